@@ -1,0 +1,153 @@
+//! What the registry remembers: every request, in the order in which they were read, faults or not.
+//!
+//! A request is recorded before it is answered, so whoever has an answer finds its request here.
+
+use std::sync::Mutex;
+
+use bytes::Bytes;
+use hyper::http::request::Parts;
+use hyper::{HeaderMap, Method, header};
+use tokio::sync::Notify;
+
+use crate::lock;
+
+/// What a request asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Kind {
+    /// `/v2/<name>/manifests/<reference>`
+    Manifest,
+    /// `/v2/<name>/blobs/<digest>`
+    Blob,
+    /// `/cdn/<digest>`, where blobs are redirected to.
+    Cdn,
+    /// `/token`
+    Token,
+    /// `/v2/`
+    Ping,
+    /// Anything else, also tags and referrers.
+    Other,
+}
+
+/// A request as it was received.
+#[derive(Clone, Debug)]
+pub struct Request {
+    /// The method; compares with `&str`.
+    pub method: Method,
+    /// The path, as sent.
+    pub path: String,
+    /// The query without `?`, as sent; empty if there is none.
+    pub query: String,
+    /// The Host header; empty if there is none.
+    pub host: String,
+    /// The Authorization header.
+    pub authorization: Option<String>,
+    /// The Accept headers, joined by commas.
+    pub accept: Option<String>,
+    /// All headers.
+    pub headers: HeaderMap,
+    /// What is asked for.
+    pub kind: Kind,
+    /// The repository, of a manifest or blob.
+    pub repo: Option<String>,
+    /// The tag or digest, of a manifest or blob.
+    pub reference: Option<String>,
+    /// The body, as of a POST to the token endpoint.
+    pub body: Bytes,
+}
+
+impl Request {
+    pub(crate) fn new(parts: Parts, body: Bytes) -> Self {
+        let path = parts.uri.path().to_owned();
+        let (kind, repo, reference) = route(&path);
+        let text = |name| {
+            let values = parts.headers.get_all(name).iter();
+            let values: Vec<_> = values.map(|value| String::from_utf8_lossy(value.as_bytes())).collect();
+            (!values.is_empty()).then(|| values.join(","))
+        };
+        Self {
+            query: parts.uri.query().unwrap_or_default().to_owned(),
+            host: text(header::HOST).unwrap_or_default(),
+            authorization: text(header::AUTHORIZATION),
+            accept: text(header::ACCEPT),
+            method: parts.method,
+            headers: parts.headers,
+            path,
+            kind,
+            repo,
+            reference,
+            body,
+        }
+    }
+
+    /// The first value of a key in the query, decoded.
+    pub fn query_value(&self, key: &str) -> Option<String> {
+        value_in(self.query.as_bytes(), key)
+    }
+
+    /// The first value of a key in the body, a form, decoded.
+    pub fn form_value(&self, key: &str) -> Option<String> {
+        value_in(&self.body, key)
+    }
+}
+
+fn value_in(form: &[u8], key: &str) -> Option<String> {
+    form_urlencoded::parse(form).find(|(name, _)| name == key).map(|(_, value)| value.into_owned())
+}
+
+/// A mirror may live below a path, so whatever comes before the first `/v2/` is left alone.
+fn route(path: &str) -> (Kind, Option<String>, Option<String>) {
+    if path == "/token" {
+        return (Kind::Token, None, None);
+    }
+    if let Some(digest) = path.strip_prefix("/cdn/") {
+        return (Kind::Cdn, None, Some(digest.to_owned()));
+    }
+    let rest = match path.split_once("/v2/") {
+        Some((_, "")) => return (Kind::Ping, None, None),
+        None if path.ends_with("/v2") => return (Kind::Ping, None, None),
+        Some((_, rest)) => rest,
+        None => return (Kind::Other, None, None),
+    };
+    for (part, kind) in [("/manifests/", Kind::Manifest), ("/blobs/", Kind::Blob)] {
+        if let Some((repo, reference)) = rest.rsplit_once(part) {
+            return (kind, Some(repo.to_owned()), Some(reference.to_owned()));
+        }
+    }
+    (Kind::Other, None, None)
+}
+
+#[derive(Default)]
+pub(crate) struct Log {
+    requests: Mutex<Vec<Request>>,
+    added: Notify,
+}
+
+impl Log {
+    pub(crate) fn add(&self, request: Request) {
+        lock(&self.requests).push(request);
+        self.added.notify_waiters();
+    }
+
+    pub(crate) fn clear(&self) {
+        lock(&self.requests).clear();
+    }
+
+    pub(crate) fn filtered(&self, wanted: impl Fn(&Request) -> bool) -> Vec<Request> {
+        lock(&self.requests).iter().filter(|request| wanted(request)).cloned().collect()
+    }
+
+    pub(crate) fn count(&self, wanted: impl Fn(&Request) -> bool) -> usize {
+        lock(&self.requests).iter().filter(|request| wanted(request)).count()
+    }
+
+    pub(crate) async fn wait_until(&self, seen: impl Fn(&[Request]) -> bool) {
+        loop {
+            // Created before the look, so that no request between the look and the wait is missed.
+            let added = self.added.notified();
+            if seen(&lock(&self.requests)) {
+                return;
+            }
+            added.await;
+        }
+    }
+}

@@ -1,0 +1,223 @@
+//! The registry as a test holds it: where it listens, what is in it, and what it was asked.
+
+use std::collections::HashMap;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+
+use bytes::Bytes;
+use tokio::net::TcpListener;
+use tokio::task::JoinHandle;
+use tokio_rustls::TlsAcceptor;
+
+use crate::auth::Auth;
+use crate::pki::{Leaf, Pki};
+use crate::record::{Log, Request};
+use crate::repo::Repo;
+use crate::{lock, server, sha256, sha512};
+
+/// How a registry listens.
+pub struct Builder {
+    listen: SocketAddr,
+    names: Vec<String>,
+    pki: Option<Arc<Pki>>,
+    leaf: Option<Leaf>,
+    plain: bool,
+}
+
+impl Builder {
+    /// Serves HTTP without TLS.
+    pub fn plain_http(self) -> Self {
+        Self { plain: true, ..self }
+    }
+
+    /// Further names of its certificate, besides the address it listens on, 127.0.0.1 and localhost.
+    pub fn names(mut self, names: &[&str]) -> Self {
+        self.names.extend(names.iter().map(ToString::to_string));
+        self
+    }
+
+    /// The authority that signs its certificate; otherwise it has its own.
+    pub fn pki(self, pki: Arc<Pki>) -> Self {
+        Self { pki: Some(pki), ..self }
+    }
+
+    /// Its certificate, instead of a good one.
+    pub fn leaf(self, leaf: Leaf) -> Self {
+        Self { leaf: Some(leaf), ..self }
+    }
+
+    /// Where it listens; on a free port of 127.0.0.1 by default.
+    pub fn listen(self, address: SocketAddr) -> Self {
+        Self { listen: address, ..self }
+    }
+
+    /// Starts the registry; it takes connections from now on.
+    pub async fn start(self) -> Registry {
+        let listener = TcpListener::bind(self.listen).await.expect("listen");
+        let address = listener.local_addr().expect("the address of a listener");
+        let pki = self.pki.unwrap_or_else(|| Arc::new(Pki::new()));
+        let tls = (!self.plain).then(|| {
+            let ip = address.ip().to_string();
+            let mut names = vec![ip.as_str(), "127.0.0.1", "localhost"];
+            names.extend(self.names.iter().map(String::as_str));
+            names.sort_unstable();
+            names.dedup();
+            let leaf = self.leaf.unwrap_or_else(|| pki.leaf(&names));
+            TlsAcceptor::from(Arc::new(leaf.server_config()))
+        });
+        let state = Arc::new(State {
+            address,
+            url: format!("{}://{address}", if self.plain { "http" } else { "https" }),
+            repos: Mutex::default(),
+            cdn: Mutex::default(),
+            token_service: Mutex::default(),
+            log: Arc::default(),
+            connections: AtomicUsize::new(0),
+        });
+        let task = tokio::spawn(server::run(listener, tls, state.clone()));
+        Registry { state, pki, task }
+    }
+}
+
+/// A registry that runs until it is dropped.
+pub struct Registry {
+    state: Arc<State>,
+    pki: Arc<Pki>,
+    task: JoinHandle<()>,
+}
+
+pub(crate) struct State {
+    pub(crate) address: SocketAddr,
+    pub(crate) url: String,
+    pub(crate) log: Arc<Log>,
+    pub(crate) connections: AtomicUsize,
+    repos: Mutex<HashMap<String, Repo>>,
+    cdn: Mutex<HashMap<String, Bytes>>,
+    token_service: Mutex<Option<Auth>>,
+}
+
+impl Registry {
+    /// Starts a registry with TLS on a free port of 127.0.0.1.
+    pub async fn start() -> Self {
+        Self::builder().start().await
+    }
+
+    /// A registry to be started in another way.
+    pub fn builder() -> Builder {
+        let listen = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+        Builder { listen, names: Vec::new(), pki: None, leaf: None, plain: false }
+    }
+
+    /// Stops it and waits until its port is closed. Dropping it stops it as well, but waits for nothing.
+    pub async fn stop(mut self) {
+        self.task.abort();
+        let ended = (&mut self.task).await;
+        debug_assert!(ended.is_err(), "the server ends only when it is stopped");
+    }
+
+    /// Where it listens, like `127.0.0.1:34567`.
+    pub fn address(&self) -> String {
+        self.state.address.to_string()
+    }
+
+    /// Where it listens, for [`Builder::listen`].
+    pub fn socket_addr(&self) -> SocketAddr {
+        self.state.address
+    }
+
+    /// The port it listens on.
+    pub fn port(&self) -> u16 {
+        self.state.address.port()
+    }
+
+    /// Its URL without a slash at the end, like `https://127.0.0.1:34567`.
+    pub fn url(&self) -> String {
+        self.state.url.clone()
+    }
+
+    /// The authority of its certificate.
+    pub fn pki(&self) -> Arc<Pki> {
+        self.pki.clone()
+    }
+
+    /// How many TCP connections it has accepted so far.
+    pub fn connections(&self) -> usize {
+        self.state.connections.load(Ordering::SeqCst)
+    }
+
+    /// The repository of this name, which is made by asking for it.
+    pub fn repo(&self, name: &str) -> Repo {
+        let new = || Repo::new(name, &self.address(), self.state.log.clone());
+        lock(&self.state.repos).entry(name.to_owned()).or_insert_with(new).clone()
+    }
+
+    /// Serves bytes at `/cdn/{digest}`, to everybody, and returns the digest.
+    pub fn cdn(&self, bytes: impl Into<Bytes>) -> String {
+        let bytes = bytes.into();
+        let digest = sha256(&bytes);
+        let mut cdn = lock(&self.state.cdn);
+        cdn.insert(sha512(&bytes), bytes.clone());
+        cdn.insert(digest.clone(), bytes);
+        digest
+    }
+
+    /// Serves all blobs that a repository, of any registry, has now at `/cdn/{digest}`, and returns the URL for
+    /// [`Repo::redirect_blobs_to`].
+    pub fn cdn_of(&self, repo: &Repo) -> String {
+        for bytes in repo.all_blobs() {
+            self.cdn(bytes);
+        }
+        self.url()
+    }
+
+    /// Serves `/token` for repositories of other registries, and returns the URL for [`Auth::realm`].
+    pub fn serve_tokens(&self, auth: &Auth) -> String {
+        *lock(&self.state.token_service) = Some(auth.clone());
+        format!("{}/token", self.state.url)
+    }
+
+    /// All requests so far.
+    pub fn requests(&self) -> Vec<Request> {
+        self.state.log.filtered(|_| true)
+    }
+
+    /// How many requests are like this.
+    pub fn count(&self, wanted: impl Fn(&Request) -> bool) -> usize {
+        self.state.log.count(wanted)
+    }
+
+    /// Forgets all requests so far.
+    pub fn forget_requests(&self) {
+        self.state.log.clear();
+    }
+
+    /// Waits until the requests so far are as wanted.
+    pub async fn wait_until(&self, seen: impl Fn(&[Request]) -> bool) {
+        self.state.log.wait_until(seen).await;
+    }
+}
+
+impl Drop for Registry {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+impl State {
+    pub(crate) fn find_repo(&self, name: &str) -> Option<Repo> {
+        lock(&self.repos).get(name).cloned()
+    }
+
+    pub(crate) fn find_cdn(&self, digest: &str) -> Option<Bytes> {
+        lock(&self.cdn).get(digest).cloned()
+    }
+
+    /// Whoever asks for the repository in the scope is served by what guards it, all others by the common service.
+    pub(crate) fn token_service(&self, request: &Request) -> Option<Auth> {
+        let scope = request.query_value("scope").or_else(|| request.form_value("scope"));
+        let name = scope.as_deref().and_then(|scope| scope.split(':').nth(1));
+        let guard = name.and_then(|name| self.find_repo(name)?.current_auth());
+        guard.or_else(|| lock(&self.token_service).clone())
+    }
+}
