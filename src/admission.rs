@@ -1,0 +1,230 @@
+//! The webhook: from the bytes of a review to the bytes of its answer, in time.
+//!
+//! The allowing answer needs nothing but the review's uid; whatever fails after that, a panic included, ends in it.
+
+pub mod listener;
+
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+
+use axum::Router;
+use axum::body::Body;
+use axum::extract::{Request, State};
+use axum::http::header::{CONNECTION, CONTENT_TYPE};
+use axum::http::{HeaderMap, HeaderValue, StatusCode};
+use axum::response::{IntoResponse, Response};
+use axum::routing::post;
+use bytes::Bytes;
+use futures_util::FutureExt;
+use http_body_util::{BodyExt, LengthLimitError, Limited};
+use tokio::time::{Duration, Instant, timeout_at};
+
+use crate::image::{ImageRef, Unknown};
+use crate::metrics::Metrics;
+use crate::patch;
+use crate::pod::{Pod, Usage};
+use crate::policy::{Answer, Decision, Policy};
+use crate::reason::Reason;
+use crate::resolver::{Outcome, Resolver};
+use crate::review::{self, Audit, Review, ReviewError, Subject};
+
+/// Bytes of a review. A Pod has at most 3 MiB and a review may hold it twice (k8s.io/apiserver `MaxRequestBodyBytes`).
+pub const BODY_LIMIT: usize = 8 << 20;
+/// How long a body may take to arrive.
+const BODY_TIME: Duration = Duration::from_secs(10);
+/// Different images of one Pod that are looked up.
+const IMAGES: usize = 64;
+/// What of the API server's own timeout is kept for the way back.
+const MARGIN: Duration = Duration::from_secs(1);
+/// Characters of an image that are shown in logs and audit annotations.
+const SHOWN: usize = 300;
+
+/// What answers reviews. Clones are the same webhook.
+#[derive(Clone)]
+pub struct Webhook(Arc<Inner>);
+
+struct Inner {
+    policy: Policy,
+    budget: Duration,
+    resolver: Resolver,
+    metrics: Metrics,
+}
+
+impl Webhook {
+    /// A webhook with this policy. A Pod waits for `budget` at most.
+    pub fn new(policy: Policy, budget: Duration, resolver: Resolver, metrics: Metrics) -> Self {
+        Self(Arc::new(Inner { policy, budget, resolver, metrics }))
+    }
+
+    /// `POST /mutate`; anything else is 404 or 405.
+    pub fn router(self) -> Router {
+        Router::new().route("/mutate", post(mutate)).with_state(self)
+    }
+
+    /// Answers the review in `body`, which arrived at `begun`.
+    ///
+    /// # Errors
+    /// Only what has no uid cannot be answered.
+    pub async fn answer(
+        &self,
+        body: &[u8],
+        begun: Instant,
+        timeout: Option<Duration>,
+    ) -> Result<Vec<u8>, ReviewError> {
+        let Review { uid, namespace, subject } = review::decode(body)?;
+        let budget =
+            timeout.map_or(self.0.budget, |timeout| self.0.budget.min(timeout.saturating_sub(MARGIN)));
+        let decided = AssertUnwindSafe(self.decide(&subject, begun + budget)).catch_unwind().await;
+        let decided = decided.unwrap_or_else(|_| Decided::unchanged(Reason::Internal, None));
+        let took = begun.elapsed();
+        self.0.metrics.reviewed(decided.reason, took);
+        log(namespace.as_str(), &subject, &decided, took);
+        let audit = Audit {
+            decision: decided.done,
+            reason: decided.reason.as_str(),
+            image: decided.image.as_deref(),
+        };
+        Ok(review::encode(uid.as_str(), &decided.patch, &audit))
+    }
+
+    async fn decide(&self, subject: &Subject<'_>, deadline: Instant) -> Decided {
+        match subject {
+            Subject::Other => Decided::unchanged(Reason::NotApplicable, None),
+            Subject::Malformed => Decided::unchanged(Reason::Malformed, None),
+            Subject::Pod(pod) => self.decide_pod(pod, deadline).await,
+        }
+    }
+
+    async fn decide_pod(&self, pod: &Pod<'_>, deadline: Instant) -> Decided {
+        let policy = &self.0.policy;
+        if let Some(decision) = policy.decide_unseen(pod) {
+            return Decided::of(pod, &decision);
+        }
+        let usages = pod.images();
+        let answers = self.look_up(&usages, deadline).await;
+        Decided::of(pod, &policy.decide(pod, &answers))
+    }
+
+    /// An answer for each image; fewer where one of them settles the case.
+    async fn look_up<'a>(&self, usages: &'a [Usage<'a>], deadline: Instant) -> Vec<Answer<'a>> {
+        let policy = &self.0.policy;
+        let answer =
+            |usage: &Usage<'a>, support| Answer { given: usage.given, purpose: usage.purpose, support };
+        let mut images: Vec<&ImageRef> = Vec::with_capacity(usages.len());
+        for usage in usages {
+            match &usage.image {
+                Ok(image) if images.contains(&image) => {}
+                Ok(image) if images.len() < IMAGES => images.push(image),
+                Ok(_) => return vec![answer(usage, Err(Unknown::TooMany))],
+                Err(unknown) => return vec![answer(usage, Err(*unknown))],
+            }
+        }
+        let uses =
+            |usage: &&Usage<'a>, image: &ImageRef| usage.image.as_ref().is_ok_and(|used| used == image);
+        let enough = |image: &ImageRef, outcome: Outcome| {
+            usages
+                .iter()
+                .filter(|usage| uses(usage, image))
+                .any(|usage| policy.is_settled_by(&answer(usage, outcome)))
+        };
+        let outcomes = self.0.resolver.resolve(&images, deadline, enough).await;
+        let outcome = |usage: &'a Usage<'a>| outcomes[images.iter().position(|image| uses(&usage, image))?];
+        usages.iter().filter_map(|usage| Some(answer(usage, outcome(usage)?))).collect()
+    }
+}
+
+/// A decision that is ready to be sent, and to be told.
+#[derive(Debug)]
+struct Decided {
+    reason: Reason,
+    done: &'static str,
+    image: Option<String>,
+    pools: String,
+    patch: Vec<u8>,
+}
+
+impl Decided {
+    fn unchanged(reason: Reason, image: Option<&str>) -> Self {
+        let image = image.map(|image| image.chars().take(SHOWN).collect());
+        Self { reason, done: "unchanged", image, pools: String::new(), patch: Vec::new() }
+    }
+
+    fn of(pod: &Pod<'_>, decision: &Decision<'_>) -> Self {
+        let mut decided = Self::unchanged(decision.reason, decision.image);
+        decided.pools = decision.pools.join(",");
+        if let Some(change) = &decision.change {
+            decided.patch = patch::build(pod, change);
+            decided.done = if change.add.is_empty() { "retracted" } else { "tolerated" };
+        }
+        decided
+    }
+}
+
+/// One line for each decision.
+fn log(namespace: &str, subject: &Subject<'_>, decided: &Decided, took: Duration) {
+    let pod = match subject {
+        Subject::Pod(pod) => pod.described(),
+        Subject::Malformed | Subject::Other => String::new(),
+    };
+    let milliseconds = took.as_secs_f64() * 1000.0;
+    let Decided { reason, image, pools, .. } = decided;
+    tracing::info!(namespace, pod, reason = reason.as_str(), image, pools, milliseconds, "reviewed");
+}
+
+async fn mutate(State(webhook): State<Webhook>, request: Request) -> Response {
+    let begun = Instant::now();
+    let (head, body) = request.into_parts();
+    if !is_json(&head.headers) {
+        return refuse(StatusCode::UNSUPPORTED_MEDIA_TYPE, "a review is application/json");
+    }
+    let body = match timeout_at(begun + BODY_TIME, read(body)).await {
+        Ok(Ok(body)) => body,
+        Ok(Err(status)) => {
+            return closing(refuse(status, "the body cannot be read, or is larger than 8 MiB"));
+        }
+        Err(_) => {
+            return closing(refuse(StatusCode::REQUEST_TIMEOUT, "the body did not arrive in time"));
+        }
+    };
+    match webhook.answer(&body, begun, timeout_of(head.uri.query())).await {
+        Ok(answer) => {
+            ([(CONTENT_TYPE, HeaderValue::from_static("application/json"))], answer).into_response()
+        }
+        Err(error) => {
+            tracing::warn!(%error, "not a review");
+            refuse(StatusCode::BAD_REQUEST, &error.to_string())
+        }
+    }
+}
+
+async fn read(body: Body) -> Result<Bytes, StatusCode> {
+    match Limited::new(body, BODY_LIMIT).collect().await {
+        Ok(body) => Ok(body.to_bytes()),
+        Err(error) if error.is::<LengthLimitError>() => Err(StatusCode::PAYLOAD_TOO_LARGE),
+        Err(_) => Err(StatusCode::BAD_REQUEST),
+    }
+}
+
+/// Never with `Retry-After`: client-go would wait and ask again, while the Pod waits (`rest/with_retry.go`).
+fn refuse(status: StatusCode, why: &str) -> Response {
+    (status, format!("{why}\n")).into_response()
+}
+
+fn closing(mut response: Response) -> Response {
+    response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+    response
+}
+
+fn is_json(headers: &HeaderMap) -> bool {
+    let text = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    text.split(';').next().unwrap_or_default().trim().eq_ignore_ascii_case("application/json")
+}
+
+/// How long the API server will wait, which it tells as `?timeout=10s`; what cannot be read is not told.
+fn timeout_of(query: Option<&str>) -> Option<Duration> {
+    let value = query?.split('&').find_map(|pair| pair.strip_prefix("timeout="))?;
+    humantime::parse_duration(value).ok()
+}
+
+#[cfg(test)]
+mod tests;

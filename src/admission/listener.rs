@@ -1,0 +1,287 @@
+//! The accept loop: TLS, HTTP/1.1, and what a client may cost.
+//!
+//! Every wait has an end: the handshake, the head of a request, an idle connection. hyper's own header timeout is not
+//! used, as it runs on idle connections too, and the API server keeps those for 90 s; a watch over what arrives tells a
+//! stalled request from a connection at rest.
+
+use std::io;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::task::{Context, Poll};
+
+use axum::Router;
+use axum::http::HeaderValue;
+use axum::http::header::CONNECTION;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use rustls::ServerConfig;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio::time::{Duration, Instant, MissedTickBehavior, timeout};
+use tokio_rustls::TlsAcceptor;
+use tokio_util::task::TaskTracker;
+use tower_service::Service;
+
+use crate::metrics::Metrics;
+
+/// How long a TLS handshake may take.
+const HANDSHAKE_TIME: Duration = Duration::from_secs(10);
+/// How long the head of a request may take, from its first byte.
+const HEAD_TIME: Duration = Duration::from_secs(10);
+/// How long a connection may rest. Longer than the 90 s after which the API server closes it, so that it never sends
+/// a review into a closing connection.
+const IDLE_TIME: Duration = Duration::from_secs(180);
+/// How often a connection is looked at for that.
+const WATCH: Duration = Duration::from_secs(5);
+/// Open requests are waited for so long after the drain, then cut off.
+const FINISH_TIME: Duration = Duration::from_secs(10);
+/// A pause after an accept that failed for want of resources.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+
+/// What the accept loop needs.
+pub struct Listener {
+    /// Bound already, so that the port is known.
+    pub tcp: TcpListener,
+    /// The TLS settings.
+    pub tls: Arc<ServerConfig>,
+    /// What answers.
+    pub router: Router,
+    /// Connections at a time; more are closed at once, as waiting would cost a Pod its time.
+    pub max_connections: usize,
+    /// Counts failed handshakes.
+    pub metrics: Metrics,
+}
+
+/// How far the process is from its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Phase {
+    /// It serves.
+    Serving,
+    /// It is about to end: it still accepts and answers, and asks clients to connect elsewhere.
+    Draining,
+    /// It ends: no new connections, open requests are answered.
+    Stopping,
+}
+
+impl Listener {
+    /// Serves until the phase is [`Phase::Stopping`] and open requests are answered.
+    pub async fn run(self, mut phase: watch::Receiver<Phase>) {
+        let Self { tcp, tls, router, max_connections, metrics } = self;
+        let acceptor = TlsAcceptor::from(tls);
+        let permits = Arc::new(Semaphore::new(max_connections));
+        let connections = TaskTracker::new();
+        let saturated = AtomicBool::new(false);
+        let seen = phase.clone();
+        let mut stopping = pin!(phase.wait_for(|phase| *phase == Phase::Stopping));
+        loop {
+            let accepted = tokio::select! {
+                biased;
+                _ = &mut stopping => break,
+                accepted = tcp.accept() => accepted,
+            };
+            let stream = match accepted {
+                Ok((stream, _)) => stream,
+                Err(error) => {
+                    if !is_of_one_connection(&error) {
+                        tracing::error!(%error, "cannot accept connections");
+                        tokio::time::sleep(ACCEPT_PAUSE).await;
+                    }
+                    continue;
+                }
+            };
+            let Ok(permit) = Arc::clone(&permits).try_acquire_owned() else {
+                if !saturated.swap(true, Ordering::Relaxed) {
+                    tracing::warn!(
+                        max_connections,
+                        "server.maxConnections reached: new connections are closed"
+                    );
+                }
+                continue;
+            };
+            saturated.store(false, Ordering::Relaxed);
+            connections.spawn(serve(
+                stream,
+                acceptor.clone(),
+                router.clone(),
+                metrics.clone(),
+                seen.clone(),
+                permit,
+            ));
+        }
+        drop(tcp);
+        connections.close();
+        if timeout(FINISH_TIME, connections.wait()).await.is_err() {
+            tracing::warn!(open = connections.len(), "connections are cut off");
+        }
+    }
+}
+
+/// Whether only the one connection failed that was about to be accepted (accept(2), "Error handling").
+fn is_of_one_connection(error: &io::Error) -> bool {
+    use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset};
+    matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset)
+}
+
+/// One connection, from the handshake to its end.
+async fn serve(
+    stream: TcpStream,
+    acceptor: TlsAcceptor,
+    router: Router,
+    metrics: Metrics,
+    mut phase: watch::Receiver<Phase>,
+    _permit: OwnedSemaphorePermit,
+) {
+    // A delay of small answers is the only loss if this fails.
+    let _ = stream.set_nodelay(true);
+    let Ok(Ok(stream)) = timeout(HANDSHAKE_TIME, acceptor.accept(stream)).await else {
+        metrics.handshake_failed();
+        return;
+    };
+    let activity = Activity::new();
+    let io = TokioIo::new(Watched { stream, activity: activity.clone() });
+    let draining = phase.clone();
+    let service = service_fn(|request| {
+        activity.head_complete();
+        let answer = router.clone().call(request);
+        let (draining, activity) = (draining.clone(), activity.clone());
+        async move {
+            let mut answer = answer.await;
+            if let Ok(answer) = &mut answer
+                && *draining.borrow() != Phase::Serving
+            {
+                answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+            }
+            activity.at_rest();
+            answer
+        }
+    });
+    let mut connection = pin!(
+        http1::Builder::new()
+            .timer(TokioTimer::new())
+            .header_read_timeout(None)
+            .pipeline_flush(true)
+            .serve_connection(io, service)
+    );
+    let mut watching = tokio::time::interval(WATCH);
+    watching.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut stopping = pin!(phase.wait_for(|phase| *phase == Phase::Stopping));
+    let mut stopped = false;
+    loop {
+        tokio::select! {
+            // What goes wrong on a connection is the client's business; it concerns no review.
+            _ = &mut connection => return,
+            _ = &mut stopping, if !stopped => {
+                stopped = true;
+                connection.as_mut().graceful_shutdown();
+            }
+            _ = watching.tick() => match activity.overdue() {
+                Some(Overdue::Head) => return,
+                Some(Overdue::Idle) => connection.as_mut().graceful_shutdown(),
+                None => {}
+            },
+        }
+    }
+}
+
+/// What a connection is waiting for, and since when: in milliseconds since the connection began, shifted by one bit,
+/// which says whether a head has begun to arrive. `BUSY` while a request is being answered.
+#[derive(Clone)]
+struct Activity {
+    began: Instant,
+    state: Arc<AtomicU64>,
+}
+
+enum Overdue {
+    Head,
+    Idle,
+}
+
+const BUSY: u64 = u64::MAX;
+
+impl Activity {
+    fn new() -> Self {
+        Self { began: Instant::now(), state: Arc::new(AtomicU64::new(0)) }
+    }
+
+    fn now(&self) -> u64 {
+        u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX >> 2) << 1
+    }
+
+    fn bytes_arrived(&self) {
+        let state = self.state.load(Ordering::Relaxed);
+        if state & 1 == 0 {
+            self.state.store(self.now() | 1, Ordering::Relaxed);
+        }
+    }
+
+    fn head_complete(&self) {
+        self.state.store(BUSY, Ordering::Relaxed);
+    }
+
+    fn at_rest(&self) {
+        self.state.store(self.now(), Ordering::Relaxed);
+    }
+
+    fn overdue(&self) -> Option<Overdue> {
+        let state = self.state.load(Ordering::Relaxed);
+        if state == BUSY {
+            return None;
+        }
+        let waited = Duration::from_millis((self.now() >> 1).saturating_sub(state >> 1));
+        match state & 1 {
+            1 if waited > HEAD_TIME => Some(Overdue::Head),
+            0 if waited > IDLE_TIME => Some(Overdue::Idle),
+            _ => None,
+        }
+    }
+}
+
+/// A stream that tells when bytes arrive.
+struct Watched<S> {
+    stream: S,
+    activity: Activity,
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Watched<S> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let before = buffer.filled().len();
+        let read = Pin::new(&mut self.stream).poll_read(cx, buffer);
+        if buffer.filled().len() > before {
+            self.activity.bytes_arrived();
+        }
+        read
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Watched<S> {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, data: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(cx, data)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        data: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write_vectored(cx, data)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+}

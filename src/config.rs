@@ -1,0 +1,172 @@
+//! The configuration: one YAML file, every key with a default that does the main job. What a flag says beats the file.
+//!
+//! All faults of a file are reported at once, each with its path and line; a configuration that exists is valid.
+
+mod read;
+
+use std::collections::BTreeMap;
+use std::net::{Ipv6Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+pub use read::Fault;
+
+use crate::image::PlatformSet;
+use crate::logging::{Format, Level};
+use crate::pod::Toleration;
+use crate::policy::{Mode, Policy, Pool};
+use crate::registry::{Guard, HostSettings};
+use crate::resolver::{CacheSettings, LookupSettings};
+use crate::tls::CertificateFiles;
+
+/// Everything that can be configured, valid.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// The webhook's listener.
+    pub server: Server,
+    /// Where metrics and probes are answered.
+    pub admin: Admin,
+    /// What decides over Pods.
+    pub policy: Policy,
+    /// How lookups are done.
+    pub lookup: LookupSettings,
+    /// What is remembered of them.
+    pub cache: CacheSettings,
+    /// Registries.
+    pub registries: Registries,
+    /// Which addresses may be dialled.
+    pub network: Guard,
+    /// What is logged.
+    pub log: Log,
+}
+
+/// The webhook's listener.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Server {
+    /// Where reviews are answered, with TLS.
+    pub listen: SocketAddr,
+    /// The serving certificate.
+    pub files: CertificateFiles,
+    /// How long it goes on serving after SIGTERM.
+    pub drain: Duration,
+    /// Connections at a time.
+    pub max_connections: usize,
+}
+
+/// Metrics and probes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Admin {
+    /// Where they are answered, without TLS.
+    pub listen: SocketAddr,
+}
+
+/// Registries.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Registries {
+    /// What is special about single hosts, by `host` or `host:port`.
+    pub hosts: BTreeMap<String, HostSettings>,
+}
+
+/// What is logged.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Log {
+    /// From which level on.
+    pub level: Level,
+    /// How a line looks.
+    pub format: Format,
+}
+
+/// Why there is no configuration.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigError {
+    /// The file cannot be read.
+    #[error("{file}: cannot be read: {cause}")]
+    Read {
+        /// The file.
+        file: PathBuf,
+        /// Why.
+        cause: std::io::Error,
+    },
+    /// The file is not YAML, or says something that cannot be.
+    #[error("{file} is not a valid configuration:\n{}", .faults.iter().map(|f| format!("  {f}")).collect::<Vec<_>>().join("\n"))]
+    Faults {
+        /// The file.
+        file: PathBuf,
+        /// All that is wrong with it.
+        faults: Vec<Fault>,
+    },
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        let minute = Duration::from_secs(60);
+        let unspecified = |port| SocketAddr::from((Ipv6Addr::UNSPECIFIED, port));
+        let exists = Toleration {
+            key: "tolerarch.io/multi-arch".to_owned().into(),
+            operator: "Exists".to_owned().into(),
+            effect: "NoSchedule".to_owned().into(),
+            ..Toleration::default()
+        };
+        let pool = Pool {
+            name: "multi-arch".into(),
+            platforms: PlatformSet::AMD64_AND_ARM64,
+            tolerations: vec![exists],
+        };
+        Self {
+            server: Server {
+                listen: unspecified(8443),
+                files: CertificateFiles {
+                    certificate: "/etc/tolerarch/tls/tls.crt".into(),
+                    key: "/etc/tolerarch/tls/tls.key".into(),
+                },
+                drain: Duration::from_secs(10),
+                max_connections: 4096,
+            },
+            admin: Admin { listen: unspecified(8080) },
+            policy: Policy { mode: Mode::Enforce, pools: vec![pool] },
+            lookup: LookupSettings {
+                budget: Duration::from_secs(3),
+                timeout: Duration::from_secs(10),
+                concurrency: 64,
+            },
+            cache: CacheSettings {
+                capacity: 100_000,
+                tag: 60 * minute,
+                not_found: minute,
+                denied: minute,
+                throttled: minute,
+                timeout: minute / 4,
+                unreachable: minute / 4,
+                bad_manifest: minute,
+            },
+            registries: Registries::default(),
+            network: Guard::default(),
+            log: Log::default(),
+        }
+    }
+}
+
+impl Config {
+    /// The configuration of a file.
+    ///
+    /// # Errors
+    /// The file cannot be read or has faults.
+    pub fn load(file: &Path) -> Result<Self, ConfigError> {
+        let text = std::fs::read_to_string(file)
+            .map_err(|cause| ConfigError::Read { file: file.to_owned(), cause })?;
+        Self::parse(&text).map_err(|faults| ConfigError::Faults { file: file.to_owned(), faults })
+    }
+
+    /// The configuration of a file with this text.
+    ///
+    /// # Errors
+    /// All faults, in the order of the text.
+    pub fn parse(text: &str) -> Result<Self, Vec<Fault>> {
+        let mut config = Self::default();
+        read::document(text, &mut config)?;
+        Ok(config)
+    }
+}
+
+#[cfg(test)]
+mod tests;

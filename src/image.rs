@@ -1,0 +1,41 @@
+//! Value types of images: what a Pod names, and on which nodes it runs. Pure, without I/O.
+//!
+//! Both follow containerd, because containerd (or CRI-O, which reads alike) is what will pull the image in the end.
+
+mod platform;
+mod reference;
+
+pub use platform::{ParsePlatformError, Platform, PlatformSet, Support};
+pub(crate) use reference::is_digest;
+pub use reference::{ImageRef, ReferenceError};
+
+/// Why nobody can say where an image runs. Never the same as "it does not run there".
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Unknown {
+    /// The reference is empty or malformed.
+    Invalid,
+    /// `imagePullPolicy: Never`: the node uses what it has, whatever the registry says.
+    PullNever,
+    /// The Pod names more different images than are looked up.
+    TooMany,
+    /// The registry has no such manifest.
+    NotFound,
+    /// The registry or its token server refuses access.
+    Denied,
+    /// The registry asks to come back later.
+    Throttled,
+    /// The lookup took longer than `lookup.timeout`.
+    Timeout,
+    /// The Pod could not wait any longer; the lookup goes on.
+    BudgetExceeded,
+    /// No connection, a broken one, or an answer that is none.
+    Unreachable,
+    /// What came back is no manifest that a runtime would accept.
+    BadManifest,
+    /// The address guard refuses every address of the host.
+    AddressNotAllowed,
+    /// Too many lookups are under way.
+    Overloaded,
+    /// A defect of tolerarch itself.
+    Internal,
+}

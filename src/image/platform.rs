@@ -1,0 +1,340 @@
+//! Platforms, and the rule of containerd by which a node chooses among them (containerd/platforms `compare.go`,
+//! `database.go`, `defaults_unix.go`).
+
+use std::fmt;
+use std::str::FromStr;
+
+/// The platforms that nodes of a pool can have, as a pool names them. A node takes an image for exactly this
+/// platform; 32-bit fallbacks (386 on amd64, arm on arm64) do not count.
+///
+/// Their place in this list is their bit in a [`PlatformSet`].
+static NODES: [Platform<'static>; KNOWN] = [
+    Platform::linux("amd64", ""),
+    Platform::linux("arm64", ""),
+    Platform::linux("arm", "v5"),
+    Platform::linux("arm", "v6"),
+    Platform::linux("arm", "v7"),
+    Platform::linux("386", ""),
+    Platform::linux("loong64", ""),
+    Platform::linux("mips64le", ""),
+    Platform::linux("ppc64le", ""),
+    Platform::linux("riscv64", ""),
+    Platform::linux("s390x", ""),
+    Platform::linux("mips64", ""),
+];
+
+/// How many there are.
+const KNOWN: usize = 12;
+
+/// A platform as a manifest or a configuration names it, normalised: `linux/x86_64` becomes `linux/amd64`.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Platform<'a> {
+    os: Text<'a>,
+    architecture: Text<'a>,
+    variant: Text<'a>,
+}
+
+type Text<'a> = std::borrow::Cow<'a, str>;
+
+/// Why a text names no platform of nodes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum ParsePlatformError {
+    /// Not `os/architecture` or `os/architecture/variant`.
+    #[error("a platform is os/architecture, for example linux/arm64")]
+    Form,
+    /// No node that tolerarch knows has it.
+    #[error("no known platform of nodes; known are {}", PlatformSet::ALL)]
+    Unknown,
+}
+
+impl<'a> Platform<'a> {
+    const fn linux(architecture: &'a str, variant: &'a str) -> Self {
+        Self {
+            os: Text::Borrowed("linux"),
+            architecture: Text::Borrowed(architecture),
+            variant: Text::Borrowed(variant),
+        }
+    }
+
+    /// Normalises as containerd's `Normalize`: case, aliases of architectures, default variants, and no OS is linux.
+    pub fn new(os: &'a str, architecture: &'a str, variant: &'a str) -> Self {
+        let os = match lower(os) {
+            os if os.is_empty() => "linux".into(),
+            os if os == "macos" => "darwin".into(),
+            os => os,
+        };
+        let (architecture, variant) = (lower(architecture), lower(variant));
+        let (architecture, variant): (Text<'a>, Text<'a>) = match (&*architecture, &*variant) {
+            ("i386", _) => ("386".into(), "".into()),
+            ("amd64" | "x86_64" | "x86-64", "v1") => ("amd64".into(), "".into()),
+            ("x86_64" | "x86-64", _) => ("amd64".into(), variant),
+            ("arm64" | "aarch64", "8" | "v8" | "v8.0") => ("arm64".into(), "".into()),
+            ("arm64" | "aarch64", "9" | "9.0" | "v9.0") => ("arm64".into(), "v9".into()),
+            ("aarch64", _) => ("arm64".into(), variant),
+            ("armhf", _) => ("arm".into(), "v7".into()),
+            ("armel", _) => ("arm".into(), "v6".into()),
+            ("arm", "" | "7") => ("arm".into(), "v7".into()),
+            ("arm", "5" | "6" | "8") => ("arm".into(), format!("v{variant}").into()),
+            _ => (architecture, variant),
+        };
+        Self { os, architecture, variant }
+    }
+
+    /// Whether this is the entry of an attestation and the like: `unknown/unknown`.
+    pub fn is_unknown(&self) -> bool {
+        self.os == "unknown" || self.architecture == "unknown"
+    }
+}
+
+/// Lower-case, without a copy where it is that already.
+fn lower(text: &str) -> Text<'_> {
+    if text.bytes().any(|b| b.is_ascii_uppercase()) { text.to_ascii_lowercase().into() } else { text.into() }
+}
+
+impl fmt::Display for Platform<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.os, self.architecture)?;
+        if self.variant.is_empty() { Ok(()) } else { write!(f, "/{}", self.variant) }
+    }
+}
+
+/// A set of platforms of nodes: those on which an image runs, or those that the nodes of a pool can have.
+///
+/// A bit for each platform that nodes are known to have. What no node can be (windows, wasm, amd64/v3) leaves no trace
+/// in it, so a set costs four bytes however many entries an index has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct PlatformSet(u32);
+
+impl PlatformSet {
+    /// No platform at all.
+    pub const EMPTY: Self = Self(0);
+    /// Every platform that nodes are known to have.
+    pub const ALL: Self = Self((1 << KNOWN) - 1);
+    /// What most multi-arch pools have: linux/amd64 and linux/arm64.
+    pub const AMD64_AND_ARM64: Self = Self(0b11);
+
+    /// The nodes that take an image (or an entry of an index) made for `platform`. Empty if no node does.
+    ///
+    /// An arm node takes images of its own and of older variants; everything else has to match exactly.
+    pub fn serving(platform: &Platform<'_>) -> Self {
+        let takes = |node: &Platform<'_>| {
+            node.os == platform.os
+                && node.architecture == platform.architecture
+                && (node.variant == platform.variant
+                    || node.architecture == "arm"
+                        && matches!(&*platform.variant, "v5" | "v6")
+                        && platform.variant < node.variant)
+        };
+        let bits = NODES.iter().enumerate().filter(|(_, node)| takes(node)).map(|(bit, _)| 1 << bit);
+        Self(bits.fold(0, |set, bit| set | bit))
+    }
+
+    /// With all platforms of `other` added.
+    #[must_use]
+    pub fn union(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+
+    /// The platforms in both.
+    #[must_use]
+    pub fn intersection(self, other: Self) -> Self {
+        Self(self.0 & other.0)
+    }
+
+    /// Whether every platform of `other` is in this set.
+    pub fn contains_all(self, other: Self) -> bool {
+        other.0 & !self.0 == 0
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+}
+
+/// One platform of nodes, as a pool names it: the set that has just this one.
+impl FromStr for PlatformSet {
+    type Err = ParsePlatformError;
+
+    fn from_str(text: &str) -> Result<Self, ParsePlatformError> {
+        let mut parts = text.split('/');
+        let (Some(os), Some(architecture), variant, None) =
+            (parts.next(), parts.next(), parts.next(), parts.next())
+        else {
+            return Err(ParsePlatformError::Form);
+        };
+        if os.is_empty() || architecture.is_empty() || variant == Some("") {
+            return Err(ParsePlatformError::Form);
+        }
+        let platform = Platform::new(os, architecture, variant.unwrap_or_default());
+        match NODES.iter().position(|node| *node == platform) {
+            Some(bit) => Ok(Self(1 << bit)),
+            None => Err(ParsePlatformError::Unknown),
+        }
+    }
+}
+
+/// Comma-separated, in the order of the list of known platforms; `none` for the empty set.
+impl fmt::Display for PlatformSet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.is_empty() {
+            return f.write_str("none");
+        }
+        let mut separator = "";
+        for (_, node) in NODES.iter().enumerate().filter(|(bit, _)| self.0 & (1 << bit) != 0) {
+            write!(f, "{separator}{node}")?;
+            separator = ", ";
+        }
+        Ok(())
+    }
+}
+
+/// What is known of an image: where it runs, and what a volume of it mounts on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Support {
+    /// An index or manifest list: a node pulls its own entry, and none without one.
+    Index(PlatformSet),
+    /// A single manifest: pulled by any node without a look at its platform, it *runs* on these only. As a volume it
+    /// mounts everywhere.
+    Single(PlatformSet),
+    /// A single manifest whose config is no image config (a Helm chart, a signature): nobody can say where it runs.
+    Artifact,
+}
+
+impl Support {
+    /// The nodes on which containers of the image run; `None` where that cannot be said.
+    pub fn runs_on(self) -> Option<PlatformSet> {
+        match self {
+            Self::Index(set) | Self::Single(set) => Some(set),
+            Self::Artifact => None,
+        }
+    }
+
+    /// The nodes that can mount the image as a volume (KEP-4639): only an index is bound to architectures.
+    pub fn mounts_on(self) -> PlatformSet {
+        match self {
+            Self::Index(set) => set,
+            Self::Single(_) | Self::Artifact => PlatformSet::ALL,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn set(platforms: &[&str]) -> PlatformSet {
+        platforms.iter().fold(PlatformSet::EMPTY, |set, p| set.union(p.parse().unwrap()))
+    }
+
+    fn serving(text: &str) -> PlatformSet {
+        let parts: Vec<&str> = text.split('/').collect();
+        PlatformSet::serving(&Platform::new(parts[0], parts[1], parts.get(2).copied().unwrap_or_default()))
+    }
+
+    #[test]
+    fn nodes_choose_as_containerd_does() {
+        for (entry, nodes) in [
+            ("linux/amd64", &["linux/amd64"][..]),
+            ("linux/amd64/v1", &["linux/amd64"]),
+            ("linux/amd64/v2", &[]),
+            ("linux/amd64/v3", &[]),
+            ("linux/amd64/v4", &[]),
+            ("linux/x86_64", &["linux/amd64"]),
+            ("linux/x86-64", &["linux/amd64"]),
+            ("Linux/AMD64", &["linux/amd64"]),
+            ("/amd64", &["linux/amd64"]),
+            ("linux/arm64", &["linux/arm64"]),
+            ("linux/arm64/v8", &["linux/arm64"]),
+            ("linux/arm64/8", &["linux/arm64"]),
+            ("linux/arm64/v8.0", &["linux/arm64"]),
+            ("linux/aarch64", &["linux/arm64"]),
+            ("linux/arm64/v8.1", &[]),
+            ("linux/arm64/v9", &[]),
+            ("linux/386", &["linux/386"]),
+            ("linux/i386", &["linux/386"]),
+            ("linux/arm", &["linux/arm/v7"]),
+            ("linux/armhf", &["linux/arm/v7"]),
+            ("linux/armel", &["linux/arm/v6", "linux/arm/v7"]),
+            ("linux/arm/v5", &["linux/arm/v5", "linux/arm/v6", "linux/arm/v7"]),
+            ("linux/arm/6", &["linux/arm/v6", "linux/arm/v7"]),
+            ("linux/arm/v8", &[]),
+            ("linux/s390x", &["linux/s390x"]),
+            ("windows/amd64", &[]),
+            ("windows/arm64", &[]),
+            ("freebsd/arm64", &[]),
+            ("wasip1/wasm", &[]),
+            ("unknown/unknown", &[]),
+            ("linux/", &[]),
+        ] {
+            assert_eq!(serving(entry), set(nodes), "{entry}");
+        }
+    }
+
+    #[test]
+    fn reads_the_platforms_of_pools() {
+        assert_eq!("linux/x86_64".parse::<PlatformSet>().unwrap(), set(&["linux/amd64"]));
+        assert_eq!("linux/arm64/v8".parse::<PlatformSet>().unwrap(), set(&["linux/arm64"]));
+        for text in ["", "linux", "linux/", "/amd64", "linux/amd64/", "linux/arm/v7/x"] {
+            assert_eq!(text.parse::<PlatformSet>(), Err(ParsePlatformError::Form), "{text:?}");
+        }
+        for text in ["linux/amd64/v3", "windows/amd64", "linux/arm46", "linux/arm64/v9"] {
+            assert_eq!(text.parse::<PlatformSet>(), Err(ParsePlatformError::Unknown), "{text:?}");
+        }
+        let message = ParsePlatformError::Unknown.to_string();
+        assert!(message.contains("linux/amd64, linux/arm64"), "{message}");
+    }
+
+    #[test]
+    fn recognises_attestations() {
+        assert!(Platform::new("unknown", "unknown", "").is_unknown());
+        assert!(Platform::new("linux", "unknown", "").is_unknown());
+        assert!(!Platform::new("linux", "amd64", "").is_unknown());
+    }
+
+    #[test]
+    fn a_volume_is_bound_to_architectures_by_an_index_only() {
+        let amd64 = set(&["linux/amd64"]);
+        assert_eq!(Support::Index(amd64).mounts_on(), amd64);
+        assert_eq!(Support::Single(amd64).mounts_on(), PlatformSet::ALL);
+        assert_eq!(Support::Artifact.mounts_on(), PlatformSet::ALL);
+        assert_eq!(Support::Single(amd64).runs_on(), Some(amd64));
+        assert_eq!(Support::Artifact.runs_on(), None);
+    }
+
+    #[test]
+    fn shows_sets_in_one_order() {
+        assert_eq!(PlatformSet::AMD64_AND_ARM64.to_string(), "linux/amd64, linux/arm64");
+        assert_eq!(set(&["linux/arm64", "linux/amd64"]).to_string(), "linux/amd64, linux/arm64");
+        assert_eq!(PlatformSet::EMPTY.to_string(), "none");
+    }
+
+    proptest! {
+        #[test]
+        fn each_known_platform_reads_back(bit in 0..NODES.len()) {
+            let node = NODES[bit].to_string();
+            let read: PlatformSet = node.parse().unwrap();
+            prop_assert_eq!(read, PlatformSet(1 << bit));
+            prop_assert_eq!(read.to_string(), node);
+        }
+
+        #[test]
+        fn normalising_twice_changes_nothing(
+            os in "(linux|Linux|windows||macos|[a-z]{0,5})",
+            architecture in "(amd64|x86_64|arm64|aarch64|arm|armhf|armel|i386|[a-zA-Z0-9_-]{0,6})",
+            variant in "(v?[0-9](\\.0)?|)",
+        ) {
+            let once = Platform::new(&os, &architecture, &variant);
+            prop_assert_eq!(&Platform::new(&once.os, &once.architecture, &once.variant), &once);
+        }
+
+        #[test]
+        fn sets_obey_their_laws(a in 0u32..4096, b in 0u32..4096) {
+            let (a, b) = (PlatformSet(a), PlatformSet(b));
+            prop_assert!(a.union(b).contains_all(a));
+            prop_assert!(a.contains_all(a.intersection(b)));
+            prop_assert_eq!(a.contains_all(b), a.intersection(b) == b);
+        }
+    }
+}

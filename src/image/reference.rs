@@ -1,0 +1,369 @@
+//! Image references, read as containerd reads them: `ParseDockerRef` of github.com/distribution/reference.
+//!
+//! Hand-written instead of a regular expression: the grammar is small, references come from strangers, and each
+//! review reads several of them.
+
+use std::fmt;
+use std::str::FromStr;
+
+/// Longest repository with its host, `NameTotalLengthMax` of distribution/reference.
+const MAX_NAME: usize = 255;
+/// Longest tag, `[\w][\w.-]{0,127}`.
+const MAX_TAG: usize = 128;
+
+/// A normalised image reference: `nginx` becomes `docker.io/library/nginx:latest`.
+///
+/// Either a tag or a digest is set, never both: where a Pod names both, the digest decides. The host is lower-case
+/// (unless nothing but its capitals says that it is one). `Display` gives the normal form, which parses to the same reference.
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub struct ImageRef {
+    /// The normal form, `host/repository:tag` or `host/repository@digest`.
+    text: Box<str>,
+    host_end: usize,
+    repository_end: usize,
+}
+
+/// Why a text is no image reference.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum ReferenceError {
+    /// Nothing there; Kubernetes allows it in a Pod, for others to fill in.
+    #[error("the image reference is empty")]
+    Empty,
+    /// 64 hexadecimal digits: an image ID, not a name.
+    #[error("64 hexadecimal digits are an image ID, not a name")]
+    ImageId,
+    /// The part before the first slash is no host.
+    #[error("the registry host is malformed")]
+    Host,
+    /// The port is not within 1 to 65535.
+    #[error("the registry port is not within 1 to 65535")]
+    Port,
+    /// The repository has a character or separator that is not allowed; upper-case letters are the usual case.
+    #[error("the repository is malformed: lower-case letters, digits and single separators only")]
+    Repository,
+    /// Host and repository are longer than 255 bytes.
+    #[error("host and repository are longer than {MAX_NAME} bytes")]
+    TooLong,
+    /// The tag is malformed or longer than 128 bytes.
+    #[error("the tag is malformed: at most {MAX_TAG} letters, digits, '_', '.', '-'")]
+    Tag,
+    /// The digest is neither `sha256:` with 64 nor `sha512:` with 128 lower-case hexadecimal digits.
+    #[error("the digest is malformed: sha256 with 64 or sha512 with 128 hexadecimal digits")]
+    Digest,
+}
+
+impl ImageRef {
+    /// The registry as the image names it, with its port if one is named: `docker.io`, `[::1]:5000`.
+    pub fn host(&self) -> &str {
+        &self.text[..self.host_end]
+    }
+
+    /// The repository below the host: `library/nginx`.
+    pub fn repository(&self) -> &str {
+        &self.text[self.host_end + 1..self.repository_end]
+    }
+
+    /// The tag or the digest: what the distribution protocol calls the reference of a manifest.
+    pub fn target(&self) -> &str {
+        &self.text[self.repository_end + 1..]
+    }
+
+    /// The digest, where the reference is pinned to one.
+    pub fn digest(&self) -> Option<&str> {
+        (self.text.as_bytes()[self.repository_end] == b'@').then(|| self.target())
+    }
+
+    /// The normal form.
+    pub fn as_str(&self) -> &str {
+        &self.text
+    }
+}
+
+impl FromStr for ImageRef {
+    type Err = ReferenceError;
+
+    fn from_str(given: &str) -> Result<Self, ReferenceError> {
+        if given.is_empty() {
+            return Err(ReferenceError::Empty);
+        }
+        if given.len() == 64 && given.bytes().all(is_lower_hex) {
+            return Err(ReferenceError::ImageId);
+        }
+        let (named, digest) = match given.split_once('@') {
+            Some((named, digest)) => (named, Some(digest)),
+            None => (given, None),
+        };
+        let (host, rest) = split_host(named);
+        let (repository, tag) = match rest.split_once(':') {
+            Some((repository, tag)) => (repository, Some(tag)),
+            None => (rest, None),
+        };
+        check_host(host)?;
+        check_repository(repository)?;
+        if tag.is_some_and(|tag| !is_tag(tag)) {
+            return Err(ReferenceError::Tag);
+        }
+        if digest.is_some_and(|digest| !is_digest(digest)) {
+            return Err(ReferenceError::Digest);
+        }
+        let library = if host == DOCKER_HUB && !repository.contains('/') { "library/" } else { "" };
+        let host_end = host.len();
+        let repository_end = host_end + 1 + library.len() + repository.len();
+        if repository_end > MAX_NAME {
+            return Err(ReferenceError::TooLong);
+        }
+        let (mark, target) = match digest {
+            Some(digest) => ("@", digest),
+            None => (":", tag.unwrap_or("latest")),
+        };
+        let mut text = String::with_capacity(repository_end + 1 + target.len());
+        text.push_str(host);
+        // Without a dot or port, only its capitals make it a host.
+        if host.contains(['.', ':']) {
+            text.make_ascii_lowercase();
+        }
+        for part in ["/", library, repository, mark, target] {
+            text.push_str(part);
+        }
+        Ok(Self { text: text.into(), host_end, repository_end })
+    }
+}
+
+const DOCKER_HUB: &str = "docker.io";
+
+/// `splitDockerDomain` of distribution/reference.
+fn split_host(named: &str) -> (&str, &str) {
+    let Some((first, rest)) = named.split_once('/') else {
+        return (DOCKER_HUB, named);
+    };
+    match first {
+        "index.docker.io" => (DOCKER_HUB, rest),
+        "localhost" => (first, rest),
+        _ if first.contains(['.', ':']) || first.bytes().any(|b| b.is_ascii_uppercase()) => (first, rest),
+        _ => (DOCKER_HUB, named),
+    }
+}
+
+/// `domain-component *["." domain-component] [":" port]`, or an IPv6 address in brackets.
+fn check_host(host: &str) -> Result<(), ReferenceError> {
+    let (name, port) = if let Some(inner) = host.strip_prefix('[') {
+        let (address, after) = inner.split_once(']').ok_or(ReferenceError::Host)?;
+        if address.is_empty() || !address.bytes().all(|b| b.is_ascii_hexdigit() || b == b':') {
+            return Err(ReferenceError::Host);
+        }
+        match after.strip_prefix(':') {
+            Some(port) => (None, Some(port)),
+            None if after.is_empty() => (None, None),
+            None => return Err(ReferenceError::Host),
+        }
+    } else {
+        match host.split_once(':') {
+            Some((name, port)) => (Some(name), Some(port)),
+            None => (Some(host), None),
+        }
+    };
+    if name.is_some_and(|name| !name.split('.').all(is_host_component)) {
+        return Err(ReferenceError::Host);
+    }
+    let Some(port) = port else { return Ok(()) };
+    if port.is_empty() || !port.bytes().all(|b| b.is_ascii_digit()) {
+        return Err(ReferenceError::Host);
+    }
+    match port.parse::<u16>() {
+        Ok(1..) => Ok(()),
+        _ => Err(ReferenceError::Port),
+    }
+}
+
+fn is_host_component(part: &str) -> bool {
+    let edge = |b: Option<&u8>| b.is_some_and(u8::is_ascii_alphanumeric);
+    let bytes = part.as_bytes();
+    edge(bytes.first()) && edge(bytes.last()) && bytes.iter().all(|&b| b.is_ascii_alphanumeric() || b == b'-')
+}
+
+fn check_repository(repository: &str) -> Result<(), ReferenceError> {
+    if repository.split('/').all(is_path_component) { Ok(()) } else { Err(ReferenceError::Repository) }
+}
+
+/// `[a-z0-9]+((?:[._]|__|[-]+)[a-z0-9]+)*`
+fn is_path_component(part: &str) -> bool {
+    let alphanumeric = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit();
+    let mut words = part.split(|c: char| c.is_ascii_lowercase() || c.is_ascii_digit());
+    let edge = |b: Option<u8>| b.is_some_and(alphanumeric);
+    edge(part.bytes().next())
+        && edge(part.bytes().next_back())
+        && words.all(|separator| {
+            matches!(separator, "" | "." | "_" | "__") || separator.bytes().all(|b| b == b'-')
+        })
+}
+
+fn is_tag(tag: &str) -> bool {
+    let word = |b: u8| b.is_ascii_alphanumeric() || b == b'_';
+    (1..=MAX_TAG).contains(&tag.len())
+        && tag.bytes().next().is_some_and(word)
+        && tag.bytes().all(|b| word(b) || b == b'.' || b == b'-')
+}
+
+/// Whether this is a digest of an algorithm that the image spec registers. Anything else must not get into a URL.
+pub(crate) fn is_digest(digest: &str) -> bool {
+    let length = match digest.split_once(':') {
+        Some(("sha256", _)) => 64,
+        Some(("sha512", _)) => 128,
+        _ => return false,
+    };
+    let hex = &digest["sha256:".len()..];
+    hex.len() == length && hex.bytes().all(is_lower_hex)
+}
+
+fn is_lower_hex(b: u8) -> bool {
+    b.is_ascii_digit() || (b'a'..=b'f').contains(&b)
+}
+
+impl fmt::Display for ImageRef {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+impl fmt::Debug for ImageRef {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const SHA256: &str = "sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
+
+    #[test]
+    fn reads_names_as_containerd_does() {
+        for (given, normal) in [
+            ("nginx", "docker.io/library/nginx:latest"),
+            ("nginx:1.25", "docker.io/library/nginx:1.25"),
+            ("grafana/grafana:11.0.0", "docker.io/grafana/grafana:11.0.0"),
+            ("docker.io/nginx", "docker.io/library/nginx:latest"),
+            ("docker.io/library/nginx", "docker.io/library/nginx:latest"),
+            ("index.docker.io/library/redis:7", "docker.io/library/redis:7"),
+            ("index.docker.io/redis", "docker.io/library/redis:latest"),
+            ("a/b/c:1", "docker.io/a/b/c:1"),
+            ("localhost/x", "localhost/x:latest"),
+            ("localhost:5000/x", "localhost:5000/x:latest"),
+            ("registry.example.com/team/app", "registry.example.com/team/app:latest"),
+            ("registry.example.com:5000/app:v1", "registry.example.com:5000/app:v1"),
+            ("REGISTRY.example.com/app:V1", "registry.example.com/app:V1"),
+            ("Host/app", "Host/app:latest"),
+            ("127.0.0.1:5000/app", "127.0.0.1:5000/app:latest"),
+            ("[::1]:5000/app", "[::1]:5000/app:latest"),
+            ("[2001:DB8::1]/app", "[2001:db8::1]/app:latest"),
+            ("ghcr.io/a__b/c--d/e.f/g-h_i", "ghcr.io/a__b/c--d/e.f/g-h_i:latest"),
+            ("a.b/x:_A.b-C_9", "a.b/x:_A.b-C_9"),
+            ("0xa9.0xfe.0xa9.0xfe/x", "0xa9.0xfe.0xa9.0xfe/x:latest"),
+            (
+                "a.b/x:v1@sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855",
+                "a.b/x@sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855",
+            ),
+        ] {
+            assert_eq!(given.parse::<ImageRef>().unwrap().as_str(), normal, "{given}");
+        }
+    }
+
+    #[test]
+    fn gives_the_parts() {
+        let image: ImageRef = format!("registry.example.com:5000/team/app:v1@{SHA256}").parse().unwrap();
+        assert_eq!(image.host(), "registry.example.com:5000");
+        assert_eq!(image.repository(), "team/app");
+        assert_eq!(image.target(), SHA256);
+        assert_eq!(image.digest(), Some(SHA256));
+        let image: ImageRef = "nginx:1".parse().unwrap();
+        assert_eq!((image.host(), image.repository()), ("docker.io", "library/nginx"));
+        assert_eq!((image.target(), image.digest()), ("1", None));
+    }
+
+    #[test]
+    fn refuses_what_no_runtime_accepts() {
+        use ReferenceError::*;
+        let long = "x/".repeat(130) + "y";
+        let tag129 = format!("a.b/x:{}", "t".repeat(129));
+        let sha = |hex: &str| format!("a.b/x@sha256:{hex}");
+        for (given, error) in [
+            ("", Empty),
+            (&"ab".repeat(32), ImageId),
+            ("a.b/Upper", Repository),
+            ("Upper", Repository),
+            (" a.b/x", Host),
+            ("a.b/x\n", Repository),
+            ("a.b/x:1\n", Tag),
+            ("a.b/ x", Repository),
+            ("   ", Repository),
+            ("https://a.b/x:1", Host),
+            ("oci://a.b/x", Host),
+            ("a.b/x:", Tag),
+            ("a.b/x@", Digest),
+            ("a.b/x@sha256:abcd", Digest),
+            (&sha(&"A".repeat(64)), Digest),
+            ("a.b/x@md5:00000000000000000000000000000000", Digest),
+            (&format!("a.b/x@{SHA256}@{SHA256}"), Digest),
+            (&tag129, Tag),
+            ("a.b/x:a/b", Tag),
+            ("a.b//x", Repository),
+            ("a.b/x/", Repository),
+            ("a.b/", Repository),
+            ("/x", Repository),
+            ("a.b/x/../y", Repository),
+            ("a.b/x/%2e%2e/y", Repository),
+            ("a.b/x?a=b", Repository),
+            ("a.b/x:1?a=b", Tag),
+            ("a.b/x:1#a", Tag),
+            ("a.b/x:1\r\nX-Evil: 1", Tag),
+            ("user:secret@a.b/x", Digest),
+            (&format!("a.b/{long}"), TooLong),
+            ("régistry.test/x", Host),
+            ("a.b/x\0", Repository),
+            ("a.b/x._y", Repository),
+            ("a.b/x___y", Repository),
+            ("a.b/-x", Repository),
+            ("a..b/x", Host),
+            ("-a.b/x", Host),
+            ("a.b:/x", Host),
+            ("a.b:5000x/x", Host),
+            ("a.b:0/x", Port),
+            ("a.b:65536/x", Port),
+            ("::1/x", Host),
+            ("[::1/x", Host),
+            ("[]:5000/x", Host),
+            ("[fe80::1%25eth0]/x", Host),
+            ("[::ffff:1.2.3.4]/x", Host),
+        ] {
+            assert_eq!(given.parse::<ImageRef>(), Err(error), "{given:?}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn the_normal_form_reads_as_itself(
+            given in "([a-zA-Z0-9-]{1,8}(\\.[a-z]{1,5})?(:[0-9]{1,5})?/)?[a-z0-9._/-]{1,20}(:[a-zA-Z0-9._-]{1,10})?"
+        ) {
+            if let Ok(image) = given.parse::<ImageRef>() {
+                let again: ImageRef = image.as_str().parse().unwrap();
+                prop_assert_eq!(&again, &image);
+                prop_assert_eq!(format!("{}/{}:{}", image.host(), image.repository(), image.target()), image.to_string());
+            }
+        }
+
+        #[test]
+        fn any_text_is_read_or_refused(given in "\\PC*") {
+            let _ = given.parse::<ImageRef>();
+        }
+
+        #[test]
+        fn nothing_that_steers_a_url_gets_through(given in "[a-z.:/@?#%&=\\\\ \r\n\0-]{1,40}") {
+            if let Ok(image) = given.parse::<ImageRef>() {
+                prop_assert!(!image.as_str().contains(['?', '#', '%', '&', '=', '\\', ' ', '\r', '\n', '\0']));
+                prop_assert!(!image.repository().contains(".."));
+            }
+        }
+    }
+}

@@ -1,0 +1,364 @@
+//! All metrics, one method an event. Labels are closed sets: our own enums, and those registry hosts that the
+//! configuration names; every other host is `other`. An image is never a label.
+//!
+//! What the way of a review touches is resolved once, at start: an event is then an atomic addition.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use prometheus::core::Collector;
+use prometheus::{
+    Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry,
+    TextEncoder,
+};
+use tokio::time::{Duration, Instant};
+
+use crate::reason::Reason;
+
+/// Seconds of a review: from a cached answer to the largest budget.
+const REVIEW_BUCKETS: [f64; 14] =
+    [0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.1, 0.25, 1.0, 2.5, 5.0, 10.0];
+/// Seconds of one request to a registry.
+const REQUEST_BUCKETS: [f64; 10] = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 3.0, 10.0];
+/// The label of registries that the configuration does not name.
+const OTHER: &str = "other";
+
+/// A handle on all metrics; clones are the same metrics.
+#[derive(Clone)]
+pub struct Metrics(Arc<Families>);
+
+struct Families {
+    registry: Registry,
+    reviews: Vec<IntCounter>,
+    review_durations: Vec<Histogram>,
+    lookups: HashMap<String, Lookups>,
+    other_lookups: Lookups,
+    lookups_in_flight: IntGauge,
+    requests: IntCounterVec,
+    request_durations: HistogramVec,
+    cache_entries: IntGauge,
+    cache_evictions: IntCounter,
+    handshake_errors: IntCounter,
+    certificate_expiry: IntGauge,
+    certificate_reloads: IntCounterVec,
+}
+
+type Lookups = [IntCounter; LookupResult::ALL.len()];
+
+/// How a lookup was answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LookupResult {
+    /// From the cache.
+    Hit,
+    /// From the cache, where a recent failure stands.
+    Negative,
+    /// By a lookup that another Pod had started.
+    Joined,
+    /// By the registry.
+    Fetched,
+    /// Not: the registry or the way to it failed, or the Pod could not wait.
+    Failed,
+}
+
+impl LookupResult {
+    const ALL: [Self; 5] = [Self::Hit, Self::Negative, Self::Joined, Self::Fetched, Self::Failed];
+
+    const fn as_str(self) -> &'static str {
+        match self {
+            Self::Hit => "hit",
+            Self::Negative => "negative",
+            Self::Joined => "joined",
+            Self::Fetched => "fetched",
+            Self::Failed => "failed",
+        }
+    }
+}
+
+/// What is asked of a registry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RequestKind {
+    /// A token, of a token server.
+    Token,
+    /// A manifest or an index.
+    Manifest,
+    /// A config blob.
+    Config,
+}
+
+impl RequestKind {
+    const fn as_str(self) -> &'static str {
+        match self {
+            Self::Token => "token",
+            Self::Manifest => "manifest",
+            Self::Config => "config",
+        }
+    }
+}
+
+impl Metrics {
+    /// Registers everything. `hosts` are the registry hosts that get a label of their own.
+    ///
+    /// # Errors
+    /// Two metrics have one name: a defect.
+    pub fn new<'h>(hosts: impl IntoIterator<Item = &'h str>) -> Result<Self, prometheus::Error> {
+        let registry = Registry::new();
+        let add = Adder(&registry);
+        let reviews = add.counters(
+            "tolerarch_reviews_total",
+            "Reviews answered, by what became of the Pod.",
+            &["reason"],
+        )?;
+        let review_durations = add.histograms(
+            "tolerarch_review_duration_seconds",
+            "Time from a review's arrival to its answer.",
+            &["reason"],
+            &REVIEW_BUCKETS,
+        )?;
+        let lookups = add.counters(
+            "tolerarch_lookups_total",
+            "Lookups of images, by registry and by how they were answered.",
+            &["registry", "result"],
+        )?;
+        let lookups_of =
+            |host: &str| LookupResult::ALL.map(|result| lookups.with_label_values(&[host, result.as_str()]));
+        let build =
+            add.gauges("tolerarch_build_info", "Always 1; the version is the label.", &["version"])?;
+        build.with_label_values(&[env!("CARGO_PKG_VERSION")]).set(1);
+        let families = Families {
+            reviews: Reason::ALL.iter().map(|reason| reviews.with_label_values(&[reason.as_str()])).collect(),
+            review_durations: Reason::ALL
+                .iter()
+                .map(|reason| review_durations.with_label_values(&[reason.as_str()]))
+                .collect(),
+            lookups: hosts.into_iter().map(|host| (host.to_owned(), lookups_of(host))).collect(),
+            other_lookups: lookups_of(OTHER),
+            lookups_in_flight: add.gauge("tolerarch_lookups_in_flight", "Lookups that are under way.")?,
+            requests: add.counters(
+                "tolerarch_registry_requests_total",
+                "Requests to registries and token servers, by status class or kind of failure.",
+                &["registry", "kind", "code"],
+            )?,
+            request_durations: add.histograms(
+                "tolerarch_registry_request_duration_seconds",
+                "Time of a request to a registry or token server, its body included.",
+                &["registry", "kind", "code"],
+                &REQUEST_BUCKETS,
+            )?,
+            cache_entries: add
+                .gauges("tolerarch_cache_entries", "Entries of the cache.", &["level"])?
+                .with_label_values(&["tag"]),
+            cache_evictions: add
+                .counters(
+                    "tolerarch_cache_evictions_total",
+                    "Entries that had to make room for others.",
+                    &["level"],
+                )?
+                .with_label_values(&["tag"]),
+            handshake_errors: add
+                .counter("tolerarch_tls_handshake_errors_total", "TLS handshakes of clients that failed.")?,
+            certificate_expiry: add.gauge(
+                "tolerarch_certificate_expiry_timestamp_seconds",
+                "When the serving certificate expires, in seconds since 1970.",
+            )?,
+            certificate_reloads: add.counters(
+                "tolerarch_certificate_reloads_total",
+                "Changes of the certificate files, by whether the new pair could be used.",
+                &["result"],
+            )?,
+            registry: registry.clone(),
+        };
+        for result in ["success", "failure"] {
+            families.certificate_reloads.with_label_values(&[result]);
+        }
+        #[cfg(target_os = "linux")]
+        registry.register(Box::new(prometheus::process_collector::ProcessCollector::for_self()))?;
+        Ok(Self(Arc::new(families)))
+    }
+
+    /// Everything, in Prometheus' text format.
+    ///
+    /// # Errors
+    /// A metric cannot be written: a defect.
+    pub fn render(&self) -> Result<String, prometheus::Error> {
+        TextEncoder::new().encode_to_string(&self.0.registry.gather())
+    }
+
+    /// A review was answered.
+    pub fn reviewed(&self, reason: Reason, took: Duration) {
+        self.0.reviews[reason as usize].inc();
+        self.0.review_durations[reason as usize].observe(took.as_secs_f64());
+    }
+
+    /// An image of the registry `host` was looked up.
+    pub fn looked_up(&self, host: &str, result: LookupResult) {
+        self.0.lookups.get(host).unwrap_or(&self.0.other_lookups)[result as usize].inc();
+    }
+
+    /// A lookup begins; it is under way until the value is dropped.
+    pub fn lookup_in_flight(&self) -> InFlight {
+        self.0.lookups_in_flight.inc();
+        InFlight(self.0.lookups_in_flight.clone())
+    }
+
+    /// A request to `host` begins. If it is dropped without an end, it counts as `abandoned`.
+    pub fn registry_request(&self, host: &str, kind: RequestKind) -> RequestObserved {
+        let registry = self.0.lookups.get_key_value(host).map_or(OTHER, |(host, _)| host).to_owned();
+        RequestObserved { metrics: self.clone(), registry, kind, begun: Instant::now(), code: "abandoned" }
+    }
+
+    /// The cache has so many entries.
+    pub fn cache_has(&self, entries: usize) {
+        self.0.cache_entries.set(i64::try_from(entries).unwrap_or(i64::MAX));
+    }
+
+    /// An entry had to make room.
+    pub fn cache_evicted(&self) {
+        self.0.cache_evictions.inc();
+    }
+
+    /// A client's TLS handshake failed.
+    pub fn handshake_failed(&self) {
+        self.0.handshake_errors.inc();
+    }
+
+    /// A certificate is in use from now on that expires at this time, in seconds since 1970.
+    pub fn certificate_expires(&self, timestamp: i64) {
+        self.0.certificate_expiry.set(timestamp);
+    }
+
+    /// The certificate files changed.
+    pub fn certificate_reloaded(&self, success: bool) {
+        self.0.certificate_reloads.with_label_values(&[if success { "success" } else { "failure" }]).inc();
+    }
+}
+
+/// A lookup that is under way.
+pub struct InFlight(IntGauge);
+
+impl Drop for InFlight {
+    fn drop(&mut self) {
+        self.0.dec();
+    }
+}
+
+/// A request to a registry that is under way.
+pub struct RequestObserved {
+    metrics: Metrics,
+    registry: String,
+    kind: RequestKind,
+    begun: Instant,
+    code: &'static str,
+}
+
+impl RequestObserved {
+    /// It ended: a status class, or a kind of failure.
+    pub fn end(mut self, code: &'static str) {
+        self.code = code;
+    }
+}
+
+impl Drop for RequestObserved {
+    fn drop(&mut self) {
+        let labels = [self.registry.as_str(), self.kind.as_str(), self.code];
+        self.metrics.0.requests.with_label_values(&labels).inc();
+        self.metrics
+            .0
+            .request_durations
+            .with_label_values(&labels)
+            .observe(self.begun.elapsed().as_secs_f64());
+    }
+}
+
+/// Makes metrics and registers them.
+struct Adder<'r>(&'r Registry);
+
+impl Adder<'_> {
+    fn add<C: Collector + Clone + 'static>(&self, metric: C) -> Result<C, prometheus::Error> {
+        self.0.register(Box::new(metric.clone()))?;
+        Ok(metric)
+    }
+
+    fn counter(&self, name: &str, help: &str) -> Result<IntCounter, prometheus::Error> {
+        self.add(IntCounter::new(name, help)?)
+    }
+
+    fn counters(&self, name: &str, help: &str, labels: &[&str]) -> Result<IntCounterVec, prometheus::Error> {
+        self.add(IntCounterVec::new(Opts::new(name, help), labels)?)
+    }
+
+    fn gauge(&self, name: &str, help: &str) -> Result<IntGauge, prometheus::Error> {
+        self.add(IntGauge::new(name, help)?)
+    }
+
+    fn gauges(&self, name: &str, help: &str, labels: &[&str]) -> Result<IntGaugeVec, prometheus::Error> {
+        self.add(IntGaugeVec::new(Opts::new(name, help), labels)?)
+    }
+
+    fn histograms(
+        &self,
+        name: &str,
+        help: &str,
+        labels: &[&str],
+        buckets: &[f64],
+    ) -> Result<HistogramVec, prometheus::Error> {
+        self.add(HistogramVec::new(HistogramOpts::new(name, help).buckets(buckets.to_vec()), labels)?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn labels_are_closed_sets() {
+        let metrics = Metrics::new(["docker.io"]).unwrap();
+        metrics.looked_up("docker.io", LookupResult::Hit);
+        metrics.looked_up("evil-1.test", LookupResult::Hit);
+        metrics.looked_up("evil-2.test", LookupResult::Hit);
+        metrics.registry_request("docker.io", RequestKind::Manifest).end("2xx");
+        metrics.registry_request("evil-3.test", RequestKind::Token).end("unreachable");
+        drop(metrics.registry_request("evil-3.test", RequestKind::Config));
+        let text = metrics.render().unwrap();
+        for line in [
+            r#"tolerarch_lookups_total{registry="docker.io",result="hit"} 1"#,
+            r#"tolerarch_lookups_total{registry="other",result="hit"} 2"#,
+            r#"tolerarch_registry_requests_total{code="2xx",kind="manifest",registry="docker.io"} 1"#,
+            r#"tolerarch_registry_requests_total{code="unreachable",kind="token",registry="other"} 1"#,
+            r#"tolerarch_registry_requests_total{code="abandoned",kind="config",registry="other"} 1"#,
+        ] {
+            assert!(text.contains(line), "{line} in\n{text}");
+        }
+        assert!(!text.contains("evil"));
+    }
+
+    #[test]
+    fn every_reason_is_there_from_the_start() {
+        let metrics = Metrics::new([]).unwrap();
+        metrics.reviewed(Reason::Tolerated, Duration::from_millis(1));
+        let text = metrics.render().unwrap();
+        for reason in Reason::ALL {
+            assert!(text.contains(&format!("tolerarch_reviews_total{{reason=\"{reason}\"}} ")), "{reason}");
+        }
+        assert!(text.contains("tolerarch_review_duration_seconds_count{reason=\"tolerated\"} 1"));
+        assert!(text.contains("process_open_fds"));
+    }
+
+    #[test]
+    fn what_is_under_way_ends() {
+        let metrics = Metrics::new([]).unwrap();
+        let lookup = metrics.lookup_in_flight();
+        assert!(metrics.render().unwrap().contains("tolerarch_lookups_in_flight 1"));
+        drop(lookup);
+        assert!(metrics.render().unwrap().contains("tolerarch_lookups_in_flight 0"));
+    }
+
+    #[test]
+    fn every_metric_is_in_the_readme() {
+        let readme = include_str!("../README.md");
+        let metrics = Metrics::new([]).unwrap();
+        for family in metrics.0.registry.gather() {
+            let name = family.name();
+            assert!(name.starts_with("process_") || readme.contains(name), "{name} is not in the README");
+        }
+    }
+}

@@ -1,0 +1,271 @@
+//! The law of patches, for any Pod that JSON can express: the patch applies, it changes nothing but our tolerations
+//! and our annotation, and deciding again changes nothing more.
+
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+use crate::image::{PlatformSet, Support, Unknown};
+use crate::pod::{Pod, Purpose};
+use crate::policy::{Answer, Mode, Policy, Pool};
+use crate::testing::{platforms, toleration};
+
+fn own() -> [Value; 3] {
+    [
+        json!({"key": "tolerarch.io/multi-arch", "operator": "Exists", "effect": "NoSchedule"}),
+        json!({"key": "kubernetes.io/arch", "operator": "Equal", "value": "arm64", "effect": "NoSchedule"}),
+        json!({"key": "arm", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 60}),
+    ]
+}
+
+fn policy() -> Policy {
+    let [multi, arch, arm] = own().map(|own| toleration(&own));
+    Policy {
+        mode: Mode::Enforce,
+        pools: vec![
+            Pool {
+                name: "multi-arch".into(),
+                platforms: platforms(&["linux/amd64", "linux/arm64"]),
+                tolerations: vec![multi],
+            },
+            Pool { name: "arm".into(), platforms: platforms(&["linux/arm64"]), tolerations: vec![arch, arm] },
+        ],
+    }
+}
+
+/// One pass over a Pod: the patched Pod, and the number of operations; `None` if it was not read as a Pod.
+fn pass(policy: &Policy, pod: &Value, support: &[Result<Support, Unknown>]) -> Option<(Value, usize)> {
+    let text = pod.to_string();
+    let decoded: Pod<'_> = serde_json::from_str(&text).ok()?;
+    if policy.decide_unseen(&decoded).is_some() {
+        return Some((pod.clone(), 0));
+    }
+    let answers: Vec<Answer<'_>> = support
+        .iter()
+        .map(|support| Answer { given: "image", purpose: Purpose::Run, support: *support })
+        .collect();
+    let Some(change) = policy.decide(&decoded, &answers).change else {
+        return Some((pod.clone(), 0));
+    };
+    let patch = super::build(&decoded, &change);
+    let patch: json_patch::Patch = serde_json::from_slice(&patch).expect("a patch");
+    let mut patched = pod.clone();
+    json_patch::patch(&mut patched, &patch).expect("the patch applies");
+    Some((patched, patch.0.len()))
+}
+
+/// The Pod without what tolerarch may add: its tolerations and its annotation; empty and absent are the same.
+fn without_own(pod: &Value) -> Value {
+    let mut pod = pod.clone();
+    if let Some(annotations) = pod.pointer_mut("/metadata/annotations").and_then(Value::as_object_mut) {
+        annotations.remove("tolerarch.io/pools");
+    }
+    if let Some(tolerations) = pod.pointer_mut("/spec/tolerations").and_then(Value::as_array_mut) {
+        tolerations.retain(|t| !own().contains(&normal(t)));
+    }
+    for (parent, member) in [("/spec", "tolerations"), ("/metadata", "annotations"), ("", "metadata")] {
+        let Some(object) = pod.pointer_mut(parent).and_then(Value::as_object_mut) else {
+            continue;
+        };
+        if object
+            .get(member)
+            .is_some_and(|value| value.is_null() || *value == json!([]) || *value == json!({}))
+        {
+            object.remove(member);
+        }
+    }
+    pod
+}
+
+fn any_json() -> impl Strategy<Value = Value> {
+    let leaf = prop_oneof![
+        Just(Value::Null),
+        any::<bool>().prop_map(Value::from),
+        any::<i64>().prop_map(Value::from),
+        "\\PC{0,8}".prop_map(Value::from),
+    ];
+    leaf.prop_recursive(3, 16, 4, |inner| {
+        prop_oneof![
+            prop::collection::vec(inner.clone(), 0..4).prop_map(Value::from),
+            prop::collection::hash_map("[a-zA-Z/~.]{1,6}", inner, 0..4).prop_map(Value::from_iter),
+        ]
+    })
+}
+
+fn any_toleration() -> impl Strategy<Value = Value> {
+    let part = |values: &'static [&'static str]| prop::option::of(prop::sample::select(values));
+    let built = (
+        part(&["", "a", "arm", "kubernetes.io/arch", "tolerarch.io/multi-arch"]),
+        part(&["", "Exists", "Equal", "Lt"]),
+        part(&["", "arm64", "x"]),
+        part(&["", "NoSchedule", "NoExecute", "Future"]),
+        prop::option::of(0i64..100),
+    );
+    let built = built.prop_map(|(key, operator, value, effect, seconds)| {
+        let members = [("key", key), ("operator", operator), ("value", value), ("effect", effect)];
+        let mut toleration: Value = members
+            .into_iter()
+            .filter_map(|(name, text)| Some((name.to_owned(), Value::from(text?))))
+            .collect();
+        if let Some(seconds) = seconds {
+            toleration["tolerationSeconds"] = seconds.into();
+        }
+        toleration
+    });
+    prop_oneof![3 => built, 2 => prop::sample::select(own().to_vec()), 1 => Just(json!({"key": "x", "future": {"a": [1]}}))]
+}
+
+fn sometimes(value: impl Strategy<Value = Value> + 'static) -> impl Strategy<Value = Option<Value>> {
+    prop_oneof![1 => Just(None), 1 => Just(Some(Value::Null)), 6 => value.prop_map(Some)]
+}
+
+fn object(members: Vec<(&str, Option<Value>)>) -> Value {
+    members.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?))).collect()
+}
+
+fn any_pod() -> impl Strategy<Value = Value> {
+    let annotations = (
+        prop::option::of(prop::sample::select(
+            &["", "multi-arch", "arm", "multi-arch,arm", "old, arm", "old"][..],
+        )),
+        prop::collection::hash_map("[a-z/~\"\\\\é]{0,6}", "\\PC{0,6}", 0..3),
+    );
+    let annotations = annotations.prop_map(|(pools, others)| {
+        let mut map = Value::from_iter(others.into_iter().map(|(key, value)| (key, Value::from(value))));
+        if let Some(pools) = pools {
+            map["tolerarch.io/pools"] = pools.into();
+        }
+        map
+    });
+    let metadata = (sometimes(annotations), sometimes(any_json())).prop_map(|(annotations, other)| {
+        object(vec![("annotations", annotations), ("managedFields", other), ("name", Some("web".into()))])
+    });
+    let tolerations = prop::collection::vec(any_toleration(), 0..5).prop_map(Value::from);
+    let spec = (sometimes(tolerations), sometimes(any_json())).prop_map(|(tolerations, other)| {
+        object(vec![
+            ("containers", Some(json!([{"image": "x"}]))),
+            ("tolerations", tolerations),
+            ("future", other),
+        ])
+    });
+    (sometimes(metadata), spec, sometimes(any_json())).prop_map(|(metadata, spec, status)| {
+        object(vec![("metadata", metadata), ("spec", Some(spec)), ("status", status)])
+    })
+}
+
+fn any_support() -> impl Strategy<Value = Result<Support, Unknown>> {
+    let both = Support::Index(platforms(&["linux/amd64", "linux/arm64"]));
+    prop_oneof![
+        4 => Just(Ok(both)),
+        1 => Just(Ok(Support::Single(platforms(&["linux/amd64"])))),
+        1 => Just(Ok(Support::Index(platforms(&["linux/arm64"])))),
+        1 => Just(Ok(Support::Artifact)),
+        1 => Just(Err(Unknown::Timeout)),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(2000))]
+
+    #[test]
+    fn applies_touches_only_its_own_and_settles(
+        pod in any_pod(),
+        first in prop::collection::vec(any_support(), 0..3),
+        then in prop::collection::vec(any_support(), 0..3),
+    ) {
+        let policy = policy();
+        let (once, _) = pass(&policy, &pod, &first).expect("a Pod");
+        prop_assert_eq!(without_own(&once), without_own(&pod));
+        let (again, operations) = pass(&policy, &once, &first).expect("a Pod still");
+        prop_assert_eq!(operations, 0, "a second pass changed {} into {}", once, again);
+
+        // Whatever came between, a later pass ends where a first one would have ended.
+        let (later, _) = pass(&policy, &once, &then).expect("a Pod still");
+        prop_assert_eq!(without_own(&later), without_own(&pod));
+        let (direct, _) = pass(&policy, &pod, &then).expect("a Pod");
+        prop_assert_eq!(tolerations(&later), tolerations(&direct));
+    }
+
+    #[test]
+    fn any_json_is_read_or_refused(pod in any_json(), support in any_support()) {
+        pass(&policy(), &pod, &[support]);
+    }
+}
+
+/// A toleration with its default operator, and without empty members.
+fn normal(toleration: &Value) -> Value {
+    let mut toleration = toleration.clone();
+    let members = toleration.as_object_mut().expect("a toleration");
+    members.retain(|_, value| *value != json!("") && !value.is_null());
+    members.entry("operator").or_insert("Equal".into());
+    toleration
+}
+
+/// The tolerations as a bag.
+fn tolerations(pod: &Value) -> Vec<String> {
+    let list = pod.pointer("/spec/tolerations").and_then(Value::as_array);
+    let mut list: Vec<String> = list.into_iter().flatten().map(|t| normal(t).to_string()).collect();
+    list.sort();
+    list
+}
+
+fn patch_of(pod: Value, support: Support) -> Value {
+    let text = pod.to_string();
+    let decoded: Pod<'_> = serde_json::from_str(&text).unwrap();
+    let mut policy = policy();
+    policy.pools.truncate(1);
+    let answers = [Answer { given: "image", purpose: Purpose::Run, support: Ok(support) }];
+    let decision = policy.decide(&decoded, &answers);
+    serde_json::from_slice(&super::build(&decoded, &decision.change.unwrap())).unwrap()
+}
+
+#[test]
+fn creates_parents_and_appends_where_there_is_a_list() {
+    let [own, ..] = own();
+    let both = Support::Index(PlatformSet::ALL);
+    let containers = json!([{"image": "x"}]);
+    let whole = json!({"op": "add", "path": "/spec/tolerations", "value": [own]});
+    for spec in [
+        json!({"containers": containers}),
+        json!({"containers": containers, "tolerations": null}),
+        json!({"containers": containers, "tolerations": []}),
+    ] {
+        assert_eq!(patch_of(json!({"metadata": {}, "spec": spec}), both)[0], whole);
+    }
+    let spec = json!({"containers": containers, "tolerations": [{"key": "a", "operator": "Exists"}]});
+    let append = json!({"op": "add", "path": "/spec/tolerations/-", "value": own});
+    assert_eq!(patch_of(json!({"metadata": {}, "spec": spec}), both)[0], append);
+
+    let add = |path: &str, value: Value| json!({"op": "add", "path": path, "value": value});
+    let pools = json!({"tolerarch.io/pools": "multi-arch"});
+    for (pod, operation) in [
+        (json!({}), add("/metadata", json!({"annotations": pools}))),
+        (json!({"metadata": null}), add("/metadata", json!({"annotations": pools}))),
+        (json!({"metadata": {}}), add("/metadata/annotations", pools.clone())),
+        (json!({"metadata": {"annotations": null}}), add("/metadata/annotations", pools.clone())),
+        (json!({"metadata": {"annotations": {}}}), add("/metadata/annotations", pools.clone())),
+        (
+            json!({"metadata": {"annotations": {"a": "b"}}}),
+            add("/metadata/annotations/tolerarch.io~1pools", json!("multi-arch")),
+        ),
+    ] {
+        let mut pod = pod;
+        pod["spec"] = json!({"containers": containers});
+        assert_eq!(patch_of(pod, both)[1], operation);
+    }
+}
+
+#[test]
+fn removes_from_the_end_by_index() {
+    let [own, ..] = own();
+    let pod = json!({
+        "metadata": {"annotations": {"tolerarch.io/pools": "multi-arch"}},
+        "spec": {"containers": [{"image": "x"}], "tolerations": [{"key": "a"}, own, {"key": "b"}]},
+    });
+    assert_eq!(
+        patch_of(pod, Support::Index(PlatformSet::EMPTY)),
+        json!([
+            {"op": "remove", "path": "/spec/tolerations/1"},
+            {"op": "remove", "path": "/metadata/annotations/tolerarch.io~1pools"},
+        ])
+    );
+}

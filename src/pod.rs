@@ -1,0 +1,346 @@
+//! Pure views of a Pod: which images it runs, what it tolerates, why it is left alone.
+//!
+//! A Pod is decoded partially and borrowed from the request's bytes: blind to what a decision does not need, so that
+//! fields of newer Kubernetes versions neither matter nor get lost. It is never written back.
+
+mod json;
+mod toleration;
+
+use serde::Deserialize;
+
+pub use json::{Field, Text};
+pub use toleration::Toleration;
+
+use crate::image::{ImageRef, Unknown};
+use crate::json::Object;
+use crate::reason::Reason;
+use json::Annotations;
+
+/// Label or annotation that takes a Pod (or, as a label, a namespace) out: `"off"`.
+pub const MODE_KEY: &str = "tolerarch.io/mode";
+/// Annotation that names the pools opened by tolerarch, comma-separated. By it a later pass knows its own work.
+pub const POOLS_KEY: &str = "tolerarch.io/pools";
+/// Set by the kubelet on the mirror of a static Pod.
+const MIRROR_KEY: &str = "kubernetes.io/config.mirror";
+
+/// What a decision needs of a Pod.
+#[derive(Debug, Default, Deserialize)]
+pub struct Pod<'a> {
+    #[serde(borrow, default)]
+    pub(crate) metadata: Field<Object<Metadata<'a>>>,
+    #[serde(borrow, default)]
+    spec: Field<Object<Spec<'a>>>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Metadata<'a> {
+    #[serde(borrow)]
+    name: Option<Text<'a>>,
+    #[serde(borrow)]
+    generate_name: Option<Text<'a>>,
+    #[serde(borrow)]
+    owner_references: Option<Vec<Owner<'a>>>,
+    #[serde(borrow)]
+    labels: Option<Labels<'a>>,
+    #[serde(borrow, default)]
+    pub(crate) annotations: Field<Annotations<'a>>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Owner<'a> {
+    #[serde(borrow)]
+    kind: Option<Text<'a>>,
+    #[serde(borrow)]
+    name: Option<Text<'a>>,
+    controller: Option<bool>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Labels<'a> {
+    #[serde(borrow, rename = "tolerarch.io/mode")]
+    mode: Option<Text<'a>>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Spec<'a> {
+    #[serde(borrow)]
+    node_name: Option<Text<'a>>,
+    #[serde(borrow)]
+    os: Option<Os<'a>>,
+    #[serde(borrow)]
+    node_selector: Option<NodeSelector<'a>>,
+    #[serde(borrow)]
+    containers: Option<Vec<Container<'a>>>,
+    #[serde(borrow)]
+    init_containers: Option<Vec<Container<'a>>>,
+    #[serde(borrow)]
+    volumes: Option<Vec<Volume<'a>>>,
+    #[serde(borrow, default)]
+    tolerations: Field<Vec<Toleration<'a>>>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Os<'a> {
+    #[serde(borrow)]
+    name: Option<Text<'a>>,
+}
+
+#[derive(Debug, Deserialize)]
+struct NodeSelector<'a> {
+    #[serde(borrow, rename = "kubernetes.io/os")]
+    os: Option<Text<'a>>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Container<'a> {
+    #[serde(borrow)]
+    image: Option<Text<'a>>,
+    #[serde(borrow)]
+    image_pull_policy: Option<Text<'a>>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Volume<'a> {
+    #[serde(borrow)]
+    image: Option<VolumeImage<'a>>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct VolumeImage<'a> {
+    #[serde(borrow)]
+    reference: Option<Text<'a>>,
+    #[serde(borrow)]
+    pull_policy: Option<Text<'a>>,
+}
+
+/// What a Pod does with an image.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Purpose {
+    /// Runs it, as a container, init container or native sidecar.
+    Run,
+    /// Mounts it as a volume (KEP-4639).
+    Mount,
+}
+
+/// One image of a Pod, as it stands there.
+#[derive(Debug)]
+pub struct Usage<'p> {
+    /// The text in the Pod.
+    pub given: &'p str,
+    /// The reference, or why it cannot be looked up.
+    pub image: Result<ImageRef, Unknown>,
+    /// What it is for.
+    pub purpose: Purpose,
+}
+
+impl Pod<'_> {
+    /// Why the Pod is left alone without a look at its images, if it is.
+    pub fn skipped(&self) -> Option<Reason> {
+        let metadata = self.metadata.present();
+        let spec = self.spec.present();
+        let is = |text: Option<&Text<'_>>, value: &str| text.is_some_and(|text| text.as_str() == value);
+        let annotations = metadata.and_then(|m| m.annotations.present());
+        if annotations.is_some_and(|a| a.mirror) {
+            return Some(Reason::MirrorPod);
+        }
+        let label = metadata.and_then(|m| m.labels.as_ref()).and_then(|l| l.mode.as_ref());
+        if is(label, "off") || is(annotations.and_then(|a| a.mode.as_ref()), "off") {
+            return Some(Reason::OptedOut);
+        }
+        if spec.and_then(|s| s.node_name.as_ref()).is_some_and(|name| !name.as_str().is_empty()) {
+            return Some(Reason::NodeAssigned);
+        }
+        if self.controller().is_some_and(|owner| is(owner.kind.as_ref(), "DaemonSet")) {
+            return Some(Reason::DaemonSet);
+        }
+        let os = spec.and_then(|s| s.os.as_ref()).and_then(|os| os.name.as_ref());
+        let selected = spec.and_then(|s| s.node_selector.as_ref()).and_then(|s| s.os.as_ref());
+        if is(os, "windows") || is(selected, "windows") {
+            return Some(Reason::Windows);
+        }
+        None
+    }
+
+    /// Every image that counts, in the order of the Pod: init containers, containers, image volumes.
+    pub fn images(&self) -> Vec<Usage<'_>> {
+        let Some(spec) = self.spec.present() else {
+            return Vec::new();
+        };
+        let containers = [&spec.init_containers, &spec.containers].into_iter().flatten().flatten();
+        let run = containers.map(|c| usage(c.image.as_ref(), c.image_pull_policy.as_ref(), Purpose::Run));
+        let volumes = spec.volumes.iter().flatten().filter_map(|v| v.image.as_ref());
+        let mount = volumes.map(|v| usage(v.reference.as_ref(), v.pull_policy.as_ref(), Purpose::Mount));
+        run.chain(mount).collect()
+    }
+
+    /// Whether there is a container at all; a Pod without one is not valid.
+    pub fn has_containers(&self) -> bool {
+        self.spec.present().is_some_and(|spec| spec.containers.as_ref().is_some_and(|list| !list.is_empty()))
+    }
+
+    /// The tolerations, as far as there is a list.
+    pub fn tolerations(&self) -> &[Toleration<'_>] {
+        self.spec.present().and_then(|spec| spec.tolerations.present()).map_or(&[], Vec::as_slice)
+    }
+
+    /// The pools that an earlier pass says to have opened.
+    pub fn opened_pools(&self) -> impl Iterator<Item = &str> {
+        let annotation =
+            self.metadata.present().and_then(|m| m.annotations.present()).and_then(|a| a.pools.as_ref());
+        annotation.map_or("", Text::as_str).split(',').map(str::trim).filter(|name| !name.is_empty())
+    }
+
+    /// How people find the Pod: its controller as `Kind/name`, else its name, else the name's prefix.
+    pub fn described(&self) -> String {
+        let text =
+            |text: &Option<Text<'_>>| text.as_ref().map_or(String::new(), |text| text.as_str().to_owned());
+        if let Some(owner) = self.controller() {
+            return format!("{}/{}", text(&owner.kind), text(&owner.name));
+        }
+        let metadata = self.metadata.present();
+        let names = metadata.map(|m| [text(&m.name), text(&m.generate_name)]);
+        names.into_iter().flatten().find(|name| !name.is_empty()).unwrap_or_default()
+    }
+
+    fn controller(&self) -> Option<&Owner<'_>> {
+        let owners = self.metadata.present()?.owner_references.as_ref()?;
+        owners.iter().find(|owner| owner.controller == Some(true))
+    }
+}
+
+fn usage<'p>(given: Option<&'p Text<'_>>, policy: Option<&Text<'_>>, purpose: Purpose) -> Usage<'p> {
+    let given = given.map_or("", Text::as_str);
+    let image = if policy.is_some_and(|policy| policy.as_str() == "Never") {
+        Err(Unknown::PullNever)
+    } else {
+        given.parse().map_err(|_| Unknown::Invalid)
+    };
+    Usage { given, image, purpose }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    fn with_pod<T>(value: &Value, look: impl FnOnce(&Pod<'_>) -> T) -> T {
+        let text = value.to_string();
+        look(&serde_json::from_str(&text).unwrap())
+    }
+
+    fn spec(spec: Value) -> Value {
+        json!({"metadata": {"name": "web"}, "spec": spec})
+    }
+
+    #[test]
+    fn sees_the_images_that_count() {
+        let pod = spec(json!({
+            "containers": [{"image": "nginx"}, {"image": ""}, {}, {"image": null}, {"image": "x", "imagePullPolicy": "Never"}],
+            "initContainers": [{"image": "busybox:1", "restartPolicy": "Always"}],
+            "ephemeralContainers": [{"image": "debug"}],
+            "volumes": [{"name": "a"}, {"image": {"reference": "data:1", "pullPolicy": "Always"}}, {"image": {}}, {"image": null}],
+        }));
+        let seen = with_pod(&pod, |pod| {
+            let show = |u: Usage<'_>| (u.image.map(|i| i.to_string()), u.purpose);
+            pod.images().into_iter().map(show).collect::<Vec<_>>()
+        });
+        let ok = |image: &str| Ok(image.to_owned());
+        assert_eq!(
+            seen,
+            [
+                (ok("docker.io/library/busybox:1"), Purpose::Run),
+                (ok("docker.io/library/nginx:latest"), Purpose::Run),
+                (Err(Unknown::Invalid), Purpose::Run),
+                (Err(Unknown::Invalid), Purpose::Run),
+                (Err(Unknown::Invalid), Purpose::Run),
+                (Err(Unknown::PullNever), Purpose::Run),
+                (ok("docker.io/library/data:1"), Purpose::Mount),
+                (Err(Unknown::Invalid), Purpose::Mount),
+            ]
+        );
+    }
+
+    #[test]
+    fn leaves_alone_what_gains_nothing() {
+        let owner = |kind: &str, controller: Value| json!({"ownerReferences": [{"kind": kind, "controller": controller}]});
+        let pod = |metadata: Value, spec: Value| json!({"metadata": metadata, "spec": spec});
+        for (pod, expected) in [
+            (pod(json!({}), json!({})), None),
+            (pod(Value::Null, Value::Null), None),
+            (json!({}), None),
+            (
+                pod(json!({"annotations": {"kubernetes.io/config.mirror": "x"}}), json!({})),
+                Some(Reason::MirrorPod),
+            ),
+            (pod(json!({"annotations": {"tolerarch.io/mode": "off"}}), json!({})), Some(Reason::OptedOut)),
+            (pod(json!({"labels": {"tolerarch.io/mode": "off"}}), json!({})), Some(Reason::OptedOut)),
+            (pod(json!({"labels": {"tolerarch.io/mode": "on"}}), json!({})), None),
+            (pod(json!({"labels": null, "annotations": null}), json!({})), None),
+            (pod(json!({}), json!({"nodeName": "node-1"})), Some(Reason::NodeAssigned)),
+            (pod(json!({}), json!({"nodeName": ""})), None),
+            (pod(owner("DaemonSet", json!(true)), json!({})), Some(Reason::DaemonSet)),
+            (pod(owner("DaemonSet", json!(false)), json!({})), None),
+            (pod(owner("DaemonSet", Value::Null), json!({})), None),
+            (pod(owner("ReplicaSet", json!(true)), json!({})), None),
+            (pod(json!({}), json!({"os": {"name": "windows"}})), Some(Reason::Windows)),
+            (pod(json!({}), json!({"os": {"name": "linux"}})), None),
+            (pod(json!({}), json!({"nodeSelector": {"kubernetes.io/os": "windows"}})), Some(Reason::Windows)),
+            (pod(json!({}), json!({"nodeSelector": {"kubernetes.io/os": "linux"}})), None),
+        ] {
+            assert_eq!(with_pod(&pod, |pod| pod.skipped()), expected, "{pod}");
+        }
+    }
+
+    #[test]
+    fn knows_its_own_earlier_work() {
+        let pod = json!({"metadata": {"annotations": {"tolerarch.io/pools": "multi-arch, gpu,,"}}});
+        let pools = with_pod(&pod, |pod| pod.opened_pools().map(str::to_owned).collect::<Vec<_>>());
+        assert_eq!(pools, ["multi-arch", "gpu"]);
+    }
+
+    #[test]
+    fn says_how_people_find_the_pod() {
+        let owned = json!({"metadata": {"generateName": "web-", "ownerReferences": [{"kind": "ReplicaSet", "name": "web", "controller": true}]}});
+        for (pod, expected) in [
+            (owned, "ReplicaSet/web"),
+            (json!({"metadata": {"name": "web", "generateName": "x-"}}), "web"),
+            (json!({"metadata": {"name": "", "generateName": "web-"}}), "web-"),
+            (json!({}), ""),
+        ] {
+            assert_eq!(with_pod(&pod, |pod| pod.described()), expected, "{pod}");
+        }
+    }
+
+    #[test]
+    fn borrows_what_needs_no_unescaping() {
+        let text = r#"{"spec":{"containers":[{"image":"nginx"},{"image":"ng\u0069nx"}]}}"#;
+        let pod: Pod<'_> = serde_json::from_str(text).unwrap();
+        let images: Vec<bool> = pod
+            .images()
+            .iter()
+            .map(|usage| text.as_bytes().as_ptr_range().contains(&usage.given.as_ptr()))
+            .collect();
+        assert_eq!(images, [true, false]);
+        assert!(pod.images().iter().all(|usage| usage.given == "nginx"));
+    }
+
+    #[test]
+    fn refuses_what_is_no_pod() {
+        for pod in [
+            json!([]),
+            json!({"spec": 1}),
+            json!({"spec": []}),
+            json!({"metadata": ["name"]}),
+            json!({"spec": {"containers": {}}}),
+            json!({"spec": {"containers": [{"image": 7}]}}),
+            json!({"spec": {"tolerations": [null]}}),
+            json!({"metadata": {"annotations": []}}),
+        ] {
+            assert!(serde_json::from_str::<Object<Pod<'_>>>(&pod.to_string()).is_err(), "{pod}");
+        }
+    }
+}

@@ -1,0 +1,131 @@
+//! How parts of a Pod are read from JSON: borrowed, and with the difference between absent and null, which a patch
+//! must know.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use serde::de::{Deserialize, Deserializer, Error, IgnoredAny, MapAccess, Visitor};
+use serde::ser::{Serialize, Serializer};
+
+use super::{MIRROR_KEY, MODE_KEY, POOLS_KEY};
+
+/// A text that borrows from the JSON unless it had to be unescaped.
+///
+/// (serde borrows into a plain `Cow<str>` field, but not into one within an `Option` or a list.)
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Text<'a>(Cow<'a, str>);
+
+impl Text<'_> {
+    /// The text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// Whether it is empty.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+impl From<String> for Text<'_> {
+    fn from(text: String) -> Self {
+        Self(text.into())
+    }
+}
+
+impl<'de: 'a, 'a> Deserialize<'de> for Text<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Borrow;
+        impl<'de> Visitor<'de> for Borrow {
+            type Value = Text<'de>;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a string")
+            }
+            fn visit_borrowed_str<E: Error>(self, text: &'de str) -> Result<Self::Value, E> {
+                Ok(Text(Cow::Borrowed(text)))
+            }
+            fn visit_str<E: Error>(self, text: &str) -> Result<Self::Value, E> {
+                Ok(Text(Cow::Owned(text.to_owned())))
+            }
+            fn visit_string<E: Error>(self, text: String) -> Result<Self::Value, E> {
+                Ok(Text(Cow::Owned(text)))
+            }
+        }
+        deserializer.deserialize_str(Borrow)
+    }
+}
+
+impl Serialize for Text<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&self.0)
+    }
+}
+
+/// A member of an object: not there, there as null, or there.
+#[derive(Debug, Default)]
+pub enum Field<T> {
+    /// The object has no such member.
+    #[default]
+    Absent,
+    /// The member is null.
+    Null,
+    /// The member has a value.
+    Present(T),
+}
+
+impl<T> Field<T> {
+    /// The value, where there is one.
+    pub fn present(&self) -> Option<&T> {
+        match self {
+            Self::Present(value) => Some(value),
+            Self::Absent | Self::Null => None,
+        }
+    }
+}
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for Field<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Ok(Option::deserialize(deserializer)?.map_or(Self::Null, Self::Present))
+    }
+}
+
+/// The annotations that matter, and whether there are any.
+#[derive(Debug, Default)]
+pub(crate) struct Annotations<'a> {
+    /// How many there are, these and others.
+    pub(crate) count: usize,
+    pub(super) mode: Option<Text<'a>>,
+    pub(crate) pools: Option<Text<'a>>,
+    pub(super) mirror: bool,
+}
+
+impl<'de: 'a, 'a> Deserialize<'de> for Annotations<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Pick;
+        impl<'de> Visitor<'de> for Pick {
+            type Value = Annotations<'de>;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object of strings")
+            }
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+                let mut picked = Annotations::default();
+                while let Some(key) = map.next_key::<Text<'de>>()? {
+                    picked.count += 1;
+                    match key.as_str() {
+                        MODE_KEY => picked.mode = map.next_value()?,
+                        POOLS_KEY => picked.pools = Some(map.next_value()?),
+                        MIRROR_KEY => {
+                            picked.mirror = true;
+                            map.next_value::<IgnoredAny>()?;
+                        }
+                        _ => {
+                            map.next_value::<IgnoredAny>()?;
+                        }
+                    }
+                }
+                Ok(picked)
+            }
+        }
+        deserializer.deserialize_map(Pick)
+    }
+}

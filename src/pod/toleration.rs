@@ -1,0 +1,133 @@
+//! Tolerations, and which of them make another one needless.
+
+use serde::{Deserialize, Serialize};
+
+use super::Text;
+
+/// A toleration as a Pod or a pool has it. Empty texts mean absent, as in Kubernetes; operators and effects that are
+/// not known (yet) are kept and never taken for something else.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Toleration<'a> {
+    /// The taint's key; empty with `Exists` means every taint.
+    #[serde(borrow, default, deserialize_with = "or_empty", skip_serializing_if = "Text::is_empty")]
+    pub key: Text<'a>,
+    /// `Exists` or `Equal`; empty means `Equal`.
+    #[serde(borrow, default, deserialize_with = "or_empty", skip_serializing_if = "Text::is_empty")]
+    pub operator: Text<'a>,
+    /// The taint's value, for `Equal`.
+    #[serde(borrow, default, deserialize_with = "or_empty", skip_serializing_if = "Text::is_empty")]
+    pub value: Text<'a>,
+    /// The taint's effect; empty means every effect.
+    #[serde(borrow, default, deserialize_with = "or_empty", skip_serializing_if = "Text::is_empty")]
+    pub effect: Text<'a>,
+    /// How long a `NoExecute` taint is tolerated; absent means for ever.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub toleration_seconds: Option<i64>,
+}
+
+fn or_empty<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Text<'de>, D::Error> {
+    Ok(Option::deserialize(deserializer)?.unwrap_or_default())
+}
+
+impl Toleration<'_> {
+    /// Whether every taint that `other` tolerates is tolerated by this one, for at least as long: the scheduler's
+    /// `ToleratesTaint` (k8s.io/api core/v1 `toleration.go`), asked for all taints at once.
+    pub fn covers(&self, other: &Toleration<'_>) -> bool {
+        let effect = self.effect.is_empty() || self.effect == other.effect;
+        let long_enough = match (self.toleration_seconds, other.toleration_seconds) {
+            (None, _) => true,
+            (Some(mine), Some(theirs)) => mine >= theirs,
+            (Some(_), None) => false,
+        };
+        let taints = match self.operator() {
+            "Exists" => self.key.is_empty() || self.key == other.key,
+            "Equal" => {
+                !self.key.is_empty()
+                    && self.key == other.key
+                    && other.operator() == "Equal"
+                    && self.value == other.value
+            }
+            _ => false,
+        };
+        effect && long_enough && taints
+    }
+
+    /// Whether both mean the same: what tolerarch added is found again by this.
+    pub fn same(&self, other: &Toleration<'_>) -> bool {
+        (
+            self.key.as_str(),
+            self.operator(),
+            self.value.as_str(),
+            self.effect.as_str(),
+            self.toleration_seconds,
+        ) == (
+            other.key.as_str(),
+            other.operator(),
+            other.value.as_str(),
+            other.effect.as_str(),
+            other.toleration_seconds,
+        )
+    }
+
+    fn operator(&self) -> &str {
+        if self.operator.is_empty() { "Equal" } else { self.operator.as_str() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn t(json: &str) -> Toleration<'_> {
+        serde_json::from_str(json).unwrap()
+    }
+
+    #[test]
+    fn covers_what_the_scheduler_would_let_pass() {
+        let pool = r#"{"key":"a/b","operator":"Exists","effect":"NoSchedule"}"#;
+        let equal = r#"{"key":"arch","value":"arm64","effect":"NoSchedule"}"#;
+        let brief = r#"{"key":"k","operator":"Exists","effect":"NoExecute","tolerationSeconds":60}"#;
+        let any_effect = r#"{"key":"a/b","operator":"Exists"}"#;
+        for (mine, other, expected) in [
+            (pool, pool, true),
+            (r#"{"operator":"Exists"}"#, pool, true),
+            (r#"{"key":"","operator":"Exists","effect":null}"#, pool, true),
+            (r#"{"operator":"Exists","effect":"NoSchedule"}"#, pool, true),
+            (r#"{"operator":"Exists","effect":"NoExecute"}"#, pool, false),
+            (any_effect, pool, true),
+            (pool, any_effect, false),
+            (r#"{"key":"a/b","operator":"Exists","effect":"NoExecute"}"#, pool, false),
+            (r#"{"key":"a/b","operator":"Equal","value":"x","effect":"NoSchedule"}"#, pool, false),
+            (r#"{"key":"a/b","effect":"NoSchedule"}"#, pool, false),
+            (r#"{"key":"other","operator":"Exists"}"#, pool, false),
+            (r#"{"key":"a/b","operator":"Lt","value":"5","effect":"NoSchedule"}"#, pool, false),
+            (r#"{"value":"","effect":"NoSchedule"}"#, pool, false),
+            (equal, equal, true),
+            (r#"{"key":"arch","operator":"Equal","value":"arm64"}"#, equal, true),
+            (r#"{"key":"arch","operator":"Exists"}"#, equal, true),
+            (r#"{"key":"arch","value":"amd64","effect":"NoSchedule"}"#, equal, false),
+            (r#"{"key":"k","operator":"Exists"}"#, brief, true),
+            (r#"{"key":"k","operator":"Exists","effect":"NoExecute","tolerationSeconds":300}"#, brief, true),
+            (r#"{"key":"k","operator":"Exists","effect":"NoExecute","tolerationSeconds":10}"#, brief, false),
+            (brief, r#"{"key":"k","operator":"Exists","effect":"NoExecute"}"#, false),
+        ] {
+            assert_eq!(t(mine).covers(&t(other)), expected, "{mine} over {other}");
+        }
+    }
+
+    #[test]
+    fn finds_its_own_again_however_it_is_written() {
+        let own = t(r#"{"key":"arch","operator":"Equal","value":"arm64","effect":"NoSchedule"}"#);
+        assert!(own.same(&t(r#"{"key":"arch","value":"arm64","effect":"NoSchedule","future":1}"#)));
+        assert!(!own.same(&t(r#"{"key":"arch","value":"arm64"}"#)));
+        assert!(!own.same(&t(r#"{"key":"arch","operator":"Exists","effect":"NoSchedule"}"#)));
+    }
+
+    #[test]
+    fn writes_only_what_is_set() {
+        let written =
+            serde_json::to_string(&t(r#"{"key":"a","operator":"Exists","value":"","effect":null}"#)).unwrap();
+        assert_eq!(written, r#"{"key":"a","operator":"Exists"}"#);
+    }
+}

@@ -1,0 +1,217 @@
+//! The decision, as data: pure, recomputed from scratch for each review, so that the same Pod gets the same answer.
+//!
+//! Everything fails open here and only here: whatever is unknown about an image opens no pool.
+
+use crate::image::{PlatformSet, Support, Unknown};
+use crate::pod::{Pod, Purpose, Toleration};
+use crate::reason::Reason;
+
+/// What decides over Pods.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Policy {
+    /// Whether decisions are carried out.
+    pub mode: Mode,
+    /// The pools, in the order of the configuration; at least one.
+    pub pools: Vec<Pool>,
+}
+
+/// Whether decisions are carried out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// Pods are changed.
+    Enforce,
+    /// Decisions are counted and logged, and change nothing.
+    Observe,
+}
+
+/// A group of nodes behind taints.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pool {
+    /// Its name, as the annotation of opened Pods shows it.
+    pub name: String,
+    /// The platforms that its nodes can have: an image has to run on all of them.
+    pub platforms: PlatformSet,
+    /// What opens it.
+    pub tolerations: Vec<Toleration<'static>>,
+}
+
+/// What is known of one image of a Pod.
+#[derive(Clone, Copy, Debug)]
+pub struct Answer<'a> {
+    /// The image as the Pod names it.
+    pub given: &'a str,
+    /// What the Pod does with it.
+    pub purpose: Purpose,
+    /// Where it runs, or why nobody can say.
+    pub support: Result<Support, Unknown>,
+}
+
+impl Answer<'_> {
+    /// The nodes on which the Pod could use this image.
+    fn nodes(&self) -> Result<PlatformSet, Unknown> {
+        match self.purpose {
+            Purpose::Run => self.support?.runs_on().ok_or(Unknown::BadManifest),
+            Purpose::Mount => Ok(self.support?.mounts_on()),
+        }
+    }
+}
+
+/// What becomes of one Pod.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Decision<'a> {
+    /// What, in one word.
+    pub reason: Reason,
+    /// The image that decided, as the Pod names it; `None` where none did.
+    pub image: Option<&'a str>,
+    /// The pools that are open to the Pod through tolerarch, after this pass.
+    pub pools: Vec<&'a str>,
+    /// What is to be changed, if anything.
+    pub change: Option<Change<'a>>,
+}
+
+/// What is to be changed in a Pod.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Change<'a> {
+    /// Places in the Pod's list of tolerations, ascending: what an earlier pass added and is wrong by now.
+    pub remove: Vec<usize>,
+    /// Tolerations to append.
+    pub add: Vec<&'a Toleration<'static>>,
+    /// The new value of the annotation, empty for none; `None` leaves it as it is.
+    pub annotation: Option<String>,
+}
+
+impl<'a> Decision<'a> {
+    /// Leaves the Pod as it is.
+    pub fn leave(reason: Reason, image: Option<&'a str>) -> Self {
+        Self { reason, image, pools: Vec::new(), change: None }
+    }
+}
+
+impl Policy {
+    /// The decision, where it needs no look at the images: the Pod is left alone, or it tolerates every pool.
+    pub fn decide_unseen(&self, pod: &Pod<'_>) -> Option<Decision<'static>> {
+        if let Some(reason) = pod.skipped() {
+            return Some(Decision::leave(reason, None));
+        }
+        if !pod.has_containers() {
+            return Some(Decision::leave(Reason::Malformed, None));
+        }
+        let foreign = pod.opened_pools().next().is_none();
+        let tolerated = |pool: &Pool| pool.tolerations.iter().all(|own| covered(own, pod.tolerations()));
+        if foreign && self.pools.iter().all(tolerated) {
+            return Some(Decision::leave(Reason::AlreadyTolerated, None));
+        }
+        None
+    }
+
+    /// Whether this answer alone keeps every pool closed, so that no other needs to be waited for.
+    pub fn is_settled_by(&self, answer: &Answer<'_>) -> bool {
+        match answer.nodes() {
+            Ok(nodes) => !self.pools.iter().any(|pool| nodes.contains_all(pool.platforms)),
+            Err(_) => true,
+        }
+    }
+
+    /// The decision. `answers` has one answer for each image of the Pod that counts; some may be missing where one
+    /// of them settles the case.
+    pub fn decide<'a>(&'a self, pod: &Pod<'_>, answers: &[Answer<'a>]) -> Decision<'a> {
+        let cause = self.cause(answers);
+        let claimed = self.claimed(pod);
+        let tolerations = pod.tolerations();
+        let foreign: Vec<&Toleration<'_>> = tolerations
+            .iter()
+            .enumerate()
+            .filter(|(place, _)| !claimed.contains(place))
+            .map(|(_, t)| t)
+            .collect();
+
+        let supported: Vec<&Pool> = self.pools.iter().filter(|pool| supports(answers, pool)).collect();
+        // A pool is opened with all its tolerations or not at all: the annotation names pools, so what is taken back
+        // later must be all of a pool, and nothing that was there before.
+        let closed = |pool: &&Pool| !pool.tolerations.iter().all(|own| covered(own, foreign.iter().copied()));
+        let to_open: Vec<&Pool> = supported.iter().copied().filter(closed).collect();
+        let wanted = distinct(to_open.iter().copied());
+        let opened: Vec<&str> = to_open.iter().map(|pool| pool.name.as_str()).collect();
+
+        let there = |own: &Toleration<'_>| claimed.iter().any(|&place| tolerations[place].same(own));
+        let add: Vec<_> = wanted.iter().copied().filter(|own| !there(own)).collect();
+        let stays = |place: &usize| wanted.iter().any(|own| tolerations[*place].same(own));
+        let remove: Vec<usize> = claimed.iter().copied().filter(|place| !stays(place)).collect();
+        let annotation = self.annotation(pod, &opened);
+
+        let reason = match (&cause, annotation.is_some() || !remove.is_empty()) {
+            _ if !add.is_empty() => Reason::Tolerated,
+            (_, true) => Reason::Retracted,
+            _ if !supported.is_empty() => Reason::AlreadyTolerated,
+            (Some((reason, _)), false) => *reason,
+            (None, false) => Reason::Internal,
+        };
+        let image = cause.map(|(_, image)| image).filter(|_| reason != Reason::Tolerated);
+        let changes = annotation.is_some() || !add.is_empty() || !remove.is_empty();
+        if changes && self.mode == Mode::Observe {
+            return Decision { reason: Reason::Observed, image, pools: opened, change: None };
+        }
+        Decision {
+            reason,
+            image,
+            pools: opened,
+            change: changes.then_some(Change { remove, add, annotation }),
+        }
+    }
+
+    /// The first image that keeps pools closed, and how; `None` if each pool is open.
+    fn cause<'a>(&self, answers: &[Answer<'a>]) -> Option<(Reason, &'a str)> {
+        let unknown = |answer: &Answer<'a>| Some((Reason::from(answer.nodes().err()?), answer.given));
+        let lacking = |platforms: PlatformSet| {
+            move |answer: &&Answer<'a>| !answer.nodes().is_ok_and(|nodes| nodes.contains_all(platforms))
+        };
+        answers.iter().find_map(unknown).or_else(|| {
+            let settling = answers.iter().find(|answer| self.is_settled_by(answer));
+            let first = || self.pools.iter().find_map(|pool| answers.iter().find(lacking(pool.platforms)));
+            Some((Reason::PlatformMissing, settling.or_else(first)?.given))
+        })
+    }
+
+    /// The places of the tolerations that an earlier pass added, ascending: those of the pools that the annotation
+    /// names. Anything else in the list is somebody else's.
+    fn claimed(&self, pod: &Pod<'_>) -> Vec<usize> {
+        let named = self.pools.iter().filter(|pool| pod.opened_pools().any(|name| name == pool.name));
+        let place = |own: &&Toleration<'_>| pod.tolerations().iter().position(|there| there.same(own));
+        let mut claimed: Vec<usize> = distinct(named).iter().filter_map(place).collect();
+        claimed.sort_unstable();
+        claimed
+    }
+
+    /// The annotation's new value, if it has to change. Pools that only another version of the configuration knows
+    /// stay named: what was added for them cannot be told from here.
+    fn annotation(&self, pod: &Pod<'_>, opened: &[&str]) -> Option<String> {
+        let before: Vec<&str> = pod.opened_pools().collect();
+        let others = before.iter().copied().filter(|name| !self.pools.iter().any(|pool| pool.name == *name));
+        let after: Vec<&str> = others.chain(opened.iter().copied()).collect();
+        let same = before.len() == after.len() && after.iter().all(|name| before.contains(name));
+        (!same).then(|| after.join(","))
+    }
+}
+
+fn supports(answers: &[Answer<'_>], pool: &Pool) -> bool {
+    !answers.is_empty()
+        && answers.iter().all(|answer| answer.nodes().is_ok_and(|nodes| nodes.contains_all(pool.platforms)))
+}
+
+/// The tolerations of these pools, each once.
+fn distinct<'a>(pools: impl Iterator<Item = &'a Pool>) -> Vec<&'a Toleration<'static>> {
+    let mut all: Vec<&Toleration<'static>> = Vec::new();
+    for own in pools.flat_map(|pool| &pool.tolerations) {
+        if !all.iter().any(|other| other.same(own)) {
+            all.push(own);
+        }
+    }
+    all
+}
+
+fn covered<'t, 'a: 't>(own: &Toleration<'_>, by: impl IntoIterator<Item = &'t Toleration<'a>>) -> bool {
+    by.into_iter().any(|toleration| toleration.covers(own))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,127 @@
+//! The closed list of causes: what became of a Pod, and why. One enum for the log field, the metric label, the audit
+//! annotation and the text of the command line.
+
+use crate::image::Unknown;
+
+macro_rules! reasons {
+    ($($(#[$doc:meta])* $variant:ident => $name:literal,)*) => {
+        /// What became of a Pod, and why. The names are a contract: add, never rename.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        #[repr(usize)]
+        pub enum Reason {
+            $($(#[$doc])* $variant,)*
+        }
+
+        impl Reason {
+            /// All reasons, in the order of their discriminants.
+            pub const ALL: &'static [Self] = &[$(Self::$variant,)*];
+
+            /// The name by which the outside knows it.
+            pub const fn as_str(self) -> &'static str {
+                match self {
+                    $(Self::$variant => $name,)*
+                }
+            }
+        }
+    };
+}
+
+reasons! {
+    /// At least one pool was opened to the Pod.
+    Tolerated => "tolerated",
+    /// The Pod tolerates every pool that its images can run on.
+    AlreadyTolerated => "already-tolerated",
+    /// `tolerarch.io/mode: "off"` as a label or annotation of the Pod.
+    OptedOut => "opted-out",
+    /// The API server's picture of a static Pod.
+    MirrorPod => "mirror-pod",
+    /// `spec.nodeName` is set: no scheduler will look at tolerations.
+    NodeAssigned => "node-assigned",
+    /// Owned by a DaemonSet, whose controller chooses the nodes from its template.
+    DaemonSet => "daemonset",
+    /// A Pod for Windows nodes.
+    Windows => "windows",
+    /// Not the creation of a Pod: another kind, operation or subresource.
+    NotApplicable => "not-applicable",
+    /// An image lacks a platform of every pool.
+    PlatformMissing => "platform-missing",
+    /// An image reference is empty or malformed.
+    ImageInvalid => "image-invalid",
+    /// An image is never pulled, so the registry cannot tell what the node has.
+    PullNever => "pull-never",
+    /// The registry has no such image.
+    NotFound => "not-found",
+    /// The registry refuses access.
+    Denied => "denied",
+    /// The registry's rate limit.
+    Throttled => "throttled",
+    /// A lookup took too long.
+    Timeout => "timeout",
+    /// The Pod could not wait any longer for a lookup that goes on.
+    BudgetExceeded => "budget-exceeded",
+    /// No connection to the registry, or an answer that is none.
+    Unreachable => "unreachable",
+    /// The registry's answer is no manifest of an image.
+    BadManifest => "bad-manifest",
+    /// The registry resolves to forbidden addresses only.
+    AddressNotAllowed => "address-not-allowed",
+    /// Too many lookups are under way.
+    Overloaded => "overloaded",
+    /// More different images than are looked up for one Pod.
+    TooManyImages => "too-many-images",
+    /// The Pod could not be read.
+    Malformed => "malformed",
+    /// A defect of tolerarch itself.
+    Internal => "internal",
+    /// `mode: observe`: it would have been changed.
+    Observed => "observed",
+    /// Support is gone since an earlier pass; what that pass added was taken back.
+    Retracted => "retracted",
+}
+
+impl From<Unknown> for Reason {
+    fn from(unknown: Unknown) -> Self {
+        match unknown {
+            Unknown::Invalid => Self::ImageInvalid,
+            Unknown::PullNever => Self::PullNever,
+            Unknown::TooMany => Self::TooManyImages,
+            Unknown::NotFound => Self::NotFound,
+            Unknown::Denied => Self::Denied,
+            Unknown::Throttled => Self::Throttled,
+            Unknown::Timeout => Self::Timeout,
+            Unknown::BudgetExceeded => Self::BudgetExceeded,
+            Unknown::Unreachable => Self::Unreachable,
+            Unknown::BadManifest => Self::BadManifest,
+            Unknown::AddressNotAllowed => Self::AddressNotAllowed,
+            Unknown::Overloaded => Self::Overloaded,
+            Unknown::Internal => Self::Internal,
+        }
+    }
+}
+
+impl std::fmt::Display for Reason {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_labels_and_differ() {
+        let mut names: Vec<&str> = Reason::ALL.iter().map(|reason| reason.as_str()).collect();
+        assert!(names.iter().all(|name| name.bytes().all(|b| b.is_ascii_lowercase() || b == b'-')));
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), Reason::ALL.len());
+    }
+
+    #[test]
+    fn discriminants_count_up() {
+        for (place, reason) in Reason::ALL.iter().enumerate() {
+            assert_eq!(*reason as usize, place);
+        }
+    }
+}

@@ -1,0 +1,248 @@
+//! The OCI distribution protocol: from an image reference to the platforms of the image.
+//!
+//! Own and thin, because image references come from strangers and so do registries: bodies, counts, depths, redirects
+//! and addresses are all bounded ([`limits`]), and tokens go nowhere but to the registry that asked for them. Time is
+//! bounded by the caller, for a lookup as a whole. Nothing is retried: a Pod waits for the answer.
+
+mod challenge;
+mod connect;
+mod guard;
+mod host;
+mod limits;
+mod manifest;
+mod token;
+mod transport;
+mod trust;
+
+use std::time::Duration;
+
+use axum::http::HeaderValue;
+use url::Url;
+
+pub use guard::Guard;
+pub use host::HostSettings;
+pub use manifest::ManifestError;
+pub use trust::TrustError;
+
+use crate::image::{ImageRef, PlatformSet, Support};
+use crate::metrics::{Metrics, RequestKind};
+use connect::Connector;
+use host::Hosts;
+use manifest::{Document, Entry};
+use token::Tokens;
+use transport::{Answer, Get, Transport};
+
+/// Why a registry does not tell. No text quotes what a registry sent.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// 404: no such repository or manifest, or none that anonymous access may see.
+    #[error("the registry has no such manifest")]
+    NotFound,
+    /// 401 or 403, of the registry or its token server.
+    #[error("the registry denies access: {0}")]
+    Denied(&'static str),
+    /// 429, with what `Retry-After` says.
+    #[error("the registry asks to come back later")]
+    Throttled(Option<Duration>),
+    /// No connection, a broken one, or a status that means neither yes nor no.
+    #[error("the registry cannot be reached: {0}")]
+    Unreachable(String),
+    /// The address guard refuses every address of a host.
+    #[error("every address of the host is forbidden (see network.allow)")]
+    AddressNotAllowed,
+    /// What came back is no image.
+    #[error("the registry's answer is no image: {0}")]
+    BadManifest(#[from] ManifestError),
+}
+
+impl Error {
+    /// The kind of failure, as a label.
+    fn kind(&self) -> &'static str {
+        match self {
+            Self::NotFound => "not-found",
+            Self::Denied(_) => "denied",
+            Self::Throttled(_) => "throttled",
+            Self::Unreachable(_) => "unreachable",
+            Self::AddressNotAllowed => "address-not-allowed",
+            Self::BadManifest(_) => "bad-manifest",
+        }
+    }
+}
+
+/// A client of all registries.
+pub struct Registry {
+    hosts: Hosts,
+    transport: Transport,
+    tokens: Tokens,
+}
+
+impl Registry {
+    /// A client that trusts the system's certificate authorities and those of the hosts' settings.
+    ///
+    /// # Errors
+    /// A `caFile` cannot be read.
+    pub fn new(
+        hosts: impl IntoIterator<Item = (String, HostSettings)>,
+        guard: Guard,
+        metrics: Metrics,
+    ) -> Result<Self, TrustError> {
+        let hosts = Hosts::new(hosts);
+        let connector = Connector::new(guard, trust::settings(&hosts)?);
+        Ok(Self { hosts, transport: Transport::new(connector, metrics), tokens: Tokens::new() })
+    }
+
+    /// Asks the image's registry where the image runs.
+    ///
+    /// # Errors
+    /// See [`Error`]; each of them means that nobody knows.
+    pub async fn support(&self, image: &ImageRef) -> Result<Support, Error> {
+        match self.manifest(image, image.target()).await? {
+            Document::Index(entries) => Ok(Support::Index(self.nodes_of_index(image, entries).await?)),
+            Document::Image { config } => Ok(Support::Single(self.nodes_of_config(image, &config).await?)),
+            Document::Artifact => Ok(Support::Artifact),
+        }
+    }
+
+    /// The union over all entries, those of nested indexes included.
+    async fn nodes_of_index(&self, image: &ImageRef, entries: Vec<Entry>) -> Result<PlatformSet, Error> {
+        let mut nodes = PlatformSet::EMPTY;
+        let mut fetches = 0;
+        let mut open: Vec<(Entry, PlatformSet, usize)> =
+            entries.into_iter().map(|entry| (entry, PlatformSet::ALL, 1)).collect();
+        while let Some((entry, within, depth)) = open.pop() {
+            if !matches!(entry, Entry::Runs(_)) {
+                fetches += 1;
+                if fetches > limits::FETCHES {
+                    return Err(ManifestError::Nesting.into());
+                }
+            }
+            match entry {
+                Entry::Runs(entry) => nodes = nodes.union(entry.intersection(within)),
+                Entry::Manifest(digest) => match self.part(image, &digest).await? {
+                    Document::Image { config } => {
+                        let entry = self.nodes_of_config(image, &config).await?;
+                        nodes = nodes.union(entry.intersection(within));
+                    }
+                    Document::Artifact => {}
+                    Document::Index(_) => return Err(ManifestError::MediaType.into()),
+                },
+                Entry::Index { digest, within: inner } => {
+                    if depth == limits::DEPTH {
+                        return Err(ManifestError::Nesting.into());
+                    }
+                    let Document::Index(entries) = self.part(image, &digest).await? else {
+                        return Err(ManifestError::MediaType.into());
+                    };
+                    let within = within.intersection(inner);
+                    open.extend(entries.into_iter().map(|entry| (entry, within, depth + 1)));
+                }
+            }
+        }
+        Ok(nodes)
+    }
+
+    async fn nodes_of_config(&self, image: &ImageRef, digest: &str) -> Result<PlatformSet, Error> {
+        let path = format!("v2/{}/blobs/{digest}", image.repository());
+        let ask = Ask { kind: RequestKind::Config, path, accept: "*/*", limit: limits::CONFIG };
+        let config = missing_part(self.get(image, &ask).await)?;
+        if !manifest::has_digest(&config.body, digest) {
+            return Err(ManifestError::Digest.into());
+        }
+        Ok(manifest::read_config(&config.body)?)
+    }
+
+    /// A document that an index points to.
+    async fn part(&self, image: &ImageRef, digest: &str) -> Result<Document, Error> {
+        missing_part(self.manifest(image, digest).await)
+    }
+
+    async fn manifest(&self, image: &ImageRef, target: &str) -> Result<Document, Error> {
+        let path = format!("v2/{}/manifests/{target}", image.repository());
+        let ask =
+            Ask { kind: RequestKind::Manifest, path, accept: manifest::ACCEPT, limit: limits::MANIFEST };
+        let answer = self.get(image, &ask).await?;
+        let announced =
+            answer.header("docker-content-digest").filter(|digest| crate::image::is_digest(digest));
+        let pinned = target.contains(':').then_some(target);
+        if announced.into_iter().chain(pinned).any(|digest| !manifest::has_digest(&answer.body, digest)) {
+            return Err(ManifestError::Digest.into());
+        }
+        Ok(manifest::read(answer.header("content-type").unwrap_or_default(), &answer.body)?)
+    }
+
+    /// Asks the registry of an image, with a token where it wants one.
+    async fn get(&self, image: &ImageRef, ask: &Ask) -> Result<Answer, Error> {
+        let unreachable = || Error::Unreachable("its host cannot stand in a URL".into());
+        let origin = self.hosts.endpoint(image.host()).ok_or_else(unreachable)?;
+        let url = origin.join(&ask.path).map_err(|_| unreachable())?;
+        let remembered = self.tokens.remembered(&self.transport, &origin, image.repository()).await?;
+        let mut answer = self.follow(url.clone(), ask, remembered).await?;
+        if answer.status.as_u16() == 401 {
+            let token = self
+                .tokens
+                .renewed(&self.transport, &self.hosts, &origin, image.repository(), &answer)
+                .await?;
+            answer = self.follow(url, ask, Some(token)).await?;
+        }
+        match answer.status.as_u16() {
+            200..=299 => Ok(answer),
+            401 | 403 => Err(Error::Denied("it refuses")),
+            404 => Err(Error::NotFound),
+            429 => Err(Error::Throttled(answer.retry_after())),
+            status => Err(Error::Unreachable(format!("it answers with status {status}"))),
+        }
+    }
+
+    /// One request with its redirects. The token goes to the registry itself only.
+    async fn follow(
+        &self,
+        mut url: Url,
+        ask: &Ask,
+        authorization: Option<HeaderValue>,
+    ) -> Result<Answer, Error> {
+        let mut authorization = authorization.as_ref();
+        for _ in 0..=limits::REDIRECTS {
+            let get = Get { kind: ask.kind, url: &url, accept: ask.accept, authorization, limit: ask.limit };
+            let answer = self.transport.get(&get).await?;
+            if !matches!(answer.status.as_u16(), 301 | 302 | 303 | 307 | 308) {
+                return Ok(answer);
+            }
+            let next = answer.header("location").and_then(|location| self.redirect(&url, location, ask.kind));
+            let next = next.ok_or_else(|| Error::Unreachable("a redirect that is not followed".into()))?;
+            if next.origin() != url.origin() {
+                authorization = None;
+            }
+            url = next;
+        }
+        Err(Error::Unreachable("too many redirects".into()))
+    }
+
+    /// Where a redirect leads, if it is followed: manifests within their host, configs anywhere, and from HTTPS never
+    /// to plain HTTP.
+    fn redirect(&self, from: &Url, location: &str, kind: RequestKind) -> Option<Url> {
+        let to = from.join(location).ok()?;
+        let same_host = to.origin() == from.origin();
+        let scheme = to.scheme() == "https" || to.scheme() == "http" && from.scheme() == "http";
+        let allowed = scheme && to.has_host() && to.username().is_empty() && to.password().is_none();
+        (allowed && (same_host || kind == RequestKind::Config)).then_some(to)
+    }
+}
+
+/// What is asked of a registry.
+struct Ask {
+    kind: RequestKind,
+    path: String,
+    accept: &'static str,
+    limit: usize,
+}
+
+/// The image is there, but something that belongs to it is not.
+fn missing_part<T>(result: Result<T, Error>) -> Result<T, Error> {
+    result.map_err(|error| match error {
+        Error::NotFound => ManifestError::Missing.into(),
+        other => other,
+    })
+}
+
+#[cfg(test)]
+mod tests;

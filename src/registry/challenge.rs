@@ -1,0 +1,151 @@
+//! The `WWW-Authenticate` header (RFC 9110 section 11.6.1), read as leniently as registries write it: several
+//! challenges in one header, unquoted values, missing commas. Pure.
+
+/// One challenge of a registry.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Challenge {
+    /// A token is to be fetched at `realm`.
+    Bearer {
+        /// Where, as the registry wrote it: absolute or relative, any host, not to be trusted.
+        realm: String,
+        /// For which service, to be handed on.
+        service: Option<String>,
+    },
+    /// User name and password.
+    Basic,
+}
+
+/// The challenges of all `WWW-Authenticate` headers, those of unknown schemes left out.
+pub(super) fn parse<'h>(headers: impl IntoIterator<Item = &'h str>) -> Vec<Challenge> {
+    headers.into_iter().flat_map(parse_one).collect()
+}
+
+fn parse_one(header: &str) -> Vec<Challenge> {
+    let mut challenges: Vec<(&str, Vec<(&str, String)>)> = Vec::new();
+    let mut rest = header.trim_start_matches(is_separator);
+    while !rest.is_empty() {
+        let (word, after) = token(rest);
+        if word.is_empty() {
+            // Neither a scheme nor a parameter: nothing behind it can be trusted to mean anything.
+            break;
+        }
+        let behind = after.trim_start();
+        match behind.strip_prefix('=') {
+            // `Negotiate abc==`: a word that is followed by '=' belongs to a challenge that has begun.
+            Some(value) => {
+                let (value, after) = parameter_value(value.trim_start());
+                if let Some((_, parameters)) = challenges.last_mut() {
+                    parameters.push((word, value));
+                }
+                rest = after;
+            }
+            None => {
+                challenges.push((word, Vec::new()));
+                rest = after;
+            }
+        }
+        rest = rest.trim_start_matches(is_separator);
+    }
+    challenges.into_iter().filter_map(|(scheme, parameters)| challenge(scheme, &parameters)).collect()
+}
+
+fn challenge(scheme: &str, parameters: &[(&str, String)]) -> Option<Challenge> {
+    let find = |name: &str| {
+        parameters.iter().find(|(key, _)| key.eq_ignore_ascii_case(name)).map(|(_, value)| value.clone())
+    };
+    if scheme.eq_ignore_ascii_case("basic") {
+        return Some(Challenge::Basic);
+    }
+    if !scheme.eq_ignore_ascii_case("bearer") {
+        return None;
+    }
+    Some(Challenge::Bearer {
+        realm: find("realm").filter(|realm| !realm.is_empty())?,
+        service: find("service"),
+    })
+}
+
+fn is_separator(c: char) -> bool {
+    c == ',' || c.is_ascii_whitespace()
+}
+
+/// A token of RFC 9110, also with the characters of token68.
+fn token(text: &str) -> (&str, &str) {
+    let end = text
+        .find(|c: char| !(c.is_ascii_alphanumeric() || "!#$%&'*+-.^_`|~/:".contains(c)))
+        .unwrap_or(text.len());
+    text.split_at(end)
+}
+
+/// A quoted string, or everything up to the next separator.
+fn parameter_value(text: &str) -> (String, &str) {
+    let Some(quoted) = text.strip_prefix('"') else {
+        let (value, rest) = text.split_at(text.find(is_separator).unwrap_or(text.len()));
+        return (value.to_owned(), rest);
+    };
+    let mut value = String::new();
+    let mut chars = quoted.char_indices();
+    while let Some((place, c)) = chars.next() {
+        match c {
+            '"' => return (value, &quoted[place + 1..]),
+            '\\' => value.extend(chars.next().map(|(_, escaped)| escaped)),
+            c => value.push(c),
+        }
+    }
+    (value, "")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn bearer(realm: &str, service: Option<&str>) -> Challenge {
+        Challenge::Bearer { realm: realm.into(), service: service.map(Into::into) }
+    }
+
+    #[test]
+    fn reads_what_registries_write() {
+        for (header, expected) in [
+            (
+                r#"Bearer realm="https://auth.docker.io/token",service="registry.docker.io",scope="repository:library/nginx:pull""#,
+                vec![bearer("https://auth.docker.io/token", Some("registry.docker.io"))],
+            ),
+            (r#"bearer service="s",REALM="https://a/t""#, vec![bearer("https://a/t", Some("s"))]),
+            (r#"Bearer realm="https://a/t""#, vec![bearer("https://a/t", None)]),
+            (r#"Bearer realm=https://a/t,service=s"#, vec![bearer("https://a/t", Some("s"))]),
+            (r#"Bearer realm="https://a/t" service="s""#, vec![bearer("https://a/t", Some("s"))]),
+            (r#"Bearer realm = "/token" , error="x, y=z""#, vec![bearer("/token", None)]),
+            (r#"Bearer realm="a\"b\\c""#, vec![bearer("a\"b\\c", None)]),
+            (r#"Basic realm="registry""#, vec![Challenge::Basic]),
+            ("Basic", vec![Challenge::Basic]),
+            (
+                r#"Basic realm="r", Bearer realm="https://a/t",service="s""#,
+                vec![Challenge::Basic, bearer("https://a/t", Some("s"))],
+            ),
+            (
+                r#"Bearer realm="https://a/t",Basic realm="r""#,
+                vec![bearer("https://a/t", None), Challenge::Basic],
+            ),
+            (r#"Negotiate abc==, Bearer realm="https://a/t""#, vec![bearer("https://a/t", None)]),
+            (r#"Digest qop="auth",realm="d""#, vec![]),
+            (r#"Bearer service="s""#, vec![]),
+            (r#"Bearer realm="""#, vec![]),
+            (r#"realm="https://a/t""#, vec![]),
+            (r#"Bearer realm="https://a/t"#, vec![bearer("https://a/t", None)]),
+            ("", vec![]),
+            (",, ,", vec![]),
+            ("\"", vec![]),
+        ] {
+            assert_eq!(parse([header]), expected, "{header}");
+        }
+        assert_eq!(parse(["Basic realm=r", "Bearer realm=x"]), [Challenge::Basic, bearer("x", None)]);
+    }
+
+    proptest! {
+        #[test]
+        fn any_header_is_read_to_its_end(header in "[ -~é]{0,60}") {
+            parse([header.as_str()]);
+        }
+    }
+}

@@ -1,0 +1,38 @@
+//! How much of a registry's answer is taken: all numbers in one place. Registries are named by Pods, so each of them
+//! may be hostile.
+
+use std::time::Duration;
+
+/// Bytes of a manifest or an index; containerd's `MaxManifestSize` is about as large.
+pub(super) const MANIFEST: usize = 4 << 20;
+/// Bytes of a config blob. Real ones have a few kilobytes.
+pub(super) const CONFIG: usize = 1 << 20;
+/// Bytes of a token server's answer, as in go-containerregistry.
+pub(super) const TOKEN: usize = 64 << 10;
+/// Bytes of an answer that is an error: read only so that the connection can be used again.
+pub(super) const ERROR: usize = 64 << 10;
+/// Bytes of the headers of an answer.
+pub(super) const HEADERS: usize = 64 << 10;
+/// Entries of one index.
+pub(super) const ENTRIES: usize = 1000;
+/// Indexes within indexes: the one that the Pod names is the first.
+pub(super) const DEPTH: usize = 3;
+/// Documents below one index that are fetched because no entry says what they are.
+pub(super) const FETCHES: usize = 32;
+/// Redirects of one request.
+pub(super) const REDIRECTS: usize = 3;
+/// Addresses of one host that are tried.
+pub(super) const ADDRESSES: usize = 8;
+/// How long one address is tried alone before the next one is tried beside it (RFC 8305, section 5).
+pub(super) const NEXT_ADDRESS: Duration = Duration::from_millis(250);
+/// Connections to one registry that are kept for the next lookup, and for how long.
+pub(super) const IDLE: usize = 4;
+pub(super) const IDLE_TIME: Duration = Duration::from_secs(20);
+/// Challenges (by host) and tokens (by repository) that are remembered.
+pub(super) const CHALLENGES: usize = 1000;
+pub(super) const TOKENS: usize = 10_000;
+/// Life of a token that does not say (distribution's token specification), and the longest that is believed.
+pub(super) const TOKEN_LIFE: Duration = Duration::from_secs(60);
+pub(super) const TOKEN_LIFE_MAX: Duration = Duration::from_secs(3600);
+/// How long before its end a token is no longer used.
+pub(super) const TOKEN_MARGIN: Duration = Duration::from_secs(5);

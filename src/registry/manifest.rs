@@ -1,0 +1,267 @@
+//! The documents of a registry, read as strictly as containerd reads them (`core/images`, `validateMediaType`), and
+//! as the OCI image specification means them. Pure.
+
+use std::collections::HashMap;
+
+use serde::Deserialize;
+use serde::de::IgnoredAny;
+
+use super::limits;
+use crate::image::{Platform, PlatformSet, is_digest};
+use crate::json::Object;
+
+/// What is asked for; the lists first, as old registries serve a single child to those who do not name them first.
+pub(super) const ACCEPT: &str = "application/vnd.oci.image.index.v1+json, \
+    application/vnd.docker.distribution.manifest.list.v2+json, application/vnd.oci.image.manifest.v1+json, \
+    application/vnd.docker.distribution.manifest.v2+json";
+
+/// Why a document is none that a runtime would take.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum ManifestError {
+    /// More bytes than are read.
+    #[error("larger than is read")]
+    TooLarge,
+    /// Not the JSON that its media type promises.
+    #[error("not the JSON of a manifest or config")]
+    Json,
+    /// The `Content-Type` and the document's own `mediaType` differ.
+    #[error("Content-Type and mediaType contradict each other")]
+    Contradiction,
+    /// Neither an index nor a manifest of an image.
+    #[error("neither an index nor a manifest")]
+    MediaType,
+    /// Docker's image manifest version 2, schema 1, which no runtime pulls any more.
+    #[error("schema 1, which runtimes no longer pull")]
+    Schema1,
+    /// Members of an index and of a manifest in one document.
+    #[error("an index and a manifest in one")]
+    Both,
+    /// More entries than are read.
+    #[error("more than {} entries", limits::ENTRIES)]
+    Entries,
+    /// Indexes nested too deep, or too many documents below one index.
+    #[error("indexes nested too deep or too wide")]
+    Nesting,
+    /// The content does not have the digest by which it was asked for or announced.
+    #[error("the content does not match its digest")]
+    Digest,
+    /// A descriptor's digest is malformed.
+    #[error("a descriptor without a well-formed digest")]
+    Descriptor,
+    /// The config names no architecture.
+    #[error("the config names no os or architecture")]
+    NoPlatform,
+    /// An index points to something that is not there.
+    #[error("a part of the image is missing")]
+    Missing,
+    /// The body is compressed although that was not asked for.
+    #[error("a content encoding that was not asked for")]
+    Encoding,
+}
+
+/// A manifest that a Pod or an index points to.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Document {
+    /// An index or manifest list: its entries, those left out that are no image.
+    Index(Vec<Entry>),
+    /// A single manifest, by the digest of its config.
+    Image { config: String },
+    /// A single manifest whose config is no image config.
+    Artifact,
+}
+
+/// An entry of an index that may be an image.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Entry {
+    /// It says on which nodes it runs.
+    Runs(PlatformSet),
+    /// It does not say; its config does.
+    Manifest(String),
+    /// An index, of which only entries for `within` count.
+    Index { digest: String, within: PlatformSet },
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Media {
+    Index,
+    Manifest,
+    Schema1,
+    /// A type that says nothing (`application/json`) or none at all.
+    Unsaid,
+    Other,
+}
+
+fn media(text: &str) -> Media {
+    match text {
+        "application/vnd.oci.image.index.v1+json"
+        | "application/vnd.docker.distribution.manifest.list.v2+json" => Media::Index,
+        "application/vnd.oci.image.manifest.v1+json"
+        | "application/vnd.docker.distribution.manifest.v2+json" => Media::Manifest,
+        "application/vnd.docker.distribution.manifest.v1+json"
+        | "application/vnd.docker.distribution.manifest.v1+prettyjws" => Media::Schema1,
+        "" | "application/json" | "application/octet-stream" | "text/plain" | "binary/octet-stream" => {
+            Media::Unsaid
+        }
+        _ => Media::Other,
+    }
+}
+
+fn is_image_config(media_type: &str) -> bool {
+    matches!(
+        media_type,
+        "application/vnd.oci.image.config.v1+json" | "application/vnd.docker.container.image.v1+json"
+    )
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Body {
+    #[serde(default)]
+    schema_version: Option<u64>,
+    #[serde(default)]
+    media_type: Option<String>,
+    #[serde(default)]
+    artifact_type: Option<String>,
+    #[serde(default)]
+    manifests: Option<Vec<Object<Descriptor>>>,
+    #[serde(default)]
+    config: Option<Object<Descriptor>>,
+    #[serde(default)]
+    layers: Option<IgnoredAny>,
+    #[serde(default)]
+    fs_layers: Option<IgnoredAny>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Descriptor {
+    #[serde(default)]
+    media_type: Option<String>,
+    #[serde(default)]
+    digest: Option<String>,
+    #[serde(default)]
+    artifact_type: Option<String>,
+    #[serde(default)]
+    platform: Option<Object<Described>>,
+    #[serde(default)]
+    annotations: Option<HashMap<String, Option<String>>>,
+}
+
+/// A platform as documents write it; missing members are empty, as in Go.
+#[derive(Deserialize)]
+struct Described {
+    #[serde(default)]
+    os: Option<String>,
+    #[serde(default)]
+    architecture: Option<String>,
+    #[serde(default)]
+    variant: Option<String>,
+}
+
+impl Described {
+    fn platform(&self) -> Platform<'_> {
+        let [os, architecture, variant] =
+            [&self.os, &self.architecture, &self.variant].map(|member| member.as_deref().unwrap_or_default());
+        Platform::new(os, architecture, variant)
+    }
+}
+
+/// Reads a manifest that came with this `Content-Type`.
+pub(super) fn read(content_type: &str, body: &[u8]) -> Result<Document, ManifestError> {
+    let announced = content_type.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
+    if media(&announced) == Media::Schema1 {
+        return Err(ManifestError::Schema1);
+    }
+    let Object(body): Object<Body> = serde_json::from_slice(body).map_err(|_| ManifestError::Json)?;
+    if body.schema_version == Some(1) || body.fs_layers.is_some() {
+        return Err(ManifestError::Schema1);
+    }
+    let own = body.media_type.as_deref().unwrap_or_default();
+    let kind = match (media(&announced), media(own)) {
+        (Media::Unsaid, own) => own,
+        (announced, Media::Unsaid) if own.is_empty() => announced,
+        _ if announced == own => media(own),
+        _ => return Err(ManifestError::Contradiction),
+    };
+    match kind {
+        Media::Index if body.config.is_some() || body.layers.is_some() => Err(ManifestError::Both),
+        Media::Manifest if body.manifests.is_some() => Err(ManifestError::Both),
+        Media::Index => index(body.manifests.unwrap_or_default()),
+        Media::Manifest => image(body.config, body.artifact_type),
+        Media::Schema1 => Err(ManifestError::Schema1),
+        Media::Unsaid | Media::Other => Err(ManifestError::MediaType),
+    }
+}
+
+fn index(descriptors: Vec<Object<Descriptor>>) -> Result<Document, ManifestError> {
+    if descriptors.len() > limits::ENTRIES {
+        return Err(ManifestError::Entries);
+    }
+    let entries = descriptors.into_iter().filter_map(|Object(descriptor)| entry(descriptor).transpose());
+    Ok(Document::Index(entries.collect::<Result<_, _>>()?))
+}
+
+/// The entry, unless it is no image: an attestation, an artifact, or of a media type that no runtime pulls.
+fn entry(descriptor: Descriptor) -> Result<Option<Entry>, ManifestError> {
+    let nodes = match &descriptor.platform {
+        Some(described) if described.platform().is_unknown() => return Ok(None),
+        Some(described) => Some(PlatformSet::serving(&described.platform())),
+        None => None,
+    };
+    let annotations = descriptor.annotations.unwrap_or_default();
+    let attestation = annotations
+        .get("vnd.docker.reference.type")
+        .is_some_and(|kind| kind.as_deref() == Some("attestation-manifest"));
+    if attestation || descriptor.artifact_type.is_some_and(|kind| !kind.is_empty()) {
+        return Ok(None);
+    }
+    let digest = || descriptor.digest.filter(|digest| is_digest(digest)).ok_or(ManifestError::Descriptor);
+    Ok(match (media(descriptor.media_type.as_deref().unwrap_or_default()), nodes) {
+        (Media::Manifest, Some(nodes)) => Some(Entry::Runs(nodes)),
+        (Media::Manifest, None) => Some(Entry::Manifest(digest()?)),
+        (Media::Index, nodes) => {
+            Some(Entry::Index { digest: digest()?, within: nodes.unwrap_or(PlatformSet::ALL) })
+        }
+        _ => None,
+    })
+}
+
+fn image(
+    config: Option<Object<Descriptor>>,
+    artifact_type: Option<String>,
+) -> Result<Document, ManifestError> {
+    let Object(config) = config.ok_or(ManifestError::Descriptor)?;
+    if artifact_type.is_some_and(|kind| !kind.is_empty())
+        || !is_image_config(config.media_type.as_deref().unwrap_or_default())
+    {
+        return Ok(Document::Artifact);
+    }
+    let config = config.digest.filter(|digest| is_digest(digest)).ok_or(ManifestError::Descriptor)?;
+    Ok(Document::Image { config })
+}
+
+/// The nodes on which an image with this config runs.
+pub(super) fn read_config(body: &[u8]) -> Result<PlatformSet, ManifestError> {
+    let described: Object<Described> = serde_json::from_slice(body).map_err(|_| ManifestError::Json)?;
+    let named = |member: &Option<String>| member.as_deref().is_some_and(|text| !text.is_empty());
+    if !named(&described.os) || !named(&described.architecture) {
+        return Err(ManifestError::NoPlatform);
+    }
+    Ok(PlatformSet::serving(&described.platform()))
+}
+
+/// Whether `content` has this digest; an algorithm that is not known proves nothing.
+pub(super) fn has_digest(content: &[u8], digest: &str) -> bool {
+    let algorithm = match digest.split_once(':') {
+        Some(("sha256", _)) => &aws_lc_rs::digest::SHA256,
+        Some(("sha512", _)) => &aws_lc_rs::digest::SHA512,
+        _ => return false,
+    };
+    let computed = aws_lc_rs::digest::digest(algorithm, content);
+    let hex = computed
+        .as_ref()
+        .iter()
+        .flat_map(|byte| [byte >> 4, byte & 15])
+        .map(|nibble| b"0123456789abcdef"[nibble as usize]);
+    hex.eq(digest["sha256:".len()..].bytes())
+}

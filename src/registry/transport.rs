@@ -1,0 +1,139 @@
+//! One bounded request: send it, read the answer to its limit, count it. Knows nothing of manifests and tokens.
+
+use std::error::Error as StdError;
+
+use axum::http::header::{ACCEPT, ACCEPT_ENCODING, AUTHORIZATION, CONTENT_ENCODING, RETRY_AFTER, USER_AGENT};
+use axum::http::{HeaderMap, HeaderValue, Request, StatusCode, Uri};
+use bytes::Bytes;
+use http_body_util::{BodyExt, Empty, LengthLimitError, Limited};
+use hyper_util::client::legacy::Client;
+use hyper_util::rt::{TokioExecutor, TokioTimer};
+use tokio::time::Duration;
+use url::Url;
+
+use super::connect::{ConnectError, Connector};
+use super::manifest::ManifestError;
+use super::{Error, limits};
+use crate::metrics::{Metrics, RequestKind};
+
+/// A client of any number of hosts; connections are kept for the next request.
+pub(super) struct Transport {
+    client: Client<Connector, Empty<Bytes>>,
+    metrics: Metrics,
+}
+
+/// One GET.
+pub(super) struct Get<'a> {
+    pub(super) kind: RequestKind,
+    pub(super) url: &'a Url,
+    pub(super) accept: &'static str,
+    pub(super) authorization: Option<&'a HeaderValue>,
+    /// Bytes of the body of a success that are read at most.
+    pub(super) limit: usize,
+}
+
+/// What came back, of any status.
+pub(super) struct Answer {
+    pub(super) status: StatusCode,
+    pub(super) headers: HeaderMap,
+    /// The whole body of a success; of anything else nothing.
+    pub(super) body: Bytes,
+}
+
+impl Answer {
+    pub(super) fn header(&self, name: &str) -> Option<&str> {
+        self.headers.get(name)?.to_str().ok()
+    }
+
+    /// How long a registry that is asked too much wants to be left alone (RFC 9110 section 10.2.3): seconds, or a
+    /// date; `None` if it does not say.
+    pub(super) fn retry_after(&self) -> Option<Duration> {
+        let text = self.headers.get(RETRY_AFTER)?.to_str().ok()?.trim();
+        match text.parse() {
+            Ok(seconds) => Some(Duration::from_secs(seconds)),
+            Err(_) => httpdate::parse_http_date(text).ok()?.duration_since(std::time::SystemTime::now()).ok(),
+        }
+    }
+}
+
+impl Transport {
+    pub(super) fn new(connector: Connector, metrics: Metrics) -> Self {
+        let client = Client::builder(TokioExecutor::new())
+            .pool_timer(TokioTimer::new())
+            .pool_idle_timeout(limits::IDLE_TIME)
+            .pool_max_idle_per_host(limits::IDLE)
+            .http1_max_buf_size(limits::HEADERS)
+            .build(connector);
+        Self { client, metrics }
+    }
+
+    /// Sends it. There is no timeout in here: whoever looks up has one for the whole lookup.
+    pub(super) async fn get(&self, get: &Get<'_>) -> Result<Answer, Error> {
+        let observed = self.metrics.registry_request(&super::host::authority(get.url), get.kind);
+        let answer = self.send(get).await;
+        observed.end(match &answer {
+            Ok(answer) => match answer.status.as_u16() {
+                200..=299 => "2xx",
+                300..=399 => "3xx",
+                400..=499 => "4xx",
+                500..=599 => "5xx",
+                _ => "other",
+            },
+            Err(error) => error.kind(),
+        });
+        answer
+    }
+
+    async fn send(&self, get: &Get<'_>) -> Result<Answer, Error> {
+        let uri: Uri =
+            get.url.as_str().parse().map_err(|_| Error::Unreachable("a URL that cannot be asked".into()))?;
+        let mut request = Request::get(uri)
+            .header(ACCEPT, get.accept)
+            // Nothing is decompressed, so there is nothing that could swell.
+            .header(ACCEPT_ENCODING, "identity")
+            .header(USER_AGENT, concat!("tolerarch/", env!("CARGO_PKG_VERSION")));
+        if let Some(authorization) = get.authorization {
+            request = request.header(AUTHORIZATION, authorization);
+        }
+        let request = request
+            .body(Empty::new())
+            .map_err(|_| Error::Unreachable("a request that cannot be made".into()))?;
+        let response = self.client.request(request).await.map_err(|error| broken(&error))?;
+        let (head, body) = response.into_parts();
+        if !head.status.is_success() {
+            // Read only so that the connection can be used again; what it says is of no interest.
+            let _ = Limited::new(body, limits::ERROR).collect().await;
+            return Ok(Answer { status: head.status, headers: head.headers, body: Bytes::new() });
+        }
+        if head
+            .headers
+            .get(CONTENT_ENCODING)
+            .is_some_and(|coding| !coding.as_bytes().eq_ignore_ascii_case(b"identity"))
+        {
+            return Err(ManifestError::Encoding.into());
+        }
+        let body = Limited::new(body, get.limit).collect().await.map_err(|error| {
+            if error.is::<LengthLimitError>() { ManifestError::TooLarge.into() } else { broken(&*error) }
+        })?;
+        Ok(Answer { status: head.status, headers: head.headers, body: body.to_bytes() })
+    }
+}
+
+/// What kind of failure this is; the text is that of the innermost causes, which quote nothing of an answer's body.
+fn broken(error: &(dyn StdError + 'static)) -> Error {
+    let mut text = String::new();
+    let mut cause = Some(error);
+    while let Some(error) = cause {
+        match error.downcast_ref::<ConnectError>() {
+            Some(ConnectError::Forbidden) => return Error::AddressNotAllowed,
+            Some(_) => text.clear(),
+            None => {}
+        }
+        if !text.is_empty() {
+            text.push_str(": ");
+        }
+        text.push_str(&error.to_string());
+        cause = error.source();
+    }
+    Error::Unreachable(text)
+}

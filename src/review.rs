@@ -1,0 +1,328 @@
+//! The bytes of an AdmissionReview, read and answered (k8s.io/api admission/v1).
+//!
+//! Reading is partial and borrowed: one pass over the body, no copy of the Pod, no typed Pod. What cannot be read of
+//! a Pod never costs the answer: as long as there is a uid, there is a review.
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use serde::de::IgnoredAny;
+use serde::{Deserialize, Serialize};
+
+use crate::json::Object;
+use crate::pod::{Pod, Text};
+
+const API_VERSION: &str = "admission.k8s.io/v1";
+const KIND: &str = "AdmissionReview";
+
+/// A review that can be answered.
+#[derive(Debug)]
+pub struct Review<'a> {
+    /// By this the API server knows the answer as its own.
+    pub uid: Text<'a>,
+    /// Where the object is to be created.
+    pub namespace: Text<'a>,
+    /// What is to be reviewed.
+    pub subject: Subject<'a>,
+}
+
+/// What is to be reviewed.
+#[derive(Debug)]
+pub enum Subject<'a> {
+    /// The creation of a Pod.
+    Pod(Box<Pod<'a>>),
+    /// The creation of a Pod that does not decode.
+    Malformed,
+    /// Anything else.
+    Other,
+}
+
+/// Why a body is no review that could be answered. The texts quote nothing of the body.
+#[derive(Debug, thiserror::Error)]
+pub enum ReviewError {
+    /// Not JSON, or not the JSON of a review.
+    #[error("the body is no AdmissionReview: {kind} at line {line}, column {column}")]
+    Decode {
+        /// What is wrong, in a word.
+        kind: &'static str,
+        /// Where, from 1.
+        line: usize,
+        /// Where, from 1.
+        column: usize,
+    },
+    /// Another kind or version.
+    #[error("the body is no {KIND} of {API_VERSION}")]
+    Kind,
+    /// Without a request or a uid there is nothing to answer.
+    #[error("the AdmissionReview has no request with a uid")]
+    NoUid,
+}
+
+impl From<serde_json::Error> for ReviewError {
+    fn from(error: serde_json::Error) -> Self {
+        let kind = match error.classify() {
+            serde_json::error::Category::Eof => "unexpected end",
+            serde_json::error::Category::Syntax => "a syntax error",
+            serde_json::error::Category::Data | serde_json::error::Category::Io => "an unexpected value",
+        };
+        Self::Decode { kind, line: error.line(), column: error.column() }
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Envelope<'a, O> {
+    #[serde(borrow)]
+    api_version: Option<Text<'a>>,
+    #[serde(borrow)]
+    kind: Option<Text<'a>>,
+    #[serde(borrow, bound(deserialize = "Request<'a, O>: Deserialize<'de>"))]
+    request: Option<Request<'a, O>>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Request<'a, O> {
+    #[serde(borrow)]
+    uid: Option<Text<'a>>,
+    #[serde(borrow)]
+    kind: Option<Kind<'a>>,
+    #[serde(borrow)]
+    resource: Option<Resource<'a>>,
+    #[serde(borrow)]
+    sub_resource: Option<Text<'a>>,
+    #[serde(borrow)]
+    operation: Option<Text<'a>>,
+    #[serde(borrow)]
+    namespace: Option<Text<'a>>,
+    object: Option<O>,
+}
+
+#[derive(Deserialize)]
+struct Kind<'a> {
+    #[serde(borrow)]
+    group: Option<Text<'a>>,
+    #[serde(borrow)]
+    kind: Option<Text<'a>>,
+}
+
+#[derive(Deserialize)]
+struct Resource<'a> {
+    #[serde(borrow)]
+    group: Option<Text<'a>>,
+    #[serde(borrow)]
+    version: Option<Text<'a>>,
+    #[serde(borrow)]
+    resource: Option<Text<'a>>,
+}
+
+/// Reads a review.
+///
+/// # Errors
+/// Without a uid there is no answer that the API server would take.
+pub fn decode(body: &[u8]) -> Result<Review<'_>, ReviewError> {
+    match serde_json::from_slice::<Object<Envelope<'_, Object<Pod<'_>>>>>(body) {
+        Ok(envelope) => {
+            read(envelope, |pod| pod.map_or(Subject::Malformed, |Object(pod)| Subject::Pod(Box::new(pod))))
+        }
+        // Perhaps only the object is odd; then there is a uid all the same.
+        Err(_) => {
+            read(serde_json::from_slice::<Object<Envelope<'_, IgnoredAny>>>(body)?, |_| Subject::Malformed)
+        }
+    }
+}
+
+fn read<'a, O>(
+    Object(envelope): Object<Envelope<'a, O>>,
+    subject: impl FnOnce(Option<O>) -> Subject<'a>,
+) -> Result<Review<'a>, ReviewError> {
+    let text = |text: &Option<Text<'a>>| text.clone().unwrap_or_default();
+    if text(&envelope.api_version).as_str() != API_VERSION || text(&envelope.kind).as_str() != KIND {
+        return Err(ReviewError::Kind);
+    }
+    let request = envelope.request.ok_or(ReviewError::NoUid)?;
+    let uid = request.uid.clone().filter(|uid| !uid.is_empty()).ok_or(ReviewError::NoUid)?;
+    let namespace = text(&request.namespace);
+    let subject = if is_creation_of_a_pod(&request) { subject(request.object) } else { Subject::Other };
+    Ok(Review { uid, namespace, subject })
+}
+
+fn is_creation_of_a_pod<O>(request: &Request<'_, O>) -> bool {
+    let is = |text: &Option<Text<'_>>, value: &str| text.as_ref().map_or("", Text::as_str) == value;
+    is(&request.operation, "CREATE")
+        && is(&request.sub_resource, "")
+        && request.kind.as_ref().is_some_and(|kind| is(&kind.group, "") && is(&kind.kind, "Pod"))
+        && (request.resource.as_ref())
+            .is_some_and(|r| is(&r.group, "") && is(&r.version, "v1") && is(&r.resource, "pods"))
+}
+
+/// What the audit log of the cluster shows (`<webhook name>/decision`, …).
+#[derive(Debug, Default, Serialize)]
+pub struct Audit<'a> {
+    /// What was done: `tolerated`, `retracted` or `unchanged`.
+    pub decision: &'static str,
+    /// Why: the name of a [`Reason`](crate::reason::Reason).
+    pub reason: &'static str,
+    /// The image that decided, shortened to something that fits.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub image: Option<&'a str>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Answered<'a> {
+    kind: &'static str,
+    api_version: &'static str,
+    response: Response<'a>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Response<'a> {
+    uid: &'a str,
+    allowed: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    patch_type: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    patch: Option<String>,
+    audit_annotations: &'a Audit<'a>,
+}
+
+/// The answer to the review with this uid: always allowed, with the patch (as JSON) unless that is empty.
+pub fn encode(uid: &str, patch: &[u8], audit: &Audit<'_>) -> Vec<u8> {
+    let patch = (!patch.is_empty()).then(|| BASE64.encode(patch));
+    let patch_type = patch.is_some().then_some("JSONPatch");
+    let response = Response { uid, allowed: true, patch_type, patch, audit_annotations: audit };
+    // Texts only: this cannot fail. If it did, an empty body is an error to the API server, which admits the Pod.
+    serde_json::to_vec(&Answered { kind: KIND, api_version: API_VERSION, response }).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use serde_json::{Value, json};
+
+    fn review(change: impl FnOnce(&mut Value)) -> String {
+        let mut review = json!({
+            "apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",
+            "request": {
+                "uid": "u-1", "operation": "CREATE", "namespace": "shop",
+                "kind": {"group": "", "version": "v1", "kind": "Pod"},
+                "resource": {"group": "", "version": "v1", "resource": "pods"},
+                "object": {"metadata": {"name": "web"}, "spec": {"containers": [{"image": "nginx"}]}},
+                "oldObject": null, "dryRun": null, "futureField": [{}],
+            },
+        });
+        change(&mut review);
+        review.to_string()
+    }
+
+    fn subject(body: &str) -> &'static str {
+        let review = decode(body.as_bytes()).unwrap();
+        assert_eq!(review.uid.as_str(), "u-1");
+        match review.subject {
+            Subject::Pod(_) => "pod",
+            Subject::Malformed => "malformed",
+            Subject::Other => "other",
+        }
+    }
+
+    #[test]
+    fn reads_the_creation_of_a_pod() {
+        let body = review(|_| {});
+        let review = decode(body.as_bytes()).unwrap();
+        assert_eq!((review.uid.as_str(), review.namespace.as_str()), ("u-1", "shop"));
+        let Subject::Pod(pod) = review.subject else { panic!("a Pod") };
+        assert_eq!(pod.images()[0].given, "nginx");
+    }
+
+    #[test]
+    fn everything_else_is_not_applicable() {
+        for (place, value) in [
+            ("/request/operation", json!("UPDATE")),
+            ("/request/operation", json!("DELETE")),
+            ("/request/operation", Value::Null),
+            ("/request/kind/kind", json!("Deployment")),
+            ("/request/kind/group", json!("apps")),
+            ("/request/kind", Value::Null),
+            ("/request/resource/resource", json!("deployments")),
+            ("/request/resource/group", json!("apps")),
+            ("/request/resource/version", json!("v2")),
+            ("/request/resource", Value::Null),
+        ] {
+            let body = review(|review| *review.pointer_mut(place).unwrap() = value.clone());
+            assert_eq!(subject(&body), "other", "{place} {value}");
+        }
+        assert_eq!(subject(&review(|r| r["request"]["subResource"] = "binding".into())), "other");
+        assert_eq!(subject(&review(|r| r["request"]["subResource"] = "".into())), "pod");
+    }
+
+    #[test]
+    fn an_odd_pod_never_costs_the_answer() {
+        for object in [Value::Null, json!([]), json!(1), json!({"spec": {"containers": [{"image": 7}]}})] {
+            assert_eq!(
+                subject(&review(|r| r["request"]["object"] = object.clone())),
+                "malformed",
+                "{object}"
+            );
+        }
+        let odd_deployment = review(|r| {
+            r["request"]["kind"]["kind"] = "Deployment".into();
+            r["request"]["object"] = json!({"spec": 3});
+        });
+        assert_eq!(subject(&odd_deployment), "other");
+        assert_eq!(subject(&review(|r| r["request"]["object"] = json!({}))), "pod");
+    }
+
+    #[test]
+    fn refuses_what_cannot_be_answered_and_quotes_nothing() {
+        let error = |body: &str| decode(body.as_bytes()).unwrap_err().to_string();
+        for body in [
+            String::new(),
+            "null".into(),
+            "[]".into(),
+            r#"{"kind":"AdmissionReview","apiVersion"#.into(),
+            format!(r#"{{"a":{}"#, "[".repeat(200_000)),
+            review(|r| r["request"] = Value::Null),
+            review(|r| r["request"] = json!("canary-secret")),
+            review(|r| r["request"]["uid"] = "".into()),
+            review(|r| r["request"]["uid"] = json!(7)),
+            review(|r| r["kind"] = "Canary-secret".into()),
+            review(|r| r["apiVersion"] = "admission.k8s.io/v1beta1".into()),
+        ] {
+            let text = error(&body);
+            assert!(text.contains("AdmissionReview") && !text.contains("anary"), "{text}");
+        }
+        assert!(decode(b"{\"kind\":\"Admission\xff\xfeReview\"}").is_err());
+    }
+
+    #[test]
+    fn answers_with_patch_and_type_together_or_not_at_all() {
+        let audit = Audit { decision: "tolerated", reason: "tolerated", image: None };
+        let answer: Value = serde_json::from_slice(&encode("u-1", b"[]", &audit)).unwrap();
+        assert_eq!(
+            answer,
+            json!({"kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1", "response": {
+                "uid": "u-1", "allowed": true, "patchType": "JSONPatch", "patch": "W10=",
+                "auditAnnotations": {"decision": "tolerated", "reason": "tolerated"},
+            }})
+        );
+        let answer: Value = serde_json::from_slice(&encode("u-1", b"", &audit)).unwrap();
+        assert!(answer["response"].get("patch").is_none() && answer["response"].get("patchType").is_none());
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_read_or_refused(body in prop::collection::vec(any::<u8>(), 0..200)) {
+            let _ = decode(&body);
+        }
+
+        #[test]
+        fn any_damage_to_a_review_is_survived(place in 0usize..400, byte in any::<u8>()) {
+            let mut body = review(|_| {}).into_bytes();
+            let place = place % body.len();
+            body[place] = byte;
+            let _ = decode(&body);
+        }
+    }
+}

@@ -1,0 +1,179 @@
+//! `tolerarch serve`: the only wiring. Configuration in, parts put together, run until told to end.
+
+use std::future::Future;
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+
+use tokio::net::TcpListener;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::watch;
+use tokio::time::{Duration, timeout};
+
+use crate::admin::Admin;
+use crate::admission::Webhook;
+use crate::admission::listener::{Listener, Phase};
+use crate::config::Config;
+use crate::metrics::Metrics;
+use crate::registry::{Registry, TrustError};
+use crate::resolver::Resolver;
+use crate::tls::{CertificateError, ServingCertificate};
+
+/// How long the metrics and probes are waited for at the end.
+const ADMIN_FINISH_TIME: Duration = Duration::from_secs(1);
+
+/// Why the webhook does not start.
+#[derive(Debug, thiserror::Error)]
+pub enum ServeError {
+    /// An address cannot be listened on.
+    #[error("{key}: cannot listen on {address}")]
+    Listen {
+        /// The key of the configuration.
+        key: &'static str,
+        /// The address.
+        address: SocketAddr,
+        /// Why.
+        #[source]
+        cause: io::Error,
+    },
+    /// The serving certificate cannot be used.
+    #[error(
+        "the serving certificate cannot be used (server.certFile, server.keyFile; --tls-cert, --tls-key)"
+    )]
+    Certificate(#[from] CertificateError),
+    /// The connections to registries cannot be set up.
+    #[error(transparent)]
+    Trust(#[from] TrustError),
+    /// TLS cannot be set up.
+    #[error("TLS cannot be set up")]
+    Tls(#[from] rustls::Error),
+    /// The metrics cannot be set up.
+    #[error("the metrics cannot be set up")]
+    Metrics(#[from] prometheus::Error),
+    /// Signals cannot be received.
+    #[error("signals cannot be received")]
+    Signals(#[source] io::Error),
+}
+
+/// A webhook that listens, and does not answer yet.
+pub struct Server {
+    listener: Listener,
+    admin: TcpListener,
+    metrics: Metrics,
+    drain: Duration,
+}
+
+impl Server {
+    /// Puts the parts together and binds both ports.
+    ///
+    /// # Errors
+    /// Whatever is missing: it is better not to start than to start half.
+    pub async fn bind(config: Config) -> Result<Self, ServeError> {
+        let Config { server, admin, policy, lookup, cache, registries, network, log: _ } = config;
+        let metrics = Metrics::new(registries.hosts.keys().map(String::as_str))?;
+        let certificate = ServingCertificate::load(server.files, metrics.clone()).await?;
+        let registry = Registry::new(registries.hosts, network, metrics.clone())?;
+        let budget = lookup.budget;
+        let resolver = Resolver::new(registry, lookup, cache, metrics.clone());
+        let listener = Listener {
+            tcp: listen("server.listen", server.listen).await?,
+            tls: Arc::new(certificate.server_config()?),
+            router: Webhook::new(policy, budget, resolver, metrics.clone()).router(),
+            max_connections: server.max_connections,
+            metrics: metrics.clone(),
+        };
+        Ok(Self {
+            listener,
+            admin: listen("admin.listen", admin.listen).await?,
+            metrics,
+            drain: server.drain,
+        })
+    }
+
+    /// Where reviews are answered.
+    ///
+    /// # Errors
+    /// The operating system does not tell.
+    pub fn address(&self) -> io::Result<SocketAddr> {
+        self.listener.tcp.local_addr()
+    }
+
+    /// Where metrics and probes are answered.
+    ///
+    /// # Errors
+    /// The operating system does not tell.
+    pub fn admin_address(&self) -> io::Result<SocketAddr> {
+        self.admin.local_addr()
+    }
+
+    /// Answers until `shutdown` is done, then for the drain time, then until open requests are answered.
+    ///
+    /// The API server goes on using connections to a Pod that is about to end (kubernetes/kubernetes#127335), and
+    /// endpoints are taken away some time after the signal; hence the drain.
+    pub async fn run(self, shutdown: impl Future<Output = ()>) {
+        let Self { listener, admin, metrics, drain } = self;
+        let (phase, seen) = watch::channel(Phase::Serving);
+        let endpoints = Admin { metrics, phase: seen.clone() }.router();
+        let mut stopping = seen.clone();
+        let admin = axum::serve(admin, endpoints).with_graceful_shutdown(async move {
+            // Ends as well when the sender is gone.
+            let _ = stopping.wait_for(|phase| *phase == Phase::Stopping).await;
+        });
+        let admin = tokio::spawn(async move { admin.await });
+        let listener = tokio::spawn(listener.run(seen));
+        shutdown.await;
+        tracing::info!(drain = drain.as_secs_f64(), "ending: not ready any more, still serving");
+        phase.send_replace(Phase::Draining);
+        tokio::time::sleep(drain).await;
+        phase.send_replace(Phase::Stopping);
+        if let Err(error) = listener.await {
+            tracing::error!(%error, "a defect: the accept loop failed");
+        }
+        if timeout(ADMIN_FINISH_TIME, admin).await.is_err() {
+            tracing::debug!("a reader of metrics was cut off");
+        }
+    }
+}
+
+/// Runs the webhook until SIGTERM or SIGINT.
+///
+/// # Errors
+/// It does not start; see [`ServeError`].
+pub async fn run(config: Config) -> Result<(), ServeError> {
+    let mut terminate = signal(SignalKind::terminate()).map_err(ServeError::Signals)?;
+    let mut interrupt = signal(SignalKind::interrupt()).map_err(ServeError::Signals)?;
+    let server = Server::bind(config).await?;
+    let address = |address: io::Result<SocketAddr>| {
+        address.map_or_else(|_| String::new(), |address| address.to_string())
+    };
+    let (listen, admin) = (address(server.address()), address(server.admin_address()));
+    tracing::info!(version = env!("CARGO_PKG_VERSION"), listen, admin, "serving");
+    server
+        .run(async {
+            tokio::select! {
+                _ = terminate.recv() => {}
+                _ = interrupt.recv() => {}
+            }
+        })
+        .await;
+    tracing::info!("ended");
+    Ok(())
+}
+
+/// Listens; where the machine has no IPv6, `[::]` means every IPv4 address.
+async fn listen(key: &'static str, address: SocketAddr) -> Result<TcpListener, ServeError> {
+    let bound = match TcpListener::bind(address).await {
+        Err(error)
+            if address.is_ipv6()
+                && address.ip().is_unspecified()
+                && error.kind() != io::ErrorKind::AddrInUse =>
+        {
+            TcpListener::bind((Ipv4Addr::UNSPECIFIED, address.port())).await
+        }
+        bound => bound,
+    };
+    bound.map_err(|cause| ServeError::Listen { key, address, cause })
+}
+
+#[cfg(test)]
+mod tests;
