@@ -1,0 +1,46 @@
+# syntax=docker/dockerfile:1
+
+# docker buildx build --platform linux/amd64,linux/arm64 .
+#
+# The compiler runs on the builder's own architecture and cross-compiles, so that nothing is emulated. Debian 12 in
+# both stages: the binary needs no newer glibc than it was linked with.
+FROM --platform=$BUILDPLATFORM rust:1-bookworm AS build
+ARG TARGETARCH
+WORKDIR /src
+
+# The C compiler is for aws-lc-rs. On a builder of the same architecture Debian takes its own gcc for the name of the
+# cross compiler, so both cases are one.
+RUN set -eu; \
+    case "$TARGETARCH" in \
+      amd64) gcc=gcc-x86-64-linux-gnu  libc=libc6-dev-amd64-cross target=x86_64-unknown-linux-gnu ;; \
+      arm64) gcc=gcc-aarch64-linux-gnu libc=libc6-dev-arm64-cross target=aarch64-unknown-linux-gnu ;; \
+      *) echo "no build for the architecture '$TARGETARCH'" >&2; exit 1 ;; \
+    esac; \
+    apt-get update; \
+    apt-get install -y --no-install-recommends "$gcc" "$libc"; \
+    rm -rf /var/lib/apt/lists/*; \
+    rustup target add "$target"; \
+    echo "$target" > /target
+ENV CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_LINKER=x86_64-linux-gnu-gcc \
+    CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER=aarch64-linux-gnu-gcc \
+    CC_x86_64_unknown_linux_gnu=x86_64-linux-gnu-gcc \
+    CC_aarch64_unknown_linux_gnu=aarch64-linux-gnu-gcc
+
+# Only src is compiled; the rest is there because Cargo.toml names it and --locked compares the whole workspace.
+COPY Cargo.toml Cargo.lock ./
+COPY src src
+COPY e2e e2e
+COPY benches benches
+RUN --mount=type=cache,target=/usr/local/cargo/registry,sharing=locked \
+    --mount=type=cache,target=/src/target,sharing=locked \
+    set -eu; \
+    target="$(cat /target)"; \
+    cargo build --locked --release --bin tolerarch --target "$target"; \
+    cp "target/$target/release/tolerarch" /tolerarch
+
+# glibc, libgcc and the CA certificates; no shell, no package manager.
+FROM gcr.io/distroless/cc-debian12:nonroot
+COPY --from=build /tolerarch /usr/local/bin/tolerarch
+USER 65532:65532
+EXPOSE 8443 8080
+ENTRYPOINT ["/usr/local/bin/tolerarch"]

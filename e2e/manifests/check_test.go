@@ -1,0 +1,185 @@
+package main
+
+import (
+	"context"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+
+	admissionregistration "k8s.io/api/admissionregistration/v1"
+	core "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apiserver/pkg/admission"
+	"k8s.io/apiserver/pkg/admission/plugin/cel"
+	"k8s.io/apiserver/pkg/admission/plugin/webhook/matchconditions"
+	"k8s.io/apiserver/pkg/cel/environment"
+)
+
+// rendered is a process of its own, which the cache of test results knows nothing of: run with -count=1.
+func rendered(t *testing.T) string {
+	t.Helper()
+	out, err := exec.Command("kubectl", "kustomize", "../../manifests").Output()
+	if err != nil {
+		t.Fatalf("kubectl kustomize: %v", err)
+	}
+	return string(out)
+}
+
+func checked(t *testing.T, manifests string) []*item {
+	t.Helper()
+	items, err := decode(strings.NewReader(manifests))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return check(items)
+}
+
+func TestPassesTheManifestsAsTheyAre(t *testing.T) {
+	for _, it := range checked(t, rendered(t)) {
+		for _, fault := range it.faults {
+			t.Errorf("%s: %s", it.id, fault)
+		}
+	}
+}
+
+// Each case breaks one thing, and the fault has to be reported at the right object.
+func TestNotices(t *testing.T) {
+	const webhook, deployment = "MutatingWebhookConfiguration/zz-tolerarch", "Deployment/tolerarch"
+	manifests := rendered(t)
+	for name, c := range map[string]struct{ old, new, id, fault string }{
+		"unknown field": {
+			"  timeoutSeconds: 5\n---", "  timeoutSecond: 5\n---", webhook, `unknown field "webhooks[0].timeoutSecond"`},
+		"field in the wrong case": {
+			"sideEffects: None", "sideeffects: None", webhook, `unknown field "webhooks[0].sideeffects"`},
+		"unknown field of cert-manager": {
+			"renewBefore: 720h", "renewedBefore: 720h", "Certificate/tolerarch-tls", `unknown field "spec.renewedBefore"`},
+		"duplicate key": {
+			"  failurePolicy: Ignore", "  failurePolicy: Ignore\n  failurePolicy: Ignore", webhook, `"failurePolicy" already set`},
+		"wrong type": {
+			"replicas: 2", "replicas: two", deployment, "cannot unmarshal string"},
+		"unexpected kind": {
+			"kind: PodDisruptionBudget", "kind: PodDisruptionBadger", "PodDisruptionBadger/tolerarch", "no kind that is expected"},
+		"rights": {
+			"apiVersion: v1\nkind: Namespace", "apiVersion: rbac.authorization.k8s.io/v1\nkind: Role\nmetadata:\n  name: r\n---\napiVersion: v1\nkind: Namespace",
+			"Role/r", "gives rights"},
+		"webhook of another service": {
+			"      name: tolerarch\n      namespace: tolerarch\n      path", "      name: other\n      namespace: tolerarch\n      path",
+			webhook, "there is no Service tolerarch/other"},
+		"webhook at another port": {
+			"      port: 443", "      port: 8443", webhook, "has no port 8443"},
+		"webhook that fails closed": {
+			"failurePolicy: Ignore", "failurePolicy: Fail", webhook, "failurePolicy has to be Ignore"},
+		"webhook for its own namespace": {
+			"      - kube-system\n      - tolerarch\n", "      - kube-system\n", webhook, "namespaceSelector has to be false"},
+		"CEL that does not compile": {
+			"object.spec.?os.?name", "object.spec.?os.?name.(", webhook, "matchCondition not-windows"},
+		"CA of another certificate": {
+			"tolerarch/tolerarch-tls", "tolerarch/tls", webhook, `there is no Certificate "tolerarch/tls"`},
+		"missing SAN": {
+			"  - tolerarch.tolerarch.svc\n", "", webhook, "has no dnsName tolerarch.tolerarch.svc"},
+		"service in front of nothing": {
+			"  selector:\n    app.kubernetes.io/component: webhook", "  selector:\n    app.kubernetes.io/component: web",
+			"Service/tolerarch", "selects the Pods of no Deployment"},
+		"targetPort without a port": {
+			"targetPort: webhook", "targetPort: https", "Service/tolerarch", "targetPort https of port 443"},
+		"secret that nobody makes": {
+			"          secretName: tolerarch-tls", "          secretName: tolerarch", deployment, "no Certificate makes the Secret"},
+		"config file that is not there": {
+			"/etc/tolerarch/config/config.yaml", "/etc/tolerarch/config.yaml", deployment, "no ConfigMap brings the file"},
+		"file that would not follow changes": {
+			"mountPath: /etc/tolerarch/tls", "mountPath: /etc/tolerarch/tls\n          subPath: tls", deployment, "subPath"},
+		"service links": {
+			"enableServiceLinks: false", "enableServiceLinks: true", deployment, "enableServiceLinks has to be false"},
+		"writable root": {
+			"readOnlyRootFilesystem: true", "readOnlyRootFilesystem: false", deployment, "readOnlyRootFilesystem"},
+		"closed port": {
+			"    - port: 8443\n", "    - port: 9443\n", "NetworkPolicy/tolerarch", "does not admit the port webhook (8443)"},
+		"certificate without its issuer": {
+			"    name: tolerarch-selfsigned\n  privateKey", "    name: selfsigned\n  privateKey", "Certificate/tolerarch-ca", "there is no Issuer selfsigned"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			broken := strings.Replace(manifests+"---\n", c.old, c.new, 1)
+			if broken == manifests+"---\n" {
+				t.Fatalf("the manifests do not contain %q any more", c.old)
+			}
+			var faults []string
+			for _, it := range checked(t, broken) {
+				for _, fault := range it.faults {
+					faults = append(faults, it.id+": "+fault)
+				}
+			}
+			if !slices.ContainsFunc(faults, func(f string) bool {
+				return strings.HasPrefix(f, c.id+": ") && strings.Contains(f, c.fault)
+			}) {
+				t.Errorf("no fault of %s with %q in %q", c.id, c.fault, faults)
+			}
+		})
+	}
+}
+
+func TestNoticesWhatIsMissing(t *testing.T) {
+	items := checked(t, "apiVersion: v1\nkind: Namespace\nmetadata:\n  name: tolerarch\n")
+	var out strings.Builder
+	if failed := report(&out, items); failed != 6 {
+		t.Errorf("%d failed, not 6:\n%s", failed, out.String())
+	}
+	if !strings.HasSuffix(out.String(), "\n1 passed, 6 failed\n") {
+		t.Errorf("last line: %s", out.String())
+	}
+}
+
+// The conditions are evaluated as an API server evaluates them, for Pods as they are when they are created.
+func TestMatchConditions(t *testing.T) {
+	yes := true
+	owner := func(kind string, controller *bool) metav1.ObjectMeta {
+		return metav1.ObjectMeta{OwnerReferences: []metav1.OwnerReference{{Kind: kind, Controller: controller}}}
+	}
+	annotated := func(key, value string) metav1.ObjectMeta {
+		return metav1.ObjectMeta{Annotations: map[string]string{key: value}}
+	}
+	windows := core.PodSpec{OS: &core.PodOS{Name: core.Windows}}
+	linux := core.PodSpec{OS: &core.PodOS{Name: core.Linux}}
+
+	var webhook admissionregistration.MutatingWebhook
+	for _, c := range all[*admissionregistration.MutatingWebhookConfiguration](checked(t, rendered(t))) {
+		webhook = c.Webhooks[0]
+	}
+	var conditions []cel.ExpressionAccessor
+	for _, c := range webhook.MatchConditions {
+		condition := matchconditions.MatchCondition(c)
+		conditions = append(conditions, &condition)
+	}
+	matcher := matchconditions.NewMatcher(
+		cel.NewConditionCompiler(celEnvironment()).CompileCondition(conditions, celOptions, environment.StoredExpressions),
+		webhook.FailurePolicy, "webhook", "admit", webhook.Name)
+
+	for name, c := range map[string]struct {
+		pod     core.Pod
+		skipped string // by which condition; none: the webhook is called
+	}{
+		"plain":                        {core.Pod{}, ""},
+		"of a ReplicaSet":              {core.Pod{ObjectMeta: owner("ReplicaSet", &yes)}, ""},
+		"owned, but not controlled":    {core.Pod{ObjectMeta: owner("DaemonSet", nil)}, ""},
+		"of a DaemonSet":               {core.Pod{ObjectMeta: owner("DaemonSet", &yes)}, "not-of-a-daemonset"},
+		"assigned":                     {core.Pod{Spec: core.PodSpec{NodeName: "n"}}, "not-assigned-to-a-node"},
+		"mirror":                       {core.Pod{ObjectMeta: annotated("kubernetes.io/config.mirror", "x")}, "not-a-mirror-pod"},
+		"linux":                        {core.Pod{Spec: linux}, ""},
+		"windows":                      {core.Pod{Spec: windows}, "not-windows"},
+		"opted out":                    {core.Pod{ObjectMeta: annotated("tolerarch.io/mode", "off")}, "not-opted-out"},
+		"annotated with another value": {core.Pod{ObjectMeta: annotated("tolerarch.io/mode", "on")}, ""},
+		"annotated with something":     {core.Pod{ObjectMeta: annotated("a", "b")}, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			kind := core.SchemeGroupVersion.WithKind("Pod")
+			attributes := admission.NewAttributesRecord(&c.pod, nil, kind, "default", "pod",
+				core.SchemeGroupVersion.WithResource("pods"), "", admission.Create, &metav1.CreateOptions{}, false, nil)
+			result := matcher.Match(context.Background(),
+				&admission.VersionedAttributes{Attributes: attributes, VersionedObject: admission.NewLazyObject(&c.pod), VersionedKind: kind}, nil, nil)
+			if result.Error != nil || result.Matches != (c.skipped == "") || result.FailedConditionName != c.skipped {
+				t.Errorf("matches %t, skipped by %q, error %v; want skipped by %q",
+					result.Matches, result.FailedConditionName, result.Error, c.skipped)
+			}
+		})
+	}
+}

@@ -1,0 +1,99 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+
+	certmanager "github.com/cert-manager/cert-manager/pkg/apis/certmanager/v1"
+	admissionregistration "k8s.io/api/admissionregistration/v1"
+	apps "k8s.io/api/apps/v1"
+	core "k8s.io/api/core/v1"
+	networking "k8s.io/api/networking/v1"
+	policy "k8s.io/api/policy/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/runtime/serializer/json"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
+	"sigs.k8s.io/yaml"
+)
+
+// item is one document of the input, or a kind that has to be there and is not.
+type item struct {
+	id     string
+	object metav1.Object // nil when it could not be decoded at all
+	faults []string
+}
+
+func (it *item) fault(format string, args ...any) {
+	it.faults = append(it.faults, fmt.Sprintf(format, args...))
+}
+
+// newDecoder knows the kinds that tolerarch may consist of and no others. That RBAC is not among them is on purpose:
+// the webhook needs no rights.
+func newDecoder() runtime.Decoder {
+	scheme := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{
+		core.AddToScheme, apps.AddToScheme, policy.AddToScheme, networking.AddToScheme,
+		admissionregistration.AddToScheme, certmanager.AddToScheme,
+	} {
+		utilruntime.Must(add(scheme))
+	}
+	return json.NewSerializerWithOptions(json.DefaultMetaFactory, scheme, scheme,
+		json.SerializerOptions{Yaml: true, Strict: true})
+}
+
+// decode returns an error only for input that cannot be split into documents; all else becomes a fault of its item.
+func decode(r io.Reader) ([]*item, error) {
+	decoder := newDecoder()
+	documents := utilyaml.NewYAMLReader(bufio.NewReader(r))
+	var items []*item
+	for {
+		document, err := documents.Read()
+		if errors.Is(err, io.EOF) {
+			break
+		} else if err != nil {
+			return nil, err
+		}
+		if len(bytes.TrimSpace(document)) == 0 {
+			continue
+		}
+		items = append(items, decodeOne(decoder, document, len(items)+1))
+	}
+	if len(items) == 0 {
+		return nil, errors.New("no documents on standard input")
+	}
+	return items, nil
+}
+
+func decodeOne(decoder runtime.Decoder, document []byte, number int) *item {
+	it := &item{id: fmt.Sprintf("document %d", number)}
+	var meta metav1.PartialObjectMetadata
+	if err := yaml.Unmarshal(document, &meta); err == nil && meta.Kind != "" {
+		it.id = meta.Kind + "/" + meta.Name
+	}
+
+	object, _, err := decoder.Decode(document, nil, nil)
+	switch {
+	case err == nil:
+	case runtime.IsNotRegisteredError(err):
+		gvk := schema.FromAPIVersionAndKind(meta.APIVersion, meta.Kind)
+		if gvk.Group == "rbac.authorization.k8s.io" {
+			it.fault("gives rights, and tolerarch needs none")
+		} else {
+			it.fault("%s in %s is no kind that is expected here", gvk.Kind, gvk.GroupVersion())
+		}
+		return it
+	default:
+		// With a strict decoding error the object is still there, so that its references are checked too.
+		it.fault("%v", err)
+	}
+	if object != nil {
+		it.object, _ = object.(metav1.Object)
+	}
+	return it
+}

@@ -1,0 +1,41 @@
+// Command manifests checks the rendered manifests of tolerarch without a cluster:
+//
+//	kubectl kustomize manifests | (cd e2e/manifests && go run .)
+//
+// Every document is decoded as strictly as an API server can (unknown fields and duplicate keys are faults), and then
+// what no schema sees is checked: that names which have to be the same in several objects are the same, and that
+// promises like "fails open" and "has no rights" are kept.
+package main
+
+import (
+	"fmt"
+	"io"
+	"os"
+)
+
+func main() {
+	items, err := decode(os.Stdin)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "manifests:", err)
+		os.Exit(1)
+	}
+	items = check(items)
+	if failed := report(os.Stdout, items); failed > 0 {
+		os.Exit(1)
+	}
+}
+
+func report(w io.Writer, items []*item) (failed int) {
+	for _, it := range items {
+		if len(it.faults) == 0 {
+			fmt.Fprintln(w, "ok", it.id)
+			continue
+		}
+		failed++
+		for _, fault := range it.faults {
+			fmt.Fprintf(w, "FAILED %s: %s\n", it.id, fault)
+		}
+	}
+	fmt.Fprintf(w, "%d passed, %d failed\n", len(items)-failed, failed)
+	return failed
+}
