@@ -61,7 +61,7 @@ impl Webhook {
         Router::new().route("/mutate", post(mutate)).with_state(self)
     }
 
-    /// Answers the review in `body`, which arrived at `begun`.
+    /// Answers the review in `body`, which arrived at `begun`; `timeout` is how long the API server will wait.
     ///
     /// # Errors
     /// Only what has no uid cannot be answered.
@@ -71,10 +71,20 @@ impl Webhook {
         begun: Instant,
         timeout: Option<Duration>,
     ) -> Result<Vec<u8>, ReviewError> {
-        let Review { uid, namespace, subject } = review::decode(body)?;
         let budget =
             timeout.map_or(self.0.budget, |timeout| self.0.budget.min(timeout.saturating_sub(MARGIN)));
-        let decided = AssertUnwindSafe(self.decide(&subject, begun + budget)).catch_unwind().await;
+        self.answer_with(body, begun, async |subject| self.decide(subject, begun + budget).await).await
+    }
+
+    /// Answers with what `decide` decides, or as if it had not been asked should it panic.
+    async fn answer_with(
+        &self,
+        body: &[u8],
+        begun: Instant,
+        decide: impl AsyncFnOnce(&Subject<'_>) -> Decided,
+    ) -> Result<Vec<u8>, ReviewError> {
+        let Review { uid, namespace, subject } = review::decode(body)?;
+        let decided = AssertUnwindSafe(decide(&subject)).catch_unwind().await;
         let decided = decided.unwrap_or_else(|_| Decided::unchanged(Reason::Internal, None));
         let took = begun.elapsed();
         self.0.metrics.reviewed(decided.reason, took);

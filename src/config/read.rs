@@ -112,7 +112,9 @@ impl Reader {
                         .map(|(known, _)| (strsim::damerau_levenshtein(known, &name), *known))
                         .min();
                     let hint = match nearest {
-                        Some((distance, known)) if distance <= 3 => format!("did you mean {known}?"),
+                        Some((distance, known)) if distance * 2 <= known.len() => {
+                            format!("did you mean {known}?")
+                        }
                         _ => format!("known are {}", list(keys.iter().map(|(known, _)| *known))),
                     };
                     self.within(&name, |reader| reader.fault(key, format!("unknown key; {hint}")));

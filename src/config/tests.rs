@@ -1,1 +1,181 @@
+use super::*;
+use crate::testing::platforms;
 
+fn faults(text: &str) -> Vec<String> {
+    Config::parse(text).unwrap_err().iter().map(ToString::to_string).collect()
+}
+
+#[test]
+fn nothing_at_all_is_the_default() {
+    for text in ["", "# only a comment\n", "mode:\nlookup:\n", "{}"] {
+        let config = Config::parse(text).unwrap();
+        assert_eq!(format!("{config:?}"), format!("{:?}", Config::default()), "{text:?}");
+    }
+}
+
+#[test]
+fn reads_every_key() {
+    let config = Config::parse(
+        r#"
+mode: observe
+server: {listen: "127.0.0.1:1", certFile: /c, keyFile: /k, drain: 1s, maxConnections: 2}
+admin: {listen: "[::1]:2"}
+pools:
+  - name: arm
+    platforms: [linux/arm64, linux/aarch64]
+    tolerations:
+      - {key: kubernetes.io/arch, operator: Equal, value: arm64, effect: NoExecute, tolerationSeconds: 5}
+      - {key: a, operator: Exists}
+lookup: {budget: 1s, timeout: 2m, concurrency: 3}
+cache:
+  capacity: 4
+  tagTtl: 1h 30m
+  negative: {notFound: 1s, denied: 2s, throttled: 3s, timeout: 4s, unreachable: 5s, badManifest: 6s}
+registries:
+  hosts:
+    docker.io:
+    "Registry.example.com:5000": {caFile: /ca, plainHttp: true}
+    "[::1]:5000": {caFile: ""}
+network: {allow: [10.0.0.0/8, "::1"], deny: [192.168.0.1]}
+log: {level: debug, format: text}
+"#,
+    )
+    .unwrap();
+    let seconds = Duration::from_secs;
+    assert_eq!(config.policy.mode, Mode::Observe);
+    assert_eq!((config.server.listen.port(), config.admin.listen.port()), (1, 2));
+    assert_eq!((config.server.drain, config.server.max_connections), (seconds(1), 2));
+    assert_eq!(config.server.files, CertificateFiles { certificate: "/c".into(), key: "/k".into() });
+    let [pool] = config.policy.pools.as_slice() else { panic!("one pool") };
+    assert_eq!((pool.name.as_str(), pool.platforms), ("arm", platforms(&["linux/arm64"])));
+    assert_eq!(
+        serde_json::to_string(&pool.tolerations).unwrap(),
+        r#"[{"key":"kubernetes.io/arch","operator":"Equal","value":"arm64","effect":"NoExecute","tolerationSeconds":5},{"key":"a","operator":"Exists"}]"#
+    );
+    assert_eq!(config.lookup, LookupSettings { budget: seconds(1), timeout: seconds(120), concurrency: 3 });
+    let cache = CacheSettings {
+        capacity: 4,
+        tag: seconds(5400),
+        not_found: seconds(1),
+        denied: seconds(2),
+        throttled: seconds(3),
+        timeout: seconds(4),
+        unreachable: seconds(5),
+        bad_manifest: seconds(6),
+    };
+    assert_eq!(config.cache, cache);
+    assert_eq!(
+        config.registries.hosts.keys().collect::<Vec<_>>(),
+        ["Registry.example.com:5000", "[::1]:5000", "docker.io"]
+    );
+    let own = HostSettings { ca_file: Some("/ca".into()), plain_http: true };
+    assert_eq!(config.registries.hosts["Registry.example.com:5000"], own);
+    assert_eq!(config.registries.hosts["[::1]:5000"], HostSettings::default());
+    assert_eq!(config.network.allow.len(), 2);
+    assert_eq!(config.network.deny, ["192.168.0.1/32".parse().unwrap()]);
+    assert_eq!(config.log, Log { level: Level::Debug, format: Format::Text });
+}
+
+#[test]
+fn reports_all_faults_at_once_with_their_places() {
+    let text = "\
+lookup:
+  timeuot: 3s
+  budget: banana
+mode: enforced
+server: 5
+pools:
+  - name: Multi Arch
+    platforms: [linux/amd64, linux/arm46]
+    tolerations: [{key: a, opertor: Exists}]
+zzz: 1
+";
+    assert_eq!(
+        faults(text),
+        [
+            "lookup.timeuot (line 2): unknown key; did you mean timeout?",
+            "lookup.budget (line 3): found \"banana\", expected a duration such as 3s, 10m or 1h, from 1ms to 365d",
+            "mode (line 4): found \"enforced\", expected enforce or observe",
+            "server (line 5): found \"5\", expected a section with listen, certFile, keyFile, drain, maxConnections",
+            "pools[0].name (line 7): found \"Multi Arch\", expected a name of at most 63 lower-case letters, digits, '-' and '.'",
+            "pools[0].platforms[1] (line 8): found \"linux/arm46\": no known platform of nodes; known are linux/amd64, linux/arm64, \
+             linux/arm/v5, linux/arm/v6, linux/arm/v7, linux/386, linux/loong64, linux/mips64le, linux/ppc64le, linux/riscv64, \
+             linux/s390x, linux/mips64",
+            "pools[0].tolerations[0].opertor (line 9): unknown key; did you mean operator?",
+            "zzz (line 10): unknown key; known are mode, server, admin, pools, lookup, cache, registries, network, log",
+        ]
+    );
+}
+
+#[test]
+fn refuses_tolerations_that_the_api_server_would_refuse() {
+    let toleration = |text: &str| {
+        faults(&format!("pools: [{{name: a, platforms: [linux/arm64], tolerations: [{text}]}}]")).join("; ")
+    };
+    for (text, message) in [
+        ("{key: a, operator: Exists, value: x}", "operator Exists has no value"),
+        ("{operator: Exists}", "has no key"),
+        ("{key: a, operator: Lt, value: '5'}", "expected Exists or Equal"),
+        ("{key: a b, operator: Exists}", "expected a label key"),
+        ("{key: /a, operator: Exists}", "expected a label key"),
+        ("{key: A.b/c, operator: Exists}", "expected a label key"),
+        ("{key: a, value: 'x y'}", "expected a label value"),
+        ("{key: a, operator: Exists, effect: Never}", "expected NoSchedule"),
+        ("{key: a, operator: Exists, effect: NoSchedule, tolerationSeconds: 5}", "needs effect: NoExecute"),
+        (
+            "{key: a, operator: Exists, tolerationSeconds: soon, effect: NoExecute}",
+            "expected a number of seconds",
+        ),
+        ("[]", "expected a section"),
+    ] {
+        let found = toleration(text);
+        assert!(found.contains(message) && found.contains("pools[0].tolerations[0]"), "{text}: {found}");
+    }
+}
+
+#[test]
+fn refuses_what_could_not_work() {
+    for (text, message) in [
+        ("pools: []", "there has to be a pool"),
+        ("pools: [{}]", "no name"),
+        ("pools: [{name: a}]", "no platforms"),
+        ("pools: [{name: a, platforms: [linux/arm64], tolerations: []}]", "no tolerations"),
+        ("pools: {}", "expected a list"),
+        (
+            "pools: [&p {name: a, platforms: [linux/arm64], tolerations: [{key: a, operator: Exists}]}, *p]",
+            "two pools are named \"a\"",
+        ),
+        ("lookup: {concurrency: 0}", "expected a number from 1"),
+        ("lookup: {concurrency: -1}", "expected a number from 1"),
+        ("lookup: {budget: 0s}", "expected a duration"),
+        ("lookup: {budget: 5}", "expected a duration"),
+        ("cache: {capacity: many}", "expected a number"),
+        ("server: {listen: 8443}", "expected an address and a port"),
+        ("network: {allow: [10.0.0.0/33]}", "expected a network"),
+        ("network: {allow: 10.0.0.0/8}", "expected a list"),
+        ("registries: {hosts: {'https://a.b': {}}}", "no registry host"),
+        ("registries: {hosts: {a.b/c: {}}}", "no registry host"),
+        ("registries: {hosts: []}", "expected a section"),
+        ("registries: {hosts: {a.b: {plainHttp: 'yes'}}}", "expected true or false"),
+        ("log: {level: loud}", "expected error, warn"),
+        ("server: [unclosed", "not YAML"),
+        ("mode: enforce\nmode: observe", "not YAML"),
+        ("a: b\n---\nc: d", "a second document"),
+        ("- a", "expected a section"),
+    ] {
+        let found = faults(text).join("; ");
+        assert!(found.contains(message), "{text}: {found}");
+        assert!(found.contains("line"), "{found}");
+    }
+}
+
+#[test]
+fn a_file_that_cannot_be_read_is_named() {
+    let error = Config::load(Path::new("/nonesuch.yaml")).unwrap_err().to_string();
+    assert!(error.contains("/nonesuch.yaml: cannot be read"), "{error}");
+}
+
+#[test]
+fn the_shipped_file_is_valid() {
+    Config::load(&Path::new(env!("CARGO_MANIFEST_DIR")).join("manifests/config.yaml")).unwrap();
+}

@@ -1,1 +1,462 @@
+//! The protocol against a registry in this process: what it answers, how it fails, and how often it is asked.
 
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use testregistry::{
+    Auth, DOCKER_CONFIG, Fault, Kind, OCI_CONFIG, OCI_INDEX, OCI_MANIFEST, Registry as Remote, Reply, Repo,
+};
+
+use super::*;
+use crate::testing::platforms;
+
+const BOTH: [&str; 2] = ["linux/amd64", "linux/arm64"];
+
+fn client_with(remote: &Remote, guard: Guard) -> (Registry, tempfile::TempDir) {
+    let dir = tempfile::tempdir().unwrap();
+    let ca = dir.path().join("ca.crt");
+    std::fs::write(&ca, remote.pki().ca_pem()).unwrap();
+    let settings = HostSettings { ca_file: Some(ca), plain_http: remote.url().starts_with("http:") };
+    let metrics = Metrics::new([]).unwrap();
+    (Registry::new([(remote.address(), settings)], guard, metrics).unwrap(), dir)
+}
+
+fn client(remote: &Remote) -> (Registry, tempfile::TempDir) {
+    client_with(remote, Guard { allow: vec!["127.0.0.0/8".parse().unwrap()], deny: vec![] })
+}
+
+async fn ask(remote: &Remote, repo: &Repo, target: &str) -> Result<Support, Error> {
+    client(remote).0.support(&repo.reference(target).parse().unwrap()).await
+}
+
+/// What an error is, in a word; for a bad manifest which one.
+fn kind(result: &Result<Support, Error>) -> String {
+    match result {
+        Ok(support) => format!("{support:?}"),
+        Err(Error::BadManifest(error)) => format!("{error:?}"),
+        Err(error) => error.kind().to_owned(),
+    }
+}
+
+#[tokio::test]
+async fn reads_indexes_lists_and_single_manifests() {
+    let remote = Remote::start().await;
+    let repo = remote.repo("team/app");
+    repo.index(Some("index"), BOTH);
+    repo.docker_list(Some("list"), BOTH);
+    repo.image("linux/arm64/v8", Some("single"));
+    repo.docker_image("linux/amd64", Some("docker"));
+    repo.index(Some("odd"), ["windows/amd64", "linux/amd64/v3", "linux/arm64/v9", "wasip1/wasm"]);
+    repo.index(Some("empty"), [""; 0]);
+    for (tag, expected) in [
+        ("index", Support::Index(platforms(&BOTH))),
+        ("list", Support::Index(platforms(&BOTH))),
+        ("single", Support::Single(platforms(&["linux/arm64"]))),
+        ("docker", Support::Single(platforms(&["linux/amd64"]))),
+        ("odd", Support::Index(PlatformSet::EMPTY)),
+        ("empty", Support::Index(PlatformSet::EMPTY)),
+    ] {
+        assert_eq!(ask(&remote, &repo, tag).await.unwrap(), expected, "{tag}");
+        let digest = repo.digest_of(tag).unwrap();
+        assert_eq!(ask(&remote, &repo, &digest).await.unwrap(), expected, "{tag} by digest");
+    }
+}
+
+#[tokio::test]
+async fn an_entry_counts_for_what_it_is() {
+    let remote = Remote::start().await;
+    let repo = remote.repo("team/app");
+    let amd64 = || repo.entry("linux/amd64");
+    let with = |mut entry: Value, key: &str, value: Value| {
+        entry[key] = value;
+        entry
+    };
+    let arm64 = repo.image("linux/arm64", None);
+    let nested = repo.index(None, ["linux/arm64"]);
+    let both = platforms(&BOTH);
+    let only = platforms(&["linux/amd64"]);
+    let attestation = repo.attestation(arm64["digest"].as_str().unwrap());
+    for (name, entry, expected) in [
+        ("without a platform", arm64.clone(), both),
+        ("with a null platform", with(arm64.clone(), "platform", Value::Null), both),
+        ("with an empty platform", with(arm64.clone(), "platform", json!({})), only),
+        ("an attestation", attestation.clone(), only),
+        (
+            "an attestation that claims a platform",
+            with(attestation, "platform", json!({"os": "linux", "architecture": "arm64"})),
+            only,
+        ),
+        (
+            "an artifact",
+            with(repo.entry("linux/arm64"), "artifactType", json!("application/spdx+json")),
+            only,
+        ),
+        ("of no image type", with(repo.entry("linux/arm64"), "mediaType", json!("application/x")), only),
+        ("nested", nested.clone(), both),
+        (
+            "nested for another platform",
+            with(nested, "platform", json!({"os": "linux", "architecture": "s390x"})),
+            only,
+        ),
+        ("aliased", with(arm64.clone(), "platform", json!({"os": "Linux", "architecture": "AArch64"})), both),
+    ] {
+        repo.index(Some("v1"), [amd64(), entry]);
+        assert_eq!(ask(&remote, &repo, "v1").await.unwrap(), Support::Index(expected), "{name}");
+    }
+}
+
+#[tokio::test]
+async fn documents_that_no_runtime_takes_are_refused() {
+    let remote = Remote::start().await;
+    let repo = remote.repo("team/app");
+    let amd64 = repo.entry("linux/amd64");
+    let index =
+        |manifests: Value| json!({"schemaVersion": 2, "mediaType": OCI_INDEX, "manifests": manifests});
+    let config = json!({"mediaType": OCI_CONFIG, "digest": testregistry::sha256(b"x"), "size": 1});
+    let many: Vec<Value> = (0..=limits::ENTRIES).map(|_| amd64.clone()).collect();
+    let deep = (0..4).fold(amd64.clone(), |entry, _| repo.index(None, [entry]));
+    let missing = json!({"mediaType": OCI_MANIFEST, "digest": testregistry::sha256(b"gone"), "size": 1});
+    let odd_arch = json!({"mediaType": OCI_MANIFEST, "digest": amd64["digest"], "platform": {"os": "linux", "architecture": 64}});
+    for (name, document, content_type, expected) in [
+        ("no JSON", json!("x"), OCI_INDEX, "Json"),
+        ("an array", json!([]), OCI_INDEX, "Json"),
+        ("manifests that are no list", index(json!({})), OCI_INDEX, "Json"),
+        ("an architecture that is a number", index(json!([odd_arch])), OCI_INDEX, "Json"),
+        ("contradiction", index(json!([])), OCI_MANIFEST, "Contradiction"),
+        (
+            "both",
+            {
+                let mut d = index(json!([]));
+                d["config"] = config.clone();
+                d
+            },
+            OCI_INDEX,
+            "Both",
+        ),
+        ("both, too", json!({"manifests": [], "config": config}), OCI_MANIFEST, "Both"),
+        (
+            "schema 1",
+            json!({"schemaVersion": 1, "fsLayers": []}),
+            "application/vnd.docker.distribution.manifest.v1+prettyjws",
+            "Schema1",
+        ),
+        ("schema 1 in disguise", json!({"schemaVersion": 2, "fsLayers": []}), OCI_MANIFEST, "Schema1"),
+        ("no media type at all", json!({"manifests": []}), "application/json", "MediaType"),
+        ("another media type", json!({}), "text/html", "MediaType"),
+        ("no config", json!({"schemaVersion": 2}), OCI_MANIFEST, "Descriptor"),
+        (
+            "a digest that steers",
+            json!({"config": {"mediaType": OCI_CONFIG, "digest": "sha256:../../x"}}),
+            OCI_MANIFEST,
+            "Descriptor",
+        ),
+        ("too many entries", index(Value::from(many)), OCI_INDEX, "Entries"),
+        ("too deep", index(json!([deep])), OCI_INDEX, "Nesting"),
+        ("a missing child", index(json!([amd64, missing])), OCI_INDEX, "Missing"),
+        ("a missing config", json!({"config": config}), OCI_MANIFEST, "Missing"),
+    ] {
+        repo.manifest(document.to_string(), content_type, Some("v1"));
+        assert_eq!(kind(&ask(&remote, &repo, "v1").await), expected, "{name}");
+    }
+}
+
+#[tokio::test]
+async fn configs_decide_over_single_manifests() {
+    let remote = Remote::start().await;
+    let repo = remote.repo("team/app");
+    let nobody = Support::Single(PlatformSet::EMPTY);
+    for (config, media_type, expected) in [
+        (
+            json!({"os": "linux", "architecture": "arm64"}),
+            DOCKER_CONFIG,
+            format!("{:?}", Support::Single(platforms(&["linux/arm64"]))),
+        ),
+        (json!({"os": "windows", "architecture": "amd64"}), OCI_CONFIG, format!("{nobody:?}")),
+        (json!({"os": "linux"}), OCI_CONFIG, "NoPlatform".into()),
+        (json!({"os": "", "architecture": "amd64"}), OCI_CONFIG, "NoPlatform".into()),
+        (json!(["linux", "arm64"]), OCI_CONFIG, "Json".into()),
+        (json!({"name": "chart"}), "application/vnd.cncf.helm.config.v1+json", "Artifact".into()),
+        (json!({}), "application/vnd.oci.empty.v1+json", "Artifact".into()),
+    ] {
+        let config = repo.blob(config.to_string(), media_type);
+        repo.image_of(config, OCI_MANIFEST, Some("v1"));
+        assert_eq!(kind(&ask(&remote, &repo, "v1").await), expected, "{media_type}");
+    }
+}
+
+#[tokio::test]
+async fn media_types_are_read_as_leniently_as_the_specification_says() {
+    let remote = Remote::start().await;
+    let repo = remote.repo("team/app");
+    repo.index(Some("v1"), BOTH);
+    for content_type in [
+        "application/vnd.oci.image.index.v1+json; charset=utf-8",
+        "Application/vnd.OCI.image.index.v1+JSON",
+        "application/json",
+    ] {
+        repo.header("content-type", Some(content_type));
+        assert_eq!(
+            ask(&remote, &repo, "v1").await.unwrap(),
+            Support::Index(platforms(&BOTH)),
+            "{content_type}"
+        );
+    }
+    repo.header("content-type", None);
+    repo.header("docker-content-digest", None);
+    assert!(ask(&remote, &repo, "v1").await.is_ok());
+    repo.header("docker-content-digest", Some("odd"));
+    assert!(ask(&remote, &repo, "v1").await.is_ok());
+    repo.header("docker-content-digest", Some(&testregistry::sha256(b"other")));
+    assert_eq!(kind(&ask(&remote, &repo, "v1").await), "Digest");
+    let old = remote.repo("team/old");
+    old.negotiates(true);
+    old.docker_list(Some("v1"), BOTH);
+    assert_eq!(ask(&remote, &old, "v1").await.unwrap(), Support::Index(platforms(&BOTH)));
+}
+
+#[tokio::test]
+async fn content_has_to_have_its_digest() {
+    let remote = Remote::start().await;
+    let repo = remote.repo("team/app");
+    let digest = repo.index(Some("v1"), BOTH)["digest"].as_str().unwrap().to_owned();
+    let forged = json!({"schemaVersion": 2, "manifests": []}).to_string();
+    repo.fault(Some(Fault::body(forged, OCI_INDEX).only_manifests()));
+    assert_eq!(kind(&ask(&remote, &repo, &digest).await), "Digest");
+    repo.image("linux/amd64", Some("single"));
+    repo.fault(Some(
+        Fault::body(r#"{"os":"linux","architecture":"arm64"}"#, "application/json").only_blobs(),
+    ));
+    assert_eq!(kind(&ask(&remote, &repo, "single").await), "Digest");
+}
+
+#[tokio::test]
+async fn statuses_and_broken_answers_are_told_apart() {
+    let remote = Remote::start().await;
+    let repo = remote.repo("team/app");
+    repo.index(Some("v1"), BOTH);
+    let retry = |value: &str| Fault::reply(Reply::error(429, "TOOMANYREQUESTS").header("retry-after", value));
+    for (fault, expected) in [
+        (Fault::status(403), "denied"),
+        (Fault::status(401), "denied"),
+        (Fault::status(404), "not-found"),
+        (Fault::status(418), "unreachable"),
+        (Fault::status(500), "unreachable"),
+        (Fault::status(503), "unreachable"),
+        (Fault::reset(), "unreachable"),
+        (Fault::close(), "unreachable"),
+        (Fault::truncate(), "unreachable"),
+        (retry("7"), "throttled"),
+        (Fault::redirect(302, "/v2/team/app/manifests/v1"), "unreachable"),
+        (Fault::redirect(307, "https://127.0.0.2:1/x"), "unreachable"),
+        (Fault::redirect(307, "http://127.0.0.1:1/x"), "unreachable"),
+        (Fault::redirect(307, "::"), "unreachable"),
+        (Fault::huge(64 << 20), "TooLarge"),
+        (
+            Fault::reply(
+                Reply::new(200)
+                    .header("content-type", OCI_INDEX)
+                    .header("content-encoding", "gzip")
+                    .body("x"),
+            ),
+            "Encoding",
+        ),
+    ] {
+        let name = format!("{fault:?}");
+        repo.fault(Some(fault));
+        assert_eq!(kind(&ask(&remote, &repo, "v1").await), expected, "{name}");
+    }
+    assert!(repo.bytes_sent() < 32 << 20, "{} bytes were taken", repo.bytes_sent());
+    repo.fault(None);
+    assert_eq!(kind(&ask(&remote, &repo, "v2").await), "not-found");
+    assert!(ask(&remote, &repo, "v1").await.is_ok());
+}
+
+#[tokio::test]
+async fn retry_after_is_read_in_both_forms() {
+    let remote = Remote::start().await;
+    let repo = remote.repo("team/app");
+    let date = httpdate::fmt_http_date(std::time::SystemTime::now() + Duration::from_secs(100));
+    for (value, expected) in
+        [("7", 7..=7), (" 8 ", 8..=8), (date.as_str(), 98..=100), ("soon", 0..=0), ("-1", 0..=0)]
+    {
+        repo.fault(Some(Fault::reply(Reply::error(429, "TOOMANYREQUESTS").header("retry-after", value))));
+        let Err(Error::Throttled(after)) = ask(&remote, &repo, "v1").await else { panic!("throttled") };
+        assert!(expected.contains(&after.unwrap_or_default().as_secs()), "{value}: {after:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_token_is_fetched_once_and_remembered() {
+    let remote = Remote::start().await;
+    let auth = Auth::bearer();
+    for name in ["team/a", "team/b"] {
+        let repo = remote.repo(name);
+        repo.require(auth.clone());
+        repo.index(Some("v1"), BOTH);
+        repo.index(Some("v2"), BOTH);
+    }
+    let (client, _dir) = client(&remote);
+    let ask = async |reference: &str| {
+        client.support(&format!("{}/{reference}", remote.address()).parse().unwrap()).await
+    };
+    let seen = || {
+        let kinds: Vec<&str> = remote
+            .requests()
+            .iter()
+            .map(|r| if r.kind == Kind::Token { "token" } else { "manifest" })
+            .collect();
+        remote.forget_requests();
+        kinds
+    };
+    ask("team/a:v1").await.unwrap();
+    assert_eq!(seen(), ["manifest", "token", "manifest"]);
+    ask("team/a:v2").await.unwrap();
+    assert_eq!(seen(), ["manifest"]);
+    ask("team/b:v1").await.unwrap();
+    assert_eq!(seen(), ["token", "manifest"], "the challenge is remembered by host, the token by repository");
+    auth.revoke_all();
+    ask("team/a:v1").await.unwrap();
+    assert_eq!(seen(), ["manifest", "token", "manifest"]);
+    assert_eq!(remote.connections(), 1, "all of it over one connection");
+}
+
+#[tokio::test]
+async fn token_servers_may_be_odd() {
+    let remote = Remote::start().await;
+    let repo = remote.repo("team/app");
+    repo.index(Some("v1"), BOTH);
+    let ok = format!("{:?}", Support::Index(platforms(&BOTH)));
+    let quoted = r#"Negotiate, Bearer service={service} realm="{realm}""#;
+    for (name, auth, expected) in [
+        ("access_token", Auth::bearer().fields(&["access_token"]), ok.as_str()),
+        ("both names", Auth::bearer().fields(&["token", "access_token"]), &ok),
+        ("neither name", Auth::bearer().fields(&[]), "denied"),
+        ("no lifetime", Auth::bearer().expires_in(None), &ok),
+        ("relative realm", Auth::bearer().challenges(&[r#"Bearer realm="/token",service="s""#]), &ok),
+        ("several challenges", Auth::bearer().challenges(&["Basic realm=\"x\"", quoted]), &ok),
+        ("no challenge", Auth::bearer().challenges(&[]), "denied"),
+        (
+            "a realm without TLS",
+            Auth::bearer().challenges(&[r#"Bearer realm="http://127.0.0.1:1/token""#]),
+            "denied",
+        ),
+        (
+            "a realm with a user",
+            Auth::bearer().challenges(&[r#"Bearer realm="https://u:p@127.0.0.1/token""#]),
+            "denied",
+        ),
+        ("control characters", Auth::bearer().token_text("a\r\nX-Evil: 1"), "denied"),
+        ("a huge token", Auth::bearer().padding(100 << 10), "TooLarge"),
+        ("refused tokens", Auth::bearer().refuse(true), "denied"),
+        ("credentials wanted", Auth::bearer().credentials("u", "p"), "denied"),
+        ("basic", Auth::basic("u", "p"), "denied"),
+    ] {
+        repo.require(auth);
+        assert_eq!(kind(&ask(&remote, &repo, "v1").await), expected, "{name}");
+    }
+    for (fault, expected) in [
+        (Fault::status(500), "unreachable"),
+        (Fault::status(429), "throttled"),
+        (Fault::status(404), "denied"),
+        (Fault::redirect(307, "/token"), "unreachable"),
+        (Fault::reset(), "unreachable"),
+        (Fault::body("no JSON", "application/json"), "denied"),
+    ] {
+        let auth = Auth::bearer();
+        let name = format!("{fault:?}");
+        auth.fault(Some(fault));
+        repo.require(auth);
+        assert_eq!(kind(&ask(&remote, &repo, "v1").await), expected, "{name}");
+    }
+}
+
+#[tokio::test]
+async fn a_token_never_follows_to_another_host() {
+    let remote = Remote::start().await;
+    let cdn = Remote::builder().pki(remote.pki()).start().await;
+    let repo = remote.repo("team/app");
+    repo.require(Auth::bearer());
+    repo.image("linux/amd64", Some("v1"));
+    repo.redirect_blobs_to(&cdn.cdn_of(&repo));
+    let dir = tempfile::tempdir().unwrap();
+    let ca = dir.path().join("ca.crt");
+    std::fs::write(&ca, remote.pki().ca_pem()).unwrap();
+    let settings = HostSettings { ca_file: Some(ca), plain_http: false };
+    let guard = Guard { allow: vec!["127.0.0.0/8".parse().unwrap()], deny: vec![] };
+    let hosts = [remote.address(), cdn.address()].map(|host| (host, settings.clone()));
+    let client = Registry::new(hosts, guard, Metrics::new([]).unwrap()).unwrap();
+    let support = client.support(&repo.reference("v1").parse().unwrap()).await.unwrap();
+    assert_eq!(support, Support::Single(platforms(&["linux/amd64"])));
+    assert!(remote.requests().iter().any(|request| request.authorization.is_some()));
+    assert_eq!(cdn.requests().len(), 1);
+    assert!(cdn.requests().iter().all(|request| request.authorization.is_none()));
+}
+
+#[tokio::test]
+async fn the_guard_refuses_before_a_connection_is_made() {
+    let remote = Remote::start().await;
+    let repo = remote.repo("team/app");
+    repo.index(Some("v1"), BOTH);
+    let image: ImageRef = repo.reference("v1").parse().unwrap();
+    let named: ImageRef = format!("localhost:{}/team/app:v1", remote.port()).parse().unwrap();
+    let odd: ImageRef = format!("0x7f.0.0.1:{}/team/app:v1", remote.port()).parse().unwrap();
+    let mapped: ImageRef = format!("[::ffff:7f00:1]:{}/team/app:v1", remote.port()).parse().unwrap();
+    let (client, _dir) = client_with(&remote, Guard::default());
+    for image in [&image, &named, &odd, &mapped] {
+        assert_eq!(kind(&client.support(image).await), "address-not-allowed", "{image}");
+    }
+    assert_eq!(remote.connections(), 0);
+}
+
+#[tokio::test]
+async fn redirects_and_realms_meet_the_guard_too() {
+    let remote = Remote::start().await;
+    let other = Remote::builder().listen("127.0.0.2:0".parse().unwrap()).start().await;
+    let guard = Guard { allow: vec!["127.0.0.1/32".parse().unwrap()], deny: vec![] };
+    let (client, _dir) = client_with(&remote, guard);
+    let repo = remote.repo("team/app");
+    repo.image("linux/amd64", Some("v1"));
+    let elsewhere = format!("https://127.0.0.2:{}", other.port());
+    repo.redirect_blobs_to(&elsewhere);
+    assert_eq!(kind(&client.support(&repo.reference("v1").parse().unwrap()).await), "address-not-allowed");
+    repo.require(Auth::bearer().realm(&format!("{elsewhere}/token")));
+    assert_eq!(kind(&client.support(&repo.reference("v1").parse().unwrap()).await), "address-not-allowed");
+    assert_eq!(other.connections(), 0);
+}
+
+#[tokio::test]
+async fn certificates_are_verified_and_plain_http_is_for_named_hosts() {
+    let remote = Remote::start().await;
+    let stranger = Remote::start().await;
+    let plain = Remote::builder().plain_http().start().await;
+    for registry in [&remote, &stranger, &plain] {
+        registry.repo("team/app").index(Some("v1"), BOTH);
+    }
+    let expired =
+        remote.pki().leaf_until(&["127.0.0.1"], std::time::SystemTime::now() - Duration::from_secs(60));
+    let expired = Remote::builder().pki(remote.pki()).leaf(expired).start().await;
+    let (trusting, _dir) = client(&remote);
+    let ask = async |client: &Registry, registry: &Remote| {
+        kind(&client.support(&registry.repo("team/app").reference("v1").parse().unwrap()).await)
+    };
+    assert_eq!(ask(&trusting, &stranger).await, "unreachable");
+    assert_eq!(ask(&trusting, &plain).await, "unreachable");
+    assert_eq!(ask(&client(&expired).0, &expired).await, "unreachable");
+    assert_eq!(ask(&client(&plain).0, &plain).await, format!("{:?}", Support::Index(platforms(&BOTH))));
+}
+
+#[test]
+fn a_ca_file_has_to_be_one() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("ca.crt");
+    let settings = || HostSettings { ca_file: Some(file.clone()), plain_http: false };
+    let load = || {
+        Registry::new([("a.b".to_owned(), settings())], Guard::default(), Metrics::new([]).unwrap())
+            .err()
+            .unwrap()
+            .to_string()
+    };
+    assert!(load().contains("ca.crt: cannot be read"), "{}", load());
+    std::fs::write(&file, "garbage").unwrap();
+    assert!(load().contains("holds no certificate authority"), "{}", load());
+}

@@ -1,1 +1,93 @@
+use std::path::Path;
 
+use testregistry::{Leaf, Pki};
+
+use super::*;
+
+fn files(dir: &Path) -> CertificateFiles {
+    CertificateFiles { certificate: dir.join("tls.crt"), key: dir.join("tls.key") }
+}
+
+async fn load(dir: &Path) -> Result<(ServingCertificate, Metrics), CertificateError> {
+    let metrics = Metrics::new([]).unwrap();
+    Ok((ServingCertificate::load(files(dir), metrics.clone()).await?, metrics))
+}
+
+/// Waits, in paused time, until the certificate in use is `leaf`'s.
+async fn serves(certificate: &ServingCertificate, leaf: &Leaf) {
+    let expected = CertificateDer::from_pem_slice(leaf.cert_pem.as_bytes()).unwrap();
+    while certificate.0.current.read().unwrap().cert[0] != expected {
+        tokio::time::advance(POLL).await;
+        tokio::task::yield_now().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn follows_its_files_and_keeps_the_old_pair_when_the_new_one_is_broken() {
+    let (pki, dir) = (Pki::new(), tempfile::tempdir().unwrap());
+    let [first, second, third] = ["a.test", "b.test", "c.test"].map(|name| pki.leaf(&[name]));
+    first.write(dir.path()).unwrap();
+    let (certificate, metrics) = load(dir.path()).await.unwrap();
+    serves(&certificate, &first).await;
+    second.write(dir.path()).unwrap();
+    serves(&certificate, &second).await;
+    assert!(metrics.render().unwrap().contains(r#"tolerarch_certificate_reloads_total{result="success"} 1"#));
+
+    // The key of another certificate.
+    std::fs::write(dir.path().join("tls.crt"), &third.cert_pem).unwrap();
+    while !metrics.render().unwrap().contains(r#"tolerarch_certificate_reloads_total{result="failure"} 1"#) {
+        tokio::time::advance(POLL).await;
+        tokio::task::yield_now().await;
+    }
+    serves(&certificate, &second).await;
+    std::fs::remove_file(dir.path().join("tls.key")).unwrap();
+    tokio::time::advance(POLL).await;
+    serves(&certificate, &second).await;
+    third.write(dir.path()).unwrap();
+    serves(&certificate, &third).await;
+}
+
+#[tokio::test]
+async fn a_first_pair_has_to_be_good_and_no_key_is_quoted() {
+    let (pki, dir) = (Pki::new(), tempfile::tempdir().unwrap());
+    let (leaf, other) = (pki.leaf(&["a.test"]), pki.leaf(&["b.test"]));
+    let error = async |certificate: Option<&str>, key: Option<&str>| {
+        for (name, content) in [("tls.crt", certificate), ("tls.key", key)] {
+            match content {
+                Some(content) => std::fs::write(dir.path().join(name), content).unwrap(),
+                None => drop(std::fs::remove_file(dir.path().join(name))),
+            }
+        }
+        format!("{:?}", load(dir.path()).await.map(|_| ()).unwrap_err())
+    };
+    let (cert, key) = (Some(leaf.cert_pem.as_str()), Some(leaf.key_pem.as_str()));
+    for (certificate, given_key, expected) in [
+        (None, key, "tls.crt"),
+        (cert, None, "tls.key"),
+        (Some(""), key, "no PEM certificate"),
+        (Some("canary garbage"), key, "no PEM certificate"),
+        (
+            Some("-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"),
+            key,
+            "not an X.509 certificate",
+        ),
+        (cert, Some("canary garbage"), "no PEM private key"),
+        (cert, cert, "no PEM private key"),
+        (cert, Some("-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n"), "Pair"),
+        (cert, Some(other.key_pem.as_str()), "Pair"),
+    ] {
+        let error = error(certificate, given_key).await;
+        assert!(error.contains(expected), "{expected}: {error}");
+        assert!(!error.contains("canary") && !error.contains("PRIVATE KEY-----"), "{error}");
+    }
+}
+
+#[tokio::test]
+async fn tells_when_the_certificate_expires() {
+    let (pki, dir) = (Pki::new(), tempfile::tempdir().unwrap());
+    let expiry = std::time::UNIX_EPOCH + Duration::from_secs(4_000_000_000);
+    pki.leaf_until(&["a.test"], expiry).write(dir.path()).unwrap();
+    let (_certificate, metrics) = load(dir.path()).await.unwrap();
+    let text = metrics.render().unwrap();
+    assert!(text.contains("tolerarch_certificate_expiry_timestamp_seconds 4000000000"), "{text}");
+}
