@@ -128,10 +128,13 @@ impl Default for Config {
                 budget: Duration::from_secs(3),
                 timeout: Duration::from_secs(10),
                 concurrency: 64,
+                per_registry: 16,
             },
             cache: CacheSettings {
                 capacity: 100_000,
                 tag: 60 * minute,
+                stale_while_revalidate: 10 * minute,
+                stale_if_error: 24 * 60 * minute,
                 not_found: minute,
                 denied: minute,
                 throttled: minute,

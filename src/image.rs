@@ -34,6 +34,8 @@ pub enum Unknown {
     BadManifest,
     /// The address guard refuses every address of the host.
     AddressNotAllowed,
+    /// The registry keeps failing and is left alone for a while.
+    CircuitOpen,
     /// Too many lookups are under way.
     Overloaded,
     /// A defect of tolerarch itself.

@@ -36,8 +36,9 @@ struct Families {
     lookups_in_flight: IntGauge,
     requests: IntCounterVec,
     request_durations: HistogramVec,
-    cache_entries: IntGauge,
-    cache_evictions: IntCounter,
+    circuits_open: IntGaugeVec,
+    cache_entries: [IntGauge; CacheLevel::ALL.len()],
+    cache_evictions: [IntCounter; CacheLevel::ALL.len()],
     handshake_errors: IntCounter,
     certificate_expiry: IntGauge,
     certificate_reloads: IntCounterVec,
@@ -50,6 +51,8 @@ type Lookups = [IntCounter; LookupResult::ALL.len()];
 pub enum LookupResult {
     /// From the cache.
     Hit,
+    /// From the cache, by an answer past its time: while a new one is asked for, or as the registry fails.
+    Stale,
     /// From the cache, where a recent failure stands.
     Negative,
     /// By a lookup that another Pod had started.
@@ -61,15 +64,37 @@ pub enum LookupResult {
 }
 
 impl LookupResult {
-    const ALL: [Self; 5] = [Self::Hit, Self::Negative, Self::Joined, Self::Fetched, Self::Failed];
+    const ALL: [Self; 6] =
+        [Self::Hit, Self::Stale, Self::Negative, Self::Joined, Self::Fetched, Self::Failed];
 
     const fn as_str(self) -> &'static str {
         match self {
             Self::Hit => "hit",
+            Self::Stale => "stale",
             Self::Negative => "negative",
             Self::Joined => "joined",
             Self::Fetched => "fetched",
             Self::Failed => "failed",
+        }
+    }
+}
+
+/// A level of the cache.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CacheLevel {
+    /// From tags to digests; failures too.
+    Tag,
+    /// From digests to platforms.
+    Platforms,
+}
+
+impl CacheLevel {
+    const ALL: [Self; 2] = [Self::Tag, Self::Platforms];
+
+    const fn as_str(self) -> &'static str {
+        match self {
+            Self::Tag => "tag",
+            Self::Platforms => "platforms",
         }
     }
 }
@@ -79,6 +104,8 @@ impl LookupResult {
 pub enum RequestKind {
     /// A token, of a token server.
     Token,
+    /// Where a tag points.
+    Head,
     /// A manifest or an index.
     Manifest,
     /// A config blob.
@@ -89,6 +116,7 @@ impl RequestKind {
     const fn as_str(self) -> &'static str {
         match self {
             Self::Token => "token",
+            Self::Head => "head",
             Self::Manifest => "manifest",
             Self::Config => "config",
         }
@@ -124,6 +152,12 @@ impl Metrics {
         let build =
             add.gauges("tolerarch_build_info", "Always 1; the version is the label.", &["version"])?;
         build.with_label_values(&[env!("CARGO_PKG_VERSION")]).set(1);
+        let entries = add.gauges("tolerarch_cache_entries", "Entries of the cache.", &["level"])?;
+        let evictions = add.counters(
+            "tolerarch_cache_evictions_total",
+            "Entries that had to make room for others.",
+            &["level"],
+        )?;
         let families = Families {
             reviews: Reason::ALL.iter().map(|reason| reviews.with_label_values(&[reason.as_str()])).collect(),
             review_durations: Reason::ALL
@@ -144,16 +178,13 @@ impl Metrics {
                 &["registry", "kind", "code"],
                 &REQUEST_BUCKETS,
             )?,
-            cache_entries: add
-                .gauges("tolerarch_cache_entries", "Entries of the cache.", &["level"])?
-                .with_label_values(&["tag"]),
-            cache_evictions: add
-                .counters(
-                    "tolerarch_cache_evictions_total",
-                    "Entries that had to make room for others.",
-                    &["level"],
-                )?
-                .with_label_values(&["tag"]),
+            circuits_open: add.gauges(
+                "tolerarch_registry_circuit_open",
+                "Whether a registry keeps failing and is left alone; of others, how many.",
+                &["registry"],
+            )?,
+            cache_entries: CacheLevel::ALL.map(|level| entries.with_label_values(&[level.as_str()])),
+            cache_evictions: CacheLevel::ALL.map(|level| evictions.with_label_values(&[level.as_str()])),
             handshake_errors: add
                 .counter("tolerarch_tls_handshake_errors_total", "TLS handshakes of clients that failed.")?,
             certificate_expiry: add.gauge(
@@ -167,6 +198,9 @@ impl Metrics {
             )?,
             registry: registry.clone(),
         };
+        for host in families.lookups.keys().map(String::as_str).chain([OTHER]) {
+            families.circuits_open.with_label_values(&[host]).set(0);
+        }
         for result in ["success", "failure"] {
             families.certificate_reloads.with_label_values(&[result]);
         }
@@ -202,18 +236,30 @@ impl Metrics {
 
     /// A request to `host` begins. If it is dropped without an end, it counts as `abandoned`.
     pub fn registry_request(&self, host: &str, kind: RequestKind) -> RequestObserved {
-        let registry = self.0.lookups.get_key_value(host).map_or(OTHER, |(host, _)| host).to_owned();
+        let registry = self.label(host).to_owned();
         RequestObserved { metrics: self.clone(), registry, kind, begun: Instant::now(), code: "abandoned" }
     }
 
-    /// The cache has so many entries.
-    pub fn cache_has(&self, entries: usize) {
-        self.0.cache_entries.set(i64::try_from(entries).unwrap_or(i64::MAX));
+    /// The circuit of the registry `host` is open until the value is dropped.
+    pub fn circuit_open(&self, host: &str) -> OpenCircuit {
+        let gauge = self.0.circuits_open.with_label_values(&[self.label(host)]);
+        gauge.inc();
+        OpenCircuit(gauge)
+    }
+
+    /// The host's name where the configuration names it.
+    fn label(&self, host: &str) -> &str {
+        self.0.lookups.get_key_value(host).map_or(OTHER, |(host, _)| host)
+    }
+
+    /// A level of the cache has so many entries.
+    pub fn cache_has(&self, level: CacheLevel, entries: usize) {
+        self.0.cache_entries[level as usize].set(i64::try_from(entries).unwrap_or(i64::MAX));
     }
 
     /// An entry had to make room.
-    pub fn cache_evicted(&self) {
-        self.0.cache_evictions.inc();
+    pub fn cache_evicted(&self, level: CacheLevel) {
+        self.0.cache_evictions[level as usize].inc();
     }
 
     /// A client's TLS handshake failed.
@@ -229,6 +275,15 @@ impl Metrics {
     /// The certificate files changed.
     pub fn certificate_reloaded(&self, success: bool) {
         self.0.certificate_reloads.with_label_values(&[if success { "success" } else { "failure" }]).inc();
+    }
+}
+
+/// A circuit that is open.
+pub struct OpenCircuit(IntGauge);
+
+impl Drop for OpenCircuit {
+    fn drop(&mut self) {
+        self.0.dec();
     }
 }
 

@@ -65,6 +65,8 @@ reasons! {
     BadManifest => "bad-manifest",
     /// The registry resolves to forbidden addresses only.
     AddressNotAllowed => "address-not-allowed",
+    /// The registry keeps failing and is left alone for a while.
+    CircuitOpen => "circuit-open",
     /// Too many lookups are under way.
     Overloaded => "overloaded",
     /// More different images than are looked up for one Pod.
@@ -93,6 +95,7 @@ impl From<Unknown> for Reason {
             Unknown::Unreachable => Self::Unreachable,
             Unknown::BadManifest => Self::BadManifest,
             Unknown::AddressNotAllowed => Self::AddressNotAllowed,
+            Unknown::CircuitOpen => Self::CircuitOpen,
             Unknown::Overloaded => Self::Overloaded,
             Unknown::Internal => Self::Internal,
         }

@@ -6,6 +6,7 @@
 
 mod challenge;
 mod connect;
+mod digest;
 mod guard;
 mod host;
 mod limits;
@@ -19,6 +20,7 @@ use std::time::Duration;
 use axum::http::HeaderValue;
 use url::Url;
 
+pub use digest::Digest;
 pub use guard::Guard;
 pub use host::HostSettings;
 pub use manifest::ManifestError;
@@ -44,9 +46,15 @@ pub enum Error {
     /// 429, with what `Retry-After` says.
     #[error("the registry asks to come back later")]
     Throttled(Option<Duration>),
-    /// No connection, a broken one, or a status that means neither yes nor no.
+    /// No answer in time.
+    #[error("no answer within lookup.timeout")]
+    Timeout,
+    /// No connection, a broken one, or a status of 500 or above.
     #[error("the registry cannot be reached: {0}")]
     Unreachable(String),
+    /// A status or a redirect that means neither yes nor no.
+    #[error("the registry's answer cannot be used: {0}")]
+    Unexpected(String),
     /// The address guard refuses every address of a host.
     #[error("every address of the host is forbidden (see network.allow)")]
     AddressNotAllowed,
@@ -56,17 +64,47 @@ pub enum Error {
 }
 
 impl Error {
+    /// Whether the registry is at fault, so that it had better be left alone for a while.
+    pub fn is_fault(&self) -> bool {
+        matches!(self, Self::Timeout | Self::Unreachable(_))
+    }
+
+    /// Whether the registry has said what is so about the image, which an earlier answer must not gloss over.
+    pub fn is_answer(&self) -> bool {
+        matches!(self, Self::NotFound | Self::Denied(_) | Self::BadManifest(_) | Self::AddressNotAllowed)
+    }
+
     /// The kind of failure, as a label.
     fn kind(&self) -> &'static str {
         match self {
             Self::NotFound => "not-found",
             Self::Denied(_) => "denied",
             Self::Throttled(_) => "throttled",
+            Self::Timeout => "timeout",
             Self::Unreachable(_) => "unreachable",
+            Self::Unexpected(_) => "unexpected",
             Self::AddressNotAllowed => "address-not-allowed",
             Self::BadManifest(_) => "bad-manifest",
         }
     }
+}
+
+/// What a registry says of an image.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Found {
+    /// What the reference points to.
+    pub digest: Digest,
+    /// Where it runs.
+    pub support: Support,
+}
+
+/// What a registry says of a tag.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Head {
+    /// It points to this.
+    Digest(Digest),
+    /// The registry does not answer such requests, or not with a digest that can be compared.
+    Unsupported,
 }
 
 /// A client of all registries.
@@ -91,16 +129,35 @@ impl Registry {
         Ok(Self { hosts, transport: Transport::new(connector, metrics), tokens: Tokens::new() })
     }
 
-    /// Asks the image's registry where the image runs.
+    /// Asks the image's registry what the image is and where it runs.
     ///
     /// # Errors
     /// See [`Error`]; each of them means that nobody knows.
-    pub async fn support(&self, image: &ImageRef) -> Result<Support, Error> {
-        match self.manifest(image, image.target()).await? {
-            Document::Index(entries) => Ok(Support::Index(self.nodes_of_index(image, entries).await?)),
-            Document::Image { config } => Ok(Support::Single(self.nodes_of_config(image, &config).await?)),
-            Document::Artifact => Ok(Support::Artifact),
-        }
+    pub async fn fetch(&self, image: &ImageRef) -> Result<Found, Error> {
+        let (digest, document) = self.manifest(image, image.target()).await?;
+        let support = match document {
+            Document::Index(entries) => Support::Index(self.nodes_of_index(image, entries).await?),
+            Document::Image { config } => Support::Single(self.nodes_of_config(image, &config).await?),
+            Document::Artifact => Support::Artifact,
+        };
+        Ok(Found { digest, support })
+    }
+
+    /// Asks where a tag points, without its manifest.
+    ///
+    /// # Errors
+    /// See [`Error`]. A registry that does not answer such requests is no error.
+    pub async fn head(&self, image: &ImageRef) -> Result<Head, Error> {
+        let path = format!("v2/{}/manifests/{}", image.repository(), image.target());
+        let ask = Ask { kind: RequestKind::Head, path, accept: manifest::ACCEPT, limit: 0 };
+        let answer = match self.get(image, &ask).await {
+            Ok(answer) => answer,
+            Err(Error::Denied(_) | Error::Unexpected(_)) => return Ok(Head::Unsupported),
+            Err(error) => return Err(error),
+        };
+        let digest = answer.header("docker-content-digest").filter(|digest| crate::image::is_digest(digest));
+        let comparable = digest.filter(|digest| digest.starts_with("sha256:")).map(Digest::of_text);
+        Ok(comparable.map_or(Head::Unsupported, Head::Digest))
     }
 
     /// The union over all entries, those of nested indexes included.
@@ -145,7 +202,7 @@ impl Registry {
         let path = format!("v2/{}/blobs/{digest}", image.repository());
         let ask = Ask { kind: RequestKind::Config, path, accept: "*/*", limit: limits::CONFIG };
         let config = missing_part(self.get(image, &ask).await)?;
-        if !manifest::has_digest(&config.body, digest) {
+        if !digest::verifies(&config.body, digest) {
             return Err(ManifestError::Digest.into());
         }
         Ok(manifest::read_config(&config.body)?)
@@ -153,10 +210,10 @@ impl Registry {
 
     /// A document that an index points to.
     async fn part(&self, image: &ImageRef, digest: &str) -> Result<Document, Error> {
-        missing_part(self.manifest(image, digest).await)
+        missing_part(self.manifest(image, digest).await.map(|(_, document)| document))
     }
 
-    async fn manifest(&self, image: &ImageRef, target: &str) -> Result<Document, Error> {
+    async fn manifest(&self, image: &ImageRef, target: &str) -> Result<(Digest, Document), Error> {
         let path = format!("v2/{}/manifests/{target}", image.repository());
         let ask =
             Ask { kind: RequestKind::Manifest, path, accept: manifest::ACCEPT, limit: limits::MANIFEST };
@@ -164,10 +221,11 @@ impl Registry {
         let announced =
             answer.header("docker-content-digest").filter(|digest| crate::image::is_digest(digest));
         let pinned = target.contains(':').then_some(target);
-        if announced.into_iter().chain(pinned).any(|digest| !manifest::has_digest(&answer.body, digest)) {
+        if announced.into_iter().chain(pinned).any(|digest| !digest::verifies(&answer.body, digest)) {
             return Err(ManifestError::Digest.into());
         }
-        Ok(manifest::read(answer.header("content-type").unwrap_or_default(), &answer.body)?)
+        let document = manifest::read(answer.header("content-type").unwrap_or_default(), &answer.body)?;
+        Ok((Digest::of_content(&answer.body), document))
     }
 
     /// Asks the registry of an image, with a token where it wants one.
@@ -189,7 +247,8 @@ impl Registry {
             401 | 403 => Err(Error::Denied("it refuses")),
             404 => Err(Error::NotFound),
             429 => Err(Error::Throttled(answer.retry_after())),
-            status => Err(Error::Unreachable(format!("it answers with status {status}"))),
+            status @ 500.. => Err(Error::Unreachable(format!("it answers with status {status}"))),
+            status => Err(Error::Unexpected(format!("status {status}"))),
         }
     }
 
@@ -208,13 +267,13 @@ impl Registry {
                 return Ok(answer);
             }
             let next = answer.header("location").and_then(|location| self.redirect(&url, location, ask.kind));
-            let next = next.ok_or_else(|| Error::Unreachable("a redirect that is not followed".into()))?;
+            let next = next.ok_or_else(|| Error::Unexpected("a redirect that is not followed".into()))?;
             if next.origin() != url.origin() {
                 authorization = None;
             }
             url = next;
         }
-        Err(Error::Unreachable("too many redirects".into()))
+        Err(Error::Unexpected("too many redirects".into()))
     }
 
     /// Where a redirect leads, if it is followed: manifests within their host, configs anywhere, and from HTTPS never

@@ -1,9 +1,10 @@
 //! From image to platforms, in time: cache first, one lookup a key, and a Pod waits no longer than its budget.
 //!
 //! A lookup runs in a task of its own, whatever becomes of the Pods that wait for it, and ends by its own timeout; so a
-//! Pod that could not wait leaves an answer behind for the next one.
+//! Pod that could not wait leaves an answer behind for the next one. A good answer outlives its registry's failures.
 
 mod cache;
+mod host;
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -17,8 +18,9 @@ pub use cache::CacheSettings;
 
 use crate::image::{ImageRef, Support, Unknown};
 use crate::metrics::{LookupResult, Metrics};
-use crate::registry::{Error, Registry};
-use cache::Cache;
+use crate::registry::{Error, Head, Registry};
+use cache::{Cache, Known};
+use host::{Gate, Host, Hosts};
 
 /// What is known of an image.
 pub type Outcome = Result<Support, Unknown>;
@@ -33,8 +35,10 @@ pub struct LookupSettings {
     pub budget: Duration,
     /// How long one lookup may take in all.
     pub timeout: Duration,
-    /// Lookups that run at a time.
+    /// Lookups that run at a time, in all.
     pub concurrency: usize,
+    /// Lookups that run at a time, of one registry.
+    pub per_registry: usize,
 }
 
 /// Finds platforms. Clones are the same resolver.
@@ -44,6 +48,7 @@ pub struct Resolver(Arc<Inner>);
 struct Inner {
     registry: Registry,
     cache: Cache,
+    hosts: Hosts,
     flights: Mutex<HashMap<Box<str>, Flight>>,
     running: Semaphore,
     settings: LookupSettings,
@@ -54,23 +59,29 @@ struct Inner {
 type Flight = Shared<oneshot::Receiver<Outcome>>;
 
 /// Where the answer to one image comes from.
-enum Found {
-    Known(Outcome),
+enum Answer {
+    Ready(Outcome),
     Pending(Flight),
 }
 
 impl Resolver {
     /// A resolver with an empty cache.
-    pub fn new(registry: Registry, settings: LookupSettings, cache: CacheSettings, metrics: Metrics) -> Self {
-        let cache = Cache::new(cache, metrics.clone());
-        let running = Semaphore::new(settings.concurrency);
-        Self(Arc::new(Inner { registry, cache, flights: Mutex::default(), running, settings, metrics }))
+    pub fn new(registry: Registry, lookup: LookupSettings, cache: CacheSettings, metrics: Metrics) -> Self {
+        Self(Arc::new(Inner {
+            registry,
+            cache: Cache::new(cache, metrics.clone()),
+            hosts: Hosts::new(lookup.per_registry, metrics.clone()),
+            flights: Mutex::default(),
+            running: Semaphore::new(lookup.concurrency),
+            settings: lookup,
+            metrics,
+        }))
     }
 
     /// Looks up all images at once, until all are known, one of them is `enough` by itself, or the deadline comes.
     ///
     /// The answer has the order of `images`. `None` stands where another image was enough; what the deadline cut short
-    /// is [`Unknown::BudgetExceeded`].
+    /// is answered by an expired good answer, or [`Unknown::BudgetExceeded`].
     pub async fn resolve(
         &self,
         images: &[&ImageRef],
@@ -82,11 +93,11 @@ impl Resolver {
         let mut pending = FuturesUnordered::new();
         for (place, image) in images.iter().enumerate() {
             match self.find(image) {
-                Found::Known(outcome) => {
+                Answer::Ready(outcome) => {
                     outcomes[place] = Some(outcome);
                     settled |= enough(image, outcome);
                 }
-                Found::Pending(flight) => pending.push(flight.map(move |outcome| (place, outcome))),
+                Answer::Pending(flight) => pending.push(flight.map(move |outcome| (place, outcome))),
             }
         }
         while !settled && !pending.is_empty() {
@@ -98,9 +109,11 @@ impl Resolver {
                 }
                 Ok(None) => break,
                 Err(_) => {
-                    outcomes.iter_mut().filter(|outcome| outcome.is_none()).for_each(|outcome| {
-                        *outcome = Some(Err(Unknown::BudgetExceeded));
-                    });
+                    for (outcome, image) in
+                        outcomes.iter_mut().zip(images).filter(|(outcome, _)| outcome.is_none())
+                    {
+                        *outcome = Some(self.instead(image, Unknown::BudgetExceeded));
+                    }
                     break;
                 }
             }
@@ -108,64 +121,144 @@ impl Resolver {
         outcomes
     }
 
-    /// The cached answer, or the lookup that will give one: a running one if there is.
-    fn find(&self, image: &ImageRef) -> Found {
-        let inner = &self.0;
-        if let Some(outcome) = inner.cache.get(image) {
-            let result = if outcome.is_ok() { LookupResult::Hit } else { LookupResult::Negative };
-            inner.metrics.looked_up(image.host(), result);
-            return Found::Known(outcome);
+    /// The answer that serves at once, or the lookup that will give one.
+    fn find(&self, image: &ImageRef) -> Answer {
+        let count = |result| self.0.metrics.looked_up(image.host(), result);
+        match self.0.cache.get(image) {
+            Known::Fresh(outcome) => {
+                count(if outcome.is_ok() { LookupResult::Hit } else { LookupResult::Negative });
+                Answer::Ready(outcome)
+            }
+            Known::Stale { support, due } => {
+                count(LookupResult::Stale);
+                if due {
+                    // Whatever comes of it, this Pod has its answer.
+                    let _ = self.start(image);
+                }
+                Answer::Ready(Ok(support))
+            }
+            Known::Expired(_) | Known::Nothing => match self.start(image) {
+                Ok((flight, joined)) => {
+                    if joined {
+                        count(LookupResult::Joined);
+                    }
+                    Answer::Pending(flight)
+                }
+                Err(unknown) => {
+                    count(LookupResult::Failed);
+                    Answer::Ready(self.instead(image, unknown))
+                }
+            },
         }
+    }
+
+    /// A good answer that may serve although the registry does not answer, or why there is none.
+    fn instead(&self, image: &ImageRef, unknown: Unknown) -> Outcome {
+        let support = self.0.cache.last_good(image).ok_or(unknown)?;
+        self.0.metrics.looked_up(image.host(), LookupResult::Stale);
+        Ok(support)
+    }
+
+    /// The lookup of this image: the one that is under way (`true`), or a new one. An error where none may begin, or
+    /// none that is worth waiting for.
+    fn start(&self, image: &ImageRef) -> Result<(Flight, bool), Unknown> {
+        let inner = &self.0;
         let mut flights = inner.flights.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(flight) = flights.get(image.as_str()) {
-            inner.metrics.looked_up(image.host(), LookupResult::Joined);
-            return Found::Pending(flight.clone());
+            return Ok((flight.clone(), true));
         }
         if flights.len() >= inner.settings.concurrency * (1 + QUEUE) {
-            inner.metrics.looked_up(image.host(), LookupResult::Failed);
-            return Found::Known(Err(Unknown::Overloaded));
+            return Err(Unknown::Overloaded);
+        }
+        let host = inner.hosts.get(image.host());
+        let gate = host.enter(inner.settings.per_registry * (1 + QUEUE));
+        match gate {
+            Gate::Open | Gate::Probe => {}
+            Gate::Paused => return Err(Unknown::Throttled),
+            Gate::Broken => return Err(Unknown::CircuitOpen),
+            Gate::Full => return Err(Unknown::Overloaded),
         }
         let (sender, receiver) = oneshot::channel();
         let flight = receiver.shared();
         flights.insert(image.as_str().into(), flight.clone());
-        let landing = Landing { resolver: self.clone(), image: image.clone() };
+        drop(flights);
+        let probe = gate == Gate::Probe;
+        let landing = Landing { resolver: self.clone(), image: image.clone(), host, probe };
         tokio::spawn(async move {
-            let outcome = landing.resolver.look_up(&landing.image).await;
+            let outcome = landing.resolver.look_up(&landing.image, &landing.host, probe).await;
             // First the cache, then the end of the flight: nobody finds neither.
             drop(landing);
             let _ = sender.send(outcome);
         });
-        Found::Pending(flight)
+        // Nobody waits for a registry that has been failing all the time.
+        if probe { Err(Unknown::CircuitOpen) } else { Ok((flight, false)) }
     }
 
-    /// Asks the registry, within the lookup's own timeout, and remembers the answer.
-    async fn look_up(&self, image: &ImageRef) -> Outcome {
+    /// Asks the registry, within the lookup's own timeout, and remembers what came of it.
+    async fn look_up(&self, image: &ImageRef, host: &Host, probe: bool) -> Outcome {
         let inner = &self.0;
         let _in_flight = inner.metrics.lookup_in_flight();
+        let mut begun = false;
         let asked = timeout(inner.settings.timeout, async {
-            // The semaphore is never closed; if it were, the lookup would run without its permit.
+            // First the host's share: a registry that hangs must not hold what others could use. Semaphores are never
+            // closed; if one were, the lookup would run without its permit.
+            let _share = host.running.acquire().await;
             let _permit = inner.running.acquire().await;
-            inner.registry.support(image).await
-        });
-        let asked = asked.await;
-        let (outcome, retry_after) = match &asked {
-            Ok(Ok(support)) => (Ok(*support), None),
-            Ok(Err(error)) => (Err(unknown(error)), retry_after(error)),
-            Err(_) => (Err(Unknown::Timeout), None),
-        };
-        match &asked {
-            Ok(Ok(_)) => inner.metrics.looked_up(image.host(), LookupResult::Fetched),
-            Ok(Err(error)) => {
-                inner.metrics.looked_up(image.host(), LookupResult::Failed);
-                tracing::warn!(%image, %error, "lookup failed");
+            if !probe && !host.still_open() {
+                return None;
             }
-            Err(_) => {
+            begun = true;
+            Some(self.ask(image, host).await)
+        });
+        let answer = match asked.await {
+            Ok(Some(answer)) => answer,
+            Ok(None) => return self.instead(image, Unknown::CircuitOpen),
+            Err(_) if begun => Err(Error::Timeout),
+            Err(_) => return self.instead(image, Unknown::Overloaded),
+        };
+        match answer {
+            Ok(support) => {
+                host.answered();
+                inner.metrics.looked_up(image.host(), LookupResult::Fetched);
+                Ok(support)
+            }
+            Err(error) => {
+                if error.is_fault() {
+                    host.failed();
+                } else {
+                    host.answered();
+                }
+                if let Error::Throttled(_) = error {
+                    host.pause(inner.cache.throttle(&error));
+                }
                 inner.metrics.looked_up(image.host(), LookupResult::Failed);
-                tracing::warn!(%image, error = "no answer within lookup.timeout", "lookup failed");
+                let outcome = inner.cache.fail(image, &error);
+                tracing::warn!(%image, %error, stale = outcome.is_ok(), "lookup failed");
+                outcome
             }
         }
-        inner.cache.put(image, outcome, retry_after);
-        outcome
+    }
+
+    /// One HEAD request where that can tell, as Docker Hub does not count those; else the whole lookup.
+    async fn ask(&self, image: &ImageRef, host: &Host) -> Result<Support, Error> {
+        let Inner { registry, cache, .. } = &*self.0;
+        let mut headless = false;
+        if cache.points_to(image).is_some() && host.answers_head() {
+            match registry.head(image).await? {
+                Head::Digest(digest) => {
+                    if let Some(support) = cache.confirm(image, digest) {
+                        return Ok(support);
+                    }
+                }
+                Head::Unsupported => headless = true,
+            }
+        }
+        let found = registry.fetch(image).await?;
+        if headless {
+            host.is_headless();
+        }
+        cache.learn(image, &found);
+        Ok(found.support)
     }
 }
 
@@ -173,12 +266,15 @@ impl Resolver {
 struct Landing {
     resolver: Resolver,
     image: ImageRef,
+    host: Arc<Host>,
+    probe: bool,
 }
 
 impl Drop for Landing {
     fn drop(&mut self) {
         let mut flights = self.resolver.0.flights.lock().unwrap_or_else(PoisonError::into_inner);
         flights.remove(self.image.as_str());
+        self.host.landed(self.probe);
     }
 }
 
@@ -187,16 +283,10 @@ fn unknown(error: &Error) -> Unknown {
         Error::NotFound => Unknown::NotFound,
         Error::Denied(_) => Unknown::Denied,
         Error::Throttled(_) => Unknown::Throttled,
-        Error::Unreachable(_) => Unknown::Unreachable,
+        Error::Timeout => Unknown::Timeout,
+        Error::Unreachable(_) | Error::Unexpected(_) => Unknown::Unreachable,
         Error::AddressNotAllowed => Unknown::AddressNotAllowed,
         Error::BadManifest(_) => Unknown::BadManifest,
-    }
-}
-
-fn retry_after(error: &Error) -> Option<Duration> {
-    match error {
-        Error::Throttled(retry_after) => *retry_after,
-        _ => None,
     }
 }
 

@@ -214,6 +214,7 @@ impl Slot for LookupSettings {
                 ("budget", &mut self.budget),
                 ("timeout", &mut self.timeout),
                 ("concurrency", &mut self.concurrency),
+                ("perRegistry", &mut self.per_registry),
             ],
         );
     }
@@ -224,10 +225,16 @@ impl Slot for CacheSettings {
         let mut negative = Negative(self.clone());
         reader.section(
             node,
-            &mut [("capacity", &mut self.capacity), ("tagTtl", &mut self.tag), ("negative", &mut negative)],
+            &mut [
+                ("capacity", &mut self.capacity),
+                ("tagTtl", &mut self.tag),
+                ("staleWhileRevalidate", &mut self.stale_while_revalidate),
+                ("staleIfError", &mut self.stale_if_error),
+                ("negative", &mut negative),
+            ],
         );
-        let Negative(negative) = negative;
-        *self = Self { capacity: self.capacity, tag: self.tag, ..negative };
+        let Self { capacity, tag, stale_while_revalidate, stale_if_error, .. } = *self;
+        *self = Self { capacity, tag, stale_while_revalidate, stale_if_error, ..negative.0 };
     }
 }
 

@@ -26,10 +26,12 @@ pools:
     tolerations:
       - {key: kubernetes.io/arch, operator: Equal, value: arm64, effect: NoExecute, tolerationSeconds: 5}
       - {key: a, operator: Exists}
-lookup: {budget: 1s, timeout: 2m, concurrency: 3}
+lookup: {budget: 1s, timeout: 2m, concurrency: 3, perRegistry: 2}
 cache:
   capacity: 4
   tagTtl: 1h 30m
+  staleWhileRevalidate: 7s
+  staleIfError: 8s
   negative: {notFound: 1s, denied: 2s, throttled: 3s, timeout: 4s, unreachable: 5s, badManifest: 6s}
 registries:
   hosts:
@@ -52,10 +54,14 @@ log: {level: debug, format: text}
         serde_json::to_string(&pool.tolerations).unwrap(),
         r#"[{"key":"kubernetes.io/arch","operator":"Equal","value":"arm64","effect":"NoExecute","tolerationSeconds":5},{"key":"a","operator":"Exists"}]"#
     );
-    assert_eq!(config.lookup, LookupSettings { budget: seconds(1), timeout: seconds(120), concurrency: 3 });
+    let lookup =
+        LookupSettings { budget: seconds(1), timeout: seconds(120), concurrency: 3, per_registry: 2 };
+    assert_eq!(config.lookup, lookup);
     let cache = CacheSettings {
         capacity: 4,
         tag: seconds(5400),
+        stale_while_revalidate: seconds(7),
+        stale_if_error: seconds(8),
         not_found: seconds(1),
         denied: seconds(2),
         throttled: seconds(3),

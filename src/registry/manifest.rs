@@ -249,19 +249,3 @@ pub(super) fn read_config(body: &[u8]) -> Result<PlatformSet, ManifestError> {
     }
     Ok(PlatformSet::serving(&described.platform()))
 }
-
-/// Whether `content` has this digest; an algorithm that is not known proves nothing.
-pub(super) fn has_digest(content: &[u8], digest: &str) -> bool {
-    let algorithm = match digest.split_once(':') {
-        Some(("sha256", _)) => &aws_lc_rs::digest::SHA256,
-        Some(("sha512", _)) => &aws_lc_rs::digest::SHA512,
-        _ => return false,
-    };
-    let computed = aws_lc_rs::digest::digest(algorithm, content);
-    let hex = computed
-        .as_ref()
-        .iter()
-        .flat_map(|byte| [byte >> 4, byte & 15])
-        .map(|nibble| b"0123456789abcdef"[nibble as usize]);
-    hex.eq(digest["sha256:".len()..].bytes())
-}

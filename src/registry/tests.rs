@@ -26,7 +26,7 @@ fn client(remote: &Remote) -> (Registry, tempfile::TempDir) {
 }
 
 async fn ask(remote: &Remote, repo: &Repo, target: &str) -> Result<Support, Error> {
-    client(remote).0.support(&repo.reference(target).parse().unwrap()).await
+    client(remote).0.fetch(&repo.reference(target).parse().unwrap()).await.map(|found| found.support)
 }
 
 /// What an error is, in a word; for a bad manifest which one.
@@ -297,7 +297,7 @@ async fn a_token_is_fetched_once_and_remembered() {
     }
     let (client, _dir) = client(&remote);
     let ask = async |reference: &str| {
-        client.support(&format!("{}/{reference}", remote.address()).parse().unwrap()).await
+        client.fetch(&format!("{}/{reference}", remote.address()).parse().unwrap()).await
     };
     let seen = || {
         let kinds: Vec<&str> = remote
@@ -385,7 +385,7 @@ async fn a_token_never_follows_to_another_host() {
     let guard = Guard { allow: vec!["127.0.0.0/8".parse().unwrap()], deny: vec![] };
     let hosts = [remote.address(), cdn.address()].map(|host| (host, settings.clone()));
     let client = Registry::new(hosts, guard, Metrics::new([]).unwrap()).unwrap();
-    let support = client.support(&repo.reference("v1").parse().unwrap()).await.unwrap();
+    let support = client.fetch(&repo.reference("v1").parse().unwrap()).await.unwrap().support;
     assert_eq!(support, Support::Single(platforms(&["linux/amd64"])));
     assert!(remote.requests().iter().any(|request| request.authorization.is_some()));
     assert_eq!(cdn.requests().len(), 1);
@@ -403,7 +403,11 @@ async fn the_guard_refuses_before_a_connection_is_made() {
     let mapped: ImageRef = format!("[::ffff:7f00:1]:{}/team/app:v1", remote.port()).parse().unwrap();
     let (client, _dir) = client_with(&remote, Guard::default());
     for image in [&image, &named, &odd, &mapped] {
-        assert_eq!(kind(&client.support(image).await), "address-not-allowed", "{image}");
+        assert_eq!(
+            kind(&client.fetch(image).await.map(|found| found.support)),
+            "address-not-allowed",
+            "{image}"
+        );
     }
     assert_eq!(remote.connections(), 0);
 }
@@ -418,9 +422,15 @@ async fn redirects_and_realms_meet_the_guard_too() {
     repo.image("linux/amd64", Some("v1"));
     let elsewhere = format!("https://127.0.0.2:{}", other.port());
     repo.redirect_blobs_to(&elsewhere);
-    assert_eq!(kind(&client.support(&repo.reference("v1").parse().unwrap()).await), "address-not-allowed");
+    assert_eq!(
+        kind(&client.fetch(&repo.reference("v1").parse().unwrap()).await.map(|found| found.support)),
+        "address-not-allowed"
+    );
     repo.require(Auth::bearer().realm(&format!("{elsewhere}/token")));
-    assert_eq!(kind(&client.support(&repo.reference("v1").parse().unwrap()).await), "address-not-allowed");
+    assert_eq!(
+        kind(&client.fetch(&repo.reference("v1").parse().unwrap()).await.map(|found| found.support)),
+        "address-not-allowed"
+    );
     assert_eq!(other.connections(), 0);
 }
 
@@ -437,7 +447,12 @@ async fn certificates_are_verified_and_plain_http_is_for_named_hosts() {
     let expired = Remote::builder().pki(remote.pki()).leaf(expired).start().await;
     let (trusting, _dir) = client(&remote);
     let ask = async |client: &Registry, registry: &Remote| {
-        kind(&client.support(&registry.repo("team/app").reference("v1").parse().unwrap()).await)
+        kind(
+            &client
+                .fetch(&registry.repo("team/app").reference("v1").parse().unwrap())
+                .await
+                .map(|found| found.support),
+        )
     };
     assert_eq!(ask(&trusting, &stranger).await, "unreachable");
     assert_eq!(ask(&trusting, &plain).await, "unreachable");

@@ -126,9 +126,10 @@ impl Tokens {
             200..=299 => {}
             429 => return Err(Error::Throttled(answer.retry_after())),
             400..=499 => return Err(Error::Denied("its token server refuses")),
-            status => {
+            status @ 500.. => {
                 return Err(Error::Unreachable(format!("its token server answers with status {status}")));
             }
+            status => return Err(Error::Unexpected(format!("status {status} of its token server"))),
         }
         let unusable = || Error::Denied("its token server gives no usable token");
         let given: TokenAnswer = serde_json::from_slice(&answer.body).map_err(|_| unusable())?;

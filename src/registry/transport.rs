@@ -3,7 +3,7 @@
 use std::error::Error as StdError;
 
 use axum::http::header::{ACCEPT, ACCEPT_ENCODING, AUTHORIZATION, CONTENT_ENCODING, RETRY_AFTER, USER_AGENT};
-use axum::http::{HeaderMap, HeaderValue, Request, StatusCode, Uri};
+use axum::http::{HeaderMap, HeaderValue, Method, Request, StatusCode, Uri};
 use bytes::Bytes;
 use http_body_util::{BodyExt, Empty, LengthLimitError, Limited};
 use hyper_util::client::legacy::Client;
@@ -22,7 +22,7 @@ pub(super) struct Transport {
     metrics: Metrics,
 }
 
-/// One GET.
+/// One GET, or a HEAD where that is the kind.
 pub(super) struct Get<'a> {
     pub(super) kind: RequestKind,
     pub(super) url: &'a Url,
@@ -87,7 +87,10 @@ impl Transport {
     async fn send(&self, get: &Get<'_>) -> Result<Answer, Error> {
         let uri: Uri =
             get.url.as_str().parse().map_err(|_| Error::Unreachable("a URL that cannot be asked".into()))?;
-        let mut request = Request::get(uri)
+        let method = if get.kind == RequestKind::Head { Method::HEAD } else { Method::GET };
+        let mut request = Request::builder()
+            .method(method)
+            .uri(uri)
             .header(ACCEPT, get.accept)
             // Nothing is decompressed, so there is nothing that could swell.
             .header(ACCEPT_ENCODING, "identity")

@@ -1,24 +1,37 @@
-//! What is remembered of images, and for how long. quick_cache has no lifetimes, so each value has its own end.
+//! What is remembered of images, in two levels: a tag points to a digest for a while, a digest has its platforms for
+//! ever. quick_cache bounds both and keeps a working set through a flood; it has no lifetimes, so each value has its
+//! own times.
+//!
+//! A failure is never stored as platforms, and never takes the place of a good answer as long as that may serve.
 
-use quick_cache::Lifecycle;
-use quick_cache::UnitWeighter;
-use quick_cache::sync;
+use quick_cache::sync::Cache as Bounded;
+use quick_cache::{DefaultHashBuilder, Lifecycle, UnitWeighter, Weighter};
+use std::hash::BuildHasher;
 use tokio::time::{Duration, Instant};
 
-use super::Outcome;
-use crate::image::{ImageRef, Unknown};
-use crate::metrics::Metrics;
+use super::{Outcome, unknown};
+use crate::image::{ImageRef, Support, Unknown};
+use crate::metrics::{CacheLevel, Metrics};
+use crate::registry::{Digest, Error, Found};
 
 /// The longest that a registry's `Retry-After` is honoured.
 const RETRY_AFTER_MAX: Duration = Duration::from_secs(3600);
+/// Lifetimes are shortened by up to one in this many, so that replicas do not ask in step.
+const JITTER: u64 = 10;
+/// Bytes of a key that count as one entry; longer ones count more.
+const KEY_BYTES: usize = 256;
 
 /// How many answers are remembered, and how long they count.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CacheSettings {
     /// Images.
     pub capacity: usize,
-    /// Platforms of a tag; those of a digest never change.
+    /// How long a tag is taken to point where it did; what a digest has never changes.
     pub tag: Duration,
+    /// How long after that it still answers at once, while it is asked for behind.
+    pub stale_while_revalidate: Duration,
+    /// How long after that it answers while the registry fails.
+    pub stale_if_error: Duration,
     /// No such image.
     pub not_found: Duration,
     /// Access denied.
@@ -33,66 +46,249 @@ pub struct CacheSettings {
     pub bad_manifest: Duration,
 }
 
-/// A bounded map from images to what is known of them.
-pub(super) struct Cache {
-    entries: sync::Cache<Box<str>, Entry, UnitWeighter, quick_cache::DefaultHashBuilder, Evictions>,
-    settings: CacheSettings,
-    metrics: Metrics,
+/// What is known of an image right now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Known {
+    /// A good answer, or a recent failure, that counts.
+    Fresh(Outcome),
+    /// A good answer that serves at once; `due` says whether it is time to ask for a new one.
+    Stale { support: Support, due: bool },
+    /// A good answer that serves only if the registry fails.
+    Expired(Support),
+    /// Nothing that counts.
+    Nothing,
 }
 
-#[derive(Clone, Copy)]
-struct Entry {
-    outcome: Outcome,
-    /// `None`: for ever.
-    expires: Option<Instant>,
+/// Both levels.
+pub(super) struct Cache {
+    tags: Bounded<Box<str>, Tag, ByLength, DefaultHashBuilder, Evictions>,
+    platforms: Bounded<PlatformsKey, Support, UnitWeighter, DefaultHashBuilder, Evictions>,
+    /// Tells repositories apart in the keys of the second level; keyed, so that nobody can aim at a collision.
+    repositories: std::hash::RandomState,
+    settings: CacheSettings,
+    metrics: Metrics,
+    began: Instant,
+}
+
+/// Milliseconds since the cache began.
+type Millis = u64;
+
+#[derive(Clone, Copy, Debug)]
+enum Tag {
+    Points {
+        to: Digest,
+        /// When the registry last said so, a little earlier by the jitter.
+        confirmed: Millis,
+        /// When to ask again, after the registry failed to say.
+        retry: Option<Millis>,
+    },
+    Failed {
+        why: Unknown,
+        until: Millis,
+    },
+}
+
+/// A digest within a repository: whoever may not read a repository must not learn what a cache knows of it.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+struct PlatformsKey {
+    repository: u64,
+    digest: Digest,
 }
 
 impl Cache {
     pub(super) fn new(settings: CacheSettings, metrics: Metrics) -> Self {
-        let capacity = settings.capacity;
-        let evictions = Evictions(metrics.clone());
-        let hasher = quick_cache::DefaultHashBuilder::default();
-        let entries = sync::Cache::with(capacity, capacity as u64, UnitWeighter, hasher, evictions);
-        Self { entries, settings, metrics }
+        let evictions = |level| Evictions { level, metrics: metrics.clone() };
+        let (items, weight) = (settings.capacity, settings.capacity as u64);
+        Self {
+            tags: Bounded::with(
+                items,
+                weight,
+                ByLength,
+                DefaultHashBuilder::default(),
+                evictions(CacheLevel::Tag),
+            ),
+            platforms: Bounded::with(
+                items,
+                weight,
+                UnitWeighter,
+                DefaultHashBuilder::default(),
+                evictions(CacheLevel::Platforms),
+            ),
+            repositories: std::hash::RandomState::new(),
+            settings,
+            metrics,
+            began: Instant::now(),
+        }
     }
 
-    /// What is known of the image, unless that is too old to count.
-    pub(super) fn get(&self, image: &ImageRef) -> Option<Outcome> {
-        let entry = self.entries.get(image.as_str())?;
-        let counts = entry.expires.is_none_or(|expires| Instant::now() < expires);
-        counts.then_some(entry.outcome)
+    /// What is known of the image right now.
+    pub(super) fn get(&self, image: &ImageRef) -> Known {
+        if let Some(support) =
+            image.digest().and_then(|digest| self.platforms_of(image, Digest::of_text(digest)))
+        {
+            return Known::Fresh(Ok(support));
+        }
+        let now = self.now();
+        match self.tags.get(image.as_str()) {
+            None => Known::Nothing,
+            Some(Tag::Failed { why, until }) if now < until => Known::Fresh(Err(why)),
+            Some(Tag::Failed { .. }) => Known::Nothing,
+            Some(Tag::Points { to, confirmed, retry }) => match self.platforms_of(image, to) {
+                Some(support) => self.age(support, now, confirmed, retry),
+                None => Known::Nothing,
+            },
+        }
     }
 
-    /// Remembers what a registry said, or that it did not; what says nothing about the registry is not remembered.
-    pub(super) fn put(&self, image: &ImageRef, outcome: Outcome, retry_after: Option<Duration>) {
-        let lifetimes = &self.settings;
-        let life = match outcome {
-            Ok(_) if image.digest().is_some() => None,
-            Ok(_) => Some(lifetimes.tag),
-            Err(Unknown::NotFound) => Some(lifetimes.not_found),
-            Err(Unknown::Denied) => Some(lifetimes.denied),
-            Err(Unknown::Throttled) => {
-                Some(lifetimes.throttled.max(retry_after.unwrap_or_default().min(RETRY_AFTER_MAX)))
+    fn age(&self, support: Support, now: Millis, confirmed: Millis, retry: Option<Millis>) -> Known {
+        let CacheSettings { tag, stale_while_revalidate, stale_if_error, .. } = self.settings;
+        let age = now.saturating_sub(confirmed);
+        let fresh = millis(tag);
+        let at_once = fresh + millis(stale_while_revalidate);
+        if age < fresh {
+            return Known::Fresh(Ok(support));
+        }
+        // A registry that failed a moment ago is taken to fail still: nobody waits for it to fail again.
+        let failing = retry.is_some_and(|retry| now < retry + millis(stale_while_revalidate));
+        let due = retry.is_none_or(|retry| now >= retry);
+        match age {
+            _ if age < at_once || failing && age < fresh + millis(stale_if_error) => {
+                Known::Stale { support, due }
             }
-            Err(Unknown::Timeout) => Some(lifetimes.timeout),
-            Err(Unknown::Unreachable | Unknown::AddressNotAllowed) => Some(lifetimes.unreachable),
-            Err(Unknown::BadManifest) => Some(lifetimes.bad_manifest),
-            Err(_) => return,
-        };
-        let expires = life.map(|life| Instant::now() + life);
-        self.entries.insert(image.as_str().into(), Entry { outcome, expires });
-        self.metrics.cache_has(self.entries.len());
+            _ if age < fresh + millis(stale_if_error) => Known::Expired(support),
+            _ => Known::Nothing,
+        }
     }
+
+    /// Where the tag is known to point, however long ago: what a HEAD request can confirm.
+    pub(super) fn points_to(&self, image: &ImageRef) -> Option<Digest> {
+        match self.tags.get(image.as_str())? {
+            Tag::Points { to, .. } => Some(to),
+            Tag::Failed { .. } => None,
+        }
+    }
+
+    /// The registry says that the tag points to this digest; its platforms, if they are known.
+    pub(super) fn confirm(&self, image: &ImageRef, digest: Digest) -> Option<Support> {
+        let support = self.platforms_of(image, digest)?;
+        self.point(image, digest);
+        Some(support)
+    }
+
+    /// The one door for what is learnt of images.
+    pub(super) fn learn(&self, image: &ImageRef, found: &Found) {
+        self.platforms.insert(self.key(image, found.digest), found.support);
+        self.metrics.cache_has(CacheLevel::Platforms, self.platforms.len());
+        match image.digest() {
+            // Of another algorithm than the one that all content is known by here.
+            Some(digest) if Digest::of_text(digest) != found.digest => {
+                self.platforms.insert(self.key(image, Digest::of_text(digest)), found.support);
+            }
+            Some(_) => drop(self.tags.remove(image.as_str())),
+            None => self.point(image, found.digest),
+        }
+    }
+
+    /// A lookup failed: the answer that serves now, a good one if there is one that may.
+    pub(super) fn fail(&self, image: &ImageRef, error: &Error) -> Outcome {
+        let why = unknown(error);
+        let life = match error {
+            Error::NotFound => self.settings.not_found,
+            Error::Denied(_) => self.settings.denied,
+            Error::Throttled(_) => self.throttle(error),
+            Error::Timeout => self.settings.timeout,
+            Error::Unreachable(_) | Error::Unexpected(_) | Error::AddressNotAllowed => {
+                self.settings.unreachable
+            }
+            Error::BadManifest(_) => self.settings.bad_manifest,
+        };
+        let until = self.now() + jittered(life);
+        if !error.is_answer()
+            && let Some(Tag::Points { to, confirmed, .. }) = self.tags.get(image.as_str())
+            && let Some(support) = self.last_good(image)
+        {
+            self.tags.insert(image.as_str().into(), Tag::Points { to, confirmed, retry: Some(until) });
+            return Ok(support);
+        }
+        self.tags.insert(image.as_str().into(), Tag::Failed { why, until });
+        self.metrics.cache_has(CacheLevel::Tag, self.tags.len());
+        Err(why)
+    }
+
+    /// How long a registry that throttles is left alone.
+    pub(super) fn throttle(&self, error: &Error) -> Duration {
+        match error {
+            Error::Throttled(Some(retry_after)) => {
+                self.settings.throttled.max((*retry_after).min(RETRY_AFTER_MAX))
+            }
+            _ => self.settings.throttled,
+        }
+    }
+
+    /// The good answer that serves while the registry fails.
+    pub(super) fn last_good(&self, image: &ImageRef) -> Option<Support> {
+        match self.get(image) {
+            Known::Fresh(Ok(support)) | Known::Stale { support, .. } | Known::Expired(support) => {
+                Some(support)
+            }
+            Known::Fresh(Err(_)) | Known::Nothing => None,
+        }
+    }
+
+    fn point(&self, image: &ImageRef, to: Digest) {
+        let early = millis(self.settings.tag) - jittered(self.settings.tag);
+        let confirmed = self.now().saturating_sub(early);
+        self.tags.insert(image.as_str().into(), Tag::Points { to, confirmed, retry: None });
+        self.metrics.cache_has(CacheLevel::Tag, self.tags.len());
+    }
+
+    fn platforms_of(&self, image: &ImageRef, digest: Digest) -> Option<Support> {
+        self.platforms.get(&self.key(image, digest))
+    }
+
+    fn key(&self, image: &ImageRef, digest: Digest) -> PlatformsKey {
+        PlatformsKey { repository: self.repositories.hash_one((image.host(), image.repository())), digest }
+    }
+
+    fn now(&self) -> Millis {
+        millis(self.began.elapsed())
+    }
+}
+
+fn millis(duration: Duration) -> Millis {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX / 4)
+}
+
+/// A little less than `life`, each time differently.
+fn jittered(life: Duration) -> Millis {
+    let life = millis(life);
+    life - fastrand::u64(0..=life / JITTER)
 }
 
 /// Counts what had to make room.
 #[derive(Clone)]
-struct Evictions(Metrics);
+struct Evictions {
+    level: CacheLevel,
+    metrics: Metrics,
+}
 
-impl Lifecycle<Box<str>, Entry> for Evictions {
+impl<K, V> Lifecycle<K, V> for Evictions {
     type RequestState = ();
 
-    fn on_evict(&self, (): &mut (), _: Box<str>, _: Entry) {
-        self.0.cache_evicted();
+    fn on_evict(&self, (): &mut (), _: K, _: V) {
+        self.metrics.cache_evicted(self.level);
     }
 }
+
+/// A long name takes the room of several.
+#[derive(Clone)]
+struct ByLength;
+
+impl Weighter<Box<str>, Tag> for ByLength {
+    fn weight(&self, key: &Box<str>, _: &Tag) -> u64 {
+        1 + (key.len() / KEY_BYTES) as u64
+    }
+}
+
+#[cfg(test)]
+mod tests;

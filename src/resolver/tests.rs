@@ -1,1 +1,355 @@
+//! The resolver against a registry in this process: how often that is asked, and how long anybody waits.
 
+use testregistry::{Auth, Fault, Kind, Registry as Remote, Reply, Repo};
+
+use super::*;
+use crate::config::Config;
+use crate::image::PlatformSet;
+use crate::registry::{Guard, HostSettings};
+
+const BOTH: Support = Support::Index(PlatformSet::AMD64_AND_ARM64);
+const SECOND: Duration = Duration::from_secs(1);
+
+/// A resolver and its registry.
+struct Bench {
+    remote: Remote,
+    resolver: Resolver,
+    metrics: Metrics,
+}
+
+impl Bench {
+    async fn new() -> Self {
+        Self::with(|_, _| {}).await
+    }
+
+    async fn with(change: impl FnOnce(&mut LookupSettings, &mut CacheSettings)) -> Self {
+        let remote = Remote::builder().plain_http().start().await;
+        let metrics = Metrics::new([remote.address().as_str()]).unwrap();
+        let Config { mut lookup, mut cache, .. } = Config::default();
+        change(&mut lookup, &mut cache);
+        let guard = Guard { allow: vec!["127.0.0.0/8".parse().unwrap()], deny: vec![] };
+        let plain = HostSettings { plain_http: true, ..HostSettings::default() };
+        let registry = Registry::new([(remote.address(), plain)], guard, metrics.clone()).unwrap();
+        Self { remote, resolver: Resolver::new(registry, lookup, cache, metrics.clone()), metrics }
+    }
+
+    fn multi(&self, name: &str) -> (Repo, ImageRef) {
+        let repo = self.remote.repo(name);
+        repo.index(Some("v1"), ["linux/amd64", "linux/arm64"]);
+        (repo.clone(), repo.reference("v1").parse().unwrap())
+    }
+
+    async fn ask(&self, image: &ImageRef) -> Outcome {
+        self.ask_within(image, 5 * SECOND).await
+    }
+
+    async fn ask_within(&self, image: &ImageRef, budget: Duration) -> Outcome {
+        self.resolver.resolve(&[image], Instant::now() + budget, |_, _| false).await[0].unwrap()
+    }
+
+    /// The methods of the manifest requests since the last call.
+    fn seen(&self) -> Vec<String> {
+        let requests = self.remote.requests();
+        self.remote.forget_requests();
+        requests.iter().filter(|r| r.kind == Kind::Manifest).map(|r| r.method.to_string()).collect()
+    }
+
+    /// Waits until no lookup is under way.
+    async fn landed(&self) {
+        while !self.resolver.0.flights.lock().unwrap().is_empty() {
+            tokio::task::yield_now().await;
+        }
+    }
+
+    fn counted(&self, result: &str) -> u64 {
+        let name =
+            format!("tolerarch_lookups_total{{registry=\"{}\",result=\"{result}\"}} ", self.remote.address());
+        let text = self.metrics.render().unwrap();
+        text.lines().find_map(|line| line.strip_prefix(&name)).unwrap().parse().unwrap()
+    }
+}
+
+/// Lets time pass. (Sockets and a paused clock do not go together: the clock would run to the next timeout.)
+async fn later(time: Duration) {
+    tokio::time::pause();
+    tokio::time::advance(time).await;
+    tokio::time::resume();
+}
+
+#[tokio::test]
+async fn a_tag_costs_one_get_then_one_head_an_hour() {
+    let bench = Bench::new().await;
+    let (repo, image) = bench.multi("app");
+    for _ in 0..3 {
+        assert_eq!(bench.ask(&image).await, Ok(BOTH));
+    }
+    assert_eq!(bench.seen(), ["GET"]);
+    later(3601 * SECOND).await;
+    for _ in 0..3 {
+        assert_eq!(bench.ask(&image).await, Ok(BOTH), "an expired answer serves at once");
+        bench.landed().await;
+    }
+    assert_eq!(bench.seen(), ["HEAD"]);
+    assert_eq!((bench.counted("hit"), bench.counted("stale"), bench.counted("fetched")), (4, 1, 2));
+
+    repo.index(Some("v1"), ["linux/amd64"]);
+    later(3601 * SECOND).await;
+    assert_eq!(bench.ask(&image).await, Ok(BOTH));
+    bench.landed().await;
+    assert_eq!(bench.ask(&image).await, Ok(Support::Index("linux/amd64".parse().unwrap())));
+    assert_eq!(bench.seen(), ["HEAD", "GET"], "only a changed digest costs a GET");
+
+    repo.index(Some("v1"), ["linux/amd64", "linux/arm64"]);
+    later(3601 * SECOND).await;
+    let _ = bench.ask(&image).await;
+    bench.landed().await;
+    assert_eq!(bench.ask(&image).await, Ok(BOTH));
+    assert_eq!(bench.seen(), ["HEAD"], "and a known digest none");
+}
+
+#[tokio::test]
+async fn an_answer_past_its_stale_time_is_waited_for() {
+    let bench = Bench::new().await;
+    let (repo, image) = bench.multi("app");
+    assert_eq!(bench.ask(&image).await, Ok(BOTH));
+    repo.index(Some("v1"), ["linux/amd64"]);
+    later(2 * 3600 * SECOND).await;
+    assert_eq!(bench.ask(&image).await, Ok(Support::Index("linux/amd64".parse().unwrap())));
+}
+
+#[tokio::test]
+async fn a_digest_is_asked_for_once() {
+    let bench = Bench::new().await;
+    let (repo, _) = bench.multi("app");
+    let image: ImageRef = repo.reference(&repo.digest_of("v1").unwrap()).parse().unwrap();
+    for _ in 0..3 {
+        assert_eq!(bench.ask(&image).await, Ok(BOTH));
+        later(100_000 * SECOND).await;
+    }
+    assert_eq!(bench.seen(), ["GET"]);
+}
+
+#[tokio::test]
+async fn registries_without_head_are_asked_by_get_and_remembered() {
+    for (name, fault) in [
+        ("405", Some(Fault::status(405).only_head())),
+        ("401", Some(Fault::status(401).only_head())),
+        ("403", Some(Fault::status(403).only_head())),
+        ("no digest", None),
+    ] {
+        let bench = Bench::new().await;
+        let (repo, image) = bench.multi("app");
+        let (_, other) = bench.multi("other");
+        for image in [&image, &other] {
+            assert_eq!(bench.ask(image).await, Ok(BOTH), "{name}");
+        }
+        match fault {
+            Some(fault) => {
+                [&repo, &bench.remote.repo("other")].iter().for_each(|repo| repo.fault(Some(fault.clone())))
+            }
+            None => repo.header("docker-content-digest", None),
+        }
+        bench.seen();
+        later(3601 * SECOND).await;
+        for image in [&image, &other] {
+            assert_eq!(bench.ask(image).await, Ok(BOTH), "{name}");
+            bench.landed().await;
+        }
+        assert_eq!(bench.seen(), ["HEAD", "GET", "GET"], "{name}");
+    }
+}
+
+#[tokio::test]
+async fn fifty_pods_of_a_cold_image_cost_one_request() {
+    let bench = Bench::new().await;
+    let (_, image) = bench.multi("app");
+    let all = futures_util::future::join_all((0..50).map(|_| bench.ask(&image))).await;
+    assert!(all.iter().all(|outcome| *outcome == Ok(BOTH)));
+    assert_eq!(bench.seen(), ["GET"]);
+    assert_eq!((bench.counted("fetched"), bench.counted("joined") + bench.counted("hit")), (1, 49));
+}
+
+#[tokio::test]
+async fn a_pod_that_cannot_wait_leaves_an_answer_behind() {
+    let bench = Bench::new().await;
+    let (repo, image) = bench.multi("app");
+    repo.fault(Some(Fault::drip(Duration::from_millis(1))));
+    assert_eq!(bench.ask_within(&image, Duration::ZERO).await, Err(Unknown::BudgetExceeded));
+    bench.landed().await;
+    assert_eq!(bench.ask_within(&image, Duration::ZERO).await, Ok(BOTH));
+    assert_eq!(bench.seen(), ["GET"]);
+}
+
+#[tokio::test]
+async fn failures_are_remembered_for_a_while_and_then_asked_about_again() {
+    let bench = Bench::new().await;
+    let (repo, image) = bench.multi("app");
+    let gone: ImageRef = repo.reference("gone").parse().unwrap();
+    for _ in 0..3 {
+        assert_eq!(bench.ask(&gone).await, Err(Unknown::NotFound));
+    }
+    assert_eq!(bench.seen(), ["GET"]);
+    repo.index(Some("gone"), ["linux/amd64", "linux/arm64"]);
+    later(61 * SECOND).await;
+    assert_eq!(bench.ask(&gone).await, Ok(BOTH));
+    assert_eq!(bench.counted("negative"), 2);
+
+    repo.fault(Some(Fault::status(500)));
+    assert_eq!(bench.ask(&image).await, Err(Unknown::Unreachable));
+    repo.fault(None);
+    assert_eq!(bench.ask(&image).await, Err(Unknown::Unreachable));
+    later(16 * SECOND).await;
+    assert_eq!(bench.ask(&image).await, Ok(BOTH));
+}
+
+#[tokio::test]
+async fn a_good_answer_outlives_its_registry() {
+    let bench = Bench::with(|lookup, _| lookup.timeout = Duration::from_millis(200)).await;
+    let (repo, image) = bench.multi("app");
+    assert_eq!(bench.ask(&image).await, Ok(BOTH));
+    for fault in [Fault::hang(), Fault::status(500), Fault::status(429), Fault::reset()] {
+        repo.fault(Some(fault));
+        later(2 * 3600 * SECOND).await;
+        assert_eq!(bench.ask(&image).await, Ok(BOTH));
+        assert_eq!(bench.ask_within(&image, Duration::ZERO).await, Ok(BOTH));
+    }
+    later(20 * 3600 * SECOND).await;
+    assert!(bench.ask(&image).await.is_err(), "but not for ever");
+}
+
+#[tokio::test]
+async fn a_budget_that_ends_is_covered_by_an_expired_answer() {
+    let bench = Bench::new().await;
+    let (repo, image) = bench.multi("app");
+    assert_eq!(bench.ask(&image).await, Ok(BOTH));
+    repo.fault(Some(Fault::hang()));
+    later(2 * 3600 * SECOND).await;
+    assert_eq!(bench.ask_within(&image, Duration::from_millis(50)).await, Ok(BOTH));
+}
+
+#[tokio::test]
+async fn that_an_image_is_gone_is_no_failure_to_gloss_over() {
+    let bench = Bench::new().await;
+    let (repo, image) = bench.multi("app");
+    assert_eq!(bench.ask(&image).await, Ok(BOTH));
+    repo.fault(Some(Fault::status(404)));
+    later(2 * 3600 * SECOND).await;
+    assert_eq!(bench.ask(&image).await, Err(Unknown::NotFound));
+}
+
+#[tokio::test]
+async fn a_registry_that_throttles_is_left_alone_as_long_as_it_asks() {
+    for retry_after in [Some("300"), None] {
+        let bench = Bench::new().await;
+        let (repo, image) = bench.multi("app");
+        let (_, other) = bench.multi("other");
+        let reply = Reply::error(429, "TOOMANYREQUESTS");
+        repo.fault(Some(Fault::reply(
+            retry_after.map_or(reply.clone(), |value| reply.header("retry-after", value)),
+        )));
+        assert_eq!(bench.ask(&image).await, Err(Unknown::Throttled));
+        assert_eq!(bench.ask(&other).await, Err(Unknown::Throttled), "the whole host");
+        assert_eq!(bench.seen(), ["GET"]);
+        repo.fault(None);
+        later(if retry_after.is_some() { 250 } else { 50 } * SECOND).await;
+        assert_eq!(bench.ask(&other).await, Err(Unknown::Throttled));
+        later(61 * SECOND).await;
+        assert_eq!(bench.ask(&other).await, Ok(BOTH));
+        assert_eq!(bench.ask(&image).await, Ok(BOTH));
+    }
+}
+
+#[tokio::test]
+async fn a_registry_that_keeps_failing_delays_nobody_until_it_is_well_again() {
+    let bench = Bench::new().await;
+    let mut images = Vec::new();
+    for i in 0..20 {
+        let (repo, image) = bench.multi(&format!("app{i}"));
+        repo.fault(Some(Fault::status(503)));
+        images.push((repo, image));
+    }
+    let mut outcomes = Vec::new();
+    for (_, image) in &images[..6] {
+        outcomes.push(bench.ask(image).await);
+    }
+    let (faults, open) = (Err(Unknown::Unreachable), Err(Unknown::CircuitOpen));
+    assert_eq!(outcomes, [faults, faults, faults, open, open, open]);
+    assert_eq!(bench.seen().len(), 3);
+
+    // A probe finds it still failing, and nobody waits for that.
+    later(21 * SECOND).await;
+    assert_eq!(bench.ask_within(&images[6].1, Duration::ZERO).await, open);
+    bench.landed().await;
+    assert_eq!(bench.ask(&images[7].1).await, open);
+    assert_eq!(bench.seen().len(), 1);
+
+    images.iter().for_each(|(repo, _)| repo.fault(None));
+    later(21 * SECOND).await;
+    assert_eq!(bench.ask(&images[8].1).await, open);
+    bench.landed().await;
+    for (_, image) in &images {
+        assert_eq!(bench.ask(image).await, Ok(BOTH), "{image}");
+    }
+}
+
+#[tokio::test]
+async fn refusals_do_not_open_the_circuit() {
+    let bench = Bench::new().await;
+    for i in 0..30 {
+        let (repo, image) = bench.multi(&format!("app{i}"));
+        match i % 3 {
+            0 => repo.require(Auth::basic("u", "p")),
+            1 => repo.fault(Some(Fault::status(403))),
+            _ => repo.fault(Some(Fault::status(404))),
+        }
+        assert!(matches!(bench.ask(&image).await, Err(Unknown::Denied | Unknown::NotFound)));
+    }
+    let (_, image) = bench.multi("good");
+    assert_eq!(bench.ask(&image).await, Ok(BOTH));
+}
+
+#[tokio::test]
+async fn a_hung_registry_delays_no_other_and_its_queue_is_bounded() {
+    let bench = Bench::with(|lookup, _| (lookup.concurrency, lookup.per_registry) = (4, 2)).await;
+    let (_, good) = bench.multi("good");
+    let stuck = std::net::TcpListener::bind("127.0.0.2:0").unwrap();
+    let images: Vec<ImageRef> =
+        (0..40).map(|i| format!("{}/app{i}:v1", stuck.local_addr().unwrap()).parse().unwrap()).collect();
+    let asked =
+        futures_util::future::join_all(images.iter().map(|image| bench.ask_within(image, Duration::ZERO)))
+            .await;
+    let count = |outcome: Outcome| asked.iter().filter(|asked| **asked == outcome).count();
+    assert_eq!(count(Err(Unknown::BudgetExceeded)), 2 * (1 + QUEUE));
+    assert_eq!(count(Err(Unknown::Overloaded)), 40 - 2 * (1 + QUEUE));
+    assert_eq!(bench.ask(&good).await, Ok(BOTH));
+}
+
+#[tokio::test]
+async fn too_many_lookups_in_all_let_pods_pass() {
+    let bench = Bench::with(|lookup, _| (lookup.concurrency, lookup.per_registry) = (2, 2)).await;
+    let stuck = std::net::TcpListener::bind("127.0.0.2:0").unwrap();
+    let images: Vec<ImageRef> = (0..=2 * (1 + QUEUE))
+        .map(|i| {
+            format!("127.0.0.{}:{}/app:v{i}", 2 + i, stuck.local_addr().unwrap().port()).parse().unwrap()
+        })
+        .collect();
+    let asked =
+        futures_util::future::join_all(images.iter().map(|image| bench.ask_within(image, Duration::ZERO)))
+            .await;
+    assert_eq!(asked.last(), Some(&Err(Unknown::Overloaded)));
+}
+
+#[tokio::test]
+async fn cancelled_pods_cancel_no_lookup() {
+    let bench = Bench::new().await;
+    let (repo, image) = bench.multi("app");
+    repo.fault(Some(Fault::drip(Duration::from_millis(1))));
+    let asking = bench.ask(&image);
+    assert!(timeout(Duration::from_millis(5), asking).await.is_err());
+    bench.landed().await;
+    assert_eq!(bench.ask(&image).await, Ok(BOTH));
+    assert_eq!(bench.seen(), ["GET"]);
+}
+
+mod model;
+mod stress;

@@ -1,0 +1,66 @@
+//! Digests: what content is known by.
+
+use aws_lc_rs::digest::{SHA256, SHA512, digest};
+
+/// The SHA-256 of a manifest: by this all content is known here, whatever algorithm a reference names.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Digest([u8; 32]);
+
+impl Digest {
+    /// That of this content.
+    pub fn of_content(content: &[u8]) -> Self {
+        let mut bytes = [0; 32];
+        bytes.copy_from_slice(digest(&SHA256, content).as_ref());
+        Self(bytes)
+    }
+
+    /// That which a reference or a header names. One of another algorithm gets a value of its own, which equals that of
+    /// no content.
+    pub fn of_text(text: &str) -> Self {
+        let read = || {
+            let hex = text.strip_prefix("sha256:").filter(|hex| hex.len() == 64 && hex.is_ascii())?;
+            let mut bytes = [0; 32];
+            for (byte, place) in bytes.iter_mut().zip((0..).step_by(2)) {
+                *byte = u8::from_str_radix(&hex[place..place + 2], 16).ok()?;
+            }
+            Some(Self(bytes))
+        };
+        read().unwrap_or_else(|| Self::of_content(text.as_bytes()))
+    }
+}
+
+impl std::fmt::Debug for Digest {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("sha256:")?;
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+/// Whether `content` has this digest; an algorithm that is not known proves nothing.
+pub(super) fn verifies(content: &[u8], named: &str) -> bool {
+    let (computed, hex) = match named.split_once(':') {
+        Some(("sha256", hex)) => (digest(&SHA256, content), hex),
+        Some(("sha512", hex)) => (digest(&SHA512, content), hex),
+        _ => return false,
+    };
+    let digits = computed.as_ref().iter().flat_map(|byte| [byte >> 4, byte & 15]);
+    digits.map(|digit| b"0123456789abcdef"[digit as usize]).eq(hex.bytes())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_and_verifies() {
+        let text = "sha256:2cf24dba5fb0a30e26e83b2ac5b9e29e1b161e5c1fa7425e73043362938b9824";
+        assert_eq!(Digest::of_text(text), Digest::of_content(b"hello"));
+        assert_eq!(format!("{:?}", Digest::of_text(text)), text);
+        assert!(verifies(b"hello", text));
+        assert!(!verifies(b"hell", text));
+        assert!(verifies(b"hello", &testregistry::sha512(b"hello")));
+        assert!(!verifies(b"hello", "md5:5d41402abc4b2a76b9719d911017c592"));
+        assert_ne!(Digest::of_text(&testregistry::sha512(b"hello")), Digest::of_content(b"hello"));
+        assert_ne!(Digest::of_text("sha256:zz"), Digest::of_text("sha256:zy"));
+    }
+}

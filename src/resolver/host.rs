@@ -1,0 +1,259 @@
+//! Registries kept apart from each other: a share of the lookups for each, a pause where one asks for it, and a circuit
+//! breaker for one that keeps failing. A registry that hangs costs its own Pods little, and others' nothing.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use quick_cache::sync::Cache as Bounded;
+use tokio::sync::Semaphore;
+use tokio::time::{Duration, Instant};
+
+use crate::metrics::{Metrics, OpenCircuit};
+
+/// Hosts that are kept apart; those that nobody has asked for the longest are forgotten.
+const HOSTS: usize = 4096;
+/// Faults in a row that open a circuit.
+const FAULTS: u32 = 3;
+/// How long a circuit stays open before a probe: a registry that is well again is found out within a minute.
+const OPEN: Duration = Duration::from_secs(20);
+/// How long a registry that cannot answer HEAD requests is not asked any.
+const HEADLESS: Duration = Duration::from_secs(600);
+
+/// All hosts.
+pub(super) struct Hosts {
+    hosts: Bounded<Box<str>, Arc<Host>>,
+    per_registry: usize,
+    metrics: Metrics,
+}
+
+/// One registry host, as images name it.
+pub(super) struct Host {
+    /// Lookups that run at a time.
+    pub(super) running: Semaphore,
+    name: Box<str>,
+    state: Mutex<State>,
+    metrics: Metrics,
+}
+
+#[derive(Default)]
+struct State {
+    /// Lookups under way, those that wait for their turn included.
+    flights: usize,
+    faults: u32,
+    open: Option<(Instant, OpenCircuit)>,
+    probing: bool,
+    paused: Option<Instant>,
+    headless: Option<Instant>,
+}
+
+/// Whether a registry may be asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Gate {
+    /// It may.
+    Open,
+    /// It asked to be left alone.
+    Paused,
+    /// It keeps failing.
+    Broken,
+    /// It kept failing; the one who is told this finds out whether it still does.
+    Probe,
+    /// Too many lookups wait for it.
+    Full,
+}
+
+impl Hosts {
+    pub(super) fn new(per_registry: usize, metrics: Metrics) -> Self {
+        Self { hosts: Bounded::new(HOSTS), per_registry, metrics }
+    }
+
+    pub(super) fn get(&self, name: &str) -> Arc<Host> {
+        if let Some(host) = self.hosts.get(name) {
+            return host;
+        }
+        let fresh = Arc::new(Host {
+            running: Semaphore::new(self.per_registry),
+            name: name.into(),
+            state: Mutex::default(),
+            metrics: self.metrics.clone(),
+        });
+        let inserted: Result<_, std::convert::Infallible> =
+            self.hosts.get_or_insert_with(&Box::<str>::from(name), || Ok(fresh));
+        let Ok(host) = inserted;
+        host
+    }
+}
+
+impl Host {
+    /// Whether a lookup may begin, which then is under way until [`Host::landed`]: `Open` and `Probe` say yes.
+    pub(super) fn enter(&self, flights_max: usize) -> Gate {
+        let mut state = self.state();
+        let gate = match state.gate() {
+            Gate::Open | Gate::Probe if state.flights >= flights_max => Gate::Full,
+            gate => gate,
+        };
+        if matches!(gate, Gate::Open | Gate::Probe) {
+            state.flights += 1;
+            state.probing |= gate == Gate::Probe;
+        }
+        gate
+    }
+
+    /// Whether a lookup that waited for its turn still makes sense.
+    pub(super) fn still_open(&self) -> bool {
+        self.state().gate() == Gate::Open
+    }
+
+    /// A lookup is over, however it ended.
+    pub(super) fn landed(&self, probe: bool) {
+        let mut state = self.state();
+        state.flights = state.flights.saturating_sub(1);
+        state.probing &= !probe;
+    }
+
+    /// The registry answered, be it with a refusal.
+    pub(super) fn answered(&self) {
+        let mut state = self.state();
+        state.faults = 0;
+        if state.open.take().is_some() {
+            tracing::info!(registry = &*self.name, "registry is well again");
+        }
+    }
+
+    /// The registry failed: no answer in time, no connection, a status of 500 or above.
+    pub(super) fn failed(&self) {
+        let mut state = self.state();
+        state.faults = state.faults.saturating_add(1);
+        if state.faults < FAULTS {
+            return;
+        }
+        let until = Instant::now() + OPEN;
+        match &mut state.open {
+            Some((open, _)) => *open = until,
+            None => {
+                tracing::warn!(
+                    registry = &*self.name,
+                    faults = state.faults,
+                    "registry keeps failing, it is left alone for a while"
+                );
+                state.open = Some((until, self.metrics.circuit_open(&self.name)));
+            }
+        }
+    }
+
+    /// The registry asked to be left alone for so long.
+    pub(super) fn pause(&self, pause: Duration) {
+        self.state().paused = Some(Instant::now() + pause);
+    }
+
+    /// Whether HEAD requests are worth a try.
+    pub(super) fn answers_head(&self) -> bool {
+        self.state().headless.is_none_or(|until| Instant::now() >= until)
+    }
+
+    /// A HEAD request failed where a GET request did not.
+    pub(super) fn is_headless(&self) {
+        self.state().headless = Some(Instant::now() + HEADLESS);
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn gate(&self) -> Gate {
+        let now = Instant::now();
+        if self.paused.is_some_and(|until| now < until) {
+            return Gate::Paused;
+        }
+        match &self.open {
+            None => Gate::Open,
+            Some((until, _)) if now < *until || self.probing => Gate::Broken,
+            Some(_) => Gate::Probe,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn host() -> (Arc<Host>, Metrics) {
+        let metrics = Metrics::new(["a.test"]).unwrap();
+        (Hosts::new(2, metrics.clone()).get("a.test"), metrics)
+    }
+
+    fn open(metrics: &Metrics) -> bool {
+        metrics.render().unwrap().contains(r#"tolerarch_registry_circuit_open{registry="a.test"} 1"#)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn opens_after_faults_in_a_row_and_lets_one_probe_decide() {
+        let (host, metrics) = host();
+        for _ in 1..FAULTS {
+            host.failed();
+        }
+        host.answered();
+        for _ in 1..FAULTS {
+            host.failed();
+        }
+        assert_eq!((host.enter(9), open(&metrics)), (Gate::Open, false));
+        host.landed(false);
+        host.failed();
+        assert_eq!((host.enter(9), open(&metrics)), (Gate::Broken, true));
+        assert!(!host.still_open());
+
+        tokio::time::advance(OPEN).await;
+        assert_eq!([host.enter(9), host.enter(9)], [Gate::Probe, Gate::Broken]);
+        host.failed();
+        host.landed(true);
+        assert_eq!(host.enter(9), Gate::Broken);
+        tokio::time::advance(OPEN).await;
+        assert_eq!(host.enter(9), Gate::Probe);
+        host.answered();
+        host.landed(true);
+        assert_eq!((host.enter(9), open(&metrics)), (Gate::Open, false));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_probe_that_ends_without_an_answer_frees_the_way_for_another() {
+        let (host, _) = host();
+        for _ in 0..FAULTS {
+            host.failed();
+        }
+        tokio::time::advance(OPEN).await;
+        assert_eq!(host.enter(9), Gate::Probe);
+        host.landed(true);
+        assert_eq!(host.enter(9), Gate::Probe);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn pauses_and_remembers_who_has_no_head() {
+        let (host, _) = host();
+        host.pause(Duration::from_secs(7));
+        host.is_headless();
+        assert_eq!((host.enter(9), host.answers_head()), (Gate::Paused, false));
+        tokio::time::advance(Duration::from_secs(7)).await;
+        assert_eq!((host.enter(9), host.answers_head()), (Gate::Open, false));
+        tokio::time::advance(HEADLESS).await;
+        assert!(host.answers_head());
+    }
+
+    #[tokio::test]
+    async fn a_full_queue_turns_others_away() {
+        let (host, _) = host();
+        assert_eq!([host.enter(2), host.enter(2), host.enter(2)], [Gate::Open, Gate::Open, Gate::Full]);
+        host.landed(false);
+        assert_eq!(host.enter(2), Gate::Open);
+    }
+
+    #[tokio::test]
+    async fn a_host_that_is_forgotten_takes_its_open_circuit_along() {
+        let (host, metrics) = host();
+        for _ in 0..FAULTS {
+            host.failed();
+        }
+        assert!(open(&metrics));
+        drop(host);
+        assert!(!open(&metrics));
+    }
+}

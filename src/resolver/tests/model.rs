@@ -1,0 +1,116 @@
+//! Random sequences of lookups, passing time, moving tags and faults, against a simple oracle: never a platform set that
+//! the tag did not have, never one older than promised, never more requests than a lookup may cost.
+
+use proptest::prelude::*;
+
+use super::*;
+
+#[derive(Clone, Debug)]
+enum Step {
+    /// A Pod asks for the image of this repository.
+    Ask(usize),
+    /// So many seconds pass.
+    Wait(u64),
+    /// The tag of this repository moves: the index of what it has then.
+    Move(usize, usize),
+    /// This is how the registry behaves from now on.
+    Behave(usize),
+}
+
+const REPOS: usize = 2;
+const CONTENTS: [&[&str]; 3] =
+    [&["linux/amd64", "linux/arm64"], &["linux/amd64"], &["linux/arm64", "linux/s390x"]];
+const TAG: u64 = 100;
+const REVALIDATE: u64 = 50;
+const IF_ERROR: u64 = 400;
+
+fn behaviour(which: usize) -> Option<Fault> {
+    match which {
+        0 => None,
+        1 => Some(Fault::status(500)),
+        2 => Some(Fault::reset()),
+        3 => Some(Fault::status(429)),
+        4 => Some(Fault::status(404)),
+        5 => Some(Fault::status(405).only_head()),
+        _ => Some(Fault::status(403)),
+    }
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let step = prop_oneof![
+        6 => (0..REPOS).prop_map(Step::Ask),
+        3 => prop_oneof![0..5u64, 0..200u64, 0..800u64].prop_map(Step::Wait),
+        2 => (0..REPOS, 0..CONTENTS.len()).prop_map(|(repo, content)| Step::Move(repo, content)),
+        2 => prop_oneof![2 => Just(0usize), 3 => 1..7usize].prop_map(Step::Behave),
+    ];
+    prop::collection::vec(step, 1..40)
+}
+
+/// What a tag pointed to, and until when (in seconds; `u64::MAX`: still).
+type History = Vec<(Support, u64)>;
+
+async fn run(steps: Vec<Step>) -> Result<(), TestCaseError> {
+    let bench = Bench::with(|_, cache| {
+        cache.tag = Duration::from_secs(TAG);
+        cache.stale_while_revalidate = Duration::from_secs(REVALIDATE);
+        cache.stale_if_error = Duration::from_secs(IF_ERROR);
+    })
+    .await;
+    let support = |content: usize| Support::Index(crate::testing::platforms(CONTENTS[content]));
+    let repos: Vec<Repo> = (0..REPOS).map(|i| bench.remote.repo(&format!("app{i}"))).collect();
+    let images: Vec<ImageRef> = repos.iter().map(|repo| repo.reference("v1").parse().unwrap()).collect();
+    let mut histories: Vec<History> = vec![vec![(support(0), u64::MAX)]; REPOS];
+    repos.iter().for_each(|repo| drop(repo.index(Some("v1"), CONTENTS[0].iter().copied())));
+    let (mut now, mut failed) = (0u64, None);
+    for step in steps {
+        match step {
+            Step::Wait(seconds) => {
+                later(Duration::from_secs(seconds)).await;
+                now += seconds;
+            }
+            Step::Move(repo, content) => {
+                repos[repo].index(Some("v1"), CONTENTS[content].iter().copied());
+                histories[repo].last_mut().unwrap().1 = now;
+                histories[repo].push((support(content), u64::MAX));
+            }
+            Step::Behave(which) => repos.iter().for_each(|repo| repo.fault(behaviour(which))),
+            Step::Ask(repo) => {
+                let failed_before = bench.counted("failed");
+                let outcome = bench.ask(&images[repo]).await;
+                bench.landed().await;
+                if bench.counted("failed") > failed_before {
+                    failed = Some(now);
+                }
+                // One second for the time that really passes.
+                let bound = match failed {
+                    // After a failure an answer may be as old as that allows, as long as the failure counts.
+                    Some(failed) if now - failed <= IF_ERROR => TAG + IF_ERROR + 1,
+                    _ => TAG + REVALIDATE + 1,
+                };
+                if let Ok(support) = outcome {
+                    let true_once = histories[repo]
+                        .iter()
+                        .any(|(had, until)| *had == support && now.saturating_sub(bound) <= *until);
+                    prop_assert!(true_once, "{:?} of {:?} at {}", support, histories[repo], now);
+                }
+                let requests = bench.seen();
+                prop_assert!(requests.len() <= 2, "{:?}", requests);
+                prop_assert!(
+                    requests.iter().filter(|method| *method == "GET").count() <= 1,
+                    "{:?}",
+                    requests
+                );
+            }
+        }
+    }
+    Ok(())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(150))]
+
+    #[test]
+    fn answers_are_true_young_and_cheap(steps in steps()) {
+        tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(run(steps))?;
+    }
+}

@@ -1,0 +1,43 @@
+//! Thousands of Pods on few images, many of which go away before they have their answer.
+
+use super::*;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn thousands_of_pods_some_cancelled_get_true_answers_and_cost_few_requests() {
+    let bench = Arc::new(Bench::new().await);
+    let amd64 = Support::Index("linux/amd64".parse().unwrap());
+    let images: Arc<Vec<(ImageRef, Outcome)>> = Arc::new(
+        (0..8)
+            .map(|i| {
+                let repo = bench.remote.repo(&format!("app{i}"));
+                match i % 4 {
+                    0 => repo.index(Some("v1"), ["linux/amd64"]),
+                    _ => repo.index(Some("v1"), ["linux/amd64", "linux/arm64"]),
+                };
+                let tag = if i == 7 { "gone" } else { "v1" };
+                let expected =
+                    if i == 7 { Err(Unknown::NotFound) } else { Ok(if i % 4 == 0 { amd64 } else { BOTH }) };
+                (repo.reference(tag).parse().unwrap(), expected)
+            })
+            .collect(),
+    );
+    let tasks: Vec<_> = (0..5000)
+        .map(|i| {
+            let (bench, images) = (Arc::clone(&bench), Arc::clone(&images));
+            tokio::spawn(async move {
+                let (image, expected) = &images[fastrand::usize(..images.len())];
+                let patience =
+                    Duration::from_micros(if i % 3 == 0 { fastrand::u64(0..500) } else { 60_000_000 });
+                if let Ok(outcome) = timeout(patience, bench.ask_within(image, 60 * SECOND)).await {
+                    assert_eq!(outcome, *expected, "{image}");
+                }
+            })
+        })
+        .collect();
+    for task in tasks {
+        task.await.unwrap();
+    }
+    bench.landed().await;
+    assert_eq!(bench.seen().len(), images.len());
+    assert!(bench.metrics.render().unwrap().contains("tolerarch_lookups_in_flight 0"));
+}
