@@ -18,7 +18,7 @@ pub use cache::CacheSettings;
 
 use crate::image::{ImageRef, Support, Unknown};
 use crate::metrics::{LookupResult, Metrics};
-use crate::registry::{Error, Head, Registry};
+use crate::registry::{Error, Found, Head, Registry};
 use cache::{Cache, Known};
 use host::{Gate, Host, Hosts};
 
@@ -88,37 +88,49 @@ impl Resolver {
         deadline: Instant,
         enough: impl Fn(&ImageRef, Outcome) -> bool,
     ) -> Vec<Option<Outcome>> {
-        let mut outcomes: Vec<Option<Outcome>> = vec![None; images.len()];
-        let mut settled = false;
-        let mut pending = FuturesUnordered::new();
+        let mut outcomes: Vec<Option<Outcome>> = Vec::with_capacity(images.len());
+        let (mut settled, mut pending) = (false, Vec::new());
         for (place, image) in images.iter().enumerate() {
-            match self.find(image) {
+            outcomes.push(match self.find(image) {
                 Answer::Ready(outcome) => {
-                    outcomes[place] = Some(outcome);
                     settled |= enough(image, outcome);
+                    Some(outcome)
                 }
-                Answer::Pending(flight) => pending.push(flight.map(move |outcome| (place, outcome))),
-            }
+                Answer::Pending(flight) => {
+                    pending.push(flight.map(move |outcome| (place, outcome)));
+                    None
+                }
+            });
         }
-        while !settled && !pending.is_empty() {
+        if settled || pending.is_empty() {
+            return outcomes;
+        }
+        let mut pending: FuturesUnordered<_> = pending.into_iter().collect();
+        loop {
             match timeout_at(deadline, pending.next()).await {
                 Ok(Some((place, outcome))) => {
                     let outcome = outcome.unwrap_or(Err(Unknown::Internal));
                     outcomes[place] = Some(outcome);
-                    settled = enough(images[place], outcome);
+                    if enough(images[place], outcome) {
+                        return outcomes;
+                    }
                 }
-                Ok(None) => break,
+                Ok(None) => return outcomes,
                 Err(_) => {
                     for (outcome, image) in
                         outcomes.iter_mut().zip(images).filter(|(outcome, _)| outcome.is_none())
                     {
                         *outcome = Some(self.instead(image, Unknown::BudgetExceeded));
                     }
-                    break;
+                    return outcomes;
                 }
             }
         }
-        outcomes
+    }
+
+    /// Takes in what is known of an image: the one door, for the resolver's own lookups and for whoever fills it ahead.
+    pub fn learn(&self, image: &ImageRef, found: &Found) {
+        self.0.cache.learn(image, found);
     }
 
     /// The answer that serves at once, or the lookup that will give one.
@@ -257,7 +269,7 @@ impl Resolver {
         if headless {
             host.is_headless();
         }
-        cache.learn(image, &found);
+        self.learn(image, &found);
         Ok(found.support)
     }
 }

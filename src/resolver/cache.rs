@@ -77,10 +77,12 @@ type Millis = u64;
 enum Tag {
     Points {
         to: Digest,
+        /// The platforms of that digest, so that a hit is one look into one map.
+        support: Support,
         /// When the registry last said so, a little earlier by the jitter.
         confirmed: Millis,
-        /// When to ask again, after the registry failed to say.
-        retry: Option<Millis>,
+        /// When to ask again, after the registry failed to say; 0 if it did not fail.
+        retry: Millis,
     },
     Failed {
         why: Unknown,
@@ -133,14 +135,11 @@ impl Cache {
             None => Known::Nothing,
             Some(Tag::Failed { why, until }) if now < until => Known::Fresh(Err(why)),
             Some(Tag::Failed { .. }) => Known::Nothing,
-            Some(Tag::Points { to, confirmed, retry }) => match self.platforms_of(image, to) {
-                Some(support) => self.age(support, now, confirmed, retry),
-                None => Known::Nothing,
-            },
+            Some(Tag::Points { support, confirmed, retry, .. }) => self.age(support, now, confirmed, retry),
         }
     }
 
-    fn age(&self, support: Support, now: Millis, confirmed: Millis, retry: Option<Millis>) -> Known {
+    fn age(&self, support: Support, now: Millis, confirmed: Millis, retry: Millis) -> Known {
         let CacheSettings { tag, stale_while_revalidate, stale_if_error, .. } = self.settings;
         let age = now.saturating_sub(confirmed);
         let fresh = millis(tag);
@@ -149,8 +148,8 @@ impl Cache {
             return Known::Fresh(Ok(support));
         }
         // A registry that failed a moment ago is taken to fail still: nobody waits for it to fail again.
-        let failing = retry.is_some_and(|retry| now < retry + millis(stale_while_revalidate));
-        let due = retry.is_none_or(|retry| now >= retry);
+        let failing = retry > 0 && now < retry + millis(stale_while_revalidate);
+        let due = now >= retry;
         match age {
             _ if age < at_once || failing && age < fresh + millis(stale_if_error) => {
                 Known::Stale { support, due }
@@ -170,8 +169,11 @@ impl Cache {
 
     /// The registry says that the tag points to this digest; its platforms, if they are known.
     pub(super) fn confirm(&self, image: &ImageRef, digest: Digest) -> Option<Support> {
-        let support = self.platforms_of(image, digest)?;
-        self.point(image, digest);
+        let support = match self.tags.get(image.as_str()) {
+            Some(Tag::Points { to, support, .. }) if to == digest => support,
+            _ => self.platforms_of(image, digest)?,
+        };
+        self.point(image, digest, support);
         Some(support)
     }
 
@@ -185,7 +187,7 @@ impl Cache {
                 self.platforms.insert(self.key(image, Digest::of_text(digest)), found.support);
             }
             Some(_) => drop(self.tags.remove(image.as_str())),
-            None => self.point(image, found.digest),
+            None => self.point(image, found.digest, found.support),
         }
     }
 
@@ -207,7 +209,8 @@ impl Cache {
             && let Some(Tag::Points { to, confirmed, .. }) = self.tags.get(image.as_str())
             && let Some(support) = self.last_good(image)
         {
-            self.tags.insert(image.as_str().into(), Tag::Points { to, confirmed, retry: Some(until) });
+            self.tags
+                .insert(image.as_str().into(), Tag::Points { to, support, confirmed, retry: until.max(1) });
             return Ok(support);
         }
         self.tags.insert(image.as_str().into(), Tag::Failed { why, until });
@@ -235,10 +238,10 @@ impl Cache {
         }
     }
 
-    fn point(&self, image: &ImageRef, to: Digest) {
+    fn point(&self, image: &ImageRef, to: Digest, support: Support) {
         let early = millis(self.settings.tag) - jittered(self.settings.tag);
         let confirmed = self.now().saturating_sub(early);
-        self.tags.insert(image.as_str().into(), Tag::Points { to, confirmed, retry: None });
+        self.tags.insert(image.as_str().into(), Tag::Points { to, support, confirmed, retry: 0 });
         self.metrics.cache_has(CacheLevel::Tag, self.tags.len());
     }
 

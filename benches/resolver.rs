@@ -1,0 +1,156 @@
+//! What the resolver's cache costs: nanoseconds of a hit beside those of the bare map below it (the ceiling), hits a
+//! second on one and two threads, bytes an image, and how much of a working set survives a flood.
+//!
+//! `cargo bench --bench resolver`
+
+use std::error::Error;
+use std::hint::black_box;
+
+use tokio::time::{Duration, Instant};
+use tolerarch::config::Config;
+use tolerarch::image::{ImageRef, PlatformSet, Support};
+use tolerarch::metrics::Metrics;
+use tolerarch::registry::{Digest, Found, Guard, Registry};
+use tolerarch::resolver::{CacheSettings, Resolver};
+
+type Outcome<T> = Result<T, Box<dyn Error + Send + Sync>>;
+
+/// How long one figure is measured.
+const SPAN: Duration = Duration::from_millis(1500);
+/// Hits between two looks at the clock.
+const BATCH: usize = 1000;
+
+fn main() -> Outcome<()> {
+    // `cargo test --benches` only wants to know that it starts.
+    if std::env::args().any(|argument| argument == "--test") {
+        return Ok(());
+    }
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    runtime.block_on(async {
+        memory()?;
+        speed().await?;
+        flood().await
+    })
+}
+
+fn resolver(capacity: usize) -> Outcome<Resolver> {
+    let metrics = Metrics::new([])?;
+    let registry = Registry::new([], Guard::default(), metrics.clone())?;
+    let Config { lookup, cache, .. } = Config::default();
+    Ok(Resolver::new(registry, lookup, CacheSettings { capacity, ..cache }, metrics))
+}
+
+fn image(number: usize) -> Outcome<ImageRef> {
+    Ok(format!("registry.example.com/team-{}/service-{number}:v1.{}", number % 100, number % 7).parse()?)
+}
+
+fn fill(resolver: &Resolver, images: &[ImageRef]) {
+    for image in images {
+        let digest = Digest::of_content(image.as_str().as_bytes());
+        resolver.learn(image, &Found { digest, support: Support::Index(PlatformSet::AMD64_AND_ARM64) });
+    }
+}
+
+/// Whether the image is answered from the cache: with a deadline that is over, nothing else can answer.
+async fn is_hit(resolver: &Resolver, image: &ImageRef) -> bool {
+    let outcomes = resolver.resolve(&[image], Instant::now(), |_, _| false).await;
+    matches!(outcomes.as_slice(), [Some(Ok(_))])
+}
+
+async fn hits_per_second(resolver: Resolver, images: Vec<ImageRef>) -> f64 {
+    let (mut hits, mut place, begun) = (0usize, 0usize, Instant::now());
+    while begun.elapsed() < SPAN {
+        for _ in 0..BATCH {
+            hits += usize::from(is_hit(&resolver, &images[place]).await);
+            place = (place + 7919) % images.len();
+        }
+    }
+    hits as f64 / begun.elapsed().as_secs_f64()
+}
+
+async fn speed() -> Outcome<()> {
+    let images = (0..100_000).map(image).collect::<Outcome<Vec<_>>>()?;
+    let resolver = resolver(200_000)?;
+    fill(&resolver, &images);
+
+    let bare = quick_cache::sync::Cache::<Box<str>, Support>::new(200_000);
+    for image in &images {
+        bare.insert(image.as_str().into(), Support::Index(PlatformSet::AMD64_AND_ARM64));
+    }
+    let (mut gets, mut place, begun) = (0usize, 0usize, Instant::now());
+    while begun.elapsed() < SPAN {
+        for _ in 0..BATCH {
+            gets += usize::from(black_box(bare.get(images[place].as_str())).is_some());
+            place = (place + 7919) % images.len();
+        }
+    }
+    let ceiling = gets as f64 / begun.elapsed().as_secs_f64();
+
+    let one = tokio::spawn(hits_per_second(resolver.clone(), images.clone())).await?;
+    let both = [0, 1].map(|_| tokio::spawn(hits_per_second(resolver.clone(), images.clone())));
+    let [first, second] = both;
+    let two = first.await? + second.await?;
+    println!(
+        "warm hit            {:>8.0} ns   bare map {:.0} ns, {:.0} % of it",
+        1e9 / one,
+        1e9 / ceiling,
+        100.0 * one / ceiling
+    );
+    println!("hits a second       {one:>8.0} on 1 thread, {two:.0} on 2");
+    Ok(())
+}
+
+/// Resident bytes of the process (proc(5), the second field of statm is in pages of 4 KiB).
+fn resident() -> Outcome<usize> {
+    let statm = std::fs::read_to_string("/proc/self/statm")?;
+    let pages: usize = statm.split_whitespace().nth(1).ok_or("no resident set in statm")?.parse()?;
+    Ok(pages * 4096)
+}
+
+fn memory() -> Outcome<()> {
+    for count in [100_000, 1_000_000] {
+        let resolver = resolver(count)?;
+        let before = resident()?;
+        let mut key_bytes = 0;
+        for number in 0..count {
+            let image = image(number)?;
+            key_bytes += image.as_str().len();
+            fill(&resolver, std::slice::from_ref(&image));
+        }
+        let bytes = (resident()? - before) as f64 / count as f64;
+        let key = key_bytes as f64 / count as f64;
+        println!("bytes an image      {:>8.0} beside the key of {key:.0}, at {count} images", bytes - key);
+        black_box(&resolver);
+    }
+    Ok(())
+}
+
+async fn flood() -> Outcome<()> {
+    let capacity = 100_000;
+    let resolver = resolver(capacity)?;
+    let working = (0..10_000).map(image).collect::<Outcome<Vec<_>>>()?;
+    fill(&resolver, &working);
+    let survivors = async |resolver: &Resolver| {
+        let mut survivors = 0;
+        for image in &working {
+            survivors += usize::from(is_hit(resolver, image).await);
+        }
+        survivors
+    };
+    survivors(&resolver).await;
+    for times in [1, 10] {
+        for number in 0..times * capacity {
+            let name = format!("flood.example.com/x-{times}/y:{number}").parse::<ImageRef>()?;
+            fill(&resolver, std::slice::from_ref(&name));
+        }
+        let left = survivors(&resolver).await;
+        println!(
+            "flood               {:>8.1} % of a working set of {} survive {times} x {capacity} other images",
+            100.0 * left as f64 / working.len() as f64,
+            working.len()
+        );
+        fill(&resolver, &working);
+        survivors(&resolver).await;
+    }
+    Ok(())
+}
