@@ -2,14 +2,16 @@
 //!
 //! All faults of a file are reported at once, each with its path and line; a configuration that exists is valid.
 
-mod read;
+mod pools;
+mod reader;
+mod sections;
 
 use std::collections::BTreeMap;
 use std::net::{Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-pub use read::Fault;
+pub use reader::Fault;
 
 use crate::image::PlatformSet;
 use crate::logging::{Format, Level};
@@ -166,7 +168,7 @@ impl Config {
     /// All faults, in the order of the text.
     pub fn parse(text: &str) -> Result<Self, Vec<Fault>> {
         let mut config = Self::default();
-        read::document(text, &mut config)?;
+        reader::document(text, &mut config)?;
         Ok(config)
     }
 }
