@@ -102,7 +102,8 @@ async fn ceiling(dir: &Path) -> Result<()> {
     let certificate = ServingCertificate::load(files, metrics.clone()).await?;
     let listener = Listener {
         tcp: TcpListener::bind("127.0.0.1:0").await?,
-        tls: Arc::new(certificate.server_config()?),
+        tls: Some(Arc::new(certificate.server_config()?)),
+        idle: tolerarch::serve::IDLE_TIME,
         router: axum::Router::new().route("/mutate", post(answer)).with_state(answered),
         max_connections: 4096,
         metrics,

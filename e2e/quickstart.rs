@@ -116,7 +116,7 @@ async fn tour(keep: bool) -> Result<()> {
     drop(client);
     // Fails only if the webhook has ended by itself, and then the next line tells.
     let _ = stop.send(());
-    running.await?;
+    running.await??;
     if odd > 0 {
         return Err(format!("{odd} answers are not as expected: those marked with != above").into());
     }

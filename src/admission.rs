@@ -8,17 +8,15 @@ use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
 use axum::Router;
-use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::http::header::{CONNECTION, CONTENT_TYPE};
 use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::routing::post;
-use bytes::Bytes;
 use futures_util::FutureExt;
-use http_body_util::{BodyExt, LengthLimitError, Limited};
 use tokio::time::{Duration, Instant, timeout_at};
 
+use crate::body::{Bounds, ReadError};
 use crate::image::{ImageRef, Unknown};
 use crate::metrics::Metrics;
 use crate::patch;
@@ -30,6 +28,10 @@ use crate::review::{self, Audit, Review, ReviewError, Subject};
 
 /// Bytes of a review. A Pod has at most 3 MiB and a review may hold it twice (k8s.io/apiserver `MaxRequestBodyBytes`).
 pub const BODY_LIMIT: usize = 8 << 20;
+/// Bytes above which a review counts as large, and how many large ones are read at a time: the memory of a small Pod has
+/// to do, whoever sends them.
+const BODY_SMALL: usize = 64 << 10;
+const BODIES_LARGE: usize = 16;
 /// How long a body may take to arrive.
 const BODY_TIME: Duration = Duration::from_secs(10);
 /// Different images of one Pod that are looked up.
@@ -48,12 +50,14 @@ struct Inner {
     budget: Duration,
     resolver: Resolver,
     metrics: Metrics,
+    bounds: Bounds,
 }
 
 impl Webhook {
     /// A webhook with this policy. A Pod waits for `budget` at most.
     pub fn new(policy: Policy, budget: Duration, resolver: Resolver, metrics: Metrics) -> Self {
-        Self(Arc::new(Inner { policy, budget, resolver, metrics }))
+        let bounds = Bounds::new(BODY_SMALL, BODIES_LARGE);
+        Self(Arc::new(Inner { policy, budget, resolver, metrics, bounds }))
     }
 
     /// `POST /mutate`; anything else is 404 or 405.
@@ -155,7 +159,7 @@ struct Decided {
 
 impl Decided {
     fn unchanged(reason: Reason, image: Option<&str>) -> Self {
-        let image = image.map(|image| image.chars().take(SHOWN).collect());
+        let image = image.map(shortened);
         Self { reason, done: "unchanged", image, pools: String::new(), patch: Vec::new() }
     }
 
@@ -163,19 +167,26 @@ impl Decided {
         let mut decided = Self::unchanged(decision.reason, decision.image);
         decided.pools = decision.pools.join(",");
         if let Some(change) = &decision.change {
-            decided.patch = patch::build(pod, change);
+            let Ok(patch) = patch::build(pod, change) else { return Self::unchanged(Reason::Internal, None) };
+            decided.patch = patch;
             decided.done = if change.add.is_empty() { "retracted" } else { "tolerated" };
         }
         decided
     }
 }
 
+/// Enough of a text to recognise it: what stands in a Pod has no limit yet, as it is validated later.
+fn shortened(text: &str) -> String {
+    text.chars().take(SHOWN).collect()
+}
+
 /// One line for each decision.
 fn log(namespace: &str, subject: &Subject<'_>, decided: &Decided, took: Duration) {
     let pod = match subject {
-        Subject::Pod(pod) => pod.described(),
+        Subject::Pod(pod) => shortened(&pod.described()),
         Subject::Malformed | Subject::Other => String::new(),
     };
+    let namespace = shortened(namespace);
     let milliseconds = took.as_secs_f64() * 1000.0;
     let Decided { reason, image, pools, .. } = decided;
     tracing::info!(namespace, pod, reason = reason.as_str(), image, pools, milliseconds, "reviewed");
@@ -187,16 +198,17 @@ async fn mutate(State(webhook): State<Webhook>, request: Request) -> Response {
     if !is_json(&head.headers) {
         return refuse(StatusCode::UNSUPPORTED_MEDIA_TYPE, "a review is application/json");
     }
-    let body = match timeout_at(begun + BODY_TIME, read(body)).await {
+    let body = match timeout_at(begun + BODY_TIME, webhook.0.bounds.read(body, BODY_LIMIT)).await {
         Ok(Ok(body)) => body,
-        Ok(Err(status)) => {
-            return closing(refuse(status, "the body cannot be read, or is larger than 8 MiB"));
+        Ok(Err(ReadError::TooLarge)) => {
+            return closing(refuse(StatusCode::PAYLOAD_TOO_LARGE, "a review has at most 8 MiB"));
         }
-        Err(_) => {
-            return closing(refuse(StatusCode::REQUEST_TIMEOUT, "the body did not arrive in time"));
+        Ok(Err(ReadError::Broken(_))) => {
+            return closing(refuse(StatusCode::BAD_REQUEST, "the body broke off"));
         }
+        Err(_) => return closing(refuse(StatusCode::REQUEST_TIMEOUT, "the body did not arrive in time")),
     };
-    match webhook.answer(&body, begun, timeout_of(head.uri.query())).await {
+    match webhook.answer(&body.bytes, begun, timeout_of(head.uri.query())).await {
         Ok(answer) => {
             ([(CONTENT_TYPE, HeaderValue::from_static("application/json"))], answer).into_response()
         }
@@ -204,14 +216,6 @@ async fn mutate(State(webhook): State<Webhook>, request: Request) -> Response {
             tracing::warn!(%error, "not a review");
             refuse(StatusCode::BAD_REQUEST, &error.to_string())
         }
-    }
-}
-
-async fn read(body: Body) -> Result<Bytes, StatusCode> {
-    match Limited::new(body, BODY_LIMIT).collect().await {
-        Ok(body) => Ok(body.to_bytes()),
-        Err(error) if error.is::<LengthLimitError>() => Err(StatusCode::PAYLOAD_TOO_LARGE),
-        Err(_) => Err(StatusCode::BAD_REQUEST),
     }
 }
 

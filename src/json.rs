@@ -4,7 +4,7 @@ use std::fmt;
 use std::marker::PhantomData;
 
 use serde::de::value::MapAccessDeserializer;
-use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
+use serde::de::{Deserialize, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
 /// A struct that is read from an object only.
 ///
@@ -26,6 +26,61 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
             }
         }
         deserializer.deserialize_map(Only(PhantomData)).map(Self)
+    }
+}
+
+/// The first items of a list: at most one more than `N`, however long the list is, so that it costs
+/// no more memory than that. Whoever takes `N` of them knows by one more that there are too many.
+#[derive(Debug)]
+pub(crate) struct First<T, const N: usize>(pub(crate) Vec<T>);
+
+impl<T, const N: usize> First<T, N> {
+    /// Whether there are more items than were to be read.
+    pub(crate) fn is_cut(&self) -> bool {
+        self.0.len() > N
+    }
+}
+
+impl<'de, T: Deserialize<'de>, const N: usize> Deserialize<'de> for First<T, N> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Some<T, const N: usize>(PhantomData<T>);
+        impl<'de, T: Deserialize<'de>, const N: usize> Visitor<'de> for Some<T, N> {
+            type Value = Vec<T>;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a list")
+            }
+            fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Vec<T>, A::Error> {
+                let mut first = Vec::new();
+                while first.len() <= N {
+                    match items.next_element()? {
+                        Option::Some(item) => first.push(item),
+                        None => return Ok(first),
+                    }
+                }
+                while items.next_element::<IgnoredAny>()?.is_some() {}
+                Ok(first)
+            }
+        }
+        deserializer.deserialize_seq(Some::<T, N>(PhantomData)).map(Self)
+    }
+}
+
+/// A list of at most `N` items; a longer one is an error.
+#[derive(Debug)]
+pub(crate) struct List<T, const N: usize>(Vec<T>);
+
+impl<'de, T: Deserialize<'de>, const N: usize> Deserialize<'de> for List<T, N> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let first = First::<T, N>::deserialize(deserializer)?;
+        if first.is_cut() { Err(D::Error::custom("too many items")) } else { Ok(Self(first.0)) }
+    }
+}
+
+impl<T, const N: usize> std::ops::Deref for List<T, N> {
+    type Target = [T];
+
+    fn deref(&self) -> &[T] {
+        &self.0
     }
 }
 
@@ -53,5 +108,15 @@ mod tests {
         assert!(serde_json::from_str::<Object<Pair>>("[1, 2]").is_err());
         let pair: Object<Pair> = serde_json::from_str(r#"{"b": 2, "a": 1, "c": []}"#).unwrap();
         assert_eq!((pair.a, pair.b), (1, 2));
+    }
+
+    #[test]
+    fn a_list_costs_no_more_than_its_limit() {
+        let read =
+            |text: &str| serde_json::from_str::<First<u8, 2>>(text).map(|first| (first.is_cut(), first.0));
+        assert_eq!(read("[]").unwrap(), (false, vec![]));
+        assert_eq!(read("[1, 2]").unwrap(), (false, vec![1, 2]));
+        assert_eq!(read("[1, 2, 3, {}, [4]]").unwrap(), (true, vec![1, 2, 3]));
+        assert!(read("[1, {}]").is_err() && read("{}").is_err() && read("[1, 2, 3, ").is_err());
     }
 }

@@ -51,6 +51,7 @@ pub mod metrics;
 pub mod serve;
 pub mod tls;
 
+mod body;
 mod json;
 
 #[cfg(test)]

@@ -59,7 +59,7 @@ pub enum LookupResult {
     Joined,
     /// By the registry.
     Fetched,
-    /// Not: the registry or the way to it failed, or the Pod could not wait.
+    /// Not: the registry or the way to it failed, no lookup may begin, or the Pod could not wait.
     Failed,
 }
 
@@ -225,7 +225,7 @@ impl Metrics {
 
     /// An image of the registry `host` was looked up.
     pub fn looked_up(&self, host: &str, result: LookupResult) {
-        self.0.lookups.get(host).unwrap_or(&self.0.other_lookups)[result as usize].inc();
+        self.0.lookups.get(without_port(host)).unwrap_or(&self.0.other_lookups)[result as usize].inc();
     }
 
     /// A lookup begins; it is under way until the value is dropped.
@@ -249,7 +249,7 @@ impl Metrics {
 
     /// The host's name where the configuration names it.
     fn label(&self, host: &str) -> &str {
-        self.0.lookups.get_key_value(host).map_or(OTHER, |(host, _)| host)
+        self.0.lookups.get_key_value(without_port(host)).map_or(OTHER, |(host, _)| host)
     }
 
     /// A level of the cache has so many entries.
@@ -257,9 +257,9 @@ impl Metrics {
         self.0.cache_entries[level as usize].set(i64::try_from(entries).unwrap_or(i64::MAX));
     }
 
-    /// An entry had to make room.
-    pub fn cache_evicted(&self, level: CacheLevel) {
-        self.0.cache_evictions[level as usize].inc();
+    /// So many entries had to make room.
+    pub fn cache_evicted(&self, level: CacheLevel, entries: usize) {
+        self.0.cache_evictions[level as usize].inc_by(entries as u64);
     }
 
     /// A client's TLS handshake failed.
@@ -276,6 +276,11 @@ impl Metrics {
     pub fn certificate_reloaded(&self, success: bool) {
         self.0.certificate_reloads.with_label_values(&[if success { "success" } else { "failure" }]).inc();
     }
+}
+
+/// The configuration names hosts without the default port.
+fn without_port(host: &str) -> &str {
+    host.strip_suffix(":443").unwrap_or(host)
 }
 
 /// A circuit that is open.

@@ -37,8 +37,11 @@ struct Pools<'a> {
 
 const POOLS_PATH: &str = "/metadata/annotations/tolerarch.io~1pools";
 
-/// The patch, as JSON, that makes `change` in `pod`; empty if it cannot be written, which leaves the Pod as it is.
-pub fn build(pod: &Pod<'_>, change: &Change<'_>) -> Vec<u8> {
+/// The patch, as JSON, that makes `change` in `pod`.
+///
+/// # Errors
+/// It cannot be written: a defect.
+pub fn build(pod: &Pod<'_>, change: &Change<'_>) -> Result<Vec<u8>, serde_json::Error> {
     debug_assert_eq!(POOLS_PATH.replace("~1", "/").strip_prefix("/metadata/annotations/"), Some(POOLS_KEY));
     let mut operations: Vec<Operation<'_>> = Vec::with_capacity(3);
     for place in change.remove.iter().rev() {
@@ -60,7 +63,7 @@ pub fn build(pod: &Pod<'_>, change: &Change<'_>) -> Vec<u8> {
         Some("") => operations.push(Operation::Remove { path: POOLS_PATH.to_owned() }),
         Some(pools) => operations.push(annotate(pod, pools)),
     }
-    serde_json::to_vec(&operations).unwrap_or_default()
+    serde_json::to_vec(&operations)
 }
 
 fn annotate<'a>(pod: &Pod<'_>, pools: &'a str) -> Operation<'a> {

@@ -12,7 +12,7 @@ pub use json::{Field, Text};
 pub use toleration::Toleration;
 
 use crate::image::{ImageRef, Unknown};
-use crate::json::Object;
+use crate::json::{List, Object};
 use crate::reason::Reason;
 use json::Annotations;
 
@@ -22,6 +22,11 @@ pub const MODE_KEY: &str = "tolerarch.io/mode";
 pub const POOLS_KEY: &str = "tolerarch.io/pools";
 /// Set by the kubelet on the mirror of a static Pod.
 const MIRROR_KEY: &str = "kubernetes.io/config.mirror";
+
+/// Bytes of all annotations, keys and values.
+const ANNOTATIONS_BYTES: usize = 256 << 10;
+/// Items of one list that are read. No Pod has as many: etcd takes 1.5 MB, and the API server 3 MiB.
+const ITEMS: usize = 4096;
 
 /// What a decision needs of a Pod.
 #[derive(Debug, Default, Deserialize)]
@@ -40,7 +45,7 @@ pub(crate) struct Metadata<'a> {
     #[serde(borrow)]
     generate_name: Option<Text<'a>>,
     #[serde(borrow)]
-    owner_references: Option<Vec<Owner<'a>>>,
+    owner_references: Option<List<Owner<'a>, ITEMS>>,
     #[serde(borrow)]
     labels: Option<Labels<'a>>,
     #[serde(borrow, default)]
@@ -72,13 +77,13 @@ struct Spec<'a> {
     #[serde(borrow)]
     node_selector: Option<NodeSelector<'a>>,
     #[serde(borrow)]
-    containers: Option<Vec<Container<'a>>>,
+    containers: Option<List<Container<'a>, ITEMS>>,
     #[serde(borrow)]
-    init_containers: Option<Vec<Container<'a>>>,
+    init_containers: Option<List<Container<'a>, ITEMS>>,
     #[serde(borrow)]
-    volumes: Option<Vec<Volume<'a>>>,
+    volumes: Option<List<Volume<'a>, ITEMS>>,
     #[serde(borrow, default)]
-    tolerations: Field<Vec<Toleration<'a>>>,
+    tolerations: Field<List<Toleration<'a>, ITEMS>>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -170,9 +175,10 @@ impl Pod<'_> {
         let Some(spec) = self.spec.present() else {
             return Vec::new();
         };
-        let containers = [&spec.init_containers, &spec.containers].into_iter().flatten().flatten();
+        let containers =
+            [&spec.init_containers, &spec.containers].into_iter().flatten().flat_map(|list| list.iter());
         let run = containers.map(|c| usage(c.image.as_ref(), c.image_pull_policy.as_ref(), Purpose::Run));
-        let volumes = spec.volumes.iter().flatten().filter_map(|v| v.image.as_ref());
+        let volumes = spec.volumes.iter().flat_map(|list| list.iter()).filter_map(|v| v.image.as_ref());
         let mount = volumes.map(|v| usage(v.reference.as_ref(), v.pull_policy.as_ref(), Purpose::Mount));
         run.chain(mount).collect()
     }
@@ -184,7 +190,7 @@ impl Pod<'_> {
 
     /// The tolerations, as far as there is a list.
     pub fn tolerations(&self) -> &[Toleration<'_>] {
-        self.spec.present().and_then(|spec| spec.tolerations.present()).map_or(&[], Vec::as_slice)
+        self.spec.present().and_then(|spec| spec.tolerations.present()).map_or(&[], |list| list)
     }
 
     /// The pools that an earlier pass says to have opened.
@@ -192,6 +198,14 @@ impl Pod<'_> {
         let annotation =
             self.metadata.present().and_then(|m| m.annotations.present()).and_then(|a| a.pools.as_ref());
         annotation.map_or("", Text::as_str).split(',').map(str::trim).filter(|name| !name.is_empty())
+    }
+
+    /// Whether the annotation that names these pools still fits: the API server refuses a Pod with more
+    /// (`TotalAnnotationSizeLimitB` of k8s.io/apimachinery).
+    pub fn has_room_for(&self, pools: &str) -> bool {
+        let annotations = self.metadata.present().and_then(|m| m.annotations.present());
+        let before = annotations.map_or(0, |annotations| annotations.bytes);
+        pools.is_empty() || before + POOLS_KEY.len() + pools.len() <= ANNOTATIONS_BYTES
     }
 
     /// How people find the Pod: its controller as `Kind/name`, else its name, else the name's prefix.
@@ -338,6 +352,7 @@ mod tests {
             json!({"spec": {"containers": {}}}),
             json!({"spec": {"containers": [{"image": 7}]}}),
             json!({"spec": {"tolerations": [null]}}),
+            json!({"spec": {"tolerations": vec![json!({}); ITEMS + 1]}}),
             json!({"metadata": {"annotations": []}}),
         ] {
             assert!(serde_json::from_str::<Object<Pod<'_>>>(&pod.to_string()).is_err(), "{pod}");

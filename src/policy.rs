@@ -147,6 +147,9 @@ impl Policy {
             (None, false) => Reason::Internal,
         };
         let image = cause.map(|(_, image)| image).filter(|_| reason != Reason::Tolerated);
+        if annotation.as_ref().is_some_and(|pools| !pod.has_room_for(pools)) {
+            return Decision::leave(Reason::NoRoom, None);
+        }
         let changes = annotation.is_some() || !add.is_empty() || !remove.is_empty();
         if changes && self.mode == Mode::Observe {
             return Decision { reason: Reason::Observed, image, pools: opened, change: None };
@@ -188,7 +191,13 @@ impl Policy {
         let before: Vec<&str> = pod.opened_pools().collect();
         let others = before.iter().copied().filter(|name| !self.pools.iter().any(|pool| pool.name == *name));
         let after: Vec<&str> = others.chain(opened.iter().copied()).collect();
-        let same = before.len() == after.len() && after.iter().all(|name| before.contains(name));
+        // Sorted, as the annotation may be long: it comes from strangers.
+        let sorted = |names: &[&str]| {
+            let mut names: Vec<String> = names.iter().map(|&name| name.to_owned()).collect();
+            names.sort_unstable();
+            names
+        };
+        let same = before.len() == after.len() && sorted(&before) == sorted(&after);
         (!same).then(|| after.join(","))
     }
 }

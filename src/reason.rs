@@ -71,6 +71,8 @@ reasons! {
     Overloaded => "overloaded",
     /// More different images than are looked up for one Pod.
     TooManyImages => "too-many-images",
+    /// The Pod's annotations have reached their limit (256 KiB): with one more the API server would refuse it.
+    NoRoom => "no-room",
     /// The Pod could not be read.
     Malformed => "malformed",
     /// A defect of tolerarch itself.

@@ -17,12 +17,12 @@ mod trust;
 
 use std::time::Duration;
 
-use axum::http::HeaderValue;
+use http::{HeaderValue, Method};
 use url::Url;
 
 pub use digest::Digest;
 pub use guard::Guard;
-pub use host::HostSettings;
+pub use host::{HostSettings, normal};
 pub use manifest::ManifestError;
 pub use trust::TrustError;
 
@@ -148,8 +148,7 @@ impl Registry {
     /// # Errors
     /// See [`Error`]. A registry that does not answer such requests is no error.
     pub async fn head(&self, image: &ImageRef) -> Result<Head, Error> {
-        let path = format!("v2/{}/manifests/{}", image.repository(), image.target());
-        let ask = Ask { kind: RequestKind::Head, path, accept: manifest::ACCEPT, limit: 0 };
+        let ask = Ask::manifest(RequestKind::Head, Method::HEAD, image, image.target());
         let answer = match self.get(image, &ask).await {
             Ok(answer) => answer,
             Err(Error::Denied(_) | Error::Unexpected(_)) => return Ok(Head::Unsupported),
@@ -200,12 +199,19 @@ impl Registry {
 
     async fn nodes_of_config(&self, image: &ImageRef, digest: &str) -> Result<PlatformSet, Error> {
         let path = format!("v2/{}/blobs/{digest}", image.repository());
-        let ask = Ask { kind: RequestKind::Config, path, accept: "*/*", limit: limits::CONFIG };
+        let ask = Ask {
+            kind: RequestKind::Config,
+            method: Method::GET,
+            path,
+            may_leave: true,
+            accept: "*/*",
+            limit: limits::CONFIG,
+        };
         let config = missing_part(self.get(image, &ask).await)?;
-        if !digest::verifies(&config.body, digest) {
+        if !digest::verifies(config.body(), digest) {
             return Err(ManifestError::Digest.into());
         }
-        Ok(manifest::read_config(&config.body)?)
+        Ok(manifest::read_config(config.body())?)
     }
 
     /// A document that an index points to.
@@ -214,18 +220,16 @@ impl Registry {
     }
 
     async fn manifest(&self, image: &ImageRef, target: &str) -> Result<(Digest, Document), Error> {
-        let path = format!("v2/{}/manifests/{target}", image.repository());
-        let ask =
-            Ask { kind: RequestKind::Manifest, path, accept: manifest::ACCEPT, limit: limits::MANIFEST };
+        let ask = Ask::manifest(RequestKind::Manifest, Method::GET, image, target);
         let answer = self.get(image, &ask).await?;
         let announced =
             answer.header("docker-content-digest").filter(|digest| crate::image::is_digest(digest));
         let pinned = target.contains(':').then_some(target);
-        if announced.into_iter().chain(pinned).any(|digest| !digest::verifies(&answer.body, digest)) {
+        if announced.into_iter().chain(pinned).any(|digest| !digest::verifies(answer.body(), digest)) {
             return Err(ManifestError::Digest.into());
         }
-        let document = manifest::read(answer.header("content-type").unwrap_or_default(), &answer.body)?;
-        Ok((Digest::of_content(&answer.body), document))
+        let document = manifest::read(answer.header("content-type").unwrap_or_default(), answer.body())?;
+        Ok((Digest::of_content(answer.body()), document))
     }
 
     /// Asks the registry of an image, with a token where it wants one.
@@ -261,12 +265,19 @@ impl Registry {
     ) -> Result<Answer, Error> {
         let mut authorization = authorization.as_ref();
         for _ in 0..=limits::REDIRECTS {
-            let get = Get { kind: ask.kind, url: &url, accept: ask.accept, authorization, limit: ask.limit };
+            let get = Get {
+                kind: ask.kind,
+                method: ask.method.clone(),
+                url: &url,
+                accept: ask.accept,
+                authorization,
+                limit: ask.limit,
+            };
             let answer = self.transport.get(&get).await?;
             if !matches!(answer.status.as_u16(), 301 | 302 | 303 | 307 | 308) {
                 return Ok(answer);
             }
-            let next = answer.header("location").and_then(|location| self.redirect(&url, location, ask.kind));
+            let next = answer.header("location").and_then(|location| redirect(&url, location, ask.may_leave));
             let next = next.ok_or_else(|| Error::Unexpected("a redirect that is not followed".into()))?;
             if next.origin() != url.origin() {
                 authorization = None;
@@ -275,24 +286,34 @@ impl Registry {
         }
         Err(Error::Unexpected("too many redirects".into()))
     }
+}
 
-    /// Where a redirect leads, if it is followed: manifests within their host, configs anywhere, and from HTTPS never
-    /// to plain HTTP.
-    fn redirect(&self, from: &Url, location: &str, kind: RequestKind) -> Option<Url> {
-        let to = from.join(location).ok()?;
-        let same_host = to.origin() == from.origin();
-        let scheme = to.scheme() == "https" || to.scheme() == "http" && from.scheme() == "http";
-        let allowed = scheme && to.has_host() && to.username().is_empty() && to.password().is_none();
-        (allowed && (same_host || kind == RequestKind::Config)).then_some(to)
-    }
+/// Where a redirect leads, if it is followed: manifests within their host, configs anywhere, and from HTTPS never to
+/// plain HTTP.
+fn redirect(from: &Url, location: &str, may_leave: bool) -> Option<Url> {
+    let to = from.join(location).ok()?;
+    let scheme = to.scheme() == "https" || to.scheme() == "http" && from.scheme() == "http";
+    let acceptable = scheme && to.has_host() && to.username().is_empty() && to.password().is_none();
+    (acceptable && (may_leave || to.origin() == from.origin())).then_some(to)
 }
 
 /// What is asked of a registry.
 struct Ask {
+    /// What it is counted as.
     kind: RequestKind,
+    method: Method,
     path: String,
+    /// Whether a redirect may lead to another host, without the token.
+    may_leave: bool,
     accept: &'static str,
     limit: usize,
+}
+
+impl Ask {
+    fn manifest(kind: RequestKind, method: Method, image: &ImageRef, target: &str) -> Self {
+        let path = format!("v2/{}/manifests/{target}", image.repository());
+        Self { kind, method, path, may_leave: false, accept: manifest::ACCEPT, limit: limits::MANIFEST }
+    }
 }
 
 /// The image is there, but something that belongs to it is not.

@@ -7,12 +7,12 @@ mod cache;
 mod host;
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use futures_util::future::{FutureExt, Shared};
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use tokio::sync::{Semaphore, oneshot};
-use tokio::time::{Duration, Instant, timeout, timeout_at};
+use tokio::time::{Duration, Instant, sleep_until, timeout, timeout_at};
 
 pub use cache::CacheSettings;
 
@@ -51,12 +51,26 @@ struct Inner {
     hosts: Hosts,
     flights: Mutex<HashMap<Box<str>, Flight>>,
     running: Semaphore,
+    /// Half of them, for registries that have never answered.
+    strangers: Semaphore,
     settings: LookupSettings,
     metrics: Metrics,
 }
 
 /// A lookup that is under way; the channel breaks if its task dies.
 type Flight = Shared<oneshot::Receiver<Outcome>>;
+
+type Flights<'a> = MutexGuard<'a, HashMap<Box<str>, Flight>>;
+
+/// A lookup that a Pod may wait for.
+enum Begun {
+    /// It begins.
+    New(Flight),
+    /// It is under way.
+    Joined(Flight),
+    /// It is over.
+    Landed(Outcome),
+}
 
 /// Where the answer to one image comes from.
 enum Answer {
@@ -73,6 +87,7 @@ impl Resolver {
             hosts: Hosts::new(lookup.per_registry, metrics.clone()),
             flights: Mutex::default(),
             running: Semaphore::new(lookup.concurrency),
+            strangers: Semaphore::new(lookup.concurrency.div_ceil(2)),
             settings: lookup,
             metrics,
         }))
@@ -150,82 +165,113 @@ impl Resolver {
                 Answer::Ready(Ok(support))
             }
             Known::Expired(_) | Known::Nothing => match self.start(image) {
-                Ok((flight, joined)) => {
-                    if joined {
-                        count(LookupResult::Joined);
-                    }
+                Ok(Begun::New(flight)) => Answer::Pending(flight),
+                Ok(Begun::Joined(flight)) => {
+                    count(LookupResult::Joined);
                     Answer::Pending(flight)
                 }
-                Err(unknown) => {
-                    count(LookupResult::Failed);
-                    Answer::Ready(self.instead(image, unknown))
+                Ok(Begun::Landed(outcome)) => {
+                    count(LookupResult::Joined);
+                    Answer::Ready(outcome)
                 }
+                Err(unknown) => Answer::Ready(self.instead(image, unknown)),
             },
         }
     }
 
     /// A good answer that may serve although the registry does not answer, or why there is none.
     fn instead(&self, image: &ImageRef, unknown: Unknown) -> Outcome {
-        let support = self.0.cache.last_good(image).ok_or(unknown)?;
-        self.0.metrics.looked_up(image.host(), LookupResult::Stale);
-        Ok(support)
+        let outcome = self.0.cache.last_good(image).ok_or(unknown);
+        let result = if outcome.is_ok() { LookupResult::Stale } else { LookupResult::Failed };
+        self.0.metrics.looked_up(image.host(), result);
+        outcome
     }
 
-    /// The lookup of this image: the one that is under way (`true`), or a new one. An error where none may begin, or
-    /// none that is worth waiting for.
-    fn start(&self, image: &ImageRef) -> Result<(Flight, bool), Unknown> {
+    /// The lookup of this image: one that is under way, or a new one. An error where none may begin, or none that is
+    /// worth waiting for.
+    fn start(&self, image: &ImageRef) -> Result<Begun, Unknown> {
         let inner = &self.0;
-        let mut flights = inner.flights.lock().unwrap_or_else(PoisonError::into_inner);
+        let host = inner.hosts.get(image.host());
+        let flights = inner.flights();
         if let Some(flight) = flights.get(image.as_str()) {
-            return Ok((flight.clone(), true));
+            // Nobody waits for a registry that is left alone, though a lookup may be under way.
+            return host.gate().refusal().map_or_else(|| Ok(Begun::Joined(flight.clone())), Err);
         }
-        if flights.len() >= inner.settings.concurrency * (1 + QUEUE) {
+        if let Known::Fresh(outcome) = inner.cache.get(image) {
+            // It has landed since the cache was asked.
+            return Ok(Begun::Landed(outcome));
+        }
+        // Registries that have never answered may take half of the queue, too.
+        let share = if host.is_stranger() { 2 } else { 1 };
+        if flights.len() >= inner.settings.concurrency * (1 + QUEUE) / share {
             return Err(Unknown::Overloaded);
         }
-        let host = inner.hosts.get(image.host());
         let gate = host.enter(inner.settings.per_registry * (1 + QUEUE));
-        match gate {
-            Gate::Open | Gate::Probe => {}
-            Gate::Paused => return Err(Unknown::Throttled),
-            Gate::Broken => return Err(Unknown::CircuitOpen),
-            Gate::Full => return Err(Unknown::Overloaded),
+        match (gate, gate.refusal()) {
+            (Gate::Probe, _) => {
+                // Nobody waits for it.
+                drop(self.launch(flights, image, host, true));
+                Err(Unknown::CircuitOpen)
+            }
+            (_, Some(unknown)) => Err(unknown),
+            (_, None) => Ok(Begun::New(self.launch(flights, image, host, false))),
         }
+    }
+
+    /// Begins a lookup that the host has let in, in a task of its own.
+    fn launch(&self, mut flights: Flights<'_>, image: &ImageRef, host: Arc<Host>, probe: bool) -> Flight {
         let (sender, receiver) = oneshot::channel();
         let flight = receiver.shared();
         flights.insert(image.as_str().into(), flight.clone());
         drop(flights);
-        let probe = gate == Gate::Probe;
         let landing = Landing { resolver: self.clone(), image: image.clone(), host, probe };
         tokio::spawn(async move {
             let outcome = landing.resolver.look_up(&landing.image, &landing.host, probe).await;
-            // First the cache, then the end of the flight: nobody finds neither.
+            // First the cache, then the end of the flight: who finds no flight finds the answer.
             drop(landing);
             let _ = sender.send(outcome);
         });
-        // Nobody waits for a registry that has been failing all the time.
-        if probe { Err(Unknown::CircuitOpen) } else { Ok((flight, false)) }
+        flight
+    }
+
+    /// Finds out at this time whether a registry that kept failing is well again, also if no Pod asks for it.
+    fn probe_at(&self, image: ImageRef, time: Instant) {
+        let resolver = self.clone();
+        tokio::spawn(async move {
+            sleep_until(time).await;
+            let inner = &resolver.0;
+            let host = inner.hosts.get(image.host());
+            let flights = inner.flights();
+            if !flights.contains_key(image.as_str()) && host.enter(usize::MAX) == Gate::Probe {
+                drop(resolver.launch(flights, &image, host, true));
+            }
+        });
     }
 
     /// Asks the registry, within the lookup's own timeout, and remembers what came of it.
     async fn look_up(&self, image: &ImageRef, host: &Host, probe: bool) -> Outcome {
         let inner = &self.0;
         let _in_flight = inner.metrics.lookup_in_flight();
-        let mut begun = false;
+        let mut begun = None;
         let asked = timeout(inner.settings.timeout, async {
             // First the host's share: a registry that hangs must not hold what others could use. Semaphores are never
             // closed; if one were, the lookup would run without its permit.
             let _share = host.running.acquire().await;
+            let _half = if host.is_stranger() { Some(inner.strangers.acquire().await) } else { None };
             let _permit = inner.running.acquire().await;
-            if !probe && !host.still_open() {
-                return None;
+            if let Some(unknown) = host.gate().refusal().filter(|_| !probe) {
+                return Err(unknown);
             }
-            begun = true;
-            Some(self.ask(image, host).await)
+            begun = Some(Instant::now());
+            Ok(self.ask(image, host).await)
         });
         let answer = match asked.await {
-            Ok(Some(answer)) => answer,
-            Ok(None) => return self.instead(image, Unknown::CircuitOpen),
-            Err(_) if begun => Err(Error::Timeout),
+            Ok(Ok(answer)) => answer,
+            Ok(Err(unknown)) => return self.instead(image, unknown),
+            // What had waited for its turn most of the time says nothing about the registry.
+            Err(_) if begun.is_some_and(|begun| begun.elapsed() >= inner.settings.timeout / 2) => {
+                Err(Error::Timeout)
+            }
             Err(_) => return self.instead(image, Unknown::Overloaded),
         };
         match answer {
@@ -235,16 +281,17 @@ impl Resolver {
                 Ok(support)
             }
             Err(error) => {
-                if error.is_fault() {
-                    host.failed();
-                } else {
+                if !error.is_fault() {
                     host.answered();
+                } else if let Some(time) = host.failed(probe) {
+                    self.probe_at(image.clone(), time);
                 }
                 if let Error::Throttled(_) = error {
                     host.pause(inner.cache.throttle(&error));
                 }
-                inner.metrics.looked_up(image.host(), LookupResult::Failed);
                 let outcome = inner.cache.fail(image, &error);
+                let result = if outcome.is_ok() { LookupResult::Stale } else { LookupResult::Failed };
+                inner.metrics.looked_up(image.host(), result);
                 tracing::warn!(%image, %error, stale = outcome.is_ok(), "lookup failed");
                 outcome
             }
@@ -274,6 +321,12 @@ impl Resolver {
     }
 }
 
+impl Inner {
+    fn flights(&self) -> Flights<'_> {
+        self.flights.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
 /// Takes a lookup off the list of those under way, also when its task panics.
 struct Landing {
     resolver: Resolver,
@@ -284,21 +337,8 @@ struct Landing {
 
 impl Drop for Landing {
     fn drop(&mut self) {
-        let mut flights = self.resolver.0.flights.lock().unwrap_or_else(PoisonError::into_inner);
-        flights.remove(self.image.as_str());
+        self.resolver.0.flights().remove(self.image.as_str());
         self.host.landed(self.probe);
-    }
-}
-
-fn unknown(error: &Error) -> Unknown {
-    match error {
-        Error::NotFound => Unknown::NotFound,
-        Error::Denied(_) => Unknown::Denied,
-        Error::Throttled(_) => Unknown::Throttled,
-        Error::Timeout => Unknown::Timeout,
-        Error::Unreachable(_) | Error::Unexpected(_) => Unknown::Unreachable,
-        Error::AddressNotAllowed => Unknown::AddressNotAllowed,
-        Error::BadManifest(_) => Unknown::BadManifest,
     }
 }
 

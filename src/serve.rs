@@ -50,6 +50,9 @@ pub enum ServeError {
     /// The metrics cannot be set up.
     #[error("the metrics cannot be set up")]
     Metrics(#[from] prometheus::Error),
+    /// An accept loop ended by itself.
+    #[error("{0}: a defect: connections are not accepted any more")]
+    Accept(&'static str),
     /// Signals cannot be received.
     #[error("signals cannot be received")]
     Signals(#[source] io::Error),
@@ -62,6 +65,14 @@ pub struct Server {
     metrics: Metrics,
     drain: Duration,
 }
+
+/// How long a connection of an API server may rest. Longer than the 90 s after which it closes it itself, so that it never
+/// sends a review into a closing connection.
+pub const IDLE_TIME: Duration = Duration::from_secs(180);
+/// Connections of readers of metrics and probes at a time, and how long they may rest: enough for them, and too few to take
+/// the file descriptors that reviews need.
+const ADMIN_CONNECTIONS: usize = 256;
+const ADMIN_IDLE_TIME: Duration = Duration::from_secs(15);
 
 impl Server {
     /// Puts the parts together and binds both ports.
@@ -77,9 +88,10 @@ impl Server {
         let resolver = Resolver::new(registry, lookup, cache, metrics.clone());
         let listener = Listener {
             tcp: listen("server.listen", server.listen).await?,
-            tls: Arc::new(certificate.server_config()?),
+            tls: Some(Arc::new(certificate.server_config()?)),
             router: Webhook::new(policy, budget, resolver, metrics.clone()).router(),
             max_connections: server.max_connections,
+            idle: IDLE_TIME,
             metrics: metrics.clone(),
         };
         Ok(Self {
@@ -110,18 +122,29 @@ impl Server {
     ///
     /// The API server goes on using connections to a Pod that is about to end (kubernetes/kubernetes#127335), and
     /// endpoints are taken away some time after the signal; hence the drain.
-    pub async fn run(self, shutdown: impl Future<Output = ()>) {
+    ///
+    /// # Errors
+    /// An accept loop ended by itself: a defect, after which it is better to be started anew than to be ready and deaf.
+    pub async fn run(self, shutdown: impl Future<Output = ()>) -> Result<(), ServeError> {
         let Self { listener, admin, metrics, drain } = self;
         let (phase, seen) = watch::channel(Phase::Serving);
-        let endpoints = Admin { metrics, phase: seen.clone() }.router();
-        let mut stopping = seen.clone();
-        let admin = axum::serve(admin, endpoints).with_graceful_shutdown(async move {
-            // Ends as well when the sender is gone.
-            let _ = stopping.wait_for(|phase| *phase == Phase::Stopping).await;
-        });
-        let admin = tokio::spawn(async move { admin.await });
-        let listener = tokio::spawn(listener.run(seen));
-        shutdown.await;
+        let admin = Listener {
+            tcp: admin,
+            tls: None,
+            router: Admin { metrics: metrics.clone(), phase: seen.clone() }.router(),
+            max_connections: ADMIN_CONNECTIONS,
+            idle: ADMIN_IDLE_TIME,
+            metrics,
+        };
+        // Probes and metrics are answered to the very end.
+        let (end, ended) = watch::channel(Phase::Serving);
+        let mut admin = tokio::spawn(admin.run(ended));
+        let mut listener = tokio::spawn(listener.run(seen));
+        tokio::select! {
+            () = shutdown => {}
+            _ = &mut listener => return Err(ServeError::Accept("server.listen")),
+            _ = &mut admin => return Err(ServeError::Accept("admin.listen")),
+        }
         tracing::info!(drain = drain.as_secs_f64(), "ending: not ready any more, still serving");
         phase.send_replace(Phase::Draining);
         tokio::time::sleep(drain).await;
@@ -129,9 +152,11 @@ impl Server {
         if let Err(error) = listener.await {
             tracing::error!(%error, "a defect: the accept loop failed");
         }
+        end.send_replace(Phase::Stopping);
         if timeout(ADMIN_FINISH_TIME, admin).await.is_err() {
             tracing::debug!("a reader of metrics was cut off");
         }
+        Ok(())
     }
 }
 
@@ -155,7 +180,7 @@ pub async fn run(config: Config) -> Result<(), ServeError> {
                 _ = interrupt.recv() => {}
             }
         })
-        .await;
+        .await?;
     tracing::info!("ended");
     Ok(())
 }

@@ -18,6 +18,9 @@ use crate::metrics::Metrics;
 /// How often the files are read.
 const POLL: Duration = Duration::from_secs(5);
 
+/// Readings in a row after which files that cannot be read are worth a word.
+const MISSING: u32 = 3;
+
 /// The files of a certificate and its key, PEM.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CertificateFiles {
@@ -123,12 +126,25 @@ impl ResolvesServerCert for Current {
 async fn follow(inner: std::sync::Weak<Inner>, mut seen: Content) {
     let mut ticks = tokio::time::interval(POLL);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut missing = 0;
     loop {
         ticks.tick().await;
         let Some(inner) = inner.upgrade() else { return };
-        // Files that are gone for a moment are being swapped; if they stay away, the certificate in use goes on.
-        let Ok(content) = read(&inner.files).await else {
-            continue;
+        let content = match read(&inner.files).await {
+            Ok(content) => {
+                missing = 0;
+                content
+            }
+            Err(error) => {
+                // Files that are gone for a moment are being swapped.
+                missing += 1;
+                if missing == MISSING {
+                    inner.metrics.certificate_reloaded(false);
+                    let cause = std::error::Error::source(&error).map(ToString::to_string);
+                    tracing::error!(%error, cause, "serving certificate cannot be read; the one in use goes on");
+                }
+                continue;
+            }
         };
         if content == seen {
             continue;

@@ -31,9 +31,8 @@ use crate::metrics::Metrics;
 const HANDSHAKE_TIME: Duration = Duration::from_secs(10);
 /// How long the head of a request may take, from its first byte.
 const HEAD_TIME: Duration = Duration::from_secs(10);
-/// How long a connection may rest. Longer than the 90 s after which the API server closes it, so that it never sends
-/// a review into a closing connection.
-const IDLE_TIME: Duration = Duration::from_secs(180);
+/// Bytes of the head of a request, and of what hyper reads ahead.
+const HEAD_BYTES: usize = 64 << 10;
 /// How often a connection is looked at for that.
 const WATCH: Duration = Duration::from_secs(5);
 /// Open requests are waited for so long after the drain, then cut off.
@@ -45,12 +44,14 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 pub struct Listener {
     /// Bound already, so that the port is known.
     pub tcp: TcpListener,
-    /// The TLS settings.
-    pub tls: Arc<ServerConfig>,
+    /// The TLS settings; without them it speaks plain HTTP.
+    pub tls: Option<Arc<ServerConfig>>,
     /// What answers.
     pub router: Router,
     /// Connections at a time; more are closed at once, as waiting would cost a Pod its time.
     pub max_connections: usize,
+    /// How long a connection may rest between two requests.
+    pub idle: Duration,
     /// Counts failed handshakes.
     pub metrics: Metrics,
 }
@@ -69,8 +70,9 @@ pub enum Phase {
 impl Listener {
     /// Serves until the phase is [`Phase::Stopping`] and open requests are answered.
     pub async fn run(self, mut phase: watch::Receiver<Phase>) {
-        let Self { tcp, tls, router, max_connections, metrics } = self;
-        let acceptor = TlsAcceptor::from(tls);
+        let Self { tcp, tls, router, max_connections, idle, metrics } = self;
+        let acceptor = tls.map(TlsAcceptor::from);
+        let mut spare = spare();
         let permits = Arc::new(Semaphore::new(max_connections));
         let connections = TaskTracker::new();
         let saturated = AtomicBool::new(false);
@@ -87,7 +89,10 @@ impl Listener {
                 Err(error) => {
                     if !is_of_one_connection(&error) {
                         tracing::error!(%error, "cannot accept connections");
-                        tokio::time::sleep(ACCEPT_PAUSE).await;
+                        // Without a file descriptor for it, the client would wait; with the spare one it learns at once.
+                        drop(spare.take());
+                        let _ = timeout(ACCEPT_PAUSE, tcp.accept()).await;
+                        spare = self::spare();
                     }
                     continue;
                 }
@@ -102,14 +107,8 @@ impl Listener {
                 continue;
             };
             saturated.store(false, Ordering::Relaxed);
-            connections.spawn(serve(
-                stream,
-                acceptor.clone(),
-                router.clone(),
-                metrics.clone(),
-                seen.clone(),
-                permit,
-            ));
+            let talk = Talk { router: router.clone(), phase: seen.clone(), idle };
+            connections.spawn(serve(stream, acceptor.clone(), talk, metrics.clone(), permit));
         }
         drop(tcp);
         connections.close();
@@ -117,6 +116,11 @@ impl Listener {
             tracing::warn!(open = connections.len(), "connections are cut off");
         }
     }
+}
+
+/// A file descriptor to be given up when there are no others.
+fn spare() -> Option<std::fs::File> {
+    std::fs::File::open("/dev/null").ok()
 }
 
 /// Whether only the one connection failed that was about to be accepted (accept(2), "Error handling").
@@ -128,60 +132,84 @@ fn is_of_one_connection(error: &io::Error) -> bool {
 /// One connection, from the handshake to its end.
 async fn serve(
     stream: TcpStream,
-    acceptor: TlsAcceptor,
-    router: Router,
+    acceptor: Option<TlsAcceptor>,
+    talk: Talk,
     metrics: Metrics,
-    mut phase: watch::Receiver<Phase>,
     _permit: OwnedSemaphorePermit,
 ) {
     // A delay of small answers is the only loss if this fails.
     let _ = stream.set_nodelay(true);
-    let Ok(Ok(stream)) = timeout(HANDSHAKE_TIME, acceptor.accept(stream)).await else {
-        metrics.handshake_failed();
-        return;
+    let Some(acceptor) = acceptor else {
+        return talk.on(stream).await;
     };
-    let activity = Activity::new();
-    let io = TokioIo::new(Watched { stream, activity: activity.clone() });
-    let draining = phase.clone();
-    let service = service_fn(|request| {
-        activity.head_complete();
-        let answer = router.clone().call(request);
-        let (draining, activity) = (draining.clone(), activity.clone());
-        async move {
-            let mut answer = answer.await;
-            if let Ok(answer) = &mut answer
-                && *draining.borrow() != Phase::Serving
-            {
-                answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+    match timeout(HANDSHAKE_TIME, acceptor.accept(stream)).await {
+        Ok(Ok(stream)) => talk.on(stream).await,
+        Ok(Err(_)) | Err(_) => metrics.handshake_failed(),
+    }
+}
+
+/// HTTP on one connection.
+struct Talk {
+    router: Router,
+    phase: watch::Receiver<Phase>,
+    idle: Duration,
+}
+
+impl Talk {
+    async fn on<S>(self, stream: S)
+    where
+        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        let Self { router, mut phase, idle } = self;
+        let activity = Activity::new();
+        let io = TokioIo::new(Watched { stream, activity: activity.clone() });
+        let draining = phase.clone();
+        let service = service_fn(|request| {
+            activity.head_complete();
+            let answer = router.clone().call(request);
+            let (draining, activity) = (draining.clone(), activity.clone());
+            async move {
+                let mut answer = answer.await;
+                if let Ok(answer) = &mut answer
+                    && *draining.borrow() != Phase::Serving
+                {
+                    answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+                }
+                activity.at_rest();
+                answer
             }
-            activity.at_rest();
-            answer
-        }
-    });
-    let mut connection = pin!(
-        http1::Builder::new()
-            .timer(TokioTimer::new())
-            .header_read_timeout(None)
-            .pipeline_flush(true)
-            .serve_connection(io, service)
-    );
-    let mut watching = tokio::time::interval(WATCH);
-    watching.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut stopping = pin!(phase.wait_for(|phase| *phase == Phase::Stopping));
-    let mut stopped = false;
-    loop {
-        tokio::select! {
-            // What goes wrong on a connection is the client's business; it concerns no review.
-            _ = &mut connection => return,
-            _ = &mut stopping, if !stopped => {
-                stopped = true;
-                connection.as_mut().graceful_shutdown();
+        });
+        let mut connection = pin!(
+            http1::Builder::new()
+                .timer(TokioTimer::new())
+                .header_read_timeout(None)
+                .max_buf_size(HEAD_BYTES)
+                .pipeline_flush(true)
+                .serve_connection(io, service)
+        );
+        let mut watching = tokio::time::interval(WATCH);
+        watching.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut stopping = pin!(phase.wait_for(|phase| *phase == Phase::Stopping));
+        let (mut stopped, mut asked_to_leave) = (false, false);
+        loop {
+            tokio::select! {
+                // What goes wrong on a connection is the client's business; it concerns no review.
+                _ = &mut connection => return,
+                _ = &mut stopping, if !stopped => {
+                    stopped = true;
+                    connection.as_mut().graceful_shutdown();
+                }
+                _ = watching.tick() => match activity.overdue(idle) {
+                    Some(Overdue::Head) => return,
+                    // It was asked to leave and is still there: it does not take what it asked for.
+                    Some(Overdue::Idle) if asked_to_leave => return,
+                    Some(Overdue::Idle) => {
+                        asked_to_leave = true;
+                        connection.as_mut().graceful_shutdown();
+                    }
+                    None => {}
+                },
             }
-            _ = watching.tick() => match activity.overdue() {
-                Some(Overdue::Head) => return,
-                Some(Overdue::Idle) => connection.as_mut().graceful_shutdown(),
-                None => {}
-            },
         }
     }
 }
@@ -225,7 +253,7 @@ impl Activity {
         self.state.store(self.now(), Ordering::Relaxed);
     }
 
-    fn overdue(&self) -> Option<Overdue> {
+    fn overdue(&self, idle: Duration) -> Option<Overdue> {
         let state = self.state.load(Ordering::Relaxed);
         if state == BUSY {
             return None;
@@ -233,7 +261,7 @@ impl Activity {
         let waited = Duration::from_millis((self.now() >> 1).saturating_sub(state >> 1));
         match state & 1 {
             1 if waited > HEAD_TIME => Some(Overdue::Head),
-            0 if waited > IDLE_TIME => Some(Overdue::Idle),
+            0 if waited > idle => Some(Overdue::Idle),
             _ => None,
         }
     }

@@ -1,3 +1,4 @@
+use axum::body::Body;
 use axum::http::Request;
 use serde_json::{Value, json};
 use testregistry::{Fault, Registry as Remote};
@@ -91,13 +92,40 @@ async fn answers_with_a_patch_and_says_why_in_the_audit_log() {
 }
 
 #[tokio::test]
-async fn equal_images_are_looked_up_once_and_different_ones_at_once() {
+async fn equal_images_are_looked_up_once() {
     let bench = Bench::new().await;
     let multi = bench.image("multi", &BOTH);
     assert_eq!(bench.reason(&[multi.as_str(); 100]).await, "tolerated");
     assert_eq!(bench.remote.requests().len(), 1);
     assert_eq!(bench.reason(&[multi.as_str(); 100]).await, "tolerated");
     assert_eq!(bench.remote.requests().len(), 1);
+}
+
+#[tokio::test]
+async fn different_images_are_looked_up_at_once() {
+    let bench = Bench::new().await;
+    let images = ["a", "b", "c"].map(|name| bench.image(name, &BOTH));
+    for name in ["a", "b", "c"] {
+        bench.remote.repo(name).fault(Some(Fault::hang()));
+    }
+    let images: Vec<&str> = images.iter().map(String::as_str).collect();
+    tokio::select! {
+        reason = bench.reason(&images) => panic!("they hang: {reason}"),
+        () = bench.remote.wait_until(|seen| seen.len() == 3) => {}
+    }
+}
+
+#[tokio::test]
+async fn a_pod_without_room_for_the_annotation_stays_as_it_is() {
+    let bench = Bench::new().await;
+    let image = bench.image("app", &BOTH);
+    let room = (256 << 10) - "tolerarch.io/pools".len() - "multi-arch".len();
+    for (size, reason) in [(room, "tolerated"), (room + 1, "no-room")] {
+        let mut pod = pod(&[&image]);
+        pod["metadata"]["annotations"] = json!({"k": "v".repeat(size - 1)});
+        let answer = bench.ask(pod, None).await;
+        assert_eq!(answer["auditAnnotations"]["reason"], reason);
+    }
 }
 
 #[tokio::test]

@@ -10,7 +10,7 @@ use super::{Admin, Config, Log, Registries, Server};
 use crate::image::ImageRef;
 use crate::logging::{Format, Level};
 use crate::policy::Mode;
-use crate::registry::{Guard, HostSettings};
+use crate::registry::{Guard, HostSettings, normal};
 use crate::resolver::{CacheSettings, LookupSettings};
 
 impl Slot for Config {
@@ -127,7 +127,9 @@ impl Slot for BTreeMap<String, HostSettings> {
                 if !is_null(value) {
                     reader.within(&step, |reader| settings.fill(value, reader));
                 }
-                self.insert(host, settings);
+                if self.insert(normal(&host), settings).is_some() {
+                    reader.within(&step, |reader| reader.fault(key, "this host is there already"));
+                }
             } else {
                 reader.within(&step, |reader| {
                     reader.fault(key, "no registry host; write host or host:port");

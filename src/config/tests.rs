@@ -72,10 +72,10 @@ log: {level: debug, format: text}
     assert_eq!(config.cache, cache);
     assert_eq!(
         config.registries.hosts.keys().collect::<Vec<_>>(),
-        ["Registry.example.com:5000", "[::1]:5000", "docker.io"]
+        ["[::1]:5000", "docker.io", "registry.example.com:5000"]
     );
     let own = HostSettings { ca_file: Some("/ca".into()), plain_http: true };
-    assert_eq!(config.registries.hosts["Registry.example.com:5000"], own);
+    assert_eq!(config.registries.hosts["registry.example.com:5000"], own);
     assert_eq!(config.registries.hosts["[::1]:5000"], HostSettings::default());
     assert_eq!(config.network.allow.len(), 2);
     assert_eq!(config.network.deny, ["192.168.0.1/32".parse().unwrap()]);
@@ -162,6 +162,7 @@ fn refuses_what_could_not_work() {
         ("registries: {hosts: {'https://a.b': {}}}", "no registry host"),
         ("registries: {hosts: {a.b/c: {}}}", "no registry host"),
         ("registries: {hosts: []}", "expected a section"),
+        ("registries: {hosts: {a.b: {}, 'A.b:443': {}}}", "this host is there already"),
         ("registries: {hosts: {a.b: {plainHttp: 'yes'}}}", "expected true or false"),
         ("log: {level: loud}", "expected error, warn"),
         ("server: [unclosed", "not YAML"),

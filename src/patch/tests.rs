@@ -46,7 +46,7 @@ fn pass(policy: &Policy, pod: &Value, support: &[Result<Support, Unknown>]) -> O
     let Some(change) = policy.decide(&decoded, &answers).change else {
         return Some((pod.clone(), 0));
     };
-    let patch = super::build(&decoded, &change);
+    let patch = super::build(&decoded, &change).unwrap();
     let patch: json_patch::Patch = serde_json::from_slice(&patch).expect("a patch");
     let mut patched = pod.clone();
     json_patch::patch(&mut patched, &patch).expect("the patch applies");
@@ -215,7 +215,7 @@ fn patch_of(pod: Value, support: Support) -> Value {
     policy.pools.truncate(1);
     let answers = [Answer { given: "image", purpose: Purpose::Run, support: Ok(support) }];
     let decision = policy.decide(&decoded, &answers);
-    serde_json::from_slice(&super::build(&decoded, &decision.change.unwrap())).unwrap()
+    serde_json::from_slice(&super::build(&decoded, &decision.change.unwrap()).unwrap()).unwrap()
 }
 
 #[test]

@@ -4,7 +4,7 @@
 use std::borrow::Cow;
 use std::fmt;
 
-use serde::de::{Deserialize, Deserializer, Error, IgnoredAny, MapAccess, Visitor};
+use serde::de::{Deserialize, Deserializer, Error, MapAccess, Visitor};
 use serde::ser::{Serialize, Serializer};
 
 use super::{MIRROR_KEY, MODE_KEY, POOLS_KEY};
@@ -94,6 +94,8 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for Field<T> {
 pub(crate) struct Annotations<'a> {
     /// How many there are, these and others.
     pub(crate) count: usize,
+    /// Bytes of all of them, keys and values.
+    pub(super) bytes: usize,
     pub(super) mode: Option<Text<'a>>,
     pub(crate) pools: Option<Text<'a>>,
     pub(super) mirror: bool,
@@ -111,16 +113,14 @@ impl<'de: 'a, 'a> Deserialize<'de> for Annotations<'a> {
                 let mut picked = Annotations::default();
                 while let Some(key) = map.next_key::<Text<'de>>()? {
                     picked.count += 1;
+                    let value = map.next_value::<Option<Text<'de>>>()?;
+                    picked.bytes +=
+                        key.as_str().len() + value.as_ref().map_or(0, |value| value.as_str().len());
                     match key.as_str() {
-                        MODE_KEY => picked.mode = map.next_value()?,
-                        POOLS_KEY => picked.pools = Some(map.next_value()?),
-                        MIRROR_KEY => {
-                            picked.mirror = true;
-                            map.next_value::<IgnoredAny>()?;
-                        }
-                        _ => {
-                            map.next_value::<IgnoredAny>()?;
-                        }
+                        MODE_KEY => picked.mode = value,
+                        POOLS_KEY => picked.pools = value,
+                        MIRROR_KEY => picked.mirror = true,
+                        _ => {}
                     }
                 }
                 Ok(picked)

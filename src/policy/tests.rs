@@ -156,6 +156,14 @@ fn takes_back_one_pool_and_keeps_the_other() {
 }
 
 #[test]
+fn a_hostile_annotation_costs_little() {
+    let names: Vec<String> = (0..300_000).map(|i| i.to_string()).collect();
+    let long = pod(json!([]), Some(&names.join(",")));
+    // A quadratic comparison would take minutes.
+    assert_eq!(decide(&multi_arch(), &long, &[unknown(Unknown::Denied)]), left(Reason::Denied, "unknown"));
+}
+
+#[test]
 fn pools_of_another_configuration_stay_named() {
     let again = pod(json!([own()]), Some("older,multi-arch"));
     let seen = decide(&multi_arch(), &again, &[runs("amd", &["linux/amd64"])]);

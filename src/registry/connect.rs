@@ -11,14 +11,16 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use axum::http::Uri;
 use futures_util::stream::{FuturesUnordered, StreamExt};
+use http::Uri;
 use hyper_util::client::legacy::connect::{Connected, Connection};
 use hyper_util::rt::TokioIo;
 use rustls::ClientConfig;
 use rustls_pki_types::ServerName;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpStream, lookup_host};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
@@ -45,6 +47,7 @@ pub(super) enum ConnectError {
 pub(super) struct Connector {
     guard: Arc<Guard>,
     tls: Arc<TlsSettings>,
+    kept: Arc<Semaphore>,
 }
 
 /// Whom to trust, for most hosts and for those with a `caFile` of their own.
@@ -56,10 +59,10 @@ pub(super) struct TlsSettings {
 
 impl Connector {
     pub(super) fn new(guard: Guard, tls: TlsSettings) -> Self {
-        Self { guard: Arc::new(guard), tls: Arc::new(tls) }
+        Self { guard: Arc::new(guard), tls: Arc::new(tls), kept: Arc::new(Semaphore::new(limits::IDLE_ALL)) }
     }
 
-    async fn connect(self, uri: Uri) -> Result<Stream, ConnectError> {
+    async fn connect(self, uri: Uri) -> Result<Io, ConnectError> {
         let host = uri.host().ok_or(ConnectError::NoHost)?;
         let secure = uri.scheme_str() == Some("https");
         let port = uri.port_u16().unwrap_or(if secure { 443 } else { 80 });
@@ -75,7 +78,7 @@ impl Connector {
         let tcp = dial(&admitted).await.map_err(ConnectError::Dial)?;
         tcp.set_nodelay(true).map_err(ConnectError::Dial)?;
         if !secure {
-            return Ok(Stream::Plain(tcp));
+            return Ok(Io::Plain(tcp));
         }
         let server = match name.parse::<IpAddr>() {
             Ok(address) => ServerName::from(address),
@@ -88,7 +91,7 @@ impl Connector {
         let config = self.tls.hosts.get(&key).unwrap_or(&self.tls.default);
         let tls =
             TlsConnector::from(Arc::clone(config)).connect(server, tcp).await.map_err(ConnectError::Tls)?;
-        Ok(Stream::Tls(Box::new(tls)))
+        Ok(Io::Tls(Box::new(tls)))
     }
 }
 
@@ -125,19 +128,34 @@ impl tower_service::Service<Uri> for Connector {
 
     fn call(&mut self, uri: Uri) -> Self::Future {
         let connector = self.clone();
-        Box::pin(async move { connector.connect(uri).await.map(TokioIo::new) })
+        Box::pin(async move {
+            let kept = Arc::clone(&connector.kept).try_acquire_owned().ok();
+            let late = |_| ConnectError::Dial(io::ErrorKind::TimedOut.into());
+            let connected = timeout(limits::CONNECT_TIME, connector.connect(uri)).await.map_err(late)??;
+            Ok(TokioIo::new(Stream { io: connected, kept }))
+        })
     }
 }
 
 /// A connection to a registry.
-pub(super) enum Stream {
+pub(super) struct Stream {
+    io: Io,
+    /// Without this it is not kept for another request.
+    kept: Option<OwnedSemaphorePermit>,
+}
+
+enum Io {
     Plain(TcpStream),
     Tls(Box<TlsStream<TcpStream>>),
 }
 
 impl Connection for Stream {
     fn connected(&self) -> Connected {
-        Connected::new()
+        let connected = Connected::new();
+        if self.kept.is_none() {
+            connected.poison();
+        }
+        connected
     }
 }
 
@@ -147,32 +165,32 @@ impl AsyncRead for Stream {
         cx: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        match self.get_mut() {
-            Self::Plain(stream) => Pin::new(stream).poll_read(cx, buffer),
-            Self::Tls(stream) => Pin::new(stream).poll_read(cx, buffer),
+        match &mut self.get_mut().io {
+            Io::Plain(io) => Pin::new(io).poll_read(cx, buffer),
+            Io::Tls(io) => Pin::new(io).poll_read(cx, buffer),
         }
     }
 }
 
 impl AsyncWrite for Stream {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, data: &[u8]) -> Poll<io::Result<usize>> {
-        match self.get_mut() {
-            Self::Plain(stream) => Pin::new(stream).poll_write(cx, data),
-            Self::Tls(stream) => Pin::new(stream).poll_write(cx, data),
+        match &mut self.get_mut().io {
+            Io::Plain(io) => Pin::new(io).poll_write(cx, data),
+            Io::Tls(io) => Pin::new(io).poll_write(cx, data),
         }
     }
 
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match self.get_mut() {
-            Self::Plain(stream) => Pin::new(stream).poll_flush(cx),
-            Self::Tls(stream) => Pin::new(stream).poll_flush(cx),
+        match &mut self.get_mut().io {
+            Io::Plain(io) => Pin::new(io).poll_flush(cx),
+            Io::Tls(io) => Pin::new(io).poll_flush(cx),
         }
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match self.get_mut() {
-            Self::Plain(stream) => Pin::new(stream).poll_shutdown(cx),
-            Self::Tls(stream) => Pin::new(stream).poll_shutdown(cx),
+        match &mut self.get_mut().io {
+            Io::Plain(io) => Pin::new(io).poll_shutdown(cx),
+            Io::Tls(io) => Pin::new(io).poll_shutdown(cx),
         }
     }
 }

@@ -47,12 +47,18 @@ impl Hosts {
 }
 
 /// Docker Hub, as images name it, and where containerd finds it (`core/remotes/docker/config/hosts.go`).
-const HUB: &str = "docker.io";
-const HUB_ENDPOINT: &str = "registry-1.docker.io";
+pub(super) const HUB: &str = "docker.io";
+pub(super) const HUB_ENDPOINT: &str = "registry-1.docker.io";
 
-/// Lower-case, without the default port of HTTPS.
-fn normal(host: &str) -> String {
+/// A host as it is compared: lower-case, without the default port of HTTPS.
+pub fn normal(host: &str) -> String {
     host.strip_suffix(":443").unwrap_or(host).to_ascii_lowercase()
+}
+
+/// The host of a URL as images name it, for metrics.
+pub(super) fn label(url: &Url) -> String {
+    let authority = authority(url);
+    if authority == HUB_ENDPOINT { HUB.to_owned() } else { authority }
 }
 
 /// `host` or `host:port` of a URL, as the configuration names hosts.

@@ -11,6 +11,14 @@ pub(super) const CONFIG: usize = 1 << 20;
 pub(super) const TOKEN: usize = 64 << 10;
 /// Bytes of an answer that is an error: read only so that the connection can be used again.
 pub(super) const ERROR: usize = 64 << 10;
+/// How long such a body may take.
+pub(super) const ERROR_TIME: Duration = Duration::from_millis(500);
+/// Bytes above which a body counts as large, and how many large ones are read at a time: hostile registries cannot make
+/// more than so many manifests pile up.
+pub(super) const SMALL: usize = 256 << 10;
+pub(super) const LARGE: usize = 8;
+/// Characters of the cause of a broken connection.
+pub(super) const CAUSE: usize = 200;
 /// Bytes of the headers of an answer.
 pub(super) const HEADERS: usize = 64 << 10;
 /// Entries of one index.
@@ -18,7 +26,7 @@ pub(super) const ENTRIES: usize = 1000;
 /// Indexes within indexes: the one that the Pod names is the first.
 pub(super) const DEPTH: usize = 3;
 /// Documents below one index that are fetched because no entry says what they are.
-pub(super) const FETCHES: usize = 32;
+pub(super) const FETCHES: usize = 8;
 /// Redirects of one request.
 pub(super) const REDIRECTS: usize = 3;
 /// Addresses of one host that are tried.
@@ -31,6 +39,15 @@ pub(super) const IDLE_TIME: Duration = Duration::from_secs(20);
 /// Challenges (by host) and tokens (by repository) that are remembered.
 pub(super) const CHALLENGES: usize = 1000;
 pub(super) const TOKENS: usize = 10_000;
+/// Bytes of all tokens, of one token, and of what a challenge says.
+pub(super) const TOKENS_BYTES: u64 = 16 << 20;
+pub(super) const TOKEN_BYTES: usize = 16 << 10;
+pub(super) const CHALLENGE_BYTES: usize = 2048;
+/// How long a connection may take, handshake included. The pool lets an attempt go on after its lookup has ended, so it
+/// needs an end of its own.
+pub(super) const CONNECT_TIME: Duration = Duration::from_secs(5);
+/// Connections to all registries together that are kept for the next lookup; further ones are used once.
+pub(super) const IDLE_ALL: usize = 256;
 /// Life of a token that does not say (distribution's token specification), and the longest that is believed.
 pub(super) const TOKEN_LIFE: Duration = Duration::from_secs(60);
 pub(super) const TOKEN_LIFE_MAX: Duration = Duration::from_secs(3600);

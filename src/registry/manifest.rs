@@ -1,14 +1,12 @@
 //! The documents of a registry, read as strictly as containerd reads them (`core/images`, `validateMediaType`), and
 //! as the OCI image specification means them. Pure.
 
-use std::collections::HashMap;
-
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 
 use super::limits;
 use crate::image::{Platform, PlatformSet, is_digest};
-use crate::json::Object;
+use crate::json::{First, Object};
 
 /// What is asked for; the lists first, as old registries serve a single child to those who do not name them first.
 pub(super) const ACCEPT: &str = "application/vnd.oci.image.index.v1+json, \
@@ -123,7 +121,7 @@ struct Body {
     #[serde(default)]
     artifact_type: Option<String>,
     #[serde(default)]
-    manifests: Option<Vec<Object<Descriptor>>>,
+    manifests: Option<First<Object<Descriptor>, { limits::ENTRIES }>>,
     #[serde(default)]
     config: Option<Object<Descriptor>>,
     #[serde(default)]
@@ -144,7 +142,14 @@ struct Descriptor {
     #[serde(default)]
     platform: Option<Object<Described>>,
     #[serde(default)]
-    annotations: Option<HashMap<String, Option<String>>>,
+    annotations: Option<Annotations>,
+}
+
+/// The one annotation of an entry that matters; BuildKit sets it on attestations.
+#[derive(Deserialize)]
+struct Annotations {
+    #[serde(rename = "vnd.docker.reference.type", default)]
+    kind: Option<String>,
 }
 
 /// A platform as documents write it; missing members are empty, as in Go.
@@ -186,7 +191,10 @@ pub(super) fn read(content_type: &str, body: &[u8]) -> Result<Document, Manifest
     match kind {
         Media::Index if body.config.is_some() || body.layers.is_some() => Err(ManifestError::Both),
         Media::Manifest if body.manifests.is_some() => Err(ManifestError::Both),
-        Media::Index => index(body.manifests.unwrap_or_default()),
+        Media::Index => match body.manifests {
+            Some(entries) if entries.is_cut() => Err(ManifestError::Entries),
+            entries => index(entries.map_or(Vec::new(), |First(entries)| entries)),
+        },
         Media::Manifest => image(body.config, body.artifact_type),
         Media::Schema1 => Err(ManifestError::Schema1),
         Media::Unsaid | Media::Other => Err(ManifestError::MediaType),
@@ -194,9 +202,6 @@ pub(super) fn read(content_type: &str, body: &[u8]) -> Result<Document, Manifest
 }
 
 fn index(descriptors: Vec<Object<Descriptor>>) -> Result<Document, ManifestError> {
-    if descriptors.len() > limits::ENTRIES {
-        return Err(ManifestError::Entries);
-    }
     let entries = descriptors.into_iter().filter_map(|Object(descriptor)| entry(descriptor).transpose());
     Ok(Document::Index(entries.collect::<Result<_, _>>()?))
 }
@@ -208,10 +213,9 @@ fn entry(descriptor: Descriptor) -> Result<Option<Entry>, ManifestError> {
         Some(described) => Some(PlatformSet::serving(&described.platform())),
         None => None,
     };
-    let annotations = descriptor.annotations.unwrap_or_default();
-    let attestation = annotations
-        .get("vnd.docker.reference.type")
-        .is_some_and(|kind| kind.as_deref() == Some("attestation-manifest"));
+    let attestation = descriptor
+        .annotations
+        .is_some_and(|annotations| annotations.kind.as_deref() == Some("attestation-manifest"));
     if attestation || descriptor.artifact_type.is_some_and(|kind| !kind.is_empty()) {
         return Ok(None);
     }

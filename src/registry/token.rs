@@ -3,7 +3,8 @@
 //! Access is anonymous. A challenge is remembered by host, a token by host and repository, so that the next lookup of
 //! a repository is one request.
 
-use axum::http::HeaderValue;
+use http::{HeaderValue, Method};
+use quick_cache::Weighter;
 use quick_cache::sync::Cache;
 use serde::Deserialize;
 use tokio::time::{Duration, Instant};
@@ -20,7 +21,7 @@ pub(super) struct Tokens {
     /// By origin: where its tokens are fetched.
     realms: Cache<String, Realm>,
     /// By origin and repository.
-    tokens: Cache<String, Token>,
+    tokens: Cache<String, Token, Bytes>,
 }
 
 /// Where a registry's tokens are fetched.
@@ -37,6 +38,16 @@ struct Token {
     expires: Instant,
 }
 
+/// Weighs a token by the memory that it takes.
+#[derive(Clone)]
+struct Bytes;
+
+impl Weighter<String, Token> for Bytes {
+    fn weight(&self, key: &String, token: &Token) -> u64 {
+        (key.len() + token.authorization.len() + size_of::<Token>()) as u64
+    }
+}
+
 /// What a token server answers; some use one name, some the other, some both.
 #[derive(Deserialize)]
 struct TokenAnswer {
@@ -47,7 +58,10 @@ struct TokenAnswer {
 
 impl Tokens {
     pub(super) fn new() -> Self {
-        Self { realms: Cache::new(limits::CHALLENGES), tokens: Cache::new(limits::TOKENS) }
+        Self {
+            realms: Cache::new(limits::CHALLENGES),
+            tokens: Cache::with_weighter(limits::TOKENS, limits::TOKENS_BYTES, Bytes),
+        }
     }
 
     /// What to authorise a first request with: the remembered token, or a new one where the registry is known to want
@@ -84,12 +98,14 @@ impl Tokens {
         refused: &Answer,
     ) -> Result<HeaderValue, Error> {
         self.tokens.remove(&key(origin, repository));
-        let headers = refused.headers.get_all(axum::http::header::WWW_AUTHENTICATE);
+        let headers = refused.headers.get_all(http::header::WWW_AUTHENTICATE);
         let challenges = challenge::parse(headers.iter().filter_map(|value| value.to_str().ok()));
         let bearer = challenges.into_iter().find_map(|challenge| match challenge {
             Challenge::Bearer { realm, service } => Some((realm, service)),
             Challenge::Basic => None,
         });
+        let short = |text: &String| text.len() <= limits::CHALLENGE_BYTES;
+        let bearer = bearer.filter(|(realm, service)| short(realm) && service.iter().all(short));
         let (realm, service) = bearer.ok_or(Error::Denied("it asks for credentials"))?;
         let url = realm_url(hosts, origin, &realm).ok_or(Error::Denied("its realm is not acceptable"))?;
         let realm = Realm { url, service };
@@ -116,6 +132,7 @@ impl Tokens {
         }
         let get = Get {
             kind: RequestKind::Token,
+            method: Method::GET,
             url: &url,
             accept: "application/json",
             authorization: None,
@@ -132,10 +149,13 @@ impl Tokens {
             status => return Err(Error::Unexpected(format!("status {status} of its token server"))),
         }
         let unusable = || Error::Denied("its token server gives no usable token");
-        let given: TokenAnswer = serde_json::from_slice(&answer.body).map_err(|_| unusable())?;
+        let given: TokenAnswer = serde_json::from_slice(answer.body()).map_err(|_| unusable())?;
         let token = given.token.filter(|token| !token.is_empty()).or(given.access_token);
         let token = token
-            .filter(|token| !token.is_empty() && token.bytes().all(|b| b.is_ascii_graphic()))
+            .filter(|token| {
+                (1..=limits::TOKEN_BYTES).contains(&token.len())
+                    && token.bytes().all(|b| b.is_ascii_graphic())
+            })
             .ok_or_else(unusable)?;
         let mut authorization = HeaderValue::try_from(format!("Bearer {token}")).map_err(|_| unusable())?;
         authorization.set_sensitive(true);

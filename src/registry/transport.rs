@@ -2,29 +2,32 @@
 
 use std::error::Error as StdError;
 
-use axum::http::header::{ACCEPT, ACCEPT_ENCODING, AUTHORIZATION, CONTENT_ENCODING, RETRY_AFTER, USER_AGENT};
-use axum::http::{HeaderMap, HeaderValue, Method, Request, StatusCode, Uri};
 use bytes::Bytes;
-use http_body_util::{BodyExt, Empty, LengthLimitError, Limited};
+use http::header::{ACCEPT, ACCEPT_ENCODING, AUTHORIZATION, CONTENT_ENCODING, RETRY_AFTER, USER_AGENT};
+use http::{HeaderMap, HeaderValue, Method, Request, StatusCode, Uri};
+use http_body_util::{BodyExt, Empty, Limited};
 use hyper_util::client::legacy::Client;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
-use tokio::time::Duration;
+use tokio::time::{Duration, timeout};
 use url::Url;
 
 use super::connect::{ConnectError, Connector};
 use super::manifest::ManifestError;
 use super::{Error, limits};
+use crate::body::{Bounds, Read, ReadError};
 use crate::metrics::{Metrics, RequestKind};
 
 /// A client of any number of hosts; connections are kept for the next request.
 pub(super) struct Transport {
     client: Client<Connector, Empty<Bytes>>,
+    bounds: Bounds,
     metrics: Metrics,
 }
 
-/// One GET, or a HEAD where that is the kind.
+/// One request, without a body.
 pub(super) struct Get<'a> {
     pub(super) kind: RequestKind,
+    pub(super) method: Method,
     pub(super) url: &'a Url,
     pub(super) accept: &'static str,
     pub(super) authorization: Option<&'a HeaderValue>,
@@ -37,10 +40,14 @@ pub(super) struct Answer {
     pub(super) status: StatusCode,
     pub(super) headers: HeaderMap,
     /// The whole body of a success; of anything else nothing.
-    pub(super) body: Bytes,
+    body: Read,
 }
 
 impl Answer {
+    pub(super) fn body(&self) -> &[u8] {
+        &self.body.bytes
+    }
+
     pub(super) fn header(&self, name: &str) -> Option<&str> {
         self.headers.get(name)?.to_str().ok()
     }
@@ -64,12 +71,12 @@ impl Transport {
             .pool_max_idle_per_host(limits::IDLE)
             .http1_max_buf_size(limits::HEADERS)
             .build(connector);
-        Self { client, metrics }
+        Self { client, bounds: Bounds::new(limits::SMALL, limits::LARGE), metrics }
     }
 
     /// Sends it. There is no timeout in here: whoever looks up has one for the whole lookup.
     pub(super) async fn get(&self, get: &Get<'_>) -> Result<Answer, Error> {
-        let observed = self.metrics.registry_request(&super::host::authority(get.url), get.kind);
+        let observed = self.metrics.registry_request(&super::host::label(get.url), get.kind);
         let answer = self.send(get).await;
         observed.end(match &answer {
             Ok(answer) => match answer.status.as_u16() {
@@ -87,9 +94,8 @@ impl Transport {
     async fn send(&self, get: &Get<'_>) -> Result<Answer, Error> {
         let uri: Uri =
             get.url.as_str().parse().map_err(|_| Error::Unreachable("a URL that cannot be asked".into()))?;
-        let method = if get.kind == RequestKind::Head { Method::HEAD } else { Method::GET };
         let mut request = Request::builder()
-            .method(method)
+            .method(get.method.clone())
             .uri(uri)
             .header(ACCEPT, get.accept)
             // Nothing is decompressed, so there is nothing that could swell.
@@ -105,8 +111,8 @@ impl Transport {
         let (head, body) = response.into_parts();
         if !head.status.is_success() {
             // Read only so that the connection can be used again; what it says is of no interest.
-            let _ = Limited::new(body, limits::ERROR).collect().await;
-            return Ok(Answer { status: head.status, headers: head.headers, body: Bytes::new() });
+            let _ = timeout(limits::ERROR_TIME, Limited::new(body, limits::ERROR).collect()).await;
+            return Ok(Answer { status: head.status, headers: head.headers, body: Read::nothing() });
         }
         if head
             .headers
@@ -115,14 +121,16 @@ impl Transport {
         {
             return Err(ManifestError::Encoding.into());
         }
-        let body = Limited::new(body, get.limit).collect().await.map_err(|error| {
-            if error.is::<LengthLimitError>() { ManifestError::TooLarge.into() } else { broken(&*error) }
+        let body = self.bounds.read(body, get.limit).await.map_err(|error| match error {
+            ReadError::TooLarge => ManifestError::TooLarge.into(),
+            ReadError::Broken(error) => broken(&error),
         })?;
-        Ok(Answer { status: head.status, headers: head.headers, body: body.to_bytes() })
+        Ok(Answer { status: head.status, headers: head.headers, body })
     }
 }
 
-/// What kind of failure this is; the text is that of the innermost causes, which quote nothing of an answer's body.
+/// What kind of failure this is. The text is that of the causes, which quote nothing of an answer's body, but perhaps of a
+/// certificate; hence it is cut.
 fn broken(error: &(dyn StdError + 'static)) -> Error {
     let mut text = String::new();
     let mut cause = Some(error);
@@ -138,5 +146,5 @@ fn broken(error: &(dyn StdError + 'static)) -> Error {
         text.push_str(&error.to_string());
         cause = error.source();
     }
-    Error::Unreachable(text)
+    Error::Unreachable(text.chars().take(limits::CAUSE).collect())
 }

@@ -9,7 +9,7 @@ use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject;
 
 use super::connect::TlsSettings;
-use super::host::Hosts;
+use super::host::{HUB, HUB_ENDPOINT, Hosts};
 
 /// Why the connections to registries cannot be set up.
 #[derive(Debug, thiserror::Error)]
@@ -42,18 +42,19 @@ pub(super) fn settings(hosts: &Hosts) -> Result<TlsSettings, TrustError> {
             "the system has no certificate authorities; only registries with a caFile can be reached"
         );
     }
+    let mut by_file: HashMap<&Path, Arc<ClientConfig>> = HashMap::new();
     let mut own = HashMap::new();
     for (host, settings) in hosts.iter() {
-        if let Some(file) = &settings.ca_file {
+        let Some(file) = &settings.ca_file else { continue };
+        if !by_file.contains_key(file.as_path()) {
             let mut roots = system.clone();
             add(&mut roots, file)?;
-            own.insert(host.clone(), Arc::new(client_config(roots)?));
+            by_file.insert(file, Arc::new(client_config(roots)?));
         }
+        own.extend(by_file.get(file.as_path()).map(|config| (host.clone(), Arc::clone(config))));
     }
-    for (name, endpoint) in [("docker.io", "registry-1.docker.io")] {
-        if let Some(config) = own.get(name).cloned() {
-            own.entry(endpoint.to_owned()).or_insert(config);
-        }
+    if let Some(config) = own.get(HUB).cloned() {
+        own.entry(HUB_ENDPOINT.to_owned()).or_insert(config);
     }
     Ok(TlsSettings { default: Arc::new(client_config(system)?), hosts: own })
 }

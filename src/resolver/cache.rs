@@ -9,7 +9,7 @@ use quick_cache::{DefaultHashBuilder, Lifecycle, UnitWeighter, Weighter};
 use std::hash::BuildHasher;
 use tokio::time::{Duration, Instant};
 
-use super::{Outcome, unknown};
+use super::Outcome;
 use crate::image::{ImageRef, Support, Unknown};
 use crate::metrics::{CacheLevel, Metrics};
 use crate::registry::{Digest, Error, Found};
@@ -61,8 +61,8 @@ pub(super) enum Known {
 
 /// Both levels.
 pub(super) struct Cache {
-    tags: Bounded<Box<str>, Tag, ByLength, DefaultHashBuilder, Evictions>,
-    platforms: Bounded<PlatformsKey, Support, UnitWeighter, DefaultHashBuilder, Evictions>,
+    tags: Bounded<Box<str>, Tag, ByLength, DefaultHashBuilder, PutOut>,
+    platforms: Bounded<PlatformsKey, Support, UnitWeighter, DefaultHashBuilder, PutOut>,
     /// Tells repositories apart in the keys of the second level; keyed, so that nobody can aim at a collision.
     repositories: std::hash::RandomState,
     settings: CacheSettings,
@@ -99,23 +99,10 @@ struct PlatformsKey {
 
 impl Cache {
     pub(super) fn new(settings: CacheSettings, metrics: Metrics) -> Self {
-        let evictions = |level| Evictions { level, metrics: metrics.clone() };
         let (items, weight) = (settings.capacity, settings.capacity as u64);
         Self {
-            tags: Bounded::with(
-                items,
-                weight,
-                ByLength,
-                DefaultHashBuilder::default(),
-                evictions(CacheLevel::Tag),
-            ),
-            platforms: Bounded::with(
-                items,
-                weight,
-                UnitWeighter,
-                DefaultHashBuilder::default(),
-                evictions(CacheLevel::Platforms),
-            ),
+            tags: Bounded::with(items, weight, ByLength, DefaultHashBuilder::default(), PutOut),
+            platforms: Bounded::with(items, weight, UnitWeighter, DefaultHashBuilder::default(), PutOut),
             repositories: std::hash::RandomState::new(),
             settings,
             metrics,
@@ -179,15 +166,17 @@ impl Cache {
 
     /// The one door for what is learnt of images.
     pub(super) fn learn(&self, image: &ImageRef, found: &Found) {
-        self.platforms.insert(self.key(image, found.digest), found.support);
-        self.metrics.cache_has(CacheLevel::Platforms, self.platforms.len());
+        self.put_platforms(self.key(image, found.digest), found.support);
         match image.digest() {
-            // Of another algorithm than the one that all content is known by here.
-            Some(digest) if Digest::of_text(digest) != found.digest => {
-                self.platforms.insert(self.key(image, Digest::of_text(digest)), found.support);
-            }
-            Some(_) => drop(self.tags.remove(image.as_str())),
             None => self.point(image, found.digest, found.support),
+            Some(digest) => {
+                let named = Digest::of_text(digest);
+                if named != found.digest {
+                    // Of another algorithm than the one that all content is known by here.
+                    self.put_platforms(self.key(image, named), found.support);
+                }
+                self.tags.remove(image.as_str());
+            }
         }
     }
 
@@ -213,8 +202,7 @@ impl Cache {
                 .insert(image.as_str().into(), Tag::Points { to, support, confirmed, retry: until.max(1) });
             return Ok(support);
         }
-        self.tags.insert(image.as_str().into(), Tag::Failed { why, until });
-        self.metrics.cache_has(CacheLevel::Tag, self.tags.len());
+        self.put_tag(image, Tag::Failed { why, until });
         Err(why)
     }
 
@@ -241,8 +229,25 @@ impl Cache {
     fn point(&self, image: &ImageRef, to: Digest, support: Support) {
         let early = millis(self.settings.tag) - jittered(self.settings.tag);
         let confirmed = self.now().saturating_sub(early);
-        self.tags.insert(image.as_str().into(), Tag::Points { to, support, confirmed, retry: 0 });
-        self.metrics.cache_has(CacheLevel::Tag, self.tags.len());
+        self.put_tag(image, Tag::Points { to, support, confirmed, retry: 0 });
+    }
+
+    fn put_tag(&self, image: &ImageRef, tag: Tag) {
+        let (key, mut out) = (Box::<str>::from(image.as_str()), Vec::new());
+        self.tags.insert_with_lifecycle(key.clone(), tag, &mut out);
+        self.count(CacheLevel::Tag, self.tags.len(), out.iter().filter(|gone| **gone != key).count());
+    }
+
+    fn put_platforms(&self, key: PlatformsKey, support: Support) {
+        let mut out = Vec::new();
+        self.platforms.insert_with_lifecycle(key, support, &mut out);
+        let evicted = out.iter().filter(|gone| **gone != key).count();
+        self.count(CacheLevel::Platforms, self.platforms.len(), evicted);
+    }
+
+    fn count(&self, level: CacheLevel, entries: usize, evicted: usize) {
+        self.metrics.cache_has(level, entries);
+        self.metrics.cache_evicted(level, evicted);
     }
 
     fn platforms_of(&self, image: &ImageRef, digest: Digest) -> Option<Support> {
@@ -258,6 +263,18 @@ impl Cache {
     }
 }
 
+fn unknown(error: &Error) -> Unknown {
+    match error {
+        Error::NotFound => Unknown::NotFound,
+        Error::Denied(_) => Unknown::Denied,
+        Error::Throttled(_) => Unknown::Throttled,
+        Error::Timeout => Unknown::Timeout,
+        Error::Unreachable(_) | Error::Unexpected(_) => Unknown::Unreachable,
+        Error::AddressNotAllowed => Unknown::AddressNotAllowed,
+        Error::BadManifest(_) => Unknown::BadManifest,
+    }
+}
+
 fn millis(duration: Duration) -> Millis {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX / 4)
 }
@@ -268,18 +285,16 @@ fn jittered(life: Duration) -> Millis {
     life - fastrand::u64(0..=life / JITTER)
 }
 
-/// Counts what had to make room.
+/// Collects the keys that an insertion puts out: those that had to make room, and the key itself where its value is
+/// replaced.
 #[derive(Clone)]
-struct Evictions {
-    level: CacheLevel,
-    metrics: Metrics,
-}
+struct PutOut;
 
-impl<K, V> Lifecycle<K, V> for Evictions {
-    type RequestState = ();
+impl<K, V> Lifecycle<K, V> for PutOut {
+    type RequestState = Vec<K>;
 
-    fn on_evict(&self, (): &mut (), _: K, _: V) {
-        self.metrics.cache_evicted(self.level);
+    fn on_evict(&self, out: &mut Vec<K>, key: K, _: V) {
+        out.push(key);
     }
 }
 

@@ -7,6 +7,7 @@ use quick_cache::sync::Cache as Bounded;
 use tokio::sync::Semaphore;
 use tokio::time::{Duration, Instant};
 
+use crate::image::Unknown;
 use crate::metrics::{Metrics, OpenCircuit};
 
 /// Hosts that are kept apart; those that nobody has asked for the longest are forgotten.
@@ -15,6 +16,8 @@ const HOSTS: usize = 4096;
 const FAULTS: u32 = 3;
 /// How long a circuit stays open before a probe: a registry that is well again is found out within a minute.
 const OPEN: Duration = Duration::from_secs(20);
+/// Probes of a registry that nobody asks for any more; after that the next Pod that does brings the next one.
+const PROBES: u32 = 30;
 /// How long a registry that cannot answer HEAD requests is not asked any.
 const HEADLESS: Duration = Duration::from_secs(600);
 
@@ -41,8 +44,12 @@ struct State {
     faults: u32,
     open: Option<(Instant, OpenCircuit)>,
     probing: bool,
+    /// Probes to be made although no Pod asks.
+    probes: u32,
     paused: Option<Instant>,
     headless: Option<Instant>,
+    /// It has answered before.
+    known: bool,
 }
 
 /// Whether a registry may be asked.
@@ -90,6 +97,10 @@ impl Host {
             Gate::Open | Gate::Probe if state.flights >= flights_max => Gate::Full,
             gate => gate,
         };
+        if gate == Gate::Broken {
+            // Somebody still asks for it.
+            state.probes = PROBES;
+        }
         if matches!(gate, Gate::Open | Gate::Probe) {
             state.flights += 1;
             state.probing |= gate == Gate::Probe;
@@ -97,9 +108,15 @@ impl Host {
         gate
     }
 
-    /// Whether a lookup that waited for its turn still makes sense.
-    pub(super) fn still_open(&self) -> bool {
-        self.state().gate() == Gate::Open
+    /// Whether it has never answered: Pods name hosts as they like, and many that do not answer must not take the lookups of
+    /// those that do.
+    pub(super) fn is_stranger(&self) -> bool {
+        !self.state().known
+    }
+
+    /// Whether the registry may be asked, right now.
+    pub(super) fn gate(&self) -> Gate {
+        self.state().gate()
     }
 
     /// A lookup is over, however it ended.
@@ -112,36 +129,42 @@ impl Host {
     /// The registry answered, be it with a refusal.
     pub(super) fn answered(&self) {
         let mut state = self.state();
+        state.known = true;
         state.faults = 0;
         if state.open.take().is_some() {
             tracing::info!(registry = &*self.name, "registry is well again");
         }
     }
 
-    /// The registry failed: no answer in time, no connection, a status of 500 or above.
-    pub(super) fn failed(&self) {
+    /// The registry failed: no answer in time, no connection, a status of 500 or above. Where that makes it one to be
+    /// left alone: the time at which to find out whether it is well again.
+    pub(super) fn failed(&self, probe: bool) -> Option<Instant> {
         let mut state = self.state();
         state.faults = state.faults.saturating_add(1);
-        if state.faults < FAULTS {
-            return;
+        if state.faults < FAULTS || state.open.is_some() && !probe {
+            // Lookups that had begun before the circuit opened do not keep it open.
+            return None;
         }
         let until = Instant::now() + OPEN;
-        match &mut state.open {
-            Some((open, _)) => *open = until,
-            None => {
-                tracing::warn!(
-                    registry = &*self.name,
-                    faults = state.faults,
-                    "registry keeps failing, it is left alone for a while"
-                );
-                state.open = Some((until, self.metrics.circuit_open(&self.name)));
-            }
+        if let Some((open, _)) = &mut state.open {
+            *open = until;
+        } else {
+            tracing::warn!(
+                registry = &*self.name,
+                faults = state.faults,
+                "registry keeps failing, it is left alone for a while"
+            );
+            state.open = Some((until, self.metrics.circuit_open(&self.name)));
+            state.probes = PROBES;
         }
+        state.probes = state.probes.saturating_sub(1);
+        (state.probes > 0).then_some(until)
     }
 
     /// The registry asked to be left alone for so long.
     pub(super) fn pause(&self, pause: Duration) {
-        self.state().paused = Some(Instant::now() + pause);
+        let mut state = self.state();
+        state.paused = state.paused.max(Some(Instant::now() + pause));
     }
 
     /// Whether HEAD requests are worth a try.
@@ -156,6 +179,18 @@ impl Host {
 
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Gate {
+    /// Why a Pod does not wait for this registry.
+    pub(super) fn refusal(self) -> Option<Unknown> {
+        match self {
+            Self::Open => None,
+            Self::Paused => Some(Unknown::Throttled),
+            Self::Broken | Self::Probe => Some(Unknown::CircuitOpen),
+            Self::Full => Some(Unknown::Overloaded),
+        }
     }
 }
 
@@ -190,21 +225,22 @@ mod tests {
     async fn opens_after_faults_in_a_row_and_lets_one_probe_decide() {
         let (host, metrics) = host();
         for _ in 1..FAULTS {
-            host.failed();
+            host.failed(false);
         }
         host.answered();
         for _ in 1..FAULTS {
-            host.failed();
+            host.failed(false);
         }
         assert_eq!((host.enter(9), open(&metrics)), (Gate::Open, false));
         host.landed(false);
-        host.failed();
+        host.failed(false);
         assert_eq!((host.enter(9), open(&metrics)), (Gate::Broken, true));
-        assert!(!host.still_open());
+        assert_eq!(host.gate(), Gate::Broken);
 
         tokio::time::advance(OPEN).await;
         assert_eq!([host.enter(9), host.enter(9)], [Gate::Probe, Gate::Broken]);
-        host.failed();
+        assert_eq!(host.failed(false), None, "a straggler");
+        assert_eq!(host.failed(true), Some(Instant::now() + OPEN));
         host.landed(true);
         assert_eq!(host.enter(9), Gate::Broken);
         tokio::time::advance(OPEN).await;
@@ -218,7 +254,7 @@ mod tests {
     async fn a_probe_that_ends_without_an_answer_frees_the_way_for_another() {
         let (host, _) = host();
         for _ in 0..FAULTS {
-            host.failed();
+            host.failed(false);
         }
         tokio::time::advance(OPEN).await;
         assert_eq!(host.enter(9), Gate::Probe);
@@ -250,7 +286,7 @@ mod tests {
     async fn a_host_that_is_forgotten_takes_its_open_circuit_along() {
         let (host, metrics) = host();
         for _ in 0..FAULTS {
-            host.failed();
+            host.failed(false);
         }
         assert!(open(&metrics));
         drop(host);

@@ -56,7 +56,7 @@ impl Bench {
 
     /// Waits until no lookup is under way.
     async fn landed(&self) {
-        while !self.resolver.0.flights.lock().unwrap().is_empty() {
+        while !self.resolver.0.flights().is_empty() {
             tokio::task::yield_now().await;
         }
     }
@@ -145,7 +145,7 @@ async fn registries_without_head_are_asked_by_get_and_remembered() {
         }
         match fault {
             Some(fault) => {
-                [&repo, &bench.remote.repo("other")].iter().for_each(|repo| repo.fault(Some(fault.clone())))
+                [&repo, &bench.remote.repo("other")].iter().for_each(|repo| repo.fault(Some(fault.clone())));
             }
             None => repo.header("docker-content-digest", None),
         }
@@ -285,10 +285,58 @@ async fn a_registry_that_keeps_failing_delays_nobody_until_it_is_well_again() {
 
     images.iter().for_each(|(repo, _)| repo.fault(None));
     later(21 * SECOND).await;
-    assert_eq!(bench.ask(&images[8].1).await, open);
-    bench.landed().await;
+    while bench.ask_within(&images[8].1, Duration::ZERO).await == open {
+        bench.landed().await;
+    }
     for (_, image) in &images {
         assert_eq!(bench.ask(image).await, Ok(BOTH), "{image}");
+    }
+}
+
+#[tokio::test]
+async fn nobody_waits_for_the_lookup_that_finds_out_nor_has_to_ask_for_it() {
+    let bench = Bench::new().await;
+    let (repo, image) = bench.multi("app");
+    repo.fault(Some(Fault::status(503)));
+    for tag in ["v2", "v3", "v4"] {
+        let _ = bench.ask(&repo.reference(tag).parse().unwrap()).await;
+    }
+    repo.fault(Some(Fault::hang()));
+    bench.seen();
+    later(21 * SECOND).await;
+    for _ in 0..3 {
+        let begun = Instant::now();
+        assert_eq!(bench.ask(&image).await, Err(Unknown::CircuitOpen));
+        assert!(begun.elapsed() < SECOND);
+    }
+    bench.remote.wait_until(|seen| seen.len() == 1).await;
+
+    // It hangs until its timeout; the next probe comes by itself, and finds it well.
+    repo.fault(None);
+    later(11 * SECOND).await;
+    bench.landed().await;
+    later(21 * SECOND).await;
+    bench.remote.wait_until(|seen| seen.len() == 2).await;
+    bench.landed().await;
+    assert_eq!(bench.ask(&image).await, Ok(BOTH));
+}
+
+#[tokio::test]
+async fn refreshes_are_no_evictions() {
+    let bench = Bench::new().await;
+    let (repo, image) = bench.multi("app");
+    for _ in 0..3 {
+        assert_eq!(bench.ask(&image).await, Ok(BOTH));
+        bench.landed().await;
+        later(3601 * SECOND).await;
+    }
+    repo.fault(Some(Fault::status(500)));
+    let _ = bench.ask(&image).await;
+    bench.landed().await;
+    let text = bench.metrics.render().unwrap();
+    for level in ["tag", "platforms"] {
+        assert!(text.contains(&format!("tolerarch_cache_evictions_total{{level=\"{level}\"}} 0")), "{text}");
+        assert!(text.contains(&format!("tolerarch_cache_entries{{level=\"{level}\"}} 1")), "{text}");
     }
 }
 
@@ -310,7 +358,7 @@ async fn refusals_do_not_open_the_circuit() {
 
 #[tokio::test]
 async fn a_hung_registry_delays_no_other_and_its_queue_is_bounded() {
-    let bench = Bench::with(|lookup, _| (lookup.concurrency, lookup.per_registry) = (4, 2)).await;
+    let bench = Bench::with(|lookup, _| (lookup.concurrency, lookup.per_registry) = (8, 2)).await;
     let (_, good) = bench.multi("good");
     let stuck = std::net::TcpListener::bind("127.0.0.2:0").unwrap();
     let images: Vec<ImageRef> =
@@ -322,6 +370,21 @@ async fn a_hung_registry_delays_no_other_and_its_queue_is_bounded() {
     assert_eq!(count(Err(Unknown::BudgetExceeded)), 2 * (1 + QUEUE));
     assert_eq!(count(Err(Unknown::Overloaded)), 40 - 2 * (1 + QUEUE));
     assert_eq!(bench.ask(&good).await, Ok(BOTH));
+}
+
+#[tokio::test]
+async fn registries_that_never_answered_do_not_take_the_lookups_of_those_that_did() {
+    let bench = Bench::with(|lookup, _| (lookup.concurrency, lookup.per_registry) = (4, 4)).await;
+    let (_, first) = bench.multi("first");
+    let (_, second) = bench.multi("second");
+    assert_eq!(bench.ask(&first).await, Ok(BOTH));
+    let stuck: Vec<_> = (0..40).map(|_| std::net::TcpListener::bind("127.0.0.2:0").unwrap()).collect();
+    let images: Vec<ImageRef> = stuck
+        .iter()
+        .map(|stuck| format!("{}/app:v1", stuck.local_addr().unwrap()).parse().unwrap())
+        .collect();
+    futures_util::future::join_all(images.iter().map(|image| bench.ask_within(image, Duration::ZERO))).await;
+    assert_eq!(bench.ask(&second).await, Ok(BOTH));
 }
 
 #[tokio::test]

@@ -20,13 +20,14 @@ enum Step {
 const REPOS: usize = 2;
 const CONTENTS: [&[&str]; 3] =
     [&["linux/amd64", "linux/arm64"], &["linux/amd64"], &["linux/arm64", "linux/s390x"]];
+const WELL: usize = 0;
 const TAG: u64 = 100;
 const REVALIDATE: u64 = 50;
 const IF_ERROR: u64 = 400;
 
 fn behaviour(which: usize) -> Option<Fault> {
     match which {
-        0 => None,
+        WELL => None,
         1 => Some(Fault::status(500)),
         2 => Some(Fault::reset()),
         3 => Some(Fault::status(429)),
@@ -61,25 +62,38 @@ async fn run(steps: Vec<Step>) -> Result<(), TestCaseError> {
     let images: Vec<ImageRef> = repos.iter().map(|repo| repo.reference("v1").parse().unwrap()).collect();
     let mut histories: Vec<History> = vec![vec![(support(0), u64::MAX)]; REPOS];
     repos.iter().for_each(|repo| drop(repo.index(Some("v1"), CONTENTS[0].iter().copied())));
-    let (mut now, mut failed) = (0u64, None);
+    let (mut now, mut failed, mut well_since) = (0u64, None, Some(0));
     for step in steps {
         match step {
             Step::Wait(seconds) => {
                 later(Duration::from_secs(seconds)).await;
                 now += seconds;
+                // Probes that came due.
+                for _ in 0..20 {
+                    tokio::task::yield_now().await;
+                }
+                bench.landed().await;
             }
             Step::Move(repo, content) => {
                 repos[repo].index(Some("v1"), CONTENTS[content].iter().copied());
                 histories[repo].last_mut().unwrap().1 = now;
                 histories[repo].push((support(content), u64::MAX));
             }
-            Step::Behave(which) => repos.iter().for_each(|repo| repo.fault(behaviour(which))),
+            Step::Behave(which) => {
+                repos.iter().for_each(|repo| repo.fault(behaviour(which)));
+                well_since = (which == WELL).then_some(well_since.unwrap_or(now));
+            }
             Step::Ask(repo) => {
-                let failed_before = bench.counted("failed");
+                bench.seen();
+                let counted = || bench.counted("failed") + bench.counted("stale");
+                let failed_before = counted();
                 let outcome = bench.ask(&images[repo]).await;
                 bench.landed().await;
-                if bench.counted("failed") > failed_before {
+                if well_since.is_none() && counted() > failed_before {
                     failed = Some(now);
+                }
+                if well_since.is_some_and(|since| now - since > 61) {
+                    prop_assert!(outcome.is_ok(), "{:?} though the registry is well since a minute", outcome);
                 }
                 // One second for the time that really passes.
                 let bound = match failed {
