@@ -1,1 +1,21 @@
+//! The program as a process, from outside: reviews over HTTPS as the API server sends them, against a registry that
+//! breaks on demand; signals, certificates, wrong use.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests and their support")]
+
+mod support;
+
+mod binary {
+    mod program;
+
+    mod abuse;
+    mod admin;
+    mod certificates;
+    mod connections;
+    mod http;
+    mod logs;
+    mod lookups;
+    mod reviews;
+    mod shutdown;
+    mod start;
+}

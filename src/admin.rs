@@ -44,8 +44,8 @@ async fn metrics(State(admin): State<Admin>) -> Response {
 /// A line for each part, as the probes of Kubernetes itself write them; with success only if asked for (`?verbose`).
 async fn ready(State(admin): State<Admin>, RawQuery(query): RawQuery) -> Response {
     let serving = *admin.phase.borrow() == Phase::Serving;
-    // Configuration and certificate are there from the start: without them the process does not get as far as this.
-    let parts = [("serving", serving)];
+    // The first two are so from the start: without them the process does not get as far as answering here.
+    let parts = [("configuration", true), ("certificate", true), ("serving", serving)];
     let ready = parts.iter().all(|(_, ok)| *ok);
     let status = if ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
     let verbose =

@@ -8,13 +8,15 @@ use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
 use axum::Router;
+use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::http::header::{CONNECTION, CONTENT_TYPE};
 use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::routing::post;
 use futures_util::FutureExt;
-use tokio::time::{Duration, Instant, timeout_at};
+use http_body_util::BodyExt;
+use tokio::time::{Duration, Instant, timeout, timeout_at};
 
 use crate::body::{Bounds, ReadError};
 use crate::image::{ImageRef, Unknown};
@@ -32,6 +34,9 @@ pub const BODY_LIMIT: usize = 8 << 20;
 /// to do, whoever sends them.
 const BODY_SMALL: usize = 64 << 10;
 const BODIES_LARGE: usize = 16;
+/// How much of a body that is too large is taken and thrown away, and for how long.
+const DISCARDED: usize = 16 << 20;
+const DISCARD_TIME: Duration = Duration::from_secs(1);
 /// How long a body may take to arrive.
 const BODY_TIME: Duration = Duration::from_secs(10);
 /// Different images of one Pod that are looked up.
@@ -194,13 +199,14 @@ fn log(namespace: &str, subject: &Subject<'_>, decided: &Decided, took: Duration
 
 async fn mutate(State(webhook): State<Webhook>, request: Request) -> Response {
     let begun = Instant::now();
-    let (head, body) = request.into_parts();
+    let (head, mut body) = request.into_parts();
     if !is_json(&head.headers) {
         return refuse(StatusCode::UNSUPPORTED_MEDIA_TYPE, "a review is application/json");
     }
-    let body = match timeout_at(begun + BODY_TIME, webhook.0.bounds.read(body, BODY_LIMIT)).await {
+    let body = match timeout_at(begun + BODY_TIME, webhook.0.bounds.read(&mut body, BODY_LIMIT)).await {
         Ok(Ok(body)) => body,
         Ok(Err(ReadError::TooLarge)) => {
+            discard(body).await;
             return closing(refuse(StatusCode::PAYLOAD_TOO_LARGE, "a review has at most 8 MiB"));
         }
         Ok(Err(ReadError::Broken(_))) => {
@@ -217,6 +223,23 @@ async fn mutate(State(webhook): State<Webhook>, request: Request) -> Response {
             refuse(StatusCode::BAD_REQUEST, &error.to_string())
         }
     }
+}
+
+/// Takes some more of a body that is too large: a connection that is closed while the client still sends costs it the
+/// answer (RFC 9112 section 9.6).
+async fn discard(mut body: Body) {
+    let mut left = DISCARDED;
+    let all = async {
+        while let Some(Ok(frame)) = body.frame().await {
+            let length = frame.data_ref().map_or(0, |data| data.len());
+            left = left.saturating_sub(length);
+            if left == 0 {
+                return;
+            }
+        }
+    };
+    // What is not taken by then is cut off.
+    let _ = timeout(DISCARD_TIME, all).await;
 }
 
 /// Never with `Retry-After`: client-go would wait and ask again, while the Pod waits (`rest/with_retry.go`).

@@ -31,6 +31,8 @@ use crate::metrics::Metrics;
 const HANDSHAKE_TIME: Duration = Duration::from_secs(10);
 /// How long the head of a request may take, from its first byte.
 const HEAD_TIME: Duration = Duration::from_secs(10);
+/// How long a client may leave an answer untaken.
+const ANSWER_TIME: Duration = Duration::from_secs(10);
 /// Bytes of the head of a request, and of what hyper reads ahead.
 const HEAD_BYTES: usize = 64 << 10;
 /// How often a connection is looked at for that.
@@ -184,7 +186,6 @@ impl Talk {
                 .timer(TokioTimer::new())
                 .header_read_timeout(None)
                 .max_buf_size(HEAD_BYTES)
-                .pipeline_flush(true)
                 .serve_connection(io, service)
         );
         let mut watching = tokio::time::interval(WATCH);
@@ -200,7 +201,7 @@ impl Talk {
                     connection.as_mut().graceful_shutdown();
                 }
                 _ = watching.tick() => match activity.overdue(idle) {
-                    Some(Overdue::Head) => return,
+                    Some(Overdue::Client) => return,
                     // It was asked to leave and is still there: it does not take what it asked for.
                     Some(Overdue::Idle) if asked_to_leave => return,
                     Some(Overdue::Idle) => {
@@ -220,10 +221,14 @@ impl Talk {
 struct Activity {
     began: Instant,
     state: Arc<AtomicU64>,
+    /// When the client began not to take what is written, in milliseconds since the connection began; 0 if it takes it.
+    stalled: Arc<AtomicU64>,
 }
 
 enum Overdue {
-    Head,
+    /// The client does not go on sending its request, or does not take its answer.
+    Client,
+    /// The connection has been at rest for long.
     Idle,
 }
 
@@ -231,7 +236,7 @@ const BUSY: u64 = u64::MAX;
 
 impl Activity {
     fn new() -> Self {
-        Self { began: Instant::now(), state: Arc::new(AtomicU64::new(0)) }
+        Self { began: Instant::now(), state: Arc::default(), stalled: Arc::default() }
     }
 
     fn now(&self) -> u64 {
@@ -253,14 +258,28 @@ impl Activity {
         self.state.store(self.now(), Ordering::Relaxed);
     }
 
+    /// Passes on the outcome of a write, and remembers since when it has been waiting for the client.
+    fn written<T>(&self, outcome: Poll<T>) -> Poll<T> {
+        let stalled = self.stalled.load(Ordering::Relaxed) != 0;
+        if outcome.is_pending() != stalled {
+            self.stalled.store(if stalled { 0 } else { (self.now() >> 1).max(1) }, Ordering::Relaxed);
+        }
+        outcome
+    }
+
     fn overdue(&self, idle: Duration) -> Option<Overdue> {
+        let since = |then: u64| Duration::from_millis((self.now() >> 1).saturating_sub(then));
+        let stalled = self.stalled.load(Ordering::Relaxed);
+        if stalled != 0 && since(stalled) > ANSWER_TIME {
+            return Some(Overdue::Client);
+        }
         let state = self.state.load(Ordering::Relaxed);
         if state == BUSY {
             return None;
         }
-        let waited = Duration::from_millis((self.now() >> 1).saturating_sub(state >> 1));
+        let waited = since(state >> 1);
         match state & 1 {
-            1 if waited > HEAD_TIME => Some(Overdue::Head),
+            1 if waited > HEAD_TIME => Some(Overdue::Client),
             0 if waited > idle => Some(Overdue::Idle),
             _ => None,
         }
@@ -290,11 +309,13 @@ impl<S: AsyncRead + Unpin> AsyncRead for Watched<S> {
 
 impl<S: AsyncWrite + Unpin> AsyncWrite for Watched<S> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, data: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write(cx, data)
+        let written = Pin::new(&mut self.stream).poll_write(cx, data);
+        self.activity.written(written)
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(cx)
+        let written = Pin::new(&mut self.stream).poll_flush(cx);
+        self.activity.written(written)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -306,7 +327,8 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Watched<S> {
         cx: &mut Context<'_>,
         data: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write_vectored(cx, data)
+        let written = Pin::new(&mut self.stream).poll_write_vectored(cx, data);
+        self.activity.written(written)
     }
 
     fn is_write_vectored(&self) -> bool {

@@ -1,0 +1,106 @@
+//! What a stranger who reaches the port may cost: nobody's review, and a connection for some seconds.
+
+use std::time::Duration;
+
+use serde_json::json;
+use testregistry::Registry;
+use tokio::net::TcpStream;
+use tokio::time::interval;
+
+use super::program::Program;
+use crate::support::https::{Client, request};
+use crate::support::review::{Verdict, opted_out, post, review};
+use crate::support::until;
+
+fn simple_review() -> Vec<u8> {
+    post("/mutate", &review("u-1", &opted_out()))
+}
+
+#[tokio::test]
+async fn survives_who_does_not_speak_tls() {
+    let program = Program::start(&Registry::start().await, json!({})).await;
+    let plain = Client::plain(program.webhook.address());
+    for bytes in [request("GET", "/mutate", &[], b""), vec![0; 1000]] {
+        let mut connection = plain.connect().await;
+        connection.send(&bytes).await.unwrap();
+        assert!(!connection.end().await.starts_with(b"HTTP"));
+    }
+    let mut hangs_up_within_the_handshake = plain.connect().await;
+    hangs_up_within_the_handshake.send(b"\x16\x03\x01\x02\x00").await.unwrap();
+    drop(hangs_up_within_the_handshake);
+    until("all are counted", async || program.metric("tolerarch_tls_handshake_errors_total").await == "3")
+        .await;
+    assert_eq!(program.review(&opted_out()).await.reason, "opted-out");
+}
+
+#[tokio::test]
+async fn closes_connections_beyond_the_limit_at_once() {
+    let program = Program::start(&Registry::start().await, json!({"server": {"maxConnections": 2}})).await;
+    let first = program.webhook.connect().await;
+    let mut second = program.webhook.connect().await;
+    for _ in 0..3 {
+        assert!(program.webhook.try_connect().await.is_err());
+    }
+    assert_eq!(
+        program.logged("server.maxConnections reached: new connections are closed").await["level"],
+        "WARN"
+    );
+    assert_eq!(Verdict::of(&second.ask(&simple_review()).await).reason, "opted-out");
+    drop(first);
+    until("a place is free", async || program.webhook.try_connect().await.is_ok()).await;
+}
+
+/// All at the same time, as each takes its ten to fifteen seconds.
+#[tokio::test]
+async fn cuts_off_who_stalls_and_nobody_else() {
+    let program = Program::start(&Registry::start().await, json!({})).await;
+    let connect = || program.webhook.connect();
+    let mut resting = connect().await;
+    resting.ask(&simple_review()).await;
+
+    let handshake = async {
+        let silent = TcpStream::connect(program.webhook.address()).await.unwrap();
+        silent.readable().await.unwrap();
+        assert_eq!(silent.try_read(&mut [0]).unwrap(), 0);
+    };
+    let head = async {
+        let mut connection = connect().await;
+        connection.send(b"POST /mutate HTTP/1.1\r\nHost: x\r\n").await.unwrap();
+        assert!(connection.end().await.is_empty());
+    };
+    let second_head = async {
+        let mut connection = connect().await;
+        connection.ask(&simple_review()).await;
+        connection.send(b"P").await.unwrap();
+        assert!(connection.end().await.is_empty());
+    };
+    let dripping_head = async {
+        let mut connection = connect().await;
+        let mut drops = interval(Duration::from_millis(500));
+        while connection.send(b"P").await.is_ok() {
+            drops.tick().await;
+        }
+    };
+    let body = async {
+        let mut connection = connect().await;
+        let request = simple_review();
+        let answer = connection.ask(&request[..request.len() - 1]).await;
+        assert_eq!((answer.status, answer.header("retry-after")), (408, None));
+        assert!(answer.closes());
+        connection.end().await;
+    };
+    let answers = async {
+        let mut connection = connect().await;
+        // What the client does not read must not pile up in the server: it stops reading requests.
+        let request = post("/mutate", &review(&"u".repeat(4096), &opted_out()));
+        let mut sent = 0;
+        while connection.send(&request).await.is_ok() {
+            sent += request.len();
+            assert!(sent < 64 << 20, "more than the buffers on the way take");
+        }
+    };
+    tokio::join!(handshake, head, second_head, dripping_head, body, answers);
+
+    assert_eq!(Verdict::of(&resting.ask(&simple_review()).await).reason, "opted-out");
+    assert_eq!(program.metric("tolerarch_tls_handshake_errors_total").await, "1");
+}

@@ -1,0 +1,95 @@
+//! The serving certificate changes while the program runs. Its files are read each five seconds.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use futures_util::future::join_all;
+use rustls_pki_types::CertificateDer;
+use rustls_pki_types::pem::PemObject;
+use serde_json::json;
+use testregistry::{Leaf, Pki, Registry};
+
+use super::program::Program;
+use crate::support::https::NAME;
+use crate::support::review::{Verdict, pod, post, review};
+
+const EXPIRY: &str = "tolerarch_certificate_expiry_timestamp_seconds";
+const RELOADED: &str = r#"tolerarch_certificate_reloads_total{result="success"}"#;
+const REFUSED: &str = r#"tolerarch_certificate_reloads_total{result="failure"}"#;
+
+/// A certificate that expires in so many days, and when that is.
+fn leaf(pki: &Pki, days: u64) -> (Leaf, String) {
+    let expiry = SystemTime::now() + Duration::from_secs(days * 24 * 3600);
+    let timestamp = expiry.duration_since(UNIX_EPOCH).unwrap().as_secs();
+    (pki.leaf_until(&[NAME], expiry), timestamp.to_string())
+}
+
+fn der(leaf: &Leaf) -> Vec<u8> {
+    CertificateDer::from_pem_slice(leaf.cert_pem.as_bytes()).unwrap().to_vec()
+}
+
+async fn served(program: &Program) -> Vec<u8> {
+    program.webhook.connect().await.session.certificate
+}
+
+/// Both at the same time, as the program looks at its files only now and then.
+#[tokio::test]
+async fn follows_its_files() {
+    tokio::join!(
+        new_connections_see_a_new_certificate_and_open_ones_go_on(),
+        a_new_pair_that_cannot_be_used_changes_nothing(),
+    );
+}
+
+async fn new_connections_see_a_new_certificate_and_open_ones_go_on() {
+    let program = Program::start(&Registry::start().await, json!({})).await;
+    let mut open = program.webhook.connect().await;
+    let (new, expiry) = leaf(&program.pki, 60);
+    assert_ne!(open.session.certificate, der(&new));
+    assert_ne!(program.metric(EXPIRY).await, expiry);
+
+    program.mount.swap(&new);
+    program.logged("serving certificate reloaded").await;
+    assert_eq!(served(&program).await, der(&new));
+    let answer = open.ask(&post("/mutate", &review("u-1", &pod(&[""])))).await;
+    assert_eq!(Verdict::of(&answer).reason, "image-invalid");
+    assert_eq!(program.metric(EXPIRY).await, expiry);
+    assert_eq!(program.metric(RELOADED).await, "1");
+    assert_eq!(program.metric(REFUSED).await, "0");
+}
+
+async fn a_new_pair_that_cannot_be_used_changes_nothing() {
+    let registry = Registry::start().await;
+    let pki = registry.pki();
+    let (good, other) = (pki.leaf(&[NAME]), pki.leaf(&[NAME]));
+    let garbage = "canary".to_owned();
+    let cases = [
+        ("no certificate", Leaf { cert_pem: garbage.clone(), ..good.clone() }),
+        ("half a certificate", Leaf { cert_pem: good.cert_pem[..200].to_owned(), ..good.clone() }),
+        ("no key", Leaf { key_pem: garbage, ..good.clone() }),
+        ("another certificate's key", Leaf { key_pem: other.key_pem.clone(), ..good.clone() }),
+        ("nothing", Leaf { cert_pem: String::new(), key_pem: String::new() }),
+    ];
+    join_all(cases.into_iter().map(async |(what, bad)| {
+        let program = Program::start(&registry, json!({})).await;
+        let (old, expiry) = (served(&program).await, program.metric(EXPIRY).await);
+
+        program.mount.swap(&bad);
+        let line = program.logged("new serving certificate cannot be used; the old one stays").await;
+        let error = line["error"].as_str().unwrap();
+        assert!(error.contains("tls.crt:") || error.contains("tls.key:"), "{what}: {line}");
+        assert_eq!(served(&program).await, old, "{what}");
+        assert_eq!(program.metric(EXPIRY).await, expiry, "{what}");
+        assert_eq!(program.metric(RELOADED).await, "0", "{what}");
+        assert_eq!(program.metric(REFUSED).await, "1", "{what}");
+        assert_eq!(program.admin.get("/readyz").await.status, 200, "{what}");
+
+        let (next, expiry) = leaf(&pki, 90);
+        program.mount.swap(&next);
+        program.logged("serving certificate reloaded").await;
+        assert_eq!(served(&program).await, der(&next), "{what}");
+        assert_eq!(program.metric(EXPIRY).await, expiry, "{what}");
+        let written = program.written().await;
+        assert!(!written.contains("canary") && !written.contains("PRIVATE"), "{written}");
+    }))
+    .await;
+}

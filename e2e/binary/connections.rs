@@ -1,0 +1,51 @@
+//! What a connection agrees on, and how it is used.
+
+use rustls::ProtocolVersion::{TLSv1_2, TLSv1_3};
+use rustls::version::{TLS12, TLS13};
+use serde_json::json;
+use testregistry::Registry;
+
+use super::program::Program;
+use crate::support::https::trusting;
+use crate::support::review::{Verdict, opted_out, post, review};
+
+#[tokio::test]
+async fn speaks_http_1_1_over_tls_1_2_and_1_3() {
+    let program = Program::start(&Registry::start().await, json!({})).await;
+    for (version, agreed) in [(&TLS12, TLSv1_2), (&TLS13, TLSv1_3)] {
+        for (offered, protocol) in
+            [(&["http/1.1"][..], Some("http/1.1")), (&["h2", "http/1.1"], Some("http/1.1")), (&[], None)]
+        {
+            let client = program.webhook.with(trusting(&program.pki, &[version], offered));
+            let mut connection = client.connect().await;
+            assert_eq!(connection.session.version, Some(agreed));
+            assert_eq!(connection.session.protocol.as_deref(), protocol);
+            assert_eq!(
+                Verdict::of(&connection.ask(&post("/mutate", &review("u-1", &opted_out()))).await).reason,
+                "opted-out"
+            );
+        }
+        let client = program.webhook.with(trusting(&program.pki, &[version], &["h2"]));
+        assert!(client.try_connect().await.is_err(), "HTTP/2 only");
+    }
+    assert_eq!(program.metric("tolerarch_tls_handshake_errors_total").await, "2");
+}
+
+#[tokio::test]
+async fn answers_one_review_after_the_other() {
+    let program = Program::start(&Registry::start().await, json!({})).await;
+    let uids = ["u-1", "u-2", "u-3"];
+    let requests = uids.map(|uid| post("/mutate", &review(uid, &opted_out())));
+
+    let mut kept = program.webhook.connect().await;
+    for (uid, request) in uids.iter().zip(&requests) {
+        let answer = kept.ask(request).await;
+        assert_eq!((Verdict::of(&answer).uid.as_str(), answer.closes()), (*uid, false));
+    }
+
+    let mut pipelined = program.webhook.connect().await;
+    pipelined.send(&requests.concat()).await.unwrap();
+    for uid in uids {
+        assert_eq!(Verdict::of(&pipelined.answer().await.unwrap()).uid, uid);
+    }
+}

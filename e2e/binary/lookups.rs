@@ -1,0 +1,111 @@
+//! A Pod waits for a registry no longer than it may, and what it could not wait for is there for the next one.
+
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use serde_json::json;
+use testregistry::{Fault, Kind, Registry, Repo};
+use tokio::time::Instant;
+
+use super::program::Program;
+use crate::support::review::{pod, post, review};
+use crate::support::until;
+
+fn multi_arch(registry: &Registry) -> Repo {
+    let repo = registry.repo("team/app");
+    repo.index(Some("v1"), ["linux/amd64", "linux/arm64"]);
+    repo
+}
+
+fn manifests(repo: &Repo) -> usize {
+    repo.count(|request| request.kind == Kind::Manifest)
+}
+
+/// The API server tells its own timeout, of which a second is kept for the way back.
+#[tokio::test]
+async fn a_hanging_registry_costs_a_pod_its_budget_and_no_more() {
+    let registry = Registry::start().await;
+    let repo = multi_arch(&registry);
+    repo.fault(Some(Fault::hang()));
+    let image = repo.reference("v1");
+    let program = |budget: &'static str| Program::start(&registry, json!({"lookup": {"budget": budget}}));
+    let (short, long) = (program("300ms").await, program("20s").await);
+
+    let cases = [
+        (&short, "/mutate", 300..2000),
+        (&short, "/mutate?timeout=10s", 300..2000),
+        (&long, "/mutate?timeout=1s", 0..1000),
+        (&long, "/mutate?timeout=2s", 1000..2000),
+    ];
+    join_all(cases.into_iter().map(async |(program, path, milliseconds)| {
+        let begun = Instant::now();
+        let verdict = program.review_at(path, &pod(&[&image])).await;
+        let took = begun.elapsed().as_millis();
+        assert_eq!(verdict.audit(), ("unchanged", "budget-exceeded", Some(image.as_str())), "{path}");
+        assert!(milliseconds.contains(&took), "{path}: {took} ms");
+    }))
+    .await;
+}
+
+#[tokio::test]
+async fn a_lookup_goes_on_behind_the_pod_that_could_not_wait() {
+    let registry = Registry::start().await;
+    let repo = multi_arch(&registry);
+    repo.fault(Some(Fault::drip(Duration::from_millis(1))));
+    let program = Program::start(&registry, json!({"lookup": {"budget": "100ms"}})).await;
+
+    let pod = pod(&[&repo.reference("v1")]);
+    assert_eq!(program.review(&pod).await.reason, "budget-exceeded");
+    let fetched = format!(r#"tolerarch_lookups_total{{registry="{}",result="fetched"}}"#, registry.address());
+    until("the lookup's end", async || program.metric(&fetched).await == "1").await;
+    assert_eq!(program.review(&pod).await.reason, "tolerated");
+    assert_eq!(manifests(&repo), 1);
+}
+
+/// The API server hangs up when its own time is over.
+#[tokio::test]
+async fn a_lookup_goes_on_when_the_client_hangs_up() {
+    let registry = Registry::start().await;
+    let repo = multi_arch(&registry);
+    repo.fault(Some(Fault::drip(Duration::from_millis(1))));
+    let program = Program::start(&registry, json!({})).await;
+
+    let pod = pod(&[&repo.reference("v1")]);
+    let mut connection = program.webhook.connect().await;
+    connection.send(&post("/mutate", &review("u-1", &pod))).await.unwrap();
+    registry.wait_until(|requests| !requests.is_empty()).await;
+    drop(connection);
+    assert_eq!(program.review(&pod).await.reason, "tolerated");
+    assert_eq!(manifests(&repo), 1);
+}
+
+#[tokio::test]
+async fn a_registry_that_recovers_is_asked_again() {
+    let registry = Registry::start().await;
+    let repo = multi_arch(&registry);
+    repo.fault(Some(Fault::hang()));
+    let settings = json!({
+        "lookup": {"budget": "100ms", "timeout": "500ms"},
+        "cache": {"negative": {"timeout": "1ms"}},
+    });
+    let program = Program::start(&registry, settings).await;
+
+    let pod = pod(&[&repo.reference("v1")]);
+    assert_eq!(program.review(&pod).await.reason, "budget-exceeded");
+    repo.fault(None);
+    until("a toleration", async || program.review(&pod).await.reason == "tolerated").await;
+}
+
+#[tokio::test]
+async fn many_pods_of_one_new_image_cost_one_request() {
+    let registry = Registry::start().await;
+    let repo = multi_arch(&registry);
+    // Slow enough for all of them to come before it is known.
+    repo.fault(Some(Fault::drip(Duration::from_millis(1))));
+    let program = Program::start(&registry, json!({"lookup": {"budget": "20s"}})).await;
+
+    let pod = pod(&[&repo.reference("v1")]);
+    let verdicts = join_all((0..50).map(|_| program.review_at("/mutate?timeout=30s", &pod))).await;
+    assert!(verdicts.iter().all(|verdict| verdict.reason == "tolerated"), "{verdicts:?}");
+    assert_eq!(manifests(&repo), 1);
+}

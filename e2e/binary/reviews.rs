@@ -1,0 +1,115 @@
+//! What becomes of Pods, and what of it is told.
+
+use serde_json::json;
+use testregistry::{Auth, OCI_MANIFEST, Registry};
+
+use super::program::Program;
+use crate::support::review::{Verdict, pod, post, review};
+
+#[tokio::test]
+async fn opens_the_pool_to_a_pod_that_runs_on_all_its_platforms() {
+    let registry = Registry::start().await;
+    let repo = registry.repo("team/app");
+    repo.index(Some("v1"), ["linux/amd64", "linux/arm64/v8"]);
+    let program = Program::start(&registry, json!({})).await;
+
+    let pod = pod(&[&repo.reference("v1")]);
+    let verdict = program.review(&pod).await;
+    assert_eq!(verdict.audit(), ("tolerated", "tolerated", None));
+    let mut expected = pod.clone();
+    expected["metadata"]["annotations"] = json!({"tolerarch.io/pools": "multi-arch"});
+    expected["spec"]["tolerations"] =
+        json!([{"key": "tolerarch.io/multi-arch", "operator": "Exists", "effect": "NoSchedule"}]);
+    let changed = verdict.applied_to(&pod);
+    assert_eq!(changed, expected);
+
+    let again = program.review(&changed).await;
+    assert_eq!(again.audit(), ("unchanged", "already-tolerated", None));
+    assert_eq!(again.patch, None);
+}
+
+#[tokio::test]
+async fn takes_back_its_toleration_when_a_later_container_does_not_run_everywhere() {
+    let registry = Registry::start().await;
+    let repo = registry.repo("team/app");
+    repo.index(Some("v1"), ["linux/amd64", "linux/arm64"]);
+    repo.image("linux/amd64", Some("sidecar"));
+    let program = Program::start(&registry, json!({})).await;
+
+    let pod = pod(&[&repo.reference("v1")]);
+    let mut injected = program.review(&pod).await.applied_to(&pod);
+    let sidecar = repo.reference("sidecar");
+    let containers = injected["spec"]["containers"].as_array_mut().unwrap();
+    containers.push(json!({"name": "sidecar", "image": sidecar}));
+    let verdict = program.review(&injected).await;
+    assert_eq!(verdict.audit(), ("retracted", "retracted", Some(sidecar.as_str())));
+    let changed = verdict.applied_to(&injected);
+    assert_eq!(changed["spec"]["tolerations"], json!([]));
+    assert_eq!(changed["metadata"]["annotations"], json!({}));
+}
+
+#[tokio::test]
+async fn leaves_a_pod_as_it_is_and_says_why() {
+    let registry = Registry::start().await;
+    let repo = registry.repo("team/app");
+    repo.index(Some("amd64-index"), ["linux/amd64", "linux/s390x"]);
+    repo.image("linux/amd64", Some("amd64"));
+    repo.manifest("{", OCI_MANIFEST, Some("broken"));
+    let private = registry.repo("team/private");
+    private.require(Auth::bearer().credentials("user", "password"));
+    let program = Program::start(&registry, json!({})).await;
+
+    for (image, reason) in [
+        (repo.reference("amd64-index"), "platform-missing"),
+        (repo.reference("amd64"), "platform-missing"),
+        (repo.reference("broken"), "bad-manifest"),
+        (repo.reference("absent"), "not-found"),
+        (private.reference("v1"), "denied"),
+        ("127.0.0.1:1/app".into(), "unreachable"),
+        ("169.254.169.254/app".into(), "address-not-allowed"),
+        ("Not An Image".into(), "image-invalid"),
+        (String::new(), "image-invalid"),
+    ] {
+        let verdict = program.review(&pod(&[&image])).await;
+        assert_eq!(verdict.audit(), ("unchanged", reason, Some(image.as_str())));
+        assert_eq!(verdict.patch, None);
+    }
+}
+
+#[tokio::test]
+async fn leaves_a_pod_alone_without_a_look_at_its_images() {
+    let registry = Registry::start().await;
+    let repo = registry.repo("team/app");
+    repo.index(Some("v1"), ["linux/amd64", "linux/arm64"]);
+    let program = Program::start(&registry, json!({})).await;
+
+    let labels = json!({"tolerarch.io/mode": "off"});
+    for (change, reason) in [
+        (json!({"operation": "UPDATE"}), "not-applicable"),
+        (json!({"object": {"metadata": {"labels": labels}}}), "opted-out"),
+        (json!({"object": {"spec": {"nodeName": "node-1"}}}), "node-assigned"),
+        (json!({"object": {"spec": 7}}), "malformed"),
+        (json!({"object": null}), "malformed"),
+    ] {
+        let mut review = review("u-1", &pod(&[&repo.reference("v1")]));
+        json_patch::merge(&mut review["request"], &change);
+        let verdict = Verdict::of(&program.webhook.ask(&post("/mutate", &review)).await);
+        assert_eq!(verdict.audit(), ("unchanged", reason, None));
+        assert_eq!(verdict.patch, None);
+    }
+    assert!(registry.requests().is_empty());
+}
+
+#[tokio::test]
+async fn changes_nothing_when_it_only_observes() {
+    let registry = Registry::start().await;
+    let repo = registry.repo("team/app");
+    repo.index(Some("v1"), ["linux/amd64", "linux/arm64"]);
+    let program = Program::start(&registry, json!({"mode": "observe"})).await;
+
+    let verdict = program.review(&pod(&[&repo.reference("v1")])).await;
+    assert_eq!(verdict.audit(), ("unchanged", "observed", None));
+    assert_eq!(verdict.patch, None);
+    assert_eq!(program.metric(r#"tolerarch_reviews_total{reason="observed"}"#).await, "1");
+    assert_eq!(program.logged("reviewed").await["pools"], "multi-arch");
+}

@@ -1,0 +1,49 @@
+//! The end: not ready at once, but serving, as the API server does not know yet; then every open request is answered.
+
+use serde_json::json;
+use testregistry::{Fault, Registry};
+
+use super::program::Program;
+use crate::support::review::{Verdict, pod, post, review};
+use crate::support::until;
+
+#[tokio::test]
+async fn sigterm_and_sigint_end_it_in_good_order() {
+    tokio::join!(ends_in_good_order("TERM"), ends_in_good_order("INT"));
+}
+
+async fn ends_in_good_order(signal: &str) {
+    let registry = Registry::start().await;
+    let quick = registry.repo("team/quick");
+    quick.index(Some("v1"), ["linux/amd64", "linux/arm64"]);
+    let slow = registry.repo("team/slow");
+    slow.fault(Some(Fault::hang()));
+    let settings = json!({"server": {"drain": "2s"}, "lookup": {"budget": "3s"}});
+    let mut program = Program::start(&registry, settings).await;
+
+    let quick = post("/mutate", &review("u-1", &pod(&[&quick.reference("v1")])));
+    let mut kept = program.webhook.connect().await;
+    assert!(!kept.ask(&quick).await.closes());
+    // It waits longer than the drain takes.
+    let mut waiting = program.webhook.connect().await;
+    waiting.send(&post("/mutate", &review("u-2", &pod(&[&slow.reference("v1")])))).await.unwrap();
+    registry.wait_until(|requests| requests.iter().any(|it| it.repo.as_deref() == Some("team/slow"))).await;
+
+    program.signal(signal).await;
+    until("it is not ready", async || program.admin.get("/readyz").await.status == 503).await;
+    let ready = program.admin.get("/readyz").await.text();
+    assert!(ready.contains("[-]serving failed\n"), "{ready}");
+    assert_eq!(program.admin.get("/livez").await.status, 200);
+    for connection in [&mut kept, &mut program.webhook.connect().await] {
+        let answer = connection.ask(&quick).await;
+        assert_eq!((Verdict::of(&answer).reason.as_str(), answer.closes()), ("tolerated", true));
+        assert!(connection.end().await.is_empty());
+    }
+
+    let answer = waiting.answer().await.unwrap();
+    let verdict = Verdict::of(&answer);
+    assert_eq!((verdict.uid.as_str(), verdict.reason.as_str()), ("u-2", "budget-exceeded"));
+    assert!(answer.closes());
+    assert_eq!(program.ended().await.code(), Some(0));
+    program.logged("ended").await;
+}

@@ -1,0 +1,51 @@
+//! Every kind of image is read as it was meant.
+
+use tolerarch::image::ImageRef;
+use tolerarch::registry::{Digest, Found, Head};
+
+use super::distribution::Distribution;
+use super::webhook::{Webhook, registry};
+use super::{images, second_opinion};
+
+#[tokio::test]
+async fn knows_where_each_image_runs_by_tag_and_by_digest() {
+    let Some(distribution) = Distribution::start().await else { return };
+    let registry = registry(&distribution);
+    for image in images::push(&distribution).await {
+        let both = format!("{}@{}", distribution.reference(image.tag), image.digest);
+        for reference in [distribution.reference(image.tag), distribution.reference(&image.digest), both] {
+            let found = registry.fetch(&reference.parse().unwrap()).await.unwrap();
+            let expected = Found { digest: Digest::of_text(&image.digest), support: image.support };
+            assert_eq!(found, expected, "{}: {reference}", image.tag);
+        }
+        let tag: ImageRef = distribution.reference(image.tag).parse().unwrap();
+        let head = registry.head(&tag).await.unwrap();
+        assert_eq!(head, Head::Digest(Digest::of_text(&image.digest)), "{}", image.tag);
+    }
+}
+
+#[tokio::test]
+async fn agrees_with_another_client() {
+    let Some(distribution) = Distribution::start().await else { return };
+    let registry = registry(&distribution);
+    for image in images::push(&distribution).await {
+        for reference in [distribution.reference(image.tag), distribution.reference(&image.digest)] {
+            let theirs = second_opinion::nodes(&distribution.client, &reference.parse().unwrap()).await;
+            let ours = registry.fetch(&reference.parse().unwrap()).await.unwrap();
+            assert_eq!(ours.support.runs_on(), theirs, "{}: {reference}", image.tag);
+        }
+    }
+}
+
+#[tokio::test]
+async fn decides_over_pods_of_each_image() {
+    let Some(distribution) = Distribution::start().await else { return };
+    let webhook = Webhook::start(&distribution).await;
+    for image in images::push(&distribution).await {
+        for reference in [distribution.reference(image.tag), distribution.reference(&image.digest)] {
+            let verdict = webhook.review(&reference).await;
+            assert_eq!(verdict.reason, image.reason, "{}: {reference}", image.tag);
+            assert_eq!(verdict.patch.is_some(), image.reason == "tolerated", "{}", image.tag);
+        }
+    }
+}
