@@ -1,13 +1,15 @@
 //! Log lines, on standard output: JSON for machines or text for people.
 
-use std::io::{self, BufWriter};
+mod json;
+mod queue;
 
 use clap::ValueEnum;
-use tracing_appender::non_blocking::{NonBlocking, NonBlockingBuilder, WorkerGuard};
-use tracing_subscriber::filter::LevelFilter;
+use tracing_subscriber::filter::{LevelFilter, Targets};
+use tracing_subscriber::fmt;
+use tracing_subscriber::layer::{Layer, SubscriberExt};
+use tracing_subscriber::util::SubscriberInitExt;
 
-/// Lines that wait for a reader that stalls; further ones are dropped, so that no review waits.
-const QUEUE: usize = 16 * 1024;
+pub use queue::Guard;
 
 /// How a log line looks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
@@ -50,20 +52,12 @@ impl From<Level> for LevelFilter {
 /// Starts logging for the whole process. What is queued is written out when the guard is dropped.
 ///
 /// Only tolerarch's own lines are written: what libraries log at these levels is about single bytes of connections.
-pub fn start(level: Level, format: Format) -> WorkerGuard {
-    let (writer, guard): (NonBlocking, WorkerGuard) = NonBlockingBuilder::default()
-        .lossy(true)
-        .buffered_lines_limit(QUEUE)
-        .finish(BufWriter::with_capacity(64 * 1024, io::stdout()));
-    let filter =
-        tracing_subscriber::filter::Targets::new().with_target("tolerarch", LevelFilter::from(level));
-    let lines = tracing_subscriber::fmt::layer().with_writer(writer).with_ansi(false).with_target(false);
-    use tracing_subscriber::layer::{Layer, SubscriberExt};
-    use tracing_subscriber::util::SubscriberInitExt;
+pub fn start(level: Level, format: Format) -> Guard {
+    let (sink, guard) = queue::start();
+    let filter = Targets::new().with_target("tolerarch", LevelFilter::from(level));
+    let lines = fmt::layer().with_ansi(false).with_target(false).with_writer(move || sink.clone());
     let lines = match format {
-        Format::Json => {
-            lines.json().flatten_event(true).with_current_span(false).with_span_list(false).boxed()
-        }
+        Format::Json => lines.event_format(json::Line).boxed(),
         Format::Text => lines.boxed(),
     };
     // Fails only if logging has been started before, and then it goes on as it was.

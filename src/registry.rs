@@ -1,7 +1,7 @@
 //! The OCI distribution protocol: from an image reference to the platforms of the image.
 //!
 //! Own and thin, because image references come from strangers and so do registries: bodies, counts, depths, redirects
-//! and addresses are all bounded ([`limits`]), and tokens go nowhere but to the registry that asked for them. Time is
+//! and addresses are all bounded (`limits.rs`), and tokens go nowhere but to the registry that asked for them. Time is
 //! bounded by the caller, for a lookup as a whole. Nothing is retried: a Pod waits for the answer.
 
 mod challenge;

@@ -1,0 +1,135 @@
+//! The way of log lines to standard output: through a bounded queue of bytes, so that a reader that stalls stalls no
+//! review, and written many at a time, as each line costs more to write than to make.
+//!
+//! (tracing-appender's queue is bounded in lines only, allocates for each, and wakes its thread for each: it cost as much
+//! as all of a decision.)
+
+use std::io::{self, Write};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+/// Bytes that wait for a reader that stalls; lines beyond are dropped, and counted.
+const LIMIT: usize = 4 << 20;
+/// Lines that come so close together are written together.
+const PAUSE: Duration = Duration::from_millis(20);
+
+/// Where lines are written to; never blocks for long.
+#[derive(Clone)]
+pub(super) struct Sink(Arc<Queue>);
+
+/// Writes out what is queued when it is dropped.
+pub struct Guard {
+    queue: Arc<Queue>,
+    writer: Option<JoinHandle<()>>,
+}
+
+#[derive(Default)]
+struct Queue {
+    state: Mutex<State>,
+    more: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    waiting: Vec<u8>,
+    dropped: usize,
+    ended: bool,
+}
+
+/// A sink, and the thread that empties it to standard output.
+pub(super) fn start() -> (Sink, Guard) {
+    let queue = Arc::new(Queue::default());
+    let run = Arc::clone(&queue);
+    // Without the thread there are no log lines, but there are reviews.
+    let writer =
+        std::thread::Builder::new().name("log".into()).spawn(move || run.empty(&mut io::stdout())).ok();
+    (Sink(Arc::clone(&queue)), Guard { queue, writer })
+}
+
+impl Queue {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Writes what comes, until the end. What cannot be written is lost: there is nobody to tell.
+    fn empty(&self, out: &mut impl Write) {
+        let mut taken = Vec::new();
+        loop {
+            let idle = |state: &mut State| state.waiting.is_empty() && !state.ended;
+            let state = self.more.wait_while(self.state(), idle).unwrap_or_else(PoisonError::into_inner);
+            let filling = |state: &mut State| state.waiting.len() < LIMIT / 2 && !state.ended;
+            let waited = self.more.wait_timeout_while(state, PAUSE, filling);
+            let (mut state, _) = waited.unwrap_or_else(PoisonError::into_inner);
+            std::mem::swap(&mut taken, &mut state.waiting);
+            let (dropped, ended) = (std::mem::take(&mut state.dropped), state.ended);
+            drop(state);
+            let _ = out.write_all(&taken);
+            if dropped > 0 {
+                let _ = writeln!(
+                    out,
+                    "{{\"level\":\"WARN\",\"message\":\"log lines were dropped\",\"lines\":{dropped}}}"
+                );
+            }
+            let _ = out.flush();
+            taken.clear();
+            if ended {
+                return;
+            }
+        }
+    }
+}
+
+impl Write for Sink {
+    /// Takes a whole line, or drops it.
+    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        let mut state = self.0.state();
+        let first = state.waiting.is_empty();
+        if state.waiting.len() + line.len() <= LIMIT {
+            state.waiting.extend_from_slice(line);
+        } else {
+            state.dropped += 1;
+        }
+        drop(state);
+        if first {
+            self.0.more.notify_one();
+        }
+        Ok(line.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        self.queue.state().ended = true;
+        self.queue.more.notify_one();
+        if let Some(writer) = self.writer.take() {
+            // It panics only by a defect, of which there is no log any more.
+            let _ = writer.join();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn writes_lines_in_order_and_says_how_many_it_dropped() {
+        let queue = Arc::new(Queue::default());
+        let mut sink = Sink(Arc::clone(&queue));
+        sink.write_all(b"first\n").unwrap();
+        sink.write_all(b"second\n").unwrap();
+        let long = vec![b'x'; LIMIT];
+        assert_eq!(sink.write(&long).unwrap(), LIMIT);
+        sink.flush().unwrap();
+        queue.state().ended = true;
+        let mut out = Vec::new();
+        queue.empty(&mut out);
+        let out = String::from_utf8(out).unwrap();
+        assert!(out.starts_with("first\nsecond\n{") && out.ends_with("\"lines\":1}\n"), "{out}");
+    }
+}
