@@ -6,45 +6,48 @@
 
 use std::io::{self, Write};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::thread::JoinHandle;
 use std::time::Duration;
 
 /// Bytes that wait for a reader that stalls; lines beyond are dropped, and counted.
 const LIMIT: usize = 4 << 20;
 /// Lines that come so close together are written together.
 const PAUSE: Duration = Duration::from_millis(20);
+/// How long the end of the process waits for a reader that stalls.
+const END: Duration = Duration::from_secs(1);
 
 /// Where lines are written to; never blocks for long.
 #[derive(Clone)]
 pub(super) struct Sink(Arc<Queue>);
 
-/// Writes out what is queued when it is dropped.
-pub struct Guard {
-    queue: Arc<Queue>,
-    writer: Option<JoinHandle<()>>,
-}
+/// Writes out what is queued when it is dropped, if somebody reads it.
+pub struct Guard(Arc<Queue>);
 
 #[derive(Default)]
 struct Queue {
     state: Mutex<State>,
     more: Condvar,
+    /// Told when all is written.
+    done: Condvar,
 }
 
 #[derive(Default)]
 struct State {
     waiting: Vec<u8>,
     dropped: usize,
+    /// No more lines come.
     ended: bool,
+    /// All lines are written.
+    written: bool,
 }
 
 /// A sink, and the thread that empties it to standard output.
 pub(super) fn start() -> (Sink, Guard) {
     let queue = Arc::new(Queue::default());
     let run = Arc::clone(&queue);
+    let writer = std::thread::Builder::new().name("log".into()).spawn(move || run.empty(&mut io::stdout()));
     // Without the thread there are no log lines, but there are reviews.
-    let writer =
-        std::thread::Builder::new().name("log".into()).spawn(move || run.empty(&mut io::stdout())).ok();
-    (Sink(Arc::clone(&queue)), Guard { queue, writer })
+    queue.state().written = writer.is_err();
+    (Sink(Arc::clone(&queue)), Guard(queue))
 }
 
 impl Queue {
@@ -74,6 +77,8 @@ impl Queue {
             let _ = out.flush();
             taken.clear();
             if ended {
+                self.state().written = true;
+                self.done.notify_all();
                 return;
             }
         }
@@ -104,12 +109,11 @@ impl Write for Sink {
 
 impl Drop for Guard {
     fn drop(&mut self) {
-        self.queue.state().ended = true;
-        self.queue.more.notify_one();
-        if let Some(writer) = self.writer.take() {
-            // It panics only by a defect, of which there is no log any more.
-            let _ = writer.join();
-        }
+        let mut state = self.0.state();
+        state.ended = true;
+        self.0.more.notify_one();
+        // The writer may be stuck in a write; it ends with the process.
+        drop(self.0.done.wait_timeout_while(state, END, |state| !state.written));
     }
 }
 
@@ -130,6 +134,7 @@ mod tests {
         let mut out = Vec::new();
         queue.empty(&mut out);
         let out = String::from_utf8(out).unwrap();
+        assert!(queue.state().written);
         assert!(out.starts_with("first\nsecond\n{") && out.ends_with("\"lines\":1}\n"), "{out}");
     }
 }
