@@ -16,6 +16,7 @@
 //! | [`image`] | value types: reference, platform, platform set, and why nobody knows |
 //! | [`resolver`] | image to platforms: cache, one lookup a key, deadlines, work that goes on behind |
 //! | [`registry`] | the OCI distribution protocol, and every limit it is held to |
+//! | [`credentials`] | which credentials to try for an image, in which order |
 //! | [`policy`] | pure: what is known of the Pod and its images, to a decision |
 //! | [`reason`] | the closed list of what became of a Pod, and why |
 //! | [`patch`] | pure: a decision to a JSON patch that is known to apply |
@@ -36,6 +37,8 @@ pub mod image;
 pub mod resolver;
 
 pub mod registry;
+
+pub mod credentials;
 
 pub mod policy;
 

@@ -232,20 +232,11 @@ impl Registry {
         Ok((Digest::of_content(answer.body()), document))
     }
 
-    /// Asks the registry of an image, with a token where it wants one.
+    /// Asks wherever the image can be had, and says what a refusal means.
     async fn get(&self, image: &ImageRef, ask: &Ask) -> Result<Answer, Error> {
         let unreachable = || Error::Unreachable("its host cannot stand in a URL".into());
         let origin = self.hosts.endpoint(image.host()).ok_or_else(unreachable)?;
-        let url = origin.join(&ask.path).map_err(|_| unreachable())?;
-        let remembered = self.tokens.remembered(&self.transport, &origin, image.repository()).await?;
-        let mut answer = self.follow(url.clone(), ask, remembered).await?;
-        if answer.status.as_u16() == 401 {
-            let token = self
-                .tokens
-                .renewed(&self.transport, &self.hosts, &origin, image.repository(), &answer)
-                .await?;
-            answer = self.follow(url, ask, Some(token)).await?;
-        }
+        let answer = self.ask(&origin, image, ask).await?;
         match answer.status.as_u16() {
             200..=299 => Ok(answer),
             401 | 403 => Err(Error::Denied("it refuses")),
@@ -254,6 +245,20 @@ impl Registry {
             status @ 500.. => Err(Error::Unreachable(format!("it answers with status {status}"))),
             status => Err(Error::Unexpected(format!("status {status}"))),
         }
+    }
+
+    /// Asks one registry, with a token where it wants one.
+    async fn ask(&self, origin: &Url, image: &ImageRef, ask: &Ask) -> Result<Answer, Error> {
+        let unreachable = || Error::Unreachable("its path cannot stand in a URL".into());
+        let url = origin.join(&ask.path).map_err(|_| unreachable())?;
+        let remembered = self.tokens.remembered(&self.transport, origin, image.repository()).await?;
+        let answer = self.follow(url.clone(), ask, remembered).await?;
+        if answer.status.as_u16() != 401 {
+            return Ok(answer);
+        }
+        let renewed = self.tokens.renewed(&self.transport, &self.hosts, origin, image.repository(), &answer);
+        let token = renewed.await?;
+        self.follow(url, ask, Some(token)).await
     }
 
     /// One request with its redirects. The token goes to the registry itself only.
