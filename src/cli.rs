@@ -1,19 +1,15 @@
-//! The command line: subcommands, each a few lines over the library, and what the process exits with.
+//! The command line: a module for each subcommand, what they share, and what the process exits with.
+
+mod serve;
 
 use std::error::Error as StdError;
-use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
 
 use crate::config::{Config, ConfigError};
-use crate::logging::{self, Format, Level};
-use crate::serve;
-
-/// Look-ups of names that hang cannot be cancelled; the process does not wait longer for them.
-const RUNTIME_FINISH_TIME: Duration = Duration::from_millis(500);
+use crate::logging::{Format, Level};
 
 /// Opens multi-arch node pools to the Pods whose images run on every architecture of the pool.
 #[derive(Debug, Parser)]
@@ -31,7 +27,7 @@ enum Command {
     #[command(
         after_help = "Example:\n  tolerarch serve --tls-cert tls.crt --tls-key tls.key --log-format text"
     )]
-    Serve(Serve),
+    Serve(serve::Serve),
 }
 
 #[derive(Debug, Args)]
@@ -47,43 +43,12 @@ struct Shared {
     log_format: Option<Format>,
 }
 
-#[derive(Debug, Args)]
-struct Serve {
-    /// The serving certificate and its chain, PEM [default: /etc/tolerarch/tls/tls.crt]
-    #[arg(long, value_name = "FILE")]
-    tls_cert: Option<PathBuf>,
-    /// The certificate's private key, PEM [default: /etc/tolerarch/tls/tls.key]
-    #[arg(long, value_name = "FILE")]
-    tls_key: Option<PathBuf>,
-    /// Where reviews are answered [default: [::]:8443]
-    #[arg(long, value_name = "ADDRESS:PORT")]
-    listen: Option<SocketAddr>,
-    /// Where metrics and probes are answered [default: [::]:8080]
-    #[arg(long, value_name = "ADDRESS:PORT")]
-    admin_listen: Option<SocketAddr>,
-}
-
 impl Cli {
     /// Parses the process' arguments and does what they say. Wrong usage ends the process with status 2.
     pub fn parse_and_run() -> ExitCode {
         let Self { command, shared } = Self::parse();
-        let config = match configure(&shared) {
-            Ok(config) => config,
-            Err(error) => return fail(&error),
-        };
-        let Command::Serve(flags) = command;
-        let config = flags.over(config);
-        let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
-            Ok(runtime) => runtime,
-            Err(error) => return fail(&error),
-        };
-        let logging = logging::start(config.log.level, config.log.format);
-        let served = runtime.block_on(serve::run(config));
-        runtime.shutdown_timeout(RUNTIME_FINISH_TIME);
-        drop(logging);
-        match served {
-            Ok(()) => ExitCode::SUCCESS,
-            Err(error) => fail(&error),
+        match command {
+            Command::Serve(serve) => serve.run(&shared),
         }
     }
 }
@@ -95,17 +60,6 @@ fn configure(shared: &Shared) -> Result<Config, ConfigError> {
     config.log.level = log_level.unwrap_or(config.log.level);
     config.log.format = log_format.unwrap_or(config.log.format);
     Ok(config)
-}
-
-impl Serve {
-    fn over(self, mut config: Config) -> Config {
-        let Self { tls_cert, tls_key, listen, admin_listen } = self;
-        config.server.files.certificate = tls_cert.unwrap_or(config.server.files.certificate);
-        config.server.files.key = tls_key.unwrap_or(config.server.files.key);
-        config.server.listen = listen.unwrap_or(config.server.listen);
-        config.admin.listen = admin_listen.unwrap_or(config.admin.listen);
-        config
-    }
 }
 
 /// Tells what went wrong, with its causes, and gives the status for it.
