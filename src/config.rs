@@ -5,13 +5,16 @@
 mod pools;
 mod reader;
 mod sections;
+mod shape;
+mod values;
 
 use std::collections::BTreeMap;
 use std::net::{Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-pub use reader::Fault;
+use reader::Reader;
+pub use reader::{Fault, Place};
 
 use crate::image::PlatformSet;
 use crate::logging::{Format, Level};
@@ -168,8 +171,11 @@ impl Config {
     /// All faults, in the order of the text.
     pub fn parse(text: &str) -> Result<Self, Vec<Fault>> {
         let mut config = Self::default();
-        reader::document(text, &mut config)?;
-        Ok(config)
+        let mut reader = Reader::default();
+        reader.document(text, &mut config);
+        reader.object(&mut config);
+        let faults = reader.faults();
+        if faults.is_empty() { Ok(config) } else { Err(faults) }
     }
 }
 

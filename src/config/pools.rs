@@ -1,143 +1,226 @@
 //! The pools of the configuration, checked so that no Pod can fail by what a pool gives it.
 
-use saphyr::{MarkedYaml, YamlData};
+use std::borrow::Cow;
 
-use super::reader::{Reader, Slot, scalar, shown};
+use serde_json::{Value as Json, json};
+
+use super::shape::{List, Shape, Slot, Value, Values, Visit, key, key_as};
+use super::values::{Checked, OneOf, taken};
 use crate::image::PlatformSet;
 use crate::pod::{Text, Toleration};
 use crate::policy::Pool;
 
 impl Slot for Vec<Pool> {
-    fn fill(&mut self, node: &MarkedYaml<'_>, reader: &mut Reader) {
-        let empty = Pool { name: String::new(), platforms: PlatformSet::EMPTY, tolerations: Vec::new() };
-        reader.items(node, self, empty);
-        if self.is_empty() && matches!(node.data, YamlData::Sequence(_)) {
-            reader.fault(node, "there has to be a pool");
+    fn shape(&mut self) -> Shape<'_> {
+        Shape::List(self)
+    }
+
+    fn objections(&self) -> Vec<String> {
+        if self.is_empty() {
+            return vec!["there has to be a pool".to_owned()];
         }
-        let repeated = (0..self.len()).find(|&at| self[..at].iter().any(|pool| pool.name == self[at].name));
-        if let Some(pool) = repeated.map(|at| &self[at]).filter(|pool| !pool.name.is_empty()) {
-            reader.fault(node, format!("two pools are named {:?}", pool.name));
+        let repeated = (1..self.len()).filter(|&at| self[..at].iter().any(|pool| pool.name == self[at].name));
+        let names = repeated.map(|at| &self[at].name).filter(|name| !name.is_empty());
+        names.map(|name| format!("two pools are named {name:?}")).collect()
+    }
+}
+
+impl List for Vec<Pool> {
+    fn blank(&self, visit: Visit<'_>) {
+        visit(&mut Pool { name: String::new(), platforms: PlatformSet::EMPTY, tolerations: Vec::new() });
+    }
+
+    fn clear(&mut self) {
+        self.clear();
+    }
+
+    fn add(&mut self, fill: Visit<'_>) {
+        let mut pool = Pool { name: String::new(), platforms: PlatformSet::EMPTY, tolerations: Vec::new() };
+        fill(&mut pool);
+        self.push(pool);
+    }
+
+    fn each(&mut self, visit: Visit<'_>) {
+        for pool in self {
+            visit(pool);
         }
     }
 }
 
 impl Slot for Pool {
-    fn fill(&mut self, node: &MarkedYaml<'_>, reader: &mut Reader) {
-        let before = reader.faults.len();
-        reader.section(
-            node,
-            &mut [
-                ("name", &mut PoolName(&mut self.name)),
-                ("platforms", &mut self.platforms),
-                ("tolerations", &mut self.tolerations),
-            ],
-        );
-        if reader.faults.len() > before {
-            return;
-        }
-        if self.name.is_empty() {
-            reader.fault(node, "the pool has no name");
-        }
-        if self.platforms.is_empty() {
-            reader.fault(node, "the pool has no platforms; write for example [linux/amd64, linux/arm64]");
-        }
-        if self.tolerations.is_empty() {
-            reader.fault(node, "the pool has no tolerations, so nothing would open it");
-        }
+    fn shape(&mut self) -> Shape<'_> {
+        Shape::Section(vec![
+            key_as("name", "as the annotation of opened Pods shows it", PoolName(&mut self.name)),
+            key("platforms", "that its nodes can have; an image has to run on all", &mut self.platforms),
+            key("tolerations", "that open it", &mut self.tolerations),
+        ])
+    }
+
+    fn objections(&self) -> Vec<String> {
+        let objections = [
+            (self.name.is_empty(), "the pool has no name"),
+            (
+                self.platforms.is_empty(),
+                "the pool has no platforms; write for example [linux/amd64, linux/arm64]",
+            ),
+            (self.tolerations.is_empty(), "the pool has no tolerations, so nothing would open it"),
+        ];
+        objections.into_iter().filter(|(holds, _)| *holds).map(|(_, text)| text.to_owned()).collect()
     }
 }
 
 /// A name that can stand in the annotation.
 struct PoolName<'a>(&'a mut String);
 
-impl Slot for PoolName<'_> {
-    fn fill(&mut self, node: &MarkedYaml<'_>, reader: &mut Reader) {
-        let expected = "a name of at most 63 lower-case letters, digits, '-' and '.'";
+impl Value for PoolName<'_> {
+    fn expected(&self) -> Cow<'static, str> {
+        "a name of at most 63 lower-case letters, digits, '-' and '.'".into()
+    }
+
+    fn schema(&self) -> Json {
+        json!({"type": "string", "pattern": "^[a-z0-9.-]{1,63}$"})
+    }
+
+    fn read(&mut self, text: &str) -> bool {
         let allowed = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-' || b == b'.';
-        let check = |text: &str| (1..=63).contains(&text.len()) && text.bytes().all(allowed);
-        reader.parsed(node, self.0, expected, |text| check(text).then(|| text.to_owned()));
+        let check = (1..=63).contains(&text.len()) && text.bytes().all(allowed);
+        taken(self.0, check.then(|| text.to_owned()))
+    }
+
+    fn written(&self) -> Json {
+        json!(self.0)
     }
 }
 
 impl Slot for PlatformSet {
-    fn fill(&mut self, node: &MarkedYaml<'_>, reader: &mut Reader) {
-        let mut platforms = Vec::new();
-        reader.items(node, &mut platforms, One(Self::EMPTY));
-        *self = platforms.iter().fold(Self::EMPTY, |set, One(platform)| set.union(*platform));
+    fn shape(&mut self) -> Shape<'_> {
+        Shape::Values(self)
+    }
+}
+
+impl Values for PlatformSet {
+    fn blank(&self) -> Box<dyn Value> {
+        Box::new(One(Self::EMPTY))
+    }
+
+    fn clear(&mut self) {
+        *self = Self::EMPTY;
+    }
+
+    fn add(&mut self, text: &str) -> bool {
+        let mut one = One(Self::EMPTY);
+        let read = one.read(text);
+        *self = self.union(one.0);
+        read
+    }
+
+    fn written(&self) -> Vec<Json> {
+        self.to_string().split(", ").filter(|_| !self.is_empty()).map(Json::from).collect()
     }
 }
 
 /// One platform of a list.
-#[derive(Clone)]
 struct One(PlatformSet);
 
-impl Slot for One {
-    fn fill(&mut self, node: &MarkedYaml<'_>, reader: &mut Reader) {
-        match scalar(node).unwrap_or_default().parse() {
-            Ok(platform) => self.0 = platform,
-            Err(error) => reader.fault(node, format!("found {}: {error}", shown(node))),
-        }
+impl Value for One {
+    fn expected(&self) -> Cow<'static, str> {
+        format!("a platform that nodes can have: {}", PlatformSet::ALL).into()
+    }
+
+    fn schema(&self) -> Json {
+        json!({"enum": PlatformSet::ALL.written()})
+    }
+
+    fn read(&mut self, text: &str) -> bool {
+        taken(&mut self.0, text.parse().ok())
+    }
+
+    fn written(&self) -> Json {
+        json!(self.0.to_string())
     }
 }
 
 impl Slot for Vec<Toleration<'static>> {
-    fn fill(&mut self, node: &MarkedYaml<'_>, reader: &mut Reader) {
-        reader.items(node, self, Toleration::default());
+    fn shape(&mut self) -> Shape<'_> {
+        Shape::List(self)
+    }
+}
+
+impl List for Vec<Toleration<'static>> {
+    fn blank(&self, visit: Visit<'_>) {
+        visit(&mut Toleration::default());
+    }
+
+    fn clear(&mut self) {
+        self.clear();
+    }
+
+    fn add(&mut self, fill: Visit<'_>) {
+        let mut toleration = Toleration::default();
+        fill(&mut toleration);
+        self.push(toleration);
+    }
+
+    fn each(&mut self, visit: Visit<'_>) {
+        for toleration in self {
+            visit(toleration);
+        }
     }
 }
 
 /// Checked as the API server checks it (`ValidateTolerations` of k8s.io/kubernetes): a toleration that it does not take
 /// would make every Pod fail that gets it.
 impl Slot for Toleration<'static> {
-    fn fill(&mut self, node: &MarkedYaml<'_>, reader: &mut Reader) {
-        let before = reader.faults.len();
-        reader.section(
-            node,
-            &mut [
-                ("key", &mut Checked(&mut self.key, "a label key such as example.com/pool", is_label_key)),
-                (
-                    "operator",
-                    &mut Checked(&mut self.operator, "Exists or Equal", |text| {
-                        matches!(text, "Exists" | "Equal")
-                    }),
-                ),
-                ("value", &mut Checked(&mut self.value, "a label value", is_label_value)),
-                (
-                    "effect",
-                    &mut Checked(&mut self.effect, "NoSchedule, PreferNoSchedule or NoExecute", is_effect),
-                ),
-                ("tolerationSeconds", &mut self.toleration_seconds),
-            ],
-        );
-        if reader.faults.len() > before {
-            return;
-        }
-        if self.key.is_empty() {
-            reader.fault(node, "the toleration has no key; without one it would open every taint");
-        }
-        if self.operator.as_str() == "Exists" && !self.value.is_empty() {
-            reader.fault(
-                node,
+    fn shape(&mut self) -> Shape<'_> {
+        Shape::Section(vec![
+            key_as("key", "the taint's key", label_key(&mut self.key)),
+            key_as("operator", "Equal if missing", OneOf(&mut self.operator, &["Exists", "Equal"])),
+            key_as("value", "the taint's value, for Equal", label_value(&mut self.value)),
+            key_as(
+                "effect",
+                "the taint's effect; every effect if missing",
+                OneOf(&mut self.effect, &["NoSchedule", "PreferNoSchedule", "NoExecute"]),
+            ),
+            key(
+                "tolerationSeconds",
+                "how long a NoExecute taint is tolerated; for ever if missing",
+                &mut self.toleration_seconds,
+            ),
+        ])
+    }
+
+    fn objections(&self) -> Vec<String> {
+        let objections = [
+            (self.key.is_empty(), "the toleration has no key; without one it would open every taint"),
+            (
+                self.operator.as_str() == "Exists" && !self.value.is_empty(),
                 "a toleration with operator Exists has no value; remove it or write operator: Equal",
-            );
-        }
-        if self.toleration_seconds.is_some() && self.effect.as_str() != "NoExecute" {
-            reader.fault(node, "tolerationSeconds of a toleration needs effect: NoExecute");
-        }
+            ),
+            (
+                self.toleration_seconds.is_some() && self.effect.as_str() != "NoExecute",
+                "tolerationSeconds of a toleration needs effect: NoExecute",
+            ),
+        ];
+        objections.into_iter().filter(|(holds, _)| *holds).map(|(_, text)| text.to_owned()).collect()
     }
 }
 
-/// A text that has to pass a check.
-struct Checked<'a>(&'a mut Text<'static>, &'static str, fn(&str) -> bool);
-
-impl Slot for Checked<'_> {
-    fn fill(&mut self, node: &MarkedYaml<'_>, reader: &mut Reader) {
-        reader.parsed(node, self.0, self.1, |text| (self.2)(text).then(|| text.to_owned().into()));
+fn label_key<'a>(text: &'a mut Text<'static>) -> Checked<'a> {
+    Checked {
+        text,
+        expected: "a label key such as example.com/pool",
+        pattern: "^([a-z0-9.-]{1,253}/)?[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?$",
+        check: is_label_key,
     }
 }
 
-fn is_effect(text: &str) -> bool {
-    matches!(text, "NoSchedule" | "PreferNoSchedule" | "NoExecute")
+fn label_value<'a>(text: &'a mut Text<'static>) -> Checked<'a> {
+    Checked {
+        text,
+        expected: "a label value",
+        pattern: "^([A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?)?$",
+        check: is_label_value,
+    }
 }
 
 /// `IsQualifiedName` of k8s.io/apimachinery: an optional DNS subdomain, a slash, and a name.

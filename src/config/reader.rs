@@ -1,80 +1,158 @@
-//! From YAML to values, with the place of everything that is wrong. Knows no key of the configuration: each section
-//! names its own, and each value says what it accepts.
+//! From YAML, the environment and flags to values, with the place of everything that is wrong and of everything that
+//! was said. Knows no key of the configuration.
 
+use std::collections::BTreeMap;
 use std::fmt;
-use std::net::SocketAddr;
-use std::path::PathBuf;
-use std::time::Duration;
 
-use ipnet::IpNet;
 use saphyr::{LoadableYamlNode, MarkedYaml, Scalar, YamlData};
+
+use super::shape::{Shape, Slot};
 
 /// One thing that is wrong with a configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fault {
     /// Where, as a path of keys: `pools[0].platforms`. Empty for the whole document.
     pub path: String,
-    /// On which line, from 1.
-    pub line: usize,
+    /// Where it is said.
+    pub place: Place,
     /// What, and how to mend it.
     pub message: String,
+}
+
+/// Where something is said. In the order of their precedence: the last one holds.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Place {
+    /// On this line of the file, from 1.
+    Line(usize),
+    /// In this variable of the environment.
+    Variable(String),
+    /// By this flag of the command line.
+    Flag(&'static str),
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Line(line) => write!(f, "line {line}"),
+            Self::Variable(name) => f.write_str(name),
+            Self::Flag(name) => f.write_str(name),
+        }
+    }
 }
 
 impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let path = if self.path.is_empty() { "the document" } else { &self.path };
-        write!(f, "{path} (line {}): {}", self.line, self.message)
+        write!(f, "{path} ({}): {}", self.place, self.message)
     }
 }
 
-/// Reads the one document of a file into `slot`, which holds the defaults.
-pub(super) fn document(text: &str, slot: &mut impl Slot) -> Result<(), Vec<Fault>> {
-    let whole = |line, message| vec![Fault { path: String::new(), line, message }];
-    let documents = MarkedYaml::load_from_str(text).map_err(|error| {
-        whole(
-            error.marker().line(),
-            format!("not YAML: {} at column {}", error.info(), error.marker().col() + 1),
-        )
-    })?;
-    let mut reader = Reader::default();
-    match documents.as_slice() {
-        [] => {}
-        [document] => slot.fill(document, &mut reader),
-        [_, second, ..] => {
-            return Err(whole(second.span.start.line(), "a second document: a configuration is one".into()));
-        }
-    }
-    if reader.faults.is_empty() { Ok(()) } else { Err(reader.faults) }
-}
-
-/// Where the reading is, and what was found wrong.
+/// Where the reading is, what was found wrong, and where what was found right is said.
 #[derive(Default)]
 pub(super) struct Reader {
     path: String,
-    pub(super) faults: Vec<Fault>,
-}
-
-/// Something that a node of the file can fill.
-pub(super) trait Slot {
-    /// Takes over what the node says; what is wrong with it goes to the reader.
-    fn fill(&mut self, node: &MarkedYaml<'_>, reader: &mut Reader);
+    faults: Vec<Fault>,
+    /// The places of sections, lists and values, by their path.
+    pub(super) places: BTreeMap<String, Place>,
 }
 
 impl Reader {
-    pub(super) fn fault(&mut self, node: &MarkedYaml<'_>, message: impl Into<String>) {
-        self.faults.push(Fault {
-            path: self.path.clone(),
-            line: node.span.start.line(),
-            message: message.into(),
-        });
+    /// Reads the one document of a file into `slot`, which holds the defaults.
+    pub(super) fn document(&mut self, text: &str, slot: &mut dyn Slot) {
+        let mut whole = |line, message| {
+            self.faults.push(Fault { path: String::new(), place: Place::Line(line), message });
+        };
+        let documents = match MarkedYaml::load_from_str(text) {
+            Ok(documents) => documents,
+            Err(error) => {
+                let column = error.marker().col() + 1;
+                return whole(
+                    error.marker().line(),
+                    format!("not YAML: {} at column {column}", error.info()),
+                );
+            }
+        };
+        match documents.as_slice() {
+            [] => {}
+            [document] if is_null(document) => {}
+            [document] => self.fill(document, slot),
+            [_, second, ..] => {
+                whole(second.span.start.line(), "a second document: a configuration is one".to_owned());
+            }
+        }
     }
 
-    pub(super) fn wrong(&mut self, node: &MarkedYaml<'_>, expected: &str) {
-        self.fault(node, format!("found {}, expected {expected}", shown(node)));
+    /// Takes over what the node says.
+    fn fill(&mut self, node: &MarkedYaml<'_>, slot: &mut dyn Slot) {
+        self.places.insert(self.path.clone(), place(node));
+        match (slot.shape(), &node.data) {
+            (Shape::Section(keys), YamlData::Mapping(members)) => {
+                let mut keys = keys;
+                for (name, value) in members {
+                    let text = scalar(name).unwrap_or_default();
+                    match keys.iter_mut().find(|known| known.name == text) {
+                        // A key without a value keeps its default.
+                        Some(_) if is_null(value) => {}
+                        Some(known) => self.within(known.name, |reader| reader.fill(value, &mut *known.slot)),
+                        None => {
+                            let hint = nearest(&text, keys.iter().map(|known| known.name));
+                            let message = format!("unknown key; {hint}");
+                            self.within(&text, |reader| reader.fault(place(name), message));
+                        }
+                    }
+                }
+            }
+            (Shape::Section(keys), _) => {
+                let names: Vec<_> = keys.iter().map(|key| key.name).collect();
+                self.wrong(node, &format!("a section with {}", names.join(", ")));
+            }
+            (Shape::Value(value), _) => {
+                if !scalar(node).is_some_and(|text| value.read(&text)) {
+                    self.wrong(node, &value.expected());
+                }
+            }
+            (Shape::Values(values), YamlData::Sequence(items)) => {
+                values.clear();
+                for (at, item) in items.iter().enumerate() {
+                    if !scalar(item).is_some_and(|text| values.add(&text)) {
+                        let expected = values.blank().expected();
+                        self.within(&format!("[{at}]"), |reader| reader.wrong(item, &expected));
+                    }
+                }
+            }
+            (Shape::List(list), YamlData::Sequence(items)) => {
+                list.clear();
+                for (at, item) in items.iter().enumerate() {
+                    self.within(&format!("[{at}]"), |reader| {
+                        list.add(&mut |slot| reader.fill(item, slot));
+                    });
+                }
+            }
+            (Shape::Values(_) | Shape::List(_), _) => self.wrong(node, "a list"),
+            (Shape::Map(map), YamlData::Mapping(members)) => {
+                for (name, value) in members {
+                    let text = scalar(name).unwrap_or_default();
+                    self.within(&format!("[{text:?}]"), |reader| {
+                        let added = map.add(&text, &mut |slot| {
+                            if !is_null(value) {
+                                reader.fill(value, slot);
+                            }
+                        });
+                        if let Err(message) = added {
+                            reader.fault(place(name), message);
+                        }
+                    });
+                }
+            }
+            (Shape::Map(map), _) => {
+                let (what, example) = map.key();
+                self.wrong(node, &format!("a section with a key for each {what}, such as {example:?}"));
+            }
+        }
     }
 
     /// Runs `read` one step deeper.
-    pub(super) fn within(&mut self, step: &str, read: impl FnOnce(&mut Self)) {
+    fn within(&mut self, step: &str, read: impl FnOnce(&mut Self)) {
         let length = self.path.len();
         if !self.path.is_empty() && !step.starts_with('[') {
             self.path.push('.');
@@ -84,70 +162,78 @@ impl Reader {
         self.path.truncate(length);
     }
 
-    /// A mapping with these keys and no others. A key without a value keeps its default.
-    pub(super) fn section(&mut self, node: &MarkedYaml<'_>, keys: &mut [(&str, &mut dyn Slot)]) {
-        let YamlData::Mapping(members) = &node.data else {
-            return self.wrong(node, &format!("a section with {}", list(keys.iter().map(|(key, _)| *key))));
-        };
-        for (key, value) in members {
-            let name = scalar(key).unwrap_or_default();
-            match keys.iter_mut().find(|(known, _)| *known == name) {
-                Some((known, slot)) => {
-                    if !is_null(value) {
-                        self.within(known, |reader| slot.fill(value, reader));
-                    }
+    fn fault(&mut self, place: Place, message: impl Into<String>) {
+        self.faults.push(Fault { path: self.path.clone(), place, message: message.into() });
+    }
+
+    fn wrong(&mut self, node: &MarkedYaml<'_>, expected: &str) {
+        self.fault(place(node), format!("found {}, expected {expected}", shown(node)));
+    }
+
+    /// Collects what is wrong with sections and lists as a whole, once all has been read. A section of which a part is
+    /// wrong already is not judged.
+    pub(super) fn object(&mut self, slot: &mut dyn Slot) {
+        let before = self.faults.len();
+        let mut is_list = false;
+        match slot.shape() {
+            Shape::Section(keys) => {
+                for mut key in keys {
+                    self.within(key.name, |reader| reader.object(&mut *key.slot));
                 }
-                None => {
-                    let nearest = keys
-                        .iter()
-                        .map(|(known, _)| (strsim::damerau_levenshtein(known, &name), *known))
-                        .min();
-                    let hint = match nearest {
-                        Some((distance, known)) if distance * 2 <= known.len() => {
-                            format!("did you mean {known}?")
-                        }
-                        _ => format!("known are {}", list(keys.iter().map(|(known, _)| *known))),
-                    };
-                    self.within(&name, |reader| reader.fault(key, format!("unknown key; {hint}")));
-                }
+            }
+            Shape::List(list) => {
+                is_list = true;
+                let mut at = 0;
+                list.each(&mut |slot| {
+                    self.within(&format!("[{at}]"), |reader| reader.object(slot));
+                    at += 1;
+                });
+            }
+            Shape::Map(map) => map.each(&mut |name, slot| {
+                self.within(&format!("[{name:?}]"), |reader| reader.object(slot));
+            }),
+            Shape::Value(_) | Shape::Values(_) => {}
+        }
+        let spoilt = self.faults.len() > before || self.faults.iter().any(|fault| self.has(&fault.path));
+        if let Some(place) = self.places.get(&self.path).cloned().filter(|_| is_list || !spoilt) {
+            for objection in slot.objections() {
+                self.fault(place.clone(), objection);
             }
         }
     }
 
-    /// A value that `parse` reads from text.
-    pub(super) fn parsed<T>(
-        &mut self,
-        node: &MarkedYaml<'_>,
-        slot: &mut T,
-        expected: &str,
-        parse: impl FnOnce(&str) -> Option<T>,
-    ) {
-        match scalar(node).as_deref().and_then(parse) {
-            Some(value) => *slot = value,
-            None => self.wrong(node, expected),
-        }
+    /// What is wrong: in the order of the file, then what the environment and the flags say.
+    pub(super) fn faults(mut self) -> Vec<Fault> {
+        self.faults.sort_by(|one, other| one.place.cmp(&other.place));
+        self.faults
     }
 
-    /// A list, each item beginning as `blank`; it replaces the default.
-    pub(super) fn items<T: Slot + Clone>(&mut self, node: &MarkedYaml<'_>, slots: &mut Vec<T>, blank: T) {
-        let YamlData::Sequence(items) = &node.data else {
-            return self.wrong(node, "a list");
-        };
-        slots.clear();
-        for (place, item) in items.iter().enumerate() {
-            let mut slot = blank.clone();
-            self.within(&format!("[{place}]"), |reader| slot.fill(item, reader));
-            slots.push(slot);
-        }
+    /// Whether a path is that of the reader or leads further.
+    fn has(&self, path: &str) -> bool {
+        path.strip_prefix(&self.path).is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
     }
 }
 
-pub(super) fn is_null(node: &MarkedYaml<'_>) -> bool {
+/// The nearest of the known names, if one is near, else all of them.
+pub(super) fn nearest<'n>(name: &str, known: impl Iterator<Item = &'n str>) -> String {
+    let known: Vec<&str> = known.collect();
+    let nearest = known.iter().map(|known| (strsim::damerau_levenshtein(known, name), *known)).min();
+    match nearest {
+        Some((distance, known)) if distance * 2 <= known.len() => format!("did you mean {known}?"),
+        _ => format!("known are {}", known.join(", ")),
+    }
+}
+
+fn place(node: &MarkedYaml<'_>) -> Place {
+    Place::Line(node.span.start.line())
+}
+
+fn is_null(node: &MarkedYaml<'_>) -> bool {
     matches!(node.data, YamlData::Value(Scalar::Null))
 }
 
 /// A scalar as text: `8443` and `"8443"` are the same here.
-pub(super) fn scalar(node: &MarkedYaml<'_>) -> Option<String> {
+fn scalar(node: &MarkedYaml<'_>) -> Option<String> {
     match &node.data {
         YamlData::Value(Scalar::String(text)) => Some(text.to_string()),
         YamlData::Value(Scalar::Integer(number)) => Some(number.to_string()),
@@ -157,84 +243,11 @@ pub(super) fn scalar(node: &MarkedYaml<'_>) -> Option<String> {
     }
 }
 
-pub(super) fn shown(node: &MarkedYaml<'_>) -> String {
+fn shown(node: &MarkedYaml<'_>) -> String {
     match &node.data {
         YamlData::Sequence(_) => "a list".into(),
         YamlData::Mapping(_) => "a section".into(),
         _ if is_null(node) => "nothing".into(),
         _ => scalar(node).map_or("something else".into(), |text| format!("{text:?}")),
-    }
-}
-
-fn list<'t>(items: impl IntoIterator<Item = &'t str>) -> String {
-    items.into_iter().collect::<Vec<_>>().join(", ")
-}
-
-impl Slot for Vec<IpNet> {
-    fn fill(&mut self, node: &MarkedYaml<'_>, reader: &mut Reader) {
-        reader.items(node, self, IpNet::default());
-    }
-}
-
-impl Slot for IpNet {
-    fn fill(&mut self, node: &MarkedYaml<'_>, reader: &mut Reader) {
-        let parse = |text: &str| {
-            text.parse().ok().or_else(|| Some(Self::from(text.parse::<std::net::IpAddr>().ok()?)))
-        };
-        reader.parsed(node, self, "a network such as 10.0.0.0/8", parse);
-    }
-}
-
-impl Slot for Duration {
-    fn fill(&mut self, node: &MarkedYaml<'_>, reader: &mut Reader) {
-        let parse =
-            |text: &str| humantime::parse_duration(text).ok().filter(|duration| DURATIONS.contains(duration));
-        reader.parsed(node, self, "a duration such as 3s, 10m or 1h, from 1ms to 365d", parse);
-    }
-}
-
-const DURATIONS: std::ops::RangeInclusive<Duration> =
-    Duration::from_millis(1)..=Duration::from_secs(365 * 24 * 3600);
-
-impl Slot for usize {
-    fn fill(&mut self, node: &MarkedYaml<'_>, reader: &mut Reader) {
-        let parse = |text: &str| text.parse().ok().filter(|number| (1..=COUNT_MAX).contains(number));
-        reader.parsed(node, self, "a number from 1 to 100000000", parse);
-    }
-}
-
-const COUNT_MAX: usize = 100_000_000;
-
-impl Slot for Option<i64> {
-    fn fill(&mut self, node: &MarkedYaml<'_>, reader: &mut Reader) {
-        reader.parsed(node, self, "a number of seconds", |text| text.parse().ok().map(Some));
-    }
-}
-
-impl Slot for bool {
-    fn fill(&mut self, node: &MarkedYaml<'_>, reader: &mut Reader) {
-        match node.data {
-            YamlData::Value(Scalar::Boolean(flag)) => *self = flag,
-            _ => reader.wrong(node, "true or false"),
-        }
-    }
-}
-
-impl Slot for SocketAddr {
-    fn fill(&mut self, node: &MarkedYaml<'_>, reader: &mut Reader) {
-        reader.parsed(node, self, "an address and a port such as \"[::]:8443\"", |text| text.parse().ok());
-    }
-}
-
-impl Slot for PathBuf {
-    fn fill(&mut self, node: &MarkedYaml<'_>, reader: &mut Reader) {
-        reader.parsed(node, self, "the path of a file", |text| (!text.is_empty()).then(|| text.into()));
-    }
-}
-
-impl Slot for Option<PathBuf> {
-    fn fill(&mut self, node: &MarkedYaml<'_>, reader: &mut Reader) {
-        let parse = |text: &str| Some((!text.is_empty()).then(|| text.into()));
-        reader.parsed(node, self, "the path of a file", parse);
     }
 }

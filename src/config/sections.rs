@@ -2,180 +2,182 @@
 
 use std::collections::BTreeMap;
 
-use clap::ValueEnum;
-use saphyr::{MarkedYaml, YamlData};
-
-use super::reader::{Reader, Slot, is_null, scalar};
+use super::shape::{Map, Section, Shape, Slot, Visit, key, key_as};
+use super::values::Choice;
 use super::{Admin, Config, Log, Registries, Server};
 use crate::image::ImageRef;
-use crate::logging::{Format, Level};
-use crate::policy::Mode;
 use crate::registry::{Guard, HostSettings, normal};
 use crate::resolver::{CacheSettings, LookupSettings};
 
 impl Slot for Config {
-    fn fill(&mut self, node: &MarkedYaml<'_>, reader: &mut Reader) {
-        reader.section(
-            node,
-            &mut [
-                ("mode", &mut self.policy.mode),
-                ("server", &mut self.server),
-                ("admin", &mut self.admin),
-                ("pools", &mut self.policy.pools),
-                ("lookup", &mut self.lookup),
-                ("cache", &mut self.cache),
-                ("registries", &mut self.registries),
-                ("network", &mut self.network),
-                ("log", &mut self.log),
-            ],
-        );
+    fn shape(&mut self) -> Shape<'_> {
+        Shape::Section(vec![
+            key_as(
+                "mode",
+                "observe: decide, count and log, but change nothing",
+                Choice(&mut self.policy.mode),
+            ),
+            key("server", "the webhook's listener", &mut self.server),
+            key("admin", "/metrics, /livez, /readyz", &mut self.admin),
+            key(
+                "pools",
+                "a Pod gets the tolerations of every pool that all its images can run on",
+                &mut self.policy.pools,
+            ),
+            key("lookup", "how the platforms of images are looked up", &mut self.lookup),
+            key("cache", "how long what was looked up counts", &mut self.cache),
+            key("registries", "which registries are asked, and how", &mut self.registries),
+            key(
+                "network",
+                "which addresses are dialled; loopback, link-local and metadata addresses are not",
+                &mut self.network,
+            ),
+            key("log", "what is logged", &mut self.log),
+        ])
     }
 }
 
 impl Slot for Server {
-    fn fill(&mut self, node: &MarkedYaml<'_>, reader: &mut Reader) {
-        reader.section(
-            node,
-            &mut [
-                ("listen", &mut self.listen),
-                ("certFile", &mut self.files.certificate),
-                ("keyFile", &mut self.files.key),
-                ("drain", &mut self.drain),
-                ("maxConnections", &mut self.max_connections),
-            ],
-        );
+    fn shape(&mut self) -> Shape<'_> {
+        Shape::Section(vec![
+            key("listen", "where reviews are answered, with TLS", &mut self.listen).at_start(),
+            key(
+                "certFile",
+                "the certificate and its chain, PEM; read again when its content changes",
+                &mut self.files.certificate,
+            )
+            .at_start(),
+            key("keyFile", "the certificate's private key, PEM", &mut self.files.key).at_start(),
+            key("drain", "how long it goes on serving after SIGTERM", &mut self.drain).at_start(),
+            key("maxConnections", "connections at a time", &mut self.max_connections).at_start(),
+        ])
     }
 }
 
 impl Slot for Admin {
-    fn fill(&mut self, node: &MarkedYaml<'_>, reader: &mut Reader) {
-        reader.section(node, &mut [("listen", &mut self.listen)]);
+    fn shape(&mut self) -> Shape<'_> {
+        Shape::Section(vec![
+            key("listen", "where they are answered, without TLS", &mut self.listen).at_start(),
+        ])
     }
 }
 
 impl Slot for LookupSettings {
-    fn fill(&mut self, node: &MarkedYaml<'_>, reader: &mut Reader) {
-        reader.section(
-            node,
-            &mut [
-                ("budget", &mut self.budget),
-                ("timeout", &mut self.timeout),
-                ("concurrency", &mut self.concurrency),
-                ("perRegistry", &mut self.per_registry),
-            ],
-        );
+    fn shape(&mut self) -> Shape<'_> {
+        Shape::Section(vec![
+            key(
+                "budget",
+                "how long one Pod may wait; less when the API server's own timeout is near",
+                &mut self.budget,
+            ),
+            key(
+                "timeout",
+                "how long one lookup may take in all; it goes on behind an answered Pod",
+                &mut self.timeout,
+            ),
+            key("concurrency", "lookups at a time, in all", &mut self.concurrency).at_start(),
+            key("perRegistry", "lookups at a time, of one registry", &mut self.per_registry).at_start(),
+        ])
     }
 }
 
 impl Slot for CacheSettings {
-    fn fill(&mut self, node: &MarkedYaml<'_>, reader: &mut Reader) {
-        let mut negative = Negative(self.clone());
-        reader.section(
-            node,
-            &mut [
-                ("capacity", &mut self.capacity),
-                ("tagTtl", &mut self.tag),
-                ("staleWhileRevalidate", &mut self.stale_while_revalidate),
-                ("staleIfError", &mut self.stale_if_error),
-                ("negative", &mut negative),
-            ],
-        );
-        let Self { capacity, tag, stale_while_revalidate, stale_if_error, .. } = *self;
-        *self = Self { capacity, tag, stale_while_revalidate, stale_if_error, ..negative.0 };
-    }
-}
-
-/// The lifetimes of failures: a section of its own in the file.
-struct Negative(CacheSettings);
-
-impl Slot for Negative {
-    fn fill(&mut self, node: &MarkedYaml<'_>, reader: &mut Reader) {
-        reader.section(
-            node,
-            &mut [
-                ("notFound", &mut self.0.not_found),
-                ("denied", &mut self.0.denied),
-                ("throttled", &mut self.0.throttled),
-                ("timeout", &mut self.0.timeout),
-                ("unreachable", &mut self.0.unreachable),
-                ("badManifest", &mut self.0.bad_manifest),
-            ],
-        );
+    fn shape(&mut self) -> Shape<'_> {
+        let negative = Section(vec![
+            key("notFound", "no such image", &mut self.not_found),
+            key("denied", "access is denied", &mut self.denied),
+            key("throttled", "429: at least so long; Retry-After counts if longer", &mut self.throttled),
+            key("timeout", "no answer in time", &mut self.timeout),
+            key("unreachable", "no connection, or a status of 500 and more", &mut self.unreachable),
+            key("badManifest", "what came is no image", &mut self.bad_manifest),
+        ]);
+        Shape::Section(vec![
+            key("capacity", "images", &mut self.capacity).at_start(),
+            key("tagTtl", "how long a tag counts before the registry is asked again", &mut self.tag),
+            key(
+                "staleWhileRevalidate",
+                "after that: answers at once, while one refresh runs",
+                &mut self.stale_while_revalidate,
+            ),
+            key("staleIfError", "after that: answers while the registry fails", &mut self.stale_if_error),
+            key_as("negative", "how long failures count", negative),
+        ])
     }
 }
 
 impl Slot for Registries {
-    fn fill(&mut self, node: &MarkedYaml<'_>, reader: &mut Reader) {
-        reader.section(node, &mut [("hosts", &mut self.hosts)]);
+    fn shape(&mut self) -> Shape<'_> {
+        Shape::Section(vec![key(
+            "hosts",
+            "what is special about one host: as an image names it, or as it is dialled",
+            &mut self.hosts,
+        )])
     }
 }
 
 impl Slot for BTreeMap<String, HostSettings> {
-    fn fill(&mut self, node: &MarkedYaml<'_>, reader: &mut Reader) {
-        let YamlData::Mapping(members) = &node.data else {
-            return reader.wrong(node, "a section with a key for each host");
-        };
-        for (key, value) in members {
-            let host = scalar(key).unwrap_or_default();
-            let step = format!("[{host:?}]");
-            // A host is well-formed if it can stand in front of an image.
-            if format!("{host}/x")
-                .parse::<ImageRef>()
-                .is_ok_and(|image| image.host().eq_ignore_ascii_case(&host))
-            {
-                let mut settings = HostSettings::default();
-                if !is_null(value) {
-                    reader.within(&step, |reader| settings.fill(value, reader));
-                }
-                if self.insert(normal(&host), settings).is_some() {
-                    reader.within(&step, |reader| reader.fault(key, "this host is there already"));
-                }
-            } else {
-                reader.within(&step, |reader| {
-                    reader.fault(key, "no registry host; write host or host:port");
-                });
-            }
+    fn shape(&mut self) -> Shape<'_> {
+        Shape::Map(self)
+    }
+}
+
+impl Map for BTreeMap<String, HostSettings> {
+    fn key(&self) -> (&'static str, &'static str) {
+        ("host", "registry.example.com:5000")
+    }
+
+    fn blank(&self, visit: Visit<'_>) {
+        visit(&mut HostSettings::default());
+    }
+
+    fn add(&mut self, name: &str, fill: Visit<'_>) -> Result<(), String> {
+        // A host is well-formed if it can stand in front of an image.
+        let image = format!("{name}/x").parse::<ImageRef>();
+        if !image.is_ok_and(|image| image.host().eq_ignore_ascii_case(name)) {
+            return Err("no registry host; write host or host:port".to_owned());
+        }
+        let mut settings = HostSettings::default();
+        fill(&mut settings);
+        match self.insert(normal(name), settings) {
+            None => Ok(()),
+            Some(_) => Err("this host is there already".to_owned()),
+        }
+    }
+
+    fn each(&mut self, visit: &mut dyn FnMut(&str, &mut dyn Slot)) {
+        for (host, settings) in self {
+            visit(host, settings);
         }
     }
 }
 
 impl Slot for HostSettings {
-    fn fill(&mut self, node: &MarkedYaml<'_>, reader: &mut Reader) {
-        reader.section(node, &mut [("caFile", &mut self.ca_file), ("plainHttp", &mut self.plain_http)]);
+    fn shape(&mut self) -> Shape<'_> {
+        Shape::Section(vec![
+            key(
+                "caFile",
+                "certificate authorities, PEM, that are trusted beside the system's",
+                &mut self.ca_file,
+            ),
+            key("plainHttp", "without TLS", &mut self.plain_http),
+        ])
     }
 }
 
 impl Slot for Guard {
-    fn fill(&mut self, node: &MarkedYaml<'_>, reader: &mut Reader) {
-        reader.section(node, &mut [("allow", &mut self.allow), ("deny", &mut self.deny)]);
+    fn shape(&mut self) -> Shape<'_> {
+        Shape::Section(vec![
+            key("allow", "networks (CIDR) that are dialled nevertheless", &mut self.allow),
+            key("deny", "networks that are never dialled", &mut self.deny),
+        ])
     }
 }
 
 impl Slot for Log {
-    fn fill(&mut self, node: &MarkedYaml<'_>, reader: &mut Reader) {
-        reader.section(node, &mut [("level", &mut self.level), ("format", &mut self.format)]);
-    }
-}
-
-impl Slot for Mode {
-    fn fill(&mut self, node: &MarkedYaml<'_>, reader: &mut Reader) {
-        reader.parsed(node, self, "enforce or observe", |text| match text {
-            "enforce" => Some(Self::Enforce),
-            "observe" => Some(Self::Observe),
-            _ => None,
-        });
-    }
-}
-
-impl Slot for Level {
-    fn fill(&mut self, node: &MarkedYaml<'_>, reader: &mut Reader) {
-        let parse = |text: &str| <Self as ValueEnum>::from_str(text, false).ok();
-        reader.parsed(node, self, "error, warn, info, debug or trace", parse);
-    }
-}
-
-impl Slot for Format {
-    fn fill(&mut self, node: &MarkedYaml<'_>, reader: &mut Reader) {
-        reader.parsed(node, self, "json or text", |text| <Self as ValueEnum>::from_str(text, false).ok());
+    fn shape(&mut self) -> Shape<'_> {
+        Shape::Section(vec![
+            key_as("level", "from which level on", Choice(&mut self.level)),
+            key_as("format", "how a line looks", Choice(&mut self.format)).at_start(),
+        ])
     }
 }

@@ -104,7 +104,7 @@ zzz: 1
             "mode (line 4): found \"enforced\", expected enforce or observe",
             "server (line 5): found \"5\", expected a section with listen, certFile, keyFile, drain, maxConnections",
             "pools[0].name (line 7): found \"Multi Arch\", expected a name of at most 63 lower-case letters, digits, '-' and '.'",
-            "pools[0].platforms[1] (line 8): found \"linux/arm46\": no known platform of nodes; known are linux/amd64, linux/arm64, \
+            "pools[0].platforms[1] (line 8): found \"linux/arm46\", expected a platform that nodes can have: linux/amd64, linux/arm64, \
              linux/arm/v5, linux/arm/v6, linux/arm/v7, linux/386, linux/loong64, linux/mips64le, linux/ppc64le, linux/riscv64, \
              linux/s390x, linux/mips64",
             "pools[0].tolerations[0].opertor (line 9): unknown key; did you mean operator?",

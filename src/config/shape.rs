@@ -1,0 +1,176 @@
+//! What can stand in a configuration: sections, lists and values. Each describes itself once, where its keys or texts
+//! are; the reading, the JSON schema, the names of the environment and what is printed all come from that.
+
+use std::borrow::Cow;
+
+use serde_json::Value as Json;
+
+/// Something of the configuration that can be filled and shown.
+pub(super) trait Slot {
+    /// What it consists of.
+    fn shape(&mut self) -> Shape<'_>;
+
+    /// What is wrong with it as a whole, although each of its parts is right.
+    fn objections(&self) -> Vec<String> {
+        Vec::new()
+    }
+}
+
+/// What a slot consists of.
+pub(super) enum Shape<'a> {
+    /// Keys, and no others.
+    Section(Vec<Key<'a>>),
+    /// One scalar.
+    Value(&'a mut dyn Value),
+    /// A list of scalars.
+    Values(&'a mut dyn Values),
+    /// A list of sections.
+    List(&'a mut dyn List),
+    /// A section whose keys are names that the user chooses.
+    Map(&'a mut dyn Map),
+}
+
+/// One key of a section.
+pub(super) struct Key<'a> {
+    pub(super) name: &'static str,
+    /// What it means, in one line: in the schema, and in the README.
+    pub(super) doc: &'static str,
+    /// Whether a change takes effect only at the next start.
+    pub(super) at_start: bool,
+    pub(super) slot: Box<dyn Slot + 'a>,
+}
+
+/// A key whose changes take effect while the program runs.
+pub(super) fn key<'a>(name: &'static str, doc: &'static str, slot: &'a mut (dyn Slot + 'a)) -> Key<'a> {
+    key_as(name, doc, Borrowed(slot))
+}
+
+/// A key that shows something as the slot it is not by itself: a [`Section`], a choice, a checked text.
+pub(super) fn key_as<'a>(name: &'static str, doc: &'static str, slot: impl Slot + 'a) -> Key<'a> {
+    Key { name, doc, at_start: false, slot: Box::new(slot) }
+}
+
+impl Key<'_> {
+    /// A key whose changes take effect only at the next start.
+    pub(super) fn at_start(mut self) -> Self {
+        self.at_start = true;
+        self
+    }
+}
+
+/// One scalar.
+pub(super) trait Value {
+    /// What it may be, in words that follow "expected".
+    fn expected(&self) -> Cow<'static, str>;
+    /// What it may be, as a JSON schema.
+    fn schema(&self) -> Json;
+    /// Takes over a text; `false` if it is none of those that it may be.
+    fn read(&mut self, text: &str) -> bool;
+    /// What it holds, as it would stand in the file: a scalar, or null where nothing would.
+    fn written(&self) -> Json;
+}
+
+/// A list of scalars.
+pub(super) trait Values {
+    /// A new item.
+    fn blank(&self) -> Box<dyn Value>;
+    /// Makes it empty.
+    fn clear(&mut self);
+    /// Adds an item; `false` if the text is none.
+    fn add(&mut self, text: &str) -> bool;
+    /// All items.
+    fn written(&self) -> Vec<Json>;
+}
+
+/// What is done with the slot of an item.
+pub(super) type Visit<'v> = &'v mut dyn FnMut(&mut dyn Slot);
+
+/// A list of sections.
+pub(super) trait List {
+    /// Shows a new item, which is not in the list.
+    fn blank(&self, visit: Visit<'_>);
+    /// Makes it empty.
+    fn clear(&mut self);
+    /// Adds an item as `fill` leaves it.
+    fn add(&mut self, fill: Visit<'_>);
+    /// Shows each item.
+    fn each(&mut self, visit: Visit<'_>);
+}
+
+/// Sections by names that the user chooses.
+pub(super) trait Map {
+    /// What such a name is, in words and by an example.
+    fn key(&self) -> (&'static str, &'static str);
+    /// Shows a new entry, which is not in the map.
+    fn blank(&self, visit: Visit<'_>);
+    /// Adds an entry as `fill` leaves it.
+    ///
+    /// # Errors
+    /// What is wrong with the name.
+    fn add(&mut self, name: &str, fill: Visit<'_>) -> Result<(), String>;
+    /// Shows each entry with its name.
+    fn each(&mut self, visit: &mut dyn FnMut(&str, &mut dyn Slot));
+}
+
+impl<T: Value> Slot for T {
+    fn shape(&mut self) -> Shape<'_> {
+        Shape::Value(self)
+    }
+}
+
+/// A slot that is somebody else's.
+struct Borrowed<'a>(&'a mut (dyn Slot + 'a));
+
+impl Slot for Borrowed<'_> {
+    fn shape(&mut self) -> Shape<'_> {
+        self.0.shape()
+    }
+
+    fn objections(&self) -> Vec<String> {
+        self.0.objections()
+    }
+}
+
+impl<T: Value + Default + 'static> Slot for Vec<T> {
+    fn shape(&mut self) -> Shape<'_> {
+        Shape::Values(self)
+    }
+}
+
+impl<T: Value + Default + 'static> Values for Vec<T> {
+    fn blank(&self) -> Box<dyn Value> {
+        Box::new(T::default())
+    }
+
+    fn clear(&mut self) {
+        self.clear();
+    }
+
+    fn add(&mut self, text: &str) -> bool {
+        let mut item = T::default();
+        let read = item.read(text);
+        if read {
+            self.push(item);
+        }
+        read
+    }
+
+    fn written(&self) -> Vec<Json> {
+        self.iter().map(Value::written).collect()
+    }
+}
+
+/// A section that is no type of its own.
+pub(super) struct Section<'a>(pub(super) Vec<Key<'a>>);
+
+impl Slot for Section<'_> {
+    fn shape(&mut self) -> Shape<'_> {
+        let keys = self.0.iter_mut().map(|Key { name, doc, at_start, slot }| Key {
+            name,
+            doc,
+            at_start: *at_start,
+            slot: Box::new(Borrowed(&mut **slot)),
+        });
+        Shape::Section(keys.collect())
+    }
+}

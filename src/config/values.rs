@@ -1,0 +1,270 @@
+//! The scalars of the configuration: what a text may be, and how it is written again.
+
+use std::borrow::Cow;
+use std::net::{IpAddr, SocketAddr};
+use std::ops::RangeInclusive;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::ValueEnum;
+use ipnet::IpNet;
+use serde_json::{Value as Json, json};
+
+use super::shape::Value;
+use crate::pod::Text;
+
+impl Value for Duration {
+    fn expected(&self) -> Cow<'static, str> {
+        "a duration such as 3s, 10m or 1h, from 1ms to 365d".into()
+    }
+
+    fn schema(&self) -> Json {
+        json!({"type": "string", "pattern": r"^(\s*[0-9]+\s*[A-Za-z]+)+\s*$", "examples": ["3s", "10m", "1h"]})
+    }
+
+    fn read(&mut self, text: &str) -> bool {
+        let duration = humantime::parse_duration(text).ok().filter(|duration| DURATIONS.contains(duration));
+        taken(self, duration)
+    }
+
+    /// In the largest unit that gives a whole number.
+    fn written(&self) -> Json {
+        let (seconds, nanos) = (self.as_secs(), self.subsec_nanos());
+        match (seconds, nanos) {
+            (_, 1..) if nanos % 1_000_000 == 0 => json!(format!("{}ms", self.as_millis())),
+            (_, 1..) => json!(format!("{}ns", self.as_nanos())),
+            _ if seconds % 3600 == 0 => json!(format!("{}h", seconds / 3600)),
+            _ if seconds % 60 == 0 => json!(format!("{}m", seconds / 60)),
+            _ => json!(format!("{seconds}s")),
+        }
+    }
+}
+
+const DURATIONS: RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_secs(365 * 24 * 3600);
+
+impl Value for usize {
+    fn expected(&self) -> Cow<'static, str> {
+        format!("a number from 1 to {COUNT_MAX}").into()
+    }
+
+    fn schema(&self) -> Json {
+        json!({"type": "integer", "minimum": 1, "maximum": COUNT_MAX})
+    }
+
+    fn read(&mut self, text: &str) -> bool {
+        taken(self, text.parse().ok().filter(|number| (1..=COUNT_MAX).contains(number)))
+    }
+
+    fn written(&self) -> Json {
+        json!(self)
+    }
+}
+
+const COUNT_MAX: usize = 100_000_000;
+
+impl Value for Option<i64> {
+    fn expected(&self) -> Cow<'static, str> {
+        "a number of seconds".into()
+    }
+
+    fn schema(&self) -> Json {
+        json!({"type": "integer"})
+    }
+
+    fn read(&mut self, text: &str) -> bool {
+        taken(self, text.parse().ok().map(Some))
+    }
+
+    fn written(&self) -> Json {
+        json!(self)
+    }
+}
+
+impl Value for bool {
+    fn expected(&self) -> Cow<'static, str> {
+        "true or false".into()
+    }
+
+    fn schema(&self) -> Json {
+        json!({"type": "boolean"})
+    }
+
+    fn read(&mut self, text: &str) -> bool {
+        taken(self, text.parse().ok())
+    }
+
+    fn written(&self) -> Json {
+        json!(self)
+    }
+}
+
+impl Value for SocketAddr {
+    fn expected(&self) -> Cow<'static, str> {
+        "an address and a port such as \"[::]:8443\"".into()
+    }
+
+    fn schema(&self) -> Json {
+        json!({"type": "string", "pattern": r"^([0-9.]+|\[[0-9A-Fa-f:.%]+\]):[0-9]+$"})
+    }
+
+    fn read(&mut self, text: &str) -> bool {
+        taken(self, text.parse().ok())
+    }
+
+    fn written(&self) -> Json {
+        json!(self.to_string())
+    }
+}
+
+impl Value for IpNet {
+    fn expected(&self) -> Cow<'static, str> {
+        "a network such as 10.0.0.0/8".into()
+    }
+
+    fn schema(&self) -> Json {
+        json!({"type": "string", "pattern": "^[0-9A-Fa-f:.]+(/[0-9]{1,3})?$", "examples": ["10.0.0.0/8"]})
+    }
+
+    fn read(&mut self, text: &str) -> bool {
+        taken(self, text.parse().or_else(|_| text.parse::<IpAddr>().map(Self::from)).ok())
+    }
+
+    fn written(&self) -> Json {
+        json!(self.to_string())
+    }
+}
+
+impl Value for PathBuf {
+    fn expected(&self) -> Cow<'static, str> {
+        "the path of a file".into()
+    }
+
+    fn schema(&self) -> Json {
+        json!({"type": "string", "minLength": 1})
+    }
+
+    fn read(&mut self, text: &str) -> bool {
+        taken(self, (!text.is_empty()).then(|| text.into()))
+    }
+
+    fn written(&self) -> Json {
+        json!(self.to_string_lossy())
+    }
+}
+
+/// A path that may be missing, written as `""`.
+impl Value for Option<PathBuf> {
+    fn expected(&self) -> Cow<'static, str> {
+        "the path of a file".into()
+    }
+
+    fn schema(&self) -> Json {
+        json!({"type": "string"})
+    }
+
+    fn read(&mut self, text: &str) -> bool {
+        *self = (!text.is_empty()).then(|| text.into());
+        true
+    }
+
+    fn written(&self) -> Json {
+        self.as_ref().map_or_else(|| json!(""), |path| json!(path.to_string_lossy()))
+    }
+}
+
+/// One of the variants of a type, by the names that the command line knows them by, too.
+pub(super) struct Choice<'a, T>(pub(super) &'a mut T);
+
+/// The names of all variants.
+fn names<T: ValueEnum>() -> Vec<String> {
+    T::value_variants().iter().filter_map(name).collect()
+}
+
+/// The name of one variant.
+fn name<T: ValueEnum>(variant: &T) -> Option<String> {
+    variant.to_possible_value().map(|value| value.get_name().to_owned())
+}
+
+impl<T: ValueEnum> Value for Choice<'_, T> {
+    fn expected(&self) -> Cow<'static, str> {
+        either(&names::<T>()).into()
+    }
+
+    fn schema(&self) -> Json {
+        json!({"enum": names::<T>()})
+    }
+
+    fn read(&mut self, text: &str) -> bool {
+        taken(self.0, T::from_str(text, false).ok())
+    }
+
+    fn written(&self) -> Json {
+        json!(name(self.0))
+    }
+}
+
+/// A text that has to pass a check; nothing is written for the empty one.
+pub(super) struct Checked<'a> {
+    pub(super) text: &'a mut Text<'static>,
+    pub(super) expected: &'static str,
+    /// As a regular expression, for the schema.
+    pub(super) pattern: &'static str,
+    pub(super) check: fn(&str) -> bool,
+}
+
+impl Value for Checked<'_> {
+    fn expected(&self) -> Cow<'static, str> {
+        self.expected.into()
+    }
+
+    fn schema(&self) -> Json {
+        json!({"type": "string", "pattern": self.pattern})
+    }
+
+    fn read(&mut self, text: &str) -> bool {
+        taken(self.text, (self.check)(text).then(|| text.to_owned().into()))
+    }
+
+    fn written(&self) -> Json {
+        if self.text.is_empty() { Json::Null } else { json!(self.text.as_str()) }
+    }
+}
+
+/// One of these texts; nothing is written for the empty one.
+pub(super) struct OneOf<'a>(pub(super) &'a mut Text<'static>, pub(super) &'static [&'static str]);
+
+impl Value for OneOf<'_> {
+    fn expected(&self) -> Cow<'static, str> {
+        either(self.1).into()
+    }
+
+    fn schema(&self) -> Json {
+        json!({"enum": self.1})
+    }
+
+    fn read(&mut self, text: &str) -> bool {
+        taken(self.0, self.1.contains(&text).then(|| text.to_owned().into()))
+    }
+
+    fn written(&self) -> Json {
+        if self.0.is_empty() { Json::Null } else { json!(self.0.as_str()) }
+    }
+}
+
+/// `a, b or c`.
+pub(super) fn either<T: AsRef<str>>(names: &[T]) -> String {
+    let names: Vec<&str> = names.iter().map(AsRef::as_ref).collect();
+    match names.split_last() {
+        Some((last, first)) if !first.is_empty() => format!("{} or {last}", first.join(", ")),
+        _ => names.concat(),
+    }
+}
+
+/// Puts a value that there is into its slot.
+pub(super) fn taken<T>(slot: &mut T, value: Option<T>) -> bool {
+    let there = value.is_some();
+    if let Some(value) = value {
+        *slot = value;
+    }
+    there
+}
