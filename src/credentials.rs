@@ -1,174 +1,107 @@
-//! Which credentials to try for an image, and in which order.
+//! Which credentials to try for an image, and in which order: those that the node would have, as kubelet's keyring
+//! chooses them, and no others.
+//!
+//! The order is: the Pod's pull secrets, docker config files, the directory, kubelet's plugins, and no credential at all
+//! where the image is not private. A source that fails is one credential less, never a failure.
 //!
 //! A credential is never seen: not in a log, an error, a label or `Debug`. What tells two of them apart is their
 //! [`AccessId`].
 
-use std::fmt;
-use std::hash::{BuildHasher, RandomState};
-use std::sync::{Arc, OnceLock};
+mod attempt;
+mod pattern;
+mod secret;
+mod settings;
 
-use aws_lc_rs::hmac;
-use zeroize::Zeroizing;
+use std::borrow::Cow;
+use std::fmt;
+use std::sync::Arc;
+
+pub use attempt::Attempt;
+pub use pattern::{ImagePattern, PatternError};
+pub use secret::{AccessId, Credential, Secret};
+pub use settings::{CredentialSettings, CredentialsError, ProviderSettings};
 
 use crate::image::ImageRef;
 
-/// A text that nobody gets to see, wiped when it is dropped.
-#[derive(Clone, PartialEq, Eq)]
-pub struct Secret(Zeroizing<String>);
-
-impl Secret {
-    /// The text, for the one who sends it.
-    pub fn reveal(&self) -> &str {
-        &self.0
-    }
+/// All sources of credentials, as they were when they were loaded. Cheap to clone. The default has none: access is
+/// anonymous.
+#[derive(Clone, Default)]
+pub struct Credentials {
+    sources: Option<Arc<Sources>>,
 }
 
-impl From<String> for Secret {
-    fn from(text: String) -> Self {
-        Self(text.into())
-    }
+/// What is configured.
+struct Sources {
+    private: Vec<ImagePattern>,
 }
 
-impl fmt::Debug for Secret {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("[secret]")
-    }
-}
-
-/// What a registry is shown.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Credential {
-    /// User name and password.
-    Basic {
-        /// The user's name.
-        user: String,
-        /// The password.
-        password: Secret,
-    },
-    /// An OAuth2 refresh token, which Docker calls an identity token.
-    Identity(Secret),
-    /// A token that is sent as it is, which Docker calls a registry token.
-    Bearer(Secret),
-}
-
-impl Credential {
-    /// What tells this credential from others.
-    pub fn id(&self) -> AccessId {
-        let (kind, user, secret) = match self {
-            Self::Basic { user, password } => ("basic", user.as_str(), password),
-            Self::Identity(token) => ("identity", "", token),
-            Self::Bearer(token) => ("bearer", "", token),
-        };
-        AccessId::of(&[kind, user, secret.reveal()])
-    }
-}
-
-/// By what right something was learnt: anonymously, or by one credential. Keys of caches and of flights hold it, so that
-/// nobody learns what somebody else's credential gave.
-///
-/// A keyed hash (HMAC-SHA-256 under a key of this process, cut to 128 bits), so that it tells nothing of the credential.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]
-pub struct AccessId(u128);
-
-impl AccessId {
-    /// Anonymous access, whose answers everybody may have.
-    pub const ANONYMOUS: Self = Self(0);
-
-    /// The hash of these parts, each with its length, so that no two lists of parts are the same text.
-    pub fn of(parts: &[&str]) -> Self {
-        static KEY: OnceLock<hmac::Key> = OnceLock::new();
-        let key = KEY.get_or_init(|| {
-            // The standard library's own keys come from the operating system; they cannot fail, and each hash of one is
-            // as unknown as the key.
-            let random = RandomState::new();
-            let bytes: Vec<u8> = (0..4_u8).flat_map(|part| random.hash_one(part).to_be_bytes()).collect();
-            hmac::Key::new(hmac::HMAC_SHA256, &bytes)
-        });
-        let mut context = hmac::Context::with_key(key);
-        for part in parts {
-            context.update(&(part.len() as u64).to_be_bytes());
-            context.update(part.as_bytes());
+impl Credentials {
+    /// Reads all files once. To be called within the runtime, as pull secrets are read through a client of its own.
+    ///
+    /// `private` are images that are never asked for without a credential (`registries.private`).
+    ///
+    /// # Errors
+    /// A file is missing or wrong; the text names the configuration's key and the file, never what is in it.
+    pub fn load(settings: &CredentialSettings, private: Vec<ImagePattern>) -> Result<Self, CredentialsError> {
+        if *settings == CredentialSettings::default() && private.is_empty() {
+            return Ok(Self::default());
         }
-        let tag = context.sign();
-        let (first, _) = tag.as_ref().split_at(size_of::<u128>());
-        Self(first.iter().fold(0, |all, byte| all << 8 | u128::from(*byte)))
+        Ok(Self { sources: Some(Arc::new(Sources { private })) })
+    }
+
+    /// The credentials that a Pod of this namespace may use, which names these pull secrets (those of its service account
+    /// among them: the API server has merged them).
+    ///
+    /// Reads secrets that are not remembered, for a few seconds at most; what cannot be read is left out. Without pull
+    /// secrets it does not wait, and allocates nothing.
+    pub async fn keyring<'n>(
+        &self,
+        _namespace: &str,
+        _pull_secrets: impl IntoIterator<Item = &'n str>,
+    ) -> Keyring {
+        self.shared_keyring()
+    }
+
+    /// The credentials that every Pod may use: those of the operator.
+    pub fn shared_keyring(&self) -> Keyring {
+        Keyring { sources: self.sources.clone() }
+    }
+
+    /// The operator's credentials for a mirror, by `host` or `host:port`: from files and credential helpers only, as
+    /// what belongs to a Pod is for the registry that its image names.
+    pub fn of_host(&self, _host: &str) -> Vec<Attempt> {
+        Vec::new()
     }
 }
 
-impl fmt::Debug for AccessId {
+impl fmt::Debug for Credentials {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(if *self == Self::ANONYMOUS { "anonymous" } else { "[credential]" })
+        f.write_str(if self.sources.is_some() { "[credentials]" } else { "anonymous" })
     }
 }
 
-/// One way to ask for an image.
-#[derive(Clone, Debug)]
-pub struct Attempt {
-    id: AccessId,
-    credential: Option<Arc<Credential>>,
+/// The credentials that one Pod may use. Cheap to clone; the default is anonymous access.
+#[derive(Clone, Default)]
+pub struct Keyring {
+    sources: Option<Arc<Sources>>,
 }
 
-impl Attempt {
-    /// Without any credential.
-    pub fn anonymous() -> Self {
-        Self { id: AccessId::ANONYMOUS, credential: None }
-    }
-
-    /// With this credential.
-    pub fn with(credential: Credential) -> Self {
-        Self { id: credential.id(), credential: Some(credential.into()) }
-    }
-
-    /// Under what its answers are remembered; known before the credential is.
-    pub fn id(&self) -> AccessId {
-        self.id
-    }
-
-    /// The credential, which may have to be fetched first; `None` for anonymous access.
-    pub fn credential(&self) -> Option<&Credential> {
-        self.credential.as_deref()
-    }
-}
-
-/// The credentials that one Pod may use.
-#[derive(Clone, Debug, Default)]
-pub struct Keyring;
+static ANONYMOUS: [Attempt; 1] = [Attempt::anonymous()];
 
 impl Keyring {
-    /// The ways to ask for this image, in the order in which they are to be tried.
-    pub fn attempts(&self, _image: &ImageRef) -> Vec<Attempt> {
-        vec![Attempt::anonymous()]
+    /// The ways to ask for this image, in the order in which they are to be tried, each once. None at all, where the
+    /// image is private and there is no credential for it.
+    pub fn attempts(&self, image: &ImageRef) -> Cow<'static, [Attempt]> {
+        let Some(sources) = &self.sources else { return Cow::Borrowed(&ANONYMOUS) };
+        if sources.private.iter().any(|pattern| pattern.matches(image.name())) {
+            return Cow::Borrowed(&[]);
+        }
+        Cow::Borrowed(&ANONYMOUS)
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn nobody_sees_a_secret() {
-        let credential = Credential::Basic { user: "user".into(), password: "canary".to_owned().into() };
-        let shown = format!("{credential:?} {:?} {:?}", credential.id(), Attempt::with(credential.clone()));
-        assert!(!shown.contains("canary"), "{shown}");
-    }
-
-    #[test]
-    fn an_id_tells_credentials_apart() {
-        let basic = |user: &str, password: &str| {
-            Credential::Basic { user: user.into(), password: password.to_owned().into() }.id()
-        };
-        assert_eq!(basic("a", "b"), basic("a", "b"));
-        let all = [
-            basic("a", "b"),
-            basic("ab", ""),
-            basic("", "ab"),
-            basic("", "b"),
-            Credential::Identity("b".to_owned().into()).id(),
-            Credential::Bearer("b".to_owned().into()).id(),
-            AccessId::ANONYMOUS,
-        ];
-        for (place, id) in all.iter().enumerate() {
-            assert!(!all[..place].contains(id), "{place}");
-        }
+impl fmt::Debug for Keyring {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if self.sources.is_some() { "[keyring]" } else { "anonymous" })
     }
 }

@@ -63,6 +63,11 @@ impl ImageRef {
         &self.text[self.host_end + 1..self.repository_end]
     }
 
+    /// Host and repository, without tag and digest: `docker.io/library/nginx`.
+    pub fn name(&self) -> &str {
+        &self.text[..self.repository_end]
+    }
+
     /// The tag or the digest: what the distribution protocol calls the reference of a manifest.
     pub fn target(&self) -> &str {
         &self.text[self.repository_end + 1..]

@@ -1,0 +1,191 @@
+//! Which images a pattern means, by kubelet's rules: `URLsMatchStr` of pkg/credentialprovider/keyring.go.
+//!
+//! As many dot-separated parts of the host as the image has, each a glob of Go's `filepath.Match`; the same port, or none
+//! on both sides; and a path that is a mere prefix, so that `quay.io/foo` means `quay.io/foobar` as well.
+
+use std::fmt;
+use std::str::FromStr;
+
+/// A pattern of images such as `*.dkr.ecr.*.amazonaws.com` or `registry.example.com:5000/team`.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ImagePattern(Box<str>);
+
+/// Why a text is no pattern.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum PatternError {
+    /// It has no host.
+    #[error("no host: write host, host:port or host/path, each part of the host may have * and ?")]
+    Host,
+    /// It begins with `https://` or the like.
+    #[error("has a scheme: leave out everything up to ://")]
+    Scheme,
+    /// A character that can be in no image.
+    #[error("has a space, a control character or one of ?#@ where none can be")]
+    Character,
+    /// A glob that matches nothing.
+    #[error("a [ without its ], or a \\ at the end")]
+    Glob,
+}
+
+impl ImagePattern {
+    /// Whether this is one of the images meant: `host/repository` without tag and digest, or a mere host.
+    pub fn matches(&self, name: &str) -> bool {
+        let (own, other) = (Parts::of(&self.0), Parts::of(name));
+        own.port == other.port
+            && other.path.starts_with(own.path)
+            && own.host.split('.').count() == other.host.split('.').count()
+            && own.host.split('.').zip(other.host.split('.')).all(|(glob, part)| glob_matches(glob, part))
+    }
+
+    /// The pattern as it was written.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl FromStr for ImagePattern {
+    type Err = PatternError;
+
+    fn from_str(text: &str) -> Result<Self, PatternError> {
+        if text.contains("://") {
+            return Err(PatternError::Scheme);
+        }
+        let parts = Parts::of(text);
+        if parts.host.is_empty() {
+            return Err(PatternError::Host);
+        }
+        let strange = |c: char| c.is_whitespace() || c.is_control() || matches!(c, '#' | '@');
+        if text.contains(strange) || parts.path.contains('?') {
+            return Err(PatternError::Character);
+        }
+        if parts.host.split('.').any(|glob| !is_glob(glob)) {
+            return Err(PatternError::Glob);
+        }
+        Ok(Self(text.into()))
+    }
+}
+
+impl fmt::Display for ImagePattern {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl fmt::Debug for ImagePattern {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}", &*self.0)
+    }
+}
+
+/// Host, port (empty for none) and path (with its slash) of a URL without scheme.
+struct Parts<'t> {
+    host: &'t str,
+    port: &'t str,
+    path: &'t str,
+}
+
+impl<'t> Parts<'t> {
+    fn of(text: &'t str) -> Self {
+        let (authority, path) = text.split_at(text.find('/').unwrap_or(text.len()));
+        // As `net.SplitHostPort` does: of several colons only those of an address in brackets are no port's.
+        let (host, port) = match authority.rsplit_once(':') {
+            Some((host, port)) if host.ends_with(']') => {
+                (host.trim_start_matches('[').trim_end_matches(']'), port)
+            }
+            Some((host, port)) if !host.contains(':') => (host, port),
+            _ => (authority, ""),
+        };
+        Self { host, port, path }
+    }
+}
+
+/// Whether `filepath.Match` accepts the pattern at all.
+fn is_glob(glob: &str) -> bool {
+    Piece::all(glob).is_some()
+}
+
+/// Go's `filepath.Match` for texts without slashes.
+fn glob_matches(glob: &str, text: &str) -> bool {
+    let Some(pieces) = Piece::all(glob) else { return false };
+    let text: Vec<char> = text.chars().collect();
+    // Where the last star began, and how far it has eaten.
+    let (mut piece, mut place) = (0, 0);
+    let mut star: Option<(usize, usize)> = None;
+    while place < text.len() {
+        match pieces.get(piece) {
+            Some(Piece::Star) => {
+                star = Some((piece, place));
+                piece += 1;
+            }
+            Some(one) if one.accepts(text[place]) => {
+                piece += 1;
+                place += 1;
+            }
+            _ => {
+                let Some((at, eaten)) = star else { return false };
+                star = Some((at, eaten + 1));
+                (piece, place) = (at + 1, eaten + 1);
+            }
+        }
+    }
+    pieces[piece..].iter().all(|rest| *rest == Piece::Star)
+}
+
+/// What a pattern is made of.
+#[derive(PartialEq)]
+enum Piece {
+    Star,
+    Any,
+    Exactly(char),
+    Class { negated: bool, ranges: Vec<(char, char)> },
+}
+
+impl Piece {
+    fn accepts(&self, c: char) -> bool {
+        match self {
+            Self::Star => false,
+            Self::Any => true,
+            Self::Exactly(own) => *own == c,
+            Self::Class { negated, ranges } => {
+                *negated != ranges.iter().any(|(from, to)| (*from..=*to).contains(&c))
+            }
+        }
+    }
+
+    /// `None` for what Go calls a bad pattern.
+    fn all(glob: &str) -> Option<Vec<Self>> {
+        let mut rest = glob.chars().peekable();
+        let mut pieces = Vec::new();
+        while let Some(c) = rest.next() {
+            pieces.push(match c {
+                '*' => Self::Star,
+                '?' => Self::Any,
+                '\\' => Self::Exactly(rest.next()?),
+                '[' => {
+                    let negated = rest.next_if_eq(&'^').is_some();
+                    let mut ranges = Vec::new();
+                    while ranges.is_empty() || rest.next_if_eq(&']').is_none() {
+                        let from = in_class(&mut rest)?;
+                        let to = if rest.next_if_eq(&'-').is_some() { in_class(&mut rest)? } else { from };
+                        ranges.push((from, to));
+                    }
+                    Self::Class { negated, ranges }
+                }
+                other => Self::Exactly(other),
+            });
+        }
+        Some(pieces)
+    }
+}
+
+/// One end of a range, `getEsc` of Go's path/filepath.
+fn in_class(rest: &mut std::iter::Peekable<std::str::Chars<'_>>) -> Option<char> {
+    match rest.next()? {
+        '-' | ']' => None,
+        '\\' => rest.next(),
+        other => Some(other),
+    }
+}
+
+#[cfg(test)]
+mod tests;

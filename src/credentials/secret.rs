@@ -1,0 +1,129 @@
+//! Credentials as values, which nobody sees, and what tells them apart.
+
+use std::fmt;
+use std::hash::{BuildHasher, RandomState};
+use std::sync::OnceLock;
+
+use aws_lc_rs::hmac;
+use zeroize::Zeroizing;
+
+/// A text that nobody gets to see, wiped when it is dropped.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Secret(Zeroizing<String>);
+
+impl Secret {
+    /// The text, for the one who sends it.
+    pub fn reveal(&self) -> &str {
+        &self.0
+    }
+}
+
+impl From<String> for Secret {
+    fn from(text: String) -> Self {
+        Self(text.into())
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("[secret]")
+    }
+}
+
+/// What a registry is shown.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Credential {
+    /// User name and password.
+    Basic {
+        /// The user's name.
+        user: String,
+        /// The password.
+        password: Secret,
+    },
+    /// An OAuth2 refresh token, which Docker calls an identity token.
+    Identity(Secret),
+    /// A token that is sent as it is, which Docker calls a registry token.
+    Bearer(Secret),
+}
+
+impl Credential {
+    /// What tells this credential from others.
+    pub fn id(&self) -> AccessId {
+        let (kind, user, secret) = match self {
+            Self::Basic { user, password } => ("basic", user.as_str(), password),
+            Self::Identity(token) => ("identity", "", token),
+            Self::Bearer(token) => ("bearer", "", token),
+        };
+        AccessId::of(&[kind, user, secret.reveal()])
+    }
+}
+
+/// By what right something was learnt: anonymously, or by one credential. Keys of caches and of flights hold it, so that
+/// nobody learns what somebody else's credential gave.
+///
+/// A keyed hash (HMAC-SHA-256 under a key of this process, cut to 128 bits), so that it tells nothing of the credential.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub struct AccessId(u128);
+
+impl AccessId {
+    /// Anonymous access, whose answers everybody may have.
+    pub const ANONYMOUS: Self = Self(0);
+
+    /// The hash of these parts, each with its length, so that no two lists of parts are the same text.
+    pub fn of(parts: &[&str]) -> Self {
+        static KEY: OnceLock<hmac::Key> = OnceLock::new();
+        let key = KEY.get_or_init(|| {
+            // The standard library's own keys come from the operating system; they cannot fail, and each hash of one is
+            // as unknown as the key.
+            let random = RandomState::new();
+            let bytes: Vec<u8> = (0..4_u8).flat_map(|part| random.hash_one(part).to_be_bytes()).collect();
+            hmac::Key::new(hmac::HMAC_SHA256, &bytes)
+        });
+        let mut context = hmac::Context::with_key(key);
+        for part in parts {
+            context.update(&(part.len() as u64).to_be_bytes());
+            context.update(part.as_bytes());
+        }
+        let tag = context.sign();
+        let (first, _) = tag.as_ref().split_at(size_of::<u128>());
+        Self(first.iter().fold(0, |all, byte| all << 8 | u128::from(*byte)))
+    }
+}
+
+impl fmt::Debug for AccessId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if *self == Self::ANONYMOUS { "anonymous" } else { "[credential]" })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nobody_sees_a_secret() {
+        let credential = Credential::Basic { user: "user".into(), password: "canary".to_owned().into() };
+        let shown = format!("{credential:?} {:?}", credential.id());
+        assert!(!shown.contains("canary"), "{shown}");
+    }
+
+    #[test]
+    fn an_id_tells_credentials_apart() {
+        let basic = |user: &str, password: &str| {
+            Credential::Basic { user: user.into(), password: password.to_owned().into() }.id()
+        };
+        assert_eq!(basic("a", "b"), basic("a", "b"));
+        let all = [
+            basic("a", "b"),
+            basic("ab", ""),
+            basic("", "ab"),
+            basic("", "b"),
+            Credential::Identity("b".to_owned().into()).id(),
+            Credential::Bearer("b".to_owned().into()).id(),
+            AccessId::ANONYMOUS,
+        ];
+        for (place, id) in all.iter().enumerate() {
+            assert!(!all[..place].contains(id), "{place}");
+        }
+    }
+}

@@ -1,0 +1,59 @@
+//! What can be configured of credentials, and what can be wrong with it.
+
+use std::path::PathBuf;
+
+/// Where credentials come from.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CredentialSettings {
+    /// Whether the pull secrets of Pods are read through the Kubernetes API.
+    pub pull_secrets: bool,
+    /// Files in the format of docker's `config.json`.
+    pub docker_configs: Vec<PathBuf>,
+    /// A directory with one TOML file a registry.
+    pub directory: Option<PathBuf>,
+    /// Kubelet's credential provider plugins.
+    pub providers: ProviderSettings,
+}
+
+/// Kubelet's credential provider plugins: what kubelet calls `--image-credential-provider-config` and
+/// `--image-credential-provider-bin-dir`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ProviderSettings {
+    /// The file with the `CredentialProviderConfig`.
+    pub config: Option<PathBuf>,
+    /// The directory of the plugins.
+    pub bin_dir: Option<PathBuf>,
+}
+
+impl CredentialSettings {
+    /// The files and directories whose content matters, to load them again when it changes.
+    pub fn files(&self) -> Vec<PathBuf> {
+        self.docker_configs.iter().chain(&self.directory).chain(&self.providers.config).cloned().collect()
+    }
+}
+
+/// Why the credentials cannot be loaded. No text quotes what is in a file.
+#[derive(Debug, thiserror::Error)]
+pub enum CredentialsError {
+    /// A file or directory cannot be read.
+    #[error("{key}: {file}: cannot be read")]
+    Read {
+        /// The key of the configuration.
+        key: &'static str,
+        /// The file.
+        file: PathBuf,
+        /// Why.
+        #[source]
+        cause: std::io::Error,
+    },
+    /// A file says something that cannot be.
+    #[error("{key}: {file}: {fault}")]
+    Fault {
+        /// The key of the configuration.
+        key: &'static str,
+        /// The file.
+        file: PathBuf,
+        /// What is wrong, and how to mend it.
+        fault: String,
+    },
+}
