@@ -8,9 +8,20 @@
 //! [`AccessId`].
 
 mod attempt;
+mod directory;
+mod docker;
+mod duration;
+mod file;
+mod helper;
+mod memory;
 mod pattern;
+mod process;
+mod provider;
+mod pull_secrets;
+mod ring;
 mod secret;
 mod settings;
+mod sources;
 
 use std::borrow::Cow;
 use std::fmt;
@@ -22,17 +33,15 @@ pub use secret::{AccessId, Credential, Secret};
 pub use settings::{CredentialSettings, CredentialsError, ProviderSettings};
 
 use crate::image::ImageRef;
+use attempt::{Origin, Place};
+use pull_secrets::PullSecret;
+use sources::{Sources, Surroundings};
 
 /// All sources of credentials, as they were when they were loaded. Cheap to clone. The default has none: access is
 /// anonymous.
 #[derive(Clone, Default)]
 pub struct Credentials {
     sources: Option<Arc<Sources>>,
-}
-
-/// What is configured.
-struct Sources {
-    private: Vec<ImagePattern>,
 }
 
 impl Credentials {
@@ -43,10 +52,19 @@ impl Credentials {
     /// # Errors
     /// A file is missing or wrong; the text names the configuration's key and the file, never what is in it.
     pub fn load(settings: &CredentialSettings, private: Vec<ImagePattern>) -> Result<Self, CredentialsError> {
+        Self::load_within(settings, private, &Surroundings::of_process())
+    }
+
+    fn load_within(
+        settings: &CredentialSettings,
+        private: Vec<ImagePattern>,
+        surroundings: &Surroundings,
+    ) -> Result<Self, CredentialsError> {
         if *settings == CredentialSettings::default() && private.is_empty() {
             return Ok(Self::default());
         }
-        Ok(Self { sources: Some(Arc::new(Sources { private })) })
+        let sources = Sources::load(settings, private, surroundings)?;
+        Ok(Self { sources: Some(Arc::new(sources)) })
     }
 
     /// The credentials that a Pod of this namespace may use, which names these pull secrets (those of its service account
@@ -56,21 +74,26 @@ impl Credentials {
     /// secrets it does not wait, and allocates nothing.
     pub async fn keyring<'n>(
         &self,
-        _namespace: &str,
-        _pull_secrets: impl IntoIterator<Item = &'n str>,
+        namespace: &str,
+        pull_secrets: impl IntoIterator<Item = &'n str>,
     ) -> Keyring {
-        self.shared_keyring()
+        let keyring = self.shared_keyring();
+        let Some(source) = self.sources.as_ref().and_then(|sources| sources.pull_secrets.as_ref()) else {
+            return keyring;
+        };
+        let pulled = source.read(namespace, pull_secrets.into_iter()).await;
+        Keyring { pulled, ..keyring }
     }
 
     /// The credentials that every Pod may use: those of the operator.
     pub fn shared_keyring(&self) -> Keyring {
-        Keyring { sources: self.sources.clone() }
+        Keyring { pulled: Vec::new(), sources: self.sources.clone() }
     }
 
     /// The operator's credentials for a mirror, by `host` or `host:port`: from files and credential helpers only, as
     /// what belongs to a Pod is for the registry that its image names.
-    pub fn of_host(&self, _host: &str) -> Vec<Attempt> {
-        Vec::new()
+    pub fn of_host(&self, host: &str) -> Vec<Attempt> {
+        self.sources.as_ref().map(|sources| distinct(sources.of_files(host))).unwrap_or_default()
     }
 }
 
@@ -83,6 +106,7 @@ impl fmt::Debug for Credentials {
 /// The credentials that one Pod may use. Cheap to clone; the default is anonymous access.
 #[derive(Clone, Default)]
 pub struct Keyring {
+    pulled: Vec<PullSecret>,
     sources: Option<Arc<Sources>>,
 }
 
@@ -93,11 +117,27 @@ impl Keyring {
     /// image is private and there is no credential for it.
     pub fn attempts(&self, image: &ImageRef) -> Cow<'static, [Attempt]> {
         let Some(sources) = &self.sources else { return Cow::Borrowed(&ANONYMOUS) };
-        if sources.private.iter().any(|pattern| pattern.matches(image.name())) {
-            return Cow::Borrowed(&[]);
-        }
-        Cow::Borrowed(&ANONYMOUS)
+        let name = image.name();
+        let pulled = ring::lookup(self.pulled.iter().map(|secret| (secret, &*secret.ring)), name);
+        let pulled = pulled.into_iter().map(|(secret, key, credential)| {
+            let origin = Origin { key: key.clone(), place: Place::Secret(secret.clone()) };
+            Attempt::held(Arc::clone(credential), Some(origin))
+        });
+        let anonymous = (!sources.is_private(name)).then(Attempt::anonymous);
+        let all = pulled.chain(sources.of_files(name)).chain(sources.of_plugins(name)).chain(anonymous);
+        Cow::Owned(distinct(all))
     }
+}
+
+/// Each attempt once, where it comes first.
+fn distinct(attempts: impl IntoIterator<Item = Attempt>) -> Vec<Attempt> {
+    let mut distinct: Vec<Attempt> = Vec::new();
+    for attempt in attempts {
+        if !distinct.iter().any(|other| other.id() == attempt.id()) {
+            distinct.push(attempt);
+        }
+    }
+    distinct
 }
 
 impl fmt::Debug for Keyring {
@@ -105,3 +145,6 @@ impl fmt::Debug for Keyring {
         f.write_str(if self.sources.is_some() { "[keyring]" } else { "anonymous" })
     }
 }
+
+#[cfg(test)]
+mod tests;

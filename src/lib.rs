@@ -21,11 +21,11 @@
 //! | [`reason`] | the closed list of what became of a Pod, and why |
 //! | [`patch`] | pure: a decision to a JSON patch that is known to apply |
 //!
-//! Beside the road: [`tls`] (the serving certificate), [`config`], [`metrics`], [`logging`], [`admin`] (metrics and
-//! probes), and the wiring, [`serve`] and [`cli`].
+//! Beside the road: [`cluster`] (all that talks to the Kubernetes API), [`tls`] (the serving certificate), [`config`],
+//! [`metrics`], [`logging`], [`admin`] (metrics and probes), and the wiring, [`serve`] and [`cli`].
 //!
-//! I/O lives in `registry` and `tls`, state in `resolver` and the token cache of `registry`; `review`, `pod`, `image`,
-//! `policy` and `patch` are pure.
+//! I/O lives in `registry`, `credentials`, `cluster` and `tls`, state in `resolver` and in what `registry` and
+//! `credentials` remember; `review`, `pod`, `image`, `policy` and `patch` are pure.
 
 pub mod admission;
 pub mod review;
@@ -39,6 +39,8 @@ pub mod resolver;
 pub mod registry;
 
 pub mod credentials;
+
+pub mod cluster;
 
 pub mod policy;
 

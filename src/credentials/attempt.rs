@@ -1,20 +1,41 @@
 //! One way to ask for an image, which may have to fetch its credential first.
 
+use std::fmt;
 use std::sync::Arc;
 
+use super::file::File;
+use super::helper::Helper;
+use super::pattern::ImagePattern;
+use super::provider::Plugin;
+use super::pull_secrets::PullSecret;
 use super::secret::{AccessId, Credential};
 
-/// One way to ask for an image.
-#[derive(Clone, Debug)]
+/// One way to ask for an image. Cheap to clone.
+#[derive(Clone)]
 pub struct Attempt {
     id: AccessId,
     source: Source,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 enum Source {
     Anonymous,
-    Held(Arc<Credential>),
+    Held { credential: Arc<Credential>, origin: Option<Origin> },
+    Helper { helper: Arc<Helper>, host: Arc<str> },
+    Plugin { plugin: Arc<Plugin>, image: Arc<str> },
+}
+
+/// Where a credential was read, to read it again.
+#[derive(Clone)]
+pub(super) struct Origin {
+    pub(super) key: ImagePattern,
+    pub(super) place: Place,
+}
+
+#[derive(Clone)]
+pub(super) enum Place {
+    Secret(PullSecret),
+    File(Arc<File>),
 }
 
 impl Attempt {
@@ -25,7 +46,21 @@ impl Attempt {
 
     /// With this credential.
     pub fn with(credential: Credential) -> Self {
-        Self { id: credential.id(), source: Source::Held(credential.into()) }
+        Self::held(credential.into(), None)
+    }
+
+    pub(super) fn held(credential: Arc<Credential>, origin: Option<Origin>) -> Self {
+        Self { id: credential.id(), source: Source::Held { credential, origin } }
+    }
+
+    pub(super) fn helper(helper: &Arc<Helper>, host: &str) -> Self {
+        let source = Source::Helper { helper: Arc::clone(helper), host: host.into() };
+        Self { id: helper.id(host), source }
+    }
+
+    pub(super) fn plugin(plugin: &Arc<Plugin>, image: &str) -> Self {
+        let source = Source::Plugin { plugin: Arc::clone(plugin), image: image.into() };
+        Self { id: plugin.id(), source }
     }
 
     /// Under what its answers are remembered; known before the credential is. It stays the same when a helper or a plugin
@@ -38,7 +73,13 @@ impl Attempt {
     pub fn kind(&self) -> &'static str {
         match &self.source {
             Source::Anonymous => "anonymous",
-            Source::Held(_) => "credential",
+            Source::Held { origin: None, .. } => "credential",
+            Source::Held { origin: Some(origin), .. } => match &origin.place {
+                Place::Secret(_) => "pull secret",
+                Place::File(file) => file.kind(),
+            },
+            Source::Helper { .. } => "credential helper",
+            Source::Plugin { .. } => "credential provider plugin",
         }
     }
 
@@ -49,13 +90,35 @@ impl Attempt {
     pub async fn credentials(&self) -> Vec<Option<Arc<Credential>>> {
         match &self.source {
             Source::Anonymous => vec![None],
-            Source::Held(credential) => vec![Some(Arc::clone(credential))],
+            Source::Held { credential, .. } => vec![Some(Arc::clone(credential))],
+            Source::Helper { helper, host } => helper.credential(host).await.into_iter().map(Some).collect(),
+            Source::Plugin { plugin, image } => {
+                plugin.credentials(image).await.into_iter().map(Some).collect()
+            }
         }
     }
 
     /// After the registry has refused every credential of this attempt (401): looks once more where they came from. An
     /// attempt with another credential, if there is one by now. Looks no more often than every few seconds.
     pub async fn again(&self) -> Option<Self> {
-        None
+        match &self.source {
+            Source::Anonymous | Source::Held { origin: None, .. } => None,
+            Source::Held { origin: Some(origin), .. } => {
+                let found = match &origin.place {
+                    Place::Secret(secret) => secret.again(&origin.key).await,
+                    Place::File(file) => file.again(&origin.key).await,
+                };
+                let changed = found.into_iter().find(|credential| credential.id() != self.id)?;
+                Some(Self::held(changed, Some(origin.clone())))
+            }
+            Source::Helper { helper, host } => helper.again(host).await.then(|| self.clone()),
+            Source::Plugin { plugin, image } => plugin.again(image).await.then(|| self.clone()),
+        }
+    }
+}
+
+impl fmt::Debug for Attempt {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.kind())
     }
 }

@@ -14,13 +14,13 @@ pub struct ImagePattern(Box<str>);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum PatternError {
     /// It has no host.
-    #[error("no host: write host, host:port or host/path, each part of the host may have * and ?")]
+    #[error("no host: write host, host:port or host/path, each part of the host may have *")]
     Host,
     /// It begins with `https://` or the like.
     #[error("has a scheme: leave out everything up to ://")]
     Scheme,
-    /// A character that can be in no image.
-    #[error("has a space, a control character or one of ?#@ where none can be")]
+    /// A character that can be in no image; to kubelet a `?` begins a query.
+    #[error("has a space, a control character or one of ?#@, which are in no image")]
     Character,
     /// A glob that matches nothing.
     #[error("a [ without its ], or a \\ at the end")]
@@ -54,8 +54,8 @@ impl FromStr for ImagePattern {
         if parts.host.is_empty() {
             return Err(PatternError::Host);
         }
-        let strange = |c: char| c.is_whitespace() || c.is_control() || matches!(c, '#' | '@');
-        if text.contains(strange) || parts.path.contains('?') {
+        let strange = |c: char| c.is_whitespace() || c.is_control() || matches!(c, '#' | '@' | '?');
+        if text.contains(strange) {
             return Err(PatternError::Character);
         }
         if parts.host.split('.').any(|glob| !is_glob(glob)) {

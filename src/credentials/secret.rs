@@ -5,10 +5,11 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::OnceLock;
 
 use aws_lc_rs::hmac;
+use serde::{Deserialize, Deserializer};
 use zeroize::Zeroizing;
 
 /// A text that nobody gets to see, wiped when it is dropped.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone, Default, PartialEq, Eq)]
 pub struct Secret(Zeroizing<String>);
 
 impl Secret {
@@ -21,6 +22,12 @@ impl Secret {
 impl From<String> for Secret {
     fn from(text: String) -> Self {
         Self(text.into())
+    }
+}
+
+impl<'de> Deserialize<'de> for Secret {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        String::deserialize(deserializer).map(Self::from)
     }
 }
 

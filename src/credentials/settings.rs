@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use crate::cluster::ConnectError;
+
 /// Where credentials come from.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CredentialSettings {
@@ -56,4 +58,10 @@ pub enum CredentialsError {
         /// What is wrong, and how to mend it.
         fault: String,
     },
+    /// One half of a pair is missing.
+    #[error("credentials.providers: config and binDir belong together; one of them is missing")]
+    Providers,
+    /// Pull secrets are to be read, and nobody is there to be asked.
+    #[error("credentials.pullSecrets: the Kubernetes API cannot be used")]
+    Cluster(#[from] ConnectError),
 }

@@ -1,0 +1,155 @@
+//! All that talks to the Kubernetes API: as the service account that is mounted, and in no hurry of its own, so that
+//! nobody waits for an API server that does not answer.
+//!
+//! The types of kube are not used for what comes back: its client reads bodies of any size, and logs those that it
+//! cannot read.
+
+use std::sync::{Mutex, PoisonError};
+
+use http::{Request, StatusCode};
+use http_body_util::{BodyExt, Limited};
+use kube::Client;
+use kube::client::Body;
+use kube::config::{Config, InClusterError};
+use serde::de::DeserializeOwned;
+use tokio::time::{Duration, timeout};
+use zeroize::Zeroizing;
+
+/// How long an answer may take in all.
+const TIME: Duration = Duration::from_secs(3);
+/// Bytes of an answer: a Secret has up to 1 MiB, which base64 makes longer, and it may be there twice (kubectl's annotation).
+const BODY: usize = 4 << 20;
+/// Longest name of an object (RFC 1123, as Kubernetes checks names).
+const NAME: usize = 253;
+
+/// Why the Kubernetes API cannot be talked to at all.
+#[derive(Debug, thiserror::Error)]
+pub enum ConnectError {
+    /// No service account is mounted, or this is no cluster.
+    #[error("no service account is mounted here (automountServiceAccountToken)")]
+    ServiceAccount(#[from] InClusterError),
+    /// The client cannot be set up with what is mounted.
+    #[error("the mounted service account cannot be used")]
+    Client(#[from] kube::Error),
+}
+
+/// Why something was not read. Never quotes an answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, thiserror::Error)]
+pub enum ClusterError {
+    /// No such object.
+    #[error("not found")]
+    NotFound,
+    /// The service account has no right to read it.
+    #[error("forbidden")]
+    Forbidden,
+    /// The API server does not know the service account.
+    #[error("unauthorized")]
+    Unauthorized,
+    /// No answer in time.
+    #[error("timeout")]
+    Timeout,
+    /// No connection, or a broken one.
+    #[error("unreachable")]
+    Unreachable,
+    /// A status that means neither yes nor no.
+    #[error("unexpected status")]
+    Status,
+    /// More bytes than are read.
+    #[error("too large")]
+    TooLarge,
+    /// Not the JSON that it should be.
+    #[error("malformed")]
+    Malformed,
+    /// No name that an object can have, and so nothing to put into a path.
+    #[error("invalid name")]
+    Name,
+}
+
+/// A client of the cluster's API server.
+pub struct Cluster {
+    config: Config,
+    client: Mutex<Client>,
+    time: Duration,
+}
+
+impl Cluster {
+    /// As the service account that is mounted into this Pod. Needs the runtime.
+    ///
+    /// # Errors
+    /// There is none, or it cannot be used.
+    pub fn of_service_account() -> Result<Self, ConnectError> {
+        Self::new(Config::incluster()?, TIME)
+    }
+
+    /// With another configuration and another patience.
+    pub(crate) fn new(mut config: Config, time: Duration) -> Result<Self, ConnectError> {
+        // Retries and their pauses are of no use to whoever waits.
+        config.default_retry = false;
+        config.connect_timeout = Some(time);
+        config.read_timeout = Some(time);
+        config.write_timeout = Some(time);
+        let client = Client::try_from(config.clone())?;
+        Ok(Self { config, client: Mutex::new(client), time })
+    }
+
+    /// Reads one Secret, by its name.
+    ///
+    /// # Errors
+    /// See [`ClusterError`].
+    pub async fn secret<T: DeserializeOwned>(&self, namespace: &str, name: &str) -> Result<T, ClusterError> {
+        // Both come from strangers: names of pull secrets are checked after admission.
+        if !is_label(namespace) || !is_name(name) {
+            return Err(ClusterError::Name);
+        }
+        let path = format!("/api/v1/namespaces/{namespace}/secrets/{name}");
+        let body = timeout(self.time, self.get(&path)).await.map_err(|_| ClusterError::Timeout)??;
+        serde_json::from_slice(&body).map_err(|_| ClusterError::Malformed)
+    }
+
+    async fn get(&self, path: &str) -> Result<Zeroizing<Vec<u8>>, ClusterError> {
+        let client = self.client.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        match ask(&client, path).await {
+            Err(ClusterError::Unauthorized) => {}
+            answer => return answer,
+        }
+        // kube reads the token once a minute; one that was replaced earlier is refused until then.
+        let client = Client::try_from(self.config.clone()).map_err(|_| ClusterError::Unauthorized)?;
+        *self.client.lock().unwrap_or_else(PoisonError::into_inner) = client.clone();
+        ask(&client, path).await
+    }
+}
+
+async fn ask(client: &Client, path: &str) -> Result<Zeroizing<Vec<u8>>, ClusterError> {
+    let request = Request::get(path).header(http::header::ACCEPT, "application/json").body(Body::empty());
+    let request = request.map_err(|_| ClusterError::Name)?;
+    let answer = client.send(request).await.map_err(|_| ClusterError::Unreachable)?;
+    match answer.status() {
+        StatusCode::OK => {}
+        StatusCode::UNAUTHORIZED => return Err(ClusterError::Unauthorized),
+        StatusCode::FORBIDDEN => return Err(ClusterError::Forbidden),
+        StatusCode::NOT_FOUND => return Err(ClusterError::NotFound),
+        _ => return Err(ClusterError::Status),
+    }
+    match Limited::new(answer.into_body(), BODY).collect().await {
+        Ok(body) => Ok(body.to_bytes().to_vec().into()),
+        Err(error) if error.is::<http_body_util::LengthLimitError>() => Err(ClusterError::TooLarge),
+        Err(_) => Err(ClusterError::Unreachable),
+    }
+}
+
+/// A DNS subdomain, as Kubernetes wants the names of most objects. No name is a step of a path.
+fn is_name(name: &str) -> bool {
+    name.len() <= NAME && name.split('.').all(is_label)
+}
+
+fn is_label(label: &str) -> bool {
+    let plain = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit();
+    let bytes = label.as_bytes();
+    bytes.len() <= NAME
+        && bytes.first().copied().is_some_and(plain)
+        && bytes.last().copied().is_some_and(plain)
+        && bytes.iter().all(|&b| plain(b) || b == b'-')
+}
+
+#[cfg(test)]
+pub(crate) mod tests;

@@ -1,0 +1,137 @@
+//! Docker's credential helpers: `docker-credential-NAME get`, the server on standard input, JSON back
+//! (github.com/docker/docker-credential-helpers, README). Only those that the operator's own files name.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use serde::Deserialize;
+use tokio::process::Command;
+use tokio::time::Duration;
+
+use super::memory::Memory;
+use super::process::{self, Limits};
+use super::secret::{AccessId, Credential, Secret};
+
+/// Servers whose answers are remembered, of one helper.
+const CAPACITY: usize = 1000;
+/// How long an answer is good; helpers do not say. Those that get tokens keep them themselves.
+const FOUND: Duration = Duration::from_secs(300);
+/// How long after a run that gave nothing it is not run again.
+const NOTHING: Duration = Duration::from_secs(60);
+/// How long after a run it is not run again because a registry refuses what it gave.
+const AGAIN: Duration = Duration::from_secs(10);
+/// What docker calls Docker Hub, and what images call it.
+const HUB_SERVER: &str = "https://index.docker.io/v1/";
+const HUB: &str = "docker.io";
+
+/// One helper program.
+pub(super) struct Helper {
+    name: String,
+    program: PathBuf,
+    limits: Limits,
+    answers: Arc<Memory<Key, Option<Arc<Credential>>>>,
+}
+
+#[derive(Clone, PartialEq, Eq, Hash)]
+enum Key {
+    Server(String),
+    /// A run a moment ago, whatever came of it.
+    Recent(String),
+}
+
+#[derive(Deserialize)]
+struct Answer {
+    #[serde(rename = "Username", default)]
+    username: String,
+    #[serde(rename = "Secret", default)]
+    secret: Secret,
+}
+
+impl Helper {
+    /// The helper of this name in these directories.
+    ///
+    /// # Errors
+    /// What is wrong with the name.
+    pub(super) fn new(name: &str, directories: &[PathBuf], limits: Limits) -> Result<Self, String> {
+        let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
+        if name.is_empty() || !name.chars().all(plain) {
+            return Err("the name of a credential helper has letters, digits and ._- only".into());
+        }
+        let file = format!("docker-credential-{name}");
+        let program = process::find(&file, directories.iter().map(PathBuf::as_path))
+            .ok_or_else(|| format!("{file} is in no directory of the PATH"))?;
+        Ok(Self { name: name.into(), program, limits, answers: Memory::new(CAPACITY) })
+    }
+
+    /// What tells what it says of this host from others, whatever that is.
+    pub(super) fn id(&self, host: &str) -> AccessId {
+        AccessId::of(&["helper", &self.name, server(host)])
+    }
+
+    /// What it has for a host; runs it where no answer is remembered.
+    pub(super) async fn credential(self: &Arc<Self>, host: &str) -> Option<Arc<Credential>> {
+        match self.answers.get(&Key::Server(host.into())) {
+            Some(answer) => answer,
+            None => self.ask(host).await,
+        }
+    }
+
+    /// Runs it once more, unless it ran a moment ago. Whether it has something else now.
+    pub(super) async fn again(self: &Arc<Self>, host: &str) -> bool {
+        if self.answers.get(&Key::Recent(host.into())).is_some() {
+            return false;
+        }
+        let before = self.answers.get(&Key::Server(host.into())).flatten();
+        let after = self.ask(host).await;
+        after.is_some() && before != after
+    }
+
+    async fn ask(self: &Arc<Self>, host: &str) -> Option<Arc<Credential>> {
+        let (helper, name) = (Arc::clone(self), host.to_owned());
+        let work = async move {
+            let answer = helper.run(&name).await;
+            let life = if answer.is_some() { FOUND } else { NOTHING };
+            helper.answers.put(Key::Server(name.clone()), answer.clone(), life);
+            helper.answers.put(Key::Recent(name), None, AGAIN);
+            answer
+        };
+        self.answers.join(&Key::Server(host.into()), work).await.flatten()
+    }
+
+    async fn run(&self, host: &str) -> Option<Arc<Credential>> {
+        let mut command = Command::new(&self.program);
+        command.arg("get");
+        let fault = match process::run(command, server(host).as_bytes(), &self.limits).await {
+            // A helper that knows no credential ends with an error as well.
+            Ok(output) if !output.success => {
+                tracing::debug!(helper = self.name, "a credential helper has nothing for a registry");
+                return None;
+            }
+            Ok(output) => match serde_json::from_slice::<Answer>(&output.text) {
+                Ok(answer) => return answer.credential().map(Arc::new),
+                Err(_) => "its answer is not what docker's protocol says".to_owned(),
+            },
+            Err(error) => error.to_string(),
+        };
+        tracing::warn!(helper = self.name, fault, "a credential helper gives nothing");
+        None
+    }
+}
+
+impl Answer {
+    fn credential(self) -> Option<Credential> {
+        let Self { username, secret } = self;
+        match username.as_str() {
+            _ if secret.reveal().is_empty() => None,
+            "<token>" => Some(Credential::Identity(secret)),
+            _ => Some(Credential::Basic { user: username, password: secret }),
+        }
+    }
+}
+
+fn server(host: &str) -> &str {
+    if host == HUB { HUB_SERVER } else { host }
+}
+
+#[cfg(test)]
+mod tests;

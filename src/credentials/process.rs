@@ -1,0 +1,154 @@
+//! Runs the programs that the operator has named, for as long and with as much output as is bearable. What they write
+//! is for nobody's eyes: it may hold credentials.
+
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::sync::Arc;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::process::Command;
+use tokio::sync::Semaphore;
+use tokio::time::{Duration, timeout};
+use zeroize::Zeroizing;
+
+/// What a program may cost.
+#[derive(Clone, Debug)]
+pub(super) struct Limits {
+    /// How long it may run; kubelet's limit for plugins is a minute.
+    pub(super) time: Duration,
+    /// Bytes that it may write.
+    pub(super) output: usize,
+    /// Programs at a time.
+    pub(super) slots: Arc<Semaphore>,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { time: Duration::from_secs(60), output: 256 << 10, slots: Arc::new(Semaphore::new(4)) }
+    }
+}
+
+/// Why a program gave nothing.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum ProcessError {
+    #[error("cannot be started: {0}")]
+    Start(std::io::ErrorKind),
+    #[error("did not end in time")]
+    Timeout,
+    #[error("wrote more than is read")]
+    TooMuch,
+    #[error("its output cannot be read: {0}")]
+    Read(std::io::ErrorKind),
+}
+
+/// What a program wrote, and whether it was content.
+pub(super) struct Output {
+    pub(super) success: bool,
+    pub(super) text: Zeroizing<Vec<u8>>,
+}
+
+/// Runs a program with this input. It is killed when it takes too long, and when this is no longer waited for.
+pub(super) async fn run(mut command: Command, input: &[u8], limits: &Limits) -> Result<Output, ProcessError> {
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).kill_on_drop(true);
+    timeout(limits.time, async {
+        let Ok(_slot) = limits.slots.acquire().await else { return Err(ProcessError::Timeout) };
+        let mut child = command.spawn().map_err(|error| ProcessError::Start(error.kind()))?;
+        let (stdin, stdout) = (child.stdin.take(), child.stdout.take());
+        let write = async {
+            if let Some(mut stdin) = stdin {
+                // A program need not read it.
+                let _ = stdin.write_all(input).await;
+            }
+        };
+        let read = async {
+            let mut text = Zeroizing::new(Vec::new());
+            if let Some(stdout) = stdout {
+                let most = limits.output as u64 + 1;
+                let read = stdout.take(most).read_to_end(&mut text).await;
+                read.map_err(|error| ProcessError::Read(error.kind()))?;
+            }
+            if text.len() > limits.output { Err(ProcessError::TooMuch) } else { Ok(text) }
+        };
+        let ((), text) = tokio::join!(write, read);
+        let text = text?;
+        let status = child.wait().await.map_err(|error| ProcessError::Read(error.kind()))?;
+        Ok(Output { success: status.success(), text })
+    })
+    .await
+    .map_err(|_| ProcessError::Timeout)?
+}
+
+/// The program of this name in these directories, if it can be executed.
+pub(super) fn find<'d>(name: &str, directories: impl IntoIterator<Item = &'d Path>) -> Option<PathBuf> {
+    directories.into_iter().map(|directory| directory.join(name)).find(|file| is_executable(file))
+}
+
+fn is_executable(file: &Path) -> bool {
+    use std::os::unix::fs::PermissionsExt;
+    file.metadata().is_ok_and(|metadata| metadata.is_file() && metadata.permissions().mode() & 0o111 != 0)
+}
+
+/// The directories of a `PATH`; relative ones do not count.
+pub(super) fn directories(path: Option<&OsStr>) -> Vec<PathBuf> {
+    let all = path.map(|path| std::env::split_paths(path).collect::<Vec<_>>()).unwrap_or_default();
+    all.into_iter().filter(|directory| directory.is_absolute()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sh(script: &str) -> Command {
+        let mut command = Command::new("/bin/sh");
+        command.args(["-c", script]);
+        command
+    }
+
+    fn limits(time: Duration) -> Limits {
+        Limits { time, output: 1000, slots: Arc::new(Semaphore::new(1)) }
+    }
+
+    const LONG: Duration = Duration::from_secs(60);
+
+    #[tokio::test]
+    async fn gives_what_the_program_writes() {
+        let output =
+            run(sh("read line; echo \"<$line>\"; echo secret >&2"), b"question\n", &limits(LONG)).await;
+        let output = output.unwrap();
+        assert!(output.success);
+        assert_eq!(*output.text, b"<question>\n");
+        assert!(!run(sh("exit 3"), b"", &limits(LONG)).await.unwrap().success);
+    }
+
+    #[tokio::test]
+    async fn a_program_need_not_read() {
+        let input = vec![b'x'; 1 << 20];
+        assert!(run(sh("exec <&-; exit 0"), &input, &limits(LONG)).await.unwrap().success);
+    }
+
+    #[tokio::test]
+    async fn ends_what_does_not_end() {
+        let short = limits(Duration::from_millis(100));
+        assert!(matches!(run(sh("exec sleep 600"), b"", &short).await, Err(ProcessError::Timeout)));
+        // Its slot is free again.
+        assert!(run(sh("exit 0"), b"", &Limits { time: LONG, ..short }).await.is_ok());
+    }
+
+    #[tokio::test]
+    async fn reads_no_more_than_it_must() {
+        assert!(matches!(
+            run(sh("while :; do echo xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx; done"), b"", &limits(LONG)).await,
+            Err(ProcessError::TooMuch)
+        ));
+    }
+
+    #[tokio::test]
+    async fn says_when_there_is_no_program() {
+        let missing = run(Command::new("/nowhere/at/all"), b"", &limits(LONG)).await;
+        assert!(matches!(missing, Err(ProcessError::Start(std::io::ErrorKind::NotFound))));
+        assert_eq!(find("sh", [Path::new("/nowhere"), Path::new("/bin")]), Some("/bin/sh".into()));
+        assert_eq!(find("nothing-of-this-name", [Path::new("/bin")]), None);
+        assert_eq!(directories(Some(OsStr::new("/a::b:/c"))), [PathBuf::from("/a"), PathBuf::from("/c")]);
+    }
+}

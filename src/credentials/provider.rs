@@ -1,0 +1,167 @@
+//! Kubelet's image credential provider plugins: which of them is for an image, and what it said.
+//!
+//! As kubelet does it (pkg/credentialprovider/plugin/plugin.go): one run at a time for an image, its answer remembered
+//! as long and as widely as it says, and its keys matched against the image like those of docker's files.
+
+mod config;
+mod protocol;
+
+use std::sync::Arc;
+
+use tokio::process::Command;
+use tokio::time::Duration;
+
+pub(super) use config::read;
+
+use super::memory::Memory;
+use super::process::{self, Limits};
+use super::ring::{self, Ring};
+use super::secret::{AccessId, Credential};
+use config::Provider;
+use protocol::{CacheKey, Response};
+
+/// Answers of one plugin that are remembered.
+const CAPACITY: usize = 1000;
+/// How long it is left alone after a run that came to nothing, so that a plugin that fails is not run for every lookup.
+const FAILED: Duration = Duration::from_secs(30);
+/// How long after a run it is not run again because a registry refuses what it gave.
+const AGAIN: Duration = Duration::from_secs(10);
+
+/// One plugin.
+pub(super) struct Plugin {
+    provider: Provider,
+    id: AccessId,
+    limits: Limits,
+    answers: Arc<Memory<Key, Arc<Answer>>>,
+}
+
+/// For what an answer is good.
+#[derive(Clone, PartialEq, Eq, Hash)]
+enum Key {
+    Image(Box<str>),
+    Registry(Box<str>),
+    Global,
+    /// A run that came to nothing.
+    Failed(Box<str>),
+    /// A run a moment ago, whatever came of it.
+    Recent(Box<str>),
+}
+
+#[derive(Default)]
+struct Answer(Ring<Arc<Credential>>);
+
+impl Plugin {
+    fn new(provider: Provider, limits: Limits) -> Self {
+        let mut parts = vec!["plugin", provider.api_version.as_str(), provider.name.as_str()];
+        parts.extend(provider.args.iter().map(String::as_str));
+        parts.extend(provider.env.iter().flat_map(|(name, value)| [name.as_str(), value.as_str()]));
+        let id = AccessId::of(&parts);
+        Self { provider, id, limits, answers: Memory::new(CAPACITY) }
+    }
+
+    /// What tells this plugin from others, whatever it says: it speaks for the operator, to everybody alike.
+    pub(super) fn id(&self) -> AccessId {
+        self.id
+    }
+
+    /// Whether it is to be asked for an image (`host/repository`).
+    pub(super) fn is_for(&self, image: &str) -> bool {
+        self.provider.match_images.iter().any(|pattern| pattern.matches(image))
+    }
+
+    /// What it has for an image, most specific first; runs it where no answer is remembered.
+    pub(super) async fn credentials(self: &Arc<Self>, image: &str) -> Vec<Arc<Credential>> {
+        let answer = match self.remembered(image) {
+            Some(answer) => Some(answer),
+            None => self.ask(image).await,
+        };
+        answer.map(|answer| answer.credentials(image)).unwrap_or_default()
+    }
+
+    /// Runs it once more, unless it ran a moment ago. Whether it has something else now.
+    pub(super) async fn again(self: &Arc<Self>, image: &str) -> bool {
+        if self.answers.get(&Key::Recent(image.into())).is_some() {
+            return false;
+        }
+        let before = self.remembered(image).map(|answer| answer.credentials(image)).unwrap_or_default();
+        let after = self.ask(image).await.map(|answer| answer.credentials(image)).unwrap_or_default();
+        !after.is_empty() && before != after
+    }
+
+    fn remembered(&self, image: &str) -> Option<Arc<Answer>> {
+        let keys = [
+            Key::Image(image.into()),
+            Key::Registry(registry(image).into()),
+            Key::Global,
+            Key::Failed(image.into()),
+        ];
+        keys.iter().find_map(|key| self.answers.get(key))
+    }
+
+    async fn ask(self: &Arc<Self>, image: &str) -> Option<Arc<Answer>> {
+        let (plugin, name) = (Arc::clone(self), image.to_owned());
+        let work = async move { plugin.run(&name).await };
+        self.answers.join(&Key::Image(image.into()), work).await
+    }
+
+    async fn run(&self, image: &str) -> Arc<Answer> {
+        let answer = match self.response(image).await {
+            Ok(Response { cache_key, cache_duration, ring }) => {
+                let key = match cache_key {
+                    CacheKey::Image => Key::Image(image.into()),
+                    CacheKey::Registry => Key::Registry(registry(image).into()),
+                    CacheKey::Global => Key::Global,
+                };
+                let answer = Arc::new(Answer(ring));
+                let life = cache_duration.unwrap_or(self.provider.default_cache_duration);
+                self.answers.put(key, Arc::clone(&answer), life);
+                answer
+            }
+            Err(fault) => {
+                tracing::warn!(
+                    plugin = self.provider.name,
+                    fault,
+                    "a credential provider plugin gives nothing"
+                );
+                let answer = Arc::new(Answer::default());
+                self.answers.put(Key::Failed(image.into()), Arc::clone(&answer), FAILED);
+                answer
+            }
+        };
+        self.answers.put(Key::Recent(image.into()), Arc::clone(&answer), AGAIN);
+        answer
+    }
+
+    async fn response(&self, image: &str) -> Result<Response, String> {
+        let Provider { program, args, env, api_version, .. } = &self.provider;
+        let mut command = Command::new(program);
+        command.args(args).envs(env.iter().map(|(name, value)| (name, value)));
+        let request = protocol::request(api_version, image);
+        let output =
+            process::run(command, &request, &self.limits).await.map_err(|error| error.to_string())?;
+        if !output.success {
+            return Err("ended with an error; run it by hand to see which".into());
+        }
+        protocol::response(&output.text, api_version).map_err(|error| error.to_string())
+    }
+}
+
+impl Answer {
+    fn credentials(&self, image: &str) -> Vec<Arc<Credential>> {
+        let found = ring::lookup(std::iter::once(((), &self.0)), image);
+        found.into_iter().map(|(_, _, credential)| Arc::clone(credential)).collect()
+    }
+}
+
+/// `parseRegistry` of kubelet's plugin.go.
+fn registry(image: &str) -> &str {
+    image.split('/').next().unwrap_or_default()
+}
+
+/// The plugins that these files name, in their order.
+pub(super) fn plugins(providers: Vec<Provider>, limits: &Limits) -> Vec<Arc<Plugin>> {
+    providers.into_iter().map(|provider| Arc::new(Plugin::new(provider, limits.clone()))).collect()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,107 @@
+//! What is said to a plugin and back: `CredentialProviderRequest` and `CredentialProviderResponse` of
+//! credentialprovider.kubelet.k8s.io (k8s.io/kubelet/pkg/apis/credentialprovider/v1/types.go), decoded strictly.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use serde::Deserialize;
+use tokio::time::Duration;
+
+use super::super::duration;
+use super::super::ring::Ring;
+use super::super::secret::{Credential, Secret};
+
+/// For which images an answer is good.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+pub(super) enum CacheKey {
+    /// This one.
+    Image,
+    /// All of this registry.
+    Registry,
+    /// All.
+    Global,
+}
+
+/// What a plugin says.
+#[derive(Debug)]
+pub(super) struct Response {
+    pub(super) cache_key: CacheKey,
+    /// How long it is good; `None` for the configured default, zero for this time only.
+    pub(super) cache_duration: Option<Duration>,
+    pub(super) ring: Ring<Arc<Credential>>,
+}
+
+/// Why an answer is none. Never quotes it, as it may hold credentials.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub(super) enum ResponseError {
+    #[error("its answer has another apiVersion than configured")]
+    ApiVersion,
+    #[error("its answer is no CredentialProviderResponse")]
+    Malformed,
+    #[error("its answer has a cacheKeyType that is none of Image, Registry and Global")]
+    CacheKey,
+    #[error("its answer has a cacheDuration that is none")]
+    CacheDuration,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct Document {
+    kind: String,
+    #[expect(dead_code, reason = "read before, with its own fault")]
+    api_version: String,
+    #[serde(default)]
+    cache_key_type: String,
+    cache_duration: Option<String>,
+    auth: Option<BTreeMap<String, Auth>>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Auth {
+    #[serde(default)]
+    username: String,
+    #[serde(default)]
+    password: Secret,
+}
+
+#[derive(Deserialize)]
+struct Version<'a> {
+    #[serde(rename = "apiVersion", borrow)]
+    api_version: std::borrow::Cow<'a, str>,
+}
+
+/// Asks for an image (`host/repository`).
+pub(super) fn request(api_version: &str, image: &str) -> Vec<u8> {
+    let request =
+        serde_json::json!({"apiVersion": api_version, "kind": "CredentialProviderRequest", "image": image});
+    request.to_string().into_bytes()
+}
+
+pub(super) fn response(text: &[u8], api_version: &str) -> Result<Response, ResponseError> {
+    let version: Version<'_> = serde_json::from_slice(text).map_err(|_| ResponseError::Malformed)?;
+    if version.api_version != api_version {
+        return Err(ResponseError::ApiVersion);
+    }
+    let document: Document = serde_json::from_slice(text).map_err(|_| ResponseError::Malformed)?;
+    if document.kind != "CredentialProviderResponse" {
+        return Err(ResponseError::Malformed);
+    }
+    let cache_key = match document.cache_key_type.as_str() {
+        "Image" => CacheKey::Image,
+        "Registry" => CacheKey::Registry,
+        "Global" => CacheKey::Global,
+        _ => return Err(ResponseError::CacheKey),
+    };
+    let cache_duration = match document.cache_duration {
+        Some(text) => Some(duration::parse(&text).ok_or(ResponseError::CacheDuration)?),
+        None => None,
+    };
+    let auth = document.auth.unwrap_or_default();
+    let credentials = auth.into_iter().map(|(key, auth)| {
+        (key, Arc::new(Credential::Basic { user: auth.username, password: auth.password }))
+    });
+    let credentials: Vec<_> = credentials.collect();
+    let ring = Ring::new(credentials.iter().map(|(key, credential)| (key.as_str(), Arc::clone(credential))));
+    Ok(Response { cache_key, cache_duration, ring })
+}

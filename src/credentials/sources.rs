@@ -1,0 +1,178 @@
+//! Everything that is configured, read once, and what of it is for an image.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use super::attempt::{Attempt, Origin, Place};
+use super::directory;
+use super::docker::DockerConfig;
+use super::file::{self, File, Form};
+use super::helper::Helper;
+use super::pattern::ImagePattern;
+use super::process::{self, Limits};
+use super::provider::{self, Plugin};
+use super::pull_secrets::PullSecrets;
+use super::ring::{self, Ring};
+use super::secret::Credential;
+use super::settings::{CredentialSettings, CredentialsError, ProviderSettings};
+use crate::cluster::{Cluster, ConnectError};
+
+/// The keys of the configuration, for faults.
+const DOCKER_CONFIGS: &str = "credentials.dockerConfigs";
+const DIRECTORY: &str = "credentials.directory";
+const PROVIDERS: &str = "credentials.providers.config";
+
+pub(super) struct Sources {
+    pub(super) pull_secrets: Option<Arc<PullSecrets>>,
+    configs: Vec<Config>,
+    directory: Ring<Kept>,
+    plugins: Vec<Arc<Plugin>>,
+    private: Vec<ImagePattern>,
+}
+
+/// The credential of one file of the directory.
+type Kept = (Arc<Credential>, Arc<File>);
+
+/// A docker `config.json`.
+struct Config {
+    file: Arc<File>,
+    ring: Ring<Arc<Credential>>,
+    helpers: Ring<Arc<Helper>>,
+    store: Option<Arc<Helper>>,
+}
+
+/// What of the process matters.
+pub(super) struct Surroundings {
+    /// Where credential helpers are looked for.
+    pub(super) path: Option<OsString>,
+    pub(super) limits: Limits,
+    pub(super) connect: fn() -> Result<Cluster, ConnectError>,
+}
+
+impl Surroundings {
+    pub(super) fn of_process() -> Self {
+        Self {
+            path: std::env::var_os("PATH"),
+            limits: Limits::default(),
+            connect: Cluster::of_service_account,
+        }
+    }
+}
+
+impl Sources {
+    pub(super) fn load(
+        settings: &CredentialSettings,
+        private: Vec<ImagePattern>,
+        surroundings: &Surroundings,
+    ) -> Result<Self, CredentialsError> {
+        let CredentialSettings { pull_secrets, docker_configs, directory, providers } = settings;
+        let limits = &surroundings.limits;
+        let path = process::directories(surroundings.path.as_deref());
+        let configs = docker_configs.iter().map(|file| Config::load(file.clone(), &path, limits));
+        Ok(Self {
+            configs: configs.collect::<Result<_, _>>()?,
+            directory: directory
+                .as_ref()
+                .map(|path| load_directory(path.clone()))
+                .transpose()?
+                .unwrap_or_default(),
+            plugins: load_plugins(providers, limits)?,
+            pull_secrets: pull_secrets.then(surroundings.connect).transpose()?.map(PullSecrets::new),
+            private,
+        })
+    }
+
+    /// Whether an image is never asked for without a credential.
+    pub(super) fn is_private(&self, image: &str) -> bool {
+        self.private.iter().any(|pattern| pattern.matches(image))
+    }
+
+    /// What the files have for a name: `host/repository`, or a mere host.
+    pub(super) fn of_files(&self, name: &str) -> Vec<Attempt> {
+        let host = name.split('/').next().unwrap_or_default();
+        let mut attempts = Vec::new();
+        // A helper comes before what is in the same files: docker takes the helper's word only.
+        let helpers = ring::lookup(self.configs.iter().map(|config| ((), &config.helpers)), name);
+        attempts.extend(helpers.into_iter().map(|(_, _, helper)| Attempt::helper(helper, host)));
+        let held = ring::lookup(self.configs.iter().map(|config| (&config.file, &config.ring)), name);
+        attempts.extend(held.into_iter().map(|(file, key, credential)| of_file(file, key, credential)));
+        let stores = self.configs.iter().filter_map(|config| config.store.as_ref());
+        attempts.extend(stores.map(|helper| Attempt::helper(helper, host)));
+        let directory = ring::lookup(std::iter::once(((), &self.directory)), name);
+        attempts
+            .extend(directory.into_iter().map(|(_, key, (credential, file))| of_file(file, key, credential)));
+        attempts
+    }
+
+    /// What the plugins may have for an image (`host/repository`).
+    pub(super) fn of_plugins(&self, image: &str) -> impl Iterator<Item = Attempt> {
+        let chosen = self.plugins.iter().filter(move |plugin| plugin.is_for(image));
+        chosen.map(move |plugin| Attempt::plugin(plugin, image))
+    }
+}
+
+fn of_file(file: &Arc<File>, key: &ImagePattern, credential: &Arc<Credential>) -> Attempt {
+    let origin = Origin { key: key.clone(), place: Place::File(Arc::clone(file)) };
+    Attempt::held(Arc::clone(credential), Some(origin))
+}
+
+impl Config {
+    fn load(path: PathBuf, directories: &[PathBuf], limits: &Limits) -> Result<Self, CredentialsError> {
+        let text = file::text(DOCKER_CONFIGS, &path)?;
+        let fault = |fault| CredentialsError::Fault { key: DOCKER_CONFIGS, file: path.clone(), fault };
+        let mut config = DockerConfig::parse(text.as_bytes()).map_err(|error| fault(error.to_string()))?;
+        let helper = |name: &str| Helper::new(name, directories, limits.clone()).map(Arc::new);
+        let names = config.helpers.take().unwrap_or_default();
+        let helpers = names.iter().map(|(key, name)| Ok((key.as_str(), helper(name)?)));
+        let helpers: Vec<_> =
+            helpers.collect::<Result<_, String>>().map_err(|why| fault(format!("credHelpers: {why}")))?;
+        let store = config.store.take().filter(|name| !name.is_empty());
+        let store = store.map(|name| helper(&name)).transpose();
+        let store = store.map_err(|why| fault(format!("credsStore: {why}")))?;
+        let read = config.read();
+        if read.malformed > 0 {
+            return Err(fault("auths: an auth is not base64(user:password)".into()));
+        }
+        let file = File::new(path, Form::DockerConfig);
+        Ok(Self { file, ring: read.ring, helpers: Ring::new(helpers), store })
+    }
+}
+
+fn load_directory(path: PathBuf) -> Result<Ring<Kept>, CredentialsError> {
+    let unreadable = |cause| CredentialsError::Read { key: DIRECTORY, file: path.clone(), cause };
+    let entries = std::fs::read_dir(&path).map_err(unreadable)?;
+    let mut files =
+        entries.map(|entry| Ok(entry?.path())).collect::<Result<Vec<_>, _>>().map_err(unreadable)?;
+    files.sort();
+    let mut found: Vec<(String, _)> = Vec::new();
+    for path in files {
+        let fault = |fault| CredentialsError::Fault { key: DIRECTORY, file: path.clone(), fault };
+        let Some(host) = directory::host(&path).map_err(|why| fault(why.into()))? else { continue };
+        if found.iter().any(|(other, _)| *other == host) {
+            return Err(fault("another file is for the same registry".into()));
+        }
+        let credential = directory::read(&file::text(DIRECTORY, &path)?).map_err(fault)?;
+        found.push((host, (Arc::new(credential), File::new(path, Form::Registry))));
+    }
+    Ok(Ring::new(
+        found
+            .iter()
+            .map(|(host, (credential, file))| (host.as_str(), (Arc::clone(credential), Arc::clone(file)))),
+    ))
+}
+
+fn load_plugins(settings: &ProviderSettings, limits: &Limits) -> Result<Vec<Arc<Plugin>>, CredentialsError> {
+    let (config, bin_dir) = match (&settings.config, &settings.bin_dir) {
+        (Some(config), Some(bin_dir)) => (config, bin_dir),
+        (None, None) => return Ok(Vec::new()),
+        _ => return Err(CredentialsError::Providers),
+    };
+    let text = file::text(PROVIDERS, config)?;
+    let providers = provider::read(&text, bin_dir).map_err(|fault| CredentialsError::Fault {
+        key: PROVIDERS,
+        file: config.clone(),
+        fault,
+    })?;
+    Ok(provider::plugins(providers, limits))
+}

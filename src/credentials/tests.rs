@@ -1,0 +1,482 @@
+//! The keyring as a whole: which attempts, from where, in which order. Files and programs are real, in a directory of
+//! their own.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use tempfile::TempDir;
+use tokio::sync::Semaphore;
+use tokio::time::Duration;
+
+use super::process::Limits;
+use super::*;
+use crate::cluster::ConnectError;
+use crate::cluster::tests::ApiServer;
+
+/// A directory with files and programs.
+pub(super) struct Place(TempDir);
+
+impl Place {
+    pub(super) fn new() -> Self {
+        Self(TempDir::new().unwrap())
+    }
+
+    pub(super) fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    pub(super) fn write(&self, name: &str, text: &str) -> PathBuf {
+        let path = self.path(name);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(&path, text).unwrap();
+        path
+    }
+
+    /// A program. Written by another process: a file that this one has open for writing, if only in a child that has not
+    /// begun yet, cannot be run.
+    pub(super) fn program(&self, name: &str, script: &str) -> PathBuf {
+        use std::io::Write;
+        let path = self.path(name);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        let mut writer = std::process::Command::new("/bin/sh")
+            .args(["-c", "cat >\"$0\" && chmod 755 \"$0\""])
+            .arg(&path)
+            .stdin(std::process::Stdio::piped())
+            .spawn()
+            .unwrap();
+        writer.stdin.take().unwrap().write_all(format!("#!/bin/sh\n{script}\n").as_bytes()).unwrap();
+        assert!(writer.wait().unwrap().success());
+        path
+    }
+
+    pub(super) fn read(&self, name: &str) -> String {
+        std::fs::read_to_string(self.path(name)).unwrap_or_default()
+    }
+
+    pub(super) fn root(&self) -> &Path {
+        self.0.path()
+    }
+}
+
+pub(super) fn limits() -> Limits {
+    Limits { time: Duration::from_secs(60), output: 10_000, slots: Arc::new(Semaphore::new(4)) }
+}
+
+fn surroundings(place: &Place) -> Surroundings {
+    Surroundings {
+        path: Some(place.path("bin").into()),
+        limits: limits(),
+        connect: || unreachable!("pull secrets are off"),
+    }
+}
+
+fn load(
+    place: &Place,
+    settings: &CredentialSettings,
+    private: &[&str],
+) -> Result<Credentials, CredentialsError> {
+    let private = private.iter().map(|pattern| pattern.parse().unwrap()).collect();
+    Credentials::load_within(settings, private, &surroundings(place))
+}
+
+fn image(name: &str) -> ImageRef {
+    name.parse().unwrap()
+}
+
+/// What the attempts would show, one after the other, with the kind of each.
+async fn shown(attempts: &[Attempt]) -> Vec<String> {
+    let mut shown = Vec::new();
+    for attempt in attempts {
+        for credential in attempt.credentials().await {
+            let text = match credential.as_deref() {
+                None => "-".to_owned(),
+                Some(Credential::Basic { user, password }) => format!("{user}:{}", password.reveal()),
+                Some(Credential::Identity(token)) => format!("identity:{}", token.reveal()),
+                Some(Credential::Bearer(token)) => format!("bearer:{}", token.reveal()),
+            };
+            shown.push(format!("{} {text}", attempt.kind()));
+        }
+    }
+    shown
+}
+
+/// base64(user:password)
+fn auth(user: &str, password: &str) -> String {
+    use base64::Engine;
+    base64::engine::general_purpose::STANDARD.encode(format!("{user}:{password}"))
+}
+
+fn auths(entries: &[(&str, &str, &str)]) -> serde_json::Value {
+    let entries = entries
+        .iter()
+        .map(|(key, user, word)| (key.to_string(), serde_json::json!({"auth": auth(user, word)})));
+    serde_json::Value::Object(entries.collect())
+}
+
+const PLUGIN: &str = r#"cat >/dev/null
+echo '{"apiVersion":"credentialprovider.kubelet.k8s.io/v1","kind":"CredentialProviderResponse","cacheKeyType":"Registry",
+  "auth":{"a.b":{"username":"plugin","password":"1"},"a.b/team":{"username":"plugin","password":"2"}}}'"#;
+
+const PROVIDERS: &str = r"
+apiVersion: kubelet.config.k8s.io/v1
+kind: CredentialProviderConfig
+providers:
+  - name: plugin
+    apiVersion: credentialprovider.kubelet.k8s.io/v1
+    matchImages: [a.b]
+    defaultCacheDuration: 1h
+";
+
+#[tokio::test]
+async fn nothing_configured_is_anonymous_access() {
+    let credentials = Credentials::load(&CredentialSettings::default(), Vec::new()).unwrap();
+    let keyring = credentials.keyring("team", ["regcred"]).await;
+    let attempts = keyring.attempts(&image("a.b/x"));
+    assert!(matches!(&attempts, Cow::Borrowed([one]) if one.id() == AccessId::ANONYMOUS));
+    assert!(credentials.of_host("a.b").is_empty());
+    assert_eq!(shown(&Keyring::default().attempts(&image("a.b/x"))).await, ["anonymous -"]);
+}
+
+#[tokio::test]
+async fn private_images_are_never_asked_for_anonymously() {
+    let place = Place::new();
+    let credentials = load(&place, &CredentialSettings::default(), &["a.b", "*.example.com/team"]).unwrap();
+    let keyring = credentials.shared_keyring();
+    for (name, attempts) in [
+        ("a.b/x", 0),
+        ("a.b:5000/x", 1),
+        ("r.example.com/team/app", 0),
+        ("r.example.com/other", 1),
+        ("nginx", 1),
+    ] {
+        assert_eq!(keyring.attempts(&image(name)).len(), attempts, "{name}");
+    }
+}
+
+#[tokio::test]
+async fn sources_come_in_their_order_and_within_them_the_most_specific_first() {
+    let place = Place::new();
+    let helper = |name: &str| {
+        place.program(
+            &format!("bin/docker-credential-{name}"),
+            &format!(r#"read server; echo "{{\"Username\":\"{name}\",\"Secret\":\"$server\"}}""#),
+        );
+    };
+    helper("own");
+    helper("store");
+    let one = serde_json::json!({
+        "auths": auths(&[("a.b", "one", "host"), ("https://a.b/v2/team", "one", "team"), ("c.d", "one", "other")]),
+        "credHelpers": {"a.b": "own"},
+        "credsStore": "store",
+    });
+    let two = serde_json::json!({"auths": auths(&[("a.b/team/app", "two", "app"), ("a.b", "one", "host")])});
+    place.program("bin/plugin", PLUGIN);
+    let settings = CredentialSettings {
+        pull_secrets: false,
+        docker_configs: vec![
+            place.write("one.json", &one.to_string()),
+            place.write("two.json", &two.to_string()),
+        ],
+        directory: Some(place.path("registries")),
+        providers: ProviderSettings {
+            config: Some(place.write("providers.yaml", PROVIDERS)),
+            bin_dir: Some(place.path("bin")),
+        },
+    };
+    place.write("registries/a.b.toml", "user = \"file\"\nsecret = \"word\"\n");
+    place.write("registries/c.d:5000.toml", "user = \"port\"\nsecret = \"word\"\n");
+    place.write("registries/docker.io.toml", "user = \"hub\"\nsecret = \"word\"\n");
+    place.write("registries/..data/ignored", "");
+    let credentials = load(&place, &settings, &["c.d"]).unwrap();
+    let keyring = credentials.keyring("team", ["regcred"]).await;
+    assert_eq!(
+        shown(&keyring.attempts(&image("a.b/team/app:1"))).await,
+        [
+            "credential helper own:a.b",
+            "docker config two:app",
+            "docker config one:team",
+            "docker config one:host",
+            "credential helper store:a.b",
+            "credentials directory file:word",
+            "credential provider plugin plugin:2",
+            "credential provider plugin plugin:1",
+            "anonymous -",
+        ]
+    );
+    assert_eq!(
+        shown(&keyring.attempts(&image("c.d/x"))).await,
+        ["docker config one:other", "credential helper store:c.d"]
+    );
+    assert_eq!(
+        shown(&keyring.attempts(&image("c.d:5000/x"))).await,
+        ["credential helper store:c.d:5000", "credentials directory port:word", "anonymous -"]
+    );
+    assert_eq!(
+        shown(&keyring.attempts(&image("nginx"))).await,
+        [
+            "credential helper store:https://index.docker.io/v1/",
+            "credentials directory hub:word",
+            "anonymous -"
+        ]
+    );
+    // A mirror gets what is for its host, and nothing that is for a part of it.
+    assert_eq!(
+        shown(&credentials.of_host("a.b")).await,
+        [
+            "credential helper own:a.b",
+            "docker config one:host",
+            "credential helper store:a.b",
+            "credentials directory file:word"
+        ]
+    );
+}
+
+#[tokio::test]
+async fn pull_secrets_come_first_and_stay_with_their_pod() {
+    let api = ApiServer::start().await;
+    api.answer(
+        "team",
+        "one",
+        200,
+        &secret(
+            "dockerconfigjson",
+            &serde_json::json!({"auths": auths(&[("a.b", "pod", "1"), ("x.y", "same", "3")])}),
+        ),
+    );
+    api.answer("team", "two", 200, &secret("dockercfg", &auths(&[("https://a.b/v1/team", "pod", "2")])));
+    let place = Place::new();
+    let config = place.write(
+        "config.json",
+        &serde_json::json!({"auths": auths(&[("a.b", "file", "4"), ("x.y", "same", "3")])}).to_string(),
+    );
+    let credentials = with_cluster(&api, &[config]);
+    let keyring = credentials.keyring("team", ["one", "two", "one", "missing"]).await;
+    assert_eq!(
+        shown(&keyring.attempts(&image("a.b/team/app"))).await,
+        ["pull secret pod:2", "pull secret pod:1", "docker config file:4", "anonymous -"]
+    );
+    // Equal credentials once.
+    assert_eq!(shown(&keyring.attempts(&image("x.y/z"))).await, ["pull secret same:3", "anonymous -"]);
+    // Neither mirrors nor other Pods get them.
+    assert_eq!(shown(&credentials.of_host("a.b")).await, ["docker config file:4"]);
+    for (namespace, names) in [("team", vec![]), ("other", vec!["one", "two"])] {
+        let keyring = credentials.keyring(namespace, names).await;
+        assert_eq!(
+            shown(&keyring.attempts(&image("a.b/team/app"))).await,
+            ["docker config file:4", "anonymous -"]
+        );
+    }
+    let before = api.requests();
+    credentials.keyring("team", []).await;
+    assert_eq!(api.requests(), before, "no names, no questions");
+}
+
+pub(super) fn secret(kind: &str, content: &serde_json::Value) -> serde_json::Value {
+    use base64::Engine;
+    let key = if kind == "dockercfg" { ".dockercfg" } else { ".dockerconfigjson" };
+    let data = base64::engine::general_purpose::STANDARD.encode(content.to_string());
+    serde_json::json!({
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": {"name": "x", "annotations": {"more": "canary"}},
+        "type": format!("kubernetes.io/{kind}"),
+        "data": {key: data, "other": "Y2FuYXJ5"},
+    })
+}
+
+/// Credentials with this API server and these docker files.
+pub(super) fn with_cluster(api: &ApiServer, configs: &[PathBuf]) -> Credentials {
+    let place = Place::new();
+    let settings = CredentialSettings { docker_configs: configs.to_vec(), ..CredentialSettings::default() };
+    let mut sources = Sources::load(&settings, Vec::new(), &surroundings(&place)).unwrap();
+    sources.pull_secrets = Some(pull_secrets::PullSecrets::new(api.cluster()));
+    Credentials { sources: Some(Arc::new(sources)) }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_refused_file_is_read_again() {
+    let place = Place::new();
+    let config = |word: &str| serde_json::json!({"auths": auths(&[("a.b", "user", word)])}).to_string();
+    let path = place.write("config.json", &config("old"));
+    place.write("registries/a.b.toml", "user = \"file\"\nsecret = \"old\"\n");
+    let settings = CredentialSettings {
+        docker_configs: vec![path],
+        directory: Some(place.path("registries")),
+        ..CredentialSettings::default()
+    };
+    let credentials = load(&place, &settings, &["a.b"]).unwrap();
+    let attempts = credentials.shared_keyring().attempts(&image("a.b/x")).into_owned();
+    assert_eq!(shown(&attempts).await, ["docker config user:old", "credentials directory file:old"]);
+    place.write("config.json", &config("new"));
+    place.write("registries/a.b.toml", "user = \"file\"\nsecret = \"new\"\n");
+    assert!(attempts[0].again().await.is_none(), "it was read a moment ago");
+    tokio::time::advance(Duration::from_secs(5)).await;
+    let changed = [attempts[0].again().await.unwrap(), attempts[1].again().await.unwrap()];
+    assert_eq!(shown(&changed).await, ["docker config user:new", "credentials directory file:new"]);
+    assert_ne!(changed[0].id(), attempts[0].id());
+    assert!(attempts[0].again().await.is_none(), "it was read a moment ago");
+    tokio::time::advance(Duration::from_secs(5)).await;
+    assert!(changed[0].again().await.is_none(), "nothing has changed");
+    assert!(Attempt::anonymous().again().await.is_none());
+}
+
+#[tokio::test]
+async fn faults_name_the_key_and_the_file_and_no_content() {
+    let bin = Place::new();
+    bin.program("bin/docker-credential-there", "");
+    bin.program("bin/plugin", "");
+    let provider = |text: &str| {
+        format!(
+            "apiVersion: kubelet.config.k8s.io/v1\nkind: CredentialProviderConfig\nproviders:\n  - name: plugin\n    apiVersion: credentialprovider.kubelet.k8s.io/v1\n    matchImages: [a.b]\n    defaultCacheDuration: 1h\n{text}"
+        )
+    };
+    let cases: Vec<(&str, String, &str)> = vec![
+        (
+            "config.json",
+            "canary".into(),
+            "credentials.dockerConfigs: FILE: not JSON of docker's form, at line 1",
+        ),
+        (
+            "config.json",
+            r#"{"auths":{"a.b":{"auth":"canary"}}}"#.into(),
+            "auths: an auth is not base64(user:password)",
+        ),
+        (
+            "config.json",
+            r#"{"auths":{"a.b":{"password":7,"username":"canary"}}}"#.into(),
+            "at line 1, column",
+        ),
+        (
+            "config.json",
+            r#"{"credHelpers":{"a.b":"../../canary"}}"#.into(),
+            "credHelpers: the name of a credential helper",
+        ),
+        (
+            "config.json",
+            r#"{"credHelpers":{"a.b":"missing"}}"#.into(),
+            "credHelpers: docker-credential-missing is in no directory of the PATH",
+        ),
+        (
+            "config.json",
+            r#"{"credsStore":"missing"}"#.into(),
+            "credsStore: docker-credential-missing is in no",
+        ),
+        ("config.json", "x".repeat((1 << 20) + 1), "is larger than 1 MiB"),
+        (
+            "d/a.b.toml",
+            "user = \"canary\"\nsecret = canary".into(),
+            "credentials.directory: FILE: line 2: write two lines",
+        ),
+        ("d/a.b.toml", "user = \"canary\"".into(), "write two lines, user ="),
+        (
+            "d/a.b.toml",
+            "user = \"u\"\nsecret = \"canary\"\nsecrte = \"canary\"".into(),
+            "line 3: write two lines",
+        ),
+        ("d/a.b.toml", "user = \"\"\nsecret = \"canary\"".into(), "must not be empty"),
+        ("d/a.b.json", "canary".into(), "a file is called <host>.toml or <host>:<port>.toml"),
+        ("d/registry.toml", "canary".into(), "a file is called <host>.toml"),
+        ("d/*.b.toml", "canary".into(), "a file is called <host>.toml"),
+        ("p.yaml", provider("    env: [canary]"), "credentials.providers.config: FILE: line"),
+        ("p.yaml", provider("    env: canary"), "a value of another kind"),
+        ("p.yaml", provider("    enf: canary"), "unknown field `enf`"),
+        ("p.yaml", provider("    env: [{name: a, value: canary, extra: canary}]"), "unknown field `extra`"),
+        (
+            "p.yaml",
+            provider("    env: [{name: 'a=b', value: canary}]"),
+            "providers[0].env[0]: no name and value",
+        ),
+        (
+            "p.yaml",
+            provider("").replace("1h", "canary"),
+            "providers[0].defaultCacheDuration: write a duration",
+        ),
+        (
+            "p.yaml",
+            provider("").replace("    defaultCacheDuration: 1h\n", ""),
+            "providers[0].defaultCacheDuration: is needed",
+        ),
+        (
+            "p.yaml",
+            provider("").replace("kubelet.k8s.io/v1\n", "kubelet.k8s.io/v2\n"),
+            "providers[0].apiVersion: write one of",
+        ),
+        (
+            "p.yaml",
+            provider("").replace("config.k8s.io/v1\n", "config.k8s.io/v2\n"),
+            "write kind: CredentialProviderConfig",
+        ),
+        (
+            "p.yaml",
+            provider("").replace("CredentialProviderConfig", "KubeletConfiguration"),
+            "write kind: CredentialProviderConfig",
+        ),
+        ("p.yaml", provider("").replace("plugin", "../plugin"), "providers[0].name: the name of a program"),
+        ("p.yaml", provider("").replace("plugin", "missing"), "is no program that can be run"),
+        ("p.yaml", provider("").replace("[a.b]", "[]"), "providers[0].matchImages: at least one"),
+        (
+            "p.yaml",
+            provider("").replace("[a.b]", "['https://a.b']"),
+            "matchImages[0]: \"https://a.b\": has a scheme",
+        ),
+        ("p.yaml", provider("  - name: plugin\n"), "providers[1].name: there is another"),
+        (
+            "p.yaml",
+            provider("").split("providers").next().unwrap().to_owned(),
+            "providers: at least one is needed",
+        ),
+        ("p.yaml", "providers: {".into(), "credentials.providers.config"),
+    ];
+    for (name, text, expected) in cases {
+        let place = Place::new();
+        let file = place.write(name, &text);
+        let settings = match name {
+            "config.json" => CredentialSettings { docker_configs: vec![file.clone()], ..Default::default() },
+            "p.yaml" => CredentialSettings {
+                providers: ProviderSettings { config: Some(file.clone()), bin_dir: Some(bin.path("bin")) },
+                ..Default::default()
+            },
+            _ => CredentialSettings { directory: Some(place.path("d")), ..Default::default() },
+        };
+        assert!(!settings.files().is_empty());
+        let error = load(&bin, &settings, &[]).unwrap_err();
+        let told = error.to_string().replace(&file.display().to_string(), "FILE");
+        assert!(told.contains(expected), "{name}: {told}");
+        assert!(!format!("{told} {error:?}").contains("canary"), "{name}: {told}");
+    }
+}
+
+#[tokio::test]
+async fn faults_of_missing_files() {
+    let place = Place::new();
+    let missing = place.path("missing");
+    for settings in [
+        CredentialSettings { docker_configs: vec![missing.clone()], ..Default::default() },
+        CredentialSettings { directory: Some(missing.clone()), ..Default::default() },
+        CredentialSettings {
+            providers: ProviderSettings { config: Some(missing.clone()), bin_dir: Some(place.root().into()) },
+            ..Default::default()
+        },
+    ] {
+        let error = load(&place, &settings, &[]).unwrap_err();
+        assert!(matches!(&error, CredentialsError::Read { file, .. } if *file == missing), "{error}");
+        assert!(error.to_string().starts_with("credentials."), "{error}");
+    }
+    let half = ProviderSettings { config: Some(missing), bin_dir: None };
+    let error = load(&place, &CredentialSettings { providers: half, ..Default::default() }, &[]).unwrap_err();
+    assert!(matches!(error, CredentialsError::Providers), "{error}");
+    let settings = CredentialSettings { docker_configs: vec![place.root().into()], ..Default::default() };
+    assert!(load(&place, &settings, &[]).unwrap_err().to_string().ends_with("is no file"));
+}
+
+#[tokio::test]
+async fn pull_secrets_need_a_cluster() {
+    let place = Place::new();
+    let settings = CredentialSettings { pull_secrets: true, ..Default::default() };
+    let surroundings = Surroundings {
+        connect: || Err(ConnectError::ServiceAccount(kube::config::Config::incluster_env().unwrap_err())),
+        ..surroundings(&place)
+    };
+    let error = Credentials::load_within(&settings, Vec::new(), &surroundings).unwrap_err();
+    assert!(error.to_string().contains("credentials.pullSecrets"), "{error}");
+}
