@@ -86,8 +86,9 @@ impl Cluster {
         // Retries and their pauses are of no use to whoever waits.
         config.default_retry = false;
         config.connect_timeout = Some(time);
-        config.read_timeout = Some(time);
-        config.write_timeout = Some(time);
+        // Those of a connection count while it rests; each request has a deadline of its own.
+        config.read_timeout = None;
+        config.write_timeout = None;
         let client = Client::try_from(config.clone())?;
         Ok(Self { config, client: Mutex::new(client), time })
     }

@@ -47,8 +47,8 @@ pub(super) fn read(text: &str) -> Result<Credential, String> {
 
 /// Where, and no more: a parser's words quote what it reads.
 fn fault(text: &str, error: &toml::de::Error) -> String {
-    let line =
-        error.span().and_then(|span| text.get(..span.start)).map(|before| before.lines().count().max(1));
+    let before = error.span().and_then(|span| text.get(..span.start));
+    let line = before.map(|before| before.matches('\n').count() + 1);
     let place = line.map_or_else(String::new, |line| format!("line {line}: "));
     format!("{place}write two lines, user = \"…\" and secret = \"…\", and nothing else")
 }

@@ -1,1 +1,99 @@
+use super::super::tests::{Place, limits};
+use super::*;
 
+/// A helper that runs this script after it has counted its run.
+fn helper(place: &Place, script: &str) -> Arc<Helper> {
+    let runs = place.path("runs");
+    place.program("docker-credential-test", &format!("echo run >>'{}'\n{script}", runs.display()));
+    Arc::new(Helper::new("test", &[place.root().into()], limits()).unwrap())
+}
+
+fn runs(place: &Place) -> usize {
+    place.read("runs").lines().count()
+}
+
+fn basic(user: &str, password: &str) -> Option<Arc<Credential>> {
+    Some(Arc::new(Credential::Basic { user: user.into(), password: password.to_owned().into() }))
+}
+
+#[tokio::test]
+async fn speaks_dockers_protocol() {
+    let place = Place::new();
+    let helper = helper(
+        &place,
+        r#"[ "$*" = get ] || exit 1
+read server
+case $server in
+  a.b:5000) echo '{"ServerURL":"a.b:5000","Username":"user","Secret":"word"}' ;;
+  token) echo '{"Username":"<token>","Secret":"identity"}' ;;
+  https://index.docker.io/v1/) echo '{"Username":"hub","Secret":"word"}' ;;
+  empty) echo '{"Username":"","Secret":""}' ;;
+  garbage) echo 'canary' ;;
+  failing) echo '{"Username":"user","Secret":"word"}'; exit 1 ;;
+  *) echo 'credentials not found in native keychain'; exit 1 ;;
+esac"#,
+    );
+    let identity = Some(Arc::new(Credential::Identity("identity".to_owned().into())));
+    for (host, expected) in [
+        ("a.b:5000", basic("user", "word")),
+        ("token", identity),
+        ("docker.io", basic("hub", "word")),
+        ("empty", None),
+        ("garbage", None),
+        ("failing", None),
+        ("unknown", None),
+    ] {
+        assert_eq!(helper.credential(host).await, expected, "{host}");
+    }
+}
+
+#[tokio::test]
+async fn runs_once_for_all_who_ask() {
+    let place = Place::new();
+    let helper = helper(&place, r#"echo '{"Username":"user","Secret":"word"}'"#);
+    let both = tokio::join!(helper.credential("a.b"), helper.credential("a.b"));
+    assert_eq!(both, (basic("user", "word"), basic("user", "word")));
+    helper.credential("a.b").await;
+    assert_eq!(runs(&place), 1);
+    helper.credential("c.d").await;
+    assert_eq!(runs(&place), 2);
+    assert_eq!(helper.id("a.b"), helper.id("a.b"));
+    assert_ne!(helper.id("a.b"), helper.id("c.d"));
+}
+
+#[tokio::test]
+async fn remembers_also_that_there_is_nothing() {
+    let place = Place::new();
+    let helper = helper(&place, "exit 1");
+    for _ in 0..3 {
+        assert_eq!(helper.credential("a.b").await, None);
+    }
+    assert_eq!(runs(&place), 1);
+}
+
+#[tokio::test]
+async fn runs_again_for_a_refused_credential_but_not_at_once() {
+    let place = Place::new();
+    let helper = helper(&place, &format!("cat '{}'", place.path("answer").display()));
+    place.write("answer", r#"{"Username":"user","Secret":"old"}"#);
+    assert_eq!(helper.credential("a.b").await, basic("user", "old"));
+    place.write("answer", r#"{"Username":"user","Secret":"new"}"#);
+    assert!(!helper.again("a.b").await, "it ran a moment ago");
+    helper.answers.put(Key::Recent("a.b".into()), None, Duration::ZERO);
+    assert!(helper.again("a.b").await);
+    assert_eq!(helper.credential("a.b").await, basic("user", "new"));
+    helper.answers.put(Key::Recent("a.b".into()), None, Duration::ZERO);
+    assert!(!helper.again("a.b").await, "nothing has changed");
+    assert_eq!(runs(&place), 3);
+}
+
+#[test]
+fn a_helper_is_a_name_and_not_a_path() {
+    let place = Place::new();
+    place.program("docker-credential-ecr-login", "");
+    let new = |name: &str| Helper::new(name, &[place.root().into()], limits()).map(|_| ());
+    assert_eq!(new("ecr-login"), Ok(()));
+    for name in ["", "../x", "a/b", "a b", "a;b", "a$b", "é"] {
+        assert!(new(name).unwrap_err().contains("letters, digits"), "{name:?}");
+    }
+}

@@ -1,1 +1,217 @@
+use super::super::tests::{Place, limits};
+use super::*;
 
+const CONFIG: &str = r"
+apiVersion: kubelet.config.k8s.io/v1
+kind: CredentialProviderConfig
+providers:
+  - name: plugin
+    apiVersion: credentialprovider.kubelet.k8s.io/v1
+    matchImages: ['*.example.com', 'a.b:5000/team']
+    defaultCacheDuration: 1h
+    args: [first, second arg]
+    env:
+      - {name: CANARY, value: canary}
+";
+
+/// A plugin that runs this script after it has noted its run.
+fn plugin_with(place: &Place, script: &str, config: &str, limits: Limits) -> Arc<Plugin> {
+    place.program("plugin", &format!("cat >>'{0}'; echo >>'{0}'\n{script}", place.path("runs").display()));
+    let mut providers = read(config, place.root()).unwrap();
+    assert_eq!(providers.len(), 1);
+    Arc::new(Plugin::new(providers.remove(0), limits))
+}
+
+fn plugin(place: &Place, script: &str) -> Arc<Plugin> {
+    plugin_with(place, script, CONFIG, limits())
+}
+
+fn runs(place: &Place) -> usize {
+    place.read("runs").lines().count()
+}
+
+/// A script that answers so.
+fn says(cache_key: &str, more: &str, auth: &str) -> String {
+    format!(
+        "echo '{{\"apiVersion\":\"credentialprovider.kubelet.k8s.io/v1\",\"kind\":\"CredentialProviderResponse\",\"cacheKeyType\":\"{cache_key}\",{more}\"auth\":{auth}}}'"
+    )
+}
+
+const AUTH: &str = r#"{"r.example.com":{"username":"user","password":"word"}}"#;
+
+async fn words(plugin: &Arc<Plugin>, image: &str) -> Vec<String> {
+    let shown = |credential: Arc<Credential>| match &*credential {
+        Credential::Basic { user, password } => format!("{user}:{}", password.reveal()),
+        other => format!("{other:?}"),
+    };
+    plugin.credentials(image).await.into_iter().map(shown).collect()
+}
+
+#[tokio::test]
+async fn speaks_kubelets_protocol() {
+    let place = Place::new();
+    let auth = r#"{"r.example.com":{"username":"'"$CANARY"'","password":"'"$1/$2"'"},"r.example.com/team":{"username":"team","password":"'"$HOME"'"},"other.com":{"username":"no","password":"no"}}"#;
+    let plugin = plugin(&place, &says("Image", "", auth));
+    assert!(plugin.is_for("r.example.com/team/app"));
+    assert!(plugin.is_for("a.b:5000/team/app"));
+    assert!(!plugin.is_for("a.b/team/app"));
+    assert!(!plugin.is_for("r.s.example.com/team/app"));
+    let home = std::env::var("HOME").unwrap_or_default();
+    assert_eq!(
+        words(&plugin, "r.example.com/team/app").await,
+        [format!("team:{home}"), "canary:first/second arg".into()]
+    );
+    let request: serde_json::Value = serde_json::from_str(&place.read("runs")).unwrap();
+    assert_eq!(
+        request,
+        serde_json::json!({
+            "apiVersion": "credentialprovider.kubelet.k8s.io/v1",
+            "kind": "CredentialProviderRequest",
+            "image": "r.example.com/team/app",
+        })
+    );
+}
+
+#[tokio::test]
+async fn an_answer_is_good_for_what_it_says() {
+    for (cache_key, expected) in [("Image", 3), ("Registry", 2), ("Global", 1)] {
+        let place = Place::new();
+        let plugin =
+            plugin(&place, &says(cache_key, "", r#"{"*.example.com":{"username":"u","password":"p"}}"#));
+        for _ in 0..2 {
+            for image in ["r.example.com/a", "r.example.com/b", "s.example.com/a"] {
+                assert_eq!(words(&plugin, image).await, ["u:p"]);
+            }
+        }
+        assert_eq!(runs(&place), expected, "{cache_key}");
+    }
+}
+
+#[tokio::test]
+async fn an_answer_is_good_for_as_long_as_it_says() {
+    let default_none = CONFIG.replace("1h", "0s");
+    for (config, duration, expected) in [
+        (CONFIG, "", 1),
+        (CONFIG, r#""cacheDuration":null,"#, 1),
+        (CONFIG, r#""cacheDuration":"6h0m0s","#, 1),
+        (CONFIG, r#""cacheDuration":"5h59m59.999999999s","#, 1),
+        (CONFIG, r#""cacheDuration":"2540400h10m10s","#, 1),
+        (CONFIG, r#""cacheDuration":"0s","#, 2),
+        (&default_none, "", 2),
+        (&default_none, r#""cacheDuration":"1h","#, 1),
+    ] {
+        let place = Place::new();
+        let plugin = plugin_with(&place, &says("Registry", duration, AUTH), config, limits());
+        for _ in 0..2 {
+            assert_eq!(words(&plugin, "r.example.com/a").await, ["user:word"], "{duration}");
+        }
+        assert_eq!(runs(&place), expected, "{duration}");
+    }
+}
+
+#[tokio::test]
+async fn runs_once_for_all_who_ask_for_an_image() {
+    let place = Place::new();
+    let plugin = plugin(&place, &says("Image", r#""cacheDuration":"0s","#, AUTH));
+    let (one, other) = tokio::join!(words(&plugin, "r.example.com/a"), words(&plugin, "r.example.com/a"));
+    assert_eq!((one, runs(&place)), (other, 1));
+}
+
+#[tokio::test]
+async fn other_versions_are_spoken_where_they_are_configured() {
+    for version in ["v1beta1", "v1alpha1"] {
+        let config = CONFIG.replace("k8s.io/v1", &format!("k8s.io/{version}"));
+        let answer = says("Image", "", AUTH);
+        let place = Place::new();
+        let spoken = plugin_with(
+            &place,
+            &answer.replace("k8s.io/v1", &format!("k8s.io/{version}")),
+            &config,
+            limits(),
+        );
+        assert_eq!(words(&spoken, "r.example.com/a").await, ["user:word"], "{version}");
+        let place = Place::new();
+        let other = plugin_with(&place, &answer, &config, limits());
+        assert!(words(&other, "r.example.com/a").await.is_empty(), "{version}");
+    }
+}
+
+#[tokio::test]
+async fn a_plugin_that_fails_gives_nothing_and_is_left_alone_for_a_while() {
+    let good = says("Image", "", AUTH);
+    for script in [
+        "exit 1".to_owned(),
+        format!("{good}; echo canary >&2; exit 1"),
+        "echo canary".to_owned(),
+        String::new(),
+        good.replace("CredentialProviderResponse", "CredentialProviderRequest"),
+        good.replace("\"Image\"", "\"Pod\""),
+        good.replace("\"auth\"", "\"auht\""),
+        good.replace("\"password\"", "\"passwrod\""),
+        says("Image", r#""cacheDuration":"1 hour","#, AUTH),
+        format!("{good}; while :; do echo canarycanarycanarycanary; done"),
+    ] {
+        let place = Place::new();
+        let plugin = plugin(&place, &script);
+        for _ in 0..2 {
+            assert!(words(&plugin, "r.example.com/a").await.is_empty(), "{script}");
+        }
+        assert_eq!(runs(&place), 1, "{script}");
+    }
+    let place = Place::new();
+    let impatient = Limits { time: Duration::from_millis(200), ..limits() };
+    let hanging = plugin_with(&place, "exec sleep 600", CONFIG, impatient);
+    assert!(words(&hanging, "r.example.com/a").await.is_empty());
+}
+
+#[tokio::test]
+async fn runs_again_for_a_refused_credential_but_not_at_once() {
+    let place = Place::new();
+    let plugin = plugin(&place, &format!(". '{}'", place.path("answer").display()));
+    place.write("answer", &says("Registry", "", &AUTH.replace(":\"word", ":\"old")));
+    assert_eq!(words(&plugin, "r.example.com/a").await, ["user:old"]);
+    place.write("answer", &says("Registry", "", &AUTH.replace(":\"word", ":\"new")));
+    let recent = Key::Recent("r.example.com/a".into());
+    assert!(!plugin.again("r.example.com/a").await, "it ran a moment ago");
+    plugin.answers.put(recent.clone(), Arc::default(), Duration::ZERO);
+    assert!(plugin.again("r.example.com/a").await);
+    assert_eq!(words(&plugin, "r.example.com/b").await, ["user:new"]);
+    plugin.answers.put(recent, Arc::default(), Duration::ZERO);
+    assert!(!plugin.again("r.example.com/a").await, "nothing has changed");
+    assert_eq!(runs(&place), 3);
+}
+
+#[test]
+fn a_plugin_that_needs_a_service_account_token_is_left_out() {
+    let place = Place::new();
+    for name in ["plugin", "other"] {
+        place.program(name, "");
+    }
+    let config = format!(
+        "{CONFIG}    tokenAttributes: {{serviceAccountTokenAudience: x, requireServiceAccount: true, cacheType: Token}}\n{}",
+        CONFIG.split_once("providers:\n").unwrap().1.replace("name: plugin", "name: other")
+    );
+    let names: Vec<_> = read(&config, place.root()).unwrap().into_iter().map(|own| own.name).collect();
+    assert_eq!(names, ["other"]);
+}
+
+#[test]
+fn accepts_json_and_older_versions_of_the_configuration() {
+    let place = Place::new();
+    place.program("plugin", "");
+    for version in ["v1", "v1beta1", "v1alpha1"] {
+        let json = serde_json::json!({
+            "apiVersion": format!("kubelet.config.k8s.io/{version}"),
+            "kind": "CredentialProviderConfig",
+            "providers": [{
+                "name": "plugin",
+                "apiVersion": "credentialprovider.kubelet.k8s.io/v1",
+                "matchImages": ["a.b"],
+                "defaultCacheDuration": "12h",
+            }],
+        });
+        let read = read(&json.to_string(), place.root()).unwrap();
+        assert_eq!(read[0].default_cache_duration, Duration::from_secs(12 * 3600));
+        assert_eq!(read[0].program, place.path("plugin"));
+    }
+}
