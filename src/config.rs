@@ -16,6 +16,7 @@ use std::time::Duration;
 use reader::Reader;
 pub use reader::{Fault, Place};
 
+use crate::credentials::{CredentialSettings, ImagePattern};
 use crate::image::PlatformSet;
 use crate::logging::{Format, Level};
 use crate::pod::Toleration;
@@ -39,6 +40,8 @@ pub struct Config {
     pub cache: CacheSettings,
     /// Registries.
     pub registries: Registries,
+    /// Where credentials come from.
+    pub credentials: CredentialSettings,
     /// Which addresses may be dialled.
     pub network: Guard,
     /// What is logged.
@@ -68,6 +71,8 @@ pub struct Admin {
 /// Registries.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Registries {
+    /// Images that are never asked for without a credential.
+    pub private: Vec<ImagePattern>,
     /// What is special about single hosts, by `host` or `host:port`.
     pub hosts: BTreeMap<String, HostSettings>,
 }
@@ -148,6 +153,7 @@ impl Default for Config {
                 bad_manifest: minute,
             },
             registries: Registries::default(),
+            credentials: CredentialSettings::default(),
             network: Guard::default(),
             log: Log::default(),
         }

@@ -80,7 +80,8 @@ impl Server {
     /// # Errors
     /// Whatever is missing: it is better not to start than to start half.
     pub async fn bind(config: Config) -> Result<Self, ServeError> {
-        let Config { server, admin, policy, lookup, cache, registries, network, log: _ } = config;
+        let Config { server, admin, policy, lookup, cache, registries, credentials: _, network, log: _ } =
+            config;
         let metrics = Metrics::new(registries.hosts.keys().map(String::as_str))?;
         let certificate = ServingCertificate::load(server.files, metrics.clone()).await?;
         let registry = Registry::new(registries.hosts, network, metrics.clone())?;

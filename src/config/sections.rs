@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use super::shape::{Map, Section, Shape, Slot, Visit, key, key_as};
 use super::values::Choice;
 use super::{Admin, Config, Log, Registries, Server};
+use crate::credentials::CredentialSettings;
 use crate::image::ImageRef;
 use crate::registry::{Guard, HostSettings, normal};
 use crate::resolver::{CacheSettings, LookupSettings};
@@ -27,6 +28,11 @@ impl Slot for Config {
             key("lookup", "how the platforms of images are looked up", &mut self.lookup),
             key("cache", "how long what was looked up counts", &mut self.cache),
             key("registries", "which registries are asked, and how", &mut self.registries),
+            key(
+                "credentials",
+                "where credentials for registries come from; tried in this order, then no credential",
+                &mut self.credentials,
+            ),
             key(
                 "network",
                 "which addresses are dialled; loopback, link-local and metadata addresses are not",
@@ -107,11 +113,37 @@ impl Slot for CacheSettings {
 
 impl Slot for Registries {
     fn shape(&mut self) -> Shape<'_> {
-        Shape::Section(vec![key(
-            "hosts",
-            "what is special about one host: as an image names it, or as it is dialled",
-            &mut self.hosts,
-        )])
+        Shape::Section(vec![
+            key(
+                "private",
+                "images that are never asked for without a credential; patterns as kubelet's matchImages",
+                &mut self.private,
+            ),
+            key(
+                "hosts",
+                "what is special about one host: as an image names it, or as it is dialled",
+                &mut self.hosts,
+            ),
+        ])
+    }
+}
+
+impl Slot for CredentialSettings {
+    fn shape(&mut self) -> Shape<'_> {
+        let providers = Section(vec![
+            key("config", "a CredentialProviderConfig", &mut self.providers.config),
+            key("binDir", "the directory of the plugins", &mut self.providers.bin_dir),
+        ]);
+        Shape::Section(vec![
+            key(
+                "pullSecrets",
+                "read the Pod's imagePullSecrets through the Kubernetes API, which takes the right to get them",
+                &mut self.pull_secrets,
+            ),
+            key("dockerConfigs", "files in the format of docker's config.json", &mut self.docker_configs),
+            key("directory", "one TOML file a registry, <host>.toml: user, secret", &mut self.directory),
+            key_as("providers", "kubelet's image credential provider plugins", providers),
+        ])
     }
 }
 

@@ -1,4 +1,5 @@
 use super::*;
+use crate::credentials::ProviderSettings;
 use crate::testing::platforms;
 
 fn faults(text: &str) -> Vec<String> {
@@ -34,10 +35,16 @@ cache:
   staleIfError: 8s
   negative: {notFound: 1s, denied: 2s, throttled: 3s, timeout: 4s, unreachable: 5s, badManifest: 6s}
 registries:
+  private: ["*.dkr.ecr.*.amazonaws.com", "a.b:5000/team"]
   hosts:
     docker.io:
     "Registry.example.com:5000": {caFile: /ca, plainHttp: true}
     "[::1]:5000": {caFile: ""}
+credentials:
+  pullSecrets: true
+  dockerConfigs: [/one.json, /two.json]
+  directory: /registries
+  providers: {config: /providers.yaml, binDir: /bin}
 network: {allow: [10.0.0.0/8, "::1"], deny: [192.168.0.1]}
 log: {level: debug, format: text}
 "#,
@@ -77,6 +84,15 @@ log: {level: debug, format: text}
     let own = HostSettings { ca_file: Some("/ca".into()), plain_http: true };
     assert_eq!(config.registries.hosts["registry.example.com:5000"], own);
     assert_eq!(config.registries.hosts["[::1]:5000"], HostSettings::default());
+    let private: Vec<&str> = config.registries.private.iter().map(ImagePattern::as_str).collect();
+    assert_eq!(private, ["*.dkr.ecr.*.amazonaws.com", "a.b:5000/team"]);
+    let credentials = CredentialSettings {
+        pull_secrets: true,
+        docker_configs: vec!["/one.json".into(), "/two.json".into()],
+        directory: Some("/registries".into()),
+        providers: ProviderSettings { config: Some("/providers.yaml".into()), bin_dir: Some("/bin".into()) },
+    };
+    assert_eq!(config.credentials, credentials);
     assert_eq!(config.network.allow.len(), 2);
     assert_eq!(config.network.deny, ["192.168.0.1/32".parse().unwrap()]);
     assert_eq!(config.log, Log { level: Level::Debug, format: Format::Text });
@@ -108,7 +124,7 @@ zzz: 1
              linux/arm/v5, linux/arm/v6, linux/arm/v7, linux/386, linux/loong64, linux/mips64le, linux/ppc64le, linux/riscv64, \
              linux/s390x, linux/mips64",
             "pools[0].tolerations[0].opertor (line 9): unknown key; did you mean operator?",
-            "zzz (line 10): unknown key; known are mode, server, admin, pools, lookup, cache, registries, network, log",
+            "zzz (line 10): unknown key; known are mode, server, admin, pools, lookup, cache, registries, credentials, network, log",
         ]
     );
 }
@@ -162,6 +178,10 @@ fn refuses_what_could_not_work() {
         ("registries: {hosts: {'https://a.b': {}}}", "no registry host"),
         ("registries: {hosts: {a.b/c: {}}}", "no registry host"),
         ("registries: {hosts: []}", "expected a section"),
+        ("registries: {private: [https://a.b]}", "expected a pattern of images"),
+        ("credentials: {pullSecrets: 'yes'}", "expected true or false"),
+        ("credentials: {dockerConfigs: /config.json}", "expected a list"),
+        ("credentials: {providers: {binDirectory: /bin}}", "known are config, binDir"),
         ("registries: {hosts: {a.b: {}, 'A.b:443': {}}}", "this host is there already"),
         ("registries: {hosts: {a.b: {plainHttp: 'yes'}}}", "expected true or false"),
         ("log: {level: loud}", "expected error, warn"),

@@ -11,6 +11,7 @@ use ipnet::IpNet;
 use serde_json::{Value as Json, json};
 
 use super::shape::Value;
+use crate::credentials::ImagePattern;
 use crate::pod::Text;
 
 impl Value for Duration {
@@ -169,6 +170,25 @@ impl Value for Option<PathBuf> {
 
     fn written(&self) -> Json {
         self.as_ref().map_or_else(|| json!(""), |path| json!(path.to_string_lossy()))
+    }
+}
+
+impl Value for ImagePattern {
+    fn expected(&self) -> Cow<'static, str> {
+        "a pattern of images such as *.dkr.ecr.*.amazonaws.com or registry.example.com:5000/team, without https://"
+            .into()
+    }
+
+    fn schema(&self) -> Json {
+        json!({"type": "string", "pattern": r"^[^/:@?#\s][^@?#\s]*$", "examples": ["*.dkr.ecr.*.amazonaws.com"]})
+    }
+
+    fn read(&mut self, text: &str) -> bool {
+        taken(self, text.parse().ok())
+    }
+
+    fn written(&self) -> Json {
+        json!(self.as_str())
     }
 }
 

@@ -6,8 +6,8 @@
 use std::fmt;
 use std::str::FromStr;
 
-/// A pattern of images such as `*.dkr.ecr.*.amazonaws.com` or `registry.example.com:5000/team`.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
+/// A pattern of images such as `*.dkr.ecr.*.amazonaws.com` or `registry.example.com:5000/team`. The default one means none.
+#[derive(Clone, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ImagePattern(Box<str>);
 
 /// Why a text is no pattern.
