@@ -292,8 +292,8 @@ func (s set) checkDeployment(it *item, d *apps.Deployment) {
 	account, ok := find[*core.ServiceAccount](s, d.Namespace, pod.ServiceAccountName)
 	if !ok {
 		it.fault("there is no ServiceAccount %q", pod.ServiceAccountName)
-	} else if !isFalse(account.AutomountServiceAccountToken) || !isFalse(pod.AutomountServiceAccountToken) {
-		it.fault("automountServiceAccountToken has to be false in the ServiceAccount and in the Pod")
+	} else if !isFalse(account.AutomountServiceAccountToken) || isFalse(pod.AutomountServiceAccountToken) == readsPullSecrets(pod) {
+		it.fault("automountServiceAccountToken has to be false in the ServiceAccount, and in the Pod unless it reads pull secrets")
 	}
 	// The variables of service links begin with the name of a Service, as those that override settings do.
 	if pod.EnableServiceLinks == nil || *pod.EnableServiceLinks {
@@ -398,6 +398,13 @@ func hasPort(pod core.PodSpec, port intstr.IntOrString) bool {
 		}
 	}
 	return false
+}
+
+// readsPullSecrets tells whether the Pod needs a token at all.
+func readsPullSecrets(pod core.PodSpec) bool {
+	return slices.ContainsFunc(pod.Containers, func(c core.Container) bool {
+		return slices.Contains(c.Env, core.EnvVar{Name: "TOLERARCH_CREDENTIALS__PULL_SECRETS", Value: "true"})
+	})
 }
 
 func mountsSecret(pod core.PodSpec, secret string) bool {

@@ -3,13 +3,18 @@ package main
 import (
 	"context"
 	"os/exec"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
 
 	admissionregistration "k8s.io/api/admissionregistration/v1"
 	core "k8s.io/api/core/v1"
+	rbac "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/serializer/json"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/apiserver/pkg/admission"
 	"k8s.io/apiserver/pkg/admission/plugin/cel"
 	"k8s.io/apiserver/pkg/admission/plugin/webhook/matchconditions"
@@ -19,7 +24,12 @@ import (
 // rendered is a process of its own, which the cache of test results knows nothing of: run with -count=1.
 func rendered(t *testing.T) string {
 	t.Helper()
-	out, err := exec.Command("kubectl", "kustomize", "../../manifests").Output()
+	return renderedFrom(t, "../../manifests")
+}
+
+func renderedFrom(t *testing.T, folder string) string {
+	t.Helper()
+	out, err := exec.Command("kubectl", "kustomize", folder).Output()
 	if err != nil {
 		t.Fatalf("kubectl kustomize: %v", err)
 	}
@@ -40,6 +50,54 @@ func TestPassesTheManifestsAsTheyAre(t *testing.T) {
 		for _, fault := range it.faults {
 			t.Errorf("%s: %s", it.id, fault)
 		}
+	}
+}
+
+func TestPassesWithPullSecrets(t *testing.T) {
+	manifests := renderedFrom(t, "testdata/pull-secrets")
+	for _, it := range checked(t, manifests) {
+		for _, fault := range it.faults {
+			t.Errorf("%s: %s", it.id, fault)
+		}
+	}
+	for _, expected := range []string{"automountServiceAccountToken: true", "port: 6443"} {
+		if !strings.Contains(manifests, expected) {
+			t.Errorf("no %q", expected)
+		}
+	}
+}
+
+// The rights are those to get Secrets, in the one namespace to which they are applied, and no others.
+func TestRightsToPullSecrets(t *testing.T) {
+	scheme := runtime.NewScheme()
+	utilruntime.Must(rbac.AddToScheme(scheme))
+	decoder := json.NewSerializerWithOptions(json.DefaultMetaFactory, scheme, scheme,
+		json.SerializerOptions{Yaml: true, Strict: true})
+	var roles, bindings int
+	for _, document := range strings.Split(renderedFrom(t, "../../manifests/pull-secrets/rights"), "\n---\n") {
+		object, _, err := decoder.Decode([]byte(document), nil, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		switch o := object.(type) {
+		case *rbac.Role:
+			roles++
+			want := []rbac.PolicyRule{{APIGroups: []string{""}, Resources: []string{"secrets"}, Verbs: []string{"get"}}}
+			if o.Namespace != "" || !reflect.DeepEqual(o.Rules, want) {
+				t.Errorf("%+v", o)
+			}
+		case *rbac.RoleBinding:
+			bindings++
+			account, ok := find[*core.ServiceAccount](checked(t, rendered(t)), o.Subjects[0].Namespace, o.Subjects[0].Name)
+			if o.Namespace != "" || o.RoleRef.Kind != "Role" || o.RoleRef.Name != "tolerarch-pull-secrets" || len(o.Subjects) != 1 || !ok {
+				t.Errorf("%+v for %v", o, account)
+			}
+		default:
+			t.Errorf("%T", o)
+		}
+	}
+	if roles != 1 || bindings != 1 {
+		t.Errorf("%d roles, %d bindings", roles, bindings)
 	}
 }
 
@@ -91,6 +149,8 @@ func TestNotices(t *testing.T) {
 			"mountPath: /etc/tolerarch/tls", "mountPath: /etc/tolerarch/tls\n          subPath: tls", deployment, "subPath"},
 		"service links": {
 			"enableServiceLinks: false", "enableServiceLinks: true", deployment, "enableServiceLinks has to be false"},
+		"token that nobody needs": {
+			"      automountServiceAccountToken: false\n", "      automountServiceAccountToken: true\n", deployment, "unless it reads pull secrets"},
 		"writable root": {
 			"readOnlyRootFilesystem: true", "readOnlyRootFilesystem: false", deployment, "readOnlyRootFilesystem"},
 		"closed port": {
