@@ -139,7 +139,7 @@ async fn ask(client: &Client, path: &str) -> Result<Zeroizing<Vec<u8>>, ClusterE
 }
 
 /// A DNS subdomain, as Kubernetes wants the names of most objects. No name is a step of a path.
-fn is_name(name: &str) -> bool {
+pub(crate) fn is_name(name: &str) -> bool {
     name.len() <= NAME && name.split('.').all(is_label)
 }
 

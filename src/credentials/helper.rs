@@ -9,7 +9,7 @@ use tokio::process::Command;
 use tokio::time::Duration;
 
 use super::memory::Memory;
-use super::process::{self, Limits};
+use super::process::{self, Limits, Runner};
 use super::secret::{AccessId, Credential, Secret};
 
 /// Servers whose answers are remembered, of one helper.
@@ -28,7 +28,7 @@ const HUB: &str = "docker.io";
 pub(super) struct Helper {
     name: String,
     program: PathBuf,
-    limits: Limits,
+    runner: Runner,
     answers: Arc<Memory<Key, Option<Arc<Credential>>>>,
 }
 
@@ -60,7 +60,7 @@ impl Helper {
         let file = format!("docker-credential-{name}");
         let program = process::find(&file, directories.iter().map(PathBuf::as_path))
             .ok_or_else(|| format!("{file} is in no directory of the PATH"))?;
-        Ok(Self { name: name.into(), program, limits, answers: Memory::new(CAPACITY) })
+        Ok(Self { name: name.into(), program, runner: Runner::new(limits), answers: Memory::new(CAPACITY) })
     }
 
     /// What tells what it says of this host from others, whatever that is.
@@ -101,7 +101,7 @@ impl Helper {
     async fn run(&self, host: &str) -> Option<Arc<Credential>> {
         let mut command = Command::new(&self.program);
         command.arg("get");
-        let fault = match process::run(command, server(host).as_bytes(), &self.limits).await {
+        let fault = match self.runner.run(command, server(host).as_bytes()).await {
             // A helper that knows no credential ends with an error as well.
             Ok(output) if !output.success => {
                 tracing::debug!(helper = self.name, "a credential helper has nothing for a registry");

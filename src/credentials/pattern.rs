@@ -106,6 +106,9 @@ fn is_glob(glob: &str) -> bool {
 
 /// Go's `filepath.Match` for texts without slashes.
 fn glob_matches(glob: &str, text: &str) -> bool {
+    if !glob.contains(['*', '?', '[', '\\']) {
+        return glob == text;
+    }
     let Some(pieces) = Piece::all(glob) else { return false };
     let text: Vec<char> = text.chars().collect();
     // Where the last star began, and how far it has eaten.

@@ -4,7 +4,6 @@
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
-use std::sync::Arc;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::process::Command;
@@ -13,20 +12,26 @@ use tokio::time::{Duration, timeout};
 use zeroize::Zeroizing;
 
 /// What a program may cost.
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug)]
 pub(super) struct Limits {
     /// How long it may run; kubelet's limit for plugins is a minute.
     pub(super) time: Duration,
     /// Bytes that it may write.
     pub(super) output: usize,
-    /// Programs at a time.
-    pub(super) slots: Arc<Semaphore>,
+    /// How often it may run at a time.
+    pub(super) runs: usize,
 }
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { time: Duration::from_secs(60), output: 256 << 10, slots: Arc::new(Semaphore::new(4)) }
+        Self { time: Duration::from_secs(60), output: 256 << 10, runs: 4 }
     }
+}
+
+/// Runs one program. Each has its own, so that one that hangs holds up no other.
+pub(super) struct Runner {
+    limits: Limits,
+    slots: Semaphore,
 }
 
 /// Why a program gave nothing.
@@ -48,35 +53,45 @@ pub(super) struct Output {
     pub(super) text: Zeroizing<Vec<u8>>,
 }
 
-/// Runs a program with this input. It is killed when it takes too long, and when this is no longer waited for.
-pub(super) async fn run(mut command: Command, input: &[u8], limits: &Limits) -> Result<Output, ProcessError> {
+impl Runner {
+    pub(super) fn new(limits: Limits) -> Self {
+        Self { limits, slots: Semaphore::new(limits.runs) }
+    }
+
+    /// Runs it with this input. It is killed when it takes too long, and when this is no longer waited for.
+    pub(super) async fn run(&self, command: Command, input: &[u8]) -> Result<Output, ProcessError> {
+        let Limits { time, output, .. } = self.limits;
+        let work = async {
+            // Never closed.
+            let _slot = self.slots.acquire().await.map_err(|_| ProcessError::Timeout)?;
+            run(command, input, output).await
+        };
+        timeout(time, work).await.map_err(|_| ProcessError::Timeout)?
+    }
+}
+
+async fn run(mut command: Command, input: &[u8], most: usize) -> Result<Output, ProcessError> {
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).kill_on_drop(true);
-    timeout(limits.time, async {
-        let Ok(_slot) = limits.slots.acquire().await else { return Err(ProcessError::Timeout) };
-        let mut child = command.spawn().map_err(|error| ProcessError::Start(error.kind()))?;
-        let (stdin, stdout) = (child.stdin.take(), child.stdout.take());
-        let write = async {
-            if let Some(mut stdin) = stdin {
-                // A program need not read it.
-                let _ = stdin.write_all(input).await;
-            }
-        };
-        let read = async {
-            let mut text = Zeroizing::new(Vec::new());
-            if let Some(stdout) = stdout {
-                let most = limits.output as u64 + 1;
-                let read = stdout.take(most).read_to_end(&mut text).await;
-                read.map_err(|error| ProcessError::Read(error.kind()))?;
-            }
-            if text.len() > limits.output { Err(ProcessError::TooMuch) } else { Ok(text) }
-        };
-        let ((), text) = tokio::join!(write, read);
-        let text = text?;
-        let status = child.wait().await.map_err(|error| ProcessError::Read(error.kind()))?;
-        Ok(Output { success: status.success(), text })
-    })
-    .await
-    .map_err(|_| ProcessError::Timeout)?
+    let mut child = command.spawn().map_err(|error| ProcessError::Start(error.kind()))?;
+    let (stdin, stdout) = (child.stdin.take(), child.stdout.take());
+    let write = async {
+        if let Some(mut stdin) = stdin {
+            // A program need not read it.
+            let _ = stdin.write_all(input).await;
+        }
+    };
+    let read = async {
+        let mut text = Zeroizing::new(Vec::new());
+        if let Some(stdout) = stdout {
+            let read = stdout.take(most as u64 + 1).read_to_end(&mut text).await;
+            read.map_err(|error| ProcessError::Read(error.kind()))?;
+        }
+        if text.len() > most { Err(ProcessError::TooMuch) } else { Ok(text) }
+    };
+    let ((), text) = tokio::join!(write, read);
+    let text = text?;
+    let status = child.wait().await.map_err(|error| ProcessError::Read(error.kind()))?;
+    Ok(Output { success: status.success(), text })
 }
 
 /// The program of this name in these directories, if it can be executed.
@@ -105,8 +120,8 @@ mod tests {
         command
     }
 
-    fn limits(time: Duration) -> Limits {
-        Limits { time, output: 1000, slots: Arc::new(Semaphore::new(1)) }
+    fn runner(time: Duration) -> Runner {
+        Runner::new(Limits { time, output: 1000, runs: 1 })
     }
 
     const LONG: Duration = Duration::from_secs(60);
@@ -114,38 +129,38 @@ mod tests {
     #[tokio::test]
     async fn gives_what_the_program_writes() {
         let output =
-            run(sh("read line; echo \"<$line>\"; echo secret >&2"), b"question\n", &limits(LONG)).await;
+            runner(LONG).run(sh("read line; echo \"<$line>\"; echo secret >&2"), b"question\n").await;
         let output = output.unwrap();
         assert!(output.success);
         assert_eq!(*output.text, b"<question>\n");
-        assert!(!run(sh("exit 3"), b"", &limits(LONG)).await.unwrap().success);
+        assert!(!runner(LONG).run(sh("exit 3"), b"").await.unwrap().success);
     }
 
     #[tokio::test]
     async fn a_program_need_not_read() {
         let input = vec![b'x'; 1 << 20];
-        assert!(run(sh("exec <&-; exit 0"), &input, &limits(LONG)).await.unwrap().success);
+        assert!(runner(LONG).run(sh("exec <&-; exit 0"), &input).await.unwrap().success);
     }
 
     #[tokio::test]
     async fn ends_what_does_not_end() {
-        let short = limits(Duration::from_millis(100));
-        assert!(matches!(run(sh("exec sleep 600"), b"", &short).await, Err(ProcessError::Timeout)));
-        // Its slot is free again.
-        assert!(run(sh("exit 0"), b"", &Limits { time: LONG, ..short }).await.is_ok());
+        let impatient = runner(Duration::from_millis(200));
+        let hung = impatient.run(sh("exec sleep 600"), b"").await;
+        assert!(matches!(hung, Err(ProcessError::Timeout)));
+        assert_eq!(impatient.slots.available_permits(), 1);
     }
 
     #[tokio::test]
     async fn reads_no_more_than_it_must() {
         assert!(matches!(
-            run(sh("while :; do echo xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx; done"), b"", &limits(LONG)).await,
+            runner(LONG).run(sh("while :; do echo xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx; done"), b"").await,
             Err(ProcessError::TooMuch)
         ));
     }
 
     #[tokio::test]
     async fn says_when_there_is_no_program() {
-        let missing = run(Command::new("/nowhere/at/all"), b"", &limits(LONG)).await;
+        let missing = runner(LONG).run(Command::new("/nowhere/at/all"), b"").await;
         assert!(matches!(missing, Err(ProcessError::Start(std::io::ErrorKind::NotFound))));
         assert_eq!(find("sh", [Path::new("/nowhere"), Path::new("/bin")]), Some("/bin/sh".into()));
         assert_eq!(find("nothing-of-this-name", [Path::new("/bin")]), None);

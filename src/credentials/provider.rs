@@ -14,7 +14,7 @@ use tokio::time::Duration;
 pub(super) use config::read;
 
 use super::memory::Memory;
-use super::process::{self, Limits};
+use super::process::{Limits, Runner};
 use super::ring::{self, Ring};
 use super::secret::{AccessId, Credential};
 use config::Provider;
@@ -31,7 +31,7 @@ const AGAIN: Duration = Duration::from_secs(10);
 pub(super) struct Plugin {
     provider: Provider,
     id: AccessId,
-    limits: Limits,
+    runner: Runner,
     answers: Arc<Memory<Key, Arc<Answer>>>,
 }
 
@@ -56,7 +56,7 @@ impl Plugin {
         parts.extend(provider.args.iter().map(String::as_str));
         parts.extend(provider.env.iter().flat_map(|(name, value)| [name.as_str(), value.as_str()]));
         let id = AccessId::of(&parts);
-        Self { provider, id, limits, answers: Memory::new(CAPACITY) }
+        Self { provider, id, runner: Runner::new(limits), answers: Memory::new(CAPACITY) }
     }
 
     /// What tells this plugin from others, whatever it says: it speaks for the operator, to everybody alike.
@@ -137,8 +137,7 @@ impl Plugin {
         let mut command = Command::new(program);
         command.args(args).envs(env.iter().map(|(name, value)| (name, value)));
         let request = protocol::request(api_version, image);
-        let output =
-            process::run(command, &request, &self.limits).await.map_err(|error| error.to_string())?;
+        let output = self.runner.run(command, &request).await.map_err(|error| error.to_string())?;
         if !output.success {
             return Err("ended with an error; run it by hand to see which".into());
         }
@@ -159,8 +158,8 @@ fn registry(image: &str) -> &str {
 }
 
 /// The plugins that these files name, in their order.
-pub(super) fn plugins(providers: Vec<Provider>, limits: &Limits) -> Vec<Arc<Plugin>> {
-    providers.into_iter().map(|provider| Arc::new(Plugin::new(provider, limits.clone()))).collect()
+pub(super) fn plugins(providers: Vec<Provider>, limits: Limits) -> Vec<Arc<Plugin>> {
+    providers.into_iter().map(|provider| Arc::new(Plugin::new(provider, limits))).collect()
 }
 
 #[cfg(test)]

@@ -14,7 +14,7 @@ use super::docker::{self, BASE64, DockerConfig, Read};
 use super::pattern::ImagePattern;
 use super::ring::Ring;
 use super::secret::{Credential, Secret};
-use crate::cluster::{Cluster, ClusterError};
+use crate::cluster::{self, Cluster, ClusterError};
 
 /// Secrets that are remembered.
 const CAPACITY: usize = 10_000;
@@ -84,7 +84,8 @@ impl PullSecrets {
         names: impl Iterator<Item = &'n str>,
     ) -> Vec<PullSecret> {
         let mut wanted: Vec<Name> = Vec::new();
-        for name in names.filter(|name| !name.is_empty()) {
+        // What can be no Secret is not remembered, nor logged: it may be anything.
+        for name in names.filter(|name| cluster::is_name(name)) {
             let name = Name { namespace: namespace.into(), name: name.into() };
             if wanted.len() < PER_POD && !wanted.contains(&name) {
                 wanted.push(name);

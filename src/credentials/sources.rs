@@ -67,7 +67,7 @@ impl Sources {
         surroundings: &Surroundings,
     ) -> Result<Self, CredentialsError> {
         let CredentialSettings { pull_secrets, docker_configs, directory, providers } = settings;
-        let limits = &surroundings.limits;
+        let limits = surroundings.limits;
         let path = process::directories(surroundings.path.as_deref());
         let configs = docker_configs.iter().map(|file| Config::load(file.clone(), &path, limits));
         Ok(Self {
@@ -118,11 +118,11 @@ fn of_file(file: &Arc<File>, key: &ImagePattern, credential: &Arc<Credential>) -
 }
 
 impl Config {
-    fn load(path: PathBuf, directories: &[PathBuf], limits: &Limits) -> Result<Self, CredentialsError> {
+    fn load(path: PathBuf, directories: &[PathBuf], limits: Limits) -> Result<Self, CredentialsError> {
         let text = file::text(DOCKER_CONFIGS, &path)?;
         let fault = |fault| CredentialsError::Fault { key: DOCKER_CONFIGS, file: path.clone(), fault };
         let mut config = DockerConfig::parse(text.as_bytes()).map_err(|error| fault(error.to_string()))?;
-        let helper = |name: &str| Helper::new(name, directories, limits.clone()).map(Arc::new);
+        let helper = |name: &str| Helper::new(name, directories, limits).map(Arc::new);
         let names = config.helpers.take().unwrap_or_default();
         let helpers = names.iter().map(|(key, name)| Ok((key.as_str(), helper(name)?)));
         let helpers: Vec<_> =
@@ -162,7 +162,7 @@ fn load_directory(path: PathBuf) -> Result<Ring<Kept>, CredentialsError> {
     ))
 }
 
-fn load_plugins(settings: &ProviderSettings, limits: &Limits) -> Result<Vec<Arc<Plugin>>, CredentialsError> {
+fn load_plugins(settings: &ProviderSettings, limits: Limits) -> Result<Vec<Arc<Plugin>>, CredentialsError> {
     let (config, bin_dir) = match (&settings.config, &settings.bin_dir) {
         (Some(config), Some(bin_dir)) => (config, bin_dir),
         (None, None) => return Ok(Vec::new()),

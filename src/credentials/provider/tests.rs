@@ -215,3 +215,33 @@ fn accepts_json_and_older_versions_of_the_configuration() {
         assert_eq!(read[0].program, place.path("plugin"));
     }
 }
+
+/// The README's examples, for whoever copies them.
+#[test]
+fn the_examples_of_the_readme_are_right() {
+    let readme = include_str!("../../../README.md");
+    let example = readme.split("```yaml\n").find(|part| part.starts_with("# providers.yaml")).unwrap();
+    let example = example.split("```").next().unwrap();
+    let place = Place::new();
+    for name in ["ecr-credential-provider", "auth-provider-gcp", "acr-credential-provider"] {
+        place.program(name, "");
+    }
+    let plugins = plugins(read(example, place.root()).unwrap(), limits());
+    for (image, expected) in [
+        ("123456789012.dkr.ecr.eu-central-1.amazonaws.com/app", "ecr-credential-provider"),
+        ("123456789012.dkr.ecr-fips.us-gov-west-1.amazonaws.com/app", "ecr-credential-provider"),
+        ("123456789012.dkr.ecr.cn-north-1.amazonaws.com.cn/app", "ecr-credential-provider"),
+        ("europe-west1-docker.pkg.dev/project/repository/app", "auth-provider-gcp"),
+        ("eu.gcr.io/project/app", "auth-provider-gcp"),
+        ("gcr.io/project/app", "auth-provider-gcp"),
+        ("company.azurecr.io/app", "acr-credential-provider"),
+    ] {
+        let chosen: Vec<_> = plugins
+            .iter()
+            .filter(|plugin| plugin.is_for(image))
+            .map(|plugin| &*plugin.provider.name)
+            .collect();
+        assert_eq!(chosen, [expected], "{image}");
+    }
+    assert!(plugins.iter().all(|plugin| !plugin.is_for("docker.io/library/nginx")));
+}

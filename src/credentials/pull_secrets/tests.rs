@@ -108,7 +108,7 @@ async fn a_pod_with_many_is_read_in_part() {
 async fn an_api_server_that_hangs_is_not_waited_for_again_at_once() {
     let api = ApiServer::start().await;
     api.answer("team", "hanging", 0, &json!(""));
-    let secrets = PullSecrets::new(api.impatient(Duration::from_millis(100)));
+    let secrets = PullSecrets::new(api.impatient(Duration::from_secs(1)));
     assert!(passwords(&secrets, &["hanging"]).await.is_empty());
     assert!(passwords(&secrets, &["hanging"]).await.is_empty());
     assert_eq!(api.requests(), 1);
