@@ -1,0 +1,165 @@
+//! What is wrong with a file is told so that it can be mended, and without what is in the file.
+
+use super::*;
+use crate::cluster::ConnectError;
+
+#[tokio::test]
+async fn faults_name_the_key_and_the_file_and_no_content() {
+    let bin = Place::new();
+    bin.program("bin/docker-credential-there", "");
+    bin.program("bin/plugin", "");
+    let provider = |text: &str| {
+        format!(
+            "apiVersion: kubelet.config.k8s.io/v1\nkind: CredentialProviderConfig\nproviders:\n  - name: plugin\n    apiVersion: credentialprovider.kubelet.k8s.io/v1\n    matchImages: [a.b]\n    defaultCacheDuration: 1h\n{text}"
+        )
+    };
+    let cases: Vec<(&str, String, &str)> = vec![
+        (
+            "config.json",
+            "canary".into(),
+            "credentials.dockerConfigs: FILE: not JSON of docker's form, at line 1",
+        ),
+        (
+            "config.json",
+            r#"{"auths":{"a.b":{"auth":"canary"}}}"#.into(),
+            "auths: an auth is not base64(user:password)",
+        ),
+        (
+            "config.json",
+            r#"{"auths":{"a.b":{"password":7,"username":"canary"}}}"#.into(),
+            "at line 1, column",
+        ),
+        (
+            "config.json",
+            r#"{"credHelpers":{"a.b":"../../canary"}}"#.into(),
+            "credHelpers: the name of a credential helper",
+        ),
+        (
+            "config.json",
+            r#"{"credHelpers":{"a.b":"missing"}}"#.into(),
+            "credHelpers: docker-credential-missing is in no directory of the PATH",
+        ),
+        (
+            "config.json",
+            r#"{"credsStore":"missing"}"#.into(),
+            "credsStore: docker-credential-missing is in no",
+        ),
+        ("config.json", "x".repeat((1 << 20) + 1), "is larger than 1 MiB"),
+        (
+            "d/a.b.toml",
+            "user = \"canary\"\nsecret = canary".into(),
+            "credentials.directory: FILE: line 2: write two lines",
+        ),
+        ("d/a.b.toml", "user = \"canary\"".into(), "write two lines, user ="),
+        (
+            "d/a.b.toml",
+            "user = \"u\"\nsecret = \"canary\"\nsecrte = \"canary\"".into(),
+            "line 3: write two lines",
+        ),
+        ("d/a.b.toml", "user = \"\"\nsecret = \"canary\"".into(), "must not be empty"),
+        ("d/a.b.json", "canary".into(), "a file is called <host>.toml or <host>:<port>.toml"),
+        ("d/registry.toml", "canary".into(), "a file is called <host>.toml"),
+        ("d/*.b.toml", "canary".into(), "a file is called <host>.toml"),
+        ("p.yaml", provider("    env: [canary]"), "credentials.providers.config: FILE: line"),
+        ("p.yaml", provider("    env: canary"), "a value of another kind"),
+        ("p.yaml", provider("    enf: canary"), "unknown field `enf`"),
+        ("p.yaml", provider("    env: [{name: a, value: canary, extra: canary}]"), "unknown field `extra`"),
+        (
+            "p.yaml",
+            provider("    env: [{name: 'a=b', value: canary}]"),
+            "providers[0].env[0]: no name and value",
+        ),
+        (
+            "p.yaml",
+            provider("").replace("1h", "canary"),
+            "providers[0].defaultCacheDuration: write a duration",
+        ),
+        (
+            "p.yaml",
+            provider("").replace("    defaultCacheDuration: 1h\n", ""),
+            "providers[0].defaultCacheDuration: is needed",
+        ),
+        (
+            "p.yaml",
+            provider("").replace("kubelet.k8s.io/v1\n", "kubelet.k8s.io/v2\n"),
+            "providers[0].apiVersion: write one of",
+        ),
+        (
+            "p.yaml",
+            provider("").replace("config.k8s.io/v1\n", "config.k8s.io/v2\n"),
+            "write kind: CredentialProviderConfig",
+        ),
+        (
+            "p.yaml",
+            provider("").replace("CredentialProviderConfig", "KubeletConfiguration"),
+            "write kind: CredentialProviderConfig",
+        ),
+        ("p.yaml", provider("").replace("plugin", "../plugin"), "providers[0].name: the name of a program"),
+        ("p.yaml", provider("").replace("plugin", "missing"), "is no program that can be run"),
+        ("p.yaml", provider("").replace("[a.b]", "[]"), "providers[0].matchImages: at least one"),
+        (
+            "p.yaml",
+            provider("").replace("[a.b]", "['https://a.b']"),
+            "matchImages[0]: \"https://a.b\": has a scheme",
+        ),
+        ("p.yaml", provider("  - name: plugin\n"), "providers[1].name: there is another"),
+        (
+            "p.yaml",
+            provider("").split("providers").next().unwrap().to_owned(),
+            "providers: at least one is needed",
+        ),
+        ("p.yaml", "providers: {".into(), "credentials.providers.config"),
+    ];
+    for (name, text, expected) in cases {
+        let place = Place::new();
+        let file = place.write(name, &text);
+        let settings = match name {
+            "config.json" => CredentialSettings { docker_configs: vec![file.clone()], ..Default::default() },
+            "p.yaml" => CredentialSettings {
+                providers: ProviderSettings { config: Some(file.clone()), bin_dir: Some(bin.path("bin")) },
+                ..Default::default()
+            },
+            _ => CredentialSettings { directory: Some(place.path("d")), ..Default::default() },
+        };
+        assert!(!settings.files().is_empty());
+        let error = load(&bin, &settings, &[]).unwrap_err();
+        let told = error.to_string().replace(&file.display().to_string(), "FILE");
+        assert!(told.contains(expected), "{name}: {told}");
+        assert!(!format!("{told} {error:?}").contains("canary"), "{name}: {told}");
+    }
+}
+
+#[tokio::test]
+async fn faults_of_missing_files() {
+    let place = Place::new();
+    let missing = place.path("missing");
+    for settings in [
+        CredentialSettings { docker_configs: vec![missing.clone()], ..Default::default() },
+        CredentialSettings { directory: Some(missing.clone()), ..Default::default() },
+        CredentialSettings {
+            providers: ProviderSettings { config: Some(missing.clone()), bin_dir: Some(place.root().into()) },
+            ..Default::default()
+        },
+    ] {
+        let error = load(&place, &settings, &[]).unwrap_err();
+        assert!(matches!(&error, CredentialsError::Read { file, .. } if *file == missing), "{error}");
+        assert!(error.to_string().starts_with("credentials."), "{error}");
+    }
+    let half = ProviderSettings { config: Some(missing), bin_dir: None };
+    let error = load(&place, &CredentialSettings { providers: half, ..Default::default() }, &[]).unwrap_err();
+    assert!(matches!(error, CredentialsError::Providers), "{error}");
+    let settings = CredentialSettings { docker_configs: vec![place.root().into()], ..Default::default() };
+    assert!(load(&place, &settings, &[]).unwrap_err().to_string().ends_with("is no file"));
+}
+
+#[tokio::test]
+async fn pull_secrets_need_a_cluster() {
+    let place = Place::new();
+    let settings = CredentialSettings { pull_secrets: true, ..Default::default() };
+    let surroundings = Surroundings {
+        connect: || Err(ConnectError::ServiceAccount(kube::config::Config::incluster_env().unwrap_err())),
+        ..surroundings(&place)
+    };
+    let error = Credentials::load_within(&settings, Vec::new(), &surroundings).unwrap_err();
+    assert!(error.to_string().contains("credentials.pullSecrets"), "{error}");
+}

@@ -1,0 +1,102 @@
+//! Whether anything secret is said, in any of the ways of saying it.
+
+use super::*;
+
+/// Everything that this module and the client below it say, at every level.
+#[derive(Clone, Default)]
+struct Said(Arc<std::sync::Mutex<Vec<u8>>>);
+
+impl std::io::Write for Said {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        let mut said = self.0.lock().map_err(|_| std::io::Error::other("a writer has panicked"))?;
+        said.extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+#[tokio::test]
+async fn nothing_secret_is_ever_said() {
+    let said = Said::default();
+    let writer = said.clone();
+    let subscriber = tracing_subscriber::fmt()
+        .with_max_level(tracing::Level::TRACE)
+        .with_writer(move || writer.clone())
+        .finish();
+    let _logging = tracing::subscriber::set_default(subscriber);
+
+    let api = ApiServer::start().await;
+    let canary = serde_json::json!({"auths": auths(&[("a.b", "pod", "canary")])});
+    api.answer("team", "good", 200, &secret("dockerconfigjson", &canary));
+    api.answer("team", "crossed", 200, &secret("dockercfg", &serde_json::json!({"a.b": "canary"})));
+    api.answer("team", "garbage", 200, &serde_json::json!("canary"));
+    api.answer("team", "failing", 500, &serde_json::json!("canary"));
+    api.answer("team", "forbidden", 403, &serde_json::json!("canary"));
+    api.rotate("canary-token");
+    let place = Place::new();
+    for (name, script) in [
+        ("good", r#"echo '{"Username":"user","Secret":"canary"}'"#),
+        ("bad", "echo canary; echo canary >&2"),
+        ("failing", "echo canary; echo canary >&2; exit 1"),
+    ] {
+        place.program(&format!("bin/docker-credential-{name}"), script);
+        place.program(&format!("bin/plugin-{name}"), &PLUGIN.replace("\"1\"", "\"canary\""));
+    }
+    place.program("bin/plugin-bad", "echo canary; echo canary >&2");
+    place.program("bin/plugin-failing", "echo canary; echo canary >&2; exit 1");
+    let helpers = serde_json::json!({
+        "auths": auths(&[("a.b", "file", "canary")]),
+        "credHelpers": {"a.b": "good", "a.b/x": "bad", "a.b/x/y": "failing"},
+    });
+    let providers: String = ["good", "bad", "failing"]
+        .iter()
+        .map(|name| {
+            PROVIDERS
+                .split_once("providers:\n")
+                .unwrap()
+                .1
+                .replace("name: plugin", &format!("name: plugin-{name}"))
+        })
+        .collect();
+    let header = PROVIDERS.split_once("providers:\n").unwrap().0;
+    place.write("registries/a.b.toml", "user = \"user\"\nsecret = \"canary\"\n");
+    let settings = CredentialSettings {
+        pull_secrets: false,
+        docker_configs: vec![place.write("config.json", &helpers.to_string())],
+        directory: Some(place.path("registries")),
+        providers: ProviderSettings {
+            config: Some(place.write("p.yaml", &format!("{header}providers:\n{providers}"))),
+            bin_dir: Some(place.path("bin")),
+        },
+    };
+    let mut sources = Sources::load(&settings, Vec::new(), &surroundings(&place)).unwrap();
+    sources.pull_secrets = Some(pull_secrets::PullSecrets::new(api.cluster()));
+    let credentials = Credentials { sources: Some(Arc::new(sources)) };
+
+    let names = ["good", "crossed", "garbage", "failing", "forbidden", "missing", "../canary"];
+    let keyring = credentials.keyring("team", names).await;
+    let attempts = keyring.attempts(&image("a.b/x/y/z")).into_owned();
+    let shown = shown(&attempts).await;
+    assert_eq!(shown.iter().filter(|shown| shown.contains("canary")).count(), 5, "{shown:?}");
+    let mut debug = format!("{credentials:?} {keyring:?} {attempts:?}");
+    for attempt in &attempts {
+        debug += &format!("{:?} {:?} {:?}", attempt.credentials().await, attempt.again().await, attempt.id());
+    }
+    assert!(!debug.contains("canary"), "{debug}");
+
+    let said = String::from_utf8(said.0.lock().unwrap().clone()).unwrap();
+    for expected in [
+        "a credential provider plugin gives nothing",
+        "a credential helper gives nothing",
+        "no right to get it",
+    ] {
+        assert!(said.contains(expected), "{expected}: {said}");
+    }
+    let base64 = auth("pod", "canary");
+    for canary in ["canary", &base64] {
+        assert!(!said.contains(canary), "{said}");
+    }
+}
