@@ -119,9 +119,9 @@ impl Keyring {
         let Some(sources) = &self.sources else { return Cow::Borrowed(&ANONYMOUS) };
         let name = image.name();
         let pulled = ring::lookup(self.pulled.iter().map(|secret| (secret, &*secret.ring)), name);
-        let pulled = pulled.into_iter().map(|(secret, key, credential)| {
+        let pulled = pulled.into_iter().map(|(secret, key, kept)| {
             let origin = Origin { key: key.clone(), place: Place::Secret(secret.clone()) };
-            Attempt::held(Arc::clone(credential), Some(origin))
+            Attempt::held(kept.clone(), Some(origin))
         });
         let anonymous = (!sources.is_private(name)).then(Attempt::anonymous);
         let all = pulled.chain(sources.of_files(name)).chain(sources.of_plugins(name)).chain(anonymous);

@@ -8,7 +8,7 @@ use super::helper::Helper;
 use super::pattern::ImagePattern;
 use super::provider::Plugin;
 use super::pull_secrets::PullSecret;
-use super::secret::{AccessId, Credential};
+use super::secret::{AccessId, Credential, Kept};
 
 /// One way to ask for an image. Cheap to clone.
 #[derive(Clone)]
@@ -49,8 +49,9 @@ impl Attempt {
         Self::held(credential.into(), None)
     }
 
-    pub(super) fn held(credential: Arc<Credential>, origin: Option<Origin>) -> Self {
-        Self { id: credential.id(), source: Source::Held { credential, origin } }
+    pub(super) fn held(kept: Kept, origin: Option<Origin>) -> Self {
+        let Kept { id, credential } = kept;
+        Self { id, source: Source::Held { credential, origin } }
     }
 
     pub(super) fn helper(helper: &Arc<Helper>, host: &str) -> Self {
@@ -108,7 +109,7 @@ impl Attempt {
                     Place::Secret(secret) => secret.again(&origin.key).await,
                     Place::File(file) => file.again(&origin.key).await,
                 };
-                let changed = found.into_iter().find(|credential| credential.id() != self.id)?;
+                let changed = found.into_iter().find(|kept| kept.id != self.id)?;
                 Some(Self::held(changed, Some(origin.clone())))
             }
             Source::Helper { helper, host } => helper.again(host).await.then(|| self.clone()),

@@ -2,7 +2,6 @@
 //! (pkg/credentialprovider/config.go), and docker's tokens beside.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use base64::Engine;
 use base64::alphabet::STANDARD;
@@ -11,7 +10,7 @@ use serde::Deserialize;
 use zeroize::Zeroizing;
 
 use super::ring::Ring;
-use super::secret::{Credential, Secret};
+use super::secret::{Credential, Kept, Secret};
 
 /// As Go decodes it, with padding or without.
 pub(super) const BASE64: GeneralPurpose = GeneralPurpose::new(
@@ -45,7 +44,7 @@ struct Entry {
 /// What a file gives, and what was left out of it.
 #[derive(Debug, Default)]
 pub(super) struct Read {
-    pub(super) ring: Ring<Arc<Credential>>,
+    pub(super) ring: Ring<Kept>,
     /// Entries whose `auth` is not what it should be.
     pub(super) malformed: usize,
 }
@@ -87,7 +86,7 @@ fn read(entries: BTreeMap<String, Option<Entry>>) -> Read {
         let Some(entry) = entry else { continue };
         match entry.credentials() {
             Some(own) => {
-                credentials.extend(own.into_iter().map(|credential| (key.as_str(), Arc::new(credential))));
+                credentials.extend(own.into_iter().map(|credential| (key.as_str(), credential.into())));
             }
             None => malformed += 1,
         }
@@ -139,7 +138,7 @@ mod tests {
     fn of(json: &str) -> (Vec<Credential>, usize) {
         let read = DockerConfig::parse(json.as_bytes()).unwrap().read();
         let found = lookup(std::iter::once(((), &read.ring)), "a.b/x");
-        (found.into_iter().map(|(_, _, credential)| Credential::clone(credential)).collect(), read.malformed)
+        (found.into_iter().map(|(_, _, kept)| Credential::clone(&kept.credential)).collect(), read.malformed)
     }
 
     #[test]

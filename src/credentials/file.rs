@@ -10,7 +10,7 @@ use zeroize::Zeroizing;
 use super::directory;
 use super::docker::DockerConfig;
 use super::pattern::ImagePattern;
-use super::secret::Credential;
+use super::secret::Kept;
 use super::settings::CredentialsError;
 
 /// Bytes of a file that are read.
@@ -45,7 +45,7 @@ impl File {
     }
 
     /// What it says under a key by now; nothing if it was read a moment ago, or cannot be read.
-    pub(super) async fn again(self: &Arc<Self>, key: &ImagePattern) -> Vec<Arc<Credential>> {
+    pub(super) async fn again(self: &Arc<Self>, key: &ImagePattern) -> Vec<Kept> {
         {
             let mut read = self.read.lock().unwrap_or_else(PoisonError::into_inner);
             if read.elapsed() < AGAIN {
@@ -58,14 +58,14 @@ impl File {
         work.await.ok().flatten().unwrap_or_default()
     }
 
-    fn under(&self, key: &ImagePattern) -> Option<Vec<Arc<Credential>>> {
+    fn under(&self, key: &ImagePattern) -> Option<Vec<Kept>> {
         // What is wrong with it, whoever loads it anew will tell.
         let text = text("", &self.path).ok()?;
         Some(match self.form {
             Form::DockerConfig => {
                 DockerConfig::parse(text.as_bytes()).ok()?.read().ring.under(key).cloned().collect()
             }
-            Form::Registry => vec![Arc::new(directory::read(&text).ok()?)],
+            Form::Registry => vec![directory::read(&text).ok()?.into()],
         })
     }
 }

@@ -13,7 +13,7 @@ use zeroize::Zeroizing;
 use super::docker::{self, BASE64, DockerConfig, Read};
 use super::pattern::ImagePattern;
 use super::ring::Ring;
-use super::secret::{Credential, Secret};
+use super::secret::{Kept, Secret};
 use crate::cluster::{self, Cluster, ClusterError};
 
 /// Secrets that are remembered.
@@ -31,8 +31,8 @@ const TOLD: Duration = Duration::from_secs(60);
 /// Which secret, within its namespace.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Name {
-    namespace: Box<str>,
-    name: Box<str>,
+    namespace: Arc<str>,
+    name: Arc<str>,
 }
 
 /// All pull secrets of the cluster.
@@ -45,7 +45,7 @@ pub(super) struct PullSecrets {
 /// What a secret said, which may be nothing.
 #[derive(Clone)]
 struct Content {
-    ring: Arc<Ring<Arc<Credential>>>,
+    ring: Arc<Ring<Kept>>,
     read: Instant,
 }
 
@@ -54,7 +54,7 @@ struct Content {
 pub(super) struct PullSecret {
     secrets: Arc<PullSecrets>,
     name: Name,
-    pub(super) ring: Arc<Ring<Arc<Credential>>>,
+    pub(super) ring: Arc<Ring<Kept>>,
 }
 
 #[derive(Deserialize)]
@@ -83,10 +83,11 @@ impl PullSecrets {
         namespace: &str,
         names: impl Iterator<Item = &'n str>,
     ) -> Vec<PullSecret> {
+        let namespace: Arc<str> = namespace.into();
         let mut wanted: Vec<Name> = Vec::new();
         // What can be no Secret is not remembered, nor logged: it may be anything.
         for name in names.filter(|name| cluster::is_name(name)) {
-            let name = Name { namespace: namespace.into(), name: name.into() };
+            let name = Name { namespace: Arc::clone(&namespace), name: name.into() };
             if wanted.len() < PER_POD && !wanted.contains(&name) {
                 wanted.push(name);
             }
@@ -141,7 +142,7 @@ impl PullSecrets {
 
 impl PullSecret {
     /// What it says under a key by now: read once more, unless that was a moment ago.
-    pub(super) async fn again(&self, key: &ImagePattern) -> Vec<Arc<Credential>> {
+    pub(super) async fn again(&self, key: &ImagePattern) -> Vec<Kept> {
         let remembered = self.secrets.remembered.get(&self.name);
         let content = match remembered.filter(|content| content.read.elapsed() < AGAIN) {
             Some(content) => Some(content),

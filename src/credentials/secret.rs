@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::hash::{BuildHasher, RandomState};
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
 use aws_lc_rs::hmac;
 use serde::{Deserialize, Deserializer};
@@ -62,6 +62,19 @@ impl Credential {
             Self::Bearer(token) => ("bearer", "", token),
         };
         AccessId::of(&[kind, user, secret.reveal()])
+    }
+}
+
+/// A credential with what tells it from others, which is computed once: every Pod asks for it.
+#[derive(Clone, Debug)]
+pub(super) struct Kept {
+    pub(super) id: AccessId,
+    pub(super) credential: Arc<Credential>,
+}
+
+impl From<Credential> for Kept {
+    fn from(credential: Credential) -> Self {
+        Self { id: credential.id(), credential: credential.into() }
     }
 }
 

@@ -14,7 +14,7 @@ use super::process::{self, Limits};
 use super::provider::{self, Plugin};
 use super::pull_secrets::PullSecrets;
 use super::ring::{self, Ring};
-use super::secret::Credential;
+use super::secret::Kept;
 use super::settings::{CredentialSettings, CredentialsError, ProviderSettings};
 use crate::cluster::{Cluster, ConnectError};
 
@@ -26,18 +26,18 @@ const PROVIDERS: &str = "credentials.providers.config";
 pub(super) struct Sources {
     pub(super) pull_secrets: Option<Arc<PullSecrets>>,
     configs: Vec<Config>,
-    directory: Ring<Kept>,
+    directory: Ring<Filed>,
     plugins: Vec<Arc<Plugin>>,
     private: Vec<ImagePattern>,
 }
 
 /// The credential of one file of the directory.
-type Kept = (Arc<Credential>, Arc<File>);
+type Filed = (Kept, Arc<File>);
 
 /// A docker `config.json`.
 struct Config {
     file: Arc<File>,
-    ring: Ring<Arc<Credential>>,
+    ring: Ring<Kept>,
     helpers: Ring<Arc<Helper>>,
     store: Option<Arc<Helper>>,
 }
@@ -96,12 +96,11 @@ impl Sources {
         let helpers = ring::lookup(self.configs.iter().map(|config| ((), &config.helpers)), name);
         attempts.extend(helpers.into_iter().map(|(_, _, helper)| Attempt::helper(helper, host)));
         let held = ring::lookup(self.configs.iter().map(|config| (&config.file, &config.ring)), name);
-        attempts.extend(held.into_iter().map(|(file, key, credential)| of_file(file, key, credential)));
+        attempts.extend(held.into_iter().map(|(file, key, kept)| of_file(file, key, kept)));
         let stores = self.configs.iter().filter_map(|config| config.store.as_ref());
         attempts.extend(stores.map(|helper| Attempt::helper(helper, host)));
         let directory = ring::lookup(std::iter::once(((), &self.directory)), name);
-        attempts
-            .extend(directory.into_iter().map(|(_, key, (credential, file))| of_file(file, key, credential)));
+        attempts.extend(directory.into_iter().map(|(_, key, (kept, file))| of_file(file, key, kept)));
         attempts
     }
 
@@ -112,9 +111,9 @@ impl Sources {
     }
 }
 
-fn of_file(file: &Arc<File>, key: &ImagePattern, credential: &Arc<Credential>) -> Attempt {
+fn of_file(file: &Arc<File>, key: &ImagePattern, kept: &Kept) -> Attempt {
     let origin = Origin { key: key.clone(), place: Place::File(Arc::clone(file)) };
-    Attempt::held(Arc::clone(credential), Some(origin))
+    Attempt::held(kept.clone(), Some(origin))
 }
 
 impl Config {
@@ -139,13 +138,13 @@ impl Config {
     }
 }
 
-fn load_directory(path: PathBuf) -> Result<Ring<Kept>, CredentialsError> {
+fn load_directory(path: PathBuf) -> Result<Ring<Filed>, CredentialsError> {
     let unreadable = |cause| CredentialsError::Read { key: DIRECTORY, file: path.clone(), cause };
     let entries = std::fs::read_dir(&path).map_err(unreadable)?;
     let mut files =
         entries.map(|entry| Ok(entry?.path())).collect::<Result<Vec<_>, _>>().map_err(unreadable)?;
     files.sort();
-    let mut found: Vec<(String, _)> = Vec::new();
+    let mut found: Vec<(String, Filed)> = Vec::new();
     for path in files {
         let fault = |fault| CredentialsError::Fault { key: DIRECTORY, file: path.clone(), fault };
         let Some(host) = directory::host(&path).map_err(|why| fault(why.into()))? else { continue };
@@ -153,13 +152,9 @@ fn load_directory(path: PathBuf) -> Result<Ring<Kept>, CredentialsError> {
             return Err(fault("another file is for the same registry".into()));
         }
         let credential = directory::read(&file::text(DIRECTORY, &path)?).map_err(fault)?;
-        found.push((host, (Arc::new(credential), File::new(path, Form::Registry))));
+        found.push((host, (credential.into(), File::new(path, Form::Registry))));
     }
-    Ok(Ring::new(
-        found
-            .iter()
-            .map(|(host, (credential, file))| (host.as_str(), (Arc::clone(credential), Arc::clone(file)))),
-    ))
+    Ok(Ring::new(found.iter().map(|(host, entry)| (host.as_str(), entry.clone()))))
 }
 
 fn load_plugins(settings: &ProviderSettings, limits: Limits) -> Result<Vec<Arc<Plugin>>, CredentialsError> {
