@@ -7,6 +7,7 @@
 mod challenge;
 mod connect;
 mod digest;
+mod endpoint;
 mod guard;
 mod host;
 mod limits;
@@ -18,9 +19,11 @@ mod trust;
 use std::time::Duration;
 
 use http::{HeaderValue, Method};
+use tokio::time::timeout;
 use url::Url;
 
 pub use digest::Digest;
+pub use endpoint::{Mirror, ParseMirrorError};
 pub use guard::Guard;
 pub use host::{HostSettings, normal};
 pub use manifest::ManifestError;
@@ -29,6 +32,7 @@ pub use trust::TrustError;
 use crate::image::{ImageRef, PlatformSet, Support};
 use crate::metrics::{Metrics, RequestKind};
 use connect::Connector;
+use endpoint::Endpoint;
 use host::Hosts;
 use manifest::{Document, Entry};
 use token::Tokens;
@@ -148,15 +152,17 @@ impl Registry {
     /// # Errors
     /// See [`Error`]. A registry that does not answer such requests is no error.
     pub async fn head(&self, image: &ImageRef) -> Result<Head, Error> {
-        let ask = Ask::manifest(RequestKind::Head, Method::HEAD, image, image.target());
-        let answer = match self.get(image, &ask).await {
-            Ok(answer) => answer,
-            Err(Error::Denied(_) | Error::Unexpected(_)) => return Ok(Head::Unsupported),
-            Err(error) => return Err(error),
+        let ask = Ask::manifest(RequestKind::Head, Method::HEAD, image.target());
+        let read = |answer: &Answer| {
+            let digest = answer.header("docker-content-digest");
+            let digest = digest.filter(|digest| crate::image::is_digest(digest));
+            let comparable = digest.filter(|digest| digest.starts_with("sha256:")).map(Digest::of_text);
+            Ok(comparable.map_or(Head::Unsupported, Head::Digest))
         };
-        let digest = answer.header("docker-content-digest").filter(|digest| crate::image::is_digest(digest));
-        let comparable = digest.filter(|digest| digest.starts_with("sha256:")).map(Digest::of_text);
-        Ok(comparable.map_or(Head::Unsupported, Head::Digest))
+        match self.get(image, &ask, read).await {
+            Err(Error::Denied(_) | Error::Unexpected(_)) => Ok(Head::Unsupported),
+            head => head,
+        }
     }
 
     /// The union over all entries, those of nested indexes included.
@@ -198,20 +204,22 @@ impl Registry {
     }
 
     async fn nodes_of_config(&self, image: &ImageRef, digest: &str) -> Result<PlatformSet, Error> {
-        let path = format!("v2/{}/blobs/{digest}", image.repository());
         let ask = Ask {
             kind: RequestKind::Config,
             method: Method::GET,
-            path,
+            path: format!("blobs/{digest}"),
+            tag: false,
             may_leave: true,
             accept: "*/*",
             limit: limits::CONFIG,
         };
-        let config = missing_part(self.get(image, &ask).await)?;
-        if !digest::verifies(config.body(), digest) {
-            return Err(ManifestError::Digest.into());
-        }
-        Ok(manifest::read_config(config.body())?)
+        let read = |config: &Answer| {
+            if !digest::verifies(config.body(), digest) {
+                return Err(ManifestError::Digest.into());
+            }
+            Ok(manifest::read_config(config.body())?)
+        };
+        missing_part(self.get(image, &ask, read).await)
     }
 
     /// A document that an index points to.
@@ -220,43 +228,77 @@ impl Registry {
     }
 
     async fn manifest(&self, image: &ImageRef, target: &str) -> Result<(Digest, Document), Error> {
-        let ask = Ask::manifest(RequestKind::Manifest, Method::GET, image, target);
-        let answer = self.get(image, &ask).await?;
-        let announced =
-            answer.header("docker-content-digest").filter(|digest| crate::image::is_digest(digest));
-        let pinned = target.contains(':').then_some(target);
-        if announced.into_iter().chain(pinned).any(|digest| !digest::verifies(answer.body(), digest)) {
-            return Err(ManifestError::Digest.into());
-        }
-        let document = manifest::read(answer.header("content-type").unwrap_or_default(), answer.body())?;
-        Ok((Digest::of_content(answer.body()), document))
+        let ask = Ask::manifest(RequestKind::Manifest, Method::GET, target);
+        let read = |answer: &Answer| {
+            let announced = answer.header("docker-content-digest");
+            let announced = announced.filter(|digest| crate::image::is_digest(digest));
+            let pinned = (!ask.tag).then_some(target);
+            if announced.into_iter().chain(pinned).any(|digest| !digest::verifies(answer.body(), digest)) {
+                return Err(ManifestError::Digest.into());
+            }
+            let document = manifest::read(answer.header("content-type").unwrap_or_default(), answer.body())?;
+            Ok((Digest::of_content(answer.body()), document))
+        };
+        self.get(image, &ask, read).await
     }
 
-    /// Asks wherever the image can be had, and says what a refusal means.
-    async fn get(&self, image: &ImageRef, ask: &Ask) -> Result<Answer, Error> {
-        let unreachable = || Error::Unreachable("its host cannot stand in a URL".into());
-        let origin = self.hosts.endpoint(image.host()).ok_or_else(unreachable)?;
-        let answer = self.ask(&origin, image, ask).await?;
-        match answer.status.as_u16() {
-            200..=299 => Ok(answer),
-            401 | 403 => Err(Error::Denied("it refuses")),
-            404 => Err(Error::NotFound),
-            429 => Err(Error::Throttled(answer.retry_after())),
-            status @ 500.. => Err(Error::Unreachable(format!("it answers with status {status}"))),
-            status => Err(Error::Unexpected(format!("status {status}"))),
+    /// Asks wherever the image can be had, until `read` makes sense of an answer. What the registry itself says counts
+    /// more than what mirrors do: that one of them has no such image means nothing.
+    async fn get<T>(
+        &self,
+        image: &ImageRef,
+        ask: &Ask,
+        read: impl Fn(&Answer) -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        let endpoints = self.hosts.endpoints(image.host());
+        let mut places = endpoint::in_order(&endpoints, ask.tag).into_iter().peekable();
+        let mut mirror_answered = false;
+        let mut failure = None;
+        while let Some(endpoint) = places.next() {
+            let asked = async { read(&accepted(self.ask(endpoint, image, ask).await?)?) };
+            let result = if endpoint.is_mirror && places.peek().is_some() {
+                timeout(limits::MIRROR_TIME, asked).await.unwrap_or(Err(Error::Timeout))
+            } else {
+                asked.await
+            };
+            let error = match result {
+                Ok(value) => {
+                    endpoint.note(false);
+                    return Ok(value);
+                }
+                Err(error) => error,
+            };
+            endpoint.note(error.is_fault());
+            if !endpoint.is_mirror && error.is_answer() {
+                return Err(error);
+            }
+            tracing::debug!(%image, at = %endpoint.origin, %error, "no answer from here");
+            mirror_answered |= endpoint.is_mirror && !error.is_fault();
+            if !endpoint.is_mirror || failure.is_none() {
+                failure = Some(error);
+            }
+        }
+        match failure {
+            // Clusters without a way out live on mirrors: that one of them lacks an image is no fault of the registry.
+            Some(error) if mirror_answered && error.is_fault() => {
+                Err(Error::Unexpected(format!("no mirror has the image, and {error}")))
+            }
+            Some(error) => Err(error),
+            None => Err(Error::Unexpected("there is no place that it may be asked at".into())),
         }
     }
 
-    /// Asks one registry, with a token where it wants one.
-    async fn ask(&self, origin: &Url, image: &ImageRef, ask: &Ask) -> Result<Answer, Error> {
+    /// Asks at one place, with a token where it wants one.
+    async fn ask(&self, endpoint: &Endpoint, image: &ImageRef, ask: &Ask) -> Result<Answer, Error> {
         let unreachable = || Error::Unreachable("its path cannot stand in a URL".into());
-        let url = origin.join(&ask.path).map_err(|_| unreachable())?;
-        let remembered = self.tokens.remembered(&self.transport, origin, image.repository()).await?;
+        let (origin, repository) = (&endpoint.origin, &endpoint.repository(image));
+        let url = endpoint.url(image, &ask.path).ok_or_else(unreachable)?;
+        let remembered = self.tokens.remembered(&self.transport, origin, repository).await?;
         let answer = self.follow(url.clone(), ask, remembered).await?;
         if answer.status.as_u16() != 401 {
             return Ok(answer);
         }
-        let renewed = self.tokens.renewed(&self.transport, &self.hosts, origin, image.repository(), &answer);
+        let renewed = self.tokens.renewed(&self.transport, &self.hosts, origin, repository, &answer);
         let token = renewed.await?;
         self.follow(url, ask, Some(token)).await
     }
@@ -293,6 +335,18 @@ impl Registry {
     }
 }
 
+/// An answer that gives what was asked for; or what it says instead.
+fn accepted(answer: Answer) -> Result<Answer, Error> {
+    match answer.status.as_u16() {
+        200..=299 => Ok(answer),
+        401 | 403 => Err(Error::Denied("it refuses")),
+        404 => Err(Error::NotFound),
+        429 => Err(Error::Throttled(answer.retry_after())),
+        status @ 500.. => Err(Error::Unreachable(format!("it answers with status {status}"))),
+        status => Err(Error::Unexpected(format!("status {status}"))),
+    }
+}
+
 /// Where a redirect leads, if it is followed: manifests within their host, configs anywhere, and from HTTPS never to
 /// plain HTTP.
 fn redirect(from: &Url, location: &str, may_leave: bool) -> Option<Url> {
@@ -307,7 +361,10 @@ struct Ask {
     /// What it is counted as.
     kind: RequestKind,
     method: Method,
+    /// Below the repository.
     path: String,
+    /// Whether it asks where a tag points, which not every mirror is trusted to know.
+    tag: bool,
     /// Whether a redirect may lead to another host, without the token.
     may_leave: bool,
     accept: &'static str,
@@ -315,9 +372,9 @@ struct Ask {
 }
 
 impl Ask {
-    fn manifest(kind: RequestKind, method: Method, image: &ImageRef, target: &str) -> Self {
-        let path = format!("v2/{}/manifests/{target}", image.repository());
-        Self { kind, method, path, may_leave: false, accept: manifest::ACCEPT, limit: limits::MANIFEST }
+    fn manifest(kind: RequestKind, method: Method, target: &str) -> Self {
+        let (path, tag) = (format!("manifests/{target}"), !target.contains(':'));
+        Self { kind, method, path, tag, may_leave: false, accept: manifest::ACCEPT, limit: limits::MANIFEST }
     }
 }
 

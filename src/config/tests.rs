@@ -81,7 +81,7 @@ log: {level: debug, format: text}
         config.registries.hosts.keys().collect::<Vec<_>>(),
         ["[::1]:5000", "docker.io", "registry.example.com:5000"]
     );
-    let own = HostSettings { ca_file: Some("/ca".into()), plain_http: true };
+    let own = HostSettings { ca_file: Some("/ca".into()), plain_http: true, ..HostSettings::default() };
     assert_eq!(config.registries.hosts["registry.example.com:5000"], own);
     assert_eq!(config.registries.hosts["[::1]:5000"], HostSettings::default());
     let private: Vec<&str> = config.registries.private.iter().map(ImagePattern::as_str).collect();

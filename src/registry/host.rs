@@ -2,8 +2,12 @@
 
 use std::collections::HashMap;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use url::Url;
+
+use super::endpoint::{Endpoint, Mirror};
+use super::limits;
 
 /// What the configuration says of one host.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -12,28 +16,50 @@ pub struct HostSettings {
     pub ca_file: Option<PathBuf>,
     /// Talk to this host without TLS.
     pub plain_http: bool,
+    /// Where this registry's images can be had, too; asked in this order before the registry itself.
+    pub mirrors: Vec<Mirror>,
+    /// Other hosts that this registry's realm may name and get its credentials, as [`normal`] writes them.
+    pub token_hosts: Vec<String>,
 }
 
 /// The hosts that the configuration names: by the name in images (`docker.io`) or the one that is dialled.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Hosts(HashMap<String, HostSettings>);
+#[derive(Debug, Default)]
+pub(super) struct Hosts {
+    settings: HashMap<String, HostSettings>,
+    /// Where the images of a host can be had, for hosts with mirrors.
+    endpoints: HashMap<String, Arc<[Arc<Endpoint>]>>,
+}
 
 impl Hosts {
     pub(super) fn new(settings: impl IntoIterator<Item = (String, HostSettings)>) -> Self {
-        Self(settings.into_iter().map(|(host, settings)| (normal(&host), settings)).collect())
+        let settings = settings.into_iter().map(|(host, settings)| (normal(&host), settings)).collect();
+        let mut hosts = Self { settings, endpoints: HashMap::new() };
+        for (host, settings) in hosts.settings.iter().filter(|(_, settings)| !settings.mirrors.is_empty()) {
+            let mirrors = settings.mirrors.iter().take(limits::MIRRORS);
+            let mirrors =
+                mirrors.filter_map(|mirror| Endpoint::of_mirror(mirror, hosts.is_plain(mirror.authority())));
+            let all = mirrors.chain(hosts.own(host)).map(Arc::new).collect();
+            hosts.endpoints.insert(host.clone(), all);
+        }
+        hosts
     }
 
     /// The settings of a host, as an image, a realm or a redirect names it.
     pub(super) fn settings(&self, host: &str) -> Option<&HostSettings> {
         let host = normal(host);
-        self.0.get(&host).or_else(|| (host == HUB_ENDPOINT).then(|| self.0.get(HUB)).flatten())
+        let hub = || (host == HUB_ENDPOINT).then(|| self.settings.get(HUB)).flatten();
+        self.settings.get(&host).or_else(hub)
     }
 
-    /// Where the registry is found that images call `host`.
-    pub(super) fn endpoint(&self, host: &str) -> Option<Url> {
-        let dialled = if host == HUB { HUB_ENDPOINT } else { host };
-        let scheme = if self.is_plain(dialled) { "http" } else { "https" };
-        Url::parse(&format!("{scheme}://{dialled}/")).ok()
+    /// Where the images can be had that name `host`: mirrors first, the registry itself last.
+    pub(super) fn endpoints(&self, host: &str) -> Arc<[Arc<Endpoint>]> {
+        let named = self.endpoints.get(&normal(host)).cloned();
+        named.unwrap_or_else(|| self.own(host).map(Arc::new).into_iter().collect())
+    }
+
+    /// The registry itself that images call `host`.
+    fn own(&self, host: &str) -> Option<Endpoint> {
+        Endpoint::at(host, "", self.is_plain(host))
     }
 
     /// Whether this host is talked to without TLS.
@@ -42,7 +68,7 @@ impl Hosts {
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = (&String, &HostSettings)> {
-        self.0.iter()
+        self.settings.iter()
     }
 }
 
@@ -75,10 +101,13 @@ mod tests {
     fn finds_registries_and_their_settings() {
         let plain = HostSettings { plain_http: true, ..HostSettings::default() };
         let own = HostSettings { ca_file: Some("/ca.crt".into()), ..HostSettings::default() };
+        let mirrors = ["plain:5000", "https://c.d/hub"].map(|text| text.parse().unwrap()).to_vec();
+        let mirrored = HostSettings { mirrors, ..HostSettings::default() };
         let hosts = Hosts::new([
             ("plain:5000".into(), plain.clone()),
             ("docker.io".into(), own.clone()),
             ("A.b:443".into(), own.clone()),
+            ("mirrored".into(), mirrored),
         ]);
         for (host, endpoint) in [
             ("docker.io", "https://registry-1.docker.io/"),
@@ -86,11 +115,15 @@ mod tests {
             ("plain", "https://plain/"),
             ("[::1]:5000", "https://[::1]:5000/"),
         ] {
-            assert_eq!(hosts.endpoint(host).unwrap().as_str(), endpoint);
+            let [found] = &*hosts.endpoints(host) else { panic!("one place") };
+            assert_eq!(found.origin.as_str(), endpoint);
         }
         assert_eq!(hosts.settings("registry-1.docker.io"), Some(&own));
         assert_eq!(hosts.settings("a.b"), Some(&own));
         assert_eq!(hosts.settings("a.b:5000"), None);
         assert_eq!(hosts.settings("PLAIN:5000"), Some(&plain));
+        let found = hosts.endpoints("mirrored:443");
+        let found: Vec<&str> = found.iter().map(|endpoint| endpoint.origin.as_str()).collect();
+        assert_eq!(found, ["http://plain:5000/", "https://c.d/", "https://mirrored/"]);
     }
 }

@@ -53,3 +53,9 @@ pub(super) const TOKEN_LIFE: Duration = Duration::from_secs(60);
 pub(super) const TOKEN_LIFE_MAX: Duration = Duration::from_secs(3600);
 /// How long before its end a token is no longer used.
 pub(super) const TOKEN_MARGIN: Duration = Duration::from_secs(5);
+/// Mirrors of one registry that are asked.
+pub(super) const MIRRORS: usize = 4;
+/// How long one mirror may take while other places are left, so that a slow one leaves time for the registry itself; and
+/// how long a mirror that failed is asked last.
+pub(super) const MIRROR_TIME: Duration = Duration::from_secs(2);
+pub(super) const MIRROR_REST: Duration = Duration::from_secs(20);

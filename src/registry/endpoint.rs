@@ -1,0 +1,195 @@
+//! Where the images of a registry can be had: at its mirrors and at the registry itself, in the order in which containerd
+//! would ask (`core/remotes/docker/resolver.go`). Knows addresses and what became of the last request, no protocol.
+
+use std::str::FromStr;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use tokio::time::Instant;
+use url::Url;
+
+use super::host::{HUB, HUB_ENDPOINT, authority, normal};
+use super::limits;
+use crate::image::ImageRef;
+
+/// A place that another registry's images can be had from, as our own file names it: `host`, `host:port` or
+/// `https://host/prefix`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mirror {
+    /// `host` or `host:port`.
+    authority: String,
+    /// What stands before the image's name there: nothing, or `hub/`.
+    prefix: String,
+}
+
+/// Why a text is no mirror.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("no mirror; write host, host:port or https://host/prefix (plain HTTP: plainHttp of that host)")]
+pub struct ParseMirrorError;
+
+impl FromStr for Mirror {
+    type Err = ParseMirrorError;
+
+    fn from_str(text: &str) -> Result<Self, ParseMirrorError> {
+        let plain = text.strip_prefix("https://").unwrap_or(text).trim_end_matches('/');
+        let (host, prefix) = plain.split_once('/').unwrap_or((plain, ""));
+        // A place is well-formed if it can stand in front of an image.
+        let name = if prefix.is_empty() { format!("{host}/x") } else { format!("{host}/{prefix}/x") };
+        let image: ImageRef = name.parse().map_err(|_| ParseMirrorError)?;
+        let whole = image.host().eq_ignore_ascii_case(host) && !name[host.len()..].contains([':', '@']);
+        let prefix = if prefix.is_empty() { String::new() } else { format!("{prefix}/") };
+        whole.then(|| Self { authority: normal(host), prefix }).ok_or(ParseMirrorError)
+    }
+}
+
+impl Mirror {
+    pub(super) fn authority(&self) -> &str {
+        &self.authority
+    }
+}
+
+/// One place.
+#[derive(Debug)]
+pub(super) struct Endpoint {
+    /// Scheme and authority, for tokens.
+    pub(super) origin: Url,
+    /// What the name of a repository is added to: `https://cache.example.com/v2/hub/`.
+    base: Url,
+    /// Whether it may say where a tag points.
+    pub(super) resolves: bool,
+    /// Whether it is asked before the registry itself.
+    pub(super) is_mirror: bool,
+    rests_until: Mutex<Option<Instant>>,
+}
+
+impl Endpoint {
+    /// A place with this base, which ends with a slash.
+    pub(super) fn new(base: Url) -> Option<Self> {
+        let origin = base.join("/").ok()?;
+        Some(Self { origin, base, resolves: true, is_mirror: false, rests_until: Mutex::default() })
+    }
+
+    /// The place at this authority and below this prefix.
+    pub(super) fn at(authority: &str, prefix: &str, plain: bool) -> Option<Self> {
+        let dialled = if authority == HUB { HUB_ENDPOINT } else { authority };
+        let scheme = if plain { "http" } else { "https" };
+        Self::new(Url::parse(&format!("{scheme}://{dialled}/v2/{prefix}")).ok()?)
+    }
+
+    /// A mirror as our own file names it.
+    pub(super) fn of_mirror(mirror: &Mirror, plain: bool) -> Option<Self> {
+        Some(Self { is_mirror: true, ..Self::at(&mirror.authority, &mirror.prefix, plain)? })
+    }
+
+    /// Whether this is the registry that the image names; only there do the credentials for the image belong.
+    pub(super) fn is_own(&self, image: &ImageRef) -> bool {
+        let dialled = if image.host() == HUB { HUB_ENDPOINT } else { image.host() };
+        normal(dialled) == authority(&self.origin)
+    }
+
+    /// What this place calls the image's repository.
+    pub(super) fn repository(&self, image: &ImageRef) -> String {
+        let prefix = self.base.path().strip_prefix("/v2/").unwrap_or_default();
+        format!("{prefix}{}", image.repository())
+    }
+
+    /// Where `path` of the image's repository is found. A mirror is told whose image it is.
+    pub(super) fn url(&self, image: &ImageRef, path: &str) -> Option<Url> {
+        let mut url = self.base.join(&format!("{}/{path}", image.repository())).ok()?;
+        if !self.is_own(image) {
+            url.query_pairs_mut().append_pair("ns", image.host());
+        }
+        Some(url)
+    }
+
+    /// It failed or it works: a mirror that failed is asked last for a while.
+    pub(super) fn note(&self, failed: bool) {
+        let until = (self.is_mirror && failed).then(|| Instant::now() + limits::MIRROR_REST);
+        *self.rests_until.lock().unwrap_or_else(PoisonError::into_inner) = until;
+    }
+
+    pub(super) fn is_resting(&self) -> bool {
+        let until = *self.rests_until.lock().unwrap_or_else(PoisonError::into_inner);
+        until.is_some_and(|until| Instant::now() < until)
+    }
+}
+
+/// The places in the order in which they are asked: mirrors, the registry itself, and at last the mirrors that failed a
+/// moment ago.
+pub(super) fn in_order(endpoints: &[Arc<Endpoint>], tag: bool) -> Vec<&Endpoint> {
+    let able = endpoints.iter().map(Arc::as_ref).filter(|endpoint| endpoint.resolves || !tag);
+    let (resting, fit): (Vec<_>, Vec<_>) = able.partition(|endpoint| endpoint.is_resting());
+    fit.into_iter().chain(resting).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_mirrors() {
+        for (text, expected) in [
+            ("cache.example.com", Some(("cache.example.com", ""))),
+            ("Cache.example.com:5000", Some(("cache.example.com:5000", ""))),
+            ("https://cache.example.com", Some(("cache.example.com", ""))),
+            ("https://cache.example.com:443/hub/", Some(("cache.example.com", "hub/"))),
+            ("cache.example.com/hub/x", Some(("cache.example.com", "hub/x/"))),
+            ("[::1]:5000", Some(("[::1]:5000", ""))),
+            ("http://cache.example.com", None),
+            ("ftp://cache.example.com", None),
+            ("https://user:password@cache.example.com", None),
+            ("https://cache.example.com/hub:1", None),
+            ("https://cache.example.com/hub?x", None),
+            ("https://cache.example.com/Hub", None),
+            ("https://cache.example.com/../x", None),
+            ("https://", None),
+            ("cache", None),
+            ("", None),
+        ] {
+            let read = text.parse::<Mirror>().ok();
+            let expected =
+                expected.map(|(host, prefix)| Mirror { authority: host.into(), prefix: prefix.into() });
+            assert_eq!(read, expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn finds_the_image_at_each_place() {
+        let url = |endpoint: &Endpoint, image: &str| {
+            endpoint.url(&image.parse().unwrap(), "manifests/v1").unwrap().to_string()
+        };
+        let mirror = |text: &str| Endpoint::of_mirror(&text.parse().unwrap(), false).unwrap();
+        let hub = Endpoint::at("docker.io", "", false).unwrap();
+        assert_eq!(url(&hub, "nginx"), "https://registry-1.docker.io/v2/library/nginx/manifests/v1");
+        assert!(hub.is_own(&"nginx".parse().unwrap()));
+        let cache = mirror("https://cache.example.com/hub");
+        assert_eq!(
+            url(&cache, "nginx"),
+            "https://cache.example.com/v2/hub/library/nginx/manifests/v1?ns=docker.io"
+        );
+        assert_eq!(cache.repository(&"nginx".parse().unwrap()), "hub/library/nginx");
+        assert!(!cache.is_own(&"nginx".parse().unwrap()));
+        let own = Endpoint::at("a.b:5000", "", true).unwrap();
+        assert_eq!(url(&own, "a.b:5000/x"), "http://a.b:5000/v2/x/manifests/v1");
+        let image: ImageRef = "a.b:443/x".parse().unwrap();
+        assert!(Endpoint::at("a.b:443", "", false).unwrap().is_own(&image));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_mirror_that_failed_is_asked_last_for_a_while() {
+        let [a, b] = ["a.b", "c.d"].map(|text| Endpoint::of_mirror(&text.parse().unwrap(), false).unwrap());
+        let registry = Endpoint::at("e.f", "", false).unwrap();
+        let all = [Arc::new(a), Arc::new(b), Arc::new(registry)];
+        let order = |tag| -> Vec<String> {
+            in_order(&all, tag).iter().map(|endpoint| authority(&endpoint.origin)).collect()
+        };
+        assert_eq!(order(true), ["a.b", "c.d", "e.f"]);
+        all[0].note(true);
+        all[2].note(true);
+        assert_eq!(order(true), ["c.d", "e.f", "a.b"]);
+        tokio::time::advance(limits::MIRROR_REST).await;
+        assert_eq!(order(true), ["a.b", "c.d", "e.f"]);
+        all[0].note(true);
+        all[0].note(false);
+        assert_eq!(order(true), ["a.b", "c.d", "e.f"]);
+    }
+}
