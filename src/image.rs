@@ -32,6 +32,8 @@ pub enum Unknown {
     Unreachable,
     /// What came back is no manifest that a runtime would accept.
     BadManifest,
+    /// The configuration has it that the registry is not asked for this image.
+    NotAllowed,
     /// The address guard refuses every address of the host.
     AddressNotAllowed,
     /// The registry keeps failing and is left alone for a while.

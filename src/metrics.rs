@@ -22,6 +22,8 @@ const REVIEW_BUCKETS: [f64; 14] =
 const REQUEST_BUCKETS: [f64; 10] = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 3.0, 10.0];
 /// The label of registries that the configuration does not name.
 const OTHER: &str = "other";
+/// Docker Hub, as images name it.
+const HUB: &str = "docker.io";
 
 /// A handle on all metrics; clones are the same metrics.
 #[derive(Clone)]
@@ -37,6 +39,7 @@ struct Families {
     requests: IntCounterVec,
     request_durations: HistogramVec,
     circuits_open: IntGaugeVec,
+    requests_left: IntGaugeVec,
     cache_entries: [IntGauge; CacheLevel::ALL.len()],
     cache_evictions: [IntCounter; CacheLevel::ALL.len()],
     handshake_errors: IntCounter,
@@ -183,6 +186,11 @@ impl Metrics {
                 "Whether a registry keeps failing and is left alone; of others, how many.",
                 &["registry"],
             )?,
+            requests_left: add.gauges(
+                "tolerarch_registry_ratelimit_remaining",
+                "Requests that a registry's limit leaves, as it last said.",
+                &["registry"],
+            )?,
             cache_entries: CacheLevel::ALL.map(|level| entries.with_label_values(&[level.as_str()])),
             cache_evictions: CacheLevel::ALL.map(|level| evictions.with_label_values(&[level.as_str()])),
             handshake_errors: add
@@ -245,6 +253,16 @@ impl Metrics {
         let gauge = self.0.circuits_open.with_label_values(&[self.label(host)]);
         gauge.inc();
         OpenCircuit(gauge)
+    }
+
+    /// The registry `host` says how many requests its limit leaves. Told for hosts that the configuration names and for Docker
+    /// Hub, whose limit is what the metric is for; what strangers claim would be one muddle.
+    pub fn requests_left(&self, host: &str, left: i64) {
+        let label = self.label(host);
+        let label = if host == HUB { HUB } else { label };
+        if label != OTHER {
+            self.0.requests_left.with_label_values(&[label]).set(left);
+        }
     }
 
     /// The host's name where the configuration names it.

@@ -63,6 +63,8 @@ reasons! {
     Unreachable => "unreachable",
     /// The registry's answer is no manifest of an image.
     BadManifest => "bad-manifest",
+    /// `registries.allow` and `registries.deny` keep the registry from being asked.
+    RegistryNotAllowed => "registry-not-allowed",
     /// The registry resolves to forbidden addresses only.
     AddressNotAllowed => "address-not-allowed",
     /// The registry keeps failing and is left alone for a while.
@@ -96,6 +98,7 @@ impl From<Unknown> for Reason {
             Unknown::BudgetExceeded => Self::BudgetExceeded,
             Unknown::Unreachable => Self::Unreachable,
             Unknown::BadManifest => Self::BadManifest,
+            Unknown::NotAllowed => Self::RegistryNotAllowed,
             Unknown::AddressNotAllowed => Self::AddressNotAllowed,
             Unknown::CircuitOpen => Self::CircuitOpen,
             Unknown::Overloaded => Self::Overloaded,

@@ -4,14 +4,18 @@
 //! and addresses are all bounded (`limits.rs`), and tokens go nowhere but to the registry that asked for them. Time is
 //! bounded by the caller, for a lookup as a whole. Nothing is retried: a Pod waits for the answer.
 
+mod allowed;
 mod challenge;
 mod connect;
 mod digest;
 mod endpoint;
 mod guard;
 mod host;
+mod hosts_dir;
 mod limits;
 mod manifest;
+mod proxy;
+mod settings;
 mod token;
 mod transport;
 mod trust;
@@ -22,11 +26,14 @@ use http::{HeaderValue, Method};
 use tokio::time::timeout;
 use url::Url;
 
+pub use allowed::{Allowed, NamePattern, ParsePatternError};
 pub use digest::Digest;
 pub use endpoint::{Mirror, ParseMirrorError};
 pub use guard::Guard;
 pub use host::{HostSettings, normal};
 pub use manifest::ManifestError;
+pub use proxy::{Proxies, ProxyError};
+pub use settings::Settings;
 pub use trust::TrustError;
 
 use crate::image::{ImageRef, PlatformSet, Support};
@@ -34,6 +41,7 @@ use crate::metrics::{Metrics, RequestKind};
 use connect::Connector;
 use endpoint::Endpoint;
 use host::Hosts;
+use hosts_dir::HostsDir;
 use manifest::{Document, Entry};
 use token::Tokens;
 use transport::{Answer, Get, Transport};
@@ -59,6 +67,9 @@ pub enum Error {
     /// A status or a redirect that means neither yes nor no.
     #[error("the registry's answer cannot be used: {0}")]
     Unexpected(String),
+    /// The configuration has it that this registry is not asked for this image.
+    #[error("the configuration does not allow it (see registries.allow, registries.deny)")]
+    NotAllowed,
     /// The address guard refuses every address of a host.
     #[error("every address of the host is forbidden (see network.allow)")]
     AddressNotAllowed,
@@ -87,6 +98,7 @@ impl Error {
             Self::Timeout => "timeout",
             Self::Unreachable(_) => "unreachable",
             Self::Unexpected(_) => "unexpected",
+            Self::NotAllowed => "not-allowed",
             Self::AddressNotAllowed => "address-not-allowed",
             Self::BadManifest(_) => "bad-manifest",
         }
@@ -114,6 +126,7 @@ pub enum Head {
 /// A client of all registries.
 pub struct Registry {
     hosts: Hosts,
+    allowed: Allowed,
     transport: Transport,
     tokens: Tokens,
 }
@@ -122,15 +135,32 @@ impl Registry {
     /// A client that trusts the system's certificate authorities and those of the hosts' settings.
     ///
     /// # Errors
-    /// A `caFile` cannot be read.
+    /// A file that the settings name cannot be read.
     pub fn new(
         hosts: impl IntoIterator<Item = (String, HostSettings)>,
         guard: Guard,
         metrics: Metrics,
     ) -> Result<Self, TrustError> {
-        let hosts = Hosts::new(hosts);
-        let connector = Connector::new(guard, trust::settings(&hosts)?);
-        Ok(Self { hosts, transport: Transport::new(connector, metrics), tokens: Tokens::new() })
+        Self::load(Settings { hosts: hosts.into_iter().collect(), guard, ..Settings::default() }, metrics)
+    }
+
+    /// A client with these settings, and everything that they name read.
+    ///
+    /// # Errors
+    /// A file or directory that they name cannot be read.
+    pub fn load(settings: Settings, metrics: Metrics) -> Result<Self, TrustError> {
+        let Settings { hosts, hosts_dir, allowed, guard, proxies } = settings;
+        let directories = hosts_dir.as_deref().map(HostsDir::load).transpose();
+        let directories = directories.map_err(|(path, cause)| TrustError::HostsDir { path, cause })?;
+        let hosts = Hosts::new(hosts, directories.unwrap_or_default());
+        let connector = Connector::new(guard, trust::settings(&hosts)?, proxies);
+        let transport = Transport::new(connector, hosts.headers(), metrics);
+        Ok(Self { hosts, allowed, transport, tokens: Tokens::new() })
+    }
+
+    /// Whether the configuration allows to ask for this image. Cheap, and decided anew for each Pod.
+    pub fn admits(&self, image: &ImageRef) -> bool {
+        self.allowed.admits(image)
     }
 
     /// Asks the image's registry what the image is and where it runs.
@@ -250,12 +280,15 @@ impl Registry {
         ask: &Ask,
         read: impl Fn(&Answer) -> Result<T, Error>,
     ) -> Result<T, Error> {
+        if !self.admits(image) {
+            return Err(Error::NotAllowed);
+        }
         let endpoints = self.hosts.endpoints(image.host());
         let mut places = endpoint::in_order(&endpoints, ask.tag).into_iter().peekable();
         let mut mirror_answered = false;
         let mut failure = None;
         while let Some(endpoint) = places.next() {
-            let asked = async { read(&accepted(self.ask(endpoint, image, ask).await?)?) };
+            let asked = async { read(&accepted(self.ask_at(endpoint, image, ask).await?)?) };
             let result = if endpoint.is_mirror && places.peek().is_some() {
                 timeout(limits::MIRROR_TIME, asked).await.unwrap_or(Err(Error::Timeout))
             } else {
@@ -285,6 +318,14 @@ impl Registry {
             }
             Some(error) => Err(error),
             None => Err(Error::Unexpected("there is no place that it may be asked at".into())),
+        }
+    }
+
+    /// Asks at one place; without TLS where that is wanted and TLS cannot be talked.
+    async fn ask_at(&self, endpoint: &Endpoint, image: &ImageRef, ask: &Ask) -> Result<Answer, Error> {
+        match (self.ask(endpoint, image, ask).await, &endpoint.fallback) {
+            (Err(Error::Unreachable(_)), Some(fallback)) => self.ask(fallback, image, ask).await,
+            (answer, _) => answer,
         }
     }
 

@@ -151,6 +151,11 @@ impl Resolver {
     /// The answer that serves at once, or the lookup that will give one.
     fn find(&self, image: &ImageRef) -> Answer {
         let count = |result| self.0.metrics.looked_up(image.host(), result);
+        // Before the cache: a registry that is no longer allowed is not believed any more.
+        if !self.0.registry.admits(image) {
+            count(LookupResult::Failed);
+            return Answer::Ready(Err(Unknown::NotAllowed));
+        }
         match self.0.cache.get(image) {
             Known::Fresh(outcome) => {
                 count(if outcome.is_ok() { LookupResult::Hit } else { LookupResult::Negative });

@@ -9,12 +9,15 @@ fn labels_are_closed_sets() {
     metrics.registry_request("docker.io", RequestKind::Manifest).end("2xx");
     metrics.registry_request("evil-3.test", RequestKind::Token).end("unreachable");
     drop(metrics.registry_request("evil-3.test", RequestKind::Config));
+    metrics.requests_left("docker.io", 99);
+    metrics.requests_left("evil-4.test", 5);
     let text = metrics.render().unwrap();
     for line in [
         r#"tolerarch_lookups_total{registry="docker.io",result="hit"} 1"#,
         r#"tolerarch_lookups_total{registry="other",result="hit"} 2"#,
         r#"tolerarch_registry_requests_total{code="2xx",kind="manifest",registry="docker.io"} 1"#,
         r#"tolerarch_registry_requests_total{code="unreachable",kind="token",registry="other"} 1"#,
+        r#"tolerarch_registry_ratelimit_remaining{registry="docker.io"} 99"#,
         r#"tolerarch_registry_requests_total{code="abandoned",kind="config",registry="other"} 1"#,
     ] {
         assert!(text.contains(line), "{line} in\n{text}");
@@ -49,6 +52,7 @@ fn the_readme_has_every_metric_and_no_other() {
     let metrics = Metrics::new([]).unwrap();
     // Families without a child are not gathered.
     metrics.registry_request("a.test", RequestKind::Token).end("2xx");
+    metrics.requests_left("docker.io", 1);
     let names: Vec<String> =
         metrics.0.registry.gather().iter().map(|family| family.name().to_owned()).collect();
     for name in names.iter().filter(|name| !name.starts_with("process_")) {

@@ -12,7 +12,8 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use futures_util::stream::{FuturesUnordered, StreamExt};
-use http::Uri;
+use http::{HeaderValue, Uri};
+use hyper_util::client::legacy::connect::proxy::Tunnel;
 use hyper_util::client::legacy::connect::{Connected, Connection};
 use hyper_util::rt::TokioIo;
 use rustls::ClientConfig;
@@ -22,10 +23,12 @@ use tokio::net::{TcpStream, lookup_host};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
-use tokio_rustls::client::TlsStream;
+use tower_service::Service;
+use url::Url;
 
 use super::guard::Guard;
 use super::limits;
+use super::proxy::{Proxies, Proxy};
 
 /// Why there is no connection.
 #[derive(Debug, thiserror::Error)]
@@ -40,6 +43,8 @@ pub(super) enum ConnectError {
     Dial(#[source] io::Error),
     #[error("the TLS handshake failed")]
     Tls(#[source] io::Error),
+    #[error("the proxy does not let it through")]
+    Proxy(#[source] Box<dyn std::error::Error + Send + Sync>),
 }
 
 /// Makes connections for the pooling client.
@@ -47,51 +52,126 @@ pub(super) enum ConnectError {
 pub(super) struct Connector {
     guard: Arc<Guard>,
     tls: Arc<TlsSettings>,
+    proxies: Arc<Proxies>,
     kept: Arc<Semaphore>,
 }
 
 /// Whom to trust, for most hosts and for those with a `caFile` of their own.
 pub(super) struct TlsSettings {
     pub(super) default: Arc<ClientConfig>,
-    /// By `host` or `host:port`.
+    /// By `host` or `host:port`, as [`authority`](super::host::authority) writes them.
     pub(super) hosts: HashMap<String, Arc<ClientConfig>>,
 }
 
 impl Connector {
-    pub(super) fn new(guard: Guard, tls: TlsSettings) -> Self {
-        Self { guard: Arc::new(guard), tls: Arc::new(tls), kept: Arc::new(Semaphore::new(limits::IDLE_ALL)) }
+    pub(super) fn new(guard: Guard, tls: TlsSettings, proxies: Proxies) -> Self {
+        let kept = Arc::new(Semaphore::new(limits::IDLE_ALL));
+        Self { guard: Arc::new(guard), tls: Arc::new(tls), proxies: Arc::new(proxies), kept }
     }
 
-    async fn connect(self, uri: Uri) -> Result<Io, ConnectError> {
-        let host = uri.host().ok_or(ConnectError::NoHost)?;
-        let secure = uri.scheme_str() == Some("https");
-        let port = uri.port_u16().unwrap_or(if secure { 443 } else { 80 });
-        let name = host.trim_start_matches('[').trim_end_matches(']');
-        let addresses: Vec<SocketAddr> =
-            lookup_host((name, port)).await.map_err(ConnectError::Resolve)?.collect();
-        let mut admitted: Vec<SocketAddr> =
-            addresses.into_iter().filter(|address| self.guard.admits(address.ip())).collect();
-        admitted.truncate(limits::ADDRESSES);
+    /// What the proxy wants to see in each request: where there is TLS it sees none.
+    pub(super) fn proxy_authorization(&self, url: &Url) -> Option<&HeaderValue> {
+        let plain = (url.scheme() == "http").then(|| url.host_str()).flatten()?;
+        let proxy = self.proxies.find(false, bare(plain), url.port_or_known_default()?)?;
+        proxy.authorization.as_ref()
+    }
+
+    async fn connect(&self, uri: &Uri) -> Result<(Wire, bool), ConnectError> {
+        let to = Target::of(uri)?;
+        let Some(proxy) = self.proxies.find(to.secure, to.name, to.port) else {
+            let tcp = self.dial(&to, Some(&self.guard)).await?;
+            return Ok((if to.secure { self.encrypt(&to, tcp).await? } else { tcp }, false));
+        };
+        // The proxy will resolve a name, and nobody here sees to what; an address can be judged.
+        if to.name.parse().is_ok_and(|address| !self.guard.admits(address)) {
+            return Err(ConnectError::Forbidden);
+        }
+        if !to.secure {
+            return Ok((self.reach(proxy).await?, true));
+        }
+        let mut tunnel =
+            Tunnel::new(proxy.uri.clone(), Reach { connector: self.clone(), proxy: proxy.clone() });
+        if let Some(authorization) = &proxy.authorization {
+            tunnel = tunnel.with_auth(authorization.clone());
+        }
+        let through = tunnel.call(uri.clone()).await.map_err(|error| ConnectError::Proxy(error.into()))?;
+        Ok((self.encrypt(&to, through.into_inner()).await?, false))
+    }
+
+    /// A connection to a proxy, which the operator chose.
+    async fn reach(&self, proxy: &Proxy) -> Result<Wire, ConnectError> {
+        let to = Target::of(&proxy.uri)?;
+        let tcp = self.dial(&to, None).await?;
+        if to.secure { self.encrypt(&to, tcp).await } else { Ok(tcp) }
+    }
+
+    /// Resolves, asks the guard for every address, and dials exactly those that it admits.
+    async fn dial(&self, to: &Target<'_>, guard: Option<&Guard>) -> Result<Wire, ConnectError> {
+        let addresses = lookup_host((to.name, to.port)).await.map_err(ConnectError::Resolve)?;
+        let admitted = addresses.filter(|address| guard.is_none_or(|guard| guard.admits(address.ip())));
+        let admitted: Vec<SocketAddr> = admitted.take(limits::ADDRESSES).collect();
         if admitted.is_empty() {
             return Err(ConnectError::Forbidden);
         }
         let tcp = dial(&admitted).await.map_err(ConnectError::Dial)?;
         tcp.set_nodelay(true).map_err(ConnectError::Dial)?;
-        if !secure {
-            return Ok(Io::Plain(tcp));
-        }
-        let server = match name.parse::<IpAddr>() {
+        Ok(Box::new(tcp))
+    }
+
+    async fn encrypt(&self, to: &Target<'_>, wire: Wire) -> Result<Wire, ConnectError> {
+        let server = match to.name.parse::<IpAddr>() {
             Ok(address) => ServerName::from(address),
-            Err(_) => ServerName::try_from(name.to_owned()).map_err(|_| ConnectError::NoHost)?,
+            Err(_) => ServerName::try_from(to.name.to_owned()).map_err(|_| ConnectError::NoHost)?,
         };
-        let key = uri
-            .port_u16()
-            .filter(|port| *port != 443)
-            .map_or_else(|| host.to_owned(), |port| format!("{host}:{port}"));
+        let key = if to.port == 443 { to.host.to_owned() } else { format!("{}:{}", to.host, to.port) };
         let config = self.tls.hosts.get(&key).unwrap_or(&self.tls.default);
-        let tls =
-            TlsConnector::from(Arc::clone(config)).connect(server, tcp).await.map_err(ConnectError::Tls)?;
-        Ok(Io::Tls(Box::new(tls)))
+        let tls = TlsConnector::from(Arc::clone(config)).connect(server, wire).await;
+        Ok(Box::new(tls.map_err(ConnectError::Tls)?))
+    }
+}
+
+/// What a URI names.
+struct Target<'a> {
+    /// As it stands there: an IPv6 address in brackets.
+    host: &'a str,
+    /// Without brackets.
+    name: &'a str,
+    port: u16,
+    secure: bool,
+}
+
+impl<'a> Target<'a> {
+    fn of(uri: &'a Uri) -> Result<Self, ConnectError> {
+        let host = uri.host().ok_or(ConnectError::NoHost)?;
+        let secure = uri.scheme_str() == Some("https");
+        let port = uri.port_u16().unwrap_or(if secure { 443 } else { 80 });
+        Ok(Self { host, name: bare(host), port, secure })
+    }
+}
+
+/// A host without the brackets of an IPv6 address.
+fn bare(host: &str) -> &str {
+    host.trim_start_matches('[').trim_end_matches(']')
+}
+
+/// How a tunnel reaches its proxy.
+struct Reach {
+    connector: Connector,
+    proxy: Proxy,
+}
+
+impl Service<Uri> for Reach {
+    type Response = TokioIo<Wire>;
+    type Error = ConnectError;
+    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, ConnectError>> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), ConnectError>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, _: Uri) -> Self::Future {
+        let (connector, proxy) = (self.connector.clone(), self.proxy.clone());
+        Box::pin(async move { connector.reach(&proxy).await.map(TokioIo::new) })
     }
 }
 
@@ -117,7 +197,7 @@ async fn dial(addresses: &[SocketAddr]) -> io::Result<TcpStream> {
     }
 }
 
-impl tower_service::Service<Uri> for Connector {
+impl Service<Uri> for Connector {
     type Response = TokioIo<Stream>;
     type Error = ConnectError;
     type Future = Pin<Box<dyn Future<Output = Result<Self::Response, ConnectError>> + Send>>;
@@ -131,27 +211,32 @@ impl tower_service::Service<Uri> for Connector {
         Box::pin(async move {
             let kept = Arc::clone(&connector.kept).try_acquire_owned().ok();
             let late = |_| ConnectError::Dial(io::ErrorKind::TimedOut.into());
-            let connected = timeout(limits::CONNECT_TIME, connector.connect(uri)).await.map_err(late)??;
-            Ok(TokioIo::new(Stream { io: connected, kept }))
+            let connected = timeout(limits::CONNECT_TIME, connector.connect(&uri)).await;
+            let (io, to_proxy) = connected.map_err(late)??;
+            Ok(TokioIo::new(Stream { io, to_proxy, kept }))
         })
     }
 }
 
+/// TCP, or TLS over it, or both through a proxy.
+type Wire = Box<dyn ReadWrite>;
+
+trait ReadWrite: AsyncRead + AsyncWrite + Send + Unpin {}
+
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> ReadWrite for T {}
+
 /// A connection to a registry.
 pub(super) struct Stream {
-    io: Io,
+    io: Wire,
+    /// Whether a proxy reads the requests.
+    to_proxy: bool,
     /// Without this it is not kept for another request.
     kept: Option<OwnedSemaphorePermit>,
 }
 
-enum Io {
-    Plain(TcpStream),
-    Tls(Box<TlsStream<TcpStream>>),
-}
-
 impl Connection for Stream {
     fn connected(&self) -> Connected {
-        let connected = Connected::new();
+        let connected = Connected::new().proxy(self.to_proxy);
         if self.kept.is_none() {
             connected.poison();
         }
@@ -161,37 +246,25 @@ impl Connection for Stream {
 
 impl AsyncRead for Stream {
     fn poll_read(
-        self: Pin<&mut Self>,
+        mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        match &mut self.get_mut().io {
-            Io::Plain(io) => Pin::new(io).poll_read(cx, buffer),
-            Io::Tls(io) => Pin::new(io).poll_read(cx, buffer),
-        }
+        Pin::new(&mut self.io).poll_read(cx, buffer)
     }
 }
 
 impl AsyncWrite for Stream {
-    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, data: &[u8]) -> Poll<io::Result<usize>> {
-        match &mut self.get_mut().io {
-            Io::Plain(io) => Pin::new(io).poll_write(cx, data),
-            Io::Tls(io) => Pin::new(io).poll_write(cx, data),
-        }
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, data: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.io).poll_write(cx, data)
     }
 
-    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match &mut self.get_mut().io {
-            Io::Plain(io) => Pin::new(io).poll_flush(cx),
-            Io::Tls(io) => Pin::new(io).poll_flush(cx),
-        }
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.io).poll_flush(cx)
     }
 
-    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match &mut self.get_mut().io {
-            Io::Plain(io) => Pin::new(io).poll_shutdown(cx),
-            Io::Tls(io) => Pin::new(io).poll_shutdown(cx),
-        }
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.io).poll_shutdown(cx)
     }
 }
 

@@ -7,7 +7,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use tokio::time::Instant;
 use url::Url;
 
-use super::host::{HUB, HUB_ENDPOINT, authority, normal};
+use super::host::{authority, dialled, normal};
+use super::hosts_dir::Place;
 use super::limits;
 use crate::image::ImageRef;
 
@@ -55,7 +56,11 @@ pub(super) struct Endpoint {
     /// What the name of a repository is added to: `https://cache.example.com/v2/hub/`.
     base: Url,
     /// Whether it may say where a tag points.
-    pub(super) resolves: bool,
+    resolves: bool,
+    /// Whether it may be asked for what a digest names.
+    pulls: bool,
+    /// The same place without TLS, if TLS cannot be talked there and the operator named it so.
+    pub(super) fallback: Option<Box<Endpoint>>,
     /// Whether it is asked before the registry itself.
     pub(super) is_mirror: bool,
     rests_until: Mutex<Option<Instant>>,
@@ -65,14 +70,21 @@ impl Endpoint {
     /// A place with this base, which ends with a slash.
     pub(super) fn new(base: Url) -> Option<Self> {
         let origin = base.join("/").ok()?;
-        Some(Self { origin, base, resolves: true, is_mirror: false, rests_until: Mutex::default() })
+        Some(Self {
+            origin,
+            base,
+            resolves: true,
+            pulls: true,
+            fallback: None,
+            is_mirror: false,
+            rests_until: Mutex::default(),
+        })
     }
 
     /// The place at this authority and below this prefix.
     pub(super) fn at(authority: &str, prefix: &str, plain: bool) -> Option<Self> {
-        let dialled = if authority == HUB { HUB_ENDPOINT } else { authority };
         let scheme = if plain { "http" } else { "https" };
-        Self::new(Url::parse(&format!("{scheme}://{dialled}/v2/{prefix}")).ok()?)
+        Self::new(Url::parse(&format!("{scheme}://{}/v2/{prefix}", dialled(authority))).ok()?)
     }
 
     /// A mirror as our own file names it.
@@ -80,10 +92,16 @@ impl Endpoint {
         Some(Self { is_mirror: true, ..Self::at(&mirror.authority, &mirror.prefix, plain)? })
     }
 
+    /// A place of a `hosts.toml`; `None` where that names none.
+    pub(super) fn of_place(place: &Place, is_mirror: bool) -> Option<Self> {
+        let fallback = place.fallback.clone().and_then(Self::new).map(Box::new);
+        let Place { resolves, pulls, .. } = *place;
+        Some(Self { resolves, pulls, fallback, is_mirror, ..Self::new(place.base.clone()?)? })
+    }
+
     /// Whether this is the registry that the image names; only there do the credentials for the image belong.
     pub(super) fn is_own(&self, image: &ImageRef) -> bool {
-        let dialled = if image.host() == HUB { HUB_ENDPOINT } else { image.host() };
-        normal(dialled) == authority(&self.origin)
+        normal(dialled(image.host())) == authority(&self.origin)
     }
 
     /// What this place calls the image's repository.
@@ -116,7 +134,10 @@ impl Endpoint {
 /// The places in the order in which they are asked: mirrors, the registry itself, and at last the mirrors that failed a
 /// moment ago.
 pub(super) fn in_order(endpoints: &[Arc<Endpoint>], tag: bool) -> Vec<&Endpoint> {
-    let able = endpoints.iter().map(Arc::as_ref).filter(|endpoint| endpoint.resolves || !tag);
+    let able = endpoints
+        .iter()
+        .map(Arc::as_ref)
+        .filter(|endpoint| if tag { endpoint.resolves } else { endpoint.pulls });
     let (resting, fit): (Vec<_>, Vec<_>) = able.partition(|endpoint| endpoint.is_resting());
     fit.into_iter().chain(resting).collect()
 }

@@ -1,39 +1,83 @@
 //! What is special about single hosts, and where a registry is found on the network.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use http::HeaderMap;
 use url::Url;
 
 use super::endpoint::{Endpoint, Mirror};
+use super::hosts_dir::{self, HostsDir, Place};
 use super::limits;
+use super::trust::Tls;
 
 /// What the configuration says of one host.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HostSettings {
     /// PEM file of certificate authorities that are trusted for this host, beside the system's.
     pub ca_file: Option<PathBuf>,
+    /// PEM file of the certificate that is shown to this host.
+    pub client_cert_file: Option<PathBuf>,
+    /// PEM file of its key; without one, that of the certificate holds it.
+    pub client_key_file: Option<PathBuf>,
     /// Talk to this host without TLS.
     pub plain_http: bool,
+    /// Take any certificate of this host.
+    pub skip_verify: bool,
     /// Where this registry's images can be had, too; asked in this order before the registry itself.
     pub mirrors: Vec<Mirror>,
     /// Other hosts that this registry's realm may name and get its credentials, as [`normal`] writes them.
     pub token_hosts: Vec<String>,
 }
 
-/// The hosts that the configuration names: by the name in images (`docker.io`) or the one that is dialled.
+impl HostSettings {
+    /// What it says of TLS, if anything.
+    pub(super) fn tls(&self) -> Option<Tls> {
+        let Self { ca_file, client_cert_file, client_key_file, skip_verify, .. } = self;
+        let identities = client_cert_file.iter().map(|file| (file.clone(), client_key_file.clone()));
+        let tls = Tls {
+            authorities: ca_file.iter().cloned().collect(),
+            identities: identities.collect(),
+            skip_verify: *skip_verify,
+        };
+        (tls != Tls::default()).then_some(tls)
+    }
+}
+
+/// What is special about hosts: by the name in images (`docker.io`) or the one that is dialled. What the settings say of a
+/// host beats what the directories say.
 #[derive(Debug, Default)]
 pub(super) struct Hosts {
     settings: HashMap<String, HostSettings>,
     /// Where the images of a host can be had, for hosts with mirrors.
     endpoints: HashMap<String, Arc<[Arc<Endpoint>]>>,
+    directories: HostsDir,
+    /// By directory.
+    places: HashMap<String, Places>,
+}
+
+/// Where images can be had by a directory of hosts.
+#[derive(Debug, Default)]
+struct Places {
+    mirrors: Vec<Arc<Endpoint>>,
+    /// What is asked last, unless it is the registry itself.
+    server: Option<Arc<Endpoint>>,
 }
 
 impl Hosts {
-    pub(super) fn new(settings: impl IntoIterator<Item = (String, HostSettings)>) -> Self {
+    pub(super) fn new(
+        settings: impl IntoIterator<Item = (String, HostSettings)>,
+        directories: HostsDir,
+    ) -> Self {
         let settings = settings.into_iter().map(|(host, settings)| (normal(&host), settings)).collect();
-        let mut hosts = Self { settings, endpoints: HashMap::new() };
+        let mut hosts = Self { settings, directories, ..Self::default() };
+        for (name, namespace) in &hosts.directories.namespaces {
+            let mirrors = namespace.hosts.iter().take(limits::MIRRORS);
+            let mirrors = mirrors.filter_map(|place| Endpoint::of_place(place, true)).map(Arc::new).collect();
+            let server = Endpoint::of_place(&namespace.server, false).map(Arc::new);
+            hosts.places.insert(name.clone(), Places { mirrors, server });
+        }
         for (host, settings) in hosts.settings.iter().filter(|(_, settings)| !settings.mirrors.is_empty()) {
             let mirrors = settings.mirrors.iter().take(limits::MIRRORS);
             let mirrors =
@@ -53,8 +97,56 @@ impl Hosts {
 
     /// Where the images can be had that name `host`: mirrors first, the registry itself last.
     pub(super) fn endpoints(&self, host: &str) -> Arc<[Arc<Endpoint>]> {
-        let named = self.endpoints.get(&normal(host)).cloned();
-        named.unwrap_or_else(|| self.own(host).map(Arc::new).into_iter().collect())
+        let own = || self.own(host).map(Arc::new);
+        if let Some(named) = self.endpoints.get(&normal(host)) {
+            return Arc::clone(named);
+        }
+        let Some(places) = self.directories.find(host).and_then(|name| self.places.get(name)) else {
+            return own().into_iter().collect();
+        };
+        places.mirrors.iter().cloned().chain(places.server.clone().or_else(own)).collect()
+    }
+
+    /// What is special about TLS with the hosts that are dialled.
+    pub(super) fn tls(&self) -> BTreeMap<String, Tls> {
+        let mut all = BTreeMap::new();
+        for (host, tls) in self.settings.iter().filter_map(|(host, settings)| Some((host, settings.tls()?))) {
+            all.insert(dialled(host).to_owned(), tls);
+        }
+        // Where several directories name a host, the first that says something counts; a host of which none says anything
+        // is not meant by what the default directory says of all others.
+        let said = self.placed().filter_map(|(host, place)| Some((host, place.tls.clone()?)));
+        for (host, tls) in said.chain(self.placed().map(|(host, _)| (host, Tls::default()))) {
+            all.entry(host).or_insert(tls);
+        }
+        all
+    }
+
+    /// What the default directory says of TLS with hosts that have no other.
+    pub(super) fn default_tls(&self) -> Option<Tls> {
+        let server = &self.directories.namespaces.get(hosts_dir::DEFAULT)?.server;
+        server.tls.clone().filter(|_| server.base.is_none())
+    }
+
+    /// What is sent along to the hosts that are dialled.
+    pub(super) fn headers(&self) -> HashMap<String, HeaderMap> {
+        let mut all = HashMap::new();
+        for (host, place) in self.placed().filter(|(_, place)| !place.headers.is_empty()) {
+            all.entry(host).or_insert_with(|| place.headers.clone());
+        }
+        all
+    }
+
+    /// The places that the directories speak of, by the host that is dialled for them.
+    fn placed(&self) -> impl Iterator<Item = (String, &Place)> {
+        self.directories.namespaces.iter().flat_map(|(name, namespace)| {
+            let own = (name != hosts_dir::DEFAULT).then(|| dialled(&hosts_dir::host_of(name)).to_owned());
+            let places = namespace.hosts.iter().chain([&namespace.server]);
+            places.filter_map(move |place| {
+                let host = place.base.as_ref().map(authority).or_else(|| own.clone())?;
+                Some((host, place))
+            })
+        })
     }
 
     /// The registry itself that images call `host`.
@@ -66,10 +158,6 @@ impl Hosts {
     pub(super) fn is_plain(&self, host: &str) -> bool {
         self.settings(host).is_some_and(|settings| settings.plain_http)
     }
-
-    pub(super) fn iter(&self) -> impl Iterator<Item = (&String, &HostSettings)> {
-        self.settings.iter()
-    }
 }
 
 /// Docker Hub, as images name it, and where containerd finds it (`core/remotes/docker/config/hosts.go`).
@@ -79,6 +167,11 @@ pub(super) const HUB_ENDPOINT: &str = "registry-1.docker.io";
 /// A host as it is compared: lower-case, without the default port of HTTPS.
 pub fn normal(host: &str) -> String {
     host.strip_suffix(":443").unwrap_or(host).to_ascii_lowercase()
+}
+
+/// The host that is dialled for images of `host`.
+pub(super) fn dialled(host: &str) -> &str {
+    if host == HUB { HUB_ENDPOINT } else { host }
 }
 
 /// The host of a URL as images name it, for metrics.
@@ -103,12 +196,13 @@ mod tests {
         let own = HostSettings { ca_file: Some("/ca.crt".into()), ..HostSettings::default() };
         let mirrors = ["plain:5000", "https://c.d/hub"].map(|text| text.parse().unwrap()).to_vec();
         let mirrored = HostSettings { mirrors, ..HostSettings::default() };
-        let hosts = Hosts::new([
+        let settings = [
             ("plain:5000".into(), plain.clone()),
             ("docker.io".into(), own.clone()),
             ("A.b:443".into(), own.clone()),
             ("mirrored".into(), mirrored),
-        ]);
+        ];
+        let hosts = Hosts::new(settings, HostsDir::default());
         for (host, endpoint) in [
             ("docker.io", "https://registry-1.docker.io/"),
             ("plain:5000", "http://plain:5000/"),

@@ -59,3 +59,5 @@ pub(super) const MIRRORS: usize = 4;
 /// how long a mirror that failed is asked last.
 pub(super) const MIRROR_TIME: Duration = Duration::from_secs(2);
 pub(super) const MIRROR_REST: Duration = Duration::from_secs(20);
+/// Entries of `registries.hostsDir` that are read.
+pub(super) const HOST_DIRECTORIES: usize = 1000;

@@ -10,6 +10,9 @@ use testregistry::{
 use super::*;
 use crate::testing::platforms;
 
+mod gates;
+mod places;
+
 const BOTH: [&str; 2] = ["linux/amd64", "linux/arm64"];
 
 fn client_with(remote: &Remote, guard: Guard) -> (Registry, tempfile::TempDir) {
@@ -484,82 +487,4 @@ fn a_ca_file_has_to_be_one() {
     assert!(load().contains("ca.crt: cannot be read"), "{}", load());
     std::fs::write(&file, "garbage").unwrap();
     assert!(load().contains("holds no certificate authority"), "{}", load());
-}
-
-/// A client that asks `mirrors` for the images of `host`, and trusts what `remotes` share.
-fn client_of(host: &str, mirrors: &[&str], remotes: &[&Remote]) -> (Registry, tempfile::TempDir) {
-    let dir = tempfile::tempdir().unwrap();
-    let ca = dir.path().join("ca.crt");
-    std::fs::write(&ca, remotes[0].pki().ca_pem()).unwrap();
-    let of = |remote: &&Remote| {
-        let plain_http = remote.url().starts_with("http:");
-        (remote.address(), HostSettings { ca_file: Some(ca.clone()), plain_http, ..HostSettings::default() })
-    };
-    let mut settings: std::collections::BTreeMap<_, _> = remotes.iter().map(of).collect();
-    settings.entry(host.to_owned()).or_default().mirrors =
-        mirrors.iter().map(|mirror| mirror.parse().unwrap()).collect();
-    let guard = Guard { allow: vec!["127.0.0.0/8".parse().unwrap()], deny: vec![] };
-    (Registry::new(settings, guard, Metrics::new([]).unwrap()).unwrap(), dir)
-}
-
-#[tokio::test]
-async fn mirrors_are_asked_first_and_told_whose_image_it_is() {
-    let [a, b] = [Remote::start().await, Remote::builder().plain_http().start().await];
-    b.repo("hub/library/nginx").index(Some("v1"), BOTH);
-    let prefixed = format!("{}/hub", b.address());
-    let (client, _dir) = client_of("docker.io", &[&a.address(), &prefixed], &[&a, &b]);
-    let found = client.fetch(&"nginx:v1".parse().unwrap()).await.unwrap();
-    assert_eq!(found.support, Support::Index(platforms(&BOTH)));
-    for (remote, path) in [(&a, "/v2/library/nginx/manifests/v1"), (&b, "/v2/hub/library/nginx/manifests/v1")]
-    {
-        let [request] = remote.requests().try_into().unwrap();
-        assert_eq!((request.path.as_str(), request.query_value("ns").as_deref()), (path, Some("docker.io")));
-    }
-}
-
-#[tokio::test]
-async fn what_the_registry_says_counts_more_than_what_mirrors_say() {
-    let mirror = Remote::start().await;
-    let remote = Remote::builder().pki(mirror.pki()).start().await;
-    let (there, here) = (remote.repo("team/app"), mirror.repo("team/app"));
-    there.index(Some("v1"), BOTH);
-    here.index(Some("v1"), ["linux/amd64"]);
-    let ok = |names: &[&str]| format!("{:?}", Support::Index(platforms(names)));
-    let garbage = || Fault::body("<html>", "text/html");
-    for (at_mirror, at_registry, expected) in [
-        (None, Some(Fault::status(500)), ok(&["linux/amd64"])),
-        (Some(Fault::status(404)), None, ok(&BOTH)),
-        (Some(Fault::status(401)), None, ok(&BOTH)),
-        (Some(Fault::status(500)), None, ok(&BOTH)),
-        (Some(Fault::reset()), None, ok(&BOTH)),
-        (Some(garbage()), None, ok(&BOTH)),
-        (Some(Fault::status(404)), Some(Fault::status(403)), "denied".into()),
-        (Some(Fault::status(500)), Some(Fault::status(404)), "not-found".into()),
-        (Some(Fault::status(429)), Some(Fault::status(404)), "not-found".into()),
-        (Some(Fault::status(404)), Some(Fault::status(500)), "unexpected".into()),
-        (Some(Fault::status(500)), Some(Fault::status(500)), "unreachable".into()),
-        (Some(Fault::status(404)), Some(garbage()), "MediaType".into()),
-    ] {
-        let name = format!("{at_mirror:?}, {at_registry:?}");
-        here.fault(at_mirror);
-        there.fault(at_registry);
-        let (client, _dir) = client_of(&remote.address(), &[&mirror.address()], &[&remote, &mirror]);
-        let found = client.fetch(&there.reference("v1").parse().unwrap()).await;
-        assert_eq!(kind(&found.map(|found| found.support)), expected, "{name}");
-    }
-}
-
-#[tokio::test]
-async fn a_mirror_that_hangs_costs_a_share_of_one_lookup() {
-    let mirror = Remote::start().await;
-    let remote = Remote::builder().pki(mirror.pki()).start().await;
-    let (there, here) = (remote.repo("team/app"), mirror.repo("team/app"));
-    there.image("linux/amd64", Some("v1"));
-    here.fault(Some(Fault::hang()));
-    let (client, _dir) = client_of(&remote.address(), &[&mirror.address()], &[&remote, &mirror]);
-    let image: ImageRef = there.reference("v1").parse().unwrap();
-    for _ in 0..3 {
-        client.fetch(&image).await.unwrap();
-    }
-    assert_eq!(mirror.requests().len(), 1, "it is left alone, for its config and by the next ones");
 }

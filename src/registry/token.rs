@@ -190,7 +190,7 @@ mod tests {
 
     #[test]
     fn accepts_only_realms_that_cannot_hurt() {
-        let hosts = Hosts::new([]);
+        let hosts = Hosts::default();
         let url = |origin: &str, realm: &str| {
             realm_url(&hosts, &Url::parse(origin).unwrap(), realm).map(String::from)
         };

@@ -1,9 +1,12 @@
 //! One bounded request: send it, read the answer to its limit, count it. Knows nothing of manifests and tokens.
 
+use std::collections::HashMap;
 use std::error::Error as StdError;
 
 use bytes::Bytes;
-use http::header::{ACCEPT, ACCEPT_ENCODING, AUTHORIZATION, CONTENT_ENCODING, RETRY_AFTER, USER_AGENT};
+use http::header::{
+    ACCEPT, ACCEPT_ENCODING, AUTHORIZATION, CONTENT_ENCODING, PROXY_AUTHORIZATION, RETRY_AFTER, USER_AGENT,
+};
 use http::{HeaderMap, HeaderValue, Method, Request, StatusCode, Uri};
 use http_body_util::{BodyExt, Empty, Limited};
 use hyper_util::client::legacy::Client;
@@ -12,6 +15,7 @@ use tokio::time::{Duration, timeout};
 use url::Url;
 
 use super::connect::{ConnectError, Connector};
+use super::host::authority;
 use super::manifest::ManifestError;
 use super::{Error, limits};
 use crate::body::{Bounds, Read, ReadError};
@@ -20,6 +24,9 @@ use crate::metrics::{Metrics, RequestKind};
 /// A client of any number of hosts; connections are kept for the next request.
 pub(super) struct Transport {
     client: Client<Connector, Empty<Bytes>>,
+    connector: Connector,
+    /// What is sent along, by the host that is dialled.
+    headers: HashMap<String, HeaderMap>,
     bounds: Bounds,
     metrics: Metrics,
 }
@@ -52,6 +59,13 @@ impl Answer {
         self.headers.get(name)?.to_str().ok()
     }
 
+    /// How many requests are left of a limit (Docker Hub: `ratelimit-remaining: 20;w=21600`).
+    fn requests_left(&self) -> Option<i64> {
+        let text = self.header("ratelimit-remaining")?;
+        let left = text.split(';').next()?.trim().parse::<u32>().ok()?;
+        Some(left.into())
+    }
+
     /// How long a registry that is asked too much wants to be left alone (RFC 9110 section 10.2.3): seconds, or a
     /// date; `None` if it does not say.
     pub(super) fn retry_after(&self) -> Option<Duration> {
@@ -64,20 +78,24 @@ impl Answer {
 }
 
 impl Transport {
-    pub(super) fn new(connector: Connector, metrics: Metrics) -> Self {
+    pub(super) fn new(connector: Connector, headers: HashMap<String, HeaderMap>, metrics: Metrics) -> Self {
         let client = Client::builder(TokioExecutor::new())
             .pool_timer(TokioTimer::new())
             .pool_idle_timeout(limits::IDLE_TIME)
             .pool_max_idle_per_host(limits::IDLE)
             .http1_max_buf_size(limits::HEADERS)
-            .build(connector);
-        Self { client, bounds: Bounds::new(limits::SMALL, limits::LARGE), metrics }
+            .build(connector.clone());
+        Self { client, connector, headers, bounds: Bounds::new(limits::SMALL, limits::LARGE), metrics }
     }
 
     /// Sends it. There is no timeout in here: whoever looks up has one for the whole lookup.
     pub(super) async fn get(&self, get: &Get<'_>) -> Result<Answer, Error> {
-        let observed = self.metrics.registry_request(&super::host::label(get.url), get.kind);
+        let label = super::host::label(get.url);
+        let observed = self.metrics.registry_request(&label, get.kind);
         let answer = self.send(get).await;
+        if let Some(left) = answer.as_ref().ok().and_then(Answer::requests_left) {
+            self.metrics.requests_left(&label, left);
+        }
         observed.end(match &answer {
             Ok(answer) => match answer.status.as_u16() {
                 200..=299 => "2xx",
@@ -101,8 +119,17 @@ impl Transport {
             // Nothing is decompressed, so there is nothing that could swell.
             .header(ACCEPT_ENCODING, "identity")
             .header(USER_AGENT, concat!("tolerarch/", env!("CARGO_PKG_VERSION")));
+        for (name, value) in self.headers.get(&authority(get.url)).into_iter().flatten() {
+            // What is known of whoever asks counts more than what is sent for everybody.
+            if *name != AUTHORIZATION || get.authorization.is_none() {
+                request = request.header(name, value);
+            }
+        }
         if let Some(authorization) = get.authorization {
             request = request.header(AUTHORIZATION, authorization);
+        }
+        if let Some(authorization) = self.connector.proxy_authorization(get.url) {
+            request = request.header(PROXY_AUTHORIZATION, authorization);
         }
         let request = request
             .body(Empty::new())

@@ -1,33 +1,83 @@
-//! Whom to trust: the system's certificate authorities, and more of them for single hosts.
+//! Whom to trust, and as whom to appear: the system's certificate authorities, and more of them, client certificates or no
+//! verification at all for single hosts.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use rustls::{ClientConfig, RootCertStore};
-use rustls_pki_types::CertificateDer;
-use rustls_pki_types::pem::PemObject;
+use rustls::client::ResolvesClientCert;
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
+use rustls::sign::CertifiedKey;
+use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
+use rustls_pki_types::pem::{self, PemObject};
+use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 
 use super::connect::TlsSettings;
-use super::host::{HUB, HUB_ENDPOINT, Hosts};
+use super::host::Hosts;
 
 /// Why the connections to registries cannot be set up.
 #[derive(Debug, thiserror::Error)]
 pub enum TrustError {
-    /// A `caFile` cannot be read as PEM.
-    #[error("registries.hosts: caFile {file}: cannot be read as PEM certificates: {cause}")]
+    /// `registries.hostsDir`, or something in it, cannot be read.
+    #[error("registries.hostsDir: {path}: cannot be read: {cause}")]
+    HostsDir {
+        /// The directory or file.
+        path: PathBuf,
+        /// Why.
+        cause: std::io::Error,
+    },
+    /// A file of certificate authorities cannot be read as PEM.
+    #[error("{file}: cannot be read as PEM certificates (caFile, or ca of hosts.toml): {cause}")]
     File {
         /// The file.
         file: PathBuf,
         /// Why.
-        cause: rustls_pki_types::pem::Error,
+        cause: pem::Error,
     },
-    /// A `caFile` has no certificate that can be used.
-    #[error("registries.hosts: caFile {0}: holds no certificate authority")]
+    /// A file of certificate authorities has no certificate that can be used.
+    #[error("{0}: holds no certificate authority (caFile, or ca of hosts.toml)")]
     NoAuthority(PathBuf),
+    /// A client certificate or its key cannot be read as PEM.
+    #[error(
+        "{file}: cannot be read as a PEM client certificate or key (clientCertFile, clientKeyFile, or client of hosts.toml): {cause}"
+    )]
+    Identity {
+        /// The file.
+        file: PathBuf,
+        /// Why.
+        cause: pem::Error,
+    },
+    /// A client certificate and its key do not belong together, or cannot be used.
+    #[error("{file}: the client certificate cannot be used with its key: {cause}")]
+    Pair {
+        /// The file of the certificate.
+        file: PathBuf,
+        /// Why.
+        cause: rustls::Error,
+    },
     /// The crypto provider lacks something.
     #[error("TLS cannot be set up")]
     Tls(#[from] rustls::Error),
+}
+
+/// What is special about TLS with one host.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub(super) struct Tls {
+    /// PEM files of authorities that are trusted beside the system's.
+    pub(super) authorities: Vec<PathBuf>,
+    /// PEM files of client certificates, with that of the key where it is another one.
+    pub(super) identities: Vec<(PathBuf, Option<PathBuf>)>,
+    /// Whether any certificate will do.
+    pub(super) skip_verify: bool,
+}
+
+impl Tls {
+    /// All files that it names.
+    pub(super) fn files(&self) -> impl Iterator<Item = PathBuf> + '_ {
+        let identities = self.identities.iter().flat_map(|(file, key)| [Some(file), key.as_ref()]);
+        self.authorities.iter().chain(identities.flatten()).cloned()
+    }
 }
 
 pub(super) fn settings(hosts: &Hosts) -> Result<TlsSettings, TrustError> {
@@ -42,21 +92,52 @@ pub(super) fn settings(hosts: &Hosts) -> Result<TlsSettings, TrustError> {
             "the system has no certificate authorities; only registries with a caFile can be reached"
         );
     }
-    let mut by_file: HashMap<&Path, Arc<ClientConfig>> = HashMap::new();
-    let mut own = HashMap::new();
-    for (host, settings) in hosts.iter() {
-        let Some(file) = &settings.ca_file else { continue };
-        if !by_file.contains_key(file.as_path()) {
-            let mut roots = system.clone();
-            add(&mut roots, file)?;
-            by_file.insert(file, Arc::new(client_config(roots)?));
+    let mut made: HashMap<Tls, Arc<ClientConfig>> = HashMap::new();
+    let mut make = |host: &str, tls: Tls| {
+        if tls.skip_verify {
+            tracing::warn!(
+                host,
+                "certificates are NOT verified (skipVerify): whoever is on the way can answer for this host"
+            );
         }
-        own.extend(by_file.get(file.as_path()).map(|config| (host.clone(), Arc::clone(config))));
+        if let Some(config) = made.get(&tls) {
+            return Ok(Arc::clone(config));
+        }
+        let config = Arc::new(client_config(&system, &tls)?);
+        made.insert(tls, Arc::clone(&config));
+        Ok::<_, TrustError>(config)
+    };
+    let mut own = HashMap::new();
+    for (host, tls) in hosts.tls() {
+        let config = make(&host, tls)?;
+        own.insert(host, config);
     }
-    if let Some(config) = own.get(HUB).cloned() {
-        own.entry(HUB_ENDPOINT.to_owned()).or_insert(config);
-    }
-    Ok(TlsSettings { default: Arc::new(client_config(system)?), hosts: own })
+    let default = hosts.default_tls().map(|tls| make("every host without a directory of its own", tls));
+    let default = default.unwrap_or_else(|| make("", Tls::default()))?;
+    Ok(TlsSettings { default, hosts: own })
+}
+
+fn client_config(system: &RootCertStore, tls: &Tls) -> Result<ClientConfig, TrustError> {
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let builder =
+        ClientConfig::builder_with_provider(Arc::clone(&provider)).with_safe_default_protocol_versions()?;
+    let builder = if tls.skip_verify {
+        builder.dangerous().with_custom_certificate_verifier(Arc::new(AnyCertificate(Arc::clone(&provider))))
+    } else {
+        let mut roots = system.clone();
+        for file in &tls.authorities {
+            add(&mut roots, file)?;
+        }
+        builder.with_root_certificates(roots)
+    };
+    let mut config = if tls.identities.is_empty() {
+        builder.with_no_client_auth()
+    } else {
+        let identities = tls.identities.iter().map(|(file, key)| identity(file, key.as_deref(), &provider));
+        builder.with_client_cert_resolver(Arc::new(Identities(identities.collect::<Result<_, _>>()?)))
+    };
+    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    Ok(config)
 }
 
 fn add(roots: &mut RootCertStore, file: &Path) -> Result<(), TrustError> {
@@ -67,12 +148,82 @@ fn add(roots: &mut RootCertStore, file: &Path) -> Result<(), TrustError> {
     if added == 0 { Err(TrustError::NoAuthority(file.to_owned())) } else { Ok(()) }
 }
 
-fn client_config(roots: RootCertStore) -> Result<ClientConfig, TrustError> {
-    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-    let mut config = ClientConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()?
-        .with_root_certificates(roots)
-        .with_no_client_auth();
-    config.alpn_protocols = vec![b"http/1.1".to_vec()];
-    Ok(config)
+fn identity(
+    file: &Path,
+    key: Option<&Path>,
+    provider: &CryptoProvider,
+) -> Result<Arc<CertifiedKey>, TrustError> {
+    let unreadable = |file: &Path| {
+        let file = file.to_owned();
+        move |cause| TrustError::Identity { file, cause }
+    };
+    let chain = CertificateDer::pem_file_iter(file).map_err(unreadable(file))?;
+    let chain = chain.collect::<Result<Vec<_>, _>>().map_err(unreadable(file))?;
+    if chain.is_empty() {
+        return Err(unreadable(file)(pem::Error::NoItemsFound));
+    }
+    let key_file = key.unwrap_or(file);
+    let key = PrivateKeyDer::from_pem_file(key_file).map_err(unreadable(key_file))?;
+    let pair = CertifiedKey::from_der(chain, key, provider);
+    pair.map(Arc::new).map_err(|cause| TrustError::Pair { file: file.to_owned(), cause })
+}
+
+/// As whom to appear: the first certificate whose issuer the server names, else the first that can sign.
+#[derive(Debug)]
+struct Identities(Vec<Arc<CertifiedKey>>);
+
+impl ResolvesClientCert for Identities {
+    fn resolve(&self, issuers: &[&[u8]], schemes: &[SignatureScheme]) -> Option<Arc<CertifiedKey>> {
+        let able = || self.0.iter().filter(|pair| pair.key.choose_scheme(schemes).is_some());
+        let issued = |certificate: &CertificateDer<'_>| {
+            let parsed = x509_parser::parse_x509_certificate(certificate);
+            parsed.is_ok_and(|(_, certificate)| issuers.contains(&certificate.issuer().as_raw()))
+        };
+        let named = able().find(|pair| pair.cert.iter().any(issued));
+        named.or_else(|| able().next()).cloned()
+    }
+
+    fn has_certs(&self) -> bool {
+        !self.0.is_empty()
+    }
+}
+
+/// Takes any certificate, for hosts where the operator wants it so. The handshake is still made with the key of the
+/// certificate that was shown.
+#[derive(Debug)]
+struct AnyCertificate(Arc<CryptoProvider>);
+
+impl ServerCertVerifier for AnyCertificate {
+    fn verify_server_cert(
+        &self,
+        _: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: &ServerName<'_>,
+        _: &[u8],
+        _: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        verify_tls12_signature(message, certificate, signed, &self.0.signature_verification_algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        verify_tls13_signature(message, certificate, signed, &self.0.signature_verification_algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.signature_verification_algorithms.supported_schemes()
+    }
 }

@@ -188,7 +188,7 @@ impl Cache {
             Error::Denied(_) => self.settings.denied,
             Error::Throttled(_) => self.throttle(error),
             Error::Timeout => self.settings.timeout,
-            Error::Unreachable(_) | Error::Unexpected(_) | Error::AddressNotAllowed => {
+            Error::Unreachable(_) | Error::Unexpected(_) | Error::NotAllowed | Error::AddressNotAllowed => {
                 self.settings.unreachable
             }
             Error::BadManifest(_) => self.settings.bad_manifest,
@@ -270,6 +270,7 @@ fn unknown(error: &Error) -> Unknown {
         Error::Throttled(_) => Unknown::Throttled,
         Error::Timeout => Unknown::Timeout,
         Error::Unreachable(_) | Error::Unexpected(_) => Unknown::Unreachable,
+        Error::NotAllowed => Unknown::NotAllowed,
         Error::AddressNotAllowed => Unknown::AddressNotAllowed,
         Error::BadManifest(_) => Unknown::BadManifest,
     }

@@ -1,0 +1,228 @@
+//! Which registries and repositories are asked at all: globs over normalised names. Pure.
+
+use std::str::FromStr;
+
+use crate::image::ImageRef;
+
+/// What may be asked for: `deny` beats `allow`, and an empty `allow` means everything.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Allowed {
+    /// Only what one of these covers, unless there is none.
+    pub allow: Vec<NamePattern>,
+    /// Never what one of these covers.
+    pub deny: Vec<NamePattern>,
+}
+
+impl Allowed {
+    /// Whether this image's registry may be asked for it. Allocates nothing: it is asked for each image of each Pod.
+    pub fn admits(&self, image: &ImageRef) -> bool {
+        let covered = |patterns: &[NamePattern]| patterns.iter().any(|pattern| pattern.covers(image));
+        !covered(&self.deny) && (self.allow.is_empty() || covered(&self.allow))
+    }
+}
+
+/// A glob over `host/repository`: `*` stands for any run of characters within one part, `**` as a whole part for any
+/// number of parts. It covers what it matches and everything below that, so a bare host covers all its images.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NamePattern {
+    parts: Vec<String>,
+}
+
+/// Why a text is no pattern.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ParsePatternError {
+    /// The first part cannot be a host.
+    #[error("a pattern begins with a registry, such as docker.io/library/nginx or *.example.com")]
+    Host,
+    /// A part is empty, or has a character that no name has.
+    #[error(
+        "a pattern is host[/path] of lower-case letters, digits, '.', '_', '-', '*', without tag or digest"
+    )]
+    Part,
+}
+
+impl FromStr for NamePattern {
+    type Err = ParsePatternError;
+
+    fn from_str(text: &str) -> Result<Self, ParsePatternError> {
+        let mut parts: Vec<String> = text.split('/').map(str::to_owned).collect();
+        let host = super::normal(&parts[0]);
+        if !(host == "localhost" || host.contains(['.', ':', '*'])) {
+            return Err(ParsePatternError::Host);
+        }
+        // As images are read: both are the same registry.
+        parts[0] = if host == "index.docker.io" { super::host::HUB.to_owned() } else { host };
+        let usable = |place: usize, part: &String| {
+            let known = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b"._-*".contains(&b);
+            let of_host = |b: u8| place == 0 && b":[]".contains(&b);
+            !part.is_empty()
+                && part.bytes().all(|b| known(b) || of_host(b))
+                && (part == "**" || !part.contains("**"))
+        };
+        if !parts.iter().enumerate().all(|(place, part)| usable(place, part)) {
+            return Err(ParsePatternError::Part);
+        }
+        // What is below is covered, too.
+        if parts.last().is_some_and(|last| last != "**") {
+            parts.push("**".to_owned());
+        }
+        Ok(Self { parts })
+    }
+}
+
+impl NamePattern {
+    fn covers(&self, image: &ImageRef) -> bool {
+        let host = image.host();
+        let name =
+            std::iter::once(host.strip_suffix(":443").unwrap_or(host)).chain(image.repository().split('/'));
+        matches(
+            self.parts.iter().map(String::as_str),
+            name,
+            |part| part == "**",
+            |part, text| matches(part.bytes(), text.bytes(), |b| b == b'*', |b, c| b == c),
+        )
+    }
+}
+
+/// Whether a sequence of `pattern`s matches `text` as a whole, where a star stands for any number of items. Only the last
+/// star that was met can ever have to take one more, hence no recursion and no more than the product of the lengths.
+fn matches<P: Copy, T: Copy>(
+    mut pattern: impl Iterator<Item = P> + Clone,
+    mut text: impl Iterator<Item = T> + Clone,
+    is_star: impl Fn(P) -> bool,
+    same: impl Fn(P, T) -> bool,
+) -> bool {
+    let mut retry = None;
+    loop {
+        let left = text.clone();
+        match (pattern.next(), text.next()) {
+            (Some(star), _) if is_star(star) => {
+                retry = Some((pattern.clone(), left.clone()));
+                text = left;
+            }
+            (Some(wanted), Some(item)) if same(wanted, item) => {}
+            (None, None) => return true,
+            (_, None) => return false,
+            (_, Some(_)) => {
+                let Some((after, from)) = &mut retry else { return false };
+                from.next();
+                (pattern, text) = (after.clone(), from.clone());
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn patterns(texts: &[&str]) -> Vec<NamePattern> {
+        texts.iter().map(|text| text.parse().unwrap()).collect()
+    }
+
+    #[test]
+    fn a_pattern_covers_what_it_matches_and_all_below() {
+        for (pattern, covered, not) in [
+            (
+                "ghcr.io",
+                &["ghcr.io/x", "GHCR.io/x/y", "ghcr.io:443/x"][..],
+                &["xghcr.io/x", "ghcr.io:5000/x"][..],
+            ),
+            ("a.b:5000", &["a.b:5000/x"], &["a.b/x", "a.b:500/x"]),
+            ("a.b:*", &["a.b:5000/x", "a.b:1/x"], &["a.b/x"]),
+            (
+                "*.example.com",
+                &["r.example.com/x", "a.b.example.com/x"],
+                &["example.com/x", "r.example.com.evil.net/x"],
+            ),
+            ("*", &["nginx", "a.b:5/x/y"], &[]),
+            ("**", &["nginx", "a.b:5/x/y"], &[]),
+            (
+                "docker.io/library",
+                &["nginx", "docker.io/library/nginx:1"],
+                &["grafana/grafana", "docker.io/libraryx/y"],
+            ),
+            ("docker.io/library/nginx", &["nginx", "index.docker.io/nginx"], &["nginx2", "x/nginx"]),
+            ("index.docker.io/grafana", &["grafana/grafana"], &["nginx"]),
+            (
+                "ghcr.io/org/*-public",
+                &["ghcr.io/org/x-public", "ghcr.io/org/x-public/y"],
+                &["ghcr.io/org/a/x-public", "ghcr.io/org/public"],
+            ),
+            (
+                "ghcr.io/**/app",
+                &["ghcr.io/app", "ghcr.io/a/b/app", "ghcr.io/app/app/x"],
+                &["ghcr.io/apps", "ghcr.io/a/b"],
+            ),
+            ("**/secret", &["a.b/secret", "a.b/x/secret/y", "secret"], &["a.b/secrets"]),
+            ("a.b/x**", &[], &[]),
+            ("[::1]:5000", &["[::1]:5000/x"], &["[::2]:5000/x"]),
+        ] {
+            let Ok(read) = pattern.parse::<NamePattern>() else {
+                assert!(covered.is_empty(), "{pattern}");
+                continue;
+            };
+            for (names, expected) in [(covered, true), (not, false)] {
+                for name in names {
+                    assert_eq!(read.covers(&name.parse().unwrap()), expected, "{pattern} and {name}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn refuses_what_would_never_match() {
+        use ParsePatternError::{Host, Part};
+        for (text, error) in [
+            ("nginx", Host),
+            ("library/nginx", Host),
+            ("", Host),
+            ("https://a.b", Host),
+            ("a.b/", Part),
+            ("a.b//x", Part),
+            ("a.b/X", Part),
+            ("a.b/x:1", Part),
+            ("a.b/x@sha256", Part),
+            ("a.b/x**y", Part),
+            ("a.b/x y", Part),
+        ] {
+            let read = text.parse::<NamePattern>();
+            // A URL's "https:" looks like a host with a port; its empty second part gives it away.
+            let error = if text.starts_with("https") { Part } else { error };
+            assert_eq!(read, Err(error), "{text}");
+        }
+    }
+
+    #[test]
+    fn deny_beats_allow() {
+        let image = |text: &str| text.parse::<ImageRef>().unwrap();
+        let allowed = Allowed { allow: patterns(&["ghcr.io", "a.b"]), deny: patterns(&["ghcr.io/evil"]) };
+        for (name, expected) in
+            [("ghcr.io/x", true), ("a.b/x", true), ("ghcr.io/evil/x", false), ("nginx", false)]
+        {
+            assert_eq!(allowed.admits(&image(name)), expected, "{name}");
+        }
+        assert!(Allowed::default().admits(&image("nginx")));
+        let allowed = Allowed { allow: vec![], deny: patterns(&["docker.io"]) };
+        assert!(!allowed.admits(&image("nginx")) && allowed.admits(&image("a.b/x")));
+    }
+
+    /// The same by the definition, at any price.
+    fn slow(pattern: &[u8], text: &[u8]) -> bool {
+        match (pattern, text) {
+            ([], []) => true,
+            ([b'*', rest @ ..], _) => (0..=text.len()).any(|taken| slow(rest, &text[taken..])),
+            ([p, pattern @ ..], [t, text @ ..]) => p == t && slow(pattern, text),
+            _ => false,
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn agrees_with_the_definition(pattern in "[ab*]{0,8}", text in "[ab]{0,8}") {
+            let fast = matches(pattern.bytes(), text.bytes(), |b| b == b'*', |b, c| b == c);
+            prop_assert_eq!(fast, slow(pattern.as_bytes(), text.as_bytes()));
+        }
+    }
+}

@@ -1,0 +1,392 @@
+//! containerd's directories of hosts (`/etc/containerd/certs.d`), read as containerd reads them: `docs/hosts.md` and
+//! `core/remotes/docker/config/hosts.go` of github.com/containerd/containerd.
+//!
+//! A directory a registry; `hosts.toml` says where its images can be had, and without one that can be read, certificate
+//! files in Docker's layout say whom to trust. Headers may hold secrets: nobody gets to see them.
+
+use std::collections::{BTreeMap, HashMap};
+use std::fmt;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use http::{HeaderMap, HeaderName, HeaderValue, header};
+use serde::Deserialize;
+use serde::de::{self, Deserializer, MapAccess, Visitor};
+use url::Url;
+
+use super::limits;
+use super::trust::Tls;
+
+/// The name of the directory for registries without one of their own.
+pub(super) const DEFAULT: &str = "_default";
+
+/// All directories, by their names.
+#[derive(Debug, Default)]
+pub(super) struct HostsDir {
+    pub(super) namespaces: BTreeMap<String, Namespace>,
+}
+
+/// What one directory says.
+#[derive(Debug, Default, PartialEq)]
+pub(super) struct Namespace {
+    /// Where the registry's images can be had, in the order in which it is asked.
+    pub(super) hosts: Vec<Place>,
+    /// What is asked last; without a URL the registry itself.
+    pub(super) server: Place,
+}
+
+/// One place.
+#[derive(Clone, Default, PartialEq)]
+pub(super) struct Place {
+    /// What the name of a repository is added to; ends with a slash.
+    pub(super) base: Option<Url>,
+    /// The same without TLS, where the file has `http` and settings of TLS: HTTPS is tried first.
+    pub(super) fallback: Option<Url>,
+    /// Whether it is trusted to say where a tag points.
+    pub(super) resolves: bool,
+    /// Whether it has manifests.
+    pub(super) pulls: bool,
+    /// `None` if nothing is said of it.
+    pub(super) tls: Option<Tls>,
+    /// To be sent along.
+    pub(super) headers: HeaderMap,
+}
+
+impl fmt::Debug for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { base, fallback, resolves, pulls, tls, headers } = self;
+        let base = base.as_ref().map(Url::as_str);
+        let fallback = fallback.as_ref().map(Url::as_str);
+        let headers: Vec<&HeaderName> = headers.keys().collect();
+        write!(f, "Place({base:?}, {fallback:?}, {resolves}, {pulls}, {tls:?}, {headers:?})")
+    }
+}
+
+impl HostsDir {
+    /// Reads all directories. What containerd would pass over with a line in its log is passed over here, too.
+    ///
+    /// # Errors
+    /// A directory or a file cannot be read.
+    pub(super) fn load(root: &Path) -> Result<Self, (PathBuf, io::Error)> {
+        let mut namespaces = BTreeMap::new();
+        for path in entries(root)?.into_iter().filter(|path| path.is_dir()) {
+            let Some(name) = path.file_name().and_then(|name| name.to_str()) else { continue };
+            namespaces.insert(name.to_owned(), Namespace::load(&path)?);
+        }
+        Ok(Self { namespaces })
+    }
+
+    /// What is said of the images that name `host` (`HostDirFromRoot`).
+    pub(super) fn find(&self, host: &str) -> Option<&str> {
+        let port = host.rfind(':').filter(|place| *place > 0);
+        let marked = port.map(|place| format!("{}_{}_", &host[..place], &host[place + 1..]));
+        let names = [marked.as_deref(), Some(host), Some(DEFAULT)];
+        let (name, _) = names.into_iter().flatten().find_map(|name| self.namespaces.get_key_value(name))?;
+        Some(name)
+    }
+
+    /// Everything that was read, and everything that has to be read for it.
+    pub(super) fn files(&self, root: &Path) -> Vec<PathBuf> {
+        let mut files = vec![root.to_owned()];
+        for (name, namespace) in &self.namespaces {
+            let directory = root.join(name);
+            files.extend(entries(&directory).unwrap_or_default());
+            files.push(directory);
+            let places = namespace.hosts.iter().chain([&namespace.server]);
+            files.extend(places.filter_map(|place| place.tls.as_ref()).flat_map(Tls::files));
+        }
+        files.sort_unstable();
+        files.dedup();
+        files
+    }
+}
+
+/// The host that a directory is for.
+pub(super) fn host_of(directory: &str) -> String {
+    let marked = directory.strip_suffix('_').and_then(|rest| rest.rsplit_once('_'));
+    let host = marked.filter(|(_, port)| port.parse::<u16>().is_ok());
+    super::normal(&host.map_or_else(|| directory.to_owned(), |(host, port)| format!("{host}:{port}")))
+}
+
+/// What is in a directory, sorted; without the names by which Kubernetes keeps the versions of a mounted ConfigMap.
+fn entries(directory: &Path) -> Result<Vec<PathBuf>, (PathBuf, io::Error)> {
+    let failed = |error| (directory.to_owned(), error);
+    let mut paths = Vec::new();
+    for entry in fs::read_dir(directory).map_err(failed)?.take(limits::HOST_DIRECTORIES) {
+        let entry = entry.map_err(failed)?;
+        if !entry.file_name().as_encoded_bytes().starts_with(b".") {
+            paths.push(entry.path());
+        }
+    }
+    paths.sort_unstable();
+    Ok(paths)
+}
+
+impl Namespace {
+    fn load(directory: &Path) -> Result<Self, (PathBuf, io::Error)> {
+        let file = directory.join("hosts.toml");
+        let text = match fs::read(&file) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Self::of_certificates(directory),
+            Err(error) => return Err((file, error)),
+            Ok(bytes) if bytes.is_empty() => return Self::of_certificates(directory),
+            Ok(bytes) => String::from_utf8(bytes),
+        };
+        let read =
+            text.map_err(|_| "it is not UTF-8".to_owned()).and_then(|text| Self::parse(&text, directory));
+        read.or_else(|why| {
+            let file = file.display();
+            tracing::error!(%file, why, "not read; certificate files beside it count instead, as in containerd");
+            Self::of_certificates(directory)
+        })
+    }
+
+    /// Reads a `hosts.toml`. An error names the line, and quotes nothing.
+    fn parse(text: &str, directory: &Path) -> Result<Self, String> {
+        let said = |error: toml::de::Error| {
+            let line = error.span().map(|span| text[..span.start].matches('\n').count() + 1);
+            let line = line.map_or_else(String::new, |line| format!("line {line}: "));
+            format!("{line}{}", error.message())
+        };
+        let Root { server, host: Tables(tables) } = toml::from_str(text).map_err(said)?;
+        let section: Section = toml::from_str(text).map_err(said)?;
+        let mut hosts = Vec::new();
+        for (url, section) in tables {
+            hosts.push(section.place(&url, directory)?);
+        }
+        let server = section.place(&server, directory)?;
+        Ok(Self { hosts, server })
+    }
+
+    /// `loadCertFiles`: `*.crt` are authorities, `*.cert` and `*.key` are what to show of oneself.
+    fn of_certificates(directory: &Path) -> Result<Self, (PathBuf, io::Error)> {
+        let mut tls = Tls::default();
+        for file in entries(directory)?.into_iter().filter(|file| !file.is_dir()) {
+            match file.extension().and_then(|extension| extension.to_str()) {
+                Some("crt") => tls.authorities.push(file),
+                Some("cert") => {
+                    let key = Some(file.with_extension("key")).filter(|key| key.exists());
+                    tls.identities.push((file, key));
+                }
+                _ => {}
+            }
+        }
+        let tls = (tls != Tls::default()).then_some(tls);
+        Ok(Self { hosts: Vec::new(), server: Place { resolves: true, pulls: true, tls, ..Place::default() } })
+    }
+}
+
+/// The keys of the whole file that no section has.
+#[derive(Deserialize)]
+struct Root {
+    #[serde(default)]
+    server: String,
+    #[serde(default)]
+    host: Tables,
+}
+
+/// The `[host."…"]` tables in the order of the file, which is the order of trying.
+#[derive(Default)]
+struct Tables(Vec<(String, Section)>);
+
+impl<'de> Deserialize<'de> for Tables {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct InOrder;
+
+        impl<'de> Visitor<'de> for InOrder {
+            type Value = Tables;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a table for each host")
+            }
+
+            fn visit_map<M: MapAccess<'de>>(self, mut map: M) -> Result<Tables, M::Error> {
+                let mut tables = Vec::new();
+                while let Some(table) = map.next_entry()? {
+                    tables.push(table);
+                }
+                Ok(Tables(tables))
+            }
+        }
+
+        deserializer.deserialize_map(InOrder)
+    }
+}
+
+/// The keys of a host, and of the whole file (`hostFileConfig`). Others are passed over.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Section {
+    capabilities: Vec<Capability>,
+    ca: Option<Ca>,
+    client: Option<Client>,
+    skip_verify: Option<bool>,
+    header: HashMap<Name, Values>,
+    override_path: bool,
+    proxy: Option<String>,
+}
+
+#[derive(Clone, Copy, PartialEq, Deserialize)]
+#[serde(try_from = "String")]
+enum Capability {
+    Pull,
+    Resolve,
+    /// Of no interest here: pushing, and the list of what refers to an image.
+    Other,
+}
+
+impl TryFrom<String> for Capability {
+    type Error = &'static str;
+
+    fn try_from(text: String) -> Result<Self, &'static str> {
+        match text.to_ascii_lowercase().as_str() {
+            "pull" => Ok(Self::Pull),
+            "resolve" => Ok(Self::Resolve),
+            "push" | "referrers" => Ok(Self::Other),
+            _ => Err("unknown capability; known are pull, resolve, push, referrers"),
+        }
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(untagged, expecting = "ca is a file or a list of files")]
+enum Ca {
+    One(PathBuf),
+    Many(Vec<PathBuf>),
+}
+
+#[derive(Deserialize)]
+#[serde(untagged, expecting = "client is a file, a list of files, or a list of pairs of files")]
+enum Client {
+    One(PathBuf),
+    Many(Vec<Identity>),
+}
+
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Identity {
+    One(PathBuf),
+    Pair(PathBuf, PathBuf),
+}
+
+#[derive(PartialEq, Eq, Hash)]
+struct Name(HeaderName);
+
+impl<'de> Deserialize<'de> for Name {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        text.parse().map(Self).map_err(|_| de::Error::custom("no name of a header"))
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(untagged, expecting = "a header has a text or a list of texts")]
+enum Values {
+    One(String),
+    Many(Vec<String>),
+}
+
+impl Section {
+    /// `parseHostConfig`.
+    fn place(self, server: &str, directory: &Path) -> Result<Place, String> {
+        let Self { capabilities, ca, client, skip_verify, header: sent, override_path, proxy } = self;
+        // Joined to the directory; an absolute path stays as it is.
+        let file = |path: PathBuf| directory.join(path);
+        let says_tls = ca.is_some() || client.is_some() || skip_verify.is_some();
+        let authorities = match ca {
+            None => Vec::new(),
+            Some(Ca::One(path)) => vec![file(path)],
+            Some(Ca::Many(paths)) => paths.into_iter().map(file).collect(),
+        };
+        let identity = |identity: Identity| match identity {
+            Identity::One(path) => (file(path), None),
+            Identity::Pair(path, key) => (file(path), (!key.as_os_str().is_empty()).then(|| file(key))),
+        };
+        let identities = match client {
+            None => Vec::new(),
+            Some(Client::One(path)) => vec![(file(path), None)],
+            Some(Client::Many(all)) => all.into_iter().map(identity).collect(),
+        };
+        let tls = Tls { authorities, identities, skip_verify: skip_verify.unwrap_or_default() };
+        let tls = says_tls.then_some(tls);
+        let mut headers = HeaderMap::new();
+        for (Name(name), values) in sent {
+            if OWN.contains(&name) {
+                continue;
+            }
+            let values = match values {
+                Values::One(value) => vec![value],
+                Values::Many(values) => values,
+            };
+            for value in values {
+                let value = HeaderValue::try_from(value)
+                    .map_err(|_| format!("the value of header {name} cannot be sent"))?;
+                headers.append(&name, secret(value));
+            }
+        }
+        if proxy.is_some_and(|proxy| !proxy.is_empty()) {
+            tracing::warn!(server, "proxy of hosts.toml is not supported; HTTPS_PROXY and NO_PROXY are");
+        }
+        let (base, fallback) =
+            if server.is_empty() { (None, None) } else { bases(server, override_path, tls.is_some())? };
+        let can = |wanted| capabilities.is_empty() || capabilities.contains(&wanted);
+        Ok(Place {
+            base,
+            fallback,
+            resolves: can(Capability::Resolve),
+            pulls: can(Capability::Pull),
+            tls,
+            headers,
+        })
+    }
+}
+
+/// What belongs to the protocol here, and not to a file.
+const OWN: [HeaderName; 8] = [
+    header::ACCEPT,
+    header::ACCEPT_ENCODING,
+    header::CONNECTION,
+    header::CONTENT_LENGTH,
+    header::CONTENT_TYPE,
+    header::HOST,
+    header::TRANSFER_ENCODING,
+    header::USER_AGENT,
+];
+
+/// Where the API is found, and where else if TLS cannot be talked there.
+fn bases(server: &str, override_path: bool, tls: bool) -> Result<(Option<Url>, Option<Url>), String> {
+    let text = if server.contains("://") { server.to_owned() } else { format!("https://{server}") };
+    if text.contains('@') {
+        // Not quoted: it may hold a password.
+        return Err("a server's URL holds no user; write it into the files of credentials".to_owned());
+    }
+    let unusable =
+        || format!("{server:?} is no server; write https://host, https://host:port or with a path");
+    let mut url = Url::parse(&text).map_err(|_| unusable())?;
+    if !(matches!(url.scheme(), "http" | "https") && url.has_host()) {
+        return Err(unusable());
+    }
+    url.set_query(None);
+    url.set_fragment(None);
+    let path = url.path().trim_end_matches('/');
+    let version = if override_path || path.ends_with("/v2") { "" } else { "/v2" };
+    url.set_path(&format!("{path}{version}/"));
+    if url.host_str() == Some(super::host::HUB) {
+        url.set_host(Some(super::host::HUB_ENDPOINT)).map_err(|_| unusable())?;
+    }
+    let authority = text.split('/').nth(2).unwrap_or_default();
+    if url.scheme() == "http" && tls && !authority.ends_with(":80") {
+        let mut secure = url.clone();
+        secure.set_scheme("https").map_err(|()| unusable())?;
+        return Ok((Some(secure), Some(url)));
+    }
+    Ok((Some(url), None))
+}
+
+fn secret(mut value: HeaderValue) -> HeaderValue {
+    value.set_sensitive(true);
+    value
+}
+
+#[cfg(test)]
+mod tests;

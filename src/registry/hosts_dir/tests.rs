@@ -1,0 +1,175 @@
+use super::*;
+
+fn parse(text: &str) -> Result<Namespace, String> {
+    Namespace::parse(text, Path::new("/certs.d/a.b"))
+}
+
+fn urls(namespace: &Namespace) -> Vec<String> {
+    let url = |place: &Place| {
+        let fallback = place.fallback.as_ref().map_or(String::new(), |url| format!(" else {url}"));
+        place.base.as_ref().map_or("itself".to_owned(), |url| format!("{url}{fallback}"))
+    };
+    namespace.hosts.iter().chain([&namespace.server]).map(url).collect()
+}
+
+#[test]
+fn the_order_of_the_file_is_the_order_of_trying() {
+    let text = r#"
+server = "https://registry-1.docker.io"
+[host."https://z.example.com"]
+  capabilities = ["pull"]
+[host."https://a.example.com"]
+  skip_verify = true
+[host."https://a.example.com".header]
+  x-a = "1"
+[host."https://m.example.com"]
+"#;
+    let read = parse(text).unwrap();
+    assert_eq!(
+        urls(&read),
+        [
+            "https://z.example.com/v2/",
+            "https://a.example.com/v2/",
+            "https://m.example.com/v2/",
+            "https://registry-1.docker.io/v2/"
+        ]
+    );
+    let [z, a, m] = read.hosts.as_slice() else { panic!("three") };
+    assert_eq!((z.resolves, z.pulls, a.resolves, m.pulls), (false, true, true, true));
+    assert!(a.tls.as_ref().unwrap().skip_verify && m.tls.is_none());
+    assert_eq!(a.headers["x-a"], "1");
+}
+
+#[test]
+fn servers_are_read_as_containerd_reads_them() {
+    for (server, expected) in [
+        ("server = 'https://a.b'", "https://a.b/v2/"),
+        ("server = 'https://a.b/'", "https://a.b/v2/"),
+        ("server = 'a.b:5000'", "https://a.b:5000/v2/"),
+        ("server = 'http://a.b'", "http://a.b/v2/"),
+        ("server = 'https://a.b/v2'", "https://a.b/v2/"),
+        ("server = 'https://a.b/hub'", "https://a.b/hub/v2/"),
+        ("server = 'https://a.b/hub/v2/'", "https://a.b/hub/v2/"),
+        ("server = 'https://a.b/v2/hub'\noverride_path = true", "https://a.b/v2/hub/"),
+        ("server = 'https://a.b'\noverride_path = true", "https://a.b/"),
+        ("server = 'https://docker.io'", "https://registry-1.docker.io/v2/"),
+        ("server = 'http://a.b:5000'\nskip_verify = false", "https://a.b:5000/v2/ else http://a.b:5000/v2/"),
+        ("server = 'http://a.b'\nca = 'x'", "https://a.b/v2/ else http://a.b/v2/"),
+        ("server = 'http://a.b:80'\nca = 'x'", "http://a.b/v2/"),
+        ("server = 'https://a.b'\nca = 'x'", "https://a.b/v2/"),
+        ("", "itself"),
+        ("server = ''", "itself"),
+    ] {
+        assert_eq!(urls(&parse(server).unwrap()), [expected], "{server}");
+    }
+}
+
+#[test]
+fn files_of_tls_come_in_all_forms() {
+    let tls = |text: &str| parse(text).unwrap().server.tls;
+    let of = |authorities: &[&str], identities: &[(&str, Option<&str>)]| {
+        let identity = |(file, key): &(&str, Option<&str>)| (file.into(), key.map(Into::into));
+        Some(Tls {
+            authorities: authorities.iter().map(Into::into).collect(),
+            identities: identities.iter().map(identity).collect(),
+            skip_verify: false,
+        })
+    };
+    for (text, expected) in [
+        ("ca = 'ca.crt'", of(&["/certs.d/a.b/ca.crt"], &[])),
+        ("ca = ['/x/1.crt', '2.crt']", of(&["/x/1.crt", "/certs.d/a.b/2.crt"], &[])),
+        ("client = '/c.pem'", of(&[], &[("/c.pem", None)])),
+        ("client = ['/c.pem', '/d.pem']", of(&[], &[("/c.pem", None), ("/d.pem", None)])),
+        ("client = [['/c.cert', '/c.key']]", of(&[], &[("/c.cert", Some("/c.key"))])),
+        ("client = [['/c.pem', ''], '/d.pem']", of(&[], &[("/c.pem", None), ("/d.pem", None)])),
+        ("skip_verify = false", of(&[], &[])),
+        ("capabilities = ['Pull', 'RESOLVE', 'push', 'referrers']", None),
+        ("dial_timeout = '1s'", None),
+    ] {
+        assert_eq!(tls(text), expected, "{text}");
+    }
+}
+
+#[test]
+fn headers_are_kept_and_not_shown() {
+    let text = "[header]\nAuthorization = 'Basic canary'\nX-B = ['1', '2']\nHost = 'evil'\nAccept-Encoding = 'gzip'\n";
+    let place = parse(text).unwrap().server;
+    assert_eq!(place.headers["authorization"], "Basic canary");
+    assert_eq!(place.headers.get_all("x-b").iter().count(), 2);
+    assert_eq!(place.headers.len(), 3, "what belongs to the protocol is not sent");
+    assert!(!format!("{place:?} {:?}", place.headers).contains("canary"), "{place:?}");
+}
+
+#[test]
+fn an_error_names_its_line_and_quotes_nothing() {
+    for (text, said) in [
+        ("server = 'a.b'\ncapabilities = ['steal']", "line 2: unknown capability"),
+        ("\n\nserver =", "line 3: "),
+        ("server = 'a.b'\nca = 5", "line 2: ca is a file or a list of files"),
+        ("client = [['a']]", "line 1: "),
+        ("[header]\nx = 5\ny = 'canary'", "line 2: a header has a text"),
+        ("[host.'https://a.b']\nskip_verify = 'yes'", "line 2: "),
+        ("[host.'ftp://a.b']", "is no server"),
+        ("server = 'https://u:canary@a.b'", "holds no user"),
+        ("host = 5", "line 1: "),
+    ] {
+        let error = parse(text).unwrap_err();
+        assert!(error.contains(said) && !error.contains("canary"), "{text:?}: {error}");
+    }
+}
+
+#[test]
+fn directories_are_found_in_containerds_order() {
+    let dir = tempfile::tempdir().unwrap();
+    for name in ["a.b_5000_", "a.b:5000", "c.d:5000", "c.d", "_default", "..data", "[::1]_5000_"] {
+        fs::create_dir(dir.path().join(name)).unwrap();
+    }
+    fs::write(dir.path().join("file"), "").unwrap();
+    let read = HostsDir::load(dir.path()).unwrap();
+    assert_eq!(read.namespaces.len(), 6);
+    for (host, name) in [
+        ("a.b:5000", "a.b_5000_"),
+        ("c.d:5000", "c.d:5000"),
+        ("c.d", "c.d"),
+        ("c.d:443", "_default"),
+        ("e.f", "_default"),
+        ("[::1]:5000", "[::1]_5000_"),
+    ] {
+        assert_eq!(read.find(host), Some(name), "{host}");
+    }
+    for (name, host) in
+        [("a.b_5000_", "a.b:5000"), ("a.b:5000", "a.b:5000"), ("a.b_443_", "a.b"), ("docker.io", "docker.io")]
+    {
+        assert_eq!(host_of(name), host, "{name}");
+    }
+    assert_eq!(HostsDir::default().find("a.b"), None);
+}
+
+#[test]
+fn a_file_that_cannot_be_read_leaves_the_certificates() {
+    let dir = tempfile::tempdir().unwrap();
+    let own = dir.path().join("a.b");
+    fs::create_dir(&own).unwrap();
+    for name in ["one.crt", "two.crt", "c.cert", "c.key", "d.cert", "README"] {
+        fs::write(own.join(name), "").unwrap();
+    }
+    let expected = Tls {
+        authorities: vec![own.join("one.crt"), own.join("two.crt")],
+        identities: vec![(own.join("c.cert"), Some(own.join("c.key"))), (own.join("d.cert"), None)],
+        skip_verify: false,
+    };
+    for text in [None, Some(""), Some("server = ["), Some("capabilities = ['steal']")] {
+        if let Some(text) = text {
+            fs::write(own.join("hosts.toml"), text).unwrap();
+        }
+        let read = HostsDir::load(dir.path()).unwrap();
+        let namespace = &read.namespaces["a.b"];
+        assert_eq!(namespace.server.tls.as_ref(), Some(&expected), "{text:?}");
+        assert!(namespace.hosts.is_empty() && namespace.server.base.is_none(), "{text:?}");
+    }
+    fs::write(own.join("hosts.toml"), "server = 'https://c.d'\nca = '/else/ca.crt'").unwrap();
+    let read = HostsDir::load(dir.path()).unwrap();
+    let files = read.files(dir.path());
+    assert!(files.contains(&own.join("hosts.toml")) && files.contains(&"/else/ca.crt".into()), "{files:?}");
+    assert!(HostsDir::load(&dir.path().join("absent")).is_err());
+}

@@ -1,0 +1,219 @@
+//! The proxies of the environment: HTTPS_PROXY, HTTP_PROXY and NO_PROXY, also in lower case, read as Go's
+//! `golang.org/x/net/http/httpproxy` reads them, because that is what the node's containerd does. Pure.
+//!
+//! A proxy is the operator's choice, so the address guard does not judge it. What lies behind it the guard sees only where
+//! a request names an address: names are resolved by the proxy.
+
+use std::fmt;
+use std::net::IpAddr;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use http::{HeaderValue, Uri};
+use ipnet::IpNet;
+use url::Url;
+
+/// Which requests go through a proxy; none by default.
+#[derive(Clone, Debug, Default)]
+pub struct Proxies {
+    https: Option<Proxy>,
+    http: Option<Proxy>,
+    exempt: Vec<Exempt>,
+}
+
+/// One proxy. Its credentials are nobody's business.
+#[derive(Clone)]
+pub(super) struct Proxy {
+    pub(super) uri: Uri,
+    pub(super) authorization: Option<HeaderValue>,
+}
+
+impl fmt::Debug for Proxy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.uri)
+    }
+}
+
+/// What NO_PROXY exempts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Exempt {
+    Everything,
+    Network(IpNet),
+    Address(IpAddr, Option<u16>),
+    Domain {
+        /// With a dot before it.
+        suffix: String,
+        /// Whether the domain itself is meant, too.
+        itself: bool,
+        port: Option<u16>,
+    },
+}
+
+/// Why the environment's proxies cannot be used. Its value is not shown: it may hold a password.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0} is no proxy that can be used; write http://host:port, with https:// for a proxy that talks TLS")]
+pub struct ProxyError(&'static str);
+
+impl Proxies {
+    /// Those of the variables that `read` finds; empty ones count as absent.
+    ///
+    /// # Errors
+    /// A variable names no proxy.
+    pub fn of(read: impl Fn(&str) -> Option<String>) -> Result<Self, ProxyError> {
+        let text = |name: &str| {
+            let either = read(name).filter(|value| !value.is_empty());
+            either.or_else(|| read(&name.to_ascii_lowercase())).filter(|value| !value.is_empty())
+        };
+        let proxy = |name| text(name).map(|text| parse(&text).ok_or(ProxyError(name))).transpose();
+        let exempt = text("NO_PROXY").unwrap_or_default();
+        let exempt = exempt.split(',').filter_map(|entry| Exempt::parse(entry.trim())).collect();
+        Ok(Self { https: proxy("HTTPS_PROXY")?, http: proxy("HTTP_PROXY")?, exempt })
+    }
+
+    /// The proxy for a request to `host`, which is a name or an address without brackets.
+    pub(super) fn find(&self, secure: bool, host: &str, port: u16) -> Option<&Proxy> {
+        let proxy = if secure { &self.https } else { &self.http };
+        let proxy = proxy.as_ref()?;
+        let host = host.trim_end_matches('.').to_ascii_lowercase();
+        let address = host.parse::<IpAddr>().ok();
+        let here = host == "localhost" || address.is_some_and(|address| address.is_loopback());
+        let exempt = here || self.exempt.iter().any(|exempt| exempt.covers(&host, address, port));
+        (!exempt).then_some(proxy)
+    }
+}
+
+/// The URL of a proxy; without a scheme it is plain HTTP.
+fn parse(text: &str) -> Option<Proxy> {
+    let text = if text.contains("://") { text.to_owned() } else { format!("http://{text}") };
+    let url = Url::parse(&text).ok().filter(|url| matches!(url.scheme(), "http" | "https"))?;
+    let decoded = |part: &str| {
+        let pair = format!("x={}", part.replace('+', "%2B").replace('&', "%26"));
+        url::form_urlencoded::parse(pair.as_bytes()).next().map(|(_, value)| value.into_owned())
+    };
+    let uri = Uri::builder()
+        .scheme(url.scheme())
+        .authority(format!("{}:{}", url.host_str()?, url.port_or_known_default()?))
+        .path_and_query("/")
+        .build()
+        .ok()?;
+    if url.username().is_empty() && url.password().is_none() {
+        return Some(Proxy { uri, authorization: None });
+    }
+    let user = format!("{}:{}", decoded(url.username())?, decoded(url.password().unwrap_or_default())?);
+    let mut authorization = HeaderValue::try_from(format!("Basic {}", BASE64.encode(user))).ok()?;
+    authorization.set_sensitive(true);
+    Some(Proxy { uri, authorization: Some(authorization) })
+}
+
+impl Exempt {
+    fn parse(entry: &str) -> Option<Self> {
+        if entry == "*" {
+            return Some(Self::Everything);
+        }
+        if let Ok(network) = entry.parse() {
+            return Some(Self::Network(network));
+        }
+        let bare = |text: &str| text.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>().ok();
+        if let Some(address) = bare(entry) {
+            return Some(Self::Address(address, None));
+        }
+        let (host, port) = match entry.rsplit_once(':') {
+            Some((host, port)) => (host, Some(port.parse().ok()?)),
+            None => (entry, None),
+        };
+        if let Some(address) = bare(host) {
+            return Some(Self::Address(address, port));
+        }
+        let host =
+            host.strip_prefix('*').filter(|rest| rest.starts_with('.')).unwrap_or(host).to_ascii_lowercase();
+        match host.strip_prefix('.') {
+            _ if host.trim_matches('.').is_empty() => None,
+            Some(_) => Some(Self::Domain { suffix: host, itself: false, port }),
+            None => Some(Self::Domain { suffix: format!(".{host}"), itself: true, port }),
+        }
+    }
+
+    fn covers(&self, host: &str, address: Option<IpAddr>, port: u16) -> bool {
+        match self {
+            Self::Everything => true,
+            Self::Network(network) => address.is_some_and(|address| network.contains(&address)),
+            Self::Address(exempt, at) => address == Some(*exempt) && at.is_none_or(|at| at == port),
+            Self::Domain { suffix, itself, port: at } => {
+                let matches = host.ends_with(suffix.as_str()) || *itself && host == &suffix[1..];
+                matches && at.is_none_or(|at| at == port)
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn proxies(pairs: &[(&str, &str)]) -> Result<Proxies, ProxyError> {
+        Proxies::of(|name| pairs.iter().find(|(key, _)| *key == name).map(|(_, value)| (*value).to_owned()))
+    }
+
+    #[test]
+    fn exempts_as_go_does() {
+        for (exempt, host, port, proxied) in [
+            ("", "a.b", 443, true),
+            ("", "localhost", 443, false),
+            ("", "127.0.0.1", 443, false),
+            ("", "::1", 443, false),
+            ("*", "a.b", 443, false),
+            ("a.b", "a.b", 443, false),
+            ("a.b", "A.B.", 443, false),
+            ("a.b", "x.a.b", 443, false),
+            ("a.b", "xa.b", 443, true),
+            (".a.b", "a.b", 443, true),
+            (".a.b", "x.a.b", 443, false),
+            ("*.a.b", "x.a.b", 443, false),
+            ("*.a.b", "a.b", 443, true),
+            (" x.y , a.b ", "a.b", 443, false),
+            ("a.b:5000", "a.b", 5000, false),
+            ("a.b:5000", "a.b", 443, true),
+            (".svc,.cluster.local", "r.ns.svc.cluster.local", 443, false),
+            ("10.0.0.0/8", "10.1.2.3", 443, false),
+            ("10.0.0.0/8", "11.1.2.3", 443, true),
+            ("10.0.0.0/8", "ten.example.com", 443, true),
+            ("10.1.2.3", "10.1.2.3", 5000, false),
+            ("10.1.2.3:443", "10.1.2.3", 5000, true),
+            ("fd00::/8", "fd12::1", 443, false),
+            ("fd12::1", "fd12::1", 443, false),
+            ("[fd12::1]:5000", "fd12::1", 5000, false),
+            (",,. ,*.", "a.b", 443, true),
+        ] {
+            let proxies = proxies(&[("HTTPS_PROXY", "proxy:3128"), ("no_proxy", exempt)]).unwrap();
+            assert_eq!(proxies.find(true, host, port).is_some(), proxied, "{exempt:?}: {host}:{port}");
+            assert!(proxies.find(false, host, port).is_none(), "of HTTPS only");
+        }
+    }
+
+    #[test]
+    fn reads_proxies_and_shows_no_credentials() {
+        let found = proxies(&[
+            ("HTTPS_PROXY", ""),
+            ("https_proxy", "http://user:p%40ss+word@proxy.example.com"),
+            ("HTTP_PROXY", "https://10.0.0.1:8443/"),
+        ])
+        .unwrap();
+        let https = found.find(true, "a.b", 443).unwrap();
+        assert_eq!(https.uri, "http://proxy.example.com:80/");
+        let expected = format!("Basic {}", BASE64.encode("user:p@ss+word"));
+        assert_eq!(https.authorization.as_ref().unwrap(), &expected);
+        let http = found.find(false, "a.b", 80).unwrap();
+        assert_eq!((http.uri.to_string().as_str(), &http.authorization), ("https://10.0.0.1:8443/", &None));
+        let shown = format!("{found:?} {https:?}");
+        assert!(!shown.contains("user") && !shown.contains("ss+word") && !shown.contains("Basic"), "{shown}");
+    }
+
+    #[test]
+    fn what_cannot_be_used_is_said_and_not_shown() {
+        for text in ["socks5://u:canary@a", "http://", "http://u:canary@a:99999", "u:canary@a b"] {
+            let error = proxies(&[("HTTPS_PROXY", text)]).unwrap_err().to_string();
+            assert!(error.contains("HTTPS_PROXY") && !error.contains("canary"), "{error}");
+        }
+        assert!(proxies(&[]).unwrap().find(true, "a.b", 443).is_none());
+    }
+}

@@ -1,0 +1,38 @@
+//! What the operator says of registries, and which files that names.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use super::hosts_dir::HostsDir;
+use super::{Allowed, Guard, HostSettings, Proxies};
+
+/// What the operator says of registries.
+#[derive(Clone, Debug, Default)]
+pub struct Settings {
+    /// What is special about single hosts, by `host` or `host:port`.
+    pub hosts: BTreeMap<String, HostSettings>,
+    /// containerd's directory of `hosts.toml` files.
+    pub hosts_dir: Option<PathBuf>,
+    /// Which images are asked for at all.
+    pub allowed: Allowed,
+    /// Which addresses may be dialled.
+    pub guard: Guard,
+    /// Through which proxies.
+    pub proxies: Proxies,
+}
+
+impl Settings {
+    /// The files and directories that [`Registry::load`](super::Registry::load) reads: when one of them changes, it may come out differently.
+    pub fn files(&self) -> Vec<PathBuf> {
+        let mut files: Vec<PathBuf> = self.hosts_dir.iter().cloned().collect();
+        if let Some(root) = &self.hosts_dir
+            && let Ok(directories) = HostsDir::load(root)
+        {
+            files = directories.files(root);
+        }
+        files.extend(
+            self.hosts.values().filter_map(HostSettings::tls).flat_map(|tls| tls.files().collect::<Vec<_>>()),
+        );
+        files
+    }
+}

@@ -1,0 +1,254 @@
+//! What is not asked, not dialled and not followed, and the way through proxies.
+
+use std::sync::{Arc, Mutex};
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt, copy_bidirectional};
+use tokio::net::{TcpListener, TcpStream};
+
+use super::*;
+
+async fn ask_for(client: &Registry, image: &str) -> String {
+    kind(&client.fetch(&image.parse().unwrap()).await.map(|found| found.support))
+}
+
+fn nets(nets: &[&str]) -> Vec<ipnet::IpNet> {
+    nets.iter().map(|net| net.parse().unwrap()).collect()
+}
+
+#[tokio::test]
+async fn a_registry_that_is_not_allowed_is_not_asked() {
+    let remote = Remote::start().await;
+    let settings = Settings {
+        allowed: Allowed { allow: vec![], deny: vec!["127.0.0.1:*/evil".parse().unwrap()] },
+        guard: Guard { allow: nets(&["127.0.0.0/8"]), deny: vec![] },
+        ..Settings::default()
+    };
+    let client = Registry::load(settings, Metrics::new([]).unwrap()).unwrap();
+    let image = format!("{}/evil/app:v1", remote.address());
+    assert!(matches!(client.fetch(&image.parse().unwrap()).await, Err(Error::NotAllowed)));
+    assert!(matches!(client.head(&image.parse().unwrap()).await, Err(Error::NotAllowed)));
+    assert_eq!(remote.connections(), 0);
+    assert_eq!(
+        ask_for(&client, &image.replace("evil", "good")).await,
+        "unreachable",
+        "asked, but not trusted"
+    );
+    assert_eq!(remote.connections(), 1);
+}
+
+#[tokio::test]
+async fn no_spelling_of_an_address_gets_past_the_guard() {
+    let remote = Remote::start().await;
+    let other = Remote::builder().listen("127.0.0.2:0".parse().unwrap()).start().await;
+    let (client, _dir) = client_with(&remote, Guard { allow: nets(&["127.0.0.1/32"]), deny: vec![] });
+    let repo = remote.repo("team/app");
+    repo.image("linux/amd64", Some("v1"));
+    let image = repo.reference("v1");
+    for host in [
+        "127.0.0.2",
+        "127.2",
+        "2130706434",
+        "0x7f000002",
+        "0x7f.2",
+        "0177.0.0.2",
+        "127.0.0.2.",
+        "127.000.000.002",
+        "[::ffff:127.0.0.2]",
+        "[::ffff:7f00:2]",
+        "[::127.0.0.2]",
+        "[64:ff9b::127.0.0.2]",
+        "[2002:7f00:2::]",
+    ] {
+        let elsewhere = format!("https://{host}:{}", other.port());
+        repo.require_nothing();
+        repo.redirect_blobs_to(&elsewhere);
+        assert_eq!(ask_for(&client, &image).await, "address-not-allowed", "redirect to {host}");
+        repo.require(Auth::bearer().realm(&format!("{elsewhere}/token")));
+        assert_eq!(ask_for(&client, &image).await, "address-not-allowed", "realm at {host}");
+        let named = format!("{host}:{}/team/app:v1", other.port());
+        if named.parse::<ImageRef>().is_ok() {
+            assert_eq!(ask_for(&client, &named).await, "address-not-allowed", "image of {host}");
+        }
+        if let Ok(mirror) = format!("{host}:{}", other.port()).parse() {
+            let mirrored = HostSettings { mirrors: vec![mirror], ..HostSettings::default() };
+            let guard = Guard { allow: nets(&["127.0.0.1/32"]), deny: vec![] };
+            let hosts = [("127.0.0.1:1".to_owned(), mirrored)];
+            let client = Registry::new(hosts, guard, Metrics::new([]).unwrap()).unwrap();
+            assert_eq!(ask_for(&client, "127.0.0.1:1/x").await, "unexpected", "mirror at {host}");
+        }
+    }
+    for host in ["[fe80::1%25eth0]", "[::1%eth0]", "127.0.0.2%00", "user@127.0.0.2"] {
+        repo.require_nothing();
+        repo.redirect_blobs_to(&format!("https://{host}:{}", other.port()));
+        assert_eq!(ask_for(&client, &image).await, "unexpected", "redirect to {host}");
+    }
+    assert_eq!(other.connections(), 0);
+}
+
+#[test]
+fn redirects_stay_where_they_may() {
+    let url = |text: &str| Url::parse(text).unwrap();
+    for (from, to, leaves, expected) in [
+        ("https://a.b/v2/x", "/v2/y", false, Some("https://a.b/v2/y")),
+        ("https://a.b/v2/x", "https://a.b:443/y", false, Some("https://a.b/y")),
+        ("https://a.b/v2/x", "https://a.b:5000/y", false, None),
+        ("https://a.b/v2/x", "https://c.d/y", false, None),
+        ("https://a.b/v2/x", "https://c.d/y", true, Some("https://c.d/y")),
+        ("https://a.b/v2/x", "//c.d/y", true, Some("https://c.d/y")),
+        ("https://a.b/v2/x", "http://a.b/y", true, None),
+        ("https://a.b/v2/x", "http://c.d/y", true, None),
+        ("http://a.b/v2/x", "http://c.d/y", true, Some("http://c.d/y")),
+        ("http://a.b/v2/x", "https://c.d/y", true, Some("https://c.d/y")),
+        ("https://a.b/v2/x", "https://u:p@c.d/y", true, None),
+        ("https://a.b/v2/x", "https://u@a.b/y", false, None),
+        ("https://a.b/v2/x", "file:///etc/passwd", true, None),
+        ("https://a.b/v2/x", "data:,x", true, None),
+        ("https://a.b/v2/x", "https://", true, None),
+    ] {
+        let found = redirect(&url(from), to, leaves);
+        assert_eq!(found.as_ref().map(Url::as_str), expected, "{from} to {to}");
+    }
+}
+
+#[tokio::test]
+async fn three_redirects_are_followed_and_no_more() {
+    let remote = Remote::start().await;
+    let repo = remote.repo("team/app");
+    repo.index(Some("v1"), BOTH);
+    let (client, _dir) = client(&remote);
+    for (times, expected) in
+        [(3, format!("{:?}", Support::Index(platforms(&BOTH)))), (4, "unexpected".into())]
+    {
+        repo.fault(Some(Fault::redirect(307, "/v2/team/app/manifests/v1").first(times)));
+        remote.forget_requests();
+        assert_eq!(ask_for(&client, &repo.reference("v1")).await, expected, "{times}");
+        assert_eq!(remote.requests().len(), 4);
+    }
+}
+
+#[tokio::test]
+async fn the_rate_limit_is_told() {
+    let remote = Remote::start().await;
+    let repo = remote.repo("team/app");
+    repo.index(Some("v1"), BOTH);
+    let metrics = Metrics::new([remote.address().as_str()]).unwrap();
+    let plain = HostSettings { skip_verify: true, ..HostSettings::default() };
+    let guard = Guard { allow: nets(&["127.0.0.0/8"]), deny: vec![] };
+    let client = Registry::new([(remote.address(), plain)], guard, metrics.clone()).unwrap();
+    let told = || {
+        let text = metrics.render().unwrap();
+        let line = text.lines().find(|line| line.starts_with("tolerarch_registry_ratelimit_remaining{"));
+        line.map(|line| line.rsplit(' ').next().unwrap().to_owned())
+    };
+    for (value, expected) in [
+        ("none", None),
+        ("20;w=21600", Some("20")),
+        (" 7 ; w=1", Some("7")),
+        ("-1;w=21600", Some("7")),
+        ("99999999999999999999", Some("7")),
+        ("0", Some("0")),
+    ] {
+        repo.header("ratelimit-remaining", Some(value));
+        client.fetch(&repo.reference("v1").parse().unwrap()).await.unwrap();
+        assert_eq!(told().as_deref(), expected, "{value}");
+    }
+}
+
+/// A proxy that sends everything to `target`, whatever it is asked for, and the heads of what it was asked.
+async fn proxy(target: String) -> (String, Arc<Mutex<Vec<String>>>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let seen: Arc<Mutex<Vec<String>>> = Arc::default();
+    let heads = Arc::clone(&seen);
+    tokio::spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            let (heads, target) = (Arc::clone(&heads), target.clone());
+            tokio::spawn(async move {
+                let mut head = Vec::new();
+                while !head.ends_with(b"\r\n\r\n") {
+                    head.push(stream.read_u8().await.unwrap());
+                }
+                let text = String::from_utf8(head.clone()).unwrap();
+                let tunnel = text.starts_with("CONNECT ");
+                heads.lock().unwrap().push(text);
+                let mut onward = TcpStream::connect(target).await.unwrap();
+                if tunnel {
+                    stream.write_all(b"HTTP/1.1 200 Connection established\r\n\r\n").await.unwrap();
+                } else {
+                    onward.write_all(&head).await.unwrap();
+                }
+                let _ = copy_bidirectional(&mut stream, &mut onward).await;
+            });
+        }
+    });
+    (address, seen)
+}
+
+#[tokio::test]
+async fn requests_go_through_the_proxy() {
+    let secure = Remote::builder().names(&["registry.test"]).start().await;
+    let plain = Remote::builder().plain_http().start().await;
+    for (remote, begins) in [
+        (&secure, "CONNECT registry.test:5000 HTTP/1.1"),
+        (&plain, "GET http://registry.test:5000/v2/team/app/manifests/v1 HTTP/1.1"),
+    ] {
+        remote.repo("team/app").index(Some("v1"), BOTH);
+        let (address, seen) = proxy(remote.address()).await;
+        let dir = tempfile::tempdir().unwrap();
+        let ca = dir.path().join("ca.crt");
+        std::fs::write(&ca, remote.pki().ca_pem()).unwrap();
+        let plain_http = remote.url().starts_with("http:");
+        let host = HostSettings { ca_file: Some(ca), plain_http, ..HostSettings::default() };
+        let proxies = Proxies::of(|name| match name {
+            "HTTPS_PROXY" | "HTTP_PROXY" => Some(format!("http://user:canary@{address}")),
+            _ => None,
+        });
+        let settings = Settings {
+            hosts: [("registry.test:5000".to_owned(), host)].into(),
+            proxies: proxies.unwrap(),
+            // The proxy's own address needs no permission: it is the operator's choice.
+            ..Settings::default()
+        };
+        let client = Registry::load(settings, Metrics::new([]).unwrap()).unwrap();
+        let found = ask_for(&client, "registry.test:5000/team/app:v1").await;
+        assert_eq!(found, format!("{:?}", Support::Index(platforms(&BOTH))), "{begins}");
+        let heads = seen.lock().unwrap().clone();
+        assert_eq!(heads.len(), 1);
+        assert!(heads[0].starts_with(begins), "{}", heads[0]);
+        let head = heads[0].to_ascii_lowercase();
+        assert!(head.contains("proxy-authorization: basic "), "{head}");
+        let inside = remote.requests();
+        assert!(plain_http || inside.iter().all(|r| !r.headers.contains_key("proxy-authorization")));
+
+        // What is named by its address is judged all the same, and localhost is not sent there.
+        for (image, expected) in [
+            ("169.254.169.254/x/y", "address-not-allowed"),
+            ("0xa9.0xfe.0xa9.0xfe/x/y", "address-not-allowed"),
+            ("[::ffff:a9fe:a9fe]/x/y", "address-not-allowed"),
+            ("localhost:1/x/y", "address-not-allowed"),
+        ] {
+            assert_eq!(ask_for(&client, image).await, expected, "{image}");
+        }
+        assert_eq!(seen.lock().unwrap().len(), 1);
+    }
+}
+
+#[tokio::test]
+async fn a_proxy_that_refuses_makes_a_registry_unreachable() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            let mut head = [0; 4096];
+            let _ = stream.read(&mut head).await;
+            let _ = stream.write_all(b"HTTP/1.1 407 Proxy Authentication Required\r\n\r\n").await;
+        }
+    });
+    let read = |name: &str| (name == "HTTPS_PROXY").then(|| format!("http://user:canary@{address}"));
+    let settings = Settings { proxies: Proxies::of(read).unwrap(), ..Settings::default() };
+    let client = Registry::load(settings, Metrics::new([]).unwrap()).unwrap();
+    let error = client.fetch(&"a.b/x".parse().unwrap()).await.unwrap_err();
+    let text = format!("{error} {error:?}");
+    assert!(matches!(error, Error::Unreachable(_)) && text.contains("proxy"), "{text}");
+    assert!(!text.contains("canary") && !text.contains("user"), "{text}");
+}

@@ -1,0 +1,243 @@
+//! Where images are asked for: mirrors, directories of hosts, and whom to trust there.
+
+use super::*;
+
+/// A client that asks `mirrors` for the images of `host`, and trusts what `remotes` share.
+fn client_of(host: &str, mirrors: &[&str], remotes: &[&Remote]) -> (Registry, tempfile::TempDir) {
+    let dir = tempfile::tempdir().unwrap();
+    let ca = dir.path().join("ca.crt");
+    std::fs::write(&ca, remotes[0].pki().ca_pem()).unwrap();
+    let of = |remote: &&Remote| {
+        let plain_http = remote.url().starts_with("http:");
+        (remote.address(), HostSettings { ca_file: Some(ca.clone()), plain_http, ..HostSettings::default() })
+    };
+    let mut settings: std::collections::BTreeMap<_, _> = remotes.iter().map(of).collect();
+    settings.entry(host.to_owned()).or_default().mirrors =
+        mirrors.iter().map(|mirror| mirror.parse().unwrap()).collect();
+    let guard = Guard { allow: vec!["127.0.0.0/8".parse().unwrap()], deny: vec![] };
+    (Registry::new(settings, guard, Metrics::new([]).unwrap()).unwrap(), dir)
+}
+
+#[tokio::test]
+async fn mirrors_are_asked_first_and_told_whose_image_it_is() {
+    let [a, b] = [Remote::start().await, Remote::builder().plain_http().start().await];
+    b.repo("hub/library/nginx").index(Some("v1"), BOTH);
+    let prefixed = format!("{}/hub", b.address());
+    let (client, _dir) = client_of("docker.io", &[&a.address(), &prefixed], &[&a, &b]);
+    let found = client.fetch(&"nginx:v1".parse().unwrap()).await.unwrap();
+    assert_eq!(found.support, Support::Index(platforms(&BOTH)));
+    for (remote, path) in [(&a, "/v2/library/nginx/manifests/v1"), (&b, "/v2/hub/library/nginx/manifests/v1")]
+    {
+        let [request] = remote.requests().try_into().unwrap();
+        assert_eq!((request.path.as_str(), request.query_value("ns").as_deref()), (path, Some("docker.io")));
+    }
+}
+
+#[tokio::test]
+async fn what_the_registry_says_counts_more_than_what_mirrors_say() {
+    let mirror = Remote::start().await;
+    let remote = Remote::builder().pki(mirror.pki()).start().await;
+    let (there, here) = (remote.repo("team/app"), mirror.repo("team/app"));
+    there.index(Some("v1"), BOTH);
+    here.index(Some("v1"), ["linux/amd64"]);
+    let ok = |names: &[&str]| format!("{:?}", Support::Index(platforms(names)));
+    let garbage = || Fault::body("<html>", "text/html");
+    for (at_mirror, at_registry, expected) in [
+        (None, Some(Fault::status(500)), ok(&["linux/amd64"])),
+        (Some(Fault::status(404)), None, ok(&BOTH)),
+        (Some(Fault::status(401)), None, ok(&BOTH)),
+        (Some(Fault::status(500)), None, ok(&BOTH)),
+        (Some(Fault::reset()), None, ok(&BOTH)),
+        (Some(garbage()), None, ok(&BOTH)),
+        (Some(Fault::status(404)), Some(Fault::status(403)), "denied".into()),
+        (Some(Fault::status(500)), Some(Fault::status(404)), "not-found".into()),
+        (Some(Fault::status(429)), Some(Fault::status(404)), "not-found".into()),
+        (Some(Fault::status(404)), Some(Fault::status(500)), "unexpected".into()),
+        (Some(Fault::status(500)), Some(Fault::status(500)), "unreachable".into()),
+        (Some(Fault::status(404)), Some(garbage()), "Json".into()),
+    ] {
+        let name = format!("{at_mirror:?}, {at_registry:?}");
+        here.fault(at_mirror);
+        there.fault(at_registry);
+        let (client, _dir) = client_of(&remote.address(), &[&mirror.address()], &[&remote, &mirror]);
+        let found = client.fetch(&there.reference("v1").parse().unwrap()).await;
+        assert_eq!(kind(&found.map(|found| found.support)), expected, "{name}");
+    }
+}
+
+#[tokio::test]
+async fn a_mirror_that_hangs_costs_a_share_of_one_lookup() {
+    let mirror = Remote::start().await;
+    let remote = Remote::builder().pki(mirror.pki()).start().await;
+    let (there, here) = (remote.repo("team/app"), mirror.repo("team/app"));
+    there.image("linux/amd64", Some("v1"));
+    here.fault(Some(Fault::hang()));
+    let (client, _dir) = client_of(&remote.address(), &[&mirror.address()], &[&remote, &mirror]);
+    let image: ImageRef = there.reference("v1").parse().unwrap();
+    for _ in 0..3 {
+        client.fetch(&image).await.unwrap();
+    }
+    assert_eq!(mirror.requests().len(), 1, "it is left alone, for its config and by the next ones");
+}
+
+/// A client with a directory of hosts: for each name, what its `hosts.toml` says. The authority of `remote` is `ca.crt`
+/// beside it.
+fn client_of_directory(remote: &Remote, files: &[(&str, &str)]) -> (Registry, tempfile::TempDir) {
+    let dir = tempfile::tempdir().unwrap();
+    for (name, text) in files {
+        let own = dir.path().join(name);
+        std::fs::create_dir(&own).unwrap();
+        std::fs::write(own.join("hosts.toml"), text).unwrap();
+        std::fs::write(own.join("ca.crt"), remote.pki().ca_pem()).unwrap();
+    }
+    let guard = Guard { allow: vec!["127.0.0.0/8".parse().unwrap()], deny: vec![] };
+    let settings = Settings { hosts_dir: Some(dir.path().into()), guard, ..Settings::default() };
+    (Registry::load(settings, Metrics::new([]).unwrap()).unwrap(), dir)
+}
+
+async fn ask_for(client: &Registry, image: &str) -> String {
+    kind(&client.fetch(&image.parse().unwrap()).await.map(|found| found.support))
+}
+
+#[tokio::test]
+async fn a_hosts_toml_says_where_to_ask() {
+    let remote = Remote::start().await;
+    let both = format!("{:?}", Support::Index(platforms(&BOTH)));
+    let index = remote.repo("library/nginx").index(Some("v1"), BOTH);
+    remote.repo("proxy/library/nginx").index(Some("v1"), BOTH);
+    let digest = format!("nginx@{}", index["digest"].as_str().unwrap());
+    let own = format!("127.0.0.1:{}/library/nginx:v1", remote.port());
+    let url = remote.url();
+    let nowhere = "server = 'https://127.0.0.3:1'\n";
+    for (name, host, text, image, expected) in [
+        ("a server alone", "docker.io", format!("server = '{url}'\nca = 'ca.crt'"), "nginx:v1", &*both),
+        ("the default directory", "_default", format!("server = '{url}'\nca = 'ca.crt'"), "nginx:v1", &both),
+        ("a mirror", "docker.io", format!("{nowhere}[host.'{url}']\nca = 'ca.crt'"), "nginx:v1", &both),
+        (
+            "a mirror with a path of its own",
+            "docker.io",
+            format!("{nowhere}[host.'{url}/v2/proxy']\noverride_path = true\nca = ['ca.crt']"),
+            "nginx:v1",
+            &both,
+        ),
+        (
+            "not trusted with tags",
+            "docker.io",
+            format!("{nowhere}[host.'{url}']\ncapabilities = ['pull']\nca = 'ca.crt'"),
+            "nginx:v1",
+            "unreachable",
+        ),
+        (
+            "not trusted with tags, but with digests",
+            "docker.io",
+            format!("{nowhere}[host.'{url}']\ncapabilities = ['pull']\nca = 'ca.crt'"),
+            &digest,
+            &both,
+        ),
+        (
+            "nobody to ask",
+            "docker.io",
+            format!("server = '{url}'\nca = 'ca.crt'\ncapabilities = ['push']"),
+            "nginx:v1",
+            "unexpected",
+        ),
+        ("no verification", "docker.io", format!("server = '{url}'\nskip_verify = true"), "nginx:v1", &both),
+        ("an unknown authority", "docker.io", format!("server = '{url}'"), "nginx:v1", "unreachable"),
+        ("itself", &*remote.address(), "ca = 'ca.crt'".into(), &own, &both),
+        ("itself by default", "_default", "ca = 'ca.crt'".into(), &own, &both),
+        ("a file that is none: certificates", &*remote.address(), "ca = [".into(), &own, &both),
+    ] {
+        let (client, _dir) = client_of_directory(&remote, &[(host, &text)]);
+        assert_eq!(ask_for(&client, image).await, expected, "{name}");
+    }
+    let (client, _dir) =
+        client_of_directory(&remote, &[("_default", "ca = 'ca.crt'"), (&remote.address(), "server = ''")]);
+    assert_eq!(ask_for(&client, &own).await, "unreachable", "a directory of its own beats the default");
+}
+
+#[tokio::test]
+async fn tls_is_tried_first_where_http_has_settings_of_it() {
+    let secure = Remote::start().await;
+    let plain = Remote::builder().plain_http().start().await;
+    for remote in [&secure, &plain] {
+        remote.repo("library/nginx").index(Some("v1"), BOTH);
+        let text = format!("server = 'http://{}'\nca = 'ca.crt'", remote.address());
+        let (client, _dir) = client_of_directory(remote, &[("docker.io", &text)]);
+        assert_eq!(ask_for(&client, "nginx:v1").await, format!("{:?}", Support::Index(platforms(&BOTH))));
+    }
+    secure.repo("library/nginx").fault(Some(Fault::status(403)));
+    let text = format!("server = 'http://{}'\nca = 'ca.crt'", secure.address());
+    let (client, _dir) = client_of_directory(&secure, &[("docker.io", &text)]);
+    secure.forget_requests();
+    assert_eq!(ask_for(&client, "nginx:v1").await, "denied");
+    assert_eq!(secure.requests().len(), 1, "what was said over TLS is not asked again without");
+}
+
+#[tokio::test]
+async fn headers_go_to_their_host_only() {
+    let remote = Remote::start().await;
+    let cdn = Remote::builder().pki(remote.pki()).start().await;
+    let repo = remote.repo("library/nginx");
+    repo.image("linux/amd64", Some("v1"));
+    repo.redirect_blobs_to(&cdn.cdn_of(&repo));
+    let text = format!(
+        "server = '{}'\nca = 'ca.crt'\n[header]\nAuthorization = 'Basic eDp5'\nx-a = ['1', '2']",
+        remote.url()
+    );
+    let (client, _dir) =
+        client_of_directory(&remote, &[("docker.io", &text), (&cdn.address(), "ca = 'ca.crt'")]);
+    client.fetch(&"nginx:v1".parse().unwrap()).await.unwrap();
+    for request in remote.requests() {
+        assert_eq!(request.authorization.as_deref(), Some("Basic eDp5"));
+        assert_eq!(request.headers.get_all("x-a").iter().count(), 2);
+    }
+    let [request] = cdn.requests().try_into().unwrap();
+    assert!(request.authorization.is_none() && !request.headers.contains_key("x-a"));
+}
+
+#[tokio::test]
+async fn our_own_settings_beat_the_directories() {
+    let remote = Remote::start().await;
+    remote.repo("library/nginx").index(Some("v1"), BOTH);
+    let (_, dir) = client_of_directory(&remote, &[("docker.io", "server = 'https://127.0.0.3:1'")]);
+    let ca = dir.path().join("docker.io/ca.crt");
+    let mirrors = vec![remote.address().parse().unwrap()];
+    let own = HostSettings { ca_file: Some(ca.clone()), ..HostSettings::default() };
+    let hub = HostSettings { mirrors, ..HostSettings::default() };
+    let settings = Settings {
+        hosts: [(remote.address(), own), ("docker.io".into(), hub)].into(),
+        hosts_dir: Some(dir.path().into()),
+        guard: Guard { allow: vec!["127.0.0.0/8".parse().unwrap()], deny: vec![] },
+        ..Settings::default()
+    };
+    let files = settings.files();
+    assert!(files.contains(&ca) && files.contains(&dir.path().into()), "{files:?}");
+    let client = Registry::load(settings, Metrics::new([]).unwrap()).unwrap();
+    assert_eq!(ask_for(&client, "nginx:v1").await, format!("{:?}", Support::Index(platforms(&BOTH))));
+}
+
+#[test]
+fn what_cannot_be_read_is_named() {
+    let dir = tempfile::tempdir().unwrap();
+    let load =
+        |settings: Settings| Registry::load(settings, Metrics::new([]).unwrap()).err().unwrap().to_string();
+    let absent = Settings { hosts_dir: Some(dir.path().join("absent")), ..Settings::default() };
+    assert!(load(absent).contains("registries.hostsDir"));
+    let (cert, key) = (dir.path().join("c.crt"), dir.path().join("c.key"));
+    let own = HostSettings {
+        client_cert_file: Some(cert.clone()),
+        client_key_file: Some(key.clone()),
+        ..HostSettings::default()
+    };
+    let settings = || Settings { hosts: [("a.b".to_owned(), own.clone())].into(), ..Settings::default() };
+    let error = load(settings());
+    assert!(error.contains("c.crt") && error.contains("clientCertFile"), "{error}");
+    let [one, other] = [(); 2].map(|()| testregistry::Pki::new().leaf(&["a.b"]));
+    std::fs::write(&cert, &one.cert_pem).unwrap();
+    std::fs::write(&key, &one.cert_pem).unwrap();
+    assert!(load(settings()).contains("c.key"), "no key in it");
+    std::fs::write(&key, &other.key_pem).unwrap();
+    assert!(load(settings()).contains("cannot be used with its key"), "{}", load(settings()));
+    std::fs::write(&key, &one.key_pem).unwrap();
+    Registry::load(settings(), Metrics::new([]).unwrap()).unwrap();
+}
