@@ -2,6 +2,7 @@
 //!
 //! All faults of a file are reported at once, each with its path and line; a configuration that exists is valid.
 
+mod hosts;
 mod pools;
 mod reader;
 mod sections;
@@ -21,7 +22,7 @@ use crate::image::PlatformSet;
 use crate::logging::{Format, Level};
 use crate::pod::Toleration;
 use crate::policy::{Mode, Policy, Pool};
-use crate::registry::{Guard, HostSettings};
+use crate::registry::{Allowed, Guard, HostSettings, Proxies, ProxyError, Settings};
 use crate::resolver::{CacheSettings, LookupSettings};
 use crate::tls::CertificateFiles;
 
@@ -75,6 +76,10 @@ pub struct Registries {
     pub private: Vec<ImagePattern>,
     /// What is special about single hosts, by `host` or `host:port`.
     pub hosts: BTreeMap<String, HostSettings>,
+    /// containerd's directory of `hosts.toml` files.
+    pub hosts_dir: Option<PathBuf>,
+    /// Which images are asked for at all.
+    pub allowed: Allowed,
 }
 
 /// What is logged.
@@ -169,6 +174,16 @@ impl Config {
         let text = std::fs::read_to_string(file)
             .map_err(|cause| ConfigError::Read { file: file.to_owned(), cause })?;
         Self::parse(&text).map_err(|faults| ConfigError::Faults { file: file.to_owned(), faults })
+    }
+
+    /// What the client of the registries has to know, the proxies of the environment among it.
+    ///
+    /// # Errors
+    /// A variable of the environment names no proxy.
+    pub fn registry_settings(&self) -> Result<Settings, ProxyError> {
+        let Registries { hosts, hosts_dir, allowed, .. } = self.registries.clone();
+        let proxies = Proxies::of(|name| std::env::var(name).ok())?;
+        Ok(Settings { hosts, hosts_dir, allowed, guard: self.network.clone(), proxies })
     }
 
     /// The configuration of a file with this text.

@@ -15,7 +15,7 @@ use crate::admission::Webhook;
 use crate::admission::listener::{Listener, Phase};
 use crate::config::Config;
 use crate::metrics::Metrics;
-use crate::registry::{Registry, TrustError};
+use crate::registry::{ProxyError, Registry, TrustError};
 use crate::resolver::Resolver;
 use crate::tls::{CertificateError, ServingCertificate};
 
@@ -44,6 +44,9 @@ pub enum ServeError {
     /// The connections to registries cannot be set up.
     #[error(transparent)]
     Trust(#[from] TrustError),
+    /// A proxy of the environment cannot be used.
+    #[error(transparent)]
+    Proxy(#[from] ProxyError),
     /// TLS cannot be set up.
     #[error("TLS cannot be set up")]
     Tls(#[from] rustls::Error),
@@ -80,11 +83,11 @@ impl Server {
     /// # Errors
     /// Whatever is missing: it is better not to start than to start half.
     pub async fn bind(config: Config) -> Result<Self, ServeError> {
-        let Config { server, admin, policy, lookup, cache, registries, credentials: _, network, log: _ } =
-            config;
-        let metrics = Metrics::new(registries.hosts.keys().map(String::as_str))?;
+        let settings = config.registry_settings()?;
+        let Config { server, admin, policy, lookup, cache, .. } = config;
+        let metrics = Metrics::new(settings.hosts.keys().map(String::as_str))?;
         let certificate = ServingCertificate::load(server.files, metrics.clone()).await?;
-        let registry = Registry::new(registries.hosts, network, metrics.clone())?;
+        let registry = Registry::load(settings, metrics.clone())?;
         let budget = lookup.budget;
         let resolver = Resolver::new(registry, lookup, cache, metrics.clone());
         let listener = Listener {

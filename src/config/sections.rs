@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 
+use super::hosts::{HostNames, is_host};
 use super::shape::{Map, Section, Shape, Slot, Visit, key, key_as};
 use super::values::Choice;
 use super::{Admin, Config, Log, Registries, Server};
 use crate::credentials::CredentialSettings;
-use crate::image::ImageRef;
-use crate::registry::{Guard, HostSettings, normal};
+use crate::registry::{Guard, HostSettings, Mirror, normal};
 use crate::resolver::{CacheSettings, LookupSettings};
 
 impl Slot for Config {
@@ -115,10 +115,17 @@ impl Slot for Registries {
     fn shape(&mut self) -> Shape<'_> {
         Shape::Section(vec![
             key(
+                "allow",
+                "globs of host[/path] that are asked, and all below them; none means every registry",
+                &mut self.allowed.allow,
+            ),
+            key("deny", "globs that are never asked; beats allow", &mut self.allowed.deny),
+            key(
                 "private",
                 "images that are never asked for without a credential; patterns as kubelet's matchImages",
                 &mut self.private,
             ),
+            key("hostsDir", "a containerd certs.d directory of hosts.toml files", &mut self.hosts_dir),
             key(
                 "hosts",
                 "what is special about one host: as an image names it, or as it is dialled",
@@ -163,9 +170,7 @@ impl Map for BTreeMap<String, HostSettings> {
     }
 
     fn add(&mut self, name: &str, fill: Visit<'_>) -> Result<(), String> {
-        // A host is well-formed if it can stand in front of an image.
-        let image = format!("{name}/x").parse::<ImageRef>();
-        if !image.is_ok_and(|image| image.host().eq_ignore_ascii_case(name)) {
+        if !is_host(name) {
             return Err("no registry host; write host or host:port".to_owned());
         }
         let mut settings = HostSettings::default();
@@ -191,8 +196,37 @@ impl Slot for HostSettings {
                 "certificate authorities, PEM, that are trusted beside the system's",
                 &mut self.ca_file,
             ),
+            key(
+                "clientCertFile",
+                "the certificate, PEM, that is shown to the host",
+                &mut self.client_cert_file,
+            ),
+            key("clientKeyFile", "its key, PEM, where it is another file", &mut self.client_key_file),
             key("plainHttp", "without TLS", &mut self.plain_http),
+            key(
+                "skipVerify",
+                "take any certificate: whoever is on the way can answer for the host",
+                &mut self.skip_verify,
+            ),
+            key(
+                "mirrors",
+                "hosts or https://host/prefix, asked in this order before the host itself",
+                &mut self.mirrors,
+            ),
+            key_as(
+                "tokenHosts",
+                "other hosts that this registry's realm may name and get its credentials",
+                HostNames(&mut self.token_hosts),
+            ),
         ])
+    }
+
+    fn objections(&self) -> Vec<String> {
+        let key_alone = self.client_key_file.is_some() && self.client_cert_file.is_none();
+        let key_alone = key_alone.then(|| "clientKeyFile needs clientCertFile".to_owned());
+        let many = self.mirrors.len() > Mirror::MOST;
+        let many = many.then(|| format!("at most {} mirrors are asked; remove the others", Mirror::MOST));
+        key_alone.into_iter().chain(many).collect()
     }
 }
 

@@ -36,9 +36,14 @@ cache:
   negative: {notFound: 1s, denied: 2s, throttled: 3s, timeout: 4s, unreachable: 5s, badManifest: 6s}
 registries:
   private: ["*.dkr.ecr.*.amazonaws.com", "a.b:5000/team"]
+  allow: ["*.example.com", docker.io/library]
+  deny: [Registry.example.com/evil]
+  hostsDir: /certs.d
   hosts:
     docker.io:
-    "Registry.example.com:5000": {caFile: /ca, plainHttp: true}
+    "Registry.example.com:5000":
+      {caFile: /ca, clientCertFile: /cc, clientKeyFile: /ck, plainHttp: true, skipVerify: true,
+       mirrors: [A.b:443, "https://c.d/hub/"], tokenHosts: ["Auth.example.com:443"]}
     "[::1]:5000": {caFile: ""}
 credentials:
   pullSecrets: true
@@ -81,7 +86,22 @@ log: {level: debug, format: text}
         config.registries.hosts.keys().collect::<Vec<_>>(),
         ["[::1]:5000", "docker.io", "registry.example.com:5000"]
     );
-    let own = HostSettings { ca_file: Some("/ca".into()), plain_http: true, ..HostSettings::default() };
+    let own = HostSettings {
+        ca_file: Some("/ca".into()),
+        client_cert_file: Some("/cc".into()),
+        client_key_file: Some("/ck".into()),
+        plain_http: true,
+        skip_verify: true,
+        mirrors: ["a.b", "c.d/hub"].map(|mirror| mirror.parse().unwrap()).to_vec(),
+        token_hosts: vec!["auth.example.com".into()],
+    };
+    let patterns = |texts: &[&str]| -> Vec<_> { texts.iter().map(|text| text.parse().unwrap()).collect() };
+    let allowed = Allowed {
+        allow: patterns(&["*.example.com", "docker.io/library"]),
+        deny: patterns(&["registry.example.com/evil"]),
+    };
+    assert_eq!(config.registries.allowed, allowed);
+    assert_eq!(config.registries.hosts_dir, Some("/certs.d".into()));
     assert_eq!(config.registries.hosts["registry.example.com:5000"], own);
     assert_eq!(config.registries.hosts["[::1]:5000"], HostSettings::default());
     let private: Vec<&str> = config.registries.private.iter().map(ImagePattern::as_str).collect();
@@ -184,6 +204,15 @@ fn refuses_what_could_not_work() {
         ("credentials: {providers: {binDirectory: /bin}}", "known are config, binDir"),
         ("registries: {hosts: {a.b: {}, 'A.b:443': {}}}", "this host is there already"),
         ("registries: {hosts: {a.b: {plainHttp: 'yes'}}}", "expected true or false"),
+        (
+            "registries: {hosts: {a.b: {mirrors: ['http://c.d']}}}",
+            "expected host, host:port or https://host/prefix",
+        ),
+        ("registries: {hosts: {a.b: {mirrors: [c.d, c.d, c.d, c.d, c.d]}}}", "at most 4 mirrors"),
+        ("registries: {hosts: {a.b: {tokenHosts: ['https://c.d/']}}}", "expected host or host:port"),
+        ("registries: {hosts: {a.b: {clientKeyFile: /k}}}", "clientKeyFile needs clientCertFile"),
+        ("registries: {allow: [nginx]}", "expected host[/path]"),
+        ("registries: {deny: ['ghcr.io/x:latest']}", "expected host[/path]"),
         ("log: {level: loud}", "expected error, warn"),
         ("server: [unclosed", "not YAML"),
         ("mode: enforce\nmode: observe", "not YAML"),

@@ -1,5 +1,6 @@
 //! Which registries and repositories are asked at all: globs over normalised names. Pure.
 
+use std::fmt;
 use std::str::FromStr;
 
 use crate::image::ImageRef;
@@ -23,7 +24,7 @@ impl Allowed {
 
 /// A glob over `host/repository`: `*` stands for any run of characters within one part, `**` as a whole part for any
 /// number of parts. It covers what it matches and everything below that, so a bare host covers all its images.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NamePattern {
     parts: Vec<String>,
 }
@@ -67,6 +68,13 @@ impl FromStr for NamePattern {
             parts.push("**".to_owned());
         }
         Ok(Self { parts })
+    }
+}
+
+impl fmt::Display for NamePattern {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let text = self.parts.join("/");
+        f.write_str(text.strip_suffix("/**").unwrap_or(&text))
     }
 }
 
@@ -163,6 +171,7 @@ mod tests {
                 assert!(covered.is_empty(), "{pattern}");
                 continue;
             };
+            assert_eq!(read.to_string().parse().as_ref(), Ok(&read), "{pattern}");
             for (names, expected) in [(covered, true), (not, false)] {
                 for name in names {
                     assert_eq!(read.covers(&name.parse().unwrap()), expected, "{pattern} and {name}");

@@ -1,6 +1,7 @@
 //! Where the images of a registry can be had: at its mirrors and at the registry itself, in the order in which containerd
 //! would ask (`core/remotes/docker/resolver.go`). Knows addresses and what became of the last request, no protocol.
 
+use std::fmt;
 use std::str::FromStr;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -14,7 +15,7 @@ use crate::image::ImageRef;
 
 /// A place that another registry's images can be had from, as our own file names it: `host`, `host:port` or
 /// `https://host/prefix`.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Mirror {
     /// `host` or `host:port`.
     authority: String,
@@ -42,7 +43,19 @@ impl FromStr for Mirror {
     }
 }
 
+impl fmt::Display for Mirror {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.prefix.is_empty() {
+            return f.write_str(&self.authority);
+        }
+        write!(f, "https://{}/{}", self.authority, self.prefix.trim_end_matches('/'))
+    }
+}
+
 impl Mirror {
+    /// How many of one host are asked.
+    pub const MOST: usize = limits::MIRRORS;
+
     pub(super) fn authority(&self) -> &str {
         &self.authority
     }

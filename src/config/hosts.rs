@@ -1,0 +1,105 @@
+//! The values that name registries: mirrors, patterns, hosts.
+
+use std::borrow::Cow;
+
+use serde_json::{Value as Json, json};
+
+use super::shape::{Shape, Slot, Value, Values};
+use super::values::taken;
+use crate::image::ImageRef;
+use crate::registry::{Mirror, NamePattern, normal};
+
+impl Value for Mirror {
+    fn expected(&self) -> Cow<'static, str> {
+        "host, host:port or https://host/prefix (without TLS: plainHttp of that host)".into()
+    }
+
+    fn schema(&self) -> Json {
+        json!({"type": "string", "pattern": r"^(https://)?[A-Za-z0-9.:\[\]-]+(/[a-z0-9._/-]*)?$", "examples": ["https://cache.example.com/hub"]})
+    }
+
+    fn read(&mut self, text: &str) -> bool {
+        taken(self, text.parse().ok())
+    }
+
+    fn written(&self) -> Json {
+        json!(self.to_string())
+    }
+}
+
+impl Value for NamePattern {
+    fn expected(&self) -> Cow<'static, str> {
+        "host[/path] as in docker.io/library/nginx, with * for a part and ** for any number of them".into()
+    }
+
+    fn schema(&self) -> Json {
+        json!({"type": "string", "pattern": r"^[A-Za-z0-9.:*\[\]-]+(/[a-z0-9._*-]+)*$", "examples": ["ghcr.io/my-org"]})
+    }
+
+    fn read(&mut self, text: &str) -> bool {
+        taken(self, text.parse().ok())
+    }
+
+    fn written(&self) -> Json {
+        json!(self.to_string())
+    }
+}
+
+/// Whether this can stand in front of an image.
+pub(super) fn is_host(text: &str) -> bool {
+    format!("{text}/x").parse::<ImageRef>().is_ok_and(|image| image.host().eq_ignore_ascii_case(text))
+}
+
+/// One host, as it is compared.
+#[derive(Default)]
+struct HostName(String);
+
+impl Value for HostName {
+    fn expected(&self) -> Cow<'static, str> {
+        "host or host:port".into()
+    }
+
+    fn schema(&self) -> Json {
+        json!({"type": "string", "pattern": r"^[A-Za-z0-9.:\[\]-]+$", "examples": ["auth.example.com"]})
+    }
+
+    fn read(&mut self, text: &str) -> bool {
+        taken(&mut self.0, is_host(text).then(|| normal(text)))
+    }
+
+    fn written(&self) -> Json {
+        json!(self.0)
+    }
+}
+
+/// A list of hosts.
+pub(super) struct HostNames<'a>(pub(super) &'a mut Vec<String>);
+
+impl Slot for HostNames<'_> {
+    fn shape(&mut self) -> Shape<'_> {
+        Shape::Values(self)
+    }
+}
+
+impl Values for HostNames<'_> {
+    fn blank(&self) -> Box<dyn Value> {
+        Box::<HostName>::default()
+    }
+
+    fn clear(&mut self) {
+        self.0.clear();
+    }
+
+    fn add(&mut self, text: &str) -> bool {
+        let mut host = HostName::default();
+        let read = host.read(text);
+        if read {
+            self.0.push(host.0);
+        }
+        read
+    }
+
+    fn written(&self) -> Vec<Json> {
+        self.0.iter().map(|host| json!(host)).collect()
+    }
+}
