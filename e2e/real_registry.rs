@@ -14,4 +14,5 @@ mod real_registry {
 
     mod answers;
     mod failures;
+    mod mirror;
 }

@@ -120,7 +120,7 @@ impl Distribution {
 }
 
 /// Waits until it says where it listens.
-async fn listening(process: &mut Child) -> String {
+pub(crate) async fn listening(process: &mut Child) -> String {
     let mut lines = BufReader::new(process.stderr.take().unwrap()).lines();
     let address = async {
         while let Some(line) = lines.next_line().await.unwrap() {

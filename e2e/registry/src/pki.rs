@@ -52,11 +52,20 @@ impl Pki {
 
     /// A serving certificate that is valid until `not_after`, which may be in the past.
     pub fn leaf_until(&self, names: &[&str], not_after: SystemTime) -> Leaf {
+        self.signed(names, not_after, ExtendedKeyUsagePurpose::ServerAuth)
+    }
+
+    /// A certificate for a client, valid for a month.
+    pub fn client_leaf(&self) -> Leaf {
+        self.signed(&[], SystemTime::now() + 30 * DAY, ExtendedKeyUsagePurpose::ClientAuth)
+    }
+
+    fn signed(&self, names: &[&str], not_after: SystemTime, usage: ExtendedKeyUsagePurpose) -> Leaf {
         let mut params = params(names, not_after);
         params.distinguished_name.push(DnType::CommonName, "testregistry leaf");
         params.is_ca = IsCa::ExplicitNoCa;
         params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
-        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+        params.extended_key_usages = vec![usage];
         params.use_authority_key_identifier_extension = true;
         let key = key();
         let cert = params.signed_by(&key, &self.ca).expect("sign a certificate");
@@ -81,7 +90,7 @@ impl Default for Pki {
     }
 }
 
-/// A serving certificate and its key, as PEM.
+/// A certificate and its key, as PEM.
 #[derive(Clone)]
 pub struct Leaf {
     /// The certificate.

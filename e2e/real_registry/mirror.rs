@@ -1,0 +1,99 @@
+//! A pull-through mirror that takes nobody without a certificate, before a registry that cannot be reached.
+
+use std::fs;
+use std::process::Stdio;
+
+use serde_json::json;
+use tokio::process::{Child, Command};
+use tolerarch::metrics::Metrics;
+use tolerarch::registry::{Error, Guard, HostSettings, Registry, Settings};
+
+use super::distribution::{Distribution, REPO, listening};
+use super::images;
+
+/// Where nobody listens: the registry that the images name.
+const GONE: &str = "127.0.0.1:1";
+
+/// Starts a mirror of this registry, which tells its address. It is killed when it is dropped.
+async fn mirror_of(upstream: &Distribution) -> (Child, String) {
+    let file = |name: &str| upstream.directory.path().join(name);
+    let client = upstream.pki.client_leaf();
+    fs::write(file("client.crt"), &client.cert_pem).unwrap();
+    fs::write(file("client.key"), &client.key_pem).unwrap();
+    let config = json!({
+        "version": "0.1",
+        "log": {"level": "info", "accesslog": {"disabled": true}},
+        "storage": {"filesystem": {"rootdirectory": file("mirrored")}},
+        "http": {
+            "addr": "127.0.0.1:0",
+            "tls": {"certificate": file("tls.crt"), "key": file("tls.key"), "clientcas": [file("ca.crt")]},
+        },
+        "proxy": {"remoteurl": format!("https://{}", upstream.address)},
+    });
+    fs::write(file("mirror.yml"), config.to_string()).unwrap();
+    let mut process = Command::new("docker-registry")
+        .arg("serve")
+        .arg(file("mirror.yml"))
+        .env("SSL_CERT_FILE", file("ca.crt"))
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .kill_on_drop(true)
+        .spawn()
+        .unwrap();
+    let address = listening(&mut process).await;
+    (process, address)
+}
+
+/// By our own file, and by a `hosts.toml`.
+fn settings(upstream: &Distribution, mirror: &str) -> [Settings; 2] {
+    let file = |name: &str| Some(upstream.directory.path().join(name));
+    let host = HostSettings {
+        ca_file: file("ca.crt"),
+        client_cert_file: file("client.crt"),
+        client_key_file: file("client.key"),
+        ..HostSettings::default()
+    };
+    let gone = HostSettings { mirrors: vec![mirror.parse().unwrap()], ..HostSettings::default() };
+    let guard = Guard { allow: vec!["127.0.0.0/8".parse().unwrap()], ..Guard::default() };
+    let ours = Settings {
+        hosts: [(mirror.to_owned(), host), (GONE.to_owned(), gone)].into(),
+        guard: guard.clone(),
+        ..Settings::default()
+    };
+    let directory = upstream.directory.path().join("certs.d");
+    let own = directory.join("127.0.0.1_1_");
+    fs::create_dir_all(&own).unwrap();
+    let toml = format!(
+        "[host.'https://{mirror}']\ncapabilities = ['pull', 'resolve']\nca = '../../ca.crt'\n\
+         client = [['../../client.crt', '../../client.key']]\n"
+    );
+    fs::write(own.join("hosts.toml"), toml).unwrap();
+    [ours, Settings { hosts_dir: Some(directory), guard, ..Settings::default() }]
+}
+
+#[tokio::test]
+async fn a_mirror_answers_for_a_registry_that_is_gone() {
+    let Some(upstream) = Distribution::start().await else { return };
+    let images = images::push(&upstream).await;
+    let (_mirror, address) = mirror_of(&upstream).await;
+    for settings in settings(&upstream, &address) {
+        let registry = Registry::load(settings.clone(), Metrics::new([]).unwrap()).unwrap();
+        for image in &images {
+            for target in [format!(":{}", image.tag), format!("@{}", image.digest)] {
+                let reference = format!("{GONE}/{REPO}{target}");
+                let found = registry.fetch(&reference.parse().unwrap()).await.unwrap();
+                assert_eq!(found.support, image.support, "{reference}");
+            }
+        }
+        let absent = registry.fetch(&format!("{GONE}/{REPO}:absent").parse().unwrap()).await.unwrap_err();
+        assert!(matches!(absent, Error::Unexpected(_)), "the registry itself has not said so: {absent}");
+    }
+    let [mut stranger, _] = settings(&upstream, &address);
+    if let Some(host) = stranger.hosts.get_mut(&address) {
+        (host.client_cert_file, host.client_key_file) = (None, None);
+    }
+    let stranger = Registry::load(stranger, Metrics::new([]).unwrap()).unwrap();
+    let error = stranger.fetch(&format!("{GONE}/{REPO}:buildkit").parse().unwrap()).await.unwrap_err();
+    assert!(matches!(error, Error::Unreachable(_)), "without a certificate: {error}");
+}
