@@ -15,11 +15,13 @@ mod hosts_dir;
 mod limits;
 mod manifest;
 mod proxy;
+mod realm;
 mod settings;
 mod token;
 mod transport;
 mod trust;
 
+use std::ops::Deref;
 use std::time::Duration;
 
 use http::{HeaderValue, Method};
@@ -36,6 +38,7 @@ pub use proxy::{Proxies, ProxyError};
 pub use settings::Settings;
 pub use trust::TrustError;
 
+use crate::credentials::Credential;
 use crate::image::{ImageRef, PlatformSet, Support};
 use crate::metrics::{Metrics, RequestKind};
 use connect::Connector;
@@ -43,18 +46,28 @@ use endpoint::Endpoint;
 use host::Hosts;
 use hosts_dir::HostsDir;
 use manifest::{Document, Entry};
-use token::Tokens;
+use token::{Access, Tokens};
 use transport::{Answer, Get, Transport};
 
 /// Why a registry does not tell. No text quotes what a registry sent.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// 404: no such repository or manifest, or none that anonymous access may see.
+    /// 404: no such repository or manifest, or none that the one who asks may see.
     #[error("the registry has no such manifest")]
     NotFound,
     /// 401 or 403, of the registry or its token server.
     #[error("the registry denies access: {0}")]
     Denied(&'static str),
+    /// Its tokens come from a host that may not see its credentials.
+    #[error(
+        "the registry wants its credentials to be sent to {host:?}; if that is right, list it in registries.hosts.{registry:?}.tokenHosts"
+    )]
+    TokenHost {
+        /// The registry, as the configuration names it.
+        registry: String,
+        /// The host that it names.
+        host: String,
+    },
     /// 429, with what `Retry-After` says.
     #[error("the registry asks to come back later")]
     Throttled(Option<Duration>),
@@ -86,14 +99,19 @@ impl Error {
 
     /// Whether the registry has said what is so about the image, which an earlier answer must not gloss over.
     pub fn is_answer(&self) -> bool {
-        matches!(self, Self::NotFound | Self::Denied(_) | Self::BadManifest(_) | Self::AddressNotAllowed)
+        matches!(self, Self::NotFound | Self::BadManifest(_) | Self::AddressNotAllowed) || self.is_refusal()
+    }
+
+    /// Whether it is the one who asks that the registry refuses.
+    pub fn is_refusal(&self) -> bool {
+        matches!(self, Self::Denied(_) | Self::TokenHost { .. })
     }
 
     /// The kind of failure, as a label.
     fn kind(&self) -> &'static str {
         match self {
             Self::NotFound => "not-found",
-            Self::Denied(_) => "denied",
+            Self::Denied(_) | Self::TokenHost { .. } => "denied",
             Self::Throttled(_) => "throttled",
             Self::Timeout => "timeout",
             Self::Unreachable(_) => "unreachable",
@@ -163,11 +181,13 @@ impl Registry {
         self.allowed.admits(image)
     }
 
-    /// Asks the image's registry what the image is and where it runs.
+    /// Asks the image's registry what the image is and where it runs, anonymously or with a credential, which goes to that
+    /// registry only.
     ///
     /// # Errors
     /// See [`Error`]; each of them means that nobody knows.
-    pub async fn fetch(&self, image: &ImageRef) -> Result<Found, Error> {
+    pub async fn fetch(&self, image: &ImageRef, credential: Option<&Credential>) -> Result<Found, Error> {
+        let image = Wanted { image, credential };
         let (digest, document) = self.manifest(image, image.target()).await?;
         let support = match document {
             Document::Index(entries) => Support::Index(self.nodes_of_index(image, entries).await?),
@@ -181,7 +201,8 @@ impl Registry {
     ///
     /// # Errors
     /// See [`Error`]. A registry that does not answer such requests is no error.
-    pub async fn head(&self, image: &ImageRef) -> Result<Head, Error> {
+    pub async fn head(&self, image: &ImageRef, credential: Option<&Credential>) -> Result<Head, Error> {
+        let image = Wanted { image, credential };
         let ask = Ask::manifest(RequestKind::Head, Method::HEAD, image.target());
         let read = |answer: &Answer| {
             let digest = answer.header("docker-content-digest");
@@ -190,13 +211,14 @@ impl Registry {
             Ok(comparable.map_or(Head::Unsupported, Head::Digest))
         };
         match self.get(image, &ask, read).await {
-            Err(Error::Denied(_) | Error::Unexpected(_)) => Ok(Head::Unsupported),
+            Err(error) if error.is_refusal() => Ok(Head::Unsupported),
+            Err(Error::Unexpected(_)) => Ok(Head::Unsupported),
             head => head,
         }
     }
 
     /// The union over all entries, those of nested indexes included.
-    async fn nodes_of_index(&self, image: &ImageRef, entries: Vec<Entry>) -> Result<PlatformSet, Error> {
+    async fn nodes_of_index(&self, image: Wanted<'_>, entries: Vec<Entry>) -> Result<PlatformSet, Error> {
         let mut nodes = PlatformSet::EMPTY;
         let mut fetches = 0;
         let mut open: Vec<(Entry, PlatformSet, usize)> =
@@ -233,7 +255,7 @@ impl Registry {
         Ok(nodes)
     }
 
-    async fn nodes_of_config(&self, image: &ImageRef, digest: &str) -> Result<PlatformSet, Error> {
+    async fn nodes_of_config(&self, image: Wanted<'_>, digest: &str) -> Result<PlatformSet, Error> {
         let ask = Ask {
             kind: RequestKind::Config,
             method: Method::GET,
@@ -253,11 +275,11 @@ impl Registry {
     }
 
     /// A document that an index points to.
-    async fn part(&self, image: &ImageRef, digest: &str) -> Result<Document, Error> {
+    async fn part(&self, image: Wanted<'_>, digest: &str) -> Result<Document, Error> {
         missing_part(self.manifest(image, digest).await.map(|(_, document)| document))
     }
 
-    async fn manifest(&self, image: &ImageRef, target: &str) -> Result<(Digest, Document), Error> {
+    async fn manifest(&self, image: Wanted<'_>, target: &str) -> Result<(Digest, Document), Error> {
         let ask = Ask::manifest(RequestKind::Manifest, Method::GET, target);
         let read = |answer: &Answer| {
             let announced = answer.header("docker-content-digest");
@@ -276,11 +298,11 @@ impl Registry {
     /// more than what mirrors do: that one of them has no such image means nothing.
     async fn get<T>(
         &self,
-        image: &ImageRef,
+        image: Wanted<'_>,
         ask: &Ask,
         read: impl Fn(&Answer) -> Result<T, Error>,
     ) -> Result<T, Error> {
-        if !self.admits(image) {
+        if !self.admits(&image) {
             return Err(Error::NotAllowed);
         }
         let endpoints = self.hosts.endpoints(image.host());
@@ -305,7 +327,7 @@ impl Registry {
             if !endpoint.is_mirror && error.is_answer() {
                 return Err(error);
             }
-            tracing::debug!(%image, at = %endpoint.origin, %error, "no answer from here");
+            tracing::debug!(image = %*image, at = %endpoint.origin, %error, "no answer from here");
             mirror_answered |= endpoint.is_mirror && !error.is_fault();
             if !endpoint.is_mirror || failure.is_none() {
                 failure = Some(error);
@@ -322,36 +344,39 @@ impl Registry {
     }
 
     /// Asks at one place; without TLS where that is wanted and TLS cannot be talked.
-    async fn ask_at(&self, endpoint: &Endpoint, image: &ImageRef, ask: &Ask) -> Result<Answer, Error> {
+    async fn ask_at(&self, endpoint: &Endpoint, image: Wanted<'_>, ask: &Ask) -> Result<Answer, Error> {
         match (self.ask(endpoint, image, ask).await, &endpoint.fallback) {
             (Err(Error::Unreachable(_)), Some(fallback)) => self.ask(fallback, image, ask).await,
             (answer, _) => answer,
         }
     }
 
-    /// Asks at one place, with a token where it wants one.
-    async fn ask(&self, endpoint: &Endpoint, image: &ImageRef, ask: &Ask) -> Result<Answer, Error> {
+    /// Asks at one place, with a token or a password where it wants one. A credential for the image is for the registry that
+    /// the image names, and never without TLS unless that is configured for this host.
+    async fn ask(&self, endpoint: &Endpoint, image: Wanted<'_>, ask: &Ask) -> Result<Answer, Error> {
         let unreachable = || Error::Unreachable("its path cannot stand in a URL".into());
-        let (origin, repository) = (&endpoint.origin, &endpoint.repository(image));
-        let url = endpoint.url(image, &ask.path).ok_or_else(unreachable)?;
-        let remembered = self.tokens.remembered(&self.transport, origin, repository).await?;
-        let answer = self.follow(url.clone(), ask, remembered).await?;
+        let (origin, repository) = (&endpoint.origin, &endpoint.repository(&image));
+        let url = endpoint.url(&image, &ask.path).ok_or_else(unreachable)?;
+        let safe = || origin.scheme() == "https" || self.hosts.is_plain(&host::authority(origin));
+        let credential = image.credential.filter(|_| endpoint.is_own(&image) && safe());
+        let access = Access { origin, repository, credential };
+        let sent = self.tokens.remembered(&self.transport, &self.hosts, access).await?;
+        let answer = self.follow(url.clone(), ask, sent.as_ref()).await?;
         if answer.status.as_u16() != 401 {
             return Ok(answer);
         }
-        let renewed = self.tokens.renewed(&self.transport, &self.hosts, origin, repository, &answer);
-        let token = renewed.await?;
-        self.follow(url, ask, Some(token)).await
+        let renewed = self.tokens.renewed(&self.transport, &self.hosts, access, sent.as_ref(), &answer);
+        let authorization = renewed.await?;
+        self.follow(url, ask, Some(&authorization)).await
     }
 
-    /// One request with its redirects. The token goes to the registry itself only.
+    /// One request with its redirects. What authorises it goes to the registry itself only.
     async fn follow(
         &self,
         mut url: Url,
         ask: &Ask,
-        authorization: Option<HeaderValue>,
+        mut authorization: Option<&HeaderValue>,
     ) -> Result<Answer, Error> {
-        let mut authorization = authorization.as_ref();
         for _ in 0..=limits::REDIRECTS {
             let get = Get {
                 kind: ask.kind,
@@ -360,6 +385,7 @@ impl Registry {
                 accept: ask.accept,
                 authorization,
                 limit: ask.limit,
+                form: None,
             };
             let answer = self.transport.get(&get).await?;
             if !matches!(answer.status.as_u16(), 301 | 302 | 303 | 307 | 308) {
@@ -395,6 +421,22 @@ fn redirect(from: &Url, location: &str, may_leave: bool) -> Option<Url> {
     let scheme = to.scheme() == "https" || to.scheme() == "http" && from.scheme() == "http";
     let acceptable = scheme && to.has_host() && to.username().is_empty() && to.password().is_none();
     (acceptable && (may_leave || to.origin() == from.origin())).then_some(to)
+}
+
+/// An image, and as whom to ask for it.
+#[derive(Clone, Copy)]
+struct Wanted<'a> {
+    image: &'a ImageRef,
+    /// For the image's own registry only.
+    credential: Option<&'a Credential>,
+}
+
+impl Deref for Wanted<'_> {
+    type Target = ImageRef;
+
+    fn deref(&self) -> &ImageRef {
+        self.image
+    }
 }
 
 /// What is asked of a registry.

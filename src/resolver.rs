@@ -308,7 +308,7 @@ impl Resolver {
         let Inner { registry, cache, .. } = &*self.0;
         let mut headless = false;
         if cache.points_to(image).is_some() && host.answers_head() {
-            match registry.head(image).await? {
+            match registry.head(image, None).await? {
                 Head::Digest(digest) => {
                     if let Some(support) = cache.confirm(image, digest) {
                         return Ok(support);
@@ -317,7 +317,7 @@ impl Resolver {
                 Head::Unsupported => headless = true,
             }
         }
-        let found = registry.fetch(image).await?;
+        let found = registry.fetch(image, None).await?;
         if headless {
             host.is_headless();
         }

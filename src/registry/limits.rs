@@ -19,6 +19,8 @@ pub(super) const SMALL: usize = 256 << 10;
 pub(super) const LARGE: usize = 8;
 /// Characters of the cause of a broken connection.
 pub(super) const CAUSE: usize = 200;
+/// Characters of a host that a registry named, in a message.
+pub(super) const SHOWN_HOST: usize = 100;
 /// Bytes of the headers of an answer.
 pub(super) const HEADERS: usize = 64 << 10;
 /// Entries of one index.
@@ -36,7 +38,7 @@ pub(super) const NEXT_ADDRESS: Duration = Duration::from_millis(250);
 /// Connections to one registry that are kept for the next lookup, and for how long.
 pub(super) const IDLE: usize = 4;
 pub(super) const IDLE_TIME: Duration = Duration::from_secs(20);
-/// Challenges (by host) and tokens (by repository) that are remembered.
+/// Challenges (by host) and tokens (by repository and credential) that are remembered.
 pub(super) const CHALLENGES: usize = 1000;
 pub(super) const TOKENS: usize = 10_000;
 /// Bytes of all tokens, of one token, and of what a challenge says.

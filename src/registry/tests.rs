@@ -33,7 +33,7 @@ fn client(remote: &Remote) -> (Registry, tempfile::TempDir) {
 }
 
 async fn ask(remote: &Remote, repo: &Repo, target: &str) -> Result<Support, Error> {
-    client(remote).0.fetch(&repo.reference(target).parse().unwrap()).await.map(|found| found.support)
+    client(remote).0.fetch(&repo.reference(target).parse().unwrap(), None).await.map(|found| found.support)
 }
 
 /// What an error is, in a word; for a bad manifest which one.
@@ -304,7 +304,7 @@ async fn a_token_is_fetched_once_and_remembered() {
     }
     let (client, _dir) = client(&remote);
     let ask = async |reference: &str| {
-        client.fetch(&format!("{}/{reference}", remote.address()).parse().unwrap()).await
+        client.fetch(&format!("{}/{reference}", remote.address()).parse().unwrap(), None).await
     };
     let seen = || {
         let kinds: Vec<&str> = remote
@@ -398,7 +398,7 @@ async fn a_token_never_follows_to_another_host() {
     let guard = Guard { allow: vec!["127.0.0.0/8".parse().unwrap()], deny: vec![] };
     let hosts = [remote.address(), cdn.address()].map(|host| (host, settings.clone()));
     let client = Registry::new(hosts, guard, Metrics::new([]).unwrap()).unwrap();
-    let support = client.fetch(&repo.reference("v1").parse().unwrap()).await.unwrap().support;
+    let support = client.fetch(&repo.reference("v1").parse().unwrap(), None).await.unwrap().support;
     assert_eq!(support, Support::Single(platforms(&["linux/amd64"])));
     assert!(remote.requests().iter().any(|request| request.authorization.is_some()));
     assert_eq!(cdn.requests().len(), 1);
@@ -417,7 +417,7 @@ async fn the_guard_refuses_before_a_connection_is_made() {
     let (client, _dir) = client_with(&remote, Guard::default());
     for image in [&image, &named, &odd, &mapped] {
         assert_eq!(
-            kind(&client.fetch(image).await.map(|found| found.support)),
+            kind(&client.fetch(image, None).await.map(|found| found.support)),
             "address-not-allowed",
             "{image}"
         );
@@ -436,12 +436,12 @@ async fn redirects_and_realms_meet_the_guard_too() {
     let elsewhere = format!("https://127.0.0.2:{}", other.port());
     repo.redirect_blobs_to(&elsewhere);
     assert_eq!(
-        kind(&client.fetch(&repo.reference("v1").parse().unwrap()).await.map(|found| found.support)),
+        kind(&client.fetch(&repo.reference("v1").parse().unwrap(), None).await.map(|found| found.support)),
         "address-not-allowed"
     );
     repo.require(Auth::bearer().realm(&format!("{elsewhere}/token")));
     assert_eq!(
-        kind(&client.fetch(&repo.reference("v1").parse().unwrap()).await.map(|found| found.support)),
+        kind(&client.fetch(&repo.reference("v1").parse().unwrap(), None).await.map(|found| found.support)),
         "address-not-allowed"
     );
     assert_eq!(other.connections(), 0);
@@ -462,7 +462,7 @@ async fn certificates_are_verified_and_plain_http_is_for_named_hosts() {
     let ask = async |client: &Registry, registry: &Remote| {
         kind(
             &client
-                .fetch(&registry.repo("team/app").reference("v1").parse().unwrap())
+                .fetch(&registry.repo("team/app").reference("v1").parse().unwrap(), None)
                 .await
                 .map(|found| found.support),
         )

@@ -1,50 +1,83 @@
-//! Bearer tokens (distribution's token specification): where they are fetched, and which are remembered.
+//! How a registry is told who asks: a token (distribution's token specification and its OAuth2 form), or a password.
 //!
-//! Access is anonymous. A challenge is remembered by host, a token by host and repository, so that the next lookup of
-//! a repository is one request.
+//! What a registry wants is remembered by its origin, a token by origin, repository, realm and the credential that it was
+//! got with, so that the next lookup of a repository is one request and nobody uses a token of somebody else.
 
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use bytes::Bytes;
 use http::{HeaderValue, Method};
 use quick_cache::Weighter;
 use quick_cache::sync::Cache;
 use serde::Deserialize;
 use tokio::time::{Duration, Instant};
-use url::Url;
+use url::{Url, form_urlencoded};
+use zeroize::Zeroizing;
 
 use super::challenge::{self, Challenge};
-use super::host::Hosts;
+use super::host::{Hosts, label};
+use super::realm::Realm;
 use super::transport::{Answer, Get, Transport};
 use super::{Error, limits};
+use crate::credentials::{AccessId, Credential};
 use crate::metrics::RequestKind;
+
+/// As what this program asks for tokens.
+const CLIENT: &str = "tolerarch";
 
 /// What is remembered of registries' ways to authenticate.
 pub(super) struct Tokens {
-    /// By origin: where its tokens are fetched.
-    realms: Cache<String, Realm>,
-    /// By origin and repository.
-    tokens: Cache<String, Token, Bytes>,
+    /// By origin: what it wants to be shown.
+    schemes: Cache<String, Scheme>,
+    tokens: Cache<Key, Token, Weight>,
 }
 
-/// Where a registry's tokens are fetched.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Realm {
-    url: Url,
-    service: Option<String>,
+/// As whom something of a registry is asked for.
+#[derive(Clone, Copy)]
+pub(super) struct Access<'a> {
+    pub(super) origin: &'a Url,
+    pub(super) repository: &'a str,
+    pub(super) credential: Option<&'a Credential>,
+}
+
+/// What a registry wants to be shown.
+#[derive(Clone)]
+enum Scheme {
+    /// User name and password.
+    Basic,
+    /// A token of this realm.
+    Bearer {
+        realm: Realm,
+        /// Whether it gives tokens for a password by GET, and not by POST.
+        by_get: bool,
+    },
+}
+
+/// What a token is good for.
+#[derive(Clone, PartialEq, Eq, Hash)]
+struct Key {
+    origin: String,
+    repository: String,
+    access: AccessId,
+    realm: Realm,
 }
 
 #[derive(Clone)]
 struct Token {
-    /// `Bearer …`, marked as sensitive.
     authorization: HeaderValue,
     expires: Instant,
 }
 
 /// Weighs a token by the memory that it takes.
 #[derive(Clone)]
-struct Bytes;
+struct Weight;
 
-impl Weighter<String, Token> for Bytes {
-    fn weight(&self, key: &String, token: &Token) -> u64 {
-        (key.len() + token.authorization.len() + size_of::<Token>()) as u64
+impl Weighter<Key, Token> for Weight {
+    fn weight(&self, key: &Key, token: &Token) -> u64 {
+        let Key { origin, repository, realm: Realm { url, service }, .. } = key;
+        let texts =
+            origin.len() + repository.len() + url.as_str().len() + service.as_ref().map_or(0, String::len);
+        (texts + token.authorization.len() + size_of::<(Key, Token)>()) as u64
     }
 }
 
@@ -56,159 +89,235 @@ struct TokenAnswer {
     expires_in: Option<u64>,
 }
 
+impl Access<'_> {
+    fn key(&self, realm: &Realm) -> Key {
+        Key {
+            origin: self.origin.to_string(),
+            repository: self.repository.to_owned(),
+            access: self.credential.map_or(AccessId::ANONYMOUS, Credential::id),
+            realm: realm.clone(),
+        }
+    }
+
+    /// Our own scope, never the one of a challenge.
+    fn scope(&self) -> String {
+        format!("repository:{}:pull", self.repository)
+    }
+
+    /// Whether this realm may be asked on behalf of whoever asks.
+    fn may_ask(&self, hosts: &Hosts, realm: &Realm) -> bool {
+        self.credential.is_none() || realm.may_see_credentials(hosts, self.origin)
+    }
+}
+
 impl Tokens {
     pub(super) fn new() -> Self {
         Self {
-            realms: Cache::new(limits::CHALLENGES),
-            tokens: Cache::with_weighter(limits::TOKENS, limits::TOKENS_BYTES, Bytes),
+            schemes: Cache::new(limits::CHALLENGES),
+            tokens: Cache::with_weighter(limits::TOKENS, limits::TOKENS_BYTES, Weight),
         }
     }
 
-    /// What to authorise a first request with: the remembered token, or a new one where the registry is known to want
-    /// one; `None` to ask straight away.
+    /// What to authorise a first request with, where it is known what the registry wants: the remembered token, or a new
+    /// one, or the password; `None` to ask straight away.
     pub(super) async fn remembered(
         &self,
         transport: &Transport,
-        origin: &Url,
-        repository: &str,
+        hosts: &Hosts,
+        access: Access<'_>,
     ) -> Result<Option<HeaderValue>, Error> {
-        if let Some(token) =
-            self.tokens.get(&key(origin, repository)).filter(|token| Instant::now() < token.expires)
-        {
-            return Ok(Some(token.authorization));
+        if let Some(Credential::Bearer(token)) = access.credential {
+            return bearer(token.reveal()).map(Some);
         }
-        let Some(realm) = self.realms.get(origin.as_str()) else {
-            return Ok(None);
-        };
-        let fetched = self.fetch(transport, origin, repository, &realm).await;
-        if fetched.is_err() {
-            // Perhaps the registry wants something else by now: the next lookup asks it.
-            self.realms.remove(origin.as_str());
+        match self.schemes.get(access.origin.as_str()) {
+            None => Ok(None),
+            Some(Scheme::Basic) => Ok(access.credential.and_then(basic)),
+            Some(Scheme::Bearer { realm, .. }) if !access.may_ask(hosts, &realm) => Ok(None),
+            Some(Scheme::Bearer { realm, by_get }) => {
+                let token = self.tokens.get(&access.key(&realm));
+                if let Some(token) = token.filter(|token| Instant::now() < token.expires) {
+                    return Ok(Some(token.authorization));
+                }
+                let fetched = self.fetch(transport, access, realm, by_get).await;
+                if fetched.is_err() {
+                    // Perhaps the registry wants something else by now: the next lookup asks it.
+                    self.schemes.remove(access.origin.as_str());
+                }
+                fetched.map(Some)
+            }
         }
-        fetched.map(Some)
     }
 
-    /// A new token, as the challenge of a 401 asks for it. What was remembered is forgotten.
+    /// What the challenge of a 401 asks for, a token before a password as containerd chooses
+    /// (`core/remotes/docker/auth/parse.go`). The token that was refused is forgotten; `sent` is what was refused.
     pub(super) async fn renewed(
         &self,
         transport: &Transport,
         hosts: &Hosts,
-        origin: &Url,
-        repository: &str,
+        access: Access<'_>,
+        sent: Option<&HeaderValue>,
         refused: &Answer,
     ) -> Result<HeaderValue, Error> {
-        self.tokens.remove(&key(origin, repository));
+        if let Some(Scheme::Bearer { realm, .. }) = self.schemes.get(access.origin.as_str()) {
+            self.tokens.remove(&access.key(&realm));
+        }
+        if let Some(Credential::Bearer(_)) = access.credential {
+            return Err(Error::Denied("it refuses the token"));
+        }
         let headers = refused.headers.get_all(http::header::WWW_AUTHENTICATE);
         let challenges = challenge::parse(headers.iter().filter_map(|value| value.to_str().ok()));
-        let bearer = challenges.into_iter().find_map(|challenge| match challenge {
-            Challenge::Bearer { realm, service } => Some((realm, service)),
-            Challenge::Basic => None,
-        });
-        let short = |text: &String| text.len() <= limits::CHALLENGE_BYTES;
-        let bearer = bearer.filter(|(realm, service)| short(realm) && service.iter().all(short));
-        let (realm, service) = bearer.ok_or(Error::Denied("it asks for credentials"))?;
-        let url = realm_url(hosts, origin, &realm).ok_or(Error::Denied("its realm is not acceptable"))?;
-        let realm = Realm { url, service };
-        let authorization = self.fetch(transport, origin, repository, &realm).await?;
-        self.realms.insert(origin.to_string(), realm);
-        Ok(authorization)
+        let mut fault = Error::Denied("it asks for credentials");
+        for challenge in &challenges {
+            let Challenge::Bearer { realm, service } = challenge else { continue };
+            match Realm::of(hosts, access.origin, realm, service.clone()) {
+                Some(realm) if access.may_ask(hosts, &realm) => {
+                    return self.fetch(transport, access, realm, false).await;
+                }
+                Some(realm) => {
+                    fault = Error::TokenHost { registry: label(access.origin), host: realm.host() };
+                }
+                None => fault = Error::Denied("its realm is not acceptable"),
+            }
+        }
+        let password = access.credential.filter(|_| challenges.contains(&Challenge::Basic)).and_then(basic);
+        let Some(password) = password else { return Err(fault) };
+        self.schemes.insert(access.origin.to_string(), Scheme::Basic);
+        // The same again would be refused again, and perhaps counted against the account.
+        if sent == Some(&password) { Err(Error::Denied("it refuses the credentials")) } else { Ok(password) }
     }
 
+    /// Fetches a token and remembers it, and where it came from. With a credential by POST first; where that cannot be,
+    /// by GET, as containerd does (`core/remotes/docker/authorizer.go`: GCR says 404, Artifactory 401, ACR 400).
     async fn fetch(
         &self,
         transport: &Transport,
-        origin: &Url,
-        repository: &str,
-        realm: &Realm,
+        access: Access<'_>,
+        realm: Realm,
+        by_get: bool,
     ) -> Result<HeaderValue, Error> {
-        let mut url = realm.url.clone();
-        {
-            let mut query = url.query_pairs_mut();
-            if let Some(service) = &realm.service {
-                query.append_pair("service", service);
-            }
-            // Our own scope, never the one of the challenge.
-            query.append_pair("scope", &format!("repository:{repository}:pull"));
+        let mut by_get = by_get && matches!(access.credential, Some(Credential::Basic { .. }));
+        let mut answer = None;
+        if let Some(credential) = access.credential.filter(|_| !by_get) {
+            let posted = post(transport, access, &realm, credential).await?;
+            by_get = matches!(posted.status.as_u16(), 400 | 401 | 404 | 405);
+            answer = Some(posted).filter(|_| !by_get);
         }
-        let get = Get {
-            kind: RequestKind::Token,
-            method: Method::GET,
-            url: &url,
-            accept: "application/json",
-            authorization: None,
-            limit: limits::TOKEN,
+        let answer = match answer {
+            Some(answer) => answer,
+            None => get(transport, access, &realm).await?,
         };
-        let answer = transport.get(&get).await?;
-        match answer.status.as_u16() {
-            200..=299 => {}
-            429 => return Err(Error::Throttled(answer.retry_after())),
-            400..=499 => return Err(Error::Denied("its token server refuses")),
-            status @ 500.. => {
-                return Err(Error::Unreachable(format!("its token server answers with status {status}")));
-            }
-            status => return Err(Error::Unexpected(format!("status {status} of its token server"))),
-        }
-        let unusable = || Error::Denied("its token server gives no usable token");
-        let given: TokenAnswer = serde_json::from_slice(answer.body()).map_err(|_| unusable())?;
-        let token = given.token.filter(|token| !token.is_empty()).or(given.access_token);
-        let token = token
-            .filter(|token| {
-                (1..=limits::TOKEN_BYTES).contains(&token.len())
-                    && token.bytes().all(|b| b.is_ascii_graphic())
-            })
-            .ok_or_else(unusable)?;
-        let mut authorization = HeaderValue::try_from(format!("Bearer {token}")).map_err(|_| unusable())?;
-        authorization.set_sensitive(true);
-        let life =
-            given.expires_in.map_or(limits::TOKEN_LIFE, Duration::from_secs).min(limits::TOKEN_LIFE_MAX);
+        let (authorization, life) = read(&answer)?;
         let expires = Instant::now() + life.saturating_sub(limits::TOKEN_MARGIN);
-        self.tokens.insert(key(origin, repository), Token { authorization: authorization.clone(), expires });
+        self.tokens.insert(access.key(&realm), Token { authorization: authorization.clone(), expires });
+        self.schemes.insert(access.origin.to_string(), Scheme::Bearer { realm, by_get });
         Ok(authorization)
     }
 }
 
-fn key(origin: &Url, repository: &str) -> String {
-    format!("{origin}{repository}")
-}
-
-/// Where to fetch a token: the realm relative to the registry, HTTPS unless the registry itself has none, without user
-/// information. Its host may be another one, as no credential is sent; the address guard looks at it all the same.
-fn realm_url(hosts: &Hosts, origin: &Url, realm: &str) -> Option<Url> {
-    let mut url = origin.join(realm).ok()?;
-    let plain = origin.scheme() == "http" || hosts.is_plain(&super::host::authority(&url));
-    let scheme = url.scheme() == "https" || plain && url.scheme() == "http";
-    if !scheme || !url.has_host() || !url.username().is_empty() || url.password().is_some() {
-        return None;
+/// Asks for a token as the token specification has it: a password, if there is one, in the header.
+async fn get(transport: &Transport, access: Access<'_>, realm: &Realm) -> Result<Answer, Error> {
+    let mut url = realm.url.clone();
+    {
+        let mut query = url.query_pairs_mut();
+        if let Some(service) = &realm.service {
+            query.append_pair("service", service);
+        }
+        query.append_pair("scope", &access.scope());
     }
-    url.set_fragment(None);
-    Some(url)
+    let password = access.credential.and_then(basic);
+    let get = Get {
+        kind: RequestKind::Token,
+        method: Method::GET,
+        url: &url,
+        accept: "application/json",
+        authorization: password.as_ref(),
+        limit: limits::TOKEN,
+        form: None,
+    };
+    transport.get(&get).await
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+/// Asks for a token in the OAuth2 form, with everything in the body.
+async fn post(
+    transport: &Transport,
+    access: Access<'_>,
+    realm: &Realm,
+    credential: &Credential,
+) -> Result<Answer, Error> {
+    let get = Get {
+        kind: RequestKind::Token,
+        method: Method::POST,
+        url: &realm.url,
+        accept: "application/json",
+        authorization: None,
+        limit: limits::TOKEN,
+        form: Some(form(access, realm, credential)),
+    };
+    transport.get(&get).await
+}
 
-    #[test]
-    fn accepts_only_realms_that_cannot_hurt() {
-        let hosts = Hosts::default();
-        let url = |origin: &str, realm: &str| {
-            realm_url(&hosts, &Url::parse(origin).unwrap(), realm).map(String::from)
-        };
-        let https = "https://registry.test:5000/";
-        for (origin, realm, expected) in [
-            (https, "https://auth.test/token", Some("https://auth.test/token")),
-            (https, "https://auth.test/token?a=b#c", Some("https://auth.test/token?a=b")),
-            (https, "/token", Some("https://registry.test:5000/token")),
-            (https, "token", Some("https://registry.test:5000/token")),
-            (https, "//auth.test/token", Some("https://auth.test/token")),
-            (https, "http://auth.test/token", None),
-            (https, "https://user:secret@auth.test/", None),
-            (https, "file:///etc/passwd", None),
-            (https, "https://", None),
-            ("http://registry.test/", "http://auth.test/token", Some("http://auth.test/token")),
-            ("http://registry.test/", "ftp://auth.test/token", None),
-        ] {
-            assert_eq!(url(origin, realm).as_deref(), expected, "{realm} of {origin}");
+/// The form of such a request; wiped when it is dropped.
+fn form(access: Access<'_>, realm: &Realm, credential: &Credential) -> Bytes {
+    let mut form = form_urlencoded::Serializer::new(String::new());
+    match credential {
+        Credential::Basic { user, password } => {
+            form.append_pair("grant_type", "password");
+            form.append_pair("username", user);
+            form.append_pair("password", password.reveal());
+        }
+        Credential::Identity(token) | Credential::Bearer(token) => {
+            form.append_pair("grant_type", "refresh_token");
+            form.append_pair("refresh_token", token.reveal());
         }
     }
+    form.append_pair("client_id", CLIENT);
+    form.append_pair("scope", &access.scope());
+    if let Some(service) = &realm.service {
+        form.append_pair("service", service);
+    }
+    Bytes::from_owner(Zeroizing::new(form.finish().into_bytes()))
+}
+
+/// What a token server has given, and for how long.
+fn read(answer: &Answer) -> Result<(HeaderValue, Duration), Error> {
+    match answer.status.as_u16() {
+        200..=299 => {}
+        429 => return Err(Error::Throttled(answer.retry_after())),
+        400..=499 => return Err(Error::Denied("its token server refuses")),
+        status @ 500.. => {
+            return Err(Error::Unreachable(format!("its token server answers with status {status}")));
+        }
+        status => return Err(Error::Unexpected(format!("status {status} of its token server"))),
+    }
+    let unusable = || Error::Denied("its token server gives no usable token");
+    let given: TokenAnswer = serde_json::from_slice(answer.body()).map_err(|_| unusable())?;
+    let token = given.token.filter(|token| !token.is_empty()).or(given.access_token);
+    let life = given.expires_in.map_or(limits::TOKEN_LIFE, Duration::from_secs).min(limits::TOKEN_LIFE_MAX);
+    Ok((bearer(&token.ok_or_else(unusable)?)?, life))
+}
+
+/// The header with a token.
+fn bearer(token: &str) -> Result<HeaderValue, Error> {
+    let usable =
+        (1..=limits::TOKEN_BYTES).contains(&token.len()) && token.bytes().all(|b| b.is_ascii_graphic());
+    let text = usable.then(|| Zeroizing::new(format!("Bearer {token}")));
+    text.and_then(|text| sensitive(&text)).ok_or(Error::Denied("its token server gives no usable token"))
+}
+
+/// The header with a password; an identity token goes without a user, as containerd sends it.
+fn basic(credential: &Credential) -> Option<HeaderValue> {
+    let (user, password) = match credential {
+        Credential::Basic { user, password } => (user.as_str(), password),
+        Credential::Identity(token) => ("", token),
+        Credential::Bearer(_) => return None,
+    };
+    let plain = Zeroizing::new(format!("{user}:{}", password.reveal()));
+    sensitive(&format!("Basic {}", *Zeroizing::new(BASE64.encode(plain.as_bytes()))))
+}
+
+/// A header value that no `Debug` shows.
+fn sensitive(text: &str) -> Option<HeaderValue> {
+    let mut value = HeaderValue::try_from(text).ok()?;
+    value.set_sensitive(true);
+    Some(value)
 }

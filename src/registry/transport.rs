@@ -5,10 +5,11 @@ use std::error::Error as StdError;
 
 use bytes::Bytes;
 use http::header::{
-    ACCEPT, ACCEPT_ENCODING, AUTHORIZATION, CONTENT_ENCODING, PROXY_AUTHORIZATION, RETRY_AFTER, USER_AGENT,
+    ACCEPT, ACCEPT_ENCODING, AUTHORIZATION, CONTENT_ENCODING, CONTENT_TYPE, PROXY_AUTHORIZATION, RETRY_AFTER,
+    USER_AGENT,
 };
 use http::{HeaderMap, HeaderValue, Method, Request, StatusCode, Uri};
-use http_body_util::{BodyExt, Empty, Limited};
+use http_body_util::{BodyExt, Full, Limited};
 use hyper_util::client::legacy::Client;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use tokio::time::{Duration, timeout};
@@ -23,7 +24,7 @@ use crate::metrics::{Metrics, RequestKind};
 
 /// A client of any number of hosts; connections are kept for the next request.
 pub(super) struct Transport {
-    client: Client<Connector, Empty<Bytes>>,
+    client: Client<Connector, Full<Bytes>>,
     connector: Connector,
     /// What is sent along, by the host that is dialled.
     headers: HashMap<String, HeaderMap>,
@@ -31,7 +32,7 @@ pub(super) struct Transport {
     metrics: Metrics,
 }
 
-/// One request, without a body.
+/// One request.
 pub(super) struct Get<'a> {
     pub(super) kind: RequestKind,
     pub(super) method: Method,
@@ -40,6 +41,8 @@ pub(super) struct Get<'a> {
     pub(super) authorization: Option<&'a HeaderValue>,
     /// Bytes of the body of a success that are read at most.
     pub(super) limit: usize,
+    /// A form to send along.
+    pub(super) form: Option<Bytes>,
 }
 
 /// What came back, of any status.
@@ -131,8 +134,11 @@ impl Transport {
         if let Some(authorization) = self.connector.proxy_authorization(get.url) {
             request = request.header(PROXY_AUTHORIZATION, authorization);
         }
+        if get.form.is_some() {
+            request = request.header(CONTENT_TYPE, "application/x-www-form-urlencoded");
+        }
         let request = request
-            .body(Empty::new())
+            .body(get.form.clone().map_or_else(Full::default, Full::new))
             .map_err(|_| Error::Unreachable("a request that cannot be made".into()))?;
         let response = self.client.request(request).await.map_err(|error| broken(&error))?;
         let (head, body) = response.into_parts();

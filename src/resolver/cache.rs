@@ -185,7 +185,7 @@ impl Cache {
         let why = unknown(error);
         let life = match error {
             Error::NotFound => self.settings.not_found,
-            Error::Denied(_) => self.settings.denied,
+            Error::Denied(_) | Error::TokenHost { .. } => self.settings.denied,
             Error::Throttled(_) => self.throttle(error),
             Error::Timeout => self.settings.timeout,
             Error::Unreachable(_) | Error::Unexpected(_) | Error::NotAllowed | Error::AddressNotAllowed => {
@@ -266,7 +266,7 @@ impl Cache {
 fn unknown(error: &Error) -> Unknown {
     match error {
         Error::NotFound => Unknown::NotFound,
-        Error::Denied(_) => Unknown::Denied,
+        Error::Denied(_) | Error::TokenHost { .. } => Unknown::Denied,
         Error::Throttled(_) => Unknown::Throttled,
         Error::Timeout => Unknown::Timeout,
         Error::Unreachable(_) | Error::Unexpected(_) => Unknown::Unreachable,

@@ -1,0 +1,146 @@
+//! Where a registry's tokens are fetched, and who of those that a registry names may see its credentials.
+//!
+//! A challenge is written by whoever answers at the registry's address. Without this rule it could send a credential to
+//! any host (CVE-2020-15157 of containerd, CVE-2026-48978 of oras-go).
+
+use url::Url;
+
+use super::host::{Hosts, authority, normal};
+use super::limits;
+
+/// Registries whose token server is another host, as they are dialled. Docker Hub's and GitLab's as in
+/// devcontainers/cli#1278, NVIDIA's as in oras-project/oras-dotnet#401; of the other public registries none is known to
+/// need it.
+const PAIRS: [(&str, &str); 3] = [
+    (super::host::HUB_ENDPOINT, "auth.docker.io"),
+    ("registry.gitlab.com", "gitlab.com"),
+    ("nvcr.io", "authn.nvidia.com"),
+];
+
+/// Where a registry's tokens are fetched.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Realm {
+    pub(super) url: Url,
+    /// For which service, to be handed on.
+    pub(super) service: Option<String>,
+}
+
+impl Realm {
+    /// The realm of a challenge: relative to the registry, HTTPS unless the registry itself has none, without user
+    /// information. It may be another host; the address guard looks at that all the same.
+    pub(super) fn of(hosts: &Hosts, origin: &Url, realm: &str, service: Option<String>) -> Option<Self> {
+        let long = |text: &str| text.len() > limits::CHALLENGE_BYTES;
+        if long(realm) || service.as_deref().is_some_and(long) {
+            return None;
+        }
+        let mut url = origin.join(realm).ok()?;
+        let plain = origin.scheme() == "http" || hosts.is_plain(&authority(&url));
+        let scheme = url.scheme() == "https" || plain && url.scheme() == "http";
+        if !scheme || !url.has_host() || !url.username().is_empty() || url.password().is_some() {
+            return None;
+        }
+        url.set_fragment(None);
+        Some(Self { url, service })
+    }
+
+    /// Whether credentials for this registry may be sent there: to the registry itself, and to a host that is known or
+    /// configured (`tokenHosts`) to give its tokens; never without TLS, unless that very host is configured so.
+    pub(super) fn may_see_credentials(&self, hosts: &Hosts, origin: &Url) -> bool {
+        if self.url.origin() == origin.origin() {
+            return true;
+        }
+        let (registry, host) = (authority(origin), normal(&authority(&self.url)));
+        let configured = || {
+            let settings = hosts.settings(&registry);
+            settings.is_some_and(|settings| settings.token_hosts.contains(&host))
+        };
+        let known = PAIRS.contains(&(&registry, &host)) || configured();
+        known && (self.url.scheme() == "https" || hosts.is_plain(&host))
+    }
+
+    /// The host, for a message: cut, and ASCII as in every URL.
+    pub(super) fn host(&self) -> String {
+        authority(&self.url).chars().take(limits::SHOWN_HOST).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::registry::HostSettings;
+    use crate::registry::hosts_dir::HostsDir;
+
+    fn realm(hosts: &Hosts, origin: &str, realm: &str) -> Option<Realm> {
+        Realm::of(hosts, &Url::parse(origin).unwrap(), realm, None)
+    }
+
+    #[test]
+    fn accepts_only_realms_that_cannot_hurt() {
+        let hosts = Hosts::default();
+        let https = "https://registry.test:5000/";
+        for (origin, text, expected) in [
+            (https, "https://auth.test/token", Some("https://auth.test/token")),
+            (https, "https://auth.test/token?a=b#c", Some("https://auth.test/token?a=b")),
+            (https, "/token", Some("https://registry.test:5000/token")),
+            (https, "token", Some("https://registry.test:5000/token")),
+            (https, "//auth.test/token", Some("https://auth.test/token")),
+            (https, "http://auth.test/token", None),
+            (https, "https://user:secret@auth.test/", None),
+            (https, "file:///etc/passwd", None),
+            (https, "https://", None),
+            ("http://registry.test/", "http://auth.test/token", Some("http://auth.test/token")),
+            ("http://registry.test/", "ftp://auth.test/token", None),
+        ] {
+            let url = realm(&hosts, origin, text).map(|realm| String::from(realm.url));
+            assert_eq!(url.as_deref(), expected, "{text} of {origin}");
+        }
+    }
+
+    #[test]
+    fn only_the_registry_and_those_it_is_paired_with_see_its_credentials() {
+        let settings = |plain_http, token_hosts: &[&str]| HostSettings {
+            plain_http,
+            token_hosts: token_hosts.iter().map(ToString::to_string).collect(),
+            ..HostSettings::default()
+        };
+        let hosts = Hosts::new(
+            [
+                ("own.test:5000".into(), settings(false, &["auth.test", "plain.test", "port.test:8443"])),
+                ("plain.test".into(), settings(true, &[])),
+                ("open.test".into(), settings(true, &["auth.test"])),
+            ],
+            HostsDir::default(),
+        );
+        for (origin, text, expected) in [
+            ("https://a.test/", "/token", true),
+            ("https://a.test/", "https://A.test:443/token", true),
+            ("https://a.test/", "https://a.test:444/token", false),
+            ("https://a.test/", "https://auth.a.test/token", false),
+            ("https://a.test/", "https://a.test.evil.test/token", false),
+            ("https://a.test/", "https://auth.docker.io/token", false),
+            ("https://a.test/", "https://gitlab.com/jwt/auth", false),
+            ("https://registry-1.docker.io/", "https://auth.docker.io/token", true),
+            ("https://registry-1.docker.io/", "https://auth.docker.io:444/token", false),
+            ("https://registry-1.docker.io/", "https://xauth.docker.io/token", false),
+            ("https://registry-1.docker.io/", "https://gitlab.com/jwt/auth", false),
+            ("https://registry.gitlab.com/", "https://gitlab.com/jwt/auth", true),
+            ("https://registry.gitlab.com:5000/", "https://gitlab.com/jwt/auth", false),
+            ("https://nvcr.io/", "https://authn.nvidia.com/token", true),
+            ("https://own.test:5000/", "https://auth.test/token", true),
+            ("https://own.test:5000/", "https://AUTH.test:443/token", true),
+            ("https://own.test:5000/", "https://auth.test:444/token", false),
+            ("https://own.test:5000/", "https://port.test:8443/token", true),
+            ("https://own.test:5000/", "https://port.test/token", false),
+            ("https://own.test:5000/", "http://plain.test/token", true),
+            ("https://own.test/", "https://auth.test/token", false),
+            // Without TLS the registry itself may have them, as configured, but nobody else.
+            ("http://open.test/", "http://open.test/token", true),
+            ("http://open.test/", "https://auth.test/token", true),
+            ("http://open.test/", "http://auth.test/token", false),
+        ] {
+            let url = Url::parse(origin).unwrap();
+            let may = realm(&hosts, origin, text).unwrap().may_see_credentials(&hosts, &url);
+            assert_eq!(may, expected, "{text} of {origin}");
+        }
+    }
+}
