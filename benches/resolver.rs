@@ -8,6 +8,7 @@ use std::hint::black_box;
 
 use tokio::time::{Duration, Instant};
 use tolerarch::config::Config;
+use tolerarch::credentials::Keyring;
 use tolerarch::image::{ImageRef, PlatformSet, Support};
 use tolerarch::metrics::Metrics;
 use tolerarch::registry::{Digest, Found, Guard, Registry};
@@ -53,7 +54,9 @@ fn fill(resolver: &Resolver, images: &[ImageRef]) {
 
 /// Whether the image is answered from the cache: with a deadline that is over, nothing else can answer.
 async fn is_hit(resolver: &Resolver, image: &ImageRef) -> bool {
-    let outcomes = resolver.resolve(&[image], Instant::now(), |_, _| false).await;
+    let outcomes = resolver
+        .resolve(&[image], |image| Keyring::default().attempts(image), Instant::now(), |_, _| false)
+        .await;
     matches!(outcomes.as_slice(), [Some(Ok(_))])
 }
 

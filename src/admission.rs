@@ -19,6 +19,7 @@ use http_body_util::BodyExt;
 use tokio::time::{Duration, Instant, timeout, timeout_at};
 
 use crate::body::{Bounds, ReadError};
+use crate::credentials::{Credentials, Keyring};
 use crate::image::{ImageRef, Unknown};
 use crate::metrics::Metrics;
 use crate::patch;
@@ -53,6 +54,7 @@ pub struct Webhook(Arc<Inner>);
 struct Inner {
     policy: Policy,
     budget: Duration,
+    credentials: Credentials,
     resolver: Resolver,
     metrics: Metrics,
     bounds: Bounds,
@@ -60,9 +62,15 @@ struct Inner {
 
 impl Webhook {
     /// A webhook with this policy. A Pod waits for `budget` at most.
-    pub fn new(policy: Policy, budget: Duration, resolver: Resolver, metrics: Metrics) -> Self {
+    pub fn new(
+        policy: Policy,
+        budget: Duration,
+        credentials: Credentials,
+        resolver: Resolver,
+        metrics: Metrics,
+    ) -> Self {
         let bounds = Bounds::new(BODY_SMALL, BODIES_LARGE);
-        Self(Arc::new(Inner { policy, budget, resolver, metrics, bounds }))
+        Self(Arc::new(Inner { policy, budget, credentials, resolver, metrics, bounds }))
     }
 
     /// `POST /mutate`; anything else is 404 or 405.
@@ -82,7 +90,10 @@ impl Webhook {
     ) -> Result<Vec<u8>, ReviewError> {
         let budget =
             timeout.map_or(self.0.budget, |timeout| self.0.budget.min(timeout.saturating_sub(MARGIN)));
-        self.answer_with(body, begun, async |subject| self.decide(subject, begun + budget).await).await
+        self.answer_with(body, begun, async |namespace, subject| {
+            self.decide(namespace, subject, begun + budget).await
+        })
+        .await
     }
 
     /// Answers with what `decide` decides, or as if it had not been asked should it panic.
@@ -90,10 +101,10 @@ impl Webhook {
         &self,
         body: &[u8],
         begun: Instant,
-        decide: impl AsyncFnOnce(&Subject<'_>) -> Decided,
+        decide: impl AsyncFnOnce(&str, &Subject<'_>) -> Decided,
     ) -> Result<Vec<u8>, ReviewError> {
         let Review { uid, namespace, subject } = review::decode(body)?;
-        let decided = AssertUnwindSafe(decide(&subject)).catch_unwind().await;
+        let decided = AssertUnwindSafe(decide(namespace.as_str(), &subject)).catch_unwind().await;
         let decided = decided.unwrap_or_else(|_| Decided::unchanged(Reason::Internal, None));
         let took = begun.elapsed();
         self.0.metrics.reviewed(decided.reason, took);
@@ -106,26 +117,40 @@ impl Webhook {
         Ok(review::encode(uid.as_str(), &decided.patch, &audit))
     }
 
-    async fn decide(&self, subject: &Subject<'_>, deadline: Instant) -> Decided {
+    async fn decide(&self, namespace: &str, subject: &Subject<'_>, deadline: Instant) -> Decided {
         match subject {
             Subject::Other => Decided::unchanged(Reason::NotApplicable, None),
             Subject::Malformed => Decided::unchanged(Reason::Malformed, None),
-            Subject::Pod(pod) => self.decide_pod(pod, deadline).await,
+            Subject::Pod(pod) => self.decide_pod(namespace, pod, deadline).await,
         }
     }
 
-    async fn decide_pod(&self, pod: &Pod<'_>, deadline: Instant) -> Decided {
+    async fn decide_pod(&self, namespace: &str, pod: &Pod<'_>, deadline: Instant) -> Decided {
         let policy = &self.0.policy;
         if let Some(decision) = policy.decide_unseen(pod) {
             return Decided::of(pod, &decision);
         }
         let usages = pod.images();
-        let answers = self.look_up(&usages, deadline).await;
+        let keyring = self.keyring(namespace, pod, deadline).await;
+        let answers = self.look_up(&usages, &keyring, deadline).await;
         Decided::of(pod, &policy.decide(pod, &answers))
     }
 
+    /// The credentials that the Pod may use. Where its pull secrets cannot be read in time, those of the operator: what
+    /// is known by then answers the Pod, and the secrets are there for the next one.
+    async fn keyring(&self, namespace: &str, pod: &Pod<'_>, deadline: Instant) -> Keyring {
+        let credentials = &self.0.credentials;
+        let keyring = credentials.keyring(namespace, pod.pull_secrets());
+        timeout_at(deadline, keyring).await.unwrap_or_else(|_| credentials.shared_keyring())
+    }
+
     /// An answer for each image; fewer where one of them settles the case.
-    async fn look_up<'a>(&self, usages: &'a [Usage<'a>], deadline: Instant) -> Vec<Answer<'a>> {
+    async fn look_up<'a>(
+        &self,
+        usages: &'a [Usage<'a>],
+        keyring: &Keyring,
+        deadline: Instant,
+    ) -> Vec<Answer<'a>> {
         let policy = &self.0.policy;
         let answer =
             |usage: &Usage<'a>, support| Answer { given: usage.given, purpose: usage.purpose, support };
@@ -146,7 +171,8 @@ impl Webhook {
                 .filter(|usage| uses(usage, image))
                 .any(|usage| policy.is_settled_by(&answer(usage, outcome)))
         };
-        let outcomes = self.0.resolver.resolve(&images, deadline, enough).await;
+        let attempts = |image: &ImageRef| keyring.attempts(image);
+        let outcomes = self.0.resolver.resolve(&images, attempts, deadline, enough).await;
         let outcome = |usage: &'a Usage<'a>| outcomes[images.iter().position(|image| uses(&usage, image))?];
         usages.iter().filter_map(|usage| Some(answer(usage, outcome(usage)?))).collect()
     }

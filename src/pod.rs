@@ -12,7 +12,7 @@ pub use json::{Field, Text};
 pub use toleration::Toleration;
 
 use crate::image::{ImageRef, Unknown};
-use crate::json::{List, Object};
+use crate::json::{First, List, Object};
 use crate::reason::Reason;
 use json::Annotations;
 
@@ -25,6 +25,10 @@ const MIRROR_KEY: &str = "kubernetes.io/config.mirror";
 
 /// Bytes of all annotations, keys and values.
 const ANNOTATIONS_BYTES: usize = 256 << 10;
+/// Pull secrets of one Pod that are looked at, and bytes of the name of one (a DNS-1123 subdomain, `validation.go` of
+/// k8s.io/apimachinery).
+const PULL_SECRETS: usize = 16;
+const NAME_BYTES: usize = 253;
 /// Items of one list that are read. No Pod has as many: etcd takes 1.5 MB, and the API server 3 MiB.
 const ITEMS: usize = 4096;
 
@@ -82,6 +86,8 @@ struct Spec<'a> {
     init_containers: Option<List<Container<'a>, ITEMS>>,
     #[serde(borrow)]
     volumes: Option<List<Volume<'a>, ITEMS>>,
+    #[serde(borrow)]
+    image_pull_secrets: Option<First<SecretName<'a>, PULL_SECRETS>>,
     #[serde(borrow, default)]
     tolerations: Field<List<Toleration<'a>, ITEMS>>,
 }
@@ -120,6 +126,12 @@ struct VolumeImage<'a> {
     reference: Option<Text<'a>>,
     #[serde(borrow)]
     pull_policy: Option<Text<'a>>,
+}
+
+#[derive(Debug, Deserialize)]
+struct SecretName<'a> {
+    #[serde(borrow)]
+    name: Option<Text<'a>>,
 }
 
 /// What a Pod does with an image.
@@ -188,6 +200,15 @@ impl Pod<'_> {
         self.spec.present().is_some_and(|spec| spec.containers.as_ref().is_some_and(|list| !list.is_empty()))
     }
 
+    /// The names of the first pull secrets, each of which is one that a secret can have; those of the service account are
+    /// among them.
+    pub fn pull_secrets(&self) -> impl Iterator<Item = &str> {
+        let secrets = self.spec.present().and_then(|spec| spec.image_pull_secrets.as_ref());
+        let names =
+            secrets.into_iter().flat_map(|secrets| &secrets.0).filter_map(|secret| secret.name.as_ref());
+        names.map(Text::as_str).filter(|name| is_name(name)).take(PULL_SECRETS)
+    }
+
     /// The tolerations, as far as there is a list.
     pub fn tolerations(&self) -> &[Toleration<'_>] {
         self.spec.present().and_then(|spec| spec.tolerations.present()).map_or(&[], |list| list)
@@ -224,6 +245,15 @@ impl Pod<'_> {
         let owners = self.metadata.present()?.owner_references.as_ref()?;
         owners.iter().find(|owner| owner.controller == Some(true))
     }
+}
+
+/// Whether an object can have this name. It becomes part of a path.
+fn is_name(text: &str) -> bool {
+    let inner = |c: u8| c.is_ascii_lowercase() || c.is_ascii_digit() || c == b'-';
+    let label = |label: &str| {
+        !label.is_empty() && !label.starts_with('-') && !label.ends_with('-') && label.bytes().all(inner)
+    };
+    text.len() <= NAME_BYTES && text.split('.').all(label)
 }
 
 fn usage<'p>(given: Option<&'p Text<'_>>, policy: Option<&Text<'_>>, purpose: Purpose) -> Usage<'p> {
@@ -310,6 +340,24 @@ mod tests {
     }
 
     #[test]
+    fn names_its_pull_secrets() {
+        let names = |secrets: Value| {
+            with_pod(&spec(json!({"imagePullSecrets": secrets})), |pod| {
+                pod.pull_secrets().map(str::to_owned).collect::<Vec<_>>()
+            })
+        };
+        assert_eq!(names(Value::Null), [""; 0]);
+        assert_eq!(names(json!([{"name": "b"}, {"name": "a.x-1"}, {}, {"name": null}])), ["b", "a.x-1"]);
+        for odd in
+            ["", ".", "..", "a/b", "../x", "A", "a..b", "-a", "a-", "a?b", "a%2fb", "é", &"a".repeat(254)]
+        {
+            assert_eq!(names(json!([{"name": odd}, {"name": "ok"}])), ["ok"], "{odd}");
+        }
+        let many: Vec<Value> = (0..10_000).map(|i| json!({"name": format!("s{i}")})).collect();
+        assert_eq!(names(Value::from(many)).len(), PULL_SECRETS);
+    }
+
+    #[test]
     fn knows_its_own_earlier_work() {
         let pod = json!({"metadata": {"annotations": {"tolerarch.io/pools": "multi-arch, gpu,,"}}});
         let pools = with_pod(&pod, |pod| pod.opened_pools().map(str::to_owned).collect::<Vec<_>>());
@@ -352,6 +400,7 @@ mod tests {
             json!({"spec": {"containers": {}}}),
             json!({"spec": {"containers": [{"image": 7}]}}),
             json!({"spec": {"tolerations": [null]}}),
+            json!({"spec": {"imagePullSecrets": [{"name": 7}]}}),
             json!({"spec": {"tolerations": vec![json!({}); ITEMS + 1]}}),
             json!({"metadata": {"annotations": []}}),
         ] {

@@ -2,25 +2,32 @@
 //!
 //! A lookup runs in a task of its own, whatever becomes of the Pods that wait for it, and ends by its own timeout; so a
 //! Pod that could not wait leaves an answer behind for the next one. A good answer outlives its registry's failures.
+//!
+//! A Pod is answered by what the credentials that it may use have given, or anonymous access, and waits for no lookup with
+//! others: who shares an answer, a flight or a failure could have got it by himself.
 
 mod cache;
 mod host;
+mod lookup;
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use futures_util::future::{FutureExt, Shared};
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use tokio::sync::{Semaphore, oneshot};
-use tokio::time::{Duration, Instant, sleep_until, timeout, timeout_at};
+use tokio::time::{Duration, Instant, sleep_until, timeout_at};
 
 pub use cache::CacheSettings;
 
+use crate::credentials::{AccessId, Attempt};
 use crate::image::{ImageRef, Support, Unknown};
 use crate::metrics::{LookupResult, Metrics};
-use crate::registry::{Error, Found, Head, Registry};
+use crate::registry::{Found, Registry};
 use cache::{Cache, Known};
 use host::{Gate, Host, Hosts};
+use lookup::{Lookup, Question};
 
 /// What is known of an image.
 pub type Outcome = Result<Support, Unknown>;
@@ -97,16 +104,20 @@ impl Resolver {
     ///
     /// The answer has the order of `images`. `None` stands where another image was enough; what the deadline cut short
     /// is answered by an expired good answer, or [`Unknown::BudgetExceeded`].
+    ///
+    /// `attempts` are the ways to ask for an image, in the order in which they are tried
+    /// ([`Keyring::attempts`](crate::credentials::Keyring::attempts)); without any of them it is denied.
     pub async fn resolve(
         &self,
         images: &[&ImageRef],
+        attempts: impl Fn(&ImageRef) -> Cow<'static, [Attempt]>,
         deadline: Instant,
         enough: impl Fn(&ImageRef, Outcome) -> bool,
     ) -> Vec<Option<Outcome>> {
         let mut outcomes: Vec<Option<Outcome>> = Vec::with_capacity(images.len());
         let (mut settled, mut pending) = (false, Vec::new());
         for (place, image) in images.iter().enumerate() {
-            outcomes.push(match self.find(image) {
+            outcomes.push(match self.find(Question { image, attempts: &attempts(image) }) {
                 Answer::Ready(outcome) => {
                     settled |= enough(image, outcome);
                     Some(outcome)
@@ -135,7 +146,8 @@ impl Resolver {
                     for (outcome, image) in
                         outcomes.iter_mut().zip(images).filter(|(outcome, _)| outcome.is_none())
                     {
-                        *outcome = Some(self.instead(image, Unknown::BudgetExceeded));
+                        let question = Question { image, attempts: &attempts(image) };
+                        *outcome = Some(self.instead(question, Unknown::BudgetExceeded));
                     }
                     return outcomes;
                 }
@@ -143,20 +155,21 @@ impl Resolver {
         }
     }
 
-    /// Takes in what is known of an image: the one door, for the resolver's own lookups and for whoever fills it ahead.
+    /// Takes in what anonymous access has told of an image: a door for whoever fills the cache ahead.
     pub fn learn(&self, image: &ImageRef, found: &Found) {
-        self.0.cache.learn(image, found);
+        self.0.cache.learn(image, AccessId::ANONYMOUS, found);
     }
 
     /// The answer that serves at once, or the lookup that will give one.
-    fn find(&self, image: &ImageRef) -> Answer {
-        let count = |result| self.0.metrics.looked_up(image.host(), result);
+    fn find(&self, question: Question<'_>) -> Answer {
+        let count = |result| self.0.metrics.looked_up(question.image.host(), result);
         // Before the cache: a registry that is no longer allowed is not believed any more.
-        if !self.0.registry.admits(image) {
+        if !self.0.registry.admits(question.image) {
             count(LookupResult::Failed);
             return Answer::Ready(Err(Unknown::NotAllowed));
         }
-        match self.0.cache.get(image) {
+        let (known, to_ask) = question.known(&self.0.cache);
+        match known {
             Known::Fresh(outcome) => {
                 count(if outcome.is_ok() { LookupResult::Hit } else { LookupResult::Negative });
                 Answer::Ready(outcome)
@@ -165,11 +178,11 @@ impl Resolver {
                 count(LookupResult::Stale);
                 if due {
                     // Whatever comes of it, this Pod has its answer.
-                    let _ = self.start(image);
+                    let _ = self.start(to_ask);
                 }
                 Answer::Ready(Ok(support))
             }
-            Known::Expired(_) | Known::Nothing => match self.start(image) {
+            Known::Expired(_) | Known::Nothing => match self.start(to_ask) {
                 Ok(Begun::New(flight)) => Answer::Pending(flight),
                 Ok(Begun::Joined(flight)) => {
                     count(LookupResult::Joined);
@@ -179,30 +192,31 @@ impl Resolver {
                     count(LookupResult::Joined);
                     Answer::Ready(outcome)
                 }
-                Err(unknown) => Answer::Ready(self.instead(image, unknown)),
+                Err(unknown) => Answer::Ready(self.instead(question, unknown)),
             },
         }
     }
 
     /// A good answer that may serve although the registry does not answer, or why there is none.
-    fn instead(&self, image: &ImageRef, unknown: Unknown) -> Outcome {
-        let outcome = self.0.cache.last_good(image).ok_or(unknown);
+    fn instead(&self, question: Question<'_>, unknown: Unknown) -> Outcome {
+        let outcome = question.last_good(&self.0.cache).ok_or(unknown);
         let result = if outcome.is_ok() { LookupResult::Stale } else { LookupResult::Failed };
-        self.0.metrics.looked_up(image.host(), result);
+        self.0.metrics.looked_up(question.image.host(), result);
         outcome
     }
 
     /// The lookup of this image: one that is under way, or a new one. An error where none may begin, or none that is
     /// worth waiting for.
-    fn start(&self, image: &ImageRef) -> Result<Begun, Unknown> {
+    fn start(&self, question: Question<'_>) -> Result<Begun, Unknown> {
         let inner = &self.0;
-        let host = inner.hosts.get(image.host());
+        let host = inner.hosts.get(question.image.host());
         let flights = inner.flights();
-        if let Some(flight) = flights.get(image.as_str()) {
+        if let Some(flight) = flights.get(&*question.key()) {
             // Nobody waits for a registry that is left alone, though a lookup may be under way.
-            return host.gate().refusal().map_or_else(|| Ok(Begun::Joined(flight.clone())), Err);
+            let refusal = host.gate(question.first()).refusal();
+            return refusal.map_or_else(|| Ok(Begun::Joined(flight.clone())), Err);
         }
-        if let Known::Fresh(outcome) = inner.cache.get(image) {
+        if let (Known::Fresh(outcome), _) = question.known(&inner.cache) {
             // It has landed since the cache was asked.
             return Ok(Begun::Landed(outcome));
         }
@@ -211,27 +225,28 @@ impl Resolver {
         if flights.len() >= inner.settings.concurrency * (1 + QUEUE) / share {
             return Err(Unknown::Overloaded);
         }
-        let gate = host.enter(inner.settings.per_registry * (1 + QUEUE));
+        let gate = host.enter(question.first(), inner.settings.per_registry * (1 + QUEUE));
         match (gate, gate.refusal()) {
             (Gate::Probe, _) => {
                 // Nobody waits for it.
-                drop(self.launch(flights, image, host, true));
+                drop(self.launch(flights, question.into(), host, true));
                 Err(Unknown::CircuitOpen)
             }
             (_, Some(unknown)) => Err(unknown),
-            (_, None) => Ok(Begun::New(self.launch(flights, image, host, false))),
+            (_, None) => Ok(Begun::New(self.launch(flights, question.into(), host, false))),
         }
     }
 
     /// Begins a lookup that the host has let in, in a task of its own.
-    fn launch(&self, mut flights: Flights<'_>, image: &ImageRef, host: Arc<Host>, probe: bool) -> Flight {
+    fn launch(&self, mut flights: Flights<'_>, lookup: Lookup, host: Arc<Host>, probe: bool) -> Flight {
         let (sender, receiver) = oneshot::channel();
         let flight = receiver.shared();
-        flights.insert(image.as_str().into(), flight.clone());
+        flights.insert(lookup.question().key().into(), flight.clone());
         drop(flights);
-        let landing = Landing { resolver: self.clone(), image: image.clone(), host, probe };
+        let landing = Landing { resolver: self.clone(), lookup, host, probe };
         tokio::spawn(async move {
-            let outcome = landing.resolver.look_up(&landing.image, &landing.host, probe).await;
+            let question = landing.lookup.question();
+            let outcome = landing.resolver.look_up(question, &landing.host, probe).await;
             // First the cache, then the end of the flight: who finds no flight finds the answer.
             drop(landing);
             let _ = sender.send(outcome);
@@ -240,89 +255,19 @@ impl Resolver {
     }
 
     /// Finds out at this time whether a registry that kept failing is well again, also if no Pod asks for it.
-    fn probe_at(&self, image: ImageRef, time: Instant) {
+    fn probe_at(&self, lookup: Lookup, time: Instant) {
         let resolver = self.clone();
         tokio::spawn(async move {
             sleep_until(time).await;
             let inner = &resolver.0;
-            let host = inner.hosts.get(image.host());
+            let question = lookup.question();
+            let host = inner.hosts.get(question.image.host());
             let flights = inner.flights();
-            if !flights.contains_key(image.as_str()) && host.enter(usize::MAX) == Gate::Probe {
-                drop(resolver.launch(flights, &image, host, true));
+            let may = |host: &Host| host.enter(question.first(), usize::MAX) == Gate::Probe;
+            if !flights.contains_key(&*question.key()) && may(&host) {
+                drop(resolver.launch(flights, lookup, host, true));
             }
         });
-    }
-
-    /// Asks the registry, within the lookup's own timeout, and remembers what came of it.
-    async fn look_up(&self, image: &ImageRef, host: &Host, probe: bool) -> Outcome {
-        let inner = &self.0;
-        let _in_flight = inner.metrics.lookup_in_flight();
-        let mut begun = None;
-        let asked = timeout(inner.settings.timeout, async {
-            // First the host's share: a registry that hangs must not hold what others could use. Semaphores are never
-            // closed; if one were, the lookup would run without its permit.
-            let _share = host.running.acquire().await;
-            let _half = if host.is_stranger() { Some(inner.strangers.acquire().await) } else { None };
-            let _permit = inner.running.acquire().await;
-            if let Some(unknown) = host.gate().refusal().filter(|_| !probe) {
-                return Err(unknown);
-            }
-            begun = Some(Instant::now());
-            Ok(self.ask(image, host).await)
-        });
-        let answer = match asked.await {
-            Ok(Ok(answer)) => answer,
-            Ok(Err(unknown)) => return self.instead(image, unknown),
-            // What had waited for its turn most of the time says nothing about the registry.
-            Err(_) if begun.is_some_and(|begun| begun.elapsed() >= inner.settings.timeout / 2) => {
-                Err(Error::Timeout)
-            }
-            Err(_) => return self.instead(image, Unknown::Overloaded),
-        };
-        match answer {
-            Ok(support) => {
-                host.answered();
-                inner.metrics.looked_up(image.host(), LookupResult::Fetched);
-                Ok(support)
-            }
-            Err(error) => {
-                if !error.is_fault() {
-                    host.answered();
-                } else if let Some(time) = host.failed(probe) {
-                    self.probe_at(image.clone(), time);
-                }
-                if let Error::Throttled(_) = error {
-                    host.pause(inner.cache.throttle(&error));
-                }
-                let outcome = inner.cache.fail(image, &error);
-                let result = if outcome.is_ok() { LookupResult::Stale } else { LookupResult::Failed };
-                inner.metrics.looked_up(image.host(), result);
-                tracing::warn!(%image, %error, stale = outcome.is_ok(), "lookup failed");
-                outcome
-            }
-        }
-    }
-
-    /// One HEAD request where that can tell, as Docker Hub does not count those; else the whole lookup.
-    async fn ask(&self, image: &ImageRef, host: &Host) -> Result<Support, Error> {
-        let Inner { registry, cache, .. } = &*self.0;
-        let mut headless = false;
-        if cache.points_to(image).is_some() && host.answers_head() {
-            match registry.head(image, None).await? {
-                Head::Digest(digest) => {
-                    if let Some(support) = cache.confirm(image, digest) {
-                        return Ok(support);
-                    }
-                }
-                Head::Unsupported => headless = true,
-            }
-        }
-        let found = registry.fetch(image, None).await?;
-        if headless {
-            host.is_headless();
-        }
-        self.learn(image, &found);
-        Ok(found.support)
     }
 }
 
@@ -335,14 +280,14 @@ impl Inner {
 /// Takes a lookup off the list of those under way, also when its task panics.
 struct Landing {
     resolver: Resolver,
-    image: ImageRef,
+    lookup: Lookup,
     host: Arc<Host>,
     probe: bool,
 }
 
 impl Drop for Landing {
     fn drop(&mut self) {
-        self.resolver.0.flights().remove(self.image.as_str());
+        self.resolver.0.flights().remove(&*self.lookup.question().key());
         self.host.landed(self.probe);
     }
 }

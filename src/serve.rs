@@ -14,6 +14,7 @@ use crate::admin::Admin;
 use crate::admission::Webhook;
 use crate::admission::listener::{Listener, Phase};
 use crate::config::Config;
+use crate::credentials::Credentials;
 use crate::metrics::Metrics;
 use crate::registry::{ProxyError, Registry, TrustError};
 use crate::resolver::Resolver;
@@ -93,7 +94,7 @@ impl Server {
         let listener = Listener {
             tcp: listen("server.listen", server.listen).await?,
             tls: Some(Arc::new(certificate.server_config()?)),
-            router: Webhook::new(policy, budget, resolver, metrics.clone()).router(),
+            router: Webhook::new(policy, budget, Credentials::default(), resolver, metrics.clone()).router(),
             max_connections: server.max_connections,
             idle: IDLE_TIME,
             metrics: metrics.clone(),

@@ -25,7 +25,11 @@ impl Bench {
         let Config { policy, lookup, cache, .. } = Config::default();
         let budget = lookup.budget;
         let resolver = Resolver::new(registry, lookup, cache, metrics.clone());
-        Self { remote, webhook: Webhook::new(policy, budget, resolver, metrics.clone()), metrics }
+        Self {
+            remote,
+            webhook: Webhook::new(policy, budget, Credentials::default(), resolver, metrics.clone()),
+            metrics,
+        }
     }
 
     /// The reference of an image with these platforms.
@@ -165,7 +169,7 @@ async fn a_panic_costs_nothing_but_the_change() {
     let body = review(json!({"spec": {"containers": [{"image": "x"}]}})).to_string();
     let answer = bench
         .webhook
-        .answer_with(body.as_bytes(), Instant::now(), async |_| panic!("a defect"))
+        .answer_with(body.as_bytes(), Instant::now(), async |_, _| panic!("a defect"))
         .await
         .unwrap();
     let answer: Value = serde_json::from_slice(&answer).unwrap();

@@ -110,6 +110,13 @@ impl AccessId {
     }
 }
 
+/// For keys of caches that are texts.
+impl fmt::LowerHex for AccessId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::LowerHex::fmt(&self.0, f)
+    }
+}
+
 impl fmt::Debug for AccessId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(if *self == Self::ANONYMOUS { "anonymous" } else { "[credential]" })

@@ -2,14 +2,19 @@
 //! ever. quick_cache bounds both and keeps a working set through a flood; it has no lifetimes, so each value has its
 //! own times.
 //!
+//! What a credential gave is remembered for that credential only: its [`AccessId`] is part of the keys of both levels. So
+//! nobody learns by a hit, by its absence or by a failure what somebody else may see.
+//!
 //! A failure is never stored as platforms, and never takes the place of a good answer as long as that may serve.
 
 use quick_cache::sync::Cache as Bounded;
 use quick_cache::{DefaultHashBuilder, Lifecycle, UnitWeighter, Weighter};
+use std::borrow::Cow;
 use std::hash::BuildHasher;
 use tokio::time::{Duration, Instant};
 
 use super::Outcome;
+use crate::credentials::AccessId;
 use crate::image::{ImageRef, Support, Unknown};
 use crate::metrics::{CacheLevel, Metrics};
 use crate::registry::{Digest, Error, Found};
@@ -63,7 +68,7 @@ pub(super) enum Known {
 pub(super) struct Cache {
     tags: Bounded<Box<str>, Tag, ByLength, DefaultHashBuilder, PutOut>,
     platforms: Bounded<PlatformsKey, Support, UnitWeighter, DefaultHashBuilder, PutOut>,
-    /// Tells repositories apart in the keys of the second level; keyed, so that nobody can aim at a collision.
+    /// Tells repositories and credentials apart in the keys of the second level; keyed, so that nobody can aim at a collision.
     repositories: std::hash::RandomState,
     settings: CacheSettings,
     metrics: Metrics,
@@ -90,7 +95,8 @@ enum Tag {
     },
 }
 
-/// A digest within a repository: whoever may not read a repository must not learn what a cache knows of it.
+/// A digest within a repository, as one credential may see it: whoever may not read a repository must not learn what a
+/// cache knows of it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 struct PlatformsKey {
     repository: u64,
@@ -111,14 +117,14 @@ impl Cache {
     }
 
     /// What is known of the image right now.
-    pub(super) fn get(&self, image: &ImageRef) -> Known {
+    pub(super) fn get(&self, image: &ImageRef, access: AccessId) -> Known {
         if let Some(support) =
-            image.digest().and_then(|digest| self.platforms_of(image, Digest::of_text(digest)))
+            image.digest().and_then(|digest| self.platforms_of(image, access, Digest::of_text(digest)))
         {
             return Known::Fresh(Ok(support));
         }
         let now = self.now();
-        match self.tags.get(image.as_str()) {
+        match self.tags.get(&*key(image, access)) {
             None => Known::Nothing,
             Some(Tag::Failed { why, until }) if now < until => Known::Fresh(Err(why)),
             Some(Tag::Failed { .. }) => Known::Nothing,
@@ -147,41 +153,41 @@ impl Cache {
     }
 
     /// Where the tag is known to point, however long ago: what a HEAD request can confirm.
-    pub(super) fn points_to(&self, image: &ImageRef) -> Option<Digest> {
-        match self.tags.get(image.as_str())? {
+    pub(super) fn points_to(&self, image: &ImageRef, access: AccessId) -> Option<Digest> {
+        match self.tags.get(&*key(image, access))? {
             Tag::Points { to, .. } => Some(to),
             Tag::Failed { .. } => None,
         }
     }
 
     /// The registry says that the tag points to this digest; its platforms, if they are known.
-    pub(super) fn confirm(&self, image: &ImageRef, digest: Digest) -> Option<Support> {
-        let support = match self.tags.get(image.as_str()) {
+    pub(super) fn confirm(&self, image: &ImageRef, access: AccessId, digest: Digest) -> Option<Support> {
+        let support = match self.tags.get(&*key(image, access)) {
             Some(Tag::Points { to, support, .. }) if to == digest => support,
-            _ => self.platforms_of(image, digest)?,
+            _ => self.platforms_of(image, access, digest)?,
         };
-        self.point(image, digest, support);
+        self.point(image, access, digest, support);
         Some(support)
     }
 
     /// The one door for what is learnt of images.
-    pub(super) fn learn(&self, image: &ImageRef, found: &Found) {
-        self.put_platforms(self.key(image, found.digest), found.support);
+    pub(super) fn learn(&self, image: &ImageRef, access: AccessId, found: &Found) {
+        self.put_platforms(self.platforms_key(image, access, found.digest), found.support);
         match image.digest() {
-            None => self.point(image, found.digest, found.support),
+            None => self.point(image, access, found.digest, found.support),
             Some(digest) => {
                 let named = Digest::of_text(digest);
                 if named != found.digest {
                     // Of another algorithm than the one that all content is known by here.
-                    self.put_platforms(self.key(image, named), found.support);
+                    self.put_platforms(self.platforms_key(image, access, named), found.support);
                 }
-                self.tags.remove(image.as_str());
+                self.tags.remove(&*key(image, access));
             }
         }
     }
 
     /// A lookup failed: the answer that serves now, a good one if there is one that may.
-    pub(super) fn fail(&self, image: &ImageRef, error: &Error) -> Outcome {
+    pub(super) fn fail(&self, image: &ImageRef, access: AccessId, error: &Error) -> Outcome {
         let why = unknown(error);
         let life = match error {
             Error::NotFound => self.settings.not_found,
@@ -195,14 +201,16 @@ impl Cache {
         };
         let until = self.now() + jittered(life);
         if !error.is_answer()
-            && let Some(Tag::Points { to, confirmed, .. }) = self.tags.get(image.as_str())
-            && let Some(support) = self.last_good(image)
+            && let Some(Tag::Points { to, confirmed, .. }) = self.tags.get(&*key(image, access))
+            && let Some(support) = self.last_good(image, access)
         {
-            self.tags
-                .insert(image.as_str().into(), Tag::Points { to, support, confirmed, retry: until.max(1) });
+            self.tags.insert(
+                key(image, access).into(),
+                Tag::Points { to, support, confirmed, retry: until.max(1) },
+            );
             return Ok(support);
         }
-        self.put_tag(image, Tag::Failed { why, until });
+        self.put_tag(image, access, Tag::Failed { why, until });
         Err(why)
     }
 
@@ -217,8 +225,8 @@ impl Cache {
     }
 
     /// The good answer that serves while the registry fails.
-    pub(super) fn last_good(&self, image: &ImageRef) -> Option<Support> {
-        match self.get(image) {
+    pub(super) fn last_good(&self, image: &ImageRef, access: AccessId) -> Option<Support> {
+        match self.get(image, access) {
             Known::Fresh(Ok(support)) | Known::Stale { support, .. } | Known::Expired(support) => {
                 Some(support)
             }
@@ -226,14 +234,14 @@ impl Cache {
         }
     }
 
-    fn point(&self, image: &ImageRef, to: Digest, support: Support) {
+    fn point(&self, image: &ImageRef, access: AccessId, to: Digest, support: Support) {
         let early = millis(self.settings.tag) - jittered(self.settings.tag);
         let confirmed = self.now().saturating_sub(early);
-        self.put_tag(image, Tag::Points { to, support, confirmed, retry: 0 });
+        self.put_tag(image, access, Tag::Points { to, support, confirmed, retry: 0 });
     }
 
-    fn put_tag(&self, image: &ImageRef, tag: Tag) {
-        let (key, mut out) = (Box::<str>::from(image.as_str()), Vec::new());
+    fn put_tag(&self, image: &ImageRef, access: AccessId, tag: Tag) {
+        let (key, mut out) = (Box::<str>::from(key(image, access)), Vec::new());
         self.tags.insert_with_lifecycle(key.clone(), tag, &mut out);
         self.count(CacheLevel::Tag, self.tags.len(), out.iter().filter(|gone| **gone != key).count());
     }
@@ -250,12 +258,13 @@ impl Cache {
         self.metrics.cache_evicted(level, evicted);
     }
 
-    fn platforms_of(&self, image: &ImageRef, digest: Digest) -> Option<Support> {
-        self.platforms.get(&self.key(image, digest))
+    fn platforms_of(&self, image: &ImageRef, access: AccessId, digest: Digest) -> Option<Support> {
+        self.platforms.get(&self.platforms_key(image, access, digest))
     }
 
-    fn key(&self, image: &ImageRef, digest: Digest) -> PlatformsKey {
-        PlatformsKey { repository: self.repositories.hash_one((image.host(), image.repository())), digest }
+    fn platforms_key(&self, image: &ImageRef, access: AccessId, digest: Digest) -> PlatformsKey {
+        let repository = self.repositories.hash_one((image.host(), image.repository(), access));
+        PlatformsKey { repository, digest }
     }
 
     fn now(&self) -> Millis {
@@ -263,7 +272,15 @@ impl Cache {
     }
 }
 
-fn unknown(error: &Error) -> Unknown {
+/// The image as one credential may see it. Without a credential it is the image's own text; no image has a space.
+fn key(image: &ImageRef, access: AccessId) -> Cow<'_, str> {
+    match access {
+        AccessId::ANONYMOUS => Cow::Borrowed(image.as_str()),
+        access => Cow::Owned(format!("{image} {access:x}")),
+    }
+}
+
+pub(super) fn unknown(error: &Error) -> Unknown {
     match error {
         Error::NotFound => Unknown::NotFound,
         Error::Denied(_) | Error::TokenHost { .. } => Unknown::Denied,

@@ -7,6 +7,7 @@ use quick_cache::sync::Cache as Bounded;
 use tokio::sync::Semaphore;
 use tokio::time::{Duration, Instant};
 
+use crate::credentials::AccessId;
 use crate::image::Unknown;
 use crate::metrics::{Metrics, OpenCircuit};
 
@@ -20,6 +21,9 @@ const OPEN: Duration = Duration::from_secs(20);
 const PROBES: u32 = 30;
 /// How long a registry that cannot answer HEAD requests is not asked any.
 const HEADLESS: Duration = Duration::from_secs(600);
+
+/// Credentials of one host whose pauses are remembered.
+const PAUSES: usize = 64;
 
 /// All hosts.
 pub(super) struct Hosts {
@@ -46,7 +50,8 @@ struct State {
     probing: bool,
     /// Probes to be made although no Pod asks.
     probes: u32,
-    paused: Option<Instant>,
+    /// Who is to leave it alone, and until when: rate limits are those of an account, or of the address for those without.
+    pauses: Vec<(AccessId, Instant)>,
     headless: Option<Instant>,
     /// It has answered before.
     known: bool,
@@ -91,9 +96,9 @@ impl Hosts {
 
 impl Host {
     /// Whether a lookup may begin, which then is under way until [`Host::landed`]: `Open` and `Probe` say yes.
-    pub(super) fn enter(&self, flights_max: usize) -> Gate {
+    pub(super) fn enter(&self, access: AccessId, flights_max: usize) -> Gate {
         let mut state = self.state();
-        let gate = match state.gate() {
+        let gate = match state.gate(access) {
             Gate::Open | Gate::Probe if state.flights >= flights_max => Gate::Full,
             gate => gate,
         };
@@ -114,9 +119,9 @@ impl Host {
         !self.state().known
     }
 
-    /// Whether the registry may be asked, right now.
-    pub(super) fn gate(&self) -> Gate {
-        self.state().gate()
+    /// Whether the registry may be asked with this credential, right now.
+    pub(super) fn gate(&self, access: AccessId) -> Gate {
+        self.state().gate(access)
     }
 
     /// A lookup is over, however it ended.
@@ -161,10 +166,19 @@ impl Host {
         (state.probes > 0).then_some(until)
     }
 
-    /// The registry asked to be left alone for so long.
-    pub(super) fn pause(&self, pause: Duration) {
-        let mut state = self.state();
-        state.paused = state.paused.max(Some(Instant::now() + pause));
+    /// The registry asked to be left alone for so long by those who ask with this credential.
+    pub(super) fn pause(&self, access: AccessId, pause: Duration) {
+        let (now, mut until) = (Instant::now(), Instant::now() + pause);
+        let pauses = &mut self.state().pauses;
+        pauses.retain(|(of, end)| {
+            if *of == access {
+                until = until.max(*end);
+            }
+            *of != access && now < *end
+        });
+        if pauses.len() < PAUSES {
+            pauses.push((access, until));
+        }
     }
 
     /// Whether HEAD requests are worth a try.
@@ -195,9 +209,9 @@ impl Gate {
 }
 
 impl State {
-    fn gate(&self) -> Gate {
+    fn gate(&self, access: AccessId) -> Gate {
         let now = Instant::now();
-        if self.paused.is_some_and(|until| now < until) {
+        if self.pauses.iter().any(|(of, until)| *of == access && now < *until) {
             return Gate::Paused;
         }
         match &self.open {
@@ -211,6 +225,8 @@ impl State {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const ANONYMOUS: AccessId = AccessId::ANONYMOUS;
 
     fn host() -> (Arc<Host>, Metrics) {
         let metrics = Metrics::new(["a.test"]).unwrap();
@@ -231,23 +247,23 @@ mod tests {
         for _ in 1..FAULTS {
             host.failed(false);
         }
-        assert_eq!((host.enter(9), open(&metrics)), (Gate::Open, false));
+        assert_eq!((host.enter(ANONYMOUS, 9), open(&metrics)), (Gate::Open, false));
         host.landed(false);
         host.failed(false);
-        assert_eq!((host.enter(9), open(&metrics)), (Gate::Broken, true));
-        assert_eq!(host.gate(), Gate::Broken);
+        assert_eq!((host.enter(ANONYMOUS, 9), open(&metrics)), (Gate::Broken, true));
+        assert_eq!(host.gate(ANONYMOUS), Gate::Broken);
 
         tokio::time::advance(OPEN).await;
-        assert_eq!([host.enter(9), host.enter(9)], [Gate::Probe, Gate::Broken]);
+        assert_eq!([host.enter(ANONYMOUS, 9), host.enter(ANONYMOUS, 9)], [Gate::Probe, Gate::Broken]);
         assert_eq!(host.failed(false), None, "a straggler");
         assert_eq!(host.failed(true), Some(Instant::now() + OPEN));
         host.landed(true);
-        assert_eq!(host.enter(9), Gate::Broken);
+        assert_eq!(host.enter(ANONYMOUS, 9), Gate::Broken);
         tokio::time::advance(OPEN).await;
-        assert_eq!(host.enter(9), Gate::Probe);
+        assert_eq!(host.enter(ANONYMOUS, 9), Gate::Probe);
         host.answered();
         host.landed(true);
-        assert_eq!((host.enter(9), open(&metrics)), (Gate::Open, false));
+        assert_eq!((host.enter(ANONYMOUS, 9), open(&metrics)), (Gate::Open, false));
     }
 
     #[tokio::test(start_paused = true)]
@@ -257,29 +273,50 @@ mod tests {
             host.failed(false);
         }
         tokio::time::advance(OPEN).await;
-        assert_eq!(host.enter(9), Gate::Probe);
+        assert_eq!(host.enter(ANONYMOUS, 9), Gate::Probe);
         host.landed(true);
-        assert_eq!(host.enter(9), Gate::Probe);
+        assert_eq!(host.enter(ANONYMOUS, 9), Gate::Probe);
     }
 
     #[tokio::test(start_paused = true)]
     async fn pauses_and_remembers_who_has_no_head() {
         let (host, _) = host();
-        host.pause(Duration::from_secs(7));
+        host.pause(ANONYMOUS, Duration::from_secs(7));
         host.is_headless();
-        assert_eq!((host.enter(9), host.answers_head()), (Gate::Paused, false));
+        assert_eq!((host.enter(ANONYMOUS, 9), host.answers_head()), (Gate::Paused, false));
         tokio::time::advance(Duration::from_secs(7)).await;
-        assert_eq!((host.enter(9), host.answers_head()), (Gate::Open, false));
+        assert_eq!((host.enter(ANONYMOUS, 9), host.answers_head()), (Gate::Open, false));
         tokio::time::advance(HEADLESS).await;
         assert!(host.answers_head());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn pauses_whom_it_asks_only() {
+        let (host, _) = host();
+        let [a, b] = ["a", "b"].map(|name| AccessId::of(&[name]));
+        host.pause(a, Duration::from_secs(9));
+        host.pause(a, Duration::from_secs(2));
+        assert_eq!([a, b, ANONYMOUS].map(|id| host.gate(id)), [Gate::Paused, Gate::Open, Gate::Open]);
+        tokio::time::advance(Duration::from_secs(8)).await;
+        assert_eq!(host.gate(a), Gate::Paused, "the longer one counts");
+        for number in 0..2 * PAUSES {
+            host.pause(AccessId::of(&[&number.to_string()]), Duration::from_secs(9));
+        }
+        assert_eq!((host.gate(a), host.state().pauses.len()), (Gate::Paused, PAUSES));
+        tokio::time::advance(Duration::from_secs(9)).await;
+        host.pause(b, Duration::from_secs(9));
+        assert_eq!(host.state().pauses.len(), 1);
     }
 
     #[tokio::test]
     async fn a_full_queue_turns_others_away() {
         let (host, _) = host();
-        assert_eq!([host.enter(2), host.enter(2), host.enter(2)], [Gate::Open, Gate::Open, Gate::Full]);
+        assert_eq!(
+            [host.enter(ANONYMOUS, 2), host.enter(ANONYMOUS, 2), host.enter(ANONYMOUS, 2)],
+            [Gate::Open, Gate::Open, Gate::Full]
+        );
         host.landed(false);
-        assert_eq!(host.enter(2), Gate::Open);
+        assert_eq!(host.enter(ANONYMOUS, 2), Gate::Open);
     }
 
     #[tokio::test]

@@ -2,6 +2,8 @@
 
 use testregistry::{Auth, Fault, Kind, Registry as Remote, Reply, Repo};
 
+use tokio::time::timeout;
+
 use super::*;
 use crate::config::Config;
 use crate::image::PlatformSet;
@@ -44,7 +46,12 @@ impl Bench {
     }
 
     async fn ask_within(&self, image: &ImageRef, budget: Duration) -> Outcome {
-        self.resolver.resolve(&[image], Instant::now() + budget, |_, _| false).await[0].unwrap()
+        self.ask_as(image, &[Attempt::anonymous()], budget).await
+    }
+
+    async fn ask_as(&self, image: &ImageRef, attempts: &[Attempt], budget: Duration) -> Outcome {
+        let attempts = |_: &ImageRef| attempts.to_vec().into();
+        self.resolver.resolve(&[image], attempts, Instant::now() + budget, |_, _| false).await[0].unwrap()
     }
 
     /// The methods of the manifest requests since the last call.
@@ -414,5 +421,6 @@ async fn cancelled_pods_cancel_no_lookup() {
     assert_eq!(bench.seen(), ["GET"]);
 }
 
+mod isolation;
 mod model;
 mod stress;

@@ -4,6 +4,7 @@ use super::*;
 use crate::config::Config;
 use crate::image::PlatformSet;
 
+const ANONYMOUS: AccessId = AccessId::ANONYMOUS;
 const BOTH: Support = Support::Index(PlatformSet::AMD64_AND_ARM64);
 const NONE: Support = Support::Index(PlatformSet::EMPTY);
 const SECOND: Duration = Duration::from_secs(1);
@@ -32,8 +33,8 @@ fn found(content: &[u8], support: Support) -> Found {
 #[tokio::test(start_paused = true)]
 async fn a_tag_is_fresh_then_stale_then_expired_then_gone() {
     let (cache, app) = (cache(), image("a.b/app:1"));
-    assert_eq!(cache.get(&app), Known::Nothing);
-    cache.learn(&app, &found(b"1", BOTH));
+    assert_eq!(cache.get(&app, ANONYMOUS), Known::Nothing);
+    cache.learn(&app, ANONYMOUS, &found(b"1", BOTH));
     for (after, expected) in [
         (0, Known::Fresh(Ok(BOTH))),
         (89, Known::Fresh(Ok(BOTH))),
@@ -44,7 +45,7 @@ async fn a_tag_is_fresh_then_stale_then_expired_then_gone() {
         (11, Known::Nothing),
     ] {
         tokio::time::advance(after * SECOND).await;
-        assert_eq!(cache.get(&app), expected, "after {after} s more");
+        assert_eq!(cache.get(&app, ANONYMOUS), expected, "after {after} s more");
     }
 }
 
@@ -53,17 +54,17 @@ async fn a_digest_lives_for_ever_and_in_its_repository_only() {
     let cache = cache();
     let digest = testregistry::sha256(b"1");
     let pinned = image(&format!("a.b/app@{digest}"));
-    cache.learn(&pinned, &found(b"1", BOTH));
+    cache.learn(&pinned, ANONYMOUS, &found(b"1", BOTH));
     tokio::time::advance(1_000_000 * SECOND).await;
-    assert_eq!(cache.get(&pinned), Known::Fresh(Ok(BOTH)));
-    assert_eq!(cache.get(&image(&format!("a.b/other@{digest}"))), Known::Nothing);
-    assert_eq!(cache.get(&image(&format!("c.d/app@{digest}"))), Known::Nothing);
+    assert_eq!(cache.get(&pinned, ANONYMOUS), Known::Fresh(Ok(BOTH)));
+    assert_eq!(cache.get(&image(&format!("a.b/other@{digest}")), ANONYMOUS), Known::Nothing);
+    assert_eq!(cache.get(&image(&format!("c.d/app@{digest}")), ANONYMOUS), Known::Nothing);
     // A tag that points to known content needs no second look at it.
-    assert_eq!(cache.confirm(&image("a.b/app:1"), Digest::of_content(b"1")), Some(BOTH));
-    assert_eq!(cache.confirm(&image("a.b/app:1"), Digest::of_content(b"2")), None);
+    assert_eq!(cache.confirm(&image("a.b/app:1"), ANONYMOUS, Digest::of_content(b"1")), Some(BOTH));
+    assert_eq!(cache.confirm(&image("a.b/app:1"), ANONYMOUS, Digest::of_content(b"2")), None);
     let long = image(&format!("a.b/app@{}", testregistry::sha512(b"1")));
-    cache.learn(&long, &found(b"1", BOTH));
-    assert_eq!(cache.get(&long), Known::Fresh(Ok(BOTH)));
+    cache.learn(&long, ANONYMOUS, &found(b"1", BOTH));
+    assert_eq!(cache.get(&long, ANONYMOUS), Known::Fresh(Ok(BOTH)));
 }
 
 #[tokio::test(start_paused = true)]
@@ -78,58 +79,61 @@ async fn failures_live_by_kind_and_are_never_platforms() {
         ("a.b/6", Error::Throttled(Some(1_000_000 * SECOND)), Unknown::Throttled, 3600),
     ] {
         let app = image(name);
-        assert_eq!(cache.fail(&app, &error), Err(why));
+        assert_eq!(cache.fail(&app, ANONYMOUS, &error), Err(why));
         tokio::time::advance(life * SECOND * 8 / 10).await;
-        assert_eq!(cache.get(&app), Known::Fresh(Err(why)), "{name}");
+        assert_eq!(cache.get(&app, ANONYMOUS), Known::Fresh(Err(why)), "{name}");
         tokio::time::advance(life * SECOND * 3 / 10).await;
-        assert_eq!(cache.get(&app), Known::Nothing, "{name}");
+        assert_eq!(cache.get(&app, ANONYMOUS), Known::Nothing, "{name}");
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_good_answer_outlives_failures_and_no_answers() {
     let (cache, app) = (cache(), image("a.b/app:1"));
-    cache.learn(&app, &found(b"1", BOTH));
+    cache.learn(&app, ANONYMOUS, &found(b"1", BOTH));
     tokio::time::advance(200 * SECOND).await;
-    assert_eq!(cache.get(&app), Known::Expired(BOTH));
+    assert_eq!(cache.get(&app, ANONYMOUS), Known::Expired(BOTH));
     // The registry failed a moment ago: nobody waits, and it is not asked again at once.
-    assert_eq!(cache.fail(&app, &Error::Timeout), Ok(BOTH));
-    assert_eq!(cache.get(&app), Known::Stale { support: BOTH, due: false });
+    assert_eq!(cache.fail(&app, ANONYMOUS, &Error::Timeout), Ok(BOTH));
+    assert_eq!(cache.get(&app, ANONYMOUS), Known::Stale { support: BOTH, due: false });
     tokio::time::advance(11 * SECOND).await;
-    assert_eq!(cache.get(&app), Known::Stale { support: BOTH, due: true });
+    assert_eq!(cache.get(&app, ANONYMOUS), Known::Stale { support: BOTH, due: true });
     // Long ago: perhaps it is well again, so it is worth waiting for.
     tokio::time::advance(100 * SECOND).await;
-    assert_eq!(cache.get(&app), Known::Expired(BOTH));
+    assert_eq!(cache.get(&app, ANONYMOUS), Known::Expired(BOTH));
     for error in [Error::Unreachable(String::new()), Error::Throttled(None), Error::Unexpected(String::new())]
     {
-        assert_eq!(cache.fail(&app, &error), Ok(BOTH));
+        assert_eq!(cache.fail(&app, ANONYMOUS, &error), Ok(BOTH));
     }
     // That it is gone, denied or garbage by now is an answer.
-    assert_eq!(cache.fail(&app, &Error::NotFound), Err(Unknown::NotFound));
-    assert_eq!(cache.fail(&app, &Error::Timeout), Err(Unknown::Timeout));
+    assert_eq!(cache.fail(&app, ANONYMOUS, &Error::NotFound), Err(Unknown::NotFound));
+    assert_eq!(cache.fail(&app, ANONYMOUS, &Error::Timeout), Err(Unknown::Timeout));
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_good_answer_does_not_outlive_its_bound() {
     let (cache, app) = (cache(), image("a.b/app:1"));
-    cache.learn(&app, &found(b"1", BOTH));
+    cache.learn(&app, ANONYMOUS, &found(b"1", BOTH));
     for _ in 0..109 {
         tokio::time::advance(10 * SECOND).await;
-        cache.fail(&app, &Error::Timeout).unwrap_or(BOTH);
+        cache.fail(&app, ANONYMOUS, &Error::Timeout).unwrap_or(BOTH);
     }
     tokio::time::advance(20 * SECOND).await;
-    assert!(!matches!(cache.get(&app), Known::Stale { .. } | Known::Fresh(Ok(_)) | Known::Expired(_)));
-    assert_eq!(cache.fail(&app, &Error::Timeout), Err(Unknown::Timeout));
+    assert!(!matches!(
+        cache.get(&app, ANONYMOUS),
+        Known::Stale { .. } | Known::Fresh(Ok(_)) | Known::Expired(_)
+    ));
+    assert_eq!(cache.fail(&app, ANONYMOUS, &Error::Timeout), Err(Unknown::Timeout));
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_new_digest_takes_the_place_of_the_old() {
     let (cache, app) = (cache(), image("a.b/app:1"));
-    cache.learn(&app, &found(b"1", BOTH));
-    cache.learn(&app, &found(b"2", NONE));
-    assert_eq!(cache.get(&app), Known::Fresh(Ok(NONE)));
-    assert_eq!(cache.confirm(&app, Digest::of_content(b"1")), Some(BOTH));
-    assert_eq!(cache.get(&app), Known::Fresh(Ok(BOTH)));
+    cache.learn(&app, ANONYMOUS, &found(b"1", BOTH));
+    cache.learn(&app, ANONYMOUS, &found(b"2", NONE));
+    assert_eq!(cache.get(&app, ANONYMOUS), Known::Fresh(Ok(NONE)));
+    assert_eq!(cache.confirm(&app, ANONYMOUS, Digest::of_content(b"1")), Some(BOTH));
+    assert_eq!(cache.get(&app, ANONYMOUS), Known::Fresh(Ok(BOTH)));
 }
 
 #[tokio::test]
@@ -139,12 +143,12 @@ async fn a_flood_stays_within_the_bound_and_leaves_the_working_set() {
     let cache = Cache::new(cache.settings, cache.metrics);
     let working: Vec<ImageRef> = (0..1000).map(|i| image(&format!("a.b/app:{i}"))).collect();
     for app in &working {
-        cache.learn(app, &found(app.as_str().as_bytes(), BOTH));
+        cache.learn(app, ANONYMOUS, &found(app.as_str().as_bytes(), BOTH));
     }
-    let used = || working.iter().filter(|app| cache.get(app) == Known::Fresh(Ok(BOTH))).count();
+    let used = || working.iter().filter(|app| cache.get(app, ANONYMOUS) == Known::Fresh(Ok(BOTH))).count();
     assert_eq!(used(), 1000);
     for i in 0..100_000 {
-        assert!(cache.fail(&image(&format!("evil.test/x:{i}")), &Error::NotFound).is_err());
+        assert!(cache.fail(&image(&format!("evil.test/x:{i}")), ANONYMOUS, &Error::NotFound).is_err());
         if i % 10_000 == 0 {
             used();
         }

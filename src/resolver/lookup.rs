@@ -1,0 +1,259 @@
+//! One lookup: the ways to ask for an image are tried in their order until one of them is accepted.
+//!
+//! A refusal, also that there is no such image, is one way's own; it is remembered for that way only, and the next one is
+//! tried. Any other failure is the registry's, and ends the lookup.
+
+use std::borrow::Cow;
+use std::fmt::Write;
+
+use tokio::time::{Instant, timeout};
+
+use super::cache::{Cache, Known, unknown};
+use super::host::Host;
+use super::{Outcome, Resolver};
+use crate::credentials::{AccessId, Attempt, Credential};
+use crate::image::{ImageRef, Support, Unknown};
+use crate::metrics::LookupResult;
+use crate::registry::{Error, Head};
+
+/// An image, and the ways in which a Pod may ask for it.
+#[derive(Clone, Copy)]
+pub(super) struct Question<'a> {
+    pub(super) image: &'a ImageRef,
+    pub(super) attempts: &'a [Attempt],
+}
+
+/// The same, to be kept as long as the lookup takes.
+pub(super) struct Lookup {
+    image: ImageRef,
+    attempts: Box<[Attempt]>,
+}
+
+impl From<Question<'_>> for Lookup {
+    fn from(question: Question<'_>) -> Self {
+        Self { image: question.image.clone(), attempts: question.attempts.into() }
+    }
+}
+
+impl Lookup {
+    pub(super) fn question(&self) -> Question<'_> {
+        Question { image: &self.image, attempts: &self.attempts }
+    }
+}
+
+impl<'a> Question<'a> {
+    /// Under what a lookup is known while it is under way. Without credentials it is the image's own text; no image has a
+    /// space.
+    pub(super) fn key(self) -> Cow<'a, str> {
+        if let [attempt] = self.attempts
+            && attempt.id() == AccessId::ANONYMOUS
+        {
+            return Cow::Borrowed(self.image.as_str());
+        }
+        let mut key = self.image.to_string();
+        for attempt in self.attempts {
+            // Writing to a text cannot fail.
+            let _ = write!(key, " {:x}", attempt.id());
+        }
+        Cow::Owned(key)
+    }
+
+    /// Who asks first.
+    pub(super) fn first(self) -> AccessId {
+        self.attempts.first().map_or(AccessId::ANONYMOUS, Attempt::id)
+    }
+
+    /// What is known right now, whichever attempt it was learnt by, and what is to be asked to know more: for an answer
+    /// that has become stale, the attempt that gave it.
+    pub(super) fn known(self, cache: &Cache) -> (Known, Self) {
+        let (mut stale, mut expired, mut refused, mut failed) = (None, None, None, None);
+        let mut open = false;
+        for (place, attempt) in self.attempts.iter().enumerate() {
+            match cache.get(self.image, attempt.id()) {
+                good @ Known::Fresh(Ok(_)) => return (good, self),
+                Known::Fresh(Err(why)) if is_own(why) => refused = Some(telling(refused, why, attempt)),
+                // In order: whoever comes after one that may still be asked does not keep it from being asked.
+                Known::Fresh(Err(why)) => failed = failed.or((!open).then_some(why)),
+                Known::Stale { support, due } => {
+                    let attempts = &self.attempts[place..=place];
+                    stale = stale.or(Some((Known::Stale { support, due }, Self { attempts, ..self })));
+                }
+                Known::Expired(support) => {
+                    open = true;
+                    expired = expired.or(Some(support));
+                }
+                Known::Nothing => open = true,
+            }
+        }
+        if let Some(stale) = stale {
+            return stale;
+        }
+        let known = match (failed, expired) {
+            (Some(_), Some(support)) => Known::Stale { support, due: false },
+            (Some(why), None) => Known::Fresh(Err(why)),
+            (None, Some(support)) => Known::Expired(support),
+            (None, None) if open => Known::Nothing,
+            (None, None) => Known::Fresh(Err(refused.unwrap_or(Unknown::Denied))),
+        };
+        (known, self)
+    }
+
+    /// The good answer that serves while the registry fails.
+    pub(super) fn last_good(self, cache: &Cache) -> Option<Support> {
+        self.attempts.iter().find_map(|attempt| cache.last_good(self.image, attempt.id()))
+    }
+}
+
+/// Whether a failure is that of one way to ask, and says nothing of another one.
+fn is_own(why: Unknown) -> bool {
+    matches!(why, Unknown::Denied | Unknown::NotFound)
+}
+
+/// What several refusals come to: that there is no such image tells more than a denial, if it was told to somebody who
+/// was let in.
+fn telling(before: Option<Unknown>, now: Unknown, attempt: &Attempt) -> Unknown {
+    match before {
+        Some(Unknown::Denied) if attempt.id() != AccessId::ANONYMOUS => now,
+        Some(before) => before,
+        None => now,
+    }
+}
+
+impl Resolver {
+    /// Asks the registry, within the lookup's own timeout, and remembers what came of it.
+    pub(super) async fn look_up(&self, question: Question<'_>, host: &Host, probe: bool) -> Outcome {
+        let inner = &self.0;
+        let image = question.image;
+        let _in_flight = inner.metrics.lookup_in_flight();
+        let (mut begun, mut asking) = (None, question.first());
+        let asked = timeout(inner.settings.timeout, async {
+            // First the host's share: a registry that hangs must not hold what others could use. Semaphores are never
+            // closed; if one were, the lookup would run without its permit.
+            let _share = host.running.acquire().await;
+            let _half = if host.is_stranger() { Some(inner.strangers.acquire().await) } else { None };
+            let _permit = inner.running.acquire().await;
+            begun = Some(Instant::now());
+            self.try_all(question, host, probe, &mut asking).await
+        });
+        let answer = match asked.await {
+            Ok(Ok(answer)) => answer,
+            Ok(Err(unknown)) => return self.instead(question, unknown),
+            // What had waited for its turn most of the time says nothing about the registry.
+            Err(_) if begun.is_some_and(|begun| begun.elapsed() >= inner.settings.timeout / 2) => {
+                Err(Error::Timeout)
+            }
+            Err(_) => return self.instead(question, Unknown::Overloaded),
+        };
+        match answer {
+            Ok(support) => {
+                host.answered();
+                inner.metrics.looked_up(image.host(), LookupResult::Fetched);
+                Ok(support)
+            }
+            Err(error) => {
+                if !error.is_fault() {
+                    host.answered();
+                } else if let Some(time) = host.failed(probe) {
+                    self.probe_at(question.into(), time);
+                }
+                if let Error::Throttled(_) = error {
+                    host.pause(asking, inner.cache.throttle(&error));
+                }
+                let outcome = match unknown(&error) {
+                    // It is remembered already, as each attempt's own.
+                    why if is_own(why) => Err(why),
+                    _ => inner.cache.fail(image, asking, &error),
+                };
+                let outcome = outcome.or_else(|why| question.last_good(&inner.cache).ok_or(why));
+                let result = if outcome.is_ok() { LookupResult::Stale } else { LookupResult::Failed };
+                inner.metrics.looked_up(image.host(), result);
+                tracing::warn!(%image, %error, stale = outcome.is_ok(), "lookup failed");
+                outcome
+            }
+        }
+    }
+
+    /// Tries one attempt after the other; `asking` is always the one that is tried. An [`Unknown`] where the registry is
+    /// to be left alone.
+    async fn try_all(
+        &self,
+        question: Question<'_>,
+        host: &Host,
+        probe: bool,
+        asking: &mut AccessId,
+    ) -> Result<Result<Support, Error>, Unknown> {
+        let Question { image, attempts } = question;
+        let mut refused: Option<Error> = None;
+        for attempt in attempts {
+            *asking = attempt.id();
+            if let Some(unknown) = host.gate(*asking).refusal().filter(|_| !probe) {
+                return Err(unknown);
+            }
+            let mut asked = match self.0.cache.get(image, *asking) {
+                Known::Fresh(Err(Unknown::Denied)) if !probe => {
+                    Err(Error::Denied("it has refused a moment ago"))
+                }
+                Known::Fresh(Err(Unknown::NotFound)) if !probe => Err(Error::NotFound),
+                _ => self.try_one(image, attempt, host).await,
+            };
+            if let Err(Error::Denied(_)) = asked
+                && let Some(changed) = attempt.again().await
+            {
+                *asking = changed.id();
+                asked = self.try_one(image, &changed, host).await;
+            }
+            let error = match asked {
+                Err(error) if is_own(unknown(&error)) => error,
+                answered => return Ok(answered),
+            };
+            tracing::debug!(%image, credential = attempt.kind(), %error, "not by this credential");
+            let before = refused.as_ref().map(unknown);
+            if before.is_none_or(|before| telling(Some(before), unknown(&error), attempt) != before) {
+                refused = Some(error);
+            }
+        }
+        Ok(Err(refused.unwrap_or(Error::Denied("there is no credential for it"))))
+    }
+
+    /// Asks with each credential of one attempt, and remembers a refusal.
+    async fn try_one(&self, image: &ImageRef, attempt: &Attempt, host: &Host) -> Result<Support, Error> {
+        let mut refused = Error::Denied("there is no credential after all");
+        for credential in attempt.credentials().await {
+            match self.ask(image, attempt.id(), credential.as_deref(), host).await {
+                Err(error) if is_own(unknown(&error)) => refused = error,
+                answered => return answered,
+            }
+        }
+        // Never a good answer: a refusal ends that.
+        let _ = self.0.cache.fail(image, attempt.id(), &refused);
+        Err(refused)
+    }
+
+    /// One HEAD request where that can tell, as Docker Hub does not count those; else the whole lookup.
+    async fn ask(
+        &self,
+        image: &ImageRef,
+        access: AccessId,
+        credential: Option<&Credential>,
+        host: &Host,
+    ) -> Result<Support, Error> {
+        let (registry, cache) = (&self.0.registry, &self.0.cache);
+        let mut headless = false;
+        if cache.points_to(image, access).is_some() && host.answers_head() {
+            match registry.head(image, credential).await? {
+                Head::Digest(digest) => {
+                    if let Some(support) = cache.confirm(image, access, digest) {
+                        return Ok(support);
+                    }
+                }
+                Head::Unsupported => headless = true,
+            }
+        }
+        let found = registry.fetch(image, credential).await?;
+        if headless {
+            host.is_headless();
+        }
+        cache.learn(image, access, &found);
+        Ok(found.support)
+    }
+}

@@ -1,0 +1,240 @@
+//! What one tenant's credential gives is no other tenant's: not by an answer, a failure, a digest, a flight or a wait.
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD as BASE64;
+
+use super::*;
+use crate::credentials::Credential;
+
+/// The way of a tenant, whose password is its name.
+fn tenant(name: &str) -> Attempt {
+    Attempt::with(Credential::Basic { user: name.into(), password: name.to_owned().into() })
+}
+
+/// What a tenant tries: its own credential, then without.
+fn ways(name: &str) -> [Attempt; 2] {
+    [tenant(name), Attempt::anonymous()]
+}
+
+fn header(name: &str) -> String {
+    format!("Basic {}", BASE64.encode(format!("{name}:{name}")))
+}
+
+const DENIED: Outcome = Err(Unknown::Denied);
+
+impl Bench {
+    /// An image for the tenant `a` only.
+    fn private(&self, name: &str) -> (Repo, ImageRef) {
+        let (repo, image) = self.multi(name);
+        repo.require(Auth::basic("a", "a"));
+        (repo, image)
+    }
+
+    async fn ask_with(&self, image: &ImageRef, attempts: &[Attempt]) -> Outcome {
+        self.ask_as(image, attempts, 5 * SECOND).await
+    }
+
+    /// The manifest requests since the last call, each by what authorised it.
+    fn shown(&self) -> Vec<Option<String>> {
+        let requests = self.remote.requests();
+        self.remote.forget_requests();
+        requests.into_iter().filter(|r| r.kind == Kind::Manifest).map(|r| r.authorization).collect()
+    }
+}
+
+#[tokio::test]
+async fn nobody_is_answered_by_what_anothers_credential_gave() {
+    for a_is_first in [true, false] {
+        let bench = Bench::new().await;
+        let (repo, tag) = bench.private("app");
+        let digest: ImageRef = repo.reference(&repo.digest_of("v1").unwrap()).parse().unwrap();
+        for image in [&tag, &digest] {
+            for round in 0..2 {
+                if a_is_first {
+                    assert_eq!(bench.ask_with(image, &ways("a")).await, Ok(BOTH));
+                }
+                assert_eq!(bench.ask_with(image, &ways("b")).await, DENIED, "{round}");
+                assert_eq!(bench.ask_with(image, &[Attempt::anonymous()]).await, DENIED, "{round}");
+                assert_eq!(bench.ask_with(image, &[tenant("b")]).await, DENIED, "{round}");
+                assert_eq!(bench.ask_with(image, &ways("a")).await, Ok(BOTH), "{round}");
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_digest_that_another_tenant_has_learnt_is_asked_for_anew() {
+    let bench = Bench::new().await;
+    let (repo, tag) = bench.private("app");
+    assert_eq!(bench.ask_with(&tag, &ways("a")).await, Ok(BOTH));
+    let digest: ImageRef = repo.reference(&repo.digest_of("v1").unwrap()).parse().unwrap();
+    bench.seen();
+    assert_eq!(bench.ask_with(&digest, &ways("b")).await, DENIED);
+    assert!(!bench.seen().is_empty(), "the registry has said so");
+    assert_eq!(bench.ask_with(&digest, &ways("a")).await, Ok(BOTH));
+    assert_eq!(bench.seen(), [""; 0], "who has learnt it knows it");
+}
+
+#[tokio::test]
+async fn what_a_tenant_may_not_see_looks_the_same_whether_it_is_there_or_known_or_not() {
+    let bench = Bench::new().await;
+    let (repo, known) = bench.private("app");
+    let absent: ImageRef = repo.reference("absent").parse().unwrap();
+    assert_eq!(bench.ask_with(&known, &ways("a")).await, Ok(BOTH));
+    assert_eq!(bench.ask_with(&absent, &ways("a")).await, Err(Unknown::NotFound));
+    for image in [&known, &absent, &repo.reference("never-asked-for").parse().unwrap()] {
+        bench.seen();
+        assert_eq!(bench.ask_with(image, &ways("b")).await, DENIED, "{image}");
+        let by_b = bench.shown().into_iter().filter(|shown| *shown == Some(header("b"))).count();
+        assert_eq!(by_b, 1, "the registry itself has said so");
+    }
+}
+
+#[tokio::test]
+async fn nobody_joins_anothers_flight() {
+    let bench = Bench::new().await;
+    let (repo, image) = bench.private("app");
+    let a = header("a");
+    repo.fault(Some(Fault::custom(move |request| {
+        (request.authorization.as_ref() == Some(&a)).then(Fault::hang)
+    })));
+    assert_eq!(bench.ask_as(&image, &ways("a"), Duration::ZERO).await, Err(Unknown::BudgetExceeded));
+    bench.remote.wait_until(|seen| seen.iter().any(|request| request.authorization.is_some())).await;
+    assert_eq!(bench.ask_with(&image, &ways("b")).await, DENIED);
+    assert_eq!(bench.ask(&image).await, DENIED);
+    assert_eq!(bench.resolver.0.flights().len(), 1, "that of the first tenant");
+    assert_eq!(bench.counted("joined"), 0);
+    assert_eq!(bench.ask_as(&image, &ways("a"), Duration::ZERO).await, Err(Unknown::BudgetExceeded));
+    assert_eq!(bench.counted("joined"), 1, "which his own Pods do join");
+}
+
+#[tokio::test]
+async fn what_anonymous_access_gave_is_everybodys() {
+    let bench = Bench::new().await;
+    let (_, image) = bench.multi("app");
+    assert_eq!(bench.ask(&image).await, Ok(BOTH));
+    for name in ["a", "b"] {
+        assert_eq!(bench.ask_with(&image, &ways(name)).await, Ok(BOTH));
+    }
+    assert_eq!(bench.ask_with(&image, &[tenant("a")]).await, Ok(BOTH));
+    assert_eq!(bench.seen(), ["GET", "GET"], "but not his who may not ask so");
+}
+
+#[tokio::test]
+async fn a_wrong_password_poisons_nobody_elses_answer() {
+    let bench = Bench::new().await;
+    let (public, image) = bench.multi("public");
+    public.require(Auth::bearer().credentials("a", "a").or_anonymous());
+    assert_eq!(bench.ask_with(&image, &[tenant("b")]).await, DENIED);
+    assert_eq!(bench.ask_with(&image, &ways("b")).await, Ok(BOTH), "anonymous access has it");
+    bench.seen();
+    assert_eq!(bench.ask(&image).await, Ok(BOTH));
+    assert_eq!(bench.ask_with(&image, &ways("b")).await, Ok(BOTH));
+    assert_eq!(bench.seen(), [""; 0]);
+    assert_eq!(bench.ask_with(&image, &[tenant("a")]).await, Ok(BOTH));
+}
+
+#[tokio::test]
+async fn attempts_are_tried_in_their_order_until_one_is_accepted() {
+    let bench = Bench::new().await;
+    let (repo, image) = bench.private("app");
+    let all = [tenant("b"), tenant("c"), tenant("a"), tenant("d"), Attempt::anonymous()];
+    assert_eq!(bench.ask_with(&image, &all).await, Ok(BOTH));
+    let shown = bench.shown();
+    assert_eq!(shown, [None, Some(header("b")), Some(header("c")), Some(header("a"))]);
+    assert_eq!(bench.ask_with(&image, &all[..2]).await, DENIED);
+    assert_eq!(bench.ask_with(&image, &[tenant("a")]).await, Ok(BOTH));
+    assert_eq!(bench.shown(), [], "each of them is remembered");
+    assert_eq!(bench.ask_with(&image, &[tenant("b"), tenant("d")]).await, DENIED);
+    assert_eq!(bench.shown(), [Some(header("d"))], "and only what is not is asked");
+
+    let gone: ImageRef = repo.reference("gone").parse().unwrap();
+    assert_eq!(bench.ask_with(&gone, &all).await, Err(Unknown::NotFound), "which tells more than a denial");
+    assert_eq!(bench.ask_with(&gone, &all).await, Err(Unknown::NotFound));
+}
+
+#[tokio::test]
+async fn a_failure_that_is_no_refusal_ends_the_lookup() {
+    let bench = Bench::new().await;
+    let (repo, image) = bench.private("app");
+    repo.require(Auth::basic("a", "a").credentials("b", "b"));
+    let b = header("b");
+    repo.fault(Some(Fault::custom(move |request| {
+        (request.authorization.as_ref() == Some(&b)).then(|| Fault::status(429))
+    })));
+    assert_eq!(bench.ask_with(&image, &[tenant("b"), tenant("a")]).await, Err(Unknown::Throttled));
+    assert_eq!(bench.ask_with(&image, &[tenant("b"), tenant("a")]).await, Err(Unknown::Throttled));
+    assert_eq!(bench.shown(), [None, Some(header("b"))]);
+    assert_eq!(bench.ask_with(&image, &[tenant("a")]).await, Ok(BOTH), "a rate limit is an account's own");
+    assert_eq!(bench.ask_with(&image, &[tenant("b"), tenant("a")]).await, Ok(BOTH));
+}
+
+#[tokio::test]
+async fn without_a_way_to_ask_nobody_is_asked() {
+    let bench = Bench::new().await;
+    let (_, image) = bench.multi("app");
+    assert_eq!(bench.ask_with(&image, &[]).await, DENIED);
+    assert_eq!(bench.remote.connections(), 0);
+}
+
+#[tokio::test]
+async fn a_refresh_asks_as_the_answer_was_got() {
+    let bench = Bench::new().await;
+    let (_, image) = bench.private("app");
+    let all = [tenant("b"), tenant("a"), Attempt::anonymous()];
+    assert_eq!(bench.ask_with(&image, &all).await, Ok(BOTH));
+    bench.shown();
+    later(3601 * SECOND).await;
+    assert_eq!(bench.ask_with(&image, &all).await, Ok(BOTH));
+    bench.landed().await;
+    assert_eq!(bench.shown(), [Some(header("a"))], "one HEAD, and nothing of the others");
+    assert_eq!(bench.ask_with(&image, &all).await, Ok(BOTH));
+    assert_eq!(bench.shown(), []);
+}
+
+#[tokio::test]
+async fn a_revoked_credential_is_answered_no_longer() {
+    let bench = Bench::new().await;
+    let (repo, image) = bench.private("app");
+    assert_eq!(bench.ask_with(&image, &ways("a")).await, Ok(BOTH));
+    repo.require(Auth::basic("b", "b"));
+    assert_eq!(bench.ask_with(&image, &ways("a")).await, Ok(BOTH), "for cache.tagTtl nobody asks");
+    later(3601 * SECOND).await;
+    let _ = bench.ask_with(&image, &ways("a")).await;
+    bench.landed().await;
+    assert_eq!(bench.ask_with(&image, &ways("a")).await, DENIED);
+    repo.require(Auth::basic("a", "a"));
+    repo.fault(Some(Fault::hang()));
+    later(61 * SECOND).await;
+    assert_eq!(
+        bench.ask_as(&image, &ways("a"), Duration::from_millis(50)).await,
+        Err(Unknown::BudgetExceeded),
+        "also when the registry fails"
+    );
+}
+
+#[tokio::test]
+async fn a_lookup_that_hangs_is_its_own_failure_only() {
+    let bench = Bench::with(|lookup, _| lookup.timeout = Duration::from_millis(300)).await;
+    let (repo, image) = bench.private("app");
+    repo.require(Auth::basic("a", "a").credentials("b", "b"));
+    let b = header("b");
+    repo.fault(Some(Fault::custom(move |request| {
+        (request.authorization.as_ref() == Some(&b)).then(Fault::hang)
+    })));
+    assert_eq!(bench.ask_with(&image, &ways("b")).await, Err(Unknown::Timeout));
+    assert_eq!(bench.ask_with(&image, &ways("b")).await, Err(Unknown::Timeout));
+    assert_eq!(bench.ask_with(&image, &ways("a")).await, Ok(BOTH));
+    assert_eq!(bench.ask(&image).await, DENIED);
+}
+
+#[tokio::test]
+async fn nothing_that_is_remembered_shows_a_credential() {
+    let bench = Bench::new().await;
+    let (_, image) = bench.private("app");
+    let canary = Credential::Basic { user: "a".into(), password: "canary-password".to_owned().into() };
+    let attempts = [Attempt::with(canary), Attempt::anonymous()];
+    let question = Question { image: &image, attempts: &attempts };
+    let shown = format!("{} {attempts:?} {:?}", question.key(), bench.ask_with(&image, &attempts).await);
+    assert!(!shown.contains("canary") && !shown.contains(&BASE64.encode("canary")), "{shown}");
+}
