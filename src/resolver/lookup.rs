@@ -5,8 +5,9 @@
 
 use std::borrow::Cow;
 use std::fmt::Write;
+use std::future::Future;
 
-use tokio::time::{Instant, timeout};
+use tokio::time::{Duration, Instant, timeout};
 
 use super::cache::{Cache, Known, unknown};
 use super::host::Host;
@@ -38,6 +39,38 @@ impl From<Question<'_>> for Lookup {
 impl Lookup {
     pub(super) fn question(&self) -> Question<'_> {
         Question { image: &self.image, attempts: &self.attempts }
+    }
+}
+
+/// How far a lookup has come.
+struct Progress {
+    /// Whose attempt it is at.
+    asking: AccessId,
+    /// When the registry was asked first; later by the time that credentials took since.
+    begun: Option<Instant>,
+    /// Whether it waits for a credential.
+    fetching: bool,
+}
+
+impl Progress {
+    /// Waits for a credential, which is no fault of the registry.
+    async fn fetched<T>(&mut self, credential: impl Future<Output = T>) -> T {
+        let before = Instant::now();
+        self.fetching = true;
+        let credential = credential.await;
+        self.fetching = false;
+        self.begun = Some(self.begun.unwrap_or(before) + before.elapsed());
+        credential
+    }
+
+    /// What it means that the time is up.
+    fn late(&self, timeout: Duration) -> Result<Error, Unknown> {
+        match self.begun {
+            _ if self.fetching => Err(Unknown::Timeout),
+            Some(begun) if begun.elapsed() >= timeout / 2 => Ok(Error::Timeout),
+            // What had waited for its turn most of the time says nothing about the registry.
+            _ => Err(Unknown::Overloaded),
+        }
     }
 }
 
@@ -125,24 +158,20 @@ impl Resolver {
         let inner = &self.0;
         let image = question.image;
         let _in_flight = inner.metrics.lookup_in_flight();
-        let (mut begun, mut asking) = (None, question.first());
+        let mut progress = Progress { asking: question.first(), begun: None, fetching: false };
         let asked = timeout(inner.settings.timeout, async {
             // First the host's share: a registry that hangs must not hold what others could use. Semaphores are never
             // closed; if one were, the lookup would run without its permit.
             let _share = host.running.acquire().await;
             let _half = if host.is_stranger() { Some(inner.strangers.acquire().await) } else { None };
             let _permit = inner.running.acquire().await;
-            begun = Some(Instant::now());
-            self.try_all(question, host, probe, &mut asking).await
+            self.try_all(question, host, probe, &mut progress).await
         });
-        let answer = match asked.await {
-            Ok(Ok(answer)) => answer,
-            Ok(Err(unknown)) => return self.instead(question, unknown),
-            // What had waited for its turn most of the time says nothing about the registry.
-            Err(_) if begun.is_some_and(|begun| begun.elapsed() >= inner.settings.timeout / 2) => {
-                Err(Error::Timeout)
-            }
-            Err(_) => return self.instead(question, Unknown::Overloaded),
+        let asked = asked.await;
+        let asked = asked.unwrap_or_else(|_| progress.late(inner.settings.timeout).map(Err));
+        let answer = match asked {
+            Ok(answer) => answer,
+            Err(unknown) => return self.instead(question, unknown),
         };
         match answer {
             Ok(support) => {
@@ -157,12 +186,12 @@ impl Resolver {
                     self.probe_at(question.into(), time);
                 }
                 if let Error::Throttled(_) = error {
-                    host.pause(asking, inner.cache.throttle(&error));
+                    host.pause(progress.asking, inner.cache.throttle(&error));
                 }
                 let outcome = match unknown(&error) {
                     // It is remembered already, as each attempt's own.
                     why if is_own(why) => Err(why),
-                    _ => inner.cache.fail(image, asking, &error),
+                    _ => inner.cache.fail(image, progress.asking, &error),
                 };
                 let outcome = outcome.or_else(|why| question.last_good(&inner.cache).ok_or(why));
                 let result = if outcome.is_ok() { LookupResult::Stale } else { LookupResult::Failed };
@@ -173,34 +202,34 @@ impl Resolver {
         }
     }
 
-    /// Tries one attempt after the other; `asking` is always the one that is tried. An [`Unknown`] where the registry is
+    /// Tries one attempt after the other. An [`Unknown`] where the registry is
     /// to be left alone.
     async fn try_all(
         &self,
         question: Question<'_>,
         host: &Host,
         probe: bool,
-        asking: &mut AccessId,
+        progress: &mut Progress,
     ) -> Result<Result<Support, Error>, Unknown> {
         let Question { image, attempts } = question;
         let mut refused: Option<Error> = None;
         for attempt in attempts {
-            *asking = attempt.id();
-            if let Some(unknown) = host.gate(*asking).refusal().filter(|_| !probe) {
+            progress.asking = attempt.id();
+            if let Some(unknown) = host.gate(attempt.id()).refusal().filter(|_| !probe) {
                 return Err(unknown);
             }
-            let mut asked = match self.0.cache.get(image, *asking) {
+            let mut asked = match self.0.cache.get(image, attempt.id()) {
                 Known::Fresh(Err(Unknown::Denied)) if !probe => {
                     Err(Error::Denied("it has refused a moment ago"))
                 }
                 Known::Fresh(Err(Unknown::NotFound)) if !probe => Err(Error::NotFound),
-                _ => self.try_one(image, attempt, host).await,
+                _ => self.try_one(image, attempt, host, progress).await,
             };
             if let Err(Error::Denied(_)) = asked
-                && let Some(changed) = attempt.again().await
+                && let Some(changed) = progress.fetched(attempt.again()).await
             {
-                *asking = changed.id();
-                asked = self.try_one(image, &changed, host).await;
+                progress.asking = changed.id();
+                asked = self.try_one(image, &changed, host, progress).await;
             }
             let error = match asked {
                 Err(error) if is_own(unknown(&error)) => error,
@@ -216,9 +245,15 @@ impl Resolver {
     }
 
     /// Asks with each credential of one attempt, and remembers a refusal.
-    async fn try_one(&self, image: &ImageRef, attempt: &Attempt, host: &Host) -> Result<Support, Error> {
+    async fn try_one(
+        &self,
+        image: &ImageRef,
+        attempt: &Attempt,
+        host: &Host,
+        progress: &mut Progress,
+    ) -> Result<Support, Error> {
         let mut refused = Error::Denied("there is no credential after all");
-        for credential in attempt.credentials().await {
+        for credential in progress.fetched(attempt.credentials()).await {
             match self.ask(image, attempt.id(), credential.as_deref(), host).await {
                 Err(error) if is_own(unknown(&error)) => refused = error,
                 answered => return answered,
