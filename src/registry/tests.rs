@@ -488,3 +488,5 @@ fn a_ca_file_has_to_be_one() {
     std::fs::write(&file, "garbage").unwrap();
     assert!(load().contains("holds no certificate authority"), "{}", load());
 }
+
+mod credentials;
