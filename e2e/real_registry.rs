@@ -10,9 +10,11 @@ mod real_registry {
     mod distribution;
     mod images;
     mod second_opinion;
+    mod token_server;
     mod webhook;
 
     mod answers;
+    mod credentials;
     mod failures;
     mod mirror;
 }

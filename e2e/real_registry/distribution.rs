@@ -3,7 +3,9 @@
 
 use std::fs;
 use std::io::{self, Write};
+use std::path::Path;
 use std::process::Stdio;
+use std::sync::Arc;
 
 use axum::http::HeaderValue;
 use oci_client::client::{Certificate, CertificateEncoding, Client, ClientConfig};
@@ -14,11 +16,12 @@ use testregistry::{Pki, sha256};
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, Command};
 
+use super::token_server::{self, TokenServer};
 use crate::support::soon;
 
 /// User, password, and both as htpasswd writes them.
-const USER: &str = "user";
-const PASSWORD: &str = "password";
+pub(crate) const USER: &str = "user";
+pub(crate) const PASSWORD: &str = "password";
 const HTPASSWD: &str = "user:$2b$04$abcdefghijklmnopqrstuughE8Ev8uGFaUgY2cNEySvxngrb/Jzdm\n";
 
 /// The name of the one repository.
@@ -29,32 +32,47 @@ pub(crate) struct Distribution {
     process: Child,
     pub(crate) address: String,
     pub(crate) client: Client,
-    pub(crate) pki: Pki,
+    pub(crate) pki: Arc<Pki>,
     pub(crate) directory: TempDir,
 }
 
 impl Distribution {
     /// A registry for everybody; `None`, and a word about it, where there is none.
     pub(crate) async fn start() -> Option<Self> {
-        Self::start_for(RegistryAuth::Anonymous).await
+        Self::start_for(Arc::new(Pki::new()), RegistryAuth::Anonymous, |_| json!({})).await
     }
 
     /// A registry for those who know the password, as the client here does.
     pub(crate) async fn start_private() -> Option<Self> {
-        Self::start_for(RegistryAuth::Basic(USER.into(), PASSWORD.into())).await
+        let auth = |directory: &Path| {
+            let file = directory.join("htpasswd");
+            fs::write(&file, HTPASSWD).unwrap();
+            json!({"htpasswd": {"realm": "test", "path": file}})
+        };
+        let user = RegistryAuth::Basic(USER.into(), PASSWORD.into());
+        Self::start_for(Arc::new(Pki::new()), user, auth).await
     }
 
-    async fn start_for(whom: RegistryAuth) -> Option<Self> {
+    /// A registry for those who have a token of this server, as the client here gets one.
+    pub(crate) async fn start_with_tokens(server: &TokenServer) -> Option<Self> {
+        let auth = |directory: &Path| {
+            json!({"token": {
+                "realm": server.url(),
+                "service": token_server::SERVICE,
+                "issuer": token_server::ISSUER,
+                "rootcertbundle": directory.join("ca.crt"),
+            }})
+        };
+        let user = RegistryAuth::Basic(USER.into(), PASSWORD.into());
+        Self::start_for(server.pki(), user, auth).await
+    }
+
+    async fn start_for(pki: Arc<Pki>, whom: RegistryAuth, auth: impl FnOnce(&Path) -> Value) -> Option<Self> {
         let directory = tempfile::tempdir().unwrap();
         let file = |name: &str| directory.path().join(name);
-        let pki = Pki::new();
         pki.leaf(&["127.0.0.1"]).write(directory.path()).unwrap();
         fs::write(file("ca.crt"), pki.ca_pem()).unwrap();
-        fs::write(file("htpasswd"), HTPASSWD).unwrap();
-        let auth = match whom {
-            RegistryAuth::Anonymous => json!({}),
-            _ => json!({"htpasswd": {"realm": "test", "path": file("htpasswd")}}),
-        };
+        let auth = auth(directory.path());
         // JSON is YAML.
         let config = json!({
             "version": "0.1",

@@ -39,6 +39,7 @@ struct State {
     fields: Vec<String>,
     extra: Map<String, Value>,
     token: Option<String>,
+    mint: Option<Mint>,
     padding: usize,
     lifetime: Option<Duration>,
     refuses: bool,
@@ -46,6 +47,9 @@ struct State {
     issued: usize,
     tokens: HashMap<String, Token>,
 }
+
+/// Makes the token for these scopes.
+type Mint = Arc<dyn Fn(&[String]) -> String + Send + Sync>;
 
 struct Token {
     scopes: Vec<String>,
@@ -68,6 +72,7 @@ impl Auth {
             fields: vec!["token".into()],
             extra: Map::from_iter([("expires_in".into(), 300.into())]),
             token: None,
+            mint: None,
             padding: 0,
             lifetime: None,
             refuses: false,
@@ -159,6 +164,11 @@ impl Auth {
         self.with(|state| state.token = Some(text.to_owned()))
     }
 
+    /// Makes the text of each token from its scopes, for a registry that verifies it by itself.
+    pub fn mint(self, mint: impl Fn(&[String]) -> String + Send + Sync + 'static) -> Self {
+        self.with(|state| state.mint = Some(Arc::new(mint)))
+    }
+
     /// Makes tokens longer by this many bytes.
     pub fn padding(self, bytes: usize) -> Self {
         self.with(|state| state.padding = bytes)
@@ -237,7 +247,12 @@ impl Auth {
             .filter(|(name, _)| name == "scope")
             .flat_map(|(_, value)| value.split(' ').map(str::to_owned).collect::<Vec<_>>())
             .collect();
-        let text = state.token.clone().unwrap_or_else(random) + &"x".repeat(state.padding);
+        let text = match (&state.mint, &state.token) {
+            (Some(mint), _) => mint(&scopes),
+            (None, Some(text)) => text.clone(),
+            (None, None) => random(),
+        };
+        let text = text + &"x".repeat(state.padding);
         let until = state.lifetime.map(|lifetime| Instant::now() + lifetime);
         let token = state.tokens.entry(text.clone()).or_insert(Token { scopes: Vec::new(), until });
         token.until = until;
