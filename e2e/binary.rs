@@ -12,6 +12,7 @@ mod binary {
     mod admin;
     mod certificates;
     mod connections;
+    mod credentials;
     mod http;
     mod logs;
     mod lookups;

@@ -14,7 +14,7 @@ use crate::admin::Admin;
 use crate::admission::Webhook;
 use crate::admission::listener::{Listener, Phase};
 use crate::config::Config;
-use crate::credentials::Credentials;
+use crate::credentials::{Credentials, CredentialsError};
 use crate::metrics::Metrics;
 use crate::registry::{ProxyError, Registry, TrustError};
 use crate::resolver::Resolver;
@@ -48,6 +48,9 @@ pub enum ServeError {
     /// A proxy of the environment cannot be used.
     #[error(transparent)]
     Proxy(#[from] ProxyError),
+    /// The credentials cannot be loaded.
+    #[error(transparent)]
+    Credentials(#[from] CredentialsError),
     /// TLS cannot be set up.
     #[error("TLS cannot be set up")]
     Tls(#[from] rustls::Error),
@@ -85,7 +88,8 @@ impl Server {
     /// Whatever is missing: it is better not to start than to start half.
     pub async fn bind(config: Config) -> Result<Self, ServeError> {
         let settings = config.registry_settings()?;
-        let Config { server, admin, policy, lookup, cache, .. } = config;
+        let Config { server, admin, policy, lookup, cache, credentials, registries, .. } = config;
+        let credentials = Credentials::load(&credentials, registries.private)?;
         let metrics = Metrics::new(settings.hosts.keys().map(String::as_str))?;
         let certificate = ServingCertificate::load(server.files, metrics.clone()).await?;
         let registry = Registry::load(settings, metrics.clone())?;
@@ -94,7 +98,7 @@ impl Server {
         let listener = Listener {
             tcp: listen("server.listen", server.listen).await?,
             tls: Some(Arc::new(certificate.server_config()?)),
-            router: Webhook::new(policy, budget, Credentials::default(), resolver, metrics.clone()).router(),
+            router: Webhook::new(policy, budget, credentials, resolver, metrics.clone()).router(),
             max_connections: server.max_connections,
             idle: IDLE_TIME,
             metrics: metrics.clone(),

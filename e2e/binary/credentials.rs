@@ -1,0 +1,69 @@
+//! Private images, and that nothing of what opens them is ever shown.
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::json;
+use testregistry::{Auth, Registry};
+
+use super::program::Program;
+use crate::support::review::pod;
+
+const USER: &str = "canary-user";
+const PASSWORD: &str = "canary-password";
+const TOKEN: &str = "canary-token";
+
+#[tokio::test]
+async fn private_images_are_read_and_nothing_shows_what_opened_them() {
+    let registry = Registry::start().await;
+    let elsewhere = Registry::builder().pki(registry.pki()).start().await;
+    let bearer = || Auth::bearer().credentials(USER, PASSWORD).token_text(TOKEN);
+    let foreign = bearer();
+    let foreign = foreign.clone().realm(&elsewhere.serve_tokens(&foreign));
+    let broken = bearer().oauth();
+    broken.fault(Some(testregistry::Fault::body(format!("{TOKEN}{PASSWORD}"), "application/json")));
+    let repos = [
+        ("basic", Auth::basic(USER, PASSWORD), "tolerated"),
+        ("by-get", bearer(), "tolerated"),
+        ("by-post", bearer().oauth(), "tolerated"),
+        ("others", Auth::basic("other", "password"), "denied"),
+        ("foreign", foreign, "denied"),
+        ("broken", broken, "denied"),
+    ];
+    for (name, auth, _) in &repos {
+        let repo = registry.repo(name);
+        repo.require(auth.clone());
+        repo.index(Some("v1"), ["linux/amd64", "linux/arm64"]);
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("config.json");
+    let auth = STANDARD.encode(format!("{USER}:{PASSWORD}"));
+    std::fs::write(&file, json!({"auths": {registry.address(): {"auth": auth}}}).to_string()).unwrap();
+    for level in ["info", "trace"] {
+        let settings = json!({"credentials": {"dockerConfigs": [file]}, "log": {"level": level}});
+        let program = Program::start(&registry, settings).await;
+        let mut told = String::new();
+        for (name, _, reason) in &repos {
+            let verdict = program.review(&pod(&[&registry.repo(name).reference("v1")])).await;
+            assert_eq!(verdict.reason, *reason, "{name}");
+            told += &format!("{verdict:?}");
+        }
+        told += &program.metrics().await;
+        told += &program.written().await;
+        assert!(told.contains("tokenHosts"), "it says what to configure: {told}");
+        for secret in [USER, PASSWORD, TOKEN, "canary", &auth, "Basic ", "Bearer "] {
+            assert!(!told.contains(secret), "{secret} in {told}");
+        }
+    }
+    assert_eq!(elsewhere.count(|request| request.authorization.is_some() || request.method == "POST"), 0);
+}
+
+#[tokio::test]
+async fn a_private_image_without_a_credential_is_asked_of_nobody() {
+    let registry = Registry::start().await;
+    let repo = registry.repo("team/app");
+    repo.index(Some("v1"), ["linux/amd64", "linux/arm64"]);
+    let settings = json!({"registries": {"private": [registry.address()]}});
+    let program = Program::start(&registry, settings).await;
+    assert_eq!(program.review(&pod(&[&repo.reference("v1")])).await.reason, "denied");
+    assert_eq!(registry.connections(), 0);
+}
