@@ -11,11 +11,13 @@ mod binary {
     mod abuse;
     mod admin;
     mod certificates;
+    mod config;
     mod connections;
     mod credentials;
     mod http;
     mod logs;
     mod lookups;
+    mod reload;
     mod reviews;
     mod shutdown;
     mod start;

@@ -7,6 +7,7 @@ pub mod listener;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
+use arc_swap::ArcSwap;
 use axum::Router;
 use axum::body::Body;
 use axum::extract::{Request, State};
@@ -52,12 +53,26 @@ const SHOWN: usize = 300;
 pub struct Webhook(Arc<Inner>);
 
 struct Inner {
-    policy: Policy,
-    budget: Duration,
-    credentials: Credentials,
+    rules: ArcSwap<Rules>,
     resolver: Resolver,
     metrics: Metrics,
     bounds: Bounds,
+}
+
+/// What of the configuration decides over one review, from its beginning to its end.
+struct Rules {
+    policy: Policy,
+    budget: Duration,
+    credentials: Credentials,
+}
+
+impl Rules {
+    /// The credentials that the Pod may use. Where its pull secrets cannot be read in time, those of the operator: what
+    /// is known by then answers the Pod, and the secrets are there for the next one.
+    async fn keyring(&self, namespace: &str, pod: &Pod<'_>, deadline: Instant) -> Keyring {
+        let keyring = self.credentials.keyring(namespace, pod.pull_secrets());
+        timeout_at(deadline, keyring).await.unwrap_or_else(|_| self.credentials.shared_keyring())
+    }
 }
 
 impl Webhook {
@@ -70,7 +85,13 @@ impl Webhook {
         metrics: Metrics,
     ) -> Self {
         let bounds = Bounds::new(BODY_SMALL, BODIES_LARGE);
-        Self(Arc::new(Inner { policy, budget, credentials, resolver, metrics, bounds }))
+        let rules = ArcSwap::from_pointee(Rules { policy, budget, credentials });
+        Self(Arc::new(Inner { rules, resolver, metrics, bounds }))
+    }
+
+    /// Decides by this from the next review on.
+    pub fn reconfigure(&self, policy: Policy, budget: Duration, credentials: Credentials) {
+        self.0.rules.store(Arc::new(Rules { policy, budget, credentials }));
     }
 
     /// `POST /mutate`; anything else is 404 or 405.
@@ -88,10 +109,11 @@ impl Webhook {
         begun: Instant,
         timeout: Option<Duration>,
     ) -> Result<Vec<u8>, ReviewError> {
-        let budget =
-            timeout.map_or(self.0.budget, |timeout| self.0.budget.min(timeout.saturating_sub(MARGIN)));
+        let rules = self.0.rules.load_full();
+        let budget = timeout.map_or(rules.budget, |timeout| rules.budget.min(timeout.saturating_sub(MARGIN)));
+        let rules = &*rules;
         self.answer_with(body, begun, async |namespace, subject| {
-            self.decide(namespace, subject, begun + budget).await
+            self.decide(rules, namespace, subject, begun + budget).await
         })
         .await
     }
@@ -117,41 +139,39 @@ impl Webhook {
         Ok(review::encode(uid.as_str(), &decided.patch, &audit))
     }
 
-    async fn decide(&self, namespace: &str, subject: &Subject<'_>, deadline: Instant) -> Decided {
+    async fn decide(
+        &self,
+        rules: &Rules,
+        namespace: &str,
+        subject: &Subject<'_>,
+        deadline: Instant,
+    ) -> Decided {
         match subject {
             Subject::Other => Decided::unchanged(Reason::NotApplicable, None),
             Subject::Malformed => Decided::unchanged(Reason::Malformed, None),
-            Subject::Pod(pod) => self.decide_pod(namespace, pod, deadline).await,
+            Subject::Pod(pod) => self.decide_pod(rules, namespace, pod, deadline).await,
         }
     }
 
-    async fn decide_pod(&self, namespace: &str, pod: &Pod<'_>, deadline: Instant) -> Decided {
-        let policy = &self.0.policy;
+    async fn decide_pod(&self, rules: &Rules, namespace: &str, pod: &Pod<'_>, deadline: Instant) -> Decided {
+        let policy = &rules.policy;
         if let Some(decision) = policy.decide_unseen(pod) {
             return Decided::of(pod, &decision);
         }
         let usages = pod.images();
-        let keyring = self.keyring(namespace, pod, deadline).await;
-        let answers = self.look_up(&usages, &keyring, deadline).await;
+        let keyring = rules.keyring(namespace, pod, deadline).await;
+        let answers = self.look_up(policy, &usages, &keyring, deadline).await;
         Decided::of(pod, &policy.decide(pod, &answers))
-    }
-
-    /// The credentials that the Pod may use. Where its pull secrets cannot be read in time, those of the operator: what
-    /// is known by then answers the Pod, and the secrets are there for the next one.
-    async fn keyring(&self, namespace: &str, pod: &Pod<'_>, deadline: Instant) -> Keyring {
-        let credentials = &self.0.credentials;
-        let keyring = credentials.keyring(namespace, pod.pull_secrets());
-        timeout_at(deadline, keyring).await.unwrap_or_else(|_| credentials.shared_keyring())
     }
 
     /// An answer for each image; fewer where one of them settles the case.
     async fn look_up<'a>(
         &self,
+        policy: &Policy,
         usages: &'a [Usage<'a>],
         keyring: &Keyring,
         deadline: Instant,
     ) -> Vec<Answer<'a>> {
-        let policy = &self.0.policy;
         let answer =
             |usage: &Usage<'a>, support| Answer { given: usage.given, purpose: usage.purpose, support };
         let mut images: Vec<&ImageRef> = Vec::with_capacity(usages.len());

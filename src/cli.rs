@@ -1,14 +1,15 @@
 //! The command line: a module for each subcommand, what they share, and what the process exits with.
 
+mod config;
 mod serve;
 
 use std::error::Error as StdError;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, Parser, Subcommand, ValueEnum};
 
-use crate::config::{Config, ConfigError};
+use crate::config::{Flag, Sources};
 use crate::logging::{Format, Level};
 
 /// Opens multi-arch node pools to the Pods whose images run on every architecture of the pool.
@@ -28,6 +29,11 @@ enum Command {
         after_help = "Example:\n  tolerarch serve --tls-cert tls.crt --tls-key tls.key --log-format text"
     )]
     Serve(serve::Serve),
+    /// Check the configuration and print what holds, with where each value comes from; or all its faults.
+    #[command(
+        after_help = "Examples:\n  tolerarch config --config config.yaml\n  tolerarch config --schema > config.schema.json"
+    )]
+    Config(config::Show),
 }
 
 #[derive(Debug, Args)]
@@ -49,17 +55,31 @@ impl Cli {
         let Self { command, shared } = Self::parse();
         match command {
             Command::Serve(serve) => serve.run(&shared),
+            Command::Config(show) => show.run(&shared),
         }
     }
 }
 
-/// The file, and the flags that beat it.
-fn configure(shared: &Shared) -> Result<Config, ConfigError> {
-    let Shared { config, log_level, log_format } = shared;
-    let mut config = config.as_deref().map_or_else(|| Ok(Config::default()), Config::load)?;
-    config.log.level = log_level.unwrap_or(config.log.level);
-    config.log.format = log_format.unwrap_or(config.log.format);
-    Ok(config)
+impl Shared {
+    /// The file, the environment over it, and over both these flags and those that all subcommands share.
+    fn sources(&self, flags: impl IntoIterator<Item = Option<Flag>>) -> Sources {
+        let Self { config, log_level, log_format } = self;
+        let shared = [
+            flag("--log-level", "log.level", log_level.map(shown)),
+            flag("--log-format", "log.format", log_format.map(shown)),
+        ];
+        Sources::of_process(config.clone(), shared.into_iter().chain(flags).flatten().collect())
+    }
+}
+
+/// A flag that sets the key at `path`, if it was given.
+fn flag(name: &'static str, path: &'static str, value: Option<impl ToString>) -> Option<Flag> {
+    value.map(|value| Flag { name, path, value: value.to_string() })
+}
+
+/// A variant as it is written.
+fn shown(variant: impl ValueEnum) -> String {
+    variant.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
 }
 
 /// Tells what went wrong, with its causes, and gives the status for it.

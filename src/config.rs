@@ -1,12 +1,18 @@
-//! The configuration: one YAML file, every key with a default that does the main job. What a flag says beats the file.
+//! The configuration: one YAML file, every key with a default that does the main job. The environment beats the file,
+//! and flags beat both.
 //!
-//! All faults of a file are reported at once, each with its path and line; a configuration that exists is valid.
+//! All faults are reported at once, each with its path and place; a configuration that exists is valid. A key is added in
+//! `sections.rs`, in one line: reading, schema, environment, printing and reload come from there.
 
+mod change;
 mod hosts;
 mod pools;
+mod print;
 mod reader;
+mod schema;
 mod sections;
 mod shape;
+mod sources;
 mod values;
 
 use std::collections::BTreeMap;
@@ -14,8 +20,12 @@ use std::net::{Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use reader::Reader;
+pub use print::explained;
 pub use reader::{Fault, Place};
+pub use schema::schema;
+pub use sources::{Flag, Loaded, Sources};
+
+use reader::Reader;
 
 use crate::credentials::{CredentialSettings, ImagePattern};
 use crate::image::PlatformSet;
@@ -27,7 +37,7 @@ use crate::resolver::{CacheSettings, LookupSettings};
 use crate::tls::CertificateFiles;
 
 /// Everything that can be configured, valid.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
     /// The webhook's listener.
     pub server: Server,
@@ -102,12 +112,12 @@ pub enum ConfigError {
         /// Why.
         cause: std::io::Error,
     },
-    /// The file is not YAML, or says something that cannot be.
-    #[error("{file} is not a valid configuration:\n{}", .faults.iter().map(|f| format!("  {f}")).collect::<Vec<_>>().join("\n"))]
+    /// The file is not YAML, or it or the environment says something that cannot be.
+    #[error("{} is not valid:{}", named(file.as_deref()), .faults.iter().map(|f| format!("\n  {f}")).collect::<String>())]
     Faults {
-        /// The file.
-        file: PathBuf,
-        /// All that is wrong with it.
+        /// The file, if there is one.
+        file: Option<PathBuf>,
+        /// All that is wrong.
         faults: Vec<Fault>,
     },
 }
@@ -166,14 +176,13 @@ impl Default for Config {
 }
 
 impl Config {
-    /// The configuration of a file.
+    /// The configuration of a file alone.
     ///
     /// # Errors
     /// The file cannot be read or has faults.
     pub fn load(file: &Path) -> Result<Self, ConfigError> {
-        let text = std::fs::read_to_string(file)
-            .map_err(|cause| ConfigError::Read { file: file.to_owned(), cause })?;
-        Self::parse(&text).map_err(|faults| ConfigError::Faults { file: file.to_owned(), faults })
+        let sources = Sources { file: Some(file.to_owned()), ..Sources::default() };
+        Ok(sources.load()?.config)
     }
 
     /// What the client of the registries has to know, the proxies of the environment among it.
@@ -195,9 +204,15 @@ impl Config {
         let mut reader = Reader::default();
         reader.document(text, &mut config);
         reader.object(&mut config);
-        let faults = reader.faults();
-        if faults.is_empty() { Ok(config) } else { Err(faults) }
+        if reader.has_faults() { Err(reader.faults()) } else { Ok(config) }
     }
+}
+
+fn named(file: Option<&Path>) -> String {
+    file.map_or_else(
+        || "the configuration".to_owned(),
+        |file| format!("the configuration {}", file.display()),
+    )
 }
 
 #[cfg(test)]

@@ -7,6 +7,7 @@ use clap::ValueEnum;
 use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::fmt;
 use tracing_subscriber::layer::{Layer, SubscriberExt};
+use tracing_subscriber::reload;
 use tracing_subscriber::util::SubscriberInitExt;
 
 pub use queue::Guard;
@@ -49,12 +50,27 @@ impl From<Level> for LevelFilter {
     }
 }
 
+/// Changes from which level on lines are written.
+pub struct Levels(reload::Handle<Targets, tracing_subscriber::Registry>);
+
+impl Levels {
+    /// From this level on, from now on.
+    pub fn set(&self, level: Level) {
+        // Fails only if logging has ended.
+        let _ = self.0.reload(targets(level));
+    }
+}
+
+fn targets(level: Level) -> Targets {
+    Targets::new().with_target("tolerarch", LevelFilter::from(level))
+}
+
 /// Starts logging for the whole process. What is queued is written out when the guard is dropped.
 ///
 /// Only tolerarch's own lines are written: what libraries log at these levels is about single bytes of connections.
-pub fn start(level: Level, format: Format) -> Guard {
+pub fn start(level: Level, format: Format) -> (Guard, Levels) {
     let (sink, guard) = queue::start();
-    let filter = Targets::new().with_target("tolerarch", LevelFilter::from(level));
+    let (filter, levels) = reload::Layer::new(targets(level));
     let lines = fmt::layer().with_ansi(false).with_target(false).with_writer(move || sink.clone());
     let lines = match format {
         Format::Json => lines.event_format(json::Line).boxed(),
@@ -67,5 +83,5 @@ pub fn start(level: Level, format: Format) -> Guard {
         let place = panic.location().map(ToString::to_string).unwrap_or_default();
         tracing::error!(place, "a defect: panic");
     }));
-    guard
+    (guard, Levels(levels))
 }

@@ -45,6 +45,8 @@ struct Families {
     handshake_errors: IntCounter,
     certificate_expiry: IntGauge,
     certificate_reloads: IntCounterVec,
+    config_reloads: IntCounterVec,
+    config_reloaded: IntGauge,
 }
 
 type Lookups = [IntCounter; LookupResult::ALL.len()];
@@ -204,6 +206,15 @@ impl Metrics {
                 "Changes of the certificate files, by whether the new pair could be used.",
                 &["result"],
             )?,
+            config_reloads: add.counters(
+                "tolerarch_config_reloads_total",
+                "Changes of the configuration's files, by whether the new configuration could be used.",
+                &["result"],
+            )?,
+            config_reloaded: add.gauge(
+                "tolerarch_config_last_reload_successful",
+                "Whether the configuration's files are in use as they are now.",
+            )?,
             registry: registry.clone(),
         };
         for host in families.lookups.keys().map(String::as_str).chain([OTHER]) {
@@ -211,7 +222,9 @@ impl Metrics {
         }
         for result in ["success", "failure"] {
             families.certificate_reloads.with_label_values(&[result]);
+            families.config_reloads.with_label_values(&[result]);
         }
+        families.config_reloaded.set(1);
         #[cfg(target_os = "linux")]
         registry.register(Box::new(prometheus::process_collector::ProcessCollector::for_self()))?;
         Ok(Self(Arc::new(families)))
@@ -293,6 +306,12 @@ impl Metrics {
     /// The certificate files changed.
     pub fn certificate_reloaded(&self, success: bool) {
         self.0.certificate_reloads.with_label_values(&[if success { "success" } else { "failure" }]).inc();
+    }
+
+    /// The configuration's files changed.
+    pub fn config_reloaded(&self, success: bool) {
+        self.0.config_reloads.with_label_values(&[if success { "success" } else { "failure" }]).inc();
+        self.0.config_reloaded.set(success.into());
     }
 }
 

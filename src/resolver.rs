@@ -14,6 +14,7 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use arc_swap::ArcSwap;
 use futures_util::future::{FutureExt, Shared};
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use tokio::sync::{Semaphore, oneshot};
@@ -53,14 +54,14 @@ pub struct LookupSettings {
 pub struct Resolver(Arc<Inner>);
 
 struct Inner {
-    registry: Registry,
+    registry: ArcSwap<Registry>,
     cache: Cache,
     hosts: Hosts,
     flights: Mutex<HashMap<Box<str>, Flight>>,
     running: Semaphore,
     /// Half of them, for registries that have never answered.
     strangers: Semaphore,
-    settings: LookupSettings,
+    settings: ArcSwap<LookupSettings>,
     metrics: Metrics,
 }
 
@@ -89,15 +90,23 @@ impl Resolver {
     /// A resolver with an empty cache.
     pub fn new(registry: Registry, lookup: LookupSettings, cache: CacheSettings, metrics: Metrics) -> Self {
         Self(Arc::new(Inner {
-            registry,
+            registry: ArcSwap::from_pointee(registry),
             cache: Cache::new(cache, metrics.clone()),
             hosts: Hosts::new(lookup.per_registry, metrics.clone()),
             flights: Mutex::default(),
             running: Semaphore::new(lookup.concurrency),
             strangers: Semaphore::new(lookup.concurrency.div_ceil(2)),
-            settings: lookup,
+            settings: ArcSwap::from_pointee(lookup),
             metrics,
         }))
+    }
+
+    /// Looks up like this from the next lookup on; those under way end as they began, and the cache is kept. How many
+    /// run at a time, and how many answers are remembered, stays as it was at the start.
+    pub fn reconfigure(&self, registry: Registry, lookup: LookupSettings, cache: CacheSettings) {
+        self.0.registry.store(Arc::new(registry));
+        self.0.settings.store(Arc::new(lookup));
+        self.0.cache.reconfigure(cache);
     }
 
     /// Looks up all images at once, until all are known, one of them is `enough` by itself, or the deadline comes.
@@ -164,7 +173,7 @@ impl Resolver {
     fn find(&self, question: Question<'_>) -> Answer {
         let count = |result| self.0.metrics.looked_up(question.image.host(), result);
         // Before the cache: a registry that is no longer allowed is not believed any more.
-        if !self.0.registry.admits(question.image) {
+        if !self.0.registry.load().admits(question.image) {
             count(LookupResult::Failed);
             return Answer::Ready(Err(Unknown::NotAllowed));
         }
@@ -222,10 +231,10 @@ impl Resolver {
         }
         // Registries that have never answered may take half of the queue, too.
         let share = if host.is_stranger() { 2 } else { 1 };
-        if flights.len() >= inner.settings.concurrency * (1 + QUEUE) / share {
+        if flights.len() >= inner.settings.load().concurrency * (1 + QUEUE) / share {
             return Err(Unknown::Overloaded);
         }
-        let gate = host.enter(question.first(), inner.settings.per_registry * (1 + QUEUE));
+        let gate = host.enter(question.first(), inner.settings.load().per_registry * (1 + QUEUE));
         match (gate, gate.refusal()) {
             (Gate::Probe, _) => {
                 // Nobody waits for it.

@@ -1,5 +1,8 @@
 //! `tolerarch serve`: the only wiring. Configuration in, parts put together, run until told to end.
 
+mod access;
+mod reload;
+
 use std::future::Future;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -13,12 +16,14 @@ use tokio::time::{Duration, timeout};
 use crate::admin::Admin;
 use crate::admission::Webhook;
 use crate::admission::listener::{Listener, Phase};
-use crate::config::Config;
-use crate::credentials::{Credentials, CredentialsError};
+use crate::config::{Config, Sources};
+use crate::logging::Levels;
 use crate::metrics::Metrics;
-use crate::registry::{ProxyError, Registry, TrustError};
 use crate::resolver::Resolver;
 use crate::tls::{CertificateError, ServingCertificate};
+
+pub use access::AccessError;
+use access::access;
 
 /// How long the metrics and probes are waited for at the end.
 const ADMIN_FINISH_TIME: Duration = Duration::from_secs(1);
@@ -42,15 +47,9 @@ pub enum ServeError {
         "the serving certificate cannot be used (server.certFile, server.keyFile; --tls-cert, --tls-key)"
     )]
     Certificate(#[from] CertificateError),
-    /// The connections to registries cannot be set up.
+    /// Registries cannot be asked as the configuration says.
     #[error(transparent)]
-    Trust(#[from] TrustError),
-    /// A proxy of the environment cannot be used.
-    #[error(transparent)]
-    Proxy(#[from] ProxyError),
-    /// The credentials cannot be loaded.
-    #[error(transparent)]
-    Credentials(#[from] CredentialsError),
+    Access(#[from] AccessError),
     /// TLS cannot be set up.
     #[error("TLS cannot be set up")]
     Tls(#[from] rustls::Error),
@@ -71,6 +70,16 @@ pub struct Server {
     admin: TcpListener,
     metrics: Metrics,
     drain: Duration,
+    live: Live,
+}
+
+/// What goes on under another configuration while it runs.
+#[derive(Clone)]
+struct Live {
+    config: Config,
+    webhook: Webhook,
+    resolver: Resolver,
+    metrics: Metrics,
 }
 
 /// How long a connection of an API server may rest. Longer than the 90 s after which it closes it itself, so that it never
@@ -87,18 +96,17 @@ impl Server {
     /// # Errors
     /// Whatever is missing: it is better not to start than to start half.
     pub async fn bind(config: Config) -> Result<Self, ServeError> {
-        let settings = config.registry_settings()?;
-        let Config { server, admin, policy, lookup, cache, credentials, registries, .. } = config;
-        let credentials = Credentials::load(&credentials, registries.private)?;
-        let metrics = Metrics::new(settings.hosts.keys().map(String::as_str))?;
+        let Config { server, admin, policy, lookup, cache, .. } = config.clone();
+        let metrics = Metrics::new(config.registries.hosts.keys().map(String::as_str))?;
         let certificate = ServingCertificate::load(server.files, metrics.clone()).await?;
-        let registry = Registry::load(settings, metrics.clone())?;
+        let (registry, credentials) = access(&config, metrics.clone())?;
         let budget = lookup.budget;
         let resolver = Resolver::new(registry, lookup, cache, metrics.clone());
+        let webhook = Webhook::new(policy, budget, credentials, resolver.clone(), metrics.clone());
         let listener = Listener {
             tcp: listen("server.listen", server.listen).await?,
             tls: Some(Arc::new(certificate.server_config()?)),
-            router: Webhook::new(policy, budget, credentials, resolver, metrics.clone()).router(),
+            router: webhook.clone().router(),
             max_connections: server.max_connections,
             idle: IDLE_TIME,
             metrics: metrics.clone(),
@@ -106,8 +114,9 @@ impl Server {
         Ok(Self {
             listener,
             admin: listen("admin.listen", admin.listen).await?,
-            metrics,
+            metrics: metrics.clone(),
             drain: server.drain,
+            live: Live { config, webhook, resolver, metrics },
         })
     }
 
@@ -135,7 +144,7 @@ impl Server {
     /// # Errors
     /// An accept loop ended by itself: a defect, after which it is better to be started anew than to be ready and deaf.
     pub async fn run(self, shutdown: impl Future<Output = ()>) -> Result<(), ServeError> {
-        let Self { listener, admin, metrics, drain } = self;
+        let Self { listener, admin, metrics, drain, live: _ } = self;
         let (phase, seen) = watch::channel(Phase::Serving);
         let admin = Listener {
             tcp: admin,
@@ -169,19 +178,23 @@ impl Server {
     }
 }
 
-/// Runs the webhook until SIGTERM or SIGINT.
+/// Runs the webhook until SIGTERM or SIGINT, with the configuration of these sources as they are at each time.
 ///
 /// # Errors
 /// It does not start; see [`ServeError`].
-pub async fn run(config: Config) -> Result<(), ServeError> {
+pub async fn run(config: Config, sources: Sources, levels: Levels) -> Result<(), ServeError> {
     let mut terminate = signal(SignalKind::terminate()).map_err(ServeError::Signals)?;
     let mut interrupt = signal(SignalKind::interrupt()).map_err(ServeError::Signals)?;
+    // Before the files are used, so that no change after that is missed.
+    let seen = reload::Seen::now(&sources, &config).await;
     let server = Server::bind(config).await?;
     let address = |address: io::Result<SocketAddr>| {
         address.map_or_else(|_| String::new(), |address| address.to_string())
     };
     let (listen, admin) = (address(server.address()), address(server.admin_address()));
     tracing::info!(version = env!("CARGO_PKG_VERSION"), listen, admin, "serving");
+    // Ends with the process.
+    drop(tokio::spawn(reload::follow(server.live.clone(), sources, levels, seen)));
     server
         .run(async {
             tokio::select! {

@@ -29,7 +29,9 @@ pub(crate) struct Program {
     pub(crate) pki: Arc<Pki>,
     /// Where it finds its certificate.
     pub(crate) mount: Mount,
-    _directory: TempDir,
+    /// What holds for all tests.
+    base: Value,
+    directory: TempDir,
 }
 
 impl Program {
@@ -40,7 +42,7 @@ impl Program {
         let mount = Mount::new(&pki.leaf(&[NAME]));
         let ca = directory.path().join("ca.crt");
         fs::write(&ca, pki.ca_pem()).unwrap();
-        let mut config = json!({
+        let base = json!({
             "server": {
                 "listen": "127.0.0.1:0",
                 "certFile": mount.certificate(),
@@ -51,16 +53,25 @@ impl Program {
             "registries": {"hosts": {registry.address(): {"caFile": ca}}},
             "network": {"allow": ["127.0.0.0/8"]},
         });
-        json_patch::merge(&mut config, &settings);
-        // JSON is YAML.
         let file = directory.path().join("config.yaml");
-        fs::write(&file, config.to_string()).unwrap();
+        symlink("..data/config.yaml", &file).unwrap();
+        configure(directory.path(), &base, &settings);
         let (child, output) = spawn(&["serve", "--config", file.to_str().unwrap()]);
         let serving = output.line("serving").await;
         let address = |port: &str| serving[port].as_str().unwrap().parse().unwrap();
         let webhook = Client::secure(address("listen"), &pki);
         let admin = Client::plain(address("admin"));
-        Self { child, output, webhook, admin, pki, mount, _directory: directory }
+        Self { child, output, webhook, admin, pki, mount, base, directory }
+    }
+
+    /// Puts another configuration in place: these settings over the one for tests.
+    pub(crate) fn configure(&self, settings: Value) {
+        configure(self.directory.path(), &self.base, &settings);
+    }
+
+    /// Writes a file beside the configuration.
+    pub(crate) fn write(&self, name: &str, text: impl AsRef<[u8]>) {
+        fs::write(self.directory.path().join(name), text).unwrap();
     }
 
     /// Sends the review of a Pod on a new connection.
@@ -120,6 +131,26 @@ impl Program {
     }
 }
 
+/// Writes a configuration, which is swapped as a whole, as the kubelet does it.
+fn configure(root: &Path, base: &Value, settings: &Value) {
+    let mut config = base.clone();
+    json_patch::merge(&mut config, settings);
+    // JSON is YAML.
+    swap(root, |new| fs::write(new.join("config.yaml"), config.to_string()).unwrap());
+}
+
+/// Puts a new directory with what `write` writes behind `..data` at once.
+fn swap(root: &Path, write: impl FnOnce(&Path)) {
+    let old = fs::read_link(root.join("..data")).ok();
+    let new = tempfile::Builder::new().prefix("..").tempdir_in(root).unwrap().keep();
+    write(&new);
+    symlink(new.file_name().unwrap(), root.join("..data_tmp")).unwrap();
+    fs::rename(root.join("..data_tmp"), root.join("..data")).unwrap();
+    if let Some(old) = old {
+        fs::remove_dir_all(root.join(old)).unwrap();
+    }
+}
+
 /// A Secret volume as the kubelet lays it out (`AtomicWriter`): the files are links into a directory that is swapped
 /// as a whole.
 pub(crate) struct Mount(TempDir);
@@ -143,15 +174,7 @@ impl Mount {
 
     /// Puts another pair in place at once.
     pub(crate) fn swap(&self, leaf: &Leaf) {
-        let root = self.0.path();
-        let old = fs::read_link(root.join("..data")).ok();
-        let new = tempfile::Builder::new().prefix("..").tempdir_in(root).unwrap().keep();
-        leaf.write(&new).unwrap();
-        symlink(new.file_name().unwrap(), root.join("..data_tmp")).unwrap();
-        fs::rename(root.join("..data_tmp"), root.join("..data")).unwrap();
-        if let Some(old) = old {
-            fs::remove_dir_all(root.join(old)).unwrap();
-        }
+        swap(self.0.path(), |new| leaf.write(new).unwrap());
     }
 }
 

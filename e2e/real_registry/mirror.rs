@@ -82,11 +82,12 @@ async fn a_mirror_answers_for_a_registry_that_is_gone() {
         for image in &images {
             for target in [format!(":{}", image.tag), format!("@{}", image.digest)] {
                 let reference = format!("{GONE}/{REPO}{target}");
-                let found = registry.fetch(&reference.parse().unwrap()).await.unwrap();
+                let found = registry.fetch(&reference.parse().unwrap(), None).await.unwrap();
                 assert_eq!(found.support, image.support, "{reference}");
             }
         }
-        let absent = registry.fetch(&format!("{GONE}/{REPO}:absent").parse().unwrap()).await.unwrap_err();
+        let absent =
+            registry.fetch(&format!("{GONE}/{REPO}:absent").parse().unwrap(), None).await.unwrap_err();
         assert!(matches!(absent, Error::Unexpected(_)), "the registry itself has not said so: {absent}");
     }
     let [mut stranger, _] = settings(&upstream, &address);
@@ -94,6 +95,6 @@ async fn a_mirror_answers_for_a_registry_that_is_gone() {
         (host.client_cert_file, host.client_key_file) = (None, None);
     }
     let stranger = Registry::load(stranger, Metrics::new([]).unwrap()).unwrap();
-    let error = stranger.fetch(&format!("{GONE}/{REPO}:buildkit").parse().unwrap()).await.unwrap_err();
+    let error = stranger.fetch(&format!("{GONE}/{REPO}:buildkit").parse().unwrap(), None).await.unwrap_err();
     assert!(matches!(error, Error::Unreachable(_)), "without a certificate: {error}");
 }

@@ -2,11 +2,12 @@
 
 use std::borrow::Cow;
 
+use clap::ValueEnum;
 use serde_json::{Value as Json, json};
 
 use super::shape::{List, Shape, Slot, Value, Values, Visit, key, key_as};
-use super::values::{Checked, OneOf, taken};
-use crate::image::PlatformSet;
+use super::values::{Checked, Maybe, OneOf, taken};
+use crate::image::{Platform, PlatformSet};
 use crate::pod::{Text, Toleration};
 use crate::policy::Pool;
 
@@ -27,7 +28,7 @@ impl Slot for Vec<Pool> {
 
 impl List for Vec<Pool> {
     fn blank(&self, visit: Visit<'_>) {
-        visit(&mut Pool { name: String::new(), platforms: PlatformSet::EMPTY, tolerations: Vec::new() });
+        visit(&mut Entry::default());
     }
 
     fn clear(&mut self) {
@@ -35,21 +36,81 @@ impl List for Vec<Pool> {
     }
 
     fn add(&mut self, fill: Visit<'_>) {
-        let mut pool = Pool { name: String::new(), platforms: PlatformSet::EMPTY, tolerations: Vec::new() };
-        fill(&mut pool);
-        self.push(pool);
+        let mut entry = Entry::default();
+        fill(&mut entry);
+        self.push(entry.into());
     }
 
     fn each(&mut self, visit: Visit<'_>) {
-        for pool in self {
-            visit(pool);
+        for Pool { name, platforms, tolerations } in self {
+            let (name, tolerations) = (name.clone(), tolerations.clone());
+            visit(&mut Entry { preset: None, name, platforms: *platforms, tolerations });
         }
     }
 }
 
-impl Slot for Pool {
+/// Pools as managed clusters and autoscalers have them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Preset {
+    /// GKE's Arm nodes, behind the taint that GKE itself gives them. They have arm64 only.
+    Gke,
+    /// Karpenter's NodePool for both architectures, as the README has it.
+    Karpenter,
+}
+
+impl Preset {
+    fn pool(self) -> Pool {
+        let toleration = |key: &str, operator: &str, value: &str| Toleration {
+            key: key.to_owned().into(),
+            operator: operator.to_owned().into(),
+            value: value.to_owned().into(),
+            effect: "NoSchedule".to_owned().into(),
+            toleration_seconds: None,
+        };
+        match self {
+            Self::Gke => Pool {
+                name: "gke".into(),
+                platforms: PlatformSet::serving(&Platform::new("linux", "arm64", "")),
+                tolerations: vec![toleration("kubernetes.io/arch", "Equal", "arm64")],
+            },
+            Self::Karpenter => Pool {
+                name: "karpenter".into(),
+                platforms: PlatformSet::AMD64_AND_ARM64,
+                tolerations: vec![toleration("tolerarch.io/multi-arch", "Exists", "")],
+            },
+        }
+    }
+}
+
+/// A pool as the file has it. What it says itself replaces what its preset says, key by key.
+#[derive(Default)]
+struct Entry {
+    preset: Option<Preset>,
+    name: String,
+    platforms: PlatformSet,
+    tolerations: Vec<Toleration<'static>>,
+}
+
+impl From<Entry> for Pool {
+    fn from(Entry { preset, name, platforms, tolerations }: Entry) -> Self {
+        let said = Self { name, platforms, tolerations };
+        let Some(preset) = preset.map(Preset::pool) else { return said };
+        Self {
+            name: if said.name.is_empty() { preset.name } else { said.name },
+            platforms: if said.platforms.is_empty() { preset.platforms } else { said.platforms },
+            tolerations: if said.tolerations.is_empty() { preset.tolerations } else { said.tolerations },
+        }
+    }
+}
+
+impl Slot for Entry {
     fn shape(&mut self) -> Shape<'_> {
         Shape::Section(vec![
+            key_as(
+                "preset",
+                "says what the pool itself does not: the Arm nodes of GKE, or a NodePool of Karpenter",
+                Maybe(&mut self.preset),
+            ),
             key_as("name", "as the annotation of opened Pods shows it", PoolName(&mut self.name)),
             key("platforms", "that its nodes can have; an image has to run on all", &mut self.platforms),
             key("tolerations", "that open it", &mut self.tolerations),
@@ -57,16 +118,20 @@ impl Slot for Pool {
     }
 
     fn objections(&self) -> Vec<String> {
-        let objections = [
+        objections([
             (self.name.is_empty(), "the pool has no name"),
             (
                 self.platforms.is_empty(),
                 "the pool has no platforms; write for example [linux/amd64, linux/arm64]",
             ),
             (self.tolerations.is_empty(), "the pool has no tolerations, so nothing would open it"),
-        ];
-        objections.into_iter().filter(|(holds, _)| *holds).map(|(_, text)| text.to_owned()).collect()
+        ])
     }
+}
+
+/// Those that hold.
+fn objections<const N: usize>(all: [(bool, &str); N]) -> Vec<String> {
+    all.into_iter().filter(|(holds, _)| *holds).map(|(_, text)| text.to_owned()).collect()
 }
 
 /// A name that can stand in the annotation.
@@ -190,7 +255,7 @@ impl Slot for Toleration<'static> {
     }
 
     fn objections(&self) -> Vec<String> {
-        let objections = [
+        objections([
             (self.key.is_empty(), "the toleration has no key; without one it would open every taint"),
             (
                 self.operator.as_str() == "Exists" && !self.value.is_empty(),
@@ -200,8 +265,7 @@ impl Slot for Toleration<'static> {
                 self.toleration_seconds.is_some() && self.effect.as_str() != "NoExecute",
                 "tolerationSeconds of a toleration needs effect: NoExecute",
             ),
-        ];
-        objections.into_iter().filter(|(holds, _)| *holds).map(|(_, text)| text.to_owned()).collect()
+        ])
     }
 }
 

@@ -42,13 +42,16 @@ impl fmt::Display for Place {
 
 impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let path = if self.path.is_empty() { "the document" } else { &self.path };
-        write!(f, "{path} ({}): {}", self.place, self.message)
+        match &self.place {
+            Place::Variable(name) if *name == self.path => write!(f, "{name}: {}", self.message),
+            place if self.path.is_empty() => write!(f, "the document ({place}): {}", self.message),
+            place => write!(f, "{} ({place}): {}", self.path, self.message),
+        }
     }
 }
 
 /// Where the reading is, what was found wrong, and where what was found right is said.
-#[derive(Default)]
+#[derive(Debug, Default)]
 pub(super) struct Reader {
     path: String,
     faults: Vec<Fault>,
@@ -132,7 +135,7 @@ impl Reader {
             (Shape::Map(map), YamlData::Mapping(members)) => {
                 for (name, value) in members {
                     let text = scalar(name).unwrap_or_default();
-                    self.within(&format!("[{text:?}]"), |reader| {
+                    self.within(&format!("[{:?}]", map.normal(&text)), |reader| {
                         let added = map.add(&text, &mut |slot| {
                             if !is_null(value) {
                                 reader.fill(value, slot);
@@ -164,6 +167,16 @@ impl Reader {
 
     fn fault(&mut self, place: Place, message: impl Into<String>) {
         self.faults.push(Fault { path: self.path.clone(), place, message: message.into() });
+    }
+
+    /// A fault that is not where the reading is.
+    pub(super) fn fault_at(&mut self, path: &str, place: Place, message: String) {
+        self.faults.push(Fault { path: path.to_owned(), place, message });
+    }
+
+    /// Whether anything is wrong.
+    pub(super) fn has_faults(&self) -> bool {
+        !self.faults.is_empty()
     }
 
     fn wrong(&mut self, node: &MarkedYaml<'_>, expected: &str) {

@@ -15,7 +15,7 @@ impl Slot for Config {
         Shape::Section(vec![
             key_as(
                 "mode",
-                "observe: decide, count and log, but change nothing",
+                "or observe: decide, count and log, but change nothing",
                 Choice(&mut self.policy.mode),
             ),
             key("server", "the webhook's listener", &mut self.server),
@@ -49,7 +49,7 @@ impl Slot for Server {
             key("listen", "where reviews are answered, with TLS", &mut self.listen).at_start(),
             key(
                 "certFile",
-                "the certificate and its chain, PEM; read again when its content changes",
+                "the certificate and its chain, PEM; what it holds may change at any time",
                 &mut self.files.certificate,
             )
             .at_start(),
@@ -165,6 +165,10 @@ impl Map for BTreeMap<String, HostSettings> {
         ("host", "registry.example.com:5000")
     }
 
+    fn normal(&self, name: &str) -> String {
+        normal(name)
+    }
+
     fn blank(&self, visit: Visit<'_>) {
         visit(&mut HostSettings::default());
     }
@@ -242,8 +246,12 @@ impl Slot for Guard {
 impl Slot for Log {
     fn shape(&mut self) -> Shape<'_> {
         Shape::Section(vec![
-            key_as("level", "from which level on", Choice(&mut self.level)),
-            key_as("format", "how a line looks", Choice(&mut self.format)).at_start(),
+            key_as(
+                "level",
+                "from which level on: error, warn, info, debug or trace",
+                Choice(&mut self.level),
+            ),
+            key_as("format", "json, or text for people", Choice(&mut self.format)).at_start(),
         ])
     }
 }

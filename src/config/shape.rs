@@ -2,6 +2,7 @@
 //! are; the reading, the JSON schema, the names of the environment and what is printed all come from that.
 
 use std::borrow::Cow;
+use std::path::PathBuf;
 
 use serde_json::Value as Json;
 
@@ -68,6 +69,10 @@ pub(super) trait Value {
     fn read(&mut self, text: &str) -> bool;
     /// What it holds, as it would stand in the file: a scalar, or null where nothing would.
     fn written(&self) -> Json;
+    /// The file or directory that it names and whose content belongs to the configuration.
+    fn file(&self) -> Option<PathBuf> {
+        None
+    }
 }
 
 /// A list of scalars.
@@ -80,6 +85,10 @@ pub(super) trait Values {
     fn add(&mut self, text: &str) -> bool;
     /// All items.
     fn written(&self) -> Vec<Json>;
+    /// See [`Value::file`].
+    fn files(&self) -> Vec<PathBuf> {
+        Vec::new()
+    }
 }
 
 /// What is done with the slot of an item.
@@ -101,6 +110,8 @@ pub(super) trait List {
 pub(super) trait Map {
     /// What such a name is, in words and by an example.
     fn key(&self) -> (&'static str, &'static str);
+    /// The name by which the map knows what the user calls `name`.
+    fn normal(&self, name: &str) -> String;
     /// Shows a new entry, which is not in the map.
     fn blank(&self, visit: Visit<'_>);
     /// Adds an entry as `fill` leaves it.
@@ -157,6 +168,10 @@ impl<T: Value + Default + 'static> Values for Vec<T> {
 
     fn written(&self) -> Vec<Json> {
         self.iter().map(Value::written).collect()
+    }
+
+    fn files(&self) -> Vec<PathBuf> {
+        self.iter().filter_map(Value::file).collect()
     }
 }
 

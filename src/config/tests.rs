@@ -235,3 +235,6 @@ fn a_file_that_cannot_be_read_is_named() {
 fn the_shipped_file_is_valid() {
     Config::load(&Path::new(env!("CARGO_MANIFEST_DIR")).join("manifests/config.yaml")).unwrap();
 }
+
+mod generated;
+mod sources;

@@ -151,6 +151,10 @@ impl Value for PathBuf {
     fn written(&self) -> Json {
         json!(self.to_string_lossy())
     }
+
+    fn file(&self) -> Option<PathBuf> {
+        Some(self.clone())
+    }
 }
 
 /// A path that may be missing, written as `""`.
@@ -170,6 +174,10 @@ impl Value for Option<PathBuf> {
 
     fn written(&self) -> Json {
         self.as_ref().map_or_else(|| json!(""), |path| json!(path.to_string_lossy()))
+    }
+
+    fn file(&self) -> Option<PathBuf> {
+        self.clone()
     }
 }
 
@@ -220,6 +228,27 @@ impl<T: ValueEnum> Value for Choice<'_, T> {
 
     fn written(&self) -> Json {
         json!(name(self.0))
+    }
+}
+
+/// One of the variants, or nothing, which is not written.
+pub(super) struct Maybe<'a, T>(pub(super) &'a mut Option<T>);
+
+impl<T: ValueEnum> Value for Maybe<'_, T> {
+    fn expected(&self) -> Cow<'static, str> {
+        either(&names::<T>()).into()
+    }
+
+    fn schema(&self) -> Json {
+        json!({"enum": names::<T>()})
+    }
+
+    fn read(&mut self, text: &str) -> bool {
+        taken(self.0, T::from_str(text, false).ok().map(Some))
+    }
+
+    fn written(&self) -> Json {
+        json!(self.0.as_ref().and_then(name))
     }
 }
 

@@ -7,6 +7,7 @@
 //!
 //! A failure is never stored as platforms, and never takes the place of a good answer as long as that may serve.
 
+use arc_swap::ArcSwap;
 use quick_cache::sync::Cache as Bounded;
 use quick_cache::{DefaultHashBuilder, Lifecycle, UnitWeighter, Weighter};
 use std::borrow::Cow;
@@ -70,7 +71,7 @@ pub(super) struct Cache {
     platforms: Bounded<PlatformsKey, Support, UnitWeighter, DefaultHashBuilder, PutOut>,
     /// Tells repositories and credentials apart in the keys of the second level; keyed, so that nobody can aim at a collision.
     repositories: std::hash::RandomState,
-    settings: CacheSettings,
+    settings: ArcSwap<CacheSettings>,
     metrics: Metrics,
     began: Instant,
 }
@@ -110,10 +111,15 @@ impl Cache {
             tags: Bounded::with(items, weight, ByLength, DefaultHashBuilder::default(), PutOut),
             platforms: Bounded::with(items, weight, UnitWeighter, DefaultHashBuilder::default(), PutOut),
             repositories: std::hash::RandomState::new(),
-            settings,
+            settings: ArcSwap::from_pointee(settings),
             metrics,
             began: Instant::now(),
         }
+    }
+
+    /// Other lifetimes, for what is remembered already, too. The capacity stays.
+    pub(super) fn reconfigure(&self, settings: CacheSettings) {
+        self.settings.store(settings.into());
     }
 
     /// What is known of the image right now.
@@ -133,7 +139,7 @@ impl Cache {
     }
 
     fn age(&self, support: Support, now: Millis, confirmed: Millis, retry: Millis) -> Known {
-        let CacheSettings { tag, stale_while_revalidate, stale_if_error, .. } = self.settings;
+        let CacheSettings { tag, stale_while_revalidate, stale_if_error, .. } = **self.settings.load();
         let age = now.saturating_sub(confirmed);
         let fresh = millis(tag);
         let at_once = fresh + millis(stale_while_revalidate);
@@ -189,15 +195,16 @@ impl Cache {
     /// A lookup failed: the answer that serves now, a good one if there is one that may.
     pub(super) fn fail(&self, image: &ImageRef, access: AccessId, error: &Error) -> Outcome {
         let why = unknown(error);
+        let settings = self.settings.load();
         let life = match error {
-            Error::NotFound => self.settings.not_found,
-            Error::Denied(_) | Error::TokenHost { .. } => self.settings.denied,
+            Error::NotFound => settings.not_found,
+            Error::Denied(_) | Error::TokenHost { .. } => settings.denied,
             Error::Throttled(_) => self.throttle(error),
-            Error::Timeout => self.settings.timeout,
+            Error::Timeout => settings.timeout,
             Error::Unreachable(_) | Error::Unexpected(_) | Error::NotAllowed | Error::AddressNotAllowed => {
-                self.settings.unreachable
+                settings.unreachable
             }
-            Error::BadManifest(_) => self.settings.bad_manifest,
+            Error::BadManifest(_) => settings.bad_manifest,
         };
         let until = self.now() + jittered(life);
         if !error.is_answer()
@@ -218,9 +225,9 @@ impl Cache {
     pub(super) fn throttle(&self, error: &Error) -> Duration {
         match error {
             Error::Throttled(Some(retry_after)) => {
-                self.settings.throttled.max((*retry_after).min(RETRY_AFTER_MAX))
+                self.settings.load().throttled.max((*retry_after).min(RETRY_AFTER_MAX))
             }
-            _ => self.settings.throttled,
+            _ => self.settings.load().throttled,
         }
     }
 
@@ -235,7 +242,8 @@ impl Cache {
     }
 
     fn point(&self, image: &ImageRef, access: AccessId, to: Digest, support: Support) {
-        let early = millis(self.settings.tag) - jittered(self.settings.tag);
+        let tag = self.settings.load().tag;
+        let early = millis(tag) - jittered(tag);
         let confirmed = self.now().saturating_sub(early);
         self.put_tag(image, access, Tag::Points { to, support, confirmed, retry: 0 });
     }

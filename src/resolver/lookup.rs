@@ -159,7 +159,8 @@ impl Resolver {
         let image = question.image;
         let _in_flight = inner.metrics.lookup_in_flight();
         let mut progress = Progress { asking: question.first(), begun: None, fetching: false };
-        let asked = timeout(inner.settings.timeout, async {
+        let time = inner.settings.load().timeout;
+        let asked = timeout(time, async {
             // First the host's share: a registry that hangs must not hold what others could use. Semaphores are never
             // closed; if one were, the lookup would run without its permit.
             let _share = host.running.acquire().await;
@@ -168,7 +169,7 @@ impl Resolver {
             self.try_all(question, host, probe, &mut progress).await
         });
         let asked = asked.await;
-        let asked = asked.unwrap_or_else(|_| progress.late(inner.settings.timeout).map(Err));
+        let asked = asked.unwrap_or_else(|_| progress.late(time).map(Err));
         let answer = match asked {
             Ok(answer) => answer,
             Err(unknown) => return self.instead(question, unknown),
@@ -272,7 +273,7 @@ impl Resolver {
         credential: Option<&Credential>,
         host: &Host,
     ) -> Result<Support, Error> {
-        let (registry, cache) = (&self.0.registry, &self.0.cache);
+        let (registry, cache) = (self.0.registry.load_full(), &self.0.cache);
         let mut headless = false;
         if cache.points_to(image, access).is_some() && host.answers_head() {
             match registry.head(image, credential).await? {

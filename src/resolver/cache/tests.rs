@@ -138,9 +138,9 @@ async fn a_new_digest_takes_the_place_of_the_old() {
 
 #[tokio::test]
 async fn a_flood_stays_within_the_bound_and_leaves_the_working_set() {
-    let mut cache = cache();
-    cache.settings.capacity = 10_000;
-    let cache = Cache::new(cache.settings, cache.metrics);
+    let cache = cache();
+    let settings = CacheSettings { capacity: 10_000, ..(**cache.settings.load()).clone() };
+    let cache = Cache::new(settings, cache.metrics);
     let working: Vec<ImageRef> = (0..1000).map(|i| image(&format!("a.b/app:{i}"))).collect();
     for app in &working {
         cache.learn(app, ANONYMOUS, &found(app.as_str().as_bytes(), BOTH));

@@ -1,0 +1,53 @@
+//! `tolerarch config`: what holds, or what is wrong with it.
+
+use std::fs;
+
+use super::program::run;
+
+#[tokio::test]
+async fn what_it_prints_is_a_file_again() {
+    let directory = tempfile::tempdir().unwrap();
+    let [first, second] = ["first.yaml", "second.yaml"].map(|name| directory.path().join(name));
+    fs::write(&first, "mode: observe\npools: [{preset: gke}]\ncache:\n  tagTtl: 90s\n").unwrap();
+    let (status, printed) =
+        run(&["config", "--config", first.to_str().unwrap(), "--log-level", "debug"]).await;
+    assert_eq!(status, Some(0), "{printed}");
+    for (key, place) in [
+        ("tagTtl: 90s", "first.yaml:4"),
+        ("drain: 10s", "default"),
+        ("level: debug", "--log-level"),
+        ("value: arm64", "preset"),
+    ] {
+        assert!(printed.lines().any(|line| line.contains(key) && line.ends_with(place)), "{key}:\n{printed}");
+    }
+    fs::write(&second, &printed).unwrap();
+    let (status, again) = run(&["config", "--config", second.to_str().unwrap()]).await;
+    let bare = |text: &str| -> Vec<String> {
+        text.lines().map(|line| line.split(" # ").next().unwrap_or_default().trim_end().to_owned()).collect()
+    };
+    assert_eq!((status, bare(&again)), (Some(0), bare(&printed)));
+}
+
+#[tokio::test]
+async fn all_faults_are_status_1() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("config.yaml");
+    fs::write(&file, "mdoe: observe\nlookup: {budget: soon}\n").unwrap();
+    let (status, written) = run(&["config", "--config", file.to_str().unwrap()]).await;
+    assert_eq!(status, Some(1), "{written}");
+    for told in ["config.yaml is not valid", "mdoe (line 1)", "did you mean mode?", "lookup.budget (line 2)"]
+    {
+        assert!(written.contains(told), "{told} in {written}");
+    }
+}
+
+#[tokio::test]
+async fn it_explains_itself() {
+    let (status, schema) = run(&["config", "--schema"]).await;
+    assert_eq!(status, Some(0));
+    let schema: serde_json::Value = serde_json::from_str(&schema).unwrap();
+    assert_eq!(schema["properties"]["mode"]["enum"], serde_json::json!(["enforce", "observe"]));
+    let (status, explained) = run(&["config", "--explain"]).await;
+    assert!(status == Some(0) && explained.contains("tagTtl: 1h"), "{explained}");
+    assert_eq!(run(&["config", "--explain", "--schema"]).await.0, Some(2));
+}

@@ -1,0 +1,145 @@
+//! The configuration changes while the program runs. Its files are read each two seconds.
+
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use serde_json::{Value, json};
+use testregistry::Registry;
+
+use super::program::Program;
+use crate::support::review::{Verdict, pod, post, review};
+use crate::support::{soon, until};
+
+const RELOADED: &str = r#"tolerarch_config_reloads_total{result="success"}"#;
+const REFUSED: &str = r#"tolerarch_config_reloads_total{result="failure"}"#;
+const IN_USE: &str = "tolerarch_config_last_reload_successful";
+
+fn pool(name: &str) -> Value {
+    json!({"pools": [{
+        "name": name,
+        "platforms": ["linux/amd64", "linux/arm64"],
+        "tolerations": [{"key": format!("example.com/{name}"), "operator": "Exists"}],
+    }]})
+}
+
+/// An image for both architectures.
+fn image(registry: &Registry) -> String {
+    let repo = registry.repo("team/app");
+    repo.index(Some("v1"), ["linux/amd64", "linux/arm64"]);
+    repo.reference("v1")
+}
+
+/// What became of the Pod.
+fn patch(verdict: &Verdict) -> String {
+    serde_json::to_string(&verdict.patch).unwrap()
+}
+
+async fn has(program: &Program, metric: &str, value: &str) -> bool {
+    program.metric(metric).await == value
+}
+
+#[tokio::test]
+async fn a_change_is_taken_over_and_the_cache_is_kept() {
+    let registry = Registry::start().await;
+    let image = image(&registry);
+    let program = Program::start(&registry, pool("old")).await;
+    let verdict = program.review(&pod(&[&image])).await;
+    assert_eq!(verdict.audit(), ("tolerated", "tolerated", None));
+    assert!(patch(&verdict).contains("example.com/old"), "{}", patch(&verdict));
+    let asked = registry.requests().len();
+
+    program.configure(pool("new"));
+    program.logged("configuration reloaded").await;
+    let verdict = program.review(&pod(&[&image])).await;
+    assert!(patch(&verdict).contains("example.com/new"), "{}", patch(&verdict));
+    assert_eq!(registry.requests().len(), asked, "the cache is kept");
+    assert!(has(&program, RELOADED, "1").await && has(&program, IN_USE, "1").await);
+
+    program.configure(json!({"mode": "observe", "log": {"level": "debug"}}));
+    until("the mode", async || program.review(&pod(&[&image])).await.reason == "observed").await;
+}
+
+#[tokio::test]
+async fn a_bad_file_changes_nothing_and_shows() {
+    let registry = Registry::start().await;
+    let image = image(&registry);
+    let program = Program::start(&registry, pool("old")).await;
+    for bad in [
+        json!({"mode": "observ", "lookup": {"timeuot": "1s"}}),
+        json!({"registries": {"hosts": {"a.test": {"caFile": "/nonesuch.crt"}}}}),
+    ] {
+        let before: usize = program.metric(REFUSED).await.parse().unwrap();
+        program.configure(bad);
+        until("the refusal", async || has(&program, REFUSED, &(before + 1).to_string()).await).await;
+        assert!(has(&program, IN_USE, "0").await);
+        let verdict = program.review(&pod(&[&image])).await;
+        assert!(patch(&verdict).contains("example.com/old"), "{}", patch(&verdict));
+        assert_eq!(program.admin.get("/readyz").await.status, 200);
+    }
+    let line = program.logged("the changed configuration cannot be used; the old one goes on").await;
+    let error = line["error"].as_str().unwrap();
+    assert!(error.contains("mode (line") && error.contains("did you mean timeout?"), "{error}");
+
+    program.configure(pool("new"));
+    program.logged("configuration reloaded").await;
+    assert!(has(&program, IN_USE, "1").await);
+    let verdict = program.review(&pod(&[&image])).await;
+    assert!(patch(&verdict).contains("example.com/new"), "{}", patch(&verdict));
+}
+
+#[tokio::test]
+async fn what_needs_a_restart_says_so() {
+    let registry = Registry::start().await;
+    let program = Program::start(&registry, json!({})).await;
+    program.configure(json!({
+        "server": {"maxConnections": 7, "drain": "2s"},
+        "cache": {"capacity": 5, "tagTtl": "5m"},
+        "log": {"level": "debug"},
+    }));
+    let line = program.logged("configuration reloaded, but for what needs a restart").await;
+    assert_eq!(line["restart"], "server.drain, server.maxConnections, cache.capacity");
+    assert!(has(&program, IN_USE, "1").await);
+}
+
+/// A file that the configuration names belongs to it.
+#[tokio::test]
+async fn an_authority_may_change() {
+    let registry = Registry::start().await;
+    let image = image(&registry);
+    let other = testregistry::Pki::new();
+    let program = Program::start(&registry, json!({"cache": {"negative": {"unreachable": "1ms"}}})).await;
+    program.write("ca.crt", other.ca_pem());
+    program.logged("configuration reloaded").await;
+    assert_eq!(program.review(&pod(&[&image])).await.reason, "unreachable");
+    program.write("ca.crt", program.pki.ca_pem());
+    until("the authority", async || program.review(&pod(&[&image])).await.reason == "tolerated").await;
+}
+
+/// Pods are answered all the time, each by one of the pools.
+#[tokio::test]
+async fn no_review_fails_while_it_changes() {
+    let registry = Registry::start().await;
+    let image = image(&registry);
+    let program = Program::start(&registry, pool("a")).await;
+    let (done, answered) = (AtomicBool::new(false), AtomicUsize::new(0));
+    let ask = async || {
+        let mut connection = program.webhook.connect().await;
+        while !done.load(Ordering::Relaxed) {
+            let answer = connection.ask(&post("/mutate?timeout=10s", &review("u-1", &pod(&[&image])))).await;
+            let verdict = Verdict::of(&answer);
+            assert_eq!(verdict.reason, "tolerated");
+            assert!(["a", "b"].iter().any(|pool| patch(&verdict).contains(&format!("example.com/{pool}"))));
+            answered.fetch_add(1, Ordering::Relaxed);
+        }
+    };
+    let change = async {
+        for round in 1..=3 {
+            program.configure(pool(if round % 2 == 0 { "a" } else { "b" }));
+            let count = round.to_string();
+            until("the reload", async || has(&program, RELOADED, &count).await).await;
+        }
+        done.store(true, Ordering::Relaxed);
+    };
+    soon("all reloads", async { tokio::join!(change, ask(), ask()) }).await;
+    assert!(answered.load(Ordering::Relaxed) > 5);
+    assert!(has(&program, REFUSED, "0").await);
+}

@@ -1,0 +1,37 @@
+//! `tolerarch config`: the configuration that holds, as a file that could be used again; or all that is wrong with it.
+
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+use clap::Args;
+
+use super::{Shared, fail};
+use crate::config::{explained, schema};
+
+#[derive(Debug, Args)]
+pub(super) struct Show {
+    /// Print the JSON schema of the file instead, for editors
+    #[arg(long)]
+    schema: bool,
+    /// Print every key with its default and what it means instead
+    #[arg(long, conflicts_with = "schema")]
+    explain: bool,
+}
+
+impl Show {
+    pub(super) fn run(self, shared: &Shared) -> ExitCode {
+        let text = if self.schema {
+            schema()
+        } else if self.explain {
+            explained()
+        } else {
+            match shared.sources([]).load() {
+                Ok(loaded) => loaded.to_yaml(),
+                Err(error) => return fail(&error),
+            }
+        };
+        // Who closes a pipe has seen enough.
+        let _ = io::stdout().write_all(text.as_bytes());
+        ExitCode::SUCCESS
+    }
+}

@@ -1,0 +1,61 @@
+//! From one configuration to the next while the program runs: what has to wait for a restart, and which files count.
+
+use std::path::PathBuf;
+
+use serde_json::Value as Json;
+
+use super::Config;
+use super::shape::{Shape, Slot};
+
+impl Config {
+    /// Puts back what cannot change while the program runs as it is in `old`, and names those keys.
+    pub fn keep(&mut self, old: &Self) -> Vec<String> {
+        let mut kept = Vec::new();
+        keep(self.shape(), old.clone().shape(), false, "", &mut kept);
+        kept
+    }
+
+    /// The files and directories that the configuration names, and whose content belongs to it. Not those of keys that
+    /// need a restart: the serving certificate is followed by itself.
+    pub fn files(&self) -> Vec<PathBuf> {
+        let mut files = Vec::new();
+        collect(&mut self.clone(), &mut files);
+        files.retain(|file| !file.as_os_str().is_empty());
+        files.sort();
+        files.dedup();
+        files
+    }
+}
+
+fn keep(new: Shape<'_>, old: Shape<'_>, at_start: bool, path: &str, kept: &mut Vec<String>) {
+    match (new, old) {
+        (Shape::Section(new), Shape::Section(old)) => {
+            for (mut new, mut old) in new.into_iter().zip(old) {
+                let path = if path.is_empty() { new.name.to_owned() } else { format!("{path}.{}", new.name) };
+                keep(new.slot.shape(), old.slot.shape(), new.at_start, &path, kept);
+            }
+        }
+        (Shape::Value(new), Shape::Value(old)) if at_start && new.written() != old.written() => {
+            match old.written() {
+                Json::String(text) => new.read(&text),
+                other => new.read(&other.to_string()),
+            };
+            kept.push(path.to_owned());
+        }
+        _ => {}
+    }
+}
+
+fn collect(slot: &mut dyn Slot, files: &mut Vec<PathBuf>) {
+    match slot.shape() {
+        Shape::Section(keys) => {
+            for mut key in keys.into_iter().filter(|key| !key.at_start) {
+                collect(&mut *key.slot, files);
+            }
+        }
+        Shape::Value(value) => files.extend(value.file()),
+        Shape::Values(values) => files.extend(values.files()),
+        Shape::List(list) => list.each(&mut |slot| collect(slot, files)),
+        Shape::Map(map) => map.each(&mut |_, slot| collect(slot, files)),
+    }
+}

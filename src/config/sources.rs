@@ -1,0 +1,183 @@
+//! Where a configuration comes from: the file, the environment over it, flags over both.
+
+use std::path::PathBuf;
+
+use super::reader::{Place, Reader, nearest};
+use super::shape::{Shape, Slot};
+use super::{Config, ConfigError, print};
+
+/// What every variable begins with.
+const PREFIX: &str = "TOLERARCH_";
+
+/// Where a configuration comes from, in rising order of precedence.
+#[derive(Clone, Debug, Default)]
+pub struct Sources {
+    /// The file.
+    pub file: Option<PathBuf>,
+    /// Variables of the environment, those of others among them.
+    pub environment: Vec<(String, String)>,
+    /// Flags of the command line that were given.
+    pub flags: Vec<Flag>,
+}
+
+/// A flag of the command line that was given.
+#[derive(Clone, Debug)]
+pub struct Flag {
+    /// As it is written: `--listen`.
+    pub name: &'static str,
+    /// The key that it sets: `server.listen`.
+    pub path: &'static str,
+    /// To what.
+    pub value: String,
+}
+
+/// A configuration, and where each of its values comes from.
+#[derive(Debug)]
+pub struct Loaded {
+    /// The configuration.
+    pub config: Config,
+    pub(super) reader: Reader,
+    pub(super) file: Option<PathBuf>,
+}
+
+impl Sources {
+    /// The environment of this process under a file.
+    pub fn of_process(file: Option<PathBuf>, flags: Vec<Flag>) -> Self {
+        let text = |text: std::ffi::OsString| text.to_string_lossy().into_owned();
+        let environment = std::env::vars_os().map(|(name, value)| (text(name), text(value))).collect();
+        Self { file, environment, flags }
+    }
+
+    /// Reads all of it.
+    ///
+    /// # Errors
+    /// The file cannot be read; or all faults, of the file, the environment and the flags.
+    pub fn load(&self) -> Result<Loaded, ConfigError> {
+        let text = match &self.file {
+            None => String::new(),
+            Some(file) => std::fs::read_to_string(file)
+                .map_err(|cause| ConfigError::Read { file: file.clone(), cause })?,
+        };
+        let (mut config, mut reader) = (Config::default(), Reader::default());
+        reader.document(&text, &mut config);
+        reader.environment(&self.environment, &mut config);
+        for Flag { name, path, value } in &self.flags {
+            reader.set(&mut config, path, value, &Place::Flag(name));
+        }
+        reader.object(&mut config);
+        let file = self.file.clone();
+        if reader.has_faults() {
+            return Err(ConfigError::Faults { file, faults: reader.faults() });
+        }
+        Ok(Loaded { config, reader, file })
+    }
+}
+
+impl Loaded {
+    /// The whole configuration as a file, with a comment where each value comes from.
+    pub fn to_yaml(&self) -> String {
+        let file = self.file.as_deref().map(|file| file.display().to_string()).unwrap_or_default();
+        print::effective(&mut self.config.clone(), &file, &self.reader.places)
+    }
+}
+
+impl Reader {
+    /// Takes over what the environment says. Kubernetes adds variables of its own for a Service that is called tolerarch;
+    /// those are nobody's fault.
+    pub(super) fn environment(&mut self, variables: &[(String, String)], slot: &mut dyn Slot) {
+        let mut known = Vec::new();
+        scalars(slot, "", &mut |path, _| known.push((variable(path), path.to_owned())));
+        let mut own: Vec<_> = variables.iter().filter(|(name, _)| name.starts_with(PREFIX)).collect();
+        own.sort();
+        for (name, text) in own {
+            let place = Place::Variable(name.clone());
+            if let Some((_, path)) = known.iter().find(|(variable, _)| variable == name) {
+                self.set(slot, path, text, &place);
+            } else if !is_service_link(name) {
+                let bare = |name: &'_ String| name.strip_prefix(PREFIX).unwrap_or(name).to_owned();
+                let names: Vec<String> = known.iter().map(|(variable, _)| bare(variable)).collect();
+                let hint = nearest(&bare(name), names.iter().map(String::as_str));
+                let message = match hint.strip_prefix("did you mean ") {
+                    Some(near) => format!("no key has this variable; did you mean {PREFIX}{near}"),
+                    None => "no key has this variable; pools and hosts are set in the file".to_owned(),
+                };
+                self.fault_at(name, place, message);
+            }
+        }
+    }
+
+    /// Takes over what a text says of the scalar at `path`; of a list of scalars, separated by commas.
+    pub(super) fn set(&mut self, slot: &mut dyn Slot, path: &str, text: &str, place: &Place) {
+        scalars(slot, "", &mut |at, shape| {
+            if at != path {
+                return;
+            }
+            let mut wrong = Vec::new();
+            match shape {
+                Shape::Value(value) => {
+                    let read = value.read(text);
+                    if !read {
+                        wrong.push((text, value.expected()));
+                    }
+                }
+                Shape::Values(values) => {
+                    values.clear();
+                    let items = text.split(',').map(str::trim);
+                    for item in items.filter(|_| !text.trim().is_empty()) {
+                        if !values.add(item) {
+                            wrong.push((item, values.blank().expected()));
+                        }
+                    }
+                }
+                _ => {}
+            }
+            for (text, expected) in wrong {
+                self.fault_at(path, place.clone(), format!("found {text:?}, expected {expected}"));
+            }
+            self.places.insert(path.to_owned(), place.clone());
+        });
+    }
+}
+
+/// Shows each scalar and list of scalars that has one place: not those within lists and maps.
+pub(super) fn scalars(slot: &mut dyn Slot, path: &str, visit: &mut dyn FnMut(&str, Shape<'_>)) {
+    match slot.shape() {
+        Shape::Section(keys) => {
+            for mut key in keys {
+                let path = if path.is_empty() { key.name.to_owned() } else { format!("{path}.{}", key.name) };
+                scalars(&mut *key.slot, &path, visit);
+            }
+        }
+        shape @ (Shape::Value(_) | Shape::Values(_)) => visit(path, shape),
+        Shape::List(_) | Shape::Map(_) => {}
+    }
+}
+
+/// The variable of a key: `TOLERARCH_CACHE__TAG_TTL` for `cache.tagTtl`.
+fn variable(path: &str) -> String {
+    let mut name = PREFIX.to_owned();
+    for letter in path.chars() {
+        match letter {
+            '.' => name += "__",
+            'A'..='Z' => name.extend(['_', letter]),
+            _ => name.push(letter.to_ascii_uppercase()),
+        }
+    }
+    name
+}
+
+/// Whether Kubernetes sets this variable for a Service whose name begins with tolerarch (`getServiceEnvVarMap`,
+/// `makeLinkVariables` of pkg/kubelet/envvars): `…_SERVICE_HOST`, `…_SERVICE_PORT[_NAME]`, `…_PORT[_443_TCP[_ADDR]]`.
+fn is_service_link(name: &str) -> bool {
+    let rest = |mark: &str| name.find(mark).and_then(|at| name.get(at + mark.len()..));
+    let of_service = name.ends_with("_SERVICE_HOST")
+        || rest("_SERVICE_PORT").is_some_and(|r| r.is_empty() || r.starts_with('_'));
+    let of_port = |rest: &str| {
+        let mut parts = rest.split('_');
+        let number = parts.next().is_some_and(|n| !n.is_empty() && n.bytes().all(|b| b.is_ascii_digit()));
+        number
+            && matches!(parts.next(), Some("TCP" | "UDP" | "SCTP"))
+            && matches!(parts.next(), None | Some("PROTO" | "PORT" | "ADDR"))
+    };
+    of_service || name.ends_with("_PORT") || rest("_PORT_").is_some_and(of_port)
+}

@@ -1,0 +1,84 @@
+//! What is generated from the keys: the schema and the README's reference. `UPDATE=1 cargo test config` writes both.
+
+use super::*;
+
+/// Compares a file of the repository, or the part of it between two marks, with what it should be.
+fn is_up_to_date(file: &str, marks: Option<(&str, &str)>, generated: &str) {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(file);
+    let whole = std::fs::read_to_string(&path).unwrap_or_default();
+    let (begin, end) = marks.map_or((0, whole.len()), |(begin, end)| {
+        let begin = whole.find(begin).map(|at| at + begin.len()).unwrap();
+        (begin, begin + whole[begin..].find(end).unwrap())
+    });
+    if std::env::var_os("UPDATE").is_some() {
+        std::fs::write(&path, format!("{}{generated}{}", &whole[..begin], &whole[end..])).unwrap();
+    } else {
+        assert!(whole[begin..end] == *generated, "{file} is out of date; run: UPDATE=1 cargo test config");
+    }
+}
+
+#[test]
+fn the_schema_is_up_to_date() {
+    is_up_to_date("manifests/config.schema.json", None, &schema());
+}
+
+#[test]
+fn the_readme_explains_every_key() {
+    let marks = ("<!-- every key -->\n```yaml\n", "```\n");
+    is_up_to_date("README.md", Some(marks), &explained());
+}
+
+#[test]
+fn what_is_explained_is_the_default() {
+    let mut config = Config::parse(&explained()).unwrap();
+    assert_eq!(config.registries.hosts.len(), 1, "an example");
+    config.registries.hosts.clear();
+    assert_eq!(config, Config::default());
+}
+
+/// The schema and the reader agree, on good files and on bad ones.
+#[test]
+fn the_schema_says_what_the_reader_says() {
+    let schema: serde_json::Value = serde_json::from_str(&schema()).unwrap();
+    let validator = jsonschema::validator_for(&schema).unwrap();
+    let pool = |key: &str| serde_json::json!({"pools": [{"preset": "gke", "tolerations": [{"key": key, "operator": "Exists"}]}]});
+    let value = |text: &str| serde_json::from_str(text).unwrap();
+    let long = "a".repeat(64);
+    for (document, valid) in [
+        (value("{}"), true),
+        (value(r#"{"mode": "observe"}"#), true),
+        (value(r#"{"mode": "enforced"}"#), false),
+        (value(r#"{"mdoe": "observe"}"#), false),
+        (value(r#"{"cache": {"tagTtl": "1h 30m", "capacity": 1}}"#), true),
+        (value(r#"{"cache": {"tagTtl": "soon"}}"#), false),
+        (value(r#"{"cache": {"tagTtl": 5}}"#), false),
+        (value(r#"{"cache": {"capacity": 0}}"#), false),
+        (value(r#"{"cache": {"negative": {"notFound": "1s", "oops": "1s"}}}"#), false),
+        (value(r#"{"server": {"listen": "[::1]:80"}}"#), true),
+        (value(r#"{"server": {"listen": "80"}}"#), false),
+        (value(r#"{"network": {"allow": ["10.0.0.0/8", "::1"]}}"#), true),
+        (value(r#"{"network": {"allow": "10.0.0.0/8"}}"#), false),
+        (value(r#"{"network": {"allow": ["all"]}}"#), false),
+        (value(r#"{"registries": {"hosts": {"a.b": {"caFile": "", "plainHttp": true}}}}"#), true),
+        (value(r#"{"registries": {"hosts": {"a.b": {"plainHttp": "yes"}}}}"#), false),
+        (value(r#"{"pools": [{"preset": "eks"}]}"#), false),
+        (value(r#"{"pools": [{"preset": "gke", "platforms": ["linux/s390x"]}]}"#), true),
+        (value(r#"{"pools": [{"preset": "gke", "platforms": ["linux/arm46"]}]}"#), false),
+        (pool("example.com/pool"), true),
+        (pool("a_b.C"), true),
+        (pool("a b"), false),
+        (pool("/a"), false),
+        (pool("A.b/c"), false),
+        (pool(&long), false),
+        (pool(&format!("x.y/{}", &long[1..])), true),
+    ] {
+        assert_eq!(validator.is_valid(&document), valid, "schema: {document}");
+        assert_eq!(Config::parse(&document.to_string()).is_ok(), valid, "reader: {document}");
+    }
+}
+
+#[test]
+fn the_shipped_file_names_the_schema() {
+    let text = include_str!("../../../manifests/config.yaml");
+    assert!(text.starts_with("# yaml-language-server: $schema="), "{text}");
+}

@@ -1,0 +1,178 @@
+use super::*;
+use crate::config::shape::{Shape, Slot};
+
+/// A file of this name in a directory that is gone with the first part.
+fn file(text: &str) -> (tempfile::TempDir, PathBuf) {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("config.yaml");
+    std::fs::write(&path, text).unwrap();
+    (directory, path)
+}
+
+fn load(text: &str, environment: &[(&str, &str)], flags: &[Flag]) -> Result<Loaded, ConfigError> {
+    let (_directory, file) = file(text);
+    let environment = environment.iter().map(|(name, value)| ((*name).into(), (*value).into())).collect();
+    Sources { file: Some(file), environment, flags: flags.to_vec() }.load()
+}
+
+fn listen(value: &str) -> Flag {
+    Flag { name: "--listen", path: "server.listen", value: value.into() }
+}
+
+#[test]
+fn the_environment_beats_the_file_and_flags_beat_both() {
+    let file = "cache: {tagTtl: 1h, staleIfError: 2h}\nserver: {listen: '[::]:1', drain: 1s}\n";
+    let loaded = load(
+        file,
+        &[
+            ("TOLERARCH_CACHE__TAG_TTL", "30m"),
+            ("TOLERARCH_CACHE__NEGATIVE__NOT_FOUND", "7s"),
+            ("TOLERARCH_MODE", "observe"),
+            ("TOLERARCH_SERVER__LISTEN", "[::]:2"),
+            ("TOLERARCH_NETWORK__ALLOW", "10.0.0.0/8, ::1"),
+            ("TOLERARCH_LOG__LEVEL", "debug"),
+            ("HOME", "/root"),
+        ],
+        &[listen("[::]:3")],
+    );
+    let config = loaded.unwrap().config;
+    assert_eq!(config.cache.tag, Duration::from_secs(1800));
+    assert_eq!(config.cache.stale_if_error, Duration::from_secs(7200));
+    assert_eq!(config.cache.not_found, Duration::from_secs(7));
+    assert_eq!(config.policy.mode, Mode::Observe);
+    assert_eq!((config.server.listen.port(), config.server.drain), (3, Duration::from_secs(1)));
+    assert_eq!(config.network.allow, ["10.0.0.0/8".parse().unwrap(), "::1/128".parse().unwrap()]);
+    assert_eq!(config.log.level, Level::Debug);
+}
+
+#[test]
+fn what_kubernetes_adds_is_nobodys_fault() {
+    let links = [
+        "TOLERARCH_SERVICE_HOST",
+        "TOLERARCH_SERVICE_PORT",
+        "TOLERARCH_SERVICE_PORT_HTTPS",
+        "TOLERARCH_PORT",
+        "TOLERARCH_PORT_443_TCP",
+        "TOLERARCH_PORT_443_TCP_PROTO",
+        "TOLERARCH_PORT_443_TCP_PORT",
+        "TOLERARCH_PORT_443_TCP_ADDR",
+        "TOLERARCH_WEBHOOK_SERVICE_HOST",
+        "TOLERARCH_METRICS_PORT_8080_TCP_ADDR",
+    ];
+    let environment: Vec<_> = links.iter().map(|name| (*name, "tcp://10.0.0.1:443")).collect();
+    assert_eq!(load("", &environment, &[]).unwrap().config, Config::default());
+}
+
+#[test]
+fn all_faults_of_all_sources_come_at_once() {
+    let error = load(
+        "lookup:\n  budget: banana\n",
+        &[
+            ("TOLERARCH_CACHE__TAG_TLL", "1h"),
+            ("TOLERARCH_CACHE__TAG_TTL", "soon"),
+            ("TOLERARCH_NETWORK__DENY", "10.0.0.0/8,all"),
+            ("TOLERARCH_POOLS", "[]"),
+        ],
+        &[listen("8443")],
+    );
+    let text = error.unwrap_err().to_string();
+    let faults: Vec<&str> = text.lines().skip(1).map(str::trim).collect();
+    assert!(text.contains("config.yaml is not valid:"), "{text}");
+    assert_eq!(
+        faults,
+        [
+            "lookup.budget (line 2): found \"banana\", expected a duration such as 3s, 10m or 1h, from 1ms to 365d",
+            "TOLERARCH_CACHE__TAG_TLL: no key has this variable; did you mean TOLERARCH_CACHE__TAG_TTL?",
+            "cache.tagTtl (TOLERARCH_CACHE__TAG_TTL): found \"soon\", expected a duration such as 3s, 10m or 1h, from 1ms to 365d",
+            "network.deny (TOLERARCH_NETWORK__DENY): found \"all\", expected a network such as 10.0.0.0/8",
+            "TOLERARCH_POOLS: no key has this variable; pools and hosts are set in the file",
+            "server.listen (--listen): found \"8443\", expected an address and a port such as \"[::]:8443\"",
+        ]
+    );
+}
+
+#[test]
+fn what_is_printed_says_where_it_comes_from_and_is_the_same_configuration() {
+    let file = r#"
+mode: observe
+pools:
+  - {preset: gke, name: arm}
+  - {name: "5", platforms: [linux/s390x], tolerations: [{key: "true", value: "1.0"}, {key: a, operator: Exists, effect: NoExecute, tolerationSeconds: 5}]}
+lookup: {budget: 1500ms, timeout: 1m 1ms 5ns}
+registries: {hosts: {"Registry.example.com:5000": {caFile: "/with space/ca: #.crt", plainHttp: true}, docker.io: }}
+network: {allow: [10.0.0.0/8, "::1"]}
+"#;
+    let loaded = load(file, &[("TOLERARCH_CACHE__TAG_TTL", "90s")], &[listen("127.0.0.1:5")]).unwrap();
+    let yaml = loaded.to_yaml();
+    assert_eq!(Config::parse(&yaml).map_err(|faults| format!("{faults:?}\n{yaml}")).unwrap(), loaded.config);
+    for (key, place) in [
+        ("mode: observe", "config.yaml:2"),
+        ("listen: \"127.0.0.1:5\"", "--listen"),
+        ("listen: \"[::]:8080\"", "default"),
+        ("tagTtl: 90s", "TOLERARCH_CACHE__TAG_TTL"),
+        ("name: arm", "config.yaml:4"),
+        ("value: arm64", "preset"),
+        ("budget: 1500ms", "config.yaml:6"),
+        ("plainHttp: true", "config.yaml:7"),
+        ("allow: [10.0.0.0/8, \"::1/128\"]", "config.yaml:8"),
+    ] {
+        let line = yaml.lines().find(|line| line.contains(key)).unwrap_or_else(|| panic!("{key} in\n{yaml}"));
+        assert!(line.ends_with(place), "{line}");
+    }
+    let default = Sources::default().load().unwrap();
+    assert_eq!(Config::parse(&default.to_yaml()).unwrap(), Config::default());
+}
+
+#[test]
+fn presets_give_what_a_pool_does_not_say() {
+    let pools = |text: &str| Config::parse(&format!("pools: [{text}]")).unwrap().policy.pools;
+    let [gke] = pools("{preset: gke}").try_into().unwrap();
+    assert_eq!((gke.name.as_str(), gke.platforms), ("gke", platforms(&["linux/arm64"])));
+    assert_eq!(
+        serde_json::to_string(&gke.tolerations).unwrap(),
+        r#"[{"key":"kubernetes.io/arch","operator":"Equal","value":"arm64","effect":"NoSchedule"}]"#
+    );
+    let [both] =
+        pools("{platforms: [linux/amd64, linux/arm64], name: both, preset: gke}").try_into().unwrap();
+    assert_eq!((both.name.as_str(), both.platforms), ("both", PlatformSet::AMD64_AND_ARM64));
+    assert_eq!(both.tolerations, gke.tolerations);
+    let [karpenter] = pools("{preset: karpenter}").try_into().unwrap();
+    assert_eq!(karpenter.tolerations, Config::default().policy.pools[0].tolerations);
+    let wrong = faults("pools: [{preset: eks}, {preset: gke}, {preset: gke}]").join("; ");
+    assert!(wrong.contains("expected gke or karpenter") && wrong.contains("two pools are named"), "{wrong}");
+}
+
+#[test]
+fn what_needs_a_restart_stays_and_is_named() {
+    let old = Config::parse("cache: {capacity: 5, tagTtl: 1h}").unwrap();
+    let text = "cache: {capacity: 6, tagTtl: 2h}\nserver: {listen: '[::]:1', certFile: /x}\nmode: observe\nlog: {format: text, level: debug}";
+    let mut new = Config::parse(text).unwrap();
+    assert_eq!(new.keep(&old), ["server.listen", "server.certFile", "cache.capacity", "log.format"]);
+    assert_eq!((new.server.clone(), new.cache.capacity, new.log.format), (old.server, 5, Format::Json));
+    assert_eq!((new.policy.mode, new.cache.tag), (Mode::Observe, Duration::from_secs(7200)));
+    assert_eq!(new.log.level, Level::Debug);
+}
+
+/// Otherwise its change would be lost without a word.
+#[test]
+fn only_scalars_need_a_restart() {
+    fn walk(slot: &mut dyn Slot, at_start: bool) {
+        match slot.shape() {
+            Shape::Section(keys) => {
+                assert!(!at_start);
+                keys.into_iter().for_each(|mut key| walk(&mut *key.slot, key.at_start));
+            }
+            Shape::Value(_) => {}
+            _ => assert!(!at_start),
+        }
+    }
+    walk(&mut Config::default(), false);
+}
+
+#[test]
+fn names_the_files_whose_content_counts() {
+    let text =
+        "registries: {hosts: {a.b: {caFile: /b}, c.d: {caFile: /a}, e.f: {caFile: /b}, g.h: {caFile: ''}}}";
+    assert_eq!(Config::parse(text).unwrap().files(), [PathBuf::from("/a"), "/b".into()]);
+    assert!(Config::default().files().is_empty(), "the certificate is followed by itself");
+}

@@ -1,0 +1,156 @@
+//! The configuration follows its files while the webhook runs: the file itself, and what it names.
+//!
+//! Files are polled by their content, as Kubernetes swaps symlinks below them (kubelet's AtomicWriter) and others write
+//! in place. What two readings in a row agree on is taken, so that nothing half-written is. A configuration with faults
+//! changes nothing.
+
+use std::fs;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::path::{Path, PathBuf};
+
+use tokio::task::spawn_blocking;
+use tokio::time::{Duration, MissedTickBehavior, interval};
+
+use super::Live;
+use super::access::{AccessError, access};
+use crate::config::{Config, ConfigError, Sources};
+use crate::logging::Levels;
+
+/// How often the files are read.
+const POLL: Duration = Duration::from_secs(2);
+/// Bytes above which a file is known by its size and time: a program, and nothing that is read here.
+const LARGE: u64 = 1 << 20;
+/// How deep directories are looked into.
+const DEPTH: usize = 3;
+
+/// Why a changed configuration is not used.
+#[derive(Debug, thiserror::Error)]
+enum Refused {
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    #[error(transparent)]
+    Access(#[from] AccessError),
+    #[error("a defect: the reading broke off")]
+    Broken(#[from] tokio::task::JoinError),
+}
+
+/// What was read of the files of a configuration.
+#[derive(Clone, PartialEq, Eq)]
+pub(super) struct Seen {
+    file: u64,
+    /// What the configuration names.
+    named: u64,
+}
+
+impl Seen {
+    /// As it is now.
+    pub(super) async fn now(sources: &Sources, config: &Config) -> Self {
+        Self::read(sources.file.clone(), config.files()).await
+    }
+
+    async fn read(file: Option<PathBuf>, named: Vec<PathBuf>) -> Self {
+        let read = spawn_blocking(move || Self { file: content(file.as_slice()), named: content(&named) });
+        // Where reading broke off nothing was seen.
+        read.await.unwrap_or(Self { file: 0, named: 0 })
+    }
+}
+
+/// Follows the files for ever. `seen` is what they were before they were used.
+pub(super) async fn follow(mut live: Live, sources: Sources, levels: Levels, mut seen: Seen) {
+    let mut ticks = interval(POLL);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut named = live.config.files();
+    let mut before = seen.clone();
+    // The file may have changed between its first reading and `seen`.
+    let mut due = load(&sources).await.is_ok_and(|config| config != live.config);
+    loop {
+        ticks.tick().await;
+        let now = Seen::read(sources.file.clone(), named.clone()).await;
+        let settled = now == before;
+        before = now.clone();
+        if !settled || now == seen && !due {
+            continue;
+        }
+        (seen, due) = (now, false);
+        let reloaded = match load(&sources).await {
+            Ok(config) => {
+                // First what the files are, then their use: a change in between is seen the next time.
+                named = config.files();
+                seen.named = Seen::read(None, named.clone()).await.named;
+                before = seen.clone();
+                live.take(config).await
+            }
+            Err(refused) => Err(refused),
+        };
+        levels.set(live.config.log.level);
+        live.metrics.config_reloaded(reloaded.is_ok());
+        match reloaded {
+            Ok(kept) if kept.is_empty() => tracing::info!("configuration reloaded"),
+            Ok(kept) => {
+                tracing::warn!(
+                    restart = kept.join(", "),
+                    "configuration reloaded, but for what needs a restart"
+                );
+            }
+            Err(refused) => {
+                let error = refused.to_string();
+                tracing::error!(error, "the changed configuration cannot be used; the old one goes on");
+            }
+        }
+    }
+}
+
+async fn load(sources: &Sources) -> Result<Config, Refused> {
+    let sources = sources.clone();
+    Ok(spawn_blocking(move || sources.load()).await??.config)
+}
+
+impl Live {
+    /// Goes on under another configuration, as a whole or not at all. Gives the keys that need a restart.
+    async fn take(&mut self, mut config: Config) -> Result<Vec<String>, Refused> {
+        let kept = config.keep(&self.config);
+        let (parts, metrics) = (config.clone(), self.metrics.clone());
+        let (registry, credentials) = spawn_blocking(move || access(&parts, metrics)).await??;
+        let Config { policy, lookup, cache, .. } = config.clone();
+        self.webhook.reconfigure(policy, lookup.budget, credentials);
+        self.resolver.reconfigure(registry, lookup, cache);
+        self.config = config;
+        Ok(kept)
+    }
+}
+
+/// A hash of what these files and directories hold; of what cannot be read, why.
+fn content(files: &[PathBuf]) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    for file in files {
+        add(file, DEPTH, &mut hasher);
+    }
+    hasher.finish()
+}
+
+fn add(path: &Path, depth: usize, hasher: &mut DefaultHasher) {
+    path.hash(hasher);
+    let read = fs::metadata(path).and_then(|metadata| {
+        if metadata.is_dir() {
+            let mut entries: Vec<PathBuf> =
+                fs::read_dir(path)?.filter_map(|entry| Some(entry.ok()?.path())).collect();
+            entries.sort();
+            // `..data` and the like are where kubelet's links lead; what they hold has its own name, too.
+            let hidden =
+                |path: &PathBuf| path.file_name().is_some_and(|n| n.as_encoded_bytes().starts_with(b".."));
+            entries.retain(|path| !hidden(path));
+            for entry in entries.iter().filter(|_| depth > 0) {
+                add(entry, depth - 1, hasher);
+            }
+        } else if metadata.len() > LARGE || !metadata.is_file() {
+            (metadata.len(), metadata.modified().ok()).hash(hasher);
+        } else {
+            fs::read(path)?.hash(hasher);
+        }
+        Ok(())
+    });
+    read.map_err(|error| error.kind()).err().hash(hasher);
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,106 @@
+use std::os::unix::fs::symlink;
+
+use serde_json::{Value, json};
+use testregistry::Registry as Remote;
+use tokio::time::Instant;
+
+use super::*;
+use crate::admission::Webhook;
+use crate::metrics::Metrics;
+use crate::resolver::Resolver;
+
+/// A ConfigMap volume as the kubelet lays it out.
+fn swap(root: &Path, version: &str, text: &str) {
+    let new = root.join(format!("..{version}"));
+    fs::create_dir(&new).unwrap();
+    fs::write(new.join("config.yaml"), text).unwrap();
+    symlink(new.file_name().unwrap(), root.join("..data_tmp")).unwrap();
+    fs::rename(root.join("..data_tmp"), root.join("..data")).unwrap();
+}
+
+#[test]
+fn content_is_what_counts() {
+    let root = tempfile::tempdir().unwrap();
+    let file = root.path().join("config.yaml");
+    symlink("..data/config.yaml", &file).unwrap();
+    let hash = || content(std::slice::from_ref(&file));
+    let absent = hash();
+    swap(root.path(), "1", "mode: observe");
+    let first = hash();
+    swap(root.path(), "2", "mode: enforce");
+    let second = hash();
+    assert!(absent != first && first != second && second != absent);
+    swap(root.path(), "3", "mode: observe");
+    assert_eq!(hash(), first, "another file with the same content");
+}
+
+#[test]
+fn directories_count_with_all_they_hold() {
+    let root = tempfile::tempdir().unwrap();
+    let hash = || content(&[root.path().to_owned()]);
+    let empty = hash();
+    fs::create_dir(root.path().join("docker.io")).unwrap();
+    let host = hash();
+    fs::write(root.path().join("docker.io/hosts.toml"), "a").unwrap();
+    let one = hash();
+    fs::write(root.path().join("docker.io/hosts.toml"), "b").unwrap();
+    let other = hash();
+    fs::rename(root.path().join("docker.io"), root.path().join("ghcr.io")).unwrap();
+    let all = [empty, host, one, other, hash()];
+    for (place, hash) in all.iter().enumerate() {
+        assert!(!all[..place].contains(hash), "{place}");
+    }
+    symlink(root.path(), root.path().join("ghcr.io/loop")).unwrap();
+    hash();
+}
+
+/// Reviews that are answered while the configuration changes fifty times.
+#[tokio::test]
+async fn no_review_fails_while_it_changes() {
+    let remote = Remote::builder().plain_http().start().await;
+    let host = remote.address();
+    let config = |pool: &str| {
+        let toleration = json!({"key": pool, "operator": "Exists"});
+        let pool = json!({"name": pool, "platforms": ["linux/amd64"], "tolerations": [toleration]});
+        let text = json!({
+            "pools": [pool],
+            "registries": {"hosts": {&host: {"plainHttp": true}}},
+            "network": {"allow": ["127.0.0.0/8"]},
+        });
+        Config::parse(&text.to_string()).unwrap()
+    };
+    let metrics = Metrics::new([]).unwrap();
+    let first = config("a");
+    let (registry, credentials) = access(&first, metrics.clone()).unwrap();
+    let resolver = Resolver::new(registry, first.lookup.clone(), first.cache.clone(), metrics.clone());
+    let (policy, budget) = (first.policy.clone(), first.lookup.budget);
+    let webhook = Webhook::new(policy, budget, credentials, resolver.clone(), metrics.clone());
+    let mut live = Live { config: first, webhook: webhook.clone(), resolver, metrics };
+    let change = async {
+        for round in 0..50 {
+            live.take(config(if round % 2 == 0 { "b" } else { "a" })).await.unwrap();
+        }
+    };
+    tokio::pin!(change);
+    let mut images = 0;
+    loop {
+        images += 1;
+        let repo = remote.repo(&format!("app{images}"));
+        repo.index(Some("v1"), ["linux/amd64"]);
+        let body = json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": {
+            "uid": "u", "kind": {"group": "", "version": "v1", "kind": "Pod"},
+            "resource": {"group": "", "version": "v1", "resource": "pods"}, "operation": "CREATE",
+            "object": {"spec": {"containers": [{"image": repo.reference("v1")}]}},
+        }});
+        let answer = async {
+            let answer = webhook.answer(body.to_string().as_bytes(), Instant::now(), None).await.unwrap();
+            let answer: Value = serde_json::from_slice(&answer).unwrap();
+            assert_eq!(answer["response"]["auditAnnotations"]["reason"], "tolerated", "{answer}");
+        };
+        tokio::pin!(answer);
+        tokio::select! {
+            () = &mut change => return answer.await,
+            () = &mut answer => {}
+        }
+    }
+}
