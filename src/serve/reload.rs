@@ -6,6 +6,7 @@
 
 use std::fs;
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::io;
 use std::path::{Path, PathBuf};
 
 use tokio::task::spawn_blocking;
@@ -20,8 +21,9 @@ use crate::logging::Levels;
 const POLL: Duration = Duration::from_secs(2);
 /// Bytes above which a file is known by its size and time: a program, and nothing that is read here.
 const LARGE: u64 = 1 << 20;
-/// How deep directories are looked into.
+/// How deep directories are looked into, and how many files are looked at in all.
 const DEPTH: usize = 3;
+const FILES: usize = 4096;
 
 /// Why a changed configuration is not used.
 #[derive(Debug, thiserror::Error)]
@@ -57,6 +59,9 @@ impl Seen {
 
 /// Follows the files for ever. `seen` is what they were before they were used.
 pub(super) async fn follow(mut live: Live, sources: Sources, levels: Levels, mut seen: Seen) {
+    if sources.file.as_deref().is_some_and(is_stream) {
+        return tracing::info!("the configuration comes from a stream, so it is not followed");
+    }
     let mut ticks = interval(POLL);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut named = live.config.files();
@@ -100,6 +105,11 @@ pub(super) async fn follow(mut live: Live, sources: Sources, levels: Levels, mut
     }
 }
 
+/// Whether this can be read only once: a pipe, as a shell's `<(…)`.
+fn is_stream(file: &Path) -> bool {
+    fs::metadata(file).is_ok_and(|metadata| !metadata.is_file())
+}
+
 async fn load(sources: &Sources) -> Result<Config, Refused> {
     let sources = sources.clone();
     Ok(spawn_blocking(move || sources.load()).await??.config)
@@ -121,35 +131,46 @@ impl Live {
 
 /// A hash of what these files and directories hold; of what cannot be read, why.
 fn content(files: &[PathBuf]) -> u64 {
-    let mut hasher = DefaultHasher::new();
+    let mut content = Content { hasher: DefaultHasher::new(), left: FILES };
     for file in files {
-        add(file, DEPTH, &mut hasher);
+        content.add(file, DEPTH);
     }
-    hasher.finish()
+    content.hasher.finish()
 }
 
-fn add(path: &Path, depth: usize, hasher: &mut DefaultHasher) {
-    path.hash(hasher);
-    let read = fs::metadata(path).and_then(|metadata| {
+struct Content {
+    hasher: DefaultHasher,
+    /// Files and directories that are still looked at.
+    left: usize,
+}
+
+impl Content {
+    fn add(&mut self, path: &Path, depth: usize) {
+        let Some(left) = self.left.checked_sub(1) else { return };
+        self.left = left;
+        path.hash(&mut self.hasher);
+        self.read(path, depth).map_err(|error| error.kind()).err().hash(&mut self.hasher);
+    }
+
+    fn read(&mut self, path: &Path, depth: usize) -> io::Result<()> {
+        let metadata = fs::metadata(path)?;
         if metadata.is_dir() {
-            let mut entries: Vec<PathBuf> =
-                fs::read_dir(path)?.filter_map(|entry| Some(entry.ok()?.path())).collect();
-            entries.sort();
+            let entries = fs::read_dir(path)?.take(FILES).filter_map(|entry| Some(entry.ok()?.path()));
             // `..data` and the like are where kubelet's links lead; what they hold has its own name, too.
             let hidden =
                 |path: &PathBuf| path.file_name().is_some_and(|n| n.as_encoded_bytes().starts_with(b".."));
-            entries.retain(|path| !hidden(path));
+            let mut entries: Vec<PathBuf> = entries.filter(|path| !hidden(path)).collect();
+            entries.sort();
             for entry in entries.iter().filter(|_| depth > 0) {
-                add(entry, depth - 1, hasher);
+                self.add(entry, depth - 1);
             }
         } else if metadata.len() > LARGE || !metadata.is_file() {
-            (metadata.len(), metadata.modified().ok()).hash(hasher);
+            (metadata.len(), metadata.modified().ok()).hash(&mut self.hasher);
         } else {
-            fs::read(path)?.hash(hasher);
+            fs::read(path)?.hash(&mut self.hasher);
         }
         Ok(())
-    });
-    read.map_err(|error| error.kind()).err().hash(hasher);
+    }
 }
 
 #[cfg(test)]

@@ -82,3 +82,16 @@ fn the_shipped_file_names_the_schema() {
     let text = include_str!("../../../manifests/config.yaml");
     assert!(text.starts_with("# yaml-language-server: $schema="), "{text}");
 }
+
+/// What the README shows of pools can be used as it stands.
+#[test]
+fn the_readme_shows_valid_pools() {
+    let readme = include_str!("../../../README.md");
+    let blocks = readme.split("```yaml\n").skip(1).filter_map(|text| text.split("```").next());
+    let inline = readme.split('`').filter(|text| text.starts_with("pools: ["));
+    let shown: Vec<&str> = blocks.filter(|text| text.starts_with("pools:")).chain(inline).collect();
+    assert!(shown.len() >= 2, "{shown:?}");
+    for text in shown {
+        Config::parse(text).map_err(|faults| format!("{text}: {faults:?}")).unwrap();
+    }
+}

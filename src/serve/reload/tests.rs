@@ -104,3 +104,10 @@ async fn no_review_fails_while_it_changes() {
         }
     }
 }
+
+#[test]
+fn what_can_be_read_only_once_is_not_followed() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    assert!(is_stream(Path::new("/dev/null")));
+    assert!(!is_stream(file.path()) && !is_stream(Path::new("/nonesuch")));
+}
