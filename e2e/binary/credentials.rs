@@ -37,9 +37,15 @@ async fn private_images_are_read_and_nothing_shows_what_opened_them() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("config.json");
     let auth = STANDARD.encode(format!("{USER}:{PASSWORD}"));
+    let ca = directory.path().join("ca.crt");
+    std::fs::write(&ca, registry.pki().ca_pem()).unwrap();
     std::fs::write(&file, json!({"auths": {registry.address(): {"auth": auth}}}).to_string()).unwrap();
     for level in ["info", "trace"] {
-        let settings = json!({"credentials": {"dockerConfigs": [file]}, "log": {"level": level}});
+        let settings = json!({
+            "credentials": {"dockerConfigs": [file]},
+            "registries": {"hosts": {elsewhere.address(): {"caFile": ca}}},
+            "log": {"level": level},
+        });
         let program = Program::start(&registry, settings).await;
         let mut told = String::new();
         for (name, _, reason) in &repos {

@@ -28,7 +28,9 @@ pub enum TrustError {
         cause: std::io::Error,
     },
     /// A file of certificate authorities cannot be read as PEM.
-    #[error("{file}: cannot be read as PEM certificates (caFile, or ca of hosts.toml): {cause}")]
+    #[error(
+        "{file}: cannot be read as PEM certificates (caFile of registries.hosts, or ca of hosts.toml): {cause}"
+    )]
     File {
         /// The file.
         file: PathBuf,
@@ -36,11 +38,11 @@ pub enum TrustError {
         cause: pem::Error,
     },
     /// A file of certificate authorities has no certificate that can be used.
-    #[error("{0}: holds no certificate authority (caFile, or ca of hosts.toml)")]
+    #[error("{0}: holds no certificate authority (caFile of registries.hosts, or ca of hosts.toml)")]
     NoAuthority(PathBuf),
     /// A client certificate or its key cannot be read as PEM.
     #[error(
-        "{file}: cannot be read as a PEM client certificate or key (clientCertFile, clientKeyFile, or client of hosts.toml): {cause}"
+        "{file}: cannot be read as a PEM client certificate or key (clientCertFile and clientKeyFile of registries.hosts, or client of hosts.toml): {cause}"
     )]
     Identity {
         /// The file.
