@@ -126,8 +126,7 @@ impl Webhook {
         decide: impl AsyncFnOnce(&str, &Subject<'_>) -> Decided,
     ) -> Result<Vec<u8>, ReviewError> {
         let Review { uid, namespace, subject } = review::decode(body)?;
-        let decided = AssertUnwindSafe(decide(namespace.as_str(), &subject)).catch_unwind().await;
-        let decided = decided.unwrap_or_else(|_| Decided::unchanged(Reason::Internal, None));
+        let decided = unless_it_panics(decide(namespace.as_str(), &subject)).await;
         let took = begun.elapsed();
         self.0.metrics.reviewed(decided.reason, took);
         log(namespace.as_str(), &subject, &decided, took);
@@ -137,6 +136,17 @@ impl Webhook {
             image: decided.image.as_deref(),
         };
         Ok(review::encode(uid.as_str(), &decided.patch, &audit))
+    }
+
+    /// What becomes of the object in the review in `body`, which waits until `deadline`: the same as in its answer, for
+    /// whoever wants to know without an API server.
+    ///
+    /// # Errors
+    /// See [`Webhook::answer`].
+    pub async fn decided(&self, body: &[u8], deadline: Instant) -> Result<Decided, ReviewError> {
+        let Review { namespace, subject, .. } = review::decode(body)?;
+        let rules = self.0.rules.load_full();
+        Ok(unless_it_panics(self.decide(&rules, namespace.as_str(), &subject, deadline)).await)
     }
 
     async fn decide(
@@ -198,14 +208,24 @@ impl Webhook {
     }
 }
 
+async fn unless_it_panics(decide: impl Future<Output = Decided>) -> Decided {
+    let decided = AssertUnwindSafe(decide).catch_unwind().await;
+    decided.unwrap_or_else(|_| Decided::unchanged(Reason::Internal, None))
+}
+
 /// A decision that is ready to be sent, and to be told.
 #[derive(Debug)]
-struct Decided {
-    reason: Reason,
-    done: &'static str,
-    image: Option<String>,
-    pools: String,
-    patch: Vec<u8>,
+pub struct Decided {
+    /// What became of the Pod, in one word.
+    pub reason: Reason,
+    /// What was done: `tolerated`, `retracted` or `unchanged`.
+    pub done: &'static str,
+    /// The image that decided, as the Pod names it, shortened; `None` where none did.
+    pub image: Option<String>,
+    /// The pools that are open to the Pod through tolerarch, comma-separated.
+    pub pools: String,
+    /// The JSON patch; empty where nothing changes.
+    pub patch: Vec<u8>,
 }
 
 impl Decided {

@@ -1,20 +1,27 @@
 //! The command line: a module for each subcommand, what they share, and what the process exits with.
+//!
+//! 0 is success, 1 that something could not be done, 2 wrong usage; a subcommand may know more.
 
+mod check;
+mod completions;
 mod config;
+mod inspect;
+mod output;
 mod serve;
 
 use std::error::Error as StdError;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
+use tokio::runtime::Runtime;
 
-use crate::config::{Flag, Sources};
+use crate::config::{Config, Flag, Sources};
 use crate::logging::{Format, Level};
 
 /// Opens multi-arch node pools to the Pods whose images run on every architecture of the pool.
 #[derive(Debug, Parser)]
-#[command(version, about, max_term_width = 100)]
+#[command(version, about, max_term_width = 80)]
 pub struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -24,16 +31,47 @@ pub struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Run the webhook: reviews over HTTPS at /mutate, metrics and probes on the admin port.
-    #[command(
-        after_help = "Example:\n  tolerarch serve --tls-cert tls.crt --tls-key tls.key --log-format text"
-    )]
+    /// Run the webhook: reviews over HTTPS at /mutate, metrics and probes on the admin port
+    #[command(after_help = "\
+Example:
+  tolerarch serve --tls-cert tls.crt --tls-key tls.key --log-format text")]
     Serve(serve::Serve),
-    /// Check the configuration and print what holds, with where each value comes from; or all its faults.
-    #[command(
-        after_help = "Examples:\n  tolerarch config --config config.yaml\n  tolerarch config --schema > config.schema.json"
-    )]
+    /// Check the configuration and print what holds, with where each value comes from; or all its faults
+    #[command(after_help = "\
+Examples:
+  tolerarch config --config config.yaml
+  tolerarch config --schema > config.schema.json")]
     Config(config::Show),
+    /// Tell what the webhook would do with the Pods and workloads in files
+    ///
+    /// Takes what people have in files: Pods, Deployments, StatefulSets, DaemonSets, ReplicaSets,
+    /// ReplicationControllers, Jobs, CronJobs, PodTemplates, Lists of them, and AdmissionReviews, many documents, YAML or
+    /// JSON. The webhook's own code decides, with the same configuration; but nothing has to be answered in time, so each
+    /// image is waited for as long as lookup.timeout says, not lookup.budget. Which namespaces are left out is for the API
+    /// server to know.
+    #[command(after_help = "\
+Examples:
+  tolerarch check -f deployment.yaml
+  helm template my-chart | tolerarch check -f - --fail-on unsupported,unknown
+  kubectl get deployments -A -o yaml | tolerarch check -f - -o json
+  kubectl patch -f web.yaml --type=json -p \"$(tolerarch check -f web.yaml -o patch)\"
+
+Exit status: 0 all was decided, 1 something could not be read (the rest is done),
+2 wrong usage, 3 what --fail-on names has occurred.")]
+    Check(check::Check),
+    /// Tell where images run, and why the webhook thinks so
+    #[command(after_help = "\
+Examples:
+  tolerarch inspect nginx:1.27
+  tolerarch inspect --config config.yaml -o json ghcr.io/acme/agent:3 redis
+  tolerarch inspect --explain registry.example.com/team/app
+
+Exit status: 0 all is known, 1 of some image nobody can say where it runs,
+2 wrong usage.")]
+    Inspect(inspect::Inspect),
+    /// Write a script that completes commands and flags
+    #[command(hide = true, after_help = "Example:\n  source <(tolerarch completions bash)")]
+    Completions(completions::Completions),
 }
 
 #[derive(Debug, Args)]
@@ -41,21 +79,29 @@ struct Shared {
     /// The configuration; without one, the defaults do the main job
     #[arg(long, global = true, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// From which level on lines are logged [default: info]
-    #[arg(long, global = true, value_enum)]
+    /// From which level on lines are logged [default: of serve info, else warn]
+    #[arg(long, global = true, value_enum, value_name = "LEVEL", hide_possible_values = false)]
     log_level: Option<Level>,
-    /// How a log line looks [default: json]
-    #[arg(long, global = true, value_enum)]
+    /// How a log line looks [default: of serve json, else text]
+    #[arg(long, global = true, value_enum, value_name = "FORMAT")]
     log_format: Option<Format>,
 }
 
 impl Cli {
     /// Parses the process' arguments and does what they say. Wrong usage ends the process with status 2.
     pub fn parse_and_run() -> ExitCode {
-        let Self { command, shared } = Self::parse();
+        let arguments: Vec<_> = std::env::args_os().collect();
+        let mut matches = command(arguments.first().map(Path::new)).get_matches_from(&arguments);
+        let Self { command, shared } = match Self::from_arg_matches_mut(&mut matches) {
+            Ok(parsed) => parsed,
+            Err(error) => error.exit(),
+        };
         match command {
             Command::Serve(serve) => serve.run(&shared),
             Command::Config(show) => show.run(&shared),
+            Command::Check(check) => check.run(&shared),
+            Command::Inspect(inspect) => inspect.run(&shared),
+            Command::Completions(completions) => completions.run(),
         }
     }
 }
@@ -82,6 +128,20 @@ fn shown(variant: impl ValueEnum) -> String {
     variant.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
 }
 
+/// The command under the name by which it was called: `kubectl` finds its plugins by theirs.
+fn command(program: Option<&Path>) -> clap::Command {
+    let name = program.and_then(Path::file_stem).and_then(|name| name.to_str());
+    let command = Cli::command();
+    if name == Some("kubectl-tolerarch") { command.bin_name("kubectl tolerarch") } else { command }
+}
+
+/// What a command that people run begins with; or the status, where it has been told why it cannot.
+fn people(shared: &Shared) -> Result<(Config, Runtime), ExitCode> {
+    let config = shared.sources([]).load().map_err(|error| fail(&error))?.config;
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
+    Ok((config, runtime.map_err(|error| fail(&error))?))
+}
+
 /// Tells what went wrong, with its causes, and gives the status for it.
 fn fail(error: &dyn StdError) -> ExitCode {
     let mut text = format!("tolerarch: {error}");
@@ -90,6 +150,9 @@ fn fail(error: &dyn StdError) -> ExitCode {
         text += &format!(": {error}");
         cause = error.source();
     }
-    eprintln!("{text}");
+    output::tell(&text);
     ExitCode::FAILURE
 }
+
+#[cfg(test)]
+mod tests;

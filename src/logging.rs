@@ -4,6 +4,7 @@ mod json;
 mod queue;
 
 use clap::ValueEnum;
+use tracing_subscriber::Registry;
 use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::fmt;
 use tracing_subscriber::layer::{Layer, SubscriberExt};
@@ -51,7 +52,7 @@ impl From<Level> for LevelFilter {
 }
 
 /// Changes from which level on lines are written.
-pub struct Levels(reload::Handle<Targets, tracing_subscriber::Registry>);
+pub struct Levels(reload::Handle<Targets, Registry>);
 
 impl Levels {
     /// From this level on, from now on.
@@ -65,6 +66,19 @@ fn targets(level: Level) -> Targets {
     Targets::new().with_target("tolerarch", LevelFilter::from(level))
 }
 
+/// Logs for a command that people run: a line is written at once, and standard output is left to what they asked for.
+pub fn start_for_people<W>(level: Level, format: Format, writer: W)
+where
+    W: for<'w> fmt::MakeWriter<'w> + Send + Sync + 'static,
+{
+    let lines = fmt::layer().with_ansi(false).with_target(false).without_time().with_writer(writer);
+    let lines = match format {
+        Format::Json => lines.event_format(json::Line).boxed(),
+        Format::Text => lines.boxed(),
+    };
+    finish(lines.with_filter(targets(level)));
+}
+
 /// Starts logging for the whole process. What is queued is written out when the guard is dropped.
 ///
 /// Only tolerarch's own lines are written: what libraries log at these levels is about single bytes of connections.
@@ -76,12 +90,16 @@ pub fn start(level: Level, format: Format) -> (Guard, Levels) {
         Format::Json => lines.event_format(json::Line).boxed(),
         Format::Text => lines.boxed(),
     };
+    finish(lines.with_filter(filter));
+    (guard, Levels(levels))
+}
+
+fn finish(lines: impl Layer<Registry> + Send + Sync) {
     // Fails only if logging has been started before, and then it goes on as it was.
-    let _ = tracing_subscriber::registry().with(lines.with_filter(filter)).try_init();
+    let _ = tracing_subscriber::registry().with(lines).try_init();
     // A panic's message may quote what was being read, so only its place is told.
     std::panic::set_hook(Box::new(|panic| {
         let place = panic.location().map(ToString::to_string).unwrap_or_default();
         tracing::error!(place, "a defect: panic");
     }));
-    (guard, Levels(levels))
 }

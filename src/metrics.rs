@@ -118,7 +118,8 @@ pub enum RequestKind {
 }
 
 impl RequestKind {
-    const fn as_str(self) -> &'static str {
+    /// The name by which the outside knows it.
+    pub const fn as_str(self) -> &'static str {
         match self {
             Self::Token => "token",
             Self::Head => "head",

@@ -18,6 +18,7 @@ mod proxy;
 mod realm;
 mod settings;
 mod token;
+pub mod trace;
 mod transport;
 mod trust;
 
@@ -33,9 +34,10 @@ pub use digest::Digest;
 pub use endpoint::{Mirror, ParseMirrorError};
 pub use guard::Guard;
 pub use host::{HostSettings, normal};
-pub use manifest::ManifestError;
+pub use manifest::{About, ManifestError, Skip};
 pub use proxy::{Proxies, ProxyError};
 pub use settings::Settings;
+pub use trace::Traces;
 pub use trust::TrustError;
 
 use crate::credentials::Credential;
@@ -45,8 +47,9 @@ use connect::Connector;
 use endpoint::Endpoint;
 use host::Hosts;
 use hosts_dir::HostsDir;
-use manifest::{Document, Entry};
+use manifest::{Document, Entry, Listed, Manifest};
 use token::{Access, Tokens};
+use trace::{Fate, SeenEntry};
 use transport::{Answer, Get, Transport};
 
 /// Why a registry does not tell. No text quotes what a registry sent.
@@ -147,6 +150,7 @@ pub struct Registry {
     allowed: Allowed,
     transport: Transport,
     tokens: Tokens,
+    traces: Option<Traces>,
 }
 
 impl Registry {
@@ -162,6 +166,20 @@ impl Registry {
         Self::load(Settings { hosts: hosts.into_iter().collect(), guard, ..Settings::default() }, metrics)
     }
 
+    /// The same client, which records what it does for each image.
+    #[must_use]
+    pub fn traced(self, traces: Option<Traces>) -> Self {
+        Self { traces, ..self }
+    }
+
+    /// Does `work`, which looks this image up, and records what is asked for it, if somebody wants to know.
+    pub async fn record<T>(&self, image: &ImageRef, work: impl Future<Output = T>) -> T {
+        match &self.traces {
+            None => work.await,
+            Some(traces) => traces.follow(image, work).await,
+        }
+    }
+
     /// A client with these settings, and everything that they name read.
     ///
     /// # Errors
@@ -173,7 +191,7 @@ impl Registry {
         let hosts = Hosts::new(hosts, directories.unwrap_or_default());
         let connector = Connector::new(guard, trust::settings(&hosts)?, proxies);
         let transport = Transport::new(connector, hosts.headers(), metrics);
-        Ok(Self { hosts, allowed, transport, tokens: Tokens::new() })
+        Ok(Self { hosts, allowed, transport, tokens: Tokens::new(), traces: None })
     }
 
     /// Whether the configuration allows to ask for this image. Cheap, and decided anew for each Pod.
@@ -188,13 +206,16 @@ impl Registry {
     /// See [`Error`]; each of them means that nobody knows.
     pub async fn fetch(&self, image: &ImageRef, credential: Option<&Credential>) -> Result<Found, Error> {
         let image = Wanted { image, credential };
-        let (digest, document) = self.manifest(image, image.target()).await?;
+        let (digest, Manifest { media_type, document }) = self.manifest(image, image.target()).await?;
+        trace::note(|trace| trace.media_type = media_type);
         let support = match document {
             Document::Index(entries) => Support::Index(self.nodes_of_index(image, entries).await?),
             Document::Image { config } => Support::Single(self.nodes_of_config(image, &config).await?),
             Document::Artifact => Support::Artifact,
         };
-        Ok(Found { digest, support })
+        let found = Found { digest, support };
+        trace::note(|trace| trace.found = Some(found));
+        Ok(found)
     }
 
     /// Asks where a tag points, without its manifest.
@@ -218,26 +239,28 @@ impl Registry {
     }
 
     /// The union over all entries, those of nested indexes included.
-    async fn nodes_of_index(&self, image: Wanted<'_>, entries: Vec<Entry>) -> Result<PlatformSet, Error> {
+    async fn nodes_of_index(&self, image: Wanted<'_>, entries: Vec<Listed>) -> Result<PlatformSet, Error> {
         let mut nodes = PlatformSet::EMPTY;
         let mut fetches = 0;
-        let mut open: Vec<(Entry, PlatformSet, usize)> =
-            entries.into_iter().map(|entry| (entry, PlatformSet::ALL, 1)).collect();
-        while let Some((entry, within, depth)) = open.pop() {
-            if !matches!(entry, Entry::Runs(_)) {
+        // The next one is the last, so that they are seen in the order of the documents.
+        let mut open: Vec<(Listed, PlatformSet, usize)> =
+            entries.into_iter().rev().map(|entry| (entry, PlatformSet::ALL, 1)).collect();
+        while let Some((Listed { entry, about }, within, depth)) = open.pop() {
+            if matches!(entry, Entry::Manifest(_) | Entry::Index { .. }) {
                 fetches += 1;
                 if fetches > limits::FETCHES {
                     return Err(ManifestError::Nesting.into());
                 }
             }
-            match entry {
-                Entry::Runs(entry) => nodes = nodes.union(entry.intersection(within)),
+            let (runs, fate) = match entry {
+                Entry::Skipped(skip) => (PlatformSet::EMPTY, Fate::Skipped(skip)),
+                Entry::Runs(entry) => (entry.intersection(within), Fate::of(entry, within)),
                 Entry::Manifest(digest) => match self.part(image, &digest).await? {
                     Document::Image { config } => {
                         let entry = self.nodes_of_config(image, &config).await?;
-                        nodes = nodes.union(entry.intersection(within));
+                        (entry.intersection(within), Fate::of(entry, within))
                     }
-                    Document::Artifact => {}
+                    Document::Artifact => (PlatformSet::EMPTY, Fate::Skipped(Skip::Artifact)),
                     Document::Index(_) => return Err(ManifestError::MediaType.into()),
                 },
                 Entry::Index { digest, within: inner } => {
@@ -248,9 +271,12 @@ impl Registry {
                         return Err(ManifestError::MediaType.into());
                     };
                     let within = within.intersection(inner);
-                    open.extend(entries.into_iter().map(|entry| (entry, within, depth + 1)));
+                    open.extend(entries.into_iter().rev().map(|entry| (entry, within, depth + 1)));
+                    (PlatformSet::EMPTY, Fate::Index)
                 }
-            }
+            };
+            nodes = nodes.union(runs);
+            trace::note(|trace| trace.entries.push(SeenEntry { about, depth, fate }));
         }
         Ok(nodes)
     }
@@ -276,10 +302,10 @@ impl Registry {
 
     /// A document that an index points to.
     async fn part(&self, image: Wanted<'_>, digest: &str) -> Result<Document, Error> {
-        missing_part(self.manifest(image, digest).await.map(|(_, document)| document))
+        missing_part(self.manifest(image, digest).await.map(|(_, manifest)| manifest.document))
     }
 
-    async fn manifest(&self, image: Wanted<'_>, target: &str) -> Result<(Digest, Document), Error> {
+    async fn manifest(&self, image: Wanted<'_>, target: &str) -> Result<(Digest, Manifest), Error> {
         let ask = Ask::manifest(RequestKind::Manifest, Method::GET, target);
         let read = |answer: &Answer| {
             let announced = answer.header("docker-content-digest");
@@ -288,8 +314,8 @@ impl Registry {
             if announced.into_iter().chain(pinned).any(|digest| !digest::verifies(answer.body(), digest)) {
                 return Err(ManifestError::Digest.into());
             }
-            let document = manifest::read(answer.header("content-type").unwrap_or_default(), answer.body())?;
-            Ok((Digest::of_content(answer.body()), document))
+            let manifest = manifest::read(answer.header("content-type").unwrap_or_default(), answer.body())?;
+            Ok((Digest::of_content(answer.body()), manifest))
         };
         self.get(image, &ask, read).await
     }

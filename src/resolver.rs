@@ -255,7 +255,9 @@ impl Resolver {
         let landing = Landing { resolver: self.clone(), lookup, host, probe };
         tokio::spawn(async move {
             let question = landing.lookup.question();
-            let outcome = landing.resolver.look_up(question, &landing.host, probe).await;
+            let registry = landing.resolver.0.registry.load_full();
+            let asked = landing.resolver.look_up(question, &landing.host, probe);
+            let outcome = registry.record(question.image, asked).await;
             // First the cache, then the end of the flight: who finds no flight finds the answer.
             drop(landing);
             let _ = sender.send(outcome);

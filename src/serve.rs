@@ -1,6 +1,6 @@
 //! `tolerarch serve`: the only wiring. Configuration in, parts put together, run until told to end.
 
-mod access;
+mod deciding;
 mod reload;
 
 use std::future::Future;
@@ -19,11 +19,12 @@ use crate::admission::listener::{Listener, Phase};
 use crate::config::{Config, Sources};
 use crate::logging::Levels;
 use crate::metrics::Metrics;
+use crate::registry::Traces;
 use crate::resolver::Resolver;
 use crate::tls::{CertificateError, ServingCertificate};
 
-pub use access::AccessError;
-use access::access;
+pub use deciding::AccessError;
+use deciding::Deciding;
 
 /// How long the metrics and probes are waited for at the end.
 const ADMIN_FINISH_TIME: Duration = Duration::from_secs(1);
@@ -64,6 +65,15 @@ pub enum ServeError {
     Signals(#[source] io::Error),
 }
 
+/// The webhook of this configuration without its listeners, for the command line: what decides is put together here,
+/// and only here. `traces` gets what registries are asked.
+///
+/// # Errors
+/// See [`ServeError`].
+pub fn webhook(config: &Config, traces: Option<Traces>) -> Result<Webhook, ServeError> {
+    Ok(Deciding::of(config, &Metrics::new([])?, traces)?.webhook)
+}
+
 /// A webhook that listens, and does not answer yet.
 pub struct Server {
     listener: Listener,
@@ -96,13 +106,10 @@ impl Server {
     /// # Errors
     /// Whatever is missing: it is better not to start than to start half.
     pub async fn bind(config: Config) -> Result<Self, ServeError> {
-        let Config { server, admin, policy, lookup, cache, .. } = config.clone();
+        let Config { server, admin, .. } = config.clone();
         let metrics = Metrics::new(config.registries.hosts.keys().map(String::as_str))?;
         let certificate = ServingCertificate::load(server.files, metrics.clone()).await?;
-        let (registry, credentials) = access(&config, metrics.clone())?;
-        let budget = lookup.budget;
-        let resolver = Resolver::new(registry, lookup, cache, metrics.clone());
-        let webhook = Webhook::new(policy, budget, credentials, resolver.clone(), metrics.clone());
+        let Deciding { webhook, resolver } = Deciding::of(&config, &metrics, None)?;
         let listener = Listener {
             tcp: listen("server.listen", server.listen).await?,
             tls: Some(Arc::new(certificate.server_config()?)),

@@ -146,6 +146,15 @@ impl PlatformSet {
         other.0 & !self.0 == 0
     }
 
+    /// The names of its platforms, in the order of the list of known ones.
+    pub fn names(self) -> impl Iterator<Item = String> {
+        NODES
+            .iter()
+            .enumerate()
+            .filter(move |(bit, _)| self.0 & (1 << bit) != 0)
+            .map(|(_, node)| node.to_string())
+    }
+
     /// Whether there is none.
     pub fn is_empty(self) -> bool {
         self.0 == 0
@@ -180,12 +189,7 @@ impl fmt::Display for PlatformSet {
         if self.is_empty() {
             return f.write_str("none");
         }
-        let mut separator = "";
-        for (_, node) in NODES.iter().enumerate().filter(|(bit, _)| self.0 & (1 << bit) != 0) {
-            write!(f, "{separator}{node}")?;
-            separator = ", ";
-        }
-        Ok(())
+        f.write_str(&self.names().collect::<Vec<_>>().join(", "))
     }
 }
 

@@ -57,20 +57,60 @@ pub enum ManifestError {
     Encoding,
 }
 
+/// A document, and what it is by its own word.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Manifest {
+    pub(super) media_type: String,
+    pub(super) document: Document,
+}
+
 /// A manifest that a Pod or an index points to.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Document {
-    /// An index or manifest list: its entries, those left out that are no image.
-    Index(Vec<Entry>),
+    /// An index or manifest list.
+    Index(Vec<Listed>),
     /// A single manifest, by the digest of its config.
     Image { config: String },
     /// A single manifest whose config is no image config.
     Artifact,
 }
 
-/// An entry of an index that may be an image.
+/// An entry of an index, and what it says of itself.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Listed {
+    pub(super) entry: Entry,
+    pub(super) about: About,
+}
+
+/// What an entry of an index says of itself: texts of the registry, for people.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct About {
+    /// Its digest; empty where there is none that is well-formed.
+    pub digest: String,
+    /// Its media type.
+    pub media_type: String,
+    /// Its platform, normalised; empty where it names none.
+    pub platform: String,
+}
+
+/// Why an entry of an index is no image.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Skip {
+    /// An attestation, which BuildKit puts beside an image.
+    Attestation,
+    /// For the platform `unknown`, as attestations and the like are.
+    UnknownPlatform,
+    /// It names the type of an artifact.
+    Artifact,
+    /// Of a media type that no runtime pulls.
+    MediaType,
+}
+
+/// What an entry of an index is to a lookup.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Entry {
+    /// No image.
+    Skipped(Skip),
     /// It says on which nodes it runs.
     Runs(PlatformSet),
     /// It does not say; its config does.
@@ -172,7 +212,7 @@ impl Described {
 }
 
 /// Reads a manifest that came with this `Content-Type`.
-pub(super) fn read(content_type: &str, body: &[u8]) -> Result<Document, ManifestError> {
+pub(super) fn read(content_type: &str, body: &[u8]) -> Result<Manifest, ManifestError> {
     let announced = content_type.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
     if media(&announced) == Media::Schema1 {
         return Err(ManifestError::Schema1);
@@ -188,7 +228,8 @@ pub(super) fn read(content_type: &str, body: &[u8]) -> Result<Document, Manifest
         _ if announced == own => media(own),
         _ => return Err(ManifestError::Contradiction),
     };
-    match kind {
+    let media_type = if own.is_empty() { announced } else { own.to_owned() };
+    let document = match kind {
         Media::Index if body.config.is_some() || body.layers.is_some() => Err(ManifestError::Both),
         Media::Manifest if body.manifests.is_some() => Err(ManifestError::Both),
         Media::Index => match body.manifests {
@@ -198,35 +239,48 @@ pub(super) fn read(content_type: &str, body: &[u8]) -> Result<Document, Manifest
         Media::Manifest => image(body.config, body.artifact_type),
         Media::Schema1 => Err(ManifestError::Schema1),
         Media::Unsaid | Media::Other => Err(ManifestError::MediaType),
-    }
+    };
+    Ok(Manifest { media_type, document: document? })
 }
 
 fn index(descriptors: Vec<Object<Descriptor>>) -> Result<Document, ManifestError> {
-    let entries = descriptors.into_iter().filter_map(|Object(descriptor)| entry(descriptor).transpose());
-    Ok(Document::Index(entries.collect::<Result<_, _>>()?))
+    let listed = descriptors.into_iter().map(|Object(descriptor)| {
+        let entry = entry(&descriptor)?;
+        let platform = descriptor.platform.as_ref();
+        let about = About {
+            platform: platform.map_or_else(String::new, |platform| platform.platform().to_string()),
+            media_type: descriptor.media_type.unwrap_or_default(),
+            digest: descriptor.digest.filter(|digest| is_digest(digest)).unwrap_or_default(),
+        };
+        Ok(Listed { entry, about })
+    });
+    Ok(Document::Index(listed.collect::<Result<_, _>>()?))
 }
 
-/// The entry, unless it is no image: an attestation, an artifact, or of a media type that no runtime pulls.
-fn entry(descriptor: Descriptor) -> Result<Option<Entry>, ManifestError> {
-    let nodes = match &descriptor.platform {
-        Some(described) if described.platform().is_unknown() => return Ok(None),
-        Some(described) => Some(PlatformSet::serving(&described.platform())),
-        None => None,
-    };
-    let attestation = descriptor
-        .annotations
-        .is_some_and(|annotations| annotations.kind.as_deref() == Some("attestation-manifest"));
-    if attestation || descriptor.artifact_type.is_some_and(|kind| !kind.is_empty()) {
-        return Ok(None);
+fn entry(descriptor: &Descriptor) -> Result<Entry, ManifestError> {
+    let platform = descriptor.platform.as_ref().map(|described| described.platform());
+    let annotations = descriptor.annotations.as_ref();
+    if annotations.is_some_and(|annotations| annotations.kind.as_deref() == Some("attestation-manifest")) {
+        return Ok(Entry::Skipped(Skip::Attestation));
     }
-    let digest = || descriptor.digest.filter(|digest| is_digest(digest)).ok_or(ManifestError::Descriptor);
+    if platform.as_ref().is_some_and(Platform::is_unknown) {
+        return Ok(Entry::Skipped(Skip::UnknownPlatform));
+    }
+    if descriptor.artifact_type.as_ref().is_some_and(|kind| !kind.is_empty()) {
+        return Ok(Entry::Skipped(Skip::Artifact));
+    }
+    let nodes = platform.as_ref().map(PlatformSet::serving);
+    let digest = || {
+        let digest = descriptor.digest.as_ref().filter(|digest| is_digest(digest));
+        digest.cloned().ok_or(ManifestError::Descriptor)
+    };
     Ok(match (media(descriptor.media_type.as_deref().unwrap_or_default()), nodes) {
-        (Media::Manifest, Some(nodes)) => Some(Entry::Runs(nodes)),
-        (Media::Manifest, None) => Some(Entry::Manifest(digest()?)),
+        (Media::Manifest, Some(nodes)) => Entry::Runs(nodes),
+        (Media::Manifest, None) => Entry::Manifest(digest()?),
         (Media::Index, nodes) => {
-            Some(Entry::Index { digest: digest()?, within: nodes.unwrap_or(PlatformSet::ALL) })
+            Entry::Index { digest: digest()?, within: nodes.unwrap_or(PlatformSet::ALL) }
         }
-        _ => None,
+        _ => Entry::Skipped(Skip::MediaType),
     })
 }
 

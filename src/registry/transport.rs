@@ -12,13 +12,13 @@ use http::{HeaderMap, HeaderValue, Method, Request, StatusCode, Uri};
 use http_body_util::{BodyExt, Full, Limited};
 use hyper_util::client::legacy::Client;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
-use tokio::time::{Duration, timeout};
+use tokio::time::{Duration, Instant, timeout};
 use url::Url;
 
 use super::connect::{ConnectError, Connector};
 use super::host::authority;
 use super::manifest::ManifestError;
-use super::{Error, limits};
+use super::{Error, limits, trace};
 use crate::body::{Bounds, Read, ReadError};
 use crate::metrics::{Metrics, RequestKind};
 
@@ -95,7 +95,11 @@ impl Transport {
     pub(super) async fn get(&self, get: &Get<'_>) -> Result<Answer, Error> {
         let label = super::host::label(get.url);
         let observed = self.metrics.registry_request(&label, get.kind);
+        let begun = Instant::now();
+        let place = trace::asks(get.kind, get.method.as_str(), get.url, get.authorization);
         let answer = self.send(get).await;
+        let outcome = answer.as_ref().map(|answer| answer.status.as_u16()).map_err(Error::kind);
+        trace::answered(place, outcome, begun.elapsed());
         if let Some(left) = answer.as_ref().ok().and_then(Answer::requests_left) {
             self.metrics.requests_left(&label, left);
         }

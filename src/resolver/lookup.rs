@@ -15,7 +15,7 @@ use super::{Outcome, Resolver};
 use crate::credentials::{AccessId, Attempt, Credential};
 use crate::image::{ImageRef, Support, Unknown};
 use crate::metrics::LookupResult;
-use crate::registry::{Error, Head};
+use crate::registry::{Error, Head, trace};
 
 /// An image, and the ways in which a Pod may ask for it.
 #[derive(Clone, Copy)]
@@ -197,6 +197,7 @@ impl Resolver {
                 let outcome = outcome.or_else(|why| question.last_good(&inner.cache).ok_or(why));
                 let result = if outcome.is_ok() { LookupResult::Stale } else { LookupResult::Failed };
                 inner.metrics.looked_up(image.host(), result);
+                trace::note(|trace| trace.error = Some(error.to_string()));
                 tracing::warn!(%image, %error, stale = outcome.is_ok(), "lookup failed");
                 outcome
             }
@@ -254,6 +255,7 @@ impl Resolver {
         progress: &mut Progress,
     ) -> Result<Support, Error> {
         let mut refused = Error::Denied("there is no credential after all");
+        trace::note(|trace| trace.asking_with = attempt.kind());
         for credential in progress.fetched(attempt.credentials()).await {
             match self.ask(image, attempt.id(), credential.as_deref(), host).await {
                 Err(error) if is_own(unknown(&error)) => refused = error,

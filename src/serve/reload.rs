@@ -13,7 +13,7 @@ use tokio::task::spawn_blocking;
 use tokio::time::{Duration, MissedTickBehavior, interval};
 
 use super::Live;
-use super::access::{AccessError, access};
+use super::deciding::{AccessError, access};
 use crate::config::{Config, ConfigError, Sources};
 use crate::logging::Levels;
 

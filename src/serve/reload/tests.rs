@@ -5,9 +5,8 @@ use testregistry::Registry as Remote;
 use tokio::time::Instant;
 
 use super::*;
-use crate::admission::Webhook;
 use crate::metrics::Metrics;
-use crate::resolver::Resolver;
+use crate::serve::deciding::Deciding;
 
 /// A ConfigMap volume as the kubelet lays it out.
 fn swap(root: &Path, version: &str, text: &str) {
@@ -71,10 +70,7 @@ async fn no_review_fails_while_it_changes() {
     };
     let metrics = Metrics::new([]).unwrap();
     let first = config("a");
-    let (registry, credentials) = access(&first, metrics.clone()).unwrap();
-    let resolver = Resolver::new(registry, first.lookup.clone(), first.cache.clone(), metrics.clone());
-    let (policy, budget) = (first.policy.clone(), first.lookup.budget);
-    let webhook = Webhook::new(policy, budget, credentials, resolver.clone(), metrics.clone());
+    let Deciding { webhook, resolver } = Deciding::of(&first, &metrics, None).unwrap();
     let mut live = Live { config: first, webhook: webhook.clone(), resolver, metrics };
     let change = async {
         for round in 0..50 {

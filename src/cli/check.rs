@@ -1,0 +1,252 @@
+//! `tolerarch check`: what the webhook would do with what stands in files. The webhook itself decides, by reviews as the
+//! API server would send them.
+
+mod documents;
+mod report;
+mod workload;
+mod yaml;
+
+use std::ffi::OsStr;
+use std::fs::{self, File};
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::{Args, ValueEnum};
+use futures_util::stream::{self, StreamExt};
+use tokio::time::{Duration, Instant};
+
+pub(super) use workload::review_of;
+
+use super::output::{Look, Progress, print, tell};
+use super::{Shared, fail, people};
+use crate::admission::{Decided, Webhook};
+use crate::reason::Reason;
+use crate::serve::{self, ServeError};
+use documents::Document;
+use report::{Fault, Report, Verdict};
+use workload::{Content, Object};
+
+/// The status when something could be decided that `--fail-on` names.
+const FAILED_ON: u8 = 3;
+/// A Pod waits longer than any lookup takes, so that it is told what became of it.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+#[derive(Debug, Args)]
+pub(super) struct Check {
+    /// A file of YAML or JSON documents, a directory of such files, or - for standard input; may be repeated
+    #[arg(short, long = "filename", value_name = "FILE", required = true)]
+    file: Vec<PathBuf>,
+    /// How the result is written: aligned columns, one JSON document, or the JSON patches alone, one a line
+    #[arg(short, long, value_enum, default_value_t)]
+    output: Output,
+    /// Exit with status 3 if an image lacks a platform of every pool (unsupported), or if nobody can say where an image
+    /// runs (unknown)
+    #[arg(long, value_enum, value_name = "WHAT", value_delimiter = ',')]
+    fail_on: Vec<FailOn>,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+enum Output {
+    #[default]
+    Table,
+    Json,
+    Patch,
+}
+
+/// What of the decisions a pipeline may stumble over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum FailOn {
+    Unsupported,
+    Unknown,
+}
+
+impl FailOn {
+    /// What this reason is an example of.
+    pub(super) fn of(reason: Reason) -> Option<Self> {
+        match reason {
+            Reason::PlatformMissing | Reason::Retracted => Some(Self::Unsupported),
+            Reason::Tolerated
+            | Reason::AlreadyTolerated
+            | Reason::Observed
+            | Reason::OptedOut
+            | Reason::MirrorPod
+            | Reason::NodeAssigned
+            | Reason::DaemonSet
+            | Reason::Windows
+            | Reason::NotApplicable
+            | Reason::NoRoom
+            | Reason::Malformed => None,
+            _ => Some(Self::Unknown),
+        }
+    }
+}
+
+impl Check {
+    pub(super) fn run(self, shared: &Shared) -> ExitCode {
+        let (config, runtime) = match people(shared) {
+            Ok(parts) => parts,
+            Err(status) => return status,
+        };
+        let progress = Progress::start(shared.log_level, shared.log_format);
+        let (mut report, objects) = self.read();
+        let (timeout, at_a_time) = (config.lookup.timeout, config.lookup.per_registry);
+        let decided = runtime.block_on(async {
+            let webhook = serve::webhook(&config, None)?;
+            Ok::<_, ServeError>(decide(&webhook, objects, timeout + PATIENCE, at_a_time, &progress).await)
+        });
+        // Lookups that nobody waits for any more.
+        runtime.shutdown_background();
+        match decided {
+            Ok(decided) => decided.into_iter().for_each(|decided| report.add(decided)),
+            Err(error) => return fail(&error),
+        }
+        report.faults.sort_by_key(|fault| (fault.source, fault.line));
+        for fault in &report.faults {
+            tell(&format!("tolerarch: {}", report.told(fault)));
+        }
+        let written = match self.output {
+            Output::Table => print(&report.table(Look::of_stdout())),
+            Output::Json => print(&report.json()),
+            Output::Patch => report.patches(),
+        };
+        if let Err(error) = written {
+            return fail(&error);
+        }
+        if !report.faults.is_empty() {
+            return ExitCode::FAILURE;
+        }
+        let stumbles = |verdict: &Verdict| {
+            FailOn::of(verdict.decided.reason).is_some_and(|kind| self.fail_on.contains(&kind))
+        };
+        if report.verdicts.iter().any(stumbles) { ExitCode::from(FAILED_ON) } else { ExitCode::SUCCESS }
+    }
+
+    /// Reads all files. What cannot be read is a fault of the report; what is to be decided comes along.
+    fn read(&self) -> (Report, Vec<Asked>) {
+        let (mut report, mut asked) = (Report::default(), Vec::new());
+        for given in &self.file {
+            match files(given) {
+                Ok(files) => {
+                    for file in files {
+                        read_file(&file, &mut report, &mut asked);
+                    }
+                }
+                Err(error) => {
+                    let source = report.source(given);
+                    report.faults.push(Fault::of_file(source, format!("cannot be read: {error}")));
+                }
+            }
+        }
+        (report, asked)
+    }
+}
+
+/// An object that is to be decided, and where it stands.
+pub(super) struct Asked {
+    source: usize,
+    document: usize,
+    object: Object,
+}
+
+/// The file itself, or those of a directory that hold manifests, as `kubectl -f` takes them.
+fn files(given: &Path) -> io::Result<Vec<PathBuf>> {
+    if is_stdin(given) || !fs::metadata(given)?.is_dir() {
+        return Ok(vec![given.to_owned()]);
+    }
+    let entries = fs::read_dir(given)?.map(|entry| Ok(entry?.path())).collect::<io::Result<Vec<_>>>()?;
+    let is_manifest = |path: &PathBuf| {
+        let extension = path.extension().and_then(OsStr::to_str);
+        matches!(extension, Some("yaml" | "yml" | "json")) && !path.is_dir()
+    };
+    let mut files: Vec<PathBuf> = entries.into_iter().filter(is_manifest).collect();
+    files.sort();
+    Ok(files)
+}
+
+fn is_stdin(path: &Path) -> bool {
+    path.as_os_str() == "-"
+}
+
+fn read_file(file: &Path, report: &mut Report, asked: &mut Vec<Asked>) {
+    let source = report.source(file);
+    let mut bytes = Vec::new();
+    let read = if is_stdin(file) {
+        io::stdin().lock().take(documents::FILE + 1).read_to_end(&mut bytes)
+    } else {
+        File::open(file).and_then(|opened| opened.take(documents::FILE + 1).read_to_end(&mut bytes))
+    };
+    match read {
+        Err(error) => return report.faults.push(Fault::of_file(source, format!("cannot be read: {error}"))),
+        Ok(length) if length as u64 > documents::FILE => {
+            let limit = documents::FILE >> 20;
+            return report
+                .faults
+                .push(Fault::of_file(source, format!("larger than the {limit} MiB that are read")));
+        }
+        Ok(_) => {}
+    }
+    for Document { number, line, content } in documents::read(&bytes) {
+        let contents = match content {
+            Ok(node) => workload::contents(&node),
+            Err(message) => vec![Content::Fault { line, message }],
+        };
+        for content in contents {
+            match content {
+                Content::Object(object) => asked.push(Asked { source, document: number, object }),
+                Content::Skipped(kind) => *report.skipped.entry(kind).or_default() += 1,
+                Content::Fault { line, message } => {
+                    report.faults.push(Fault { source, document: number, line, message });
+                }
+            }
+        }
+    }
+}
+
+/// Asks the webhook about all of them, some at a time, in the order in which they stand.
+async fn decide(
+    webhook: &Webhook,
+    asked: Vec<Asked>,
+    patience: Duration,
+    at_a_time: usize,
+    progress: &Progress,
+) -> Vec<Result<Verdict, Fault>> {
+    let all = asked.len();
+    let mut done = 0;
+    let mut verdicts = stream::iter(asked)
+        .map(|asked| async move {
+            let decided = webhook.decided(&asked.object.review, Instant::now() + patience).await;
+            asked.verdict(decided.map_err(|error| error.to_string()))
+        })
+        .buffered(at_a_time);
+    let mut collected = Vec::with_capacity(all);
+    progress.show(&format!("checked 0 of {all}"));
+    while let Some(verdict) = verdicts.next().await {
+        collected.push(verdict);
+        done += 1;
+        progress.show(&format!("checked {done} of {all}"));
+    }
+    progress.show("");
+    collected
+}
+
+impl Asked {
+    /// The decision; a fault where the webhook could not read the Pod either, as the API server then would refuse it.
+    fn verdict(self, decided: Result<Decided, String>) -> Result<Verdict, Fault> {
+        let Self { source, document, object } = self;
+        let fault = |line, message| Err(Fault { source, document, line, message });
+        match decided {
+            Err(message) => fault(object.line, message),
+            Ok(decided) if decided.reason == Reason::Malformed => {
+                let what = format!("{} {:?}", object.kind, object.name);
+                fault(
+                    object.line,
+                    format!(
+                        "the Pod of {what} is malformed: a field has another type than it should, or it has no containers"
+                    ),
+                )
+            }
+            Ok(decided) => Ok(Verdict { source, document, object, decided }),
+        }
+    }
+}

@@ -1,0 +1,216 @@
+//! From the bytes of a file to its documents: YAML or JSON, many in one stream, each read for itself, so that one that
+//! is broken costs no other.
+
+use serde_json::{StreamDeserializer, Value, de::SliceRead};
+
+use super::yaml::{self, Node};
+
+/// Bytes of a file that are read. All Pods of a large cluster have some ten MB.
+pub(super) const FILE: u64 = 256 << 20;
+
+/// A document, or why there is none.
+pub(super) struct Document {
+    /// Its place among those that are not empty, from 1.
+    pub(super) number: usize,
+    /// Where it begins, or what is wrong with it; from 1.
+    pub(super) line: usize,
+    pub(super) content: Result<Node, String>,
+}
+
+/// The documents of a file, empty ones left out.
+pub(super) fn read(bytes: &[u8]) -> Vec<Document> {
+    let bytes = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes);
+    let mut all = Vec::new();
+    let mut add = |line: usize, content: Result<Node, String>| {
+        all.push(Document { number: all.len() + 1, line, content });
+    };
+    if let [0xff, 0xfe, ..] | [0xfe, 0xff, ..] = bytes {
+        add(1, Err("it is UTF-16; what is read is UTF-8".to_owned()));
+        return all;
+    }
+    if bytes.iter().take(1024).any(|&byte| byte == 0) {
+        add(1, Err("it is binary, neither YAML nor JSON".to_owned()));
+        return all;
+    }
+    for (first, chunk) in chunks(bytes) {
+        let text = match std::str::from_utf8(chunk) {
+            Ok(text) => text,
+            Err(error) => {
+                let line = first + newlines(chunk, error.valid_up_to());
+                add(line, Err("it is not UTF-8".to_owned()));
+                continue;
+            }
+        };
+        if is_empty(text) {
+            continue;
+        }
+        if text.trim_start().starts_with(['{', '[']) && json(text, first, &mut add) {
+            continue;
+        }
+        match yaml::read(text) {
+            Ok(nodes) => {
+                for node in nodes.into_iter().filter(|node| !matches!(node.data, yaml::Data::Null)) {
+                    let node = shifted(node, first - 1);
+                    add(node.line, Ok(node));
+                }
+            }
+            Err(fault) => add(first - 1 + fault.line.max(1), Err(fault.message)),
+        }
+    }
+    all
+}
+
+/// Moves all lines down.
+fn shifted(mut node: Node, lines: usize) -> Node {
+    node.line += lines;
+    node.data = match node.data {
+        yaml::Data::List(items) => {
+            yaml::Data::List(items.into_iter().map(|item| shifted(item, lines)).collect())
+        }
+        yaml::Data::Map(members) => {
+            yaml::Data::Map(members.into_iter().map(|(key, member)| (key, shifted(member, lines))).collect())
+        }
+        data => data,
+    };
+    node
+}
+
+/// What stands between lines that begin with `---`, as kubectl splits a stream, each with the number of its first line.
+fn chunks(bytes: &[u8]) -> Vec<(usize, &[u8])> {
+    let mut chunks = Vec::new();
+    let (mut begin, mut first, mut offset) = (0, 1, 0);
+    for (place, line) in bytes.split_inclusive(|&byte| byte == b'\n').enumerate() {
+        if let Some(rest) = line.strip_prefix(b"---")
+            && rest.first().is_none_or(u8::is_ascii_whitespace)
+        {
+            chunks.push((first, &bytes[begin..offset]));
+            // What follows the dashes on their line belongs to the document.
+            (begin, first) = (offset + 3, place + 1);
+        }
+        offset += line.len();
+    }
+    chunks.push((first, &bytes[begin..]));
+    chunks
+}
+
+/// Nothing but space, comments, directives and ends of documents.
+fn is_empty(text: &str) -> bool {
+    text.lines().map(str::trim).all(|line| line.is_empty() || line.starts_with(['#', '%']) || line == "...")
+}
+
+/// Reads JSON documents one after another; `false` where it is no JSON from the beginning, but perhaps YAML.
+fn json(text: &str, first: usize, add: &mut impl FnMut(usize, Result<Node, String>)) -> bool {
+    let bytes = text.as_bytes();
+    let (mut begin, mut any) = (0, false);
+    loop {
+        let mut stream: StreamDeserializer<'_, SliceRead<'_>, Value> =
+            serde_json::Deserializer::from_slice(&bytes[begin..]).into_iter();
+        let base = begin;
+        let error = loop {
+            let start = base + stream.byte_offset();
+            let blank = bytes[start..].iter().take_while(|byte| byte.is_ascii_whitespace()).count();
+            let line = first + newlines(bytes, start + blank);
+            match stream.next() {
+                None => return true,
+                Some(Ok(value)) => add(line, Ok(Node::of(value, line))),
+                Some(Err(error)) => {
+                    begin = start + blank;
+                    break error;
+                }
+            }
+            any = true;
+        };
+        if !any && yaml::read(text).is_ok() {
+            return false;
+        }
+        any = true;
+        let line = first + newlines(bytes, base) + error.line().max(1) - 1;
+        add(line, Err(format!("not JSON: {}", cause(&error))));
+        // The next one begins on a line of its own.
+        match bytes[begin..].windows(2).position(|pair| pair == b"\n{") {
+            Some(place) => begin += place + 1,
+            None => return true,
+        }
+    }
+}
+
+/// The text of an error without its place, which is told apart.
+fn cause(error: &serde_json::Error) -> String {
+    let text = error.to_string();
+    text.split(" at line ").next().unwrap_or_default().to_owned()
+}
+
+fn newlines(bytes: &[u8], until: usize) -> usize {
+    bytes[..until.min(bytes.len())].iter().filter(|&&byte| byte == b'\n').count()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Number, line, and the kind or the fault of each document.
+    fn all(bytes: &[u8]) -> Vec<(usize, usize, String)> {
+        let shown = |content: Result<Node, String>| match content {
+            Ok(node) => node.value().to_string(),
+            Err(fault) => format!("! {fault}"),
+        };
+        read(bytes)
+            .into_iter()
+            .map(|document| (document.number, document.line, shown(document.content)))
+            .collect()
+    }
+
+    fn check(text: &str, expected: &[(usize, &str)]) {
+        let read = all(text.as_bytes());
+        assert_eq!(read.len(), expected.len(), "{text:?}: {read:?}");
+        for (place, ((number, line, shown), (expected_line, expected))) in
+            read.iter().zip(expected).enumerate()
+        {
+            assert_eq!((*number, *line), (place + 1, *expected_line), "{text:?}: {read:?}");
+            assert!(shown.starts_with(expected), "{text:?}: {shown}");
+        }
+    }
+
+    #[test]
+    fn reads_streams() {
+        check("", &[]);
+        check("---\n", &[]);
+        check("---\n---\n# nothing\n--- # nothing\n...\n", &[]);
+        check("a: 1\n", &[(1, r#"{"a":1}"#)]);
+        check("---\na: 1\n---\n\nb: 2\n---\n", &[(2, r#"{"a":1}"#), (5, r#"{"b":2}"#)]);
+        check("--- {a: 1}\n---\tb\n", &[(1, r#"{"a":1}"#), (2, "\"b\"")]);
+        check("%YAML 1.1\n---\na: 1\n...\n", &[(3, r#"{"a":1}"#)]);
+        check("a: |\n  ---\n  x\n", &[(1, r#"{"a":"---\nx\n"}"#)]);
+        check("---a: 1\n", &[(1, r#"{"---a":1}"#)]);
+        check("\u{feff}a: 1\r\n---\r\nb: 2\r\n", &[(1, r#"{"a":1}"#), (3, r#"{"b":2}"#)]);
+    }
+
+    #[test]
+    fn reads_json() {
+        check(
+            "{\"a\": 1}{\"b\": 2}\n\n{\"c\": 3}",
+            &[(1, r#"{"a":1}"#), (1, r#"{"b":2}"#), (3, r#"{"c":3}"#)],
+        );
+        check("{\n\t\"a\": 1\n}\n---\n{a: 1}\n", &[(1, r#"{"a":1}"#), (5, r#"{"a":1}"#)]);
+        check(
+            "{\"a\": 1}\n{\"b\": }\n{\"c\": 3}\n",
+            &[(1, r#"{"a":1}"#), (2, "! not JSON"), (3, r#"{"c":3}"#)],
+        );
+        check("{\"a\": \n\n]}", &[(3, "! not JSON")]);
+        check("{\"a\": \"\\ud83d\\ude00\"}", &[(1, "{\"a\":\"😀\"}")]);
+    }
+
+    #[test]
+    fn one_that_is_broken_costs_no_other() {
+        check("a: 1\n---\nb: [1\n---\nc: 3\n", &[(1, "{"), (4, "! not YAML"), (5, r#"{"c":3}"#)]);
+        check("a: 1\n---\nb:\n\t- 1\n---\nc: 3\n", &[(1, "{"), (4, "! not YAML"), (6, r#"{"c":3}"#)]);
+        let mut latin = b"a: 1\n---\nb: 1\nc: stra\xdfe\n---\nc: 3\n".to_vec();
+        assert_eq!(all(&latin)[1].1, 4);
+        assert_eq!(all(&latin)[2].2, r#"{"c":3}"#);
+        latin.insert(3, 0);
+        assert!(all(&latin)[0].2.contains("binary"));
+        assert!(all(b"\xff\xfea\0")[0].2.contains("UTF-16"));
+        check(&"[".repeat(200_000), &[(1, "! ")]);
+        check(&"{\"a\":".repeat(200_000), &[(1, "! ")]);
+    }
+}

@@ -1,0 +1,212 @@
+//! The result of a check: for people, for programs, or the patches alone.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::Path;
+
+use serde_json::{Value, json};
+
+use super::super::output::{Colour, Look, Row, print, shown, table, tell};
+use super::FailOn;
+use super::workload::Object;
+use crate::admission::Decided;
+use crate::reason::Reason;
+
+#[derive(Default)]
+pub(super) struct Report {
+    /// Names of files, as they were given.
+    sources: Vec<String>,
+    /// In the order of files and documents.
+    pub(super) verdicts: Vec<Verdict>,
+    pub(super) faults: Vec<Fault>,
+    /// How many there were of each kind that brings no Pods.
+    pub(super) skipped: BTreeMap<String, usize>,
+}
+
+/// A decision on an object.
+pub(super) struct Verdict {
+    pub(super) source: usize,
+    pub(super) document: usize,
+    pub(super) object: Object,
+    pub(super) decided: Decided,
+}
+
+/// What could not be read.
+pub(super) struct Fault {
+    pub(super) source: usize,
+    /// From 1; 0 where it is the whole file.
+    pub(super) document: usize,
+    /// From 1; 0 where it is the whole file.
+    pub(super) line: usize,
+    pub(super) message: String,
+}
+
+impl Fault {
+    pub(super) fn of_file(source: usize, message: String) -> Self {
+        Self { source, document: 0, line: 0, message }
+    }
+}
+
+impl Report {
+    /// Where a file stands in the list of those that were read.
+    pub(super) fn source(&mut self, file: &Path) -> usize {
+        self.sources.push(file.display().to_string());
+        self.sources.len() - 1
+    }
+
+    pub(super) fn add(&mut self, decided: Result<Verdict, Fault>) {
+        match decided {
+            Ok(verdict) => self.verdicts.push(verdict),
+            Err(fault) => self.faults.push(fault),
+        }
+    }
+
+    fn name_of(&self, source: usize) -> &str {
+        self.sources.get(source).map_or("", String::as_str)
+    }
+
+    /// A fault as people read it.
+    pub(super) fn told(&self, fault: &Fault) -> String {
+        let file = match self.name_of(fault.source) {
+            "-" => "standard input",
+            file => file,
+        };
+        let place = match fault.document {
+            0 => String::new(),
+            document => format!(": document {document}, line {}", fault.line),
+        };
+        shown(&format!("{file}{place}: {}", fault.message))
+    }
+
+    pub(super) fn table(&self, look: Look) -> String {
+        let files = self.sources.len() > 1;
+        let mut header = vec!["NAMESPACE", "OBJECT", "DECISION", "POOLS", "REASON", "IMAGE"];
+        if files {
+            header.insert(0, "FILE");
+        }
+        let row = |verdict: &Verdict| {
+            let Verdict { source, object, decided, .. } = verdict;
+            let mut cells = vec![
+                shown(&object.namespace),
+                shown(&format!("{}/{}", object.kind, object.name)),
+                decided.done.to_owned(),
+                shown(&decided.pools),
+                decided.reason.as_str().to_owned(),
+                decided.image.as_deref().map(shown).unwrap_or_default(),
+            ];
+            if files {
+                cells.insert(0, format!("{}:{}", shown(self.name_of(*source)), object.line));
+            }
+            Row { colour: colour(decided.reason), cells }
+        };
+        let rows: Vec<Row> = self.verdicts.iter().map(row).collect();
+        let mut text = String::new();
+        if !rows.is_empty() {
+            text += &table(&header, &rows, "", look);
+            text.push('\n');
+        }
+        text + &self.footer()
+    }
+
+    /// How many there were of each sort.
+    fn footer(&self) -> String {
+        let mut reasons: BTreeMap<&str, usize> = BTreeMap::new();
+        for verdict in &self.verdicts {
+            *reasons.entry(verdict.decided.reason.as_str()).or_default() += 1;
+        }
+        let counts = |counts: Vec<String>| {
+            if counts.is_empty() { String::new() } else { format!(" ({})", counts.join(", ")) }
+        };
+        let reasons = counts(reasons.iter().map(|(reason, count)| format!("{count} {reason}")).collect());
+        let kinds =
+            counts(self.skipped.iter().map(|(kind, count)| format!("{count} {}", shown(kind))).collect());
+        let mut text = format!("{} checked{reasons}", self.verdicts.len());
+        let skipped: usize = self.skipped.values().sum();
+        if skipped > 0 {
+            text += &format!("; {skipped} without Pods{kinds}");
+        }
+        if !self.faults.is_empty() {
+            text += &format!("; {} not readable", self.faults.len());
+        }
+        text + "\n"
+    }
+
+    /// The documented shape; members are added, never renamed.
+    pub(super) fn json(&self) -> String {
+        let result = |verdict: &Verdict| {
+            let Verdict { source, document, object, decided } = verdict;
+            let mut result = json!({
+                "file": self.name_of(*source),
+                "document": document,
+                "line": object.line,
+                "kind": object.kind,
+                "namespace": object.namespace,
+                "name": object.name,
+                "decision": decided.done,
+                "reason": decided.reason.as_str(),
+                "pools": decided.pools.split(',').filter(|pool| !pool.is_empty()).collect::<Vec<_>>(),
+            });
+            if let Some(image) = &decided.image {
+                result["image"] = image.as_str().into();
+            }
+            if let Some(patch) = verdict.patch() {
+                result["patch"] = patch;
+            }
+            result
+        };
+        let fault = |fault: &Fault| {
+            json!({
+                "file": self.name_of(fault.source),
+                "document": fault.document,
+                "line": fault.line,
+                "message": fault.message,
+            })
+        };
+        let all = json!({
+            "results": self.verdicts.iter().map(result).collect::<Vec<_>>(),
+            "errors": self.faults.iter().map(fault).collect::<Vec<_>>(),
+            "skipped": self.skipped,
+        });
+        format!("{all:#}\n")
+    }
+
+    /// A patch a line on standard output, so that it can be handed on as it is; whose it is stands on standard error.
+    pub(super) fn patches(&self) -> io::Result<()> {
+        for verdict in &self.verdicts {
+            if let Some(patch) = verdict.patch() {
+                let Object { kind, namespace, name, .. } = &verdict.object;
+                let namespace = if namespace.is_empty() { String::new() } else { format!(" -n {namespace}") };
+                tell(&shown(&format!("# {}/{name}{namespace}", kind.to_lowercase())));
+                print(&format!("{patch}\n"))?;
+            }
+        }
+        tell(&format!("# {}", self.footer().trim_end()));
+        Ok(())
+    }
+}
+
+impl Verdict {
+    /// The patch, with the paths of the document as it stands in the file.
+    fn patch(&self) -> Option<Value> {
+        let mut patch: Vec<Value> = serde_json::from_slice(&self.decided.patch).ok()?;
+        for operation in &mut patch {
+            if let Some(Value::String(path)) = operation.get_mut("path") {
+                path.insert_str(0, &self.object.template);
+            }
+        }
+        if !self.object.has_metadata {
+            let path = format!("{}/metadata", self.object.template);
+            patch.insert(0, json!({"op": "add", "path": path, "value": {}}));
+        }
+        Some(patch.into())
+    }
+}
+
+fn colour(reason: Reason) -> Colour {
+    match (reason, FailOn::of(reason)) {
+        (Reason::Tolerated | Reason::AlreadyTolerated | Reason::Observed, _) => Colour::Green,
+        (_, Some(FailOn::Unsupported)) => Colour::Red,
+        (_, Some(FailOn::Unknown)) => Colour::Yellow,
+        (_, None) => Colour::Faint,
+    }
+}

@@ -1,0 +1,326 @@
+//! From a document to the Pods that its controller would create, each as the review that the API server would send.
+
+use serde_json::{Map, Value, json};
+
+use super::yaml::{Data, Node};
+
+/// Something that a decision is asked for.
+#[derive(Debug)]
+pub(super) struct Object {
+    /// Where it begins, from 1.
+    pub(super) line: usize,
+    pub(super) kind: String,
+    pub(super) namespace: String,
+    pub(super) name: String,
+    /// The bytes of its review.
+    pub(super) review: Vec<u8>,
+    /// Where its Pod template stands, as a JSON pointer: what the paths of a patch begin with.
+    pub(super) template: String,
+    /// Whether the template has metadata: the Pod of the review always has some.
+    pub(super) has_metadata: bool,
+}
+
+/// What a document holds.
+#[derive(Debug)]
+pub(super) enum Content {
+    Object(Object),
+    /// A kind that brings no Pods.
+    Skipped(String),
+    Fault {
+        line: usize,
+        message: String,
+    },
+}
+
+/// What creates Pods, and how.
+struct Workload {
+    /// Where the template of the Pod is.
+    template: &'static [&'static str],
+    /// Version and kind of the Pod's controller.
+    owner: Option<(&'static str, &'static str)>,
+}
+
+fn workload(group: &str, kind: &str) -> Option<Workload> {
+    const TEMPLATE: &[&str] = &["spec", "template"];
+    let (template, owner) = match (group, kind) {
+        ("", "Pod") => (&[][..], None),
+        ("", "PodTemplate") => (&["template"][..], None),
+        ("", "ReplicationController") => (TEMPLATE, Some(("v1", "ReplicationController"))),
+        ("apps" | "extensions", "Deployment" | "ReplicaSet") => (TEMPLATE, Some(("apps/v1", "ReplicaSet"))),
+        ("apps" | "extensions", "DaemonSet") => (TEMPLATE, Some(("apps/v1", "DaemonSet"))),
+        ("apps", "StatefulSet") => (TEMPLATE, Some(("apps/v1", "StatefulSet"))),
+        ("batch", "Job") => (TEMPLATE, Some(("batch/v1", "Job"))),
+        ("batch", "CronJob") => (&["spec", "jobTemplate", "spec", "template"][..], Some(("batch/v1", "Job"))),
+        _ => return None,
+    };
+    Some(Workload { template, owner })
+}
+
+/// All that a document holds, its lists taken apart.
+pub(super) fn contents(document: &Node) -> Vec<Content> {
+    let mut all = Vec::new();
+    collect(document, None, &mut all);
+    all
+}
+
+/// `given` is what the list says of its items: those of a typed list have no kind of their own.
+fn collect(node: &Node, given: Option<(&str, &str)>, all: &mut Vec<Content>) {
+    let mut fault = |message: &str| all.push(Content::Fault { line: node.line, message: message.to_owned() });
+    if !matches!(node.data, Data::Map(_)) {
+        return fault("it is no object with apiVersion and kind");
+    }
+    let or = |own, given| if own == "" { given } else { own };
+    let (given_version, given_kind) = given.unwrap_or_default();
+    let (version, kind) = (or(node.text("apiVersion"), given_version), or(node.text("kind"), given_kind));
+    if version.is_empty() || kind.is_empty() {
+        return fault("it has no apiVersion or no kind");
+    }
+    let group = version.split_once('/').map_or("", |(group, _)| group);
+    if let (Some(item), Some(items)) = (kind.strip_suffix("List"), node.get("items")) {
+        let Data::List(items) = &items.data else { return fault("its items are no list") };
+        for node in items {
+            collect(node, (!item.is_empty()).then_some((version, item)), all);
+        }
+        return;
+    }
+    if kind == "AdmissionReview" && group == "admission.k8s.io" {
+        return all.push(review(node));
+    }
+    all.push(match workload(group, kind) {
+        Some(workload) => object(node, kind, &workload),
+        None if kind == "List" => return,
+        None => Content::Skipped(kind.to_owned()),
+    });
+}
+
+/// A review as it was written down.
+fn review(node: &Node) -> Content {
+    let request = node.get("request");
+    let object = request.and_then(|request| request.get("object"));
+    let text = |node: Option<&Node>, name: &str| node.map_or("", |node| node.text(name)).to_owned();
+    let metadata = object.and_then(|object| object.get("metadata"));
+    let names = [text(request, "name"), text(metadata, "name"), text(metadata, "generateName")];
+    Content::Object(Object {
+        line: node.line,
+        kind: "AdmissionReview".to_owned(),
+        namespace: text(request, "namespace"),
+        name: names.into_iter().find(|name| !name.is_empty()).unwrap_or_default(),
+        review: node.value().to_string().into_bytes(),
+        template: String::new(),
+        has_metadata: true,
+    })
+}
+
+fn object(node: &Node, kind: &str, workload: &Workload) -> Content {
+    let Some(template) = node.at(workload.template) else {
+        let message = format!("the {kind} has no {}", workload.template.join("."));
+        return Content::Fault { line: node.line, message };
+    };
+    if let Some(fault) = no_text(template, kind, workload.template) {
+        return fault;
+    }
+    let metadata = node.get("metadata");
+    let text = |name: &str| metadata.map_or("", |metadata| metadata.text(name));
+    let name = if text("name").is_empty() { text("generateName") } else { text("name") };
+    let namespace = text("namespace");
+    let mut pod = template.value();
+    let has_metadata = pod.get("metadata").is_some_and(Value::is_object);
+    if kind == "Pod" {
+        as_created(&mut pod);
+    } else {
+        create(&mut pod, namespace, name, workload);
+    }
+    Content::Object(Object {
+        line: node.line,
+        kind: kind.to_owned(),
+        namespace: namespace.to_owned(),
+        name: name.to_owned(),
+        review: review_of(&pod, namespace),
+        template: workload.template.iter().map(|name| format!("/{name}")).collect(),
+        has_metadata: has_metadata || kind == "Pod",
+    })
+}
+
+/// A Pod that was read from a cluster is looked at as it was when it was created: on no node yet.
+fn as_created(pod: &mut Value) {
+    let is_live = pod.pointer("/metadata/uid").is_some_and(Value::is_string);
+    if let Some(spec) = pod.get_mut("spec").and_then(Value::as_object_mut).filter(|_| is_live) {
+        spec.remove("nodeName");
+    }
+}
+
+/// What a controller makes of a template (`GetPodFromTemplate` of k8s.io/kubernetes).
+fn create(pod: &mut Value, namespace: &str, name: &str, workload: &Workload) {
+    let Value::Object(members) = pod else { return };
+    let template = match members.remove("metadata") {
+        Some(Value::Object(metadata)) => metadata,
+        _ => Map::new(),
+    };
+    let mut metadata: Map<String, Value> = template
+        .into_iter()
+        .filter(|(key, _)| matches!(&**key, "labels" | "annotations" | "finalizers"))
+        .collect();
+    let owner = workload.owner;
+    if owner.is_some_and(|(_, kind)| kind == "StatefulSet") {
+        metadata.insert("name".to_owned(), format!("{name}-0").into());
+    } else {
+        metadata.insert("generateName".to_owned(), format!("{name}-").into());
+    }
+    metadata.insert("namespace".to_owned(), namespace.into());
+    if let Some((version, kind)) = owner {
+        let owner =
+            json!([{"apiVersion": version, "kind": kind, "name": name, "uid": "", "controller": true}]);
+        metadata.insert("ownerReferences".to_owned(), owner);
+    }
+    members.insert("metadata".to_owned(), Value::Object(metadata));
+}
+
+/// The review that the API server sends when a Pod is created.
+pub(in crate::cli) fn review_of(pod: &Value, namespace: &str) -> Vec<u8> {
+    json!({
+        "apiVersion": "admission.k8s.io/v1",
+        "kind": "AdmissionReview",
+        "request": {
+            "uid": "00000000-0000-0000-0000-000000000000",
+            "kind": {"group": "", "version": "v1", "kind": "Pod"},
+            "resource": {"group": "", "version": "v1", "resource": "pods"},
+            "operation": "CREATE",
+            "namespace": namespace,
+            "object": pod,
+        },
+    })
+    .to_string()
+    .into_bytes()
+}
+
+/// The values that people write without the quotes they need: the API server takes texts only here, and refuses the
+/// object otherwise.
+fn no_text(template: &Node, kind: &str, path: &[&str]) -> Option<Content> {
+    for within in [&["metadata", "labels"][..], &["metadata", "annotations"], &["spec", "nodeSelector"]] {
+        let Some(Node { data: Data::Map(members), .. }) = template.at(within) else { continue };
+        for (key, value) in members {
+            let shown = match &value.data {
+                Data::Bool(flag) => {
+                    format!("the boolean {flag}; YAML takes on, off, yes and no for booleans")
+                }
+                Data::Number(number) => format!("the number {number}"),
+                _ => continue,
+            };
+            let place = [path, within].concat().join(".");
+            let message = format!(
+                "the {kind} would be refused: {place}[{key:?}] has to be a text, and is {shown}; put it in quotes"
+            );
+            return Some(Content::Fault { line: value.line, message });
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::yaml;
+    use super::*;
+
+    fn contents_of(text: &str) -> Vec<Content> {
+        contents(&yaml::read(text).unwrap()[0])
+    }
+
+    fn object_of(text: &str) -> Object {
+        let mut contents = contents_of(text);
+        assert_eq!(contents.len(), 1);
+        match contents.remove(0) {
+            Content::Object(object) => object,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn pod_of(object: &Object) -> Value {
+        let review: Value = serde_json::from_slice(&object.review).unwrap();
+        review["request"]["object"].clone()
+    }
+
+    #[test]
+    fn takes_the_template_of_each_kind() {
+        let spec = "{template: {metadata: {labels: {a: b}}, spec: {containers: [{image: x}]}}}";
+        let cron = format!("{{jobTemplate: {{spec: {spec}}}}}");
+        for (version, kind, spec, template, owner) in [
+            ("apps/v1", "Deployment", spec, "/spec/template", "ReplicaSet"),
+            ("extensions/v1beta1", "Deployment", spec, "/spec/template", "ReplicaSet"),
+            ("apps/v1", "ReplicaSet", spec, "/spec/template", "ReplicaSet"),
+            ("apps/v1", "StatefulSet", spec, "/spec/template", "StatefulSet"),
+            ("apps/v1", "DaemonSet", spec, "/spec/template", "DaemonSet"),
+            ("v1", "ReplicationController", spec, "/spec/template", "ReplicationController"),
+            ("batch/v1", "Job", spec, "/spec/template", "Job"),
+            ("batch/v1beta1", "CronJob", &cron, "/spec/jobTemplate/spec/template", "Job"),
+        ] {
+            let text = format!(
+                "apiVersion: {version}\nkind: {kind}\nmetadata: {{name: web, namespace: shop}}\nspec: {spec}\n"
+            );
+            let object = object_of(&text);
+            assert_eq!((&*object.kind, &*object.namespace, &*object.name), (kind, "shop", "web"));
+            assert_eq!(object.template, template);
+            let pod = pod_of(&object);
+            assert_eq!(pod["metadata"]["ownerReferences"][0]["kind"], owner);
+            assert_eq!(pod["metadata"]["labels"], json!({"a": "b"}));
+            assert_eq!(pod["spec"]["containers"][0]["image"], "x");
+        }
+        let template =
+            "apiVersion: v1\nkind: PodTemplate\nmetadata: {name: web}\ntemplate: {spec: {containers: []}}";
+        let object = object_of(template);
+        assert_eq!((&*object.template, object.has_metadata), ("/template", false));
+    }
+
+    #[test]
+    fn other_groups_and_kinds_bring_no_pods() {
+        for (version, kind) in
+            [("v1", "Service"), ("batch.volcano.sh/v1alpha1", "Job"), ("serving.knative.dev/v1", "Service")]
+        {
+            let contents =
+                contents_of(&format!("apiVersion: {version}\nkind: {kind}\nspec: {{template: {{}}}}"));
+            assert!(matches!(&contents[..], [Content::Skipped(skipped)] if skipped == kind), "{contents:?}");
+        }
+    }
+
+    #[test]
+    fn takes_lists_apart() {
+        let pods = "apiVersion: v1\nkind: PodList\nitems: [{spec: {}}, {metadata: {name: b}, spec: {}}]";
+        assert_eq!(contents_of(pods).len(), 2);
+        let nested = "apiVersion: v1\nkind: List\nitems:\n- {apiVersion: v1, kind: List, items: [{apiVersion: v1, kind: Secret}]}\n- 7\n- {kind: Pod}";
+        let contents = contents_of(nested);
+        assert!(
+            matches!(
+                &contents[..],
+                [Content::Skipped(_), Content::Fault { line: 5, .. }, Content::Fault { line: 6, .. }]
+            ),
+            "{contents:?}"
+        );
+        assert!(contents_of("apiVersion: v1\nkind: List\nitems: []").is_empty());
+    }
+
+    #[test]
+    fn a_pod_of_a_cluster_is_on_no_node_yet() {
+        let pod = |uid: &str| {
+            pod_of(&object_of(&format!(
+                "apiVersion: v1\nkind: Pod\nmetadata: {{name: a{uid}}}\nspec: {{nodeName: node-1}}"
+            )))
+        };
+        assert_eq!(pod("")["spec"]["nodeName"], "node-1");
+        assert_eq!(pod(", uid: u")["spec"], json!({}));
+    }
+
+    #[test]
+    fn names_values_that_need_quotes() {
+        let text = "apiVersion: v1\nkind: Pod\nmetadata:\n  labels:\n    tolerarch.io/mode: off\nspec: {}";
+        let contents = contents_of(text);
+        let [Content::Fault { line: 5, message }] = &contents[..] else { panic!("{contents:?}") };
+        assert!(message.contains("tolerarch.io/mode") && message.contains("quotes"), "{message}");
+    }
+
+    #[test]
+    fn what_has_no_template_is_named() {
+        let contents = contents_of("apiVersion: apps/v1\nkind: Deployment\nspec: {}");
+        assert!(
+            matches!(&contents[..], [Content::Fault { message, .. }] if message.contains("spec.template"))
+        );
+    }
+}

@@ -1,0 +1,394 @@
+//! YAML as `kubectl` reads it (sigs.k8s.io/yaml, which is YAML 1.1 where that matters), with the line of each node.
+//!
+//! Built from events instead of a loader's tree, as files may come from strangers: aliases are expanded up to a bound,
+//! and nesting has one.
+
+use std::collections::HashMap;
+
+use saphyr_parser::{Event, Parser, ScalarStyle, ScanError, Tag};
+use serde_json::{Map, Number, Value};
+
+/// Nesting; serde_json's own limit is about the same.
+const DEPTH: usize = 100;
+/// Nodes of one document that come from aliases.
+const ALIASED: usize = 100_000;
+/// Nodes of one document in all: some hundred MB.
+const NODES: usize = 5_000_000;
+
+/// A value, and where it stands.
+#[derive(Clone, Debug)]
+pub(super) struct Node {
+    /// From 1.
+    pub(super) line: usize,
+    pub(super) data: Data,
+}
+
+#[derive(Clone, Debug)]
+pub(super) enum Data {
+    Null,
+    Bool(bool),
+    Number(Number),
+    Text(String),
+    List(Vec<Node>),
+    Map(Vec<(String, Node)>),
+}
+
+/// Why a text is no YAML that is read.
+#[derive(Debug)]
+pub(super) struct Fault {
+    /// Within the text, from 1.
+    pub(super) line: usize,
+    pub(super) message: String,
+}
+
+impl Node {
+    /// The same value, all of it on one line, as JSON does not tell lines.
+    pub(super) fn of(value: Value, line: usize) -> Self {
+        let data = match value {
+            Value::Null => Data::Null,
+            Value::Bool(flag) => Data::Bool(flag),
+            Value::Number(number) => Data::Number(number),
+            Value::String(text) => Data::Text(text),
+            Value::Array(items) => Data::List(items.into_iter().map(|item| Self::of(item, line)).collect()),
+            Value::Object(members) => {
+                Data::Map(members.into_iter().map(|(key, member)| (key, Self::of(member, line))).collect())
+            }
+        };
+        Self { line, data }
+    }
+
+    /// The value, without lines.
+    pub(super) fn value(&self) -> Value {
+        match &self.data {
+            Data::Null => Value::Null,
+            Data::Bool(flag) => Value::Bool(*flag),
+            Data::Number(number) => Value::Number(number.clone()),
+            Data::Text(text) => Value::String(text.clone()),
+            Data::List(items) => Value::Array(items.iter().map(Self::value).collect()),
+            Data::Map(members) => Value::Object(
+                members.iter().map(|(key, member)| (key.clone(), member.value())).collect::<Map<_, _>>(),
+            ),
+        }
+    }
+
+    /// The member of this name, unless it is null.
+    pub(super) fn get(&self, name: &str) -> Option<&Self> {
+        let Data::Map(members) = &self.data else { return None };
+        let (_, member) = members.iter().rev().find(|(key, _)| key == name)?;
+        (!matches!(member.data, Data::Null)).then_some(member)
+    }
+
+    /// What these names lead to.
+    pub(super) fn at(&self, path: &[&str]) -> Option<&Self> {
+        path.iter().try_fold(self, |node, name| node.get(name))
+    }
+
+    /// The text of a member; empty where there is none.
+    pub(super) fn text(&self, name: &str) -> &str {
+        match self.get(name).map(|member| &member.data) {
+            Some(Data::Text(text)) => text,
+            _ => "",
+        }
+    }
+
+    /// How many nodes this is, and how deep they are nested.
+    fn measure(&self) -> (usize, usize) {
+        let sum = |(nodes, depth): (usize, usize), node: &Self| {
+            let (more, deeper) = node.measure();
+            (nodes + more, depth.max(deeper + 1))
+        };
+        match &self.data {
+            Data::List(items) => items.iter().fold((1, 1), sum),
+            Data::Map(members) => members.iter().map(|(_, member)| member).fold((1, 1), sum),
+            _ => (1, 1),
+        }
+    }
+}
+
+/// The documents of a text.
+pub(super) fn read(text: &str) -> Result<Vec<Node>, Fault> {
+    let mut builder = Builder::default();
+    let mut parser = Parser::new_from_str(text);
+    while let Some(event) = parser.next_event() {
+        let (event, span) = event.map_err(broken)?;
+        let line = span.start.line();
+        builder.take(event, line).map_err(|message| Fault { line, message: message.to_owned() })?;
+    }
+    Ok(builder.documents)
+}
+
+fn broken(error: ScanError) -> Fault {
+    Fault { line: error.marker().line(), message: format!("not YAML: {}", error.info()) }
+}
+
+/// Puts nodes together.
+#[derive(Default)]
+struct Builder {
+    documents: Vec<Node>,
+    /// Collections that have begun, the outermost first.
+    open: Vec<Open>,
+    anchors: HashMap<usize, Node>,
+    nodes: usize,
+    aliased: usize,
+}
+
+struct Open {
+    node: Node,
+    anchor: usize,
+    /// The key whose value comes next.
+    key: Option<String>,
+    /// What `<<` brought in; members of the mapping's own beat it.
+    merged: Vec<(String, Node)>,
+}
+
+/// What `<<` is as a key: a plain scalar, told apart from the same text in quotes.
+const MERGE: &str = "\0<<";
+
+impl Builder {
+    fn take(&mut self, event: Event<'_>, line: usize) -> Result<(), &'static str> {
+        match event {
+            Event::DocumentStart(_) => {
+                self.anchors.clear();
+                (self.nodes, self.aliased) = (0, 0);
+            }
+            Event::Scalar(text, style, anchor, tag) => {
+                let is_key = self.open.last().is_some_and(|open| open.key.is_none() && open.is_map());
+                let data = if is_key && style == ScalarStyle::Plain && text == "<<" {
+                    Data::Text(MERGE.to_owned())
+                } else {
+                    scalar(&text, style, tag.as_deref())
+                };
+                return self.close(Node { line, data }, anchor);
+            }
+            Event::SequenceStart(anchor, _) => self.begin(Data::List(Vec::new()), anchor, line)?,
+            Event::MappingStart(anchor, _) => self.begin(Data::Map(Vec::new()), anchor, line)?,
+            Event::SequenceEnd | Event::MappingEnd => {
+                if let Some(open) = self.open.pop() {
+                    let (node, anchor) = open.finish();
+                    return self.close(node, anchor);
+                }
+            }
+            Event::Alias(anchor) => {
+                let node = self.anchors.get(&anchor).ok_or("an alias within its own anchor")?;
+                let (nodes, depth) = node.measure();
+                self.aliased += nodes;
+                if self.aliased > ALIASED {
+                    return Err("aliases that expand to more than is read");
+                }
+                if self.open.len() + depth > DEPTH {
+                    return Err("nested deeper than is read");
+                }
+                let node = Node { line, ..node.clone() };
+                return self.close(node, 0);
+            }
+            Event::Nothing | Event::StreamStart | Event::StreamEnd | Event::DocumentEnd => {}
+        }
+        Ok(())
+    }
+
+    fn begin(&mut self, data: Data, anchor: usize, line: usize) -> Result<(), &'static str> {
+        if self.open.len() >= DEPTH {
+            return Err("nested deeper than is read");
+        }
+        self.open.push(Open { node: Node { line, data }, anchor, key: None, merged: Vec::new() });
+        Ok(())
+    }
+
+    /// A node is complete: it is an item, a key, a value or a document.
+    fn close(&mut self, node: Node, anchor: usize) -> Result<(), &'static str> {
+        self.nodes += 1;
+        if self.nodes > NODES {
+            return Err("more nodes than are read");
+        }
+        if anchor > 0 {
+            self.anchors.insert(anchor, node.clone());
+            // A copy that somebody asked for, like that of an alias.
+            self.aliased += node.measure().0;
+            if self.aliased > ALIASED {
+                return Err("anchors and aliases that expand to more than is read");
+            }
+        }
+        let Some(open) = self.open.last_mut() else {
+            self.documents.push(node);
+            return Ok(());
+        };
+        match (&mut open.node.data, open.key.take()) {
+            (Data::List(items), _) => items.push(node),
+            (Data::Map(_), None) => open.key = Some(key(node)?),
+            (Data::Map(_), Some(key)) if key == MERGE => open.merge(node)?,
+            (Data::Map(members), Some(key)) => members.push((key, node)),
+            _ => {}
+        }
+        Ok(())
+    }
+}
+
+impl Open {
+    fn is_map(&self) -> bool {
+        matches!(self.node.data, Data::Map(_))
+    }
+
+    fn merge(&mut self, node: Node) -> Result<(), &'static str> {
+        const WRONG: &str = "<< merges mappings only";
+        match node.data {
+            Data::Map(members) => self.merged.extend(members.into_iter().rev()),
+            Data::List(nodes) => {
+                for node in nodes {
+                    let Data::Map(members) = node.data else { return Err(WRONG) };
+                    self.merged.extend(members.into_iter().rev());
+                }
+            }
+            _ => return Err(WRONG),
+        }
+        Ok(())
+    }
+
+    /// The last of equal keys counts; so what was merged in goes first, its own first one last.
+    fn finish(mut self) -> (Node, usize) {
+        if let Data::Map(members) = &mut self.node.data
+            && !self.merged.is_empty()
+        {
+            let own = std::mem::take(members);
+            members.extend(self.merged.into_iter().rev());
+            members.extend(own);
+        }
+        (self.node, self.anchor)
+    }
+}
+
+fn key(node: Node) -> Result<String, &'static str> {
+    match node.data {
+        Data::Text(text) => Ok(text),
+        Data::Null => Ok("null".to_owned()),
+        Data::Bool(flag) => Ok(flag.to_string()),
+        Data::Number(number) => Ok(number.to_string()),
+        Data::List(_) | Data::Map(_) => Err("a key that is no scalar"),
+    }
+}
+
+/// What a scalar means: only plain ones can be anything but text.
+fn scalar(text: &str, style: ScalarStyle, tag: Option<&Tag>) -> Data {
+    let core = tag.filter(|tag| tag.is_yaml_core_schema()).map(|tag| tag.suffix.as_str());
+    if core == Some("str") || tag.is_none() && style != ScalarStyle::Plain {
+        return Data::Text(text.to_owned());
+    }
+    match text {
+        "" | "~" | "null" | "Null" | "NULL" => Data::Null,
+        "y" | "Y" | "yes" | "Yes" | "YES" | "on" | "On" | "ON" | "true" | "True" | "TRUE" => Data::Bool(true),
+        "n" | "N" | "no" | "No" | "NO" | "off" | "Off" | "OFF" | "false" | "False" | "FALSE" => {
+            Data::Bool(false)
+        }
+        _ => number(text).map_or_else(|| Data::Text(text.to_owned()), Data::Number),
+    }
+}
+
+fn number(text: &str) -> Option<Number> {
+    let (sign, digits) = match text.as_bytes().first()? {
+        b'-' => ("-", &text[1..]),
+        b'+' => ("", &text[1..]),
+        _ => ("", text),
+    };
+    if !digits.starts_with(|c: char| c.is_ascii_digit() || c == '.') {
+        return None;
+    }
+    let plain = digits.replace('_', "");
+    let whole = |digits: &str, radix| i64::from_str_radix(&format!("{sign}{digits}"), radix).ok();
+    let whole = match plain.as_bytes() {
+        [b'0', b'x' | b'X', ..] => whole(&plain[2..], 16),
+        [b'0', b'o' | b'O', ..] => whole(&plain[2..], 8),
+        [b'0', b'b' | b'B', ..] => whole(&plain[2..], 2),
+        [b'0', _, ..] if plain.bytes().all(|b| b.is_ascii_digit()) => whole(&plain[1..], 8),
+        _ => whole(&plain, 10),
+    };
+    if let Some(whole) = whole {
+        return Some(whole.into());
+    }
+    let float = |b: u8| b.is_ascii_digit() || matches!(b, b'.' | b'e' | b'E' | b'+' | b'-');
+    if !plain.bytes().all(float) || !plain.bytes().any(|b| b.is_ascii_digit()) {
+        return None;
+    }
+    Number::from_f64(format!("{sign}{plain}").parse().ok()?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn one(text: &str) -> Value {
+        read(text).unwrap()[0].value()
+    }
+
+    #[test]
+    fn reads_scalars_as_kubectl_does() {
+        for (text, expected) in [
+            ("off", json!(false)),
+            ("Off", json!(false)),
+            ("oFF", json!("oFF")),
+            ("y", json!(true)),
+            ("NO", json!(false)),
+            ("\"off\"", json!("off")),
+            ("'off'", json!("off")),
+            ("!!str off", json!("off")),
+            ("~", Value::Null),
+            ("1", json!(1)),
+            ("-1", json!(-1)),
+            ("0x10", json!(16)),
+            ("010", json!(8)),
+            ("1_000", json!(1000)),
+            ("1.5", json!(1.5)),
+            ("1.25.3", json!("1.25.3")),
+            ("v1", json!("v1")),
+            ("sha256:1", json!("sha256:1")),
+            ("2001-12-14", json!("2001-12-14")),
+            ("|\n  a\n  b\n", json!("a\nb\n")),
+            ("1-2", json!("1-2")),
+            (".", json!(".")),
+        ] {
+            assert_eq!(one(&format!("a: {text}")), json!({ "a": expected }), "{text}");
+        }
+    }
+
+    #[test]
+    fn merges_and_aliases() {
+        let text = "base: &base {a: 1, b: 2}\nx: {<<: *base, b: 3}\nw: {b: 4, <<: [{a: 5}, *base]}\nz: *base\nq: {\"<<\": 1}";
+        let read = one(text);
+        assert_eq!(read["x"], json!({"a": 1, "b": 3}));
+        assert_eq!(read["w"], json!({"a": 5, "b": 4}));
+        assert_eq!(read["z"], json!({"a": 1, "b": 2}));
+        assert_eq!(read["q"], json!({"<<": 1}));
+    }
+
+    #[test]
+    fn knows_lines() {
+        let documents = read("a:\n  b: 1\n  c: off\n").unwrap();
+        assert_eq!(documents[0].at(&["a", "c"]).unwrap().line, 3);
+    }
+
+    #[test]
+    fn is_not_blown_up() {
+        let mut bomb = String::from("a0: &a0 [x, x, x, x, x, x, x, x, x]\n");
+        for level in 1..30 {
+            let list = vec![format!("*a{}", level - 1); 9].join(", ");
+            bomb += &format!("a{level}: &a{level} [{list}]\n");
+        }
+        let mut chain = String::from("a0: &a0 []\n");
+        for level in 1..5000 {
+            chain += &format!("a{level}: &a{level} [*a{}]\n", level - 1);
+        }
+        let flow = "[".repeat(1_000_000);
+        let block = "- ".repeat(1_000_000);
+        let keys = (0..5000).fold(String::new(), |text, depth| text + &" ".repeat(depth) + "a:\n");
+        for (name, text) in
+            [("bomb", bomb), ("chain", chain), ("flow", flow), ("block", block), ("keys", keys)]
+        {
+            let fault = read(&text).unwrap_err();
+            assert!(
+                fault.message.contains("than is read") || fault.message.contains("not YAML"),
+                "{name}: {fault:?}"
+            );
+        }
+        assert!(read("a: &a [*a]").is_err());
+        assert!(read("a: *b").is_err());
+    }
+}

@@ -1,0 +1,308 @@
+//! `tolerarch inspect`: where images run, and how the webhook would know. The webhook itself decides, on a Pod with
+//! nothing but the image, while it is recorded what registries are asked.
+
+use std::io;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+use futures_util::stream::{self, StreamExt};
+use serde_json::{Value, json};
+use tokio::time::Instant;
+
+use super::check::{FailOn, review_of};
+use super::output::{Colour, Look, Progress, Row, print, shown, table};
+use super::{Shared, fail, people};
+use crate::admission::{Decided, Webhook};
+use crate::image::{ImageRef, PlatformSet, ReferenceError, Support};
+use crate::metrics::RequestKind;
+use crate::registry::Skip;
+use crate::registry::trace::{Fate, Requested, SeenEntry, Trace, Traces};
+use crate::serve::{self, ServeError};
+
+/// An image waits longer than any lookup takes, so that it is told what became of it.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// Characters of a digest that people compare.
+const DIGEST: usize = "sha256:".len() + 12;
+
+#[derive(Debug, Args)]
+pub(super) struct Inspect {
+    /// Images as Pods name them: nginx, ghcr.io/acme/agent:3, registry.example.com/team/app@sha256:…
+    #[arg(required = true, value_name = "IMAGE")]
+    images: Vec<String>,
+    /// How the result is written: aligned columns, or one JSON document
+    #[arg(short, long, value_enum, default_value_t)]
+    output: Output,
+    /// List every request: what was asked, with which kind of credential, and what came back
+    #[arg(long)]
+    explain: bool,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+enum Output {
+    #[default]
+    Table,
+    Json,
+}
+
+impl Inspect {
+    pub(super) fn run(self, shared: &Shared) -> ExitCode {
+        let (config, runtime) = match people(shared) {
+            Ok(parts) => parts,
+            Err(status) => return status,
+        };
+        let progress = Progress::start(shared.log_level, shared.log_format);
+        let (patience, at_a_time) = (config.lookup.timeout + PATIENCE, config.lookup.per_registry);
+        let inspected = runtime.block_on(async {
+            let traces = Traces::default();
+            let webhook = serve::webhook(&config, Some(traces.clone()))?;
+            progress.show(&format!("asking for {} images", self.images.len()));
+            let all = stream::iter(&self.images)
+                .map(|given| Inspected::of(given, &webhook, &traces, patience))
+                .buffered(at_a_time);
+            let all = all.collect::<Vec<_>>().await;
+            progress.show("");
+            Ok::<_, ServeError>(all)
+        });
+        runtime.shutdown_background();
+        let inspected = match inspected {
+            Ok(inspected) => inspected,
+            Err(error) => return fail(&error),
+        };
+        if let Err(error) = self.write(&inspected) {
+            return fail(&error);
+        }
+        if inspected.iter().any(Inspected::failed) { ExitCode::FAILURE } else { ExitCode::SUCCESS }
+    }
+
+    fn write(&self, inspected: &[Inspected]) -> io::Result<()> {
+        match self.output {
+            Output::Table => {
+                let look = Look::of_stdout();
+                let all: Vec<String> = inspected.iter().map(|one| one.table(self.explain, look)).collect();
+                print(&all.join("\n"))
+            }
+            Output::Json => {
+                let all: Vec<Value> = inspected.iter().map(Inspected::json).collect();
+                print(&format!("{:#}\n", json!({ "images": all })))
+            }
+        }
+    }
+}
+
+/// What is known of one image.
+struct Inspected {
+    given: String,
+    image: Result<ImageRef, ReferenceError>,
+    decided: Option<Decided>,
+    trace: Trace,
+    took: Duration,
+}
+
+impl Inspected {
+    async fn of(given: &str, webhook: &Webhook, traces: &Traces, patience: Duration) -> Self {
+        let begun = Instant::now();
+        let image: Result<ImageRef, _> = given.parse();
+        let pod = json!({"metadata": {}, "spec": {"containers": [{"image": given}]}});
+        let decided = webhook.decided(&review_of(&pod, ""), begun + patience).await.ok();
+        let trace = image.as_ref().map(|image| traces.take(image)).unwrap_or_default();
+        Self { given: given.to_owned(), image, decided, trace, took: begun.elapsed() }
+    }
+
+    /// Whether nobody can say where it runs.
+    fn failed(&self) -> bool {
+        self.decided.as_ref().is_none_or(|decided| FailOn::of(decided.reason) == Some(FailOn::Unknown))
+    }
+
+    fn reason(&self) -> &'static str {
+        self.decided.as_ref().map_or("internal", |decided| decided.reason.as_str())
+    }
+
+    fn pools(&self) -> Vec<&str> {
+        let pools = self.decided.as_ref().map_or("", |decided| &decided.pools);
+        pools.split(',').filter(|pool| !pool.is_empty()).collect()
+    }
+
+    fn error(&self) -> Option<String> {
+        match &self.image {
+            Err(error) => Some(error.to_string()),
+            Ok(_) => self.trace.error.clone(),
+        }
+    }
+
+    /// The request that brought the manifest.
+    fn source(&self) -> Option<&Requested> {
+        let brought = |request: &&Requested| {
+            request.kind == RequestKind::Manifest && matches!(request.outcome, Some(Ok(200..=299)))
+        };
+        self.trace.requests.iter().find(brought)
+    }
+
+    fn platforms(&self) -> Option<PlatformSet> {
+        self.trace.found.and_then(|found| found.support.runs_on())
+    }
+
+    fn table(&self, explain: bool, look: Look) -> String {
+        let Trace { requests, media_type, entries, found, .. } = &self.trace;
+        let mut lines: Vec<(&str, String)> = Vec::new();
+        let pools = self.pools();
+        let opens =
+            if pools.is_empty() { "opens no pool".to_owned() } else { format!("opens {}", pools.join(", ")) };
+        lines.push(("verdict", format!("{}, {opens}", self.reason())));
+        if let Some(error) = self.error() {
+            lines.push(("error", error));
+        }
+        if let Some(found) = found {
+            let platforms = match found.support {
+                Support::Index(set) | Support::Single(set) => set.to_string(),
+                Support::Artifact => "cannot be said: an artifact, no image".to_owned(),
+            };
+            lines.push(("platforms", platforms));
+            lines.push(("digest", found.digest.to_string()));
+        }
+        if !media_type.is_empty() {
+            lines.push(("type", media_type.clone()));
+        }
+        let asked = match requests.len() {
+            1 => "1 request".to_owned(),
+            count => format!("{count} requests"),
+        };
+        let source = self.source().map_or_else(String::new, |request| format!("{}, ", origin(request)));
+        lines.push(("from", format!("{source}{asked}, {} ms", milliseconds(self.took))));
+
+        let name = self.image.as_ref().map_or(&*self.given, ImageRef::as_str);
+        let colour = match (self.failed(), pools.is_empty()) {
+            (true, _) => Colour::Yellow,
+            (_, true) => Colour::Red,
+            (_, false) => Colour::Green,
+        };
+        let mut text = colour.paint(&shown(name), look) + "\n";
+        for (name, value) in lines {
+            text += &format!("  {name:<10} {}\n", shown(&value));
+        }
+        if !entries.is_empty() {
+            let rows: Vec<Row> = entries.iter().map(entry_row).collect();
+            text += &format!("\n{}", table(&["ENTRY", "COUNTS", "AS", "DIGEST"], &rows, "  ", look));
+        }
+        if explain && !requests.is_empty() {
+            let rows: Vec<Row> = requests.iter().map(request_row).collect();
+            text += &format!("\n{}", table(&["ASKED", "SHOWN", "ANSWER", "MS", "URL"], &rows, "  ", look));
+        }
+        text
+    }
+
+    /// The documented shape; members are added, never renamed.
+    fn json(&self) -> Value {
+        let Trace { requests, media_type, entries, found, .. } = &self.trace;
+        let text = |text: &str| (!text.is_empty()).then(|| text.to_owned());
+        json!({
+            "image": self.given,
+            "reference": self.image.as_ref().ok().map(ImageRef::as_str),
+            "reason": self.reason(),
+            "pools": self.pools(),
+            "error": self.error(),
+            "digest": found.map(|found| found.digest.to_string()),
+            "mediaType": text(media_type),
+            "platforms": self.platforms().map(|set| set.names().collect::<Vec<_>>()),
+            "source": self.source().map(origin),
+            "milliseconds": milliseconds(self.took),
+            "entries": entries.iter().map(entry_json).collect::<Vec<_>>(),
+            "requests": requests.iter().map(request_json).collect::<Vec<_>>(),
+        })
+    }
+}
+
+fn origin(request: &Requested) -> String {
+    request.url.origin().ascii_serialization()
+}
+
+fn milliseconds(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// Why an entry of an index counts, or why not; the words are part of the documented shape.
+fn why(entry: &SeenEntry) -> &'static str {
+    match entry.fate {
+        Fate::Runs(set) if !set.is_empty() => "runs",
+        Fate::Runs(_) if entry.about.platform.starts_with("linux/") => "no-such-node",
+        Fate::Runs(_) if entry.about.platform.is_empty() => "no-such-node",
+        Fate::Runs(_) => "other-os",
+        Fate::Outside => "outside-its-index",
+        Fate::Index => "index",
+        Fate::Skipped(Skip::Attestation) => "attestation",
+        Fate::Skipped(Skip::UnknownPlatform) => "unknown-platform",
+        Fate::Skipped(Skip::Artifact) => "artifact",
+        Fate::Skipped(Skip::MediaType) => "media-type",
+    }
+}
+
+fn entry_row(entry: &SeenEntry) -> Row {
+    let SeenEntry { about, depth, fate } = entry;
+    let nested = "  ".repeat(depth.saturating_sub(1));
+    let platform = if about.platform.is_empty() { "-" } else { &about.platform };
+    let (counts, meaning, colour) = match fate {
+        Fate::Runs(set) if !set.is_empty() => ("yes", set.to_string(), Colour::Green),
+        Fate::Index => ("-", "an index, see below".to_owned(), Colour::Plain),
+        _ => ("no", why(entry).replace('-', " "), Colour::Faint),
+    };
+    let digest: String = about.digest.chars().take(DIGEST).collect();
+    let meaning = match fate {
+        Fate::Skipped(Skip::MediaType) => format!("{meaning} {}", about.media_type),
+        _ => meaning,
+    };
+    Row {
+        colour,
+        cells: vec![format!("{nested}{}", shown(platform)), counts.to_owned(), shown(&meaning), digest],
+    }
+}
+
+fn entry_json(entry: &SeenEntry) -> Value {
+    let SeenEntry { about, depth, fate } = entry;
+    let platforms = if let Fate::Runs(set) = fate { *set } else { PlatformSet::EMPTY };
+    json!({
+        "platform": about.platform,
+        "digest": about.digest,
+        "mediaType": about.media_type,
+        "depth": depth,
+        "counts": !platforms.is_empty(),
+        "why": why(entry),
+        "platforms": platforms.names().collect::<Vec<_>>(),
+    })
+}
+
+/// The status, or the kind of failure.
+fn answer(request: &Requested) -> String {
+    match request.outcome {
+        Some(Ok(status)) => status.to_string(),
+        Some(Err(kind)) => kind.to_owned(),
+        None => "none yet".to_owned(),
+    }
+}
+
+fn request_row(request: &Requested) -> Row {
+    let asked = format!("{} {}", request.method, request.kind.as_str());
+    let credential = match (&request.authorization, request.credential) {
+        (Some(scheme), Some(credential)) => format!("{}, {credential}", scheme.to_lowercase()),
+        _ => "-".to_owned(),
+    };
+    let cells = vec![
+        asked,
+        credential,
+        answer(request),
+        milliseconds(request.took).to_string(),
+        shown(request.url.as_str()),
+    ];
+    Row { colour: Colour::Plain, cells }
+}
+
+fn request_json(request: &Requested) -> Value {
+    json!({
+        "kind": request.kind.as_str(),
+        "method": request.method,
+        "url": request.url.as_str(),
+        "authorization": request.authorization.as_deref().map(str::to_lowercase),
+        "credential": request.credential,
+        "answer": answer(request),
+        "milliseconds": milliseconds(request.took),
+    })
+}

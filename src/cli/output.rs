@@ -1,0 +1,180 @@
+//! What people see on a terminal, and what pipes get: tables, colours, progress, and the end of a pipe.
+
+use std::io::{self, IsTerminal, Write};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use tracing_subscriber::fmt::MakeWriter;
+
+use crate::logging::{self, Format, Level};
+
+/// Columns are cut to no less.
+const NARROW: usize = 12;
+const GAP: &str = "  ";
+
+/// Writes all of it to standard output. Who reads no more of it has all that he wanted: that is no error.
+pub(super) fn print(text: &str) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        written => written,
+    }
+}
+
+/// A line on standard error; where that is closed, nobody is told.
+pub(super) fn tell(line: &str) {
+    let _ = writeln!(io::stderr().lock(), "{line}");
+}
+
+/// How standard output is to be written.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Look {
+    pub(super) colour: bool,
+    /// Columns of the terminal; `None` where there is none, and lines may be as long as they are.
+    pub(super) width: Option<usize>,
+}
+
+impl Look {
+    /// Colours and widths are for terminals only; `NO_COLOR` (no-color.org) is obeyed there, too.
+    pub(super) fn of_stdout() -> Self {
+        if !io::stdout().is_terminal() {
+            return Self { colour: false, width: None };
+        }
+        let set = |name| std::env::var_os(name).filter(|value| !value.is_empty());
+        let colour = set("NO_COLOR").is_none() && set("TERM").is_none_or(|term| term != "dumb");
+        let width = terminal_size::terminal_size().map(|(terminal_size::Width(width), _)| usize::from(width));
+        Self { colour, width }
+    }
+}
+
+/// A colour, as the number of its escape sequence.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Colour {
+    Plain = 0,
+    Faint = 2,
+    Red = 31,
+    Green = 32,
+    Yellow = 33,
+}
+
+impl Colour {
+    pub(super) fn paint(self, text: &str, look: Look) -> String {
+        if look.colour && self != Self::Plain {
+            format!("\x1b[{}m{text}\x1b[0m", self as u8)
+        } else {
+            text.to_owned()
+        }
+    }
+}
+
+/// A row of a table, in one colour.
+pub(super) struct Row {
+    pub(super) colour: Colour,
+    pub(super) cells: Vec<String>,
+}
+
+/// Aligned columns below a header. Where a terminal is too narrow, the widest give way; a cut text keeps its end, as that
+/// is what tells images apart.
+pub(super) fn table(header: &[&str], rows: &[Row], indent: &str, look: Look) -> String {
+    let mut widths: Vec<usize> = header.iter().map(|name| name.len()).collect();
+    for row in rows {
+        for (width, cell) in widths.iter_mut().zip(&row.cells) {
+            *width = (*width).max(cell.chars().count());
+        }
+    }
+    if let Some(terminal) = look.width {
+        let gaps = GAP.len() * header.len().saturating_sub(1) + indent.len();
+        while widths.iter().sum::<usize>() + gaps > terminal {
+            let wide = |width: &usize| *width > NARROW;
+            let Some(widest) = widths.iter_mut().filter(|width| wide(width)).max() else { break };
+            *widest -= 1;
+        }
+    }
+    let mut text = String::new();
+    let mut line = |cells: &mut dyn Iterator<Item = &str>, colour: Colour| {
+        let cells: Vec<String> =
+            cells.zip(&widths).map(|(cell, &width)| format!("{:width$}", cut(cell, width))).collect();
+        let line = format!("{indent}{}", cells.join(GAP));
+        text += &colour.paint(line.trim_end(), look);
+        text.push('\n');
+    };
+    line(&mut header.iter().copied(), Colour::Plain);
+    for row in rows {
+        line(&mut row.cells.iter().map(String::as_str), row.colour);
+    }
+    text
+}
+
+fn cut(cell: &str, width: usize) -> String {
+    let length = cell.chars().count();
+    if length <= width {
+        return cell.to_owned();
+    }
+    let kept: String = cell.chars().skip(length + 1 - width).collect();
+    format!("…{kept}")
+}
+
+/// A text of a stranger, without anything that would steer a terminal.
+pub(super) fn shown(text: &str) -> String {
+    let steers = |c: char| {
+        c.is_control()
+            || matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{feff}')
+    };
+    let mut shown = String::with_capacity(text.len());
+    for c in text.chars() {
+        if steers(c) { shown.extend(c.escape_default()) } else { shown.push(c) }
+    }
+    shown
+}
+
+/// How far it has got, on one line of standard error that is written over and over; nothing where that is no terminal.
+#[derive(Clone)]
+pub(super) struct Progress(Arc<Mutex<Option<String>>>);
+
+impl Progress {
+    /// Starts logging to standard error, with a line for the progress below what is logged.
+    pub(super) fn start(level: Option<Level>, format: Option<Format>) -> Self {
+        let progress = Self(Arc::default());
+        let (level, format) = (level.unwrap_or(Level::Warn), format.unwrap_or(Format::Text));
+        logging::start_for_people(level, format, progress.clone());
+        progress
+    }
+
+    /// Shows this instead of what was shown before; an empty text ends it.
+    pub(super) fn show(&self, text: &str) {
+        if !io::stderr().is_terminal() {
+            return;
+        }
+        let mut line = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let _ = write!(io::stderr().lock(), "\r\x1b[K{text}");
+        *line = Some(text.to_owned()).filter(|text| !text.is_empty());
+    }
+}
+
+/// Log lines go between: the line is taken away, and comes back below them.
+impl Write for Progress {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let line = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut err = io::stderr().lock();
+        match &*line {
+            Some(line) => {
+                err.write_all(b"\r\x1b[K")?;
+                err.write_all(bytes)?;
+                err.write_all(line.as_bytes())?;
+            }
+            None => err.write_all(bytes)?,
+        }
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        io::stderr().lock().flush()
+    }
+}
+
+impl<'a> MakeWriter<'a> for Progress {
+    type Writer = Self;
+
+    fn make_writer(&'a self) -> Self {
+        self.clone()
+    }
+}

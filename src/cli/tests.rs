@@ -1,0 +1,36 @@
+use super::*;
+
+/// All commands with the names that lead to them.
+fn all(command: &clap::Command) -> Vec<clap::Command> {
+    let mut all = vec![command.clone()];
+    let own = command.get_subcommands().filter(|command| command.get_name() != "help");
+    all.extend(own.flat_map(self::all));
+    all
+}
+
+#[test]
+fn help_fits_a_terminal_and_has_an_example() {
+    let mut command = Cli::command();
+    command.build();
+    for mut command in all(&command) {
+        for help in [command.render_help().to_string(), command.render_long_help().to_string()] {
+            for line in help.lines() {
+                assert!(line.chars().count() <= 80, "{}: {line}", command.get_name());
+            }
+            let example = help.contains("Example");
+            assert_eq!(
+                example,
+                command.get_subcommands().next().is_none(),
+                "{}:\n{help}",
+                command.get_name()
+            );
+        }
+    }
+}
+
+#[test]
+fn as_a_plugin_it_is_called_through_kubectl() {
+    let usage = |program: &str| command(Some(Path::new(program))).render_usage().to_string();
+    assert!(usage("/opt/kubectl-tolerarch").contains("kubectl tolerarch"));
+    assert!(usage("tolerarch").contains("Usage: tolerarch"));
+}

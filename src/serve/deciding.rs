@@ -1,0 +1,51 @@
+//! What decides over Pods under a configuration, put together.
+
+use crate::admission::Webhook;
+use crate::config::Config;
+use crate::credentials::{Credentials, CredentialsError};
+use crate::metrics::Metrics;
+use crate::registry::{ProxyError, Registry, Traces, TrustError};
+use crate::resolver::Resolver;
+
+/// Why registries cannot be asked as the configuration says.
+#[derive(Debug, thiserror::Error)]
+pub enum AccessError {
+    /// A certificate authority, a client certificate or a hosts directory cannot be used.
+    #[error(transparent)]
+    Trust(#[from] TrustError),
+    /// A proxy of the environment cannot be used.
+    #[error(transparent)]
+    Proxy(#[from] ProxyError),
+    /// The credentials cannot be loaded.
+    #[error(transparent)]
+    Credentials(#[from] CredentialsError),
+}
+
+/// The webhook, and the resolver in it.
+pub(super) struct Deciding {
+    pub(super) webhook: Webhook,
+    pub(super) resolver: Resolver,
+}
+
+impl Deciding {
+    /// `traces` gets what registries are asked.
+    pub(super) fn of(
+        config: &Config,
+        metrics: &Metrics,
+        traces: Option<Traces>,
+    ) -> Result<Self, AccessError> {
+        let (registry, credentials) = access(config, metrics.clone())?;
+        let Config { policy, lookup, cache, .. } = config.clone();
+        let budget = lookup.budget;
+        let resolver = Resolver::new(registry.traced(traces), lookup, cache, metrics.clone());
+        let webhook = Webhook::new(policy, budget, credentials, resolver.clone(), metrics.clone());
+        Ok(Self { webhook, resolver })
+    }
+}
+
+/// What registries are asked with. Reads the files that the configuration names; it may wait for them.
+pub(super) fn access(config: &Config, metrics: Metrics) -> Result<(Registry, Credentials), AccessError> {
+    let credentials = Credentials::load(&config.credentials, config.registries.private.clone())?;
+    let registry = Registry::load(config.registry_settings()?, metrics)?;
+    Ok((registry, credentials))
+}
