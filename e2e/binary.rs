@@ -11,6 +11,7 @@ mod binary {
     mod abuse;
     mod admin;
     mod certificates;
+    mod cli;
     mod config;
     mod connections;
     mod credentials;

@@ -54,10 +54,14 @@ Examples:
   tolerarch check -f deployment.yaml
   helm template my-chart | tolerarch check -f - --fail-on unsupported,unknown
   kubectl get deployments -A -o yaml | tolerarch check -f - -o json
-  kubectl patch -f web.yaml --type=json -p \"$(tolerarch check -f web.yaml -o patch)\"
+  tolerarch check -f web.yaml -o patch >web.patch &&
+    kubectl patch -f web.yaml --type=json --patch-file=web.patch
 
-Exit status: 0 all was decided, 1 something could not be read (the rest is done),
-2 wrong usage, 3 what --fail-on names has occurred.")]
+Exit status:
+  0  all was decided
+  1  something could not be read; the rest is done
+  2  wrong usage
+  3  what --fail-on names has occurred")]
     Check(check::Check),
     /// Tell where images run, and why the webhook thinks so
     #[command(after_help = "\
@@ -66,8 +70,10 @@ Examples:
   tolerarch inspect --config config.yaml -o json ghcr.io/acme/agent:3 redis
   tolerarch inspect --explain registry.example.com/team/app
 
-Exit status: 0 all is known, 1 of some image nobody can say where it runs,
-2 wrong usage.")]
+Exit status:
+  0  all is known
+  1  nobody can say where some image runs; the rest is done
+  2  wrong usage")]
     Inspect(inspect::Inspect),
     /// Write a script that completes commands and flags
     #[command(hide = true, after_help = "Example:\n  source <(tolerarch completions bash)")]
@@ -80,7 +86,7 @@ struct Shared {
     #[arg(long, global = true, value_name = "FILE")]
     config: Option<PathBuf>,
     /// From which level on lines are logged [default: of serve info, else warn]
-    #[arg(long, global = true, value_enum, value_name = "LEVEL", hide_possible_values = false)]
+    #[arg(long, global = true, value_enum, value_name = "LEVEL")]
     log_level: Option<Level>,
     /// How a log line looks [default: of serve json, else text]
     #[arg(long, global = true, value_enum, value_name = "FORMAT")]

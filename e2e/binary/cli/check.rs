@@ -1,0 +1,199 @@
+//! `tolerarch check`.
+
+use serde_json::{Value, json};
+
+use super::{BOTH, Desk};
+use crate::support::review::{pod, review};
+
+fn deployment(name: &str, image: &str) -> String {
+    format!(
+        "apiVersion: apps/v1\nkind: Deployment\nmetadata: {{name: {name}, namespace: shop}}\nspec:\n  template:\n    \
+         spec:\n      containers:\n      - image: {image}\n"
+    )
+}
+
+fn reasons(all: &Value) -> Vec<&str> {
+    all["results"].as_array().unwrap().iter().map(|one| one["reason"].as_str().unwrap()).collect()
+}
+
+#[tokio::test]
+async fn each_workload_gets_the_decision_of_its_pods() {
+    let desk = Desk::new(json!({})).await;
+    let (multi, single) = (desk.image("multi", &BOTH), desk.image("single", &["linux/amd64"]));
+    let template = |image: &str| json!({"spec": {"containers": [{"image": image}]}});
+    let object = |version: &str, kind: &str, spec: Value| json!({"apiVersion": version, "kind": kind, "metadata": {"name": "x", "namespace": "shop"}, "spec": spec});
+    let with = |image: &str| json!({"template": template(image)});
+    let list = json!({"apiVersion": "v1", "kind": "List", "items": [
+        object("apps/v1", "Deployment", with(&multi)),
+        object("apps/v1", "StatefulSet", with(&single)),
+        object("apps/v1", "DaemonSet", with(&multi)),
+        object("apps/v1", "ReplicaSet", with(&multi)),
+        object("v1", "ReplicationController", with(&multi)),
+        object("batch/v1", "Job", with(&multi)),
+        object("batch/v1", "CronJob", json!({"jobTemplate": {"spec": with(&multi)}})),
+        json!({"apiVersion": "v1", "kind": "PodTemplate", "metadata": {"name": "x"}, "template": template(&multi)}),
+        object("v1", "Pod", template(&multi)["spec"].clone()),
+        object("v1", "Service", json!({})),
+        review("u-1", &pod(&[&single])),
+        review("u-1", &json!({"metadata": {"labels": {"tolerarch.io/mode": "off"}}, "spec": {"containers": [{}]}})),
+    ]});
+    let (status, all) = desk.check(list.to_string()).await;
+    assert_eq!(status, Some(0), "{all}");
+    assert_eq!(
+        reasons(&all),
+        [
+            "tolerated",
+            "platform-missing",
+            "daemonset",
+            "tolerated",
+            "tolerated",
+            "tolerated",
+            "tolerated",
+            "tolerated",
+            "tolerated",
+            "platform-missing",
+            "opted-out"
+        ]
+    );
+    assert_eq!(all["skipped"], json!({"Service": 1}));
+    let first = &all["results"][0];
+    let stands = ["file", "document", "line", "kind", "namespace", "name", "decision", "pools"]
+        .map(|key| first[key].clone());
+    assert_eq!(json!(stands), json!(["-", 1, 1, "Deployment", "shop", "x", "tolerated", ["multi-arch"]]));
+    assert_eq!(all["results"][1]["image"], single);
+    // Each image was asked for once.
+    assert_eq!(desk.registry.count(|request| request.repo.as_deref() == Some("multi")), 1);
+}
+
+#[tokio::test]
+async fn patches_apply_to_what_stands_in_the_file() {
+    let desk = Desk::new(json!({})).await;
+    let multi = desk.image("multi", &BOTH);
+    let spec = json!({"containers": [{"image": multi}]});
+    for (document, path) in [
+        (json!({"apiVersion": "v1", "kind": "Pod", "spec": spec}), ""),
+        (json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"}, "spec": spec}), ""),
+        (
+            json!({"apiVersion": "apps/v1", "kind": "Deployment", "spec": {"template": {"spec": spec}}}),
+            "/spec/template",
+        ),
+        (
+            json!({"apiVersion": "apps/v1", "kind": "Deployment", "spec": {"template": {"metadata": null, "spec": spec}}}),
+            "/spec/template",
+        ),
+        (
+            json!({"apiVersion": "apps/v1", "kind": "Deployment", "spec": {"template": {"metadata": {"annotations": {"a": "b"}}, "spec": spec}}}),
+            "/spec/template",
+        ),
+        (
+            json!({"apiVersion": "batch/v1", "kind": "CronJob", "spec": {"jobTemplate": {"spec": {"template": {"spec": spec}}}}}),
+            "/spec/jobTemplate/spec/template",
+        ),
+    ] {
+        let ran = desk.run_with(&["check", "-f", "-", "-o", "patch"], document.to_string()).await;
+        assert_eq!(ran.status, Some(0), "{}", ran.stderr);
+        let patch: json_patch::Patch = serde_json::from_str(&ran.stdout).unwrap();
+        let mut patched = document.clone();
+        json_patch::patch(&mut patched, &patch).unwrap();
+        let pod = patched.pointer(path).unwrap();
+        assert_eq!(pod["spec"]["tolerations"][0]["key"], "tolerarch.io/multi-arch", "{patched}");
+        assert_eq!(pod["metadata"]["annotations"]["tolerarch.io/pools"], "multi-arch", "{patched}");
+        // Once more, and there is nothing left to do.
+        let ran = desk.run_with(&["check", "-f", "-", "-o", "patch"], patched.to_string()).await;
+        assert_eq!((ran.status, &*ran.stdout), (Some(0), ""), "{patched}");
+    }
+}
+
+#[tokio::test]
+async fn pipelines_may_stumble_over_what_they_name() {
+    let desk = Desk::new(json!({})).await;
+    let unsupported = deployment("a", &desk.image("single", &["linux/amd64"]));
+    let unknown = deployment("a", &desk.registry.repo("gone").reference("v1"));
+    let good = deployment("a", &desk.image("multi", &BOTH));
+    for (text, on, status) in [
+        (&unsupported, &["--fail-on", "unsupported"][..], 3),
+        (&unsupported, &["--fail-on", "unknown"], 0),
+        (&unsupported, &["--fail-on", "unknown,unsupported"], 3),
+        (&unsupported, &["--fail-on", "unknown", "--fail-on", "unsupported"], 3),
+        (&unsupported, &[], 0),
+        (&unknown, &["--fail-on", "unknown"], 3),
+        (&unknown, &["--fail-on", "unsupported"], 0),
+        (&unknown, &[], 0),
+        (&good, &["--fail-on", "unknown,unsupported"], 0),
+        (&good, &["--fail-on", "no"], 2),
+    ] {
+        let arguments = [&["check", "-f", "-"], on].concat();
+        let ran = desk.run_with(&arguments, text).await;
+        assert_eq!(ran.status, Some(status), "{on:?} {}{}", ran.stdout, ran.stderr);
+    }
+    let both = format!("{unsupported}---\nkind: [\n");
+    assert_eq!(desk.run_with(&["check", "-f", "-", "--fail-on", "unsupported"], both).await.status, Some(1));
+}
+
+#[tokio::test]
+async fn what_cannot_be_read_is_named_and_the_rest_is_done() {
+    let desk = Desk::new(json!({})).await;
+    let good = deployment("good", &desk.image("multi", &BOTH));
+    let huge = format!("{good}---\n# {}\n", "x".repeat(10 << 20));
+    for (odd, told) in [
+        (b"kind: [1\n".to_vec(), "not YAML"),
+        (b"a:\n\t- 1\n".to_vec(), "not YAML"),
+        (b"a: stra\xdfe\n".to_vec(), "UTF-8"),
+        (b"just a text\n".to_vec(), "no object"),
+        (b"- a\n".to_vec(), "no object"),
+        (b"kind: Pod\n".to_vec(), "apiVersion"),
+        (b"apiVersion: apps/v1\nkind: Deployment\n".to_vec(), "spec.template"),
+        (b"apiVersion: v1\nkind: Pod\nspec: {containers: [{image: 7}]}\n".to_vec(), "malformed"),
+        (b"apiVersion: v1\nkind: Pod\nspec: {containers: []}\n".to_vec(), "malformed"),
+        (b"apiVersion: v1\nkind: Pod\nmetadata: {labels: {tolerarch.io/mode: off}}\n".to_vec(), "quotes"),
+        (b"apiVersion: admission.k8s.io/v1beta1\nkind: AdmissionReview\n".to_vec(), "AdmissionReview"),
+        (b"apiVersion: v1\nkind: List\nitems: {}\n".to_vec(), "items"),
+        (b"{\"apiVersion\": \"v1\",}\n".to_vec(), ""),
+    ] {
+        let text = [good.as_bytes(), b"---\n# a comment\n", &odd, b"---\n", good.as_bytes()].concat();
+        let (status, all) = desk.check(&text).await;
+        let shown = String::from_utf8_lossy(&odd).into_owned();
+        assert_eq!(status, Some(1), "{shown}: {all}");
+        assert_eq!(reasons(&all), ["tolerated", "tolerated"], "{shown}");
+        let errors = all["errors"].as_array().unwrap();
+        assert_eq!((errors.len(), &errors[0]["document"]), (1, &json!(2)), "{shown}: {all}");
+        let line = errors[0]["line"].as_u64().unwrap();
+        assert!((11..=14).contains(&line), "{shown}: {all}");
+        assert!(errors[0]["message"].as_str().unwrap().contains(told), "{shown}: {all}");
+    }
+    for (text, expected) in [("", 0), ("---\n", 0), ("\u{feff}---\r\n", 0), (&huge, 1)] {
+        let (status, all) = desk.check(text).await;
+        assert_eq!((status, reasons(&all).len()), (Some(0), expected));
+    }
+    let crlf = format!("\u{feff}{}", good.replace('\n', "\r\n"));
+    assert_eq!(desk.check(crlf).await.0, Some(0));
+    for binary in [&[0, 1, 2, 3][..], b"\xff\xfea\0b\0", b"\x7fELF\x02\x01\x01\0"] {
+        assert_eq!(desk.check(binary).await.0, Some(1));
+    }
+}
+
+#[tokio::test]
+async fn reads_files_and_directories() {
+    let desk = Desk::new(json!({})).await;
+    let image = desk.image("multi", &BOTH);
+    std::fs::create_dir(desk.path().join("dir")).unwrap();
+    desk.write("dir/b.yaml", deployment("b", &image));
+    desk.write("dir/a.yml", deployment("a", &image));
+    desk.write("dir/README.md", "not a manifest: [");
+    let ran = desk.run(&["check", "-f", "dir", "--filename", "gone.yaml"]).await;
+    assert_eq!(ran.status, Some(1));
+    let lines: Vec<&str> = ran.stdout.lines().map(str::trim_end).collect();
+    assert!(lines[1].contains("Deployment/a") && lines[2].contains("Deployment/b"), "{lines:?}");
+    assert!(lines[1].starts_with("dir/a.yml:1"), "{lines:?}");
+    assert!(ran.stderr.starts_with("tolerarch: gone.yaml: cannot be read"), "{}", ran.stderr);
+}
+
+#[tokio::test]
+async fn a_name_cannot_steer_the_terminal() {
+    let desk = Desk::new(json!({})).await;
+    let image = desk.image("multi", &BOTH);
+    let text = deployment("\"a\\e[31m\\u202e\"", &image);
+    let ran = desk.run_with(&["check", "-f", "-"], text).await;
+    assert!(ran.stdout.contains("a\\u{1b}[31m\\u{202e}"), "{}", ran.stdout);
+    assert!(!ran.stdout.contains('\u{1b}'), "{}", ran.stdout);
+}

@@ -1,0 +1,174 @@
+//! `tolerarch inspect`, and that it says what the webhook does.
+
+use serde_json::{Value, json};
+use testregistry::{Auth, DOCKER_MANIFEST, Fault, OCI_MANIFEST, Registry};
+
+use super::{BOTH, Desk};
+use crate::binary::program::Program;
+use crate::support::review::pod;
+
+/// Pools, of which an image may open any number.
+fn settings() -> Value {
+    let pool = |name: &str, platforms: &[&str]| {
+        let key = format!("example.com/{name}");
+        json!({"name": name, "platforms": platforms, "tolerations": [{"key": key, "operator": "Exists"}]})
+    };
+    json!({
+        "pools": [pool("both", &BOTH), pool("arm", &["linux/arm64"]), pool("power", &["linux/ppc64le"])],
+        "lookup": {"timeout": "400ms", "budget": "8s"},
+    })
+}
+
+/// Fills the registry with all that is odd, and gives the images.
+fn fixtures(registry: &Registry) -> Vec<String> {
+    let repo = registry.repo("team/app");
+    repo.index(Some("both"), BOTH);
+    repo.docker_list(Some("list"), BOTH);
+    repo.image("linux/amd64", Some("amd64"));
+    repo.image("linux/arm64/v8", Some("arm64"));
+    repo.docker_image("linux/ppc64le", Some("power"));
+    repo.index(Some("three"), ["linux/amd64", "linux/arm64", "linux/ppc64le"]);
+    repo.index(Some("odd"), ["windows/amd64", "linux/amd64/v3", "linux/arm64/v9", "wasip1/wasm"]);
+    let entries = BOTH.map(|platform| repo.entry(platform));
+    let attestations = entries.each_ref().map(|entry| repo.attestation(entry["digest"].as_str().unwrap()));
+    repo.index(Some("buildkit"), entries.into_iter().chain(attestations).map(testregistry::Entry::from));
+    let (unnamed, nested) = (repo.image("linux/arm64", None), repo.index(None, ["linux/arm64"]));
+    repo.index(Some("unnamed"), [repo.entry("linux/amd64"), unnamed]);
+    let mut other = nested.clone();
+    other["platform"] = json!({"os": "linux", "architecture": "s390x"});
+    repo.index(Some("nested"), [repo.entry("linux/amd64"), nested, other]);
+    let chart = repo.blob("{}", "application/vnd.cncf.helm.config.v1+json");
+    repo.image_of(chart, OCI_MANIFEST, Some("chart"));
+    repo.manifest(r#"{"schemaVersion": 1, "fsLayers": []}"#, DOCKER_MANIFEST, Some("schema1"));
+    repo.manifest("garbage", OCI_MANIFEST, Some("garbage"));
+    repo.index(Some("empty"), [""; 0]);
+    let tags = [
+        "both", "list", "amd64", "arm64", "power", "three", "odd", "buildkit", "unnamed", "nested", "chart",
+        "schema1", "garbage", "empty", "gone",
+    ];
+    let mut images: Vec<String> = tags.iter().map(|tag| repo.reference(tag)).collect();
+    images.push(repo.reference(&repo.digest_of("both").unwrap()));
+    let faulty = [
+        ("throttled", Fault::status(429)),
+        ("denied", Fault::status(403)),
+        ("down", Fault::status(503)),
+        ("reset", Fault::reset()),
+        ("hang", Fault::hang()),
+    ];
+    for (name, fault) in faulty {
+        let repo = registry.repo(name);
+        repo.index(Some("v1"), BOTH);
+        repo.fault(Some(fault));
+        images.push(repo.reference("v1"));
+    }
+    for (name, auth) in
+        [("token", Auth::bearer().or_anonymous()), ("private", Auth::basic("user", "password"))]
+    {
+        let repo = registry.repo(name);
+        repo.index(Some("v1"), BOTH);
+        repo.require(auth);
+        images.push(repo.reference("v1"));
+    }
+    images.extend(["Not/An Image", "", "169.254.169.254/a:1", "127.0.0.1:1/a:1"].map(str::to_owned));
+    images
+}
+
+#[tokio::test]
+async fn says_what_the_webhook_does() {
+    let desk = Desk::new(settings()).await;
+    let mut kinds = Vec::new();
+    for image in fixtures(&desk.registry) {
+        // A webhook of its own for each, as registries that fail are remembered.
+        let program = Program::start(&desk.registry, settings()).await;
+        let verdict = program.review(&pod(&[&image])).await;
+        let ran = desk.run(&["inspect", "-o", "json", "--", &image]).await;
+        let all: Value =
+            serde_json::from_str(&ran.stdout).unwrap_or_else(|_| panic!("{image}: {}", ran.stderr));
+        let said = &all["images"][0];
+        assert_eq!(said["reason"], verdict.reason, "{image}: {said}");
+        let patched = verdict.applied_to(&pod(&[&image]));
+        let opened = patched["metadata"]["annotations"]["tolerarch.io/pools"].as_str().unwrap_or_default();
+        let pools: Vec<&str> =
+            said["pools"].as_array().unwrap().iter().map(|pool| pool.as_str().unwrap()).collect();
+        assert_eq!(pools.join(","), opened, "{image}: {said}");
+        let unknown = !matches!(&*verdict.reason, "tolerated" | "platform-missing");
+        assert_eq!(ran.status, Some(i32::from(unknown)), "{image}: {said}");
+        let given = json!({"apiVersion": "v1", "kind": "Pod", "spec": {"containers": [{"image": image}]}});
+        let (_, checked) = desk.check(given.to_string()).await;
+        assert_eq!(checked["results"][0]["reason"], verdict.reason, "{image}");
+        kinds.push(verdict.reason.clone());
+    }
+    kinds.sort();
+    kinds.dedup();
+    assert_eq!(
+        kinds,
+        [
+            "address-not-allowed",
+            "bad-manifest",
+            "denied",
+            "image-invalid",
+            "not-found",
+            "platform-missing",
+            "throttled",
+            "timeout",
+            "tolerated",
+            "unreachable"
+        ]
+    );
+}
+
+#[tokio::test]
+async fn shows_each_entry_and_why_it_counts() {
+    let desk = Desk::new(settings()).await;
+    fixtures(&desk.registry);
+    let repo = desk.registry.repo("team/app");
+    let ask = async |tag: &str| {
+        let ran = desk.run(&["inspect", "-o", "json", &repo.reference(tag)]).await;
+        serde_json::from_str::<Value>(&ran.stdout).unwrap()["images"][0].clone()
+    };
+    let why = |said: &Value| {
+        let entries = said["entries"].as_array().unwrap();
+        entries.iter().map(|entry| entry["why"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    let said = ask("buildkit").await;
+    assert_eq!(why(&said), ["runs", "runs", "attestation", "attestation"]);
+    assert_eq!(said["platforms"], json!(BOTH));
+    assert_eq!(said["digest"].as_str(), repo.digest_of("buildkit").as_deref());
+    assert_eq!(said["mediaType"], testregistry::OCI_INDEX);
+    assert_eq!(said["source"], desk.registry.url());
+    assert_eq!(said["requests"].as_array().unwrap().len(), 1);
+    assert_eq!(why(&ask("odd").await), ["other-os", "no-such-node", "no-such-node", "other-os"]);
+    let said = ask("nested").await;
+    assert_eq!(why(&said), ["runs", "index", "runs", "index", "outside-its-index"]);
+    assert_eq!(said["requests"].as_array().unwrap().len(), 3);
+    let single = ask("arm64").await;
+    assert_eq!((&single["entries"], &single["platforms"]), (&json!([]), &json!(["linux/arm64"])));
+    assert_eq!(single["requests"].as_array().unwrap().len(), 2);
+}
+
+#[tokio::test]
+async fn explains_every_request_without_a_secret() {
+    let desk = Desk::new(json!({})).await;
+    let repo = desk.registry.repo("team/app");
+    repo.image("linux/amd64", Some("v1"));
+    repo.require(Auth::bearer().or_anonymous().token_text("canary"));
+    repo.redirect_blobs_to(&desk.registry.cdn_of(&repo));
+    let ran = desk.run(&["inspect", "--explain", &repo.reference("v1")]).await;
+    for told in ["GET manifest", "401", "GET token", "bearer", "GET config", "platform-missing"] {
+        assert!(ran.stdout.contains(told), "{told}: {}{}", ran.stdout, ran.stderr);
+    }
+    assert!(!format!("{}{}", ran.stdout, ran.stderr).contains("canary"), "{}", ran.stdout);
+}
+
+#[tokio::test]
+async fn images_are_asked_for_at_once() {
+    let desk = Desk::new(json!({})).await;
+    let images: Vec<String> = (0..5).map(|place| desk.image(&format!("app{place}"), &BOTH)).collect();
+    for place in 0..5 {
+        desk.registry.repo(&format!("app{place}")).fault(Some(Fault::hang()));
+    }
+    let arguments: Vec<&str> = ["inspect"].into_iter().chain(images.iter().map(String::as_str)).collect();
+    let mut child = desk.command(&arguments).spawn().unwrap();
+    desk.registry.wait_until(|seen| seen.len() == 5).await;
+    child.kill().await.unwrap();
+}
