@@ -35,14 +35,19 @@ struct Ran {
 impl Desk {
     async fn new(settings: Value) -> Self {
         let desk = Self { registry: Registry::start().await, directory: tempfile::tempdir().unwrap() };
-        let ca = desk.write("ca.crt", desk.registry.pki().ca_pem());
+        desk.configure(&settings);
+        desk
+    }
+
+    /// Writes these settings over a configuration for tests.
+    fn configure(&self, settings: &Value) {
+        let ca = self.write("ca.crt", self.registry.pki().ca_pem());
         let mut config = json!({
-            "registries": {"hosts": {desk.registry.address(): {"caFile": ca}}},
+            "registries": {"hosts": {self.registry.address(): {"caFile": ca}}},
             "network": {"allow": ["127.0.0.0/8"]},
         });
-        json_patch::merge(&mut config, &settings);
-        desk.write("config.yaml", config.to_string());
-        desk
+        json_patch::merge(&mut config, settings);
+        self.write("config.yaml", config.to_string());
     }
 
     fn path(&self) -> &Path {

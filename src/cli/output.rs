@@ -178,3 +178,41 @@ impl<'a> MakeWriter<'a> for Progress {
         self.clone()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rows() -> Vec<Row> {
+        let row = |colour, cells: [&str; 2]| Row { colour, cells: cells.map(str::to_owned).to_vec() };
+        vec![
+            row(Colour::Green, ["web", "registry.example.com/team/app:1"]),
+            row(Colour::Plain, ["a-longer-name", ""]),
+        ]
+    }
+
+    #[test]
+    fn columns_are_aligned() {
+        let look = Look { colour: false, width: None };
+        let expected =
+            "NAME           IMAGE\nweb            registry.example.com/team/app:1\na-longer-name\n";
+        assert_eq!(table(&["NAME", "IMAGE"], &rows(), "", look), expected);
+        let coloured = table(&["NAME", "IMAGE"], &rows(), "", Look { colour: true, width: None });
+        assert_eq!(coloured.matches("\x1b[32mweb").count(), 1);
+        assert_eq!(coloured.matches("\x1b[0m").count(), 1);
+    }
+
+    #[test]
+    fn a_narrow_terminal_gets_the_ends_of_long_texts() {
+        let table = table(&["NAME", "IMAGE"], &rows(), "", Look { colour: false, width: Some(30) });
+        assert!(table.lines().all(|line| line.chars().count() <= 30), "{table}");
+        assert!(table.contains("…e.com/team/app:1") || table.contains("…/team/app:1"), "{table}");
+        let tiny = super::table(&["NAME", "IMAGE"], &rows(), "", Look { colour: false, width: Some(3) });
+        assert_eq!(tiny.lines().count(), 3);
+    }
+
+    #[test]
+    fn nothing_steers_a_terminal() {
+        assert_eq!(shown("a\x1b[31m\n\u{202e}ü"), "a\\u{1b}[31m\\n\\u{202e}ü");
+    }
+}

@@ -101,22 +101,23 @@ fn is_empty(text: &str) -> bool {
 /// Reads JSON documents one after another; `false` where it is no JSON from the beginning, but perhaps YAML.
 fn json(text: &str, first: usize, add: &mut impl FnMut(usize, Result<Node, String>)) -> bool {
     let bytes = text.as_bytes();
+    let mut lines = Lines { bytes, offset: 0, line: first };
     let (mut begin, mut any) = (0, false);
     loop {
-        let mut stream: StreamDeserializer<'_, SliceRead<'_>, Value> =
-            serde_json::Deserializer::from_slice(&bytes[begin..]).into_iter();
         let base = begin;
+        let base_line = lines.at(base);
+        let mut stream: StreamDeserializer<'_, SliceRead<'_>, Value> =
+            serde_json::Deserializer::from_slice(&bytes[base..]).into_iter();
         let error = loop {
             let start = base + stream.byte_offset();
-            let blank = bytes[start..].iter().take_while(|byte| byte.is_ascii_whitespace()).count();
-            let line = first + newlines(bytes, start + blank);
+            begin = start + bytes[start..].iter().take_while(|byte| byte.is_ascii_whitespace()).count();
             match stream.next() {
                 None => return true,
-                Some(Ok(value)) => add(line, Ok(Node::of(value, line))),
-                Some(Err(error)) => {
-                    begin = start + blank;
-                    break error;
+                Some(Ok(value)) => {
+                    let line = lines.at(begin);
+                    add(line, Ok(Node::of(value, line)));
                 }
+                Some(Err(error)) => break error,
             }
             any = true;
         };
@@ -124,13 +125,28 @@ fn json(text: &str, first: usize, add: &mut impl FnMut(usize, Result<Node, Strin
             return false;
         }
         any = true;
-        let line = first + newlines(bytes, base) + error.line().max(1) - 1;
-        add(line, Err(format!("not JSON: {}", cause(&error))));
+        add(base_line + error.line().max(1) - 1, Err(format!("not JSON: {}", cause(&error))));
         // The next one begins on a line of its own.
         match bytes[begin..].windows(2).position(|pair| pair == b"\n{") {
             Some(place) => begin += place + 1,
             None => return true,
         }
+    }
+}
+
+/// Counts lines on the way through a text, once.
+struct Lines<'a> {
+    bytes: &'a [u8],
+    offset: usize,
+    line: usize,
+}
+
+impl Lines<'_> {
+    /// The line of an offset that is not before the last one.
+    fn at(&mut self, offset: usize) -> usize {
+        self.line += newlines(&self.bytes[self.offset..], offset.saturating_sub(self.offset));
+        self.offset = self.offset.max(offset);
+        self.line
     }
 }
 
@@ -146,6 +162,8 @@ fn newlines(bytes: &[u8], until: usize) -> usize {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     /// Number, line, and the kind or the fault of each document.
@@ -212,5 +230,17 @@ mod tests {
         assert!(all(b"\xff\xfea\0")[0].2.contains("UTF-16"));
         check(&"[".repeat(200_000), &[(1, "! ")]);
         check(&"{\"a\":".repeat(200_000), &[(1, "! ")]);
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_read_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+            let _ = all(&bytes);
+        }
+
+        #[test]
+        fn anything_like_yaml_is_read_or_refused(text in "([-?:,\\[\\]{}#&*!|>'\"%@ \t\r\nab0<~.]|---\n|: |- |\n  ){0,60}") {
+            let _ = all(text.as_bytes());
+        }
     }
 }
