@@ -206,7 +206,7 @@ mod tests {
     fn a_narrow_terminal_gets_the_ends_of_long_texts() {
         let table = table(&["NAME", "IMAGE"], &rows(), "", Look { colour: false, width: Some(30) });
         assert!(table.lines().all(|line| line.chars().count() <= 30), "{table}");
-        assert!(table.contains("…e.com/team/app:1") || table.contains("…/team/app:1"), "{table}");
+        assert!(table.contains("…com/team/app:1"), "{table}");
         let tiny = super::table(&["NAME", "IMAGE"], &rows(), "", Look { colour: false, width: Some(3) });
         assert_eq!(tiny.lines().count(), 3);
     }
