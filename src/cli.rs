@@ -76,7 +76,7 @@ Exit status:
   2  wrong usage")]
     Inspect(inspect::Inspect),
     /// Write a script that completes commands and flags
-    #[command(hide = true, after_help = "Example:\n  source <(tolerarch completions bash)")]
+    #[command(after_help = "Example:\n  source <(tolerarch completions bash)")]
     Completions(completions::Completions),
 }
 

@@ -69,9 +69,10 @@ fn collect(node: &Node, given: Option<(&str, &str)>, all: &mut Vec<Content>) {
     if !matches!(node.data, Data::Map(_)) {
         return fault("it is no object with apiVersion and kind");
     }
-    let or = |own, given| if own == "" { given } else { own };
+    let (version, kind) = (node.text("apiVersion"), node.text("kind"));
     let (given_version, given_kind) = given.unwrap_or_default();
-    let (version, kind) = (or(node.text("apiVersion"), given_version), or(node.text("kind"), given_kind));
+    let version = if version.is_empty() { given_version } else { version };
+    let kind = if kind.is_empty() { given_kind } else { kind };
     if version.is_empty() || kind.is_empty() {
         return fault("it has no apiVersion or no kind");
     }
