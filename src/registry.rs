@@ -5,6 +5,7 @@
 //! bounded by the caller, for a lookup as a whole. Nothing is retried: a Pod waits for the answer.
 
 mod allowed;
+mod ask;
 mod challenge;
 mod connect;
 mod digest;
@@ -22,12 +23,9 @@ pub mod trace;
 mod transport;
 mod trust;
 
-use std::ops::Deref;
 use std::time::Duration;
 
-use http::{HeaderValue, Method};
-use tokio::time::timeout;
-use url::Url;
+use http::Method;
 
 pub use allowed::{Allowed, NamePattern, ParsePatternError};
 pub use digest::Digest;
@@ -43,14 +41,14 @@ pub use trust::TrustError;
 use crate::credentials::Credential;
 use crate::image::{ImageRef, PlatformSet, Support};
 use crate::metrics::{Metrics, RequestKind};
+use ask::{Ask, Wanted};
 use connect::Connector;
-use endpoint::Endpoint;
 use host::Hosts;
 use hosts_dir::HostsDir;
 use manifest::{Document, Entry, Listed, Manifest};
-use token::{Access, Tokens};
+use token::Tokens;
 use trace::{Fate, SeenEntry};
-use transport::{Answer, Get, Transport};
+use transport::{Answer, Transport};
 
 /// Why a registry does not tell. No text quotes what a registry sent.
 #[derive(Debug, thiserror::Error)]
@@ -318,172 +316,6 @@ impl Registry {
             Ok((Digest::of_content(answer.body()), manifest))
         };
         self.get(image, &ask, read).await
-    }
-
-    /// Asks wherever the image can be had, until `read` makes sense of an answer. What the registry itself says counts
-    /// more than what mirrors do: that one of them has no such image means nothing.
-    async fn get<T>(
-        &self,
-        image: Wanted<'_>,
-        ask: &Ask,
-        read: impl Fn(&Answer) -> Result<T, Error>,
-    ) -> Result<T, Error> {
-        if !self.admits(&image) {
-            return Err(Error::NotAllowed);
-        }
-        let endpoints = self.hosts.endpoints(image.host());
-        let mut places = endpoint::in_order(&endpoints, ask.tag).into_iter().peekable();
-        let mut mirror_answered = false;
-        let mut failure = None;
-        while let Some(endpoint) = places.next() {
-            let asked = async { read(&accepted(self.ask_at(endpoint, image, ask).await?)?) };
-            let result = if endpoint.is_mirror && places.peek().is_some() {
-                timeout(limits::MIRROR_TIME, asked).await.unwrap_or(Err(Error::Timeout))
-            } else {
-                asked.await
-            };
-            let error = match result {
-                Ok(value) => {
-                    endpoint.note(false);
-                    return Ok(value);
-                }
-                Err(error) => error,
-            };
-            endpoint.note(error.is_fault());
-            if !endpoint.is_mirror && error.is_answer() {
-                return Err(error);
-            }
-            tracing::debug!(image = %*image, at = %endpoint.origin, %error, "no answer from here");
-            mirror_answered |= endpoint.is_mirror && !error.is_fault();
-            if !endpoint.is_mirror || failure.is_none() {
-                failure = Some(error);
-            }
-        }
-        match failure {
-            // Clusters without a way out live on mirrors: that one of them lacks an image is no fault of the registry.
-            Some(error) if mirror_answered && error.is_fault() => {
-                Err(Error::Unexpected(format!("no mirror has the image, and {error}")))
-            }
-            Some(error) => Err(error),
-            None => Err(Error::Unexpected("there is no place that it may be asked at".into())),
-        }
-    }
-
-    /// Asks at one place; without TLS where that is wanted and TLS cannot be talked.
-    async fn ask_at(&self, endpoint: &Endpoint, image: Wanted<'_>, ask: &Ask) -> Result<Answer, Error> {
-        match (self.ask(endpoint, image, ask).await, &endpoint.fallback) {
-            (Err(Error::Unreachable(_)), Some(fallback)) => self.ask(fallback, image, ask).await,
-            (answer, _) => answer,
-        }
-    }
-
-    /// Asks at one place, with a token or a password where it wants one. A credential for the image is for the registry that
-    /// the image names, and never without TLS unless that is configured for this host.
-    async fn ask(&self, endpoint: &Endpoint, image: Wanted<'_>, ask: &Ask) -> Result<Answer, Error> {
-        let unreachable = || Error::Unreachable("its path cannot stand in a URL".into());
-        let (origin, repository) = (&endpoint.origin, &endpoint.repository(&image));
-        let url = endpoint.url(&image, &ask.path).ok_or_else(unreachable)?;
-        let safe = || origin.scheme() == "https" || self.hosts.is_plain(&host::authority(origin));
-        let credential = image.credential.filter(|_| endpoint.is_own(&image) && safe());
-        let access = Access { origin, repository, credential };
-        let sent = self.tokens.remembered(&self.transport, &self.hosts, access).await?;
-        let answer = self.follow(url.clone(), ask, sent.as_ref()).await?;
-        if answer.status.as_u16() != 401 {
-            return Ok(answer);
-        }
-        let renewed = self.tokens.renewed(&self.transport, &self.hosts, access, sent.as_ref(), &answer);
-        let authorization = renewed.await?;
-        self.follow(url, ask, Some(&authorization)).await
-    }
-
-    /// One request with its redirects. What authorises it goes to the registry itself only.
-    async fn follow(
-        &self,
-        mut url: Url,
-        ask: &Ask,
-        mut authorization: Option<&HeaderValue>,
-    ) -> Result<Answer, Error> {
-        for _ in 0..=limits::REDIRECTS {
-            let get = Get {
-                kind: ask.kind,
-                method: ask.method.clone(),
-                url: &url,
-                accept: ask.accept,
-                authorization,
-                limit: ask.limit,
-                form: None,
-            };
-            let answer = self.transport.get(&get).await?;
-            if !matches!(answer.status.as_u16(), 301 | 302 | 303 | 307 | 308) {
-                return Ok(answer);
-            }
-            let next = answer.header("location").and_then(|location| redirect(&url, location, ask.may_leave));
-            let next = next.ok_or_else(|| Error::Unexpected("a redirect that is not followed".into()))?;
-            if next.origin() != url.origin() {
-                authorization = None;
-            }
-            url = next;
-        }
-        Err(Error::Unexpected("too many redirects".into()))
-    }
-}
-
-/// An answer that gives what was asked for; or what it says instead.
-fn accepted(answer: Answer) -> Result<Answer, Error> {
-    match answer.status.as_u16() {
-        200..=299 => Ok(answer),
-        401 | 403 => Err(Error::Denied("it refuses")),
-        404 => Err(Error::NotFound),
-        429 => Err(Error::Throttled(answer.retry_after())),
-        status @ 500.. => Err(Error::Unreachable(format!("it answers with status {status}"))),
-        status => Err(Error::Unexpected(format!("status {status}"))),
-    }
-}
-
-/// Where a redirect leads, if it is followed: manifests within their host, configs anywhere, and from HTTPS never to
-/// plain HTTP.
-fn redirect(from: &Url, location: &str, may_leave: bool) -> Option<Url> {
-    let to = from.join(location).ok()?;
-    let scheme = to.scheme() == "https" || to.scheme() == "http" && from.scheme() == "http";
-    let acceptable = scheme && to.has_host() && to.username().is_empty() && to.password().is_none();
-    (acceptable && (may_leave || to.origin() == from.origin())).then_some(to)
-}
-
-/// An image, and as whom to ask for it.
-#[derive(Clone, Copy)]
-struct Wanted<'a> {
-    image: &'a ImageRef,
-    /// For the image's own registry only.
-    credential: Option<&'a Credential>,
-}
-
-impl Deref for Wanted<'_> {
-    type Target = ImageRef;
-
-    fn deref(&self) -> &ImageRef {
-        self.image
-    }
-}
-
-/// What is asked of a registry.
-struct Ask {
-    /// What it is counted as.
-    kind: RequestKind,
-    method: Method,
-    /// Below the repository.
-    path: String,
-    /// Whether it asks where a tag points, which not every mirror is trusted to know.
-    tag: bool,
-    /// Whether a redirect may lead to another host, without the token.
-    may_leave: bool,
-    accept: &'static str,
-    limit: usize,
-}
-
-impl Ask {
-    fn manifest(kind: RequestKind, method: Method, target: &str) -> Self {
-        let (path, tag) = (format!("manifests/{target}"), !target.contains(':'));
-        Self { kind, method, path, tag, may_leave: false, accept: manifest::ACCEPT, limit: limits::MANIFEST }
     }
 }
 
