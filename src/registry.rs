@@ -38,7 +38,7 @@ pub use settings::Settings;
 pub use trace::Traces;
 pub use trust::TrustError;
 
-use crate::credentials::Credential;
+use crate::credentials::{Credential, Credentials};
 use crate::image::{ImageRef, PlatformSet, Support};
 use crate::metrics::{Metrics, RequestKind};
 use ask::{Ask, Wanted};
@@ -148,6 +148,8 @@ pub struct Registry {
     allowed: Allowed,
     transport: Transport,
     tokens: Tokens,
+    /// The operator's, for mirrors.
+    credentials: Credentials,
     traces: Option<Traces>,
 }
 
@@ -162,6 +164,12 @@ impl Registry {
         metrics: Metrics,
     ) -> Result<Self, TrustError> {
         Self::load(Settings { hosts: hosts.into_iter().collect(), guard, ..Settings::default() }, metrics)
+    }
+
+    /// The same client, which shows mirrors what these credentials have for them: none of a Pod's.
+    #[must_use]
+    pub fn with_credentials(self, credentials: Credentials) -> Self {
+        Self { credentials, ..self }
     }
 
     /// The same client, which records what it does for each image.
@@ -189,7 +197,8 @@ impl Registry {
         let hosts = Hosts::new(hosts, directories.unwrap_or_default());
         let connector = Connector::new(guard, trust::settings(&hosts)?, proxies);
         let transport = Transport::new(connector, hosts.headers(), metrics);
-        Ok(Self { hosts, allowed, transport, tokens: Tokens::new(), traces: None })
+        let (tokens, credentials) = (Tokens::new(), Credentials::default());
+        Ok(Self { hosts, allowed, transport, tokens, credentials, traces: None })
     }
 
     /// Whether the configuration allows to ask for this image. Cheap, and decided anew for each Pod.

@@ -2,6 +2,7 @@
 //! token or a password where that is wanted, and after redirects.
 
 use std::ops::Deref;
+use std::sync::Arc;
 
 use http::{HeaderValue, Method};
 use tokio::time::timeout;
@@ -11,7 +12,7 @@ use super::endpoint::{self, Endpoint};
 use super::manifest;
 use super::token::Access;
 use super::transport::{Answer, Get};
-use super::{Error, Registry, host, limits};
+use super::{Error, Registry, host, limits, trace};
 use crate::credentials::Credential;
 use crate::image::ImageRef;
 use crate::metrics::RequestKind;
@@ -113,13 +114,17 @@ impl Registry {
     }
 
     /// Asks at one place, with a token or a password where it wants one. A credential for the image is for the registry that
-    /// the image names, and never without TLS unless that is configured for this host.
+    /// the image names; a mirror sees what the operator has for the mirror. Never without TLS unless that is configured for
+    /// this host.
     async fn ask(&self, endpoint: &Endpoint, image: Wanted<'_>, ask: &Ask) -> Result<Answer, Error> {
         let unreachable = || Error::Unreachable("its path cannot stand in a URL".into());
         let (origin, repository) = (&endpoint.origin, &endpoint.repository(&image));
         let url = endpoint.url(&image, &ask.path).ok_or_else(unreachable)?;
         let safe = || origin.scheme() == "https" || self.hosts.is_plain(&host::authority(origin));
-        let credential = image.credential.filter(|_| endpoint.is_own(&image) && safe());
+        let own = endpoint.is_own(&image);
+        trace::note(|trace| trace.mirror_sees = None);
+        let of_mirror = if own { None } else { self.of_mirror(origin).await };
+        let credential = if own { image.credential } else { of_mirror.as_deref() }.filter(|_| safe());
         let access = Access { origin, repository, credential };
         let sent = self.tokens.remembered(&self.transport, &self.hosts, access).await?;
         let answer = self.follow(url.clone(), ask, sent.as_ref()).await?;
@@ -129,6 +134,19 @@ impl Registry {
         let renewed = self.tokens.renewed(&self.transport, &self.hosts, access, sent.as_ref(), &answer);
         let authorization = renewed.await?;
         self.follow(url, ask, Some(&authorization)).await
+    }
+
+    /// The first credential that the operator has for a mirror.
+    async fn of_mirror(&self, origin: &Url) -> Option<Arc<Credential>> {
+        let mut found = None;
+        for attempt in self.credentials.of_host(&host::authority(origin)) {
+            found = attempt.credentials().await.into_iter().flatten().next();
+            if found.is_some() {
+                trace::note(|trace| trace.mirror_sees = Some(attempt.kind()));
+                break;
+            }
+        }
+        found
     }
 
     /// One request with its redirects. What authorises it goes to the registry itself only.

@@ -30,6 +30,8 @@ pub struct Traces(Arc<Mutex<HashMap<ImageRef, Arc<Mutex<Trace>>>>>);
 pub struct Trace {
     /// Where the credential comes from that is asked with.
     pub asking_with: &'static str,
+    /// The same for a mirror, if there is one for it.
+    pub mirror_sees: Option<&'static str>,
     /// Every request, in the order in which they began.
     pub requests: Vec<Requested>,
     /// The media type of what the reference points to.
@@ -128,7 +130,7 @@ pub(super) fn asks(kind: RequestKind, method: &str, url: &Url, authorization: Op
         let mut url = url.clone();
         url.set_query(None);
         let scheme = |value: &HeaderValue| Some(value.to_str().ok()?.split(' ').next()?.to_owned());
-        let credential = authorization.map(|_| trace.asking_with);
+        let credential = authorization.map(|_| trace.mirror_sees.unwrap_or(trace.asking_with));
         place = trace.requests.len();
         trace.requests.push(Requested {
             kind,

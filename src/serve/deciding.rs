@@ -47,5 +47,5 @@ impl Deciding {
 pub(super) fn access(config: &Config, metrics: Metrics) -> Result<(Registry, Credentials), AccessError> {
     let credentials = Credentials::load(&config.credentials, config.registries.private.clone())?;
     let registry = Registry::load(config.registry_settings()?, metrics)?;
-    Ok((registry, credentials))
+    Ok((registry.with_credentials(credentials.clone()), credentials))
 }

@@ -1,6 +1,10 @@
 //! Where images are asked for: mirrors, directories of hosts, and whom to trust there.
 
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD as BASE64;
+
 use super::*;
+use crate::credentials::CredentialSettings;
 
 /// A client that asks `mirrors` for the images of `host`, and trusts what `remotes` share.
 fn client_of(host: &str, mirrors: &[&str], remotes: &[&Remote]) -> (Registry, tempfile::TempDir) {
@@ -240,4 +244,40 @@ fn what_cannot_be_read_is_named() {
     assert!(load(settings()).contains("cannot be used with its key"), "{}", load(settings()));
     std::fs::write(&key, &one.key_pem).unwrap();
     Registry::load(settings(), Metrics::new([]).unwrap()).unwrap();
+}
+
+#[tokio::test]
+async fn a_mirror_sees_what_the_operator_has_for_it_and_nothing_else() {
+    let mirror = Remote::start().await;
+    let remote = Remote::builder().pki(mirror.pki()).start().await;
+    let (there, here) = (remote.repo("team/app"), mirror.repo("team/app"));
+    for repo in [&there, &here] {
+        repo.index(Some("v1"), BOTH);
+    }
+    there.require(Auth::basic("pod", "p"));
+    here.require(Auth::basic("operator", "o"));
+    let pods = Credential::Basic { user: "pod".into(), password: "p".to_owned().into() };
+    let image = there.reference("v1").parse().unwrap();
+    let header = |text: &str| format!("Basic {}", BASE64.encode(text));
+    let shown = |remote: &Remote| {
+        let requests = remote.requests();
+        remote.forget_requests();
+        let mut shown: Vec<_> = requests.into_iter().filter_map(|request| request.authorization).collect();
+        shown.dedup();
+        shown
+    };
+    let ours = vec![header("operator:o")];
+    for (key, at_mirror, at_registry) in
+        [(mirror.address(), ours, vec![]), (remote.address(), vec![], vec![header("pod:p")])]
+    {
+        let (client, dir) = client_of(&remote.address(), &[&mirror.address()], &[&remote, &mirror]);
+        let file = dir.path().join("config.json");
+        let auths = json!({"auths": {key: {"auth": BASE64.encode("operator:o")}}});
+        std::fs::write(&file, auths.to_string()).unwrap();
+        let settings = CredentialSettings { docker_configs: vec![file], ..CredentialSettings::default() };
+        let client = client.with_credentials(Credentials::load(&settings, vec![]).unwrap());
+        let found = client.fetch(&image, Some(&pods)).await.unwrap();
+        assert_eq!(found.support, Support::Index(platforms(&BOTH)));
+        assert_eq!((shown(&mirror), shown(&remote)), (at_mirror, at_registry));
+    }
 }
