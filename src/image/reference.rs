@@ -35,8 +35,8 @@ pub enum ReferenceError {
     /// The part before the first slash is no host.
     #[error("the registry host is malformed")]
     Host,
-    /// The port is not within 1 to 65535.
-    #[error("the registry port is not within 1 to 65535")]
+    /// The port is not within 1 to 65535, or begins with a zero.
+    #[error("the registry port is not within 1 to 65535, or begins with a zero")]
     Port,
     /// The repository has a character or separator that is not allowed; upper-case letters are the usual case.
     #[error("the repository is malformed: lower-case letters, digits and single separators only")]
@@ -175,7 +175,8 @@ fn check_host(host: &str) -> Result<(), ReferenceError> {
         return Err(ReferenceError::Host);
     }
     match port.parse::<u16>() {
-        Ok(1..) => Ok(()),
+        // A leading zero would give one registry two names, of which a rule may know only one.
+        Ok(1..) if !port.starts_with('0') => Ok(()),
         _ => Err(ReferenceError::Port),
     }
 }
@@ -336,6 +337,7 @@ mod tests {
             ("a.b:5000x/x", Host),
             ("a.b:0/x", Port),
             ("a.b:65536/x", Port),
+            ("a.b:0443/x", Port),
             ("::1/x", Host),
             ("[::1/x", Host),
             ("[]:5000/x", Host),

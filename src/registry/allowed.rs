@@ -52,7 +52,8 @@ impl FromStr for NamePattern {
             return Err(ParsePatternError::Host);
         }
         // As images are read: both are the same registry.
-        parts[0] = if host == "index.docker.io" { super::host::HUB.to_owned() } else { host };
+        let hub = host == "index.docker.io" || host == super::host::HUB_ENDPOINT;
+        parts[0] = if hub { super::host::HUB.to_owned() } else { host };
         let usable = |place: usize, part: &String| {
             let known = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b"._-*".contains(&b);
             let of_host = |b: u8| place == 0 && b":[]".contains(&b);
@@ -81,8 +82,10 @@ impl fmt::Display for NamePattern {
 impl NamePattern {
     fn covers(&self, image: &ImageRef) -> bool {
         let host = image.host();
-        let name =
-            std::iter::once(host.strip_suffix(":443").unwrap_or(host)).chain(image.repository().split('/'));
+        let host = host.strip_suffix(":443").unwrap_or(host);
+        // Docker Hub has two names under which it is dialled.
+        let host = if host == super::host::HUB_ENDPOINT { super::host::HUB } else { host };
+        let name = std::iter::once(host).chain(image.repository().split('/'));
         matches(
             self.parts.iter().map(String::as_str),
             name,
@@ -151,7 +154,11 @@ mod tests {
                 &["nginx", "docker.io/library/nginx:1"],
                 &["grafana/grafana", "docker.io/libraryx/y"],
             ),
-            ("docker.io/library/nginx", &["nginx", "index.docker.io/nginx"], &["nginx2", "x/nginx"]),
+            (
+                "docker.io/library/nginx",
+                &["nginx", "index.docker.io/nginx", "registry-1.docker.io/library/nginx"],
+                &["nginx2", "x/nginx"],
+            ),
             ("index.docker.io/grafana", &["grafana/grafana"], &["nginx"]),
             (
                 "ghcr.io/org/*-public",
