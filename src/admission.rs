@@ -66,15 +66,6 @@ struct Rules {
     credentials: Credentials,
 }
 
-impl Rules {
-    /// The credentials that the Pod may use. Where its pull secrets cannot be read in time, those of the operator: what
-    /// is known by then answers the Pod, and the secrets are there for the next one.
-    async fn keyring(&self, namespace: &str, pod: &Pod<'_>, deadline: Instant) -> Keyring {
-        let keyring = self.credentials.keyring(namespace, pod.pull_secrets());
-        timeout_at(deadline, keyring).await.unwrap_or_else(|_| self.credentials.shared_keyring())
-    }
-}
-
 impl Webhook {
     /// A webhook with this policy. A Pod waits for `budget` at most.
     pub fn new(
@@ -169,9 +160,33 @@ impl Webhook {
             return Decided::of(pod, &decision);
         }
         let usages = pod.images();
-        let keyring = rules.keyring(namespace, pod, deadline).await;
+        let keyring = self.keyring(rules, namespace, pod, &usages, deadline).await;
         let answers = self.look_up(policy, &usages, &keyring, deadline).await;
         Decided::of(pod, &policy.decide(pod, &answers))
+    }
+
+    /// The credentials that the Pod may use. Its pull secrets are looked at only if some image is not known without them, and
+    /// where they cannot be read in time, those of the operator are all there is: what is known by then answers the Pod,
+    /// and the secrets are there for the next one.
+    async fn keyring(
+        &self,
+        rules: &Rules,
+        namespace: &str,
+        pod: &Pod<'_>,
+        usages: &[Usage<'_>],
+        deadline: Instant,
+    ) -> Keyring {
+        let credentials = &rules.credentials;
+        let shared = credentials.shared_keyring();
+        if !credentials.reads_pull_secrets() || pod.pull_secrets().next().is_none() {
+            return shared;
+        }
+        let settled = |image| self.0.resolver.is_settled(image, &shared.attempts(image));
+        if usages.iter().all(|usage| usage.image.as_ref().map_or(true, settled)) {
+            return shared;
+        }
+        let keyring = credentials.keyring(namespace, pod.pull_secrets());
+        timeout_at(deadline, keyring).await.unwrap_or(shared)
     }
 
     /// An answer for each image; fewer where one of them settles the case.

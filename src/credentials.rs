@@ -85,6 +85,11 @@ impl Credentials {
         Keyring { pulled, ..keyring }
     }
 
+    /// Whether Pods' pull secrets are read at all.
+    pub fn reads_pull_secrets(&self) -> bool {
+        self.sources.as_ref().is_some_and(|sources| sources.pull_secrets.is_some())
+    }
+
     /// The credentials that every Pod may use: those of the operator.
     pub fn shared_keyring(&self) -> Keyring {
         Keyring { pulled: Vec::new(), sources: self.sources.clone() }
@@ -147,4 +152,4 @@ impl fmt::Debug for Keyring {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

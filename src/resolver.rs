@@ -66,7 +66,16 @@ struct Inner {
 }
 
 /// A lookup that is under way; the channel breaks if its task dies.
-type Flight = Shared<oneshot::Receiver<Outcome>>;
+type Flight = Shared<oneshot::Receiver<Landed>>;
+
+/// What came of a lookup.
+#[derive(Clone, Copy)]
+struct Landed {
+    outcome: Outcome,
+    /// Whether it was got by a credential that only the Pod which began the lookup may use: its pull secret has another
+    /// one by now.
+    by_another: bool,
+}
 
 type Flights<'a> = MutexGuard<'a, HashMap<Box<str>, Flight>>;
 
@@ -83,7 +92,11 @@ enum Begun {
 /// Where the answer to one image comes from.
 enum Answer {
     Ready(Outcome),
-    Pending(Flight),
+    Pending {
+        flight: Flight,
+        /// Whether another Pod had begun it.
+        joined: bool,
+    },
 }
 
 impl Resolver {
@@ -131,8 +144,8 @@ impl Resolver {
                     settled |= enough(image, outcome);
                     Some(outcome)
                 }
-                Answer::Pending(flight) => {
-                    pending.push(flight.map(move |outcome| (place, outcome)));
+                Answer::Pending { flight, joined } => {
+                    pending.push(flight.map(move |landed| (place, joined, landed)));
                     None
                 }
             });
@@ -143,8 +156,12 @@ impl Resolver {
         let mut pending: FuturesUnordered<_> = pending.into_iter().collect();
         loop {
             match timeout_at(deadline, pending.next()).await {
-                Ok(Some((place, outcome))) => {
-                    let outcome = outcome.unwrap_or(Err(Unknown::Internal));
+                Ok(Some((place, joined, landed))) => {
+                    let outcome = match landed {
+                        Ok(Landed { by_another: true, .. }) if joined => Err(Unknown::Denied),
+                        Ok(landed) => landed.outcome,
+                        Err(_) => Err(Unknown::Internal),
+                    };
                     outcomes[place] = Some(outcome);
                     if enough(images[place], outcome) {
                         return outcomes;
@@ -162,6 +179,13 @@ impl Resolver {
                 }
             }
         }
+    }
+
+    /// Whether a good answer to this image is at hand, or none can be had: then there is nothing to wait for, not even more
+    /// credentials. Asks nobody.
+    pub fn is_settled(&self, image: &ImageRef, attempts: &[Attempt]) -> bool {
+        let known = || Question { image, attempts }.known(&self.0.cache).0;
+        !self.0.registry.load().admits(image) || matches!(known(), Known::Fresh(Ok(_)) | Known::Stale { .. })
     }
 
     /// Takes in what anonymous access has told of an image: a door for whoever fills the cache ahead.
@@ -192,10 +216,10 @@ impl Resolver {
                 Answer::Ready(Ok(support))
             }
             Known::Expired(_) | Known::Nothing => match self.start(to_ask) {
-                Ok(Begun::New(flight)) => Answer::Pending(flight),
+                Ok(Begun::New(flight)) => Answer::Pending { flight, joined: false },
                 Ok(Begun::Joined(flight)) => {
                     count(LookupResult::Joined);
-                    Answer::Pending(flight)
+                    Answer::Pending { flight, joined: true }
                 }
                 Ok(Begun::Landed(outcome)) => {
                     count(LookupResult::Joined);
@@ -257,10 +281,10 @@ impl Resolver {
             let question = landing.lookup.question();
             let registry = landing.resolver.0.registry.load_full();
             let asked = landing.resolver.look_up(question, &landing.host, probe);
-            let outcome = registry.record(question.image, asked).await;
+            let landed = registry.record(question.image, asked).await;
             // First the cache, then the end of the flight: who finds no flight finds the answer.
             drop(landing);
-            let _ = sender.send(outcome);
+            let _ = sender.send(landed);
         });
         flight
     }

@@ -5,7 +5,9 @@ use testregistry::{Fault, Registry as Remote};
 use tower_service::Service;
 
 use super::*;
+use crate::cluster::tests::ApiServer;
 use crate::config::Config;
+use crate::credentials::tests::with_cluster;
 use crate::registry::{Guard, HostSettings, Registry};
 
 /// A webhook in front of a registry in this process, with the default pool.
@@ -17,6 +19,10 @@ struct Bench {
 
 impl Bench {
     async fn new() -> Self {
+        Self::with(Credentials::default()).await
+    }
+
+    async fn with(credentials: Credentials) -> Self {
         let remote = Remote::builder().plain_http().start().await;
         let metrics = Metrics::new([]).unwrap();
         let guard = Guard { allow: vec!["127.0.0.0/8".parse().unwrap()], deny: vec![] };
@@ -27,7 +33,7 @@ impl Bench {
         let resolver = Resolver::new(registry, lookup, cache, metrics.clone());
         Self {
             remote,
-            webhook: Webhook::new(policy, budget, Credentials::default(), resolver, metrics.clone()),
+            webhook: Webhook::new(policy, budget, credentials, resolver, metrics.clone()),
             metrics,
         }
     }
@@ -93,6 +99,24 @@ async fn answers_with_a_patch_and_says_why_in_the_audit_log() {
         json!({"decision": "unchanged", "reason": "platform-missing", "image": amd})
     );
     assert!(answer.get("patch").is_none());
+}
+
+#[tokio::test]
+async fn pull_secrets_are_read_only_where_an_image_is_not_known_without_them() {
+    let api = ApiServer::start().await;
+    let bench = Bench::with(with_cluster(&api, &[])).await;
+    let known = bench.image("known", &BOTH);
+    assert_eq!(bench.reason(&[&known]).await, "tolerated");
+    let with_secret = |images: &[&str]| {
+        let mut pod = pod(images);
+        pod["spec"]["imagePullSecrets"] = json!([{"name": "pull"}]);
+        pod
+    };
+    let answer = bench.ask(with_secret(&[&known, &known]), None).await;
+    assert_eq!((answer["auditAnnotations"]["reason"].as_str(), api.requests()), (Some("tolerated"), 0));
+    let fresh = bench.image("fresh", &BOTH);
+    let answer = bench.ask(with_secret(&[&known, &fresh]), None).await;
+    assert_eq!((answer["auditAnnotations"]["reason"].as_str(), api.requests()), (Some("tolerated"), 1));
 }
 
 #[tokio::test]

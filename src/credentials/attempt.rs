@@ -84,6 +84,15 @@ impl Attempt {
         }
     }
 
+    /// Whether the credential came with a Pod, or from somewhere unknown: whoever may create a Pod can choose it.
+    pub fn is_of_pod(&self) -> bool {
+        match &self.source {
+            Source::Held { origin: Some(origin), .. } => matches!(origin.place, Place::Secret(_)),
+            Source::Held { origin: None, .. } => true,
+            Source::Anonymous | Source::Helper { .. } | Source::Plugin { .. } => false,
+        }
+    }
+
     /// What to show the registry, one after the other until one is accepted; `None` shows nothing. Nothing to try at all
     /// where the source has no credential after all.
     ///

@@ -272,7 +272,7 @@ async fn pull_secrets_come_first_and_stay_with_their_pod() {
     assert_eq!(api.requests(), before, "no names, no questions");
 }
 
-pub(super) fn secret(kind: &str, content: &serde_json::Value) -> serde_json::Value {
+pub(crate) fn secret(kind: &str, content: &serde_json::Value) -> serde_json::Value {
     use base64::Engine;
     let key = if kind == "dockercfg" { ".dockercfg" } else { ".dockerconfigjson" };
     let data = base64::engine::general_purpose::STANDARD.encode(content.to_string());
@@ -286,7 +286,7 @@ pub(super) fn secret(kind: &str, content: &serde_json::Value) -> serde_json::Val
 }
 
 /// Credentials with this API server and these docker files.
-pub(super) fn with_cluster(api: &ApiServer, configs: &[PathBuf]) -> Credentials {
+pub(crate) fn with_cluster(api: &ApiServer, configs: &[PathBuf]) -> Credentials {
     let place = Place::new();
     let settings = CredentialSettings { docker_configs: configs.to_vec(), ..CredentialSettings::default() };
     let mut sources = Sources::load(&settings, Vec::new(), &surroundings(&place)).unwrap();

@@ -7,7 +7,7 @@ use quick_cache::sync::Cache as Bounded;
 use tokio::sync::Semaphore;
 use tokio::time::{Duration, Instant};
 
-use crate::credentials::AccessId;
+use crate::credentials::{AccessId, Attempt};
 use crate::image::Unknown;
 use crate::metrics::{Metrics, OpenCircuit};
 
@@ -22,8 +22,8 @@ const PROBES: u32 = 30;
 /// How long a registry that cannot answer HEAD requests is not asked any.
 const HEADLESS: Duration = Duration::from_secs(600);
 
-/// Credentials of one host whose pauses are remembered.
-const PAUSES: usize = 64;
+/// Credentials of one host that are remembered because the host wants a pause from them, or fails when they are shown.
+const ACCOUNTS: usize = 64;
 
 /// All hosts.
 pub(super) struct Hosts {
@@ -50,11 +50,29 @@ struct State {
     probing: bool,
     /// Probes to be made although no Pod asks.
     probes: u32,
-    /// Who is to leave it alone, and until when: rate limits are those of an account, or of the address for those without.
-    pauses: Vec<(AccessId, Instant)>,
+    /// Those that ask without a credential. In a place of its own, which others cannot take.
+    anonymous: Account,
+    accounts: Vec<(AccessId, Account)>,
     headless: Option<Instant>,
     /// It has answered before.
     known: bool,
+}
+
+/// Who asks a registry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Asker {
+    pub(super) access: AccessId,
+    /// Whether the credential came with a Pod, so that whoever may create one can choose it.
+    of_pod: bool,
+}
+
+/// What a registry thinks of one credential: rate limits are those of an account, or of the address for those without.
+#[derive(Default)]
+struct Account {
+    /// Faults in a row, where the credential came with a Pod.
+    faults: u32,
+    /// Until when the registry is left alone by it, and why.
+    rest: Option<(Instant, Gate)>,
 }
 
 /// Whether a registry may be asked.
@@ -96,9 +114,9 @@ impl Hosts {
 
 impl Host {
     /// Whether a lookup may begin, which then is under way until [`Host::landed`]: `Open` and `Probe` say yes.
-    pub(super) fn enter(&self, access: AccessId, flights_max: usize) -> Gate {
+    pub(super) fn enter(&self, asker: Asker, flights_max: usize) -> Gate {
         let mut state = self.state();
-        let gate = match state.gate(access) {
+        let gate = match state.gate(asker) {
             Gate::Open | Gate::Probe if state.flights >= flights_max => Gate::Full,
             gate => gate,
         };
@@ -120,8 +138,8 @@ impl Host {
     }
 
     /// Whether the registry may be asked with this credential, right now.
-    pub(super) fn gate(&self, access: AccessId) -> Gate {
-        self.state().gate(access)
+    pub(super) fn gate(&self, asker: Asker) -> Gate {
+        self.state().gate(asker)
     }
 
     /// A lookup is over, however it ended.
@@ -132,10 +150,13 @@ impl Host {
     }
 
     /// The registry answered, be it with a refusal.
-    pub(super) fn answered(&self) {
+    pub(super) fn answered(&self, asker: Asker) {
         let mut state = self.state();
         state.known = true;
         state.faults = 0;
+        if let Some(account) = state.remembered(asker) {
+            account.faults = 0;
+        }
         if state.open.take().is_some() {
             tracing::info!(registry = &*self.name, "registry is well again");
         }
@@ -143,8 +164,18 @@ impl Host {
 
     /// The registry failed: no answer in time, no connection, a status of 500 or above. Where that makes it one to be
     /// left alone: the time at which to find out whether it is well again.
-    pub(super) fn failed(&self, probe: bool) -> Option<Instant> {
+    ///
+    /// A credential that came with a Pod may be what it stumbles over; so such faults count against the credential only.
+    pub(super) fn failed(&self, asker: Asker, probe: bool) -> Option<Instant> {
         let mut state = self.state();
+        if asker.of_pod && !probe {
+            let account = state.account(asker);
+            account.faults = account.faults.saturating_add(1);
+            if account.faults >= FAULTS {
+                account.rest_for(OPEN, Gate::Broken);
+            }
+            return None;
+        }
         state.faults = state.faults.saturating_add(1);
         if state.faults < FAULTS || state.open.is_some() && !probe {
             // Lookups that had begun before the circuit opened do not keep it open.
@@ -167,18 +198,8 @@ impl Host {
     }
 
     /// The registry asked to be left alone for so long by those who ask with this credential.
-    pub(super) fn pause(&self, access: AccessId, pause: Duration) {
-        let (now, mut until) = (Instant::now(), Instant::now() + pause);
-        let pauses = &mut self.state().pauses;
-        pauses.retain(|(of, end)| {
-            if *of == access {
-                until = until.max(*end);
-            }
-            *of != access && now < *end
-        });
-        if pauses.len() < PAUSES {
-            pauses.push((access, until));
-        }
+    pub(super) fn pause(&self, asker: Asker, pause: Duration) {
+        self.state().account(asker).rest_for(pause, Gate::Paused);
     }
 
     /// Whether HEAD requests are worth a try.
@@ -187,7 +208,7 @@ impl Host {
     }
 
     /// A HEAD request failed where a GET request did not.
-    pub(super) fn is_headless(&self) {
+    pub(super) fn note_headless(&self) {
         self.state().headless = Some(Instant::now() + HEADLESS);
     }
 
@@ -208,11 +229,22 @@ impl Gate {
     }
 }
 
+impl Account {
+    fn rest_for(&mut self, time: Duration, why: Gate) {
+        let until = Instant::now() + time;
+        if self.rest.is_none_or(|(before, _)| before < until) {
+            self.rest = Some((until, why));
+        }
+    }
+}
+
 impl State {
-    fn gate(&self, access: AccessId) -> Gate {
+    fn gate(&mut self, asker: Asker) -> Gate {
         let now = Instant::now();
-        if self.pauses.iter().any(|(of, until)| *of == access && now < *until) {
-            return Gate::Paused;
+        if let Some((until, gate)) = self.remembered(asker).and_then(|account| account.rest)
+            && now < until
+        {
+            return gate;
         }
         match &self.open {
             None => Gate::Open,
@@ -220,13 +252,51 @@ impl State {
             Some(_) => Gate::Probe,
         }
     }
+
+    fn remembered(&mut self, Asker { access, .. }: Asker) -> Option<&mut Account> {
+        if access == AccessId::ANONYMOUS {
+            return Some(&mut self.anonymous);
+        }
+        self.accounts.iter_mut().find(|(of, _)| *of == access).map(|(_, account)| account)
+    }
+
+    /// The account of this credential, which takes the place of the one that has the least to say, if there is no room.
+    fn account(&mut self, asker: Asker) -> &mut Account {
+        if asker.access == AccessId::ANONYMOUS {
+            return &mut self.anonymous;
+        }
+        let known = self.accounts.iter().position(|(of, _)| *of == asker.access);
+        let place = known.unwrap_or_else(|| {
+            let fresh = (asker.access, Account::default());
+            if self.accounts.len() < ACCOUNTS {
+                self.accounts.push(fresh);
+                return self.accounts.len() - 1;
+            }
+            let until = |place: &usize| self.accounts[*place].1.rest.map(|(until, _)| until);
+            let least = (0..self.accounts.len()).min_by_key(until).unwrap_or_default();
+            self.accounts[least] = fresh;
+            least
+        });
+        &mut self.accounts[place].1
+    }
+}
+
+impl Asker {
+    /// Whoever asks in this way.
+    pub(super) fn of(attempt: &Attempt) -> Self {
+        Self { access: attempt.id(), of_pod: attempt.is_of_pod() }
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const ANONYMOUS: AccessId = AccessId::ANONYMOUS;
+    const ANONYMOUS: Asker = Asker { access: AccessId::ANONYMOUS, of_pod: false };
+
+    fn of_pod(name: &str) -> Asker {
+        Asker { access: AccessId::of(&[name]), of_pod: true }
+    }
 
     fn host() -> (Arc<Host>, Metrics) {
         let metrics = Metrics::new(["a.test"]).unwrap();
@@ -241,27 +311,27 @@ mod tests {
     async fn opens_after_faults_in_a_row_and_lets_one_probe_decide() {
         let (host, metrics) = host();
         for _ in 1..FAULTS {
-            host.failed(false);
+            host.failed(ANONYMOUS, false);
         }
-        host.answered();
+        host.answered(ANONYMOUS);
         for _ in 1..FAULTS {
-            host.failed(false);
+            host.failed(ANONYMOUS, false);
         }
         assert_eq!((host.enter(ANONYMOUS, 9), open(&metrics)), (Gate::Open, false));
         host.landed(false);
-        host.failed(false);
+        host.failed(ANONYMOUS, false);
         assert_eq!((host.enter(ANONYMOUS, 9), open(&metrics)), (Gate::Broken, true));
         assert_eq!(host.gate(ANONYMOUS), Gate::Broken);
 
         tokio::time::advance(OPEN).await;
         assert_eq!([host.enter(ANONYMOUS, 9), host.enter(ANONYMOUS, 9)], [Gate::Probe, Gate::Broken]);
-        assert_eq!(host.failed(false), None, "a straggler");
-        assert_eq!(host.failed(true), Some(Instant::now() + OPEN));
+        assert_eq!(host.failed(ANONYMOUS, false), None, "a straggler");
+        assert_eq!(host.failed(ANONYMOUS, true), Some(Instant::now() + OPEN));
         host.landed(true);
         assert_eq!(host.enter(ANONYMOUS, 9), Gate::Broken);
         tokio::time::advance(OPEN).await;
         assert_eq!(host.enter(ANONYMOUS, 9), Gate::Probe);
-        host.answered();
+        host.answered(ANONYMOUS);
         host.landed(true);
         assert_eq!((host.enter(ANONYMOUS, 9), open(&metrics)), (Gate::Open, false));
     }
@@ -270,7 +340,7 @@ mod tests {
     async fn a_probe_that_ends_without_an_answer_frees_the_way_for_another() {
         let (host, _) = host();
         for _ in 0..FAULTS {
-            host.failed(false);
+            host.failed(ANONYMOUS, false);
         }
         tokio::time::advance(OPEN).await;
         assert_eq!(host.enter(ANONYMOUS, 9), Gate::Probe);
@@ -282,7 +352,7 @@ mod tests {
     async fn pauses_and_remembers_who_has_no_head() {
         let (host, _) = host();
         host.pause(ANONYMOUS, Duration::from_secs(7));
-        host.is_headless();
+        host.note_headless();
         assert_eq!((host.enter(ANONYMOUS, 9), host.answers_head()), (Gate::Paused, false));
         tokio::time::advance(Duration::from_secs(7)).await;
         assert_eq!((host.enter(ANONYMOUS, 9), host.answers_head()), (Gate::Open, false));
@@ -293,19 +363,38 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn pauses_whom_it_asks_only() {
         let (host, _) = host();
-        let [a, b] = ["a", "b"].map(|name| AccessId::of(&[name]));
+        let [a, b] = ["a", "b"].map(of_pod);
         host.pause(a, Duration::from_secs(9));
         host.pause(a, Duration::from_secs(2));
         assert_eq!([a, b, ANONYMOUS].map(|id| host.gate(id)), [Gate::Paused, Gate::Open, Gate::Open]);
         tokio::time::advance(Duration::from_secs(8)).await;
         assert_eq!(host.gate(a), Gate::Paused, "the longer one counts");
-        for number in 0..2 * PAUSES {
-            host.pause(AccessId::of(&[&number.to_string()]), Duration::from_secs(9));
+        host.pause(a, Duration::from_secs(3600));
+        for number in 0..2 * ACCOUNTS {
+            host.pause(of_pod(&number.to_string()), Duration::from_secs(9));
         }
-        assert_eq!((host.gate(a), host.state().pauses.len()), (Gate::Paused, PAUSES));
-        tokio::time::advance(Duration::from_secs(9)).await;
-        host.pause(b, Duration::from_secs(9));
-        assert_eq!(host.state().pauses.len(), 1);
+        assert_eq!((host.gate(a), host.state().accounts.len()), (Gate::Paused, ACCOUNTS), "the shortest go");
+        host.pause(ANONYMOUS, Duration::from_secs(1));
+        assert_eq!(host.gate(ANONYMOUS), Gate::Paused, "however many there are");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_pods_own_credential_opens_no_circuit_for_others() {
+        let (host, metrics) = host();
+        let [a, b] = ["a", "b"].map(of_pod);
+        for _ in 1..FAULTS {
+            host.failed(a, false);
+        }
+        host.answered(a);
+        for _ in 0..FAULTS {
+            assert_eq!((host.gate(a), host.failed(a, false)), (Gate::Open, None));
+        }
+        assert_eq!([a, b, ANONYMOUS].map(|id| host.gate(id)), [Gate::Broken, Gate::Open, Gate::Open]);
+        assert!(!open(&metrics));
+        tokio::time::advance(OPEN).await;
+        assert_eq!(host.gate(a), Gate::Open);
+        host.failed(a, false);
+        assert_eq!(host.gate(a), Gate::Broken, "it has not answered since");
     }
 
     #[tokio::test]
@@ -323,7 +412,7 @@ mod tests {
     async fn a_host_that_is_forgotten_takes_its_open_circuit_along() {
         let (host, metrics) = host();
         for _ in 0..FAULTS {
-            host.failed(false);
+            host.failed(ANONYMOUS, false);
         }
         assert!(open(&metrics));
         drop(host);

@@ -10,8 +10,8 @@ use std::future::Future;
 use tokio::time::{Duration, Instant, timeout};
 
 use super::cache::{Cache, Known, unknown};
-use super::host::Host;
-use super::{Outcome, Resolver};
+use super::host::{Asker, Host};
+use super::{Landed, Outcome, Resolver};
 use crate::credentials::{AccessId, Attempt, Credential};
 use crate::image::{ImageRef, Support, Unknown};
 use crate::metrics::LookupResult;
@@ -45,14 +45,22 @@ impl Lookup {
 /// How far a lookup has come.
 struct Progress {
     /// Whose attempt it is at.
-    asking: AccessId,
+    asking: Asker,
+    /// Whether the registry has answered anything, be it with a refusal.
+    answered: bool,
     /// When the registry was asked first; later by the time that credentials took since.
     begun: Option<Instant>,
     /// Whether it waits for a credential.
     fetching: bool,
+    /// Whether it is at a credential that has been read anew from where the Pod may read.
+    by_another: bool,
 }
 
 impl Progress {
+    fn of(question: Question<'_>) -> Self {
+        Self { asking: question.first(), answered: false, begun: None, fetching: false, by_another: false }
+    }
+
     /// Waits for a credential, which is no fault of the registry.
     async fn fetched<T>(&mut self, credential: impl Future<Output = T>) -> T {
         let before = Instant::now();
@@ -92,8 +100,8 @@ impl<'a> Question<'a> {
     }
 
     /// Who asks first.
-    pub(super) fn first(self) -> AccessId {
-        self.attempts.first().map_or(AccessId::ANONYMOUS, Attempt::id)
+    pub(super) fn first(self) -> Asker {
+        self.attempts.first().map_or_else(|| Asker::of(&Attempt::anonymous()), Asker::of)
     }
 
     /// What is known right now, whichever attempt it was learnt by, and what is to be asked to know more: for an answer
@@ -154,11 +162,22 @@ fn telling(before: Option<Unknown>, now: Unknown, attempt: &Attempt) -> Unknown 
 
 impl Resolver {
     /// Asks the registry, within the lookup's own timeout, and remembers what came of it.
-    pub(super) async fn look_up(&self, question: Question<'_>, host: &Host, probe: bool) -> Outcome {
+    pub(super) async fn look_up(&self, question: Question<'_>, host: &Host, probe: bool) -> Landed {
+        let mut progress = Progress::of(question);
+        let outcome = self.look_up_in_time(question, host, probe, &mut progress).await;
+        Landed { outcome, by_another: progress.by_another }
+    }
+
+    async fn look_up_in_time(
+        &self,
+        question: Question<'_>,
+        host: &Host,
+        probe: bool,
+        progress: &mut Progress,
+    ) -> Outcome {
         let inner = &self.0;
         let image = question.image;
         let _in_flight = inner.metrics.lookup_in_flight();
-        let mut progress = Progress { asking: question.first(), begun: None, fetching: false };
         let time = inner.settings.load().timeout;
         let asked = timeout(time, async {
             // First the host's share: a registry that hangs must not hold what others could use. Semaphores are never
@@ -166,7 +185,7 @@ impl Resolver {
             let _share = host.running.acquire().await;
             let _half = if host.is_stranger() { Some(inner.strangers.acquire().await) } else { None };
             let _permit = inner.running.acquire().await;
-            self.try_all(question, host, probe, &mut progress).await
+            self.try_all(question, host, probe, progress).await
         });
         let asked = asked.await;
         let asked = asked.unwrap_or_else(|_| progress.late(time).map(Err));
@@ -176,14 +195,15 @@ impl Resolver {
         };
         match answer {
             Ok(support) => {
-                host.answered();
+                host.answered(progress.asking);
                 inner.metrics.looked_up(image.host(), LookupResult::Fetched);
                 Ok(support)
             }
             Err(error) => {
-                if !error.is_fault() {
-                    host.answered();
-                } else if let Some(time) = host.failed(probe) {
+                // That it became slow after it had answered is no fault: many attempts may have taken the time.
+                if !error.is_fault() || progress.answered {
+                    host.answered(progress.asking);
+                } else if let Some(time) = host.failed(progress.asking, probe) {
                     self.probe_at(question.into(), time);
                 }
                 if let Error::Throttled(_) = error {
@@ -192,7 +212,7 @@ impl Resolver {
                 let outcome = match unknown(&error) {
                     // It is remembered already, as each attempt's own.
                     why if is_own(why) => Err(why),
-                    _ => inner.cache.fail(image, progress.asking, &error),
+                    _ => inner.cache.fail(image, progress.asking.access, &error),
                 };
                 let outcome = outcome.or_else(|why| question.last_good(&inner.cache).ok_or(why));
                 let result = if outcome.is_ok() { LookupResult::Stale } else { LookupResult::Failed };
@@ -204,8 +224,7 @@ impl Resolver {
         }
     }
 
-    /// Tries one attempt after the other. An [`Unknown`] where the registry is
-    /// to be left alone.
+    /// Tries one attempt after the other. An [`Unknown`] where the registry is to be left alone.
     async fn try_all(
         &self,
         question: Question<'_>,
@@ -216,8 +235,8 @@ impl Resolver {
         let Question { image, attempts } = question;
         let mut refused: Option<Error> = None;
         for attempt in attempts {
-            progress.asking = attempt.id();
-            if let Some(unknown) = host.gate(attempt.id()).refusal().filter(|_| !probe) {
+            progress.asking = Asker::of(attempt);
+            if let Some(unknown) = host.gate(progress.asking).refusal().filter(|_| !probe) {
                 return Err(unknown);
             }
             let mut asked = match self.0.cache.get(image, attempt.id()) {
@@ -230,9 +249,11 @@ impl Resolver {
             if let Err(Error::Denied(_)) = asked
                 && let Some(changed) = progress.fetched(attempt.again()).await
             {
-                progress.asking = changed.id();
+                progress.asking = Asker::of(&changed);
+                progress.by_another = changed.is_of_pod();
                 asked = self.try_one(image, &changed, host, progress).await;
             }
+            progress.by_another &= asked.is_ok();
             let error = match asked {
                 Err(error) if is_own(unknown(&error)) => error,
                 answered => return Ok(answered),
@@ -258,7 +279,10 @@ impl Resolver {
         trace::note(|trace| trace.asking_with = attempt.kind());
         for credential in progress.fetched(attempt.credentials()).await {
             match self.ask(image, attempt.id(), credential.as_deref(), host).await {
-                Err(error) if is_own(unknown(&error)) => refused = error,
+                Err(error) if is_own(unknown(&error)) => {
+                    progress.answered = true;
+                    refused = error;
+                }
                 answered => return answered,
             }
         }
@@ -289,7 +313,7 @@ impl Resolver {
         }
         let found = registry.fetch(image, credential).await?;
         if headless {
-            host.is_headless();
+            host.note_headless();
         }
         cache.learn(image, access, &found);
         Ok(found.support)

@@ -4,7 +4,9 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
 
 use super::*;
+use crate::cluster::tests::ApiServer;
 use crate::credentials::Credential;
+use crate::credentials::tests::{secret, with_cluster};
 
 /// The way of a tenant, whose password is its name.
 fn tenant(name: &str) -> Attempt {
@@ -106,6 +108,30 @@ async fn nobody_joins_anothers_flight() {
     assert_eq!(bench.counted("joined"), 0);
     assert_eq!(bench.ask_as(&image, &ways("a"), Duration::ZERO).await, Err(Unknown::BudgetExceeded));
     assert_eq!(bench.counted("joined"), 1, "which his own Pods do join");
+}
+
+#[tokio::test]
+async fn a_credential_that_is_read_anew_is_for_its_own_pods() {
+    let bench = Bench::new().await;
+    let (_, image) = bench.private("app");
+    let api = ApiServer::start().await;
+    let word = |word: &str| {
+        let auth = serde_json::json!({"username": "a", "password": word});
+        secret("dockerconfigjson", &serde_json::json!({"auths": {image.host(): auth}}))
+    };
+    for namespace in ["one", "two"] {
+        api.answer(namespace, "pull", 200, &word("old"));
+    }
+    let credentials = with_cluster(&api, &[]);
+    let one = credentials.keyring("one", ["pull"]).await.attempts(&image);
+    let two = credentials.keyring("two", ["pull"]).await.attempts(&image);
+    assert_eq!(one[0].id(), two[0].id(), "they have been the same");
+    api.answer("one", "pull", 200, &word("a"));
+    tokio::time::pause();
+    tokio::time::advance(30 * SECOND).await;
+    tokio::time::resume();
+    let found = tokio::join!(bench.ask_with(&image, &one), bench.ask_with(&image, &two));
+    assert_eq!((found, bench.counted("joined")), ((Ok(BOTH), DENIED), 1));
 }
 
 #[tokio::test]
