@@ -59,9 +59,9 @@ pub enum Error {
     /// 401 or 403, of the registry or its token server.
     #[error("the registry denies access: {0}")]
     Denied(&'static str),
-    /// Its tokens come from a host that may not see its credentials.
+    /// Its tokens come from a host that may not see its credentials, or that is shown what the operator has for that host.
     #[error(
-        "the registry wants its credentials to be sent to {host:?}; if that is right, list it in registries.hosts.{registry:?}.tokenHosts"
+        "the registry names {host:?} as its token server; if that is right, list it in registries.hosts.{registry:?}.tokenHosts"
     )]
     TokenHost {
         /// The registry, as the configuration names it.
@@ -196,7 +196,7 @@ impl Registry {
         let directories = directories.map_err(|(path, cause)| TrustError::HostsDir { path, cause })?;
         let hosts = Hosts::new(hosts, directories.unwrap_or_default());
         let connector = Connector::new(guard, trust::settings(&hosts)?, proxies);
-        let transport = Transport::new(connector, hosts.headers(), metrics);
+        let transport = Transport::new(connector, metrics);
         let (tokens, credentials) = (Tokens::new(), Credentials::default());
         Ok(Self { hosts, allowed, transport, tokens, credentials, traces: None })
     }

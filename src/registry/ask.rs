@@ -10,6 +10,7 @@ use url::Url;
 
 use super::endpoint::{self, Endpoint};
 use super::manifest;
+use super::realm::may_lead;
 use super::token::Access;
 use super::transport::{Answer, Get};
 use super::{Error, Registry, host, limits, trace};
@@ -125,15 +126,15 @@ impl Registry {
         trace::note(|trace| trace.mirror_sees = None);
         let of_mirror = if own { None } else { self.of_mirror(origin).await };
         let credential = if own { image.credential } else { of_mirror.as_deref() }.filter(|_| safe());
-        let access = Access { origin, repository, credential };
+        let access = Access { endpoint, repository, credential };
         let sent = self.tokens.remembered(&self.transport, &self.hosts, access).await?;
-        let answer = self.follow(url.clone(), ask, sent.as_ref()).await?;
+        let answer = self.follow(endpoint, url.clone(), ask, sent.as_ref()).await?;
         if answer.status.as_u16() != 401 {
             return Ok(answer);
         }
         let renewed = self.tokens.renewed(&self.transport, &self.hosts, access, sent.as_ref(), &answer);
         let authorization = renewed.await?;
-        self.follow(url, ask, Some(&authorization)).await
+        self.follow(endpoint, url, ask, Some(&authorization)).await
     }
 
     /// The first credential that the operator has for a mirror.
@@ -149,18 +150,22 @@ impl Registry {
         found
     }
 
-    /// One request with its redirects. What authorises it goes to the registry itself only.
+    /// One request with its redirects. What authorises it, and the headers of the place, go to the place itself only, and
+    /// no more once it has sent elsewhere.
     async fn follow(
         &self,
+        endpoint: &Endpoint,
         mut url: Url,
         ask: &Ask,
         mut authorization: Option<&HeaderValue>,
     ) -> Result<Answer, Error> {
+        let mut home = Some(endpoint);
         for _ in 0..=limits::REDIRECTS {
             let get = Get {
                 kind: ask.kind,
                 method: ask.method.clone(),
                 url: &url,
+                home,
                 accept: ask.accept,
                 authorization,
                 limit: ask.limit,
@@ -172,8 +177,13 @@ impl Registry {
             }
             let next = answer.header("location").and_then(|location| redirect(&url, location, ask.may_leave));
             let next = next.ok_or_else(|| Error::Unexpected("a redirect that is not followed".into()))?;
+            if !may_lead(&self.hosts, &endpoint.origin, &next) {
+                return Err(Error::Unexpected(
+                    "a redirect to a host with headers or a client certificate".into(),
+                ));
+            }
             if next.origin() != url.origin() {
-                authorization = None;
+                (authorization, home) = (None, None);
             }
             url = next;
         }

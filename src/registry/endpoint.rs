@@ -2,9 +2,11 @@
 //! would ask (`core/remotes/docker/resolver.go`). Knows addresses and what became of the last request, no protocol.
 
 use std::fmt;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::str::FromStr;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use http::HeaderMap;
 use tokio::time::Instant;
 use url::Url;
 
@@ -68,6 +70,8 @@ pub(super) struct Endpoint {
     pub(super) origin: Url,
     /// What the name of a repository is added to: `https://cache.example.com/v2/hub/`.
     base: Url,
+    /// What is sent along to this place, and nowhere else.
+    pub(super) headers: HeaderMap,
     /// Whether it may say where a tag points.
     resolves: bool,
     /// Whether it may be asked for what a digest names.
@@ -86,6 +90,7 @@ impl Endpoint {
         Some(Self {
             origin,
             base,
+            headers: HeaderMap::new(),
             resolves: true,
             pulls: true,
             fallback: None,
@@ -107,9 +112,27 @@ impl Endpoint {
 
     /// A place of a `hosts.toml`; `None` where that names none.
     pub(super) fn of_place(place: &Place, is_mirror: bool) -> Option<Self> {
-        let fallback = place.fallback.clone().and_then(Self::new).map(Box::new);
+        let at = |base: Url| Some(Self::new(base)?.sending(&place.headers));
+        let fallback = place.fallback.clone().and_then(at).map(Box::new);
         let Place { resolves, pulls, .. } = *place;
-        Some(Self { resolves, pulls, fallback, is_mirror, ..Self::new(place.base.clone()?)? })
+        Some(Self { resolves, pulls, fallback, is_mirror, ..at(place.base.clone()?)? })
+    }
+
+    /// The same place, with these headers.
+    pub(super) fn sending(self, headers: &HeaderMap) -> Self {
+        Self { headers: headers.clone(), ..self }
+    }
+
+    /// This place, if the URL is at its origin: what belongs to it goes there only, as anybody may name its host.
+    pub(super) fn at_home(&self, url: &Url) -> Option<&Self> {
+        (url.origin() == self.origin.origin()).then_some(self)
+    }
+
+    /// Stands for the headers: a token that was got with them is for nobody who asks without.
+    pub(super) fn seal(&self) -> Option<u64> {
+        let mut hasher = DefaultHasher::new();
+        self.headers.iter().for_each(|header| header.hash(&mut hasher));
+        (!self.headers.is_empty()).then(|| hasher.finish())
     }
 
     /// Whether this is the registry that the image names; only there do the credentials for the image belong.
@@ -206,6 +229,19 @@ mod tests {
         assert_eq!(url(&own, "a.b:5000/x"), "http://a.b:5000/v2/x/manifests/v1");
         let image: ImageRef = "a.b:443/x".parse().unwrap();
         assert!(Endpoint::at("a.b:443", "", false).unwrap().is_own(&image));
+    }
+
+    #[test]
+    fn only_the_very_origin_is_its_home() {
+        let endpoint = Endpoint::at("a.b:5000", "", false).unwrap();
+        for (url, expected) in [
+            ("https://a.b:5000/token", true),
+            ("http://a.b:5000/token", false),
+            ("https://a.b/token", false),
+            ("https://a.b.c:5000/", false),
+        ] {
+            assert_eq!(endpoint.at_home(&Url::parse(url).unwrap()).is_some(), expected, "{url}");
+        }
     }
 
     #[tokio::test(start_paused = true)]

@@ -1,10 +1,9 @@
 //! What is special about single hosts, and where a registry is found on the network.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use http::HeaderMap;
 use url::Url;
 
 use super::endpoint::{Endpoint, Mirror};
@@ -55,6 +54,8 @@ pub(super) struct Hosts {
     directories: HostsDir,
     /// By directory.
     places: HashMap<String, Places>,
+    /// The hosts that have headers or client certificates of their own.
+    guarded: HashSet<String>,
 }
 
 /// Where images can be had by a directory of hosts.
@@ -85,6 +86,10 @@ impl Hosts {
             let all = mirrors.chain(hosts.own(host)).map(Arc::new).collect();
             hosts.endpoints.insert(host.clone(), all);
         }
+        let named = hosts.settings.iter().filter(|(_, settings)| settings.client_cert_file.is_some());
+        let named = named.map(|(host, _)| dialled(host).to_owned());
+        let placed = hosts.placed().filter(|(_, place)| place.is_guarded()).map(|(host, _)| host);
+        hosts.guarded = named.chain(placed).collect();
         hosts
     }
 
@@ -128,13 +133,9 @@ impl Hosts {
         server.tls.clone().filter(|_| server.base.is_none())
     }
 
-    /// What is sent along to the hosts that are dialled.
-    pub(super) fn headers(&self) -> HashMap<String, HeaderMap> {
-        let mut all = HashMap::new();
-        for (host, place) in self.placed().filter(|(_, place)| !place.headers.is_empty()) {
-            all.entry(host).or_insert_with(|| place.headers.clone());
-        }
-        all
+    /// Whether the operator has something for the host of this URL that others are not shown.
+    pub(super) fn is_guarded(&self, url: &Url) -> bool {
+        self.guarded.contains(&authority(url))
     }
 
     /// The places that the directories speak of, by the host that is dialled for them.
@@ -151,7 +152,12 @@ impl Hosts {
 
     /// The registry itself that images call `host`.
     fn own(&self, host: &str) -> Option<Endpoint> {
-        Endpoint::at(host, "", self.is_plain(host))
+        let own = Endpoint::at(host, "", self.is_plain(host))?;
+        let directory = self.directories.find(host).filter(|name| *name != hosts_dir::DEFAULT);
+        let server = directory.and_then(|name| Some(&self.directories.namespaces.get(name)?.server));
+        let server =
+            server.filter(|place| place.base.as_ref().is_none_or(|base| own.at_home(base).is_some()));
+        Some(if let Some(server) = server { own.sending(&server.headers) } else { own })
     }
 
     /// Whether this host is talked to without TLS.

@@ -53,6 +53,13 @@ pub(super) struct Place {
     pub(super) headers: HeaderMap,
 }
 
+impl Place {
+    /// Whether there is something for it that other hosts are not shown.
+    pub(super) fn is_guarded(&self) -> bool {
+        !self.headers.is_empty() || self.tls.as_ref().is_some_and(|tls| !tls.identities.is_empty())
+    }
+}
+
 impl fmt::Debug for Place {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { base, fallback, resolves, pulls, tls, headers } = self;

@@ -43,25 +43,41 @@ impl Realm {
         Some(Self { url, service })
     }
 
-    /// Whether credentials for this registry may be sent there: to the registry itself, and to a host that is known or
-    /// configured (`tokenHosts`) to give its tokens; never without TLS, unless that very host is configured so.
+    /// Whether credentials for this registry may be sent there.
     pub(super) fn may_see_credentials(&self, hosts: &Hosts, origin: &Url) -> bool {
-        if self.url.origin() == origin.origin() {
-            return true;
-        }
-        let (registry, host) = (authority(origin), normal(&authority(&self.url)));
-        let configured = || {
-            let settings = hosts.settings(&registry);
-            settings.is_some_and(|settings| settings.token_hosts.contains(&host))
-        };
-        let known = PAIRS.contains(&(&registry, &host)) || configured();
-        known && (self.url.scheme() == "https" || hosts.is_plain(&host))
+        belongs(hosts, origin, &self.url)
+    }
+
+    /// Whether it may be asked for a token by somebody without a credential.
+    pub(super) fn may_be_asked(&self, hosts: &Hosts, origin: &Url) -> bool {
+        may_lead(hosts, origin, &self.url)
     }
 
     /// The host, for a message: cut, and ASCII as in every URL.
     pub(super) fn host(&self) -> String {
         authority(&self.url).chars().take(limits::SHOWN_HOST).collect()
     }
+}
+
+/// Whether a URL that the registry wrote is its own: at the registry itself, or at a host that is known or configured
+/// (`tokenHosts`) to give its tokens; never without TLS, unless that very host is configured so.
+fn belongs(hosts: &Hosts, origin: &Url, url: &Url) -> bool {
+    if url.origin() == origin.origin() {
+        return true;
+    }
+    let (registry, host) = (authority(origin), normal(&authority(url)));
+    let configured = || {
+        let settings = hosts.settings(&registry);
+        settings.is_some_and(|settings| settings.token_hosts.contains(&host))
+    };
+    let known = PAIRS.contains(&(&registry, &host)) || configured();
+    known && (url.scheme() == "https" || hosts.is_plain(&host))
+}
+
+/// Whether the registry may send anybody there. Where the operator is somebody, by a client certificate or headers, a
+/// registry that a Pod names would borrow that, and get the token or learn the answer.
+pub(super) fn may_lead(hosts: &Hosts, origin: &Url, url: &Url) -> bool {
+    !hosts.is_guarded(url) || belongs(hosts, origin, url)
 }
 
 #[cfg(test)]

@@ -15,6 +15,7 @@ use url::{Url, form_urlencoded};
 use zeroize::Zeroizing;
 
 use super::challenge::{self, Challenge};
+use super::endpoint::Endpoint;
 use super::host::{Hosts, label};
 use super::realm::Realm;
 use super::transport::{Answer, Get, Transport};
@@ -35,7 +36,7 @@ pub(super) struct Tokens {
 /// As whom something of a registry is asked for.
 #[derive(Clone, Copy)]
 pub(super) struct Access<'a> {
-    pub(super) origin: &'a Url,
+    pub(super) endpoint: &'a Endpoint,
     pub(super) repository: &'a str,
     pub(super) credential: Option<&'a Credential>,
 }
@@ -59,6 +60,8 @@ struct Key {
     origin: String,
     repository: String,
     access: AccessId,
+    /// What was sent along.
+    seal: Option<u64>,
     realm: Realm,
 }
 
@@ -90,11 +93,16 @@ struct TokenAnswer {
 }
 
 impl Access<'_> {
+    fn origin(&self) -> &Url {
+        &self.endpoint.origin
+    }
+
     fn key(&self, realm: &Realm) -> Key {
         Key {
-            origin: self.origin.to_string(),
+            origin: self.origin().to_string(),
             repository: self.repository.to_owned(),
             access: self.credential.map_or(AccessId::ANONYMOUS, Credential::id),
+            seal: self.endpoint.seal(),
             realm: realm.clone(),
         }
     }
@@ -106,7 +114,10 @@ impl Access<'_> {
 
     /// Whether this realm may be asked on behalf of whoever asks.
     fn may_ask(&self, hosts: &Hosts, realm: &Realm) -> bool {
-        self.credential.is_none() || realm.may_see_credentials(hosts, self.origin)
+        match self.credential {
+            None => realm.may_be_asked(hosts, self.origin()),
+            Some(_) => realm.may_see_credentials(hosts, self.origin()),
+        }
     }
 }
 
@@ -129,7 +140,7 @@ impl Tokens {
         if let Some(Credential::Bearer(token)) = access.credential {
             return bearer(token.reveal()).map(Some);
         }
-        match self.schemes.get(access.origin.as_str()) {
+        match self.schemes.get(access.origin().as_str()) {
             None => Ok(None),
             Some(Scheme::Basic) => Ok(access.credential.and_then(basic)),
             Some(Scheme::Bearer { realm, .. }) if !access.may_ask(hosts, &realm) => Ok(None),
@@ -141,7 +152,7 @@ impl Tokens {
                 let fetched = self.fetch(transport, access, realm, by_get).await;
                 if fetched.is_err() {
                     // Perhaps the registry wants something else by now: the next lookup asks it.
-                    self.schemes.remove(access.origin.as_str());
+                    self.schemes.remove(access.origin().as_str());
                 }
                 fetched.map(Some)
             }
@@ -158,7 +169,7 @@ impl Tokens {
         sent: Option<&HeaderValue>,
         refused: &Answer,
     ) -> Result<HeaderValue, Error> {
-        if let Some(Scheme::Bearer { realm, .. }) = self.schemes.get(access.origin.as_str()) {
+        if let Some(Scheme::Bearer { realm, .. }) = self.schemes.get(access.origin().as_str()) {
             self.tokens.remove(&access.key(&realm));
         }
         if let Some(Credential::Bearer(_)) = access.credential {
@@ -169,19 +180,19 @@ impl Tokens {
         let mut fault = Error::Denied("it asks for credentials");
         for challenge in &challenges {
             let Challenge::Bearer { realm, service } = challenge else { continue };
-            match Realm::of(hosts, access.origin, realm, service.clone()) {
+            match Realm::of(hosts, access.origin(), realm, service.clone()) {
                 Some(realm) if access.may_ask(hosts, &realm) => {
                     return self.fetch(transport, access, realm, false).await;
                 }
                 Some(realm) => {
-                    fault = Error::TokenHost { registry: label(access.origin), host: realm.host() };
+                    fault = Error::TokenHost { registry: label(access.origin()), host: realm.host() };
                 }
                 None => fault = Error::Denied("its realm is not acceptable"),
             }
         }
         let password = access.credential.filter(|_| challenges.contains(&Challenge::Basic)).and_then(basic);
         let Some(password) = password else { return Err(fault) };
-        self.schemes.insert(access.origin.to_string(), Scheme::Basic);
+        self.schemes.insert(access.origin().to_string(), Scheme::Basic);
         // The same again would be refused again, and perhaps counted against the account.
         if sent == Some(&password) { Err(Error::Denied("it refuses the credentials")) } else { Ok(password) }
     }
@@ -209,7 +220,7 @@ impl Tokens {
         let (authorization, life) = read(&answer)?;
         let expires = Instant::now() + life.saturating_sub(limits::TOKEN_MARGIN);
         self.tokens.insert(access.key(&realm), Token { authorization: authorization.clone(), expires });
-        self.schemes.insert(access.origin.to_string(), Scheme::Bearer { realm, by_get });
+        self.schemes.insert(access.origin().to_string(), Scheme::Bearer { realm, by_get });
         Ok(authorization)
     }
 }
@@ -229,6 +240,7 @@ async fn get(transport: &Transport, access: Access<'_>, realm: &Realm) -> Result
         kind: RequestKind::Token,
         method: Method::GET,
         url: &url,
+        home: access.endpoint.at_home(&url),
         accept: "application/json",
         authorization: password.as_ref(),
         limit: limits::TOKEN,
@@ -248,6 +260,7 @@ async fn post(
         kind: RequestKind::Token,
         method: Method::POST,
         url: &realm.url,
+        home: access.endpoint.at_home(&realm.url),
         accept: "application/json",
         authorization: None,
         limit: limits::TOKEN,

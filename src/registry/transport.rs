@@ -1,6 +1,5 @@
 //! One bounded request: send it, read the answer to its limit, count it. Knows nothing of manifests and tokens.
 
-use std::collections::HashMap;
 use std::error::Error as StdError;
 
 use bytes::Bytes;
@@ -16,7 +15,7 @@ use tokio::time::{Duration, Instant, timeout};
 use url::Url;
 
 use super::connect::{ConnectError, Connector};
-use super::host::authority;
+use super::endpoint::Endpoint;
 use super::manifest::ManifestError;
 use super::{Error, limits, trace};
 use crate::body::{Bounds, Read, ReadError};
@@ -26,8 +25,6 @@ use crate::metrics::{Metrics, RequestKind};
 pub(super) struct Transport {
     client: Client<Connector, Full<Bytes>>,
     connector: Connector,
-    /// What is sent along, by the host that is dialled.
-    headers: HashMap<String, HeaderMap>,
     bounds: Bounds,
     metrics: Metrics,
 }
@@ -37,6 +34,8 @@ pub(super) struct Get<'a> {
     pub(super) kind: RequestKind,
     pub(super) method: Method,
     pub(super) url: &'a Url,
+    /// The place that it is for, whose headers are sent along; `None` elsewhere.
+    pub(super) home: Option<&'a Endpoint>,
     pub(super) accept: &'static str,
     pub(super) authorization: Option<&'a HeaderValue>,
     /// Bytes of the body of a success that are read at most.
@@ -81,14 +80,14 @@ impl Answer {
 }
 
 impl Transport {
-    pub(super) fn new(connector: Connector, headers: HashMap<String, HeaderMap>, metrics: Metrics) -> Self {
+    pub(super) fn new(connector: Connector, metrics: Metrics) -> Self {
         let client = Client::builder(TokioExecutor::new())
             .pool_timer(TokioTimer::new())
             .pool_idle_timeout(limits::IDLE_TIME)
             .pool_max_idle_per_host(limits::IDLE)
             .http1_max_buf_size(limits::HEADERS)
             .build(connector.clone());
-        Self { client, connector, headers, bounds: Bounds::new(limits::SMALL, limits::LARGE), metrics }
+        Self { client, connector, bounds: Bounds::new(limits::SMALL, limits::LARGE), metrics }
     }
 
     /// Sends it. There is no timeout in here: whoever looks up has one for the whole lookup.
@@ -126,7 +125,7 @@ impl Transport {
             // Nothing is decompressed, so there is nothing that could swell.
             .header(ACCEPT_ENCODING, "identity")
             .header(USER_AGENT, concat!("tolerarch/", env!("CARGO_PKG_VERSION")));
-        for (name, value) in self.headers.get(&authority(get.url)).into_iter().flatten() {
+        for (name, value) in get.home.into_iter().flat_map(|home| &home.headers) {
             // What is known of whoever asks counts more than what is sent for everybody.
             if *name != AUTHORIZATION || get.authorization.is_none() {
                 request = request.header(name, value);

@@ -281,3 +281,73 @@ async fn a_mirror_sees_what_the_operator_has_for_it_and_nothing_else() {
         assert_eq!((shown(&mirror), shown(&remote)), (at_mirror, at_registry));
     }
 }
+
+#[tokio::test]
+async fn no_image_borrows_what_the_operator_has_for_a_host() {
+    let mirror = Remote::start().await;
+    let evil = Remote::builder().pki(mirror.pki()).start().await;
+    let auth = Auth::bearer().credentials("op", "word");
+    let realm = mirror.serve_tokens(&auth);
+    let cached = mirror.repo("library/nginx");
+    cached.require(auth);
+    cached.index(Some("v1"), BOTH);
+    let of_hub = format!(
+        "server = 'https://127.0.0.3:1'\n[host.'{0}']\nca = 'ca.crt'\n[host.'{0}'.header]\nAuthorization = 'Basic {1}'",
+        mirror.url(),
+        BASE64.encode("op:word")
+    );
+    let files = [("docker.io", &*of_hub), (&*evil.address(), "ca = 'ca.crt'")];
+    let (client, dir) = client_of_directory(&evil, &files);
+    let repo = evil.repo("team/app");
+    repo.image("linux/amd64", Some("v1"));
+    repo.redirect_blobs_to(&format!("{}/any/path", mirror.url()));
+    assert_eq!(ask_for(&client, &repo.reference("v1")).await, "unexpected", "a redirect");
+    let challenge = format!("Bearer realm=\"{realm}?scope=repository:secret/app:pull\"");
+    repo.require(Auth::basic("x", "y").challenges(&[&challenge]));
+    assert_eq!(ask_for(&client, &repo.reference("v1")).await, "denied", "a realm");
+    assert_eq!(mirror.connections(), 0);
+
+    assert_eq!(ask_for(&client, "nginx:v1").await, format!("{:?}", Support::Index(platforms(&BOTH))));
+    mirror.forget_requests();
+    assert_eq!(ask_for(&client, &cached.reference("v1")).await, "denied", "by its own name");
+    assert!(mirror.requests().iter().all(|request| request.authorization.is_none()), "nor the token");
+
+    // What the operator calls the registry's token server is that.
+    let settings = Settings {
+        hosts: [(
+            evil.address(),
+            HostSettings { token_hosts: vec![mirror.address()], ..HostSettings::default() },
+        )]
+        .into(),
+        hosts_dir: Some(dir.path().into()),
+        guard: Guard { allow: vec!["127.0.0.0/8".parse().unwrap()], deny: vec![] },
+        ..Settings::default()
+    };
+    let client = Registry::load(settings, Metrics::new([]).unwrap()).unwrap();
+    mirror.forget_requests();
+    assert_eq!(ask_for(&client, &repo.reference("v1")).await, "denied");
+    assert_eq!(mirror.count(|request| request.kind == Kind::Token && request.authorization.is_none()), 1);
+}
+
+#[tokio::test]
+async fn no_image_borrows_a_client_certificate() {
+    let inner = Remote::start().await;
+    let evil = Remote::builder().pki(inner.pki()).start().await;
+    let (repo, dir) = (evil.repo("team/app"), tempfile::tempdir().unwrap());
+    let [ca, cert, key] = ["ca.crt", "c.crt", "c.key"].map(|name| dir.path().join(name));
+    let leaf = inner.pki().client_leaf();
+    std::fs::write(&ca, inner.pki().ca_pem()).unwrap();
+    std::fs::write(&cert, &leaf.cert_pem).unwrap();
+    std::fs::write(&key, &leaf.key_pem).unwrap();
+    let trusted = HostSettings { ca_file: Some(ca), ..HostSettings::default() };
+    let own = HostSettings { client_cert_file: Some(cert), client_key_file: Some(key), ..trusted.clone() };
+    let guard = Guard { allow: vec!["127.0.0.0/8".parse().unwrap()], deny: vec![] };
+    let hosts = [(evil.address(), trusted), (inner.address(), own)];
+    let client = Registry::new(hosts, guard, Metrics::new([]).unwrap()).unwrap();
+    repo.image("linux/amd64", Some("v1"));
+    repo.redirect_blobs_to(&inner.url());
+    assert_eq!(ask_for(&client, &repo.reference("v1")).await, "unexpected");
+    repo.require(Auth::bearer().realm(&format!("{}/token", inner.url())));
+    assert_eq!(ask_for(&client, &repo.reference("v1")).await, "denied");
+    assert_eq!(inner.connections(), 0);
+}
