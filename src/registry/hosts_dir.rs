@@ -150,18 +150,15 @@ impl Namespace {
 
     /// Reads a `hosts.toml`. An error names the line, and quotes nothing.
     fn parse(text: &str, directory: &Path) -> Result<Self, String> {
-        let said = |error: toml::de::Error| {
-            let line = error.span().map(|span| text[..span.start].matches('\n').count() + 1);
-            let line = line.map_or_else(String::new, |line| format!("line {line}: "));
-            format!("{line}{}", error.message())
-        };
+        let said = |error: toml::de::Error| fault(text, &error);
         let Root { server, host: Tables(tables) } = toml::from_str(text).map_err(said)?;
         let section: Section = toml::from_str(text).map_err(said)?;
         let mut hosts = Vec::new();
-        for (url, section) in tables {
-            hosts.push(section.place(&url, directory)?);
+        for (number, (url, section)) in (1..).zip(tables) {
+            let place = section.place(&url, directory);
+            hosts.push(place.map_err(|why| format!("[host] table {number}: {why}"))?);
         }
-        let server = section.place(&server, directory)?;
+        let server = section.place(&server, directory).map_err(|why| format!("server: {why}"))?;
         Ok(Self { hosts, server })
     }
 
@@ -181,6 +178,14 @@ impl Namespace {
         let tls = (tls != Tls::default()).then_some(tls);
         Ok(Self { hosts: Vec::new(), server: Place { resolves: true, pulls: true, tls, ..Place::default() } })
     }
+}
+
+/// Where, and no more: a parser's words quote what it reads.
+fn fault(text: &str, error: &toml::de::Error) -> String {
+    let before = error.span().and_then(|span| text.get(..span.start));
+    let line = before.map(|before| before.matches('\n').count() + 1);
+    let place = line.map_or_else(String::new, |line| format!("line {line}: "));
+    format!("{place}no TOML, or a value that its key cannot have (see docs/hosts.md of containerd)")
 }
 
 /// The keys of the whole file that no section has.
@@ -250,20 +255,20 @@ impl TryFrom<String> for Capability {
             "pull" => Ok(Self::Pull),
             "resolve" => Ok(Self::Resolve),
             "push" | "referrers" => Ok(Self::Other),
-            _ => Err("unknown capability; known are pull, resolve, push, referrers"),
+            _ => Err("unknown capability"),
         }
     }
 }
 
 #[derive(Deserialize)]
-#[serde(untagged, expecting = "ca is a file or a list of files")]
+#[serde(untagged)]
 enum Ca {
     One(PathBuf),
     Many(Vec<PathBuf>),
 }
 
 #[derive(Deserialize)]
-#[serde(untagged, expecting = "client is a file, a list of files, or a list of pairs of files")]
+#[serde(untagged)]
 enum Client {
     One(PathBuf),
     Many(Vec<Identity>),
@@ -287,7 +292,7 @@ impl<'de> Deserialize<'de> for Name {
 }
 
 #[derive(Deserialize)]
-#[serde(untagged, expecting = "a header has a text or a list of texts")]
+#[serde(untagged)]
 enum Values {
     One(String),
     Many(Vec<String>),
@@ -332,7 +337,8 @@ impl Section {
             }
         }
         if proxy.is_some_and(|proxy| !proxy.is_empty()) {
-            tracing::warn!(server, "proxy of hosts.toml is not supported; HTTPS_PROXY and NO_PROXY are");
+            let directory = directory.display();
+            tracing::warn!(%directory, "proxy of hosts.toml is not supported; HTTPS_PROXY and NO_PROXY are");
         }
         let (base, fallback) =
             if server.is_empty() { (None, None) } else { bases(server, override_path, tls.is_some())? };
@@ -367,8 +373,7 @@ fn bases(server: &str, override_path: bool, tls: bool) -> Result<(Option<Url>, O
         // Not quoted: it may hold a password.
         return Err("a server's URL holds no user; write it into the files of credentials".to_owned());
     }
-    let unusable =
-        || format!("{server:?} is no server; write https://host, https://host:port or with a path");
+    let unusable = || "no URL of a server; write https://host, https://host:port or with a path".to_owned();
     let mut url = Url::parse(&text).map_err(|_| unusable())?;
     if !(matches!(url.scheme(), "http" | "https") && url.has_host()) {
         return Err(unusable());
