@@ -11,6 +11,7 @@ mod connect;
 mod digest;
 mod endpoint;
 mod guard;
+mod health;
 mod host;
 mod hosts_dir;
 mod limits;

@@ -69,7 +69,7 @@ impl Registry {
             return Err(Error::NotAllowed);
         }
         let endpoints = self.hosts.endpoints(image.host());
-        let mut places = endpoint::in_order(&endpoints, ask.tag).into_iter().peekable();
+        let mut places = endpoint::in_order(&endpoints, &image, ask.tag).into_iter().peekable();
         let mut mirror_answered = false;
         let mut failure = None;
         while let Some(endpoint) = places.next() {
@@ -81,12 +81,16 @@ impl Registry {
             };
             let error = match result {
                 Ok(value) => {
-                    endpoint.note(false);
+                    if endpoint.is_mirror {
+                        endpoint.health.works(&image);
+                    }
                     return Ok(value);
                 }
                 Err(error) => error,
             };
-            endpoint.note(error.is_fault());
+            if endpoint.is_mirror {
+                if error.is_fault() { endpoint.health.failed(&image) } else { endpoint.health.works(&image) }
+            }
             if !endpoint.is_mirror && error.is_answer() {
                 return Err(error);
             }

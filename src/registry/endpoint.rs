@@ -1,15 +1,15 @@
 //! Where the images of a registry can be had: at its mirrors and at the registry itself, in the order in which containerd
-//! would ask (`core/remotes/docker/resolver.go`). Knows addresses and what became of the last request, no protocol.
+//! would ask (`core/remotes/docker/resolver.go`). Knows addresses, no protocol.
 
 use std::fmt;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::str::FromStr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use http::HeaderMap;
-use tokio::time::Instant;
 use url::Url;
 
+use super::health::Health;
 use super::host::{authority, dialled, normal};
 use super::hosts_dir::Place;
 use super::limits;
@@ -80,7 +80,7 @@ pub(super) struct Endpoint {
     pub(super) fallback: Option<Box<Endpoint>>,
     /// Whether it is asked before the registry itself.
     pub(super) is_mirror: bool,
-    rests_until: Mutex<Option<Instant>>,
+    pub(super) health: Health,
 }
 
 impl Endpoint {
@@ -95,7 +95,7 @@ impl Endpoint {
             pulls: true,
             fallback: None,
             is_mirror: false,
-            rests_until: Mutex::default(),
+            health: Health::default(),
         })
     }
 
@@ -154,27 +154,17 @@ impl Endpoint {
         }
         Some(url)
     }
-
-    /// It failed or it works: a mirror that failed is asked last for a while.
-    pub(super) fn note(&self, failed: bool) {
-        let until = (self.is_mirror && failed).then(|| Instant::now() + limits::MIRROR_REST);
-        *self.rests_until.lock().unwrap_or_else(PoisonError::into_inner) = until;
-    }
-
-    pub(super) fn is_resting(&self) -> bool {
-        let until = *self.rests_until.lock().unwrap_or_else(PoisonError::into_inner);
-        until.is_some_and(|until| Instant::now() < until)
-    }
 }
 
-/// The places in the order in which they are asked: mirrors, the registry itself, and at last the mirrors that failed a
-/// moment ago.
-pub(super) fn in_order(endpoints: &[Arc<Endpoint>], tag: bool) -> Vec<&Endpoint> {
+/// The places in the order in which they are asked for an image: mirrors, the registry itself, and at last the mirrors that
+/// rest.
+pub(super) fn in_order<'e>(endpoints: &'e [Arc<Endpoint>], image: &ImageRef, tag: bool) -> Vec<&'e Endpoint> {
     let able = endpoints
         .iter()
         .map(Arc::as_ref)
         .filter(|endpoint| if tag { endpoint.resolves } else { endpoint.pulls });
-    let (resting, fit): (Vec<_>, Vec<_>) = able.partition(|endpoint| endpoint.is_resting());
+    let (resting, fit): (Vec<_>, Vec<_>) =
+        able.partition(|endpoint| endpoint.is_mirror && endpoint.health.rests(image));
     fit.into_iter().chain(resting).collect()
 }
 
@@ -245,21 +235,19 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_mirror_that_failed_is_asked_last_for_a_while() {
+    async fn a_mirror_that_rests_is_asked_last() {
         let [a, b] = ["a.b", "c.d"].map(|text| Endpoint::of_mirror(&text.parse().unwrap(), false).unwrap());
         let registry = Endpoint::at("e.f", "", false).unwrap();
         let all = [Arc::new(a), Arc::new(b), Arc::new(registry)];
-        let order = |tag| -> Vec<String> {
-            in_order(&all, tag).iter().map(|endpoint| authority(&endpoint.origin)).collect()
+        let image = "e.f/x".parse().unwrap();
+        let order = || -> Vec<String> {
+            in_order(&all, &image, true).iter().map(|endpoint| authority(&endpoint.origin)).collect()
         };
-        assert_eq!(order(true), ["a.b", "c.d", "e.f"]);
-        all[0].note(true);
-        all[2].note(true);
-        assert_eq!(order(true), ["c.d", "e.f", "a.b"]);
+        assert_eq!(order(), ["a.b", "c.d", "e.f"]);
+        all[0].health.failed(&image);
+        all[2].health.failed(&image);
+        assert_eq!(order(), ["c.d", "e.f", "a.b"]);
         tokio::time::advance(limits::MIRROR_REST).await;
-        assert_eq!(order(true), ["a.b", "c.d", "e.f"]);
-        all[0].note(true);
-        all[0].note(false);
-        assert_eq!(order(true), ["a.b", "c.d", "e.f"]);
+        assert_eq!(order(), ["a.b", "c.d", "e.f"]);
     }
 }

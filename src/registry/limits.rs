@@ -58,8 +58,12 @@ pub(super) const TOKEN_MARGIN: Duration = Duration::from_secs(5);
 /// Mirrors of one registry that are asked.
 pub(super) const MIRRORS: usize = 4;
 /// How long one mirror may take while other places are left, so that a slow one leaves time for the registry itself; and
-/// how long a mirror that failed is asked last.
+/// how long after a fault it is asked last.
 pub(super) const MIRROR_TIME: Duration = Duration::from_secs(2);
 pub(super) const MIRROR_REST: Duration = Duration::from_secs(20);
+/// Images of one registry that a mirror fails for in a row before it rests for all of them, and how many faults are
+/// remembered of one mirror.
+pub(super) const MIRROR_FAULTS_IN_A_ROW: usize = 3;
+pub(super) const MIRROR_FAULTS: usize = 256;
 /// Entries of `registries.hostsDir` that are read.
 pub(super) const HOST_DIRECTORIES: usize = 1000;

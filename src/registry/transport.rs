@@ -143,7 +143,13 @@ impl Transport {
         let request = request
             .body(get.form.clone().map_or_else(Full::default, Full::new))
             .map_err(|_| Error::Unreachable("a request that cannot be made".into()))?;
-        let response = self.client.request(request).await.map_err(|error| broken(&error))?;
+        let response = self.client.request(request).await.map_err(|error| {
+            // Where it sends others to is not its own fault.
+            if let Some(home) = get.home.filter(|_| error.is_connect()) {
+                home.health.is_unreachable();
+            }
+            broken(&error)
+        })?;
         let (head, body) = response.into_parts();
         if !head.status.is_success() {
             // Read only so that the connection can be used again; what it says is of no interest.

@@ -351,3 +351,23 @@ async fn no_image_borrows_a_client_certificate() {
     assert_eq!(ask_for(&client, &repo.reference("v1")).await, "denied");
     assert_eq!(inner.connections(), 0);
 }
+
+#[tokio::test]
+async fn what_one_image_does_to_a_mirror_is_nothing_to_the_others() {
+    let mirror = Remote::start().await;
+    let remote = Remote::builder().pki(mirror.pki()).start().await;
+    let text = format!("[host.'{}']\nca = 'ca.crt'", mirror.url());
+    let (client, _dir) =
+        client_of_directory(&remote, &[("_default", &text), (&remote.address(), "ca = 'ca.crt'")]);
+    mirror.repo("team/odd").fault(Some(Fault::status(500)));
+    mirror.repo("team/app").index(Some("v1"), BOTH);
+    for _ in 0..3 {
+        assert_eq!(ask_for(&client, "127.0.0.3:1/team/odd:v1").await, "unreachable");
+    }
+    assert_eq!(mirror.requests().len(), 3, "asked last, but asked");
+    assert_eq!(
+        ask_for(&client, "127.0.0.3:1/team/app:v1").await,
+        format!("{:?}", Support::Index(platforms(&BOTH)))
+    );
+    assert_eq!(mirror.requests().len(), 4);
+}
