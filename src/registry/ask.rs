@@ -125,7 +125,7 @@ impl Registry {
         let unreachable = || Error::Unreachable("its path cannot stand in a URL".into());
         let (origin, repository) = (&endpoint.origin, &endpoint.repository(&image));
         let url = endpoint.url(&image, &ask.path).ok_or_else(unreachable)?;
-        let safe = || origin.scheme() == "https" || self.hosts.is_plain(&host::authority(origin));
+        let safe = || origin.scheme() == "https" || self.hosts.is_plain_at(origin);
         let own = endpoint.is_own(&image);
         trace::note(|trace| trace.mirror_sees = None);
         let of_mirror = if own { None } else { self.of_mirror(origin).await };
@@ -144,7 +144,7 @@ impl Registry {
     /// The first credential that the operator has for a mirror.
     async fn of_mirror(&self, origin: &Url) -> Option<Arc<Credential>> {
         let mut found = None;
-        for attempt in self.credentials.of_host(&host::authority(origin)) {
+        for attempt in host::names(origin).flat_map(|name| self.credentials.of_host(&name)) {
             found = attempt.credentials().await.into_iter().flatten().next();
             if found.is_some() {
                 trace::note(|trace| trace.mirror_sees = Some(attempt.kind()));

@@ -10,7 +10,7 @@ use http::HeaderMap;
 use url::Url;
 
 use super::health::Health;
-use super::host::{authority, dialled, normal};
+use super::host::{dialled, normal};
 use super::hosts_dir::Place;
 use super::limits;
 use crate::image::ImageRef;
@@ -137,7 +137,9 @@ impl Endpoint {
 
     /// Whether this is the registry that the image names; only there do the credentials for the image belong.
     pub(super) fn is_own(&self, image: &ImageRef) -> bool {
-        normal(dialled(image.host())) == authority(&self.origin)
+        // As URLs, which leave the usual port of their scheme out.
+        let named = Url::parse(&format!("{}://{}/", self.origin.scheme(), dialled(image.host())));
+        named.is_ok_and(|named| self.at_home(&named).is_some())
     }
 
     /// What this place calls the image's repository.
@@ -170,6 +172,7 @@ pub(super) fn in_order<'e>(endpoints: &'e [Arc<Endpoint>], image: &ImageRef, tag
 
 #[cfg(test)]
 mod tests {
+    use super::super::host::authority;
     use super::*;
 
     #[test]
@@ -217,8 +220,16 @@ mod tests {
         assert!(!cache.is_own(&"nginx".parse().unwrap()));
         let own = Endpoint::at("a.b:5000", "", true).unwrap();
         assert_eq!(url(&own, "a.b:5000/x"), "http://a.b:5000/v2/x/manifests/v1");
-        let image: ImageRef = "a.b:443/x".parse().unwrap();
-        assert!(Endpoint::at("a.b:443", "", false).unwrap().is_own(&image));
+        for (host, plain, expected) in [
+            ("a.b:443", false, "https://a.b/v2/x/manifests/v1"),
+            ("a.b:80", true, "http://a.b/v2/x/manifests/v1"),
+            ("a.b:80", false, "https://a.b:80/v2/x/manifests/v1"),
+            ("a.b:443", true, "http://a.b:443/v2/x/manifests/v1"),
+        ] {
+            let own = Endpoint::at(host, "", plain).unwrap();
+            assert_eq!(url(&own, &format!("{host}/x")), expected);
+        }
+        assert!(!Endpoint::at("a.b", "", false).unwrap().is_own(&"a.b:80/x".parse().unwrap()));
     }
 
     #[test]

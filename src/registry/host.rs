@@ -160,6 +160,16 @@ impl Hosts {
         Some(if let Some(server) = server { own.sending(&server.headers) } else { own })
     }
 
+    /// The settings of the host of a URL.
+    pub(super) fn settings_of(&self, url: &Url) -> Option<&HostSettings> {
+        names(url).find_map(|name| self.settings(&name))
+    }
+
+    /// Whether the host of a URL is configured to be talked to without TLS.
+    pub(super) fn is_plain_at(&self, url: &Url) -> bool {
+        names(url).any(|name| self.is_plain(&name))
+    }
+
     /// Whether this host is talked to without TLS.
     pub(super) fn is_plain(&self, host: &str) -> bool {
         self.settings(host).is_some_and(|settings| settings.plain_http)
@@ -192,6 +202,14 @@ pub(super) fn authority(url: &Url) -> String {
     url.port().map_or_else(|| host.to_owned(), |port| format!("{host}:{port}"))
 }
 
+/// How an operator may have named the host of a URL: with the port that plain HTTP leaves out in URLs, and as
+/// [`authority`] writes it.
+pub(super) fn names(url: &Url) -> impl Iterator<Item = String> + use<> {
+    let named = authority(url);
+    let full = (url.scheme() == "http" && url.port().is_none()).then(|| format!("{named}:80"));
+    full.into_iter().chain([named])
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -204,6 +222,7 @@ mod tests {
         let mirrored = HostSettings { mirrors, ..HostSettings::default() };
         let settings = [
             ("plain:5000".into(), plain.clone()),
+            ("p80:80".into(), plain.clone()),
             ("docker.io".into(), own.clone()),
             ("A.b:443".into(), own.clone()),
             ("mirrored".into(), mirrored),
@@ -222,6 +241,14 @@ mod tests {
         assert_eq!(hosts.settings("a.b"), Some(&own));
         assert_eq!(hosts.settings("a.b:5000"), None);
         assert_eq!(hosts.settings("PLAIN:5000"), Some(&plain));
+        for (url, expected) in [
+            ("http://plain:5000/x", true),
+            ("http://p80/x", true),
+            ("http://p80:81/x", false),
+            ("https://p80/", false),
+        ] {
+            assert_eq!(hosts.is_plain_at(&Url::parse(url).unwrap()), expected, "{url}");
+        }
         let found = hosts.endpoints("mirrored:443");
         let found: Vec<&str> = found.iter().map(|endpoint| endpoint.origin.as_str()).collect();
         assert_eq!(found, ["http://plain:5000/", "https://c.d/", "https://mirrored/"]);

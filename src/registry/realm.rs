@@ -5,7 +5,7 @@
 
 use url::Url;
 
-use super::host::{Hosts, authority, normal};
+use super::host::{Hosts, authority, names, normal};
 use super::limits;
 
 /// Registries whose token server is another host, as they are dialled. Docker Hub's and GitLab's as in
@@ -34,7 +34,7 @@ impl Realm {
             return None;
         }
         let mut url = origin.join(realm).ok()?;
-        let plain = origin.scheme() == "http" || hosts.is_plain(&authority(&url));
+        let plain = origin.scheme() == "http" || hosts.is_plain_at(&url);
         let scheme = url.scheme() == "https" || plain && url.scheme() == "http";
         if !scheme || !url.has_host() || !url.username().is_empty() || url.password().is_some() {
             return None;
@@ -65,13 +65,14 @@ fn belongs(hosts: &Hosts, origin: &Url, url: &Url) -> bool {
     if url.origin() == origin.origin() {
         return true;
     }
-    let (registry, host) = (authority(origin), normal(&authority(url)));
+    let (registry, host) = (authority(origin), authority(url));
     let configured = || {
-        let settings = hosts.settings(&registry);
-        settings.is_some_and(|settings| settings.token_hosts.contains(&host))
+        let settings = hosts.settings_of(origin);
+        let listed = |name: String| settings.is_some_and(|known| known.token_hosts.contains(&normal(&name)));
+        names(url).any(listed)
     };
     let known = PAIRS.contains(&(&registry, &host)) || configured();
-    known && (url.scheme() == "https" || hosts.is_plain(&host))
+    known && (url.scheme() == "https" || hosts.is_plain_at(url))
 }
 
 /// Whether the registry may send anybody there. Where the operator is somebody, by a client certificate or headers, a
@@ -124,6 +125,7 @@ mod tests {
                 ("own.test:5000".into(), settings(false, &["auth.test", "plain.test", "port.test:8443"])),
                 ("plain.test".into(), settings(true, &[])),
                 ("open.test".into(), settings(true, &["auth.test"])),
+                ("eighty.test:80".into(), settings(true, &["auth.test:80", "plain.test:80"])),
             ],
             HostsDir::default(),
         );
@@ -153,6 +155,9 @@ mod tests {
             ("http://open.test/", "http://open.test/token", true),
             ("http://open.test/", "https://auth.test/token", true),
             ("http://open.test/", "http://auth.test/token", false),
+            ("http://eighty.test/", "http://plain.test/token", true),
+            ("http://eighty.test/", "http://auth.test/token", false),
+            ("http://eighty.test/", "https://auth.test/token", false),
         ] {
             let url = Url::parse(origin).unwrap();
             let may = realm(&hosts, origin, text).unwrap().may_see_credentials(&hosts, &url);
