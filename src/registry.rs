@@ -195,7 +195,11 @@ impl Registry {
         let Settings { hosts, hosts_dir, allowed, guard, proxies } = settings;
         let directories = hosts_dir.as_deref().map(HostsDir::load).transpose();
         let directories = directories.map_err(|(path, cause)| TrustError::HostsDir { path, cause })?;
-        let hosts = Hosts::new(hosts, directories.unwrap_or_default());
+        let directories = directories.unwrap_or_default();
+        if let Some(root) = &hosts_dir {
+            directories.report(root);
+        }
+        let hosts = Hosts::new(hosts, directories);
         let connector = Connector::new(guard, trust::settings(&hosts)?, proxies);
         let transport = Transport::new(connector, metrics);
         let (tokens, credentials) = (Tokens::new(), Credentials::default());

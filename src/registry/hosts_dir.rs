@@ -34,6 +34,10 @@ pub(super) struct Namespace {
     pub(super) hosts: Vec<Place>,
     /// What is asked last; without a URL the registry itself.
     pub(super) server: Place,
+    /// Why its `hosts.toml` is not used.
+    fault: Option<String>,
+    /// Whether that names a proxy.
+    proxied: bool,
 }
 
 /// One place.
@@ -82,6 +86,20 @@ impl HostsDir {
             namespaces.insert(name.to_owned(), Namespace::load(&path)?);
         }
         Ok(Self { namespaces })
+    }
+
+    /// Says what is passed over of it.
+    pub(super) fn report(&self, root: &Path) {
+        for (name, namespace) in &self.namespaces {
+            let file = root.join(name).join("hosts.toml");
+            let file = file.display();
+            if let Some(why) = &namespace.fault {
+                tracing::error!(%file, why, "not read; certificate files beside it count instead, as in containerd");
+            }
+            if namespace.proxied {
+                tracing::warn!(%file, "proxy is not supported here; HTTPS_PROXY and NO_PROXY are");
+            }
+        }
     }
 
     /// What is said of the images that name `host` (`HostDirFromRoot`).
@@ -141,11 +159,7 @@ impl Namespace {
         };
         let read =
             text.map_err(|_| "it is not UTF-8".to_owned()).and_then(|text| Self::parse(&text, directory));
-        read.or_else(|why| {
-            let file = file.display();
-            tracing::error!(%file, why, "not read; certificate files beside it count instead, as in containerd");
-            Self::of_certificates(directory)
-        })
+        read.or_else(|why| Ok(Self { fault: Some(why), ..Self::of_certificates(directory)? }))
     }
 
     /// Reads a `hosts.toml`. An error names the line, and quotes nothing.
@@ -153,13 +167,14 @@ impl Namespace {
         let said = |error: toml::de::Error| fault(text, &error);
         let Root { server, host: Tables(tables) } = toml::from_str(text).map_err(said)?;
         let section: Section = toml::from_str(text).map_err(said)?;
+        let proxied = tables.iter().map(|(_, section)| section).chain([&section]).any(Section::is_proxied);
         let mut hosts = Vec::new();
         for (number, (url, section)) in (1..).zip(tables) {
             let place = section.place(&url, directory);
             hosts.push(place.map_err(|why| format!("[host] table {number}: {why}"))?);
         }
         let server = section.place(&server, directory).map_err(|why| format!("server: {why}"))?;
-        Ok(Self { hosts, server })
+        Ok(Self { hosts, server, fault: None, proxied })
     }
 
     /// `loadCertFiles`: `*.crt` are authorities, `*.cert` and `*.key` are what to show of oneself.
@@ -176,7 +191,8 @@ impl Namespace {
             }
         }
         let tls = (tls != Tls::default()).then_some(tls);
-        Ok(Self { hosts: Vec::new(), server: Place { resolves: true, pulls: true, tls, ..Place::default() } })
+        let server = Place { resolves: true, pulls: true, tls, ..Place::default() };
+        Ok(Self { server, ..Self::default() })
     }
 }
 
@@ -299,9 +315,13 @@ enum Values {
 }
 
 impl Section {
+    fn is_proxied(&self) -> bool {
+        self.proxy.as_ref().is_some_and(|proxy| !proxy.is_empty())
+    }
+
     /// `parseHostConfig`.
     fn place(self, server: &str, directory: &Path) -> Result<Place, String> {
-        let Self { capabilities, ca, client, skip_verify, header: sent, override_path, proxy } = self;
+        let Self { capabilities, ca, client, skip_verify, header: sent, override_path, .. } = self;
         // Joined to the directory; an absolute path stays as it is.
         let file = |path: PathBuf| directory.join(path);
         let says_tls = ca.is_some() || client.is_some() || skip_verify.is_some();
@@ -335,10 +355,6 @@ impl Section {
                     .map_err(|_| format!("the value of header {name} cannot be sent"))?;
                 headers.append(&name, secret(value));
             }
-        }
-        if proxy.is_some_and(|proxy| !proxy.is_empty()) {
-            let directory = directory.display();
-            tracing::warn!(%directory, "proxy of hosts.toml is not supported; HTTPS_PROXY and NO_PROXY are");
         }
         let (base, fallback) =
             if server.is_empty() { (None, None) } else { bases(server, override_path, tls.is_some())? };

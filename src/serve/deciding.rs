@@ -1,5 +1,7 @@
 //! What decides over Pods under a configuration, put together.
 
+use std::path::PathBuf;
+
 use crate::admission::Webhook;
 use crate::config::Config;
 use crate::credentials::{Credentials, CredentialsError};
@@ -41,6 +43,17 @@ impl Deciding {
         let webhook = Webhook::new(policy, budget, credentials, resolver.clone(), metrics.clone());
         Ok(Self { webhook, resolver })
     }
+}
+
+/// The files and directories that are read for this configuration: those that it names, and those that a `hosts.toml` names.
+/// It may wait for them.
+pub(super) fn files(config: &Config) -> Vec<PathBuf> {
+    let mut files = config.files();
+    // Where the proxies cannot be used nothing is read for registries.
+    files.extend(config.registry_settings().map(|settings| settings.files()).unwrap_or_default());
+    files.sort_unstable();
+    files.dedup();
+    files
 }
 
 /// What registries are asked with. Reads the files that the configuration names; it may wait for them.

@@ -13,7 +13,7 @@ use tokio::task::spawn_blocking;
 use tokio::time::{Duration, MissedTickBehavior, interval};
 
 use super::Live;
-use super::deciding::{AccessError, access};
+use super::deciding::{AccessError, access, files};
 use crate::config::{Config, ConfigError, Sources};
 use crate::logging::Levels;
 
@@ -47,7 +47,7 @@ pub(super) struct Seen {
 impl Seen {
     /// As it is now.
     pub(super) async fn now(sources: &Sources, config: &Config) -> Self {
-        Self::read(sources.file.clone(), config.files()).await
+        Self::read(sources.file.clone(), named(config).await).await
     }
 
     async fn read(file: Option<PathBuf>, named: Vec<PathBuf>) -> Self {
@@ -57,6 +57,12 @@ impl Seen {
     }
 }
 
+/// The files that are read for this configuration.
+async fn named(config: &Config) -> Vec<PathBuf> {
+    let config = config.clone();
+    spawn_blocking(move || files(&config)).await.unwrap_or_default()
+}
+
 /// Follows the files for ever. `seen` is what they were before they were used.
 pub(super) async fn follow(mut live: Live, sources: Sources, levels: Levels, mut seen: Seen) {
     if sources.file.as_deref().is_some_and(is_stream) {
@@ -64,13 +70,13 @@ pub(super) async fn follow(mut live: Live, sources: Sources, levels: Levels, mut
     }
     let mut ticks = interval(POLL);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut named = live.config.files();
+    let mut files = named(&live.config).await;
     let mut before = seen.clone();
     // The file may have changed between its first reading and `seen`.
     let mut due = load(&sources).await.is_ok_and(|config| config != live.config);
     loop {
         ticks.tick().await;
-        let now = Seen::read(sources.file.clone(), named.clone()).await;
+        let now = Seen::read(sources.file.clone(), files.clone()).await;
         let settled = now == before;
         before = now.clone();
         if !settled || now == seen && !due {
@@ -80,8 +86,8 @@ pub(super) async fn follow(mut live: Live, sources: Sources, levels: Levels, mut
         let reloaded = match load(&sources).await {
             Ok(config) => {
                 // First what the files are, then their use: a change in between is seen the next time.
-                named = config.files();
-                seen.named = Seen::read(None, named.clone()).await.named;
+                files = named(&config).await;
+                seen.named = Seen::read(None, files.clone()).await.named;
                 before = seen.clone();
                 live.take(config).await
             }

@@ -182,6 +182,7 @@ fn a_file_that_cannot_be_read_leaves_the_certificates() {
         let read = HostsDir::load(dir.path()).unwrap();
         let namespace = &read.namespaces["a.b"];
         assert_eq!(namespace.server.tls.as_ref(), Some(&expected), "{text:?}");
+        assert_eq!(namespace.fault.is_some(), text.is_some_and(|text| !text.is_empty()), "{text:?}");
         assert!(namespace.hosts.is_empty() && namespace.server.base.is_none(), "{text:?}");
     }
     fs::write(own.join("hosts.toml"), "server = 'https://c.d'\nca = '/else/ca.crt'").unwrap();

@@ -107,3 +107,25 @@ fn what_can_be_read_only_once_is_not_followed() {
     assert!(is_stream(Path::new("/dev/null")));
     assert!(!is_stream(file.path()) && !is_stream(Path::new("/nonesuch")));
 }
+
+#[tokio::test]
+async fn what_a_hosts_toml_names_counts() {
+    let [root, elsewhere] = [(); 2].map(|()| tempfile::tempdir().unwrap());
+    let ca = elsewhere.path().join("ca.crt");
+    let toml = root.path().join("a.b/hosts.toml");
+    fs::create_dir(root.path().join("a.b")).unwrap();
+    fs::write(&toml, format!("ca = '{}'", ca.display())).unwrap();
+    let config = json!({"registries": {"hostsDir": root.path()}});
+    let config = Config::parse(&config.to_string()).unwrap();
+    let sources = Sources { file: None, ..Sources::default() };
+    let absent = Seen::now(&sources, &config).await;
+    fs::write(&ca, "1").unwrap();
+    let one = Seen::now(&sources, &config).await;
+    fs::write(&ca, "2").unwrap();
+    let other = Seen::now(&sources, &config).await;
+    assert!(absent != one && one != other && other != absent);
+    fs::write(&toml, "").unwrap();
+    let without = Seen::now(&sources, &config).await;
+    fs::write(&ca, "1").unwrap();
+    assert!(Seen::now(&sources, &config).await == without, "nobody reads it any more");
+}
