@@ -3,6 +3,8 @@
 //!
 //! What the way of a review touches is resolved once, at start: an event is then an atomic addition.
 
+mod under_way;
+
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -14,6 +16,7 @@ use prometheus::{
 use tokio::time::{Duration, Instant};
 
 use crate::reason::Reason;
+pub use under_way::{InFlight, OpenCircuit, RequestObserved};
 
 /// Seconds of a review: from a cached answer to the largest budget.
 const REVIEW_BUCKETS: [f64; 14] =
@@ -319,52 +322,6 @@ impl Metrics {
 /// The configuration names hosts without the default port.
 fn without_port(host: &str) -> &str {
     host.strip_suffix(":443").unwrap_or(host)
-}
-
-/// A circuit that is open.
-pub struct OpenCircuit(IntGauge);
-
-impl Drop for OpenCircuit {
-    fn drop(&mut self) {
-        self.0.dec();
-    }
-}
-
-/// A lookup that is under way.
-pub struct InFlight(IntGauge);
-
-impl Drop for InFlight {
-    fn drop(&mut self) {
-        self.0.dec();
-    }
-}
-
-/// A request to a registry that is under way.
-pub struct RequestObserved {
-    metrics: Metrics,
-    registry: String,
-    kind: RequestKind,
-    begun: Instant,
-    code: &'static str,
-}
-
-impl RequestObserved {
-    /// It ended: a status class, or a kind of failure.
-    pub fn end(mut self, code: &'static str) {
-        self.code = code;
-    }
-}
-
-impl Drop for RequestObserved {
-    fn drop(&mut self) {
-        let labels = [self.registry.as_str(), self.kind.as_str(), self.code];
-        self.metrics.0.requests.with_label_values(&labels).inc();
-        self.metrics
-            .0
-            .request_durations
-            .with_label_values(&labels)
-            .observe(self.begun.elapsed().as_secs_f64());
-    }
 }
 
 /// Makes metrics and registers them.

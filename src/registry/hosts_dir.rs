@@ -4,19 +4,20 @@
 //! A directory a registry; `hosts.toml` says where its images can be had, and without one that can be read, certificate
 //! files in Docker's layout say whom to trust. Headers may hold secrets: nobody gets to see them.
 
-use std::collections::{BTreeMap, HashMap};
+mod file;
+
+use std::collections::BTreeMap;
 use std::fmt;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use http::{HeaderMap, HeaderName, HeaderValue, header};
-use serde::Deserialize;
-use serde::de::{self, Deserializer, MapAccess, Visitor};
+use http::{HeaderMap, HeaderName};
 use url::Url;
 
 use super::limits;
 use super::trust::Tls;
+use file::{Root, Section, Tables};
 
 /// The name of the directory for registries without one of their own.
 pub(super) const DEFAULT: &str = "_default";
@@ -202,218 +203,6 @@ fn fault(text: &str, error: &toml::de::Error) -> String {
     let line = before.map(|before| before.matches('\n').count() + 1);
     let place = line.map_or_else(String::new, |line| format!("line {line}: "));
     format!("{place}no TOML, or a value that its key cannot have (see docs/hosts.md of containerd)")
-}
-
-/// The keys of the whole file that no section has.
-#[derive(Deserialize)]
-struct Root {
-    #[serde(default)]
-    server: String,
-    #[serde(default)]
-    host: Tables,
-}
-
-/// The `[host."…"]` tables in the order of the file, which is the order of trying.
-#[derive(Default)]
-struct Tables(Vec<(String, Section)>);
-
-impl<'de> Deserialize<'de> for Tables {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct InOrder;
-
-        impl<'de> Visitor<'de> for InOrder {
-            type Value = Tables;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a table for each host")
-            }
-
-            fn visit_map<M: MapAccess<'de>>(self, mut map: M) -> Result<Tables, M::Error> {
-                let mut tables = Vec::new();
-                while let Some(table) = map.next_entry()? {
-                    tables.push(table);
-                }
-                Ok(Tables(tables))
-            }
-        }
-
-        deserializer.deserialize_map(InOrder)
-    }
-}
-
-/// The keys of a host, and of the whole file (`hostFileConfig`). Others are passed over.
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct Section {
-    capabilities: Vec<Capability>,
-    ca: Option<Ca>,
-    client: Option<Client>,
-    skip_verify: Option<bool>,
-    header: HashMap<Name, Values>,
-    override_path: bool,
-    proxy: Option<String>,
-}
-
-#[derive(Clone, Copy, PartialEq, Deserialize)]
-#[serde(try_from = "String")]
-enum Capability {
-    Pull,
-    Resolve,
-    /// Of no interest here: pushing, and the list of what refers to an image.
-    Other,
-}
-
-impl TryFrom<String> for Capability {
-    type Error = &'static str;
-
-    fn try_from(text: String) -> Result<Self, &'static str> {
-        match text.to_ascii_lowercase().as_str() {
-            "pull" => Ok(Self::Pull),
-            "resolve" => Ok(Self::Resolve),
-            "push" | "referrers" => Ok(Self::Other),
-            _ => Err("unknown capability"),
-        }
-    }
-}
-
-#[derive(Deserialize)]
-#[serde(untagged)]
-enum Ca {
-    One(PathBuf),
-    Many(Vec<PathBuf>),
-}
-
-#[derive(Deserialize)]
-#[serde(untagged)]
-enum Client {
-    One(PathBuf),
-    Many(Vec<Identity>),
-}
-
-#[derive(Deserialize)]
-#[serde(untagged)]
-enum Identity {
-    One(PathBuf),
-    Pair(PathBuf, PathBuf),
-}
-
-#[derive(PartialEq, Eq, Hash)]
-struct Name(HeaderName);
-
-impl<'de> Deserialize<'de> for Name {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let text = String::deserialize(deserializer)?;
-        text.parse().map(Self).map_err(|_| de::Error::custom("no name of a header"))
-    }
-}
-
-#[derive(Deserialize)]
-#[serde(untagged)]
-enum Values {
-    One(String),
-    Many(Vec<String>),
-}
-
-impl Section {
-    fn is_proxied(&self) -> bool {
-        self.proxy.as_ref().is_some_and(|proxy| !proxy.is_empty())
-    }
-
-    /// `parseHostConfig`.
-    fn place(self, server: &str, directory: &Path) -> Result<Place, String> {
-        let Self { capabilities, ca, client, skip_verify, header: sent, override_path, .. } = self;
-        // Joined to the directory; an absolute path stays as it is.
-        let file = |path: PathBuf| directory.join(path);
-        let says_tls = ca.is_some() || client.is_some() || skip_verify.is_some();
-        let authorities = match ca {
-            None => Vec::new(),
-            Some(Ca::One(path)) => vec![file(path)],
-            Some(Ca::Many(paths)) => paths.into_iter().map(file).collect(),
-        };
-        let identity = |identity: Identity| match identity {
-            Identity::One(path) => (file(path), None),
-            Identity::Pair(path, key) => (file(path), (!key.as_os_str().is_empty()).then(|| file(key))),
-        };
-        let identities = match client {
-            None => Vec::new(),
-            Some(Client::One(path)) => vec![(file(path), None)],
-            Some(Client::Many(all)) => all.into_iter().map(identity).collect(),
-        };
-        let tls = Tls { authorities, identities, skip_verify: skip_verify.unwrap_or_default() };
-        let tls = says_tls.then_some(tls);
-        let mut headers = HeaderMap::new();
-        for (Name(name), values) in sent {
-            if OWN.contains(&name) {
-                continue;
-            }
-            let values = match values {
-                Values::One(value) => vec![value],
-                Values::Many(values) => values,
-            };
-            for value in values {
-                let value = HeaderValue::try_from(value)
-                    .map_err(|_| format!("the value of header {name} cannot be sent"))?;
-                headers.append(&name, secret(value));
-            }
-        }
-        let (base, fallback) =
-            if server.is_empty() { (None, None) } else { bases(server, override_path, tls.is_some())? };
-        let can = |wanted| capabilities.is_empty() || capabilities.contains(&wanted);
-        Ok(Place {
-            base,
-            fallback,
-            resolves: can(Capability::Resolve),
-            pulls: can(Capability::Pull),
-            tls,
-            headers,
-        })
-    }
-}
-
-/// What belongs to the protocol here, and not to a file.
-const OWN: [HeaderName; 8] = [
-    header::ACCEPT,
-    header::ACCEPT_ENCODING,
-    header::CONNECTION,
-    header::CONTENT_LENGTH,
-    header::CONTENT_TYPE,
-    header::HOST,
-    header::TRANSFER_ENCODING,
-    header::USER_AGENT,
-];
-
-/// Where the API is found, and where else if TLS cannot be talked there.
-fn bases(server: &str, override_path: bool, tls: bool) -> Result<(Option<Url>, Option<Url>), String> {
-    let text = if server.contains("://") { server.to_owned() } else { format!("https://{server}") };
-    if text.contains('@') {
-        // Not quoted: it may hold a password.
-        return Err("a server's URL holds no user; write it into the files of credentials".to_owned());
-    }
-    let unusable = || "no URL of a server; write https://host, https://host:port or with a path".to_owned();
-    let mut url = Url::parse(&text).map_err(|_| unusable())?;
-    if !(matches!(url.scheme(), "http" | "https") && url.has_host()) {
-        return Err(unusable());
-    }
-    url.set_query(None);
-    url.set_fragment(None);
-    let path = url.path().trim_end_matches('/');
-    let version = if override_path || path.ends_with("/v2") { "" } else { "/v2" };
-    url.set_path(&format!("{path}{version}/"));
-    if url.host_str() == Some(super::host::HUB) {
-        url.set_host(Some(super::host::HUB_ENDPOINT)).map_err(|_| unusable())?;
-    }
-    let authority = text.split('/').nth(2).unwrap_or_default();
-    if url.scheme() == "http" && tls && !authority.ends_with(":80") {
-        let mut secure = url.clone();
-        secure.set_scheme("https").map_err(|()| unusable())?;
-        return Ok((Some(secure), Some(url)));
-    }
-    Ok((Some(url), None))
-}
-
-fn secret(mut value: HeaderValue) -> HeaderValue {
-    value.set_sensitive(true);
-    value
 }
 
 #[cfg(test)]
