@@ -162,17 +162,23 @@ impl Policy {
         }
     }
 
-    /// The first image that keeps pools closed, and how; `None` if each pool is open.
+    /// The image that keeps pools closed, and how; `None` if each pool is open. Where what is known closes every pool,
+    /// what is not known changes nothing: so the cause does not depend on which answer was there first.
     fn cause<'a>(&self, answers: &[Answer<'a>]) -> Option<(Reason, &'a str)> {
-        let unknown = |answer: &Answer<'a>| Some((Reason::from(answer.nodes().err()?), answer.given));
-        let lacking = |platforms: PlatformSet| {
-            move |answer: &&Answer<'a>| !answer.nodes().is_ok_and(|nodes| nodes.contains_all(platforms))
+        let lacks = |answer: &Answer<'a>, pool: &Pool| {
+            answer.nodes().is_ok_and(|nodes| !nodes.contains_all(pool.platforms))
         };
-        answers.iter().find_map(unknown).or_else(|| {
-            let settling = answers.iter().find(|answer| self.is_settled_by(answer));
-            let first = || self.pools.iter().find_map(|pool| answers.iter().find(lacking(pool.platforms)));
-            Some((Reason::PlatformMissing, settling.or_else(first)?.given))
-        })
+        let lacking = |pool: &Pool| answers.iter().find(|answer| lacks(answer, pool));
+        let missing = || {
+            let alone = answers.iter().find(|answer| self.pools.iter().all(|pool| lacks(answer, pool)));
+            let first = || self.pools.iter().find_map(lacking);
+            Some((Reason::PlatformMissing, alone.or_else(first)?.given))
+        };
+        let unknown = |answer: &Answer<'a>| Some((Reason::from(answer.nodes().err()?), answer.given));
+        if self.pools.iter().all(|pool| lacking(pool).is_some()) {
+            return missing();
+        }
+        answers.iter().find_map(unknown).or_else(missing)
     }
 
     /// The places of the tolerations that an earlier pass added, ascending: those of the pools that the annotation

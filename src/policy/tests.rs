@@ -97,6 +97,22 @@ fn unknown_is_not_no_and_not_yes() {
 }
 
 #[test]
+fn what_is_known_to_lack_decides_whatever_is_not_known() {
+    let bare = pod(json!([]), None);
+    let (amd, gone) = (runs("amd", &["linux/amd64"]), unknown(Unknown::NotFound));
+    for answers in [[gone, amd, both()], [amd, both(), gone], [both(), gone, amd]] {
+        assert_eq!(decide(&multi_arch(), &bare, &answers), left(Reason::PlatformMissing, "amd"));
+    }
+    // Each closes one pool; together they close all.
+    let mut policy = two_pools();
+    policy.pools[0].platforms = set(&["linux/amd64"]);
+    let arm = runs("arm", &["linux/arm64"]);
+    assert_eq!(decide(&policy, &bare, &[gone, amd, arm]), left(Reason::PlatformMissing, "arm"));
+    // A pool that might be open: nobody can say.
+    assert_eq!(decide(&policy, &bare, &[gone, amd]), left(Reason::NotFound, "unknown"));
+}
+
+#[test]
 fn a_volume_of_a_single_manifest_is_neutral() {
     let volume = |support| Answer { given: "data", purpose: Purpose::Mount, support: Ok(support) };
     let amd64 = set(&["linux/amd64"]);
