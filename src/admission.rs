@@ -3,6 +3,7 @@
 //! The allowing answer needs nothing but the review's uid; whatever fails after that, a panic included, ends in it.
 
 pub mod listener;
+mod patience;
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -18,6 +19,8 @@ use axum::routing::post;
 use futures_util::FutureExt;
 use http_body_util::BodyExt;
 use tokio::time::{Duration, Instant, timeout, timeout_at};
+
+pub use patience::Patience;
 
 use crate::body::{Bounds, ReadError};
 use crate::credentials::{Credentials, Keyring};
@@ -51,6 +54,24 @@ const SHOWN: usize = 300;
 /// What answers reviews. Clones are the same webhook.
 #[derive(Clone)]
 pub struct Webhook(Arc<Inner>);
+
+/// How long a Pod waits for its images.
+#[derive(Clone, Copy)]
+enum Wait<'a> {
+    /// Until one of them settles the case, and no longer than this.
+    Until(Instant),
+    /// For all of them.
+    ForAll(&'a Patience),
+}
+
+impl Wait<'_> {
+    fn deadline(self) -> Instant {
+        match self {
+            Self::Until(deadline) => deadline,
+            Self::ForAll(patience) => Instant::now() + patience.time,
+        }
+    }
+}
 
 struct Inner {
     rules: ArcSwap<Rules>,
@@ -104,7 +125,7 @@ impl Webhook {
         let budget = timeout.map_or(rules.budget, |timeout| rules.budget.min(timeout.saturating_sub(MARGIN)));
         let rules = &*rules;
         self.answer_with(body, begun, async |namespace, subject| {
-            self.decide(rules, namespace, subject, begun + budget).await
+            self.decide(rules, namespace, subject, Wait::Until(begun + budget)).await
         })
         .await
     }
@@ -129,39 +150,34 @@ impl Webhook {
         Ok(review::encode(uid.as_str(), &decided.patch, &audit))
     }
 
-    /// What becomes of the object in the review in `body`, which waits until `deadline`: the same as in its answer, for
-    /// whoever wants to know without an API server.
+    /// What becomes of the object in the review in `body`: the same as in its answer, for whoever wants to know without
+    /// an API server, and can wait.
     ///
     /// # Errors
     /// See [`Webhook::answer`].
-    pub async fn decided(&self, body: &[u8], deadline: Instant) -> Result<Decided, ReviewError> {
+    pub async fn decided(&self, body: &[u8], patience: &Patience) -> Result<Decided, ReviewError> {
         let Review { namespace, subject, .. } = review::decode(body)?;
         let rules = self.0.rules.load_full();
-        Ok(unless_it_panics(self.decide(&rules, namespace.as_str(), &subject, deadline)).await)
+        let wait = Wait::ForAll(patience);
+        Ok(unless_it_panics(self.decide(&rules, namespace.as_str(), &subject, wait)).await)
     }
 
-    async fn decide(
-        &self,
-        rules: &Rules,
-        namespace: &str,
-        subject: &Subject<'_>,
-        deadline: Instant,
-    ) -> Decided {
+    async fn decide(&self, rules: &Rules, namespace: &str, subject: &Subject<'_>, wait: Wait<'_>) -> Decided {
         match subject {
             Subject::Other => Decided::unchanged(Reason::NotApplicable, None),
             Subject::Malformed => Decided::unchanged(Reason::Malformed, None),
-            Subject::Pod(pod) => self.decide_pod(rules, namespace, pod, deadline).await,
+            Subject::Pod(pod) => self.decide_pod(rules, namespace, pod, wait).await,
         }
     }
 
-    async fn decide_pod(&self, rules: &Rules, namespace: &str, pod: &Pod<'_>, deadline: Instant) -> Decided {
+    async fn decide_pod(&self, rules: &Rules, namespace: &str, pod: &Pod<'_>, wait: Wait<'_>) -> Decided {
         let policy = &rules.policy;
         if let Some(decision) = policy.decide_unseen(pod) {
             return Decided::of(pod, &decision);
         }
         let usages = pod.images();
-        let keyring = self.keyring(rules, namespace, pod, &usages, deadline).await;
-        let answers = self.look_up(policy, &usages, &keyring, deadline).await;
+        let keyring = self.keyring(rules, namespace, pod, &usages, wait.deadline()).await;
+        let answers = self.look_up(policy, &usages, &keyring, wait).await;
         Decided::of(pod, &policy.decide(pod, &answers))
     }
 
@@ -195,17 +211,25 @@ impl Webhook {
         policy: &Policy,
         usages: &'a [Usage<'a>],
         keyring: &Keyring,
-        deadline: Instant,
+        wait: Wait<'_>,
     ) -> Vec<Answer<'a>> {
         let answer =
             |usage: &Usage<'a>, support| Answer { given: usage.given, purpose: usage.purpose, support };
         let mut images: Vec<&ImageRef> = Vec::with_capacity(usages.len());
+        let mut unasked = Vec::new();
         for usage in usages {
-            match &usage.image {
-                Ok(image) if images.contains(&image) => {}
-                Ok(image) if images.len() < IMAGES => images.push(image),
-                Ok(_) => return vec![answer(usage, Err(Unknown::TooMany))],
-                Err(unknown) => return vec![answer(usage, Err(*unknown))],
+            let unknown = match &usage.image {
+                Ok(image) if images.contains(&image) => continue,
+                Ok(image) if images.len() < IMAGES => {
+                    images.push(image);
+                    continue;
+                }
+                Ok(_) => Unknown::TooMany,
+                Err(unknown) => *unknown,
+            };
+            unasked.push(answer(usage, Err(unknown)));
+            if matches!(wait, Wait::Until(_)) {
+                return unasked;
             }
         }
         let uses =
@@ -217,9 +241,14 @@ impl Webhook {
                 .any(|usage| policy.is_settled_by(&answer(usage, outcome)))
         };
         let attempts = |image: &ImageRef| keyring.attempts(image);
-        let outcomes = self.0.resolver.resolve(&images, attempts, deadline, enough).await;
+        let resolver = &self.0.resolver;
+        let outcomes = match wait {
+            Wait::Until(deadline) => resolver.resolve(&images, attempts, deadline, enough).await,
+            Wait::ForAll(patience) => patience.resolve(resolver, &images, attempts).await,
+        };
         let outcome = |usage: &'a Usage<'a>| outcomes[images.iter().position(|image| uses(&usage, image))?];
-        usages.iter().filter_map(|usage| Some(answer(usage, outcome(usage)?))).collect()
+        let asked = usages.iter().filter_map(|usage| Some(answer(usage, outcome(usage)?)));
+        asked.chain(unasked).collect()
     }
 }
 

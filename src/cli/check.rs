@@ -14,13 +14,12 @@ use std::process::ExitCode;
 
 use clap::{Args, ValueEnum};
 use futures_util::stream::{self, StreamExt};
-use tokio::time::{Duration, Instant};
 
 pub(super) use workload::review_of;
 
 use super::output::{Look, Progress, print, tell};
 use super::{Shared, fail, people};
-use crate::admission::{Decided, Webhook};
+use crate::admission::{Decided, Patience, Webhook};
 use crate::reason::Reason;
 use crate::serve::{self, ServeError};
 use documents::Document;
@@ -29,8 +28,8 @@ use workload::{Content, Object};
 
 /// The status when something could be decided that `--fail-on` names.
 const FAILED_ON: u8 = 3;
-/// A Pod waits longer than any lookup takes, so that it is told what became of it.
-const PATIENCE: Duration = Duration::from_secs(2);
+/// Objects that are decided at a time; how many lookups run is for [`Patience`] to say.
+const AT_A_TIME: usize = 256;
 
 #[derive(Debug, Args)]
 pub(super) struct Check {
@@ -90,10 +89,10 @@ impl Check {
         };
         let progress = Progress::start(shared.log_level, shared.log_format);
         let (mut report, objects) = self.read();
-        let (timeout, at_a_time) = (config.lookup.timeout, config.lookup.per_registry);
+        let patience = Patience::new(&config.lookup);
         let decided = runtime.block_on(async {
             let webhook = serve::webhook(&config, None)?;
-            Ok::<_, ServeError>(decide(&webhook, objects, timeout + PATIENCE, at_a_time, &progress).await)
+            Ok::<_, ServeError>(decide(&webhook, objects, &patience, &progress).await)
         });
         // Lookups that nobody waits for any more.
         runtime.shutdown_background();
@@ -207,18 +206,17 @@ fn read_file(file: &Path, report: &mut Report, asked: &mut Vec<Asked>) {
 async fn decide(
     webhook: &Webhook,
     asked: Vec<Asked>,
-    patience: Duration,
-    at_a_time: usize,
+    patience: &Patience,
     progress: &Progress,
 ) -> Vec<Result<Verdict, Fault>> {
     let all = asked.len();
     let mut done = 0;
     let mut verdicts = stream::iter(asked)
         .map(|asked| async move {
-            let decided = webhook.decided(&asked.object.review, Instant::now() + patience).await;
+            let decided = webhook.decided(&asked.object.review, patience).await;
             asked.verdict(decided.map_err(|error| error.to_string()))
         })
-        .buffered(at_a_time);
+        .buffered(AT_A_TIME);
     let mut collected = Vec::with_capacity(all);
     progress.show(&format!("checked 0 of {all}"));
     while let Some(verdict) = verdicts.next().await {

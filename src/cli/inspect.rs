@@ -6,22 +6,20 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use futures_util::stream::{self, StreamExt};
+use futures_util::future::join_all;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use super::check::{FailOn, review_of};
 use super::output::{Colour, Look, Progress, Row, print, shown, table};
 use super::{Shared, fail, people};
-use crate::admission::{Decided, Webhook};
+use crate::admission::{Decided, Patience, Webhook};
 use crate::image::{ImageRef, PlatformSet, ReferenceError, Support};
 use crate::metrics::RequestKind;
 use crate::registry::Skip;
 use crate::registry::trace::{Fate, Requested, SeenEntry, Trace, Traces};
 use crate::serve::{self, ServeError};
 
-/// An image waits longer than any lookup takes, so that it is told what became of it.
-const PATIENCE: Duration = Duration::from_secs(2);
 /// Characters of a digest that people compare.
 const DIGEST: usize = "sha256:".len() + 12;
 
@@ -52,15 +50,13 @@ impl Inspect {
             Err(status) => return status,
         };
         let progress = Progress::start(shared.log_level, shared.log_format);
-        let (patience, at_a_time) = (config.lookup.timeout + PATIENCE, config.lookup.per_registry);
+        let patience = Patience::new(&config.lookup);
         let inspected = runtime.block_on(async {
             let traces = Traces::default();
             let webhook = serve::webhook(&config, Some(traces.clone()))?;
             progress.show(&format!("asking for {} images", self.images.len()));
-            let all = stream::iter(&self.images)
-                .map(|given| Inspected::of(given, &webhook, &traces, patience))
-                .buffered(at_a_time);
-            let all = all.collect::<Vec<_>>().await;
+            let all = self.images.iter().map(|given| Inspected::of(given, &webhook, &traces, &patience));
+            let all = join_all(all).await;
             progress.show("");
             Ok::<_, ServeError>(all)
         });
@@ -100,11 +96,11 @@ struct Inspected {
 }
 
 impl Inspected {
-    async fn of(given: &str, webhook: &Webhook, traces: &Traces, patience: Duration) -> Self {
+    async fn of(given: &str, webhook: &Webhook, traces: &Traces, patience: &Patience) -> Self {
         let begun = Instant::now();
         let image: Result<ImageRef, _> = given.parse();
         let pod = json!({"metadata": {}, "spec": {"containers": [{"image": given}]}});
-        let decided = webhook.decided(&review_of(&pod, ""), begun + patience).await.ok();
+        let decided = webhook.decided(&review_of(&pod, ""), patience).await.ok();
         let trace = image.as_ref().map(|image| traces.take(image)).unwrap_or_default();
         Self { given: given.to_owned(), image, decided, trace, took: begun.elapsed() }
     }

@@ -1,6 +1,9 @@
 //! `tolerarch check`.
 
+use std::time::Duration;
+
 use serde_json::{Value, json};
+use testregistry::Fault;
 
 use super::{BOTH, Desk};
 use crate::support::review::{pod, review};
@@ -128,6 +131,46 @@ async fn pipelines_may_stumble_over_what_they_name() {
     }
     let both = format!("{unsupported}---\nkind: [\n");
     assert_eq!(desk.run_with(&["check", "-f", "-", "--fail-on", "unsupported"], both).await.status, Some(1));
+}
+
+#[tokio::test]
+async fn what_an_image_lacks_is_found_whatever_is_not_known() {
+    let desk = Desk::new(json!({})).await;
+    let (single, gone) = (desk.image("single", &["linux/amd64"]), desk.registry.repo("gone").reference("v1"));
+    // The one that settles it comes last, and so does its answer.
+    desk.registry.repo("single").fault(Some(Fault::drip(Duration::from_millis(1))));
+    for others in [
+        json!({"image": gone}),
+        json!({"image": "Bad Image"}),
+        json!({"image": gone, "imagePullPolicy": "Never"}),
+    ] {
+        let spec = json!({"containers": [others, {"image": single}]});
+        let pod = json!({"apiVersion": "v1", "kind": "Pod", "spec": spec}).to_string();
+        let ran = desk.run_with(&["check", "-f", "-", "--fail-on", "unsupported"], pod).await;
+        assert_eq!(ran.status, Some(3), "{}{}", ran.stdout, ran.stderr);
+        assert!(ran.stdout.contains("platform-missing"), "{}", ran.stdout);
+    }
+}
+
+#[tokio::test]
+async fn many_images_of_one_registry_are_no_burden() {
+    // The webhook itself would let two run and sixteen wait.
+    let desk = Desk::new(json!({"lookup": {"perRegistry": 2}})).await;
+    let mut items = Vec::new();
+    for pod in 0..15 {
+        let repo = desk.registry.repo(&format!("app{pod}"));
+        let containers = (0..12).map(|tag| {
+            repo.index(Some(&format!("v{tag}")), BOTH);
+            json!({"image": repo.reference(&format!("v{tag}"))})
+        });
+        let spec = json!({"containers": containers.collect::<Vec<_>>()});
+        items.push(
+            json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": format!("p{pod}")}, "spec": spec}),
+        );
+    }
+    let list = json!({"apiVersion": "v1", "kind": "List", "items": items}).to_string();
+    let (status, all) = desk.check(list).await;
+    assert_eq!((status, reasons(&all)), (Some(0), vec!["tolerated"; 15]), "{all}");
 }
 
 #[tokio::test]

@@ -1,0 +1,66 @@
+//! Asking without hurry: for whoever wants to know of many Pods, and has nobody who waits for an answer in time.
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use futures_util::future::join_all;
+use tokio::sync::Semaphore;
+use tokio::time::{Duration, Instant};
+
+use crate::credentials::Attempt;
+use crate::image::ImageRef;
+use crate::resolver::{LookupSettings, Outcome, Resolver};
+
+/// An image is waited for longer than any lookup takes, so that it is told what became of it.
+const LONGER: Duration = Duration::from_secs(2);
+
+/// How images are waited for: for all of a Pod, so that its decision does not depend on which is known first, and each
+/// with a time of its own. No more are asked for at a time than may be looked up at a time: none is refused because too
+/// many others wait, and none loses its time waiting for its turn.
+pub struct Patience {
+    /// For one image, once it is its turn.
+    pub(super) time: Duration,
+    per_registry: usize,
+    running: Semaphore,
+    hosts: Mutex<HashMap<String, Arc<Semaphore>>>,
+}
+
+impl Patience {
+    /// As much as lookups with these settings need.
+    pub fn new(lookup: &LookupSettings) -> Self {
+        Self {
+            time: lookup.timeout + LONGER,
+            per_registry: lookup.per_registry,
+            // Registries that have never answered get half of the lookups; here all of them may be such.
+            running: Semaphore::new(lookup.concurrency.div_ceil(2)),
+            hosts: Mutex::default(),
+        }
+    }
+
+    /// The answer to each of the images.
+    pub(super) async fn resolve(
+        &self,
+        resolver: &Resolver,
+        images: &[&ImageRef],
+        attempts: impl Fn(&ImageRef) -> Cow<'static, [Attempt]>,
+    ) -> Vec<Option<Outcome>> {
+        let attempts = &attempts;
+        let one = async |image: &ImageRef| {
+            let host = self.host(image.host());
+            // First the host's share, so that one that hangs keeps no others waiting. They are never closed.
+            let _share = host.acquire().await;
+            let _turn = self.running.acquire().await;
+            let deadline = Instant::now() + self.time;
+            resolver.resolve(&[image], attempts, deadline, |_, _| false).await.into_iter().next().flatten()
+        };
+        join_all(images.iter().map(|image| one(image))).await
+    }
+
+    fn host(&self, name: &str) -> Arc<Semaphore> {
+        let mut hosts = self.hosts.lock().unwrap_or_else(PoisonError::into_inner);
+        let host =
+            hosts.entry(name.to_owned()).or_insert_with(|| Arc::new(Semaphore::new(self.per_registry)));
+        host.clone()
+    }
+}
