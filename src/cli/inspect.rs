@@ -101,7 +101,7 @@ impl Inspected {
         let image: Result<ImageRef, _> = given.parse();
         let pod = json!({"metadata": {}, "spec": {"containers": [{"image": given}]}});
         let decided = webhook.decided(&review_of(&pod, ""), patience).await.ok();
-        let trace = image.as_ref().map(|image| traces.take(image)).unwrap_or_default();
+        let trace = image.as_ref().map(|image| traces.of(image)).unwrap_or_default();
         Self { given: given.to_owned(), image, decided, trace, took: begun.elapsed() }
     }
 

@@ -96,9 +96,9 @@ impl Fate {
 }
 
 impl Traces {
-    /// What was recorded for this image, which is forgotten here.
-    pub fn take(&self, image: &ImageRef) -> Trace {
-        let trace = self.all().remove(image);
+    /// What was recorded for this image.
+    pub fn of(&self, image: &ImageRef) -> Trace {
+        let trace = self.all().get(image).cloned();
         trace.map_or_else(Trace::default, |trace| lock(&trace).clone())
     }
 

@@ -174,3 +174,16 @@ async fn images_are_asked_for_at_once() {
     desk.registry.wait_until(|seen| seen.len() == 5).await;
     child.kill().await.unwrap();
 }
+
+#[tokio::test]
+async fn one_image_under_two_names_is_told_twice() {
+    let desk = Desk::new(json!({})).await;
+    let image = desk.image("app", &BOTH);
+    let untagged = image.strip_suffix(":v1").unwrap();
+    desk.registry.repo("app").index(Some("latest"), BOTH);
+    let ran = desk.run(&["inspect", "-o", "json", untagged, &format!("{untagged}:latest")]).await;
+    let said: Value = serde_json::from_str(&ran.stdout).unwrap();
+    for place in 0..2 {
+        assert_eq!(said["images"][place]["platforms"], json!(BOTH), "{said}");
+    }
+}
