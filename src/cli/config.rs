@@ -1,10 +1,10 @@
 //! `tolerarch config`: the configuration that holds, as a file that could be used again; or all that is wrong with it.
 
-use std::io::{self, Write};
 use std::process::ExitCode;
 
 use clap::Args;
 
+use super::output::print;
 use super::{Shared, fail};
 use crate::config::{explained, schema};
 
@@ -30,8 +30,9 @@ impl Show {
                 Err(error) => return fail(&error),
             }
         };
-        // Who closes a pipe has seen enough.
-        let _ = io::stdout().write_all(text.as_bytes());
-        ExitCode::SUCCESS
+        match print(&text) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => fail(&error),
+        }
     }
 }

@@ -29,11 +29,15 @@ async fn nobody_has_to_read_to_the_end() {
         assert_eq!(String::from_utf8_lossy(&ran.stderr), "", "{output}");
         assert_eq!(std::fs::read_to_string(desk.path().join("status")).unwrap(), "0\n", "{output}");
     }
-    let mut full = Command::new("sh");
-    full.args(["-c", r#""$0" check -f list.json >/dev/full"#, PROGRAM]).current_dir(desk.path());
-    let ran = soon("the end", full.output()).await.unwrap();
-    assert_eq!(ran.status.code(), Some(1));
-    assert!(String::from_utf8_lossy(&ran.stderr).starts_with("tolerarch: "), "{ran:?}");
+    let commands =
+        ["check -f list.json", "config", "config --schema", "config --explain", "completions bash"];
+    for command in commands {
+        let mut full = Command::new("sh");
+        full.args(["-c", &format!(r#""$0" {command} >/dev/full"#), PROGRAM]).current_dir(desk.path());
+        let ran = soon("the end", full.output()).await.unwrap();
+        assert_eq!(ran.status.code(), Some(1), "{command}");
+        assert!(String::from_utf8_lossy(&ran.stderr).starts_with("tolerarch: "), "{command}: {ran:?}");
+    }
     let closed = Command::new("sh").args(["-c", r#""$0" check -f gone.json 2>&-"#, PROGRAM]).output();
     assert_eq!(soon("the end", closed).await.unwrap().status.code(), Some(1));
 }
