@@ -21,6 +21,7 @@ pub(super) struct Document {
 pub(super) fn read(bytes: &[u8]) -> Vec<Document> {
     let bytes = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes);
     let mut all = Vec::new();
+    let mut copies = yaml::COPIES;
     let mut add = |line: usize, content: Result<Node, String>| {
         all.push(Document { number: all.len() + 1, line, content });
     };
@@ -47,7 +48,7 @@ pub(super) fn read(bytes: &[u8]) -> Vec<Document> {
         if text.trim_start().starts_with(['{', '[']) && json(text, first, &mut add) {
             continue;
         }
-        match yaml::read(text) {
+        match yaml::read(text, &mut copies) {
             Ok(nodes) => {
                 for node in nodes.into_iter().filter(|node| !matches!(node.data, yaml::Data::Null)) {
                     let node = shifted(node, first - 1);
@@ -121,7 +122,7 @@ fn json(text: &str, first: usize, add: &mut impl FnMut(usize, Result<Node, Strin
             }
             any = true;
         };
-        if !any && yaml::read(text).is_ok() {
+        if !any && yaml::read(text, &mut { yaml::COPIES }).is_ok() {
             return false;
         }
         any = true;

@@ -223,7 +223,7 @@ mod tests {
     use super::*;
 
     fn contents_of(text: &str) -> Vec<Content> {
-        contents(&yaml::read(text).unwrap()[0])
+        contents(&yaml::read(text, &mut { yaml::COPIES }).unwrap()[0])
     }
 
     fn object_of(text: &str) -> Object {

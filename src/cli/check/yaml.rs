@@ -12,6 +12,8 @@ use serde_json::{Map, Number, Value};
 const DEPTH: usize = 100;
 /// Nodes of one document that come from aliases.
 const ALIASED: usize = 100_000;
+/// Bytes that the copies of one file may take, its texts among them: they all are in memory at a time.
+pub(super) const COPIES: usize = 64 << 20;
 /// Nodes of one document in all: some hundred MB.
 const NODES: usize = 5_000_000;
 
@@ -91,29 +93,50 @@ impl Node {
         }
     }
 
-    /// How many nodes this is, and how deep they are nested.
-    fn measure(&self) -> (usize, usize) {
-        let sum = |(nodes, depth): (usize, usize), node: &Self| {
-            let (more, deeper) = node.measure();
-            (nodes + more, depth.max(deeper + 1))
-        };
+    fn measure(&self) -> Size {
+        let mut size = Size { nodes: 1, bytes: size_of::<Self>(), depth: 1 };
         match &self.data {
-            Data::List(items) => items.iter().fold((1, 1), sum),
-            Data::Map(members) => members.iter().map(|(_, member)| member).fold((1, 1), sum),
-            _ => (1, 1),
+            Data::Text(text) => size.bytes += text.len(),
+            Data::List(items) => items.iter().for_each(|item| size.hold(item)),
+            Data::Map(members) => {
+                for (key, member) in members {
+                    size.bytes += key.len();
+                    size.hold(member);
+                }
+            }
+            Data::Null | Data::Bool(_) | Data::Number(_) => {}
         }
+        size
     }
 }
 
-/// The documents of a text.
-pub(super) fn read(text: &str) -> Result<Vec<Node>, Fault> {
-    let mut builder = Builder::default();
+/// How much a node is, with all that is in it.
+struct Size {
+    nodes: usize,
+    bytes: usize,
+    /// How deep it is nested.
+    depth: usize,
+}
+
+impl Size {
+    fn hold(&mut self, node: &Node) {
+        let Self { nodes, bytes, depth } = node.measure();
+        self.nodes += nodes;
+        self.bytes += bytes;
+        self.depth = self.depth.max(depth + 1);
+    }
+}
+
+/// The documents of a text. `copies` is how many bytes aliases may take yet, and less afterwards.
+pub(super) fn read(text: &str, copies: &mut usize) -> Result<Vec<Node>, Fault> {
+    let mut builder = Builder { copies: *copies, ..Builder::default() };
     let mut parser = Parser::new_from_str(text);
     while let Some(event) = parser.next_event() {
         let (event, span) = event.map_err(broken)?;
         let line = span.start.line();
         builder.take(event, line).map_err(|message| Fault { line, message: message.to_owned() })?;
     }
+    *copies = builder.copies;
     Ok(builder.documents)
 }
 
@@ -130,6 +153,8 @@ struct Builder {
     anchors: HashMap<usize, Node>,
     nodes: usize,
     aliased: usize,
+    /// Bytes that copies may take yet.
+    copies: usize,
 }
 
 struct Open {
@@ -170,15 +195,13 @@ impl Builder {
             }
             Event::Alias(anchor) => {
                 let node = self.anchors.get(&anchor).ok_or("an alias within its own anchor")?;
-                let (nodes, depth) = node.measure();
-                self.aliased += nodes;
-                if self.aliased > ALIASED {
-                    return Err("aliases that expand to more than is read");
-                }
-                if self.open.len() + depth > DEPTH {
+                let size = node.measure();
+                if self.open.len() + size.depth > DEPTH {
                     return Err("nested deeper than is read");
                 }
-                let node = Node { line, ..node.clone() };
+                // Before there is a copy.
+                charge(&mut self.aliased, &mut self.copies, &size)?;
+                let node = Node { line, data: node.data.clone() };
                 return self.close(node, 0);
             }
             Event::Nothing | Event::StreamStart | Event::StreamEnd | Event::DocumentEnd => {}
@@ -201,12 +224,9 @@ impl Builder {
             return Err("more nodes than are read");
         }
         if anchor > 0 {
-            self.anchors.insert(anchor, node.clone());
             // A copy that somebody asked for, like that of an alias.
-            self.aliased += node.measure().0;
-            if self.aliased > ALIASED {
-                return Err("anchors and aliases that expand to more than is read");
-            }
+            charge(&mut self.aliased, &mut self.copies, &node.measure())?;
+            self.anchors.insert(anchor, node.clone());
         }
         let Some(open) = self.open.last_mut() else {
             self.documents.push(node);
@@ -221,6 +241,17 @@ impl Builder {
         }
         Ok(())
     }
+}
+
+/// Takes a copy from what may be copied yet.
+fn charge(aliased: &mut usize, copies: &mut usize, size: &Size) -> Result<(), &'static str> {
+    const TOO_MUCH: &str = "anchors and aliases that expand to more than is read";
+    *aliased += size.nodes;
+    if *aliased > ALIASED {
+        return Err(TOO_MUCH);
+    }
+    *copies = copies.checked_sub(size.bytes).ok_or(TOO_MUCH)?;
+    Ok(())
 }
 
 impl Open {
@@ -311,84 +342,4 @@ fn number(text: &str) -> Option<Number> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use serde_json::json;
-
-    fn one(text: &str) -> Value {
-        read(text).unwrap()[0].value()
-    }
-
-    #[test]
-    fn reads_scalars_as_kubectl_does() {
-        for (text, expected) in [
-            ("off", json!(false)),
-            ("Off", json!(false)),
-            ("oFF", json!("oFF")),
-            ("y", json!(true)),
-            ("NO", json!(false)),
-            ("\"off\"", json!("off")),
-            ("'off'", json!("off")),
-            ("!!str off", json!("off")),
-            ("~", Value::Null),
-            ("1", json!(1)),
-            ("-1", json!(-1)),
-            ("0x10", json!(16)),
-            ("010", json!(8)),
-            ("1_000", json!(1000)),
-            ("1.5", json!(1.5)),
-            ("1.25.3", json!("1.25.3")),
-            ("v1", json!("v1")),
-            ("sha256:1", json!("sha256:1")),
-            ("2001-12-14", json!("2001-12-14")),
-            ("|\n  a\n  b\n", json!("a\nb\n")),
-            ("1-2", json!("1-2")),
-            (".", json!(".")),
-        ] {
-            assert_eq!(one(&format!("a: {text}")), json!({ "a": expected }), "{text}");
-        }
-    }
-
-    #[test]
-    fn merges_and_aliases() {
-        let text = "base: &base {a: 1, b: 2}\nx: {<<: *base, b: 3}\nw: {b: 4, <<: [{a: 5}, *base]}\nz: *base\nq: {\"<<\": 1}";
-        let read = one(text);
-        assert_eq!(read["x"], json!({"a": 1, "b": 3}));
-        assert_eq!(read["w"], json!({"a": 5, "b": 4}));
-        assert_eq!(read["z"], json!({"a": 1, "b": 2}));
-        assert_eq!(read["q"], json!({"<<": 1}));
-    }
-
-    #[test]
-    fn knows_lines() {
-        let documents = read("a:\n  b: 1\n  c: off\n").unwrap();
-        assert_eq!(documents[0].at(&["a", "c"]).unwrap().line, 3);
-    }
-
-    #[test]
-    fn is_not_blown_up() {
-        let mut bomb = String::from("a0: &a0 [x, x, x, x, x, x, x, x, x]\n");
-        for level in 1..30 {
-            let list = vec![format!("*a{}", level - 1); 9].join(", ");
-            bomb += &format!("a{level}: &a{level} [{list}]\n");
-        }
-        let mut chain = String::from("a0: &a0 []\n");
-        for level in 1..5000 {
-            chain += &format!("a{level}: &a{level} [*a{}]\n", level - 1);
-        }
-        let flow = "[".repeat(1_000_000);
-        let block = "- ".repeat(1_000_000);
-        let keys = (0..5000).fold(String::new(), |text, depth| text + &" ".repeat(depth) + "a:\n");
-        for (name, text) in
-            [("bomb", bomb), ("chain", chain), ("flow", flow), ("block", block), ("keys", keys)]
-        {
-            let fault = read(&text).unwrap_err();
-            assert!(
-                fault.message.contains("than is read") || fault.message.contains("not YAML"),
-                "{name}: {fault:?}"
-            );
-        }
-        assert!(read("a: &a [*a]").is_err());
-        assert!(read("a: *b").is_err());
-    }
-}
+mod tests;

@@ -1,0 +1,89 @@
+use super::*;
+use serde_json::json;
+
+fn one(text: &str) -> Value {
+    read(text, &mut { COPIES }).unwrap()[0].value()
+}
+
+#[test]
+fn reads_scalars_as_kubectl_does() {
+    for (text, expected) in [
+        ("off", json!(false)),
+        ("Off", json!(false)),
+        ("oFF", json!("oFF")),
+        ("y", json!(true)),
+        ("NO", json!(false)),
+        ("\"off\"", json!("off")),
+        ("'off'", json!("off")),
+        ("!!str off", json!("off")),
+        ("~", Value::Null),
+        ("1", json!(1)),
+        ("-1", json!(-1)),
+        ("0x10", json!(16)),
+        ("010", json!(8)),
+        ("1_000", json!(1000)),
+        ("1.5", json!(1.5)),
+        ("1.25.3", json!("1.25.3")),
+        ("v1", json!("v1")),
+        ("sha256:1", json!("sha256:1")),
+        ("2001-12-14", json!("2001-12-14")),
+        ("|\n  a\n  b\n", json!("a\nb\n")),
+        ("1-2", json!("1-2")),
+        (".", json!(".")),
+    ] {
+        assert_eq!(one(&format!("a: {text}")), json!({ "a": expected }), "{text}");
+    }
+}
+
+#[test]
+fn merges_and_aliases() {
+    let text = "base: &base {a: 1, b: 2}\nx: {<<: *base, b: 3}\nw: {b: 4, <<: [{a: 5}, *base]}\nz: *base\nq: {\"<<\": 1}";
+    let read = one(text);
+    assert_eq!(read["x"], json!({"a": 1, "b": 3}));
+    assert_eq!(read["w"], json!({"a": 5, "b": 4}));
+    assert_eq!(read["z"], json!({"a": 1, "b": 2}));
+    assert_eq!(read["q"], json!({"<<": 1}));
+}
+
+#[test]
+fn knows_lines() {
+    let documents = read("a:\n  b: 1\n  c: off\n", &mut { COPIES }).unwrap();
+    assert_eq!(documents[0].at(&["a", "c"]).unwrap().line, 3);
+}
+
+#[test]
+fn is_not_blown_up() {
+    let mut bomb = String::from("a0: &a0 [x, x, x, x, x, x, x, x, x]\n");
+    for level in 1..30 {
+        let list = vec![format!("*a{}", level - 1); 9].join(", ");
+        bomb += &format!("a{level}: &a{level} [{list}]\n");
+    }
+    let mut chain = String::from("a0: &a0 []\n");
+    for level in 1..5000 {
+        chain += &format!("a{level}: &a{level} [*a{}]\n", level - 1);
+    }
+    let flow = "[".repeat(1_000_000);
+    let block = "- ".repeat(1_000_000);
+    let keys = (0..5000).fold(String::new(), |text, depth| text + &" ".repeat(depth) + "a:\n");
+    for (name, text) in [("bomb", bomb), ("chain", chain), ("flow", flow), ("block", block), ("keys", keys)] {
+        let fault = read(&text, &mut { COPIES }).unwrap_err();
+        assert!(
+            fault.message.contains("than is read") || fault.message.contains("not YAML"),
+            "{name}: {fault:?}"
+        );
+    }
+    assert!(read("a: &a [*a]", &mut { COPIES }).is_err());
+    assert!(read("a: *b", &mut { COPIES }).is_err());
+}
+
+#[test]
+fn long_texts_are_not_blown_up() {
+    let list = |aliases: usize| format!("a: &a {}\nb: [{}]\n", "x".repeat(1 << 20), "*a, ".repeat(aliases));
+    let mut copies = COPIES;
+    assert!(read(&list(30), &mut copies).is_ok());
+    assert!(copies < COPIES / 2 + (2 << 20), "{copies}");
+    // The documents of one file are in memory together.
+    for text in [list(40), list(1500)] {
+        assert!(read(&text, &mut copies).unwrap_err().message.contains("than is read"));
+    }
+}
