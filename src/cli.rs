@@ -2,6 +2,7 @@
 //!
 //! 0 is success, 1 that something could not be done, 2 wrong usage; a subcommand may know more.
 
+mod asking;
 mod check;
 mod completions;
 mod config;
@@ -14,9 +15,8 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
-use tokio::runtime::Runtime;
 
-use crate::config::{Config, Flag, Sources};
+use crate::config::{Flag, Sources};
 use crate::logging::{Format, Level};
 
 /// Opens multi-arch node pools to the Pods whose images run on every architecture of the pool.
@@ -139,13 +139,6 @@ fn command(program: Option<&Path>) -> clap::Command {
     let name = program.and_then(Path::file_stem).and_then(|name| name.to_str());
     let command = Cli::command();
     if name == Some("kubectl-tolerarch") { command.bin_name("kubectl tolerarch") } else { command }
-}
-
-/// What a command that people run begins with; or the status, where it has been told why it cannot.
-fn people(shared: &Shared) -> Result<(Config, Runtime), ExitCode> {
-    let config = shared.sources([]).load().map_err(|error| fail(&error))?.config;
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
-    Ok((config, runtime.map_err(|error| fail(&error))?))
 }
 
 /// Tells what went wrong, with its causes, and gives the status for it.

@@ -15,20 +15,18 @@ use std::process::ExitCode;
 use clap::{Args, ValueEnum};
 use futures_util::stream::{self, StreamExt};
 
-pub(super) use workload::review_of;
-
-use super::output::{Look, Progress, print, tell};
-use super::{Shared, fail, people};
-use crate::admission::{Decided, Patience, Webhook};
+use super::asking::{Asking, FailOn, ask};
+use super::output::{Look, print, tell};
+use super::{Shared, fail};
+use crate::admission::Decided;
 use crate::reason::Reason;
-use crate::serve::{self, ServeError};
 use documents::Document;
 use report::{Fault, Report, Verdict};
 use workload::{Content, Object};
 
 /// The status when something could be decided that `--fail-on` names.
 const FAILED_ON: u8 = 3;
-/// Objects that are decided at a time; how many lookups run is for [`Patience`] to say.
+/// Objects that are decided at a time; how many lookups run is for the webhook's patience to say.
 const AT_A_TIME: usize = 256;
 
 #[derive(Debug, Args)]
@@ -40,7 +38,7 @@ pub(super) struct Check {
     #[arg(short, long, value_enum, default_value_t)]
     output: Output,
     /// Exit with status 3 if an image lacks a platform of every pool (unsupported), or if nobody can say where an image
-    /// runs (unknown)
+    /// runs (unknown); a toleration that is taken back is both
     #[arg(long, value_enum, value_name = "WHAT", value_delimiter = ',')]
     fail_on: Vec<FailOn>,
 }
@@ -53,53 +51,17 @@ enum Output {
     Patch,
 }
 
-/// What of the decisions a pipeline may stumble over.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(super) enum FailOn {
-    Unsupported,
-    Unknown,
-}
-
-impl FailOn {
-    /// What this reason is an example of.
-    pub(super) fn of(reason: Reason) -> Option<Self> {
-        match reason {
-            Reason::PlatformMissing | Reason::Retracted => Some(Self::Unsupported),
-            Reason::Tolerated
-            | Reason::AlreadyTolerated
-            | Reason::Observed
-            | Reason::OptedOut
-            | Reason::MirrorPod
-            | Reason::NodeAssigned
-            | Reason::DaemonSet
-            | Reason::Windows
-            | Reason::NotApplicable
-            | Reason::NoRoom
-            | Reason::Malformed => None,
-            _ => Some(Self::Unknown),
-        }
-    }
-}
-
 impl Check {
     pub(super) fn run(self, shared: &Shared) -> ExitCode {
-        let (config, runtime) = match people(shared) {
-            Ok(parts) => parts,
+        let asked = ask(shared, None, async |asking| {
+            let (mut report, objects) = self.read();
+            decide(asking, objects).await.into_iter().for_each(|decided| report.add(decided));
+            report
+        });
+        let mut report = match asked {
+            Ok(report) => report,
             Err(status) => return status,
         };
-        let progress = Progress::start(shared.log_level, shared.log_format);
-        let (mut report, objects) = self.read();
-        let patience = Patience::new(&config.lookup);
-        let decided = runtime.block_on(async {
-            let webhook = serve::webhook(&config, None)?;
-            Ok::<_, ServeError>(decide(&webhook, objects, &patience, &progress).await)
-        });
-        // Lookups that nobody waits for any more.
-        runtime.shutdown_background();
-        match decided {
-            Ok(decided) => decided.into_iter().for_each(|decided| report.add(decided)),
-            Err(error) => return fail(&error),
-        }
         report.faults.sort_by_key(|fault| (fault.source, fault.line));
         for fault in &report.faults {
             tell(&format!("tolerarch: {}", report.told(fault)));
@@ -116,7 +78,7 @@ impl Check {
             return ExitCode::FAILURE;
         }
         let stumbles = |verdict: &Verdict| {
-            FailOn::of(verdict.decided.reason).is_some_and(|kind| self.fail_on.contains(&kind))
+            FailOn::of(verdict.decided.reason).iter().any(|kind| self.fail_on.contains(kind))
         };
         if report.verdicts.iter().any(stumbles) { ExitCode::from(FAILED_ON) } else { ExitCode::SUCCESS }
     }
@@ -203,12 +165,8 @@ fn read_file(file: &Path, report: &mut Report, asked: &mut Vec<Asked>) {
 }
 
 /// Asks the webhook about all of them, some at a time, in the order in which they stand.
-async fn decide(
-    webhook: &Webhook,
-    asked: Vec<Asked>,
-    patience: &Patience,
-    progress: &Progress,
-) -> Vec<Result<Verdict, Fault>> {
+async fn decide(asking: Asking, asked: Vec<Asked>) -> Vec<Result<Verdict, Fault>> {
+    let Asking { webhook, patience, progress } = &asking;
     let all = asked.len();
     let mut done = 0;
     let mut verdicts = stream::iter(asked)

@@ -10,15 +10,14 @@ use futures_util::future::join_all;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use super::check::{FailOn, review_of};
-use super::output::{Colour, Look, Progress, Row, print, shown, table};
-use super::{Shared, fail, people};
-use crate::admission::{Decided, Patience, Webhook};
+use super::asking::{Asking, FailOn, ask, review_of};
+use super::output::{Colour, Look, Row, print, shown, table};
+use super::{Shared, fail};
+use crate::admission::Decided;
 use crate::image::{ImageRef, PlatformSet, ReferenceError, Support};
 use crate::metrics::RequestKind;
 use crate::registry::Skip;
 use crate::registry::trace::{Fate, Requested, SeenEntry, Trace, Traces};
-use crate::serve::{self, ServeError};
 
 /// Characters of a digest that people compare.
 const DIGEST: usize = "sha256:".len() + 12;
@@ -45,25 +44,17 @@ enum Output {
 
 impl Inspect {
     pub(super) fn run(self, shared: &Shared) -> ExitCode {
-        let (config, runtime) = match people(shared) {
-            Ok(parts) => parts,
-            Err(status) => return status,
-        };
-        let progress = Progress::start(shared.log_level, shared.log_format);
-        let patience = Patience::new(&config.lookup);
-        let inspected = runtime.block_on(async {
-            let traces = Traces::default();
-            let webhook = serve::webhook(&config, Some(traces.clone()))?;
-            progress.show(&format!("asking for {} images", self.images.len()));
-            let all = self.images.iter().map(|given| Inspected::of(given, &webhook, &traces, &patience));
+        let traces = Traces::default();
+        let inspected = ask(shared, Some(traces.clone()), async |asking: Asking| {
+            asking.progress.show(&format!("asking for {} images", self.images.len()));
+            let all = self.images.iter().map(|given| Inspected::of(given, &asking, &traces));
             let all = join_all(all).await;
-            progress.show("");
-            Ok::<_, ServeError>(all)
+            asking.progress.show("");
+            all
         });
-        runtime.shutdown_background();
         let inspected = match inspected {
             Ok(inspected) => inspected,
-            Err(error) => return fail(&error),
+            Err(status) => return status,
         };
         if let Err(error) = self.write(&inspected) {
             return fail(&error);
@@ -96,18 +87,18 @@ struct Inspected {
 }
 
 impl Inspected {
-    async fn of(given: &str, webhook: &Webhook, traces: &Traces, patience: &Patience) -> Self {
+    async fn of(given: &str, asking: &Asking, traces: &Traces) -> Self {
         let begun = Instant::now();
         let image: Result<ImageRef, _> = given.parse();
         let pod = json!({"metadata": {}, "spec": {"containers": [{"image": given}]}});
-        let decided = webhook.decided(&review_of(&pod, ""), patience).await.ok();
+        let decided = asking.webhook.decided(&review_of(&pod, ""), &asking.patience).await.ok();
         let trace = image.as_ref().map(|image| traces.of(image)).unwrap_or_default();
         Self { given: given.to_owned(), image, decided, trace, took: begun.elapsed() }
     }
 
     /// Whether nobody can say where it runs.
     fn failed(&self) -> bool {
-        self.decided.as_ref().is_none_or(|decided| FailOn::of(decided.reason) == Some(FailOn::Unknown))
+        self.decided.as_ref().is_none_or(|decided| FailOn::of(decided.reason).contains(&FailOn::Unknown))
     }
 
     fn reason(&self) -> &'static str {

@@ -113,8 +113,15 @@ async fn pipelines_may_stumble_over_what_they_name() {
     let unsupported = deployment("a", &desk.image("single", &["linux/amd64"]));
     let unknown = deployment("a", &desk.registry.repo("gone").reference("v1"));
     let good = deployment("a", &desk.image("multi", &BOTH));
+    let opened = json!({
+        "metadata": {"annotations": {"tolerarch.io/pools": "multi-arch"}},
+        "spec": {"containers": [{"image": desk.registry.repo("gone").reference("v1")}]},
+    });
+    let retracted = review("u-1", &opened).to_string();
     for (text, on, status) in [
         (&unsupported, &["--fail-on", "unsupported"][..], 3),
+        (&retracted, &["--fail-on", "unsupported"], 3),
+        (&retracted, &["--fail-on", "unknown"], 3),
         (&unsupported, &["--fail-on", "unknown"], 0),
         (&unsupported, &["--fail-on", "unknown,unsupported"], 3),
         (&unsupported, &["--fail-on", "unknown", "--fail-on", "unsupported"], 3),

@@ -6,8 +6,8 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
+use super::super::asking::FailOn;
 use super::super::output::{Colour, Look, Row, print, shown, table, tell};
-use super::FailOn;
 use super::workload::Object;
 use crate::admission::Decided;
 use crate::reason::Reason;
@@ -205,8 +205,8 @@ impl Verdict {
 fn colour(reason: Reason) -> Colour {
     match (reason, FailOn::of(reason)) {
         (Reason::Tolerated | Reason::AlreadyTolerated | Reason::Observed, _) => Colour::Green,
-        (_, Some(FailOn::Unsupported)) => Colour::Red,
-        (_, Some(FailOn::Unknown)) => Colour::Yellow,
-        (_, None) => Colour::Faint,
+        (_, [FailOn::Unsupported, ..]) => Colour::Red,
+        (_, [FailOn::Unknown, ..]) => Colour::Yellow,
+        (_, []) => Colour::Faint,
     }
 }

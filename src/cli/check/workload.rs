@@ -2,6 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
+use super::super::asking::review_of;
 use super::yaml::{Data, Node};
 
 /// Something that a decision is asked for.
@@ -174,24 +175,6 @@ fn create(pod: &mut Value, namespace: &str, name: &str, workload: &Workload) {
         metadata.insert("ownerReferences".to_owned(), owner);
     }
     members.insert("metadata".to_owned(), Value::Object(metadata));
-}
-
-/// The review that the API server sends when a Pod is created.
-pub(in crate::cli) fn review_of(pod: &Value, namespace: &str) -> Vec<u8> {
-    json!({
-        "apiVersion": "admission.k8s.io/v1",
-        "kind": "AdmissionReview",
-        "request": {
-            "uid": "00000000-0000-0000-0000-000000000000",
-            "kind": {"group": "", "version": "v1", "kind": "Pod"},
-            "resource": {"group": "", "version": "v1", "resource": "pods"},
-            "operation": "CREATE",
-            "namespace": namespace,
-            "object": pod,
-        },
-    })
-    .to_string()
-    .into_bytes()
 }
 
 /// The values that people write without the quotes they need: the API server takes texts only here, and refuses the
