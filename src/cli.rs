@@ -59,7 +59,7 @@ Examples:
 
 Exit status:
   0  all was decided
-  1  something could not be read; the rest is done
+  1  something could not be read, or there was nothing; the rest is done
   2  wrong usage
   3  what --fail-on names has occurred")]
     Check(check::Check),

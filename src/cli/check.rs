@@ -99,6 +99,15 @@ impl Check {
                 }
             }
         }
+        // Who has nothing checked may think that all was well.
+        if report.documents == 0 && report.faults.is_empty() {
+            for given in &self.file {
+                let source = report.source(given);
+                report
+                    .faults
+                    .push(Fault::of_file(source, "no objects: there is no document in it".to_owned()));
+            }
+        }
         (report, asked)
     }
 }
@@ -148,6 +157,7 @@ fn read_file(file: &Path, report: &mut Report, asked: &mut Vec<Asked>) {
         Ok(_) => {}
     }
     for Document { number, line, content } in documents::read(&bytes) {
+        report.documents += 1;
         let contents = match content {
             Ok(node) => workload::contents(&node),
             Err(message) => vec![Content::Fault { line, message }],
@@ -156,6 +166,7 @@ fn read_file(file: &Path, report: &mut Report, asked: &mut Vec<Asked>) {
             match content {
                 Content::Object(object) => asked.push(Asked { source, document: number, object }),
                 Content::Skipped(kind) => *report.skipped.entry(kind).or_default() += 1,
+                Content::Foreign(kind) => *report.foreign.entry(kind).or_default() += 1,
                 Content::Fault { line, message } => {
                     report.faults.push(Fault { source, document: number, line, message });
                 }

@@ -211,10 +211,8 @@ async fn what_cannot_be_read_is_named_and_the_rest_is_done() {
         assert!((11..=14).contains(&line), "{shown}: {all}");
         assert!(errors[0]["message"].as_str().unwrap().contains(told), "{shown}: {all}");
     }
-    for (text, expected) in [("", 0), ("---\n", 0), ("\u{feff}---\r\n", 0), (&huge, 1)] {
-        let (status, all) = desk.check(text).await;
-        assert_eq!((status, reasons(&all).len()), (Some(0), expected));
-    }
+    let (status, all) = desk.check(huge).await;
+    assert_eq!((status, reasons(&all).len()), (Some(0), 1));
     let crlf = format!("\u{feff}{}", good.replace('\n', "\r\n"));
     assert_eq!(desk.check(crlf).await.0, Some(0));
     for binary in [&[0, 1, 2, 3][..], b"\xff\xfea\0b\0", b"\x7fELF\x02\x01\x01\0"] {
@@ -246,4 +244,25 @@ async fn a_name_cannot_steer_the_terminal() {
     let ran = desk.run_with(&["check", "-f", "-"], text).await;
     assert!(ran.stdout.contains("a\\u{1b}[31m\\u{202e}"), "{}", ran.stdout);
     assert!(!ran.stdout.contains('\u{1b}'), "{}", ran.stdout);
+}
+
+#[tokio::test]
+async fn nothing_to_check_is_no_success() {
+    let desk = Desk::new(json!({})).await;
+    for text in ["", "---\n", "\u{feff}---\r\n", "# a comment\n"] {
+        let (status, all) = desk.check(text).await;
+        assert_eq!((status, reasons(&all).len()), (Some(1), 0), "{text:?}");
+        assert!(all["errors"][0]["message"].as_str().unwrap().starts_with("no objects"), "{all}");
+    }
+    std::fs::create_dir(desk.path().join("empty")).unwrap();
+    let ran = desk.run(&["check", "-f", "empty"]).await;
+    assert_eq!(ran.status, Some(1));
+    assert!(ran.stderr.starts_with("tolerarch: empty: no objects"), "{}", ran.stderr);
+    // A list of a cluster that has none.
+    assert_eq!(desk.check("apiVersion: v1\nkind: List\nitems: []\n").await.0, Some(0));
+    let rollout = "apiVersion: argoproj.io/v1alpha1\nkind: Rollout\n";
+    let (status, all) = desk.check(rollout).await;
+    assert_eq!((status, &all["notLookedAt"]), (Some(0), &json!({"Rollout.argoproj.io": 1})));
+    let ran = desk.run_with(&["check", "-f", "-"], rollout).await;
+    assert_eq!(ran.stdout, "0 checked; 1 not looked at (1 Rollout.argoproj.io)\n");
 }

@@ -21,6 +21,10 @@ pub(super) struct Report {
     pub(super) faults: Vec<Fault>,
     /// How many there were of each kind that brings no Pods.
     pub(super) skipped: BTreeMap<String, usize>,
+    /// The same of each kind that may bring Pods, and is not known.
+    pub(super) foreign: BTreeMap<String, usize>,
+    /// How many documents there were in all.
+    pub(super) documents: usize,
 }
 
 /// A decision on an object.
@@ -118,12 +122,18 @@ impl Report {
             if counts.is_empty() { String::new() } else { format!(" ({})", counts.join(", ")) }
         };
         let reasons = counts(reasons.iter().map(|(reason, count)| format!("{count} {reason}")).collect());
-        let kinds =
-            counts(self.skipped.iter().map(|(kind, count)| format!("{count} {}", shown(kind))).collect());
+        let kinds = |kinds: &BTreeMap<String, usize>| {
+            let shown =
+                counts(kinds.iter().map(|(kind, count)| format!("{count} {}", shown(kind))).collect());
+            (kinds.values().sum::<usize>(), shown)
+        };
         let mut text = format!("{} checked{reasons}", self.verdicts.len());
-        let skipped: usize = self.skipped.values().sum();
+        let ((skipped, without), (foreign, which)) = (kinds(&self.skipped), kinds(&self.foreign));
         if skipped > 0 {
-            text += &format!("; {skipped} without Pods{kinds}");
+            text += &format!("; {skipped} without Pods{without}");
+        }
+        if foreign > 0 {
+            text += &format!("; {foreign} not looked at{which}");
         }
         if !self.faults.is_empty() {
             text += &format!("; {} not readable", self.faults.len());
@@ -166,6 +176,7 @@ impl Report {
             "results": self.verdicts.iter().map(result).collect::<Vec<_>>(),
             "errors": self.faults.iter().map(fault).collect::<Vec<_>>(),
             "skipped": self.skipped,
+            "notLookedAt": self.foreign,
         });
         format!("{all:#}\n")
     }

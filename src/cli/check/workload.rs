@@ -27,6 +27,8 @@ pub(super) enum Content {
     Object(Object),
     /// A kind that brings no Pods.
     Skipped(String),
+    /// A kind that somebody has added to the API, which may bring Pods: with its group.
+    Foreign(String),
     Fault {
         line: usize,
         message: String,
@@ -55,6 +57,12 @@ fn workload(group: &str, kind: &str) -> Option<Workload> {
         _ => return None,
     };
     Some(Workload { template, owner })
+}
+
+/// Whether Kubernetes itself serves this group: all its kinds that bring Pods are known. `*.x-k8s.io` are its projects'.
+fn is_of_kubernetes(group: &str) -> bool {
+    matches!(group, "" | "apps" | "autoscaling" | "batch" | "extensions" | "policy")
+        || group.ends_with(".k8s.io")
 }
 
 /// All that a document holds, its lists taken apart.
@@ -91,7 +99,8 @@ fn collect(node: &Node, given: Option<(&str, &str)>, all: &mut Vec<Content>) {
     all.push(match workload(group, kind) {
         Some(workload) => object(node, kind, &workload),
         None if kind == "List" => return,
-        None => Content::Skipped(kind.to_owned()),
+        None if is_of_kubernetes(group) => Content::Skipped(kind.to_owned()),
+        None => Content::Foreign(format!("{kind}.{group}")),
     });
 }
 
@@ -255,13 +264,25 @@ mod tests {
     }
 
     #[test]
-    fn other_groups_and_kinds_bring_no_pods() {
-        for (version, kind) in
-            [("v1", "Service"), ("batch.volcano.sh/v1alpha1", "Job"), ("serving.knative.dev/v1", "Service")]
-        {
-            let contents =
-                contents_of(&format!("apiVersion: {version}\nkind: {kind}\nspec: {{template: {{}}}}"));
+    fn other_kinds_bring_no_pods_and_other_groups_may() {
+        let of = |version: &str, kind: &str| {
+            contents_of(&format!("apiVersion: {version}\nkind: {kind}\nspec: {{template: {{}}}}"))
+        };
+        for (version, kind) in [
+            ("v1", "Service"),
+            ("policy/v1", "PodDisruptionBudget"),
+            ("rbac.authorization.k8s.io/v1", "Role"),
+        ] {
+            let contents = of(version, kind);
             assert!(matches!(&contents[..], [Content::Skipped(skipped)] if skipped == kind), "{contents:?}");
+        }
+        for (version, kind, name) in [
+            ("batch.volcano.sh/v1alpha1", "Job", "Job.batch.volcano.sh"),
+            ("argoproj.io/v1alpha1", "Rollout", "Rollout.argoproj.io"),
+            ("jobset.x-k8s.io/v1alpha2", "JobSet", "JobSet.jobset.x-k8s.io"),
+        ] {
+            let contents = of(version, kind);
+            assert!(matches!(&contents[..], [Content::Foreign(foreign)] if foreign == name), "{contents:?}");
         }
     }
 
