@@ -2,6 +2,7 @@
 //! API server would send them.
 
 mod documents;
+mod json;
 mod report;
 mod workload;
 mod yaml;
@@ -20,6 +21,7 @@ use super::output::{Look, print, tell};
 use super::{Shared, fail};
 use crate::admission::Decided;
 use crate::reason::Reason;
+use crate::review::{self, Subject};
 use documents::Document;
 use report::{Fault, Report, Verdict};
 use workload::{Content, Object};
@@ -205,13 +207,12 @@ impl Asked {
         match decided {
             Err(message) => fault(object.line, message),
             Ok(decided) if decided.reason == Reason::Malformed => {
-                let what = format!("{} {:?}", object.kind, object.name);
-                fault(
-                    object.line,
-                    format!(
-                        "the Pod of {what} is malformed: a field has another type than it should, or it has no containers"
-                    ),
-                )
+                let why = match review::decode(&object.review).map(|review| review.subject) {
+                    Ok(Subject::Pod(_)) => "it has no containers",
+                    _ => "a field has another type than it should",
+                };
+                let Object { line, kind, name, .. } = object;
+                fault(line, format!("the Pod of {kind} {name:?} is malformed: {why}"))
             }
             Ok(decided) => Ok(Verdict { source, document, object, decided }),
         }

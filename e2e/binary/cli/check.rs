@@ -193,8 +193,12 @@ async fn what_cannot_be_read_is_named_and_the_rest_is_done() {
         (b"- a\n".to_vec(), "no object"),
         (b"kind: Pod\n".to_vec(), "apiVersion"),
         (b"apiVersion: apps/v1\nkind: Deployment\n".to_vec(), "spec.template"),
-        (b"apiVersion: v1\nkind: Pod\nspec: {containers: [{image: 7}]}\n".to_vec(), "malformed"),
-        (b"apiVersion: v1\nkind: Pod\nspec: {containers: []}\n".to_vec(), "malformed"),
+        (
+            b"apiVersion: v1\nkind: Pod\nspec: {containers: [{image: 7}]}\n".to_vec(),
+            "spec.containers[0].image",
+        ),
+        (b"apiVersion: v1\nkind: Pod\nspec: {containers: 7}\n".to_vec(), "malformed: a field"),
+        (b"apiVersion: v1\nkind: Pod\nspec: {containers: []}\n".to_vec(), "malformed: it has no containers"),
         (b"apiVersion: v1\nkind: Pod\nmetadata: {labels: {tolerarch.io/mode: off}}\n".to_vec(), "quotes"),
         (b"apiVersion: admission.k8s.io/v1beta1\nkind: AdmissionReview\n".to_vec(), "AdmissionReview"),
         (b"apiVersion: v1\nkind: List\nitems: {}\n".to_vec(), "items"),
@@ -265,4 +269,18 @@ async fn nothing_to_check_is_no_success() {
     assert_eq!((status, &all["notLookedAt"]), (Some(0), &json!({"Rollout.argoproj.io": 1})));
     let ran = desk.run_with(&["check", "-f", "-"], rollout).await;
     assert_eq!(ran.stdout, "0 checked; 1 not looked at (1 Rollout.argoproj.io)\n");
+}
+
+#[tokio::test]
+async fn items_of_a_json_list_have_lines_of_their_own() {
+    let desk = Desk::new(json!({})).await;
+    let pod =
+        |image: Value| json!({"apiVersion": "v1", "kind": "Pod", "spec": {"containers": [{"image": image}]}});
+    let list = json!({"apiVersion": "v1", "items": [pod("Bad Image".into()), pod(7.into())], "kind": "List"});
+    let (status, all) = desk.check(format!("{list:#}")).await;
+    let text = format!("{list:#}");
+    let line_of = |part: &str| text.lines().position(|line| line.contains(part)).unwrap() + 1;
+    let line = |one: &Value| one["line"].as_u64().unwrap() as usize;
+    assert_eq!((status, line(&all["results"][0])), (Some(1), line_of("\"apiVersion\"") + 2), "{all}");
+    assert_eq!(line(&all["errors"][0]), line_of("\"image\": 7"), "{all}");
 }

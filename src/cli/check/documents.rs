@@ -1,8 +1,7 @@
 //! From the bytes of a file to its documents: YAML or JSON, many in one stream, each read for itself, so that one that
 //! is broken costs no other.
 
-use serde_json::{StreamDeserializer, Value, de::SliceRead};
-
+use super::json::Place;
 use super::yaml::{self, Node};
 
 /// Bytes of a file that are read. All Pods of a large cluster have some ten MB.
@@ -101,54 +100,23 @@ fn is_empty(text: &str) -> bool {
 
 /// Reads JSON documents one after another; `false` where it is no JSON from the beginning, but perhaps YAML.
 fn json(text: &str, first: usize, add: &mut impl FnMut(usize, Result<Node, String>)) -> bool {
-    let bytes = text.as_bytes();
-    let mut lines = Lines { bytes, offset: 0, line: first };
-    let (mut begin, mut any) = (0, false);
-    loop {
-        let base = begin;
-        let base_line = lines.at(base);
-        let mut stream: StreamDeserializer<'_, SliceRead<'_>, Value> =
-            serde_json::Deserializer::from_slice(&bytes[base..]).into_iter();
-        let error = loop {
-            let start = base + stream.byte_offset();
-            begin = start + bytes[start..].iter().take_while(|byte| byte.is_ascii_whitespace()).count();
-            match stream.next() {
-                None => return true,
-                Some(Ok(value)) => {
-                    let line = lines.at(begin);
-                    add(line, Ok(Node::of(value, line)));
+    let mut place = Place::new(text, first);
+    let mut any = false;
+    while let Some((line, read)) = place.read() {
+        match read {
+            Ok(node) => add(line, Ok(node)),
+            Err(_) if !any && yaml::read(text, &mut { yaml::COPIES }).is_ok() => return false,
+            Err(error) => {
+                add(line + error.line().max(1) - 1, Err(format!("not JSON: {}", cause(&error))));
+                // The next one begins on a line of its own.
+                if !place.skip() {
+                    break;
                 }
-                Some(Err(error)) => break error,
             }
-            any = true;
-        };
-        if !any && yaml::read(text, &mut { yaml::COPIES }).is_ok() {
-            return false;
         }
         any = true;
-        add(base_line + error.line().max(1) - 1, Err(format!("not JSON: {}", cause(&error))));
-        // The next one begins on a line of its own.
-        match bytes[begin..].windows(2).position(|pair| pair == b"\n{") {
-            Some(place) => begin += place + 1,
-            None => return true,
-        }
     }
-}
-
-/// Counts lines on the way through a text, once.
-struct Lines<'a> {
-    bytes: &'a [u8],
-    offset: usize,
-    line: usize,
-}
-
-impl Lines<'_> {
-    /// The line of an offset that is not before the last one.
-    fn at(&mut self, offset: usize) -> usize {
-        self.line += newlines(&self.bytes[self.offset..], offset.saturating_sub(self.offset));
-        self.offset = self.offset.max(offset);
-        self.line
-    }
+    true
 }
 
 /// The text of an error without its place, which is told apart.

@@ -127,7 +127,7 @@ fn object(node: &Node, kind: &str, workload: &Workload) -> Content {
         let message = format!("the {kind} has no {}", workload.template.join("."));
         return Content::Fault { line: node.line, message };
     };
-    if let Some(fault) = no_text(template, kind, workload.template) {
+    if let Some(fault) = no_text(node, kind, workload) {
         return fault;
     }
     let metadata = node.get("metadata");
@@ -186,27 +186,59 @@ fn create(pod: &mut Value, namespace: &str, name: &str, workload: &Workload) {
     members.insert("metadata".to_owned(), Value::Object(metadata));
 }
 
-/// The values that people write without the quotes they need: the API server takes texts only here, and refuses the
+/// What has to be a text in the metadata of an object, and in a Pod; `*` is every item or member.
+const METADATA: &[&[&str]] = &[
+    &["metadata", "name"],
+    &["metadata", "generateName"],
+    &["metadata", "namespace"],
+    &["metadata", "labels", "*"],
+    &["metadata", "annotations", "*"],
+];
+const POD: &[&[&str]] = &[
+    &["spec", "nodeSelector", "*"],
+    &["spec", "initContainers", "*", "name"],
+    &["spec", "initContainers", "*", "image"],
+    &["spec", "initContainers", "*", "env", "*", "value"],
+    &["spec", "containers", "*", "name"],
+    &["spec", "containers", "*", "image"],
+    &["spec", "containers", "*", "env", "*", "value"],
+];
+
+/// A value that somebody has written without the quotes it needs: the API server takes texts only there, and refuses the
 /// object otherwise.
-fn no_text(template: &Node, kind: &str, path: &[&str]) -> Option<Content> {
-    for within in [&["metadata", "labels"][..], &["metadata", "annotations"], &["spec", "nodeSelector"]] {
-        let Some(Node { data: Data::Map(members), .. }) = template.at(within) else { continue };
-        for (key, value) in members {
-            let shown = match &value.data {
-                Data::Bool(flag) => {
-                    format!("the boolean {flag}; YAML takes on, off, yes and no for booleans")
-                }
-                Data::Number(number) => format!("the number {number}"),
-                _ => continue,
-            };
-            let place = [path, within].concat().join(".");
-            let message = format!(
-                "the {kind} would be refused: {place}[{key:?}] has to be a text, and is {shown}; put it in quotes"
-            );
-            return Some(Content::Fault { line: value.line, message });
+fn no_text(node: &Node, kind: &str, workload: &Workload) -> Option<Content> {
+    let template = node.at(workload.template)?;
+    let within = workload.template.iter().map(|name| format!("{name}.")).collect::<String>();
+    let own = METADATA.iter().find_map(|path| bare(node, path, String::new()));
+    let (value, place) =
+        own.or_else(|| METADATA.iter().chain(POD).find_map(|path| bare(template, path, within.clone())))?;
+    let shown = match &value.data {
+        Data::Bool(flag) => format!("the boolean {flag}; YAML takes on, off, yes and no for booleans"),
+        Data::Number(number) => format!("the number {number}"),
+        _ => return None,
+    };
+    let message =
+        format!("the {kind} would be refused: {place} has to be a text, and is {shown}; put it in quotes");
+    Some(Content::Fault { line: value.line, message })
+}
+
+/// The first boolean or number that this path leads to, and where that is.
+fn bare<'n>(node: &'n Node, path: &[&str], place: String) -> Option<(&'n Node, String)> {
+    let Some((&step, path)) = path.split_first() else {
+        return matches!(node.data, Data::Bool(_) | Data::Number(_)).then_some((node, place));
+    };
+    match &node.data {
+        Data::List(items) if step == "*" => {
+            items.iter().enumerate().find_map(|(at, item)| bare(item, path, format!("{place}[{at}]")))
+        }
+        Data::Map(members) if step == "*" => {
+            members.iter().find_map(|(key, member)| bare(member, path, format!("{place}[{key:?}]")))
+        }
+        _ => {
+            let dot = if place.is_empty() || place.ends_with('.') { "" } else { "." };
+            bare(node.get(step)?, path, format!("{place}{dot}{step}"))
         }
     }
-    None
 }
 
 #[cfg(test)]
@@ -319,6 +351,28 @@ mod tests {
         let contents = contents_of(text);
         let [Content::Fault { line: 5, message }] = &contents[..] else { panic!("{contents:?}") };
         assert!(message.contains("tolerarch.io/mode") && message.contains("quotes"), "{message}");
+    }
+
+    #[test]
+    fn names_whatever_is_no_text() {
+        for (text, place) in [
+            ("kind: Pod\nmetadata: {name: 1e3}\nspec: {}", "metadata.name"),
+            ("kind: Pod\nmetadata: {name: off}\nspec: {}", "metadata.name"),
+            ("kind: Pod\nmetadata: {namespace: 7}\nspec: {}", "metadata.namespace"),
+            ("kind: Pod\nspec: {containers: [{image: a}, {image: 7}]}", "spec.containers[1].image"),
+            (
+                "kind: PodTemplate\ntemplate: {spec: {initContainers: [{env: [{name: PORT, value: 8080}]}]}}",
+                "template.spec.initContainers[0].env[0].value",
+            ),
+            (
+                "kind: PodTemplate\ntemplate: {metadata: {annotations: {a.b/c: yes}}}",
+                "template.metadata.annotations[\"a.b/c\"]",
+            ),
+        ] {
+            let contents = contents_of(&format!("apiVersion: v1\n{text}"));
+            let [Content::Fault { message, .. }] = &contents[..] else { panic!("{contents:?}") };
+            assert!(message.contains(&format!("refused: {place} has to be a text")), "{text}: {message}");
+        }
     }
 
     #[test]

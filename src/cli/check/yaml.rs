@@ -44,21 +44,6 @@ pub(super) struct Fault {
 }
 
 impl Node {
-    /// The same value, all of it on one line, as JSON does not tell lines.
-    pub(super) fn of(value: Value, line: usize) -> Self {
-        let data = match value {
-            Value::Null => Data::Null,
-            Value::Bool(flag) => Data::Bool(flag),
-            Value::Number(number) => Data::Number(number),
-            Value::String(text) => Data::Text(text),
-            Value::Array(items) => Data::List(items.into_iter().map(|item| Self::of(item, line)).collect()),
-            Value::Object(members) => {
-                Data::Map(members.into_iter().map(|(key, member)| (key, Self::of(member, line))).collect())
-            }
-        };
-        Self { line, data }
-    }
-
     /// The value, without lines.
     pub(super) fn value(&self) -> Value {
         match &self.data {
