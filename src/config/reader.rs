@@ -4,8 +4,10 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use saphyr::{LoadableYamlNode, MarkedYaml, Scalar, YamlData};
+use saphyr::{MarkedYaml, Scalar, YamlData, YamlLoader};
+use saphyr_parser::Parser;
 
+use super::duplicates::{Duplicate, duplicates};
 use super::shape::{Shape, Slot};
 
 /// One thing that is wrong with a configuration.
@@ -65,16 +67,20 @@ impl Reader {
         let mut whole = |line, message| {
             self.faults.push(Fault { path: String::new(), place: Place::Line(line), message });
         };
-        let documents = match MarkedYaml::load_from_str(text) {
-            Ok(documents) => documents,
-            Err(error) => {
-                let column = error.marker().col() + 1;
-                return whole(
-                    error.marker().line(),
-                    format!("not YAML: {} at column {column}", error.info()),
-                );
-            }
-        };
+        let mut loader = YamlLoader::<MarkedYaml<'_>>::default();
+        // They are found apart, so that they hide nothing else.
+        loader.allow_duplicate_keys(true);
+        let parsed = Parser::new_from_str(text).load(&mut loader, true);
+        if let Some(error) = parsed.err().as_ref().or(loader.error()) {
+            let column = error.marker().col() + 1;
+            return whole(error.marker().line(), format!("not YAML: {} at column {column}", error.info()));
+        }
+        for Duplicate { path, line, first } in duplicates(text) {
+            let message = format!("it is there already, on line {first}; remove one of the two");
+            self.fault_at(&path, Place::Line(line), message);
+        }
+        let mut whole = |line, message| self.fault_at("", Place::Line(line), message);
+        let documents = loader.into_documents();
         match documents.as_slice() {
             [] => {}
             [document] if is_null(document) => {}
@@ -100,7 +106,8 @@ impl Reader {
                         None => {
                             let hint = nearest(&text, keys.iter().map(|known| known.name));
                             let message = format!("unknown key; {hint}");
-                            self.within(&text, |reader| reader.fault(place(name), message));
+                            let shown = if may_be_secret(&text) { quoted(&text) } else { text };
+                            self.within(&shown, |reader| reader.fault(place(name), message));
                         }
                     }
                 }
@@ -135,7 +142,7 @@ impl Reader {
             (Shape::Map(map), YamlData::Mapping(members)) => {
                 for (name, value) in members {
                     let text = scalar(name).unwrap_or_default();
-                    self.within(&format!("[{:?}]", map.normal(&text)), |reader| {
+                    self.within(&format!("[{}]", quoted(&map.normal(&text))), |reader| {
                         let added = map.add(&text, &mut |slot| {
                             if !is_null(value) {
                                 reader.fill(value, slot);
@@ -261,6 +268,16 @@ fn shown(node: &MarkedYaml<'_>) -> String {
         YamlData::Sequence(_) => "a list".into(),
         YamlData::Mapping(_) => "a section".into(),
         _ if is_null(node) => "nothing".into(),
-        _ => scalar(node).map_or("something else".into(), |text| format!("{text:?}")),
+        _ => scalar(node).map_or("something else".into(), |text| quoted(&text)),
     }
+}
+
+/// Whether a text may hold a password: that of `https://user:password@host`.
+pub(super) fn may_be_secret(text: &str) -> bool {
+    text.contains('@')
+}
+
+/// A text as faults quote it, unless it may hold a password.
+pub(super) fn quoted(text: &str) -> String {
+    if may_be_secret(text) { "a text with an @, which is not shown".to_owned() } else { format!("{text:?}") }
 }

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use super::reader::{Place, Reader, nearest};
+use super::reader::{Place, Reader, may_be_secret, nearest, quoted};
 use super::shape::{Shape, Slot};
 use super::{Config, ConfigError, print};
 
@@ -85,7 +85,8 @@ impl Reader {
     /// Takes over what the environment says. Kubernetes adds variables of its own for a Service that is called tolerarch;
     /// those are nobody's fault.
     pub(super) fn environment(&mut self, variables: &[(String, String)], slot: &mut dyn Slot) {
-        let mut known = Vec::new();
+        let (mut known, mut scattered) = (Vec::new(), Vec::new());
+        nested(slot, "", &mut |path| scattered.push(variable(path)));
         scalars(slot, "", &mut |path, _| known.push((variable(path), path.to_owned())));
         let mut own: Vec<_> = variables.iter().filter(|(name, _)| name.starts_with(PREFIX)).collect();
         own.sort();
@@ -94,10 +95,14 @@ impl Reader {
             if let Some((_, path)) = known.iter().find(|(variable, _)| variable == name) {
                 self.set(slot, path, text, &place);
             } else if !is_service_link(name) {
+                let in_file = scattered.iter().any(|variable| {
+                    name.strip_prefix(&**variable)
+                        .is_some_and(|rest| rest.is_empty() || rest.starts_with('_'))
+                });
                 let bare = |name: &'_ String| name.strip_prefix(PREFIX).unwrap_or(name).to_owned();
                 let names: Vec<String> = known.iter().map(|(variable, _)| bare(variable)).collect();
                 let hint = nearest(&bare(name), names.iter().map(String::as_str));
-                let message = match hint.strip_prefix("did you mean ") {
+                let message = match hint.strip_prefix("did you mean ").filter(|_| !in_file) {
                     Some(near) => format!("no key has this variable; did you mean {PREFIX}{near}"),
                     None => "no key has this variable; pools and hosts are set in the file".to_owned(),
                 };
@@ -131,8 +136,10 @@ impl Reader {
                 }
                 _ => {}
             }
-            for (text, expected) in wrong {
-                self.fault_at(path, place.clone(), format!("found {text:?}, expected {expected}"));
+            for (item, expected) in wrong {
+                // A password may have commas.
+                let item = quoted(if may_be_secret(text) { text } else { item });
+                self.fault_at(path, place.clone(), format!("found {item}, expected {expected}"));
             }
             self.places.insert(path.to_owned(), place.clone());
         });
@@ -150,6 +157,20 @@ pub(super) fn scalars(slot: &mut dyn Slot, path: &str, visit: &mut dyn FnMut(&st
         }
         shape @ (Shape::Value(_) | Shape::Values(_)) => visit(path, shape),
         Shape::List(_) | Shape::Map(_) => {}
+    }
+}
+
+/// Shows the path of each list of sections and each map.
+fn nested(slot: &mut dyn Slot, path: &str, visit: &mut dyn FnMut(&str)) {
+    match slot.shape() {
+        Shape::Section(keys) => {
+            for mut key in keys {
+                let path = if path.is_empty() { key.name.to_owned() } else { format!("{path}.{}", key.name) };
+                nested(&mut *key.slot, &path, visit);
+            }
+        }
+        Shape::List(_) | Shape::Map(_) => visit(path),
+        Shape::Value(_) | Shape::Values(_) => {}
     }
 }
 

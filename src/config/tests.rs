@@ -150,6 +150,36 @@ zzz: 1
 }
 
 #[test]
+fn a_key_that_is_there_twice_hides_nothing_else() {
+    let text = "\
+lookup: {budget: banana}
+pools:
+  - name: a
+    platforms: [linux/arm64]
+    tolerations: [{key: a, key: b, operator: Exists}]
+registries:
+  hosts:
+    a.b: {}
+    c.d: {}
+    a.b: {}
+lookup: {budget: 1s}
+mdoe: observe
+";
+    let seen = faults(text);
+    for (place, start) in [
+        "pools[0].tolerations[0].key (line 5): it is there already, on line 5",
+        "registries.hosts[\"a.b\"] (line 10): it is there already, on line 8",
+        "lookup (line 11): it is there already, on line 1",
+        "mdoe (line 12): unknown key",
+    ]
+    .iter()
+    .enumerate()
+    {
+        assert!(seen[place].starts_with(start), "{seen:?}");
+    }
+}
+
+#[test]
 fn refuses_tolerations_that_the_api_server_would_refuse() {
     let toleration = |text: &str| {
         faults(&format!("pools: [{{name: a, platforms: [linux/arm64], tolerations: [{text}]}}]")).join("; ")
@@ -215,7 +245,7 @@ fn refuses_what_could_not_work() {
         ("registries: {deny: ['ghcr.io/x:latest']}", "expected host[/path]"),
         ("log: {level: loud}", "expected error, warn"),
         ("server: [unclosed", "not YAML"),
-        ("mode: enforce\nmode: observe", "not YAML"),
+        ("mode: enforce\nmode: observe", "mode (line 2): it is there already, on line 1"),
         ("a: b\n---\nc: d", "a second document"),
         ("- a", "expected a section"),
     ] {

@@ -72,6 +72,7 @@ fn all_faults_of_all_sources_come_at_once() {
             ("TOLERARCH_CACHE__TAG_TTL", "soon"),
             ("TOLERARCH_NETWORK__DENY", "10.0.0.0/8,all"),
             ("TOLERARCH_POOLS", "[]"),
+            ("TOLERARCH_REGISTRIES__HOSTS", "x"),
         ],
         &[listen("8443")],
     );
@@ -86,6 +87,7 @@ fn all_faults_of_all_sources_come_at_once() {
             "cache.tagTtl (TOLERARCH_CACHE__TAG_TTL): found \"soon\", expected a duration such as 3s, 10m or 1h, from 1ms to 365d",
             "network.deny (TOLERARCH_NETWORK__DENY): found \"all\", expected a network such as 10.0.0.0/8",
             "TOLERARCH_POOLS: no key has this variable; pools and hosts are set in the file",
+            "TOLERARCH_REGISTRIES__HOSTS: no key has this variable; pools and hosts are set in the file",
             "server.listen (--listen): found \"8443\", expected an address and a port such as \"[::]:8443\"",
         ]
     );
@@ -175,4 +177,25 @@ fn names_the_files_whose_content_counts() {
         "registries: {hosts: {a.b: {caFile: /b}, c.d: {caFile: /a}, e.f: {caFile: /b}, g.h: {caFile: ''}}}";
     assert_eq!(Config::parse(text).unwrap().files(), [PathBuf::from("/a"), "/b".into()]);
     assert!(Config::default().files().is_empty(), "the certificate is followed by itself");
+}
+
+#[test]
+fn what_may_be_a_password_is_not_quoted() {
+    let file = r#"
+mode: https://user:canary@a
+https://user:canary@b: 1
+registries:
+  private: [https://user:canary@c]
+  hosts:
+    https://user:canary@d: {}
+    e: {mirrors: ["https://user:canary@f"]}
+    https://user:canary@d: {}
+"#;
+    let environment = [
+        ("TOLERARCH_REGISTRIES__PRIVATE", "https://user:canary,canary@g"),
+        ("TOLERARCH_SERVER__LISTEN", "canary@h"),
+    ];
+    let error = load(file, &environment, &[listen("canary@i")]).unwrap_err().to_string();
+    assert!(!error.contains("canary"), "{error}");
+    assert!(error.lines().count() >= 10, "{error}");
 }
