@@ -37,6 +37,10 @@ Example:
   tolerarch serve --tls-cert tls.crt --tls-key tls.key --log-format text")]
     Serve(serve::Serve),
     /// Check the configuration and print what holds, with where each value comes from; or all its faults
+    ///
+    /// The files that it names, certificates and credentials, are not opened, as they need not be where it is written:
+    /// that serve can read them is found out when it starts, or by check and inspect, which open all but the serving
+    /// certificate.
     #[command(after_help = "\
 Examples:
   tolerarch config --config config.yaml

@@ -42,6 +42,18 @@ async fn all_faults_are_status_1() {
 }
 
 #[tokio::test]
+async fn files_that_it_names_need_not_be_there() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("config.yaml");
+    fs::write(&file, "registries: {hosts: {a.b: {caFile: /nonesuch/ca.crt}}}\n").unwrap();
+    let file = file.to_str().unwrap();
+    let (status, written) = run(&["config", "--config", file]).await;
+    assert_eq!(status, Some(0), "{written}");
+    let (status, written) = run(&["inspect", "--config", file, "a.b/c"]).await;
+    assert!(status == Some(1) && written.contains("/nonesuch/ca.crt"), "{written}");
+}
+
+#[tokio::test]
 async fn it_explains_itself() {
     let (status, schema) = run(&["config", "--schema"]).await;
     assert_eq!(status, Some(0));
