@@ -32,6 +32,8 @@ pub(super) fn ask<T>(
     let runtime = runtime.map_err(|error| fail(&error))?;
     let progress = Progress::start(shared.log_level, shared.log_format);
     let patience = Patience::new(&config.lookup);
+    // Not a part of the work, which may be at something that does not let others in between.
+    drop(runtime.spawn(interrupted(progress.clone())));
     let done = runtime.block_on(async {
         let webhook = serve::webhook(&config, traces).map_err(|error| fail(&error))?;
         Ok(work(Asking { webhook, patience, progress }).await)
@@ -39,6 +41,15 @@ pub(super) fn ask<T>(
     // Lookups that nobody waits for any more.
     runtime.shutdown_background();
     done
+}
+
+/// Ends the process by the interrupt, as if nobody had waited for it, but takes the line of the progress away before.
+async fn interrupted(progress: Progress) {
+    if tokio::signal::ctrl_c().await.is_ok() {
+        progress.show("");
+        // Does not come back.
+        let _ = signal_hook::low_level::emulate_default_handler(signal_hook::consts::SIGINT);
+    }
 }
 
 /// What of the decisions a pipeline may stumble over.
