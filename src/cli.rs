@@ -11,9 +11,11 @@ mod output;
 mod serve;
 
 use std::error::Error as StdError;
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 
 use crate::config::{Flag, Sources};
@@ -101,7 +103,8 @@ impl Cli {
     /// Parses the process' arguments and does what they say. Wrong usage ends the process with status 2.
     pub fn parse_and_run() -> ExitCode {
         let arguments: Vec<_> = std::env::args_os().collect();
-        let mut matches = command(arguments.first().map(Path::new)).get_matches_from(&arguments);
+        let matches = command(arguments.first().map(Path::new)).try_get_matches_from(&arguments);
+        let mut matches = matches.unwrap_or_else(|error| hinted(error, &arguments).exit());
         let Self { command, shared } = match Self::from_arg_matches_mut(&mut matches) {
             Ok(parsed) => parsed,
             Err(error) => error.exit(),
@@ -136,6 +139,19 @@ fn flag(name: &'static str, path: &'static str, value: Option<impl ToString>) ->
 /// A variant as it is written.
 fn shown(variant: impl ValueEnum) -> String {
     variant.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
+}
+
+/// Wrong usage, with what was meant by a file without its flag.
+fn hinted(mut error: clap::Error, arguments: &[OsString]) -> clap::Error {
+    let stray = match error.get(ContextKind::InvalidArg) {
+        Some(ContextValue::String(stray)) if !stray.starts_with('-') => stray.clone(),
+        _ => return error,
+    };
+    if error.kind() == ErrorKind::UnknownArgument && arguments.iter().any(|argument| argument == "check") {
+        let hint = format!("files are named by -f: check -f {stray}");
+        error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![hint.into()]));
+    }
+    error
 }
 
 /// The command under the name by which it was called: `kubectl` finds its plugins by theirs.
