@@ -1,5 +1,6 @@
 //! What people see on a terminal, and what pipes get: tables, colours, progress, and the end of a pipe.
 
+use std::ffi::OsString;
 use std::io::{self, IsTerminal, Write};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -36,13 +37,19 @@ pub(super) struct Look {
 impl Look {
     /// Colours and widths are for terminals only; `NO_COLOR` (no-color.org) is obeyed there, too.
     pub(super) fn of_stdout() -> Self {
-        if !io::stdout().is_terminal() {
-            return Self { colour: false, width: None };
-        }
-        let set = |name| std::env::var_os(name).filter(|value| !value.is_empty());
-        let colour = set("NO_COLOR").is_none() && set("TERM").is_none_or(|term| term != "dumb");
-        let width = terminal_size::terminal_size().map(|(terminal_size::Width(width), _)| usize::from(width));
-        Self { colour, width }
+        let width =
+            || terminal_size::terminal_size().map(|(terminal_size::Width(width), _)| usize::from(width));
+        Self::of(io::stdout().is_terminal(), width, |name| std::env::var_os(name))
+    }
+
+    fn of(
+        terminal: bool,
+        width: impl Fn() -> Option<usize>,
+        variable: impl Fn(&str) -> Option<OsString>,
+    ) -> Self {
+        let set = |name| variable(name).filter(|value| !value.is_empty());
+        let colour = terminal && set("NO_COLOR").is_none() && set("TERM").is_none_or(|term| term != "dumb");
+        Self { colour, width: if terminal { width() } else { None } }
     }
 }
 
@@ -72,6 +79,9 @@ pub(super) struct Row {
     pub(super) cells: Vec<String>,
 }
 
+/// Columns that give way first: their texts are as long as somebody has made them, and others' words are from short lists.
+const LONG: &[&str] = &["IMAGE", "OBJECT", "FILE", "URL", "AS"];
+
 /// Aligned columns below a header. Where a terminal is too narrow, the widest give way; a cut text keeps its end, as that
 /// is what tells images apart.
 pub(super) fn table(header: &[&str], rows: &[Row], indent: &str, look: Look) -> String {
@@ -83,10 +93,13 @@ pub(super) fn table(header: &[&str], rows: &[Row], indent: &str, look: Look) -> 
     }
     if let Some(terminal) = look.width {
         let gaps = GAP.len() * header.len().saturating_sub(1) + indent.len();
-        while widths.iter().sum::<usize>() + gaps > terminal {
-            let wide = |width: &usize| *width > NARROW;
-            let Some(widest) = widths.iter_mut().filter(|width| wide(width)).max() else { break };
-            *widest -= 1;
+        for may in [|name: &str| LONG.contains(&name), |_: &str| true] {
+            while widths.iter().sum::<usize>() + gaps > terminal {
+                let all = widths.iter_mut().zip(header);
+                let wide = all.filter(|(width, name)| **width > NARROW && may(name));
+                let Some((widest, _)) = wide.max_by_key(|(width, _)| **width) else { break };
+                *widest -= 1;
+            }
         }
     }
     let mut text = String::new();
@@ -134,8 +147,7 @@ impl Progress {
     /// Starts logging to standard error, with a line for the progress below what is logged.
     pub(super) fn start(level: Option<Level>, format: Option<Format>) -> Self {
         let progress = Self(Arc::default());
-        let (level, format) = (level.unwrap_or(Level::Warn), format.unwrap_or(Format::Text));
-        logging::start_for_people(level, format, progress.clone());
+        logging::start_for_people(level.unwrap_or(Level::Warn), format.unwrap_or(Format::Text), progress.clone());
         progress
     }
 
@@ -209,6 +221,32 @@ mod tests {
         assert!(table.contains("…com/team/app:1"), "{table}");
         let tiny = super::table(&["NAME", "IMAGE"], &rows(), "", Look { colour: false, width: Some(3) });
         assert_eq!(tiny.lines().count(), 3);
+    }
+
+    #[test]
+    fn words_of_short_lists_are_cut_last() {
+        let cells = ["Deployment/a-long-name", "platform-missing", "registry.example.com/team/app:1"];
+        let rows = [Row { colour: Colour::Plain, cells: cells.map(str::to_owned).to_vec() }];
+        let look = |width| Look { colour: false, width: Some(width) };
+        let narrow = table(&["OBJECT", "REASON", "IMAGE"], &rows, "", look(44));
+        assert!(narrow.contains(" platform-missing ") && narrow.contains("…/team/app:1"), "{narrow}");
+        assert!(narrow.lines().all(|line| line.chars().count() <= 44), "{narrow}");
+        let tiny = table(&["OBJECT", "REASON", "IMAGE"], &rows, "", look(40));
+        assert!(tiny.lines().all(|line| line.chars().count() <= 40), "{tiny}");
+    }
+
+    #[test]
+    fn colours_are_for_terminals_that_want_them() {
+        let look = |terminal, set: &[(&str, &str)]| {
+            let of = |name: &str| set.iter().find(|(key, _)| *key == name).map(|(_, value)| (*value).into());
+            let Look { colour, width } = Look::of(terminal, || Some(80), of);
+            (colour, width)
+        };
+        assert_eq!(look(true, &[]), (true, Some(80)));
+        assert_eq!(look(true, &[("TERM", "xterm"), ("NO_COLOR", "")]), (true, Some(80)));
+        assert_eq!(look(true, &[("NO_COLOR", "1")]), (false, Some(80)));
+        assert_eq!(look(true, &[("TERM", "dumb")]), (false, Some(80)));
+        assert_eq!(look(false, &[("TERM", "xterm")]), (false, None));
     }
 
     #[test]
