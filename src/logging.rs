@@ -62,12 +62,16 @@ impl Levels {
     }
 }
 
+/// Whose lines tell that a lookup failed.
+const LOOKUPS: &str = "tolerarch::resolver::lookup";
+
 fn targets(level: Level) -> Targets {
     Targets::new().with_target("tolerarch", LevelFilter::from(level))
 }
 
 /// Logs for a command that people run: a line is written at once, and standard output is left to what they asked for.
-pub fn start_for_people<W>(level: Level, format: Format, writer: W)
+/// Without a level, those are warnings, but not of what the command itself tells.
+pub fn start_for_people<W>(level: Option<Level>, format: Format, writer: W)
 where
     W: for<'w> fmt::MakeWriter<'w> + Send + Sync + 'static,
 {
@@ -76,7 +80,8 @@ where
         Format::Json => lines.event_format(json::Line).boxed(),
         Format::Text => lines.boxed(),
     };
-    finish(lines.with_filter(targets(level)));
+    let untold = || targets(Level::Warn).with_target(LOOKUPS, LevelFilter::ERROR);
+    finish(lines.with_filter(level.map_or_else(untold, targets)));
 }
 
 /// Starts logging for the whole process. What is queued is written out when the guard is dropped.

@@ -46,7 +46,9 @@ impl Inspect {
     pub(super) fn run(self, shared: &Shared) -> ExitCode {
         let traces = Traces::default();
         let inspected = ask(shared, Some(traces.clone()), async |asking: Asking| {
-            asking.progress.show(&format!("asking for {} images", self.images.len()));
+            let many = self.images.len();
+            let images = if many == 1 { "image" } else { "images" };
+            asking.progress.show(&format!("asking for {many} {images}"));
             let all = self.images.iter().map(|given| Inspected::of(given, &asking, &traces));
             let all = join_all(all).await;
             asking.progress.show("");

@@ -147,7 +147,7 @@ impl Progress {
     /// Starts logging to standard error, with a line for the progress below what is logged.
     pub(super) fn start(level: Option<Level>, format: Option<Format>) -> Self {
         let progress = Self(Arc::default());
-        logging::start_for_people(level.unwrap_or(Level::Warn), format.unwrap_or(Format::Text), progress.clone());
+        logging::start_for_people(level, format.unwrap_or(Format::Text), progress.clone());
         progress
     }
 

@@ -69,6 +69,16 @@ async fn pipes_get_no_colours_and_no_progress() {
 }
 
 #[tokio::test]
+async fn what_is_told_is_not_logged_as_well() {
+    let desk = Desk::new(json!({})).await;
+    let gone = desk.registry.repo("gone").reference("v1");
+    let ran = desk.run(&["inspect", &gone]).await;
+    assert!(ran.stdout.contains("not-found") && ran.stderr.is_empty(), "{}{}", ran.stdout, ran.stderr);
+    let ran = desk.run(&["inspect", "--log-level", "warn", &gone]).await;
+    assert!(ran.stderr.contains("lookup failed"), "{}", ran.stderr);
+}
+
+#[tokio::test]
 async fn kubectl_finds_it_as_a_plugin() {
     let desk = Desk::new(json!({})).await;
     let plugin = desk.path().join("kubectl-tolerarch");
@@ -102,6 +112,8 @@ async fn wrong_use_is_status_2() {
         assert_eq!((ran.status, &*ran.stdout), (Some(2), ""), "{arguments:?}: {}", ran.stderr);
         assert!(ran.stderr.contains("--help"), "{}", ran.stderr);
     }
+    let ran = desk.run(&["check", "x.yaml"]).await;
+    assert!(ran.stderr.contains("check -f x.yaml"), "{}", ran.stderr);
     for shell in ["bash", "zsh", "fish"] {
         let ran = Command::new(PROGRAM).args(["completions", shell]).output().await.unwrap();
         assert!(ran.status.success());
