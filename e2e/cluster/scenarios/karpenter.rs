@@ -1,0 +1,51 @@
+//! A real autoscaler makes the nodes that the tolerations ask for.
+
+use e2e::{Cluster, Karpenter, Namespace, PodExt, deployment, pod};
+use serde_json::{Value, json};
+
+pub(crate) async fn nodes_appear_in_the_pool_that_the_images_allow(cluster: &Cluster) {
+    let karpenter = Karpenter::start(cluster).await;
+    let namespace = cluster.namespace("karpenter").await;
+
+    // Nothing else has room for either of them.
+    scale(cluster, &namespace, "multi", 2).await;
+    runs_on(&karpenter, &namespace, "multi", ("multi-arch", "arm64")).await;
+    scale(cluster, &namespace, "amd64", 2).await;
+    runs_on(&karpenter, &namespace, "amd64", ("plain", "amd64")).await;
+
+    // To zero and back, both at once.
+    for tag in ["multi", "amd64"] {
+        scale(cluster, &namespace, tag, 0).await;
+        namespace.until_pods(tag, 0, |_| true).await;
+    }
+    karpenter.until_no_nodes().await;
+    for tag in ["multi", "amd64"] {
+        scale(cluster, &namespace, tag, 2).await;
+    }
+    runs_on(&karpenter, &namespace, "amd64", ("plain", "amd64")).await;
+    karpenter.until_node("multi-arch", "arm64").await;
+    // A toleration allows, and does not attract: these may take the place of others on a plain node.
+    namespace.until_pods("multi", 2, |pod| pod.node().is_some()).await;
+}
+
+async fn scale(cluster: &Cluster, namespace: &Namespace, tag: &str, replicas: u32) {
+    namespace.apply(&deployment(tag, replicas, &machine_pod(&cluster.images.tag(tag)))).await;
+}
+
+/// A Pod that needs a machine of Karpenter's for itself: with room to spare Karpenter would put tolerated Pods also on
+/// a plain node that another Pod made it buy.
+fn machine_pod(image: &str) -> Value {
+    let mut pod = pod(&[image]);
+    pod["spec"]["nodeSelector"] = json!({"karpenter.sh/capacity-type": "on-demand"});
+    pod["spec"]["containers"][0]["resources"] = json!({"requests": {"cpu": "3"}});
+    pod
+}
+
+/// Waits until the Pods run, and looks at the pool and the architecture of their nodes.
+async fn runs_on(karpenter: &Karpenter, namespace: &Namespace, app: &str, expected: (&str, &str)) {
+    for pod in namespace.until_pods(app, 2, |pod| pod.node().is_some()).await {
+        let (pool, architecture) = karpenter.node(pod.node().unwrap()).await;
+        assert_eq!((pool.as_str(), architecture.as_str()), expected, "{app}");
+        assert_eq!(pod.tolerates_pool(), pool == "multi-arch", "{app}");
+    }
+}

@@ -1,0 +1,112 @@
+//! What users expect of tolerarch, on a real control plane. `e2e/README.md` says how to run it.
+//!
+//! The scenarios run one after the other, each in a namespace of its own: they measure, and two of them would share
+//! what the API server counts.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests and their support")]
+
+mod faults;
+mod karpenter;
+mod load;
+mod manifests;
+mod opt_outs;
+mod placement;
+mod registries;
+mod reinvocation;
+mod scale_up;
+mod shapes;
+
+use std::panic::catch_unwind;
+use std::process::ExitCode;
+use std::sync::{Arc, LazyLock, Mutex, PoisonError};
+
+use e2e::Cluster;
+use libtest_mimic::{Arguments, Failed, Trial};
+use tokio::runtime::Runtime;
+
+static RUNTIME: LazyLock<Runtime> = LazyLock::new(|| Runtime::new().expect("a runtime"));
+/// Started by the first scenario; an error if that failed.
+static CLUSTER: Mutex<Option<Result<Arc<Cluster>, ()>>> = Mutex::new(None);
+
+macro_rules! scenarios {
+    ($($module:ident :: $name:ident),* $(,)?) => {
+        vec![$(trial(concat!(stringify!($module), "::", stringify!($name)), |cluster| {
+            RUNTIME.block_on($module::$name(cluster));
+        })),*]
+    };
+}
+
+fn main() -> ExitCode {
+    let mut arguments = Arguments::from_args();
+    arguments.test_threads = Some(1);
+    let mut trials = anywhere();
+    if !Cluster::is_elsewhere() {
+        trials.extend(here());
+    }
+    let conclusion = libtest_mimic::run(&arguments, trials);
+    let cluster = CLUSTER.lock().unwrap_or_else(PoisonError::into_inner).take();
+    if let Some(Ok(cluster)) = cluster.map(|cluster| cluster.map(Arc::into_inner))
+        && let Some(cluster) = cluster
+    {
+        let keep = conclusion.has_failed() || std::env::var_os("E2E_KEEP").is_some();
+        RUNTIME.block_on(cluster.stop(keep));
+    }
+    conclusion.exit_code()
+}
+
+/// Scenarios for every cluster where tolerarch is installed.
+fn anywhere() -> Vec<Trial> {
+    scenarios![
+        manifests::the_deployment_gets_its_pods,
+        placement::a_multi_arch_deployment_runs_in_the_pool_when_the_plain_node_is_full,
+        placement::pods_that_do_not_run_everywhere_stay_out_of_the_pool,
+        placement::every_image_of_a_pod_counts,
+        placement::digests_are_as_good_as_tags,
+        placement::image_volumes_count,
+        placement::every_kind_of_workload_gets_its_toleration,
+        placement::tolerations_of_users_stay,
+        opt_outs::pods_that_are_none_of_its_business_are_left_alone,
+        opt_outs::pods_of_daemon_sets_are_left_alone,
+        opt_outs::opted_out_namespaces_are_left_alone,
+        shapes::a_dry_run_shows_what_would_be_stored,
+        shapes::server_side_apply_settles,
+        shapes::no_generated_pod_is_rejected_because_of_the_webhook,
+    ]
+}
+
+/// Scenarios that break things, or count what the API server does.
+fn here() -> Vec<Trial> {
+    scenarios![
+        opt_outs::the_api_server_does_not_even_call_for_them,
+        reinvocation::a_sidecar_for_one_architecture_takes_the_toleration_back,
+        reinvocation::a_multi_arch_sidecar_leaves_it,
+        reinvocation::tolerations_of_another_webhook_stay,
+        faults::a_webhook_that_was_killed_holds_up_no_pod,
+        faults::a_webhook_that_hangs_holds_up_pods_until_its_timeout_at_most,
+        faults::a_webhook_with_a_wrong_certificate_holds_up_no_pod,
+        faults::a_webhook_that_answers_rubbish_holds_up_no_pod,
+        faults::a_white_list_of_tolerations_without_ours_rejects_the_pod_unless_it_is_opted_out,
+        registries::a_registry_that_is_gone_leaves_pods_unchanged_until_it_is_back,
+        registries::a_registry_that_hangs_costs_no_more_than_the_budget,
+        registries::a_registry_that_throttles_leaves_pods_unchanged_until_it_does_no_more,
+        registries::a_registry_that_fails_leaves_pods_unchanged_until_it_heals,
+        registries::a_registry_with_a_wrong_certificate_leaves_pods_unchanged,
+        karpenter::nodes_appear_in_the_pool_that_the_images_allow,
+        load::no_creation_fails_or_waits_while_everything_is_restarted,
+        scale_up::a_warm_deployment_is_bound_about_as_fast_as_without_webhook,
+    ]
+}
+
+fn trial(name: &'static str, scenario: impl FnOnce(&Cluster) + Send + 'static) -> Trial {
+    Trial::test(name, move || {
+        scenario(&*cluster()?);
+        Ok(())
+    })
+}
+
+fn cluster() -> Result<Arc<Cluster>, Failed> {
+    let mut cluster = CLUSTER.lock().unwrap_or_else(PoisonError::into_inner);
+    // It says itself why it did not start; the other scenarios need not try it again.
+    let start = || catch_unwind(|| Arc::new(RUNTIME.block_on(Cluster::start()))).map_err(drop);
+    cluster.get_or_insert_with(start).clone().map_err(|()| Failed::from("the cluster did not start"))
+}

@@ -1,0 +1,97 @@
+//! Pods that are not to be touched.
+
+use e2e::{Cluster, Namespace, PodExt, pod};
+use k8s_openapi::api::core::v1::Pod;
+use kube::Api;
+use kube::api::PostParams;
+use serde_json::{Value, json};
+
+/// Multi-arch Pods that would be tolerated if they were not what they are; all of them can be created by hand.
+fn left_alone(cluster: &Cluster, namespace: &Namespace) -> Vec<(&'static str, Value)> {
+    let changed = |change: &dyn Fn(&mut Value)| {
+        let mut pod = pod(&[&cluster.images.tag("multi")]);
+        change(&mut pod);
+        pod
+    };
+    vec![
+        ("label", changed(&|pod| pod["metadata"]["labels"]["tolerarch.io/mode"] = "off".into())),
+        ("annotation", changed(&|pod| pod["metadata"]["annotations"] = json!({"tolerarch.io/mode": "off"}))),
+        ("node", changed(&|pod| pod["spec"]["nodeName"] = namespace.pool_node().into())),
+        (
+            "mirror",
+            changed(&|pod| {
+                pod["metadata"]["annotations"] = json!({"kubernetes.io/config.mirror": "x"});
+                pod["spec"]["nodeName"] = namespace.pool_node().into();
+            }),
+        ),
+        (
+            "daemon set",
+            changed(&|pod| {
+                pod["metadata"]["ownerReferences"] = json!([{"apiVersion": "apps/v1", "kind": "DaemonSet",
+                    "name": "agent", "uid": "6c1ad6a3-6d31-4bd8-a2b5-d3dbdb0f23c5", "controller": true}]);
+            }),
+        ),
+        ("windows", changed(&|pod| pod["spec"]["os"] = json!({"name": "windows"}))),
+    ]
+}
+
+pub(crate) async fn pods_that_are_none_of_its_business_are_left_alone(cluster: &Cluster) {
+    let namespace = cluster.namespace("left-alone").await;
+    for (what, pod) in left_alone(cluster, &namespace) {
+        assert!(is_untouched(&namespace.dry_run(&pod).await.unwrap()), "{what}");
+    }
+}
+
+pub(crate) async fn pods_of_daemon_sets_are_left_alone(cluster: &Cluster) {
+    let namespace = cluster.namespace("daemons").await;
+    let pod = pod(&[&cluster.images.tag("multi")]);
+    let selector = json!({"matchExpressions": [{"key": "e2e.tolerarch.io/node", "operator": "Exists"}]});
+    let mut spec = pod["spec"].clone();
+    if Cluster::is_elsewhere() {
+        spec["affinity"] = json!({"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution":
+            {"nodeSelectorTerms": [selector]}}});
+    }
+    namespace
+        .apply(&json!({
+            "apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": {"name": "agent"},
+            "spec": {
+                "selector": {"matchLabels": {"app": "agent"}},
+                "template": {"metadata": {"labels": {"app": "agent"}}, "spec": spec},
+            },
+        }))
+        .await;
+    // One on the plain node, none in the pool.
+    namespace.until_pods("agent", 1, |pod| is_untouched(pod) && namespace.is_on_plain_node(pod)).await;
+}
+
+pub(crate) async fn opted_out_namespaces_are_left_alone(cluster: &Cluster) {
+    let namespace = cluster.namespace_opted_out("opted-out").await;
+    let pod = pod(&[&cluster.images.tag("multi")]);
+    assert!(is_untouched(&namespace.pod(&pod).await));
+
+    let system = Api::<Pod>::namespaced(cluster.client.clone(), "kube-system");
+    let dry_run = PostParams { dry_run: true, ..PostParams::default() };
+    let mut pod: Pod = serde_json::from_value(pod).unwrap();
+    // There its service account may come later than we do.
+    pod.spec.as_mut().unwrap().automount_service_account_token = Some(false);
+    assert!(is_untouched(&system.create(&dry_run, &pod).await.unwrap()));
+}
+
+pub(crate) async fn the_api_server_does_not_even_call_for_them(cluster: &Cluster) {
+    let namespace = cluster.namespace("not-called").await;
+    let opted_out = cluster.namespace_opted_out("not-called").await;
+    let before = cluster.calls().await;
+    for (what, pod) in left_alone(cluster, &namespace) {
+        namespace.dry_run(&pod).await.unwrap();
+        assert_eq!(cluster.calls().await, before, "{what}");
+    }
+    opted_out.pod(&pod(&["example.com/app"])).await;
+    assert_eq!(cluster.calls().await, before);
+    // What would be seen otherwise.
+    namespace.pod(&pod(&[&cluster.images.tag("multi")])).await;
+    assert!(cluster.calls().await > before);
+}
+
+fn is_untouched(pod: &Pod) -> bool {
+    !pod.tolerates_pool() && pod.pools().is_none()
+}

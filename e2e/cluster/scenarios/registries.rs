@@ -1,0 +1,127 @@
+//! Registries fail, Pods do not notice, and when the registry is well again the next Pods get their toleration.
+
+use std::time::Duration;
+
+use e2e::{Cluster, Namespace, PodExt, Tolerarch, pod, until};
+use serde_json::{Value, json};
+use testregistry::{Fault, Pki, Registry, Reply};
+use tokio::time::Instant;
+
+/// How long a Pod may wait here.
+const BUDGET: Duration = Duration::from_secs(1);
+/// What comes on top of it, on a busy machine.
+const SLACK: Duration = Duration::from_millis(500);
+
+/// A registry that can be broken, with a tolerarch that asks it and the Pods of a namespace.
+struct Setup {
+    registry: Registry,
+    namespace: Namespace,
+    _tolerarch: Tolerarch,
+}
+
+impl Setup {
+    async fn start(cluster: &Cluster, name: &str) -> Self {
+        let registry = Registry::builder().pki(cluster.local().pki.clone()).start().await;
+        Self::with(cluster, name, registry).await
+    }
+
+    async fn with(cluster: &Cluster, name: &str, registry: Registry) -> Self {
+        for tag in ["first", "second"] {
+            registry.repo("app").index(Some(tag), ["linux/amd64", "linux/arm64"]);
+        }
+        let tolerarch = cluster.local().tolerarch_for(&registry.address(), settings()).await;
+        let namespace = cluster.namespace_with(name, &tolerarch.url).await;
+        Self { registry, namespace, _tolerarch: tolerarch }
+    }
+
+    fn pod(&self, tag: &str) -> Value {
+        pod(&[&format!("{}/app:{tag}", self.registry.address())])
+    }
+
+    /// Waits until the webhook is called; it has seen the first image, and not the second.
+    async fn until_called(&self) {
+        self.until_tolerated("first").await;
+    }
+
+    async fn until_tolerated(&self, tag: &str) {
+        let pod = self.pod(tag);
+        until("the Pod is tolerated", async || {
+            self.namespace.dry_run(&pod).await.unwrap().tolerates_pool().then_some(())
+        })
+        .await;
+    }
+
+    /// The second image cannot be looked up: its Pod is created as it is, and in time.
+    async fn creates_unchanged_in_time(&self) {
+        let start = Instant::now();
+        let pod = self.namespace.pod(&self.pod("second")).await;
+        let took = start.elapsed();
+        assert!(!pod.tolerates_pool() && pod.pools().is_none(), "{pod:?}");
+        assert!(took < BUDGET + SLACK, "{took:?}");
+        // What is known stays known.
+        assert!(self.namespace.pod(&self.pod("first")).await.tolerates_pool());
+    }
+}
+
+fn settings() -> Value {
+    let soon = "100ms";
+    json!({
+        "lookup": {"budget": format!("{}ms", BUDGET.as_millis()), "timeout": "2s"},
+        "cache": {"negative": {"notFound": soon, "denied": soon, "throttled": soon, "timeout": soon,
+            "unreachable": soon, "badManifest": soon}},
+    })
+}
+
+pub(crate) async fn a_registry_that_is_gone_leaves_pods_unchanged_until_it_is_back(cluster: &Cluster) {
+    let mut setup = Setup::start(cluster, "gone").await;
+    setup.until_called().await;
+    let address = setup.registry.socket_addr();
+    let elsewhere = Registry::start().await;
+    std::mem::replace(&mut setup.registry, elsewhere).stop().await;
+    let pod = |tag: &str| pod(&[&format!("{address}/app:{tag}")]);
+
+    let start = Instant::now();
+    assert!(!setup.namespace.pod(&pod("second")).await.tolerates_pool());
+    assert!(start.elapsed() < BUDGET + SLACK);
+    assert!(setup.namespace.pod(&pod("first")).await.tolerates_pool());
+
+    let pki = cluster.local().pki.clone();
+    setup.registry = Registry::builder().pki(pki).listen(address).start().await;
+    setup.registry.repo("app").index(Some("second"), ["linux/amd64", "linux/arm64"]);
+    setup.until_tolerated("second").await;
+}
+
+pub(crate) async fn a_registry_that_hangs_costs_no_more_than_the_budget(cluster: &Cluster) {
+    breaks_and_heals(cluster, "hangs", Fault::hang()).await;
+}
+
+pub(crate) async fn a_registry_that_throttles_leaves_pods_unchanged_until_it_does_no_more(cluster: &Cluster) {
+    let reply = Reply::error(429, "TOOMANYREQUESTS").header("retry-after", "1");
+    breaks_and_heals(cluster, "throttles", Fault::reply(reply)).await;
+}
+
+pub(crate) async fn a_registry_that_fails_leaves_pods_unchanged_until_it_heals(cluster: &Cluster) {
+    breaks_and_heals(cluster, "fails", Fault::status(500)).await;
+}
+
+pub(crate) async fn a_registry_with_a_wrong_certificate_leaves_pods_unchanged(cluster: &Cluster) {
+    let registry = Registry::builder().pki(std::sync::Arc::new(Pki::new())).start().await;
+    let setup = Setup::with(cluster, "wrong-pki", registry).await;
+    until("the webhook is called", async || {
+        let start = Instant::now();
+        let pod = setup.namespace.dry_run(&setup.pod("first")).await.unwrap();
+        assert!(start.elapsed() < BUDGET + SLACK);
+        assert!(!pod.tolerates_pool(), "{pod:?}");
+        (cluster.calls_of(&setup.namespace).await > 0).then_some(())
+    })
+    .await;
+}
+
+async fn breaks_and_heals(cluster: &Cluster, name: &str, fault: Fault) {
+    let setup = Setup::start(cluster, name).await;
+    setup.until_called().await;
+    setup.registry.repo("app").fault(Some(fault));
+    setup.creates_unchanged_in_time().await;
+    setup.registry.repo("app").fault(None);
+    setup.until_tolerated("second").await;
+}

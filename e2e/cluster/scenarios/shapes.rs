@@ -1,0 +1,137 @@
+//! Pods of every shape: what the API server accepts without tolerarch it accepts with it.
+
+use e2e::{Cluster, PodExt, pod};
+use kube::api::{Patch, PatchParams};
+use proptest::prelude::*;
+use proptest::strategy::ValueTree;
+use proptest::test_runner::TestRunner;
+use serde_json::{Value, json};
+
+const SHAPES: usize = 300;
+
+pub(crate) async fn a_dry_run_shows_what_would_be_stored(cluster: &Cluster) {
+    let namespace = cluster.namespace("dry-run").await;
+    let pod = pod(&[&cluster.images.tag("multi")]);
+    let shown = namespace.dry_run(&pod).await.unwrap();
+    let stored = namespace.pod(&pod).await;
+    assert!(shown.tolerates_pool());
+    assert_eq!(shown.spec.unwrap().tolerations, stored.spec.unwrap().tolerations);
+}
+
+pub(crate) async fn server_side_apply_settles(cluster: &Cluster) {
+    let namespace = cluster.namespace("apply").await;
+    let mut pod = pod(&[&cluster.images.tag("multi")]);
+    pod["metadata"] = json!({"name": "web", "labels": {"app": "web"}});
+    let apply = async || {
+        let patch = Patch::Apply(&pod);
+        namespace.pods().patch("web", &PatchParams::apply("user"), &patch).await.unwrap()
+    };
+    let first = apply().await;
+    assert!(first.tolerates_pool());
+    // The second one neither conflicts with what tolerarch added nor takes it away.
+    let second = apply().await;
+    assert_eq!(first.spec.unwrap().tolerations, second.spec.unwrap().tolerations);
+    assert_eq!(first.metadata.generation, second.metadata.generation);
+}
+
+pub(crate) async fn no_generated_pod_is_rejected_because_of_the_webhook(cluster: &Cluster) {
+    let with = cluster.namespace("shapes").await;
+    let without = cluster.namespace_opted_out("shapes").await;
+    let images = ["multi", "sidecar", "amd64", "arm64", "single"].map(|tag| cluster.images.tag(tag));
+    // The same shapes in each run, so that a failure comes back.
+    let mut runner = TestRunner::deterministic();
+    let shapes = any_pod(images.to_vec());
+    let (mut accepted, mut tolerated) = (0, 0);
+    for _ in 0..SHAPES {
+        let pod = shapes.new_tree(&mut runner).unwrap().current();
+        let expected = without.try_pod(&pod).await;
+        let found = with.try_pod(&pod).await;
+        match (&expected, &found) {
+            (Ok(_), Ok(found)) => {
+                accepted += 1;
+                tolerated += usize::from(found.pools().is_some());
+            }
+            (Err(_), Err(_)) => {}
+            _ => panic!("without: {expected:?}\nwith: {found:?}\n{pod}"),
+        }
+    }
+    // Otherwise nothing was tried.
+    assert!(accepted > SHAPES / 2 && tolerated > SHAPES / 20, "{accepted} accepted, {tolerated} tolerated");
+}
+
+fn any_pod(images: Vec<String>) -> impl Strategy<Value = Value> {
+    let image = prop_oneof![
+        8 => prop::sample::select(images),
+        1 => prop::sample::select(vec![String::new(), " ".into(), "UPPER/case".into(), "example.invalid/a@sha256:12".into()]),
+    ]
+    .boxed();
+    let containers = prop::collection::vec(image.clone(), 1..4);
+    let init = prop::collection::vec((image.clone(), any::<bool>()), 0..3);
+    let volumes = prop::collection::vec(image, 0..2);
+    let tolerations = prop::option::of(prop::collection::vec(any_toleration(), 0..4));
+    (containers, init, volumes, tolerations, any_annotations(), any_rest()).prop_map(
+        |(containers, init, volumes, tolerations, annotations, rest)| {
+            let mut pod = pod(&containers.iter().map(String::as_str).collect::<Vec<_>>());
+            for (place, (image, native)) in init.into_iter().enumerate() {
+                let mut container = json!({"name": format!("i{place}"), "image": image});
+                if native {
+                    container["restartPolicy"] = "Always".into();
+                }
+                e2e::add_container(&mut pod, "initContainers", container);
+            }
+            for (place, image) in volumes.into_iter().enumerate() {
+                let volume = json!({"name": format!("v{place}"), "image": {"reference": image}});
+                e2e::add_container(&mut pod, "volumes", volume);
+            }
+            if let Some(tolerations) = tolerations {
+                pod["spec"]["tolerations"] = tolerations.into();
+            }
+            if let Some(annotations) = annotations {
+                pod["metadata"]["annotations"] = annotations;
+            }
+            for (key, value) in rest.as_object().unwrap() {
+                pod["spec"][key] = value.clone();
+            }
+            pod
+        },
+    )
+}
+
+fn any_toleration() -> impl Strategy<Value = Value> {
+    prop::sample::select(vec![
+        json!({"operator": "Exists"}),
+        json!({"key": e2e::POOL, "operator": "Exists", "effect": "NoSchedule"}),
+        json!({"key": e2e::POOL, "operator": "Equal", "value": "true", "effect": "NoSchedule"}),
+        json!({"key": e2e::POOL, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 60}),
+        json!({"key": e2e::POOL, "value": "true"}),
+        json!({"key": "kubernetes.io/arch", "value": "arm64", "effect": "NoSchedule"}),
+        json!({"key": "example.com/a", "operator": "Exists", "effect": "PreferNoSchedule"}),
+        json!({"key": "example.com/a", "operator": "Exists", "tolerationSeconds": 5}),
+        json!({"key": "node.kubernetes.io/not-ready", "operator": "Exists", "effect": "NoExecute"}),
+    ])
+}
+
+fn any_annotations() -> impl Strategy<Value = Option<Value>> {
+    let value = prop::sample::select(&["", "multi-arch", "old, multi-arch", "a\"b\\c/d~e", "é\u{1f600}"][..]);
+    let key = prop::sample::select(&["tolerarch.io/pools", "example.com/note", "a", "x~y/z"][..]);
+    prop::option::of(prop::collection::hash_map(key, value, 0..3).prop_map(|map| json!(map)))
+}
+
+fn any_rest() -> impl Strategy<Value = Value> {
+    prop::sample::select(vec![
+        json!({}),
+        json!({}),
+        json!({"hostNetwork": true, "dnsPolicy": "ClusterFirstWithHostNet"}),
+        json!({"nodeSelector": {"kubernetes.io/arch": "amd64"}}),
+        json!({"nodeSelector": {"kubernetes.io/arch": "arm64"}}),
+        json!({"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [
+            {"matchExpressions": [{"key": "kubernetes.io/arch", "operator": "In", "values": ["amd64"]}]}]}}}}),
+        json!({"os": {"name": "linux"}, "securityContext": {"runAsNonRoot": true, "seccompProfile": {"type": "RuntimeDefault"}}}),
+        json!({"topologySpreadConstraints": [{"maxSkew": 1, "topologyKey": "kubernetes.io/hostname",
+            "whenUnsatisfiable": "ScheduleAnyway", "nodeTaintsPolicy": "Honor"}]}),
+        json!({"restartPolicy": "Never", "activeDeadlineSeconds": 60, "imagePullSecrets": [{"name": "absent"}]}),
+        json!({"schedulingGates": [{"name": "example.com/wait"}]}),
+        json!({"hostUsers": false, "enableServiceLinks": false, "shareProcessNamespace": true}),
+        json!({"readinessGates": [{"conditionType": "example.com/ready"}], "hostAliases": [{"ip": "10.0.0.1", "hostnames": ["a"]}]}),
+    ])
+}

@@ -1,0 +1,306 @@
+//! What the scenarios run on: a control plane of this machine, or a cluster where tolerarch is installed.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use k8s_openapi::api::admissionregistration::v1::MutatingWebhookConfiguration;
+use k8s_openapi::api::core::v1::{Namespace as NamespaceObject, Node};
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
+use kube::{Api, Client, ResourceExt};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use testregistry::Pki;
+
+use crate::control_plane::ControlPlane;
+use crate::distribution::{Distribution, Push};
+use crate::fixtures::Images;
+use crate::metrics;
+use crate::namespace::Namespace;
+use crate::pods::{POOL, PodExt, pod};
+use crate::programs;
+use crate::tolerarch::Tolerarch;
+use crate::wait::until;
+
+/// The configuration that `manifests/` installs.
+const SHIPPED: &str = "zz-tolerarch";
+
+/// The label of the namespaces of scenarios.
+const SCENARIO: &str = "e2e.tolerarch.io/scenario";
+
+/// A cluster with tolerarch, a plain node, and a node with the taint of the pool.
+pub struct Cluster {
+    /// May do everything.
+    pub client: Client,
+    /// The images that its registry has.
+    pub images: Images,
+    nodes: Nodes,
+    local: Option<Local>,
+}
+
+/// The names of the two nodes.
+#[derive(Clone)]
+pub(crate) struct Nodes {
+    pub(crate) plain: String,
+    pub(crate) pool: String,
+}
+
+/// What there is only on this machine.
+pub struct Local {
+    /// Signs all certificates.
+    pub pki: Arc<Pki>,
+    program: PathBuf,
+    control_plane: ControlPlane,
+    distribution: Distribution,
+    _tolerarch: Tolerarch,
+    started: AtomicUsize,
+    directory: TempDir,
+}
+
+impl Cluster {
+    /// Whether a cluster of others is to be used.
+    pub fn is_elsewhere() -> bool {
+        std::env::var_os("E2E_TARGET").is_some_and(|target| target == "cluster")
+    }
+
+    /// Starts one here, or finds the one that `KUBECONFIG` names.
+    pub async fn start() -> Self {
+        // Another part of the process may have done it before.
+        let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+        let cluster = if Self::is_elsewhere() { Self::elsewhere().await } else { Self::here().await };
+        cluster.until_called(&cluster.namespace("start").await).await;
+        cluster
+    }
+
+    async fn elsewhere() -> Self {
+        let variable = |name: &str| std::env::var(name).unwrap_or_else(|_| panic!("{name} is not set"));
+        let client = Client::try_default().await.expect("a cluster in KUBECONFIG");
+        let push = Push::plain(&variable("E2E_PUSH"));
+        let images = Images::push(&push, &variable("E2E_REGISTRY")).await;
+        let node = async |role: &str| {
+            let labelled = ListParams::default().labels(&format!("e2e.tolerarch.io/node={role}"));
+            let nodes = Api::<Node>::all(client.clone()).list(&labelled).await.unwrap();
+            let node = nodes.items.into_iter().next();
+            node.and_then(|node| node.metadata.name).unwrap_or_else(|| panic!("no node is labelled {role}"))
+        };
+        let nodes = Nodes { plain: node("plain").await, pool: node("multi-arch").await };
+        Self { client, images, nodes, local: None }
+    }
+
+    async fn here() -> Self {
+        let program = programs::tolerarch().await;
+        let directory = tempfile::Builder::new().prefix("tolerarch-e2e-").tempdir().unwrap();
+        let (path, pki) = (directory.path(), Arc::new(Pki::new()));
+        let control_plane = ControlPlane::start(path, &pki).await;
+        let distribution = Distribution::start(path, &pki).await;
+        let tolerarch =
+            Tolerarch::start(&program, path, "tolerarch", &pki, &distribution.address, json!({})).await;
+        let images = Images::push(&Push::secure(&distribution.address, &pki), &distribution.address).await;
+        let client = control_plane.client.clone();
+        let nodes = Nodes { plain: "plain".into(), pool: "multi-arch".into() };
+        add_node(&client, &nodes.plain, "amd64", json!([])).await;
+        let taint = json!({"key": POOL, "value": "true", "effect": "NoSchedule"});
+        add_node(&client, &nodes.pool, "arm64", json!([taint])).await;
+        install(&control_plane, &tolerarch.url, &pki).await;
+        let local = Local {
+            pki,
+            program,
+            control_plane,
+            distribution,
+            _tolerarch: tolerarch,
+            started: AtomicUsize::new(0),
+            directory,
+        };
+        Self { client, images, nodes, local: Some(local) }
+    }
+
+    /// What there is only on this machine.
+    ///
+    /// # Panics
+    /// In another cluster, where such scenarios are not run.
+    pub fn local(&self) -> &Local {
+        self.local.as_ref().expect("a scenario for this machine")
+    }
+
+    /// A namespace where the installed tolerarch is called, as shipped.
+    pub async fn namespace(&self, name: &str) -> Namespace {
+        Namespace::create(&self.client, &self.nodes, name, json!({SCENARIO: "true"})).await
+    }
+
+    /// A namespace that the installed tolerarch leaves alone.
+    pub async fn namespace_opted_out(&self, name: &str) -> Namespace {
+        let labels = json!({SCENARIO: "true", "tolerarch.io/mode": "off"});
+        Namespace::create(&self.client, &self.nodes, name, labels).await
+    }
+
+    /// A namespace where a webhook at `url` is called in place of the installed one, by the same configuration.
+    pub async fn namespace_with(&self, name: &str, url: &str) -> Namespace {
+        let namespace = self.namespace_opted_out(name).await;
+        let webhooks = Api::<MutatingWebhookConfiguration>::all(self.client.clone());
+        let shipped = webhooks.get(SHIPPED).await.expect("the shipped configuration");
+        let mut webhook = serde_json::to_value(&shipped.webhooks.expect("webhooks")[0]).unwrap();
+        webhook["name"] = format!("pods.{}.tolerarch.io", namespace.name).into();
+        self.add_webhook(&namespace, SHIPPED, webhook, url).await;
+        namespace
+    }
+
+    /// Calls another webhook for all Pods of a namespace, before tolerarch if its name is lower than `zz-tolerarch`,
+    /// otherwise after it.
+    pub async fn intercept(&self, namespace: &Namespace, name: &str, url: &str) {
+        let webhook = json!({
+            "name": format!("{name}.{}.example.com", namespace.name),
+            "failurePolicy": "Fail",
+            "sideEffects": "None",
+            "admissionReviewVersions": ["v1"],
+            "rules": [{"operations": ["CREATE"], "apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"]}],
+        });
+        self.add_webhook(namespace, name, webhook, url).await;
+    }
+
+    async fn add_webhook(&self, namespace: &Namespace, prefix: &str, mut webhook: Value, url: &str) {
+        webhook["clientConfig"] = self.local().client_config(url);
+        webhook["namespaceSelector"] =
+            json!({"matchLabels": {"kubernetes.io/metadata.name": namespace.name}});
+        let configuration = json!({
+            "metadata": {"name": format!("{prefix}-{}", namespace.name)},
+            "webhooks": [webhook],
+        });
+        let configuration: MutatingWebhookConfiguration = serde_json::from_value(configuration).unwrap();
+        let webhooks = Api::<MutatingWebhookConfiguration>::all(self.client.clone());
+        webhooks.create(&PostParams::default(), &configuration).await.unwrap();
+    }
+
+    /// Waits until Pods with a multi-arch image get their toleration in a namespace: the API server takes up a
+    /// configuration some time after it was created.
+    pub async fn until_called(&self, namespace: &Namespace) {
+        let image = self.images.tag("multi");
+        let tolerated = async || {
+            let pod = namespace.dry_run(&pod(&[&image])).await.ok()?;
+            pod.tolerates_pool().then_some(())
+        };
+        until("the webhook is called", tolerated).await;
+    }
+
+    /// How often the API server has called the installed webhook.
+    pub async fn calls(&self) -> u64 {
+        metrics::calls(&self.client, "pods.tolerarch.io").await
+    }
+
+    /// How often the API server has called the webhook of [`Cluster::namespace_with`].
+    pub async fn calls_of(&self, namespace: &Namespace) -> u64 {
+        metrics::calls(&self.client, &format!("pods.{}.tolerarch.io", namespace.name)).await
+    }
+
+    /// Ends what was started here. Logs stay if they are of use, and where they are is printed.
+    pub async fn stop(self, failed: bool) {
+        let Some(mut local) = self.local else { return clean_up(&self.client, &self.nodes).await };
+        local.control_plane.stop().await;
+        if failed {
+            local.directory.disable_cleanup(true);
+            eprintln!("logs are in {}", local.directory.path().display());
+        }
+    }
+}
+
+impl Local {
+    /// Another tolerarch, with the authority and the registry of the cluster, and `settings` over its configuration.
+    pub async fn tolerarch(&self, settings: Value) -> Tolerarch {
+        self.tolerarch_for(&self.distribution.address, settings).await
+    }
+
+    /// Another tolerarch, that trusts the cluster's authority for this registry.
+    pub async fn tolerarch_for(&self, registry: &str, settings: Value) -> Tolerarch {
+        let name = format!("tolerarch-{}", self.started.fetch_add(1, Ordering::Relaxed));
+        Tolerarch::start(&self.program, self.directory.path(), &name, &self.pki, registry, settings).await
+    }
+
+    /// Runs kubectl, of the control plane's version, to its good end.
+    pub async fn kubectl(&self, arguments: &[&str]) {
+        self.control_plane.kubectl(arguments).await;
+    }
+
+    /// For programs that use the API.
+    pub fn kubeconfig(&self) -> &Path {
+        &self.control_plane.kubeconfig
+    }
+
+    /// Where logs go.
+    pub fn directory(&self) -> &Path {
+        self.directory.path()
+    }
+
+    fn client_config(&self, url: &str) -> Value {
+        client_config(url, &self.pki)
+    }
+}
+
+/// Leaves a cluster of others as it was.
+async fn clean_up(client: &Client, nodes: &Nodes) {
+    let namespaces = Api::<NamespaceObject>::all(client.clone());
+    for namespace in namespaces.list(&ListParams::default().labels(SCENARIO)).await.unwrap() {
+        namespaces.delete(&namespace.name_any(), &DeleteParams::default()).await.unwrap();
+    }
+    let api = Api::<Node>::all(client.clone());
+    for name in [&nodes.plain, &nodes.pool] {
+        let capacity = api.get(name).await.unwrap().status.and_then(|status| status.capacity);
+        let places = capacity.into_iter().flat_map(|capacity| capacity.into_keys());
+        let places = places.filter(|key| key.starts_with("e2e.tolerarch.io/"));
+        let none: Value = places.map(|key| (key, Value::Null)).collect();
+        let status = json!({"status": {"capacity": none, "allocatable": none}});
+        api.patch_status(name, &PatchParams::default(), &Patch::Merge(status)).await.unwrap();
+    }
+}
+
+fn client_config(url: &str, pki: &Pki) -> Value {
+    json!({"url": url, "caBundle": k8s_openapi::ByteString(pki.ca_pem().into_bytes())})
+}
+
+/// Applies `manifests/` as a user does, and lets the API server call the tolerarch that runs here.
+async fn install(control_plane: &ControlPlane, url: &str, pki: &Pki) {
+    let cert_manager = programs::go_module("manifests", "github.com/cert-manager/cert-manager").await;
+    let definitions = cert_manager.join("deploy/crds");
+    for file in std::fs::read_dir(definitions).expect("the definitions of cert-manager") {
+        let file = file.unwrap().path();
+        if file.extension().is_some_and(|extension| extension == "yaml") {
+            control_plane.kubectl(&["apply", "--server-side", "-f", &file.display().to_string()]).await;
+        }
+    }
+    for kind in ["issuers", "certificates"] {
+        let definition = format!("crd/{kind}.cert-manager.io");
+        control_plane.kubectl(&["wait", "--for=condition=Established", "--timeout=60s", &definition]).await;
+    }
+    let manifests = programs::repository().join("manifests").display().to_string();
+    control_plane.kubectl(&["apply", "--server-side", "--validate=strict", "-k", &manifests]).await;
+    let webhooks = Api::<MutatingWebhookConfiguration>::all(control_plane.client.clone());
+    let mut configuration = webhooks.get(SHIPPED).await.expect("the shipped configuration");
+    let webhook = &mut configuration.webhooks.as_mut().expect("webhooks")[0];
+    webhook.client_config = serde_json::from_value(client_config(url, pki)).unwrap();
+    webhooks.replace(SHIPPED, &PostParams::default(), &configuration).await.unwrap();
+}
+
+/// A node that nothing runs on, and that is ready for ever.
+async fn add_node(client: &Client, name: &str, architecture: &str, taints: Value) {
+    let nodes = Api::<Node>::all(client.clone());
+    let node = json!({
+        "metadata": {"name": name, "labels": {
+            "kubernetes.io/hostname": name,
+            "kubernetes.io/arch": architecture,
+            "kubernetes.io/os": "linux",
+        }},
+        "spec": {"taints": taints},
+    });
+    nodes.create(&PostParams::default(), &serde_json::from_value(node).unwrap()).await.unwrap();
+    let room = json!({"cpu": "1000", "memory": "4000Gi", "pods": "20000"});
+    let status = json!({"status": {
+        "capacity": room,
+        "allocatable": room,
+        "conditions": [{"type": "Ready", "status": "True", "reason": "E2e", "message": "it is fake",
+            "lastHeartbeatTime": "2026-01-01T00:00:00Z", "lastTransitionTime": "2026-01-01T00:00:00Z"}],
+    }});
+    nodes.patch_status(name, &PatchParams::default(), &Patch::Merge(status)).await.unwrap();
+    until("the controller manager calls the node ready", async || {
+        let taints = nodes.get(name).await.ok()?.spec?.taints.unwrap_or_default();
+        taints.iter().all(|taint| taint.key == POOL).then_some(())
+    })
+    .await;
+}

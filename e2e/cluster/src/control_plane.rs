@@ -1,0 +1,187 @@
+//! etcd, the API server, the controller manager and the scheduler, on free ports, with their data in one directory.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::{Client, Config};
+use serde_json::json;
+use testregistry::Pki;
+
+use crate::process::{Process, free_port};
+use crate::programs;
+
+/// Whoever has it may do everything; the API server listens on loopback only.
+const TOKEN: &str = "e2e";
+
+/// A running control plane; its parts are killed when it is dropped.
+pub(crate) struct ControlPlane {
+    pub(crate) client: Client,
+    /// For programs.
+    pub(crate) kubeconfig: PathBuf,
+    program: PathBuf,
+    directory: PathBuf,
+    parts: Vec<Process>,
+}
+
+impl ControlPlane {
+    pub(crate) async fn start(directory: &Path, pki: &Arc<Pki>) -> Self {
+        let program = programs::control_plane().await;
+        let (etcd, api) = (free_port(), free_port());
+        let kubeconfig = credentials(directory, pki, api);
+        let config = Kubeconfig::read_from(&kubeconfig).unwrap();
+        let mut config = Config::from_custom_kubeconfig(config, &KubeConfigOptions::default()).await.unwrap();
+        // A create that hangs is a finding of its own.
+        config.read_timeout = None;
+        let client = Client::try_from(config).unwrap();
+
+        let mut parts = Vec::new();
+        for (name, arguments) in [
+            ("etcd", etcd_arguments(directory, etcd, free_port())),
+            ("kube-apiserver", api_arguments(directory, etcd, api)),
+        ] {
+            let arguments: Vec<String> = [vec![name.to_owned()], arguments].concat();
+            parts.push(Process::start(name, &program, &arguments, directory).await);
+        }
+        let server = parts.last_mut().expect("two were started");
+        server.until("the API server is ready", async || ready(&client).await).await;
+        for (name, arguments) in [
+            ("kube-controller-manager", controller_arguments(directory, &kubeconfig)),
+            ("kube-scheduler", scheduler_arguments(&kubeconfig)),
+        ] {
+            let arguments: Vec<String> = [vec![name.to_owned()], arguments].concat();
+            parts.push(Process::start(name, &program, &arguments, directory).await);
+        }
+        Self { client, kubeconfig, program, directory: directory.to_owned(), parts }
+    }
+
+    /// Ends it, and waits until nobody writes any more.
+    pub(crate) async fn stop(&mut self) {
+        for part in self.parts.iter_mut().rev() {
+            part.kill().await;
+        }
+    }
+
+    /// Runs kubectl to its good end.
+    pub(crate) async fn kubectl(&self, arguments: &[&str]) {
+        let output = tokio::process::Command::new(&self.program)
+            .arg("kubectl")
+            .arg("--kubeconfig")
+            .arg(&self.kubeconfig)
+            .args(arguments)
+            // For its cache.
+            .env("HOME", &self.directory)
+            .kill_on_drop(true)
+            .output()
+            .await
+            .unwrap();
+        assert!(
+            output.status.success(),
+            "kubectl {arguments:?}: {}",
+            String::from_utf8_lossy(&output.stderr)
+        );
+    }
+}
+
+async fn ready(client: &Client) -> Option<()> {
+    let request = http::Request::get("/readyz").body(Vec::new()).unwrap();
+    client.request_text(request).await.ok().filter(|answer| answer == "ok").map(drop)
+}
+
+/// Writes what all parts need, and returns the kubeconfig.
+fn credentials(directory: &Path, pki: &Pki, api: u16) -> PathBuf {
+    let file = |name: &str| directory.join(name);
+    for (name, names) in
+        [("api", vec!["127.0.0.1", "localhost", "kubernetes.default.svc"]), ("accounts", vec!["accounts"])]
+    {
+        fs::create_dir(file(name)).unwrap();
+        pki.leaf(&names).write(&file(name)).unwrap();
+    }
+    fs::write(file("ca.crt"), pki.ca_pem()).unwrap();
+    fs::write(file("tokens.csv"), format!("{TOKEN},e2e,e2e,\"system:masters\"\n")).unwrap();
+    // JSON is YAML.
+    let kubeconfig = json!({
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": "e2e", "cluster": {
+            "server": format!("https://127.0.0.1:{api}"),
+            "certificate-authority": file("ca.crt"),
+        }}],
+        "users": [{"name": "e2e", "user": {"token": TOKEN}}],
+        "contexts": [{"name": "e2e", "context": {"cluster": "e2e", "user": "e2e"}}],
+        "current-context": "e2e",
+    });
+    fs::write(file("kubeconfig"), kubeconfig.to_string()).unwrap();
+    file("kubeconfig")
+}
+
+fn etcd_arguments(directory: &Path, port: u16, peers: u16) -> Vec<String> {
+    let (client, peer) = (format!("http://127.0.0.1:{port}"), format!("http://127.0.0.1:{peers}"));
+    vec![
+        format!("--data-dir={}", directory.join("etcd").display()),
+        format!("--listen-client-urls={client}"),
+        format!("--advertise-client-urls={client}"),
+        format!("--listen-peer-urls={peer}"),
+        format!("--initial-advertise-peer-urls={peer}"),
+        format!("--initial-cluster=default={peer}"),
+        "--log-level=warn".into(),
+        // Nobody reads it after a crash.
+        "--unsafe-no-fsync".into(),
+    ]
+}
+
+fn api_arguments(directory: &Path, etcd: u16, port: u16) -> Vec<String> {
+    let file = |name: &str| directory.join(name).display().to_string();
+    vec![
+        format!("--etcd-servers=http://127.0.0.1:{etcd}"),
+        "--bind-address=127.0.0.1".into(),
+        "--advertise-address=127.0.0.1".into(),
+        format!("--secure-port={port}"),
+        format!("--tls-cert-file={}", file("api/tls.crt")),
+        format!("--tls-private-key-file={}", file("api/tls.key")),
+        format!("--client-ca-file={}", file("ca.crt")),
+        format!("--token-auth-file={}", file("tokens.csv")),
+        "--authorization-mode=RBAC".into(),
+        "--service-account-issuer=https://kubernetes.default.svc".into(),
+        format!("--service-account-key-file={}", file("accounts/tls.crt")),
+        format!("--service-account-signing-key-file={}", file("accounts/tls.key")),
+        "--service-cluster-ip-range=10.0.0.0/24".into(),
+        "--endpoint-reconciler-type=none".into(),
+        "--allow-privileged=true".into(),
+        // Does nothing where a namespace does not ask for it.
+        "--enable-admission-plugins=PodTolerationRestriction".into(),
+    ]
+}
+
+fn controller_arguments(directory: &Path, kubeconfig: &Path) -> Vec<String> {
+    let file = |name: &str| directory.join(name).display().to_string();
+    let mut arguments = common_arguments(kubeconfig);
+    arguments.extend([
+        "--use-service-account-credentials".into(),
+        format!("--service-account-private-key-file={}", file("accounts/tls.key")),
+        format!("--root-ca-file={}", file("ca.crt")),
+        // Nothing sends heartbeats for the nodes.
+        "--node-monitor-grace-period=2h".into(),
+    ]);
+    arguments
+}
+
+fn scheduler_arguments(kubeconfig: &Path) -> Vec<String> {
+    common_arguments(kubeconfig)
+}
+
+fn common_arguments(kubeconfig: &Path) -> Vec<String> {
+    let kubeconfig = kubeconfig.display();
+    vec![
+        format!("--kubeconfig={kubeconfig}"),
+        format!("--authentication-kubeconfig={kubeconfig}"),
+        format!("--authorization-kubeconfig={kubeconfig}"),
+        "--bind-address=127.0.0.1".into(),
+        format!("--secure-port={}", free_port()),
+        "--leader-elect=false".into(),
+        // By default 20 a second for controllers, which would be what is measured.
+        "--kube-api-qps=1000".into(),
+        "--kube-api-burst=2000".into(),
+    ]
+}

@@ -1,0 +1,93 @@
+//! `docker-registry` (github.com/distribution/distribution) with TLS, its content in a directory of its own, and a
+//! client that may push to it, or to the registry of another cluster.
+
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+
+use oci_client::Reference;
+use oci_client::client::{Certificate, CertificateEncoding, Client, ClientConfig, ClientProtocol};
+use oci_client::secrets::RegistryAuth;
+use serde_json::{Value, json};
+use testregistry::{Pki, sha256};
+
+use crate::process::{Process, free_port};
+
+/// A running registry. It is killed when it is dropped.
+pub(crate) struct Distribution {
+    pub(crate) address: String,
+    _process: Process,
+}
+
+impl Distribution {
+    pub(crate) async fn start(directory: &Path, pki: &Arc<Pki>) -> Self {
+        let address = format!("127.0.0.1:{}", free_port());
+        let file = |name: &str| directory.join("registry").join(name);
+        fs::create_dir(directory.join("registry")).unwrap();
+        pki.leaf(&["127.0.0.1"]).write(&directory.join("registry")).unwrap();
+        // JSON is YAML.
+        let config = json!({
+            "version": "0.1",
+            "log": {"level": "warn", "accesslog": {"disabled": true}},
+            "storage": {"filesystem": {"rootdirectory": file("content")}},
+            "http": {"addr": address, "tls": {"certificate": file("tls.crt"), "key": file("tls.key")}},
+        });
+        fs::write(file("config.yml"), config.to_string()).unwrap();
+        let arguments = ["serve".to_owned(), file("config.yml").display().to_string()];
+        let mut process =
+            Process::start("docker-registry", Path::new("docker-registry"), &arguments, directory).await;
+        let listens = async || tokio::net::TcpStream::connect(&address).await.ok().map(drop);
+        process.until("docker-registry listens", listens).await;
+        Self { address, _process: process }
+    }
+}
+
+/// Pushes to one registry.
+pub(crate) struct Push {
+    client: Client,
+    address: String,
+}
+
+impl Push {
+    /// To the registry here, over TLS.
+    pub(crate) fn secure(address: &str, pki: &Pki) -> Self {
+        let authority = Certificate { encoding: CertificateEncoding::Pem, data: pki.ca_pem().into_bytes() };
+        let config = ClientConfig { extra_root_certificates: vec![authority], ..ClientConfig::default() };
+        Self::with(address, config)
+    }
+
+    /// To a registry on a developer's machine, without TLS.
+    pub(crate) fn plain(address: &str) -> Self {
+        Self::with(address, ClientConfig { protocol: ClientProtocol::Http, ..ClientConfig::default() })
+    }
+
+    fn with(address: &str, config: ClientConfig) -> Self {
+        let config = ClientConfig { use_monolithic_push: true, ..config };
+        Self { client: Client::try_from(config).unwrap(), address: address.to_owned() }
+    }
+
+    fn reference(&self, repo: &str, tag_or_digest: &str) -> Reference {
+        let separator = if tag_or_digest.contains(':') { '@' } else { ':' };
+        format!("{}/{repo}{separator}{tag_or_digest}", self.address).parse().unwrap()
+    }
+
+    /// Pushes a blob and returns its descriptor.
+    pub(crate) async fn blob(&self, repo: &str, content: &str, media_type: &str) -> Value {
+        let digest = sha256(content.as_bytes());
+        let image = self.reference(repo, "any");
+        self.client.store_auth_if_needed(&self.address, &RegistryAuth::Anonymous).await;
+        self.client.push_blob(&image, content.to_owned(), &digest).await.unwrap();
+        json!({"mediaType": media_type, "digest": digest, "size": content.len()})
+    }
+
+    /// Pushes a manifest or an index, by its tag or by its digest, and returns its descriptor.
+    pub(crate) async fn manifest(&self, repo: &str, content: &Value, tag: Option<&str>) -> Value {
+        let media_type = content["mediaType"].as_str().expect("a media type");
+        let text = content.to_string();
+        let digest = sha256(text.as_bytes());
+        let image = self.reference(repo, tag.unwrap_or(&digest));
+        let header = http::HeaderValue::from_str(media_type).unwrap();
+        self.client.push_manifest_raw(&image, text.clone(), header).await.unwrap();
+        json!({"mediaType": media_type, "digest": digest, "size": text.len()})
+    }
+}

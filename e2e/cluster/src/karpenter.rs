@@ -1,0 +1,170 @@
+//! Karpenter with its provider for tests, and kwok, which plays the kubelets of the nodes that Karpenter makes.
+
+use std::fs;
+
+use k8s_openapi::api::core::v1::Node;
+use kube::Api;
+use kube::api::{DynamicObject, ListParams, Patch, PatchParams};
+use kube::core::{GroupVersionKind, TypeMeta};
+use kube::discovery::ApiResource;
+use serde_json::{Value, json};
+
+use crate::cluster::Cluster;
+use crate::pods::POOL;
+use crate::process::{Process, free_port};
+use crate::programs;
+use crate::wait::until;
+
+/// The label by which Karpenter says to which of its pools a node belongs.
+const NODE_POOL: &str = "karpenter.sh/nodepool";
+
+/// A running autoscaler with two pools: `plain`, of amd64 nodes, and `multi-arch`, of amd64 and arm64 nodes with the
+/// taint, which it prefers, and where arm64 is cheaper. Its nodes end with it.
+pub struct Karpenter {
+    nodes: Api<Node>,
+    _parts: [Process; 2],
+}
+
+impl Karpenter {
+    /// Installs and starts it.
+    pub async fn start(cluster: &Cluster) -> Self {
+        let local = cluster.local();
+        let (kwok, karpenter) = (programs::kwok().await, programs::karpenter().await);
+        let module = programs::go_module("controlplane", "sigs.k8s.io/karpenter").await;
+        for definitions in ["pkg/apis/crds", "kwok/apis/crds"] {
+            let definitions = module.join(definitions).display().to_string();
+            local.kubectl(&["apply", "--server-side", "-f", &definitions]).await;
+        }
+        for kind in ["nodepools.karpenter.sh", "nodeclaims.karpenter.sh", "kwoknodeclasses.karpenter.kwok.sh"]
+        {
+            let definition = format!("crd/{kind}");
+            local.kubectl(&["wait", "--for=condition=Established", "--timeout=60s", &definition]).await;
+        }
+
+        let kubeconfig = local.kubeconfig().display().to_string();
+        let module = programs::go_module("controlplane", "sigs.k8s.io/kwok").await;
+        let mut arguments = vec![
+            format!("--kubeconfig={kubeconfig}"),
+            "--manage-nodes-with-annotation-selector=kwok.x-k8s.io/node=fake".into(),
+            format!("--server-address=127.0.0.1:{}", free_port()),
+        ];
+        for stage in [
+            "node/fast/node-initialize.yaml",
+            "node/heartbeat/node-heartbeat.yaml",
+            "pod/fast/pod-ready.yaml",
+            "pod/fast/pod-complete.yaml",
+            "pod/fast/pod-delete.yaml",
+        ] {
+            arguments.push(format!("--config={}", module.join("kustomize/stage").join(stage).display()));
+        }
+        let kwok = Process::start("kwok", &kwok, &arguments, local.directory()).await;
+
+        let types = local.directory().join("instance-types.json");
+        fs::write(&types, instance_types().to_string()).unwrap();
+        let health = free_port();
+        let environment = [
+            ("KUBECONFIG", kubeconfig),
+            ("SYSTEM_NAMESPACE", "kube-system".to_owned()),
+            ("DISABLE_LEADER_ELECTION", "true".to_owned()),
+            ("METRICS_PORT", free_port().to_string()),
+            ("HEALTH_PROBE_PORT", health.to_string()),
+            ("INSTANCE_TYPES_FILE_PATH", types.display().to_string()),
+            ("BATCH_IDLE_DURATION", "200ms".to_owned()),
+            ("BATCH_MAX_DURATION", "1s".to_owned()),
+        ];
+        let mut karpenter =
+            Process::start_with("karpenter", &karpenter, &[], &environment, local.directory()).await;
+        let listens = async || tokio::net::TcpStream::connect(("127.0.0.1", health)).await.ok().map(drop);
+        karpenter.until("Karpenter listens", listens).await;
+
+        apply(cluster, &json!({
+            "apiVersion": "karpenter.kwok.sh/v1alpha1", "kind": "KWOKNodeClass", "metadata": {"name": "default"},
+        }))
+        .await;
+        apply(cluster, &node_pool("plain", &["amd64"], json!([]), 1)).await;
+        let taint = json!([{"key": POOL, "value": "true", "effect": "NoSchedule"}]);
+        apply(cluster, &node_pool("multi-arch", &["amd64", "arm64"], taint, 100)).await;
+        Self { nodes: Api::all(cluster.client.clone()), _parts: [kwok, karpenter] }
+    }
+
+    /// The pool of Karpenter's that a node belongs to, and the node's architecture.
+    pub async fn node(&self, name: &str) -> (String, String) {
+        let labels = self.nodes.get(name).await.unwrap().metadata.labels.unwrap_or_default();
+        let label = |name: &str| labels.get(name).cloned().unwrap_or_default();
+        (label(NODE_POOL), label("kubernetes.io/arch"))
+    }
+
+    /// Waits for a node of this architecture in this pool.
+    pub async fn until_node(&self, pool: &str, architecture: &str) {
+        let wanted = format!("{NODE_POOL}={pool},kubernetes.io/arch={architecture}");
+        until(&format!("a node with {wanted}"), async || {
+            let nodes = self.nodes.list(&ListParams::default().labels(&wanted)).await.ok()?;
+            (!nodes.items.is_empty()).then_some(())
+        })
+        .await;
+    }
+
+    /// Waits until it has removed all its nodes.
+    pub async fn until_no_nodes(&self) {
+        let its = ListParams::default().labels(NODE_POOL);
+        until("Karpenter's nodes are gone", async || {
+            self.nodes.list(&its).await.ok()?.items.is_empty().then_some(())
+        })
+        .await;
+    }
+}
+
+async fn apply(cluster: &Cluster, object: &Value) {
+    let meta: TypeMeta = serde_json::from_value(object.clone()).expect("an object says what it is");
+    let kind = ApiResource::from_gvk(&GroupVersionKind::try_from(meta).expect("a kind"));
+    let objects = Api::<DynamicObject>::all_with(cluster.client.clone(), &kind);
+    let name = object["metadata"]["name"].as_str().expect("a name");
+    let applied = objects.patch(name, &PatchParams::apply("e2e").force(), &Patch::Apply(object)).await;
+    applied.unwrap_or_else(|error| panic!("{error}: {object}"));
+}
+
+fn node_pool(name: &str, architectures: &[&str], taints: Value, weight: u32) -> Value {
+    json!({
+        "apiVersion": "karpenter.sh/v1",
+        "kind": "NodePool",
+        "metadata": {"name": name},
+        "spec": {
+            "weight": weight,
+            "template": {"spec": {
+                "nodeClassRef": {"group": "karpenter.kwok.sh", "kind": "KWOKNodeClass", "name": "default"},
+                "requirements": [
+                    {"key": "kubernetes.io/arch", "operator": "In", "values": architectures},
+                    {"key": "kubernetes.io/os", "operator": "In", "values": ["linux"]},
+                ],
+                "taints": taints,
+                "expireAfter": "Never",
+            }},
+            "disruption": {
+                "consolidationPolicy": "WhenEmpty",
+                "consolidateAfter": "1s",
+                "budgets": [{"nodes": "100%"}],
+            },
+        },
+    })
+}
+
+/// Machines with room for some Pods; arm64 costs less.
+fn instance_types() -> Value {
+    let kind = |architecture: &str, price: f64| {
+        json!({
+            "name": format!("m-4x-{architecture}-linux"),
+            "architecture": architecture,
+            "operatingSystems": ["linux"],
+            "resources": {"cpu": "4", "memory": "16Gi", "pods": "16", "ephemeral-storage": "20Gi"},
+            "offerings": [{
+                "Price": price,
+                "Available": true,
+                "Requirements": [
+                    {"key": "karpenter.sh/capacity-type", "operator": "In", "values": ["on-demand"]},
+                    {"key": "topology.kubernetes.io/zone", "operator": "In", "values": ["test-zone-a"]},
+                ],
+            }],
+        })
+    };
+    json!([kind("amd64", 0.2), kind("arm64", 0.1)])
+}

@@ -1,0 +1,32 @@
+//! The harness of the scenarios: tolerarch in front of a real control plane.
+//!
+//! A scenario gets the [`Cluster`], makes itself a [`Namespace`], and says what it expects there. Under the cluster lie
+//! `programs` (what has to be built), [`Process`] (a program that runs, and ends with this one), `control_plane` (etcd,
+//! API server, controller manager, scheduler), `distribution` (a real registry with the images of `fixtures`) and
+//! [`Tolerarch`]. [`Stub`] is a webhook that does what a scenario wants, [`Forwarder`] stands for a Service, and
+//! [`Karpenter`] is the autoscaler.
+
+mod cluster;
+mod control_plane;
+mod distribution;
+mod fixtures;
+mod forwarder;
+mod karpenter;
+mod metrics;
+mod namespace;
+mod pods;
+mod process;
+mod programs;
+mod stub;
+mod tolerarch;
+mod wait;
+
+pub use cluster::{Cluster, Local};
+pub use forwarder::Forwarder;
+pub use karpenter::Karpenter;
+pub use namespace::Namespace;
+pub use pods::{POOL, PodExt, add_container, deployment, pod};
+pub use process::Process;
+pub use stub::{Reaction, Stub};
+pub use tolerarch::Tolerarch;
+pub use wait::{soon, until};

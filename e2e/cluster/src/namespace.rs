@@ -1,0 +1,150 @@
+//! The room of one scenario: a namespace, and places on the nodes that only its own Pods can use.
+
+use std::collections::HashSet;
+use std::fmt::Debug;
+
+use futures_util::StreamExt;
+use k8s_openapi::api::core::v1::{Namespace as NamespaceObject, Node, Pod, ServiceAccount};
+use kube::api::{DynamicObject, ListParams, Patch, PatchParams, PostParams, WatchEvent, WatchParams};
+use kube::core::{GroupVersionKind, TypeMeta};
+use kube::discovery::ApiResource;
+use kube::{Api, Client};
+use serde_json::{Value, json};
+
+use crate::cluster::Nodes;
+use crate::pods::PodExt;
+use crate::wait::{soon, until};
+
+/// A namespace, and what is done in it.
+#[derive(Clone)]
+pub struct Namespace {
+    /// Its name.
+    pub name: String,
+    client: Client,
+    nodes: Nodes,
+}
+
+impl Namespace {
+    /// Makes it, and waits until Pods can be created in it.
+    pub(crate) async fn create(client: &Client, nodes: &Nodes, name: &str, labels: Value) -> Self {
+        let namespace = json!({"metadata": {"generateName": format!("{name}-"), "labels": labels}});
+        let namespace: NamespaceObject = serde_json::from_value(namespace).unwrap();
+        let namespaces = Api::<NamespaceObject>::all(client.clone());
+        let created = namespaces.create(&PostParams::default(), &namespace).await.unwrap();
+        let name = created.metadata.name.expect("a name");
+        let accounts = Api::<ServiceAccount>::namespaced(client.clone(), &name);
+        until("the default service account", async || accounts.get("default").await.ok()).await;
+        Self { name, client: client.clone(), nodes: nodes.clone() }
+    }
+
+    /// Its Pods.
+    pub fn pods(&self) -> Api<Pod> {
+        Api::namespaced(self.client.clone(), &self.name)
+    }
+
+    /// Creates a Pod; an error if the API server rejects it.
+    pub async fn try_pod(&self, pod: &Value) -> kube::Result<Pod> {
+        self.pods().create(&PostParams::default(), &typed(pod)).await
+    }
+
+    /// Creates a Pod, and gives it as it is stored.
+    pub async fn pod(&self, pod: &Value) -> Pod {
+        self.try_pod(pod).await.unwrap_or_else(|error| panic!("{error}: {pod}"))
+    }
+
+    /// Creates a Pod for show.
+    pub async fn dry_run(&self, pod: &Value) -> kube::Result<Pod> {
+        self.pods().create(&PostParams { dry_run: true, ..PostParams::default() }, &typed(pod)).await
+    }
+
+    /// Creates or changes an object of any kind, as `kubectl apply --server-side` does.
+    pub async fn apply(&self, object: &Value) -> DynamicObject {
+        let meta: TypeMeta = serde_json::from_value(object.clone()).expect("an object says what it is");
+        let kind = ApiResource::from_gvk(&GroupVersionKind::try_from(meta).expect("a kind"));
+        let objects = Api::<DynamicObject>::namespaced_with(self.client.clone(), &self.name, &kind);
+        let name = object["metadata"]["name"].as_str().expect("a name");
+        let applied = objects.patch(name, &PatchParams::apply("e2e").force(), &Patch::Apply(object)).await;
+        applied.unwrap_or_else(|error| panic!("{error}: {object}"))
+    }
+
+    /// Waits until the Pods of an app are this many, and all as wanted; gives them.
+    pub async fn until_pods(&self, app: &str, count: usize, wanted: impl Fn(&Pod) -> bool) -> Vec<Pod> {
+        let selected = ListParams::default().labels(&format!("app={app}"));
+        until(&format!("{count} Pods of {app} in {} as wanted", self.name), async || {
+            let pods = self.pods().list(&selected).await.ok()?.items;
+            (pods.len() == count && pods.iter().all(&wanted)).then_some(pods)
+        })
+        .await
+    }
+
+    /// Waits until so many Pods of an app have a node, without asking the API server again and again.
+    pub async fn until_bound(&self, app: &str, count: usize) {
+        let selected = WatchParams::default().labels(&format!("app={app}"));
+        let pods = self.pods();
+        soon(&format!("{count} Pods of {app} in {} have a node", self.name), async {
+            let mut events = pods.watch(&selected, "0").await.unwrap().boxed();
+            let mut bound = HashSet::new();
+            while bound.len() < count {
+                match events.next().await.expect("a watch goes on").unwrap() {
+                    WatchEvent::Added(pod) | WatchEvent::Modified(pod) if pod.node().is_some() => {
+                        bound.insert(pod.metadata.uid);
+                    }
+                    WatchEvent::Deleted(pod) => {
+                        bound.remove(&pod.metadata.uid);
+                    }
+                    _ => {}
+                }
+            }
+        })
+        .await;
+    }
+
+    /// Lets this many Pods with [`Namespace::takes_a_place`] run on the plain node, and this many in the pool.
+    pub async fn offer(&self, plain: u32, pool: u32) {
+        for (node, places) in [(&self.nodes.plain, plain), (&self.nodes.pool, pool)] {
+            let places = json!({self.place(): places.to_string()});
+            let status = json!({"status": {"capacity": places, "allocatable": places}});
+            let nodes = Api::<Node>::all(self.client.clone());
+            nodes.patch_status(node, &PatchParams::default(), &Patch::Merge(status)).await.unwrap();
+        }
+    }
+
+    /// Makes a Pod take one of the places of this namespace.
+    pub fn takes_a_place(&self, pod: &Value) -> Value {
+        let mut pod = pod.clone();
+        pod["spec"]["containers"][0]["resources"] = json!({"limits": {self.place(): "1"}});
+        pod
+    }
+
+    /// An extended resource of the nodes, which keeps the Pods of scenarios apart without a word about architecture.
+    fn place(&self) -> String {
+        format!("e2e.tolerarch.io/{}", self.name)
+    }
+
+    /// Whether a Pod runs on the plain node.
+    pub fn is_on_plain_node(&self, pod: &Pod) -> bool {
+        pod.node() == Some(&self.nodes.plain)
+    }
+
+    /// Whether a Pod runs in the pool.
+    pub fn is_in_pool(&self, pod: &Pod) -> bool {
+        pod.node() == Some(&self.nodes.pool)
+    }
+
+    /// The API of a kind in this namespace.
+    pub fn api<K>(&self) -> Api<K>
+    where
+        K: kube::Resource<Scope = k8s_openapi::NamespaceResourceScope, DynamicType = ()> + Clone + Debug,
+    {
+        Api::namespaced(self.client.clone(), &self.name)
+    }
+
+    /// The node with the taint of the pool.
+    pub fn pool_node(&self) -> &str {
+        &self.nodes.pool
+    }
+}
+
+fn typed(pod: &Value) -> Pod {
+    serde_json::from_value(pod.clone()).expect("a Pod")
+}

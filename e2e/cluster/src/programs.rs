@@ -1,0 +1,79 @@
+//! What is built before it can be run. Both compilers keep what has not changed.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+use tokio::process::Command;
+
+const VERSION: (&str, &str, &str) = ("v1.36.1", "1", "36");
+
+/// The repository.
+pub(crate) fn repository() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().and_then(Path::parent).expect("e2e/cluster is two deep")
+}
+
+/// etcd, the parts of the control plane, and kubectl, by the first argument.
+pub(crate) async fn control_plane() -> PathBuf {
+    let (version, major, minor) = VERSION;
+    let package = "k8s.io/component-base/version";
+    let flags = format!(
+        "-s -w -X {package}.gitVersion={version} -X {package}.gitMajor={major} -X {package}.gitMinor={minor}"
+    );
+    go("controlplane", ".", &flags).await
+}
+
+/// The controller that plays the kubelets of fake nodes.
+pub(crate) async fn kwok() -> PathBuf {
+    go("kwok", "sigs.k8s.io/kwok/cmd/kwok", "-s -w").await
+}
+
+/// Karpenter with its provider for tests.
+pub(crate) async fn karpenter() -> PathBuf {
+    go("karpenter", "sigs.k8s.io/karpenter/kwok", "-s -w").await
+}
+
+/// The directory of a Go module that belongs to one of those here.
+pub(crate) async fn go_module(within: &str, module: &str) -> PathBuf {
+    let within = repository().join("e2e").join(within);
+    let mut command = Command::new("go");
+    command.current_dir(within).args(["list", "-mod=mod", "-m", "-f", "{{.Dir}}", module]);
+    PathBuf::from(output(command).await.trim())
+}
+
+/// tolerarch: the program that `TOLERARCH_BIN` names, or this repository's.
+pub(crate) async fn tolerarch() -> PathBuf {
+    if let Some(program) = std::env::var_os("TOLERARCH_BIN") {
+        return std::fs::canonicalize(program).expect("TOLERARCH_BIN names a program");
+    }
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| OsString::from("cargo"));
+    let mut command = Command::new(cargo);
+    command.current_dir(repository()).args([
+        "build",
+        "--locked",
+        "--package=tolerarch",
+        "--bin=tolerarch",
+        "--message-format=json",
+    ]);
+    let messages = output(command).await;
+    let artifact = messages
+        .lines()
+        .filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok())
+        .find_map(|message| message["executable"].as_str().map(PathBuf::from));
+    artifact.expect("cargo names what it built")
+}
+
+async fn go(name: &str, package: &str, flags: &str) -> PathBuf {
+    let program = repository().join("target/e2e").join(name);
+    let mut command = Command::new("go");
+    command.current_dir(repository().join("e2e/controlplane")).env("CGO_ENABLED", "0");
+    command.args(["build", "-trimpath", "-ldflags", flags, "-o"]).arg(&program).arg(package);
+    output(command).await;
+    program
+}
+
+async fn output(mut command: Command) -> String {
+    let output = command.kill_on_drop(true).output().await;
+    let output = output.unwrap_or_else(|error| panic!("{command:?}: {error}"));
+    assert!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).expect("text")
+}

@@ -1,0 +1,93 @@
+//! A `tolerarch serve` of a scenario.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+use testregistry::Pki;
+
+use crate::process::{Process, free_port};
+
+/// A running program, at the same place also after a restart. It is killed when it is dropped.
+pub struct Tolerarch {
+    /// Where it serves.
+    pub url: String,
+    /// The port of it.
+    pub port: u16,
+    /// What runs.
+    pub process: Process,
+    program: PathBuf,
+    directory: PathBuf,
+    admin: u16,
+}
+
+impl Tolerarch {
+    /// Starts it with a registry, and with `settings` over a configuration for tests; both have certificates of `pki`.
+    pub(crate) async fn start(
+        program: &Path,
+        parent: &Path,
+        name: &str,
+        pki: &Arc<Pki>,
+        registry: &str,
+        settings: Value,
+    ) -> Self {
+        let directory = parent.join(name);
+        fs::create_dir(&directory).unwrap();
+        let file = |name: &str| directory.join(name);
+        pki.leaf(&["127.0.0.1"]).write(&directory).unwrap();
+        fs::write(file("ca.crt"), pki.ca_pem()).unwrap();
+        let (port, admin) = (free_port(), free_port());
+        let mut config = json!({
+            "server": {
+                "listen": format!("127.0.0.1:{port}"),
+                "certFile": file("tls.crt"),
+                "keyFile": file("tls.key"),
+            },
+            "admin": {"listen": format!("127.0.0.1:{admin}")},
+            "registries": {"hosts": {registry: {"caFile": file("ca.crt")}}},
+            "network": {"allow": ["127.0.0.0/8"]},
+        });
+        merge(&mut config, settings);
+        // JSON is YAML.
+        fs::write(file("config.yaml"), config.to_string()).unwrap();
+        let process = run(program, &directory, admin).await;
+        let url = format!("https://127.0.0.1:{port}/mutate");
+        Self { url, port, process, program: program.to_owned(), directory, admin }
+    }
+
+    /// Starts it again, after its end.
+    pub async fn start_again(&mut self) {
+        self.process = run(&self.program, &self.directory, self.admin).await;
+    }
+
+    /// Gives it another certificate, which it takes up by itself.
+    pub fn renew_certificate(&self, pki: &Pki) {
+        let new = tempfile::tempdir_in(&self.directory).unwrap();
+        pki.leaf(&["127.0.0.1"]).write(new.path()).unwrap();
+        for name in ["tls.crt", "tls.key"] {
+            fs::rename(new.path().join(name), self.directory.join(name)).unwrap();
+        }
+    }
+}
+
+async fn run(program: &Path, directory: &Path, admin: u16) -> Process {
+    let arguments =
+        ["serve".to_owned(), "--config".to_owned(), directory.join("config.yaml").display().to_string()];
+    let mut process = Process::start("tolerarch", program, &arguments, directory).await;
+    let listens = async || tokio::net::TcpStream::connect(("127.0.0.1", admin)).await.ok().map(drop);
+    process.until("tolerarch listens", listens).await;
+    process
+}
+
+/// Merges objects; everything else is replaced.
+fn merge(into: &mut Value, from: Value) {
+    match (into, from) {
+        (Value::Object(into), Value::Object(from)) => {
+            for (key, value) in from {
+                merge(into.entry(key).or_insert(Value::Null), value);
+            }
+        }
+        (into, from) => *into = from,
+    }
+}

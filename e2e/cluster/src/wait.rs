@@ -1,0 +1,35 @@
+//! How to wait: for what comes, or until what is asked again and again is as wanted, never for a time.
+
+use std::time::Duration;
+
+use tokio::time::{interval, timeout};
+
+/// How long something is waited for that has to come: far more than it takes, also on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(90);
+/// How often something is asked that nobody tells.
+const ASK: Duration = Duration::from_millis(50);
+
+/// Waits for `event`.
+///
+/// # Panics
+/// With `what`, if it does not come.
+pub async fn soon<T>(what: &str, event: impl Future<Output = T>) -> T {
+    timeout(PATIENCE, event).await.unwrap_or_else(|_| panic!("waited in vain: {what}"))
+}
+
+/// Asks until there is an answer.
+///
+/// # Panics
+/// With `what`, if there is none in time.
+pub async fn until<T>(what: &str, ask: impl AsyncFn() -> Option<T>) -> T {
+    let mut times = interval(ASK);
+    soon(what, async {
+        loop {
+            times.tick().await;
+            if let Some(answer) = ask().await {
+                return answer;
+            }
+        }
+    })
+    .await
+}
