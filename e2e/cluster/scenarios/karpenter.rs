@@ -22,8 +22,8 @@ pub(crate) async fn nodes_appear_in_the_pool_that_the_images_allow(cluster: &Clu
     for tag in ["multi", "amd64"] {
         scale(cluster, &namespace, tag, 2).await;
     }
-    runs_on(&karpenter, &namespace, "amd64", ("plain", "amd64")).await;
     karpenter.until_node("multi-arch", "arm64").await;
+    runs_on(&karpenter, &namespace, "amd64", ("plain", "amd64")).await;
     // A toleration allows, and does not attract: these may take the place of others on a plain node.
     namespace.until_pods("multi", 2, |pod| pod.node().is_some()).await;
 }

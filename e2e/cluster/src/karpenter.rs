@@ -84,6 +84,10 @@ impl Karpenter {
         apply(cluster, &node_pool("plain", &["amd64"], json!([]), 1)).await;
         let taint = json!([{"key": POOL, "value": "true", "effect": "NoSchedule"}]);
         apply(cluster, &node_pool("multi-arch", &["amd64", "arm64"], taint, 100)).await;
+        // Until then it buys from the other one.
+        local
+            .kubectl(&["wait", "--for=condition=Ready", "--timeout=60s", "nodepools.karpenter.sh", "--all"])
+            .await;
         Self { nodes: Api::all(cluster.client.clone()), _parts: [kwok, karpenter] }
     }
 
