@@ -1,11 +1,12 @@
 //! Pods are created all the time while everything around tolerarch changes.
 
+use std::net::SocketAddr;
 use std::time::Duration;
 
-use e2e::{Cluster, Forwarder, PodExt, Tolerarch, pod};
+use e2e::{Cluster, Forwarder, Namespace, PodExt, Tolerarch, pod};
 use futures_util::future::join_all;
 use serde_json::{Value, json};
-use testregistry::{Fault, Registry};
+use testregistry::{Builder, Fault, Registry};
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
 /// How long a Pod may wait for tolerarch.
@@ -22,65 +23,104 @@ struct Creation {
 }
 
 pub(crate) async fn no_creation_fails_or_waits_while_everything_is_restarted(cluster: &Cluster) {
-    let local = cluster.local();
-    let registry = Registry::builder().pki(local.pki.clone()).start().await;
-    let repo = registry.repo("app");
-    for tag in 0..RATE {
-        repo.index(Some(&format!("v{tag}")), ["linux/amd64", "linux/arm64"]);
-    }
+    let registry = start_registry(Registry::builder().pki(cluster.local().pki.clone())).await;
     let settings =
         json!({"lookup": {"budget": format!("{}ms", BUDGET.as_millis())}, "server": {"drain": "1s"}});
-    let mut replicas = [
-        local.tolerarch_for(&registry.address(), settings.clone()).await,
-        local.tolerarch_for(&registry.address(), settings).await,
+    let replicas = [
+        cluster.local().tolerarch_for(&registry.address(), settings.clone()).await,
+        cluster.local().tolerarch_for(&registry.address(), settings).await,
     ];
     let service = Forwarder::start(&replicas.each_ref().map(|replica| replica.port)).await;
     let namespace = cluster.namespace_with("load", &service.url).await;
-    let image = |tag: u32| format!("{}/app:v{tag}", registry.address());
-    e2e::until("the webhook is called", async || {
-        namespace.dry_run(&pod(&[&image(0)])).await.unwrap().tolerates_pool().then_some(())
-    })
-    .await;
+    let images = Images { registry: registry.socket_addr() };
+    images.until_tolerated(&namespace, "start").await;
 
-    let create = async {
-        let mut times = interval(Duration::from_secs(1) / RATE);
-        times.set_missed_tick_behavior(MissedTickBehavior::Burst);
-        let mut creations = Vec::new();
-        for number in 0..RATE * SECONDS {
-            times.tick().await;
-            let (namespace, pod) = (namespace.clone(), unscheduled(&image(number % RATE)));
-            creations.push(tokio::spawn(async move {
-                let start = Instant::now();
-                let created = namespace.try_pod(&pod).await;
-                let result = created.map(|pod| pod.tolerates_pool()).map_err(|error| error.to_string());
-                Creation { took: start.elapsed(), result }
-            }));
-        }
-        join_all(creations).await.into_iter().map(Result::unwrap).collect::<Vec<_>>()
-    };
-    let trouble = async {
-        let mut steps = interval(Duration::from_secs(u64::from(SECONDS) / 8));
-        steps.tick().await;
-        steps.tick().await;
-        for turn in 0..2 {
-            roll(&service, &mut replicas, turn).await;
-        }
-        steps.tick().await;
-        // Nobody tells the Service.
-        replicas[0].process.kill().await;
-        steps.tick().await;
-        replicas[0].start_again().await;
-        steps.tick().await;
-        for replica in &replicas {
-            replica.renew_certificate(&local.pki);
-        }
-        steps.tick().await;
-        repo.fault(Some(Fault::hang()));
-        steps.tick().await;
-        repo.fault(None);
-    };
-    let (creations, ()) = tokio::join!(create, trouble);
+    let load = create_all_the_time(&namespace, &images);
+    let (creations, _parts) = tokio::join!(load, make_trouble(cluster, &service, replicas, registry));
     judge(creations);
+    images.until_tolerated(&namespace, "end").await;
+}
+
+/// One image that is known, and a new one every second.
+async fn start_registry(builder: Builder) -> Registry {
+    let registry = builder.start().await;
+    let seconds = (0..SECONDS).map(|second| second.to_string());
+    for tag in seconds.chain(["start".into(), "end".into()]) {
+        registry.repo("app").index(Some(&tag), ["linux/amd64", "linux/arm64"]);
+    }
+    registry
+}
+
+struct Images {
+    registry: SocketAddr,
+}
+
+impl Images {
+    fn pod(&self, tag: &str) -> Value {
+        pod(&[&format!("{}/app:{tag}", self.registry)])
+    }
+
+    async fn until_tolerated(&self, namespace: &Namespace, tag: &str) {
+        e2e::until("the Pod is tolerated", async || {
+            namespace.dry_run(&self.pod(tag)).await.unwrap().tolerates_pool().then_some(())
+        })
+        .await;
+    }
+}
+
+/// Creates Pods at their rate, however long each takes.
+async fn create_all_the_time(namespace: &Namespace, images: &Images) -> Vec<Creation> {
+    let mut times = interval(Duration::from_secs(1) / RATE);
+    times.set_missed_tick_behavior(MissedTickBehavior::Burst);
+    let mut creations = Vec::new();
+    for number in 0..RATE * SECONDS {
+        times.tick().await;
+        let tag = if number % 2 == 0 { "start".to_owned() } else { (number / RATE).to_string() };
+        let mut pod = images.pod(&tag);
+        // Keeps the scheduler out of what is measured.
+        pod["spec"]["schedulerName"] = "nobody".into();
+        let namespace = namespace.clone();
+        creations.push(tokio::spawn(async move {
+            let start = Instant::now();
+            let created = namespace.try_pod(&pod).await;
+            let result = created.map(|pod| pod.tolerates_pool()).map_err(|error| error.to_string());
+            Creation { took: start.elapsed(), result }
+        }));
+    }
+    join_all(creations).await.into_iter().map(Result::unwrap).collect()
+}
+
+/// What happens to tolerarch and its registry meanwhile; gives what runs in the end.
+async fn make_trouble(
+    cluster: &Cluster,
+    service: &Forwarder,
+    mut replicas: [Tolerarch; 2],
+    registry: Registry,
+) -> ([Tolerarch; 2], Registry) {
+    let pki = &cluster.local().pki;
+    let mut steps = interval(Duration::from_secs(u64::from(SECONDS)) / 9);
+    steps.tick().await;
+    steps.tick().await;
+    for turn in 0..2 {
+        roll(service, &mut replicas, turn).await;
+    }
+    steps.tick().await;
+    // Nobody tells the Service.
+    replicas[0].process.kill().await;
+    steps.tick().await;
+    replicas[0].start_again().await;
+    steps.tick().await;
+    for replica in &replicas {
+        replica.renew_certificate(pki);
+    }
+    steps.tick().await;
+    registry.repo("app").fault(Some(Fault::hang()));
+    steps.tick().await;
+    let address = registry.socket_addr();
+    registry.stop().await;
+    steps.tick().await;
+    let registry = start_registry(Registry::builder().pki(pki.clone()).listen(address)).await;
+    (replicas, registry)
 }
 
 /// Restarts one replica as a rollout does: it is taken out of the Service, ends in its own time, and comes back.
@@ -91,13 +131,6 @@ async fn roll(service: &Forwarder, replicas: &mut [Tolerarch; 2], turn: usize) {
     replicas[turn].process.ended().await;
     replicas[turn].start_again().await;
     service.only(&ports);
-}
-
-/// A Pod that keeps the scheduler out of what is measured.
-fn unscheduled(image: &str) -> Value {
-    let mut pod = pod(&[image]);
-    pod["spec"]["schedulerName"] = "nobody".into();
-    pod
 }
 
 fn judge(creations: Vec<Creation>) {
@@ -116,4 +149,6 @@ fn judge(creations: Vec<Creation>) {
     );
     assert!(failures.is_empty(), "{failures:?}");
     assert!(percentile(100) < BUDGET + SLACK, "{:?}", percentile(100));
+    // Otherwise tolerarch was away all the time.
+    assert!(tolerated > creations.len() / 2, "{tolerated}");
 }
