@@ -1,6 +1,7 @@
 //! Pods of every shape: what the API server accepts without tolerarch it accepts with it.
 
 use e2e::{Cluster, PodExt, pod};
+use k8s_openapi::api::core::v1::{Pod, PodSpec, Toleration};
 use kube::api::{Patch, PatchParams};
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
@@ -43,11 +44,16 @@ pub(crate) async fn no_generated_pod_is_rejected_because_of_the_webhook(cluster:
     let shapes = any_pod(images.to_vec());
     let (mut accepted, mut tolerated) = (0, 0);
     for _ in 0..SHAPES {
-        let pod = shapes.new_tree(&mut runner).unwrap().current();
+        let mut pod = shapes.new_tree(&mut runner).unwrap().current();
+        // Its volume has another name each time.
+        pod["spec"]["automountServiceAccountToken"] = false.into();
+        // Where it would run is no question here.
+        pod["spec"]["schedulerName"] = "nobody".into();
         let expected = without.try_pod(&pod).await;
         let found = with.try_pod(&pod).await;
         match (&expected, &found) {
-            (Ok(_), Ok(found)) => {
+            (Ok(expected), Ok(found)) => {
+                assert_eq!(without_own(found), without_own(expected), "{pod}");
                 accepted += 1;
                 tolerated += usize::from(found.pools().is_some());
             }
@@ -59,6 +65,16 @@ pub(crate) async fn no_generated_pod_is_rejected_because_of_the_webhook(cluster:
     assert!(accepted > SHAPES / 2 && tolerated > SHAPES / 20, "{accepted} accepted, {tolerated} tolerated");
 }
 
+/// What is in the spec, without what tolerarch may add.
+fn without_own(pod: &Pod) -> PodSpec {
+    let mut spec = pod.spec.clone().unwrap();
+    let own: Toleration =
+        serde_json::from_value(json!({"key": e2e::POOL, "operator": "Exists", "effect": "NoSchedule"}))
+            .unwrap();
+    spec.tolerations.get_or_insert_default().retain(|toleration| *toleration != own);
+    spec
+}
+
 fn any_pod(images: Vec<String>) -> impl Strategy<Value = Value> {
     let image = prop_oneof![
         8 => prop::sample::select(images),
@@ -68,7 +84,7 @@ fn any_pod(images: Vec<String>) -> impl Strategy<Value = Value> {
     let containers = prop::collection::vec(image.clone(), 1..4);
     let init = prop::collection::vec((image.clone(), any::<bool>()), 0..3);
     let volumes = prop::collection::vec(image, 0..2);
-    let tolerations = prop::option::of(prop::collection::vec(any_toleration(), 0..4));
+    let tolerations = sometimes(prop::collection::vec(any_toleration(), 0..4).prop_map(Value::from));
     (containers, init, volumes, tolerations, any_annotations(), any_rest()).prop_map(
         |(containers, init, volumes, tolerations, annotations, rest)| {
             let mut pod = pod(&containers.iter().map(String::as_str).collect::<Vec<_>>());
@@ -84,7 +100,7 @@ fn any_pod(images: Vec<String>) -> impl Strategy<Value = Value> {
                 e2e::add_container(&mut pod, "volumes", volume);
             }
             if let Some(tolerations) = tolerations {
-                pod["spec"]["tolerations"] = tolerations.into();
+                pod["spec"]["tolerations"] = tolerations;
             }
             if let Some(annotations) = annotations {
                 pod["metadata"]["annotations"] = annotations;
@@ -97,8 +113,13 @@ fn any_pod(images: Vec<String>) -> impl Strategy<Value = Value> {
     )
 }
 
+/// Absent, null, or a value.
+fn sometimes(value: impl Strategy<Value = Value> + 'static) -> impl Strategy<Value = Option<Value>> {
+    prop_oneof![1 => Just(None), 1 => Just(Some(Value::Null)), 6 => value.prop_map(Some)]
+}
+
 fn any_toleration() -> impl Strategy<Value = Value> {
-    prop::sample::select(vec![
+    let usual = prop::sample::select(vec![
         json!({"operator": "Exists"}),
         json!({"key": e2e::POOL, "operator": "Exists", "effect": "NoSchedule"}),
         json!({"key": e2e::POOL, "operator": "Equal", "value": "true", "effect": "NoSchedule"}),
@@ -106,15 +127,27 @@ fn any_toleration() -> impl Strategy<Value = Value> {
         json!({"key": e2e::POOL, "value": "true"}),
         json!({"key": "kubernetes.io/arch", "value": "arm64", "effect": "NoSchedule"}),
         json!({"key": "example.com/a", "operator": "Exists", "effect": "PreferNoSchedule"}),
-        json!({"key": "example.com/a", "operator": "Exists", "tolerationSeconds": 5}),
         json!({"key": "node.kubernetes.io/not-ready", "operator": "Exists", "effect": "NoExecute"}),
-    ])
+    ]);
+    // Most of these are rejected by the API server.
+    let part = |values: &'static [&'static str]| prop::option::of(prop::sample::select(values));
+    let built = (
+        part(&["", "a", e2e::POOL]),
+        part(&["", "Exists", "Equal", "Lt"]),
+        part(&["", "true"]),
+        part(&["", "NoSchedule", "NoExecute", "Future"]),
+        prop::option::of(0..100),
+    );
+    let built = built.prop_map(|(key, operator, value, effect, seconds)| {
+        json!({"key": key, "operator": operator, "value": value, "effect": effect, "tolerationSeconds": seconds})
+    });
+    prop_oneof![9 => usual, 1 => built]
 }
 
 fn any_annotations() -> impl Strategy<Value = Option<Value>> {
     let value = prop::sample::select(&["", "multi-arch", "old, multi-arch", "a\"b\\c/d~e", "é\u{1f600}"][..]);
     let key = prop::sample::select(&["tolerarch.io/pools", "example.com/note", "a", "x~y/z"][..]);
-    prop::option::of(prop::collection::hash_map(key, value, 0..3).prop_map(|map| json!(map)))
+    sometimes(prop::collection::hash_map(key, value, 0..3).prop_map(|map| json!(map)))
 }
 
 fn any_rest() -> impl Strategy<Value = Value> {

@@ -6,9 +6,9 @@ use std::fmt::Debug;
 use futures_util::StreamExt;
 use k8s_openapi::api::core::v1::{Namespace as NamespaceObject, Node, Pod, ServiceAccount};
 use kube::api::{DynamicObject, ListParams, Patch, PatchParams, PostParams, WatchEvent, WatchParams};
-use kube::core::{GroupVersionKind, TypeMeta};
+use kube::core::{GroupVersionKind, Request, TypeMeta};
 use kube::discovery::ApiResource;
-use kube::{Api, Client};
+use kube::{Api, Client, Resource};
 use serde_json::{Value, json};
 
 use crate::cluster::Nodes;
@@ -44,7 +44,7 @@ impl Namespace {
 
     /// Creates a Pod; an error if the API server rejects it.
     pub async fn try_pod(&self, pod: &Value) -> kube::Result<Pod> {
-        self.pods().create(&PostParams::default(), &typed(pod)).await
+        self.create_pod(pod, &PostParams::default()).await
     }
 
     /// Creates a Pod, and gives it as it is stored.
@@ -54,7 +54,14 @@ impl Namespace {
 
     /// Creates a Pod for show.
     pub async fn dry_run(&self, pod: &Value) -> kube::Result<Pod> {
-        self.pods().create(&PostParams { dry_run: true, ..PostParams::default() }, &typed(pod)).await
+        self.create_pod(pod, &PostParams { dry_run: true, ..PostParams::default() }).await
+    }
+
+    /// Sends it as it is written, with what the types of a client would put right.
+    async fn create_pod(&self, pod: &Value, how: &PostParams) -> kube::Result<Pod> {
+        let request = Request::new(Pod::url_path(&(), Some(&self.name)));
+        let request = request.create(how, pod.to_string().into_bytes()).expect("a request");
+        self.client.request(request).await
     }
 
     /// Creates or changes an object of any kind, as `kubectl apply --server-side` does.
@@ -134,7 +141,7 @@ impl Namespace {
     /// The API of a kind in this namespace.
     pub fn api<K>(&self) -> Api<K>
     where
-        K: kube::Resource<Scope = k8s_openapi::NamespaceResourceScope, DynamicType = ()> + Clone + Debug,
+        K: Resource<Scope = k8s_openapi::NamespaceResourceScope, DynamicType = ()> + Clone + Debug,
     {
         Api::namespaced(self.client.clone(), &self.name)
     }
@@ -143,8 +150,4 @@ impl Namespace {
     pub fn pool_node(&self) -> &str {
         &self.nodes.pool
     }
-}
-
-fn typed(pod: &Value) -> Pod {
-    serde_json::from_value(pod.clone()).expect("a Pod")
 }
