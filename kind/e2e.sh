@@ -2,19 +2,29 @@
 # Runs the scenarios that need nothing broken on kind: builds the image, creates a cluster and a registry, installs
 # manifests/, pushes the images, runs the scenarios, and removes everything again.
 #
-#   kind/e2e.sh [FILTER]               scenarios whose names contain FILTER, or all
-#   KUBERNETES=v1.36.1 kind/e2e.sh     that version, as a tag of kindest/node; otherwise kind's own
-#   CERT_MANAGER=v1.21.2 kind/e2e.sh   that version
-#   KEEP=1 kind/e2e.sh                 leaves the cluster and the registry; the next run uses them again
+#   kind/e2e.sh [--kubernetes v1.36.1] [--cert-manager v1.21.2] [FILTER]
+#
+# --kubernetes is a tag of kindest/node, otherwise kind's own; FILTER is a part of the names of scenarios, otherwise all.
+# KEEP=1 leaves the cluster and the registry; the next run uses them again.
 #
 # Needs Docker, kind, kubectl and Rust.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
+kubernetes='' certmanager=v1.21.2
+while [ $# -gt 0 ]; do
+    case $1 in
+        --kubernetes) kubernetes=${2:?a version} && shift 2 ;;
+        --cert-manager) certmanager=${2:?a version} && shift 2 ;;
+        -*) sed -n 's/^#   //p' "$0" >&2 && exit 2 ;;
+        *) break ;;
+    esac
+done
+
 name=tolerarch-e2e
 registry=$name-registry
 image=tolerarch:e2e
-cert_manager=https://github.com/cert-manager/cert-manager/releases/download/${CERT_MANAGER:-v1.21.2}/cert-manager.yaml
+certmanager_url=https://github.com/cert-manager/cert-manager/releases/download/$certmanager/cert-manager.yaml
 work=$(mktemp -d)
 
 end() {
@@ -29,7 +39,7 @@ trap end EXIT
 docker build --tag "$image" .
 
 if ! kind get clusters | grep -qx "$name"; then
-    kind create cluster --name "$name" --config kind/cluster.yaml ${KUBERNETES:+--image "kindest/node:$KUBERNETES"}
+    kind create cluster --name "$name" --config kind/cluster.yaml ${kubernetes:+--image "kindest/node:$kubernetes"}
 fi
 kind get kubeconfig --name "$name" >"$work/kubeconfig"
 export KUBECONFIG=$work/kubeconfig
@@ -43,7 +53,7 @@ fi
 address=$(docker inspect --format '{{.NetworkSettings.Networks.kind.IPAddress}}' "$registry"):443
 push=$(docker port "$registry" 443/tcp)
 
-kubectl apply --filename "$cert_manager"
+kubectl apply --filename "$certmanager_url"
 kubectl --namespace cert-manager wait --for=condition=Available --timeout=5m deployment --all
 
 cat >"$work/config.yaml" <<CONFIG
