@@ -9,9 +9,9 @@ use serde_json::json;
 use tokio::time::Instant;
 
 const PODS: usize = 300;
-const ROUNDS: usize = 4;
-/// On a machine of its own it is 1.05 or less; a busy one measures itself, too.
-const AT_MOST: f64 = 1.5;
+const ROUNDS: usize = 5;
+/// How many times as long it may take: with room for a debug build beside a compiler.
+const AT_MOST: f64 = 2.0;
 
 pub(crate) async fn a_warm_deployment_is_bound_about_as_fast_as_without_webhook(cluster: &Cluster) {
     let tolerarch = cluster.local().tolerarch(json!({"log": {"level": "warn"}})).await;
@@ -22,18 +22,19 @@ pub(crate) async fn a_warm_deployment_is_bound_about_as_fast_as_without_webhook(
         let pod = pod(&[&cluster.images.tag("multi")]);
         namespace.apply(&deployment("web", 0, &pod)).await;
     }
-    // The first round is for warming up.
-    let (mut with_times, mut without_times) = (Vec::new(), Vec::new());
-    for round in 0..=ROUNDS {
-        let (first, second) = (bound_after(&without).await, bound_after(&with).await);
-        if round > 0 {
-            without_times.push(first);
-            with_times.push(second);
-        }
+    // One round each for warming up.
+    bound_after(&without).await;
+    bound_after(&with).await;
+    // The fastest count: what else the machine does can only add to them.
+    let (mut fastest_without, mut fastest_with) = (Duration::MAX, Duration::MAX);
+    for _ in 0..ROUNDS {
+        fastest_without = fastest_without.min(bound_after(&without).await);
+        fastest_with = fastest_with.min(bound_after(&with).await);
     }
-    let (with, without) = (median(with_times), median(without_times));
-    let ratio = with.as_secs_f64() / without.as_secs_f64();
-    println!("scale-up: {PODS} Pods bound after {without:?} without, {with:?} with tolerarch: {ratio:.2}");
+    let ratio = fastest_with.as_secs_f64() / fastest_without.as_secs_f64();
+    println!(
+        "scale-up: {PODS} Pods bound after {fastest_without:?} without, {fastest_with:?} with tolerarch: {ratio:.2}"
+    );
     assert!(ratio < AT_MOST, "{ratio}");
 }
 
@@ -51,9 +52,4 @@ async fn bound_after(namespace: &Namespace) -> Duration {
 async fn scale(namespace: &Namespace, replicas: usize) {
     let patch = Patch::Merge(json!({"spec": {"replicas": replicas}}));
     namespace.api::<Deployment>().patch("web", &PatchParams::default(), &patch).await.unwrap();
-}
-
-fn median(mut times: Vec<Duration>) -> Duration {
-    times.sort_unstable();
-    times[times.len() / 2]
 }

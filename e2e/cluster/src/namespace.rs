@@ -89,17 +89,23 @@ impl Namespace {
         let selected = WatchParams::default().labels(&format!("app={app}"));
         let pods = self.pods();
         soon(&format!("{count} Pods of {app} in {} have a node", self.name), async {
-            let mut events = pods.watch(&selected, "0").await.unwrap().boxed();
-            let mut bound = HashSet::new();
-            while bound.len() < count {
-                match events.next().await.expect("a watch goes on").unwrap() {
-                    WatchEvent::Added(pod) | WatchEvent::Modified(pod) if pod.node().is_some() => {
-                        bound.insert(pod.metadata.uid);
+            loop {
+                // Begins with the Pods that are there. The API server ends a watch that does not keep up.
+                let mut events = pods.watch(&selected, "0").await.unwrap().boxed();
+                let mut bound = HashSet::new();
+                while let Some(Ok(event)) = events.next().await {
+                    match event {
+                        WatchEvent::Added(pod) | WatchEvent::Modified(pod) if pod.node().is_some() => {
+                            bound.insert(pod.metadata.uid);
+                        }
+                        WatchEvent::Deleted(pod) => {
+                            bound.remove(&pod.metadata.uid);
+                        }
+                        _ => {}
                     }
-                    WatchEvent::Deleted(pod) => {
-                        bound.remove(&pod.metadata.uid);
+                    if bound.len() == count {
+                        return;
                     }
-                    _ => {}
                 }
             }
         })
