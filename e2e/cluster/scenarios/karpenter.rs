@@ -16,7 +16,7 @@ pub(crate) async fn nodes_appear_in_the_pool_that_the_images_allow(cluster: &Clu
     // To zero and back, both at once.
     for tag in ["multi", "amd64"] {
         scale(cluster, &namespace, tag, 0).await;
-        namespace.until_pods(tag, 0, |_| true).await;
+        namespace.until_gone(tag).await;
     }
     karpenter.until_no_nodes().await;
     for tag in ["multi", "amd64"] {

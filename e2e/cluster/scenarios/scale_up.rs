@@ -10,8 +10,9 @@ use tokio::time::Instant;
 
 const PODS: usize = 300;
 const ROUNDS: usize = 5;
-/// How many times as long it may take: with room for a debug build beside a compiler.
-const AT_MOST: f64 = 2.0;
+/// How many times as long it may take. Two thirds of the difference are what it costs an API server to call any webhook;
+/// where other programs want the same few cores that is much. A Pod that waited for a lookup would be more.
+const AT_MOST: f64 = 3.0;
 
 pub(crate) async fn a_warm_deployment_is_bound_about_as_fast_as_without_webhook(cluster: &Cluster) {
     let tolerarch = cluster.local().tolerarch(json!({"log": {"level": "warn"}})).await;
@@ -45,7 +46,7 @@ async fn bound_after(namespace: &Namespace) -> Duration {
     namespace.until_bound("web", PODS).await;
     let took = start.elapsed();
     scale(namespace, 0).await;
-    namespace.until_pods("web", 0, |_| true).await;
+    namespace.until_gone("web").await;
     took
 }
 

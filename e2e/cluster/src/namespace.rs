@@ -84,30 +84,36 @@ impl Namespace {
         .await
     }
 
-    /// Waits until so many Pods of an app have a node, without asking the API server again and again.
+    /// Waits until so many Pods of an app have a node. Costs the machine little, for those who measure: it is told
+    /// about these Pods only, and only that they are there.
     pub async fn until_bound(&self, app: &str, count: usize) {
-        let selected = WatchParams::default().labels(&format!("app={app}"));
+        let bound = WatchParams::default().labels(&format!("app={app}")).fields("spec.nodeName!=");
         let pods = self.pods();
         soon(&format!("{count} Pods of {app} in {} have a node", self.name), async {
             loop {
-                // Begins with the Pods that are there. The API server ends a watch that does not keep up.
-                let mut events = pods.watch(&selected, "0").await.unwrap().boxed();
-                let mut bound = HashSet::new();
+                // Begins with those that have one. The API server ends a watch that does not keep up.
+                let mut events = pods.watch_metadata(&bound, "0").await.unwrap().boxed();
+                let mut found = HashSet::new();
                 while let Some(Ok(event)) = events.next().await {
                     match event {
-                        WatchEvent::Added(pod) | WatchEvent::Modified(pod) if pod.node().is_some() => {
-                            bound.insert(pod.metadata.uid);
-                        }
-                        WatchEvent::Deleted(pod) => {
-                            bound.remove(&pod.metadata.uid);
-                        }
-                        _ => {}
-                    }
-                    if bound.len() == count {
+                        WatchEvent::Added(pod) => found.insert(pod.metadata.uid),
+                        WatchEvent::Deleted(pod) => found.remove(&pod.metadata.uid),
+                        _ => false,
+                    };
+                    if found.len() == count {
                         return;
                     }
                 }
             }
+        })
+        .await;
+    }
+
+    /// Waits until an app has no Pods.
+    pub async fn until_gone(&self, app: &str) {
+        let one = ListParams::default().labels(&format!("app={app}")).limit(1);
+        until(&format!("the Pods of {app} in {} are gone", self.name), async || {
+            self.pods().list_metadata(&one).await.ok()?.items.is_empty().then_some(())
         })
         .await;
     }
