@@ -40,10 +40,10 @@ pub(crate) async fn go_module(within: &str, module: &str) -> PathBuf {
     PathBuf::from(output(command).await.trim())
 }
 
-/// tolerarch: the program that `TOLERARCH_BIN` names, or this repository's.
+/// tolerarch: the program that `E2E_TOLERARCH` names, or this repository's.
 pub(crate) async fn tolerarch() -> PathBuf {
-    if let Some(program) = std::env::var_os("TOLERARCH_BIN") {
-        return std::fs::canonicalize(program).expect("TOLERARCH_BIN names a program");
+    if let Some(program) = std::env::var_os("E2E_TOLERARCH") {
+        return std::fs::canonicalize(program).expect("E2E_TOLERARCH names a program");
     }
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| OsString::from("cargo"));
     let mut command = Command::new(cargo);
