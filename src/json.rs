@@ -1,10 +1,15 @@
-//! What serde lacks for reading the JSON of strangers.
+//! What serde lacks for reading the JSON of strangers: bounds, and speed.
+
+mod reader;
+mod skip;
 
 use std::fmt;
 use std::marker::PhantomData;
 
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{Deserialize, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
+
+pub(crate) use reader::read;
 
 /// A struct that is read from an object only.
 ///
