@@ -6,13 +6,14 @@
 
 use wide::u8x16;
 
-/// Levels of a skipped value; Kubernetes' own objects have about twenty.
-const DEPTH: u32 = u64::BITS;
+/// Levels of a skipped value, as many as there are bits beside the first one; Kubernetes' own objects have about twenty.
+const DEPTH: u32 = u64::BITS - 1;
 
 /// A JSON text, and where its strings may end.
 pub(super) struct Source<'a> {
     pub(super) json: &'a [u8],
-    /// A bit for each byte that does not stand for itself in a string: quotes, backslashes, control characters.
+    /// A bit for each byte that does not stand for itself in a string: quotes, backslashes, control characters. Behind the
+    /// end, there are only such bytes.
     ///
     /// To find them all at once, many bytes at a time, is much faster than to look for one after the other: the
     /// processor need not know where one string ends to begin with the next one.
@@ -24,13 +25,13 @@ impl<'a> Source<'a> {
         let (blocks, rest) = json.as_chunks();
         let mut last = [0; 64];
         last[..rest.len()].copy_from_slice(rest);
-        Self { json, special: blocks.iter().chain([&last]).map(special).collect() }
+        Self { json, special: blocks.iter().chain([&last, &[0; 64]]).map(special).collect() }
     }
 
     /// Behind the value that begins at `at`, or after blanks.
     pub(super) fn value(&self, mut at: usize) -> Option<usize> {
-        // The open lists (0) and objects (1), the innermost in the lowest bit.
-        let (mut open, mut depth) = (0u64, 0);
+        // What is open, below the highest bit that is set: lists (0) and objects (1), the innermost in the lowest bit.
+        let mut open = 1u64;
         loop {
             at = match *self.json.get(at)? {
                 b'"' => self.string(at + 1)?.0,
@@ -38,10 +39,10 @@ impl<'a> Source<'a> {
                     let is_object = bracket == b'{';
                     if let Some(end) = self.byte(at + 1, bracket + 2) {
                         end
-                    } else if depth == DEPTH {
+                    } else if open >> DEPTH != 0 {
                         return None;
                     } else {
-                        (open, depth) = (open << 1 | u64::from(is_object), depth + 1);
+                        open = open << 1 | u64::from(is_object);
                         at = if is_object { self.key(at + 1)? } else { at + 1 };
                         continue;
                     }
@@ -56,24 +57,23 @@ impl<'a> Source<'a> {
                 }
             };
             // A value has ended: here ends what it is in as well, or comes the next one.
-            while depth > 0 {
-                let is_object = open & 1 == 1;
+            loop {
+                if open == 1 {
+                    return Some(at);
+                }
+                let closing = if open & 1 == 1 { b'}' } else { b']' };
                 match *self.json.get(at)? {
                     b',' => break,
-                    b'}' if is_object => (open, depth, at) = (open >> 1, depth - 1, at + 1),
-                    b']' if !is_object => (open, depth, at) = (open >> 1, depth - 1, at + 1),
+                    byte if byte == closing => (open, at) = (open >> 1, at + 1),
                     _ => at = self.blanks(at)?,
                 }
-            }
-            if depth == 0 {
-                return Some(at);
             }
             at = if open & 1 == 1 { self.key(at + 1)? } else { at + 1 };
         }
     }
 
     /// Behind a member's key and its colon.
-    #[inline]
+    #[inline(always)]
     fn key(&self, at: usize) -> Option<usize> {
         let begun = self.byte(at, b'"')?;
         self.byte(self.string(begun)?.0, b':')
@@ -120,9 +120,11 @@ impl<'a> Source<'a> {
     }
 
     /// The place of the first such byte from `at` on.
-    #[inline]
+    #[inline(always)]
     fn next_special(&self, at: usize) -> Option<usize> {
-        let bits = self.special.get(at / 64)? >> (at % 64);
+        let [here, next] = *self.special.get(at / 64..)?.first_chunk()?;
+        // The 64 bytes from `at` on.
+        let bits = here >> (at % 64) | next << 1 << (63 - at % 64);
         if bits != 0 { Some(at + bits.trailing_zeros() as usize) } else { self.special_in_later_block(at) }
     }
 
