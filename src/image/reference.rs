@@ -94,12 +94,12 @@ impl FromStr for ImageRef {
         if given.len() == 64 && given.bytes().all(is_lower_hex) {
             return Err(ReferenceError::ImageId);
         }
-        let (named, digest) = match given.split_once('@') {
+        let (named, digest) = match cut(given, b'@') {
             Some((named, digest)) => (named, Some(digest)),
             None => (given, None),
         };
         let (host, rest) = split_host(named);
-        let (repository, tag) = match rest.split_once(':') {
+        let (repository, tag) = match cut(rest, b':') {
             Some((repository, tag)) => (repository, Some(tag)),
             None => (rest, None),
         };
@@ -124,7 +124,7 @@ impl FromStr for ImageRef {
         let mut text = String::with_capacity(repository_end + 1 + target.len());
         text.push_str(host);
         // Without a dot or port, only its capitals make it a host.
-        if host.contains(['.', ':']) {
+        if has_dot_or_colon(host) {
             text.make_ascii_lowercase();
         }
         for part in ["/", library, repository, mark, target] {
@@ -138,15 +138,25 @@ const DOCKER_HUB: &str = "docker.io";
 
 /// `splitDockerDomain` of distribution/reference.
 fn split_host(named: &str) -> (&str, &str) {
-    let Some((first, rest)) = named.split_once('/') else {
+    let Some((first, rest)) = cut(named, b'/') else {
         return (DOCKER_HUB, named);
     };
     match first {
         "index.docker.io" => (DOCKER_HUB, rest),
         "localhost" => (first, rest),
-        _ if first.contains(['.', ':']) || first.bytes().any(|b| b.is_ascii_uppercase()) => (first, rest),
+        _ if has_dot_or_colon(first) || first.bytes().any(|b| b.is_ascii_uppercase()) => (first, rest),
         _ => (DOCKER_HUB, named),
     }
+}
+
+/// `str::split_once`, which is slow over texts as short as these.
+fn cut(text: &str, at: u8) -> Option<(&str, &str)> {
+    let place = text.bytes().position(|b| b == at)?;
+    Some((&text[..place], &text[place + 1..]))
+}
+
+fn has_dot_or_colon(text: &str) -> bool {
+    text.bytes().any(|b| b == b'.' || b == b':')
 }
 
 /// `domain-component *["." domain-component] [":" port]`, or an IPv6 address in brackets.
@@ -162,12 +172,12 @@ fn check_host(host: &str) -> Result<(), ReferenceError> {
             None => return Err(ReferenceError::Host),
         }
     } else {
-        match host.split_once(':') {
+        match cut(host, b':') {
             Some((name, port)) => (Some(name), Some(port)),
             None => (Some(host), None),
         }
     };
-    if name.is_some_and(|name| !name.split('.').all(is_host_component)) {
+    if name.is_some_and(|name| !name.as_bytes().split(|&b| b == b'.').all(is_host_component)) {
         return Err(ReferenceError::Host);
     }
     let Some(port) = port else { return Ok(()) };
@@ -181,26 +191,30 @@ fn check_host(host: &str) -> Result<(), ReferenceError> {
     }
 }
 
-fn is_host_component(part: &str) -> bool {
+fn is_host_component(part: &[u8]) -> bool {
     let edge = |b: Option<&u8>| b.is_some_and(u8::is_ascii_alphanumeric);
-    let bytes = part.as_bytes();
-    edge(bytes.first()) && edge(bytes.last()) && bytes.iter().all(|&b| b.is_ascii_alphanumeric() || b == b'-')
+    edge(part.first()) && edge(part.last()) && part.iter().all(|&b| b.is_ascii_alphanumeric() || b == b'-')
 }
 
 fn check_repository(repository: &str) -> Result<(), ReferenceError> {
-    if repository.split('/').all(is_path_component) { Ok(()) } else { Err(ReferenceError::Repository) }
+    let mut parts = repository.as_bytes().split(|&b| b == b'/');
+    if parts.all(is_path_component) { Ok(()) } else { Err(ReferenceError::Repository) }
 }
 
 /// `[a-z0-9]+((?:[._]|__|[-]+)[a-z0-9]+)*`
-fn is_path_component(part: &str) -> bool {
-    let alphanumeric = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit();
-    let mut words = part.split(|c: char| c.is_ascii_lowercase() || c.is_ascii_digit());
-    let edge = |b: Option<u8>| b.is_some_and(alphanumeric);
-    edge(part.bytes().next())
-        && edge(part.bytes().next_back())
-        && words.all(|separator| {
-            matches!(separator, "" | "." | "_" | "__") || separator.bytes().all(|b| b == b'-')
-        })
+fn is_path_component(mut part: &[u8]) -> bool {
+    let alphanumeric = |b: &u8| b.is_ascii_lowercase() || b.is_ascii_digit();
+    loop {
+        let (word, rest) = part.split_at(part.iter().position(|b| !alphanumeric(b)).unwrap_or(part.len()));
+        let (separator, next) = rest.split_at(rest.iter().position(alphanumeric).unwrap_or(rest.len()));
+        match separator {
+            _ if word.is_empty() => return false,
+            b"" => return true,
+            b"." | b"_" | b"__" => part = next,
+            _ if separator.iter().all(|&b| b == b'-') => part = next,
+            _ => return false,
+        }
+    }
 }
 
 fn is_tag(tag: &str) -> bool {
