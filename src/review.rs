@@ -327,6 +327,17 @@ mod tests {
 
     proptest! {
         #[test]
+        fn any_answer_reads_back(uid in any::<String>(), image in any::<Option<String>>(), patch in prop::collection::vec(any::<u8>(), 0..9)) {
+            let audit = Audit { decision: "tolerated", reason: "tolerated", image: image.as_deref() };
+            let answer: Value = serde_json::from_slice(&encode(&uid, &patch, &audit)).unwrap();
+            let response = &answer["response"];
+            prop_assert_eq!(response["uid"].as_str(), Some(uid.as_str()));
+            prop_assert_eq!(response["auditAnnotations"]["image"].as_str(), image.as_deref());
+            let sent = response["patch"].as_str().map(|text| BASE64.decode(text).unwrap());
+            prop_assert_eq!(sent.unwrap_or_default(), patch);
+        }
+
+        #[test]
         fn any_bytes_are_read_or_refused(body in prop::collection::vec(any::<u8>(), 0..200)) {
             let _ = decode(&body);
         }
