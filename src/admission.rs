@@ -274,7 +274,7 @@ pub struct Decided {
 
 impl Decided {
     fn unchanged(reason: Reason, image: Option<&str>) -> Self {
-        let image = image.map(shortened);
+        let image = image.map(|image| shortened(image).to_owned());
         Self { reason, done: "unchanged", image, pools: String::new(), patch: Vec::new() }
     }
 
@@ -291,16 +291,20 @@ impl Decided {
 }
 
 /// Enough of a text to recognise it: what stands in a Pod has no limit yet, as it is validated later.
-fn shortened(text: &str) -> String {
-    text.chars().take(SHOWN).collect()
+fn shortened(text: &str) -> &str {
+    if text.len() <= SHOWN {
+        return text;
+    }
+    text.char_indices().nth(SHOWN).map_or(text, |(end, _)| &text[..end])
 }
 
 /// One line for each decision.
 fn log(namespace: &str, subject: &Subject<'_>, decided: &Decided, took: Duration) {
     let pod = match subject {
-        Subject::Pod(pod) => shortened(&pod.described()),
+        Subject::Pod(pod) => pod.described(),
         Subject::Malformed | Subject::Other => String::new(),
     };
+    let pod = shortened(&pod);
     let namespace = shortened(namespace);
     let milliseconds = took.as_secs_f64() * 1000.0;
     let Decided { reason, image, pools, .. } = decided;

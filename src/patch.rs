@@ -36,6 +36,8 @@ struct Pools<'a> {
 }
 
 const POOLS_PATH: &str = "/metadata/annotations/tolerarch.io~1pools";
+/// Bytes of a usual patch.
+const PATCH: usize = 512;
 
 /// The patch, as JSON, that makes `change` in `pod`.
 ///
@@ -63,7 +65,9 @@ pub fn build(pod: &Pod<'_>, change: &Change<'_>) -> Result<Vec<u8>, serde_json::
         Some("") => operations.push(Operation::Remove { path: POOLS_PATH.to_owned() }),
         Some(pools) => operations.push(annotate(pod, pools)),
     }
-    serde_json::to_vec(&operations)
+    let mut patch = Vec::with_capacity(PATCH);
+    serde_json::to_writer(&mut patch, &operations)?;
+    Ok(patch)
 }
 
 fn annotate<'a>(pod: &Pod<'_>, pools: &'a str) -> Operation<'a> {

@@ -231,14 +231,12 @@ impl Pod<'_> {
 
     /// How people find the Pod: its controller as `Kind/name`, else its name, else the name's prefix.
     pub fn described(&self) -> String {
-        let text =
-            |text: &Option<Text<'_>>| text.as_ref().map_or(String::new(), |text| text.as_str().to_owned());
         if let Some(owner) = self.controller() {
-            return format!("{}/{}", text(&owner.kind), text(&owner.name));
+            return [text(owner.kind.as_ref()), "/", text(owner.name.as_ref())].concat();
         }
         let metadata = self.metadata.present();
-        let names = metadata.map(|m| [text(&m.name), text(&m.generate_name)]);
-        names.into_iter().flatten().find(|name| !name.is_empty()).unwrap_or_default()
+        let names = metadata.map(|m| [text(m.name.as_ref()), text(m.generate_name.as_ref())]);
+        names.into_iter().flatten().find(|name| !name.is_empty()).unwrap_or_default().to_owned()
     }
 
     fn controller(&self) -> Option<&Owner<'_>> {
@@ -256,8 +254,12 @@ fn is_name(text: &str) -> bool {
     text.len() <= NAME_BYTES && text.split('.').all(label)
 }
 
+fn text<'p>(text: Option<&'p Text<'_>>) -> &'p str {
+    text.map_or("", Text::as_str)
+}
+
 fn usage<'p>(given: Option<&'p Text<'_>>, policy: Option<&Text<'_>>, purpose: Purpose) -> Usage<'p> {
-    let given = given.map_or("", Text::as_str);
+    let given = text(given);
     let image = if policy.is_some_and(|policy| policy.as_str() == "Never") {
         Err(Unknown::PullNever)
     } else {

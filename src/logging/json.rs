@@ -41,23 +41,25 @@ impl<W: Write> Members<W> {
     fn member(&mut self, field: &Field, value: impl FnOnce(&mut W) -> fmt::Result) {
         let writer = &mut self.writer;
         self.written = self.written.and_then(|()| {
-            write!(writer, ",\"{}\":", field.name())?;
+            for part in [",\"", field.name(), "\":"] {
+                writer.write_str(part)?;
+            }
             value(writer)
         });
     }
 
-    fn text(&mut self, field: &Field, value: fmt::Arguments<'_>) {
+    fn text(&mut self, field: &Field, value: impl FnOnce(Escaped<'_, W>) -> fmt::Result) {
         self.member(field, |writer| {
-            writer.write_char('"')?;
-            Escaped(writer).write_fmt(value)?;
-            writer.write_char('"')
+            writer.write_str("\"")?;
+            value(Escaped(writer))?;
+            writer.write_str("\"")
         });
     }
 }
 
 impl<W: Write> Visit for Members<W> {
     fn record_str(&mut self, field: &Field, value: &str) {
-        self.text(field, format_args!("{value}"));
+        self.text(field, |mut writer| writer.write_str(value));
     }
 
     fn record_f64(&mut self, field: &Field, value: f64) {
@@ -79,7 +81,7 @@ impl<W: Write> Visit for Members<W> {
     }
 
     fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
-        self.text(field, format_args!("{value:?}"));
+        self.text(field, |mut writer| write!(writer, "{value:?}"));
     }
 }
 

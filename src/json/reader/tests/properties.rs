@@ -127,6 +127,7 @@ fn pod() -> BoxedStrategy<String> {
         ("initContainers", list(container)),
         ("volumes", list(object(vec![("image", image)]))),
         ("tolerations", list(toleration)),
+        ("imagePullSecrets", list(object(vec![("name", text())]))),
         ("affinity", any_value()),
     ]);
     object(vec![("metadata", metadata), ("spec", spec), ("status", any_value())])
