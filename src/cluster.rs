@@ -12,13 +12,16 @@ use kube::Client;
 use kube::client::Body;
 use kube::config::{Config, InClusterError};
 use serde::de::DeserializeOwned;
-use tokio::time::{Duration, timeout};
+use tokio::time::{Duration, Instant, timeout};
 use zeroize::Zeroizing;
 
 /// How long an answer may take in all.
 const TIME: Duration = Duration::from_secs(3);
-/// Bytes of an answer: a Secret has up to 1 MiB, which base64 makes longer, and it may be there twice (kubectl's annotation).
-const BODY: usize = 4 << 20;
+/// Bytes of an answer. A Secret may have 1 MiB; one with credentials for registries has a few kilobytes, which may be there
+/// twice (kubectl's annotation).
+const BODY: usize = 512 << 10;
+/// How long an API server that did not answer is not asked, so that no Pod waits for it in the meantime.
+const REST: Duration = Duration::from_secs(15);
 /// Longest name of an object (RFC 1123, as Kubernetes checks names).
 const NAME: usize = 253;
 
@@ -51,6 +54,9 @@ pub enum ClusterError {
     /// No connection, or a broken one.
     #[error("unreachable")]
     Unreachable,
+    /// It did not answer a moment ago, and is not asked now.
+    #[error("not asked, as it did not answer a moment ago")]
+    Resting,
     /// A status that means neither yes nor no.
     #[error("unexpected status")]
     Status,
@@ -70,6 +76,8 @@ pub struct Cluster {
     config: Config,
     client: Mutex<Client>,
     time: Duration,
+    /// Since when it does not answer.
+    silent: Mutex<Option<Instant>>,
 }
 
 impl Cluster {
@@ -90,7 +98,7 @@ impl Cluster {
         config.read_timeout = None;
         config.write_timeout = None;
         let client = Client::try_from(config.clone())?;
-        Ok(Self { config, client: Mutex::new(client), time })
+        Ok(Self { config, client: Mutex::new(client), time, silent: Mutex::default() })
     }
 
     /// Reads one Secret, by its name.
@@ -103,7 +111,15 @@ impl Cluster {
             return Err(ClusterError::Name);
         }
         let path = format!("/api/v1/namespaces/{namespace}/secrets/{name}");
-        let body = timeout(self.time, self.get(&path)).await.map_err(|_| ClusterError::Timeout)??;
+        let silent = || self.silent.lock().unwrap_or_else(PoisonError::into_inner);
+        if silent().is_some_and(|since| since.elapsed() < REST) {
+            return Err(ClusterError::Resting);
+        }
+        let body = timeout(self.time, self.get(&path)).await.unwrap_or(Err(ClusterError::Timeout));
+        if matches!(body, Err(ClusterError::Timeout | ClusterError::Unreachable)) {
+            *silent() = Some(Instant::now());
+        }
+        let body = body?;
         serde_json::from_slice(&body).map_err(|_| ClusterError::Malformed)
     }
 

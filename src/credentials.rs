@@ -13,6 +13,7 @@ mod docker;
 mod duration;
 mod file;
 mod helper;
+mod limits;
 mod memory;
 mod pattern;
 mod process;
@@ -22,6 +23,7 @@ mod ring;
 mod secret;
 mod settings;
 mod sources;
+mod turns;
 
 use std::borrow::Cow;
 use std::fmt;
@@ -70,7 +72,7 @@ impl Credentials {
     /// The credentials that a Pod of this namespace may use, which names these pull secrets (those of its service account
     /// among them: the API server has merged them).
     ///
-    /// Reads secrets that are not remembered, for a few seconds at most; what cannot be read is left out. Without pull
+    /// Reads secrets that are not remembered, for half a second at most; what cannot be read is left out. Without pull
     /// secrets it does not wait, and allocates nothing.
     pub async fn keyring<'n>(
         &self,
@@ -98,7 +100,8 @@ impl Credentials {
     /// The operator's credentials for a mirror, by `host` or `host:port`: from files and credential helpers only, as
     /// what belongs to a Pod is for the registry that its image names.
     pub fn of_host(&self, host: &str) -> Vec<Attempt> {
-        self.sources.as_ref().map(|sources| distinct(sources.of_files(host))).unwrap_or_default()
+        let of_files = self.sources.as_ref().map(|sources| sources.of_files(host));
+        distinct(of_files.into_iter().flatten(), limits::ATTEMPTS)
     }
 }
 
@@ -118,8 +121,8 @@ pub struct Keyring {
 static ANONYMOUS: [Attempt; 1] = [Attempt::anonymous()];
 
 impl Keyring {
-    /// The ways to ask for this image, in the order in which they are to be tried, each once. None at all, where the
-    /// image is private and there is no credential for it.
+    /// The ways to ask for this image, in the order in which they are to be tried, each once, and of very many the first.
+    /// None at all, where the image is private and there is no credential for it.
     pub fn attempts(&self, image: &ImageRef) -> Cow<'static, [Attempt]> {
         let Some(sources) = &self.sources else { return Cow::Borrowed(&ANONYMOUS) };
         let name = image.name();
@@ -129,15 +132,22 @@ impl Keyring {
             Attempt::held(kept.clone(), Some(origin))
         });
         let anonymous = (!sources.is_private(name)).then(Attempt::anonymous);
-        let all = pulled.chain(sources.of_files(name)).chain(sources.of_plugins(name)).chain(anonymous);
-        Cow::Owned(distinct(all))
+        // A Pod's many must not be in the way of the operator's few, nor both in that of none.
+        let pulled = distinct(pulled, limits::PULLED).into_iter();
+        let held = pulled.chain(sources.of_files(name)).chain(sources.of_plugins(name));
+        let mut all = distinct(held, limits::ATTEMPTS - 1);
+        all.extend(anonymous);
+        Cow::Owned(all)
     }
 }
 
-/// Each attempt once, where it comes first.
-fn distinct(attempts: impl IntoIterator<Item = Attempt>) -> Vec<Attempt> {
+/// Each attempt once, where it comes first, and no more than so many. Looks no further than it must.
+fn distinct(attempts: impl IntoIterator<Item = Attempt>, most: usize) -> Vec<Attempt> {
     let mut distinct: Vec<Attempt> = Vec::new();
     for attempt in attempts {
+        if distinct.len() == most {
+            break;
+        }
         if !distinct.iter().any(|other| other.id() == attempt.id()) {
             distinct.push(attempt);
         }

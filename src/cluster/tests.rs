@@ -138,6 +138,21 @@ async fn waits_no_longer_than_told() {
 }
 
 #[tokio::test]
+async fn one_that_does_not_answer_is_left_alone_for_a_while() {
+    let api = ApiServer::start().await;
+    api.answer("team", "hanging", 0, &json!(""));
+    api.answer("team", "there", 200, &json!({"type": "x"}));
+    let cluster = api.impatient(Duration::from_millis(500));
+    assert_eq!(read(&cluster, "hanging").await, Err(ClusterError::Timeout));
+    assert_eq!(read(&cluster, "there").await, Err(ClusterError::Resting));
+    assert_eq!(api.requests(), 1);
+    tokio::time::pause();
+    tokio::time::advance(REST).await;
+    tokio::time::resume();
+    assert!(read(&cluster, "there").await.is_ok());
+}
+
+#[tokio::test]
 async fn says_when_nobody_is_there() {
     let api = ApiServer::start().await;
     let cluster = api.cluster();

@@ -47,6 +47,16 @@ pub(super) struct Read {
     pub(super) ring: Ring<Kept>,
     /// Entries whose `auth` is not what it should be.
     pub(super) malformed: usize,
+    pub(super) size: Size,
+}
+
+/// How large it is, for what bounds it.
+#[derive(Debug, Default)]
+pub(super) struct Size {
+    pub(super) entries: usize,
+    /// Bytes of the longest key, and of the longest user, password or token.
+    pub(super) key: usize,
+    pub(super) word: usize,
 }
 
 /// Why a file is none. Says where and never what, as a parser's words quote what it reads.
@@ -81,17 +91,20 @@ impl From<serde_json::Error> for NotDocker {
 
 fn read(entries: BTreeMap<String, Option<Entry>>) -> Read {
     let mut malformed = 0;
-    let mut credentials = Vec::new();
+    let mut size = Size { entries: entries.len(), ..Size::default() };
+    let mut credentials: Vec<(&str, Kept)> = Vec::new();
     for (key, entry) in &entries {
+        size.key = size.key.max(key.len());
         let Some(entry) = entry else { continue };
         match entry.credentials() {
             Some(own) => {
+                size.word = own.iter().map(Credential::longest).fold(size.word, usize::max);
                 credentials.extend(own.into_iter().map(|credential| (key.as_str(), credential.into())));
             }
             None => malformed += 1,
         }
     }
-    Read { ring: Ring::new(credentials), malformed }
+    Read { ring: Ring::new(credentials), malformed, size }
 }
 
 impl Entry {

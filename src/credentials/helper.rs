@@ -93,7 +93,7 @@ impl Helper {
             let life = if answer.is_some() { FOUND } else { NOTHING };
             helper.answers.put(Key::Server(name.clone()), answer.clone(), life);
             helper.answers.put(Key::Recent(name), None, AGAIN);
-            answer
+            Some(answer)
         };
         self.answers.join(&Key::Server(host.into()), work).await.flatten()
     }

@@ -6,6 +6,9 @@
 use std::fmt;
 use std::str::FromStr;
 
+/// Bytes of a part of a host.
+const LABEL: usize = 63;
+
 /// A pattern of images such as `*.dkr.ecr.*.amazonaws.com` or `registry.example.com:5000/team`. The default one means none.
 #[derive(Clone, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ImagePattern(Box<str>);
@@ -108,6 +111,10 @@ fn is_glob(glob: &str) -> bool {
 fn glob_matches(glob: &str, text: &str) -> bool {
     if !glob.contains(['*', '?', '[', '\\']) {
         return glob == text;
+    }
+    // No part of a host has more (RFC 1035), and a glob may take the square of it.
+    if text.len() > LABEL {
+        return false;
     }
     let Some(pieces) = Piece::all(glob) else { return false };
     let text: Vec<char> = text.chars().collect();

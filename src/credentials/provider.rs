@@ -100,7 +100,7 @@ impl Plugin {
 
     async fn ask(self: &Arc<Self>, image: &str) -> Option<Arc<Answer>> {
         let (plugin, name) = (Arc::clone(self), image.to_owned());
-        let work = async move { plugin.run(&name).await };
+        let work = async move { Some(plugin.run(&name).await) };
         self.answers.join(&Key::Image(image.into()), work).await
     }
 

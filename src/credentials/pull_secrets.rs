@@ -1,26 +1,35 @@
-//! The pull secrets that Pods name, read through the Kubernetes API: by name, in the Pod's own namespace, and remembered
-//! for a short time.
+//! The pull secrets that Pods name, read through the Kubernetes API: by name, in the Pod's own namespace. Only the first
+//! Pod waits for one; later ones get what is remembered, while it is read again.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use base64::Engine;
+use futures_util::FutureExt;
 use futures_util::future::join_all;
 use serde::Deserialize;
-use tokio::time::{Duration, Instant};
+use tokio::time::{Duration, Instant, timeout};
 use zeroize::Zeroizing;
 
-use super::docker::{self, BASE64, DockerConfig, Read};
+use super::docker::{self, BASE64, DockerConfig, Read, Size};
+use super::limits::{self, DATA, ENTRIES, KEY, WORD};
+use super::memory::Memory;
 use super::pattern::ImagePattern;
 use super::ring::Ring;
-use super::secret::{Kept, Secret};
+use super::secret::{Credential, Kept, Secret};
+use super::turns::Turns;
 use crate::cluster::{self, Cluster, ClusterError};
 
-/// Secrets that are remembered.
-const CAPACITY: usize = 10_000;
-/// How long what a secret says counts, and how long it counts that nothing was to be had.
+/// About how many are remembered; what bounds them is their size.
+const ITEMS: usize = 10_000;
+/// How long after a secret was read it is not read again, and how long after nothing was to be had.
 const FOUND: Duration = Duration::from_secs(60);
 const NOTHING: Duration = Duration::from_secs(15);
+/// How long what a secret said counts, while it cannot be read again.
+const STALE: Duration = Duration::from_secs(600);
+/// How long a Pod waits for a secret that nobody has read yet, and a lookup for one that a registry has refused.
+const WAIT: Duration = Duration::from_millis(500);
+const WAIT_AGAIN: Duration = Duration::from_secs(3);
 /// How old it is at least when it is read again because a registry refuses what was in it.
 const AGAIN: Duration = Duration::from_secs(5);
 /// Pull secrets of one Pod that are read.
@@ -38,7 +47,8 @@ struct Name {
 /// All pull secrets of the cluster.
 pub(super) struct PullSecrets {
     cluster: Cluster,
-    remembered: Arc<super::memory::Memory<Name, Content>>,
+    remembered: Arc<Memory<Name, Content>>,
+    turns: Turns,
     told: Mutex<HashMap<&'static str, Instant>>,
 }
 
@@ -46,7 +56,11 @@ pub(super) struct PullSecrets {
 #[derive(Clone)]
 struct Content {
     ring: Arc<Ring<Kept>>,
+    /// When it said so.
     read: Instant,
+    /// When it was asked for the last time, and how long that is enough.
+    asked: Instant,
+    enough: Duration,
 }
 
 /// One pull secret of a Pod, and what is in it.
@@ -74,7 +88,8 @@ struct Data {
 
 impl PullSecrets {
     pub(super) fn new(cluster: Cluster) -> Arc<Self> {
-        Arc::new(Self { cluster, remembered: super::memory::Memory::new(CAPACITY), told: Mutex::default() })
+        let remembered = Memory::weighed(ITEMS, limits::REMEMBERED, weight);
+        Arc::new(Self { cluster, remembered, turns: Turns::new(), told: Mutex::default() })
     }
 
     /// The secrets of these names, each once; those that have nothing are left out.
@@ -94,8 +109,14 @@ impl PullSecrets {
         }
         let read = wanted.into_iter().map(|name| async move {
             let content = match self.remembered.get(&name) {
-                Some(content) => content,
-                None => self.fetch(&name).await?,
+                Some(content) => {
+                    if content.is_due() {
+                        // The reading goes on by itself.
+                        let _ = self.fetch(&name).now_or_never();
+                    }
+                    content
+                }
+                None => timeout(WAIT, self.fetch(&name)).await.ok()??,
             };
             Some(PullSecret { secrets: Arc::clone(self), name, ring: content.ring })
         });
@@ -105,24 +126,41 @@ impl PullSecrets {
     async fn fetch(self: &Arc<Self>, name: &Name) -> Option<Content> {
         let (own, wanted) = (Arc::clone(self), name.clone());
         let work = async move {
+            // One who waits in vain is not remembered: it says nothing of the secret.
+            let queued = own.turns.queue(&wanted.namespace)?;
+            let turn = queued.turn().await?;
             let found = own.cluster.secret::<Object>(&wanted.namespace, &wanted.name).await;
-            let (ring, life) = match found.map_err(Fault::from).and_then(content) {
-                Ok(read) => {
-                    if read.malformed > 0 {
-                        own.tell("an auth is not base64(user:password)", &wanted);
-                    }
-                    (read.ring, FOUND)
-                }
-                Err(fault) => {
-                    own.tell(fault.0, &wanted);
-                    (Ring::default(), NOTHING)
-                }
-            };
-            let content = Content { ring: ring.into(), read: Instant::now() };
-            own.remembered.put(wanted, content.clone(), life);
-            content
+            drop(turn);
+            drop(queued);
+            Some(own.learn(wanted, found))
         };
         self.remembered.join(name, work).await
+    }
+
+    fn learn(&self, name: Name, found: Result<Object, ClusterError>) -> Content {
+        let now = Instant::now();
+        let silence = found.as_ref().err().copied().filter(|error| is_silence(*error));
+        let before = self.remembered.get(&name).filter(|before| !before.is_empty());
+        let content = match found.map_err(Fault::from).and_then(content) {
+            Ok(read) => {
+                if read.malformed > 0 {
+                    self.tell("an auth is not base64(user:password)", &name);
+                }
+                Content::read(read.ring, now)
+            }
+            Err(fault) => {
+                self.tell(fault.0, &name);
+                let before = before.filter(|_| silence.is_some());
+                let before = before.unwrap_or_else(|| Content::read(Ring::default(), now));
+                Content { asked: now, enough: NOTHING, ..before }
+            }
+        };
+        let life = if content.is_empty() { NOTHING } else { STALE.saturating_sub(content.read.elapsed()) };
+        // The client tells by itself when it can be asked again.
+        if !content.is_empty() || silence != Some(ClusterError::Resting) {
+            self.remembered.put(name, content.clone(), life);
+        }
+        content
     }
 
     /// Says once in a while why a secret gives nothing. What a tenant names in vain is the tenant's affair.
@@ -140,13 +178,28 @@ impl PullSecrets {
     }
 }
 
+impl Content {
+    fn read(ring: Ring<Kept>, now: Instant) -> Self {
+        Self { ring: ring.into(), read: now, asked: now, enough: FOUND }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.ring.values().next().is_none()
+    }
+
+    /// Whether it is to be read again.
+    fn is_due(&self) -> bool {
+        self.asked.elapsed() >= self.enough
+    }
+}
+
 impl PullSecret {
     /// What it says under a key by now: read once more, unless that was a moment ago.
     pub(super) async fn again(&self, key: &ImagePattern) -> Vec<Kept> {
         let remembered = self.secrets.remembered.get(&self.name);
-        let content = match remembered.filter(|content| content.read.elapsed() < AGAIN) {
+        let content = match remembered.filter(|content| content.asked.elapsed() < AGAIN) {
             Some(content) => Some(content),
-            None => self.secrets.fetch(&self.name).await,
+            None => timeout(WAIT_AGAIN, self.secrets.fetch(&self.name)).await.ok().flatten(),
         };
         content.map(|content| content.ring.under(key).cloned().collect()).unwrap_or_default()
     }
@@ -165,6 +218,7 @@ impl From<ClusterError> for Fault {
             ClusterError::Unauthorized => "the API server does not accept the service account",
             ClusterError::Timeout => "the API server does not answer in time",
             ClusterError::Unreachable => "the API server cannot be reached",
+            ClusterError::Resting => "the API server did not answer a moment ago",
             ClusterError::Status => "the API server answers with an error",
             ClusterError::TooLarge => "it is too large",
             ClusterError::Malformed => "the API server's answer is no Secret",
@@ -173,11 +227,18 @@ impl From<ClusterError> for Fault {
     }
 }
 
+/// Whether this says nothing of the secret, which may be as it was.
+fn is_silence(error: ClusterError) -> bool {
+    use ClusterError::{Resting, Status, Timeout, Unreachable};
+    matches!(error, Timeout | Unreachable | Resting | Status)
+}
+
 /// What is in it, where type and key belong together, as kubelet wants it (pkg/credentialprovider/secrets/secrets.go).
 fn content(object: Object) -> Result<Read, Fault> {
     let data = object.data.unwrap_or(Data { config: None, cfg: None });
     let decode = |text: Option<Secret>| -> Result<Zeroizing<Vec<u8>>, Fault> {
         let text = text.ok_or(Fault("it lacks the key that belongs to its type"))?;
+        DATA.check(text.reveal().len() / 4 * 3).map_err(Fault)?;
         BASE64.decode(text.reveal()).map(Zeroizing::new).map_err(|_| Fault("its data is not base64"))
     };
     let read = match object.r#type.as_deref() {
@@ -187,7 +248,22 @@ fn content(object: Object) -> Result<Read, Fault> {
         Some("kubernetes.io/dockercfg") => docker::read_dockercfg(&decode(data.cfg)?),
         _ => return Err(Fault("it is of no type that holds registry credentials")),
     };
-    read.map_err(|_| Fault("its data is not JSON of docker's form"))
+    let read = read.map_err(|_| Fault("its data is not JSON of docker's form"))?;
+    let Size { entries, key, word } = read.size;
+    for (most, given) in [(ENTRIES, entries), (KEY, key), (WORD, word)] {
+        most.check(given).map_err(Fault)?;
+    }
+    Ok(read)
+}
+
+/// About the bytes of a secret.
+fn weight(name: &Name, content: &Content) -> u64 {
+    let entries = content.ring.entries();
+    // A credential has two parts, of which the longer one is known.
+    let entries = entries.map(|(key, kept)| {
+        size_of::<(ImagePattern, Kept, Credential)>() + key.as_str().len() + 2 * kept.credential.longest()
+    });
+    (size_of::<(Name, Content)>() + name.namespace.len() + name.name.len() + entries.sum::<usize>()) as u64
 }
 
 #[cfg(test)]

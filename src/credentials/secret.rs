@@ -63,6 +63,14 @@ impl Credential {
         };
         AccessId::of(&[kind, user, secret.reveal()])
     }
+
+    /// Bytes of the longer of its parts.
+    pub(super) fn longest(&self) -> usize {
+        match self {
+            Self::Basic { user, password } => user.len().max(password.reveal().len()),
+            Self::Identity(token) | Self::Bearer(token) => token.reveal().len(),
+        }
+    }
 }
 
 /// A credential with what tells it from others, which is computed once: every Pod asks for it.

@@ -320,3 +320,43 @@ async fn a_refused_file_is_read_again() {
     assert!(changed[0].again().await.is_none(), "nothing has changed");
     assert!(Attempt::anonymous().again().await.is_none());
 }
+
+#[tokio::test]
+async fn of_many_credentials_for_an_image_the_first_are_tried() {
+    let api = ApiServer::start().await;
+    let place = Place::new();
+    let config = |who: &str| {
+        let entries: Vec<_> =
+            (0..limits::ENTRIES.most).map(|n| (format!("a.b?{n}"), format!("{n}"))).collect();
+        let entries: Vec<_> = entries.iter().map(|(key, word)| (&**key, who, &**word)).collect();
+        serde_json::json!({"auths": auths(&entries)})
+    };
+    let names: Vec<String> = (0..16).map(|n| format!("s{n}")).collect();
+    for name in &names {
+        api.answer("team", name, 200, &secret("dockerconfigjson", &config(name)));
+    }
+    let credentials = with_cluster(&api, &[place.write("config.json", &config("file").to_string())]);
+    let keyring = credentials.keyring("team", names.iter().map(String::as_str)).await;
+    let kinds = |attempts: &[Attempt]| attempts.iter().map(Attempt::kind).collect::<Vec<_>>();
+    let tried = kinds(&keyring.attempts(&image("a.b/x")));
+    let of_files = limits::ATTEMPTS - limits::PULLED - 1;
+    let expected = [vec!["pull secret"; limits::PULLED], vec!["docker config"; of_files], vec!["anonymous"]];
+    assert_eq!(tried, expected.concat());
+    assert_eq!(credentials.of_host("a.b").len(), limits::ATTEMPTS);
+}
+
+/// The same credential under several keys is one.
+#[tokio::test]
+async fn equal_credentials_are_not_in_the_way_of_others() {
+    let api = ApiServer::start().await;
+    let keys: Vec<String> = (0..limits::ENTRIES.most - 1).map(|n| format!("a.b?{n}")).collect();
+    let mut entries: Vec<_> = keys.iter().map(|key| (&**key, "same", "word")).collect();
+    entries.push(("*.b", "other", "word"));
+    let config = serde_json::json!({"auths": auths(&entries)});
+    api.answer("team", "one", 200, &secret("dockerconfigjson", &config));
+    let keyring = with_cluster(&api, &[]).keyring("team", ["one"]).await;
+    assert_eq!(
+        shown(&keyring.attempts(&image("a.b/x"))).await,
+        ["pull secret same:word", "pull secret other:word", "anonymous -"]
+    );
+}

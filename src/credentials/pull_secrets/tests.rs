@@ -79,11 +79,80 @@ async fn remembers_for_a_while_what_is_there_and_for_less_what_is_not() {
     tokio::time::resume();
     assert_eq!(passwords(&secrets, &["there", "missing"]).await, ["old"]);
     assert_eq!(api.requests(), 3, "only the missing one");
-    api.answer("team", "there", 200, &secret("dockerconfigjson", &config("new")));
+}
+
+async fn pass(time: Duration) {
+    // Connections do not go together with paused time.
     tokio::time::pause();
-    tokio::time::advance(FOUND).await;
+    tokio::time::advance(time).await;
     tokio::time::resume();
-    assert_eq!(passwords(&secrets, &["there"]).await, ["new"]);
+}
+
+/// Until a secret gives these passwords. What is read in the background ends some time.
+async fn until(secrets: &Arc<PullSecrets>, name: &str, expected: &[&str]) {
+    while passwords(secrets, &[name]).await != expected {
+        tokio::task::yield_now().await;
+    }
+}
+
+#[tokio::test]
+async fn an_expired_secret_is_served_while_it_is_read_again() {
+    let api = ApiServer::start().await;
+    api.answer("team", "there", 200, &secret("dockerconfigjson", &config("old")));
+    let secrets = PullSecrets::new(api.cluster());
+    assert_eq!(passwords(&secrets, &["there"]).await, ["old"]);
+    api.answer("team", "there", 200, &secret("dockerconfigjson", &config("new")));
+    assert_eq!(passwords(&secrets, &["there"]).await, ["old"]);
+    pass(FOUND).await;
+    assert_eq!(passwords(&secrets, &["there"]).await, ["old"], "nobody waits");
+    until(&secrets, "there", &["new"]).await;
+    assert_eq!(api.requests(), 2);
+    // What says nothing of the secret changes nothing, for a while.
+    api.answer("team", "there", 500, &json!(""));
+    pass(FOUND).await;
+    for requests in 3..6 {
+        assert_eq!(passwords(&secrets, &["there"]).await, ["new"]);
+        while api.requests() < requests {
+            tokio::task::yield_now().await;
+        }
+        while secrets.remembered.get(&name_of("there")).is_some_and(|content| content.is_due()) {
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(passwords(&secrets, &["there"]).await, ["new"], "asked a moment ago");
+        pass(NOTHING).await;
+    }
+    assert_eq!(api.requests(), 5);
+    pass(STALE - NOTHING * 3).await;
+    assert!(passwords(&secrets, &["there"]).await.is_empty());
+}
+
+/// A tenant who takes a secret away, or the right to read it, is obeyed by the next reading.
+#[tokio::test]
+async fn one_that_is_gone_serves_nobody() {
+    for status in [404, 403, 401] {
+        let api = ApiServer::start().await;
+        api.answer("team", "there", 200, &secret("dockerconfigjson", &config("old")));
+        let secrets = PullSecrets::new(api.cluster());
+        assert_eq!(passwords(&secrets, &["there"]).await, ["old"]);
+        api.answer("team", "there", status, &json!(""));
+        pass(FOUND).await;
+        until(&secrets, "there", &[]).await;
+    }
+}
+
+#[tokio::test]
+async fn nobody_waits_long_for_the_first_reading() {
+    let api = ApiServer::start().await;
+    api.answer("team", "hanging", 0, &json!(""));
+    api.answer("team", "there", 200, &secret("dockerconfigjson", &config("word")));
+    // This one waits for a minute.
+    let secrets = PullSecrets::new(api.cluster());
+    let read = timeout(Duration::from_secs(30), passwords(&secrets, &["hanging", "there"])).await;
+    assert_eq!(read.unwrap(), ["word"]);
+}
+
+fn name_of(name: &str) -> Name {
+    Name { namespace: "team".into(), name: name.into() }
 }
 
 #[tokio::test]
@@ -134,4 +203,63 @@ async fn a_refused_secret_is_read_again_but_not_at_once() {
     assert_eq!(passwords(&secrets, &["there"]).await, ["new"]);
     assert_eq!(api.requests(), 2);
     assert!(read[0].again(&"c.d".parse().unwrap()).await.is_empty());
+}
+
+/// A secret for `a.b` with this many more entries, and with a key and a password of these lengths.
+fn sized(entries: usize, key: usize, word: usize) -> serde_json::Value {
+    let entry = |word: &str| json!({"username": "user", "password": word});
+    let mut auths: serde_json::Map<_, _> =
+        (2..entries).map(|place| (format!("a.b?{place}"), entry("word"))).collect();
+    auths.insert("a.b".into(), entry(&"x".repeat(word)));
+    auths.insert(format!("a.b/{}", "k".repeat(key - 4)), entry("word"));
+    secret("dockerconfigjson", &json!({"auths": auths}))
+}
+
+#[tokio::test]
+async fn one_that_is_too_large_counts_for_nothing() {
+    let api = ApiServer::start().await;
+    let padded = |bytes: usize| {
+        let config =
+            json!({"auths": {"a.b": {"username": "user", "password": "word"}}, "more": "x".repeat(bytes)});
+        secret("dockerconfigjson", &config)
+    };
+    let (entries, key, word, data) = (ENTRIES.most, KEY.most, WORD.most, DATA.most);
+    for (name, body, is_good) in [
+        ("most", sized(entries, key, word), true),
+        ("entries", sized(entries + 1, key, word), false),
+        ("key", sized(entries, key + 1, word), false),
+        ("word", sized(entries, key, word + 1), false),
+        ("data", padded(data - 100), true),
+        ("larger", padded(data), false),
+    ] {
+        api.answer("team", name, 200, &body);
+        let secrets = PullSecrets::new(api.cluster());
+        assert_eq!(!passwords(&secrets, &[name]).await.is_empty(), is_good, "{name}");
+    }
+}
+
+/// However many secrets the tenants have.
+#[tokio::test]
+async fn what_is_remembered_is_bounded_by_its_size() {
+    let api = ApiServer::start().await;
+    let secrets = PullSecrets::new(api.cluster());
+    let large = sized(7, 10, WORD.most);
+    let content = || {
+        let object = serde_json::from_value(large.clone()).unwrap();
+        let ring = content(object).map_err(|fault| fault.0).unwrap().ring;
+        Content::read(ring, Instant::now())
+    };
+    let name = |place: usize| name_of(&format!("s{place}"));
+    let one = weight(&name(0), &content());
+    let all = usize::try_from(2 * limits::REMEMBERED / one).unwrap();
+    let rings: Vec<_> = (0..all)
+        .map(|place| {
+            let content = content();
+            let ring = Arc::downgrade(&content.ring);
+            secrets.remembered.put(name(place), content, FOUND);
+            ring
+        })
+        .collect();
+    let left = rings.iter().filter(|ring| ring.strong_count() > 0).count() as u64;
+    assert!(left > 0 && left * one <= limits::REMEMBERED, "{left} of {one} bytes");
 }
