@@ -5,8 +5,9 @@ use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
+use rustix::process::{Pid, Signal, kill_process_group};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::process::Command;
+use tokio::process::{Child, Command};
 use tokio::sync::Semaphore;
 use tokio::time::{Duration, timeout};
 use zeroize::Zeroizing;
@@ -28,6 +29,9 @@ impl Default for Limits {
     }
 }
 
+/// How long a run waits until others have ended.
+const WAIT: Duration = Duration::from_secs(10);
+
 /// Runs one program. Each has its own, so that one that hangs holds up no other.
 pub(super) struct Runner {
     limits: Limits,
@@ -39,6 +43,8 @@ pub(super) struct Runner {
 pub(super) enum ProcessError {
     #[error("cannot be started: {0}")]
     Start(std::io::ErrorKind),
+    #[error("did not begin: too many runs of it are under way")]
+    Busy,
     #[error("did not end in time")]
     Timeout,
     #[error("wrote more than is read")]
@@ -58,21 +64,28 @@ impl Runner {
         Self { limits, slots: Semaphore::new(limits.runs) }
     }
 
-    /// Runs it with this input. It is killed when it takes too long, and when this is no longer waited for.
+    /// Runs it with this input. It is killed when it takes too long, and when this is no longer waited for, and so is what
+    /// it has started: many helpers are scripts around a program.
     pub(super) async fn run(&self, command: Command, input: &[u8]) -> Result<Output, ProcessError> {
         let Limits { time, output, .. } = self.limits;
-        let work = async {
-            // Never closed.
-            let _slot = self.slots.acquire().await.map_err(|_| ProcessError::Timeout)?;
-            run(command, input, output).await
-        };
-        timeout(time, work).await.map_err(|_| ProcessError::Timeout)?
+        // Never closed.
+        let _slot =
+            timeout(WAIT, self.slots.acquire()).await.ok().and_then(Result::ok).ok_or(ProcessError::Busy)?;
+        timeout(time, run(command, input, output)).await.map_err(|_| ProcessError::Timeout)?
+    }
+
+    /// As many runs as there may be.
+    #[cfg(test)]
+    pub(super) async fn all_slots(&self) -> tokio::sync::SemaphorePermit<'_> {
+        self.slots.acquire_many(self.limits.runs as u32).await.unwrap()
     }
 }
 
 async fn run(mut command: Command, input: &[u8], most: usize) -> Result<Output, ProcessError> {
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).kill_on_drop(true);
+    command.process_group(0);
     let mut child = command.spawn().map_err(|error| ProcessError::Start(error.kind()))?;
+    let mut group = Group::of(&child);
     let (stdin, stdout) = (child.stdin.take(), child.stdout.take());
     let write = async {
         if let Some(mut stdin) = stdin {
@@ -91,7 +104,32 @@ async fn run(mut command: Command, input: &[u8], most: usize) -> Result<Output, 
     let ((), text) = tokio::join!(write, read);
     let text = text?;
     let status = child.wait().await.map_err(|error| ProcessError::Read(error.kind()))?;
+    group.leave();
     Ok(Output { success: status.success(), text })
+}
+
+/// A program and what it has started, all of which is killed when this is dropped.
+struct Group(Option<Pid>);
+
+impl Group {
+    /// Of a child that leads a group of its own.
+    fn of(child: &Child) -> Self {
+        Self(child.id().and_then(|id| Pid::from_raw(i32::try_from(id).ok()?)))
+    }
+
+    /// Lets go of it: the child has ended, and its number may soon be that of another.
+    fn leave(&mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        if let Some(leader) = self.0 {
+            // It may have ended just now.
+            let _ = kill_process_group(leader, Signal::KILL);
+        }
+    }
 }
 
 /// The program of this name in these directories, if it can be executed.
@@ -148,6 +186,28 @@ mod tests {
         let hung = impatient.run(sh("exec sleep 600"), b"").await;
         assert!(matches!(hung, Err(ProcessError::Timeout)));
         assert_eq!(impatient.slots.available_permits(), 1);
+    }
+
+    /// Or a script around a program that hangs would leave one more of it each time.
+    #[tokio::test]
+    async fn what_a_program_has_started_ends_with_it() {
+        let pid = tempfile::NamedTempFile::new().unwrap();
+        let script = format!("sleep 600 & echo $! >'{}'; wait", pid.path().display());
+        let runner = runner(LONG);
+        let mut hung = Box::pin(runner.run(sh(&script), b""));
+        let pid = loop {
+            assert!(futures_util::poll!(&mut hung).is_pending());
+            match std::fs::read_to_string(pid.path()).unwrap() {
+                text if text.ends_with('\n') => break text,
+                _ => tokio::task::yield_now().await,
+            }
+        };
+        drop(hung);
+        let state = format!("/proc/{}/stat", pid.trim());
+        // What nobody has waited for yet is a zombie.
+        while std::fs::read_to_string(&state).is_ok_and(|stat| !stat.contains(") Z ")) {
+            tokio::task::yield_now().await;
+        }
     }
 
     #[tokio::test]
