@@ -9,7 +9,7 @@ use tokio::process::Command;
 use tokio::time::Duration;
 
 use super::memory::Memory;
-use super::process::{self, Limits, Runner};
+use super::process::{self, Limits, ProcessError, Runner};
 use super::secret::{AccessId, Credential, Secret};
 
 /// Servers whose answers are remembered, of one helper.
@@ -89,7 +89,7 @@ impl Helper {
     async fn ask(self: &Arc<Self>, host: &str) -> Option<Arc<Credential>> {
         let (helper, name) = (Arc::clone(self), host.to_owned());
         let work = async move {
-            let answer = helper.run(&name).await;
+            let answer = helper.run(&name).await?;
             let life = if answer.is_some() { FOUND } else { NOTHING };
             helper.answers.put(Key::Server(name.clone()), answer.clone(), life);
             helper.answers.put(Key::Recent(name), None, AGAIN);
@@ -98,23 +98,25 @@ impl Helper {
         self.answers.join(&Key::Server(host.into()), work).await.flatten()
     }
 
-    async fn run(&self, host: &str) -> Option<Arc<Credential>> {
+    /// `None` where it did not come to its turn, which says nothing of the host.
+    async fn run(&self, host: &str) -> Option<Option<Arc<Credential>>> {
         let mut command = Command::new(&self.program);
         command.arg("get");
         let fault = match self.runner.run(command, server(host).as_bytes()).await {
             // A helper that knows no credential ends with an error as well.
             Ok(output) if !output.success => {
                 tracing::debug!(helper = self.name, "a credential helper has nothing for a registry");
-                return None;
+                return Some(None);
             }
             Ok(output) => match serde_json::from_slice::<Answer>(&output.text) {
-                Ok(answer) => return answer.credential().map(Arc::new),
+                Ok(answer) => return Some(answer.credential().map(Arc::new)),
                 Err(_) => "its answer is not what docker's protocol says".to_owned(),
             },
+            Err(ProcessError::Busy) => return None,
             Err(error) => error.to_string(),
         };
         tracing::warn!(helper = self.name, fault, "a credential helper gives nothing");
-        None
+        Some(None)
     }
 }
 

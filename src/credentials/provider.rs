@@ -6,7 +6,7 @@
 mod config;
 mod protocol;
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::process::Command;
 use tokio::time::Duration;
@@ -14,7 +14,7 @@ use tokio::time::Duration;
 pub(super) use config::read;
 
 use super::memory::Memory;
-use super::process::{Limits, Runner};
+use super::process::{Limits, ProcessError, Runner};
 use super::ring::{self, Ring};
 use super::secret::{AccessId, Credential};
 use config::Provider;
@@ -24,7 +24,8 @@ use protocol::{CacheKey, Response};
 const CAPACITY: usize = 1000;
 /// How long it is left alone after a run that came to nothing, so that a plugin that fails is not run for every lookup.
 const FAILED: Duration = Duration::from_secs(30);
-/// How long after a run it is not run again because a registry refuses what it gave.
+/// How long after a run it is not run again because a registry refuses what it gave; for no name of that registry, as
+/// whoever names images could otherwise have it run all the time.
 const AGAIN: Duration = Duration::from_secs(10);
 
 /// One plugin.
@@ -32,19 +33,43 @@ pub(super) struct Plugin {
     provider: Provider,
     id: AccessId,
     runner: Runner,
+    /// For what its last answer was good. Whatever else is remembered of its runs counts for the same.
+    scope: Mutex<CacheKey>,
     answers: Arc<Memory<Key, Arc<Answer>>>,
 }
 
-/// For what an answer is good.
 #[derive(Clone, PartialEq, Eq, Hash)]
 enum Key {
+    Answer(Scope),
+    /// A run that came to nothing.
+    Failed(Scope),
+    /// A run a moment ago, whatever came of it.
+    Recent(Scope),
+    /// A run because this registry refused what had been given.
+    Again(Box<str>),
+}
+
+/// For what something is good.
+#[derive(Clone, PartialEq, Eq, Hash)]
+enum Scope {
     Image(Box<str>),
     Registry(Box<str>),
     Global,
-    /// A run that came to nothing.
-    Failed(Box<str>),
-    /// A run a moment ago, whatever came of it.
-    Recent(Box<str>),
+}
+
+impl Scope {
+    fn of(cache_key: CacheKey, image: &str) -> Self {
+        match cache_key {
+            CacheKey::Image => Self::Image(image.into()),
+            CacheKey::Registry => Self::Registry(registry(image).into()),
+            CacheKey::Global => Self::Global,
+        }
+    }
+
+    /// All that hold an image.
+    fn all(image: &str) -> impl Iterator<Item = Self> {
+        [CacheKey::Image, CacheKey::Registry, CacheKey::Global].into_iter().map(|key| Self::of(key, image))
+    }
 }
 
 #[derive(Default)]
@@ -56,7 +81,9 @@ impl Plugin {
         parts.extend(provider.args.iter().map(String::as_str));
         parts.extend(provider.env.iter().flat_map(|(name, value)| [name.as_str(), value.as_str()]));
         let id = AccessId::of(&parts);
-        Self { provider, id, runner: Runner::new(limits), answers: Memory::new(CAPACITY) }
+        let (runner, answers) = (Runner::new(limits), Memory::new(CAPACITY));
+        // Until it has said more: were it run for every image while it fails, it would hardly do anything else.
+        Self { provider, id, runner, scope: Mutex::new(CacheKey::Registry), answers }
     }
 
     /// What tells this plugin from others, whatever it says: it speaks for the operator, to everybody alike.
@@ -78,43 +105,44 @@ impl Plugin {
         answer.map(|answer| answer.credentials(image)).unwrap_or_default()
     }
 
-    /// Runs it once more, unless it ran a moment ago. Whether it has something else now.
+    /// Runs it once more, unless it ran a moment ago, for this image or for another that its registry refused. Whether it
+    /// has something else now.
     pub(super) async fn again(self: &Arc<Self>, image: &str) -> bool {
-        if self.answers.get(&Key::Recent(image.into())).is_some() {
+        let again = Key::Again(registry(image).into());
+        let mut recent = Scope::all(image).map(Key::Recent).chain([again.clone()]);
+        if recent.any(|key| self.answers.get(&key).is_some()) {
             return false;
         }
+        self.answers.put(again, Arc::default(), AGAIN);
         let before = self.remembered(image).map(|answer| answer.credentials(image)).unwrap_or_default();
         let after = self.ask(image).await.map(|answer| answer.credentials(image)).unwrap_or_default();
         !after.is_empty() && before != after
     }
 
     fn remembered(&self, image: &str) -> Option<Arc<Answer>> {
-        let keys = [
-            Key::Image(image.into()),
-            Key::Registry(registry(image).into()),
-            Key::Global,
-            Key::Failed(image.into()),
-        ];
-        keys.iter().find_map(|key| self.answers.get(key))
+        let mut keys = Scope::all(image).map(Key::Answer).chain(Scope::all(image).map(Key::Failed));
+        keys.find_map(|key| self.answers.get(&key))
     }
 
     async fn ask(self: &Arc<Self>, image: &str) -> Option<Arc<Answer>> {
         let (plugin, name) = (Arc::clone(self), image.to_owned());
-        let work = async move { Some(plugin.run(&name).await) };
-        self.answers.join(&Key::Image(image.into()), work).await
+        let work = async move { plugin.run(&name).await };
+        self.answers.join(&Key::Answer(Scope::Image(image.into())), work).await
     }
 
-    async fn run(&self, image: &str) -> Arc<Answer> {
-        let answer = match self.response(image).await {
-            Ok(Response { cache_key, cache_duration, ring }) => {
-                let key = match cache_key {
-                    CacheKey::Image => Key::Image(image.into()),
-                    CacheKey::Registry => Key::Registry(registry(image).into()),
-                    CacheKey::Global => Key::Global,
-                };
+    /// `None` where it did not come to its turn.
+    async fn run(&self, image: &str) -> Option<Arc<Answer>> {
+        let response = self.response(image).await?;
+        let scope = {
+            let mut last = self.scope.lock().unwrap_or_else(PoisonError::into_inner);
+            *last = response.as_ref().map_or(*last, |response| response.cache_key);
+            Scope::of(*last, image)
+        };
+        let answer = match response {
+            Ok(Response { cache_duration, ring, .. }) => {
                 let answer = Arc::new(Answer(ring));
                 let life = cache_duration.unwrap_or(self.provider.default_cache_duration);
-                self.answers.put(key, Arc::clone(&answer), life);
+                self.answers.put(Key::Answer(scope.clone()), Arc::clone(&answer), life);
                 answer
             }
             Err(fault) => {
@@ -124,24 +152,25 @@ impl Plugin {
                     "a credential provider plugin gives nothing"
                 );
                 let answer = Arc::new(Answer::default());
-                self.answers.put(Key::Failed(image.into()), Arc::clone(&answer), FAILED);
+                self.answers.put(Key::Failed(scope.clone()), Arc::clone(&answer), FAILED);
                 answer
             }
         };
-        self.answers.put(Key::Recent(image.into()), Arc::clone(&answer), AGAIN);
-        answer
+        self.answers.put(Key::Recent(scope), Arc::clone(&answer), AGAIN);
+        Some(answer)
     }
 
-    async fn response(&self, image: &str) -> Result<Response, String> {
+    async fn response(&self, image: &str) -> Option<Result<Response, String>> {
         let Provider { program, args, env, api_version, .. } = &self.provider;
         let mut command = Command::new(program);
         command.args(args).envs(env.iter().map(|(name, value)| (name, value)));
         let request = protocol::request(api_version, image);
-        let output = self.runner.run(command, &request).await.map_err(|error| error.to_string())?;
-        if !output.success {
-            return Err("ended with an error; run it by hand to see which".into());
-        }
-        protocol::response(&output.text, api_version).map_err(|error| error.to_string())
+        Some(match self.runner.run(command, &request).await {
+            Err(ProcessError::Busy) => return None,
+            Err(error) => Err(error.to_string()),
+            Ok(output) if !output.success => Err("ended with an error; run it by hand to see which".into()),
+            Ok(output) => protocol::response(&output.text, api_version).map_err(|error| error.to_string()),
+        })
     }
 }
 

@@ -72,6 +72,18 @@ async fn remembers_also_that_there_is_nothing() {
 }
 
 #[tokio::test]
+async fn a_run_that_never_began_says_nothing() {
+    let place = Place::new();
+    let helper = helper(&place, r#"echo '{"Username":"user","Secret":"word"}'"#);
+    let all = helper.runner.all_slots().await;
+    tokio::time::pause();
+    assert_eq!(helper.credential("a.b").await, None);
+    tokio::time::resume();
+    drop(all);
+    assert_eq!(helper.credential("a.b").await, basic("user", "word"));
+}
+
+#[tokio::test]
 async fn runs_again_for_a_refused_credential_but_not_at_once() {
     let place = Place::new();
     let helper = helper(&place, &format!("cat '{}'", place.path("answer").display()));

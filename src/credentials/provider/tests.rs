@@ -171,14 +171,64 @@ async fn runs_again_for_a_refused_credential_but_not_at_once() {
     place.write("answer", &says("Registry", "", &AUTH.replace(":\"word", ":\"old")));
     assert_eq!(words(&plugin, "r.example.com/a").await, ["user:old"]);
     place.write("answer", &says("Registry", "", &AUTH.replace(":\"word", ":\"new")));
-    let recent = Key::Recent("r.example.com/a".into());
+    let registry = || "r.example.com".into();
+    let later = || {
+        for recent in [Key::Recent(Scope::Registry(registry())), Key::Again(registry())] {
+            plugin.answers.put(recent, Arc::default(), Duration::ZERO);
+        }
+    };
     assert!(!plugin.again("r.example.com/a").await, "it ran a moment ago");
-    plugin.answers.put(recent.clone(), Arc::default(), Duration::ZERO);
+    assert!(!plugin.again("r.example.com/b").await, "which was for all of the registry");
+    later();
     assert!(plugin.again("r.example.com/a").await);
     assert_eq!(words(&plugin, "r.example.com/b").await, ["user:new"]);
-    plugin.answers.put(recent, Arc::default(), Duration::ZERO);
+    later();
     assert!(!plugin.again("r.example.com/a").await, "nothing has changed");
     assert_eq!(runs(&place), 3);
+}
+
+/// Whoever names images that a registry denies cannot have a plugin run for each.
+#[tokio::test]
+async fn runs_again_once_for_a_registry_however_many_images_it_refuses() {
+    let place = Place::new();
+    let plugin = plugin(&place, &says("Image", "", r#"{"*.example.com":{"username":"u","password":"p"}}"#));
+    for image in ["r.example.com/a", "r.example.com/b", "s.example.com/a"] {
+        assert_eq!(words(&plugin, image).await, ["u:p"]);
+        plugin.answers.put(Key::Recent(Scope::Image(image.into())), Arc::default(), Duration::ZERO);
+    }
+    for (image, runs_by_then) in [("r.example.com/a", 4), ("r.example.com/b", 4), ("s.example.com/a", 5)] {
+        plugin.again(image).await;
+        assert_eq!(runs(&place), runs_by_then, "{image}");
+    }
+}
+
+#[tokio::test]
+async fn a_plugin_that_fails_fails_for_all_that_its_answers_are_good_for() {
+    for (scope, expected) in [("Image", 3), ("Registry", 2), ("Global", 1)] {
+        let place = Place::new();
+        let answer = says(scope, r#""cacheDuration":"0s","#, AUTH);
+        let plugin =
+            plugin(&place, &format!("[ -e '{}' ] && exit 1; {answer}", place.path("fails").display()));
+        words(&plugin, "r.example.com/before").await;
+        place.write("fails", "");
+        for image in ["r.example.com/a", "r.example.com/b", "s.example.com/a"] {
+            assert!(words(&plugin, image).await.is_empty());
+        }
+        assert_eq!(runs(&place), 1 + expected, "{scope}");
+    }
+}
+
+/// Waiting for others says nothing of a plugin.
+#[tokio::test]
+async fn a_run_that_never_began_is_no_failure() {
+    let place = Place::new();
+    let plugin = plugin(&place, &says("Image", "", AUTH));
+    let all = plugin.runner.all_slots().await;
+    tokio::time::pause();
+    assert!(words(&plugin, "r.example.com/a").await.is_empty());
+    tokio::time::resume();
+    drop(all);
+    assert_eq!(words(&plugin, "r.example.com/a").await, ["user:word"]);
 }
 
 #[test]
