@@ -152,6 +152,15 @@ impl Slot for CredentialSettings {
             key_as("providers", "kubelet's image credential provider plugins", providers),
         ])
     }
+
+    fn objections(&self) -> Vec<String> {
+        let missing = match (&self.providers.config, &self.providers.bin_dir) {
+            (Some(_), None) => "providers.config needs providers.binDir, the directory of the plugins",
+            (None, Some(_)) => "providers.binDir needs providers.config, a CredentialProviderConfig",
+            _ => return Vec::new(),
+        };
+        vec![missing.to_owned()]
+    }
 }
 
 impl Slot for BTreeMap<String, HostSettings> {

@@ -232,6 +232,8 @@ fn refuses_what_could_not_work() {
         ("credentials: {pullSecrets: 'yes'}", "expected true or false"),
         ("credentials: {dockerConfigs: /config.json}", "expected a list"),
         ("credentials: {providers: {binDirectory: /bin}}", "known are config, binDir"),
+        ("credentials: {providers: {config: /p.yaml}}", "providers.config needs providers.binDir"),
+        ("credentials: {providers: {binDir: /bin}}", "providers.binDir needs providers.config"),
         ("registries: {hosts: {a.b: {}, 'A.b:443': {}}}", "this host is there already"),
         ("registries: {hosts: {a.b: {plainHttp: 'yes'}}}", "expected true or false"),
         (
