@@ -1,4 +1,4 @@
-//! All that talks to the Kubernetes API: as the service account that is mounted, and in no hurry of its own, so that
+//! All that talks to the Kubernetes API: as the service account that is mounted, or as a person's kubeconfig says, so that
 //! nobody waits for an API server that does not answer.
 //!
 //! The types of kube are not used for what comes back: its client reads bodies of any size, and logs those that it
@@ -6,11 +6,12 @@
 
 use std::sync::{Mutex, PoisonError};
 
+use futures_util::FutureExt;
 use http::{Request, StatusCode};
 use http_body_util::{BodyExt, Limited};
 use kube::Client;
 use kube::client::Body;
-use kube::config::{Config, InClusterError};
+use kube::config::{Config, InClusterError, InferConfigError};
 use serde::de::DeserializeOwned;
 use tokio::time::{Duration, Instant, timeout};
 use zeroize::Zeroizing;
@@ -25,15 +26,30 @@ const REST: Duration = Duration::from_secs(15);
 /// Longest name of an object (RFC 1123, as Kubernetes checks names).
 const NAME: usize = 253;
 
-/// Why the Kubernetes API cannot be talked to at all.
+/// On whose behalf the Kubernetes API is asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Caller {
+    /// The webhook, as the service account that is mounted into its Pod. Without one it does not start.
+    Webhook,
+    /// Whoever runs a command, as the kubeconfig says, else as the service account. Goes on without either.
+    Person,
+}
+
+/// Why the Kubernetes API cannot be talked to at all. Each text is whole: the causes are in it.
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectError {
     /// No service account is mounted, or this is no cluster.
-    #[error("no service account is mounted here (automountServiceAccountToken)")]
-    ServiceAccount(#[from] InClusterError),
-    /// The client cannot be set up with what is mounted.
-    #[error("the mounted service account cannot be used")]
-    Client(#[from] kube::Error),
+    #[error("no service account is mounted here (automountServiceAccountToken): {0}")]
+    ServiceAccount(InClusterError),
+    /// There is no kubeconfig that can be used, nor a service account.
+    #[error("no kubeconfig can be used here: {0}")]
+    Kubeconfig(Box<InferConfigError>),
+    /// Reading the kubeconfig has to wait for something.
+    #[error("the kubeconfig cannot be read at once")]
+    Waits,
+    /// The client cannot be set up with it.
+    #[error("what is to be used for the Kubernetes API is not right: {0}")]
+    Client(kube::Error),
 }
 
 /// Why something was not read. Never quotes an answer.
@@ -81,12 +97,20 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// As the service account that is mounted into this Pod. Needs the runtime.
+    /// As the one on whose behalf it is. Needs the runtime.
     ///
     /// # Errors
-    /// There is none, or it cannot be used.
-    pub fn of_service_account() -> Result<Self, ConnectError> {
-        Self::new(Config::incluster()?, TIME)
+    /// Nothing says where the API server is and as whom to ask it, or that cannot be used.
+    pub fn of(caller: Caller) -> Result<Self, ConnectError> {
+        let config = match caller {
+            Caller::Webhook => Config::incluster().map_err(ConnectError::ServiceAccount)?,
+            // Async by its signature only: it reads files, and waits for nothing.
+            Caller::Person => Config::infer()
+                .now_or_never()
+                .ok_or(ConnectError::Waits)?
+                .map_err(|error| ConnectError::Kubeconfig(error.into()))?,
+        };
+        Self::new(config, TIME)
     }
 
     /// With another configuration and another patience.
@@ -97,7 +121,7 @@ impl Cluster {
         // Those of a connection count while it rests; each request has a deadline of its own.
         config.read_timeout = None;
         config.write_timeout = None;
-        let client = Client::try_from(config.clone())?;
+        let client = Client::try_from(config.clone()).map_err(ConnectError::Client)?;
         Ok(Self { config, client: Mutex::new(client), time, silent: Mutex::default() })
     }
 

@@ -34,6 +34,7 @@ pub use pattern::{ImagePattern, PatternError};
 pub use secret::{AccessId, Credential, Secret};
 pub use settings::{CredentialSettings, CredentialsError, ProviderSettings};
 
+use crate::cluster::Caller;
 use crate::image::ImageRef;
 use attempt::{Origin, Place};
 use pull_secrets::PullSecret;
@@ -49,12 +50,17 @@ pub struct Credentials {
 impl Credentials {
     /// Reads all files once. To be called within the runtime, as pull secrets are read through a client of its own.
     ///
-    /// `private` are images that are never asked for without a credential (`registries.private`).
+    /// `private` are images that are never asked for without a credential (`registries.private`). `caller` is the one on
+    /// whose behalf pull secrets are read; a person goes without where that cannot be.
     ///
     /// # Errors
     /// A file is missing or wrong; the text names the configuration's key and the file, never what is in it.
-    pub fn load(settings: &CredentialSettings, private: Vec<ImagePattern>) -> Result<Self, CredentialsError> {
-        Self::load_within(settings, private, &Surroundings::of_process())
+    pub fn load(
+        settings: &CredentialSettings,
+        private: Vec<ImagePattern>,
+        caller: Caller,
+    ) -> Result<Self, CredentialsError> {
+        Self::load_within(settings, private, &Surroundings::of_process(caller))
     }
 
     fn load_within(

@@ -16,6 +16,7 @@ use tokio::time::{Duration, timeout};
 use crate::admin::Admin;
 use crate::admission::Webhook;
 use crate::admission::listener::{Listener, Phase};
+use crate::cluster::Caller;
 use crate::config::{Config, Sources};
 use crate::logging::Levels;
 use crate::metrics::Metrics;
@@ -71,7 +72,7 @@ pub enum ServeError {
 /// # Errors
 /// See [`ServeError`].
 pub fn webhook(config: &Config, traces: Option<Traces>) -> Result<Webhook, ServeError> {
-    Ok(Deciding::of(config, &Metrics::new([])?, traces)?.webhook)
+    Ok(Deciding::of(config, &Metrics::new([])?, traces, Caller::Person)?.webhook)
 }
 
 /// A webhook that listens, and does not answer yet.
@@ -109,7 +110,7 @@ impl Server {
         let Config { server, admin, .. } = config.clone();
         let metrics = Metrics::new(config.registries.hosts.keys().map(String::as_str))?;
         let certificate = ServingCertificate::load(server.files, metrics.clone()).await?;
-        let Deciding { webhook, resolver } = Deciding::of(&config, &metrics, None)?;
+        let Deciding { webhook, resolver } = Deciding::of(&config, &metrics, None, Caller::Webhook)?;
         let listener = Listener {
             tcp: listen("server.listen", server.listen).await?,
             tls: Some(Arc::new(certificate.server_config()?)),

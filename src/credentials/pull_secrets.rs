@@ -27,9 +27,10 @@ const FOUND: Duration = Duration::from_secs(60);
 const NOTHING: Duration = Duration::from_secs(15);
 /// How long what a secret said counts, while it cannot be read again.
 const STALE: Duration = Duration::from_secs(600);
-/// How long a Pod waits for a secret that nobody has read yet, and a lookup for one that a registry has refused.
-const WAIT: Duration = Duration::from_millis(500);
-const WAIT_AGAIN: Duration = Duration::from_secs(3);
+/// How long a Pod waits for a secret that nobody has read yet, and a person's command, or a lookup whose
+/// credential a registry has refused.
+pub(super) const WAIT: Duration = Duration::from_millis(500);
+pub(super) const WAIT_LONG: Duration = Duration::from_secs(3);
 /// How old it is at least when it is read again because a registry refuses what was in it.
 const AGAIN: Duration = Duration::from_secs(5);
 /// Pull secrets of one Pod that are read.
@@ -47,6 +48,7 @@ struct Name {
 /// All pull secrets of the cluster.
 pub(super) struct PullSecrets {
     cluster: Cluster,
+    wait: Duration,
     remembered: Arc<Memory<Name, Content>>,
     turns: Turns,
     told: Mutex<HashMap<&'static str, Instant>>,
@@ -87,9 +89,10 @@ struct Data {
 }
 
 impl PullSecrets {
-    pub(super) fn new(cluster: Cluster) -> Arc<Self> {
+    /// `wait` is how long a secret that nobody has read yet is waited for.
+    pub(super) fn new(cluster: Cluster, wait: Duration) -> Arc<Self> {
         let remembered = Memory::weighed(ITEMS, limits::REMEMBERED, weight);
-        Arc::new(Self { cluster, remembered, turns: Turns::new(), told: Mutex::default() })
+        Arc::new(Self { cluster, wait, remembered, turns: Turns::new(), told: Mutex::default() })
     }
 
     /// The secrets of these names, each once; those that have nothing are left out.
@@ -116,7 +119,7 @@ impl PullSecrets {
                     }
                     content
                 }
-                None => timeout(WAIT, self.fetch(&name)).await.ok()??,
+                None => timeout(self.wait, self.fetch(&name)).await.ok()??,
             };
             Some(PullSecret { secrets: Arc::clone(self), name, ring: content.ring })
         });
@@ -199,7 +202,7 @@ impl PullSecret {
         let remembered = self.secrets.remembered.get(&self.name);
         let content = match remembered.filter(|content| content.asked.elapsed() < AGAIN) {
             Some(content) => Some(content),
-            None => timeout(WAIT_AGAIN, self.secrets.fetch(&self.name)).await.ok().flatten(),
+            None => timeout(WAIT_LONG, self.secrets.fetch(&self.name)).await.ok().flatten(),
         };
         content.map(|content| content.ring.under(key).cloned().collect()).unwrap_or_default()
     }

@@ -62,6 +62,6 @@ pub enum CredentialsError {
     #[error("credentials.providers: config and binDir belong together; one of them is missing")]
     Providers,
     /// Pull secrets are to be read, and nobody is there to be asked.
-    #[error("credentials.pullSecrets: the Kubernetes API cannot be used")]
-    Cluster(#[from] ConnectError),
+    #[error("credentials.pullSecrets: {0}")]
+    Cluster(ConnectError),
 }

@@ -12,11 +12,11 @@ use super::helper::Helper;
 use super::pattern::ImagePattern;
 use super::process::{self, Limits};
 use super::provider::{self, Plugin};
-use super::pull_secrets::PullSecrets;
+use super::pull_secrets::{self, PullSecrets};
 use super::ring::{self, Ring};
 use super::secret::Kept;
 use super::settings::{CredentialSettings, CredentialsError, ProviderSettings};
-use crate::cluster::{Cluster, ConnectError};
+use crate::cluster::{Caller, Cluster, ConnectError};
 
 /// The keys of the configuration, for faults.
 const DOCKER_CONFIGS: &str = "credentials.dockerConfigs";
@@ -47,15 +47,30 @@ pub(super) struct Surroundings {
     /// Where credential helpers are looked for.
     pub(super) path: Option<OsString>,
     pub(super) limits: Limits,
-    pub(super) connect: fn() -> Result<Cluster, ConnectError>,
+    pub(super) caller: Caller,
+    pub(super) connect: fn(Caller) -> Result<Cluster, ConnectError>,
 }
 
 impl Surroundings {
-    pub(super) fn of_process() -> Self {
-        Self {
-            path: std::env::var_os("PATH"),
-            limits: Limits::default(),
-            connect: Cluster::of_service_account,
+    pub(super) fn of_process(caller: Caller) -> Self {
+        Self { path: std::env::var_os("PATH"), limits: Limits::default(), caller, connect: Cluster::of }
+    }
+}
+
+impl Surroundings {
+    /// Where pull secrets are read. People can go on without.
+    fn pull_secrets(&self) -> Result<Option<Arc<PullSecrets>>, CredentialsError> {
+        match (self.caller, (self.connect)(self.caller)) {
+            (Caller::Webhook, cluster) => {
+                let cluster = cluster.map_err(CredentialsError::Cluster)?;
+                Ok(Some(PullSecrets::new(cluster, pull_secrets::WAIT)))
+            }
+            // Nothing is admitted here, and a wrong verdict would be worse than a late one.
+            (Caller::Person, Ok(cluster)) => Ok(Some(PullSecrets::new(cluster, pull_secrets::WAIT_LONG))),
+            (Caller::Person, Err(error)) => {
+                tracing::warn!(%error, "credentials.pullSecrets: they are not read here, so images that need them are asked for without");
+                Ok(None)
+            }
         }
     }
 }
@@ -78,7 +93,7 @@ impl Sources {
                 .transpose()?
                 .unwrap_or_default(),
             plugins: load_plugins(providers, limits)?,
-            pull_secrets: pull_secrets.then(surroundings.connect).transpose()?.map(PullSecrets::new),
+            pull_secrets: if *pull_secrets { surroundings.pull_secrets()? } else { None },
             private,
         })
     }

@@ -9,6 +9,7 @@ use tokio::time::Duration;
 
 use super::process::Limits;
 use super::*;
+use crate::cluster::Caller;
 use crate::cluster::tests::ApiServer;
 
 mod faults;
@@ -67,7 +68,8 @@ fn surroundings(place: &Place) -> Surroundings {
     Surroundings {
         path: Some(place.path("bin").into()),
         limits: limits(),
-        connect: || unreachable!("pull secrets are off"),
+        caller: Caller::Webhook,
+        connect: |_| unreachable!("pull secrets are off"),
     }
 }
 
@@ -130,7 +132,7 @@ providers:
 
 #[tokio::test]
 async fn nothing_configured_is_anonymous_access() {
-    let credentials = Credentials::load(&CredentialSettings::default(), Vec::new()).unwrap();
+    let credentials = Credentials::load(&CredentialSettings::default(), Vec::new(), Caller::Webhook).unwrap();
     let keyring = credentials.keyring("team", ["regcred"]).await;
     let attempts = keyring.attempts(&image("a.b/x"));
     assert!(matches!(&attempts, Cow::Borrowed([one]) if one.id() == AccessId::ANONYMOUS));
@@ -290,7 +292,7 @@ pub(crate) fn with_cluster(api: &ApiServer, configs: &[PathBuf]) -> Credentials 
     let place = Place::new();
     let settings = CredentialSettings { docker_configs: configs.to_vec(), ..CredentialSettings::default() };
     let mut sources = Sources::load(&settings, Vec::new(), &surroundings(&place)).unwrap();
-    sources.pull_secrets = Some(pull_secrets::PullSecrets::new(api.cluster()));
+    sources.pull_secrets = Some(pull_secrets::PullSecrets::new(api.cluster(), Duration::from_secs(60)));
     Credentials { sources: Some(Arc::new(sources)) }
 }
 

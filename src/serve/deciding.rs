@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use crate::admission::Webhook;
+use crate::cluster::Caller;
 use crate::config::Config;
 use crate::credentials::{Credentials, CredentialsError};
 use crate::metrics::Metrics;
@@ -30,13 +31,14 @@ pub(super) struct Deciding {
 }
 
 impl Deciding {
-    /// `traces` gets what registries are asked.
+    /// `traces` gets what registries are asked; `caller` is the one who asks the cluster.
     pub(super) fn of(
         config: &Config,
         metrics: &Metrics,
         traces: Option<Traces>,
+        caller: Caller,
     ) -> Result<Self, AccessError> {
-        let (registry, credentials) = access(config, metrics.clone())?;
+        let (registry, credentials) = access(config, metrics.clone(), caller)?;
         let Config { policy, lookup, cache, .. } = config.clone();
         let budget = lookup.budget;
         let resolver = Resolver::new(registry.traced(traces), lookup, cache, metrics.clone());
@@ -57,8 +59,12 @@ pub(super) fn files(config: &Config) -> Vec<PathBuf> {
 }
 
 /// What registries are asked with. Reads the files that the configuration names; it may wait for them.
-pub(super) fn access(config: &Config, metrics: Metrics) -> Result<(Registry, Credentials), AccessError> {
-    let credentials = Credentials::load(&config.credentials, config.registries.private.clone())?;
+pub(super) fn access(
+    config: &Config,
+    metrics: Metrics,
+    caller: Caller,
+) -> Result<(Registry, Credentials), AccessError> {
+    let credentials = Credentials::load(&config.credentials, config.registries.private.clone(), caller)?;
     let registry = Registry::load(config.registry_settings()?, metrics)?;
     Ok((registry.with_credentials(credentials.clone()), credentials))
 }

@@ -14,6 +14,7 @@ use tokio::time::{Duration, MissedTickBehavior, interval};
 
 use super::Live;
 use super::deciding::{AccessError, access, files};
+use crate::cluster::Caller;
 use crate::config::{Config, ConfigError, Sources};
 use crate::logging::Levels;
 
@@ -126,7 +127,8 @@ impl Live {
     async fn take(&mut self, mut config: Config) -> Result<Vec<String>, Refused> {
         let kept = config.keep(&self.config);
         let (parts, metrics) = (config.clone(), self.metrics.clone());
-        let (registry, credentials) = spawn_blocking(move || access(&parts, metrics)).await??;
+        let (registry, credentials) =
+            spawn_blocking(move || access(&parts, metrics, Caller::Webhook)).await??;
         let Config { policy, lookup, cache, .. } = config.clone();
         self.webhook.reconfigure(policy, lookup.budget, credentials);
         self.resolver.reconfigure(registry, lookup, cache);

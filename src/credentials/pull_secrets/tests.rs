@@ -5,6 +5,9 @@ use super::super::tests::secret;
 use super::*;
 use crate::cluster::tests::ApiServer;
 
+/// Longer than any test takes, on a machine of any speed.
+const LONG: Duration = Duration::from_secs(60);
+
 fn config(password: &str) -> serde_json::Value {
     json!({"auths": {"a.b": {"username": "user", "password": password}}})
 }
@@ -54,7 +57,7 @@ async fn one_that_cannot_be_used_does_not_spoil_the_others() {
     ] {
         api.answer("team", name, status, &body);
     }
-    let secrets = PullSecrets::new(api.cluster());
+    let secrets = PullSecrets::new(api.cluster(), LONG);
     let bad =
         ["forbidden", "garbage", "opaque", "untyped", "crossed", "empty", "not-base64", "not-json", "list"];
     for name in bad {
@@ -68,7 +71,7 @@ async fn one_that_cannot_be_used_does_not_spoil_the_others() {
 async fn remembers_for_a_while_what_is_there_and_for_less_what_is_not() {
     let api = ApiServer::start().await;
     api.answer("team", "there", 200, &secret("dockerconfigjson", &config("old")));
-    let secrets = PullSecrets::new(api.cluster());
+    let secrets = PullSecrets::new(api.cluster(), LONG);
     // Only now, as connections do not go together with paused time.
     assert_eq!(passwords(&secrets, &["there", "missing"]).await, ["old"]);
     tokio::time::pause();
@@ -99,7 +102,7 @@ async fn until(secrets: &Arc<PullSecrets>, name: &str, expected: &[&str]) {
 async fn an_expired_secret_is_served_while_it_is_read_again() {
     let api = ApiServer::start().await;
     api.answer("team", "there", 200, &secret("dockerconfigjson", &config("old")));
-    let secrets = PullSecrets::new(api.cluster());
+    let secrets = PullSecrets::new(api.cluster(), LONG);
     assert_eq!(passwords(&secrets, &["there"]).await, ["old"]);
     api.answer("team", "there", 200, &secret("dockerconfigjson", &config("new")));
     assert_eq!(passwords(&secrets, &["there"]).await, ["old"]);
@@ -132,7 +135,7 @@ async fn one_that_is_gone_serves_nobody() {
     for status in [404, 403, 401] {
         let api = ApiServer::start().await;
         api.answer("team", "there", 200, &secret("dockerconfigjson", &config("old")));
-        let secrets = PullSecrets::new(api.cluster());
+        let secrets = PullSecrets::new(api.cluster(), LONG);
         assert_eq!(passwords(&secrets, &["there"]).await, ["old"]);
         api.answer("team", "there", status, &json!(""));
         pass(FOUND).await;
@@ -146,7 +149,7 @@ async fn nobody_waits_long_for_the_first_reading() {
     api.answer("team", "hanging", 0, &json!(""));
     api.answer("team", "there", 200, &secret("dockerconfigjson", &config("word")));
     // This one waits for a minute.
-    let secrets = PullSecrets::new(api.cluster());
+    let secrets = PullSecrets::new(api.cluster(), WAIT);
     let read = timeout(Duration::from_secs(30), passwords(&secrets, &["hanging", "there"])).await;
     assert_eq!(read.unwrap(), ["word"]);
 }
@@ -159,7 +162,7 @@ fn name_of(name: &str) -> Name {
 async fn many_pods_at_once_ask_once() {
     let api = ApiServer::start().await;
     api.answer("team", "there", 200, &secret("dockerconfigjson", &config("word")));
-    let secrets = PullSecrets::new(api.cluster());
+    let secrets = PullSecrets::new(api.cluster(), LONG);
     let all = join_all((0..50).map(|_| passwords(&secrets, &["there", "there"]))).await;
     assert!(all.iter().all(|own| own == &["word"]));
     assert_eq!(api.requests(), 1);
@@ -170,7 +173,7 @@ async fn a_pod_with_many_is_read_in_part() {
     let api = ApiServer::start().await;
     let names: Vec<String> = (0..100).map(|place| format!("s{place}")).collect();
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
-    passwords(&PullSecrets::new(api.cluster()), &names).await;
+    passwords(&PullSecrets::new(api.cluster(), LONG), &names).await;
     assert_eq!(api.requests(), PER_POD);
 }
 
@@ -178,7 +181,7 @@ async fn a_pod_with_many_is_read_in_part() {
 async fn an_api_server_that_hangs_is_not_waited_for_again_at_once() {
     let api = ApiServer::start().await;
     api.answer("team", "hanging", 0, &json!(""));
-    let secrets = PullSecrets::new(api.impatient(Duration::from_secs(1)));
+    let secrets = PullSecrets::new(api.impatient(Duration::from_secs(1)), LONG);
     assert!(passwords(&secrets, &["hanging"]).await.is_empty());
     assert!(passwords(&secrets, &["hanging"]).await.is_empty());
     assert_eq!(api.requests(), 1);
@@ -188,7 +191,7 @@ async fn an_api_server_that_hangs_is_not_waited_for_again_at_once() {
 async fn a_refused_secret_is_read_again_but_not_at_once() {
     let api = ApiServer::start().await;
     api.answer("team", "there", 200, &secret("dockerconfigjson", &config("old")));
-    let secrets = PullSecrets::new(api.cluster());
+    let secrets = PullSecrets::new(api.cluster(), LONG);
     let read = secrets.read("team", ["there"].into_iter()).await;
     api.answer("team", "there", 200, &secret("dockerconfigjson", &config("new")));
     let key = "a.b".parse().unwrap();
@@ -233,7 +236,7 @@ async fn one_that_is_too_large_counts_for_nothing() {
         ("larger", padded(data), false),
     ] {
         api.answer("team", name, 200, &body);
-        let secrets = PullSecrets::new(api.cluster());
+        let secrets = PullSecrets::new(api.cluster(), LONG);
         assert_eq!(!passwords(&secrets, &[name]).await.is_empty(), is_good, "{name}");
     }
 }
@@ -242,7 +245,7 @@ async fn one_that_is_too_large_counts_for_nothing() {
 #[tokio::test]
 async fn what_is_remembered_is_bounded_by_its_size() {
     let api = ApiServer::start().await;
-    let secrets = PullSecrets::new(api.cluster());
+    let secrets = PullSecrets::new(api.cluster(), LONG);
     let large = sized(7, 10, WORD.most);
     let content = || {
         let object = serde_json::from_value(large.clone()).unwrap();

@@ -1,7 +1,7 @@
 //! What is wrong with a file is told so that it can be mended, and without what is in the file.
 
 use super::*;
-use crate::cluster::ConnectError;
+use crate::cluster::{Cluster, ConnectError};
 
 #[tokio::test]
 async fn faults_name_the_key_and_the_file_and_no_content() {
@@ -156,10 +156,16 @@ async fn faults_of_missing_files() {
 async fn pull_secrets_need_a_cluster() {
     let place = Place::new();
     let settings = CredentialSettings { pull_secrets: true, ..Default::default() };
-    let surroundings = Surroundings {
-        connect: || Err(ConnectError::ServiceAccount(kube::config::Config::incluster_env().unwrap_err())),
-        ..surroundings(&place)
-    };
-    let error = Credentials::load_within(&settings, Vec::new(), &surroundings).unwrap_err();
-    assert!(error.to_string().contains("credentials.pullSecrets"), "{error}");
+    let nobody: fn(Caller) -> Result<Cluster, ConnectError> =
+        |_| Err(ConnectError::ServiceAccount(kube::config::Config::incluster_env().unwrap_err()));
+    let surroundings = |caller| Surroundings { caller, connect: nobody, ..surroundings(&place) };
+    let error = Credentials::load_within(&settings, Vec::new(), &surroundings(Caller::Webhook)).unwrap_err();
+    let told = error.to_string();
+    assert!(told.starts_with("credentials.pullSecrets: no service account"), "{told}");
+    assert_eq!(told.matches("environment variable").count(), 2, "what kube says and what it is: {told}");
+    assert!(std::error::Error::source(&error).is_none(), "nothing is told twice");
+    // People have no service account, and ask all the same.
+    let credentials = Credentials::load_within(&settings, Vec::new(), &surroundings(Caller::Person)).unwrap();
+    let keyring = credentials.keyring("team", ["regcred"]).await;
+    assert_eq!(shown(&keyring.attempts(&image("a.b/x"))).await, ["anonymous -"]);
 }

@@ -73,7 +73,7 @@ async fn nothing_secret_is_ever_said() {
         },
     };
     let mut sources = Sources::load(&settings, Vec::new(), &surroundings(&place)).unwrap();
-    sources.pull_secrets = Some(pull_secrets::PullSecrets::new(api.cluster()));
+    sources.pull_secrets = Some(pull_secrets::PullSecrets::new(api.cluster(), Duration::from_secs(60)));
     let credentials = Credentials { sources: Some(Arc::new(sources)) };
 
     let names = ["good", "crossed", "garbage", "failing", "forbidden", "missing", "../canary"];

@@ -70,7 +70,7 @@ async fn no_review_fails_while_it_changes() {
     };
     let metrics = Metrics::new([]).unwrap();
     let first = config("a");
-    let Deciding { webhook, resolver } = Deciding::of(&first, &metrics, None).unwrap();
+    let Deciding { webhook, resolver } = Deciding::of(&first, &metrics, None, Caller::Webhook).unwrap();
     let mut live = Live { config: first, webhook: webhook.clone(), resolver, metrics };
     let change = async {
         for round in 0..50 {
