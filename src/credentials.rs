@@ -76,7 +76,7 @@ impl Credentials {
     }
 
     /// The credentials that a Pod of this namespace may use, which names these pull secrets (those of its service account
-    /// among them: the API server has merged them).
+    /// among them: the API server has merged them). Whoever asks bounds their number.
     ///
     /// Reads secrets that are not remembered, for half a second at most; what cannot be read is left out. Without pull
     /// secrets it does not wait, and allocates nothing.

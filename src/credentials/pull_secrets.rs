@@ -33,8 +33,6 @@ pub(super) const WAIT: Duration = Duration::from_millis(500);
 pub(super) const WAIT_LONG: Duration = Duration::from_secs(3);
 /// How old it is at least when it is read again because a registry refuses what was in it.
 const AGAIN: Duration = Duration::from_secs(5);
-/// Pull secrets of one Pod that are read.
-const PER_POD: usize = 16;
 /// How long a reason is not told again.
 const TOLD: Duration = Duration::from_secs(60);
 
@@ -106,7 +104,7 @@ impl PullSecrets {
         // What can be no Secret is not remembered, nor logged: it may be anything.
         for name in names.filter(|name| cluster::is_name(name)) {
             let name = Name { namespace: Arc::clone(&namespace), name: name.into() };
-            if wanted.len() < PER_POD && !wanted.contains(&name) {
+            if !wanted.contains(&name) {
                 wanted.push(name);
             }
         }

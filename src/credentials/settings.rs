@@ -27,13 +27,6 @@ pub struct ProviderSettings {
     pub bin_dir: Option<PathBuf>,
 }
 
-impl CredentialSettings {
-    /// The files and directories whose content matters, to load them again when it changes.
-    pub fn files(&self) -> Vec<PathBuf> {
-        self.docker_configs.iter().chain(&self.directory).chain(&self.providers.config).cloned().collect()
-    }
-}
-
 /// Why the credentials cannot be loaded. No text quotes what is in a file.
 #[derive(Debug, thiserror::Error)]
 pub enum CredentialsError {

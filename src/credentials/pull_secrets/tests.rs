@@ -169,15 +169,6 @@ async fn many_pods_at_once_ask_once() {
 }
 
 #[tokio::test]
-async fn a_pod_with_many_is_read_in_part() {
-    let api = ApiServer::start().await;
-    let names: Vec<String> = (0..100).map(|place| format!("s{place}")).collect();
-    let names: Vec<&str> = names.iter().map(String::as_str).collect();
-    passwords(&PullSecrets::new(api.cluster(), LONG), &names).await;
-    assert_eq!(api.requests(), PER_POD);
-}
-
-#[tokio::test]
 async fn an_api_server_that_hangs_is_not_waited_for_again_at_once() {
     let api = ApiServer::start().await;
     api.answer("team", "hanging", 0, &json!(""));

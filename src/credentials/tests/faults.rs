@@ -121,7 +121,6 @@ async fn faults_name_the_key_and_the_file_and_no_content() {
             },
             _ => CredentialSettings { directory: Some(place.path("d")), ..Default::default() },
         };
-        assert!(!settings.files().is_empty());
         let error = load(&bin, &settings, &[]).unwrap_err();
         let told = error.to_string().replace(&file.display().to_string(), "FILE");
         assert!(told.contains(expected), "{name}: {told}");
