@@ -27,6 +27,8 @@ pub(super) const KEY: Most = Most { most: 512, told: "one of its entries has a n
 pub(super) const WORD: Most =
     Most { most: 16 << 10, told: "one of its users, passwords or tokens has more than 16 KiB" };
 
+/// Entries of all secrets of one Pod: each is compared with each of its images, and may be a glob.
+pub(super) const ENTRIES_OF_POD: usize = 256;
 /// Attempts for one image that come from pull secrets, whatever their number.
 pub(super) const PULLED: usize = 8;
 /// Attempts for one image from all sources.

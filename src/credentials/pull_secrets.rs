@@ -93,7 +93,7 @@ impl PullSecrets {
         Arc::new(Self { cluster, wait, remembered, turns: Turns::new(), told: Mutex::default() })
     }
 
-    /// The secrets of these names, each once; those that have nothing are left out.
+    /// The secrets of these names, each once; those that have nothing are left out, and of very many entries the last.
     pub(super) async fn read<'n>(
         self: &Arc<Self>,
         namespace: &str,
@@ -121,7 +121,14 @@ impl PullSecrets {
             };
             Some(PullSecret { secrets: Arc::clone(self), name, ring: content.ring })
         });
-        join_all(read).await.into_iter().flatten().filter(|own| own.ring.values().next().is_some()).collect()
+        let mut read: Vec<PullSecret> = join_all(read).await.into_iter().flatten().collect();
+        let mut room = limits::ENTRIES_OF_POD;
+        read.retain(|own| {
+            let fits = own.ring.len() <= room;
+            room -= own.ring.len().min(room);
+            fits && own.ring.len() > 0
+        });
+        read
     }
 
     async fn fetch(self: &Arc<Self>, name: &Name) -> Option<Content> {
@@ -185,7 +192,7 @@ impl Content {
     }
 
     fn is_empty(&self) -> bool {
-        self.ring.values().next().is_none()
+        self.ring.len() == 0
     }
 
     /// Whether it is to be read again.

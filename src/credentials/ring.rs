@@ -29,13 +29,13 @@ impl<T> Ring<T> {
         self.0.iter().filter(move |(own, _)| own == key).map(|(_, value)| value)
     }
 
+    pub(super) fn len(&self) -> usize {
+        self.0.len()
+    }
+
     /// Keys and values.
     pub(super) fn entries(&self) -> impl Iterator<Item = (&ImagePattern, &T)> {
         self.0.iter().map(|(key, value)| (key, value))
-    }
-
-    pub(super) fn values(&self) -> impl Iterator<Item = &T> {
-        self.0.iter().map(|(_, value)| value)
     }
 }
 

@@ -15,9 +15,9 @@ fn config(password: &str) -> serde_json::Value {
 /// The passwords that these secrets give.
 async fn passwords(secrets: &Arc<PullSecrets>, names: &[&str]) -> Vec<String> {
     let read = secrets.read("team", names.iter().copied()).await;
-    let credentials = read.iter().flat_map(|secret| secret.ring.values());
+    let credentials = read.iter().flat_map(|secret| secret.ring.entries());
     credentials
-        .map(|kept| match &*kept.credential {
+        .map(|(_, kept)| match &*kept.credential {
             Credential::Basic { password, .. } => password.reveal().to_owned(),
             other => format!("{other:?}"),
         })
@@ -237,7 +237,9 @@ async fn one_that_is_too_large_counts_for_nothing() {
 async fn what_is_remembered_is_bounded_by_its_size() {
     let api = ApiServer::start().await;
     let secrets = PullSecrets::new(api.cluster(), LONG);
-    let large = sized(7, 10, WORD.most);
+    let entry = json!({"username": "user", "password": "x".repeat(WORD.most)});
+    let auths: serde_json::Map<_, _> = (0..7).map(|place| (format!("a.b/{place}"), entry.clone())).collect();
+    let large = secret("dockerconfigjson", &json!({"auths": auths}));
     let content = || {
         let object = serde_json::from_value(large.clone()).unwrap();
         let ring = content(object).map_err(|fault| fault.0).unwrap().ring;
@@ -256,4 +258,16 @@ async fn what_is_remembered_is_bounded_by_its_size() {
         .collect();
     let left = rings.iter().filter(|ring| ring.strong_count() > 0).count() as u64;
     assert!(left > 0 && left * one <= limits::REMEMBERED, "{left} of {one} bytes");
+}
+
+#[tokio::test]
+async fn a_pod_has_no_more_than_so_many_entries() {
+    let api = ApiServer::start().await;
+    let names: Vec<String> = (0..16).map(|place| format!("s{place}")).collect();
+    for name in &names {
+        api.answer("team", name, 200, &sized(ENTRIES.most, 10, 4));
+    }
+    let secrets = PullSecrets::new(api.cluster(), LONG);
+    let read = secrets.read("team", names.iter().map(String::as_str)).await;
+    assert_eq!(read.len(), limits::ENTRIES_OF_POD / ENTRIES.most);
 }
