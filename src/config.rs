@@ -9,6 +9,7 @@ mod duplicates;
 mod hosts;
 mod pools;
 mod print;
+mod quote;
 mod reader;
 mod schema;
 mod sections;

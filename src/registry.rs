@@ -6,6 +6,7 @@
 
 mod allowed;
 mod ask;
+mod authority;
 mod challenge;
 mod connect;
 mod digest;
@@ -29,10 +30,11 @@ use std::time::Duration;
 use http::Method;
 
 pub use allowed::{Allowed, NamePattern, ParsePatternError};
+pub use authority::normal;
 pub use digest::Digest;
 pub use endpoint::{Mirror, ParseMirrorError};
 pub use guard::Guard;
-pub use host::{HostSettings, normal};
+pub use host::HostSettings;
 pub use manifest::{About, ManifestError, Skip};
 pub use proxy::{Proxies, ProxyError};
 pub use settings::Settings;
@@ -200,7 +202,7 @@ impl Registry {
             directories.report(root);
         }
         let hosts = Hosts::new(hosts, directories);
-        let connector = Connector::new(guard, trust::settings(&hosts)?, proxies);
+        let connector = Connector::new(guard, trust::settings(hosts.tls(), hosts.default_tls())?, proxies);
         let transport = Transport::new(connector, metrics);
         let (tokens, credentials) = (Tokens::new(), Credentials::default());
         Ok(Self { hosts, allowed, transport, tokens, credentials, traces: None })

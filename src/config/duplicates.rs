@@ -5,7 +5,7 @@ use std::collections::HashMap;
 
 use saphyr_parser::{Event, Parser};
 
-use super::reader::quoted;
+use super::quote::quoted;
 
 /// A key that is there already.
 pub(super) struct Duplicate {

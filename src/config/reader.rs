@@ -8,6 +8,7 @@ use saphyr::{MarkedYaml, Scalar, YamlData, YamlLoader};
 use saphyr_parser::Parser;
 
 use super::duplicates::{Duplicate, duplicates};
+use super::quote::{may_be_secret, quoted};
 use super::shape::{Shape, Slot};
 
 /// One thing that is wrong with a configuration.
@@ -270,14 +271,4 @@ fn shown(node: &MarkedYaml<'_>) -> String {
         _ if is_null(node) => "nothing".into(),
         _ => scalar(node).map_or("something else".into(), |text| quoted(&text)),
     }
-}
-
-/// Whether a text may hold a password: that of `https://user:password@host`.
-pub(super) fn may_be_secret(text: &str) -> bool {
-    text.contains('@')
-}
-
-/// A text as faults quote it, unless it may hold a password.
-pub(super) fn quoted(text: &str) -> String {
-    if may_be_secret(text) { "a text with an @, which is not shown".to_owned() } else { format!("{text:?}") }
 }

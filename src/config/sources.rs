@@ -2,7 +2,8 @@
 
 use std::path::PathBuf;
 
-use super::reader::{Place, Reader, may_be_secret, nearest, quoted};
+use super::quote::{may_be_secret, quoted};
+use super::reader::{Place, Reader, nearest};
 use super::shape::{Shape, Slot};
 use super::{Config, ConfigError, print};
 

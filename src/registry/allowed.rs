@@ -52,8 +52,8 @@ impl FromStr for NamePattern {
             return Err(ParsePatternError::Host);
         }
         // As images are read: both are the same registry.
-        let hub = host == "index.docker.io" || host == super::host::HUB_ENDPOINT;
-        parts[0] = if hub { super::host::HUB.to_owned() } else { host };
+        let hub = host == "index.docker.io" || host == super::authority::HUB_ENDPOINT;
+        parts[0] = if hub { super::authority::HUB.to_owned() } else { host };
         let usable = |place: usize, part: &String| {
             let known = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b"._-*".contains(&b);
             let of_host = |b: u8| place == 0 && b":[]".contains(&b);
@@ -84,7 +84,7 @@ impl NamePattern {
         let host = image.host();
         let host = host.strip_suffix(":443").unwrap_or(host);
         // Docker Hub has two names under which it is dialled.
-        let host = if host == super::host::HUB_ENDPOINT { super::host::HUB } else { host };
+        let host = if host == super::authority::HUB_ENDPOINT { super::authority::HUB } else { host };
         let name = std::iter::once(host).chain(image.repository().split('/'));
         matches(
             self.parts.iter().map(String::as_str),

@@ -13,7 +13,7 @@ use super::manifest;
 use super::realm::may_lead;
 use super::token::Access;
 use super::transport::{Answer, Get};
-use super::{Error, Registry, host, limits, trace};
+use super::{Error, Registry, authority, limits, trace};
 use crate::credentials::Credential;
 use crate::image::ImageRef;
 use crate::metrics::RequestKind;
@@ -144,7 +144,7 @@ impl Registry {
     /// The first credential that the operator has for a mirror.
     async fn of_mirror(&self, origin: &Url) -> Option<Arc<Credential>> {
         let mut found = None;
-        for attempt in host::names(origin).flat_map(|name| self.credentials.of_host(&name)) {
+        for attempt in authority::names(origin).flat_map(|name| self.credentials.of_host(&name)) {
             found = attempt.credentials().await.into_iter().flatten().next();
             if found.is_some() {
                 trace::note(|trace| trace.mirror_sees = Some(attempt.kind()));

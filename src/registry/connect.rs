@@ -59,7 +59,7 @@ pub(super) struct Connector {
 /// Whom to trust, for most hosts and for those with a `caFile` of their own.
 pub(super) struct TlsSettings {
     pub(super) default: Arc<ClientConfig>,
-    /// By `host` or `host:port`, as [`authority`](super::host::authority) writes them.
+    /// By `host` or `host:port`, as [`authority`](super::authority::authority) writes them.
     pub(super) hosts: HashMap<String, Arc<ClientConfig>>,
 }
 

@@ -9,8 +9,8 @@ use std::sync::Arc;
 use http::HeaderMap;
 use url::Url;
 
+use super::authority::{dialled, normal};
 use super::health::Health;
-use super::host::{dialled, normal};
 use super::hosts_dir::Place;
 use super::limits;
 use crate::image::ImageRef;
@@ -172,7 +172,7 @@ pub(super) fn in_order<'e>(endpoints: &'e [Arc<Endpoint>], image: &ImageRef, tag
 
 #[cfg(test)]
 mod tests {
-    use super::super::host::authority;
+    use super::super::authority::authority;
     use super::*;
 
     #[test]

@@ -5,14 +5,15 @@
 
 use url::Url;
 
-use super::host::{Hosts, authority, names, normal};
+use super::authority::{HUB_ENDPOINT, authority, names, normal};
+use super::host::Hosts;
 use super::limits;
 
 /// Registries whose token server is another host, as they are dialled. Docker Hub's and GitLab's as in
 /// devcontainers/cli#1278, NVIDIA's as in oras-project/oras-dotnet#401; of the other public registries none is known to
 /// need it.
 const PAIRS: [(&str, &str); 3] = [
-    (super::host::HUB_ENDPOINT, "auth.docker.io"),
+    (HUB_ENDPOINT, "auth.docker.io"),
     ("registry.gitlab.com", "gitlab.com"),
     ("nvcr.io", "authn.nvidia.com"),
 ];

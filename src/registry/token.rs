@@ -14,9 +14,10 @@ use tokio::time::{Duration, Instant};
 use url::{Url, form_urlencoded};
 use zeroize::Zeroizing;
 
+use super::authority::label;
 use super::challenge::{self, Challenge};
 use super::endpoint::Endpoint;
-use super::host::{Hosts, label};
+use super::host::Hosts;
 use super::realm::Realm;
 use super::transport::{Answer, Get, Transport};
 use super::{Error, limits};

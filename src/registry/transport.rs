@@ -92,7 +92,7 @@ impl Transport {
 
     /// Sends it. There is no timeout in here: whoever looks up has one for the whole lookup.
     pub(super) async fn get(&self, get: &Get<'_>) -> Result<Answer, Error> {
-        let label = super::host::label(get.url);
+        let label = super::authority::label(get.url);
         let observed = self.metrics.registry_request(&label, get.kind);
         let begun = Instant::now();
         let place = trace::asks(get.kind, get.method.as_str(), get.url, get.authorization);

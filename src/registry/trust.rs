@@ -1,7 +1,7 @@
 //! Whom to trust, and as whom to appear: the system's certificate authorities, and more of them, client certificates or no
 //! verification at all for single hosts.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -14,7 +14,6 @@ use rustls_pki_types::pem::{self, PemObject};
 use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 
 use super::connect::TlsSettings;
-use super::host::Hosts;
 
 /// Why the connections to registries cannot be set up.
 #[derive(Debug, thiserror::Error)]
@@ -82,7 +81,10 @@ impl Tls {
     }
 }
 
-pub(super) fn settings(hosts: &Hosts) -> Result<TlsSettings, TrustError> {
+pub(super) fn settings(
+    hosts: BTreeMap<String, Tls>,
+    default: Option<Tls>,
+) -> Result<TlsSettings, TrustError> {
     let found = rustls_native_certs::load_native_certs();
     for error in &found.errors {
         tracing::warn!(%error, "a certificate authority of the system cannot be read");
@@ -110,11 +112,11 @@ pub(super) fn settings(hosts: &Hosts) -> Result<TlsSettings, TrustError> {
         Ok::<_, TrustError>(config)
     };
     let mut own = HashMap::new();
-    for (host, tls) in hosts.tls() {
+    for (host, tls) in hosts {
         let config = make(&host, tls)?;
         own.insert(host, config);
     }
-    let default = hosts.default_tls().map(|tls| make("every host without a directory of its own", tls));
+    let default = default.map(|tls| make("every host without a directory of its own", tls));
     let default = default.unwrap_or_else(|| make("", Tls::default()))?;
     Ok(TlsSettings { default, hosts: own })
 }

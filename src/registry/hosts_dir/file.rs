@@ -10,7 +10,7 @@ use serde::de::{self, Deserializer, MapAccess, Visitor};
 use url::Url;
 
 use super::Place;
-use crate::registry::host;
+use crate::registry::authority;
 use crate::registry::trust::Tls;
 
 /// The keys of the whole file that no section has.
@@ -208,8 +208,8 @@ fn bases(server: &str, override_path: bool, tls: bool) -> Result<(Option<Url>, O
     let path = url.path().trim_end_matches('/');
     let version = if override_path || path.ends_with("/v2") { "" } else { "/v2" };
     url.set_path(&format!("{path}{version}/"));
-    if url.host_str() == Some(host::HUB) {
-        url.set_host(Some(host::HUB_ENDPOINT)).map_err(|_| unusable())?;
+    if url.host_str() == Some(authority::HUB) {
+        url.set_host(Some(authority::HUB_ENDPOINT)).map_err(|_| unusable())?;
     }
     let authority = text.split('/').nth(2).unwrap_or_default();
     if url.scheme() == "http" && tls && !authority.ends_with(":80") {
