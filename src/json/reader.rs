@@ -89,8 +89,10 @@ impl<'de> de::Deserializer<'de> for &mut Reader<'de> {
         self.next()?;
         let begun = self.at;
         self.advance(self.source.integer(begun))?;
-        // With a fraction or an exponent, what follows is not what may follow a value.
-        visitor.visit_i64(self.text[begun..self.at].parse().map_err(|_| Doubt)?)
+        let text = &self.text[begun..self.at];
+        // With a fraction or an exponent, what follows is not what may follow a value; and serde_json takes -0 for one that
+        // has a fraction.
+        if text == "-0" { Err(Doubt) } else { visitor.visit_i64(text.parse().map_err(|_| Doubt)?) }
     }
 
     #[inline]

@@ -189,6 +189,9 @@ fn hostile_texts_are_read_as_serde_json_reads_them() {
         "\"a\u{1f}\"".into(),
         "\"\u{7f}\u{80}\u{2028}\u{feff}\u{10ffff}\"".into(),
         "\0".into(),
+        "-0".into(),
+        "-00".into(),
+        "-0.0".into(),
         "{\"a\":1,\"a\":2,\"a\":{}}".into(),
     ];
     let places: [&dyn Fn(&str) -> String; 6] = [
