@@ -178,15 +178,6 @@ impl Default for Config {
 }
 
 impl Config {
-    /// The configuration of a file alone.
-    ///
-    /// # Errors
-    /// The file cannot be read or has faults.
-    pub fn load(file: &Path) -> Result<Self, ConfigError> {
-        let sources = Sources { file: Some(file.to_owned()), ..Sources::default() };
-        Ok(sources.load()?.config)
-    }
-
     /// What the client of the registries has to know, the proxies of the environment among it.
     ///
     /// # Errors

@@ -45,7 +45,7 @@ impl Health {
     }
 
     /// No connection could be made.
-    pub(super) fn is_unreachable(&self) {
+    pub(super) fn note_unreachable(&self) {
         self.state().unreachable_until = Some(Instant::now() + limits::MIRROR_REST);
     }
 
@@ -117,11 +117,11 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn without_a_connection_it_rests_for_everybody() {
         let health = Health::default();
-        health.is_unreachable();
+        health.note_unreachable();
         assert!(health.rests(&image("a")) && health.rests(&image("e.f/d")));
         health.works(&image("a"));
         assert!(!health.rests(&image("e.f/d")));
-        health.is_unreachable();
+        health.note_unreachable();
         tokio::time::advance(limits::MIRROR_REST).await;
         assert!(!health.rests(&image("a")));
     }

@@ -146,7 +146,7 @@ impl Transport {
         let response = self.client.request(request).await.map_err(|error| {
             // Where it sends others to is not its own fault.
             if let Some(home) = get.home.filter(|_| error.is_connect()) {
-                home.health.is_unreachable();
+                home.health.note_unreachable();
             }
             broken(&error)
         })?;

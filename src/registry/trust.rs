@@ -81,6 +81,7 @@ impl Tls {
     }
 }
 
+/// The TLS settings of the hosts that are dialled, and of those that only the default directory speaks of. Reads the files.
 pub(super) fn settings(
     hosts: BTreeMap<String, Tls>,
     default: Option<Tls>,

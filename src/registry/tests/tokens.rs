@@ -1,0 +1,116 @@
+//! Tokens for those who have no credential: fetched, remembered, and shown to nobody else.
+
+use super::*;
+
+#[tokio::test]
+async fn a_token_is_fetched_once_and_remembered() {
+    let remote = Remote::start().await;
+    let auth = Auth::bearer();
+    for name in ["team/a", "team/b"] {
+        let repo = remote.repo(name);
+        repo.require(auth.clone());
+        repo.index(Some("v1"), BOTH);
+        repo.index(Some("v2"), BOTH);
+    }
+    let (client, _dir) = client(&remote);
+    let ask = async |reference: &str| {
+        client.fetch(&format!("{}/{reference}", remote.address()).parse().unwrap(), None).await
+    };
+    let seen = || {
+        let kinds: Vec<&str> = remote
+            .requests()
+            .iter()
+            .map(|r| if r.kind == Kind::Token { "token" } else { "manifest" })
+            .collect();
+        remote.forget_requests();
+        kinds
+    };
+    ask("team/a:v1").await.unwrap();
+    assert_eq!(seen(), ["manifest", "token", "manifest"]);
+    ask("team/a:v2").await.unwrap();
+    assert_eq!(seen(), ["manifest"]);
+    ask("team/b:v1").await.unwrap();
+    assert_eq!(seen(), ["token", "manifest"], "the challenge is remembered by host, the token by repository");
+    auth.revoke_all();
+    ask("team/a:v1").await.unwrap();
+    assert_eq!(seen(), ["manifest", "token", "manifest"]);
+    assert_eq!(remote.connections(), 1, "all of it over one connection");
+}
+
+#[tokio::test]
+async fn token_servers_may_be_odd() {
+    let remote = Remote::start().await;
+    let repo = remote.repo("team/app");
+    repo.index(Some("v1"), BOTH);
+    let ok = format!("{:?}", Support::Index(platforms(&BOTH)));
+    let quoted = r#"Negotiate, Bearer service={service} realm="{realm}""#;
+    for (name, auth, expected) in [
+        ("access_token", Auth::bearer().fields(&["access_token"]), ok.as_str()),
+        ("both names", Auth::bearer().fields(&["token", "access_token"]), &ok),
+        ("neither name", Auth::bearer().fields(&[]), "denied"),
+        ("no lifetime", Auth::bearer().expires_in(None), &ok),
+        ("relative realm", Auth::bearer().challenges(&[r#"Bearer realm="/token",service="s""#]), &ok),
+        ("several challenges", Auth::bearer().challenges(&["Basic realm=\"x\"", quoted]), &ok),
+        ("no challenge", Auth::bearer().challenges(&[]), "denied"),
+        (
+            "a realm without TLS",
+            Auth::bearer().challenges(&[r#"Bearer realm="http://127.0.0.1:1/token""#]),
+            "denied",
+        ),
+        (
+            "a realm with a user",
+            Auth::bearer().challenges(&[r#"Bearer realm="https://u:p@127.0.0.1/token""#]),
+            "denied",
+        ),
+        ("control characters", Auth::bearer().token_text("a\r\nX-Evil: 1"), "denied"),
+        ("a long token", Auth::bearer().padding(20 << 10), "denied"),
+        ("a huge token", Auth::bearer().padding(100 << 10), "TooLarge"),
+        (
+            "a long realm",
+            Auth::bearer().challenges(&[&format!("Bearer realm=\"/{}\"", "x".repeat(3000))]),
+            "denied",
+        ),
+        ("refused tokens", Auth::bearer().refuse(true), "denied"),
+        ("credentials wanted", Auth::bearer().credentials("u", "p"), "denied"),
+        ("basic", Auth::basic("u", "p"), "denied"),
+    ] {
+        repo.require(auth);
+        assert_eq!(kind(&ask(&remote, &repo, "v1").await), expected, "{name}");
+    }
+    for (fault, expected) in [
+        (Fault::status(500), "unreachable"),
+        (Fault::status(429), "throttled"),
+        (Fault::status(404), "denied"),
+        (Fault::redirect(307, "/token"), "unexpected"),
+        (Fault::reset(), "unreachable"),
+        (Fault::body("no JSON", "application/json"), "denied"),
+    ] {
+        let auth = Auth::bearer();
+        let name = format!("{fault:?}");
+        auth.fault(Some(fault));
+        repo.require(auth);
+        assert_eq!(kind(&ask(&remote, &repo, "v1").await), expected, "{name}");
+    }
+}
+
+#[tokio::test]
+async fn a_token_never_follows_to_another_host() {
+    let remote = Remote::start().await;
+    let cdn = Remote::builder().pki(remote.pki()).start().await;
+    let repo = remote.repo("team/app");
+    repo.require(Auth::bearer());
+    repo.image("linux/amd64", Some("v1"));
+    repo.redirect_blobs_to(&cdn.cdn_of(&repo));
+    let dir = tempfile::tempdir().unwrap();
+    let ca = dir.path().join("ca.crt");
+    std::fs::write(&ca, remote.pki().ca_pem()).unwrap();
+    let settings = HostSettings { ca_file: Some(ca), ..HostSettings::default() };
+    let guard = Guard { allow: vec!["127.0.0.0/8".parse().unwrap()], deny: vec![] };
+    let hosts = [remote.address(), cdn.address()].map(|host| (host, settings.clone()));
+    let client = Registry::new(hosts, guard, Metrics::new([]).unwrap()).unwrap();
+    let support = client.fetch(&repo.reference("v1").parse().unwrap(), None).await.unwrap().support;
+    assert_eq!(support, Support::Single(platforms(&["linux/amd64"])));
+    assert!(remote.requests().iter().any(|request| request.authorization.is_some()));
+    assert_eq!(cdn.requests().len(), 1);
+    assert!(cdn.requests().iter().all(|request| request.authorization.is_none()));
+}
