@@ -1,34 +1,43 @@
 //! Where a JSON value ends, and whether it is one (RFC 8259): for values that nobody needs.
 //!
 //! Each function looks at the text from a place on and gives the place behind what it looked for; `None` is not JSON,
-//! or nested too deep. What the API server sends has no blanks, so blanks are looked for only where something else was
-//! expected.
+//! nested too deep, or has blanks, as nothing has that the API server sends.
 
 use wide::u8x16;
 
 /// Levels of a skipped value, as many as there are bits beside the first one; Kubernetes' own objects have about twenty.
 const DEPTH: u32 = u64::BITS - 1;
+/// Bytes that are looked at together.
+const BLOCK: usize = u64::BITS as usize;
+
+/// What follows the key of a member that is an empty object, and not the last one.
+const EMPTY_MEMBER: u32 = u32::from_le_bytes(*b":{},");
 
 /// A JSON text, and where its strings may end.
 pub(super) struct Source<'a> {
     pub(super) json: &'a [u8],
-    /// A bit for each byte that does not stand for itself in a string: quotes, backslashes, control characters. Behind the
-    /// end, there are only such bytes.
+    /// A bit for each quote and each backslash, and for all that is behind the end.
     ///
     /// To find them all at once, many bytes at a time, is much faster than to look for one after the other: the
     /// processor need not know where one string ends to begin with the next one.
-    special: Vec<u64>,
+    special: Vec<u8>,
 }
 
 impl<'a> Source<'a> {
-    pub(super) fn new(json: &'a [u8]) -> Self {
+    /// `None` if there are control characters, which would have to be escaped in a string, and are blanks elsewhere.
+    pub(super) fn new(json: &'a [u8]) -> Option<Self> {
         let (blocks, rest) = json.as_chunks();
-        let mut last = [0; 64];
+        let mut last = [b'"'; BLOCK];
         last[..rest.len()].copy_from_slice(rest);
-        Self { json, special: blocks.iter().chain([&last, &[0; 64]]).map(special).collect() }
+        let mut bits = vec![u8::MAX; (blocks.len() + 2) * size_of::<u64>()];
+        let mut least = u8x16::splat(u8::MAX);
+        for (bits, block) in bits.as_chunks_mut().0.iter_mut().zip(blocks.iter().chain([&last])) {
+            *bits = special(block, &mut least).to_le_bytes();
+        }
+        least.to_array().iter().all(|&byte| byte >= b' ').then_some(Self { json, special: bits })
     }
 
-    /// Behind the value that begins at `at`, or after blanks.
+    /// Behind the value that begins at `at`.
     pub(super) fn value(&self, mut at: usize) -> Option<usize> {
         // What is open, below the highest bit that is set: lists (0) and objects (1), the innermost in the lowest bit.
         let mut open = 1u64;
@@ -47,14 +56,7 @@ impl<'a> Source<'a> {
                         continue;
                     }
                 }
-                b'-' | b'0'..=b'9' => self.number(at)?,
-                b'n' => self.word(at, "null")?,
-                b't' => self.word(at, "true")?,
-                b'f' => self.word(at, "false")?,
-                _ => {
-                    at = self.blanks(at)?;
-                    continue;
-                }
+                _ => self.scalar(at)?,
             };
             // A value has ended: here ends what it is in as well, or comes the next one.
             loop {
@@ -65,40 +67,41 @@ impl<'a> Source<'a> {
                 match *self.json.get(at)? {
                     b',' => break,
                     byte if byte == closing => (open, at) = (open >> 1, at + 1),
-                    _ => at = self.blanks(at)?,
+                    _ => return None,
                 }
             }
             at = if open & 1 == 1 { self.key(at + 1)? } else { at + 1 };
         }
     }
 
-    /// Behind a member's key and its colon.
+    /// Behind a member's key and its colon, and before that behind members that are empty objects: most of
+    /// `managedFields` are such.
     #[inline(always)]
-    fn key(&self, at: usize) -> Option<usize> {
-        let begun = self.byte(at, b'"')?;
-        self.byte(self.string(begun)?.0, b':')
-    }
-
-    /// Behind this byte, which stands at `at` or after blanks.
-    #[inline]
-    pub(super) fn byte(&self, at: usize, expected: u8) -> Option<usize> {
-        match *self.json.get(at)? {
-            found if found == expected => Some(at + 1),
-            b' ' | b'\t' | b'\n' | b'\r' => self.byte_after_blanks(at, expected),
-            _ => None,
+    fn key(&self, mut at: usize) -> Option<usize> {
+        loop {
+            at = self.string(self.byte(at, b'"')?)?.0;
+            let next = self.json.get(at..)?.first_chunk().map(|next| u32::from_le_bytes(*next));
+            if next != Some(EMPTY_MEMBER) {
+                return self.byte(at, b':');
+            }
+            at += size_of_val(&EMPTY_MEMBER);
         }
     }
 
-    #[cold]
-    fn byte_after_blanks(&self, at: usize, expected: u8) -> Option<usize> {
-        let at = self.blanks(at)?;
-        (*self.json.get(at)? == expected).then_some(at + 1)
+    #[inline(never)]
+    fn scalar(&self, at: usize) -> Option<usize> {
+        match *self.json.get(at)? {
+            b'n' => self.word(at, "null"),
+            b't' => self.word(at, "true"),
+            b'f' => self.word(at, "false"),
+            _ => self.number(at),
+        }
     }
 
-    /// Behind the blanks, of which there is one at least.
-    #[cold]
-    pub(super) fn blanks(&self, at: usize) -> Option<usize> {
-        self.many(at, |b| matches!(b, b' ' | b'\t' | b'\n' | b'\r'))
+    /// Behind this byte, if it stands at `at`.
+    #[inline]
+    pub(super) fn byte(&self, at: usize, expected: u8) -> Option<usize> {
+        (*self.json.get(at)? == expected).then_some(at + 1)
     }
 
     /// Behind the closing quote of the string whose first character is at `at`, and whether there are escapes in it.
@@ -122,17 +125,16 @@ impl<'a> Source<'a> {
     /// The place of the first such byte from `at` on.
     #[inline(always)]
     fn next_special(&self, at: usize) -> Option<usize> {
-        let [here, next] = *self.special.get(at / 64..)?.first_chunk()?;
-        // The 64 bytes from `at` on.
-        let bits = here >> (at % 64) | next << 1 << (63 - at % 64);
-        if bits != 0 { Some(at + bits.trailing_zeros() as usize) } else { self.special_in_later_block(at) }
+        let byte = at / 8;
+        let bits = u64::from_le_bytes(self.special.get(byte..byte + 8)?.try_into().ok()?) >> (at % 8);
+        if bits != 0 { Some(at + bits.trailing_zeros() as usize) } else { self.special_far_away(at) }
     }
 
     #[inline(never)]
-    fn special_in_later_block(&self, at: usize) -> Option<usize> {
-        let next = at / 64 + 1;
-        let block = next + self.special.get(next..)?.iter().position(|bits| *bits != 0)?;
-        Some(block * 64 + self.special.get(block)?.trailing_zeros() as usize)
+    fn special_far_away(&self, at: usize) -> Option<usize> {
+        let next = at / 8 + 1;
+        let byte = next + self.special.get(next..)?.iter().position(|bits| *bits != 0)?;
+        Some(byte * 8 + self.special.get(byte)?.trailing_zeros() as usize)
     }
 
     /// Behind the escape that begins at `at`.
@@ -177,13 +179,13 @@ impl<'a> Source<'a> {
     }
 }
 
-/// A bit for each byte that does not stand for itself in a string, the lowest for the first.
-fn special(block: &[u8; 64]) -> u64 {
+/// A bit for each quote and each backslash, the lowest for the first byte; and the least bytes so far.
+fn special(block: &[u8; BLOCK], least: &mut u8x16) -> u64 {
     let (parts, _) = block.as_chunks();
     parts.iter().rev().fold(0, |bits, part| {
         let part = u8x16::new(*part);
-        let control = part.min(u8x16::splat(0x1f)).simd_eq(part);
-        let special = control | part.simd_eq(u8x16::splat(b'"')) | part.simd_eq(u8x16::splat(b'\\'));
+        *least = least.min(part);
+        let special = part.simd_eq(u8x16::splat(b'"')) | part.simd_eq(u8x16::splat(b'\\'));
         bits << 16 | u64::from(special.to_bitmask())
     })
 }
