@@ -118,31 +118,24 @@ impl Policy {
         let cause = self.cause(answers);
         let claimed = self.claimed(pod);
         let tolerations = pod.tolerations();
-        let foreign: Vec<&Toleration<'_>> = tolerations
-            .iter()
-            .enumerate()
-            .filter(|(place, _)| !claimed.contains(place))
-            .map(|(_, t)| t)
-            .collect();
-
-        let supported: Vec<&Pool> = self.pools.iter().filter(|pool| supports(answers, pool)).collect();
+        let foreign = || (0..).zip(tolerations).filter(|(place, _)| !claimed.contains(place)).map(|(_, t)| t);
+        let supported = || self.pools.iter().filter(|pool| supports(answers, pool));
         // A pool is opened with all its tolerations or not at all: the annotation names pools, so what is taken back
         // later must be all of a pool, and nothing that was there before.
-        let closed = |pool: &&Pool| !pool.tolerations.iter().all(|own| covered(own, foreign.iter().copied()));
-        let to_open: Vec<&Pool> = supported.iter().copied().filter(closed).collect();
-        let wanted = distinct(to_open.iter().copied());
+        let closed = |pool: &&Pool| !pool.tolerations.iter().all(|own| covered(own, foreign()));
+        let to_open: Vec<&Pool> = supported().filter(closed).collect();
         let opened: Vec<&str> = to_open.iter().map(|pool| pool.name.as_str()).collect();
+        let mut add = distinct(to_open.into_iter());
 
-        let there = |own: &Toleration<'_>| claimed.iter().any(|&place| tolerations[place].same(own));
-        let add: Vec<_> = wanted.iter().copied().filter(|own| !there(own)).collect();
-        let stays = |place: &usize| wanted.iter().any(|own| tolerations[*place].same(own));
+        let stays = |place: &usize| add.iter().any(|own| tolerations[*place].same(own));
         let remove: Vec<usize> = claimed.iter().copied().filter(|place| !stays(place)).collect();
+        add.retain(|own| !claimed.iter().any(|&place| tolerations[place].same(own)));
         let annotation = self.annotation(pod, &opened);
 
         let reason = match (&cause, annotation.is_some() || !remove.is_empty()) {
             _ if !add.is_empty() => Reason::Tolerated,
             (_, true) => Reason::Retracted,
-            _ if !supported.is_empty() => Reason::AlreadyTolerated,
+            _ if supported().next().is_some() => Reason::AlreadyTolerated,
             (Some((reason, _)), false) => *reason,
             (None, false) => Reason::Internal,
         };

@@ -24,7 +24,9 @@ where
 
 fn line(mut writer: impl Write, event: &Event<'_>) -> fmt::Result {
     let time = humantime::format_rfc3339_micros(SystemTime::now());
-    write!(writer, "{{\"timestamp\":\"{time}\",\"level\":\"{}\"", event.metadata().level())?;
+    write!(writer, "{{\"timestamp\":\"{time}\",\"level\":\"")?;
+    writer.write_str(event.metadata().level().as_str())?;
+    writer.write_char('"')?;
     let mut members = Members { writer, written: Ok(()) };
     event.record(&mut members);
     members.written?;
