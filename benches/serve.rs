@@ -8,6 +8,7 @@
 //!
 //! Nothing here asserts a time. That each answer is right is asserted: status 200, and the body byte for byte.
 
+use std::convert::Infallible;
 use std::error::Error;
 use std::net::SocketAddr;
 use std::path::Path;
@@ -30,6 +31,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::process::{Child, Command};
 use tokio::sync::watch;
+use tokio::task::yield_now;
 use tokio::time::{Duration, Instant, sleep};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
@@ -219,10 +221,17 @@ impl Target {
     }
 
     /// Sends reviews on all connections for some time, each connection one after the other; gives their latencies.
+    ///
+    /// It never sleeps meanwhile: who answers a client that sleeps pays for waking it, and the slower it is, the more
+    /// often it would find the client asleep.
     async fn drive(&mut self, time: Duration, answer: &[u8]) -> Result<Vec<Duration>> {
         let end = Instant::now() + time;
         let all = self.connections.iter_mut().map(|connection| connection.drive(end, answer));
-        Ok(try_join_all(all).await?.concat())
+        tokio::select! {
+            biased;
+            latencies = try_join_all(all) => Ok(latencies?.concat()),
+            never = stay_awake() => match never {},
+        }
     }
 
     async fn measure(&mut self, time: Duration, answer: &[u8]) -> Result<()> {
@@ -256,6 +265,12 @@ impl Target {
     fn proc(&self, file: &str) -> Result<String> {
         let id = self.process.id().ok_or_else(|| format!("{} has ended", self.name))?;
         Ok(std::fs::read_to_string(format!("/proc/{id}/{file}"))?)
+    }
+}
+
+async fn stay_awake() -> Infallible {
+    loop {
+        yield_now().await;
     }
 }
 
