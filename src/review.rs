@@ -71,7 +71,9 @@ impl From<serde_json::Error> for ReviewError {
 }
 
 /// What a body is read as.
-pub(crate) type Decoded<'a> = Object<Envelope<'a, Object<Pod<'a>>>>;
+///
+/// The Pod is boxed as soon as it is read: it is large, and would be moved at each level.
+pub(crate) type Decoded<'a> = Object<Envelope<'a, Object<Box<Pod<'a>>>>>;
 
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -127,9 +129,7 @@ struct Resource<'a> {
 pub fn decode(body: &[u8]) -> Result<Review<'_>, ReviewError> {
     // What the API server sends is read fast; over anything else serde_json decides.
     match json::read::<Decoded<'_>>(body).or_else(|_| serde_json::from_slice(body)) {
-        Ok(envelope) => {
-            read(envelope, |pod| pod.map_or(Subject::Malformed, |Object(pod)| Subject::Pod(Box::new(pod))))
-        }
+        Ok(envelope) => read(envelope, |pod| pod.map_or(Subject::Malformed, |Object(pod)| Subject::Pod(pod))),
         // Perhaps only the object is odd; then there is a uid all the same.
         Err(_) => {
             read(serde_json::from_slice::<Object<Envelope<'_, IgnoredAny>>>(body)?, |_| Subject::Malformed)
