@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, PoisonError, RwLock};
 
 use rustls::ServerConfig;
+use rustls::server::NoServerSessionStorage;
 use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
 use rustls_pki_types::pem::PemObject;
@@ -104,6 +105,10 @@ impl ServingCertificate {
             .with_cert_resolver(Arc::new(Current(self.clone())));
         // The API server speaks HTTP/1.1 to webhooks, and so does tolerarch.
         config.alpn_protocols = vec![b"http/1.1".to_vec()];
+        // No sessions to resume: API servers never do (crypto/tls keeps none without a ClientSessionCache, and client-go
+        // sets none), and one that is resumed would outlive its certificate.
+        config.send_tls13_tickets = 0;
+        config.session_storage = Arc::new(NoServerSessionStorage {});
         Ok(config)
     }
 }

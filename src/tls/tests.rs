@@ -1,6 +1,8 @@
 use std::path::Path;
 
 use testregistry::{Leaf, Pki};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio_rustls::{TlsAcceptor, TlsConnector};
 
 use super::*;
 
@@ -104,4 +106,26 @@ async fn tells_when_the_certificate_expires() {
     let (_certificate, metrics) = load(dir.path()).await.unwrap();
     let text = metrics.render().unwrap();
     assert!(text.contains("tolerarch_certificate_expiry_timestamp_seconds 4000000000"), "{text}");
+}
+
+#[tokio::test]
+async fn each_connection_shakes_hands_in_full() {
+    let (pki, dir) = (Pki::new(), tempfile::tempdir().unwrap());
+    pki.leaf(&["a.test"]).write(dir.path()).unwrap();
+    let (certificate, _) = load(dir.path()).await.unwrap();
+    let acceptor = TlsAcceptor::from(Arc::new(certificate.server_config().unwrap()));
+    for version in [&rustls::version::TLS13, &rustls::version::TLS12] {
+        // It would resume what it can.
+        let connector = TlsConnector::from(Arc::new(pki.client_config_of(&[version])));
+        for _ in 0..2 {
+            let (ours, theirs) = tokio::io::duplex(1 << 16);
+            let name = "a.test".try_into().unwrap();
+            let (server, client) = tokio::join!(acceptor.accept(ours), connector.connect(name, theirs));
+            let (mut server, mut client) = (server.unwrap(), client.unwrap());
+            server.write_all(b"x").await.unwrap();
+            // Tickets come before it.
+            client.read_u8().await.unwrap();
+            assert_eq!(client.get_ref().1.handshake_kind(), Some(rustls::HandshakeKind::Full), "{version:?}");
+        }
+    }
 }

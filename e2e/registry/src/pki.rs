@@ -14,7 +14,7 @@ use rcgen::{
 use rustls::crypto::aws_lc_rs;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use rustls::{ClientConfig, RootCertStore, ServerConfig};
+use rustls::{ClientConfig, RootCertStore, ServerConfig, SupportedProtocolVersion};
 
 use crate::sha256;
 
@@ -74,10 +74,15 @@ impl Pki {
 
     /// TLS for a client that trusts this authority and no other.
     pub fn client_config(&self) -> ClientConfig {
+        self.client_config_of(rustls::DEFAULT_VERSIONS)
+    }
+
+    /// The same, with these versions of TLS only.
+    pub fn client_config_of(&self, versions: &[&'static SupportedProtocolVersion]) -> ClientConfig {
         let mut roots = RootCertStore::empty();
         roots.add(self.ca.der().clone()).expect("trust the CA");
         ClientConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
-            .with_safe_default_protocol_versions()
+            .with_protocol_versions(versions)
             .expect("protocol versions of the provider")
             .with_root_certificates(roots)
             .with_no_client_auth()
