@@ -306,7 +306,8 @@ fn log(namespace: &str, subject: &Subject<'_>, decided: &Decided, took: Duration
     };
     let pod = shortened(&pod);
     let namespace = shortened(namespace);
-    let milliseconds = took.as_secs_f64() * 1000.0;
+    // Whole microseconds: more digits would be noise.
+    let milliseconds = took.as_micros() as f64 / 1000.0;
     let Decided { reason, image, pools, .. } = decided;
     tracing::info!(namespace, pod, reason = reason.as_str(), image, pools, milliseconds, "reviewed");
 }
