@@ -27,14 +27,14 @@ pub(crate) async fn a_webhook_that_was_killed_holds_up_no_pod(cluster: &Cluster)
 pub(crate) async fn a_webhook_that_hangs_holds_up_pods_until_its_timeout_at_most(cluster: &Cluster) {
     let stub = Stub::start(&cluster.local().pki, |_| Reaction::Hang).await;
     let namespace = cluster.namespace_with("hangs", &stub.url).await;
-    until_called_in_vain(cluster, &namespace).await;
+    cluster.until_called_in_vain(&namespace).await;
     assert!(creating_takes(cluster, &namespace).await < TIMEOUT);
 }
 
 pub(crate) async fn a_webhook_with_a_wrong_certificate_holds_up_no_pod(cluster: &Cluster) {
     let stub = Stub::start(&Pki::new(), |_| Reaction::Status(500)).await;
     let namespace = cluster.namespace_with("certificate", &stub.url).await;
-    until_called_in_vain(cluster, &namespace).await;
+    cluster.until_called_in_vain(&namespace).await;
     assert!(creating_takes(cluster, &namespace).await < TIMEOUT);
 }
 
@@ -53,7 +53,7 @@ pub(crate) async fn a_webhook_that_answers_rubbish_holds_up_no_pod(cluster: &Clu
     for react in rubbish {
         let stub = Stub::start(&cluster.local().pki, move |_| react()).await;
         let namespace = cluster.namespace_with("rubbish", &stub.url).await;
-        until_called_in_vain(cluster, &namespace).await;
+        cluster.until_called_in_vain(&namespace).await;
         assert!(creating_takes(cluster, &namespace).await < TIMEOUT);
     }
 }
@@ -101,14 +101,4 @@ async fn creating_takes(cluster: &Cluster, namespace: &Namespace) -> Duration {
     let took = start.elapsed();
     assert!(!pod.tolerates_pool() && pod.pools().is_none(), "{pod:?}");
     took
-}
-
-/// Waits until the API server has taken up the webhook.
-async fn until_called_in_vain(cluster: &Cluster, namespace: &Namespace) {
-    let pod = pod(&[&cluster.images.tag("multi")]);
-    e2e::until("the webhook is called", async || {
-        namespace.dry_run(&pod).await.unwrap();
-        (cluster.calls_of(namespace).await > 0).then_some(())
-    })
-    .await;
 }

@@ -139,7 +139,7 @@ impl Cluster {
         let webhooks = Api::<MutatingWebhookConfiguration>::all(self.client.clone());
         let shipped = webhooks.get(SHIPPED).await.expect("the shipped configuration");
         let mut webhook = serde_json::to_value(&shipped.webhooks.expect("webhooks")[0]).unwrap();
-        webhook["name"] = format!("pods.{}.tolerarch.io", namespace.name).into();
+        webhook["name"] = webhook_of(&namespace).into();
         self.add_webhook(&namespace, SHIPPED, webhook, url).await;
         namespace
     }
@@ -181,6 +181,16 @@ impl Cluster {
         until("the webhook is called", tolerated).await;
     }
 
+    /// Waits until the API server calls a webhook that leaves Pods as they are, for whatever reason.
+    pub async fn until_called_in_vain(&self, namespace: &Namespace) {
+        let pod = pod(&[&self.images.tag("multi")]);
+        until("the webhook is called", async || {
+            namespace.dry_run(&pod).await.unwrap();
+            (self.calls_of(namespace).await > 0).then_some(())
+        })
+        .await;
+    }
+
     /// How often the API server has called the installed webhook.
     pub async fn calls(&self) -> u64 {
         metrics::calls(&self.client, "pods.tolerarch.io").await
@@ -188,7 +198,7 @@ impl Cluster {
 
     /// How often the API server has called the webhook of [`Cluster::namespace_with`].
     pub async fn calls_of(&self, namespace: &Namespace) -> u64 {
-        metrics::calls(&self.client, &format!("pods.{}.tolerarch.io", namespace.name)).await
+        metrics::calls(&self.client, &webhook_of(namespace)).await
     }
 
     /// Ends what was started here. Logs stay if they are of use, and where they are is printed.
@@ -232,6 +242,11 @@ impl Local {
     fn client_config(&self, url: &str) -> Value {
         client_config(url, &self.pki)
     }
+}
+
+/// The name of the webhook that is called in place of the installed one.
+fn webhook_of(namespace: &Namespace) -> String {
+    format!("pods.{}.tolerarch.io", namespace.name)
 }
 
 /// Leaves a cluster of others as it was.
