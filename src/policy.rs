@@ -97,7 +97,8 @@ impl Policy {
             return Some(Decision::leave(Reason::Malformed, None));
         }
         let foreign = pod.opened_pools().next().is_none();
-        let tolerated = |pool: &Pool| pool.tolerations.iter().all(|own| covered(own, pod.tolerations()));
+        let covered = |own: &Toleration<'_>| pod.tolerations().iter().any(|there| there.covers(own));
+        let tolerated = |pool: &Pool| pool.tolerations.iter().all(covered);
         if foreign && self.pools.iter().all(tolerated) {
             return Some(Decision::leave(Reason::AlreadyTolerated, None));
         }
@@ -118,11 +119,13 @@ impl Policy {
         let cause = self.cause(answers);
         let claimed = self.claimed(pod);
         let tolerations = pod.tolerations();
-        let foreign = || (0..).zip(tolerations).filter(|(place, _)| !claimed.contains(place)).map(|(_, t)| t);
+        let covered_by_others = |own: &Toleration<'_>| {
+            (0..).zip(tolerations).any(|(place, there)| there.covers(own) && !claimed.contains(&place))
+        };
         let supported = || self.pools.iter().filter(|pool| supports(answers, pool));
         // A pool is opened with all its tolerations or not at all: the annotation names pools, so what is taken back
         // later must be all of a pool, and nothing that was there before.
-        let closed = |pool: &&Pool| !pool.tolerations.iter().all(|own| covered(own, foreign()));
+        let closed = |pool: &&Pool| !pool.tolerations.iter().all(covered_by_others);
         let to_open: Vec<&Pool> = supported().filter(closed).collect();
         let opened: Vec<&str> = to_open.iter().map(|pool| pool.name.as_str()).collect();
         let mut add = distinct(to_open.into_iter());
@@ -215,10 +218,6 @@ fn distinct<'a>(pools: impl Iterator<Item = &'a Pool>) -> Vec<&'a Toleration<'st
         }
     }
     all
-}
-
-fn covered<'t, 'a: 't>(own: &Toleration<'_>, by: impl IntoIterator<Item = &'t Toleration<'a>>) -> bool {
-    by.into_iter().any(|toleration| toleration.covers(own))
 }
 
 #[cfg(test)]
