@@ -125,7 +125,9 @@ async fn each_connection_shakes_hands_in_full() {
             server.write_all(b"x").await.unwrap();
             // Tickets come before it.
             client.read_u8().await.unwrap();
-            assert_eq!(client.get_ref().1.handshake_kind(), Some(rustls::HandshakeKind::Full), "{version:?}");
+            let (_, seen) = client.get_ref();
+            assert_eq!(seen.handshake_kind(), Some(rustls::HandshakeKind::Full), "{version:?}");
+            assert_eq!(seen.tls13_tickets_received(), 0);
         }
     }
 }
