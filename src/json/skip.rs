@@ -122,7 +122,7 @@ impl<'a> Source<'a> {
         }
     }
 
-    /// The place of the first such byte from `at` on.
+    /// The place of the first quote or backslash from `at` on, or one behind the end.
     #[inline(always)]
     fn next_special(&self, at: usize) -> Option<usize> {
         let byte = at / 8;
@@ -168,14 +168,10 @@ impl<'a> Source<'a> {
         if self.json.get(at) == Some(&b'0') { Some(at + 1) } else { self.digits(at) }
     }
 
+    /// Behind the digits, of which there is one at least.
     fn digits(&self, at: usize) -> Option<usize> {
-        self.many(at, u8::is_ascii_digit)
-    }
-
-    /// Behind the bytes of a kind, of which there is one at least.
-    fn many(&self, at: usize, is: impl Fn(&u8) -> bool) -> Option<usize> {
-        let many = self.json.get(at..)?.iter().take_while(|b| is(b)).count();
-        (many > 0).then_some(at + many)
+        let digits = self.json.get(at..)?.iter().take_while(|byte| byte.is_ascii_digit()).count();
+        (digits > 0).then_some(at + digits)
     }
 }
 

@@ -87,7 +87,20 @@ fn strings_end_where_they_end_wherever_they_stand() {
 #[test]
 fn leaves_blanks_to_serde_json() {
     let pretty = serde_json::to_string_pretty(&typical()).unwrap();
-    for json in [&pretty, " {}", "{} ", "{}\n\n", "{ }", "{\"a\" :1}", "{\"a\": 1}", "[1 ]", "[1, 2]", "\n"] {
+    for json in [
+        &pretty,
+        " {}",
+        "{} ",
+        "{}\n\n",
+        "{}\r\n",
+        "{\t}",
+        "{ }",
+        "{\"a\" :1}",
+        "{\"a\": 1}",
+        "[1 ]",
+        "[1, 2]",
+        "\n",
+    ] {
         assert!(super::read::<IgnoredAny>(json.as_bytes()).is_err(), "{json:?}");
         all_agree(json.as_bytes());
     }
@@ -143,6 +156,16 @@ fn is_in_doubt_over_what_is_no_json() {
         "{}}",
         "[\"a\":1]",
         "{\"a\",\"b\"}",
+        "{\"a\":{},}",
+        "{\"a\":{},\"b\"}",
+        "{\"a\":{},1}",
+        "{\"a\":{},,\"b\":1}",
+        "{\"a\":{},",
+        "{\"a\":{}",
+        "{\"a\"1}",
+        "{\"a\":1\"b\":2}",
+        "[{},\"a\":{},1]",
+        "[1\"b\"]",
         "\u{feff}{}",
         "{}\0",
         "\u{a0}1",
