@@ -20,7 +20,7 @@ pub(crate) async fn a_warm_deployment_is_bound_about_as_fast_as_without_webhook(
     let enforcing = start(json!({"log": {"level": "warn"}})).await;
     let with = cluster.namespace_with("with", &enforcing.url).await;
     cluster.until_called(&with).await;
-    // It does all the same, and has no patch that the API server would have to apply.
+    // It decides all the same, and has no patch that the API server would have to apply.
     let observing = start(json!({"log": {"level": "warn"}, "mode": "observe"})).await;
     let observed = cluster.namespace_with("observed", &observing.url).await;
     cluster.until_called_in_vain(&observed).await;

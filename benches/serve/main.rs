@@ -3,10 +3,16 @@
 //! Two processes answer the same reviews over the same kept TLS connections, in turns: the binary as it is shipped, its
 //! log going to a file, and its *ceiling*, the same accept loop, TLS settings and router around a handler that reads
 //! the body and returns an answer that it was given beforehand. What is compared is the CPU time that the operating
-//! system counts for each process, so neither the driver nor a busy neighbour distorts it much. The distance to the
-//! ceiling is what tolerarch itself costs: decoding, deciding, counting, logging.
+//! system counts for each process, so a busy neighbour does not distort it much. The distance to the ceiling is what
+//! tolerarch itself costs: decoding, deciding, counting, logging.
+//!
+//! The driver keeps one core busy. It never sleeps: who answers a client that sleeps pays for waking it, and the slower it
+//! is, the more often it would find the client asleep. The servers do sleep where the driver gives them nothing to do, the
+//! ceiling more often than tolerarch; how often is printed, as they pay for that themselves.
 //!
 //! Nothing here asserts a time. That each answer is right is asserted: status 200, and the body byte for byte.
+
+mod typical;
 
 use std::convert::Infallible;
 use std::error::Error;
@@ -123,7 +129,7 @@ async fn compare(plan: &Plan) -> Result<()> {
         registry.repo(name).index(Some("v1.4.2"), ["linux/amd64", "linux/arm64"]);
         registry.repo(name).reference("v1.4.2")
     });
-    let review = review(&pod(&images)).to_string();
+    let review = typical::review(&typical::pod(&images)).to_string();
     let dir = tempfile::tempdir()?;
     let pki = Pki::new();
     pki.leaf(&[NAME]).write(dir.path())?;
@@ -181,6 +187,8 @@ struct Target {
     /// Reviews for each CPU-second, by round.
     rates: Vec<f64>,
     latencies: Vec<Duration>,
+    /// How often its threads went to sleep, while all these reviews were answered.
+    sleeps: u64,
 }
 
 impl Target {
@@ -217,13 +225,10 @@ impl Target {
         let request: Arc<[u8]> = request.into_bytes().into();
         let connections = (0..CONNECTIONS).map(|_| Connection::open(address, tls, Arc::clone(&request)));
         let connections = try_join_all(connections).await?;
-        Ok(Self { name, process, connections, rates: Vec::new(), latencies: Vec::new() })
+        Ok(Self { name, process, connections, rates: Vec::new(), latencies: Vec::new(), sleeps: 0 })
     }
 
     /// Sends reviews on all connections for some time, each connection one after the other; gives their latencies.
-    ///
-    /// It never sleeps meanwhile: who answers a client that sleeps pays for waking it, and the slower it is, the more
-    /// often it would find the client asleep.
     async fn drive(&mut self, time: Duration, answer: &[u8]) -> Result<Vec<Duration>> {
         let end = Instant::now() + time;
         let all = self.connections.iter_mut().map(|connection| connection.drive(end, answer));
@@ -235,9 +240,10 @@ impl Target {
     }
 
     async fn measure(&mut self, time: Duration, answer: &[u8]) -> Result<()> {
-        let before = self.cpu_seconds()?;
+        let (before, sleeps) = (self.cpu_seconds()?, self.sleeps()?);
         let latencies = self.drive(time, answer).await?;
         let spent = self.cpu_seconds()? - before;
+        self.sleeps += self.sleeps()?.saturating_sub(sleeps);
         self.rates.push(latencies.len() as f64 / spent);
         self.latencies.extend(latencies);
         Ok(())
@@ -262,9 +268,24 @@ impl Target {
         Ok(line.trim().trim_end_matches(" kB").parse::<f64>()? / 1024.0)
     }
 
+    /// How often its threads have given up the CPU by themselves so far (proc_pid_status(5)).
+    fn sleeps(&self) -> Result<u64> {
+        let threads = std::fs::read_dir(self.path("task")?)?;
+        let of = |thread: std::io::Result<std::fs::DirEntry>| -> Result<u64> {
+            let status = std::fs::read_to_string(thread?.path().join("status"))?;
+            let count = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
+            Ok(count.unwrap_or_default().trim().parse()?)
+        };
+        threads.map(of).sum()
+    }
+
     fn proc(&self, file: &str) -> Result<String> {
+        Ok(std::fs::read_to_string(self.path(file)?)?)
+    }
+
+    fn path(&self, file: &str) -> Result<String> {
         let id = self.process.id().ok_or_else(|| format!("{} has ended", self.name))?;
-        Ok(std::fs::read_to_string(format!("/proc/{id}/{file}"))?)
+        Ok(format!("/proc/{id}/{file}"))
     }
 }
 
@@ -360,6 +381,9 @@ fn report(real: &Target, ceiling: &Target) -> Result<()> {
     row("", &|target| target.name.to_owned());
     row("reviews per CPU-second", &|target| spread(&target.rates, 0));
     row("CPU per review", &|target| format!("{:.1} µs", 1e6 / median(&target.rates)));
+    row("sleeps per review", &|target| {
+        format!("{:.2}", target.sleeps as f64 / target.latencies.len() as f64)
+    });
     row("latency p50, p99", &|target| {
         let mut latencies = target.latencies.clone();
         latencies.sort_unstable();
@@ -389,98 +413,4 @@ fn median(values: &[f64]) -> f64 {
         0 => f64::midpoint(sorted[middle - 1], sorted[middle]),
         _ => sorted[middle],
     }
-}
-
-/// A Pod with a typical load of everything, as a ReplicaSet makes it: three containers, default tolerations, and who
-/// owns which field.
-fn pod(images: &[String]) -> Value {
-    let container = |(place, image): (usize, &String)| {
-        let http = json!({"path": "/readyz", "port": "http", "scheme": "HTTP"});
-        json!({
-            "name": format!("part-{place}"), "image": image, "imagePullPolicy": "IfNotPresent",
-            "ports": [{"name": "http", "containerPort": 8080 + place, "protocol": "TCP"}],
-            "env": [
-                {"name": "POD_NAME", "valueFrom": {"fieldRef": {"apiVersion": "v1", "fieldPath": "metadata.name"}}},
-                {"name": "DATABASE_URL", "value": "postgres://shop@db.shop.svc:5432/shop?sslmode=verify-full"},
-            ],
-            "resources": {"limits": {"memory": "512Mi"}, "requests": {"cpu": "250m", "memory": "512Mi"}},
-            "readinessProbe": {
-                "httpGet": http, "timeoutSeconds": 1, "periodSeconds": 10, "successThreshold": 1, "failureThreshold": 3,
-            },
-            "volumeMounts": [
-                {"name": "config", "mountPath": "/etc/shop", "readOnly": true},
-                {"name": "kube-api-access-7xk2p", "readOnly": true, "mountPath": "/var/run/secrets/kubernetes.io/serviceaccount"},
-            ],
-            "terminationMessagePath": "/dev/termination-log", "terminationMessagePolicy": "File",
-        })
-    };
-    let usual =
-        |key| json!({"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300});
-    let spec = json!({
-        "containers": images.iter().enumerate().map(container).collect::<Vec<_>>(),
-        "volumes": [
-            {"name": "config", "configMap": {"name": "shop", "defaultMode": 420}},
-            {"name": "kube-api-access-7xk2p", "projected": {"defaultMode": 420, "sources": [
-                {"serviceAccountToken": {"expirationSeconds": 3607, "path": "token"}},
-                {"configMap": {"name": "kube-root-ca.crt", "items": [{"key": "ca.crt", "path": "ca.crt"}]}},
-            ]}},
-        ],
-        "restartPolicy": "Always", "terminationGracePeriodSeconds": 30, "dnsPolicy": "ClusterFirst",
-        "serviceAccountName": "shop", "serviceAccount": "shop", "schedulerName": "default-scheduler",
-        "securityContext": {"runAsNonRoot": true, "seccompProfile": {"type": "RuntimeDefault"}},
-        "priority": 0, "enableServiceLinks": true, "preemptionPolicy": "PreemptLowerPriority",
-    });
-    let mut pod = json!({
-        "kind": "Pod", "apiVersion": "v1",
-        "metadata": {
-            "generateName": "shop-5d7c9b6f4-", "namespace": "shop", "creationTimestamp": null,
-            "labels": {"app.kubernetes.io/name": "shop", "pod-template-hash": "5d7c9b6f4"},
-            "annotations": {"prometheus.io/scrape": "true", "prometheus.io/port": "8080"},
-            "ownerReferences": [{
-                "apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "shop-5d7c9b6f4",
-                "uid": "0b7f3c0e-6f0e-4a50-9d3c-3a8f1b0f9a55", "controller": true, "blockOwnerDeletion": true,
-            }],
-            "managedFields": [{
-                "manager": "kube-controller-manager", "operation": "Update", "apiVersion": "v1",
-                "time": "2026-01-05T10:00:00Z", "fieldsType": "FieldsV1", "fieldsV1": {"f:spec": owned(&spec)},
-            }],
-        },
-        "spec": spec,
-        "status": {},
-    });
-    pod["spec"]["tolerations"] =
-        json!([usual("node.kubernetes.io/not-ready"), usual("node.kubernetes.io/unreachable")]);
-    pod
-}
-
-/// Who owns which field, as server-side apply writes it.
-fn owned(value: &Value) -> Value {
-    let name = |item: &Value| Some(format!("k:{}", json!({"name": item.get("name")?})));
-    match value {
-        Value::Object(members) => {
-            members.iter().map(|(key, value)| (format!("f:{key}"), owned(value))).collect()
-        }
-        Value::Array(items) => items.iter().filter_map(|item| Some((name(item)?, owned(item)))).collect(),
-        _ => json!({}),
-    }
-}
-
-/// What the API server wraps around a Pod that is created.
-fn review(pod: &Value) -> Value {
-    let kind = json!({"group": "", "version": "v1", "kind": "Pod"});
-    let resource = json!({"group": "", "version": "v1", "resource": "pods"});
-    json!({
-        "kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1",
-        "request": {
-            "uid": "705ab4f5-6393-11e8-b7cc-42010a800002", "kind": kind, "resource": resource,
-            "requestKind": kind, "requestResource": resource, "namespace": "shop", "operation": "CREATE",
-            "userInfo": {
-                "username": "system:serviceaccount:kube-system:replicaset-controller",
-                "uid": "a52f1b0e-7a7e-4f7b-8f4e-2f9e1c0f8f11",
-                "groups": ["system:serviceaccounts", "system:serviceaccounts:kube-system", "system:authenticated"],
-            },
-            "object": pod, "oldObject": null, "dryRun": false,
-            "options": {"kind": "CreateOptions", "apiVersion": "meta.k8s.io/v1"},
-        },
-    })
 }
