@@ -55,9 +55,7 @@ impl Surroundings {
     pub(super) fn of_process(caller: Caller) -> Self {
         Self { path: std::env::var_os("PATH"), limits: Limits::default(), caller, connect: Cluster::of }
     }
-}
 
-impl Surroundings {
     /// Where pull secrets are read. People can go on without.
     fn pull_secrets(&self) -> Result<Option<Arc<PullSecrets>>, CredentialsError> {
         match (self.caller, (self.connect)(self.caller)) {
