@@ -12,6 +12,7 @@
 //!
 //! Nothing here asserts a time. That each answer is right is asserted: status 200, and the body byte for byte.
 
+mod connection;
 mod typical;
 
 use std::convert::Infallible;
@@ -30,21 +31,20 @@ use axum::routing::post;
 use bytes::Bytes;
 use futures_util::future::try_join_all;
 use http_body_util::{BodyExt, Limited};
-use rustls_pki_types::ServerName;
 use serde_json::{Value, json};
 use testregistry::{Pki, Registry};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpListener;
 use tokio::process::{Child, Command};
 use tokio::sync::watch;
 use tokio::task::yield_now;
 use tokio::time::{Duration, Instant, sleep};
 use tokio_rustls::TlsConnector;
-use tokio_rustls::client::TlsStream;
 use tolerarch::admission::BODY_LIMIT;
 use tolerarch::admission::listener::{Listener, Phase};
 use tolerarch::metrics::Metrics;
 use tolerarch::tls::{CertificateFiles, ServingCertificate};
+
+use connection::Connection;
 
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
@@ -299,77 +299,6 @@ async fn stay_awake() -> Infallible {
 fn listening(output: &str) -> Option<SocketAddr> {
     let line = output.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
     line.filter_map(|line| line["listen"].as_str()?.parse().ok()).next()
-}
-
-/// One kept connection. It knows just enough of HTTP to cost little beside what it measures.
-struct Connection {
-    stream: TlsStream<TcpStream>,
-    request: Arc<[u8]>,
-    /// What was read of the answer.
-    read: Vec<u8>,
-}
-
-impl Connection {
-    async fn open(address: SocketAddr, tls: &TlsConnector, request: Arc<[u8]>) -> Result<Self> {
-        let stream = TcpStream::connect(address).await?;
-        stream.set_nodelay(true)?;
-        let stream = tls.connect(ServerName::try_from(NAME)?, stream).await?;
-        Ok(Self { stream, request, read: Vec::with_capacity(16 << 10) })
-    }
-
-    async fn drive(&mut self, end: Instant, answer: &[u8]) -> Result<Vec<Duration>> {
-        let mut latencies = Vec::new();
-        let mut now = Instant::now();
-        while now < end {
-            if self.review().await? != answer {
-                return Err(format!("another answer: {}", String::from_utf8_lossy(&self.read)).into());
-            }
-            let begun = std::mem::replace(&mut now, Instant::now());
-            latencies.push(now - begun);
-        }
-        Ok(latencies)
-    }
-
-    /// Sends the review and gives the body of its answer.
-    async fn review(&mut self) -> Result<&[u8]> {
-        self.stream.write_all(&self.request).await?;
-        self.stream.flush().await?;
-        self.read.clear();
-        loop {
-            if self.stream.read_buf(&mut self.read).await? == 0 {
-                return Err("the connection was closed".into());
-            }
-            let Some(head) = self.read.windows(4).position(|four| four == b"\r\n\r\n") else { continue };
-            let whole = head + 4 + content_length(&self.read[..head])?;
-            if self.read.len() >= whole {
-                return Ok(&self.read[head + 4..whole]);
-            }
-        }
-    }
-
-    /// The body of the first answer, after a look at what is in it.
-    async fn first_answer(&mut self) -> Result<Vec<u8>> {
-        let body = self.review().await?.to_vec();
-        let answer: Value = serde_json::from_slice(&body)?;
-        if answer["response"]["allowed"] == true && answer["response"]["patch"].is_string() {
-            return Ok(body);
-        }
-        Err(format!("an answer without a patch: {answer}").into())
-    }
-}
-
-/// The length of the body, from the head of an answer that has to be 200.
-fn content_length(head: &[u8]) -> Result<usize> {
-    let head = std::str::from_utf8(head)?;
-    let mut lines = head.split("\r\n");
-    if !lines.next().is_some_and(|status| status.starts_with("HTTP/1.1 200")) {
-        return Err(format!("not 200: {head}").into());
-    }
-    let length = lines.find_map(|line| {
-        let (name, value) = line.split_once(':')?;
-        name.eq_ignore_ascii_case("content-length").then(|| value.trim())
-    });
-    Ok(length.ok_or("no Content-Length")?.parse()?)
 }
 
 fn report(real: &Target, ceiling: &Target) -> Result<()> {
