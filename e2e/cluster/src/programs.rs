@@ -32,12 +32,13 @@ pub(crate) async fn karpenter() -> PathBuf {
     go("karpenter", "sigs.k8s.io/karpenter/kwok", "-s -w").await
 }
 
-/// The directory of a Go module that belongs to one of those here.
+/// The directory of a Go module that belongs to one of those here; it is downloaded if need be.
 pub(crate) async fn go_module(within: &str, module: &str) -> PathBuf {
     let within = repository().join("e2e").join(within);
     let mut command = Command::new("go");
-    command.current_dir(within).args(["list", "-mod=mod", "-m", "-f", "{{.Dir}}", module]);
-    PathBuf::from(output(command).await.trim())
+    command.current_dir(within).args(["mod", "download", "-json", module]);
+    let module: serde_json::Value = serde_json::from_str(&output(command).await).expect("go answers in JSON");
+    PathBuf::from(module["Dir"].as_str().expect("go names the directory"))
 }
 
 /// tolerarch: the program that `E2E_TOLERARCH` names, or this repository's.
