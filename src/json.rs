@@ -1,7 +1,7 @@
 //! What serde lacks for reading the JSON of strangers: bounds, and speed.
 
 mod reader;
-mod skip;
+mod source;
 
 use std::fmt;
 use std::marker::PhantomData;

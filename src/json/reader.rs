@@ -8,7 +8,7 @@ use std::fmt::{self, Display};
 
 use serde::de::{self, Deserialize, DeserializeSeed, MapAccess, SeqAccess, Visitor};
 
-use super::skip::Source;
+use super::source::{Characters, Source};
 
 /// The text is not read here: perhaps it is malformed, perhaps only unusual.
 #[derive(Debug)]
@@ -19,38 +19,21 @@ pub(crate) fn read<'de, T: Deserialize<'de>>(json: &'de [u8]) -> Result<T, Doubt
     // Go's encoder ends each document by a new line.
     let json = json.strip_suffix(b"\n").unwrap_or(json);
     let text = std::str::from_utf8(json).map_err(|_| Doubt)?;
-    let mut reader = Reader { text, source: Source::new(json).ok_or(Doubt)?, at: 0 };
+    let mut reader = Reader { text, source: Source::new(json).ok_or(Doubt)? };
     let value = T::deserialize(&mut reader)?;
-    if reader.at == json.len() { Ok(value) } else { Err(Doubt) }
+    if reader.source.at == json.len() { Ok(value) } else { Err(Doubt) }
 }
 
 struct Reader<'de> {
     text: &'de str,
     source: Source<'de>,
-    /// Behind what has been read.
-    at: usize,
 }
 
-impl<'de> Reader<'de> {
+impl Reader<'_> {
     /// The byte with which the next value begins.
     #[inline]
     fn next(&self) -> Result<u8, Doubt> {
-        self.source.json.get(self.at).copied().ok_or(Doubt)
-    }
-
-    #[inline]
-    fn advance(&mut self, to: Option<usize>) -> Result<(), Doubt> {
-        self.at = to.ok_or(Doubt)?;
-        Ok(())
-    }
-
-    #[inline]
-    fn byte(&mut self, expected: u8) -> Result<(), Doubt> {
-        self.advance(self.source.byte(self.at, expected))
-    }
-
-    fn word(&mut self, word: &str) -> Result<(), Doubt> {
-        self.advance(self.source.word(self.at, word))
+        self.source.next().ok_or(Doubt)
     }
 }
 
@@ -62,13 +45,13 @@ impl<'de> de::Deserializer<'de> for &mut Reader<'de> {
     }
 
     fn deserialize_ignored_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Doubt> {
-        self.advance(self.source.value(self.at))?;
+        self.source.value().ok_or(Doubt)?;
         visitor.visit_unit()
     }
 
     fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Doubt> {
         if self.next()? == b'n' {
-            self.word("null")?;
+            self.source.word("null").ok_or(Doubt)?;
             visitor.visit_none()
         } else {
             visitor.visit_some(self)
@@ -77,14 +60,14 @@ impl<'de> de::Deserializer<'de> for &mut Reader<'de> {
 
     fn deserialize_bool<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Doubt> {
         let value = self.next()? == b't';
-        self.word(if value { "true" } else { "false" })?;
+        self.source.word(if value { "true" } else { "false" }).ok_or(Doubt)?;
         visitor.visit_bool(value)
     }
 
     fn deserialize_i64<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Doubt> {
-        let begun = self.at;
-        self.advance(self.source.integer(begun))?;
-        let text = &self.text[begun..self.at];
+        let begin = self.source.at;
+        self.source.integer().ok_or(Doubt)?;
+        let text = &self.text[begin..self.source.at];
         // With a fraction or an exponent, what follows is not what may follow a value; and serde_json takes -0 for one that
         // has a fraction.
         if text == "-0" { Err(Doubt) } else { visitor.visit_i64(text.parse().map_err(|_| Doubt)?) }
@@ -92,15 +75,12 @@ impl<'de> de::Deserializer<'de> for &mut Reader<'de> {
 
     #[inline]
     fn deserialize_str<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Doubt> {
-        self.byte(b'"')?;
-        let begun = self.at;
-        let (end, has_escapes) = self.source.string(begun).ok_or(Doubt)?;
-        self.at = end;
+        let Characters { begin, end, has_escapes } = self.source.string().ok_or(Doubt)?;
         if has_escapes {
-            let text: String = serde_json::from_str(&self.text[begun - 1..end]).map_err(|_| Doubt)?;
+            let text: String = serde_json::from_str(&self.text[begin - 1..=end]).map_err(|_| Doubt)?;
             visitor.visit_string(text)
         } else {
-            visitor.visit_borrowed_str(&self.text[begun..end - 1])
+            visitor.visit_borrowed_str(&self.text[begin..end])
         }
     }
 
@@ -109,7 +89,7 @@ impl<'de> de::Deserializer<'de> for &mut Reader<'de> {
     }
 
     fn deserialize_map<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Doubt> {
-        self.byte(b'{')?;
+        self.source.byte(b'{').ok_or(Doubt)?;
         let mut parts = Parts { reader: self, place: Place::First };
         let value = visitor.visit_map(&mut parts)?;
         parts.ended(value)
@@ -125,7 +105,7 @@ impl<'de> de::Deserializer<'de> for &mut Reader<'de> {
     }
 
     fn deserialize_seq<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Doubt> {
-        self.byte(b'[')?;
+        self.source.byte(b'[').ok_or(Doubt)?;
         let mut parts = Parts { reader: self, place: Place::First };
         let value = visitor.visit_seq(&mut parts)?;
         parts.ended(value)
@@ -166,7 +146,7 @@ impl Parts<'_, '_> {
             (b',', Place::Next) => {}
             _ => return Err(Doubt),
         }
-        self.reader.at += 1;
+        self.reader.source.at += 1;
         Ok(self.place == Place::Next)
     }
 
@@ -184,7 +164,7 @@ impl<'de> MapAccess<'de> for &mut Parts<'_, 'de> {
     }
 
     fn next_value_seed<S: DeserializeSeed<'de>>(&mut self, seed: S) -> Result<S::Value, Doubt> {
-        self.reader.byte(b':')?;
+        self.reader.source.byte(b':').ok_or(Doubt)?;
         seed.deserialize(&mut *self.reader)
     }
 }
