@@ -269,21 +269,20 @@ pub struct Decided {
     /// The pools that are open to the Pod through tolerarch, comma-separated.
     pub pools: String,
     /// The JSON patch; empty where nothing changes.
-    pub patch: Vec<u8>,
+    pub patch: String,
 }
 
 impl Decided {
     fn unchanged(reason: Reason, image: Option<&str>) -> Self {
         let image = image.map(|image| shortened(image).to_owned());
-        Self { reason, done: "unchanged", image, pools: String::new(), patch: Vec::new() }
+        Self { reason, done: "unchanged", image, pools: String::new(), patch: String::new() }
     }
 
     fn of(pod: &Pod<'_>, decision: &Decision<'_>) -> Self {
         let mut decided = Self::unchanged(decision.reason, decision.image);
         decided.pools = decision.pools.join(",");
         if let Some(change) = &decision.change {
-            let Ok(patch) = patch::build(pod, change) else { return Self::unchanged(Reason::Internal, None) };
-            decided.patch = patch;
+            decided.patch = patch::build(pod, change);
             decided.done = if change.add.is_empty() { "retracted" } else { "tolerated" };
         }
         decided

@@ -1,4 +1,4 @@
-//! What serde lacks for reading the JSON of strangers: bounds, and speed.
+//! What serde lacks for the JSON of strangers: bounds, and speed.
 
 mod reader;
 mod source;
@@ -95,6 +95,23 @@ impl<T> std::ops::Deref for Object<T> {
     fn deref(&self) -> &T {
         &self.0
     }
+}
+
+/// Appends a JSON string.
+pub(crate) fn push_text(json: &mut String, text: &str) {
+    if is_plain(text) {
+        for part in ["\"", text, "\""] {
+            json.push_str(part);
+        }
+    } else {
+        json.push_str(&serde_json::Value::from(text).to_string());
+    }
+}
+
+/// Whether the text may stand in a JSON string as it is (RFC 8259 section 7).
+pub(crate) fn is_plain(text: &str) -> bool {
+    // To the end in any case: so the compiler can look at many bytes at a time.
+    !text.bytes().fold(false, |special, b| special | (b < b' ') | (b == b'"') | (b == b'\\'))
 }
 
 #[cfg(test)]

@@ -4,82 +4,112 @@
 //! `failurePolicy: Ignore` does not help (k8s.io/apiserver `admission/plugin/webhook/mutating/dispatcher.go`). Hence no
 //! `test` operation, parents are created, and an index is used only to remove what stood there.
 
-use serde::Serialize;
-
+use crate::json::push_text;
 use crate::pod::{Field, POOLS_KEY, Pod, Toleration};
 use crate::policy::Change;
-
-/// One operation of RFC 6902.
-#[derive(Debug, Serialize)]
-#[serde(tag = "op", rename_all = "lowercase")]
-enum Operation<'a> {
-    Add { path: &'a str, value: Value<'a> },
-    Remove { path: String },
-}
-
-/// What can be added.
-#[derive(Debug, Serialize)]
-#[serde(untagged)]
-enum Value<'a> {
-    Tolerations(&'a [&'a Toleration<'static>]),
-    Toleration(&'a Toleration<'static>),
-    Metadata { annotations: Pools<'a> },
-    Annotations(Pools<'a>),
-    Pools(&'a str),
-}
-
-/// Annotations with just the one.
-#[derive(Debug, Serialize)]
-struct Pools<'a> {
-    #[serde(rename = "tolerarch.io/pools")]
-    pools: &'a str,
-}
 
 const POOLS_PATH: &str = "/metadata/annotations/tolerarch.io~1pools";
 /// Bytes of a usual patch.
 const PATCH: usize = 512;
 
+/// Operations of RFC 6902, as JSON.
+struct Patch(String);
+
+impl Patch {
+    fn operation(&mut self, op: &str, path: &str) {
+        let before = if self.0.is_empty() { "[" } else { "," };
+        for part in [before, r#"{"op":""#, op, r#"","path":""#, path, r#"""#] {
+            self.0.push_str(part);
+        }
+    }
+
+    fn remove(&mut self, path: &str) {
+        self.operation("remove", path);
+        self.0.push('}');
+    }
+
+    /// `value` appends what is to be added.
+    fn add(&mut self, path: &str, value: impl FnOnce(&mut String)) {
+        self.operation("add", path);
+        self.0.push_str(r#","value":"#);
+        value(&mut self.0);
+        self.0.push('}');
+    }
+
+    fn end(mut self) -> String {
+        self.0.push_str(if self.0.is_empty() { "[]" } else { "]" });
+        self.0
+    }
+}
+
 /// The patch, as JSON, that makes `change` in `pod`.
-///
-/// # Errors
-/// It cannot be written: a defect.
-pub fn build(pod: &Pod<'_>, change: &Change<'_>) -> Result<Vec<u8>, serde_json::Error> {
+pub fn build(pod: &Pod<'_>, change: &Change<'_>) -> String {
     debug_assert_eq!(POOLS_PATH.replace("~1", "/").strip_prefix("/metadata/annotations/"), Some(POOLS_KEY));
-    let mut operations: Vec<Operation<'_>> = Vec::with_capacity(3);
+    let mut patch = Patch(String::with_capacity(PATCH));
     for place in change.remove.iter().rev() {
-        operations.push(Operation::Remove { path: format!("/spec/tolerations/{place}") });
+        patch.remove(&format!("/spec/tolerations/{place}"));
     }
     if pod.tolerations().is_empty() {
         // Absent, null and empty alike: adding a member that exists replaces it.
         if !change.add.is_empty() {
-            operations
-                .push(Operation::Add { path: "/spec/tolerations", value: Value::Tolerations(&change.add) });
+            patch.add("/spec/tolerations", |json| push_tolerations(json, &change.add));
         }
     } else {
-        let append =
-            |toleration| Operation::Add { path: "/spec/tolerations/-", value: Value::Toleration(toleration) };
-        operations.extend(change.add.iter().copied().map(append));
+        for toleration in &change.add {
+            patch.add("/spec/tolerations/-", |json| push_toleration(json, toleration));
+        }
     }
     match change.annotation.as_deref() {
         None => {}
-        Some("") => operations.push(Operation::Remove { path: POOLS_PATH.to_owned() }),
-        Some(pools) => operations.push(annotate(pod, pools)),
+        Some("") => patch.remove(POOLS_PATH),
+        Some(pools) => annotate(&mut patch, pod, pools),
     }
-    let mut patch = Vec::with_capacity(PATCH);
-    serde_json::to_writer(&mut patch, &operations)?;
-    Ok(patch)
+    patch.end()
 }
 
-fn annotate<'a>(pod: &Pod<'_>, pools: &'a str) -> Operation<'a> {
-    let Field::Present(metadata) = &pod.metadata else {
-        return Operation::Add { path: "/metadata", value: Value::Metadata { annotations: Pools { pools } } };
+fn annotate(patch: &mut Patch, pod: &Pod<'_>, pools: &str) {
+    let annotations = pod.metadata.present().map(|metadata| &metadata.annotations);
+    let (path, before, after) = match annotations {
+        Some(Field::Present(annotations)) if annotations.count > 0 => (POOLS_PATH, "", ""),
+        Some(_) => ("/metadata/annotations", r#"{"tolerarch.io/pools":"#, "}"),
+        None => ("/metadata", r#"{"annotations":{"tolerarch.io/pools":"#, "}}"),
     };
-    match &metadata.annotations {
-        Field::Present(annotations) if annotations.count > 0 => {
-            Operation::Add { path: POOLS_PATH, value: Value::Pools(pools) }
-        }
-        _ => Operation::Add { path: "/metadata/annotations", value: Value::Annotations(Pools { pools }) },
+    patch.add(path, |json| {
+        json.push_str(before);
+        push_text(json, pools);
+        json.push_str(after);
+    });
+}
+
+fn push_tolerations(json: &mut String, tolerations: &[&Toleration<'_>]) {
+    let mut before = '[';
+    for toleration in tolerations {
+        json.push(before);
+        push_toleration(json, toleration);
+        before = ',';
     }
+    json.push(']');
+}
+
+/// Only what is set.
+fn push_toleration(json: &mut String, toleration: &Toleration<'_>) {
+    let Toleration { key, operator, value, effect, toleration_seconds } = toleration;
+    let mut before = "{\"";
+    for (name, text) in [("key", key), ("operator", operator), ("value", value), ("effect", effect)] {
+        if !text.is_empty() {
+            for part in [before, name, "\":"] {
+                json.push_str(part);
+            }
+            push_text(json, text.as_str());
+            before = ",\"";
+        }
+    }
+    if let Some(seconds) = toleration_seconds {
+        for part in [before, "tolerationSeconds\":", &seconds.to_string()] {
+            json.push_str(part);
+        }
+    }
+    json.push('}');
 }
 
 #[cfg(test)]

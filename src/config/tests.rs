@@ -1,6 +1,7 @@
 use super::*;
 use crate::credentials::ProviderSettings;
-use crate::testing::platforms;
+use crate::testing::{platforms, toleration};
+use serde_json::json;
 
 fn faults(text: &str) -> Vec<String> {
     Config::parse(text).unwrap_err().iter().map(ToString::to_string).collect()
@@ -63,8 +64,13 @@ log: {level: debug, format: text}
     let [pool] = config.policy.pools.as_slice() else { panic!("one pool") };
     assert_eq!((pool.name.as_str(), pool.platforms), ("arm", platforms(&["linux/arm64"])));
     assert_eq!(
-        serde_json::to_string(&pool.tolerations).unwrap(),
-        r#"[{"key":"kubernetes.io/arch","operator":"Equal","value":"arm64","effect":"NoExecute","tolerationSeconds":5},{"key":"a","operator":"Exists"}]"#
+        pool.tolerations,
+        [
+            toleration(
+                &json!({"key": "kubernetes.io/arch", "operator": "Equal", "value": "arm64", "effect": "NoExecute", "tolerationSeconds": 5})
+            ),
+            toleration(&json!({"key": "a", "operator": "Exists"})),
+        ]
     );
     let lookup =
         LookupSettings { budget: seconds(1), timeout: seconds(120), concurrency: 3, per_registry: 2 };

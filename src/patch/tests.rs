@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::image::{PlatformSet, Support, Unknown};
 use crate::pod::{Pod, Purpose};
-use crate::policy::{Answer, Mode, Policy, Pool};
+use crate::policy::{Answer, Change, Mode, Policy, Pool};
 use crate::testing::{platforms, toleration};
 
 fn own() -> [Value; 3] {
@@ -46,8 +46,8 @@ fn pass(policy: &Policy, pod: &Value, support: &[Result<Support, Unknown>]) -> O
     let Some(change) = policy.decide(&decoded, &answers).change else {
         return Some((pod.clone(), 0));
     };
-    let patch = super::build(&decoded, &change).unwrap();
-    let patch: json_patch::Patch = serde_json::from_slice(&patch).expect("a patch");
+    let patch = super::build(&decoded, &change);
+    let patch: json_patch::Patch = serde_json::from_str(&patch).expect("a patch");
     let mut patched = pod.clone();
     json_patch::patch(&mut patched, &patch).expect("the patch applies");
     Some((patched, patch.0.len()))
@@ -215,7 +215,7 @@ fn patch_of(pod: Value, support: Support) -> Value {
     policy.pools.truncate(1);
     let answers = [Answer { given: "image", purpose: Purpose::Run, support: Ok(support) }];
     let decision = policy.decide(&decoded, &answers);
-    serde_json::from_slice(&super::build(&decoded, &decision.change.unwrap()).unwrap()).unwrap()
+    serde_json::from_str(&super::build(&decoded, &decision.change.unwrap())).unwrap()
 }
 
 #[test]
@@ -268,4 +268,26 @@ fn removes_from_the_end_by_index() {
             {"op": "remove", "path": "/metadata/annotations/tolerarch.io~1pools"},
         ])
     );
+}
+
+#[test]
+fn writes_only_what_is_set_and_any_text() {
+    let pod = Pod::default();
+    for written in [
+        json!({"key": "a", "operator": "Exists"}),
+        json!({"operator": "Exists", "effect": "\"\\\u{1}é"}),
+        json!({"key": "a", "value": "b", "effect": "NoExecute", "tolerationSeconds": -60}),
+    ] {
+        let own = toleration(&written);
+        let change = Change { remove: Vec::new(), add: vec![&own, &own], annotation: Some("\"\n".into()) };
+        let patch: Value = serde_json::from_str(&super::build(&pod, &change)).unwrap();
+        let annotations = json!({"annotations": {"tolerarch.io/pools": "\"\n"}});
+        assert_eq!(
+            patch,
+            json!([
+                {"op": "add", "path": "/spec/tolerations", "value": [written, written]},
+                {"op": "add", "path": "/metadata", "value": annotations},
+            ])
+        );
+    }
 }

@@ -1,28 +1,27 @@
 //! Tolerations, and which of them make another one needless.
 
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 
 use super::Text;
 
 /// A toleration as a Pod or a pool has it. Empty texts mean absent, as in Kubernetes; operators and effects that are
 /// not known (yet) are kept and never taken for something else.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Toleration<'a> {
     /// The taint's key; empty with `Exists` means every taint.
-    #[serde(borrow, default, deserialize_with = "or_empty", skip_serializing_if = "Text::is_empty")]
+    #[serde(borrow, default, deserialize_with = "or_empty")]
     pub key: Text<'a>,
     /// `Exists` or `Equal`; empty means `Equal`.
-    #[serde(borrow, default, deserialize_with = "or_empty", skip_serializing_if = "Text::is_empty")]
+    #[serde(borrow, default, deserialize_with = "or_empty")]
     pub operator: Text<'a>,
     /// The taint's value, for `Equal`.
-    #[serde(borrow, default, deserialize_with = "or_empty", skip_serializing_if = "Text::is_empty")]
+    #[serde(borrow, default, deserialize_with = "or_empty")]
     pub value: Text<'a>,
     /// The taint's effect; empty means every effect.
-    #[serde(borrow, default, deserialize_with = "or_empty", skip_serializing_if = "Text::is_empty")]
+    #[serde(borrow, default, deserialize_with = "or_empty")]
     pub effect: Text<'a>,
     /// How long a `NoExecute` taint is tolerated; absent means for ever.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub toleration_seconds: Option<i64>,
 }
 
@@ -122,12 +121,5 @@ mod tests {
         assert!(own.same(&t(r#"{"key":"arch","value":"arm64","effect":"NoSchedule","future":1}"#)));
         assert!(!own.same(&t(r#"{"key":"arch","value":"arm64"}"#)));
         assert!(!own.same(&t(r#"{"key":"arch","operator":"Exists","effect":"NoSchedule"}"#)));
-    }
-
-    #[test]
-    fn writes_only_what_is_set() {
-        let written =
-            serde_json::to_string(&t(r#"{"key":"a","operator":"Exists","value":"","effect":null}"#)).unwrap();
-        assert_eq!(written, r#"{"key":"a","operator":"Exists"}"#);
     }
 }

@@ -199,7 +199,7 @@ impl Report {
 impl Verdict {
     /// The patch, with the paths of the document as it stands in the file.
     fn patch(&self) -> Option<Value> {
-        let mut patch: Vec<Value> = serde_json::from_slice(&self.decided.patch).ok()?;
+        let mut patch: Vec<Value> = serde_json::from_str(&self.decided.patch).ok()?;
         for operation in &mut patch {
             if let Some(Value::String(path)) = operation.get_mut("path") {
                 path.insert_str(0, &self.object.template);

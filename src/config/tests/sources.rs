@@ -131,8 +131,10 @@ fn presets_give_what_a_pool_does_not_say() {
     let [gke] = pools("{preset: gke}").try_into().unwrap();
     assert_eq!((gke.name.as_str(), gke.platforms), ("gke", platforms(&["linux/arm64"])));
     assert_eq!(
-        serde_json::to_string(&gke.tolerations).unwrap(),
-        r#"[{"key":"kubernetes.io/arch","operator":"Equal","value":"arm64","effect":"NoSchedule"}]"#
+        gke.tolerations,
+        [toleration(
+            &json!({"key": "kubernetes.io/arch", "operator": "Equal", "value": "arm64", "effect": "NoSchedule"})
+        )]
     );
     let [both] =
         pools("{platforms: [linux/amd64, linux/arm64], name: both, preset: gke}").try_into().unwrap();
