@@ -104,7 +104,9 @@ impl FromStr for ImageRef {
             None => (rest, None),
         };
         check_host(host)?;
-        check_repository(repository)?;
+        if !is_repository(repository) {
+            return Err(ReferenceError::Repository);
+        }
         if tag.is_some_and(|tag| !is_tag(tag)) {
             return Err(ReferenceError::Tag);
         }
@@ -144,7 +146,7 @@ fn split_host(named: &str) -> (&str, &str) {
     match first {
         "index.docker.io" => (DOCKER_HUB, rest),
         "localhost" => (first, rest),
-        _ if has_dot_or_colon(first) || first.bytes().any(|b| b.is_ascii_uppercase()) => (first, rest),
+        _ if has_dot_or_colon(first) || first.bytes().any(|b| is(b, UPPER)) => (first, rest),
         _ => (DOCKER_HUB, named),
     }
 }
@@ -177,11 +179,11 @@ fn check_host(host: &str) -> Result<(), ReferenceError> {
             None => (Some(host), None),
         }
     };
-    if name.is_some_and(|name| !name.as_bytes().split(|&b| b == b'.').all(is_host_component)) {
+    if name.is_some_and(|name| !is_host_name(name)) {
         return Err(ReferenceError::Host);
     }
     let Some(port) = port else { return Ok(()) };
-    if port.is_empty() || !port.bytes().all(|b| b.is_ascii_digit()) {
+    if port.is_empty() || !port.bytes().all(|b| is(b, DIGIT)) {
         return Err(ReferenceError::Host);
     }
     match port.parse::<u16>() {
@@ -191,37 +193,74 @@ fn check_host(host: &str) -> Result<(), ReferenceError> {
     }
 }
 
-fn is_host_component(part: &[u8]) -> bool {
-    let edge = |b: Option<&u8>| b.is_some_and(u8::is_ascii_alphanumeric);
-    edge(part.first()) && edge(part.last()) && part.iter().all(|&b| b.is_ascii_alphanumeric() || b == b'-')
+/// Components of letters, digits and hyphens, which neither begin nor end with a hyphen; dots are between them.
+fn is_host_name(name: &str) -> bool {
+    let mut before = b'.';
+    for b in name.bytes() {
+        let fits = match b {
+            b'.' => is(before, WORD),
+            b'-' => before != b'.',
+            _ => is(b, WORD),
+        };
+        if !fits {
+            return false;
+        }
+        before = b;
+    }
+    is(before, WORD)
 }
 
-fn check_repository(repository: &str) -> Result<(), ReferenceError> {
-    let mut parts = repository.as_bytes().split(|&b| b == b'/');
-    if parts.all(is_path_component) { Ok(()) } else { Err(ReferenceError::Repository) }
-}
-
-/// `[a-z0-9]+((?:[._]|__|[-]+)[a-z0-9]+)*`
-fn is_path_component(mut part: &[u8]) -> bool {
-    let alphanumeric = |b: &u8| b.is_ascii_lowercase() || b.is_ascii_digit();
+/// `[a-z0-9]+((?:[._]|__|[-]+)[a-z0-9]+)*` for each component; slashes are between them.
+fn is_repository(repository: &str) -> bool {
+    let mut left = repository.as_bytes();
     loop {
-        let (word, rest) = part.split_at(part.iter().position(|b| !alphanumeric(b)).unwrap_or(part.len()));
-        let (separator, next) = rest.split_at(rest.iter().position(alphanumeric).unwrap_or(rest.len()));
+        let (word, rest) = left.split_at(left.iter().position(|&b| !is(b, PATH)).unwrap_or(left.len()));
+        let (separator, next) = rest.split_at(rest.iter().position(|&b| is(b, PATH)).unwrap_or(rest.len()));
         match separator {
             _ if word.is_empty() => return false,
             b"" => return true,
-            b"." | b"_" | b"__" => part = next,
-            _ if separator.iter().all(|&b| b == b'-') => part = next,
+            b"/" | b"." | b"_" | b"__" => left = next,
+            _ if separator.iter().all(|&b| b == b'-') => left = next,
             _ => return false,
         }
     }
 }
 
 fn is_tag(tag: &str) -> bool {
-    let word = |b: u8| b.is_ascii_alphanumeric() || b == b'_';
     (1..=MAX_TAG).contains(&tag.len())
-        && tag.bytes().next().is_some_and(word)
-        && tag.bytes().all(|b| word(b) || b == b'.' || b == b'-')
+        && tag.bytes().next().is_some_and(|b| is(b, WORD | UNDERSCORE))
+        && tag.bytes().all(|b| is(b, WORD | UNDERSCORE | MARK))
+}
+
+const LOWER: u8 = 1;
+const UPPER: u8 = 2;
+const DIGIT: u8 = 4;
+const UNDERSCORE: u8 = 8;
+/// `.` and `-`.
+const MARK: u8 = 16;
+const PATH: u8 = LOWER | DIGIT;
+const WORD: u8 = PATH | UPPER;
+
+/// To which of these classes each byte belongs: every byte of every image is asked more than once.
+const CLASSES: [u8; 256] = {
+    let mut classes = [0; 256];
+    let mut byte = 0;
+    while byte < classes.len() {
+        classes[byte] = match byte as u8 {
+            b'a'..=b'z' => LOWER,
+            b'A'..=b'Z' => UPPER,
+            b'0'..=b'9' => DIGIT,
+            b'_' => UNDERSCORE,
+            b'.' | b'-' => MARK,
+            _ => 0,
+        };
+        byte += 1;
+    }
+    classes
+};
+
+fn is(byte: u8, classes: u8) -> bool {
+    CLASSES[usize::from(byte)] & classes != 0
 }
 
 /// Whether this is a digest of an algorithm that the image spec registers. Anything else must not get into a URL.
