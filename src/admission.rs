@@ -51,6 +51,9 @@ const MARGIN: Duration = Duration::from_secs(1);
 /// Characters of an image that are shown in logs and audit annotations.
 const SHOWN: usize = 300;
 
+/// How reviews and answers are written.
+const JSON: &str = "application/json";
+
 /// What answers reviews. Clones are the same webhook.
 #[derive(Clone)]
 pub struct Webhook(Arc<Inner>);
@@ -329,9 +332,7 @@ async fn mutate(State(webhook): State<Webhook>, request: Request) -> Response {
         Err(_) => return closing(refuse(StatusCode::REQUEST_TIMEOUT, "the body did not arrive in time")),
     };
     match webhook.answer(&body.bytes, begun, timeout_of(head.uri.query())).await {
-        Ok(answer) => {
-            ([(CONTENT_TYPE, HeaderValue::from_static("application/json"))], answer).into_response()
-        }
+        Ok(answer) => ([(CONTENT_TYPE, HeaderValue::from_static(JSON))], answer).into_response(),
         Err(error) => {
             tracing::warn!(%error, "not a review");
             refuse(StatusCode::BAD_REQUEST, &error.to_string())
@@ -368,7 +369,8 @@ fn closing(mut response: Response) -> Response {
 
 fn is_json(headers: &HeaderMap) -> bool {
     let text = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
-    text.split(';').next().unwrap_or_default().trim().eq_ignore_ascii_case("application/json")
+    let essence = || text.split(';').next().unwrap_or_default().trim();
+    text == JSON || essence().eq_ignore_ascii_case(JSON)
 }
 
 /// How long the API server will wait, which it tells as `?timeout=10s`; what cannot be read is not told.

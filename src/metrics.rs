@@ -5,7 +5,7 @@
 
 mod under_way;
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use prometheus::core::Collector;
@@ -36,7 +36,7 @@ struct Families {
     registry: Registry,
     reviews: Vec<IntCounter>,
     review_durations: Vec<Histogram>,
-    lookups: HashMap<String, Lookups>,
+    lookups: BTreeMap<String, Lookups>,
     other_lookups: Lookups,
     lookups_in_flight: IntGauge,
     requests: IntCounterVec,

@@ -3,11 +3,14 @@
 use std::fmt::{self, Write};
 use std::time::SystemTime;
 
+use serde_json::Number;
 use tracing::field::{Field, Visit};
 use tracing::{Event, Subscriber};
 use tracing_subscriber::fmt::FmtContext;
 use tracing_subscriber::fmt::format::{FormatEvent, FormatFields, Writer};
 use tracing_subscriber::registry::LookupSpan;
+
+use crate::json::is_plain;
 
 /// Formats events; there are no spans.
 pub(super) struct Line;
@@ -65,8 +68,10 @@ impl<W: Write> Visit for Members<W> {
     }
 
     fn record_f64(&mut self, field: &Field, value: f64) {
-        self.member(field, |writer| {
-            if value.is_finite() { write!(writer, "{value}") } else { writer.write_str("null") }
+        // As quickly as serde_json writes it.
+        self.member(field, |writer| match Number::from_f64(value) {
+            Some(number) => write!(writer, "{number}"),
+            None => writer.write_str("null"),
         });
     }
 
@@ -93,6 +98,9 @@ struct Escaped<'a, W>(&'a mut W);
 impl<W: Write> Write for Escaped<'_, W> {
     fn write_str(&mut self, text: &str) -> fmt::Result {
         let mut rest = text;
+        if is_plain(text) {
+            return self.0.write_str(text);
+        }
         while let Some(place) = rest.bytes().position(|b| b < 0x20 || b == b'"' || b == b'\\') {
             let (plain, special) = rest.split_at(place);
             self.0.write_str(plain)?;
