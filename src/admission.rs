@@ -124,33 +124,31 @@ impl Webhook {
         begun: Instant,
         timeout: Option<Duration>,
     ) -> Result<Vec<u8>, ReviewError> {
+        let review = review::decode(body)?;
         let rules = self.0.rules.load_full();
         let budget = timeout.map_or(rules.budget, |timeout| rules.budget.min(timeout.saturating_sub(MARGIN)));
-        let rules = &*rules;
-        self.answer_with(body, begun, async |namespace, subject| {
-            self.decide(rules, namespace, subject, Wait::Until(begun + budget)).await
-        })
-        .await
+        let decided = self.decide(&rules, &review, Wait::Until(begun + budget));
+        Ok(self.answer_with(&review, begun, decided).await)
     }
 
-    /// Answers with what `decide` decides, or as if it had not been asked should it panic.
-    async fn answer_with(
+    /// Counts and logs what is decided, and gives the answer that says so.
+    fn answer_with(
         &self,
-        body: &[u8],
+        review: &Review<'_>,
         begun: Instant,
-        decide: impl AsyncFnOnce(&str, &Subject<'_>) -> Decided,
-    ) -> Result<Vec<u8>, ReviewError> {
-        let Review { uid, namespace, subject } = review::decode(body)?;
-        let decided = unless_it_panics(decide(namespace.as_str(), &subject)).await;
-        let took = begun.elapsed();
-        self.0.metrics.reviewed(decided.reason, took);
-        log(namespace.as_str(), &subject, &decided, took);
-        let audit = Audit {
-            decision: decided.done,
-            reason: decided.reason.as_str(),
-            image: decided.image.as_deref(),
-        };
-        Ok(review::encode(uid.as_str(), &decided.patch, &audit))
+        decided: impl Future<Output = Decided>,
+    ) -> impl Future<Output = Vec<u8>> {
+        unless_it_panics(decided).map(move |decided| {
+            let took = begun.elapsed();
+            self.0.metrics.reviewed(decided.reason, took);
+            log(review, &decided, took);
+            let audit = Audit {
+                decision: decided.done,
+                reason: decided.reason.as_str(),
+                image: decided.image.as_deref(),
+            };
+            review::encode(review.uid.as_str(), &decided.patch, &audit)
+        })
     }
 
     /// What becomes of the object in the review in `body`: the same as in its answer, for whoever wants to know without
@@ -159,27 +157,23 @@ impl Webhook {
     /// # Errors
     /// See [`Webhook::answer`].
     pub async fn decided(&self, body: &[u8], patience: &Patience) -> Result<Decided, ReviewError> {
-        let Review { namespace, subject, .. } = review::decode(body)?;
+        let review = review::decode(body)?;
         let rules = self.0.rules.load_full();
-        let wait = Wait::ForAll(patience);
-        Ok(unless_it_panics(self.decide(&rules, namespace.as_str(), &subject, wait)).await)
+        Ok(unless_it_panics(self.decide(&rules, &review, Wait::ForAll(patience))).await)
     }
 
-    async fn decide(&self, rules: &Rules, namespace: &str, subject: &Subject<'_>, wait: Wait<'_>) -> Decided {
-        match subject {
-            Subject::Other => Decided::unchanged(Reason::NotApplicable, None),
-            Subject::Malformed => Decided::unchanged(Reason::Malformed, None),
-            Subject::Pod(pod) => self.decide_pod(rules, namespace, pod, wait).await,
-        }
-    }
-
-    async fn decide_pod(&self, rules: &Rules, namespace: &str, pod: &Pod<'_>, wait: Wait<'_>) -> Decided {
+    async fn decide(&self, rules: &Rules, review: &Review<'_>, wait: Wait<'_>) -> Decided {
+        let pod = match &review.subject {
+            Subject::Other => return Decided::unchanged(Reason::NotApplicable, None),
+            Subject::Malformed => return Decided::unchanged(Reason::Malformed, None),
+            Subject::Pod(pod) => pod,
+        };
         let policy = &rules.policy;
         if let Some(decision) = policy.decide_unseen(pod) {
             return Decided::of(pod, &decision);
         }
         let usages = pod.images();
-        let keyring = self.keyring(rules, namespace, pod, &usages, wait.deadline()).await;
+        let keyring = self.keyring(rules, review.namespace.as_str(), pod, &usages, wait.deadline()).await;
         let answers = self.look_up(policy, &usages, &keyring, wait).await;
         Decided::of(pod, &policy.decide(pod, &answers))
     }
@@ -204,7 +198,7 @@ impl Webhook {
         if usages.iter().all(|usage| usage.image.as_ref().map_or(true, settled)) {
             return shared;
         }
-        let keyring = credentials.keyring(namespace, pod.pull_secrets());
+        let keyring = Box::pin(credentials.keyring(namespace, pod.pull_secrets()));
         timeout_at(deadline, keyring).await.unwrap_or(shared)
     }
 
@@ -247,7 +241,7 @@ impl Webhook {
         let resolver = &self.0.resolver;
         let outcomes = match wait {
             Wait::Until(deadline) => resolver.resolve(&images, attempts, deadline, enough).await,
-            Wait::ForAll(patience) => patience.resolve(resolver, &images, attempts).await,
+            Wait::ForAll(patience) => Box::pin(patience.resolve(resolver, &images, attempts)).await,
         };
         let outcome = |usage: &'a Usage<'a>| outcomes[images.iter().position(|image| uses(&usage, image))?];
         let asked = usages.iter().filter_map(|usage| Some(answer(usage, outcome(usage)?)));
@@ -255,9 +249,9 @@ impl Webhook {
     }
 }
 
-async fn unless_it_panics(decide: impl Future<Output = Decided>) -> Decided {
-    let decided = AssertUnwindSafe(decide).catch_unwind().await;
-    decided.unwrap_or_else(|_| Decided::unchanged(Reason::Internal, None))
+fn unless_it_panics(decide: impl Future<Output = Decided>) -> impl Future<Output = Decided> {
+    let decided = AssertUnwindSafe(decide).catch_unwind();
+    decided.map(|decided| decided.unwrap_or_else(|_| Decided::unchanged(Reason::Internal, None)))
 }
 
 /// A decision that is ready to be sent, and to be told.
@@ -301,43 +295,48 @@ fn shortened(text: &str) -> &str {
 }
 
 /// One line for each decision.
-fn log(namespace: &str, subject: &Subject<'_>, decided: &Decided, took: Duration) {
-    let pod = match subject {
+fn log(review: &Review<'_>, decided: &Decided, took: Duration) {
+    let pod = match &review.subject {
         Subject::Pod(pod) => pod.described(),
         Subject::Malformed | Subject::Other => String::new(),
     };
     let pod = shortened(&pod);
-    let namespace = shortened(namespace);
+    let namespace = shortened(review.namespace.as_str());
     // Whole microseconds: more digits would be noise.
     let milliseconds = took.as_micros() as f64 / 1000.0;
     let Decided { reason, image, pools, .. } = decided;
     tracing::info!(namespace, pod, reason = reason.as_str(), image, pools, milliseconds, "reviewed");
 }
 
-async fn mutate(State(webhook): State<Webhook>, request: Request) -> Response {
+fn mutate(State(webhook): State<Webhook>, request: Request) -> impl Future<Output = Response> {
     let begun = Instant::now();
     let (head, mut body) = request.into_parts();
-    if !is_json(&head.headers) {
-        return refuse(StatusCode::UNSUPPORTED_MEDIA_TYPE, "a review is application/json");
-    }
-    let body = match timeout_at(begun + BODY_TIME, webhook.0.bounds.read(&mut body, BODY_LIMIT)).await {
-        Ok(Ok(body)) => body,
-        Ok(Err(ReadError::TooLarge)) => {
-            discard(body).await;
-            return closing(refuse(StatusCode::PAYLOAD_TOO_LARGE, "a review has at most 8 MiB"));
+    let is_json = is_json(&head.headers);
+    let timeout = timeout_of(head.uri.query());
+    // What is passed through the router's layers stays small.
+    Box::pin(async move {
+        if !is_json {
+            return refuse(StatusCode::UNSUPPORTED_MEDIA_TYPE, "a review is application/json");
         }
-        Ok(Err(ReadError::Broken(_))) => {
-            return closing(refuse(StatusCode::BAD_REQUEST, "the body broke off"));
+        let body = match timeout_at(begun + BODY_TIME, webhook.0.bounds.read(&mut body, BODY_LIMIT)).await {
+            Ok(Ok(body)) => body,
+            Ok(Err(ReadError::TooLarge)) => {
+                discard(body).await;
+                return closing(refuse(StatusCode::PAYLOAD_TOO_LARGE, "a review has at most 8 MiB"));
+            }
+            Ok(Err(ReadError::Broken(_))) => {
+                return closing(refuse(StatusCode::BAD_REQUEST, "the body broke off"));
+            }
+            Err(_) => return closing(refuse(StatusCode::REQUEST_TIMEOUT, "the body did not arrive in time")),
+        };
+        match webhook.answer(&body.bytes, begun, timeout).await {
+            Ok(answer) => ([(CONTENT_TYPE, HeaderValue::from_static(JSON))], answer).into_response(),
+            Err(error) => {
+                tracing::warn!(%error, "not a review");
+                refuse(StatusCode::BAD_REQUEST, &error.to_string())
+            }
         }
-        Err(_) => return closing(refuse(StatusCode::REQUEST_TIMEOUT, "the body did not arrive in time")),
-    };
-    match webhook.answer(&body.bytes, begun, timeout_of(head.uri.query())).await {
-        Ok(answer) => ([(CONTENT_TYPE, HeaderValue::from_static(JSON))], answer).into_response(),
-        Err(error) => {
-            tracing::warn!(%error, "not a review");
-            refuse(StatusCode::BAD_REQUEST, &error.to_string())
-        }
-    }
+    })
 }
 
 /// Takes some more of a body that is too large: a connection that is closed while the client still sends costs it the

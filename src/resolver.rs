@@ -153,32 +153,36 @@ impl Resolver {
         if settled || pending.is_empty() {
             return outcomes;
         }
-        let mut pending: FuturesUnordered<_> = pending.into_iter().collect();
-        loop {
-            match timeout_at(deadline, pending.next()).await {
-                Ok(Some((place, joined, landed))) => {
-                    let outcome = match landed {
-                        Ok(Landed { by_another: true, .. }) if joined => Err(Unknown::Denied),
-                        Ok(landed) => landed.outcome,
-                        Err(_) => Err(Unknown::Internal),
-                    };
-                    outcomes[place] = Some(outcome);
-                    if enough(images[place], outcome) {
+        // On the heap, as hardly any Pod has to wait, and all others would carry the room for it.
+        Box::pin(async move {
+            let mut pending: FuturesUnordered<_> = pending.into_iter().collect();
+            loop {
+                match timeout_at(deadline, pending.next()).await {
+                    Ok(Some((place, joined, landed))) => {
+                        let outcome = match landed {
+                            Ok(Landed { by_another: true, .. }) if joined => Err(Unknown::Denied),
+                            Ok(landed) => landed.outcome,
+                            Err(_) => Err(Unknown::Internal),
+                        };
+                        outcomes[place] = Some(outcome);
+                        if enough(images[place], outcome) {
+                            return outcomes;
+                        }
+                    }
+                    Ok(None) => return outcomes,
+                    Err(_) => {
+                        for (outcome, image) in
+                            outcomes.iter_mut().zip(images).filter(|(outcome, _)| outcome.is_none())
+                        {
+                            let question = Question { image, attempts: &attempts(image) };
+                            *outcome = Some(self.instead(question, Unknown::BudgetExceeded));
+                        }
                         return outcomes;
                     }
                 }
-                Ok(None) => return outcomes,
-                Err(_) => {
-                    for (outcome, image) in
-                        outcomes.iter_mut().zip(images).filter(|(outcome, _)| outcome.is_none())
-                    {
-                        let question = Question { image, attempts: &attempts(image) };
-                        *outcome = Some(self.instead(question, Unknown::BudgetExceeded));
-                    }
-                    return outcomes;
-                }
             }
-        }
+        })
+        .await
     }
 
     /// Whether a good answer to this image is at hand, or none can be had: then there is nothing to wait for, not even more

@@ -191,11 +191,8 @@ async fn a_pod_waits_no_longer_than_the_api_server_and_the_lookup_goes_on() {
 async fn a_panic_costs_nothing_but_the_change() {
     let bench = Bench::new().await;
     let body = review(json!({"spec": {"containers": [{"image": "x"}]}})).to_string();
-    let answer = bench
-        .webhook
-        .answer_with(body.as_bytes(), Instant::now(), async |_, _| panic!("a defect"))
-        .await
-        .unwrap();
+    let review = review::decode(body.as_bytes()).unwrap();
+    let answer = bench.webhook.answer_with(&review, Instant::now(), async { panic!("a defect") }).await;
     let answer: Value = serde_json::from_slice(&answer).unwrap();
     assert_eq!(answer["response"]["allowed"], true);
     assert_eq!(
