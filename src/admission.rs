@@ -131,7 +131,7 @@ impl Webhook {
         Ok(self.answer_with(&review, begun, decided).await)
     }
 
-    /// Counts and logs what is decided, and gives the answer that says so.
+    /// Counts and logs what is decided, and gives the answer that says so; a panic in `decided` changes nothing in the Pod.
     fn answer_with(
         &self,
         review: &Review<'_>,
@@ -162,6 +162,7 @@ impl Webhook {
         Ok(unless_it_panics(self.decide(&rules, &review, Wait::ForAll(patience))).await)
     }
 
+    /// Does nothing before it is waited for: there its panics are caught.
     async fn decide(&self, rules: &Rules, review: &Review<'_>, wait: Wait<'_>) -> Decided {
         let pod = match &review.subject {
             Subject::Other => return Decided::unchanged(Reason::NotApplicable, None),

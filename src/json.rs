@@ -108,10 +108,15 @@ pub(crate) fn push_text(json: &mut String, text: &str) {
     }
 }
 
-/// Whether the text may stand in a JSON string as it is (RFC 8259 section 7).
+/// Whether the text may stand in a JSON string as it is.
 pub(crate) fn is_plain(text: &str) -> bool {
     // To the end in any case: so the compiler can look at many bytes at a time.
-    !text.bytes().fold(false, |special, b| special | (b < b' ') | (b == b'"') | (b == b'\\'))
+    !text.bytes().fold(false, |escaped, b| escaped | is_escaped(b))
+}
+
+/// Whether a JSON string cannot hold this byte as it is (RFC 8259 section 7).
+pub(crate) const fn is_escaped(byte: u8) -> bool {
+    (byte < b' ') | (byte == b'"') | (byte == b'\\')
 }
 
 #[cfg(test)]
@@ -130,6 +135,16 @@ mod tests {
         assert!(serde_json::from_str::<Object<Pair>>("[1, 2]").is_err());
         let pair: Object<Pair> = serde_json::from_str(r#"{"b": 2, "a": 1, "c": []}"#).unwrap();
         assert_eq!((pair.a, pair.b), (1, 2));
+    }
+
+    #[test]
+    fn any_character_is_written_so_that_it_reads_back() {
+        for character in (0..=0x100).filter_map(char::from_u32) {
+            let text = format!("a{character}b");
+            let mut json = String::new();
+            push_text(&mut json, &text);
+            assert_eq!(serde_json::from_str::<String>(&json).unwrap(), text);
+        }
     }
 
     #[test]

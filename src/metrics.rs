@@ -36,6 +36,7 @@ struct Families {
     registry: Registry,
     reviews: Vec<IntCounter>,
     review_durations: Vec<Histogram>,
+    /// By host. They are few: to compare them takes less than a keyed hash for each image of a review.
     lookups: BTreeMap<String, Lookups>,
     other_lookups: Lookups,
     lookups_in_flight: IntGauge,

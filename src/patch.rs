@@ -94,7 +94,8 @@ fn push_tolerations(json: &mut String, tolerations: &[&Toleration<'_>]) {
 /// Only what is set.
 fn push_toleration(json: &mut String, toleration: &Toleration<'_>) {
     let Toleration { key, operator, value, effect, toleration_seconds } = toleration;
-    let mut before = "{\"";
+    json.push('{');
+    let mut before = "\"";
     for (name, text) in [("key", key), ("operator", operator), ("value", value), ("effect", effect)] {
         if !text.is_empty() {
             for part in [before, name, "\":"] {

@@ -219,6 +219,7 @@ async fn http_says_what_is_wrong_and_never_to_come_back() {
         ("POST", "/mutate", json, good.clone(), 200),
         ("POST", "/mutate?timeout=banana", json, good.clone(), 200),
         ("POST", "/mutate", "application/json; charset=utf-8", good.clone(), 200),
+        ("POST", "/mutate", " Application/JSON ;x", good.clone(), 200),
         ("POST", "/mutate", "text/plain", good.clone(), 415),
         ("POST", "/mutate", "", good.clone(), 415),
         ("POST", "/mutate", json, String::new(), 400),

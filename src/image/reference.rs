@@ -146,7 +146,7 @@ fn split_host(named: &str) -> (&str, &str) {
     match first {
         "index.docker.io" => (DOCKER_HUB, rest),
         "localhost" => (first, rest),
-        _ if has_dot_or_colon(first) || first.bytes().any(|b| is(b, UPPER)) => (first, rest),
+        _ if has_dot_or_colon(first) || first.bytes().any(|b| has_class(b, UPPER)) => (first, rest),
         _ => (DOCKER_HUB, named),
     }
 }
@@ -183,7 +183,7 @@ fn check_host(host: &str) -> Result<(), ReferenceError> {
         return Err(ReferenceError::Host);
     }
     let Some(port) = port else { return Ok(()) };
-    if port.is_empty() || !port.bytes().all(|b| is(b, DIGIT)) {
+    if port.is_empty() || !port.bytes().all(|b| has_class(b, DIGIT)) {
         return Err(ReferenceError::Host);
     }
     match port.parse::<u16>() {
@@ -198,24 +198,26 @@ fn is_host_name(name: &str) -> bool {
     let mut before = b'.';
     for b in name.bytes() {
         let fits = match b {
-            b'.' => is(before, WORD),
+            b'.' => has_class(before, WORD),
             b'-' => before != b'.',
-            _ => is(b, WORD),
+            _ => has_class(b, WORD),
         };
         if !fits {
             return false;
         }
         before = b;
     }
-    is(before, WORD)
+    has_class(before, WORD)
 }
 
 /// `[a-z0-9]+((?:[._]|__|[-]+)[a-z0-9]+)*` for each component; slashes are between them.
 fn is_repository(repository: &str) -> bool {
     let mut left = repository.as_bytes();
     loop {
-        let (word, rest) = left.split_at(left.iter().position(|&b| !is(b, PATH)).unwrap_or(left.len()));
-        let (separator, next) = rest.split_at(rest.iter().position(|&b| is(b, PATH)).unwrap_or(rest.len()));
+        let (word, rest) =
+            left.split_at(left.iter().position(|&b| !has_class(b, PATH)).unwrap_or(left.len()));
+        let (separator, next) =
+            rest.split_at(rest.iter().position(|&b| has_class(b, PATH)).unwrap_or(rest.len()));
         match separator {
             _ if word.is_empty() => return false,
             b"" => return true,
@@ -228,8 +230,8 @@ fn is_repository(repository: &str) -> bool {
 
 fn is_tag(tag: &str) -> bool {
     (1..=MAX_TAG).contains(&tag.len())
-        && tag.bytes().next().is_some_and(|b| is(b, WORD | UNDERSCORE))
-        && tag.bytes().all(|b| is(b, WORD | UNDERSCORE | MARK))
+        && tag.bytes().next().is_some_and(|b| has_class(b, WORD | UNDERSCORE))
+        && tag.bytes().all(|b| has_class(b, WORD | UNDERSCORE | MARK))
 }
 
 const LOWER: u8 = 1;
@@ -259,7 +261,7 @@ const CLASSES: [u8; 256] = {
     classes
 };
 
-fn is(byte: u8, classes: u8) -> bool {
+fn has_class(byte: u8, classes: u8) -> bool {
     CLASSES[usize::from(byte)] & classes != 0
 }
 
@@ -372,6 +374,13 @@ mod tests {
             ("a.b/", Repository),
             ("/x", Repository),
             ("a.b/x/../y", Repository),
+            ("a.b/x.-y", Repository),
+            ("a.b/x..y", Repository),
+            ("a-.b/x", Host),
+            ("a.b-/x", Host),
+            ("a_b.c/x", Host),
+            ("a.b/x:.t", Tag),
+            ("a.b/x:-t", Tag),
             ("a.b/x/%2e%2e/y", Repository),
             ("a.b/x?a=b", Repository),
             ("a.b/x:1?a=b", Tag),

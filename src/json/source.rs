@@ -19,7 +19,8 @@ pub(super) struct Source<'a> {
     /// To find them all at once, many bytes at a time, is much faster than to look for one after the other: the
     /// processor need not know where one string ends to begin with the next one.
     special: Vec<u64>,
-    /// In which block the next of them is, unless the block is over, and the bits of those that have not been passed.
+    /// In which block the next of them is, unless the block is over, and the bits of those that have not been passed: all
+    /// before `at` have been, as none may stand outside of a string.
     block: usize,
     left: u64,
 }
@@ -197,7 +198,7 @@ impl<'a> Source<'a> {
     /// Passes this word.
     pub(super) fn word(&mut self, word: &str) -> Option<()> {
         let fits = self.json.get(self.at..)?.starts_with(word.as_bytes());
-        self.at += word.len();
+        self.at += if fits { word.len() } else { 0 };
         fits.then_some(())
     }
 

@@ -274,6 +274,8 @@ fn removes_from_the_end_by_index() {
 fn writes_only_what_is_set_and_any_text() {
     let pod = Pod::default();
     for written in [
+        json!({}),
+        json!({"tolerationSeconds": 5}),
         json!({"key": "a", "operator": "Exists"}),
         json!({"operator": "Exists", "effect": "\"\\\u{1}é"}),
         json!({"key": "a", "value": "b", "effect": "NoExecute", "tolerationSeconds": -60}),

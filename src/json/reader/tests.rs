@@ -186,6 +186,18 @@ fn nesting_has_an_end() {
     assert!(super::read::<IgnoredAny>("[".repeat(100_000).as_bytes()).is_err());
     let objects = format!("{}1{}", "{\"a\":".repeat(63), "}".repeat(63));
     assert!(agrees::<IgnoredAny>(objects.as_bytes()));
+    // What is nested too deep is not taken for something that ends earlier.
+    for (open, opened, closed) in [
+        ("{\"a\":", 64, 63),
+        ("{\"a\":", 64, 64),
+        ("{\"a\":", 65, 64),
+        ("{\"b\":0,\"a\":", 64, 63),
+        ("{\"b\":[0],\"a\":", 64, 63),
+    ] {
+        let text = format!("{}1{}", open.repeat(opened), "}".repeat(closed));
+        assert!(super::read::<IgnoredAny>(text.as_bytes()).is_err(), "{text}");
+    }
+    assert!(super::read::<IgnoredAny>(format!("{}{{\"a\":1", "[".repeat(63)).as_bytes()).is_err());
 }
 
 #[test]
