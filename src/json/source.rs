@@ -11,7 +11,7 @@ const BLOCK: usize = u64::BITS as usize;
 
 /// A JSON text, and how far it has been passed.
 pub(super) struct Source<'a> {
-    pub(super) json: &'a [u8],
+    json: &'a [u8],
     /// Behind what has been passed.
     pub(super) at: usize,
     /// A bit for each quote and each backslash, and for all that is behind the end.
@@ -65,14 +65,9 @@ impl<'a> Source<'a> {
                     self.at += 1;
                     if self.next()? == bracket + 2 {
                         self.at += 1;
-                    } else if open >> DEPTH != 0 {
-                        return None;
-                    } else if bracket == b'[' {
-                        open <<= 1;
-                        continue;
                     } else {
-                        open = open << 1 | 1;
-                        if !self.members(&mut open)? {
+                        open = within(open, bracket == b'{')?;
+                        if bracket == b'[' || !self.members(&mut open)? {
                             continue;
                         }
                     }
@@ -107,10 +102,7 @@ impl<'a> Source<'a> {
             match self.json.get(self.at..)? {
                 [b':', b'{', b'}', ..] => self.at += 3,
                 [b':', b'{', b'"', ..] => {
-                    if *open >> DEPTH != 0 {
-                        return None;
-                    }
-                    *open = *open << 1 | 1;
+                    *open = within(*open, true)?;
                     self.at += 2;
                     continue;
                 }
@@ -235,6 +227,12 @@ impl<'a> Source<'a> {
         self.at += digits;
         (digits > 0).then_some(())
     }
+}
+
+/// What is open within another object, or another list; `None` where that is too deep.
+#[inline(always)]
+fn within(open: u64, is_object: bool) -> Option<u64> {
+    (open >> DEPTH == 0).then_some(open << 1 | u64::from(is_object))
 }
 
 /// A bit for each quote and each backslash, the lowest for the first byte; and the least bytes so far.

@@ -1,0 +1,141 @@
+use super::*;
+use proptest::prelude::*;
+
+const SHA256: &str = "sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
+
+#[test]
+fn reads_names_as_containerd_does() {
+    for (given, normal) in [
+        ("nginx", "docker.io/library/nginx:latest"),
+        ("nginx:1.25", "docker.io/library/nginx:1.25"),
+        ("grafana/grafana:11.0.0", "docker.io/grafana/grafana:11.0.0"),
+        ("docker.io/nginx", "docker.io/library/nginx:latest"),
+        ("docker.io/library/nginx", "docker.io/library/nginx:latest"),
+        ("index.docker.io/library/redis:7", "docker.io/library/redis:7"),
+        ("index.docker.io/redis", "docker.io/library/redis:latest"),
+        ("a/b/c:1", "docker.io/a/b/c:1"),
+        ("localhost/x", "localhost/x:latest"),
+        ("localhost:5000/x", "localhost:5000/x:latest"),
+        ("registry.example.com/team/app", "registry.example.com/team/app:latest"),
+        ("registry.example.com:5000/app:v1", "registry.example.com:5000/app:v1"),
+        ("REGISTRY.example.com/app:V1", "registry.example.com/app:V1"),
+        ("Host/app", "Host/app:latest"),
+        ("127.0.0.1:5000/app", "127.0.0.1:5000/app:latest"),
+        ("[::1]:5000/app", "[::1]:5000/app:latest"),
+        ("[2001:DB8::1]/app", "[2001:db8::1]/app:latest"),
+        ("ghcr.io/a__b/c--d/e.f/g-h_i", "ghcr.io/a__b/c--d/e.f/g-h_i:latest"),
+        ("a.b/x:_A.b-C_9", "a.b/x:_A.b-C_9"),
+        ("0xa9.0xfe.0xa9.0xfe/x", "0xa9.0xfe.0xa9.0xfe/x:latest"),
+        (
+            "a.b/x:v1@sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855",
+            "a.b/x@sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855",
+        ),
+    ] {
+        assert_eq!(given.parse::<ImageRef>().unwrap().as_str(), normal, "{given}");
+    }
+}
+
+#[test]
+fn gives_the_parts() {
+    let image: ImageRef = format!("registry.example.com:5000/team/app:v1@{SHA256}").parse().unwrap();
+    assert_eq!(image.host(), "registry.example.com:5000");
+    assert_eq!(image.repository(), "team/app");
+    assert_eq!(image.target(), SHA256);
+    assert_eq!(image.digest(), Some(SHA256));
+    let image: ImageRef = "nginx:1".parse().unwrap();
+    assert_eq!((image.host(), image.repository()), ("docker.io", "library/nginx"));
+    assert_eq!((image.target(), image.digest()), ("1", None));
+}
+
+#[test]
+fn refuses_what_no_runtime_accepts() {
+    use ReferenceError::*;
+    let long = "x/".repeat(130) + "y";
+    let tag129 = format!("a.b/x:{}", "t".repeat(129));
+    let sha = |hex: &str| format!("a.b/x@sha256:{hex}");
+    for (given, error) in [
+        ("", Empty),
+        (&"ab".repeat(32), ImageId),
+        ("a.b/Upper", Repository),
+        ("Upper", Repository),
+        (" a.b/x", Host),
+        ("a.b/x\n", Repository),
+        ("a.b/x:1\n", Tag),
+        ("a.b/ x", Repository),
+        ("   ", Repository),
+        ("https://a.b/x:1", Host),
+        ("oci://a.b/x", Host),
+        ("a.b/x:", Tag),
+        ("a.b/x@", Digest),
+        ("a.b/x@sha256:abcd", Digest),
+        (&sha(&"A".repeat(64)), Digest),
+        ("a.b/x@md5:00000000000000000000000000000000", Digest),
+        (&format!("a.b/x@{SHA256}@{SHA256}"), Digest),
+        (&tag129, Tag),
+        ("a.b/x:a/b", Tag),
+        ("a.b//x", Repository),
+        ("a.b/x/", Repository),
+        ("a.b/", Repository),
+        ("/x", Repository),
+        ("a.b/x/../y", Repository),
+        ("a.b/x.-y", Repository),
+        ("a.b/x..y", Repository),
+        ("a-.b/x", Host),
+        ("a.b-/x", Host),
+        ("a_b.c/x", Host),
+        ("a.b/x:.t", Tag),
+        ("a.b/x:-t", Tag),
+        ("a.b/x/%2e%2e/y", Repository),
+        ("a.b/x?a=b", Repository),
+        ("a.b/x:1?a=b", Tag),
+        ("a.b/x:1#a", Tag),
+        ("a.b/x:1\r\nX-Evil: 1", Tag),
+        ("user:secret@a.b/x", Digest),
+        (&format!("a.b/{long}"), TooLong),
+        ("régistry.test/x", Host),
+        ("a.b/x\0", Repository),
+        ("a.b/x._y", Repository),
+        ("a.b/x___y", Repository),
+        ("a.b/-x", Repository),
+        ("a..b/x", Host),
+        ("-a.b/x", Host),
+        ("a.b:/x", Host),
+        ("a.b:5000x/x", Host),
+        ("a.b:0/x", Port),
+        ("a.b:65536/x", Port),
+        ("a.b:0443/x", Port),
+        ("::1/x", Host),
+        ("[::1/x", Host),
+        ("[]:5000/x", Host),
+        ("[fe80::1%25eth0]/x", Host),
+        ("[::ffff:1.2.3.4]/x", Host),
+    ] {
+        assert_eq!(given.parse::<ImageRef>(), Err(error), "{given:?}");
+    }
+}
+
+proptest! {
+    #[test]
+    fn the_normal_form_reads_as_itself(
+        given in "([a-zA-Z0-9-]{1,8}(\\.[a-z]{1,5})?(:[0-9]{1,5})?/)?[a-z0-9._/-]{1,20}(:[a-zA-Z0-9._-]{1,10})?"
+    ) {
+        if let Ok(image) = given.parse::<ImageRef>() {
+            let again: ImageRef = image.as_str().parse().unwrap();
+            prop_assert_eq!(&again, &image);
+            prop_assert_eq!(format!("{}/{}:{}", image.host(), image.repository(), image.target()), image.to_string());
+        }
+    }
+
+    #[test]
+    fn any_text_is_read_or_refused(given in "\\PC*") {
+        let _ = given.parse::<ImageRef>();
+    }
+
+    #[test]
+    fn nothing_that_steers_a_url_gets_through(given in "[a-z.:/@?#%&=\\\\ \r\n\0-]{1,40}") {
+        if let Ok(image) = given.parse::<ImageRef>() {
+            prop_assert!(!image.as_str().contains(['?', '#', '%', '&', '=', '\\', ' ', '\r', '\n', '\0']));
+            prop_assert!(!image.repository().contains(".."));
+        }
+    }
+}
