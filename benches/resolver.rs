@@ -55,7 +55,7 @@ fn fill(resolver: &Resolver, images: &[ImageRef]) {
 /// Whether the image is answered from the cache: with a deadline that is over, nothing else can answer.
 async fn is_hit(resolver: &Resolver, image: &ImageRef) -> bool {
     let outcomes = resolver
-        .resolve(&[image], |image| Keyring::default().attempts(image), Instant::now(), |_, _| false)
+        .resolve(&[image], |image| Keyring::default().candidates(image), Instant::now(), |_, _| false)
         .await;
     matches!(outcomes.as_slice(), [Some(Ok(_))])
 }

@@ -2,8 +2,8 @@
 //!
 //! The allowing answer needs nothing but the review's uid; whatever fails after that, a panic included, ends in it.
 
+mod batch;
 pub mod listener;
-mod patience;
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -20,15 +20,15 @@ use futures_util::FutureExt;
 use http_body_util::BodyExt;
 use tokio::time::{Duration, Instant, timeout, timeout_at};
 
-pub use patience::Patience;
+pub use batch::BatchLimits;
 
 use crate::body::{Bounds, ReadError};
 use crate::credentials::{Credentials, Keyring};
-use crate::image::{ImageRef, Unknown};
+use crate::image::{ImageRef, LookupError};
 use crate::metrics::Metrics;
 use crate::patch;
 use crate::pod::{Pod, Usage};
-use crate::policy::{Answer, Decision, Policy};
+use crate::policy::{Decision, ImageSupport, Policy};
 use crate::reason::Reason;
 use crate::resolver::{Outcome, Resolver};
 use crate::review::{self, Audit, Review, ReviewError, Subject};
@@ -64,14 +64,14 @@ enum Wait<'a> {
     /// Until one of them settles the case, and no longer than this.
     Until(Instant),
     /// For all of them.
-    ForAll(&'a Patience),
+    ForAll(&'a BatchLimits),
 }
 
 impl Wait<'_> {
     fn deadline(self) -> Instant {
         match self {
             Self::Until(deadline) => deadline,
-            Self::ForAll(patience) => Instant::now() + patience.time,
+            Self::ForAll(limits) => Instant::now() + limits.time,
         }
     }
 }
@@ -156,10 +156,10 @@ impl Webhook {
     ///
     /// # Errors
     /// See [`Webhook::answer`].
-    pub async fn decided(&self, body: &[u8], patience: &Patience) -> Result<Decided, ReviewError> {
+    pub async fn decided(&self, body: &[u8], limits: &BatchLimits) -> Result<Decided, ReviewError> {
         let review = review::decode(body)?;
         let rules = self.0.rules.load_full();
-        Ok(unless_it_panics(self.decide(&rules, &review, Wait::ForAll(patience))).await)
+        Ok(unless_it_panics(self.decide(&rules, &review, Wait::ForAll(limits))).await)
     }
 
     /// Does nothing before it is waited for: there its panics are caught.
@@ -195,7 +195,7 @@ impl Webhook {
         if !credentials.reads_pull_secrets() || pod.pull_secrets().next().is_none() {
             return shared;
         }
-        let settled = |image| self.0.resolver.is_settled(image, &shared.attempts(image));
+        let settled = |image| self.0.resolver.is_settled(image, &shared.candidates(image));
         if usages.iter().all(|usage| usage.image.as_ref().map_or(true, settled)) {
             return shared;
         }
@@ -210,9 +210,9 @@ impl Webhook {
         usages: &'a [Usage<'a>],
         keyring: &Keyring,
         wait: Wait<'_>,
-    ) -> Vec<Answer<'a>> {
+    ) -> Vec<ImageSupport<'a>> {
         let answer =
-            |usage: &Usage<'a>, support| Answer { given: usage.given, purpose: usage.purpose, support };
+            |usage: &Usage<'a>, support| ImageSupport { given: usage.given, purpose: usage.purpose, support };
         let mut images: Vec<&ImageRef> = Vec::with_capacity(usages.len());
         let mut unasked = Vec::new();
         for usage in usages {
@@ -222,7 +222,7 @@ impl Webhook {
                     images.push(image);
                     continue;
                 }
-                Ok(_) => Unknown::TooMany,
+                Ok(_) => LookupError::TooMany,
                 Err(unknown) => *unknown,
             };
             unasked.push(answer(usage, Err(unknown)));
@@ -238,11 +238,11 @@ impl Webhook {
                 .filter(|usage| uses(usage, image))
                 .any(|usage| policy.is_settled_by(&answer(usage, outcome)))
         };
-        let attempts = |image: &ImageRef| keyring.attempts(image);
+        let candidates = |image: &ImageRef| keyring.candidates(image);
         let resolver = &self.0.resolver;
         let outcomes = match wait {
-            Wait::Until(deadline) => resolver.resolve(&images, attempts, deadline, enough).await,
-            Wait::ForAll(patience) => Box::pin(patience.resolve(resolver, &images, attempts)).await,
+            Wait::Until(deadline) => resolver.resolve(&images, candidates, deadline, enough).await,
+            Wait::ForAll(limits) => Box::pin(limits.resolve(resolver, &images, candidates)).await,
         };
         let outcome = |usage: &'a Usage<'a>| outcomes[images.iter().position(|image| uses(&usage, image))?];
         let asked = usages.iter().filter_map(|usage| Some(answer(usage, outcome(usage)?)));

@@ -113,7 +113,7 @@ impl Cluster {
         Self::new(config, TIME)
     }
 
-    /// With another configuration and another patience.
+    /// With another configuration and another limits.
     pub(crate) fn new(mut config: Config, time: Duration) -> Result<Self, ConnectError> {
         // Retries and their pauses are of no use to whoever waits.
         config.default_retry = false;

@@ -5,9 +5,10 @@
 //! where the image is not private. A source that fails is one credential less, never a failure.
 //!
 //! A credential is never seen: not in a log, an error, a label or `Debug`. What tells two of them apart is their
-//! [`AccessId`].
+//! [`CredentialId`].
 
-mod attempt;
+mod candidate;
+mod credential;
 mod directory;
 mod docker;
 mod duration;
@@ -20,7 +21,6 @@ mod process;
 mod provider;
 mod pull_secrets;
 mod ring;
-mod secret;
 mod settings;
 mod sources;
 mod turns;
@@ -29,14 +29,14 @@ use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 
-pub use attempt::Attempt;
+pub use candidate::CredentialCandidate;
+pub use credential::{Credential, CredentialId, Sensitive};
 pub use pattern::{ImagePattern, PatternError};
-pub use secret::{AccessId, Credential, Secret};
 pub use settings::{CredentialSettings, CredentialsError, ProviderSettings};
 
 use crate::cluster::Caller;
 use crate::image::ImageRef;
-use attempt::{Origin, Place};
+use candidate::{Origin, Place};
 use pull_secrets::PullSecret;
 use sources::{Sources, Surroundings};
 
@@ -105,7 +105,7 @@ impl Credentials {
 
     /// The operator's credentials for a mirror, by `host` or `host:port`: from files and credential helpers only, as
     /// what belongs to a Pod is for the registry that its image names.
-    pub fn of_host(&self, host: &str) -> Vec<Attempt> {
+    pub fn of_host(&self, host: &str) -> Vec<CredentialCandidate> {
         let of_files = self.sources.as_ref().map(|sources| sources.of_files(host));
         distinct(of_files.into_iter().flatten(), limits::ATTEMPTS)
     }
@@ -124,20 +124,20 @@ pub struct Keyring {
     sources: Option<Arc<Sources>>,
 }
 
-static ANONYMOUS: [Attempt; 1] = [Attempt::anonymous()];
+static ANONYMOUS: [CredentialCandidate; 1] = [CredentialCandidate::anonymous()];
 
 impl Keyring {
     /// The ways to ask for this image, in the order in which they are to be tried, each once, and of very many the first.
     /// None at all, where the image is private and there is no credential for it.
-    pub fn attempts(&self, image: &ImageRef) -> Cow<'static, [Attempt]> {
+    pub fn candidates(&self, image: &ImageRef) -> Cow<'static, [CredentialCandidate]> {
         let Some(sources) = &self.sources else { return Cow::Borrowed(&ANONYMOUS) };
         let name = image.name();
         let pulled = ring::lookup(self.pulled.iter().map(|secret| (secret, &*secret.ring)), name);
         let pulled = pulled.into_iter().map(|(secret, key, kept)| {
             let origin = Origin { key: key.clone(), place: Place::Secret(secret.clone()) };
-            Attempt::held(kept.clone(), Some(origin))
+            CredentialCandidate::held(kept.clone(), Some(origin))
         });
-        let anonymous = (!sources.is_private(name)).then(Attempt::anonymous);
+        let anonymous = (!sources.is_private(name)).then(CredentialCandidate::anonymous);
         // A Pod's many must not be in the way of the operator's few, nor both in that of none.
         let pulled = distinct(pulled, limits::PULLED).into_iter();
         let held = pulled.chain(sources.of_files(name)).chain(sources.of_plugins(name));
@@ -147,15 +147,18 @@ impl Keyring {
     }
 }
 
-/// Each attempt once, where it comes first, and no more than so many. Looks no further than it must.
-fn distinct(attempts: impl IntoIterator<Item = Attempt>, most: usize) -> Vec<Attempt> {
-    let mut distinct: Vec<Attempt> = Vec::new();
-    for attempt in attempts {
+/// Each candidate once, where it comes first, and no more than so many. Looks no further than it must.
+fn distinct(
+    candidates: impl IntoIterator<Item = CredentialCandidate>,
+    most: usize,
+) -> Vec<CredentialCandidate> {
+    let mut distinct: Vec<CredentialCandidate> = Vec::new();
+    for candidate in candidates {
         if distinct.len() == most {
             break;
         }
-        if !distinct.iter().any(|other| other.id() == attempt.id()) {
-            distinct.push(attempt);
+        if !distinct.iter().any(|other| other.id() == candidate.id()) {
+            distinct.push(candidate);
         }
     }
     distinct

@@ -11,7 +11,7 @@ pub use reference::{ImageRef, ReferenceError};
 
 /// Why nobody can say where an image runs. Never the same as "it does not run there".
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Unknown {
+pub enum LookupError {
     /// The reference is empty or malformed.
     Invalid,
     /// `imagePullPolicy: Never`: the node uses what it has, whatever the registry says.

@@ -11,7 +11,7 @@ use serde::Deserialize;
 pub use json::{Field, Text};
 pub use toleration::Toleration;
 
-use crate::image::{ImageRef, Unknown};
+use crate::image::{ImageRef, LookupError};
 use crate::json::{First, List, Object};
 use crate::reason::Reason;
 use json::Annotations;
@@ -147,7 +147,7 @@ pub struct Usage<'p> {
     /// The text in the Pod.
     pub given: &'p str,
     /// The reference, or why it cannot be looked up.
-    pub image: Result<ImageRef, Unknown>,
+    pub image: Result<ImageRef, LookupError>,
     /// What it is for.
     pub purpose: Purpose,
 }
@@ -249,9 +249,9 @@ fn text<'p>(text: Option<&'p Text<'_>>) -> &'p str {
 fn usage<'p>(given: Option<&'p Text<'_>>, policy: Option<&Text<'_>>, purpose: Purpose) -> Usage<'p> {
     let given = text(given);
     let image = if policy.is_some_and(|policy| policy.as_str() == "Never") {
-        Err(Unknown::PullNever)
+        Err(LookupError::PullNever)
     } else {
-        given.parse().map_err(|_| Unknown::Invalid)
+        given.parse().map_err(|_| LookupError::Invalid)
     };
     Usage { given, image, purpose }
 }
@@ -288,12 +288,12 @@ mod tests {
             [
                 (ok("docker.io/library/busybox:1"), Purpose::Run),
                 (ok("docker.io/library/nginx:latest"), Purpose::Run),
-                (Err(Unknown::Invalid), Purpose::Run),
-                (Err(Unknown::Invalid), Purpose::Run),
-                (Err(Unknown::Invalid), Purpose::Run),
-                (Err(Unknown::PullNever), Purpose::Run),
+                (Err(LookupError::Invalid), Purpose::Run),
+                (Err(LookupError::Invalid), Purpose::Run),
+                (Err(LookupError::Invalid), Purpose::Run),
+                (Err(LookupError::PullNever), Purpose::Run),
                 (ok("docker.io/library/data:1"), Purpose::Mount),
-                (Err(Unknown::Invalid), Purpose::Mount),
+                (Err(LookupError::Invalid), Purpose::Mount),
             ]
         );
     }

@@ -1,8 +1,8 @@
-//! The decision, as data: pure, recomputed from scratch for each review, so that the same Pod gets the same answer.
+//! The decision, as data: pure, recomputed from scratch for each review, so that the same Pod gets the same image.
 //!
 //! Everything fails open here and only here: whatever is unknown about an image opens no pool.
 
-use crate::image::{PlatformSet, Support, Unknown};
+use crate::image::{LookupError, PlatformSet, Support};
 use crate::pod::{Pod, Purpose, Toleration};
 use crate::reason::Reason;
 
@@ -37,20 +37,20 @@ pub struct Pool {
 
 /// What is known of one image of a Pod.
 #[derive(Clone, Copy, Debug)]
-pub struct Answer<'a> {
+pub struct ImageSupport<'a> {
     /// The image as the Pod names it.
     pub given: &'a str,
     /// What the Pod does with it.
     pub purpose: Purpose,
     /// Where it runs, or why nobody can say.
-    pub support: Result<Support, Unknown>,
+    pub support: Result<Support, LookupError>,
 }
 
-impl Answer<'_> {
+impl ImageSupport<'_> {
     /// The nodes on which the Pod could use this image.
-    fn nodes(&self) -> Result<PlatformSet, Unknown> {
+    fn nodes(&self) -> Result<PlatformSet, LookupError> {
         match self.purpose {
-            Purpose::Run => self.support?.runs_on().ok_or(Unknown::BadManifest),
+            Purpose::Run => self.support?.runs_on().ok_or(LookupError::BadManifest),
             Purpose::Mount => Ok(self.support?.mounts_on()),
         }
     }
@@ -105,24 +105,24 @@ impl Policy {
         None
     }
 
-    /// Whether this answer alone keeps every pool closed, so that no other needs to be waited for.
-    pub fn is_settled_by(&self, answer: &Answer<'_>) -> bool {
-        match answer.nodes() {
+    /// Whether this image alone keeps every pool closed, so that no other needs to be waited for.
+    pub fn is_settled_by(&self, image: &ImageSupport<'_>) -> bool {
+        match image.nodes() {
             Ok(nodes) => !self.pools.iter().any(|pool| nodes.contains_all(pool.platforms)),
             Err(_) => true,
         }
     }
 
-    /// The decision. `answers` has one answer for each image of the Pod that counts; some may be missing where one
+    /// The decision. `images` has one image for each image of the Pod that counts; some may be missing where one
     /// of them settles the case.
-    pub fn decide<'a>(&'a self, pod: &Pod<'_>, answers: &[Answer<'a>]) -> Decision<'a> {
-        let cause = self.cause(answers);
+    pub fn decide<'a>(&'a self, pod: &Pod<'_>, images: &[ImageSupport<'a>]) -> Decision<'a> {
+        let cause = self.cause(images);
         let claimed = self.claimed(pod);
         let tolerations = pod.tolerations();
         let covered_by_others = |own: &Toleration<'_>| {
             (0..).zip(tolerations).any(|(place, there)| there.covers(own) && !claimed.contains(&place))
         };
-        let supported = || self.pools.iter().filter(|pool| supports(answers, pool));
+        let supported = || self.pools.iter().filter(|pool| supports(images, pool));
         // A pool is opened with all its tolerations or not at all: the annotation names pools, so what is taken back
         // later must be all of a pool, and nothing that was there before.
         let closed = |pool: &&Pool| !pool.tolerations.iter().all(covered_by_others);
@@ -159,22 +159,22 @@ impl Policy {
     }
 
     /// The image that keeps pools closed, and how; `None` if each pool is open. Where what is known closes every pool,
-    /// what is not known changes nothing: so the cause does not depend on which answer was there first.
-    fn cause<'a>(&self, answers: &[Answer<'a>]) -> Option<(Reason, &'a str)> {
-        let lacks = |answer: &Answer<'a>, pool: &Pool| {
-            answer.nodes().is_ok_and(|nodes| !nodes.contains_all(pool.platforms))
+    /// what is not known changes nothing: so the cause does not depend on which image was there first.
+    fn cause<'a>(&self, images: &[ImageSupport<'a>]) -> Option<(Reason, &'a str)> {
+        let lacks = |image: &ImageSupport<'a>, pool: &Pool| {
+            image.nodes().is_ok_and(|nodes| !nodes.contains_all(pool.platforms))
         };
-        let lacking = |pool: &Pool| answers.iter().find(|answer| lacks(answer, pool));
+        let lacking = |pool: &Pool| images.iter().find(|image| lacks(image, pool));
         let missing = || {
-            let alone = answers.iter().find(|answer| self.pools.iter().all(|pool| lacks(answer, pool)));
+            let alone = images.iter().find(|image| self.pools.iter().all(|pool| lacks(image, pool)));
             let first = || self.pools.iter().find_map(lacking);
             Some((Reason::PlatformMissing, alone.or_else(first)?.given))
         };
-        let unknown = |answer: &Answer<'a>| Some((Reason::from(answer.nodes().err()?), answer.given));
+        let unknown = |image: &ImageSupport<'a>| Some((Reason::from(image.nodes().err()?), image.given));
         if self.pools.iter().all(|pool| lacking(pool).is_some()) {
             return missing();
         }
-        answers.iter().find_map(unknown).or_else(missing)
+        images.iter().find_map(unknown).or_else(missing)
     }
 
     /// The places of the tolerations that an earlier pass added, ascending: those of the pools that the annotation
@@ -204,9 +204,9 @@ impl Policy {
     }
 }
 
-fn supports(answers: &[Answer<'_>], pool: &Pool) -> bool {
-    !answers.is_empty()
-        && answers.iter().all(|answer| answer.nodes().is_ok_and(|nodes| nodes.contains_all(pool.platforms)))
+fn supports(images: &[ImageSupport<'_>], pool: &Pool) -> bool {
+    !images.is_empty()
+        && images.iter().all(|image| image.nodes().is_ok_and(|nodes| nodes.contains_all(pool.platforms)))
 }
 
 /// The tolerations of these pools, each once.

@@ -1,7 +1,7 @@
 //! The closed list of causes: what became of a Pod, and why. One enum for the log field, the metric label, the audit
 //! annotation and the text of the command line.
 
-use crate::image::Unknown;
+use crate::image::LookupError;
 
 macro_rules! reasons {
     ($($(#[$doc:meta])* $variant:ident => $name:literal,)*) => {
@@ -85,24 +85,24 @@ reasons! {
     Retracted => "retracted",
 }
 
-impl From<Unknown> for Reason {
-    fn from(unknown: Unknown) -> Self {
+impl From<LookupError> for Reason {
+    fn from(unknown: LookupError) -> Self {
         match unknown {
-            Unknown::Invalid => Self::ImageInvalid,
-            Unknown::PullNever => Self::PullNever,
-            Unknown::TooMany => Self::TooManyImages,
-            Unknown::NotFound => Self::NotFound,
-            Unknown::Denied => Self::Denied,
-            Unknown::Throttled => Self::Throttled,
-            Unknown::Timeout => Self::Timeout,
-            Unknown::BudgetExceeded => Self::BudgetExceeded,
-            Unknown::Unreachable => Self::Unreachable,
-            Unknown::BadManifest => Self::BadManifest,
-            Unknown::NotAllowed => Self::RegistryNotAllowed,
-            Unknown::AddressNotAllowed => Self::AddressNotAllowed,
-            Unknown::CircuitOpen => Self::CircuitOpen,
-            Unknown::Overloaded => Self::Overloaded,
-            Unknown::Internal => Self::Internal,
+            LookupError::Invalid => Self::ImageInvalid,
+            LookupError::PullNever => Self::PullNever,
+            LookupError::TooMany => Self::TooManyImages,
+            LookupError::NotFound => Self::NotFound,
+            LookupError::Denied => Self::Denied,
+            LookupError::Throttled => Self::Throttled,
+            LookupError::Timeout => Self::Timeout,
+            LookupError::BudgetExceeded => Self::BudgetExceeded,
+            LookupError::Unreachable => Self::Unreachable,
+            LookupError::BadManifest => Self::BadManifest,
+            LookupError::NotAllowed => Self::RegistryNotAllowed,
+            LookupError::AddressNotAllowed => Self::AddressNotAllowed,
+            LookupError::CircuitOpen => Self::CircuitOpen,
+            LookupError::Overloaded => Self::Overloaded,
+            LookupError::Internal => Self::Internal,
         }
     }
 }

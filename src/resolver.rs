@@ -22,8 +22,8 @@ use tokio::time::{Duration, Instant, sleep_until, timeout_at};
 
 pub use cache::CacheSettings;
 
-use crate::credentials::{AccessId, Attempt};
-use crate::image::{ImageRef, Support, Unknown};
+use crate::credentials::{CredentialCandidate, CredentialId};
+use crate::image::{ImageRef, LookupError, Support};
 use crate::metrics::{LookupResult, Metrics};
 use crate::registry::{Found, Registry};
 use cache::{Cache, Known};
@@ -31,7 +31,7 @@ use host::{Gate, Host, Hosts};
 use lookup::{Lookup, Question};
 
 /// What is known of an image.
-pub type Outcome = Result<Support, Unknown>;
+pub type Outcome = Result<Support, LookupError>;
 
 /// Lookups that may wait for their turn, for each one that may run.
 const QUEUE: usize = 8;
@@ -125,21 +125,21 @@ impl Resolver {
     /// Looks up all images at once, until all are known, one of them is `enough` by itself, or the deadline comes.
     ///
     /// The answer has the order of `images`. `None` stands where another image was enough; what the deadline cut short
-    /// is answered by an expired good answer, or [`Unknown::BudgetExceeded`].
+    /// is answered by an expired good answer, or [`LookupError::BudgetExceeded`].
     ///
-    /// `attempts` are the ways to ask for an image, in the order in which they are tried
-    /// ([`Keyring::attempts`](crate::credentials::Keyring::attempts)); without any of them it is denied.
+    /// `candidates` are the ways to ask for an image, in the order in which they are tried
+    /// ([`Keyring::candidates`](crate::credentials::Keyring::candidates)); without any of them it is denied.
     pub async fn resolve(
         &self,
         images: &[&ImageRef],
-        attempts: impl Fn(&ImageRef) -> Cow<'static, [Attempt]>,
+        candidates: impl Fn(&ImageRef) -> Cow<'static, [CredentialCandidate]>,
         deadline: Instant,
         enough: impl Fn(&ImageRef, Outcome) -> bool,
     ) -> Vec<Option<Outcome>> {
         let mut outcomes: Vec<Option<Outcome>> = Vec::with_capacity(images.len());
         let (mut settled, mut pending) = (false, Vec::new());
         for (place, image) in images.iter().enumerate() {
-            outcomes.push(match self.find(Question { image, attempts: &attempts(image) }) {
+            outcomes.push(match self.find(Question { image, candidates: &candidates(image) }) {
                 Answer::Ready(outcome) => {
                     settled |= enough(image, outcome);
                     Some(outcome)
@@ -160,9 +160,9 @@ impl Resolver {
                 match timeout_at(deadline, pending.next()).await {
                     Ok(Some((place, joined, landed))) => {
                         let outcome = match landed {
-                            Ok(Landed { by_another: true, .. }) if joined => Err(Unknown::Denied),
+                            Ok(Landed { by_another: true, .. }) if joined => Err(LookupError::Denied),
                             Ok(landed) => landed.outcome,
-                            Err(_) => Err(Unknown::Internal),
+                            Err(_) => Err(LookupError::Internal),
                         };
                         outcomes[place] = Some(outcome);
                         if enough(images[place], outcome) {
@@ -174,8 +174,8 @@ impl Resolver {
                         for (outcome, image) in
                             outcomes.iter_mut().zip(images).filter(|(outcome, _)| outcome.is_none())
                         {
-                            let question = Question { image, attempts: &attempts(image) };
-                            *outcome = Some(self.instead(question, Unknown::BudgetExceeded));
+                            let question = Question { image, candidates: &candidates(image) };
+                            *outcome = Some(self.instead(question, LookupError::BudgetExceeded));
                         }
                         return outcomes;
                     }
@@ -187,14 +187,14 @@ impl Resolver {
 
     /// Whether a good answer to this image is at hand, or none can be had: then there is nothing to wait for, not even more
     /// credentials. Asks nobody.
-    pub fn is_settled(&self, image: &ImageRef, attempts: &[Attempt]) -> bool {
-        let known = || Question { image, attempts }.known(&self.0.cache).0;
+    pub fn is_settled(&self, image: &ImageRef, candidates: &[CredentialCandidate]) -> bool {
+        let known = || Question { image, candidates }.known(&self.0.cache).0;
         !self.0.registry.load().admits(image) || matches!(known(), Known::Fresh(Ok(_)) | Known::Stale { .. })
     }
 
     /// Takes in what anonymous access has told of an image: a door for whoever fills the cache ahead.
     pub fn learn(&self, image: &ImageRef, found: &Found) {
-        self.0.cache.learn(image, AccessId::ANONYMOUS, found);
+        self.0.cache.learn(image, CredentialId::ANONYMOUS, found);
     }
 
     /// The answer that serves at once, or the lookup that will give one.
@@ -203,7 +203,7 @@ impl Resolver {
         // Before the cache: a registry that is no longer allowed is not believed any more.
         if !self.0.registry.load().admits(question.image) {
             count(LookupResult::Failed);
-            return Answer::Ready(Err(Unknown::NotAllowed));
+            return Answer::Ready(Err(LookupError::NotAllowed));
         }
         let (known, to_ask) = question.known(&self.0.cache);
         match known {
@@ -235,7 +235,7 @@ impl Resolver {
     }
 
     /// A good answer that may serve although the registry does not answer, or why there is none.
-    fn instead(&self, question: Question<'_>, unknown: Unknown) -> Outcome {
+    fn instead(&self, question: Question<'_>, unknown: LookupError) -> Outcome {
         let outcome = question.last_good(&self.0.cache).ok_or(unknown);
         let result = if outcome.is_ok() { LookupResult::Stale } else { LookupResult::Failed };
         self.0.metrics.looked_up(question.image.host(), result);
@@ -244,7 +244,7 @@ impl Resolver {
 
     /// The lookup of this image: one that is under way, or a new one. An error where none may begin, or none that is
     /// worth waiting for.
-    fn start(&self, question: Question<'_>) -> Result<Begun, Unknown> {
+    fn start(&self, question: Question<'_>) -> Result<Begun, LookupError> {
         let inner = &self.0;
         let host = inner.hosts.get(question.image.host());
         let flights = inner.flights();
@@ -260,14 +260,14 @@ impl Resolver {
         // Registries that have never answered may take half of the queue, too.
         let share = if host.is_stranger() { 2 } else { 1 };
         if flights.len() >= inner.settings.load().concurrency * (1 + QUEUE) / share {
-            return Err(Unknown::Overloaded);
+            return Err(LookupError::Overloaded);
         }
         let gate = host.enter(question.first(), inner.settings.load().per_registry * (1 + QUEUE));
         match (gate, gate.refusal()) {
             (Gate::Probe, _) => {
                 // Nobody waits for it.
                 drop(self.launch(flights, question.into(), host, true));
-                Err(Unknown::CircuitOpen)
+                Err(LookupError::CircuitOpen)
             }
             (_, Some(unknown)) => Err(unknown),
             (_, None) => Ok(Begun::New(self.launch(flights, question.into(), host, false))),

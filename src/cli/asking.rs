@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::output::Progress;
 use super::{Shared, fail};
-use crate::admission::{Patience, Webhook};
+use crate::admission::{BatchLimits, Webhook};
 use crate::reason::Reason;
 use crate::registry::Traces;
 use crate::serve;
@@ -16,7 +16,7 @@ use crate::serve;
 /// Who is asked, and what goes on meanwhile.
 pub(super) struct Asking {
     pub(super) webhook: Webhook,
-    pub(super) patience: Patience,
+    pub(super) limits: BatchLimits,
     pub(super) progress: Progress,
 }
 
@@ -31,12 +31,12 @@ pub(super) fn ask<T>(
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
     let runtime = runtime.map_err(|error| fail(&error))?;
     let progress = Progress::start(shared.log_level, shared.log_format);
-    let patience = Patience::new(&config.lookup);
+    let limits = BatchLimits::new(&config.lookup);
     // Not a part of the work, which may be at something that does not let others in between.
     drop(runtime.spawn(interrupted(progress.clone())));
     let done = runtime.block_on(async {
         let webhook = serve::webhook(&config, traces).map_err(|error| fail(&error))?;
-        Ok(work(Asking { webhook, patience, progress }).await)
+        Ok(work(Asking { webhook, limits, progress }).await)
     });
     // Lookups that nobody waits for any more.
     runtime.shutdown_background();

@@ -28,7 +28,7 @@ use workload::{Content, Object};
 
 /// The status when something could be decided that `--fail-on` names.
 const FAILED_ON: u8 = 3;
-/// Objects that are decided at a time; how many lookups run is for the webhook's patience to say.
+/// Objects that are decided at a time; how many lookups run is for the webhook's limits to say.
 const AT_A_TIME: usize = 256;
 
 #[derive(Debug, Args)]
@@ -179,12 +179,12 @@ fn read_file(file: &Path, report: &mut Report, asked: &mut Vec<Asked>) {
 
 /// Asks the webhook about all of them, some at a time, in the order in which they stand.
 async fn decide(asking: Asking, asked: Vec<Asked>) -> Vec<Result<Verdict, Fault>> {
-    let Asking { webhook, patience, progress } = &asking;
+    let Asking { webhook, limits, progress } = &asking;
     let all = asked.len();
     let mut done = 0;
     let mut verdicts = stream::iter(asked)
         .map(|asked| async move {
-            let decided = webhook.decided(&asked.object.review, patience).await;
+            let decided = webhook.decided(&asked.object.review, limits).await;
             asked.verdict(decided.map_err(|error| error.to_string()))
         })
         .buffered(AT_A_TIME);

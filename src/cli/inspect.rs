@@ -93,7 +93,7 @@ impl Inspected {
         let begun = Instant::now();
         let image: Result<ImageRef, _> = given.parse();
         let pod = json!({"metadata": {}, "spec": {"containers": [{"image": given}]}});
-        let decided = asking.webhook.decided(&review_of(&pod, ""), &asking.patience).await.ok();
+        let decided = asking.webhook.decided(&review_of(&pod, ""), &asking.limits).await.ok();
         let trace = image.as_ref().map(|image| traces.of(image)).unwrap_or_default();
         Self { given: given.to_owned(), image, decided, trace, took: begun.elapsed() }
     }

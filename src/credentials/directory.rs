@@ -4,7 +4,7 @@ use std::path::Path;
 
 use serde::Deserialize;
 
-use super::secret::{Credential, Secret};
+use super::credential::{Credential, Sensitive};
 use crate::image::ImageRef;
 
 /// What one file says.
@@ -12,7 +12,7 @@ use crate::image::ImageRef;
 #[serde(deny_unknown_fields)]
 struct Registry {
     user: String,
-    secret: Secret,
+    secret: Sensitive,
 }
 
 /// The host that a file is for: `None` for what is not meant for us, such as the links of a mounted Secret.

@@ -9,8 +9,8 @@ use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 use serde::Deserialize;
 use zeroize::Zeroizing;
 
+use super::credential::{Credential, Kept, Sensitive};
 use super::ring::Ring;
-use super::secret::{Credential, Kept, Secret};
 
 /// As Go decodes it, with padding or without.
 pub(super) const BASE64: GeneralPurpose = GeneralPurpose::new(
@@ -35,10 +35,10 @@ pub(super) struct DockerConfig {
 #[derive(Deserialize)]
 struct Entry {
     username: Option<String>,
-    password: Option<Secret>,
-    auth: Option<Secret>,
-    identitytoken: Option<Secret>,
-    registrytoken: Option<Secret>,
+    password: Option<Sensitive>,
+    auth: Option<Sensitive>,
+    identitytoken: Option<Sensitive>,
+    registrytoken: Option<Sensitive>,
 }
 
 /// What a file gives, and what was left out of it.
@@ -111,7 +111,7 @@ impl Entry {
     /// What an entry gives: tokens first, as docker prefers them; a password where there is one, as kubelet knows nothing
     /// else. `None` where `auth` is malformed.
     fn credentials(&self) -> Option<Vec<Credential>> {
-        let given = |secret: &Option<Secret>| secret.clone().filter(|secret| !secret.reveal().is_empty());
+        let given = |secret: &Option<Sensitive>| secret.clone().filter(|secret| !secret.reveal().is_empty());
         let (user, password) = match given(&self.auth) {
             Some(auth) => decode(auth.reveal())?,
             None => (self.username.clone().unwrap_or_default(), self.password.clone().unwrap_or_default()),
@@ -130,7 +130,7 @@ impl Entry {
 }
 
 /// `base64(user:password)`.
-fn decode(auth: &str) -> Option<(String, Secret)> {
+fn decode(auth: &str) -> Option<(String, Sensitive)> {
     // Go skips line breaks.
     let packed: Zeroizing<String> =
         auth.chars().filter(|c| !c.is_ascii_whitespace()).collect::<String>().into();
@@ -156,7 +156,7 @@ mod tests {
 
     #[test]
     fn reads_every_form_of_an_entry() {
-        let token = |text: &str| Secret::from(text.to_owned());
+        let token = |text: &str| Sensitive::from(text.to_owned());
         for (entry, expected) in [
             // user:word
             (r#"{"auth":"dXNlcjp3b3Jk"}"#, vec![basic("user", "word")]),

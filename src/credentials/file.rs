@@ -7,10 +7,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use tokio::time::{Duration, Instant};
 use zeroize::Zeroizing;
 
+use super::credential::Kept;
 use super::directory;
 use super::docker::DockerConfig;
 use super::pattern::ImagePattern;
-use super::secret::Kept;
 use super::settings::CredentialsError;
 
 /// Bytes of a file that are read.

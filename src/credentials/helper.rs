@@ -8,9 +8,9 @@ use serde::Deserialize;
 use tokio::process::Command;
 use tokio::time::Duration;
 
+use super::credential::{Credential, CredentialId, Sensitive};
 use super::memory::Memory;
 use super::process::{self, Limits, ProcessError, Runner};
-use super::secret::{AccessId, Credential, Secret};
 
 /// Servers whose answers are remembered, of one helper.
 const CAPACITY: usize = 1000;
@@ -44,7 +44,7 @@ struct Answer {
     #[serde(rename = "Username", default)]
     username: String,
     #[serde(rename = "Secret", default)]
-    secret: Secret,
+    secret: Sensitive,
 }
 
 impl Helper {
@@ -64,8 +64,8 @@ impl Helper {
     }
 
     /// What tells what it says of this host from others, whatever that is.
-    pub(super) fn id(&self, host: &str) -> AccessId {
-        AccessId::of(&["helper", &self.name, server(host)])
+    pub(super) fn id(&self, host: &str) -> CredentialId {
+        CredentialId::of(&["helper", &self.name, server(host)])
     }
 
     /// What it has for a host; runs it where no answer is remembered.

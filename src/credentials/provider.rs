@@ -13,10 +13,10 @@ use tokio::time::Duration;
 
 pub(super) use config::read;
 
+use super::credential::{Credential, CredentialId};
 use super::memory::Memory;
 use super::process::{Limits, ProcessError, Runner};
 use super::ring::{self, Ring};
-use super::secret::{AccessId, Credential};
 use config::Provider;
 use protocol::{CacheKey, Response};
 
@@ -31,7 +31,7 @@ const AGAIN: Duration = Duration::from_secs(10);
 /// One plugin.
 pub(super) struct Plugin {
     provider: Provider,
-    id: AccessId,
+    id: CredentialId,
     runner: Runner,
     /// For what its last answer was good. Whatever else is remembered of its runs counts for the same.
     scope: Mutex<CacheKey>,
@@ -80,14 +80,14 @@ impl Plugin {
         let mut parts = vec!["plugin", provider.api_version.as_str(), provider.name.as_str()];
         parts.extend(provider.args.iter().map(String::as_str));
         parts.extend(provider.env.iter().flat_map(|(name, value)| [name.as_str(), value.as_str()]));
-        let id = AccessId::of(&parts);
+        let id = CredentialId::of(&parts);
         let (runner, answers) = (Runner::new(limits), Memory::new(CAPACITY));
         // Until it has said more: were it run for every image while it fails, it would hardly do anything else.
         Self { provider, id, runner, scope: Mutex::new(CacheKey::Registry), answers }
     }
 
     /// What tells this plugin from others, whatever it says: it speaks for the operator, to everybody alike.
-    pub(super) fn id(&self) -> AccessId {
+    pub(super) fn id(&self) -> CredentialId {
         self.id
     }
 

@@ -11,12 +11,12 @@ use serde::Deserialize;
 use tokio::time::{Duration, Instant, timeout};
 use zeroize::Zeroizing;
 
+use super::credential::{Credential, Kept, Sensitive};
 use super::docker::{self, BASE64, DockerConfig, Read, Size};
 use super::limits::{self, DATA, ENTRIES, KEY, WORD};
 use super::memory::Memory;
 use super::pattern::ImagePattern;
 use super::ring::Ring;
-use super::secret::{Credential, Kept, Secret};
 use super::turns::Turns;
 use crate::cluster::{self, Cluster, ClusterError};
 
@@ -81,9 +81,9 @@ struct Object {
 #[derive(Deserialize)]
 struct Data {
     #[serde(rename = ".dockerconfigjson")]
-    config: Option<Secret>,
+    config: Option<Sensitive>,
     #[serde(rename = ".dockercfg")]
-    cfg: Option<Secret>,
+    cfg: Option<Sensitive>,
 }
 
 impl PullSecrets {
@@ -244,7 +244,7 @@ fn is_silence(error: ClusterError) -> bool {
 /// What is in it, where type and key belong together, as kubelet wants it (pkg/credentialprovider/secrets/secrets.go).
 fn content(object: Object) -> Result<Read, Fault> {
     let data = object.data.unwrap_or(Data { config: None, cfg: None });
-    let decode = |text: Option<Secret>| -> Result<Zeroizing<Vec<u8>>, Fault> {
+    let decode = |text: Option<Sensitive>| -> Result<Zeroizing<Vec<u8>>, Fault> {
         let text = text.ok_or(Fault("it lacks the key that belongs to its type"))?;
         DATA.check(text.reveal().len() / 4 * 3).map_err(Fault)?;
         BASE64.decode(text.reveal()).map(Zeroizing::new).map_err(|_| Fault("its data is not base64"))

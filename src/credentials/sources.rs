@@ -4,7 +4,8 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use super::attempt::{Attempt, Origin, Place};
+use super::candidate::{CredentialCandidate, Origin, Place};
+use super::credential::Kept;
 use super::directory;
 use super::docker::DockerConfig;
 use super::file::{self, File, Form};
@@ -14,7 +15,6 @@ use super::process::{self, Limits};
 use super::provider::{self, Plugin};
 use super::pull_secrets::{self, PullSecrets};
 use super::ring::{self, Ring};
-use super::secret::Kept;
 use super::settings::{CredentialSettings, CredentialsError, ProviderSettings};
 use crate::cluster::{Caller, Cluster, ConnectError};
 
@@ -102,31 +102,32 @@ impl Sources {
     }
 
     /// What the files have for a name: `host/repository`, or a mere host.
-    pub(super) fn of_files(&self, name: &str) -> Vec<Attempt> {
+    pub(super) fn of_files(&self, name: &str) -> Vec<CredentialCandidate> {
         let host = name.split('/').next().unwrap_or_default();
-        let mut attempts = Vec::new();
+        let mut candidates = Vec::new();
         // A helper comes before what is in the same files: docker takes the helper's word only.
         let helpers = ring::lookup(self.configs.iter().map(|config| ((), &config.helpers)), name);
-        attempts.extend(helpers.into_iter().map(|(_, _, helper)| Attempt::helper(helper, host)));
+        candidates
+            .extend(helpers.into_iter().map(|(_, _, helper)| CredentialCandidate::helper(helper, host)));
         let held = ring::lookup(self.configs.iter().map(|config| (&config.file, &config.ring)), name);
-        attempts.extend(held.into_iter().map(|(file, key, kept)| of_file(file, key, kept)));
+        candidates.extend(held.into_iter().map(|(file, key, kept)| of_file(file, key, kept)));
         let stores = self.configs.iter().filter_map(|config| config.store.as_ref());
-        attempts.extend(stores.map(|helper| Attempt::helper(helper, host)));
+        candidates.extend(stores.map(|helper| CredentialCandidate::helper(helper, host)));
         let directory = ring::lookup(std::iter::once(((), &self.directory)), name);
-        attempts.extend(directory.into_iter().map(|(_, key, (kept, file))| of_file(file, key, kept)));
-        attempts
+        candidates.extend(directory.into_iter().map(|(_, key, (kept, file))| of_file(file, key, kept)));
+        candidates
     }
 
     /// What the plugins may have for an image (`host/repository`).
-    pub(super) fn of_plugins(&self, image: &str) -> impl Iterator<Item = Attempt> {
+    pub(super) fn of_plugins(&self, image: &str) -> impl Iterator<Item = CredentialCandidate> {
         let chosen = self.plugins.iter().filter(move |plugin| plugin.is_for(image));
-        chosen.map(move |plugin| Attempt::plugin(plugin, image))
+        chosen.map(move |plugin| CredentialCandidate::plugin(plugin, image))
     }
 }
 
-fn of_file(file: &Arc<File>, key: &ImagePattern, kept: &Kept) -> Attempt {
+fn of_file(file: &Arc<File>, key: &ImagePattern, kept: &Kept) -> CredentialCandidate {
     let origin = Origin { key: key.clone(), place: Place::File(Arc::clone(file)) };
-    Attempt::held(kept.clone(), Some(origin))
+    CredentialCandidate::held(kept.clone(), Some(origin))
 }
 
 impl Config {

@@ -1,4 +1,4 @@
-//! The keyring as a whole: which attempts, from where, in which order. Files and programs are real, in a directory of
+//! The keyring as a whole: which candidates, from where, in which order. Files and programs are real, in a directory of
 //! their own.
 
 use std::path::{Path, PathBuf};
@@ -86,18 +86,18 @@ fn image(name: &str) -> ImageRef {
     name.parse().unwrap()
 }
 
-/// What the attempts would show, one after the other, with the kind of each.
-async fn shown(attempts: &[Attempt]) -> Vec<String> {
+/// What the candidates would show, one after the other, with the kind of each.
+async fn shown(candidates: &[CredentialCandidate]) -> Vec<String> {
     let mut shown = Vec::new();
-    for attempt in attempts {
-        for credential in attempt.credentials().await {
+    for candidate in candidates {
+        for credential in candidate.credentials().await {
             let text = match credential.as_deref() {
                 None => "-".to_owned(),
                 Some(Credential::Basic { user, password }) => format!("{user}:{}", password.reveal()),
                 Some(Credential::Identity(token)) => format!("identity:{}", token.reveal()),
                 Some(Credential::Bearer(token)) => format!("bearer:{}", token.reveal()),
             };
-            shown.push(format!("{} {text}", attempt.kind()));
+            shown.push(format!("{} {text}", candidate.kind()));
         }
     }
     shown
@@ -134,10 +134,10 @@ providers:
 async fn nothing_configured_is_anonymous_access() {
     let credentials = Credentials::load(&CredentialSettings::default(), Vec::new(), Caller::Webhook).unwrap();
     let keyring = credentials.keyring("team", ["regcred"]).await;
-    let attempts = keyring.attempts(&image("a.b/x"));
-    assert!(matches!(&attempts, Cow::Borrowed([one]) if one.id() == AccessId::ANONYMOUS));
+    let candidates = keyring.candidates(&image("a.b/x"));
+    assert!(matches!(&candidates, Cow::Borrowed([one]) if one.id() == CredentialId::ANONYMOUS));
     assert!(credentials.of_host("a.b").is_empty());
-    assert_eq!(shown(&Keyring::default().attempts(&image("a.b/x"))).await, ["anonymous -"]);
+    assert_eq!(shown(&Keyring::default().candidates(&image("a.b/x"))).await, ["anonymous -"]);
 }
 
 #[tokio::test]
@@ -145,14 +145,14 @@ async fn private_images_are_never_asked_for_anonymously() {
     let place = Place::new();
     let credentials = load(&place, &CredentialSettings::default(), &["a.b", "*.example.com/team"]).unwrap();
     let keyring = credentials.shared_keyring();
-    for (name, attempts) in [
+    for (name, candidates) in [
         ("a.b/x", 0),
         ("a.b:5000/x", 1),
         ("r.example.com/team/app", 0),
         ("r.example.com/other", 1),
         ("nginx", 1),
     ] {
-        assert_eq!(keyring.attempts(&image(name)).len(), attempts, "{name}");
+        assert_eq!(keyring.candidates(&image(name)).len(), candidates, "{name}");
     }
 }
 
@@ -193,7 +193,7 @@ async fn sources_come_in_their_order_and_within_them_the_most_specific_first() {
     let credentials = load(&place, &settings, &["c.d"]).unwrap();
     let keyring = credentials.keyring("team", ["regcred"]).await;
     assert_eq!(
-        shown(&keyring.attempts(&image("a.b/team/app:1"))).await,
+        shown(&keyring.candidates(&image("a.b/team/app:1"))).await,
         [
             "credential helper own:a.b",
             "docker config two:app",
@@ -207,15 +207,15 @@ async fn sources_come_in_their_order_and_within_them_the_most_specific_first() {
         ]
     );
     assert_eq!(
-        shown(&keyring.attempts(&image("c.d/x"))).await,
+        shown(&keyring.candidates(&image("c.d/x"))).await,
         ["docker config one:other", "credential helper store:c.d"]
     );
     assert_eq!(
-        shown(&keyring.attempts(&image("c.d:5000/x"))).await,
+        shown(&keyring.candidates(&image("c.d:5000/x"))).await,
         ["credential helper store:c.d:5000", "credentials directory port:word", "anonymous -"]
     );
     assert_eq!(
-        shown(&keyring.attempts(&image("nginx"))).await,
+        shown(&keyring.candidates(&image("nginx"))).await,
         [
             "credential helper store:https://index.docker.io/v1/",
             "credentials directory hub:word",
@@ -255,17 +255,17 @@ async fn pull_secrets_come_first_and_stay_with_their_pod() {
     let credentials = with_cluster(&api, &[config]);
     let keyring = credentials.keyring("team", ["one", "two", "one", "missing"]).await;
     assert_eq!(
-        shown(&keyring.attempts(&image("a.b/team/app"))).await,
+        shown(&keyring.candidates(&image("a.b/team/app"))).await,
         ["pull secret pod:2", "pull secret pod:1", "docker config file:4", "anonymous -"]
     );
     // Equal credentials once.
-    assert_eq!(shown(&keyring.attempts(&image("x.y/z"))).await, ["pull secret same:3", "anonymous -"]);
+    assert_eq!(shown(&keyring.candidates(&image("x.y/z"))).await, ["pull secret same:3", "anonymous -"]);
     // Neither mirrors nor other Pods get them.
     assert_eq!(shown(&credentials.of_host("a.b")).await, ["docker config file:4"]);
     for (namespace, names) in [("team", vec![]), ("other", vec!["one", "two"])] {
         let keyring = credentials.keyring(namespace, names).await;
         assert_eq!(
-            shown(&keyring.attempts(&image("a.b/team/app"))).await,
+            shown(&keyring.candidates(&image("a.b/team/app"))).await,
             ["docker config file:4", "anonymous -"]
         );
     }
@@ -308,19 +308,19 @@ async fn a_refused_file_is_read_again() {
         ..CredentialSettings::default()
     };
     let credentials = load(&place, &settings, &["a.b"]).unwrap();
-    let attempts = credentials.shared_keyring().attempts(&image("a.b/x")).into_owned();
-    assert_eq!(shown(&attempts).await, ["docker config user:old", "credentials directory file:old"]);
+    let candidates = credentials.shared_keyring().candidates(&image("a.b/x")).into_owned();
+    assert_eq!(shown(&candidates).await, ["docker config user:old", "credentials directory file:old"]);
     place.write("config.json", &config("new"));
     place.write("registries/a.b.toml", "user = \"file\"\nsecret = \"new\"\n");
-    assert!(attempts[0].again().await.is_none(), "it was read a moment ago");
+    assert!(candidates[0].again().await.is_none(), "it was read a moment ago");
     tokio::time::advance(Duration::from_secs(5)).await;
-    let changed = [attempts[0].again().await.unwrap(), attempts[1].again().await.unwrap()];
+    let changed = [candidates[0].again().await.unwrap(), candidates[1].again().await.unwrap()];
     assert_eq!(shown(&changed).await, ["docker config user:new", "credentials directory file:new"]);
-    assert_ne!(changed[0].id(), attempts[0].id());
-    assert!(attempts[0].again().await.is_none(), "it was read a moment ago");
+    assert_ne!(changed[0].id(), candidates[0].id());
+    assert!(candidates[0].again().await.is_none(), "it was read a moment ago");
     tokio::time::advance(Duration::from_secs(5)).await;
     assert!(changed[0].again().await.is_none(), "nothing has changed");
-    assert!(Attempt::anonymous().again().await.is_none());
+    assert!(CredentialCandidate::anonymous().again().await.is_none());
 }
 
 #[tokio::test]
@@ -339,8 +339,10 @@ async fn of_many_credentials_for_an_image_the_first_are_tried() {
     }
     let credentials = with_cluster(&api, &[place.write("config.json", &config("file").to_string())]);
     let keyring = credentials.keyring("team", names.iter().map(String::as_str)).await;
-    let kinds = |attempts: &[Attempt]| attempts.iter().map(Attempt::kind).collect::<Vec<_>>();
-    let tried = kinds(&keyring.attempts(&image("a.b/x")));
+    let kinds = |candidates: &[CredentialCandidate]| {
+        candidates.iter().map(CredentialCandidate::kind).collect::<Vec<_>>()
+    };
+    let tried = kinds(&keyring.candidates(&image("a.b/x")));
     let of_files = limits::ATTEMPTS - limits::PULLED - 1;
     let expected = [vec!["pull secret"; limits::PULLED], vec!["docker config"; of_files], vec!["anonymous"]];
     assert_eq!(tried, expected.concat());
@@ -358,7 +360,7 @@ async fn equal_credentials_are_not_in_the_way_of_others() {
     api.answer("team", "one", 200, &secret("dockerconfigjson", &config));
     let keyring = with_cluster(&api, &[]).keyring("team", ["one"]).await;
     assert_eq!(
-        shown(&keyring.attempts(&image("a.b/x"))).await,
+        shown(&keyring.candidates(&image("a.b/x"))).await,
         ["pull secret same:word", "pull secret other:word", "anonymous -"]
     );
 }

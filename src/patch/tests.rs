@@ -4,9 +4,9 @@
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-use crate::image::{PlatformSet, Support, Unknown};
+use crate::image::{LookupError, PlatformSet, Support};
 use crate::pod::{Pod, Purpose};
-use crate::policy::{Answer, Change, Mode, Policy, Pool};
+use crate::policy::{Change, ImageSupport, Mode, Policy, Pool};
 use crate::testing::{platforms, toleration};
 
 fn own() -> [Value; 3] {
@@ -33,17 +33,17 @@ fn policy() -> Policy {
 }
 
 /// One pass over a Pod: the patched Pod, and the number of operations; `None` if it was not read as a Pod.
-fn pass(policy: &Policy, pod: &Value, support: &[Result<Support, Unknown>]) -> Option<(Value, usize)> {
+fn pass(policy: &Policy, pod: &Value, support: &[Result<Support, LookupError>]) -> Option<(Value, usize)> {
     let text = pod.to_string();
     let decoded: Pod<'_> = serde_json::from_str(&text).ok()?;
     if policy.decide_unseen(&decoded).is_some() {
         return Some((pod.clone(), 0));
     }
-    let answers: Vec<Answer<'_>> = support
+    let images: Vec<ImageSupport<'_>> = support
         .iter()
-        .map(|support| Answer { given: "image", purpose: Purpose::Run, support: *support })
+        .map(|support| ImageSupport { given: "image", purpose: Purpose::Run, support: *support })
         .collect();
-    let Some(change) = policy.decide(&decoded, &answers).change else {
+    let Some(change) = policy.decide(&decoded, &images).change else {
         return Some((pod.clone(), 0));
     };
     let patch = super::build(&decoded, &change);
@@ -152,14 +152,14 @@ fn any_pod() -> impl Strategy<Value = Value> {
     })
 }
 
-fn any_support() -> impl Strategy<Value = Result<Support, Unknown>> {
+fn any_support() -> impl Strategy<Value = Result<Support, LookupError>> {
     let both = Support::Index(platforms(&["linux/amd64", "linux/arm64"]));
     prop_oneof![
         4 => Just(Ok(both)),
         1 => Just(Ok(Support::Single(platforms(&["linux/amd64"])))),
         1 => Just(Ok(Support::Index(platforms(&["linux/arm64"])))),
         1 => Just(Ok(Support::Artifact)),
-        1 => Just(Err(Unknown::Timeout)),
+        1 => Just(Err(LookupError::Timeout)),
     ]
 }
 
@@ -213,8 +213,8 @@ fn patch_of(pod: Value, support: Support) -> Value {
     let decoded: Pod<'_> = serde_json::from_str(&text).unwrap();
     let mut policy = policy();
     policy.pools.truncate(1);
-    let answers = [Answer { given: "image", purpose: Purpose::Run, support: Ok(support) }];
-    let decision = policy.decide(&decoded, &answers);
+    let images = [ImageSupport { given: "image", purpose: Purpose::Run, support: Ok(support) }];
+    let decision = policy.decide(&decoded, &images);
     serde_json::from_str(&super::build(&decoded, &decision.change.unwrap())).unwrap()
 }
 

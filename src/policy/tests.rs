@@ -22,17 +22,17 @@ fn two_pools() -> Policy {
     policy
 }
 
-fn runs(given: &str, platforms: &[&str]) -> Answer<'static> {
+fn runs(given: &str, platforms: &[&str]) -> ImageSupport<'static> {
     let given = Box::leak(given.to_owned().into_boxed_str());
-    Answer { given, purpose: Purpose::Run, support: Ok(Support::Index(set(platforms))) }
+    ImageSupport { given, purpose: Purpose::Run, support: Ok(Support::Index(set(platforms))) }
 }
 
-fn both() -> Answer<'static> {
+fn both() -> ImageSupport<'static> {
     runs("both", &["linux/amd64", "linux/arm64"])
 }
 
-fn unknown(why: Unknown) -> Answer<'static> {
-    Answer { given: "unknown", purpose: Purpose::Run, support: Err(why) }
+fn unknown(why: LookupError) -> ImageSupport<'static> {
+    ImageSupport { given: "unknown", purpose: Purpose::Run, support: Err(why) }
 }
 
 fn pod(tolerations: Value, annotation: Option<&str>) -> Value {
@@ -43,10 +43,10 @@ fn pod(tolerations: Value, annotation: Option<&str>) -> Value {
 /// (reason, image, removed places, number added, annotation)
 type Seen = (Reason, Option<String>, Vec<usize>, usize, Option<String>);
 
-fn decide(policy: &Policy, pod: &Value, answers: &[Answer<'static>]) -> Seen {
+fn decide(policy: &Policy, pod: &Value, images: &[ImageSupport<'static>]) -> Seen {
     let text = pod.to_string();
     let pod: Pod<'_> = serde_json::from_str(&text).unwrap();
-    let decision = policy.decide(&pod, answers);
+    let decision = policy.decide(&pod, images);
     let image = decision.image.map(str::to_owned);
     match decision.change {
         None => (decision.reason, image, vec![], 0, None),
@@ -84,14 +84,14 @@ fn opens_a_pool_only_when_every_image_runs_on_all_of_it() {
 fn unknown_is_not_no_and_not_yes() {
     let bare = pod(json!([]), None);
     for (why, reason) in [
-        (Unknown::Invalid, Reason::ImageInvalid),
-        (Unknown::NotFound, Reason::NotFound),
-        (Unknown::BudgetExceeded, Reason::BudgetExceeded),
-        (Unknown::Internal, Reason::Internal),
+        (LookupError::Invalid, Reason::ImageInvalid),
+        (LookupError::NotFound, Reason::NotFound),
+        (LookupError::BudgetExceeded, Reason::BudgetExceeded),
+        (LookupError::Internal, Reason::Internal),
     ] {
         assert_eq!(decide(&multi_arch(), &bare, &[both(), unknown(why)]), left(reason, "unknown"));
     }
-    let artifact = Answer { given: "chart", purpose: Purpose::Run, support: Ok(Support::Artifact) };
+    let artifact = ImageSupport { given: "chart", purpose: Purpose::Run, support: Ok(Support::Artifact) };
     assert_eq!(decide(&multi_arch(), &bare, &[artifact]), left(Reason::BadManifest, "chart"));
     assert_eq!(decide(&multi_arch(), &bare, &[]).0, Reason::Internal);
 }
@@ -99,9 +99,9 @@ fn unknown_is_not_no_and_not_yes() {
 #[test]
 fn what_is_known_to_lack_decides_whatever_is_not_known() {
     let bare = pod(json!([]), None);
-    let (amd, gone) = (runs("amd", &["linux/amd64"]), unknown(Unknown::NotFound));
-    for answers in [[gone, amd, both()], [amd, both(), gone], [both(), gone, amd]] {
-        assert_eq!(decide(&multi_arch(), &bare, &answers), left(Reason::PlatformMissing, "amd"));
+    let (amd, gone) = (runs("amd", &["linux/amd64"]), unknown(LookupError::NotFound));
+    for images in [[gone, amd, both()], [amd, both(), gone], [both(), gone, amd]] {
+        assert_eq!(decide(&multi_arch(), &bare, &images), left(Reason::PlatformMissing, "amd"));
     }
     // Each closes one pool; together they close all.
     let mut policy = two_pools();
@@ -114,7 +114,7 @@ fn what_is_known_to_lack_decides_whatever_is_not_known() {
 
 #[test]
 fn a_volume_of_a_single_manifest_is_neutral() {
-    let volume = |support| Answer { given: "data", purpose: Purpose::Mount, support: Ok(support) };
+    let volume = |support| ImageSupport { given: "data", purpose: Purpose::Mount, support: Ok(support) };
     let amd64 = set(&["linux/amd64"]);
     let bare = pod(json!([]), None);
     for support in
@@ -159,7 +159,7 @@ fn a_later_pass_takes_back_exactly_its_own() {
 #[test]
 fn a_later_pass_that_knows_less_opens_less() {
     let again = pod(json!([own()]), Some("multi-arch"));
-    let seen = decide(&multi_arch(), &again, &[both(), unknown(Unknown::Timeout)]);
+    let seen = decide(&multi_arch(), &again, &[both(), unknown(LookupError::Timeout)]);
     assert_eq!(seen, (Reason::Retracted, Some("unknown".into()), vec![0], 0, Some(String::new())));
 }
 
@@ -176,7 +176,10 @@ fn a_hostile_annotation_costs_little() {
     let names: Vec<String> = (0..300_000).map(|i| i.to_string()).collect();
     let long = pod(json!([]), Some(&names.join(",")));
     // A quadratic comparison would take minutes.
-    assert_eq!(decide(&multi_arch(), &long, &[unknown(Unknown::Denied)]), left(Reason::Denied, "unknown"));
+    assert_eq!(
+        decide(&multi_arch(), &long, &[unknown(LookupError::Denied)]),
+        left(Reason::Denied, "unknown")
+    );
 }
 
 #[test]
@@ -206,7 +209,7 @@ fn what_the_user_had_of_a_pool_stays_when_the_pool_is_taken_back() {
     let seen = decide(&policy, &pod(json!([own()]), None), &[both()]);
     assert_eq!((seen.0, seen.3), (Reason::Tolerated, 2));
     let opened = pod(json!([own(), own(), {"key": "extra", "operator": "Exists"}]), Some("multi-arch"));
-    assert_eq!(decide(&policy, &opened, &[unknown(Unknown::Denied)]).2, [0, 2]);
+    assert_eq!(decide(&policy, &opened, &[unknown(LookupError::Denied)]).2, [0, 2]);
 }
 
 #[test]
@@ -258,7 +261,7 @@ fn decides_unseen_where_nothing_can_be_gained() {
 #[test]
 fn one_bad_answer_settles_the_case() {
     let policy = two_pools();
-    assert!(policy.is_settled_by(&unknown(Unknown::Denied)));
+    assert!(policy.is_settled_by(&unknown(LookupError::Denied)));
     assert!(policy.is_settled_by(&runs("amd", &["linux/amd64"])));
     assert!(!policy.is_settled_by(&runs("arm", &["linux/arm64"])));
     assert!(!policy.is_settled_by(&both()));

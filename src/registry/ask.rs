@@ -144,10 +144,10 @@ impl Registry {
     /// The first credential that the operator has for a mirror.
     async fn of_mirror(&self, origin: &Url) -> Option<Arc<Credential>> {
         let mut found = None;
-        for attempt in authority::names(origin).flat_map(|name| self.credentials.of_host(&name)) {
-            found = attempt.credentials().await.into_iter().flatten().next();
+        for candidate in authority::names(origin).flat_map(|name| self.credentials.of_host(&name)) {
+            found = candidate.credentials().await.into_iter().flatten().next();
             if found.is_some() {
-                trace::note(|trace| trace.mirror_sees = Some(attempt.kind()));
+                trace::note(|trace| trace.mirror_sees = Some(candidate.kind()));
                 break;
             }
         }

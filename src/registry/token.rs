@@ -21,7 +21,7 @@ use super::host::Hosts;
 use super::realm::Realm;
 use super::transport::{Answer, Get, Transport};
 use super::{Error, limits};
-use crate::credentials::{AccessId, Credential};
+use crate::credentials::{Credential, CredentialId};
 use crate::metrics::RequestKind;
 
 /// As what this program asks for tokens.
@@ -60,7 +60,7 @@ enum Scheme {
 struct Key {
     origin: String,
     repository: String,
-    access: AccessId,
+    access: CredentialId,
     /// What was sent along.
     seal: Option<u64>,
     realm: Realm,
@@ -102,7 +102,7 @@ impl Access<'_> {
         Key {
             origin: self.origin().to_string(),
             repository: self.repository.to_owned(),
-            access: self.credential.map_or(AccessId::ANONYMOUS, Credential::id),
+            access: self.credential.map_or(CredentialId::ANONYMOUS, Credential::id),
             seal: self.endpoint.seal(),
             realm: realm.clone(),
         }

@@ -2,7 +2,7 @@
 //! ever. quick_cache bounds both and keeps a working set through a flood; it has no lifetimes, so each value has its
 //! own times.
 //!
-//! What a credential gave is remembered for that credential only: its [`AccessId`] is part of the keys of both levels. So
+//! What a credential gave is remembered for that credential only: its [`CredentialId`] is part of the keys of both levels. So
 //! nobody learns by a hit, by its absence or by a failure what somebody else may see.
 //!
 //! A failure is never stored as platforms, and never takes the place of a good answer as long as that may serve.
@@ -15,8 +15,8 @@ use std::hash::BuildHasher;
 use tokio::time::{Duration, Instant};
 
 use super::Outcome;
-use crate::credentials::AccessId;
-use crate::image::{ImageRef, Support, Unknown};
+use crate::credentials::CredentialId;
+use crate::image::{ImageRef, LookupError, Support};
 use crate::metrics::{CacheLevel, Metrics};
 use crate::registry::{Digest, Error, Found};
 
@@ -91,7 +91,7 @@ enum Tag {
         retry: Millis,
     },
     Failed {
-        why: Unknown,
+        why: LookupError,
         until: Millis,
     },
 }
@@ -123,7 +123,7 @@ impl Cache {
     }
 
     /// What is known of the image right now.
-    pub(super) fn get(&self, image: &ImageRef, access: AccessId) -> Known {
+    pub(super) fn get(&self, image: &ImageRef, access: CredentialId) -> Known {
         if let Some(support) =
             image.digest().and_then(|digest| self.platforms_of(image, access, Digest::of_text(digest)))
         {
@@ -159,7 +159,7 @@ impl Cache {
     }
 
     /// Where the tag is known to point, however long ago: what a HEAD request can confirm.
-    pub(super) fn points_to(&self, image: &ImageRef, access: AccessId) -> Option<Digest> {
+    pub(super) fn points_to(&self, image: &ImageRef, access: CredentialId) -> Option<Digest> {
         match self.tags.get(&*key(image, access))? {
             Tag::Points { to, .. } => Some(to),
             Tag::Failed { .. } => None,
@@ -167,7 +167,7 @@ impl Cache {
     }
 
     /// The registry says that the tag points to this digest; its platforms, if they are known.
-    pub(super) fn confirm(&self, image: &ImageRef, access: AccessId, digest: Digest) -> Option<Support> {
+    pub(super) fn confirm(&self, image: &ImageRef, access: CredentialId, digest: Digest) -> Option<Support> {
         let support = match self.tags.get(&*key(image, access)) {
             Some(Tag::Points { to, support, .. }) if to == digest => support,
             _ => self.platforms_of(image, access, digest)?,
@@ -177,7 +177,7 @@ impl Cache {
     }
 
     /// The one door for what is learnt of images.
-    pub(super) fn learn(&self, image: &ImageRef, access: AccessId, found: &Found) {
+    pub(super) fn learn(&self, image: &ImageRef, access: CredentialId, found: &Found) {
         self.put_platforms(self.platforms_key(image, access, found.digest), found.support);
         match image.digest() {
             None => self.point(image, access, found.digest, found.support),
@@ -193,8 +193,8 @@ impl Cache {
     }
 
     /// A lookup failed: the answer that serves now, a good one if there is one that may.
-    pub(super) fn fail(&self, image: &ImageRef, access: AccessId, error: &Error) -> Outcome {
-        let why = unknown(error);
+    pub(super) fn fail(&self, image: &ImageRef, access: CredentialId, error: &Error) -> Outcome {
+        let why = lookup_error(error);
         let settings = self.settings.load();
         let life = match error {
             Error::NotFound => settings.not_found,
@@ -232,7 +232,7 @@ impl Cache {
     }
 
     /// The good answer that serves while the registry fails.
-    pub(super) fn last_good(&self, image: &ImageRef, access: AccessId) -> Option<Support> {
+    pub(super) fn last_good(&self, image: &ImageRef, access: CredentialId) -> Option<Support> {
         match self.get(image, access) {
             Known::Fresh(Ok(support)) | Known::Stale { support, .. } | Known::Expired(support) => {
                 Some(support)
@@ -241,14 +241,14 @@ impl Cache {
         }
     }
 
-    fn point(&self, image: &ImageRef, access: AccessId, to: Digest, support: Support) {
+    fn point(&self, image: &ImageRef, access: CredentialId, to: Digest, support: Support) {
         let tag = self.settings.load().tag;
         let early = millis(tag) - jittered(tag);
         let confirmed = self.now().saturating_sub(early);
         self.put_tag(image, access, Tag::Points { to, support, confirmed, retry: 0 });
     }
 
-    fn put_tag(&self, image: &ImageRef, access: AccessId, tag: Tag) {
+    fn put_tag(&self, image: &ImageRef, access: CredentialId, tag: Tag) {
         let (key, mut out) = (Box::<str>::from(key(image, access)), Vec::new());
         self.tags.insert_with_lifecycle(key.clone(), tag, &mut out);
         self.count(CacheLevel::Tag, self.tags.len(), out.iter().filter(|gone| **gone != key).count());
@@ -266,11 +266,11 @@ impl Cache {
         self.metrics.cache_evicted(level, evicted);
     }
 
-    fn platforms_of(&self, image: &ImageRef, access: AccessId, digest: Digest) -> Option<Support> {
+    fn platforms_of(&self, image: &ImageRef, access: CredentialId, digest: Digest) -> Option<Support> {
         self.platforms.get(&self.platforms_key(image, access, digest))
     }
 
-    fn platforms_key(&self, image: &ImageRef, access: AccessId, digest: Digest) -> PlatformsKey {
+    fn platforms_key(&self, image: &ImageRef, access: CredentialId, digest: Digest) -> PlatformsKey {
         let repository = self.repositories.hash_one((image.host(), image.repository(), access));
         PlatformsKey { repository, digest }
     }
@@ -281,23 +281,23 @@ impl Cache {
 }
 
 /// The image as one credential may see it. Without a credential it is the image's own text; no image has a space.
-fn key(image: &ImageRef, access: AccessId) -> Cow<'_, str> {
+fn key(image: &ImageRef, access: CredentialId) -> Cow<'_, str> {
     match access {
-        AccessId::ANONYMOUS => Cow::Borrowed(image.as_str()),
+        CredentialId::ANONYMOUS => Cow::Borrowed(image.as_str()),
         access => Cow::Owned(format!("{image} {access:x}")),
     }
 }
 
-pub(super) fn unknown(error: &Error) -> Unknown {
+pub(super) fn lookup_error(error: &Error) -> LookupError {
     match error {
-        Error::NotFound => Unknown::NotFound,
-        Error::Denied(_) | Error::TokenHost { .. } => Unknown::Denied,
-        Error::Throttled(_) => Unknown::Throttled,
-        Error::Timeout => Unknown::Timeout,
-        Error::Unreachable(_) | Error::Unexpected(_) => Unknown::Unreachable,
-        Error::NotAllowed => Unknown::NotAllowed,
-        Error::AddressNotAllowed => Unknown::AddressNotAllowed,
-        Error::BadManifest(_) => Unknown::BadManifest,
+        Error::NotFound => LookupError::NotFound,
+        Error::Denied(_) | Error::TokenHost { .. } => LookupError::Denied,
+        Error::Throttled(_) => LookupError::Throttled,
+        Error::Timeout => LookupError::Timeout,
+        Error::Unreachable(_) | Error::Unexpected(_) => LookupError::Unreachable,
+        Error::NotAllowed => LookupError::NotAllowed,
+        Error::AddressNotAllowed => LookupError::AddressNotAllowed,
+        Error::BadManifest(_) => LookupError::BadManifest,
     }
 }
 

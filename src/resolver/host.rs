@@ -7,8 +7,8 @@ use quick_cache::sync::Cache as Bounded;
 use tokio::sync::Semaphore;
 use tokio::time::{Duration, Instant};
 
-use crate::credentials::{AccessId, Attempt};
-use crate::image::Unknown;
+use crate::credentials::{CredentialCandidate, CredentialId};
+use crate::image::LookupError;
 use crate::metrics::{Metrics, OpenCircuit};
 
 /// Hosts that are kept apart; those that nobody has asked for the longest are forgotten.
@@ -52,7 +52,7 @@ struct State {
     probes: u32,
     /// Those that ask without a credential. In a place of its own, which others cannot take.
     anonymous: Account,
-    accounts: Vec<(AccessId, Account)>,
+    accounts: Vec<(CredentialId, Account)>,
     headless: Option<Instant>,
     /// It has answered before.
     known: bool,
@@ -61,7 +61,7 @@ struct State {
 /// Who asks a registry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Asker {
-    pub(super) access: AccessId,
+    pub(super) access: CredentialId,
     /// Whether the credential came with a Pod, so that whoever may create one can choose it.
     of_pod: bool,
 }
@@ -219,12 +219,12 @@ impl Host {
 
 impl Gate {
     /// Why a Pod does not wait for this registry.
-    pub(super) fn refusal(self) -> Option<Unknown> {
+    pub(super) fn refusal(self) -> Option<LookupError> {
         match self {
             Self::Open => None,
-            Self::Paused => Some(Unknown::Throttled),
-            Self::Broken | Self::Probe => Some(Unknown::CircuitOpen),
-            Self::Full => Some(Unknown::Overloaded),
+            Self::Paused => Some(LookupError::Throttled),
+            Self::Broken | Self::Probe => Some(LookupError::CircuitOpen),
+            Self::Full => Some(LookupError::Overloaded),
         }
     }
 }
@@ -254,7 +254,7 @@ impl State {
     }
 
     fn remembered(&mut self, Asker { access, .. }: Asker) -> Option<&mut Account> {
-        if access == AccessId::ANONYMOUS {
+        if access == CredentialId::ANONYMOUS {
             return Some(&mut self.anonymous);
         }
         self.accounts.iter_mut().find(|(of, _)| *of == access).map(|(_, account)| account)
@@ -262,7 +262,7 @@ impl State {
 
     /// The account of this credential, which takes the place of the one that has the least to say, if there is no room.
     fn account(&mut self, asker: Asker) -> &mut Account {
-        if asker.access == AccessId::ANONYMOUS {
+        if asker.access == CredentialId::ANONYMOUS {
             return &mut self.anonymous;
         }
         let known = self.accounts.iter().position(|(of, _)| *of == asker.access);
@@ -283,8 +283,8 @@ impl State {
 
 impl Asker {
     /// Whoever asks in this way.
-    pub(super) fn of(attempt: &Attempt) -> Self {
-        Self { access: attempt.id(), of_pod: attempt.is_of_pod() }
+    pub(super) fn of(candidate: &CredentialCandidate) -> Self {
+        Self { access: candidate.id(), of_pod: candidate.is_of_pod() }
     }
 }
 

@@ -9,11 +9,11 @@ use std::future::Future;
 
 use tokio::time::{Duration, Instant, timeout};
 
-use super::cache::{Cache, Known, unknown};
+use super::cache::{Cache, Known, lookup_error};
 use super::host::{Asker, Host};
 use super::{Landed, Outcome, Resolver};
-use crate::credentials::{AccessId, Attempt, Credential};
-use crate::image::{ImageRef, Support, Unknown};
+use crate::credentials::{Credential, CredentialCandidate, CredentialId};
+use crate::image::{ImageRef, LookupError, Support};
 use crate::metrics::LookupResult;
 use crate::registry::{Error, Head, trace};
 
@@ -21,30 +21,30 @@ use crate::registry::{Error, Head, trace};
 #[derive(Clone, Copy)]
 pub(super) struct Question<'a> {
     pub(super) image: &'a ImageRef,
-    pub(super) attempts: &'a [Attempt],
+    pub(super) candidates: &'a [CredentialCandidate],
 }
 
 /// The same, to be kept as long as the lookup takes.
 pub(super) struct Lookup {
     image: ImageRef,
-    attempts: Box<[Attempt]>,
+    candidates: Box<[CredentialCandidate]>,
 }
 
 impl From<Question<'_>> for Lookup {
     fn from(question: Question<'_>) -> Self {
-        Self { image: question.image.clone(), attempts: question.attempts.into() }
+        Self { image: question.image.clone(), candidates: question.candidates.into() }
     }
 }
 
 impl Lookup {
     pub(super) fn question(&self) -> Question<'_> {
-        Question { image: &self.image, attempts: &self.attempts }
+        Question { image: &self.image, candidates: &self.candidates }
     }
 }
 
 /// How far a lookup has come.
 struct Progress {
-    /// Whose attempt it is at.
+    /// Whose candidate it is at.
     asking: Asker,
     /// Whether the registry has answered anything, be it with a refusal.
     answered: bool,
@@ -72,12 +72,12 @@ impl Progress {
     }
 
     /// What it means that the time is up.
-    fn late(&self, timeout: Duration) -> Result<Error, Unknown> {
+    fn late(&self, timeout: Duration) -> Result<Error, LookupError> {
         match self.begun {
-            _ if self.fetching => Err(Unknown::Timeout),
+            _ if self.fetching => Err(LookupError::Timeout),
             Some(begun) if begun.elapsed() >= timeout / 2 => Ok(Error::Timeout),
             // What had waited for its turn most of the time says nothing about the registry.
-            _ => Err(Unknown::Overloaded),
+            _ => Err(LookupError::Overloaded),
         }
     }
 }
@@ -86,38 +86,38 @@ impl<'a> Question<'a> {
     /// Under what a lookup is known while it is under way. Without credentials it is the image's own text; no image has a
     /// space.
     pub(super) fn key(self) -> Cow<'a, str> {
-        if let [attempt] = self.attempts
-            && attempt.id() == AccessId::ANONYMOUS
+        if let [candidate] = self.candidates
+            && candidate.id() == CredentialId::ANONYMOUS
         {
             return Cow::Borrowed(self.image.as_str());
         }
         let mut key = self.image.to_string();
-        for attempt in self.attempts {
+        for candidate in self.candidates {
             // Writing to a text cannot fail.
-            let _ = write!(key, " {:x}", attempt.id());
+            let _ = write!(key, " {:x}", candidate.id());
         }
         Cow::Owned(key)
     }
 
     /// Who asks first.
     pub(super) fn first(self) -> Asker {
-        self.attempts.first().map_or_else(|| Asker::of(&Attempt::anonymous()), Asker::of)
+        self.candidates.first().map_or_else(|| Asker::of(&CredentialCandidate::anonymous()), Asker::of)
     }
 
-    /// What is known right now, whichever attempt it was learnt by, and what is to be asked to know more: for an answer
-    /// that has become stale, the attempt that gave it.
+    /// What is known right now, whichever candidate it was learnt by, and what is to be asked to know more: for an answer
+    /// that has become stale, the candidate that gave it.
     pub(super) fn known(self, cache: &Cache) -> (Known, Self) {
         let (mut stale, mut expired, mut refused, mut failed) = (None, None, None, None);
         let mut open = false;
-        for (place, attempt) in self.attempts.iter().enumerate() {
-            match cache.get(self.image, attempt.id()) {
+        for (place, candidate) in self.candidates.iter().enumerate() {
+            match cache.get(self.image, candidate.id()) {
                 good @ Known::Fresh(Ok(_)) => return (good, self),
-                Known::Fresh(Err(why)) if is_own(why) => refused = Some(telling(refused, why, attempt)),
+                Known::Fresh(Err(why)) if is_own(why) => refused = Some(telling(refused, why, candidate)),
                 // In order: whoever comes after one that may still be asked does not keep it from being asked.
                 Known::Fresh(Err(why)) => failed = failed.or((!open).then_some(why)),
                 Known::Stale { support, due } => {
-                    let attempts = &self.attempts[place..=place];
-                    stale = stale.or(Some((Known::Stale { support, due }, Self { attempts, ..self })));
+                    let candidates = &self.candidates[place..=place];
+                    stale = stale.or(Some((Known::Stale { support, due }, Self { candidates, ..self })));
                 }
                 Known::Expired(support) => {
                     open = true;
@@ -134,27 +134,27 @@ impl<'a> Question<'a> {
             (Some(why), None) => Known::Fresh(Err(why)),
             (None, Some(support)) => Known::Expired(support),
             (None, None) if open => Known::Nothing,
-            (None, None) => Known::Fresh(Err(refused.unwrap_or(Unknown::Denied))),
+            (None, None) => Known::Fresh(Err(refused.unwrap_or(LookupError::Denied))),
         };
         (known, self)
     }
 
     /// The good answer that serves while the registry fails.
     pub(super) fn last_good(self, cache: &Cache) -> Option<Support> {
-        self.attempts.iter().find_map(|attempt| cache.last_good(self.image, attempt.id()))
+        self.candidates.iter().find_map(|candidate| cache.last_good(self.image, candidate.id()))
     }
 }
 
 /// Whether a failure is that of one way to ask, and says nothing of another one.
-fn is_own(why: Unknown) -> bool {
-    matches!(why, Unknown::Denied | Unknown::NotFound)
+fn is_own(why: LookupError) -> bool {
+    matches!(why, LookupError::Denied | LookupError::NotFound)
 }
 
 /// What several refusals come to: that there is no such image tells more than a denial, if it was told to somebody who
 /// was let in.
-fn telling(before: Option<Unknown>, now: Unknown, attempt: &Attempt) -> Unknown {
+fn telling(before: Option<LookupError>, now: LookupError, candidate: &CredentialCandidate) -> LookupError {
     match before {
-        Some(Unknown::Denied) if attempt.id() != AccessId::ANONYMOUS => now,
+        Some(LookupError::Denied) if candidate.id() != CredentialId::ANONYMOUS => now,
         Some(before) => before,
         None => now,
     }
@@ -200,7 +200,7 @@ impl Resolver {
                 Ok(support)
             }
             Err(error) => {
-                // That it became slow after it had answered is no fault: many attempts may have taken the time.
+                // That it became slow after it had answered is no fault: many candidates may have taken the time.
                 if !error.is_fault() || progress.answered {
                     host.answered(progress.asking);
                 } else if let Some(time) = host.failed(progress.asking, probe) {
@@ -209,8 +209,8 @@ impl Resolver {
                 if let Error::Throttled(_) = error {
                     host.pause(progress.asking, inner.cache.throttle(&error));
                 }
-                let outcome = match unknown(&error) {
-                    // It is remembered already, as each attempt's own.
+                let outcome = match lookup_error(&error) {
+                    // It is remembered already, as each candidate's own.
                     why if is_own(why) => Err(why),
                     _ => inner.cache.fail(image, progress.asking.access, &error),
                 };
@@ -224,30 +224,30 @@ impl Resolver {
         }
     }
 
-    /// Tries one attempt after the other. An [`Unknown`] where the registry is to be left alone.
+    /// Tries one candidate after the other. An [`LookupError`] where the registry is to be left alone.
     async fn try_all(
         &self,
         question: Question<'_>,
         host: &Host,
         probe: bool,
         progress: &mut Progress,
-    ) -> Result<Result<Support, Error>, Unknown> {
-        let Question { image, attempts } = question;
+    ) -> Result<Result<Support, Error>, LookupError> {
+        let Question { image, candidates } = question;
         let mut refused: Option<Error> = None;
-        for attempt in attempts {
-            progress.asking = Asker::of(attempt);
+        for candidate in candidates {
+            progress.asking = Asker::of(candidate);
             if let Some(unknown) = host.gate(progress.asking).refusal().filter(|_| !probe) {
                 return Err(unknown);
             }
-            let mut asked = match self.0.cache.get(image, attempt.id()) {
-                Known::Fresh(Err(Unknown::Denied)) if !probe => {
+            let mut asked = match self.0.cache.get(image, candidate.id()) {
+                Known::Fresh(Err(LookupError::Denied)) if !probe => {
                     Err(Error::Denied("it has refused a moment ago"))
                 }
-                Known::Fresh(Err(Unknown::NotFound)) if !probe => Err(Error::NotFound),
-                _ => self.try_one(image, attempt, host, progress).await,
+                Known::Fresh(Err(LookupError::NotFound)) if !probe => Err(Error::NotFound),
+                _ => self.try_one(image, candidate, host, progress).await,
             };
             if let Err(Error::Denied(_)) = asked
-                && let Some(changed) = progress.fetched(attempt.again()).await
+                && let Some(changed) = progress.fetched(candidate.again()).await
             {
                 progress.asking = Asker::of(&changed);
                 progress.by_another = changed.is_of_pod();
@@ -255,31 +255,31 @@ impl Resolver {
             }
             progress.by_another &= asked.is_ok();
             let error = match asked {
-                Err(error) if is_own(unknown(&error)) => error,
+                Err(error) if is_own(lookup_error(&error)) => error,
                 answered => return Ok(answered),
             };
-            tracing::debug!(%image, credential = attempt.kind(), %error, "not by this credential");
-            let before = refused.as_ref().map(unknown);
-            if before.is_none_or(|before| telling(Some(before), unknown(&error), attempt) != before) {
+            tracing::debug!(%image, credential = candidate.kind(), %error, "not by this credential");
+            let before = refused.as_ref().map(lookup_error);
+            if before.is_none_or(|before| telling(Some(before), lookup_error(&error), candidate) != before) {
                 refused = Some(error);
             }
         }
         Ok(Err(refused.unwrap_or(Error::Denied("there is no credential for it"))))
     }
 
-    /// Asks with each credential of one attempt, and remembers a refusal.
+    /// Asks with each credential of one candidate, and remembers a refusal.
     async fn try_one(
         &self,
         image: &ImageRef,
-        attempt: &Attempt,
+        candidate: &CredentialCandidate,
         host: &Host,
         progress: &mut Progress,
     ) -> Result<Support, Error> {
         let mut refused = Error::Denied("there is no credential after all");
-        trace::note(|trace| trace.asking_with = attempt.kind());
-        for credential in progress.fetched(attempt.credentials()).await {
-            match self.ask(image, attempt.id(), credential.as_deref(), host).await {
-                Err(error) if is_own(unknown(&error)) => {
+        trace::note(|trace| trace.asking_with = candidate.kind());
+        for credential in progress.fetched(candidate.credentials()).await {
+            match self.ask(image, candidate.id(), credential.as_deref(), host).await {
+                Err(error) if is_own(lookup_error(&error)) => {
                     progress.answered = true;
                     refused = error;
                 }
@@ -287,7 +287,7 @@ impl Resolver {
             }
         }
         // Never a good answer: a refusal ends that.
-        let _ = self.0.cache.fail(image, attempt.id(), &refused);
+        let _ = self.0.cache.fail(image, candidate.id(), &refused);
         Err(refused)
     }
 
@@ -295,7 +295,7 @@ impl Resolver {
     async fn ask(
         &self,
         image: &ImageRef,
-        access: AccessId,
+        access: CredentialId,
         credential: Option<&Credential>,
         host: &Host,
     ) -> Result<Support, Error> {

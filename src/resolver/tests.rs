@@ -46,12 +46,17 @@ impl Bench {
     }
 
     async fn ask_within(&self, image: &ImageRef, budget: Duration) -> Outcome {
-        self.ask_as(image, &[Attempt::anonymous()], budget).await
+        self.ask_as(image, &[CredentialCandidate::anonymous()], budget).await
     }
 
-    async fn ask_as(&self, image: &ImageRef, attempts: &[Attempt], budget: Duration) -> Outcome {
-        let attempts = |_: &ImageRef| attempts.to_vec().into();
-        self.resolver.resolve(&[image], attempts, Instant::now() + budget, |_, _| false).await[0].unwrap()
+    async fn ask_as(
+        &self,
+        image: &ImageRef,
+        candidates: &[CredentialCandidate],
+        budget: Duration,
+    ) -> Outcome {
+        let candidates = |_: &ImageRef| candidates.to_vec().into();
+        self.resolver.resolve(&[image], candidates, Instant::now() + budget, |_, _| false).await[0].unwrap()
     }
 
     /// The methods of the manifest requests since the last call.
@@ -181,7 +186,7 @@ async fn a_pod_that_cannot_wait_leaves_an_answer_behind() {
     let bench = Bench::new().await;
     let (repo, image) = bench.multi("app");
     repo.fault(Some(Fault::drip(Duration::from_millis(1))));
-    assert_eq!(bench.ask_within(&image, Duration::ZERO).await, Err(Unknown::BudgetExceeded));
+    assert_eq!(bench.ask_within(&image, Duration::ZERO).await, Err(LookupError::BudgetExceeded));
     bench.landed().await;
     assert_eq!(bench.ask_within(&image, Duration::ZERO).await, Ok(BOTH));
     assert_eq!(bench.seen(), ["GET"]);
@@ -193,7 +198,7 @@ async fn failures_are_remembered_for_a_while_and_then_asked_about_again() {
     let (repo, image) = bench.multi("app");
     let gone: ImageRef = repo.reference("gone").parse().unwrap();
     for _ in 0..3 {
-        assert_eq!(bench.ask(&gone).await, Err(Unknown::NotFound));
+        assert_eq!(bench.ask(&gone).await, Err(LookupError::NotFound));
     }
     assert_eq!(bench.seen(), ["GET"]);
     repo.index(Some("gone"), ["linux/amd64", "linux/arm64"]);
@@ -202,9 +207,9 @@ async fn failures_are_remembered_for_a_while_and_then_asked_about_again() {
     assert_eq!(bench.counted("negative"), 2);
 
     repo.fault(Some(Fault::status(500)));
-    assert_eq!(bench.ask(&image).await, Err(Unknown::Unreachable));
+    assert_eq!(bench.ask(&image).await, Err(LookupError::Unreachable));
     repo.fault(None);
-    assert_eq!(bench.ask(&image).await, Err(Unknown::Unreachable));
+    assert_eq!(bench.ask(&image).await, Err(LookupError::Unreachable));
     later(16 * SECOND).await;
     assert_eq!(bench.ask(&image).await, Ok(BOTH));
 }
@@ -241,7 +246,7 @@ async fn that_an_image_is_gone_is_no_failure_to_gloss_over() {
     assert_eq!(bench.ask(&image).await, Ok(BOTH));
     repo.fault(Some(Fault::status(404)));
     later(2 * 3600 * SECOND).await;
-    assert_eq!(bench.ask(&image).await, Err(Unknown::NotFound));
+    assert_eq!(bench.ask(&image).await, Err(LookupError::NotFound));
 }
 
 #[tokio::test]
@@ -273,7 +278,7 @@ async fn refusals_do_not_open_the_circuit() {
             1 => repo.fault(Some(Fault::status(403))),
             _ => repo.fault(Some(Fault::status(404))),
         }
-        assert!(matches!(bench.ask(&image).await, Err(Unknown::Denied | Unknown::NotFound)));
+        assert!(matches!(bench.ask(&image).await, Err(LookupError::Denied | LookupError::NotFound)));
     }
     let (_, image) = bench.multi("good");
     assert_eq!(bench.ask(&image).await, Ok(BOTH));
@@ -290,8 +295,8 @@ async fn a_hung_registry_delays_no_other_and_its_queue_is_bounded() {
         futures_util::future::join_all(images.iter().map(|image| bench.ask_within(image, Duration::ZERO)))
             .await;
     let count = |outcome: Outcome| asked.iter().filter(|asked| **asked == outcome).count();
-    assert_eq!(count(Err(Unknown::BudgetExceeded)), 2 * (1 + QUEUE));
-    assert_eq!(count(Err(Unknown::Overloaded)), 40 - 2 * (1 + QUEUE));
+    assert_eq!(count(Err(LookupError::BudgetExceeded)), 2 * (1 + QUEUE));
+    assert_eq!(count(Err(LookupError::Overloaded)), 40 - 2 * (1 + QUEUE));
     assert_eq!(bench.ask(&good).await, Ok(BOTH));
 }
 
@@ -322,7 +327,7 @@ async fn too_many_lookups_in_all_let_pods_pass() {
     let asked =
         futures_util::future::join_all(images.iter().map(|image| bench.ask_within(image, Duration::ZERO)))
             .await;
-    assert_eq!(asked.last(), Some(&Err(Unknown::Overloaded)));
+    assert_eq!(asked.last(), Some(&Err(LookupError::Overloaded)));
 }
 
 #[tokio::test]

@@ -7,9 +7,9 @@ use std::sync::Arc;
 use serde::Deserialize;
 use tokio::time::Duration;
 
+use super::super::credential::{Credential, Sensitive};
 use super::super::duration;
 use super::super::ring::Ring;
-use super::super::secret::{Credential, Secret};
 
 /// For which images an answer is good.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
@@ -62,7 +62,7 @@ struct Auth {
     #[serde(default)]
     username: String,
     #[serde(default)]
-    password: Secret,
+    password: Sensitive,
 }
 
 #[derive(Deserialize)]

@@ -1,6 +1,6 @@
 use serde_json::json;
 
-use super::super::secret::Credential;
+use super::super::credential::Credential;
 use super::super::tests::secret;
 use super::*;
 use crate::cluster::tests::ApiServer;

@@ -166,5 +166,5 @@ async fn pull_secrets_need_a_cluster() {
     // People have no service account, and ask all the same.
     let credentials = Credentials::load_within(&settings, Vec::new(), &surroundings(Caller::Person)).unwrap();
     let keyring = credentials.keyring("team", ["regcred"]).await;
-    assert_eq!(shown(&keyring.attempts(&image("a.b/x"))).await, ["anonymous -"]);
+    assert_eq!(shown(&keyring.candidates(&image("a.b/x"))).await, ["anonymous -"]);
 }

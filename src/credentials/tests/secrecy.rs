@@ -78,12 +78,17 @@ async fn nothing_secret_is_ever_said() {
 
     let names = ["good", "crossed", "garbage", "failing", "forbidden", "missing", "../canary"];
     let keyring = credentials.keyring("team", names).await;
-    let attempts = keyring.attempts(&image("a.b/x/y/z")).into_owned();
-    let shown = shown(&attempts).await;
+    let candidates = keyring.candidates(&image("a.b/x/y/z")).into_owned();
+    let shown = shown(&candidates).await;
     assert_eq!(shown.iter().filter(|shown| shown.contains("canary")).count(), 5, "{shown:?}");
-    let mut debug = format!("{credentials:?} {keyring:?} {attempts:?}");
-    for attempt in &attempts {
-        debug += &format!("{:?} {:?} {:?}", attempt.credentials().await, attempt.again().await, attempt.id());
+    let mut debug = format!("{credentials:?} {keyring:?} {candidates:?}");
+    for candidate in &candidates {
+        debug += &format!(
+            "{:?} {:?} {:?}",
+            candidate.credentials().await,
+            candidate.again().await,
+            candidate.id()
+        );
     }
     assert!(!debug.contains("canary"), "{debug}");
 

@@ -4,7 +4,7 @@ use super::*;
 use crate::config::Config;
 use crate::image::PlatformSet;
 
-const ANONYMOUS: AccessId = AccessId::ANONYMOUS;
+const ANONYMOUS: CredentialId = CredentialId::ANONYMOUS;
 const BOTH: Support = Support::Index(PlatformSet::AMD64_AND_ARM64);
 const NONE: Support = Support::Index(PlatformSet::EMPTY);
 const SECOND: Duration = Duration::from_secs(1);
@@ -71,12 +71,12 @@ async fn a_digest_lives_for_ever_and_in_its_repository_only() {
 async fn failures_live_by_kind_and_are_never_platforms() {
     let cache = cache();
     for (name, error, why, life) in [
-        ("a.b/1", Error::NotFound, Unknown::NotFound, 20),
-        ("a.b/2", Error::Timeout, Unknown::Timeout, 10),
-        ("a.b/3", Error::Throttled(None), Unknown::Throttled, 20),
-        ("a.b/4", Error::Throttled(Some(5 * SECOND)), Unknown::Throttled, 20),
-        ("a.b/5", Error::Throttled(Some(500 * SECOND)), Unknown::Throttled, 500),
-        ("a.b/6", Error::Throttled(Some(1_000_000 * SECOND)), Unknown::Throttled, 3600),
+        ("a.b/1", Error::NotFound, LookupError::NotFound, 20),
+        ("a.b/2", Error::Timeout, LookupError::Timeout, 10),
+        ("a.b/3", Error::Throttled(None), LookupError::Throttled, 20),
+        ("a.b/4", Error::Throttled(Some(5 * SECOND)), LookupError::Throttled, 20),
+        ("a.b/5", Error::Throttled(Some(500 * SECOND)), LookupError::Throttled, 500),
+        ("a.b/6", Error::Throttled(Some(1_000_000 * SECOND)), LookupError::Throttled, 3600),
     ] {
         let app = image(name);
         assert_eq!(cache.fail(&app, ANONYMOUS, &error), Err(why));
@@ -106,8 +106,8 @@ async fn a_good_answer_outlives_failures_and_no_answers() {
         assert_eq!(cache.fail(&app, ANONYMOUS, &error), Ok(BOTH));
     }
     // That it is gone, denied or garbage by now is an answer.
-    assert_eq!(cache.fail(&app, ANONYMOUS, &Error::NotFound), Err(Unknown::NotFound));
-    assert_eq!(cache.fail(&app, ANONYMOUS, &Error::Timeout), Err(Unknown::Timeout));
+    assert_eq!(cache.fail(&app, ANONYMOUS, &Error::NotFound), Err(LookupError::NotFound));
+    assert_eq!(cache.fail(&app, ANONYMOUS, &Error::Timeout), Err(LookupError::Timeout));
 }
 
 #[tokio::test(start_paused = true)]
@@ -123,7 +123,7 @@ async fn a_good_answer_does_not_outlive_its_bound() {
         cache.get(&app, ANONYMOUS),
         Known::Stale { .. } | Known::Fresh(Ok(_)) | Known::Expired(_)
     ));
-    assert_eq!(cache.fail(&app, ANONYMOUS, &Error::Timeout), Err(Unknown::Timeout));
+    assert_eq!(cache.fail(&app, ANONYMOUS, &Error::Timeout), Err(LookupError::Timeout));
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,9 +1,9 @@
 use super::*;
 
-const ANONYMOUS: Asker = Asker { access: AccessId::ANONYMOUS, of_pod: false };
+const ANONYMOUS: Asker = Asker { access: CredentialId::ANONYMOUS, of_pod: false };
 
 fn of_pod(name: &str) -> Asker {
-    Asker { access: AccessId::of(&[name]), of_pod: true }
+    Asker { access: CredentialId::of(&[name]), of_pod: true }
 }
 
 fn host() -> (Arc<Host>, Metrics) {

@@ -12,12 +12,12 @@ async fn a_registry_that_throttles_is_left_alone_as_long_as_it_asks() {
         repo.fault(Some(Fault::reply(
             retry_after.map_or(reply.clone(), |value| reply.header("retry-after", value)),
         )));
-        assert_eq!(bench.ask(&image).await, Err(Unknown::Throttled));
-        assert_eq!(bench.ask(&other).await, Err(Unknown::Throttled), "the whole host");
+        assert_eq!(bench.ask(&image).await, Err(LookupError::Throttled));
+        assert_eq!(bench.ask(&other).await, Err(LookupError::Throttled), "the whole host");
         assert_eq!(bench.seen(), ["GET"]);
         repo.fault(None);
         later(if retry_after.is_some() { 250 } else { 50 } * SECOND).await;
-        assert_eq!(bench.ask(&other).await, Err(Unknown::Throttled));
+        assert_eq!(bench.ask(&other).await, Err(LookupError::Throttled));
         later(61 * SECOND).await;
         assert_eq!(bench.ask(&other).await, Ok(BOTH));
         assert_eq!(bench.ask(&image).await, Ok(BOTH));
@@ -37,7 +37,7 @@ async fn a_registry_that_keeps_failing_delays_nobody_until_it_is_well_again() {
     for (_, image) in &images[..6] {
         outcomes.push(bench.ask(image).await);
     }
-    let (faults, open) = (Err(Unknown::Unreachable), Err(Unknown::CircuitOpen));
+    let (faults, open) = (Err(LookupError::Unreachable), Err(LookupError::CircuitOpen));
     assert_eq!(outcomes, [faults, faults, faults, open, open, open]);
     assert_eq!(bench.seen().len(), 3);
 
@@ -71,7 +71,7 @@ async fn nobody_waits_for_the_lookup_that_finds_out_nor_has_to_ask_for_it() {
     later(21 * SECOND).await;
     for _ in 0..3 {
         let begun = Instant::now();
-        assert_eq!(bench.ask(&image).await, Err(Unknown::CircuitOpen));
+        assert_eq!(bench.ask(&image).await, Err(LookupError::CircuitOpen));
         assert!(begun.elapsed() < SECOND);
     }
     bench.remote.wait_until(|seen| seen.len() == 1).await;

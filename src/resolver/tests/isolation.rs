@@ -9,20 +9,20 @@ use crate::credentials::Credential;
 use crate::credentials::tests::{secret, with_cluster};
 
 /// The way of a tenant, whose password is its name.
-fn tenant(name: &str) -> Attempt {
-    Attempt::with(Credential::Basic { user: name.into(), password: name.to_owned().into() })
+fn tenant(name: &str) -> CredentialCandidate {
+    CredentialCandidate::with(Credential::Basic { user: name.into(), password: name.to_owned().into() })
 }
 
 /// What a tenant tries: its own credential, then without.
-fn ways(name: &str) -> [Attempt; 2] {
-    [tenant(name), Attempt::anonymous()]
+fn ways(name: &str) -> [CredentialCandidate; 2] {
+    [tenant(name), CredentialCandidate::anonymous()]
 }
 
 fn header(name: &str) -> String {
     format!("Basic {}", BASE64.encode(format!("{name}:{name}")))
 }
 
-const DENIED: Outcome = Err(Unknown::Denied);
+const DENIED: Outcome = Err(LookupError::Denied);
 
 impl Bench {
     /// An image for the tenant `a` only.
@@ -32,8 +32,8 @@ impl Bench {
         (repo, image)
     }
 
-    async fn ask_with(&self, image: &ImageRef, attempts: &[Attempt]) -> Outcome {
-        self.ask_as(image, attempts, 5 * SECOND).await
+    async fn ask_with(&self, image: &ImageRef, candidates: &[CredentialCandidate]) -> Outcome {
+        self.ask_as(image, candidates, 5 * SECOND).await
     }
 
     /// The manifest requests since the last call, each by what authorised it.
@@ -56,7 +56,11 @@ async fn nobody_is_answered_by_what_anothers_credential_gave() {
                     assert_eq!(bench.ask_with(image, &ways("a")).await, Ok(BOTH));
                 }
                 assert_eq!(bench.ask_with(image, &ways("b")).await, DENIED, "{round}");
-                assert_eq!(bench.ask_with(image, &[Attempt::anonymous()]).await, DENIED, "{round}");
+                assert_eq!(
+                    bench.ask_with(image, &[CredentialCandidate::anonymous()]).await,
+                    DENIED,
+                    "{round}"
+                );
                 assert_eq!(bench.ask_with(image, &[tenant("b")]).await, DENIED, "{round}");
                 assert_eq!(bench.ask_with(image, &ways("a")).await, Ok(BOTH), "{round}");
             }
@@ -83,7 +87,7 @@ async fn what_a_tenant_may_not_see_looks_the_same_whether_it_is_there_or_known_o
     let (repo, known) = bench.private("app");
     let absent: ImageRef = repo.reference("absent").parse().unwrap();
     assert_eq!(bench.ask_with(&known, &ways("a")).await, Ok(BOTH));
-    assert_eq!(bench.ask_with(&absent, &ways("a")).await, Err(Unknown::NotFound));
+    assert_eq!(bench.ask_with(&absent, &ways("a")).await, Err(LookupError::NotFound));
     for image in [&known, &absent, &repo.reference("never-asked-for").parse().unwrap()] {
         bench.seen();
         assert_eq!(bench.ask_with(image, &ways("b")).await, DENIED, "{image}");
@@ -100,13 +104,13 @@ async fn nobody_joins_anothers_flight() {
     repo.fault(Some(Fault::custom(move |request| {
         (request.authorization.as_ref() == Some(&a)).then(Fault::hang)
     })));
-    assert_eq!(bench.ask_as(&image, &ways("a"), Duration::ZERO).await, Err(Unknown::BudgetExceeded));
+    assert_eq!(bench.ask_as(&image, &ways("a"), Duration::ZERO).await, Err(LookupError::BudgetExceeded));
     bench.remote.wait_until(|seen| seen.iter().any(|request| request.authorization.is_some())).await;
     assert_eq!(bench.ask_with(&image, &ways("b")).await, DENIED);
     assert_eq!(bench.ask(&image).await, DENIED);
     assert_eq!(bench.resolver.0.flights().len(), 1, "that of the first tenant");
     assert_eq!(bench.counted("joined"), 0);
-    assert_eq!(bench.ask_as(&image, &ways("a"), Duration::ZERO).await, Err(Unknown::BudgetExceeded));
+    assert_eq!(bench.ask_as(&image, &ways("a"), Duration::ZERO).await, Err(LookupError::BudgetExceeded));
     assert_eq!(bench.counted("joined"), 1, "which his own Pods do join");
 }
 
@@ -123,8 +127,8 @@ async fn a_credential_that_is_read_anew_is_for_its_own_pods() {
         api.answer(namespace, "pull", 200, &word("old"));
     }
     let credentials = with_cluster(&api, &[]);
-    let one = credentials.keyring("one", ["pull"]).await.attempts(&image);
-    let two = credentials.keyring("two", ["pull"]).await.attempts(&image);
+    let one = credentials.keyring("one", ["pull"]).await.candidates(&image);
+    let two = credentials.keyring("two", ["pull"]).await.candidates(&image);
     assert_eq!(one[0].id(), two[0].id(), "they have been the same");
     api.answer("one", "pull", 200, &word("a"));
     tokio::time::pause();
@@ -164,7 +168,7 @@ async fn a_wrong_password_poisons_nobody_elses_answer() {
 async fn attempts_are_tried_in_their_order_until_one_is_accepted() {
     let bench = Bench::new().await;
     let (repo, image) = bench.private("app");
-    let all = [tenant("b"), tenant("c"), tenant("a"), tenant("d"), Attempt::anonymous()];
+    let all = [tenant("b"), tenant("c"), tenant("a"), tenant("d"), CredentialCandidate::anonymous()];
     assert_eq!(bench.ask_with(&image, &all).await, Ok(BOTH));
     let shown = bench.shown();
     assert_eq!(shown, [None, Some(header("b")), Some(header("c")), Some(header("a"))]);
@@ -175,8 +179,12 @@ async fn attempts_are_tried_in_their_order_until_one_is_accepted() {
     assert_eq!(bench.shown(), [Some(header("d"))], "and only what is not is asked");
 
     let gone: ImageRef = repo.reference("gone").parse().unwrap();
-    assert_eq!(bench.ask_with(&gone, &all).await, Err(Unknown::NotFound), "which tells more than a denial");
-    assert_eq!(bench.ask_with(&gone, &all).await, Err(Unknown::NotFound));
+    assert_eq!(
+        bench.ask_with(&gone, &all).await,
+        Err(LookupError::NotFound),
+        "which tells more than a denial"
+    );
+    assert_eq!(bench.ask_with(&gone, &all).await, Err(LookupError::NotFound));
 }
 
 #[tokio::test]
@@ -188,8 +196,8 @@ async fn a_failure_that_is_no_refusal_ends_the_lookup() {
     repo.fault(Some(Fault::custom(move |request| {
         (request.authorization.as_ref() == Some(&b)).then(|| Fault::status(429))
     })));
-    assert_eq!(bench.ask_with(&image, &[tenant("b"), tenant("a")]).await, Err(Unknown::Throttled));
-    assert_eq!(bench.ask_with(&image, &[tenant("b"), tenant("a")]).await, Err(Unknown::Throttled));
+    assert_eq!(bench.ask_with(&image, &[tenant("b"), tenant("a")]).await, Err(LookupError::Throttled));
+    assert_eq!(bench.ask_with(&image, &[tenant("b"), tenant("a")]).await, Err(LookupError::Throttled));
     assert_eq!(bench.shown(), [None, Some(header("b"))]);
     assert_eq!(bench.ask_with(&image, &[tenant("a")]).await, Ok(BOTH), "a rate limit is an account's own");
     assert_eq!(bench.ask_with(&image, &[tenant("b"), tenant("a")]).await, Ok(BOTH));
@@ -207,7 +215,7 @@ async fn without_a_way_to_ask_nobody_is_asked() {
 async fn a_refresh_asks_as_the_answer_was_got() {
     let bench = Bench::new().await;
     let (_, image) = bench.private("app");
-    let all = [tenant("b"), tenant("a"), Attempt::anonymous()];
+    let all = [tenant("b"), tenant("a"), CredentialCandidate::anonymous()];
     assert_eq!(bench.ask_with(&image, &all).await, Ok(BOTH));
     bench.shown();
     later(3601 * SECOND).await;
@@ -234,7 +242,7 @@ async fn a_revoked_credential_is_answered_no_longer() {
     later(61 * SECOND).await;
     assert_eq!(
         bench.ask_as(&image, &ways("a"), Duration::from_millis(50)).await,
-        Err(Unknown::BudgetExceeded),
+        Err(LookupError::BudgetExceeded),
         "also when the registry fails"
     );
 }
@@ -248,8 +256,8 @@ async fn a_lookup_that_hangs_is_its_own_failure_only() {
     repo.fault(Some(Fault::custom(move |request| {
         (request.authorization.as_ref() == Some(&b)).then(Fault::hang)
     })));
-    assert_eq!(bench.ask_with(&image, &ways("b")).await, Err(Unknown::Timeout));
-    assert_eq!(bench.ask_with(&image, &ways("b")).await, Err(Unknown::Timeout));
+    assert_eq!(bench.ask_with(&image, &ways("b")).await, Err(LookupError::Timeout));
+    assert_eq!(bench.ask_with(&image, &ways("b")).await, Err(LookupError::Timeout));
     assert_eq!(bench.ask_with(&image, &ways("a")).await, Ok(BOTH));
     assert_eq!(bench.ask(&image).await, DENIED);
 }
@@ -259,8 +267,8 @@ async fn nothing_that_is_remembered_shows_a_credential() {
     let bench = Bench::new().await;
     let (_, image) = bench.private("app");
     let canary = Credential::Basic { user: "a".into(), password: "canary-password".to_owned().into() };
-    let attempts = [Attempt::with(canary), Attempt::anonymous()];
-    let question = Question { image: &image, attempts: &attempts };
-    let shown = format!("{} {attempts:?} {:?}", question.key(), bench.ask_with(&image, &attempts).await);
+    let candidates = [CredentialCandidate::with(canary), CredentialCandidate::anonymous()];
+    let question = Question { image: &image, candidates: &candidates };
+    let shown = format!("{} {candidates:?} {:?}", question.key(), bench.ask_with(&image, &candidates).await);
     assert!(!shown.contains("canary") && !shown.contains(&BASE64.encode("canary")), "{shown}");
 }

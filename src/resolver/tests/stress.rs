@@ -15,8 +15,11 @@ async fn thousands_of_pods_some_cancelled_get_true_answers_and_cost_few_requests
                     _ => repo.index(Some("v1"), ["linux/amd64", "linux/arm64"]),
                 };
                 let tag = if i == 7 { "gone" } else { "v1" };
-                let expected =
-                    if i == 7 { Err(Unknown::NotFound) } else { Ok(if i % 4 == 0 { amd64 } else { BOTH }) };
+                let expected = if i == 7 {
+                    Err(LookupError::NotFound)
+                } else {
+                    Ok(if i % 4 == 0 { amd64 } else { BOTH })
+                };
                 (repo.reference(tag).parse().unwrap(), expected)
             })
             .collect(),
@@ -26,9 +29,9 @@ async fn thousands_of_pods_some_cancelled_get_true_answers_and_cost_few_requests
             let (bench, images) = (Arc::clone(&bench), Arc::clone(&images));
             tokio::spawn(async move {
                 let (image, expected) = &images[fastrand::usize(..images.len())];
-                let patience =
+                let limits =
                     Duration::from_micros(if i % 3 == 0 { fastrand::u64(0..500) } else { 60_000_000 });
-                if let Ok(outcome) = timeout(patience, bench.ask_within(image, 60 * SECOND)).await {
+                if let Ok(outcome) = timeout(limits, bench.ask_within(image, 60 * SECOND)).await {
                     assert_eq!(outcome, *expected, "{image}");
                 }
             })

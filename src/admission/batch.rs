@@ -8,7 +8,7 @@ use futures_util::future::join_all;
 use tokio::sync::Semaphore;
 use tokio::time::{Duration, Instant};
 
-use crate::credentials::Attempt;
+use crate::credentials::CredentialCandidate;
 use crate::image::ImageRef;
 use crate::resolver::{LookupSettings, Outcome, Resolver};
 
@@ -18,7 +18,7 @@ const LONGER: Duration = Duration::from_secs(2);
 /// How images are waited for: for all of a Pod, so that its decision does not depend on which is known first, and each
 /// with a time of its own. No more are asked for at a time than may be looked up at a time: none is refused because too
 /// many others wait, and none loses its time waiting for its turn.
-pub struct Patience {
+pub struct BatchLimits {
     /// For one image, once it is its turn.
     pub(super) time: Duration,
     per_registry: usize,
@@ -26,7 +26,7 @@ pub struct Patience {
     hosts: Mutex<HashMap<String, Arc<Semaphore>>>,
 }
 
-impl Patience {
+impl BatchLimits {
     /// As much as lookups with these settings need.
     pub fn new(lookup: &LookupSettings) -> Self {
         Self {
@@ -43,16 +43,16 @@ impl Patience {
         &self,
         resolver: &Resolver,
         images: &[&ImageRef],
-        attempts: impl Fn(&ImageRef) -> Cow<'static, [Attempt]>,
+        candidates: impl Fn(&ImageRef) -> Cow<'static, [CredentialCandidate]>,
     ) -> Vec<Option<Outcome>> {
-        let attempts = &attempts;
+        let candidates = &candidates;
         let one = async |image: &ImageRef| {
             let host = self.host(image.host());
             // First the host's share, so that one that hangs keeps no others waiting. They are never closed.
             let _share = host.acquire().await;
             let _turn = self.running.acquire().await;
             let deadline = Instant::now() + self.time;
-            resolver.resolve(&[image], attempts, deadline, |_, _| false).await.into_iter().next().flatten()
+            resolver.resolve(&[image], candidates, deadline, |_, _| false).await.into_iter().next().flatten()
         };
         join_all(images.iter().map(|image| one(image))).await
     }

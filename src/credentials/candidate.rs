@@ -3,17 +3,17 @@
 use std::fmt;
 use std::sync::Arc;
 
+use super::credential::{Credential, CredentialId, Kept};
 use super::file::File;
 use super::helper::Helper;
 use super::pattern::ImagePattern;
 use super::provider::Plugin;
 use super::pull_secrets::PullSecret;
-use super::secret::{AccessId, Credential, Kept};
 
 /// One way to ask for an image. Cheap to clone.
 #[derive(Clone)]
-pub struct Attempt {
-    id: AccessId,
+pub struct CredentialCandidate {
+    id: CredentialId,
     source: Source,
 }
 
@@ -38,10 +38,10 @@ pub(super) enum Place {
     File(Arc<File>),
 }
 
-impl Attempt {
+impl CredentialCandidate {
     /// Without any credential.
     pub const fn anonymous() -> Self {
-        Self { id: AccessId::ANONYMOUS, source: Source::Anonymous }
+        Self { id: CredentialId::ANONYMOUS, source: Source::Anonymous }
     }
 
     /// With this credential.
@@ -66,7 +66,7 @@ impl Attempt {
 
     /// Under what its answers are remembered; known before the credential is. It stays the same when a helper or a plugin
     /// gives another credential, and changes when a secret or a file does.
-    pub fn id(&self) -> AccessId {
+    pub fn id(&self) -> CredentialId {
         self.id
     }
 
@@ -108,8 +108,8 @@ impl Attempt {
         }
     }
 
-    /// After the registry has refused every credential of this attempt (401): looks once more where they came from. An
-    /// attempt with another credential, if there is one by now. Looks no more often than every few seconds.
+    /// After the registry has refused every credential of this candidate (401): looks once more where they came from. An
+    /// candidate with another credential, if there is one by now. Looks no more often than every few seconds.
     pub async fn again(&self) -> Option<Self> {
         match &self.source {
             Source::Anonymous | Source::Held { origin: None, .. } => None,
@@ -127,7 +127,7 @@ impl Attempt {
     }
 }
 
-impl fmt::Debug for Attempt {
+impl fmt::Debug for CredentialCandidate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.kind())
     }

@@ -10,28 +10,28 @@ use zeroize::Zeroizing;
 
 /// A text that nobody gets to see, wiped when it is dropped.
 #[derive(Clone, Default, PartialEq, Eq)]
-pub struct Secret(Zeroizing<String>);
+pub struct Sensitive(Zeroizing<String>);
 
-impl Secret {
+impl Sensitive {
     /// The text, for the one who sends it.
     pub fn reveal(&self) -> &str {
         &self.0
     }
 }
 
-impl From<String> for Secret {
+impl From<String> for Sensitive {
     fn from(text: String) -> Self {
         Self(text.into())
     }
 }
 
-impl<'de> Deserialize<'de> for Secret {
+impl<'de> Deserialize<'de> for Sensitive {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         String::deserialize(deserializer).map(Self::from)
     }
 }
 
-impl fmt::Debug for Secret {
+impl fmt::Debug for Sensitive {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("[secret]")
     }
@@ -45,23 +45,23 @@ pub enum Credential {
         /// The user's name.
         user: String,
         /// The password.
-        password: Secret,
+        password: Sensitive,
     },
     /// An OAuth2 refresh token, which Docker calls an identity token.
-    Identity(Secret),
+    Identity(Sensitive),
     /// A token that is sent as it is, which Docker calls a registry token.
-    Bearer(Secret),
+    Bearer(Sensitive),
 }
 
 impl Credential {
     /// What tells this credential from others.
-    pub fn id(&self) -> AccessId {
+    pub fn id(&self) -> CredentialId {
         let (kind, user, secret) = match self {
             Self::Basic { user, password } => ("basic", user.as_str(), password),
             Self::Identity(token) => ("identity", "", token),
             Self::Bearer(token) => ("bearer", "", token),
         };
-        AccessId::of(&[kind, user, secret.reveal()])
+        CredentialId::of(&[kind, user, secret.reveal()])
     }
 
     /// Bytes of the longer of its parts.
@@ -76,7 +76,7 @@ impl Credential {
 /// A credential with what tells it from others, which is computed once: every Pod asks for it.
 #[derive(Clone, Debug)]
 pub(super) struct Kept {
-    pub(super) id: AccessId,
+    pub(super) id: CredentialId,
     pub(super) credential: Arc<Credential>,
 }
 
@@ -91,9 +91,9 @@ impl From<Credential> for Kept {
 ///
 /// A keyed hash (HMAC-SHA-256 under a key of this process, cut to 128 bits), so that it tells nothing of the credential.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]
-pub struct AccessId(u128);
+pub struct CredentialId(u128);
 
-impl AccessId {
+impl CredentialId {
     /// Anonymous access, whose answers everybody may have.
     pub const ANONYMOUS: Self = Self(0);
 
@@ -119,13 +119,13 @@ impl AccessId {
 }
 
 /// For keys of caches that are texts.
-impl fmt::LowerHex for AccessId {
+impl fmt::LowerHex for CredentialId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::LowerHex::fmt(&self.0, f)
     }
 }
 
-impl fmt::Debug for AccessId {
+impl fmt::Debug for CredentialId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(if *self == Self::ANONYMOUS { "anonymous" } else { "[credential]" })
     }
@@ -155,7 +155,7 @@ mod tests {
             basic("", "b"),
             Credential::Identity("b".to_owned().into()).id(),
             Credential::Bearer("b".to_owned().into()).id(),
-            AccessId::ANONYMOUS,
+            CredentialId::ANONYMOUS,
         ];
         for (place, id) in all.iter().enumerate() {
             assert!(!all[..place].contains(id), "{place}");
