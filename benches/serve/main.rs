@@ -10,16 +10,19 @@
 //! is, the more often it would find the client asleep. The servers do sleep where the driver gives them nothing to do, the
 //! ceiling more often than tolerarch; how often is printed, as they pay for that themselves.
 //!
+//! `cargo bench --bench serve -- --against PATH` measures another binary beside these two, in the same turns: one built
+//! before a change, for instance.
+//!
 //! Nothing here asserts a time. That each answer is right is asserted: status 200, and the body byte for byte.
 
 mod connection;
+mod report;
+mod target;
 mod typical;
 
-use std::convert::Infallible;
 use std::error::Error;
-use std::net::SocketAddr;
 use std::path::Path;
-use std::process::{ExitCode, Stdio};
+use std::process::ExitCode;
 use std::sync::Arc;
 
 use axum::body::Body;
@@ -29,22 +32,21 @@ use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::routing::post;
 use bytes::Bytes;
-use futures_util::future::try_join_all;
 use http_body_util::{BodyExt, Limited};
-use serde_json::{Value, json};
+use serde_json::json;
 use testregistry::{Pki, Registry};
 use tokio::net::TcpListener;
-use tokio::process::{Child, Command};
+use tokio::process::Command;
 use tokio::sync::watch;
-use tokio::task::yield_now;
-use tokio::time::{Duration, Instant, sleep};
+use tokio::time::Duration;
 use tokio_rustls::TlsConnector;
 use tolerarch::admission::BODY_LIMIT;
 use tolerarch::admission::listener::{Listener, Phase};
 use tolerarch::metrics::Metrics;
 use tolerarch::tls::{CertificateFiles, ServingCertificate};
 
-use connection::Connection;
+use report::report;
+use target::Target;
 
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
@@ -54,8 +56,8 @@ const NAME: &str = "tolerarch.tolerarch.svc";
 const CONNECTIONS: usize = 16;
 /// With this argument the benchmark is its own ceiling.
 const CEILING: &str = "--ceiling";
-/// How long a process may take to listen.
-const START_TIME: Duration = Duration::from_secs(10);
+/// With this argument another binary of tolerarch is measured, too.
+const AGAINST: &str = "--against";
 
 /// How long it is measured.
 struct Plan {
@@ -74,14 +76,15 @@ fn main() -> ExitCode {
     } else {
         Plan { rounds: 1, round: Duration::from_millis(100), warm_up: Duration::ZERO }
     };
-    let done = match arguments.iter().position(|argument| argument == CEILING) {
-        Some(place) => run(
-            // As the binary has it.
-            tokio::runtime::Builder::new_multi_thread(),
-            ceiling(Path::new(arguments.get(place + 1).map_or(".", String::as_str))),
-        ),
+    let value_of = |name: &str| {
+        let place = arguments.iter().position(|argument| argument == name)?;
+        arguments.get(place + 1).map(Path::new)
+    };
+    let done = match value_of(CEILING) {
+        // As the binary has it.
+        Some(dir) => run(tokio::runtime::Builder::new_multi_thread(), ceiling(dir)),
         // The driver leaves one core to what it measures.
-        None => run(tokio::runtime::Builder::new_current_thread(), compare(&plan)),
+        None => run(tokio::runtime::Builder::new_current_thread(), compare(&plan, value_of(AGAINST))),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
@@ -123,8 +126,8 @@ async fn ceiling(dir: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Starts both, drives them in turns, and prints what came of it.
-async fn compare(plan: &Plan) -> Result<()> {
+/// Starts the processes, drives them in turns, and prints what came of it.
+async fn compare(plan: &Plan, against: Option<&Path>) -> Result<()> {
     let registry = Registry::start().await;
     let images = ["shop/web", "shop/cache", "mesh/proxy"].map(|name| {
         registry.repo(name).index(Some("v1.4.2"), ["linux/amd64", "linux/arm64"]);
@@ -138,16 +141,16 @@ async fn compare(plan: &Plan) -> Result<()> {
     std::fs::write(dir.path().join("config.yaml"), configuration(dir.path(), &registry.address()))?;
     let tls = TlsConnector::from(Arc::new(pki.client_config()));
 
-    let mut binary = Command::new(env!("CARGO_BIN_EXE_tolerarch"));
-    binary.arg("serve").arg("--config").arg(dir.path().join("config.yaml"));
-    let mut real = Target::start("tolerarch", binary, dir.path(), &tls, &review).await?;
+    let mut targets = Vec::new();
+    let this = ("tolerarch", Path::new(env!("CARGO_BIN_EXE_tolerarch")));
+    for (name, binary) in [Some(this), against.map(|binary| ("the other", binary))].into_iter().flatten() {
+        let mut command = Command::new(binary);
+        command.arg("serve").arg("--config").arg(dir.path().join("config.yaml"));
+        targets.push(Target::start(name, command, dir.path(), &tls, &review).await?);
+    }
     // The first answer comes from the registry, all others from the cache; they are the same.
-    let answer = real.connections[0].first_answer().await?;
-    std::fs::write(dir.path().join("answer.json"), &answer)?;
-    let mut itself = Command::new(std::env::current_exe()?);
-    itself.arg(CEILING).arg(dir.path());
-    let mut ceiling = Target::start("ceiling", itself, dir.path(), &tls, &review).await?;
-
+    let answer = &targets[0].answer;
+    std::fs::write(dir.path().join("answer.json"), answer)?;
     println!(
         "{CONNECTIONS} kept TLS connections, reviews of {} bytes with {} cached images, answers of {} bytes with a \
          patch;\n{} rounds of {:?} for each, in turns; tolerarch logs each review to a file.\n",
@@ -157,15 +160,18 @@ async fn compare(plan: &Plan) -> Result<()> {
         plan.rounds,
         plan.round,
     );
-    for target in [&mut real, &mut ceiling] {
-        target.drive(plan.warm_up, &answer).await?;
+    let mut itself = Command::new(std::env::current_exe()?);
+    itself.arg(CEILING).arg(dir.path());
+    targets.push(Target::start("ceiling", itself, dir.path(), &tls, &review).await?);
+    for target in &mut targets {
+        target.drive(plan.warm_up).await?;
     }
     for _ in 0..plan.rounds {
-        for target in [&mut real, &mut ceiling] {
-            target.measure(plan.round, &answer).await?;
+        for target in &mut targets {
+            target.measure(plan.round).await?;
         }
     }
-    report(&real, &ceiling)
+    report(&targets)
 }
 
 /// All that concerns tolerarch but its ports is the default.
@@ -178,169 +184,4 @@ registries: {{hosts: {{"{registry}": {{caFile: {dir}/registry-ca.crt}}}}}}
 network: {{allow: [127.0.0.0/8]}}
 "#
     )
-}
-
-/// A process that answers reviews, and what was seen of it.
-struct Target {
-    name: &'static str,
-    process: Child,
-    connections: Vec<Connection>,
-    /// Reviews for each CPU-second, by round.
-    rates: Vec<f64>,
-    latencies: Vec<Duration>,
-    /// How often its threads went to sleep, while all these reviews were answered.
-    sleeps: u64,
-}
-
-impl Target {
-    /// Starts a process that tells on its standard output where it listens, and connects to it.
-    async fn start(
-        name: &'static str,
-        mut command: Command,
-        dir: &Path,
-        tls: &TlsConnector,
-        review: &str,
-    ) -> Result<Self> {
-        let output = dir.join(name);
-        command.stdin(Stdio::null()).stdout(std::fs::File::create(&output)?).kill_on_drop(true);
-        let mut process = command.spawn()?;
-        let begun = Instant::now();
-        let address = loop {
-            if let Some(address) = listening(&std::fs::read_to_string(&output)?) {
-                break address;
-            }
-            if let Some(status) = process.try_wait()? {
-                return Err(format!("{name} has ended: {status}").into());
-            }
-            if begun.elapsed() > START_TIME {
-                return Err(format!("{name} does not listen").into());
-            }
-            sleep(Duration::from_millis(10)).await;
-        };
-        let request = format!(
-            "POST /mutate?timeout=10s HTTP/1.1\r\nHost: {NAME}\r\nUser-Agent: kube-apiserver-admission\r\n\
-             Content-Length: {}\r\nAccept: application/json, */*\r\nContent-Type: application/json\r\n\
-             Accept-Encoding: gzip\r\n\r\n{review}",
-            review.len(),
-        );
-        let request: Arc<[u8]> = request.into_bytes().into();
-        let connections = (0..CONNECTIONS).map(|_| Connection::open(address, tls, Arc::clone(&request)));
-        let connections = try_join_all(connections).await?;
-        Ok(Self { name, process, connections, rates: Vec::new(), latencies: Vec::new(), sleeps: 0 })
-    }
-
-    /// Sends reviews on all connections for some time, each connection one after the other; gives their latencies.
-    async fn drive(&mut self, time: Duration, answer: &[u8]) -> Result<Vec<Duration>> {
-        let end = Instant::now() + time;
-        let all = self.connections.iter_mut().map(|connection| connection.drive(end, answer));
-        tokio::select! {
-            biased;
-            latencies = try_join_all(all) => Ok(latencies?.concat()),
-            never = stay_awake() => match never {},
-        }
-    }
-
-    async fn measure(&mut self, time: Duration, answer: &[u8]) -> Result<()> {
-        let (before, sleeps) = (self.cpu_seconds()?, self.sleeps()?);
-        let latencies = self.drive(time, answer).await?;
-        let spent = self.cpu_seconds()? - before;
-        self.sleeps += self.sleeps()?.saturating_sub(sleeps);
-        self.rates.push(latencies.len() as f64 / spent);
-        self.latencies.extend(latencies);
-        Ok(())
-    }
-
-    /// What the process has used of the CPUs so far, in its own code and in the kernel's (proc_pid_stat(5)).
-    fn cpu_seconds(&self) -> Result<f64> {
-        /// The unit of these fields, `getconf CLK_TCK`: 100 a second on every Linux that there is.
-        const TICKS: f64 = 100.0;
-        let stat = self.proc("stat")?;
-        // The second field is a name in parentheses and may have spaces; utime and stime are the 14th and 15th.
-        let fields = stat.rsplit_once(')').map_or("", |(_, fields)| fields).split_whitespace();
-        let ticks: Vec<f64> =
-            fields.skip(11).take(2).map(str::parse).collect::<std::result::Result<_, _>>()?;
-        Ok(ticks.iter().sum::<f64>() / TICKS)
-    }
-
-    /// The memory that the process has now, in MiB.
-    fn resident(&self) -> Result<f64> {
-        let status = self.proc("status")?;
-        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap_or_default();
-        Ok(line.trim().trim_end_matches(" kB").parse::<f64>()? / 1024.0)
-    }
-
-    /// How often its threads have given up the CPU by themselves so far (proc_pid_status(5)).
-    fn sleeps(&self) -> Result<u64> {
-        let threads = std::fs::read_dir(self.path("task")?)?;
-        let of = |thread: std::io::Result<std::fs::DirEntry>| -> Result<u64> {
-            let status = std::fs::read_to_string(thread?.path().join("status"))?;
-            let count = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
-            Ok(count.unwrap_or_default().trim().parse()?)
-        };
-        threads.map(of).sum()
-    }
-
-    fn proc(&self, file: &str) -> Result<String> {
-        Ok(std::fs::read_to_string(self.path(file)?)?)
-    }
-
-    fn path(&self, file: &str) -> Result<String> {
-        let id = self.process.id().ok_or_else(|| format!("{} has ended", self.name))?;
-        Ok(format!("/proc/{id}/{file}"))
-    }
-}
-
-async fn stay_awake() -> Infallible {
-    loop {
-        yield_now().await;
-    }
-}
-
-/// The address in a line that tells it: a log line of tolerarch, or the one line of the ceiling.
-fn listening(output: &str) -> Option<SocketAddr> {
-    let line = output.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
-    line.filter_map(|line| line["listen"].as_str()?.parse().ok()).next()
-}
-
-fn report(real: &Target, ceiling: &Target) -> Result<()> {
-    let shares: Vec<f64> =
-        real.rates.iter().zip(&ceiling.rates).map(|(real, ceiling)| 100.0 * real / ceiling).collect();
-    let row = |what: &str, of: &dyn Fn(&Target) -> String| {
-        println!("{what:<26}{:<28}{}", of(real), of(ceiling));
-    };
-    row("", &|target| target.name.to_owned());
-    row("reviews per CPU-second", &|target| spread(&target.rates, 0));
-    row("CPU per review", &|target| format!("{:.1} µs", 1e6 / median(&target.rates)));
-    row("sleeps per review", &|target| {
-        format!("{:.2}", target.sleeps as f64 / target.latencies.len() as f64)
-    });
-    row("latency p50, p99", &|target| {
-        let mut latencies = target.latencies.clone();
-        latencies.sort_unstable();
-        let at = |share: usize| latencies.get(latencies.len() * share / 100).copied().unwrap_or_default();
-        format!("{:.2} ms, {:.2} ms", at(50).as_secs_f64() * 1e3, at(99).as_secs_f64() * 1e3)
-    });
-    let (real, ceiling) = (real.resident()?, ceiling.resident()?);
-    println!("{:<26}{:<28}{:.1} MiB", "resident", format!("{real:.1} MiB"), ceiling);
-    println!("\ntolerarch reaches {} % of its ceiling.", spread(&shares, 1));
-    Ok(())
-}
-
-/// The median, and the range of all.
-fn spread(values: &[f64], digits: usize) -> String {
-    let (least, most) = values
-        .iter()
-        .fold((f64::INFINITY, 0.0_f64), |(least, most), &value| (least.min(value), most.max(value)));
-    format!("{:.digits$} ({least:.digits$}..{most:.digits$})", median(values))
-}
-
-fn median(values: &[f64]) -> f64 {
-    let mut sorted = values.to_vec();
-    sorted.sort_by(f64::total_cmp);
-    let middle = sorted.len() / 2;
-    match sorted.len() % 2 {
-        _ if sorted.is_empty() => f64::NAN,
-        0 => f64::midpoint(sorted[middle - 1], sorted[middle]),
-        _ => sorted[middle],
-    }
 }
