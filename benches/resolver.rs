@@ -11,8 +11,8 @@ use tolerarch::config::Config;
 use tolerarch::credentials::Keyring;
 use tolerarch::image::{ImageRef, PlatformSet, Support};
 use tolerarch::metrics::Metrics;
-use tolerarch::registry::{Digest, Found, Guard, Registry};
-use tolerarch::resolver::{CacheSettings, Resolver};
+use tolerarch::registry::{Digest, Found, Guard, Registry, RegistryMetrics};
+use tolerarch::resolver::{CacheSettings, Resolver, ResolverMetrics};
 
 type Outcome<T> = Result<T, Box<dyn Error + Send + Sync>>;
 
@@ -36,9 +36,14 @@ fn main() -> Outcome<()> {
 
 fn resolver(capacity: usize) -> Outcome<Resolver> {
     let metrics = Metrics::new([])?;
-    let registry = Registry::new([], Guard::default(), metrics.clone())?;
+    let registry = Registry::new([], Guard::default(), RegistryMetrics::register(&metrics)?)?;
     let Config { lookup, cache, .. } = Config::default();
-    Ok(Resolver::new(registry, lookup, CacheSettings { capacity, ..cache }, metrics))
+    Ok(Resolver::new(
+        registry,
+        lookup,
+        CacheSettings { capacity, ..cache },
+        ResolverMetrics::register(&metrics)?,
+    ))
 }
 
 fn image(number: usize) -> Outcome<ImageRef> {

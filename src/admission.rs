@@ -4,6 +4,7 @@
 
 mod batch;
 pub mod listener;
+mod metrics;
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -21,11 +22,11 @@ use http_body_util::BodyExt;
 use tokio::time::{Duration, Instant, timeout, timeout_at};
 
 pub use batch::BatchLimits;
+pub use metrics::ReviewMetrics;
 
 use crate::body::{Bounds, ReadError};
 use crate::credentials::{Credentials, Keyring};
 use crate::image::{ImageRef, LookupError};
-use crate::metrics::Metrics;
 use crate::patch;
 use crate::pod::{Pod, Usage};
 use crate::policy::{Decision, ImageSupport, Policy};
@@ -79,7 +80,7 @@ impl Wait<'_> {
 struct Inner {
     rules: ArcSwap<Rules>,
     resolver: Resolver,
-    metrics: Metrics,
+    metrics: ReviewMetrics,
     bounds: Bounds,
 }
 
@@ -97,7 +98,7 @@ impl Webhook {
         budget: Duration,
         credentials: Credentials,
         resolver: Resolver,
-        metrics: Metrics,
+        metrics: ReviewMetrics,
     ) -> Self {
         let bounds = Bounds::new(BODY_SMALL, BODIES_LARGE);
         let rules = ArcSwap::from_pointee(Rules { policy, budget, credentials });

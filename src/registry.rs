@@ -17,6 +17,7 @@ mod host;
 mod hosts_dir;
 mod limits;
 mod manifest;
+mod metrics;
 mod proxy;
 mod realm;
 mod settings;
@@ -36,6 +37,7 @@ pub use endpoint::{Mirror, ParseMirrorError};
 pub use guard::Guard;
 pub use host::HostSettings;
 pub use manifest::{About, ManifestError, Skip};
+pub use metrics::{RegistryMetrics, RequestKind};
 pub use proxy::{Proxies, ProxyError};
 pub use settings::Settings;
 pub use trace::Traces;
@@ -43,7 +45,6 @@ pub use trust::TrustError;
 
 use crate::credentials::{Credential, Credentials};
 use crate::image::{ImageRef, PlatformSet, Support};
-use crate::metrics::{Metrics, RequestKind};
 use ask::{Ask, Wanted};
 use connect::Connector;
 use host::Hosts;
@@ -164,7 +165,7 @@ impl Registry {
     pub fn new(
         hosts: impl IntoIterator<Item = (String, HostSettings)>,
         guard: Guard,
-        metrics: Metrics,
+        metrics: RegistryMetrics,
     ) -> Result<Self, TrustError> {
         Self::load(Settings { hosts: hosts.into_iter().collect(), guard, ..Settings::default() }, metrics)
     }
@@ -193,7 +194,7 @@ impl Registry {
     ///
     /// # Errors
     /// A file or directory that they name cannot be read.
-    pub fn load(settings: Settings, metrics: Metrics) -> Result<Self, TrustError> {
+    pub fn load(settings: Settings, metrics: RegistryMetrics) -> Result<Self, TrustError> {
         let Settings { hosts, hosts_dir, allowed, guard, proxies } = settings;
         let directories = hosts_dir.as_deref().map(HostsDir::load).transpose();
         let directories = directories.map_err(|(path, cause)| TrustError::HostsDir { path, cause })?;

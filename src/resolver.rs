@@ -9,6 +9,7 @@
 mod cache;
 mod host;
 mod lookup;
+mod metrics;
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -21,14 +22,15 @@ use tokio::sync::{Semaphore, oneshot};
 use tokio::time::{Duration, Instant, sleep_until, timeout_at};
 
 pub use cache::CacheSettings;
+pub use metrics::ResolverMetrics;
 
 use crate::credentials::{CredentialCandidate, CredentialId};
 use crate::image::{ImageRef, LookupError, Support};
-use crate::metrics::{LookupResult, Metrics};
 use crate::registry::{Found, Registry};
 use cache::{Cache, Known};
 use host::{Gate, Host, Hosts};
 use lookup::{Lookup, Question};
+use metrics::LookupResult;
 
 /// What is known of an image.
 pub type Outcome = Result<Support, LookupError>;
@@ -62,7 +64,7 @@ struct Inner {
     /// Half of them, for registries that have never answered.
     strangers: Semaphore,
     settings: ArcSwap<LookupSettings>,
-    metrics: Metrics,
+    metrics: ResolverMetrics,
 }
 
 /// A lookup that is under way; the channel breaks if its task dies.
@@ -101,7 +103,12 @@ enum Answer {
 
 impl Resolver {
     /// A resolver with an empty cache.
-    pub fn new(registry: Registry, lookup: LookupSettings, cache: CacheSettings, metrics: Metrics) -> Self {
+    pub fn new(
+        registry: Registry,
+        lookup: LookupSettings,
+        cache: CacheSettings,
+        metrics: ResolverMetrics,
+    ) -> Self {
         Self(Arc::new(Inner {
             registry: ArcSwap::from_pointee(registry),
             cache: Cache::new(cache, metrics.clone()),

@@ -1,6 +1,7 @@
 //! `tolerarch serve`: the only wiring. Configuration in, parts put together, run until told to end.
 
 mod deciding;
+mod metrics;
 mod reload;
 
 use std::future::Future;
@@ -26,6 +27,7 @@ use crate::tls::{CertificateError, ServingCertificate};
 
 pub use deciding::AccessError;
 use deciding::Deciding;
+use metrics::Families;
 
 /// How long the metrics and probes are waited for at the end.
 const ADMIN_FINISH_TIME: Duration = Duration::from_secs(1);
@@ -72,7 +74,8 @@ pub enum ServeError {
 /// # Errors
 /// See [`ServeError`].
 pub fn webhook(config: &Config, traces: Option<Traces>) -> Result<Webhook, ServeError> {
-    Ok(Deciding::of(config, &Metrics::new([])?, traces, Caller::Person)?.webhook)
+    let metrics = Families::register(&Metrics::new([])?)?;
+    Ok(Deciding::of(config, &metrics, traces, Caller::Person)?.webhook)
 }
 
 /// A webhook that listens, and does not answer yet.
@@ -90,7 +93,7 @@ struct Live {
     config: Config,
     webhook: Webhook,
     resolver: Resolver,
-    metrics: Metrics,
+    metrics: Families,
 }
 
 /// How long a connection of an API server may rest. Longer than the 90 s after which it closes it itself, so that it never
@@ -109,22 +112,23 @@ impl Server {
     pub async fn bind(config: Config) -> Result<Self, ServeError> {
         let Config { server, admin, .. } = config.clone();
         let metrics = Metrics::new(config.registries.hosts.keys().map(String::as_str))?;
-        let certificate = ServingCertificate::load(server.files, metrics.clone()).await?;
-        let Deciding { webhook, resolver } = Deciding::of(&config, &metrics, None, Caller::Webhook)?;
+        let counts = Families::register(&metrics)?;
+        let certificate = ServingCertificate::load(server.files, counts.tls.clone()).await?;
+        let Deciding { webhook, resolver } = Deciding::of(&config, &counts, None, Caller::Webhook)?;
         let listener = Listener {
             tcp: listen("server.listen", server.listen).await?,
             tls: Some(Arc::new(certificate.server_config()?)),
             router: webhook.clone().router(),
             max_connections: server.max_connections,
             idle: IDLE_TIME,
-            metrics: metrics.clone(),
+            metrics: counts.tls.clone(),
         };
         Ok(Self {
             listener,
             admin: listen("admin.listen", admin.listen).await?,
-            metrics: metrics.clone(),
+            metrics,
             drain: server.drain,
-            live: Live { config, webhook, resolver, metrics },
+            live: Live { config, webhook, resolver, metrics: counts },
         })
     }
 
@@ -152,15 +156,15 @@ impl Server {
     /// # Errors
     /// An accept loop ended by itself: a defect, after which it is better to be started anew than to be ready and deaf.
     pub async fn run(self, shutdown: impl Future<Output = ()>) -> Result<(), ServeError> {
-        let Self { listener, admin, metrics, drain, live: _ } = self;
+        let Self { listener, admin, metrics, drain, live } = self;
         let (phase, seen) = watch::channel(Phase::Serving);
         let admin = Listener {
             tcp: admin,
             tls: None,
-            router: Admin { metrics: metrics.clone(), phase: seen.clone() }.router(),
+            router: Admin { metrics, phase: seen.clone() }.router(),
             max_connections: ADMIN_CONNECTIONS,
             idle: ADMIN_IDLE_TIME,
-            metrics,
+            metrics: live.metrics.tls,
         };
         // Probes and metrics are answered to the very end.
         let (end, ended) = watch::channel(Phase::Serving);

@@ -3,6 +3,8 @@
 //! The files are polled, not watched: Kubernetes swaps symlinks below them (kubelet's AtomicWriter), and cert-manager's
 //! CSI driver writes in place; content is what both have in common. A pair that cannot be used changes nothing.
 
+mod metrics;
+
 use std::path::PathBuf;
 use std::sync::{Arc, PoisonError, RwLock};
 
@@ -13,7 +15,7 @@ use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use tokio::time::{Duration, MissedTickBehavior};
 
-use crate::metrics::Metrics;
+pub use metrics::TlsMetrics;
 
 /// How often the files are read.
 const POLL: Duration = Duration::from_secs(5);
@@ -67,7 +69,7 @@ pub struct ServingCertificate(Arc<Inner>);
 
 struct Inner {
     files: CertificateFiles,
-    metrics: Metrics,
+    metrics: TlsMetrics,
     current: RwLock<Arc<CertifiedKey>>,
 }
 
@@ -83,10 +85,10 @@ impl ServingCertificate {
     ///
     /// # Errors
     /// The first pair has to be good.
-    pub async fn load(files: CertificateFiles, metrics: Metrics) -> Result<Self, CertificateError> {
+    pub async fn load(files: CertificateFiles, metrics: TlsMetrics) -> Result<Self, CertificateError> {
         let content = read(&files).await?;
         let (pair, expiry) = parse(&files, &content)?;
-        metrics.certificate_expires(expiry);
+        metrics.expires(expiry);
         let inner = Arc::new(Inner { files, metrics, current: RwLock::new(Arc::new(pair)) });
         tokio::spawn(follow(Arc::downgrade(&inner), content));
         Ok(Self(inner))
@@ -143,7 +145,7 @@ async fn follow(inner: std::sync::Weak<Inner>, mut seen: Content) {
                 // Files that are gone for a moment are being swapped.
                 missing += 1;
                 if missing == MISSING {
-                    inner.metrics.certificate_reloaded(false);
+                    inner.metrics.reloaded(false);
                     let cause = std::error::Error::source(&error).map(ToString::to_string);
                     tracing::error!(%error, cause, "serving certificate cannot be read; the one in use goes on");
                 }
@@ -156,12 +158,12 @@ async fn follow(inner: std::sync::Weak<Inner>, mut seen: Content) {
         match parse(&inner.files, &content) {
             Ok((pair, expiry)) => {
                 *inner.current.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(pair);
-                inner.metrics.certificate_expires(expiry);
-                inner.metrics.certificate_reloaded(true);
+                inner.metrics.expires(expiry);
+                inner.metrics.reloaded(true);
                 tracing::info!(expiry, "serving certificate reloaded");
             }
             Err(error) => {
-                inner.metrics.certificate_reloaded(false);
+                inner.metrics.reloaded(false);
                 let cause = std::error::Error::source(&error).map(ToString::to_string);
                 tracing::error!(%error, cause, "new serving certificate cannot be used; the old one stays");
             }

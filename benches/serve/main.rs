@@ -43,7 +43,7 @@ use tokio_rustls::TlsConnector;
 use tolerarch::admission::BODY_LIMIT;
 use tolerarch::admission::listener::{Listener, Phase};
 use tolerarch::metrics::Metrics;
-use tolerarch::tls::{CertificateFiles, ServingCertificate};
+use tolerarch::tls::{CertificateFiles, ServingCertificate, TlsMetrics};
 
 use report::report;
 use target::Target;
@@ -109,7 +109,7 @@ async fn ceiling(dir: &Path) -> Result<()> {
         ([(CONTENT_TYPE, HeaderValue::from_static("application/json"))], answer).into_response()
     }
     let answered = Bytes::from(std::fs::read(dir.join("answer.json"))?);
-    let metrics = Metrics::new([])?;
+    let metrics = TlsMetrics::register(&Metrics::new([])?)?;
     let files = CertificateFiles { certificate: dir.join("tls.crt"), key: dir.join("tls.key") };
     let certificate = ServingCertificate::load(files, metrics.clone()).await?;
     let listener = Listener {

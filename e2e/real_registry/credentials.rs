@@ -3,13 +3,12 @@
 use testregistry::Kind;
 use tolerarch::credentials::Credential;
 use tolerarch::image::ImageRef;
-use tolerarch::metrics::Metrics;
 use tolerarch::registry::{Digest, Error, Found, Guard, Head, HostSettings, Registry};
 
 use super::distribution::{Distribution, PASSWORD, USER};
 use super::images;
 use super::token_server::TokenServer;
-use super::webhook::registry;
+use super::webhook::{registry, registry_metrics};
 
 fn basic(user: &str, password: &str) -> Credential {
     Credential::Basic { user: user.into(), password: password.to_owned().into() }
@@ -49,7 +48,7 @@ fn client(distribution: &Distribution, server: &TokenServer, may: bool) -> Regis
     let own = HostSettings { token_hosts, ..trusted.clone() };
     let guard = Guard { allow: vec!["127.0.0.0/8".parse().unwrap()], ..Guard::default() };
     let hosts = [(distribution.address.clone(), own), (server.address(), trusted)];
-    Registry::new(hosts, guard, Metrics::new([]).unwrap()).unwrap()
+    Registry::new(hosts, guard, registry_metrics()).unwrap()
 }
 
 #[tokio::test]

@@ -5,11 +5,11 @@ use std::process::Stdio;
 
 use serde_json::json;
 use tokio::process::{Child, Command};
-use tolerarch::metrics::Metrics;
 use tolerarch::registry::{Error, Guard, HostSettings, Registry, Settings};
 
 use super::distribution::{Distribution, REPO, listening};
 use super::images;
+use super::webhook::registry_metrics;
 
 /// Where nobody listens: the registry that the images name.
 const GONE: &str = "127.0.0.1:1";
@@ -78,7 +78,7 @@ async fn a_mirror_answers_for_a_registry_that_is_gone() {
     let images = images::push(&upstream).await;
     let (_mirror, address) = mirror_of(&upstream).await;
     for settings in settings(&upstream, &address) {
-        let registry = Registry::load(settings.clone(), Metrics::new([]).unwrap()).unwrap();
+        let registry = Registry::load(settings.clone(), registry_metrics()).unwrap();
         for image in &images {
             for target in [format!(":{}", image.tag), format!("@{}", image.digest)] {
                 let reference = format!("{GONE}/{REPO}{target}");
@@ -94,7 +94,7 @@ async fn a_mirror_answers_for_a_registry_that_is_gone() {
     if let Some(host) = stranger.hosts.get_mut(&address) {
         (host.client_cert_file, host.client_key_file) = (None, None);
     }
-    let stranger = Registry::load(stranger, Metrics::new([]).unwrap()).unwrap();
+    let stranger = Registry::load(stranger, registry_metrics()).unwrap();
     let error = stranger.fetch(&format!("{GONE}/{REPO}:buildkit").parse().unwrap(), None).await.unwrap_err();
     assert!(matches!(error, Error::Unreachable(_)), "without a certificate: {error}");
 }

@@ -2,19 +2,24 @@
 
 use tolerarch::config::Config;
 use tolerarch::metrics::Metrics;
-use tolerarch::registry::{Guard, HostSettings, Registry};
+use tolerarch::registry::{Guard, HostSettings, Registry, RegistryMetrics};
 use tolerarch::serve::Server;
 
 use super::distribution::Distribution;
 use crate::support::https::{Client, NAME};
 use crate::support::review::{Verdict, pod, post, review};
 
+/// Counts what no test looks at.
+pub(crate) fn registry_metrics() -> RegistryMetrics {
+    RegistryMetrics::register(&Metrics::new([]).unwrap()).unwrap()
+}
+
 /// A client of this registry.
 pub(crate) fn registry(of: &Distribution) -> Registry {
     let settings =
         HostSettings { ca_file: Some(of.directory.path().join("ca.crt")), ..HostSettings::default() };
     let guard = Guard { allow: vec!["127.0.0.0/8".parse().unwrap()], ..Guard::default() };
-    Registry::new([(of.address.clone(), settings)], guard, Metrics::new([]).unwrap()).unwrap()
+    Registry::new([(of.address.clone(), settings)], guard, registry_metrics()).unwrap()
 }
 
 /// A webhook that asks this registry, in this process, until the test ends.

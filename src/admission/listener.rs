@@ -25,7 +25,7 @@ use tokio_rustls::TlsAcceptor;
 use tokio_util::task::TaskTracker;
 use tower_service::Service;
 
-use crate::metrics::Metrics;
+use crate::tls::TlsMetrics;
 
 /// How long a TLS handshake may take.
 const HANDSHAKE_TIME: Duration = Duration::from_secs(10);
@@ -55,7 +55,7 @@ pub struct Listener {
     /// How long a connection may rest between two requests.
     pub idle: Duration,
     /// Counts failed handshakes.
-    pub metrics: Metrics,
+    pub metrics: TlsMetrics,
 }
 
 /// How far the process is from its end.
@@ -136,7 +136,7 @@ async fn serve(
     stream: TcpStream,
     acceptor: Option<TlsAcceptor>,
     talk: Talk,
-    metrics: Metrics,
+    metrics: TlsMetrics,
     _permit: OwnedSemaphorePermit,
 ) {
     // A delay of small answers is the only loss if this fails.

@@ -8,7 +8,10 @@ use super::*;
 use crate::cluster::tests::ApiServer;
 use crate::config::Config;
 use crate::credentials::tests::with_cluster;
+use crate::metrics::Metrics;
 use crate::registry::{Guard, HostSettings, Registry};
+use crate::resolver::ResolverMetrics;
+use crate::testing::registry_metrics;
 
 /// A webhook in front of a registry in this process, with the default pool.
 struct Bench {
@@ -27,15 +30,12 @@ impl Bench {
         let metrics = Metrics::new([]).unwrap();
         let guard = Guard { allow: vec!["127.0.0.0/8".parse().unwrap()], deny: vec![] };
         let plain = HostSettings { plain_http: true, ..HostSettings::default() };
-        let registry = Registry::new([(remote.address(), plain)], guard, metrics.clone()).unwrap();
+        let registry = Registry::new([(remote.address(), plain)], guard, registry_metrics()).unwrap();
         let Config { policy, lookup, cache, .. } = Config::default();
         let budget = lookup.budget;
-        let resolver = Resolver::new(registry, lookup, cache, metrics.clone());
-        Self {
-            remote,
-            webhook: Webhook::new(policy, budget, credentials, resolver, metrics.clone()),
-            metrics,
-        }
+        let resolver = Resolver::new(registry, lookup, cache, ResolverMetrics::register(&metrics).unwrap());
+        let reviews = ReviewMetrics::register(&metrics).unwrap();
+        Self { remote, webhook: Webhook::new(policy, budget, credentials, resolver, reviews), metrics }
     }
 
     /// The reference of an image with these platforms.

@@ -15,9 +15,8 @@ use super::output::{Colour, Look, Row, print, shown, table};
 use super::{Shared, fail};
 use crate::admission::Decided;
 use crate::image::{ImageRef, PlatformSet, ReferenceError, Support};
-use crate::metrics::RequestKind;
-use crate::registry::Skip;
 use crate::registry::trace::{Fate, Requested, SeenEntry, Trace, Traces};
+use crate::registry::{RequestKind, Skip};
 
 /// Characters of a digest that people compare.
 const DIGEST: usize = "sha256:".len() + 12;

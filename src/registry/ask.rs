@@ -13,10 +13,9 @@ use super::manifest;
 use super::realm::may_lead;
 use super::token::Access;
 use super::transport::{Answer, Get};
-use super::{Error, Registry, authority, limits, trace};
+use super::{Error, Registry, RequestKind, authority, limits, trace};
 use crate::credentials::Credential;
 use crate::image::ImageRef;
-use crate::metrics::RequestKind;
 
 /// An image, and as whom to ask for it.
 #[derive(Clone, Copy)]

@@ -8,7 +8,8 @@ use testregistry::{
 };
 
 use super::*;
-use crate::testing::platforms;
+use crate::metrics::Metrics;
+use crate::testing::{platforms, registry_metrics};
 
 mod gates;
 mod places;
@@ -25,7 +26,7 @@ fn client_with(remote: &Remote, guard: Guard) -> (Registry, tempfile::TempDir) {
         plain_http: remote.url().starts_with("http:"),
         ..HostSettings::default()
     };
-    let metrics = Metrics::new([]).unwrap();
+    let metrics = registry_metrics();
     (Registry::new([(remote.address(), settings)], guard, metrics).unwrap(), dir)
 }
 
@@ -367,7 +368,7 @@ fn a_ca_file_has_to_be_one() {
     let file = dir.path().join("ca.crt");
     let settings = || HostSettings { ca_file: Some(file.clone()), ..HostSettings::default() };
     let load = || {
-        Registry::new([("a.b".to_owned(), settings())], Guard::default(), Metrics::new([]).unwrap())
+        Registry::new([("a.b".to_owned(), settings())], Guard::default(), registry_metrics())
             .err()
             .unwrap()
             .to_string()

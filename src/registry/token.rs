@@ -20,9 +20,8 @@ use super::endpoint::Endpoint;
 use super::host::Hosts;
 use super::realm::Realm;
 use super::transport::{Answer, Get, Transport};
-use super::{Error, limits};
+use super::{Error, RequestKind, limits};
 use crate::credentials::{Credential, CredentialId};
-use crate::metrics::RequestKind;
 
 /// As what this program asks for tokens.
 const CLIENT: &str = "tolerarch";

@@ -12,10 +12,9 @@ use std::time::Duration;
 use http::HeaderValue;
 use url::Url;
 
-use super::Found;
 use super::manifest::{About, Skip};
+use super::{Found, RequestKind};
 use crate::image::{ImageRef, PlatformSet};
-use crate::metrics::RequestKind;
 
 tokio::task_local! {
     static CURRENT: Arc<Mutex<Trace>>;

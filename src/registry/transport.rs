@@ -17,16 +17,15 @@ use url::Url;
 use super::connect::{ConnectError, Connector};
 use super::endpoint::Endpoint;
 use super::manifest::ManifestError;
-use super::{Error, limits, trace};
+use super::{Error, RegistryMetrics, RequestKind, limits, trace};
 use crate::body::{Bounds, Read, ReadError};
-use crate::metrics::{Metrics, RequestKind};
 
 /// A client of any number of hosts; connections are kept for the next request.
 pub(super) struct Transport {
     client: Client<Connector, Full<Bytes>>,
     connector: Connector,
     bounds: Bounds,
-    metrics: Metrics,
+    metrics: RegistryMetrics,
 }
 
 /// One request.
@@ -80,7 +79,7 @@ impl Answer {
 }
 
 impl Transport {
-    pub(super) fn new(connector: Connector, metrics: Metrics) -> Self {
+    pub(super) fn new(connector: Connector, metrics: RegistryMetrics) -> Self {
         let client = Client::builder(TokioExecutor::new())
             .pool_timer(TokioTimer::new())
             .pool_idle_timeout(limits::IDLE_TIME)
@@ -93,7 +92,7 @@ impl Transport {
     /// Sends it. There is no timeout in here: whoever looks up has one for the whole lookup.
     pub(super) async fn get(&self, get: &Get<'_>) -> Result<Answer, Error> {
         let label = super::authority::label(get.url);
-        let observed = self.metrics.registry_request(&label, get.kind);
+        let observed = self.metrics.request(&label, get.kind);
         let begun = Instant::now();
         let place = trace::asks(get.kind, get.method.as_str(), get.url, get.authorization);
         let answer = self.send(get).await;

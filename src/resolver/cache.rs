@@ -14,10 +14,10 @@ use std::borrow::Cow;
 use std::hash::BuildHasher;
 use tokio::time::{Duration, Instant};
 
-use super::Outcome;
+use super::metrics::CacheLevel;
+use super::{Outcome, ResolverMetrics};
 use crate::credentials::CredentialId;
 use crate::image::{ImageRef, LookupError, Support};
-use crate::metrics::{CacheLevel, Metrics};
 use crate::registry::{Digest, Error, Found};
 
 /// The longest that a registry's `Retry-After` is honoured.
@@ -72,7 +72,7 @@ pub(super) struct Cache {
     /// Tells repositories and credentials apart in the keys of the second level; keyed, so that nobody can aim at a collision.
     repositories: std::hash::RandomState,
     settings: ArcSwap<CacheSettings>,
-    metrics: Metrics,
+    metrics: ResolverMetrics,
     began: Instant,
 }
 
@@ -105,7 +105,7 @@ struct PlatformsKey {
 }
 
 impl Cache {
-    pub(super) fn new(settings: CacheSettings, metrics: Metrics) -> Self {
+    pub(super) fn new(settings: CacheSettings, metrics: ResolverMetrics) -> Self {
         let (items, weight) = (settings.capacity, settings.capacity as u64);
         Self {
             tags: Bounded::with(items, weight, ByLength, DefaultHashBuilder::default(), PutOut),

@@ -7,9 +7,10 @@ use quick_cache::sync::Cache as Bounded;
 use tokio::sync::Semaphore;
 use tokio::time::{Duration, Instant};
 
+use super::ResolverMetrics;
 use crate::credentials::{CredentialCandidate, CredentialId};
 use crate::image::LookupError;
-use crate::metrics::{Metrics, OpenCircuit};
+use crate::metrics::Counted;
 
 /// Hosts that are kept apart; those that nobody has asked for the longest are forgotten.
 const HOSTS: usize = 4096;
@@ -29,7 +30,7 @@ const ACCOUNTS: usize = 64;
 pub(super) struct Hosts {
     hosts: Bounded<Box<str>, Arc<Host>>,
     per_registry: usize,
-    metrics: Metrics,
+    metrics: ResolverMetrics,
 }
 
 /// One registry host, as images name it.
@@ -38,7 +39,7 @@ pub(super) struct Host {
     pub(super) running: Semaphore,
     name: Box<str>,
     state: Mutex<State>,
-    metrics: Metrics,
+    metrics: ResolverMetrics,
 }
 
 #[derive(Default)]
@@ -46,7 +47,7 @@ struct State {
     /// Lookups under way, those that wait for their turn included.
     flights: usize,
     faults: u32,
-    open: Option<(Instant, OpenCircuit)>,
+    open: Option<(Instant, Counted)>,
     probing: bool,
     /// Probes to be made although no Pod asks.
     probes: u32,
@@ -91,7 +92,7 @@ pub(super) enum Gate {
 }
 
 impl Hosts {
-    pub(super) fn new(per_registry: usize, metrics: Metrics) -> Self {
+    pub(super) fn new(per_registry: usize, metrics: ResolverMetrics) -> Self {
         Self { hosts: Bounded::new(HOSTS), per_registry, metrics }
     }
 

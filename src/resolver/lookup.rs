@@ -11,10 +11,10 @@ use tokio::time::{Duration, Instant, timeout};
 
 use super::cache::{Cache, Known, lookup_error};
 use super::host::{Asker, Host};
+use super::metrics::LookupResult;
 use super::{Landed, Outcome, Resolver};
 use crate::credentials::{Credential, CredentialCandidate, CredentialId};
 use crate::image::{ImageRef, LookupError, Support};
-use crate::metrics::LookupResult;
 use crate::registry::{Error, Head, trace};
 
 /// An image, and the ways in which a Pod may ask for it.

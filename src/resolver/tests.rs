@@ -7,7 +7,9 @@ use tokio::time::timeout;
 use super::*;
 use crate::config::Config;
 use crate::image::PlatformSet;
+use crate::metrics::Metrics;
 use crate::registry::{Guard, HostSettings};
+use crate::testing::registry_metrics;
 
 const BOTH: Support = Support::Index(PlatformSet::AMD64_AND_ARM64);
 const SECOND: Duration = Duration::from_secs(1);
@@ -31,8 +33,9 @@ impl Bench {
         change(&mut lookup, &mut cache);
         let guard = Guard { allow: vec!["127.0.0.0/8".parse().unwrap()], deny: vec![] };
         let plain = HostSettings { plain_http: true, ..HostSettings::default() };
-        let registry = Registry::new([(remote.address(), plain)], guard, metrics.clone()).unwrap();
-        Self { remote, resolver: Resolver::new(registry, lookup, cache, metrics.clone()), metrics }
+        let registry = Registry::new([(remote.address(), plain)], guard, registry_metrics()).unwrap();
+        let counts = ResolverMetrics::register(&metrics).unwrap();
+        Self { remote, resolver: Resolver::new(registry, lookup, cache, counts), metrics }
     }
 
     fn multi(&self, name: &str) -> (Repo, ImageRef) {

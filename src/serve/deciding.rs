@@ -2,12 +2,12 @@
 
 use std::path::PathBuf;
 
+use super::metrics::Families;
 use crate::admission::Webhook;
 use crate::cluster::Caller;
 use crate::config::Config;
 use crate::credentials::{Credentials, CredentialsError};
-use crate::metrics::Metrics;
-use crate::registry::{ProxyError, Registry, Traces, TrustError};
+use crate::registry::{ProxyError, Registry, RegistryMetrics, Traces, TrustError};
 use crate::resolver::Resolver;
 
 /// Why registries cannot be asked as the configuration says.
@@ -34,15 +34,15 @@ impl Deciding {
     /// `traces` gets what registries are asked; `caller` is the one who asks the cluster.
     pub(super) fn of(
         config: &Config,
-        metrics: &Metrics,
+        metrics: &Families,
         traces: Option<Traces>,
         caller: Caller,
     ) -> Result<Self, AccessError> {
-        let (registry, credentials) = access(config, metrics.clone(), caller)?;
+        let (registry, credentials) = access(config, metrics.registry.clone(), caller)?;
         let Config { policy, lookup, cache, .. } = config.clone();
         let budget = lookup.budget;
-        let resolver = Resolver::new(registry.traced(traces), lookup, cache, metrics.clone());
-        let webhook = Webhook::new(policy, budget, credentials, resolver.clone(), metrics.clone());
+        let resolver = Resolver::new(registry.traced(traces), lookup, cache, metrics.resolver.clone());
+        let webhook = Webhook::new(policy, budget, credentials, resolver.clone(), metrics.reviews.clone());
         Ok(Self { webhook, resolver })
     }
 }
@@ -61,7 +61,7 @@ pub(super) fn files(config: &Config) -> Vec<PathBuf> {
 /// What registries are asked with. Reads the files that the configuration names; it may wait for them.
 pub(super) fn access(
     config: &Config,
-    metrics: Metrics,
+    metrics: RegistryMetrics,
     caller: Caller,
 ) -> Result<(Registry, Credentials), AccessError> {
     let credentials = Credentials::load(&config.credentials, config.registries.private.clone(), caller)?;

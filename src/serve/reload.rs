@@ -95,7 +95,7 @@ pub(super) async fn follow(mut live: Live, sources: Sources, levels: Levels, mut
             Err(refused) => Err(refused),
         };
         levels.set(live.config.log.level);
-        live.metrics.config_reloaded(reloaded.is_ok());
+        live.metrics.reload.reloaded(reloaded.is_ok());
         match reloaded {
             Ok(kept) if kept.is_empty() => tracing::info!("configuration reloaded"),
             Ok(kept) => {
@@ -126,7 +126,7 @@ impl Live {
     /// Goes on under another configuration, as a whole or not at all. Gives the keys that need a restart.
     async fn take(&mut self, mut config: Config) -> Result<Vec<String>, Refused> {
         let kept = config.keep(&self.config);
-        let (parts, metrics) = (config.clone(), self.metrics.clone());
+        let (parts, metrics) = (config.clone(), self.metrics.registry.clone());
         let (registry, credentials) =
             spawn_blocking(move || access(&parts, metrics, Caller::Webhook)).await??;
         let Config { policy, lookup, cache, .. } = config.clone();

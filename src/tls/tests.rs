@@ -5,6 +5,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio_rustls::{TlsAcceptor, TlsConnector};
 
 use super::*;
+use crate::metrics::Metrics;
 
 fn files(dir: &Path) -> CertificateFiles {
     CertificateFiles { certificate: dir.join("tls.crt"), key: dir.join("tls.key") }
@@ -12,7 +13,8 @@ fn files(dir: &Path) -> CertificateFiles {
 
 async fn load(dir: &Path) -> Result<(ServingCertificate, Metrics), CertificateError> {
     let metrics = Metrics::new([]).unwrap();
-    Ok((ServingCertificate::load(files(dir), metrics.clone()).await?, metrics))
+    let counts = TlsMetrics::register(&metrics).unwrap();
+    Ok((ServingCertificate::load(files(dir), counts).await?, metrics))
 }
 
 /// Lets readings of the files come due until something is so. They run on other threads and may meet files half written,

@@ -23,7 +23,7 @@ async fn a_registry_that_is_not_allowed_is_not_asked() {
         guard: Guard { allow: nets(&["127.0.0.0/8"]), deny: vec![] },
         ..Settings::default()
     };
-    let client = Registry::load(settings, Metrics::new([]).unwrap()).unwrap();
+    let client = Registry::load(settings, registry_metrics()).unwrap();
     let image = format!("{}/evil/app:v1", remote.address());
     assert!(matches!(client.fetch(&image.parse().unwrap(), None).await, Err(Error::NotAllowed)));
     assert!(matches!(client.head(&image.parse().unwrap(), None).await, Err(Error::NotAllowed)));
@@ -73,7 +73,7 @@ async fn no_spelling_of_an_address_gets_past_the_guard() {
             let mirrored = HostSettings { mirrors: vec![mirror], ..HostSettings::default() };
             let guard = Guard { allow: nets(&["127.0.0.1/32"]), deny: vec![] };
             let hosts = [("127.0.0.1:1".to_owned(), mirrored)];
-            let client = Registry::new(hosts, guard, Metrics::new([]).unwrap()).unwrap();
+            let client = Registry::new(hosts, guard, registry_metrics()).unwrap();
             assert_eq!(ask_for(&client, "127.0.0.1:1/x").await, "unexpected", "mirror at {host}");
         }
     }
@@ -109,7 +109,9 @@ async fn the_rate_limit_is_told() {
     let metrics = Metrics::new([remote.address().as_str()]).unwrap();
     let plain = HostSettings { skip_verify: true, ..HostSettings::default() };
     let guard = Guard { allow: nets(&["127.0.0.0/8"]), deny: vec![] };
-    let client = Registry::new([(remote.address(), plain)], guard, metrics.clone()).unwrap();
+    let client =
+        Registry::new([(remote.address(), plain)], guard, RegistryMetrics::register(&metrics).unwrap())
+            .unwrap();
     let told = || {
         let text = metrics.render().unwrap();
         let line = text.lines().find(|line| line.starts_with("tolerarch_registry_ratelimit_remaining{"));
@@ -184,7 +186,7 @@ async fn requests_go_through_the_proxy() {
             // The proxy's own address needs no permission: it is the operator's choice.
             ..Settings::default()
         };
-        let client = Registry::load(settings, Metrics::new([]).unwrap()).unwrap();
+        let client = Registry::load(settings, registry_metrics()).unwrap();
         let found = ask_for(&client, "registry.test:5000/team/app:v1").await;
         assert_eq!(found, format!("{:?}", Support::Index(platforms(&BOTH))), "{begins}");
         let heads = seen.lock().unwrap().clone();
@@ -221,7 +223,7 @@ async fn a_proxy_that_refuses_makes_a_registry_unreachable() {
     });
     let read = |name: &str| (name == "HTTPS_PROXY").then(|| format!("http://user:canary@{address}"));
     let settings = Settings { proxies: Proxies::of(read).unwrap(), ..Settings::default() };
-    let client = Registry::load(settings, Metrics::new([]).unwrap()).unwrap();
+    let client = Registry::load(settings, registry_metrics()).unwrap();
     let error = client.fetch(&"a.b/x".parse().unwrap(), None).await.unwrap_err();
     let text = format!("{error} {error:?}");
     assert!(matches!(error, Error::Unreachable(_)) && text.contains("proxy"), "{text}");

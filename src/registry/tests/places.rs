@@ -20,7 +20,7 @@ fn client_of(host: &str, mirrors: &[&str], remotes: &[&Remote]) -> (Registry, te
     settings.entry(host.to_owned()).or_default().mirrors =
         mirrors.iter().map(|mirror| mirror.parse().unwrap()).collect();
     let guard = Guard { allow: vec!["127.0.0.0/8".parse().unwrap()], deny: vec![] };
-    (Registry::new(settings, guard, Metrics::new([]).unwrap()).unwrap(), dir)
+    (Registry::new(settings, guard, registry_metrics()).unwrap(), dir)
 }
 
 #[tokio::test]
@@ -97,7 +97,7 @@ fn client_of_directory(remote: &Remote, files: &[(&str, &str)]) -> (Registry, te
     }
     let guard = Guard { allow: vec!["127.0.0.0/8".parse().unwrap()], deny: vec![] };
     let settings = Settings { hosts_dir: Some(dir.path().into()), guard, ..Settings::default() };
-    (Registry::load(settings, Metrics::new([]).unwrap()).unwrap(), dir)
+    (Registry::load(settings, registry_metrics()).unwrap(), dir)
 }
 
 async fn ask_for(client: &Registry, image: &str) -> String {
@@ -217,15 +217,14 @@ async fn our_own_settings_beat_the_directories() {
     };
     let files = settings.files();
     assert!(files.contains(&ca) && files.contains(&dir.path().into()), "{files:?}");
-    let client = Registry::load(settings, Metrics::new([]).unwrap()).unwrap();
+    let client = Registry::load(settings, registry_metrics()).unwrap();
     assert_eq!(ask_for(&client, "nginx:v1").await, format!("{:?}", Support::Index(platforms(&BOTH))));
 }
 
 #[test]
 fn what_cannot_be_read_is_named() {
     let dir = tempfile::tempdir().unwrap();
-    let load =
-        |settings: Settings| Registry::load(settings, Metrics::new([]).unwrap()).err().unwrap().to_string();
+    let load = |settings: Settings| Registry::load(settings, registry_metrics()).err().unwrap().to_string();
     let absent = Settings { hosts_dir: Some(dir.path().join("absent")), ..Settings::default() };
     assert!(load(absent).contains("registries.hostsDir"));
     let (cert, key) = (dir.path().join("c.crt"), dir.path().join("c.key"));
@@ -244,7 +243,7 @@ fn what_cannot_be_read_is_named() {
     std::fs::write(&key, &other.key_pem).unwrap();
     assert!(load(settings()).contains("cannot be used with its key"), "{}", load(settings()));
     std::fs::write(&key, &one.key_pem).unwrap();
-    Registry::load(settings(), Metrics::new([]).unwrap()).unwrap();
+    Registry::load(settings(), registry_metrics()).unwrap();
 }
 
 #[tokio::test]
@@ -324,7 +323,7 @@ async fn no_image_borrows_what_the_operator_has_for_a_host() {
         guard: Guard { allow: vec!["127.0.0.0/8".parse().unwrap()], deny: vec![] },
         ..Settings::default()
     };
-    let client = Registry::load(settings, Metrics::new([]).unwrap()).unwrap();
+    let client = Registry::load(settings, registry_metrics()).unwrap();
     mirror.forget_requests();
     assert_eq!(ask_for(&client, &repo.reference("v1")).await, "denied");
     assert_eq!(mirror.count(|request| request.kind == Kind::Token && request.authorization.is_none()), 1);
@@ -344,7 +343,7 @@ async fn no_image_borrows_a_client_certificate() {
     let own = HostSettings { client_cert_file: Some(cert), client_key_file: Some(key), ..trusted.clone() };
     let guard = Guard { allow: vec!["127.0.0.0/8".parse().unwrap()], deny: vec![] };
     let hosts = [(evil.address(), trusted), (inner.address(), own)];
-    let client = Registry::new(hosts, guard, Metrics::new([]).unwrap()).unwrap();
+    let client = Registry::new(hosts, guard, registry_metrics()).unwrap();
     repo.image("linux/amd64", Some("v1"));
     repo.redirect_blobs_to(&inner.url());
     assert_eq!(ask_for(&client, &repo.reference("v1")).await, "unexpected");

@@ -107,7 +107,7 @@ async fn a_token_never_follows_to_another_host() {
     let settings = HostSettings { ca_file: Some(ca), ..HostSettings::default() };
     let guard = Guard { allow: vec!["127.0.0.0/8".parse().unwrap()], deny: vec![] };
     let hosts = [remote.address(), cdn.address()].map(|host| (host, settings.clone()));
-    let client = Registry::new(hosts, guard, Metrics::new([]).unwrap()).unwrap();
+    let client = Registry::new(hosts, guard, registry_metrics()).unwrap();
     let support = client.fetch(&repo.reference("v1").parse().unwrap(), None).await.unwrap().support;
     assert_eq!(support, Support::Single(platforms(&["linux/amd64"])));
     assert!(remote.requests().iter().any(|request| request.authorization.is_some()));

@@ -3,6 +3,7 @@ use std::time::Duration;
 use super::*;
 use crate::config::Config;
 use crate::image::PlatformSet;
+use crate::metrics::Metrics;
 
 const ANONYMOUS: CredentialId = CredentialId::ANONYMOUS;
 const BOTH: Support = Support::Index(PlatformSet::AMD64_AND_ARM64);
@@ -19,7 +20,7 @@ fn cache() -> Cache {
         timeout: 10 * SECOND,
         ..Config::default().cache
     };
-    Cache::new(settings, Metrics::new([]).unwrap())
+    Cache::new(settings, ResolverMetrics::register(&Metrics::new([]).unwrap()).unwrap())
 }
 
 fn image(text: &str) -> ImageRef {
@@ -138,9 +139,9 @@ async fn a_new_digest_takes_the_place_of_the_old() {
 
 #[tokio::test]
 async fn a_flood_stays_within_the_bound_and_leaves_the_working_set() {
-    let cache = cache();
-    let settings = CacheSettings { capacity: 10_000, ..(**cache.settings.load()).clone() };
-    let cache = Cache::new(settings, cache.metrics);
+    let metrics = Metrics::new([]).unwrap();
+    let settings = CacheSettings { capacity: 10_000, ..(**cache().settings.load()).clone() };
+    let cache = Cache::new(settings, ResolverMetrics::register(&metrics).unwrap());
     let working: Vec<ImageRef> = (0..1000).map(|i| image(&format!("a.b/app:{i}"))).collect();
     for app in &working {
         cache.learn(app, ANONYMOUS, &found(app.as_str().as_bytes(), BOTH));
@@ -155,5 +156,5 @@ async fn a_flood_stays_within_the_bound_and_leaves_the_working_set() {
     }
     assert!(cache.tags.len() <= 10_000 && cache.platforms.len() <= 10_000);
     assert!(used() >= 900, "{} of 1000 are left", used());
-    assert!(cache.metrics.render().unwrap().contains("tolerarch_cache_evictions_total{level=\"tag\"} 9"));
+    assert!(metrics.render().unwrap().contains("tolerarch_cache_evictions_total{level=\"tag\"} 9"));
 }

@@ -1,4 +1,5 @@
 use super::*;
+use crate::metrics::Metrics;
 
 const ANONYMOUS: Asker = Asker { access: CredentialId::ANONYMOUS, of_pod: false };
 
@@ -8,7 +9,7 @@ fn of_pod(name: &str) -> Asker {
 
 fn host() -> (Arc<Host>, Metrics) {
     let metrics = Metrics::new(["a.test"]).unwrap();
-    (Hosts::new(2, metrics.clone()).get("a.test"), metrics)
+    (Hosts::new(2, ResolverMetrics::register(&metrics).unwrap()).get("a.test"), metrics)
 }
 
 fn open(metrics: &Metrics) -> bool {

@@ -7,6 +7,7 @@ use tokio::time::Instant;
 use super::*;
 use crate::metrics::Metrics;
 use crate::serve::deciding::Deciding;
+use crate::serve::metrics::Families;
 
 /// A ConfigMap volume as the kubelet lays it out.
 fn swap(root: &Path, version: &str, text: &str) {
@@ -68,7 +69,7 @@ async fn no_review_fails_while_it_changes() {
         });
         Config::parse(&text.to_string()).unwrap()
     };
-    let metrics = Metrics::new([]).unwrap();
+    let metrics = Families::register(&Metrics::new([]).unwrap()).unwrap();
     let first = config("a");
     let Deciding { webhook, resolver } = Deciding::of(&first, &metrics, None, Caller::Webhook).unwrap();
     let mut live = Live { config: first, webhook: webhook.clone(), resolver, metrics };

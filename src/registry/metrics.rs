@@ -1,0 +1,143 @@
+//! What is counted of requests to registries and token servers.
+
+use std::sync::Arc;
+
+use prometheus::{HistogramVec, IntCounterVec, IntGaugeVec};
+use tokio::time::Instant;
+
+use crate::metrics::{Metrics, OTHER, PerHost};
+
+/// Seconds of one request.
+const BUCKETS: [f64; 10] = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 3.0, 10.0];
+/// Docker Hub, as images name it.
+const HUB: &str = "docker.io";
+
+/// Counts requests; clones count the same.
+#[derive(Clone)]
+pub struct RegistryMetrics(Arc<Families>);
+
+struct Families {
+    labels: PerHost<Arc<str>>,
+    requests: IntCounterVec,
+    durations: HistogramVec,
+    requests_left: IntGaugeVec,
+}
+
+/// What is asked of a registry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RequestKind {
+    /// A token, of a token server.
+    Token,
+    /// Where a tag points.
+    Head,
+    /// A manifest or an index.
+    Manifest,
+    /// A config blob.
+    Config,
+}
+
+impl RequestKind {
+    /// Its name in metrics and in traces.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Token => "token",
+            Self::Head => "head",
+            Self::Manifest => "manifest",
+            Self::Config => "config",
+        }
+    }
+}
+
+impl RegistryMetrics {
+    /// Registers them.
+    ///
+    /// # Errors
+    /// A name is taken: a defect.
+    pub fn register(metrics: &Metrics) -> Result<Self, prometheus::Error> {
+        Ok(Self(Arc::new(Families {
+            labels: metrics.per_host(|host| Arc::from(host)),
+            requests: metrics.counters(
+                "tolerarch_registry_requests_total",
+                "Requests to registries and token servers, by status class or kind of failure.",
+                &["registry", "kind", "code"],
+            )?,
+            durations: metrics.histograms(
+                "tolerarch_registry_request_duration_seconds",
+                "Time of a request to a registry or token server, its body included.",
+                &["registry", "kind", "code"],
+                &BUCKETS,
+            )?,
+            requests_left: metrics.gauges(
+                "tolerarch_registry_ratelimit_remaining",
+                "Requests that a registry's limit leaves, as it last said.",
+                &["registry"],
+            )?,
+        })))
+    }
+
+    /// A request to `host` begins. If it is dropped without an end, it counts as `abandoned`.
+    pub(crate) fn request(&self, host: &str, kind: RequestKind) -> RequestObserved {
+        let registry = Arc::clone(self.0.labels.get(host));
+        RequestObserved { metrics: self.clone(), registry, kind, begun: Instant::now(), code: "abandoned" }
+    }
+
+    /// The registry `host` says how many requests its limit leaves. Shown for hosts that the configuration names and for
+    /// Docker Hub, whose limit the metric is for; the claims of untrusted hosts would overwrite each other.
+    pub(crate) fn requests_left(&self, host: &str, left: i64) {
+        let label = if host == HUB { HUB } else { self.0.labels.get(host) };
+        if label != OTHER {
+            self.0.requests_left.with_label_values(&[label]).set(left);
+        }
+    }
+}
+
+/// A request that is under way: counted and measured when it is dropped, however it ends.
+pub(crate) struct RequestObserved {
+    metrics: RegistryMetrics,
+    registry: Arc<str>,
+    kind: RequestKind,
+    begun: Instant,
+    code: &'static str,
+}
+
+impl RequestObserved {
+    /// It ended: a status class, or a kind of failure.
+    pub(crate) fn end(mut self, code: &'static str) {
+        self.code = code;
+    }
+}
+
+impl Drop for RequestObserved {
+    fn drop(&mut self) {
+        let labels = [&*self.registry, self.kind.as_str(), self.code];
+        let Families { requests, durations, .. } = &*self.metrics.0;
+        requests.with_label_values(&labels).inc();
+        durations.with_label_values(&labels).observe(self.begun.elapsed().as_secs_f64());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hosts_are_a_closed_set() {
+        let metrics = Metrics::new(["docker.io"]).unwrap();
+        let counts = RegistryMetrics::register(&metrics).unwrap();
+        counts.request("docker.io", RequestKind::Manifest).end("2xx");
+        counts.request("evil-3.test", RequestKind::Token).end("unreachable");
+        drop(counts.request("evil-3.test", RequestKind::Config));
+        counts.requests_left("docker.io", 99);
+        counts.requests_left("evil-4.test", 5);
+        let text = metrics.render().unwrap();
+        for line in [
+            r#"tolerarch_registry_requests_total{code="2xx",kind="manifest",registry="docker.io"} 1"#,
+            r#"tolerarch_registry_requests_total{code="unreachable",kind="token",registry="other"} 1"#,
+            r#"tolerarch_registry_ratelimit_remaining{registry="docker.io"} 99"#,
+            r#"tolerarch_registry_requests_total{code="abandoned",kind="config",registry="other"} 1"#,
+        ] {
+            assert!(text.contains(line), "{line} in\n{text}");
+        }
+        assert!(!text.contains("evil"));
+    }
+}

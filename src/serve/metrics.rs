@@ -1,0 +1,87 @@
+//! The metrics of all parts, and what is counted of reloads.
+
+use prometheus::{IntCounter, IntGauge};
+
+use crate::admission::ReviewMetrics;
+use crate::metrics::Metrics;
+use crate::registry::RegistryMetrics;
+use crate::resolver::ResolverMetrics;
+use crate::tls::TlsMetrics;
+
+/// What each part counts by. Registered once: registries and credentials are put together anew at each reload.
+#[derive(Clone)]
+pub(super) struct Families {
+    pub(super) reviews: ReviewMetrics,
+    pub(super) resolver: ResolverMetrics,
+    pub(super) registry: RegistryMetrics,
+    pub(super) tls: TlsMetrics,
+    pub(super) reload: ReloadMetrics,
+}
+
+impl Families {
+    pub(super) fn register(metrics: &Metrics) -> Result<Self, prometheus::Error> {
+        Ok(Self {
+            reviews: ReviewMetrics::register(metrics)?,
+            resolver: ResolverMetrics::register(metrics)?,
+            registry: RegistryMetrics::register(metrics)?,
+            tls: TlsMetrics::register(metrics)?,
+            reload: ReloadMetrics::register(metrics)?,
+        })
+    }
+}
+
+/// Counts reloads of the configuration; clones count the same.
+#[derive(Clone)]
+pub(super) struct ReloadMetrics {
+    reloads: [IntCounter; 2],
+    successful: IntGauge,
+}
+
+impl ReloadMetrics {
+    fn register(metrics: &Metrics) -> Result<Self, prometheus::Error> {
+        let reloads = metrics.counters(
+            "tolerarch_config_reloads_total",
+            "Changes of the configuration's files, by whether the new configuration could be used.",
+            &["result"],
+        )?;
+        let successful = metrics.gauge(
+            "tolerarch_config_last_reload_successful",
+            "Whether the configuration's files are in use as they are now.",
+        )?;
+        successful.set(1);
+        let reloads = ["failure", "success"].map(|result| reloads.with_label_values(&[result]));
+        Ok(Self { reloads, successful })
+    }
+
+    /// The configuration's files changed.
+    pub(super) fn reloaded(&self, success: bool) {
+        self.reloads[usize::from(success)].inc();
+        self.successful.set(success.into());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::registry::RequestKind;
+
+    #[test]
+    fn the_readme_has_every_metric_and_no_other() {
+        let readme = include_str!("../../README.md");
+        let metrics = Metrics::new([]).unwrap();
+        let counts = Families::register(&metrics).unwrap();
+        // Families that have no value yet are not rendered.
+        counts.registry.request("a.test", RequestKind::Token).end("2xx");
+        counts.registry.requests_left("docker.io", 1);
+        let text = metrics.render().unwrap();
+        let names = text.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split(' ').next());
+        let names: Vec<&str> = names.collect();
+        assert!(names.contains(&"process_open_fds"), "{names:?}");
+        for name in names.iter().filter(|name| !name.starts_with("process_")) {
+            assert!(readme.contains(&format!("`{name}`")), "{name} is not in the README");
+        }
+        for name in readme.split('`').filter(|text| text.starts_with("tolerarch_")) {
+            assert!(names.contains(&name), "{name} is in the README only");
+        }
+    }
+}

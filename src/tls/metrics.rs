@@ -1,0 +1,51 @@
+//! What is counted of TLS: the serving certificate, and handshakes that fail.
+
+use prometheus::{IntCounter, IntGauge};
+
+use crate::metrics::Metrics;
+
+/// Counts handshakes and certificates; clones count the same.
+#[derive(Clone)]
+pub struct TlsMetrics {
+    handshake_errors: IntCounter,
+    expiry: IntGauge,
+    reloads: [IntCounter; 2],
+}
+
+impl TlsMetrics {
+    /// Registers them.
+    ///
+    /// # Errors
+    /// A name is taken: a defect.
+    pub fn register(metrics: &Metrics) -> Result<Self, prometheus::Error> {
+        let reloads = metrics.counters(
+            "tolerarch_certificate_reloads_total",
+            "Changes of the certificate files, by whether the new pair could be used.",
+            &["result"],
+        )?;
+        Ok(Self {
+            handshake_errors: metrics
+                .counter("tolerarch_tls_handshake_errors_total", "TLS handshakes of clients that failed.")?,
+            expiry: metrics.gauge(
+                "tolerarch_certificate_expiry_timestamp_seconds",
+                "When the serving certificate expires, in seconds since 1970.",
+            )?,
+            reloads: ["failure", "success"].map(|result| reloads.with_label_values(&[result])),
+        })
+    }
+
+    /// A client's handshake failed.
+    pub(crate) fn handshake_failed(&self) {
+        self.handshake_errors.inc();
+    }
+
+    /// The certificate in use from now on expires at this time, in seconds since 1970.
+    pub(super) fn expires(&self, timestamp: i64) {
+        self.expiry.set(timestamp);
+    }
+
+    /// The certificate's files changed.
+    pub(super) fn reloaded(&self, success: bool) {
+        self.reloads[usize::from(success)].inc();
+    }
+}
