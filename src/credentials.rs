@@ -4,25 +4,26 @@
 //! The order is: the Pod's pull secrets, docker config files, the directory, kubelet's plugins, and no credential at all
 //! where the image is not private. A source that fails is one credential less, never a failure.
 //!
-//! A credential is never seen: not in a log, an error, a label or `Debug`. What tells two of them apart is their
-//! [`CredentialId`].
+//! A credential appears in no log, error, label or `Debug`; a [`CredentialId`] stands for it.
 
 mod candidate;
 mod credential;
 mod directory;
 mod docker;
+mod docker_keyring;
 mod duration;
 mod file;
 mod helper;
 mod limits;
-mod memory;
+
 mod pattern;
 mod process;
 mod provider;
 mod pull_secrets;
-mod ring;
+
 mod settings;
 mod sources;
+mod ttl_cache;
 mod turns;
 
 use std::borrow::Cow;
@@ -36,12 +37,11 @@ pub use settings::{CredentialSettings, CredentialsError, ProviderSettings};
 
 use crate::cluster::Caller;
 use crate::image::ImageRef;
-use candidate::{Origin, Place};
+use candidate::{Origin, OriginSource};
 use pull_secrets::PullSecret;
-use sources::{Sources, Surroundings};
+use sources::{Environment, Sources};
 
-/// All sources of credentials, as they were when they were loaded. Cheap to clone. The default has none: access is
-/// anonymous.
+/// All sources of credentials, as loaded. Cheap to clone. The default has none: access is anonymous.
 #[derive(Clone, Default)]
 pub struct Credentials {
     sources: Option<Arc<Sources>>,
@@ -60,26 +60,26 @@ impl Credentials {
         private: Vec<ImagePattern>,
         caller: Caller,
     ) -> Result<Self, CredentialsError> {
-        Self::load_within(settings, private, &Surroundings::of_process(caller))
+        Self::load_within(settings, private, &Environment::of_process(caller))
     }
 
     fn load_within(
         settings: &CredentialSettings,
         private: Vec<ImagePattern>,
-        surroundings: &Surroundings,
+        environment: &Environment,
     ) -> Result<Self, CredentialsError> {
         if *settings == CredentialSettings::default() && private.is_empty() {
             return Ok(Self::default());
         }
-        let sources = Sources::load(settings, private, surroundings)?;
+        let sources = Sources::load(settings, private, environment)?;
         Ok(Self { sources: Some(Arc::new(sources)) })
     }
 
     /// The credentials that a Pod of this namespace may use, which names these pull secrets (those of its service account
-    /// among them: the API server has merged them). Whoever asks bounds their number.
+    /// included: the API server has merged them). The caller must bound their number.
     ///
-    /// Reads secrets that are not remembered, for half a second at most; what cannot be read is left out. Without pull
-    /// secrets it does not wait, and allocates nothing.
+    /// Waits half a second at most for secrets that are not cached; those that cannot be read are left out. Without pull
+    /// secrets it neither waits nor allocates.
     pub async fn keyring<'n>(
         &self,
         namespace: &str,
@@ -98,16 +98,16 @@ impl Credentials {
         self.sources.as_ref().is_some_and(|sources| sources.pull_secrets.is_some())
     }
 
-    /// The credentials that every Pod may use: those of the operator.
+    /// The operator's credentials, which every Pod may use.
     pub fn shared_keyring(&self) -> Keyring {
         Keyring { pulled: Vec::new(), sources: self.sources.clone() }
     }
 
-    /// The operator's credentials for a mirror, by `host` or `host:port`: from files and credential helpers only, as
-    /// what belongs to a Pod is for the registry that its image names.
+    /// The operator's credentials for a mirror, by `host` or `host:port`: from files and credential helpers only, as a
+    /// Pod's own are for the registry that its image names.
     pub fn of_host(&self, host: &str) -> Vec<CredentialCandidate> {
         let of_files = self.sources.as_ref().map(|sources| sources.of_files(host));
-        distinct(of_files.into_iter().flatten(), limits::ATTEMPTS)
+        distinct(of_files.into_iter().flatten(), limits::CANDIDATES)
     }
 }
 
@@ -127,27 +127,28 @@ pub struct Keyring {
 static ANONYMOUS: [CredentialCandidate; 1] = [CredentialCandidate::anonymous()];
 
 impl Keyring {
-    /// The ways to ask for this image, in the order in which they are to be tried, each once, and of very many the first.
-    /// None at all, where the image is private and there is no credential for it.
+    /// The candidates for this image in the order in which to try them, each once, and of too many the first ones.
+    /// None, if the image is private and has no credential.
     pub fn candidates(&self, image: &ImageRef) -> Cow<'static, [CredentialCandidate]> {
         let Some(sources) = &self.sources else { return Cow::Borrowed(&ANONYMOUS) };
         let name = image.name();
-        let pulled = ring::lookup(self.pulled.iter().map(|secret| (secret, &*secret.ring)), name);
+        let pulled =
+            docker_keyring::lookup(self.pulled.iter().map(|secret| (secret, &*secret.keyring)), name);
         let pulled = pulled.into_iter().map(|(secret, key, kept)| {
-            let origin = Origin { key: key.clone(), place: Place::Secret(secret.clone()) };
+            let origin = Origin { key: key.clone(), source: OriginSource::Secret(secret.clone()) };
             CredentialCandidate::held(kept.clone(), Some(origin))
         });
         let anonymous = (!sources.is_private(name)).then(CredentialCandidate::anonymous);
-        // A Pod's many must not be in the way of the operator's few, nor both in that of none.
+        // A Pod's own must leave room for the operator's, and both for anonymous access.
         let pulled = distinct(pulled, limits::PULLED).into_iter();
         let held = pulled.chain(sources.of_files(name)).chain(sources.of_plugins(name));
-        let mut all = distinct(held, limits::ATTEMPTS - 1);
+        let mut all = distinct(held, limits::CANDIDATES - 1);
         all.extend(anonymous);
         Cow::Owned(all)
     }
 }
 
-/// Each candidate once, where it comes first, and no more than so many. Looks no further than it must.
+/// The first `most` different candidates.
 fn distinct(
     candidates: impl IntoIterator<Item = CredentialCandidate>,
     most: usize,

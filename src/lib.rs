@@ -58,6 +58,7 @@ pub mod tls;
 
 mod body;
 mod json;
+mod single_flight;
 
 #[cfg(test)]
 mod testing;

@@ -12,13 +12,12 @@ mod lookup;
 mod metrics;
 
 use std::borrow::Cow;
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use arc_swap::ArcSwap;
-use futures_util::future::{FutureExt, Shared};
+use futures_util::future::FutureExt;
 use futures_util::stream::{FuturesUnordered, StreamExt};
-use tokio::sync::{Semaphore, oneshot};
+use tokio::sync::Semaphore;
 use tokio::time::{Duration, Instant, sleep_until, timeout_at};
 
 pub use cache::CacheSettings;
@@ -27,6 +26,7 @@ pub use metrics::ResolverMetrics;
 use crate::credentials::{CredentialCandidate, CredentialId};
 use crate::image::{ImageRef, LookupError, Support};
 use crate::registry::{Found, Registry};
+use crate::single_flight::{self, InFlight, SingleFlight};
 use cache::{Cache, Known};
 use host::{Gate, Host, Hosts};
 use lookup::{Lookup, Question};
@@ -59,7 +59,7 @@ struct Inner {
     registry: ArcSwap<Registry>,
     cache: Cache,
     hosts: Hosts,
-    flights: Mutex<HashMap<Box<str>, Flight>>,
+    flights: SingleFlight<Box<str>, Landed>,
     running: Semaphore,
     /// Half of them, for registries that have never answered.
     strangers: Semaphore,
@@ -67,8 +67,8 @@ struct Inner {
     metrics: ResolverMetrics,
 }
 
-/// A lookup that is under way; the channel breaks if its task dies.
-type Flight = Shared<oneshot::Receiver<Landed>>;
+/// A lookup in flight.
+type Flight = single_flight::Flight<Landed>;
 
 /// What came of a lookup.
 #[derive(Clone, Copy)]
@@ -79,10 +79,10 @@ struct Landed {
     by_another: bool,
 }
 
-type Flights<'a> = MutexGuard<'a, HashMap<Box<str>, Flight>>;
+type Flights<'a> = InFlight<'a, Box<str>, Landed>;
 
 /// A lookup that a Pod may wait for.
-enum Begun {
+enum Started {
     /// It begins.
     New(Flight),
     /// It is under way.
@@ -113,7 +113,7 @@ impl Resolver {
             registry: ArcSwap::from_pointee(registry),
             cache: Cache::new(cache, metrics.clone()),
             hosts: Hosts::new(lookup.per_registry, metrics.clone()),
-            flights: Mutex::default(),
+            flights: SingleFlight::default(),
             running: Semaphore::new(lookup.concurrency),
             strangers: Semaphore::new(lookup.concurrency.div_ceil(2)),
             settings: ArcSwap::from_pointee(lookup),
@@ -227,12 +227,12 @@ impl Resolver {
                 Answer::Ready(Ok(support))
             }
             Known::Expired(_) | Known::Nothing => match self.start(to_ask) {
-                Ok(Begun::New(flight)) => Answer::Pending { flight, joined: false },
-                Ok(Begun::Joined(flight)) => {
+                Ok(Started::New(flight)) => Answer::Pending { flight, joined: false },
+                Ok(Started::Joined(flight)) => {
                     count(LookupResult::Joined);
                     Answer::Pending { flight, joined: true }
                 }
-                Ok(Begun::Landed(outcome)) => {
+                Ok(Started::Landed(outcome)) => {
                     count(LookupResult::Joined);
                     Answer::Ready(outcome)
                 }
@@ -251,18 +251,18 @@ impl Resolver {
 
     /// The lookup of this image: one that is under way, or a new one. An error where none may begin, or none that is
     /// worth waiting for.
-    fn start(&self, question: Question<'_>) -> Result<Begun, LookupError> {
+    fn start(&self, question: Question<'_>) -> Result<Started, LookupError> {
         let inner = &self.0;
         let host = inner.hosts.get(question.image.host());
-        let flights = inner.flights();
+        let flights = inner.flights.lock();
         if let Some(flight) = flights.get(&*question.key()) {
             // Nobody waits for a registry that is left alone, though a lookup may be under way.
             let refusal = host.gate(question.first()).refusal();
-            return refusal.map_or_else(|| Ok(Begun::Joined(flight.clone())), Err);
+            return refusal.map_or_else(|| Ok(Started::Joined(flight)), Err);
         }
         if let (Known::Fresh(outcome), _) = question.known(&inner.cache) {
             // It has landed since the cache was asked.
-            return Ok(Begun::Landed(outcome));
+            return Ok(Started::Landed(outcome));
         }
         // Registries that have never answered may take half of the queue, too.
         let share = if host.is_stranger() { 2 } else { 1 };
@@ -277,27 +277,21 @@ impl Resolver {
                 Err(LookupError::CircuitOpen)
             }
             (_, Some(unknown)) => Err(unknown),
-            (_, None) => Ok(Begun::New(self.launch(flights, question.into(), host, false))),
+            (_, None) => Ok(Started::New(self.launch(flights, question.into(), host, false))),
         }
     }
 
     /// Begins a lookup that the host has let in, in a task of its own.
-    fn launch(&self, mut flights: Flights<'_>, lookup: Lookup, host: Arc<Host>, probe: bool) -> Flight {
-        let (sender, receiver) = oneshot::channel();
-        let flight = receiver.shared();
-        flights.insert(lookup.question().key().into(), flight.clone());
-        drop(flights);
-        let landing = Landing { resolver: self.clone(), lookup, host, probe };
-        tokio::spawn(async move {
-            let question = landing.lookup.question();
-            let registry = landing.resolver.0.registry.load_full();
-            let asked = landing.resolver.look_up(question, &landing.host, probe);
-            let landed = registry.record(question.image, asked).await;
-            // First the cache, then the end of the flight: who finds no flight finds the answer.
-            drop(landing);
-            let _ = sender.send(landed);
-        });
-        flight
+    fn launch(&self, flights: Flights<'_>, lookup: Lookup, host: Arc<Host>, probe: bool) -> Flight {
+        let key = lookup.question().key().into();
+        let begun = Begun { host, probe };
+        let resolver = self.clone();
+        flights.start(key, async move {
+            let question = lookup.question();
+            let registry = resolver.0.registry.load_full();
+            let asked = resolver.look_up(question, &begun.host, probe);
+            registry.record(question.image, asked).await
+        })
     }
 
     /// Finds out at this time whether a registry that kept failing is well again, also if no Pod asks for it.
@@ -308,32 +302,23 @@ impl Resolver {
             let inner = &resolver.0;
             let question = lookup.question();
             let host = inner.hosts.get(question.image.host());
-            let flights = inner.flights();
+            let flights = inner.flights.lock();
             let may = |host: &Host| host.enter(question.first(), usize::MAX) == Gate::Probe;
-            if !flights.contains_key(&*question.key()) && may(&host) {
+            if flights.get(&*question.key()).is_none() && may(&host) {
                 drop(resolver.launch(flights, lookup, host, true));
             }
         });
     }
 }
 
-impl Inner {
-    fn flights(&self) -> Flights<'_> {
-        self.flights.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// Takes a lookup off the list of those under way, also when its task panics.
-struct Landing {
-    resolver: Resolver,
-    lookup: Lookup,
+/// A lookup that its host counts, until it ends, also by a panic.
+struct Begun {
     host: Arc<Host>,
     probe: bool,
 }
 
-impl Drop for Landing {
+impl Drop for Begun {
     fn drop(&mut self) {
-        self.resolver.0.flights().remove(&*self.lookup.question().key());
         self.host.landed(self.probe);
     }
 }

@@ -1,16 +1,16 @@
-//! One way to ask for an image, which may have to fetch its credential first.
+//! A credential candidate: one way to access an image, whose credential may have to be fetched first.
 
 use std::fmt;
 use std::sync::Arc;
 
-use super::credential::{Credential, CredentialId, Kept};
+use super::credential::{Credential, CredentialId, IdentifiedCredential};
 use super::file::File;
 use super::helper::Helper;
 use super::pattern::ImagePattern;
 use super::provider::Plugin;
 use super::pull_secrets::PullSecret;
 
-/// One way to ask for an image. Cheap to clone.
+/// One way to access an image. Cheap to clone.
 #[derive(Clone)]
 pub struct CredentialCandidate {
     id: CredentialId,
@@ -25,21 +25,21 @@ enum Source {
     Plugin { plugin: Arc<Plugin>, image: Arc<str> },
 }
 
-/// Where a credential was read, to read it again.
+/// Where a credential was read, to read it once more.
 #[derive(Clone)]
 pub(super) struct Origin {
     pub(super) key: ImagePattern,
-    pub(super) place: Place,
+    pub(super) source: OriginSource,
 }
 
 #[derive(Clone)]
-pub(super) enum Place {
+pub(super) enum OriginSource {
     Secret(PullSecret),
     File(Arc<File>),
 }
 
 impl CredentialCandidate {
-    /// Without any credential.
+    /// Anonymous access.
     pub const fn anonymous() -> Self {
         Self { id: CredentialId::ANONYMOUS, source: Source::Anonymous }
     }
@@ -49,8 +49,8 @@ impl CredentialCandidate {
         Self::held(credential.into(), None)
     }
 
-    pub(super) fn held(kept: Kept, origin: Option<Origin>) -> Self {
-        let Kept { id, credential } = kept;
+    pub(super) fn held(own: IdentifiedCredential, origin: Option<Origin>) -> Self {
+        let IdentifiedCredential { id, credential } = own;
         Self { id, source: Source::Held { credential, origin } }
     }
 
@@ -64,39 +64,39 @@ impl CredentialCandidate {
         Self { id: plugin.id(), source }
     }
 
-    /// Under what its answers are remembered; known before the credential is. It stays the same when a helper or a plugin
-    /// gives another credential, and changes when a secret or a file does.
+    /// Part of the cache key of its answers; known before the credential is. It changes with the content of a secret or
+    /// a file, and stays the same when a helper or a plugin gives another credential.
     pub fn id(&self) -> CredentialId {
         self.id
     }
 
-    /// Where the credential comes from, for people: one of a few fixed texts.
+    /// The kind of source, for people: one of a few fixed texts.
     pub fn kind(&self) -> &'static str {
         match &self.source {
             Source::Anonymous => "anonymous",
             Source::Held { origin: None, .. } => "credential",
-            Source::Held { origin: Some(origin), .. } => match &origin.place {
-                Place::Secret(_) => "pull secret",
-                Place::File(file) => file.kind(),
+            Source::Held { origin: Some(origin), .. } => match &origin.source {
+                OriginSource::Secret(_) => "pull secret",
+                OriginSource::File(file) => file.kind(),
             },
             Source::Helper { .. } => "credential helper",
             Source::Plugin { .. } => "credential provider plugin",
         }
     }
 
-    /// Whether the credential came with a Pod, or from somewhere unknown: whoever may create a Pod can choose it.
+    /// Whether the credential came with a Pod, or from an unknown source: anyone who may create a Pod can choose it.
     pub fn is_of_pod(&self) -> bool {
         match &self.source {
-            Source::Held { origin: Some(origin), .. } => matches!(origin.place, Place::Secret(_)),
+            Source::Held { origin: Some(origin), .. } => matches!(origin.source, OriginSource::Secret(_)),
             Source::Held { origin: None, .. } => true,
             Source::Anonymous | Source::Helper { .. } | Source::Plugin { .. } => false,
         }
     }
 
-    /// What to show the registry, one after the other until one is accepted; `None` shows nothing. Nothing to try at all
-    /// where the source has no credential after all.
+    /// The credentials to present, one after the other until one is accepted; `None` is anonymous access. Empty if the
+    /// source has no credential after all.
     ///
-    /// May run a helper or a plugin, which takes up to a minute and goes on when this is no longer waited for.
+    /// May run a helper or a plugin, which takes up to a minute and goes on when this future is dropped.
     pub async fn credentials(&self) -> Vec<Option<Arc<Credential>>> {
         match &self.source {
             Source::Anonymous => vec![None],
@@ -108,21 +108,21 @@ impl CredentialCandidate {
         }
     }
 
-    /// After the registry has refused every credential of this candidate (401): looks once more where they came from. An
-    /// candidate with another credential, if there is one by now. Looks no more often than every few seconds.
-    pub async fn again(&self) -> Option<Self> {
+    /// After the registry refused every credential of this candidate: reads its source once more, at most every few
+    /// seconds. A candidate with another credential, if there is one by now.
+    pub async fn refetch(&self) -> Option<Self> {
         match &self.source {
             Source::Anonymous | Source::Held { origin: None, .. } => None,
             Source::Held { origin: Some(origin), .. } => {
-                let found = match &origin.place {
-                    Place::Secret(secret) => secret.again(&origin.key).await,
-                    Place::File(file) => file.again(&origin.key).await,
+                let found = match &origin.source {
+                    OriginSource::Secret(secret) => secret.refetch(&origin.key).await,
+                    OriginSource::File(file) => file.refetch(&origin.key).await,
                 };
-                let changed = found.into_iter().find(|kept| kept.id != self.id)?;
+                let changed = found.into_iter().find(|credential| credential.id != self.id)?;
                 Some(Self::held(changed, Some(origin.clone())))
             }
-            Source::Helper { helper, host } => helper.again(host).await.then(|| self.clone()),
-            Source::Plugin { plugin, image } => plugin.again(image).await.then(|| self.clone()),
+            Source::Helper { helper, host } => helper.refetch(host).await.then(|| self.clone()),
+            Source::Plugin { plugin, image } => plugin.refetch(image).await.then(|| self.clone()),
         }
     }
 }

@@ -1,19 +1,19 @@
-//! Credentials as values, which nobody sees, and what tells them apart.
+//! Credentials as values that are never displayed, and the ids that distinguish them.
 
 use std::fmt;
-use std::hash::{BuildHasher, RandomState};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, LazyLock};
 
 use aws_lc_rs::hmac;
+use aws_lc_rs::rand::SystemRandom;
 use serde::{Deserialize, Deserializer};
 use zeroize::Zeroizing;
 
-/// A text that nobody gets to see, wiped when it is dropped.
+/// A text that is never displayed, and wiped when it is dropped.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Sensitive(Zeroizing<String>);
 
 impl Sensitive {
-    /// The text, for the one who sends it.
+    /// The text, to be sent.
     pub fn reveal(&self) -> &str {
         &self.0
     }
@@ -37,7 +37,7 @@ impl fmt::Debug for Sensitive {
     }
 }
 
-/// What a registry is shown.
+/// What is presented to a registry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Credential {
     /// User name and password.
@@ -54,7 +54,7 @@ pub enum Credential {
 }
 
 impl Credential {
-    /// What tells this credential from others.
+    /// The id of this credential.
     pub fn id(&self) -> CredentialId {
         let (kind, user, secret) = match self {
             Self::Basic { user, password } => ("basic", user.as_str(), password),
@@ -73,41 +73,38 @@ impl Credential {
     }
 }
 
-/// A credential with what tells it from others, which is computed once: every Pod asks for it.
+/// A credential with its id, which every Pod needs, and which is therefore computed once.
 #[derive(Clone, Debug)]
-pub(super) struct Kept {
+pub(super) struct IdentifiedCredential {
     pub(super) id: CredentialId,
     pub(super) credential: Arc<Credential>,
 }
 
-impl From<Credential> for Kept {
+impl From<Credential> for IdentifiedCredential {
     fn from(credential: Credential) -> Self {
         Self { id: credential.id(), credential: credential.into() }
     }
 }
 
-/// By what right something was learnt: anonymously, or by one credential. Keys of caches and of flights hold it, so that
-/// nobody learns what somebody else's credential gave.
+/// Which credential gave an answer, or that none was needed. Part of the keys of caches and of lookups in flight, so that
+/// one tenant's answers never reach another.
 ///
-/// A keyed hash (HMAC-SHA-256 under a key of this process, cut to 128 bits), so that it tells nothing of the credential.
+/// HMAC-SHA-256 under a random key of this process, truncated to 128 bits: it reveals nothing of the credential.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct CredentialId(u128);
 
 impl CredentialId {
-    /// Anonymous access, whose answers everybody may have.
+    /// Anonymous access, whose answers are shared by all tenants.
     pub const ANONYMOUS: Self = Self(0);
 
-    /// The hash of these parts, each with its length, so that no two lists of parts are the same text.
+    /// The hash of these parts, each preceded by its length, so that no two lists are hashed alike.
     pub fn of(parts: &[&str]) -> Self {
-        static KEY: OnceLock<hmac::Key> = OnceLock::new();
-        let key = KEY.get_or_init(|| {
-            // The standard library's own keys come from the operating system; they cannot fail, and each hash of one is
-            // as unknown as the key.
-            let random = RandomState::new();
-            let bytes: Vec<u8> = (0..4_u8).flat_map(|part| random.hash_one(part).to_be_bytes()).collect();
-            hmac::Key::new(hmac::HMAC_SHA256, &bytes)
+        // AWS-LC ends the process where the system has no randomness, so the fixed key is never used.
+        static KEY: LazyLock<hmac::Key> = LazyLock::new(|| {
+            hmac::Key::generate(hmac::HMAC_SHA256, &SystemRandom::new())
+                .unwrap_or_else(|_| hmac::Key::new(hmac::HMAC_SHA256, &[]))
         });
-        let mut context = hmac::Context::with_key(key);
+        let mut context = hmac::Context::with_key(&KEY);
         for part in parts {
             context.update(&(part.len() as u64).to_be_bytes());
             context.update(part.as_bytes());

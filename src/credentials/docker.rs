@@ -9,8 +9,8 @@ use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 use serde::Deserialize;
 use zeroize::Zeroizing;
 
-use super::credential::{Credential, Kept, Sensitive};
-use super::ring::Ring;
+use super::credential::{Credential, IdentifiedCredential, Sensitive};
+use super::docker_keyring::DockerKeyring;
 
 /// As Go decodes it, with padding or without.
 pub(super) const BASE64: GeneralPurpose = GeneralPurpose::new(
@@ -44,7 +44,7 @@ struct Entry {
 /// What a file gives, and what was left out of it.
 #[derive(Debug, Default)]
 pub(super) struct Read {
-    pub(super) ring: Ring<Kept>,
+    pub(super) keyring: DockerKeyring<IdentifiedCredential>,
     /// Entries whose `auth` is not what it should be.
     pub(super) malformed: usize,
     pub(super) size: Size,
@@ -92,7 +92,7 @@ impl From<serde_json::Error> for NotDocker {
 fn read(entries: BTreeMap<String, Option<Entry>>) -> Read {
     let mut malformed = 0;
     let mut size = Size { entries: entries.len(), ..Size::default() };
-    let mut credentials: Vec<(&str, Kept)> = Vec::new();
+    let mut credentials: Vec<(&str, IdentifiedCredential)> = Vec::new();
     for (key, entry) in &entries {
         size.key = size.key.max(key.len());
         let Some(entry) = entry else { continue };
@@ -104,7 +104,7 @@ fn read(entries: BTreeMap<String, Option<Entry>>) -> Read {
             None => malformed += 1,
         }
     }
-    Read { ring: Ring::new(credentials), malformed, size }
+    Read { keyring: DockerKeyring::new(credentials), malformed, size }
 }
 
 impl Entry {
@@ -141,7 +141,7 @@ fn decode(auth: &str) -> Option<(String, Sensitive)> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::ring::lookup;
+    use super::super::docker_keyring::lookup;
     use super::*;
 
     fn basic(user: &str, password: &str) -> Credential {
@@ -150,7 +150,7 @@ mod tests {
 
     fn of(json: &str) -> (Vec<Credential>, usize) {
         let read = DockerConfig::parse(json.as_bytes()).unwrap().read();
-        let found = lookup(std::iter::once(((), &read.ring)), "a.b/x");
+        let found = lookup(std::iter::once(((), &read.keyring)), "a.b/x");
         (found.into_iter().map(|(_, _, kept)| Credential::clone(&kept.credential)).collect(), read.malformed)
     }
 
@@ -200,9 +200,9 @@ mod tests {
     #[test]
     fn reads_the_older_form() {
         let read = read_dockercfg(br#"{"https://a.b/v1/":{"auth":"YTpi","email":""}}"#).unwrap();
-        assert_eq!(read.ring.len(), 1);
+        assert_eq!(read.keyring.len(), 1);
         let newer = read_dockercfg(br#"{"auths":{"a.b":{"auth":"YTpi"}}}"#).unwrap();
-        assert_eq!(newer.ring.len(), 0);
+        assert_eq!(newer.keyring.len(), 0);
         for nothing in ["{}", r#"{"auths":null}"#, r#"{"auths":{}}"#] {
             assert_eq!(of(nothing), (vec![], 0));
         }

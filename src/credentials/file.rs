@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use tokio::time::{Duration, Instant};
 use zeroize::Zeroizing;
 
-use super::credential::Kept;
+use super::credential::IdentifiedCredential;
 use super::directory;
 use super::docker::DockerConfig;
 use super::pattern::ImagePattern;
@@ -45,7 +45,7 @@ impl File {
     }
 
     /// What it says under a key by now; nothing if it was read a moment ago, or cannot be read.
-    pub(super) async fn again(self: &Arc<Self>, key: &ImagePattern) -> Vec<Kept> {
+    pub(super) async fn refetch(self: &Arc<Self>, key: &ImagePattern) -> Vec<IdentifiedCredential> {
         {
             let mut read = self.read.lock().unwrap_or_else(PoisonError::into_inner);
             if read.elapsed() < AGAIN {
@@ -58,12 +58,12 @@ impl File {
         work.await.ok().flatten().unwrap_or_default()
     }
 
-    fn under(&self, key: &ImagePattern) -> Option<Vec<Kept>> {
+    fn under(&self, key: &ImagePattern) -> Option<Vec<IdentifiedCredential>> {
         // What is wrong with it, whoever loads it anew will tell.
         let text = text("", &self.path).ok()?;
         Some(match self.form {
             Form::DockerConfig => {
-                DockerConfig::parse(text.as_bytes()).ok()?.read().ring.under(key).cloned().collect()
+                DockerConfig::parse(text.as_bytes()).ok()?.read().keyring.under(key).cloned().collect()
             }
             Form::Registry => vec![directory::read(&text).ok()?.into()],
         })

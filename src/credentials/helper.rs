@@ -9,8 +9,8 @@ use tokio::process::Command;
 use tokio::time::Duration;
 
 use super::credential::{Credential, CredentialId, Sensitive};
-use super::memory::Memory;
 use super::process::{self, Limits, ProcessError, Runner};
+use super::ttl_cache::TtlCache;
 
 /// Servers whose answers are remembered, of one helper.
 const CAPACITY: usize = 1000;
@@ -29,18 +29,18 @@ pub(super) struct Helper {
     name: String,
     program: PathBuf,
     runner: Runner,
-    answers: Arc<Memory<Key, Option<Arc<Credential>>>>,
+    answers: Arc<TtlCache<CacheKey, Option<Arc<Credential>>>>,
 }
 
 #[derive(Clone, PartialEq, Eq, Hash)]
-enum Key {
+enum CacheKey {
     Server(String),
     /// A run a moment ago, whatever came of it.
     Recent(String),
 }
 
 #[derive(Deserialize)]
-struct Answer {
+struct HelperOutput {
     #[serde(rename = "Username", default)]
     username: String,
     #[serde(rename = "Secret", default)]
@@ -60,7 +60,7 @@ impl Helper {
         let file = format!("docker-credential-{name}");
         let program = process::find(&file, directories.iter().map(PathBuf::as_path))
             .ok_or_else(|| format!("{file} is in no directory of the PATH"))?;
-        Ok(Self { name: name.into(), program, runner: Runner::new(limits), answers: Memory::new(CAPACITY) })
+        Ok(Self { name: name.into(), program, runner: Runner::new(limits), answers: TtlCache::new(CAPACITY) })
     }
 
     /// What tells what it says of this host from others, whatever that is.
@@ -70,18 +70,18 @@ impl Helper {
 
     /// What it has for a host; runs it where no answer is remembered.
     pub(super) async fn credential(self: &Arc<Self>, host: &str) -> Option<Arc<Credential>> {
-        match self.answers.get(&Key::Server(host.into())) {
+        match self.answers.get(&CacheKey::Server(host.into())) {
             Some(answer) => answer,
             None => self.ask(host).await,
         }
     }
 
     /// Runs it once more, unless it ran a moment ago. Whether it has something else now.
-    pub(super) async fn again(self: &Arc<Self>, host: &str) -> bool {
-        if self.answers.get(&Key::Recent(host.into())).is_some() {
+    pub(super) async fn refetch(self: &Arc<Self>, host: &str) -> bool {
+        if self.answers.get(&CacheKey::Recent(host.into())).is_some() {
             return false;
         }
-        let before = self.answers.get(&Key::Server(host.into())).flatten();
+        let before = self.answers.get(&CacheKey::Server(host.into())).flatten();
         let after = self.ask(host).await;
         after.is_some() && before != after
     }
@@ -91,11 +91,11 @@ impl Helper {
         let work = async move {
             let answer = helper.run(&name).await?;
             let life = if answer.is_some() { FOUND } else { NOTHING };
-            helper.answers.put(Key::Server(name.clone()), answer.clone(), life);
-            helper.answers.put(Key::Recent(name), None, AGAIN);
+            helper.answers.put(CacheKey::Server(name.clone()), answer.clone(), life);
+            helper.answers.put(CacheKey::Recent(name), None, AGAIN);
             Some(answer)
         };
-        self.answers.join(&Key::Server(host.into()), work).await.flatten()
+        self.answers.join(&CacheKey::Server(host.into()), work).await.flatten()
     }
 
     /// `None` where it did not come to its turn, which says nothing of the host.
@@ -108,7 +108,7 @@ impl Helper {
                 tracing::debug!(helper = self.name, "a credential helper has nothing for a registry");
                 return Some(None);
             }
-            Ok(output) => match serde_json::from_slice::<Answer>(&output.text) {
+            Ok(output) => match serde_json::from_slice::<HelperOutput>(&output.text) {
                 Ok(answer) => return Some(answer.credential().map(Arc::new)),
                 Err(_) => "its answer is not what docker's protocol says".to_owned(),
             },
@@ -120,7 +120,7 @@ impl Helper {
     }
 }
 
-impl Answer {
+impl HelperOutput {
     fn credential(self) -> Option<Credential> {
         let Self { username, secret } = self;
         match username.as_str() {

@@ -14,11 +14,11 @@ use tokio::time::Duration;
 pub(super) use config::read;
 
 use super::credential::{Credential, CredentialId};
-use super::memory::Memory;
+use super::docker_keyring::{self, DockerKeyring};
 use super::process::{Limits, ProcessError, Runner};
-use super::ring::{self, Ring};
+use super::ttl_cache::TtlCache;
 use config::Provider;
-use protocol::{CacheKey, Response};
+use protocol::{CacheKeyType, Response};
 
 /// Answers of one plugin that are remembered.
 const CAPACITY: usize = 1000;
@@ -34,12 +34,12 @@ pub(super) struct Plugin {
     id: CredentialId,
     runner: Runner,
     /// For what its last answer was good. Whatever else is remembered of its runs counts for the same.
-    scope: Mutex<CacheKey>,
-    answers: Arc<Memory<Key, Arc<Answer>>>,
+    scope: Mutex<CacheKeyType>,
+    answers: Arc<TtlCache<CacheKey, Arc<PluginCredentials>>>,
 }
 
 #[derive(Clone, PartialEq, Eq, Hash)]
-enum Key {
+enum CacheKey {
     Answer(Scope),
     /// A run that came to nothing.
     Failed(Scope),
@@ -58,22 +58,24 @@ enum Scope {
 }
 
 impl Scope {
-    fn of(cache_key: CacheKey, image: &str) -> Self {
+    fn of(cache_key: CacheKeyType, image: &str) -> Self {
         match cache_key {
-            CacheKey::Image => Self::Image(image.into()),
-            CacheKey::Registry => Self::Registry(registry(image).into()),
-            CacheKey::Global => Self::Global,
+            CacheKeyType::Image => Self::Image(image.into()),
+            CacheKeyType::Registry => Self::Registry(registry(image).into()),
+            CacheKeyType::Global => Self::Global,
         }
     }
 
     /// All that hold an image.
     fn all(image: &str) -> impl Iterator<Item = Self> {
-        [CacheKey::Image, CacheKey::Registry, CacheKey::Global].into_iter().map(|key| Self::of(key, image))
+        [CacheKeyType::Image, CacheKeyType::Registry, CacheKeyType::Global]
+            .into_iter()
+            .map(|key| Self::of(key, image))
     }
 }
 
 #[derive(Default)]
-struct Answer(Ring<Arc<Credential>>);
+struct PluginCredentials(DockerKeyring<Arc<Credential>>);
 
 impl Plugin {
     fn new(provider: Provider, limits: Limits) -> Self {
@@ -81,9 +83,9 @@ impl Plugin {
         parts.extend(provider.args.iter().map(String::as_str));
         parts.extend(provider.env.iter().flat_map(|(name, value)| [name.as_str(), value.as_str()]));
         let id = CredentialId::of(&parts);
-        let (runner, answers) = (Runner::new(limits), Memory::new(CAPACITY));
+        let (runner, answers) = (Runner::new(limits), TtlCache::new(CAPACITY));
         // Until it has said more: were it run for every image while it fails, it would hardly do anything else.
-        Self { provider, id, runner, scope: Mutex::new(CacheKey::Registry), answers }
+        Self { provider, id, runner, scope: Mutex::new(CacheKeyType::Registry), answers }
     }
 
     /// What tells this plugin from others, whatever it says: it speaks for the operator, to everybody alike.
@@ -107,9 +109,9 @@ impl Plugin {
 
     /// Runs it once more, unless it ran a moment ago, for this image or for another that its registry refused. Whether it
     /// has something else now.
-    pub(super) async fn again(self: &Arc<Self>, image: &str) -> bool {
-        let again = Key::Again(registry(image).into());
-        let mut recent = Scope::all(image).map(Key::Recent).chain([again.clone()]);
+    pub(super) async fn refetch(self: &Arc<Self>, image: &str) -> bool {
+        let again = CacheKey::Again(registry(image).into());
+        let mut recent = Scope::all(image).map(CacheKey::Recent).chain([again.clone()]);
         if recent.any(|key| self.answers.get(&key).is_some()) {
             return false;
         }
@@ -119,19 +121,19 @@ impl Plugin {
         !after.is_empty() && before != after
     }
 
-    fn remembered(&self, image: &str) -> Option<Arc<Answer>> {
-        let mut keys = Scope::all(image).map(Key::Answer).chain(Scope::all(image).map(Key::Failed));
+    fn remembered(&self, image: &str) -> Option<Arc<PluginCredentials>> {
+        let mut keys = Scope::all(image).map(CacheKey::Answer).chain(Scope::all(image).map(CacheKey::Failed));
         keys.find_map(|key| self.answers.get(&key))
     }
 
-    async fn ask(self: &Arc<Self>, image: &str) -> Option<Arc<Answer>> {
+    async fn ask(self: &Arc<Self>, image: &str) -> Option<Arc<PluginCredentials>> {
         let (plugin, name) = (Arc::clone(self), image.to_owned());
         let work = async move { plugin.run(&name).await };
-        self.answers.join(&Key::Answer(Scope::Image(image.into())), work).await
+        self.answers.join(&CacheKey::Answer(Scope::Image(image.into())), work).await
     }
 
     /// `None` where it did not come to its turn.
-    async fn run(&self, image: &str) -> Option<Arc<Answer>> {
+    async fn run(&self, image: &str) -> Option<Arc<PluginCredentials>> {
         let response = self.response(image).await?;
         let scope = {
             let mut last = self.scope.lock().unwrap_or_else(PoisonError::into_inner);
@@ -139,10 +141,10 @@ impl Plugin {
             Scope::of(*last, image)
         };
         let answer = match response {
-            Ok(Response { cache_duration, ring, .. }) => {
-                let answer = Arc::new(Answer(ring));
+            Ok(Response { cache_duration, keyring, .. }) => {
+                let answer = Arc::new(PluginCredentials(keyring));
                 let life = cache_duration.unwrap_or(self.provider.default_cache_duration);
-                self.answers.put(Key::Answer(scope.clone()), Arc::clone(&answer), life);
+                self.answers.put(CacheKey::Answer(scope.clone()), Arc::clone(&answer), life);
                 answer
             }
             Err(fault) => {
@@ -151,12 +153,12 @@ impl Plugin {
                     fault,
                     "a credential provider plugin gives nothing"
                 );
-                let answer = Arc::new(Answer::default());
-                self.answers.put(Key::Failed(scope.clone()), Arc::clone(&answer), FAILED);
+                let answer = Arc::new(PluginCredentials::default());
+                self.answers.put(CacheKey::Failed(scope.clone()), Arc::clone(&answer), FAILED);
                 answer
             }
         };
-        self.answers.put(Key::Recent(scope), Arc::clone(&answer), AGAIN);
+        self.answers.put(CacheKey::Recent(scope), Arc::clone(&answer), AGAIN);
         Some(answer)
     }
 
@@ -174,9 +176,9 @@ impl Plugin {
     }
 }
 
-impl Answer {
+impl PluginCredentials {
     fn credentials(&self, image: &str) -> Vec<Arc<Credential>> {
-        let found = ring::lookup(std::iter::once(((), &self.0)), image);
+        let found = docker_keyring::lookup(std::iter::once(((), &self.0)), image);
         found.into_iter().map(|(_, _, credential)| Arc::clone(credential)).collect()
     }
 }

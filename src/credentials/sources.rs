@@ -4,17 +4,17 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use super::candidate::{CredentialCandidate, Origin, Place};
-use super::credential::Kept;
+use super::candidate::{CredentialCandidate, Origin, OriginSource};
+use super::credential::IdentifiedCredential;
 use super::directory;
 use super::docker::DockerConfig;
+use super::docker_keyring::{self, DockerKeyring};
 use super::file::{self, File, Form};
 use super::helper::Helper;
 use super::pattern::ImagePattern;
 use super::process::{self, Limits};
 use super::provider::{self, Plugin};
 use super::pull_secrets::{self, PullSecrets};
-use super::ring::{self, Ring};
 use super::settings::{CredentialSettings, CredentialsError, ProviderSettings};
 use crate::cluster::{Caller, Cluster, ConnectError};
 
@@ -26,24 +26,24 @@ const PROVIDERS: &str = "credentials.providers.config";
 pub(super) struct Sources {
     pub(super) pull_secrets: Option<Arc<PullSecrets>>,
     configs: Vec<Config>,
-    directory: Ring<Filed>,
+    directory: DockerKeyring<Filed>,
     plugins: Vec<Arc<Plugin>>,
     private: Vec<ImagePattern>,
 }
 
 /// The credential of one file of the directory.
-type Filed = (Kept, Arc<File>);
+type Filed = (IdentifiedCredential, Arc<File>);
 
 /// A docker `config.json`.
 struct Config {
     file: Arc<File>,
-    ring: Ring<Kept>,
-    helpers: Ring<Arc<Helper>>,
+    keyring: DockerKeyring<IdentifiedCredential>,
+    helpers: DockerKeyring<Arc<Helper>>,
     store: Option<Arc<Helper>>,
 }
 
 /// What of the process matters.
-pub(super) struct Surroundings {
+pub(super) struct Environment {
     /// Where credential helpers are looked for.
     pub(super) path: Option<OsString>,
     pub(super) limits: Limits,
@@ -51,7 +51,7 @@ pub(super) struct Surroundings {
     pub(super) connect: fn(Caller) -> Result<Cluster, ConnectError>,
 }
 
-impl Surroundings {
+impl Environment {
     pub(super) fn of_process(caller: Caller) -> Self {
         Self { path: std::env::var_os("PATH"), limits: Limits::default(), caller, connect: Cluster::of }
     }
@@ -77,11 +77,11 @@ impl Sources {
     pub(super) fn load(
         settings: &CredentialSettings,
         private: Vec<ImagePattern>,
-        surroundings: &Surroundings,
+        environment: &Environment,
     ) -> Result<Self, CredentialsError> {
         let CredentialSettings { pull_secrets, docker_configs, directory, providers } = settings;
-        let limits = surroundings.limits;
-        let path = process::directories(surroundings.path.as_deref());
+        let limits = environment.limits;
+        let path = process::directories(environment.path.as_deref());
         let configs = docker_configs.iter().map(|file| Config::load(file.clone(), &path, limits));
         Ok(Self {
             configs: configs.collect::<Result<_, _>>()?,
@@ -91,7 +91,7 @@ impl Sources {
                 .transpose()?
                 .unwrap_or_default(),
             plugins: load_plugins(providers, limits)?,
-            pull_secrets: if *pull_secrets { surroundings.pull_secrets()? } else { None },
+            pull_secrets: if *pull_secrets { environment.pull_secrets()? } else { None },
             private,
         })
     }
@@ -106,14 +106,15 @@ impl Sources {
         let host = name.split('/').next().unwrap_or_default();
         let mut candidates = Vec::new();
         // A helper comes before what is in the same files: docker takes the helper's word only.
-        let helpers = ring::lookup(self.configs.iter().map(|config| ((), &config.helpers)), name);
+        let helpers = docker_keyring::lookup(self.configs.iter().map(|config| ((), &config.helpers)), name);
         candidates
             .extend(helpers.into_iter().map(|(_, _, helper)| CredentialCandidate::helper(helper, host)));
-        let held = ring::lookup(self.configs.iter().map(|config| (&config.file, &config.ring)), name);
+        let held =
+            docker_keyring::lookup(self.configs.iter().map(|config| (&config.file, &config.keyring)), name);
         candidates.extend(held.into_iter().map(|(file, key, kept)| of_file(file, key, kept)));
         let stores = self.configs.iter().filter_map(|config| config.store.as_ref());
         candidates.extend(stores.map(|helper| CredentialCandidate::helper(helper, host)));
-        let directory = ring::lookup(std::iter::once(((), &self.directory)), name);
+        let directory = docker_keyring::lookup(std::iter::once(((), &self.directory)), name);
         candidates.extend(directory.into_iter().map(|(_, key, (kept, file))| of_file(file, key, kept)));
         candidates
     }
@@ -125,8 +126,8 @@ impl Sources {
     }
 }
 
-fn of_file(file: &Arc<File>, key: &ImagePattern, kept: &Kept) -> CredentialCandidate {
-    let origin = Origin { key: key.clone(), place: Place::File(Arc::clone(file)) };
+fn of_file(file: &Arc<File>, key: &ImagePattern, kept: &IdentifiedCredential) -> CredentialCandidate {
+    let origin = Origin { key: key.clone(), source: OriginSource::File(Arc::clone(file)) };
     CredentialCandidate::held(kept.clone(), Some(origin))
 }
 
@@ -148,11 +149,11 @@ impl Config {
             return Err(fault("auths: an auth is not base64(user:password)".into()));
         }
         let file = File::new(path, Form::DockerConfig);
-        Ok(Self { file, ring: read.ring, helpers: Ring::new(helpers), store })
+        Ok(Self { file, keyring: read.keyring, helpers: DockerKeyring::new(helpers), store })
     }
 }
 
-fn load_directory(path: PathBuf) -> Result<Ring<Filed>, CredentialsError> {
+fn load_directory(path: PathBuf) -> Result<DockerKeyring<Filed>, CredentialsError> {
     let unreadable = |cause| CredentialsError::Read { key: DIRECTORY, file: path.clone(), cause };
     let entries = std::fs::read_dir(&path).map_err(unreadable)?;
     let mut files =
@@ -168,7 +169,7 @@ fn load_directory(path: PathBuf) -> Result<Ring<Filed>, CredentialsError> {
         let credential = directory::read(&file::text(DIRECTORY, &path)?).map_err(fault)?;
         found.push((host, (credential.into(), File::new(path, Form::Registry))));
     }
-    Ok(Ring::new(found.iter().map(|(host, entry)| (host.as_str(), entry.clone()))))
+    Ok(DockerKeyring::new(found.iter().map(|(host, entry)| (host.as_str(), entry.clone()))))
 }
 
 fn load_plugins(settings: &ProviderSettings, limits: Limits) -> Result<Vec<Arc<Plugin>>, CredentialsError> {

@@ -64,8 +64,8 @@ pub(super) fn limits() -> Limits {
     Limits { time: Duration::from_secs(60), output: 10_000, runs: 4 }
 }
 
-fn surroundings(place: &Place) -> Surroundings {
-    Surroundings {
+fn environment(place: &Place) -> Environment {
+    Environment {
         path: Some(place.path("bin").into()),
         limits: limits(),
         caller: Caller::Webhook,
@@ -79,7 +79,7 @@ fn load(
     private: &[&str],
 ) -> Result<Credentials, CredentialsError> {
     let private = private.iter().map(|pattern| pattern.parse().unwrap()).collect();
-    Credentials::load_within(settings, private, &surroundings(place))
+    Credentials::load_within(settings, private, &environment(place))
 }
 
 fn image(name: &str) -> ImageRef {
@@ -291,7 +291,7 @@ pub(crate) fn secret(kind: &str, content: &serde_json::Value) -> serde_json::Val
 pub(crate) fn with_cluster(api: &ApiServer, configs: &[PathBuf]) -> Credentials {
     let place = Place::new();
     let settings = CredentialSettings { docker_configs: configs.to_vec(), ..CredentialSettings::default() };
-    let mut sources = Sources::load(&settings, Vec::new(), &surroundings(&place)).unwrap();
+    let mut sources = Sources::load(&settings, Vec::new(), &environment(&place)).unwrap();
     sources.pull_secrets = Some(pull_secrets::PullSecrets::new(api.cluster(), Duration::from_secs(60)));
     Credentials { sources: Some(Arc::new(sources)) }
 }
@@ -312,15 +312,15 @@ async fn a_refused_file_is_read_again() {
     assert_eq!(shown(&candidates).await, ["docker config user:old", "credentials directory file:old"]);
     place.write("config.json", &config("new"));
     place.write("registries/a.b.toml", "user = \"file\"\nsecret = \"new\"\n");
-    assert!(candidates[0].again().await.is_none(), "it was read a moment ago");
+    assert!(candidates[0].refetch().await.is_none(), "it was read a moment ago");
     tokio::time::advance(Duration::from_secs(5)).await;
-    let changed = [candidates[0].again().await.unwrap(), candidates[1].again().await.unwrap()];
+    let changed = [candidates[0].refetch().await.unwrap(), candidates[1].refetch().await.unwrap()];
     assert_eq!(shown(&changed).await, ["docker config user:new", "credentials directory file:new"]);
     assert_ne!(changed[0].id(), candidates[0].id());
-    assert!(candidates[0].again().await.is_none(), "it was read a moment ago");
+    assert!(candidates[0].refetch().await.is_none(), "it was read a moment ago");
     tokio::time::advance(Duration::from_secs(5)).await;
-    assert!(changed[0].again().await.is_none(), "nothing has changed");
-    assert!(CredentialCandidate::anonymous().again().await.is_none());
+    assert!(changed[0].refetch().await.is_none(), "nothing has changed");
+    assert!(CredentialCandidate::anonymous().refetch().await.is_none());
 }
 
 #[tokio::test]
@@ -329,7 +329,7 @@ async fn of_many_credentials_for_an_image_the_first_are_tried() {
     let place = Place::new();
     let config = |who: &str| {
         let entries: Vec<_> =
-            (0..limits::ENTRIES.most).map(|n| (format!("a.b?{n}"), format!("{n}"))).collect();
+            (0..limits::ENTRIES.max).map(|n| (format!("a.b?{n}"), format!("{n}"))).collect();
         let entries: Vec<_> = entries.iter().map(|(key, word)| (&**key, who, &**word)).collect();
         serde_json::json!({"auths": auths(&entries)})
     };
@@ -343,17 +343,17 @@ async fn of_many_credentials_for_an_image_the_first_are_tried() {
         candidates.iter().map(CredentialCandidate::kind).collect::<Vec<_>>()
     };
     let tried = kinds(&keyring.candidates(&image("a.b/x")));
-    let of_files = limits::ATTEMPTS - limits::PULLED - 1;
+    let of_files = limits::CANDIDATES - limits::PULLED - 1;
     let expected = [vec!["pull secret"; limits::PULLED], vec!["docker config"; of_files], vec!["anonymous"]];
     assert_eq!(tried, expected.concat());
-    assert_eq!(credentials.of_host("a.b").len(), limits::ATTEMPTS);
+    assert_eq!(credentials.of_host("a.b").len(), limits::CANDIDATES);
 }
 
 /// The same credential under several keys is one.
 #[tokio::test]
 async fn equal_credentials_are_not_in_the_way_of_others() {
     let api = ApiServer::start().await;
-    let keys: Vec<String> = (0..limits::ENTRIES.most - 1).map(|n| format!("a.b?{n}")).collect();
+    let keys: Vec<String> = (0..limits::ENTRIES.max - 1).map(|n| format!("a.b?{n}")).collect();
     let mut entries: Vec<_> = keys.iter().map(|key| (&**key, "same", "word")).collect();
     entries.push(("*.b", "other", "word"));
     let config = serde_json::json!({"auths": auths(&entries)});

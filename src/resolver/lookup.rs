@@ -247,7 +247,7 @@ impl Resolver {
                 _ => self.try_one(image, candidate, host, progress).await,
             };
             if let Err(Error::Denied(_)) = asked
-                && let Some(changed) = progress.fetched(candidate.again()).await
+                && let Some(changed) = progress.fetched(candidate.refetch()).await
             {
                 progress.asking = Asker::of(&changed);
                 progress.by_another = changed.is_of_pod();

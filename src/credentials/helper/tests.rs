@@ -90,12 +90,12 @@ async fn runs_again_for_a_refused_credential_but_not_at_once() {
     place.write("answer", r#"{"Username":"user","Secret":"old"}"#);
     assert_eq!(helper.credential("a.b").await, basic("user", "old"));
     place.write("answer", r#"{"Username":"user","Secret":"new"}"#);
-    assert!(!helper.again("a.b").await, "it ran a moment ago");
-    helper.answers.put(Key::Recent("a.b".into()), None, Duration::ZERO);
-    assert!(helper.again("a.b").await);
+    assert!(!helper.refetch("a.b").await, "it ran a moment ago");
+    helper.answers.put(CacheKey::Recent("a.b".into()), None, Duration::ZERO);
+    assert!(helper.refetch("a.b").await);
     assert_eq!(helper.credential("a.b").await, basic("user", "new"));
-    helper.answers.put(Key::Recent("a.b".into()), None, Duration::ZERO);
-    assert!(!helper.again("a.b").await, "nothing has changed");
+    helper.answers.put(CacheKey::Recent("a.b".into()), None, Duration::ZERO);
+    assert!(!helper.refetch("a.b").await, "nothing has changed");
     assert_eq!(runs(&place), 3);
 }
 

@@ -33,7 +33,7 @@ pub(in super::super) struct Provider {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-struct Document {
+struct ConfigFile {
     api_version: String,
     kind: String,
     providers: Option<Vec<Given>>,
@@ -60,7 +60,7 @@ struct Variable {
 
 /// Reads the file's text. What is wrong with it is told without its values, as those of `env` may be secret.
 pub(in super::super) fn read(text: &str, bin_dir: &Path) -> Result<Vec<Provider>, String> {
-    let document: Document = serde_saphyr::from_str(text).map_err(|error| fault(&error))?;
+    let document: ConfigFile = serde_saphyr::from_str(text).map_err(|error| fault(&error))?;
     if document.kind != "CredentialProviderConfig" || !API_VERSIONS.contains(&document.api_version.as_str()) {
         return Err(format!(
             "write kind: CredentialProviderConfig and apiVersion: {} (or v1beta1, v1alpha1)",

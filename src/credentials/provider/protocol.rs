@@ -8,12 +8,12 @@ use serde::Deserialize;
 use tokio::time::Duration;
 
 use super::super::credential::{Credential, Sensitive};
+use super::super::docker_keyring::DockerKeyring;
 use super::super::duration;
-use super::super::ring::Ring;
 
 /// For which images an answer is good.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
-pub(super) enum CacheKey {
+pub(super) enum CacheKeyType {
     /// This one.
     Image,
     /// All of this registry.
@@ -25,10 +25,10 @@ pub(super) enum CacheKey {
 /// What a plugin says.
 #[derive(Debug)]
 pub(super) struct Response {
-    pub(super) cache_key: CacheKey,
+    pub(super) cache_key: CacheKeyType,
     /// How long it is good; `None` for the configured default, zero for this time only.
     pub(super) cache_duration: Option<Duration>,
-    pub(super) ring: Ring<Arc<Credential>>,
+    pub(super) keyring: DockerKeyring<Arc<Credential>>,
 }
 
 /// Why an answer is none. Never quotes it, as it may hold credentials.
@@ -39,14 +39,14 @@ pub(super) enum ResponseError {
     #[error("its answer is no CredentialProviderResponse")]
     Malformed,
     #[error("its answer has a cacheKeyType that is none of Image, Registry and Global")]
-    CacheKey,
+    CacheKeyType,
     #[error("its answer has a cacheDuration that is none")]
     CacheDuration,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-struct Document {
+struct ResponseBody {
     kind: String,
     #[expect(dead_code, reason = "read before, with its own fault")]
     api_version: String,
@@ -83,15 +83,15 @@ pub(super) fn response(text: &[u8], api_version: &str) -> Result<Response, Respo
     if version.api_version != api_version {
         return Err(ResponseError::ApiVersion);
     }
-    let document: Document = serde_json::from_slice(text).map_err(|_| ResponseError::Malformed)?;
+    let document: ResponseBody = serde_json::from_slice(text).map_err(|_| ResponseError::Malformed)?;
     if document.kind != "CredentialProviderResponse" {
         return Err(ResponseError::Malformed);
     }
     let cache_key = match document.cache_key_type.as_str() {
-        "Image" => CacheKey::Image,
-        "Registry" => CacheKey::Registry,
-        "Global" => CacheKey::Global,
-        _ => return Err(ResponseError::CacheKey),
+        "Image" => CacheKeyType::Image,
+        "Registry" => CacheKeyType::Registry,
+        "Global" => CacheKeyType::Global,
+        _ => return Err(ResponseError::CacheKeyType),
     };
     let cache_duration = match document.cache_duration {
         Some(text) => Some(duration::parse(&text).ok_or(ResponseError::CacheDuration)?),
@@ -102,6 +102,8 @@ pub(super) fn response(text: &[u8], api_version: &str) -> Result<Response, Respo
         (key, Arc::new(Credential::Basic { user: auth.username, password: auth.password }))
     });
     let credentials: Vec<_> = credentials.collect();
-    let ring = Ring::new(credentials.iter().map(|(key, credential)| (key.as_str(), Arc::clone(credential))));
-    Ok(Response { cache_key, cache_duration, ring })
+    let keyring = DockerKeyring::new(
+        credentials.iter().map(|(key, credential)| (key.as_str(), Arc::clone(credential))),
+    );
+    Ok(Response { cache_key, cache_duration, keyring })
 }

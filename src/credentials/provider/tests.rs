@@ -173,17 +173,17 @@ async fn runs_again_for_a_refused_credential_but_not_at_once() {
     place.write("answer", &says("Registry", "", &AUTH.replace(":\"word", ":\"new")));
     let registry = || "r.example.com".into();
     let later = || {
-        for recent in [Key::Recent(Scope::Registry(registry())), Key::Again(registry())] {
+        for recent in [CacheKey::Recent(Scope::Registry(registry())), CacheKey::Again(registry())] {
             plugin.answers.put(recent, Arc::default(), Duration::ZERO);
         }
     };
-    assert!(!plugin.again("r.example.com/a").await, "it ran a moment ago");
-    assert!(!plugin.again("r.example.com/b").await, "which was for all of the registry");
+    assert!(!plugin.refetch("r.example.com/a").await, "it ran a moment ago");
+    assert!(!plugin.refetch("r.example.com/b").await, "which was for all of the registry");
     later();
-    assert!(plugin.again("r.example.com/a").await);
+    assert!(plugin.refetch("r.example.com/a").await);
     assert_eq!(words(&plugin, "r.example.com/b").await, ["user:new"]);
     later();
-    assert!(!plugin.again("r.example.com/a").await, "nothing has changed");
+    assert!(!plugin.refetch("r.example.com/a").await, "nothing has changed");
     assert_eq!(runs(&place), 3);
 }
 
@@ -194,10 +194,10 @@ async fn runs_again_once_for_a_registry_however_many_images_it_refuses() {
     let plugin = plugin(&place, &says("Image", "", r#"{"*.example.com":{"username":"u","password":"p"}}"#));
     for image in ["r.example.com/a", "r.example.com/b", "s.example.com/a"] {
         assert_eq!(words(&plugin, image).await, ["u:p"]);
-        plugin.answers.put(Key::Recent(Scope::Image(image.into())), Arc::default(), Duration::ZERO);
+        plugin.answers.put(CacheKey::Recent(Scope::Image(image.into())), Arc::default(), Duration::ZERO);
     }
     for (image, runs_by_then) in [("r.example.com/a", 4), ("r.example.com/b", 4), ("s.example.com/a", 5)] {
-        plugin.again(image).await;
+        plugin.refetch(image).await;
         assert_eq!(runs(&place), runs_by_then, "{image}");
     }
 }

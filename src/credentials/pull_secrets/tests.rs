@@ -15,7 +15,7 @@ fn config(password: &str) -> serde_json::Value {
 /// The passwords that these secrets give.
 async fn passwords(secrets: &Arc<PullSecrets>, names: &[&str]) -> Vec<String> {
     let read = secrets.read("team", names.iter().copied()).await;
-    let credentials = read.iter().flat_map(|secret| secret.ring.entries());
+    let credentials = read.iter().flat_map(|secret| secret.keyring.entries());
     credentials
         .map(|(_, kept)| match &*kept.credential {
             Credential::Basic { password, .. } => password.reveal().to_owned(),
@@ -118,7 +118,7 @@ async fn an_expired_secret_is_served_while_it_is_read_again() {
         while api.requests() < requests {
             tokio::task::yield_now().await;
         }
-        while secrets.remembered.get(&name_of("there")).is_some_and(|content| content.is_due()) {
+        while secrets.cached.get(&name_of("there")).is_some_and(|content| content.is_due()) {
             tokio::task::yield_now().await;
         }
         assert_eq!(passwords(&secrets, &["there"]).await, ["new"], "asked a moment ago");
@@ -186,17 +186,18 @@ async fn a_refused_secret_is_read_again_but_not_at_once() {
     let read = secrets.read("team", ["there"].into_iter()).await;
     api.answer("team", "there", 200, &secret("dockerconfigjson", &config("new")));
     let key = "a.b".parse().unwrap();
-    let is_old =
-        |found: Vec<Kept>| found.iter().map(|kept| kept.id).eq(read[0].ring.under(&key).map(|kept| kept.id));
-    assert!(is_old(read[0].again(&key).await), "it was read a moment ago");
+    let is_old = |found: Vec<IdentifiedCredential>| {
+        found.iter().map(|kept| kept.id).eq(read[0].keyring.under(&key).map(|kept| kept.id))
+    };
+    assert!(is_old(read[0].refetch(&key).await), "it was read a moment ago");
     assert_eq!(api.requests(), 1);
     tokio::time::pause();
     tokio::time::advance(AGAIN).await;
     tokio::time::resume();
-    assert!(!is_old(read[0].again(&key).await));
+    assert!(!is_old(read[0].refetch(&key).await));
     assert_eq!(passwords(&secrets, &["there"]).await, ["new"]);
     assert_eq!(api.requests(), 2);
-    assert!(read[0].again(&"c.d".parse().unwrap()).await.is_empty());
+    assert!(read[0].refetch(&"c.d".parse().unwrap()).await.is_empty());
 }
 
 /// A secret for `a.b` with this many more entries, and with a key and a password of these lengths.
@@ -217,7 +218,7 @@ async fn one_that_is_too_large_counts_for_nothing() {
             json!({"auths": {"a.b": {"username": "user", "password": "word"}}, "more": "x".repeat(bytes)});
         secret("dockerconfigjson", &config)
     };
-    let (entries, key, word, data) = (ENTRIES.most, KEY.most, WORD.most, DATA.most);
+    let (entries, key, word, data) = (ENTRIES.max, KEY.max, WORD.max, DATA.max);
     for (name, body, is_good) in [
         ("most", sized(entries, key, word), true),
         ("entries", sized(entries + 1, key, word), false),
@@ -237,27 +238,27 @@ async fn one_that_is_too_large_counts_for_nothing() {
 async fn what_is_remembered_is_bounded_by_its_size() {
     let api = ApiServer::start().await;
     let secrets = PullSecrets::new(api.cluster(), LONG);
-    let entry = json!({"username": "user", "password": "x".repeat(WORD.most)});
+    let entry = json!({"username": "user", "password": "x".repeat(WORD.max)});
     let auths: serde_json::Map<_, _> = (0..7).map(|place| (format!("a.b/{place}"), entry.clone())).collect();
     let large = secret("dockerconfigjson", &json!({"auths": auths}));
     let content = || {
         let object = serde_json::from_value(large.clone()).unwrap();
-        let ring = content(object).map_err(|fault| fault.0).unwrap().ring;
-        Content::read(ring, Instant::now())
+        let ring = content(object).map_err(|fault| fault.0).unwrap().keyring;
+        CachedSecret::read(ring, Instant::now())
     };
     let name = |place: usize| name_of(&format!("s{place}"));
     let one = weight(&name(0), &content());
-    let all = usize::try_from(2 * limits::REMEMBERED / one).unwrap();
+    let all = usize::try_from(2 * limits::CACHED / one).unwrap();
     let rings: Vec<_> = (0..all)
         .map(|place| {
             let content = content();
-            let ring = Arc::downgrade(&content.ring);
-            secrets.remembered.put(name(place), content, FOUND);
+            let ring = Arc::downgrade(&content.keyring);
+            secrets.cached.put(name(place), content, FOUND);
             ring
         })
         .collect();
     let left = rings.iter().filter(|ring| ring.strong_count() > 0).count() as u64;
-    assert!(left > 0 && left * one <= limits::REMEMBERED, "{left} of {one} bytes");
+    assert!(left > 0 && left * one <= limits::CACHED, "{left} of {one} bytes");
 }
 
 #[tokio::test]
@@ -265,9 +266,9 @@ async fn a_pod_has_no_more_than_so_many_entries() {
     let api = ApiServer::start().await;
     let names: Vec<String> = (0..16).map(|place| format!("s{place}")).collect();
     for name in &names {
-        api.answer("team", name, 200, &sized(ENTRIES.most, 10, 4));
+        api.answer("team", name, 200, &sized(ENTRIES.max, 10, 4));
     }
     let secrets = PullSecrets::new(api.cluster(), LONG);
     let read = secrets.read("team", names.iter().map(String::as_str)).await;
-    assert_eq!(read.len(), limits::ENTRIES_OF_POD / ENTRIES.most);
+    assert_eq!(read.len(), limits::ENTRIES_OF_POD / ENTRIES.max);
 }

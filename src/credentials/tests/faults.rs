@@ -157,14 +157,14 @@ async fn pull_secrets_need_a_cluster() {
     let settings = CredentialSettings { pull_secrets: true, ..Default::default() };
     let nobody: fn(Caller) -> Result<Cluster, ConnectError> =
         |_| Err(ConnectError::ServiceAccount(kube::config::Config::incluster_env().unwrap_err()));
-    let surroundings = |caller| Surroundings { caller, connect: nobody, ..surroundings(&place) };
-    let error = Credentials::load_within(&settings, Vec::new(), &surroundings(Caller::Webhook)).unwrap_err();
+    let environment = |caller| Environment { caller, connect: nobody, ..environment(&place) };
+    let error = Credentials::load_within(&settings, Vec::new(), &environment(Caller::Webhook)).unwrap_err();
     let told = error.to_string();
     assert!(told.starts_with("credentials.pullSecrets: no service account"), "{told}");
     assert_eq!(told.matches("environment variable").count(), 2, "what kube says and what it is: {told}");
     assert!(std::error::Error::source(&error).is_none(), "nothing is told twice");
     // People have no service account, and ask all the same.
-    let credentials = Credentials::load_within(&settings, Vec::new(), &surroundings(Caller::Person)).unwrap();
+    let credentials = Credentials::load_within(&settings, Vec::new(), &environment(Caller::Person)).unwrap();
     let keyring = credentials.keyring("team", ["regcred"]).await;
     assert_eq!(shown(&keyring.candidates(&image("a.b/x"))).await, ["anonymous -"]);
 }

@@ -72,7 +72,7 @@ async fn nothing_secret_is_ever_said() {
             bin_dir: Some(place.path("bin")),
         },
     };
-    let mut sources = Sources::load(&settings, Vec::new(), &surroundings(&place)).unwrap();
+    let mut sources = Sources::load(&settings, Vec::new(), &environment(&place)).unwrap();
     sources.pull_secrets = Some(pull_secrets::PullSecrets::new(api.cluster(), Duration::from_secs(60)));
     let credentials = Credentials { sources: Some(Arc::new(sources)) };
 
@@ -86,7 +86,7 @@ async fn nothing_secret_is_ever_said() {
         debug += &format!(
             "{:?} {:?} {:?}",
             candidate.credentials().await,
-            candidate.again().await,
+            candidate.refetch().await,
             candidate.id()
         );
     }

@@ -10,15 +10,15 @@ const HUB: &str = "docker.io";
 
 /// Values by the registry, or part of one, that they are for.
 #[derive(Debug)]
-pub(super) struct Ring<T>(Vec<(ImagePattern, T)>);
+pub(super) struct DockerKeyring<T>(Vec<(ImagePattern, T)>);
 
-impl<T> Default for Ring<T> {
+impl<T> Default for DockerKeyring<T> {
     fn default() -> Self {
         Self(Vec::new())
     }
 }
 
-impl<T> Ring<T> {
+impl<T> DockerKeyring<T> {
     /// By the keys of a docker configuration. A key that means no host is left out, as kubelet does.
     pub(super) fn new<'k>(entries: impl IntoIterator<Item = (&'k str, T)>) -> Self {
         Self(entries.into_iter().filter_map(|(given, value)| Some((key(given)?, value))).collect())
@@ -42,7 +42,7 @@ impl<T> Ring<T> {
 /// All that matches a name (`host/repository` or a mere host) in any of the rings, most specific first, in the order of
 /// the rings where the keys are equal.
 pub(super) fn lookup<'r, T, R>(
-    rings: impl Iterator<Item = (R, &'r Ring<T>)> + Clone,
+    rings: impl Iterator<Item = (R, &'r DockerKeyring<T>)> + Clone,
     name: &str,
 ) -> Vec<(R, &'r ImagePattern, &'r T)>
 where
@@ -106,20 +106,20 @@ mod tests {
         }
     }
 
-    fn found<'r>(rings: &'r [Ring<&'r str>], name: &str) -> Vec<&'r str> {
+    fn found<'r>(rings: &'r [DockerKeyring<&'r str>], name: &str) -> Vec<&'r str> {
         lookup(rings.iter().map(|ring| ((), ring)), name).into_iter().map(|(_, _, value)| *value).collect()
     }
 
     #[test]
     fn gives_all_that_match_most_specific_first() {
         let rings = [
-            Ring::new([
+            DockerKeyring::new([
                 ("quay.io", "host"),
                 ("quay.io/team", "team"),
                 ("*.io", "glob"),
                 ("quay.io/other", "no"),
             ]),
-            Ring::new([("quay.io/team/app", "app"), ("https://quay.io/v2/", "second host")]),
+            DockerKeyring::new([("quay.io/team/app", "app"), ("https://quay.io/v2/", "second host")]),
         ];
         assert_eq!(found(&rings, "quay.io/team/app"), ["app", "team", "host", "second host", "glob"]);
         assert_eq!(found(&rings, "quay.io/teamwork"), ["team", "host", "second host", "glob"]);
@@ -132,19 +132,19 @@ mod tests {
     /// kubelet: `isDefaultRegistryMatch` and `defaultRegistryHost`.
     #[test]
     fn docker_hub_has_a_key_of_its_own() {
-        let hub = [Ring::new([("https://index.docker.io/v1/", "hub")])];
+        let hub = [DockerKeyring::new([("https://index.docker.io/v1/", "hub")])];
         assert_eq!(found(&hub, "docker.io/library/nginx"), ["hub"]);
         assert_eq!(found(&hub, "docker.io"), ["hub"]);
         assert!(found(&hub, "quay.io/library/nginx").is_empty());
         let direct = [
-            Ring::new([("https://index.docker.io/v1/", "hub")]),
-            Ring::new([("docker.io/library", "library"), ("docker.io", "direct")]),
+            DockerKeyring::new([("https://index.docker.io/v1/", "hub")]),
+            DockerKeyring::new([("docker.io/library", "library"), ("docker.io", "direct")]),
         ];
         assert_eq!(found(&direct, "docker.io/library/nginx"), ["library", "direct"]);
         assert_eq!(found(&direct, "docker.io/team/app"), ["direct"]);
-        let registry = [Ring::new([("registry-1.docker.io", "registry")])];
+        let registry = [DockerKeyring::new([("registry-1.docker.io", "registry")])];
         assert!(found(&registry, "docker.io/library/nginx").is_empty());
-        let path = [Ring::new([("https://index.docker.io/v1", "path")])];
+        let path = [DockerKeyring::new([("https://index.docker.io/v1", "path")])];
         assert!(found(&path, "docker.io/library/nginx").is_empty());
     }
 }

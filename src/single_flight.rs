@@ -1,0 +1,130 @@
+//! At most one task for each key at a time. Later callers join the task that is in flight; it goes on when none of them
+//! waits for it any more.
+
+use std::borrow::Borrow;
+use std::collections::HashMap;
+use std::hash::Hash;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use futures_util::future::{FutureExt, Shared};
+use tokio::sync::oneshot;
+
+/// The result of a task in flight; an error if the task panicked.
+pub(crate) type Flight<V> = Shared<oneshot::Receiver<V>>;
+
+type Map<K, V> = HashMap<K, Flight<V>>;
+
+/// The tasks in flight.
+pub(crate) struct SingleFlight<K, V>(Arc<Mutex<Map<K, V>>>);
+
+/// The tasks in flight, locked: none begins and none ends as long as this is held.
+pub(crate) struct InFlight<'a, K, V> {
+    map: MutexGuard<'a, Map<K, V>>,
+    all: &'a Arc<Mutex<Map<K, V>>>,
+}
+
+impl<K, V> Default for SingleFlight<K, V> {
+    fn default() -> Self {
+        Self(Arc::default())
+    }
+}
+
+impl<K, V> SingleFlight<K, V> {
+    pub(crate) fn lock(&self) -> InFlight<'_, K, V> {
+        InFlight { map: self.0.lock().unwrap_or_else(PoisonError::into_inner), all: &self.0 }
+    }
+}
+
+impl<K: Eq + Hash, V: Clone> InFlight<'_, K, V> {
+    pub(crate) fn len(&self) -> usize {
+        self.map.len()
+    }
+
+    /// The task of this key, to be joined.
+    pub(crate) fn get<Q>(&self, key: &Q) -> Option<Flight<V>>
+    where
+        K: Borrow<Q>,
+        Q: Eq + Hash + ?Sized,
+    {
+        self.map.get(key).cloned()
+    }
+
+    /// Begins the task of a key that has none. The key is free again before the result is published, so whoever finds
+    /// no task finds what the task left behind.
+    pub(crate) fn start(mut self, key: K, work: impl Future<Output = V> + Send + 'static) -> Flight<V>
+    where
+        K: Clone + Send + 'static,
+        V: Send + Sync + 'static,
+    {
+        let (sender, receiver) = oneshot::channel();
+        let flight = receiver.shared();
+        self.map.insert(key.clone(), flight.clone());
+        let entry = Entry { all: Arc::clone(self.all), key };
+        // A runtime that shuts down drops the task at once, and the entry locks the map.
+        drop(self);
+        tokio::spawn(async move {
+            let value = work.await;
+            drop(entry);
+            // Nobody may be waiting.
+            let _ = sender.send(value);
+        });
+        flight
+    }
+}
+
+/// Removes a task from the map when it ends, also by a panic.
+struct Entry<K: Eq + Hash, V> {
+    all: Arc<Mutex<Map<K, V>>>,
+    key: K,
+}
+
+impl<K: Eq + Hash, V> Drop for Entry<K, V> {
+    fn drop(&mut self) {
+        self.all.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.key);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use tokio::sync::Notify;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn callers_join_the_task_in_flight_which_goes_on_without_them() {
+        let flights = SingleFlight::default();
+        let (runs, go) = (Arc::new(AtomicUsize::new(0)), Arc::new(Notify::new()));
+        let work = || {
+            let (runs, go) = (Arc::clone(&runs), Arc::clone(&go));
+            async move {
+                runs.fetch_add(1, Ordering::SeqCst);
+                go.notified().await;
+                7
+            }
+        };
+        let first = flights.lock().start("a", work());
+        let second = flights.lock().get("a").unwrap();
+        assert!(flights.lock().get("b").is_none());
+        drop(first);
+        go.notify_one();
+        assert_eq!((second.await, runs.load(Ordering::SeqCst)), (Ok(7), 1));
+        assert_eq!(flights.lock().len(), 0);
+
+        drop(flights.lock().start("a", work()));
+        go.notify_one();
+        while flights.lock().len() > 0 {
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(runs.load(Ordering::SeqCst), 2);
+    }
+
+    #[tokio::test]
+    async fn a_panic_ends_one_task_and_frees_its_key() {
+        let flights = SingleFlight::<_, u8>::default();
+        assert!(flights.lock().start("a", async { panic!("on purpose") }).await.is_err());
+        assert_eq!(flights.lock().len(), 0);
+        assert_eq!(flights.lock().start("a", async { 1 }).await, Ok(1));
+    }
+}
