@@ -79,7 +79,6 @@ impl Wait<'_> {
 
 struct Inner {
     rules: ArcSwap<Rules>,
-    resolver: Resolver,
     metrics: ReviewMetrics,
     bounds: Bounds,
 }
@@ -89,6 +88,7 @@ struct Rules {
     policy: Policy,
     budget: Duration,
     credentials: Credentials,
+    resolver: Resolver,
 }
 
 impl Webhook {
@@ -101,13 +101,19 @@ impl Webhook {
         metrics: ReviewMetrics,
     ) -> Self {
         let bounds = Bounds::new(BODY_SMALL, BODIES_LARGE);
-        let rules = ArcSwap::from_pointee(Rules { policy, budget, credentials });
-        Self(Arc::new(Inner { rules, resolver, metrics, bounds }))
+        let rules = ArcSwap::from_pointee(Rules { policy, budget, credentials, resolver });
+        Self(Arc::new(Inner { rules, metrics, bounds }))
     }
 
     /// Decides by this from the next review on.
-    pub fn reconfigure(&self, policy: Policy, budget: Duration, credentials: Credentials) {
-        self.0.rules.store(Arc::new(Rules { policy, budget, credentials }));
+    pub fn reconfigure(
+        &self,
+        policy: Policy,
+        budget: Duration,
+        credentials: Credentials,
+        resolver: Resolver,
+    ) {
+        self.0.rules.store(Arc::new(Rules { policy, budget, credentials, resolver }));
     }
 
     /// `POST /mutate`; anything else is 404 or 405.
@@ -176,7 +182,7 @@ impl Webhook {
         }
         let usages = pod.images();
         let keyring = self.keyring(rules, review.namespace.as_str(), pod, &usages, wait.deadline()).await;
-        let answers = self.look_up(policy, &usages, &keyring, wait).await;
+        let answers = self.look_up(rules, &usages, &keyring, wait).await;
         Decided::of(pod, &policy.decide(pod, &answers))
     }
 
@@ -196,7 +202,7 @@ impl Webhook {
         if !credentials.reads_pull_secrets() || pod.pull_secrets().next().is_none() {
             return shared;
         }
-        let settled = |image| self.0.resolver.is_settled(image, &shared.candidates(image));
+        let settled = |image| rules.resolver.is_settled(image, &shared.candidates(image));
         if usages.iter().all(|usage| usage.image.as_ref().map_or(true, settled)) {
             return shared;
         }
@@ -207,7 +213,7 @@ impl Webhook {
     /// An answer for each image; fewer where one of them settles the case.
     async fn look_up<'a>(
         &self,
-        policy: &Policy,
+        rules: &Rules,
         usages: &'a [Usage<'a>],
         keyring: &Keyring,
         wait: Wait<'_>,
@@ -237,10 +243,10 @@ impl Webhook {
             usages
                 .iter()
                 .filter(|usage| uses(usage, image))
-                .any(|usage| policy.is_settled_by(&answer(usage, outcome)))
+                .any(|usage| rules.policy.is_settled_by(&answer(usage, outcome)))
         };
         let candidates = |image: &ImageRef| keyring.candidates(image);
-        let resolver = &self.0.resolver;
+        let resolver = &rules.resolver;
         let outcomes = match wait {
             Wait::Until(deadline) => resolver.resolve(&images, candidates, deadline, enough).await,
             Wait::ForAll(limits) => Box::pin(limits.resolve(resolver, &images, candidates)).await,

@@ -14,7 +14,6 @@ mod metrics;
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use arc_swap::ArcSwap;
 use futures_util::future::FutureExt;
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use tokio::sync::Semaphore;
@@ -51,19 +50,25 @@ pub struct LookupSettings {
     pub per_registry: usize,
 }
 
-/// Finds platforms. Clones are the same resolver.
+/// Finds platforms under one configuration, from the beginning of a review to the end of the lookups that it began.
+/// Clones are the same resolver.
 #[derive(Clone)]
 pub struct Resolver(Arc<Inner>);
 
 struct Inner {
-    registry: ArcSwap<Registry>,
+    registry: Registry,
+    settings: LookupSettings,
     cache: Cache,
+    state: Arc<State>,
+}
+
+/// What outlives a change of the configuration, beside what the cache holds.
+struct State {
     hosts: Hosts,
     flights: SingleFlight<Box<str>, Landed>,
     running: Semaphore,
     /// Half of them, for registries that have never answered.
     strangers: Semaphore,
-    settings: ArcSwap<LookupSettings>,
     metrics: ResolverMetrics,
 }
 
@@ -109,24 +114,23 @@ impl Resolver {
         cache: CacheSettings,
         metrics: ResolverMetrics,
     ) -> Self {
-        Self(Arc::new(Inner {
-            registry: ArcSwap::from_pointee(registry),
-            cache: Cache::new(cache, metrics.clone()),
+        let state = State {
             hosts: Hosts::new(lookup.per_registry, metrics.clone()),
             flights: SingleFlight::default(),
             running: Semaphore::new(lookup.concurrency),
             strangers: Semaphore::new(lookup.concurrency.div_ceil(2)),
-            settings: ArcSwap::from_pointee(lookup),
-            metrics,
-        }))
+            metrics: metrics.clone(),
+        };
+        let cache = Cache::new(cache, metrics);
+        Self(Arc::new(Inner { registry, settings: lookup, cache, state: Arc::new(state) }))
     }
 
-    /// Looks up like this from the next lookup on; those under way end as they began, and the cache is kept. How many
-    /// run at a time, and how many answers are remembered, stays as it was at the start.
-    pub fn reconfigure(&self, registry: Registry, lookup: LookupSettings, cache: CacheSettings) {
-        self.0.registry.store(Arc::new(registry));
-        self.0.settings.store(Arc::new(lookup));
-        self.0.cache.reconfigure(cache);
+    /// The resolver of another configuration: it knows what this one knows, and lookups that are under way end as they
+    /// began. How many run at a time, and how many answers are remembered, stays as it was at the start.
+    #[must_use]
+    pub fn reconfigured(&self, registry: Registry, lookup: LookupSettings, cache: CacheSettings) -> Self {
+        let cache = self.0.cache.reconfigured(cache);
+        Self(Arc::new(Inner { registry, settings: lookup, cache, state: self.0.state.clone() }))
     }
 
     /// Looks up all images at once, until all are known, one of them is `enough` by itself, or the deadline comes.
@@ -196,7 +200,7 @@ impl Resolver {
     /// credentials. Asks nobody.
     pub fn is_settled(&self, image: &ImageRef, candidates: &[CredentialCandidate]) -> bool {
         let known = || Question { image, candidates }.known(&self.0.cache).0;
-        !self.0.registry.load().admits(image) || matches!(known(), Known::Fresh(Ok(_)) | Known::Stale { .. })
+        !self.0.registry.admits(image) || matches!(known(), Known::Fresh(Ok(_)) | Known::Stale { .. })
     }
 
     /// Takes in what anonymous access has told of an image: a door for whoever fills the cache ahead.
@@ -206,9 +210,9 @@ impl Resolver {
 
     /// The answer that serves at once, or the lookup that will give one.
     fn find(&self, question: Question<'_>) -> Answer {
-        let count = |result| self.0.metrics.looked_up(question.image.host(), result);
+        let count = |result| self.0.state.metrics.looked_up(question.image.host(), result);
         // Before the cache: a registry that is no longer allowed is not believed any more.
-        if !self.0.registry.load().admits(question.image) {
+        if !self.0.registry.admits(question.image) {
             count(LookupResult::Failed);
             return Answer::Ready(Err(LookupError::NotAllowed));
         }
@@ -245,7 +249,7 @@ impl Resolver {
     fn instead(&self, question: Question<'_>, unknown: LookupError) -> Outcome {
         let outcome = question.last_good(&self.0.cache).ok_or(unknown);
         let result = if outcome.is_ok() { LookupResult::Stale } else { LookupResult::Failed };
-        self.0.metrics.looked_up(question.image.host(), result);
+        self.0.state.metrics.looked_up(question.image.host(), result);
         outcome
     }
 
@@ -253,8 +257,8 @@ impl Resolver {
     /// worth waiting for.
     fn start(&self, question: Question<'_>) -> Result<Started, LookupError> {
         let inner = &self.0;
-        let host = inner.hosts.get(question.image.host());
-        let flights = inner.flights.lock();
+        let host = inner.state.hosts.get(question.image.host());
+        let flights = inner.state.flights.lock();
         if let Some(flight) = flights.get(&*question.key()) {
             // Nobody waits for a registry that is left alone, though a lookup may be under way.
             let refusal = host.gate(question.first()).refusal();
@@ -266,10 +270,10 @@ impl Resolver {
         }
         // Registries that have never answered may take half of the queue, too.
         let share = if host.is_stranger() { 2 } else { 1 };
-        if flights.len() >= inner.settings.load().concurrency * (1 + QUEUE) / share {
+        if flights.len() >= inner.settings.concurrency * (1 + QUEUE) / share {
             return Err(LookupError::Overloaded);
         }
-        let gate = host.enter(question.first(), inner.settings.load().per_registry * (1 + QUEUE));
+        let gate = host.enter(question.first(), inner.settings.per_registry * (1 + QUEUE));
         match (gate, gate.refusal()) {
             (Gate::Probe, _) => {
                 // Nobody waits for it.
@@ -288,21 +292,22 @@ impl Resolver {
         let resolver = self.clone();
         flights.start(key, async move {
             let question = lookup.question();
-            let registry = resolver.0.registry.load_full();
             let asked = resolver.look_up(question, &begun.host, probe);
-            registry.record(question.image, asked).await
+            resolver.0.registry.record(question.image, asked).await
         })
     }
 
-    /// Finds out at this time whether a registry that kept failing is well again, also if no Pod asks for it.
+    /// Finds out at this time whether a registry that kept failing is well again, also if no Pod asks for it. Not if the
+    /// configuration has changed by then, as that may be what was wrong: the next Pod brings the probe.
     fn probe_at(&self, lookup: Lookup, time: Instant) {
-        let resolver = self.clone();
+        let resolver = Arc::downgrade(&self.0);
         tokio::spawn(async move {
             sleep_until(time).await;
+            let Some(resolver) = resolver.upgrade().map(Self) else { return };
             let inner = &resolver.0;
             let question = lookup.question();
-            let host = inner.hosts.get(question.image.host());
-            let flights = inner.flights.lock();
+            let host = inner.state.hosts.get(question.image.host());
+            let flights = inner.state.flights.lock();
             let may = |host: &Host| host.enter(question.first(), usize::MAX) == Gate::Probe;
             if flights.get(&*question.key()).is_none() && may(&host) {
                 drop(resolver.launch(flights, lookup, host, true));

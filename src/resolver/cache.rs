@@ -7,11 +7,11 @@
 //!
 //! A failure is never stored as platforms, and never takes the place of a good answer as long as that may serve.
 
-use arc_swap::ArcSwap;
 use quick_cache::sync::Cache as Bounded;
 use quick_cache::{DefaultHashBuilder, Lifecycle, UnitWeighter, Weighter};
 use std::borrow::Cow;
 use std::hash::BuildHasher;
+use std::sync::Arc;
 use tokio::time::{Duration, Instant};
 
 use super::metrics::CacheLevel;
@@ -65,13 +65,18 @@ pub(super) enum Known {
     Nothing,
 }
 
-/// Both levels.
+/// What is remembered, and how long it counts under one configuration.
 pub(super) struct Cache {
+    levels: Arc<Levels>,
+    settings: CacheSettings,
+}
+
+/// Both levels.
+struct Levels {
     tags: Bounded<Box<str>, Tag, ByLength, DefaultHashBuilder, PutOut>,
     platforms: Bounded<PlatformsKey, Support, UnitWeighter, DefaultHashBuilder, PutOut>,
     /// Tells repositories and credentials apart in the keys of the second level; keyed, so that nobody can aim at a collision.
     repositories: std::hash::RandomState,
-    settings: ArcSwap<CacheSettings>,
     metrics: ResolverMetrics,
     began: Instant,
 }
@@ -107,19 +112,19 @@ struct PlatformsKey {
 impl Cache {
     pub(super) fn new(settings: CacheSettings, metrics: ResolverMetrics) -> Self {
         let (items, weight) = (settings.capacity, settings.capacity as u64);
-        Self {
+        let levels = Levels {
             tags: Bounded::with(items, weight, ByLength, DefaultHashBuilder::default(), PutOut),
             platforms: Bounded::with(items, weight, UnitWeighter, DefaultHashBuilder::default(), PutOut),
             repositories: std::hash::RandomState::new(),
-            settings: ArcSwap::from_pointee(settings),
             metrics,
             began: Instant::now(),
-        }
+        };
+        Self { levels: Arc::new(levels), settings }
     }
 
-    /// Other lifetimes, for what is remembered already, too. The capacity stays.
-    pub(super) fn reconfigure(&self, settings: CacheSettings) {
-        self.settings.store(settings.into());
+    /// The same with other lifetimes, for what is remembered already, too. The capacity stays.
+    pub(super) fn reconfigured(&self, settings: CacheSettings) -> Self {
+        Self { levels: self.levels.clone(), settings }
     }
 
     /// What is known of the image right now.
@@ -130,7 +135,7 @@ impl Cache {
             return Known::Fresh(Ok(support));
         }
         let now = self.now();
-        match self.tags.get(&*key(image, access)) {
+        match self.levels.tags.get(&*key(image, access)) {
             None => Known::Nothing,
             Some(Tag::Failed { why, until }) if now < until => Known::Fresh(Err(why)),
             Some(Tag::Failed { .. }) => Known::Nothing,
@@ -139,7 +144,7 @@ impl Cache {
     }
 
     fn age(&self, support: Support, now: Millis, confirmed: Millis, retry: Millis) -> Known {
-        let CacheSettings { tag, stale_while_revalidate, stale_if_error, .. } = **self.settings.load();
+        let CacheSettings { tag, stale_while_revalidate, stale_if_error, .. } = self.settings;
         let age = now.saturating_sub(confirmed);
         let fresh = millis(tag);
         let at_once = fresh + millis(stale_while_revalidate);
@@ -160,7 +165,7 @@ impl Cache {
 
     /// Where the tag is known to point, however long ago: what a HEAD request can confirm.
     pub(super) fn points_to(&self, image: &ImageRef, access: CredentialId) -> Option<Digest> {
-        match self.tags.get(&*key(image, access))? {
+        match self.levels.tags.get(&*key(image, access))? {
             Tag::Points { to, .. } => Some(to),
             Tag::Failed { .. } => None,
         }
@@ -168,7 +173,7 @@ impl Cache {
 
     /// The registry says that the tag points to this digest; its platforms, if they are known.
     pub(super) fn confirm(&self, image: &ImageRef, access: CredentialId, digest: Digest) -> Option<Support> {
-        let support = match self.tags.get(&*key(image, access)) {
+        let support = match self.levels.tags.get(&*key(image, access)) {
             Some(Tag::Points { to, support, .. }) if to == digest => support,
             _ => self.platforms_of(image, access, digest)?,
         };
@@ -187,7 +192,7 @@ impl Cache {
                     // Of another algorithm than the one that all content is known by here.
                     self.put_platforms(self.platforms_key(image, access, named), found.support);
                 }
-                self.tags.remove(&*key(image, access));
+                self.levels.tags.remove(&*key(image, access));
             }
         }
     }
@@ -195,7 +200,7 @@ impl Cache {
     /// A lookup failed: the answer that serves now, a good one if there is one that may.
     pub(super) fn fail(&self, image: &ImageRef, access: CredentialId, error: &Error) -> Outcome {
         let why = lookup_error(error);
-        let settings = self.settings.load();
+        let settings = &self.settings;
         let life = match error {
             Error::NotFound => settings.not_found,
             Error::Denied(_) | Error::TokenHost { .. } => settings.denied,
@@ -208,10 +213,10 @@ impl Cache {
         };
         let until = self.now() + jittered(life);
         if !error.is_answer()
-            && let Some(Tag::Points { to, confirmed, .. }) = self.tags.get(&*key(image, access))
+            && let Some(Tag::Points { to, confirmed, .. }) = self.levels.tags.get(&*key(image, access))
             && let Some(support) = self.last_good(image, access)
         {
-            self.tags.insert(
+            self.levels.tags.insert(
                 key(image, access).into(),
                 Tag::Points { to, support, confirmed, retry: until.max(1) },
             );
@@ -225,9 +230,9 @@ impl Cache {
     pub(super) fn throttle(&self, error: &Error) -> Duration {
         match error {
             Error::Throttled(Some(retry_after)) => {
-                self.settings.load().throttled.max((*retry_after).min(RETRY_AFTER_MAX))
+                self.settings.throttled.max((*retry_after).min(RETRY_AFTER_MAX))
             }
-            _ => self.settings.load().throttled,
+            _ => self.settings.throttled,
         }
     }
 
@@ -242,7 +247,7 @@ impl Cache {
     }
 
     fn point(&self, image: &ImageRef, access: CredentialId, to: Digest, support: Support) {
-        let tag = self.settings.load().tag;
+        let tag = self.settings.tag;
         let early = millis(tag) - jittered(tag);
         let confirmed = self.now().saturating_sub(early);
         self.put_tag(image, access, Tag::Points { to, support, confirmed, retry: 0 });
@@ -250,33 +255,33 @@ impl Cache {
 
     fn put_tag(&self, image: &ImageRef, access: CredentialId, tag: Tag) {
         let (key, mut out) = (Box::<str>::from(key(image, access)), Vec::new());
-        self.tags.insert_with_lifecycle(key.clone(), tag, &mut out);
-        self.count(CacheLevel::Tag, self.tags.len(), out.iter().filter(|gone| **gone != key).count());
+        self.levels.tags.insert_with_lifecycle(key.clone(), tag, &mut out);
+        self.count(CacheLevel::Tag, self.levels.tags.len(), out.iter().filter(|gone| **gone != key).count());
     }
 
     fn put_platforms(&self, key: PlatformsKey, support: Support) {
         let mut out = Vec::new();
-        self.platforms.insert_with_lifecycle(key, support, &mut out);
+        self.levels.platforms.insert_with_lifecycle(key, support, &mut out);
         let evicted = out.iter().filter(|gone| **gone != key).count();
-        self.count(CacheLevel::Platforms, self.platforms.len(), evicted);
+        self.count(CacheLevel::Platforms, self.levels.platforms.len(), evicted);
     }
 
     fn count(&self, level: CacheLevel, entries: usize, evicted: usize) {
-        self.metrics.cache_has(level, entries);
-        self.metrics.cache_evicted(level, evicted);
+        self.levels.metrics.cache_has(level, entries);
+        self.levels.metrics.cache_evicted(level, evicted);
     }
 
     fn platforms_of(&self, image: &ImageRef, access: CredentialId, digest: Digest) -> Option<Support> {
-        self.platforms.get(&self.platforms_key(image, access, digest))
+        self.levels.platforms.get(&self.platforms_key(image, access, digest))
     }
 
     fn platforms_key(&self, image: &ImageRef, access: CredentialId, digest: Digest) -> PlatformsKey {
-        let repository = self.repositories.hash_one((image.host(), image.repository(), access));
+        let repository = self.levels.repositories.hash_one((image.host(), image.repository(), access));
         PlatformsKey { repository, digest }
     }
 
     fn now(&self) -> Millis {
-        millis(self.began.elapsed())
+        millis(self.levels.began.elapsed())
     }
 }
 

@@ -12,7 +12,7 @@ use tokio::time::{Duration, Instant, timeout};
 use super::cache::{Cache, Known, lookup_error};
 use super::host::{Asker, Host};
 use super::metrics::LookupResult;
-use super::{Landed, Outcome, Resolver};
+use super::{Inner, Landed, Outcome, Resolver};
 use crate::credentials::{Credential, CredentialCandidate, CredentialId};
 use crate::image::{ImageRef, LookupError, Support};
 use crate::registry::{Error, Head, trace};
@@ -177,14 +177,14 @@ impl Resolver {
     ) -> Outcome {
         let inner = &self.0;
         let image = question.image;
-        let _in_flight = inner.metrics.lookup_in_flight();
-        let time = inner.settings.load().timeout;
+        let _in_flight = inner.state.metrics.lookup_in_flight();
+        let time = inner.settings.timeout;
         let asked = timeout(time, async {
             // First the host's share: a registry that hangs must not hold what others could use. Semaphores are never
             // closed; if one were, the lookup would run without its permit.
             let _share = host.running.acquire().await;
-            let _half = if host.is_stranger() { Some(inner.strangers.acquire().await) } else { None };
-            let _permit = inner.running.acquire().await;
+            let _half = if host.is_stranger() { Some(inner.state.strangers.acquire().await) } else { None };
+            let _permit = inner.state.running.acquire().await;
             self.try_all(question, host, probe, progress).await
         });
         let asked = asked.await;
@@ -196,7 +196,7 @@ impl Resolver {
         match answer {
             Ok(support) => {
                 host.answered(progress.asking);
-                inner.metrics.looked_up(image.host(), LookupResult::Fetched);
+                inner.state.metrics.looked_up(image.host(), LookupResult::Fetched);
                 Ok(support)
             }
             Err(error) => {
@@ -216,7 +216,7 @@ impl Resolver {
                 };
                 let outcome = outcome.or_else(|why| question.last_good(&inner.cache).ok_or(why));
                 let result = if outcome.is_ok() { LookupResult::Stale } else { LookupResult::Failed };
-                inner.metrics.looked_up(image.host(), result);
+                inner.state.metrics.looked_up(image.host(), result);
                 trace::note(|trace| trace.error = Some(error.to_string()));
                 tracing::warn!(%image, %error, stale = outcome.is_ok(), "lookup failed");
                 outcome
@@ -299,7 +299,7 @@ impl Resolver {
         credential: Option<&Credential>,
         host: &Host,
     ) -> Result<Support, Error> {
-        let (registry, cache) = (self.0.registry.load_full(), &self.0.cache);
+        let Inner { registry, cache, .. } = &*self.0;
         let mut headless = false;
         if cache.points_to(image, access).is_some() && host.answers_head() {
             match registry.head(image, credential).await? {

@@ -71,7 +71,7 @@ impl Bench {
 
     /// Waits until no lookup is under way.
     async fn landed(&self) {
-        while self.resolver.0.flights.lock().len() > 0 {
+        while self.resolver.0.state.flights.lock().len() > 0 {
             tokio::task::yield_now().await;
         }
     }

@@ -130,8 +130,9 @@ impl Live {
         let (registry, credentials) =
             spawn_blocking(move || access(&parts, metrics, Caller::Webhook)).await??;
         let Config { policy, lookup, cache, .. } = config.clone();
-        self.webhook.reconfigure(policy, lookup.budget, credentials);
-        self.resolver.reconfigure(registry, lookup, cache);
+        let budget = lookup.budget;
+        self.resolver = self.resolver.reconfigured(registry, lookup, cache);
+        self.webhook.reconfigure(policy, budget, credentials, self.resolver.clone());
         self.config = config;
         Ok(kept)
     }

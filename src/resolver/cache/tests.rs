@@ -140,7 +140,7 @@ async fn a_new_digest_takes_the_place_of_the_old() {
 #[tokio::test]
 async fn a_flood_stays_within_the_bound_and_leaves_the_working_set() {
     let metrics = Metrics::new([]).unwrap();
-    let settings = CacheSettings { capacity: 10_000, ..(**cache().settings.load()).clone() };
+    let settings = CacheSettings { capacity: 10_000, ..cache().settings };
     let cache = Cache::new(settings, ResolverMetrics::register(&metrics).unwrap());
     let working: Vec<ImageRef> = (0..1000).map(|i| image(&format!("a.b/app:{i}"))).collect();
     for app in &working {
@@ -154,7 +154,7 @@ async fn a_flood_stays_within_the_bound_and_leaves_the_working_set() {
             used();
         }
     }
-    assert!(cache.tags.len() <= 10_000 && cache.platforms.len() <= 10_000);
+    assert!(cache.levels.tags.len() <= 10_000 && cache.levels.platforms.len() <= 10_000);
     assert!(used() >= 900, "{} of 1000 are left", used());
     assert!(metrics.render().unwrap().contains("tolerarch_cache_evictions_total{level=\"tag\"} 9"));
 }

@@ -108,7 +108,7 @@ async fn nobody_joins_anothers_flight() {
     bench.remote.wait_until(|seen| seen.iter().any(|request| request.authorization.is_some())).await;
     assert_eq!(bench.ask_with(&image, &ways("b")).await, DENIED);
     assert_eq!(bench.ask(&image).await, DENIED);
-    assert_eq!(bench.resolver.0.flights.lock().len(), 1, "that of the first tenant");
+    assert_eq!(bench.resolver.0.state.flights.lock().len(), 1, "that of the first tenant");
     assert_eq!(bench.counted("joined"), 0);
     assert_eq!(bench.ask_as(&image, &ways("a"), Duration::ZERO).await, Err(LookupError::BudgetExceeded));
     assert_eq!(bench.counted("joined"), 1, "which his own Pods do join");
