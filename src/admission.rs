@@ -2,14 +2,11 @@
 //!
 //! The allowing answer needs nothing but the review's uid; whatever fails after that, a panic included, ends in it.
 
-mod batch;
 pub mod listener;
 mod metrics;
 
-use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
-use arc_swap::ArcSwap;
 use axum::Router;
 use axum::body::Body;
 use axum::extract::{Request, State};
@@ -21,17 +18,13 @@ use futures_util::FutureExt;
 use http_body_util::BodyExt;
 use tokio::time::{Duration, Instant, timeout, timeout_at};
 
-pub use batch::BatchLimits;
 pub use metrics::ReviewMetrics;
 
 use crate::body::{Bounds, ReadError};
-use crate::credentials::{Credentials, Keyring};
-use crate::image::{ImageRef, LookupError};
+use crate::decide::{self, Current, Wait, shortened};
 use crate::patch;
-use crate::pod::{Pod, Usage};
-use crate::policy::{Decision, ImageSupport, Policy};
+use crate::policy::Decision;
 use crate::reason::Reason;
-use crate::resolver::{Outcome, Resolver};
 use crate::review::{self, Audit, Review, ReviewError, Subject};
 
 /// Bytes of a review. A Pod has at most 3 MiB and a review may hold it twice (k8s.io/apiserver `MaxRequestBodyBytes`).
@@ -45,13 +38,8 @@ const DISCARDED: usize = 16 << 20;
 const DISCARD_TIME: Duration = Duration::from_secs(1);
 /// How long a body may take to arrive.
 const BODY_TIME: Duration = Duration::from_secs(10);
-/// Different images of one Pod that are looked up.
-const IMAGES: usize = 64;
 /// What of the API server's own timeout is kept for the way back.
 const MARGIN: Duration = Duration::from_secs(1);
-/// Characters of an image that are shown in logs and audit annotations.
-const SHOWN: usize = 300;
-
 /// How reviews and answers are written.
 const JSON: &str = "application/json";
 
@@ -59,61 +47,17 @@ const JSON: &str = "application/json";
 #[derive(Clone)]
 pub struct Webhook(Arc<Inner>);
 
-/// How long a Pod waits for its images.
-#[derive(Clone, Copy)]
-enum Wait<'a> {
-    /// Until one of them settles the case, and no longer than this.
-    Until(Instant),
-    /// For all of them.
-    ForAll(&'a BatchLimits),
-}
-
-impl Wait<'_> {
-    fn deadline(self) -> Instant {
-        match self {
-            Self::Until(deadline) => deadline,
-            Self::ForAll(limits) => Instant::now() + limits.time,
-        }
-    }
-}
-
 struct Inner {
-    rules: ArcSwap<Rules>,
+    current: Current,
     metrics: ReviewMetrics,
     bounds: Bounds,
 }
 
-/// What of the configuration decides over one review, from its beginning to its end.
-struct Rules {
-    policy: Policy,
-    budget: Duration,
-    credentials: Credentials,
-    resolver: Resolver,
-}
-
 impl Webhook {
-    /// A webhook with this policy. A Pod waits for `budget` at most.
-    pub fn new(
-        policy: Policy,
-        budget: Duration,
-        credentials: Credentials,
-        resolver: Resolver,
-        metrics: ReviewMetrics,
-    ) -> Self {
+    /// A webhook that decides by what `current` is at each time.
+    pub fn new(current: Current, metrics: ReviewMetrics) -> Self {
         let bounds = Bounds::new(BODY_SMALL, BODIES_LARGE);
-        let rules = ArcSwap::from_pointee(Rules { policy, budget, credentials, resolver });
-        Self(Arc::new(Inner { rules, metrics, bounds }))
-    }
-
-    /// Decides by this from the next review on.
-    pub fn reconfigure(
-        &self,
-        policy: Policy,
-        budget: Duration,
-        credentials: Credentials,
-        resolver: Resolver,
-    ) {
-        self.0.rules.store(Arc::new(Rules { policy, budget, credentials, resolver }));
+        Self(Arc::new(Inner { current, metrics, bounds }))
     }
 
     /// `POST /mutate`; anything else is 404 or 405.
@@ -132,178 +76,53 @@ impl Webhook {
         timeout: Option<Duration>,
     ) -> Result<Vec<u8>, ReviewError> {
         let review = review::decode(body)?;
-        let rules = self.0.rules.load_full();
-        let budget = timeout.map_or(rules.budget, |timeout| rules.budget.min(timeout.saturating_sub(MARGIN)));
-        let decided = self.decide(&rules, &review, Wait::Until(begun + budget));
-        Ok(self.answer_with(&review, begun, decided).await)
+        let snapshot = self.0.current.get();
+        let budget =
+            timeout.map_or(snapshot.budget, |timeout| snapshot.budget.min(timeout.saturating_sub(MARGIN)));
+        let decision = async {
+            match &review.subject {
+                Subject::Other => Decision::unchanged(Reason::NotApplicable),
+                Subject::Malformed => Decision::unchanged(Reason::Malformed),
+                Subject::Pod(pod) => {
+                    snapshot.decide(review.namespace.as_str(), pod, Wait::Until(begun + budget)).await
+                }
+            }
+        };
+        Ok(self.answer_with(&review, begun, decision).await)
     }
 
-    /// Counts and logs what is decided, and gives the answer that says so; a panic in `decided` changes nothing in the Pod.
-    fn answer_with(
+    /// Counts and logs the decision, and gives the answer that says so; a panic on the way to it changes nothing in the Pod.
+    fn answer_with<'a>(
         &self,
         review: &Review<'_>,
         begun: Instant,
-        decided: impl Future<Output = Decided>,
+        decision: impl Future<Output = Decision<'a>>,
     ) -> impl Future<Output = Vec<u8>> {
-        unless_it_panics(decided).map(move |decided| {
-            let took = begun.elapsed();
-            self.0.metrics.reviewed(decided.reason, took);
-            log(review, &decided, took);
-            let audit = Audit {
-                decision: decided.done,
-                reason: decided.reason.as_str(),
-                image: decided.image.as_deref(),
+        let rendered = decision.map(|decision| {
+            let patch = match (&review.subject, &decision.change) {
+                (Subject::Pod(pod), Some(change)) => patch::build("", pod, change),
+                _ => String::new(),
             };
-            review::encode(review.uid.as_str(), &decided.patch, &audit)
+            (decision, patch)
+        });
+        decide::caught(rendered).map(move |rendered| {
+            let (decision, patch) =
+                rendered.unwrap_or_else(|| (Decision::unchanged(Reason::Internal), String::new()));
+            let took = begun.elapsed();
+            self.0.metrics.reviewed(decision.reason, took);
+            log(review, &decision, took);
+            let audit = Audit {
+                decision: decision.done(),
+                reason: decision.reason.as_str(),
+                image: decision.image.map(shortened),
+            };
+            review::encode(review.uid.as_str(), &patch, &audit)
         })
     }
-
-    /// What becomes of the object in the review in `body`: the same as in its answer, for whoever wants to know without
-    /// an API server, and can wait.
-    ///
-    /// # Errors
-    /// See [`Webhook::answer`].
-    pub async fn decided(&self, body: &[u8], limits: &BatchLimits) -> Result<Decided, ReviewError> {
-        let review = review::decode(body)?;
-        let rules = self.0.rules.load_full();
-        Ok(unless_it_panics(self.decide(&rules, &review, Wait::ForAll(limits))).await)
-    }
-
-    /// Does nothing before it is waited for: there its panics are caught.
-    async fn decide(&self, rules: &Rules, review: &Review<'_>, wait: Wait<'_>) -> Decided {
-        let pod = match &review.subject {
-            Subject::Other => return Decided::unchanged(Reason::NotApplicable, None),
-            Subject::Malformed => return Decided::unchanged(Reason::Malformed, None),
-            Subject::Pod(pod) => pod,
-        };
-        let policy = &rules.policy;
-        if let Some(decision) = policy.decide_unseen(pod) {
-            return Decided::of(pod, &decision);
-        }
-        let usages = pod.images();
-        let keyring = self.keyring(rules, review.namespace.as_str(), pod, &usages, wait.deadline()).await;
-        let answers = self.look_up(rules, &usages, &keyring, wait).await;
-        Decided::of(pod, &policy.decide(pod, &answers))
-    }
-
-    /// The credentials that the Pod may use. Its pull secrets are looked at only if some image is not known without them, and
-    /// where they cannot be read in time, those of the operator are all there is: what is known by then answers the Pod,
-    /// and the secrets are there for the next one.
-    async fn keyring(
-        &self,
-        rules: &Rules,
-        namespace: &str,
-        pod: &Pod<'_>,
-        usages: &[Usage<'_>],
-        deadline: Instant,
-    ) -> Keyring {
-        let credentials = &rules.credentials;
-        let shared = credentials.shared_keyring();
-        if !credentials.reads_pull_secrets() || pod.pull_secrets().next().is_none() {
-            return shared;
-        }
-        let settled = |image| rules.resolver.is_settled(image, &shared.candidates(image));
-        if usages.iter().all(|usage| usage.image.as_ref().map_or(true, settled)) {
-            return shared;
-        }
-        let keyring = Box::pin(credentials.keyring(namespace, pod.pull_secrets()));
-        timeout_at(deadline, keyring).await.unwrap_or(shared)
-    }
-
-    /// An answer for each image; fewer where one of them settles the case.
-    async fn look_up<'a>(
-        &self,
-        rules: &Rules,
-        usages: &'a [Usage<'a>],
-        keyring: &Keyring,
-        wait: Wait<'_>,
-    ) -> Vec<ImageSupport<'a>> {
-        let answer =
-            |usage: &Usage<'a>, support| ImageSupport { given: usage.given, purpose: usage.purpose, support };
-        let mut images: Vec<&ImageRef> = Vec::with_capacity(usages.len());
-        let mut unasked = Vec::new();
-        for usage in usages {
-            let unknown = match &usage.image {
-                Ok(image) if images.contains(&image) => continue,
-                Ok(image) if images.len() < IMAGES => {
-                    images.push(image);
-                    continue;
-                }
-                Ok(_) => LookupError::TooMany,
-                Err(unknown) => *unknown,
-            };
-            unasked.push(answer(usage, Err(unknown)));
-            if matches!(wait, Wait::Until(_)) {
-                return unasked;
-            }
-        }
-        let uses =
-            |usage: &&Usage<'a>, image: &ImageRef| usage.image.as_ref().is_ok_and(|used| used == image);
-        let enough = |image: &ImageRef, outcome: Outcome| {
-            usages
-                .iter()
-                .filter(|usage| uses(usage, image))
-                .any(|usage| rules.policy.is_settled_by(&answer(usage, outcome)))
-        };
-        let candidates = |image: &ImageRef| keyring.candidates(image);
-        let resolver = &rules.resolver;
-        let outcomes = match wait {
-            Wait::Until(deadline) => resolver.resolve(&images, candidates, deadline, enough).await,
-            Wait::ForAll(limits) => Box::pin(limits.resolve(resolver, &images, candidates)).await,
-        };
-        let outcome = |usage: &'a Usage<'a>| outcomes[images.iter().position(|image| uses(&usage, image))?];
-        let asked = usages.iter().filter_map(|usage| Some(answer(usage, outcome(usage)?)));
-        asked.chain(unasked).collect()
-    }
-}
-
-fn unless_it_panics(decide: impl Future<Output = Decided>) -> impl Future<Output = Decided> {
-    let decided = AssertUnwindSafe(decide).catch_unwind();
-    decided.map(|decided| decided.unwrap_or_else(|_| Decided::unchanged(Reason::Internal, None)))
-}
-
-/// A decision that is ready to be sent, and to be told.
-#[derive(Debug)]
-pub struct Decided {
-    /// What became of the Pod, in one word.
-    pub reason: Reason,
-    /// What was done: `tolerated`, `retracted` or `unchanged`.
-    pub done: &'static str,
-    /// The image that decided, as the Pod names it, shortened; `None` where none did.
-    pub image: Option<String>,
-    /// The pools that are open to the Pod through tolerarch, comma-separated.
-    pub pools: String,
-    /// The JSON patch; empty where nothing changes.
-    pub patch: String,
-}
-
-impl Decided {
-    fn unchanged(reason: Reason, image: Option<&str>) -> Self {
-        let image = image.map(|image| shortened(image).to_owned());
-        Self { reason, done: "unchanged", image, pools: String::new(), patch: String::new() }
-    }
-
-    fn of(pod: &Pod<'_>, decision: &Decision<'_>) -> Self {
-        let mut decided = Self::unchanged(decision.reason, decision.image);
-        decided.pools = decision.pools.join(",");
-        if let Some(change) = &decision.change {
-            decided.patch = patch::build(pod, change);
-            decided.done = if change.add.is_empty() { "retracted" } else { "tolerated" };
-        }
-        decided
-    }
-}
-
-/// Enough of a text to recognise it: what stands in a Pod has no limit yet, as it is validated later.
-fn shortened(text: &str) -> &str {
-    if text.len() <= SHOWN {
-        return text;
-    }
-    text.char_indices().nth(SHOWN).map_or(text, |(end, _)| &text[..end])
 }
 
 /// One line for each decision.
-fn log(review: &Review<'_>, decided: &Decided, took: Duration) {
+fn log(review: &Review<'_>, decision: &Decision<'_>, took: Duration) {
     let pod = match &review.subject {
         Subject::Pod(pod) => pod.described(),
         Subject::Malformed | Subject::Other => String::new(),
@@ -312,8 +131,9 @@ fn log(review: &Review<'_>, decided: &Decided, took: Duration) {
     let namespace = shortened(review.namespace.as_str());
     // Whole microseconds: more digits would be noise.
     let milliseconds = took.as_micros() as f64 / 1000.0;
-    let Decided { reason, image, pools, .. } = decided;
-    tracing::info!(namespace, pod, reason = reason.as_str(), image, pools, milliseconds, "reviewed");
+    let (reason, image) = (decision.reason.as_str(), decision.image.map(shortened));
+    let pools = decision.pools.join(",");
+    tracing::info!(namespace, pod, reason, image, pools, milliseconds, "reviewed");
 }
 
 fn mutate(State(webhook): State<Webhook>, request: Request) -> impl Future<Output = Response> {

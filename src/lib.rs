@@ -30,6 +30,8 @@
 pub mod admission;
 pub mod review;
 
+pub mod decide;
+
 pub mod pod;
 
 pub mod image;

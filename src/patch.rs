@@ -13,39 +13,43 @@ const POOLS_PATH: &str = "/metadata/annotations/tolerarch.io~1pools";
 const PATCH: usize = 512;
 
 /// Operations of RFC 6902, as JSON.
-struct Patch(String);
+struct Patch<'a> {
+    json: String,
+    /// Where the Pod stands in the object.
+    root: &'a str,
+}
 
-impl Patch {
+impl Patch<'_> {
     fn operation(&mut self, op: &str, path: &str) {
-        let before = if self.0.is_empty() { "[" } else { "," };
-        for part in [before, r#"{"op":""#, op, r#"","path":""#, path, r#"""#] {
-            self.0.push_str(part);
+        let before = if self.json.is_empty() { "[" } else { "," };
+        for part in [before, r#"{"op":""#, op, r#"","path":""#, self.root, path, r#"""#] {
+            self.json.push_str(part);
         }
     }
 
     fn remove(&mut self, path: &str) {
         self.operation("remove", path);
-        self.0.push('}');
+        self.json.push('}');
     }
 
     /// `value` appends what is to be added.
     fn add(&mut self, path: &str, value: impl FnOnce(&mut String)) {
         self.operation("add", path);
-        self.0.push_str(r#","value":"#);
-        value(&mut self.0);
-        self.0.push('}');
+        self.json.push_str(r#","value":"#);
+        value(&mut self.json);
+        self.json.push('}');
     }
 
     fn end(mut self) -> String {
-        self.0.push_str(if self.0.is_empty() { "[]" } else { "]" });
-        self.0
+        self.json.push_str(if self.json.is_empty() { "[]" } else { "]" });
+        self.json
     }
 }
 
-/// The patch, as JSON, that makes `change` in `pod`.
-pub fn build(pod: &Pod<'_>, change: &Change<'_>) -> String {
+/// The patch, as JSON, that makes `change` in `pod`, which stands at `root` in the object: a JSON pointer, empty for a Pod.
+pub fn build(root: &str, pod: &Pod<'_>, change: &Change<'_>) -> String {
     debug_assert_eq!(POOLS_PATH.replace("~1", "/").strip_prefix("/metadata/annotations/"), Some(POOLS_KEY));
-    let mut patch = Patch(String::with_capacity(PATCH));
+    let mut patch = Patch { json: String::with_capacity(PATCH), root };
     for place in change.remove.iter().rev() {
         patch.remove(&format!("/spec/tolerations/{place}"));
     }
@@ -67,7 +71,7 @@ pub fn build(pod: &Pod<'_>, change: &Change<'_>) -> String {
     patch.end()
 }
 
-fn annotate(patch: &mut Patch, pod: &Pod<'_>, pools: &str) {
+fn annotate(patch: &mut Patch<'_>, pod: &Pod<'_>, pools: &str) {
     let annotations = pod.metadata.present().map(|metadata| &metadata.annotations);
     let (path, before, after) = match annotations {
         Some(Field::Present(annotations)) if annotations.count > 0 => (POOLS_PATH, "", ""),

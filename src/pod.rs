@@ -1,12 +1,14 @@
-//! Pure views of a Pod: which images it runs, what it tolerates, why it is left alone.
+//! Facts of a Pod: which images it runs, what it tolerates, why it is skipped.
 //!
-//! A Pod is decoded partially and borrowed from the request's bytes: blind to what a decision does not need, so that
-//! fields of newer Kubernetes versions neither matter nor get lost. It is never written back.
+//! A Pod is decoded partially and borrowed from what it came in, the bytes of a review or a value that has been read
+//! already: blind to what a decision does not need, so that fields of newer Kubernetes versions neither matter nor get lost.
+//! It is never written back.
 
 mod json;
 mod toleration;
 
 use serde::Deserialize;
+use serde_json::Value;
 
 pub use json::{Field, Text};
 pub use toleration::Toleration;
@@ -37,7 +39,15 @@ pub struct Pod<'a> {
     pub(crate) metadata: Field<Object<Metadata<'a>>>,
     #[serde(borrow, default)]
     spec: Field<Object<Spec<'a>>>,
+    /// Kind and name of the controller, where it is the template of its Pods; both empty where it is nobody's.
+    #[serde(skip)]
+    template_of: Option<(&'a str, &'a str)>,
 }
+
+/// The value is no Pod that the API server would take.
+#[derive(Debug, thiserror::Error)]
+#[error("a field has another type than it should")]
+pub struct PodError;
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -152,8 +162,27 @@ pub struct Usage<'p> {
     pub purpose: Purpose,
 }
 
+impl<'a> Pod<'a> {
+    /// A Pod that stands in a list or a file.
+    ///
+    /// # Errors
+    /// A field that matters has another type than it should.
+    pub fn of_value(value: &'a Value) -> Result<Self, PodError> {
+        let Object(pod) = Object::deserialize(value).map_err(|_| PodError)?;
+        Ok(pod)
+    }
+
+    /// The Pod that the controller of this kind and name would create by a template; of no controller where both are empty.
+    ///
+    /// # Errors
+    /// See [`Pod::of_value`].
+    pub fn of_template(value: &'a Value, kind: &'a str, name: &'a str) -> Result<Self, PodError> {
+        Ok(Self { template_of: Some((kind, name)), ..Self::of_value(value)? })
+    }
+}
+
 impl Pod<'_> {
-    /// Why the Pod is left alone without a look at its images, if it is.
+    /// Why the Pod is skipped without a look at its images, if it is.
     pub fn skipped(&self) -> Option<Reason> {
         let metadata = self.metadata.present();
         let spec = self.spec.present();
@@ -169,7 +198,7 @@ impl Pod<'_> {
         if spec.and_then(|s| s.node_name.as_ref()).is_some_and(|name| !name.as_str().is_empty()) {
             return Some(Reason::NodeAssigned);
         }
-        if self.controller().is_some_and(|owner| is(owner.kind.as_ref(), "DaemonSet")) {
+        if self.controller().is_some_and(|(kind, _)| kind == "DaemonSet") {
             return Some(Reason::DaemonSet);
         }
         let os = spec.and_then(|s| s.os.as_ref()).and_then(|os| os.name.as_ref());
@@ -228,17 +257,22 @@ impl Pod<'_> {
 
     /// How people find the Pod: its controller as `Kind/name`, else its name, else the name's prefix.
     pub fn described(&self) -> String {
-        if let Some(owner) = self.controller() {
-            return [text(owner.kind.as_ref()), "/", text(owner.name.as_ref())].concat();
+        if let Some((kind, name)) = self.controller() {
+            return [kind, "/", name].concat();
         }
         let metadata = self.metadata.present();
         let names = metadata.map(|m| [text(m.name.as_ref()), text(m.generate_name.as_ref())]);
         names.into_iter().flatten().find(|name| !name.is_empty()).unwrap_or_default().to_owned()
     }
 
-    fn controller(&self) -> Option<&Owner<'_>> {
+    /// The controller's kind and name.
+    fn controller(&self) -> Option<(&str, &str)> {
+        if let Some((kind, name)) = self.template_of {
+            return (!kind.is_empty()).then_some((kind, name));
+        }
         let owners = self.metadata.present()?.owner_references.as_ref()?;
-        owners.iter().find(|owner| owner.controller == Some(true))
+        let owner = owners.iter().find(|owner| owner.controller == Some(true))?;
+        Some((text(owner.kind.as_ref()), text(owner.name.as_ref())))
     }
 }
 
@@ -257,139 +291,4 @@ fn usage<'p>(given: Option<&'p Text<'_>>, policy: Option<&Text<'_>>, purpose: Pu
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use serde_json::{Value, json};
-
-    fn with_pod<T>(value: &Value, look: impl FnOnce(&Pod<'_>) -> T) -> T {
-        let text = value.to_string();
-        look(&serde_json::from_str(&text).unwrap())
-    }
-
-    fn spec(spec: Value) -> Value {
-        json!({"metadata": {"name": "web"}, "spec": spec})
-    }
-
-    #[test]
-    fn sees_the_images_that_count() {
-        let pod = spec(json!({
-            "containers": [{"image": "nginx"}, {"image": ""}, {}, {"image": null}, {"image": "x", "imagePullPolicy": "Never"}],
-            "initContainers": [{"image": "busybox:1", "restartPolicy": "Always"}],
-            "ephemeralContainers": [{"image": "debug"}],
-            "volumes": [{"name": "a"}, {"image": {"reference": "data:1", "pullPolicy": "Always"}}, {"image": {}}, {"image": null}],
-        }));
-        let seen = with_pod(&pod, |pod| {
-            let show = |u: Usage<'_>| (u.image.map(|i| i.to_string()), u.purpose);
-            pod.images().into_iter().map(show).collect::<Vec<_>>()
-        });
-        let ok = |image: &str| Ok(image.to_owned());
-        assert_eq!(
-            seen,
-            [
-                (ok("docker.io/library/busybox:1"), Purpose::Run),
-                (ok("docker.io/library/nginx:latest"), Purpose::Run),
-                (Err(LookupError::Invalid), Purpose::Run),
-                (Err(LookupError::Invalid), Purpose::Run),
-                (Err(LookupError::Invalid), Purpose::Run),
-                (Err(LookupError::PullNever), Purpose::Run),
-                (ok("docker.io/library/data:1"), Purpose::Mount),
-                (Err(LookupError::Invalid), Purpose::Mount),
-            ]
-        );
-    }
-
-    #[test]
-    fn leaves_alone_what_gains_nothing() {
-        let owner = |kind: &str, controller: Value| json!({"ownerReferences": [{"kind": kind, "controller": controller}]});
-        let pod = |metadata: Value, spec: Value| json!({"metadata": metadata, "spec": spec});
-        for (pod, expected) in [
-            (pod(json!({}), json!({})), None),
-            (pod(Value::Null, Value::Null), None),
-            (json!({}), None),
-            (
-                pod(json!({"annotations": {"kubernetes.io/config.mirror": "x"}}), json!({})),
-                Some(Reason::MirrorPod),
-            ),
-            (pod(json!({"annotations": {"tolerarch.io/mode": "off"}}), json!({})), Some(Reason::OptedOut)),
-            (pod(json!({"labels": {"tolerarch.io/mode": "off"}}), json!({})), Some(Reason::OptedOut)),
-            (pod(json!({"labels": {"tolerarch.io/mode": "on"}}), json!({})), None),
-            (pod(json!({"labels": null, "annotations": null}), json!({})), None),
-            (pod(json!({}), json!({"nodeName": "node-1"})), Some(Reason::NodeAssigned)),
-            (pod(json!({}), json!({"nodeName": ""})), None),
-            (pod(owner("DaemonSet", json!(true)), json!({})), Some(Reason::DaemonSet)),
-            (pod(owner("DaemonSet", json!(false)), json!({})), None),
-            (pod(owner("DaemonSet", Value::Null), json!({})), None),
-            (pod(owner("ReplicaSet", json!(true)), json!({})), None),
-            (pod(json!({}), json!({"os": {"name": "windows"}})), Some(Reason::Windows)),
-            (pod(json!({}), json!({"os": {"name": "linux"}})), None),
-            (pod(json!({}), json!({"nodeSelector": {"kubernetes.io/os": "windows"}})), Some(Reason::Windows)),
-            (pod(json!({}), json!({"nodeSelector": {"kubernetes.io/os": "linux"}})), None),
-        ] {
-            assert_eq!(with_pod(&pod, |pod| pod.skipped()), expected, "{pod}");
-        }
-    }
-
-    #[test]
-    fn names_its_pull_secrets() {
-        let names = |secrets: Value| {
-            with_pod(&spec(json!({"imagePullSecrets": secrets})), |pod| {
-                pod.pull_secrets().map(str::to_owned).collect::<Vec<_>>()
-            })
-        };
-        assert_eq!(names(Value::Null), [""; 0]);
-        assert_eq!(names(json!([{"name": "b"}, {"name": "a.x-1"}, {}, {"name": null}])), ["b", "a.x-1"]);
-        let many: Vec<Value> = (0..10_000).map(|i| json!({"name": format!("s{i}")})).collect();
-        assert_eq!(names(Value::from(many)).len(), PULL_SECRETS);
-    }
-
-    #[test]
-    fn knows_its_own_earlier_work() {
-        let pod = json!({"metadata": {"annotations": {"tolerarch.io/pools": "multi-arch, gpu,,"}}});
-        let pools = with_pod(&pod, |pod| pod.opened_pools().map(str::to_owned).collect::<Vec<_>>());
-        assert_eq!(pools, ["multi-arch", "gpu"]);
-    }
-
-    #[test]
-    fn says_how_people_find_the_pod() {
-        let owned = json!({"metadata": {"generateName": "web-", "ownerReferences": [{"kind": "ReplicaSet", "name": "web", "controller": true}]}});
-        for (pod, expected) in [
-            (owned, "ReplicaSet/web"),
-            (json!({"metadata": {"name": "web", "generateName": "x-"}}), "web"),
-            (json!({"metadata": {"name": "", "generateName": "web-"}}), "web-"),
-            (json!({}), ""),
-        ] {
-            assert_eq!(with_pod(&pod, |pod| pod.described()), expected, "{pod}");
-        }
-    }
-
-    #[test]
-    fn borrows_what_needs_no_unescaping() {
-        let text = r#"{"spec":{"containers":[{"image":"nginx"},{"image":"ng\u0069nx"}]}}"#;
-        let pod: Pod<'_> = serde_json::from_str(text).unwrap();
-        let images: Vec<bool> = pod
-            .images()
-            .iter()
-            .map(|usage| text.as_bytes().as_ptr_range().contains(&usage.given.as_ptr()))
-            .collect();
-        assert_eq!(images, [true, false]);
-        assert!(pod.images().iter().all(|usage| usage.given == "nginx"));
-    }
-
-    #[test]
-    fn refuses_what_is_no_pod() {
-        for pod in [
-            json!([]),
-            json!({"spec": 1}),
-            json!({"spec": []}),
-            json!({"metadata": ["name"]}),
-            json!({"spec": {"containers": {}}}),
-            json!({"spec": {"containers": [{"image": 7}]}}),
-            json!({"spec": {"tolerations": [null]}}),
-            json!({"spec": {"imagePullSecrets": [{"name": 7}]}}),
-            json!({"spec": {"tolerations": vec![json!({}); ITEMS + 1]}}),
-            json!({"metadata": {"annotations": []}}),
-        ] {
-            assert!(serde_json::from_str::<Object<Pod<'_>>>(&pod.to_string()).is_err(), "{pod}");
-        }
-    }
-}
+mod tests;

@@ -82,8 +82,17 @@ pub struct Change<'a> {
 
 impl<'a> Decision<'a> {
     /// Leaves the Pod as it is.
-    pub fn leave(reason: Reason, image: Option<&'a str>) -> Self {
-        Self { reason, image, pools: Vec::new(), change: None }
+    pub fn unchanged(reason: Reason) -> Self {
+        Self { reason, image: None, pools: Vec::new(), change: None }
+    }
+
+    /// What is done: `tolerated`, `retracted` or `unchanged`.
+    pub fn done(&self) -> &'static str {
+        match &self.change {
+            None => "unchanged",
+            Some(change) if change.add.is_empty() => "retracted",
+            Some(_) => "tolerated",
+        }
     }
 }
 
@@ -91,16 +100,16 @@ impl Policy {
     /// The decision, where it needs no look at the images: the Pod is left alone, or it tolerates every pool.
     pub fn decide_unseen(&self, pod: &Pod<'_>) -> Option<Decision<'static>> {
         if let Some(reason) = pod.skipped() {
-            return Some(Decision::leave(reason, None));
+            return Some(Decision::unchanged(reason));
         }
         if !pod.has_containers() {
-            return Some(Decision::leave(Reason::Malformed, None));
+            return Some(Decision::unchanged(Reason::Malformed));
         }
         let foreign = pod.opened_pools().next().is_none();
         let covered = |own: &Toleration<'_>| pod.tolerations().iter().any(|there| there.covers(own));
         let tolerated = |pool: &Pool| pool.tolerations.iter().all(covered);
         if foreign && self.pools.iter().all(tolerated) {
-            return Some(Decision::leave(Reason::AlreadyTolerated, None));
+            return Some(Decision::unchanged(Reason::AlreadyTolerated));
         }
         None
     }
@@ -144,7 +153,7 @@ impl Policy {
         };
         let image = cause.map(|(_, image)| image).filter(|_| reason != Reason::Tolerated);
         if annotation.as_ref().is_some_and(|pools| !pod.has_room_for(pools)) {
-            return Decision::leave(Reason::NoRoom, None);
+            return Decision::unchanged(Reason::NoRoom);
         }
         let changes = annotation.is_some() || !add.is_empty() || !remove.is_empty();
         if changes && self.mode == Mode::Observe {

@@ -7,6 +7,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
+use serde_json::Value;
 
 use crate::json::{self, Object, push_text};
 use crate::pod::{Pod, Text};
@@ -51,6 +52,9 @@ pub enum ReviewError {
         /// Where, from 1.
         column: usize,
     },
+    /// A value that is not the JSON of a review.
+    #[error("a field of the AdmissionReview has another type than it should")]
+    Value,
     /// Another kind or version.
     #[error("the body is no {KIND} of {API_VERSION}")]
     Kind,
@@ -74,6 +78,9 @@ impl From<serde_json::Error> for ReviewError {
 ///
 /// The Pod is boxed as soon as it is read: it is large, and would be moved at each level.
 pub(crate) type Decoded<'a> = Object<Envelope<'a, Object<Box<Pod<'a>>>>>;
+
+/// The same for an object that is no Pod.
+type Podless<'a> = Object<Envelope<'a, IgnoredAny>>;
 
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -129,12 +136,28 @@ struct Resource<'a> {
 pub fn decode(body: &[u8]) -> Result<Review<'_>, ReviewError> {
     // What the API server sends is read fast; over anything else serde_json decides.
     match json::read::<Decoded<'_>>(body).or_else(|_| serde_json::from_slice(body)) {
-        Ok(envelope) => read(envelope, |pod| pod.map_or(Subject::Malformed, |Object(pod)| Subject::Pod(pod))),
+        Ok(envelope) => read(envelope, of_pod),
         // Perhaps only the object is odd; then there is a uid all the same.
+        Err(_) => read(serde_json::from_slice::<Podless<'_>>(body)?, |_| Subject::Malformed),
+    }
+}
+
+/// Reads a review that stands in a file.
+///
+/// # Errors
+/// See [`decode`].
+pub fn of_value(value: &Value) -> Result<Review<'_>, ReviewError> {
+    match Decoded::deserialize(value) {
+        Ok(envelope) => read(envelope, of_pod),
         Err(_) => {
-            read(serde_json::from_slice::<Object<Envelope<'_, IgnoredAny>>>(body)?, |_| Subject::Malformed)
+            let envelope = Podless::deserialize(value).map_err(|_| ReviewError::Value)?;
+            read(envelope, |_| Subject::Malformed)
         }
     }
+}
+
+fn of_pod<'a>(pod: Option<Object<Box<Pod<'a>>>>) -> Subject<'a> {
+    pod.map_or(Subject::Malformed, |Object(pod)| Subject::Pod(pod))
 }
 
 fn read<'a, O>(
@@ -203,7 +226,7 @@ pub fn encode(uid: &str, patch: &str, audit: &Audit<'_>) -> Vec<u8> {
 mod tests {
     use super::*;
     use proptest::prelude::*;
-    use serde_json::{Value, json};
+    use serde_json::json;
 
     fn review(change: impl FnOnce(&mut Value)) -> String {
         let mut review = json!({

@@ -1,8 +1,8 @@
 //! `tolerarch serve`: the only wiring. Configuration in, parts put together, run until told to end.
 
-mod deciding;
 mod metrics;
 mod reload;
+mod snapshot;
 
 use std::future::Future;
 use std::io;
@@ -19,15 +19,14 @@ use crate::admission::Webhook;
 use crate::admission::listener::{Listener, Phase};
 use crate::cluster::Caller;
 use crate::config::{Config, Sources};
+use crate::decide::{Current, Snapshot};
 use crate::logging::Levels;
 use crate::metrics::Metrics;
 use crate::registry::Traces;
-use crate::resolver::Resolver;
 use crate::tls::{CertificateError, ServingCertificate};
 
-pub use deciding::AccessError;
-use deciding::Deciding;
 use metrics::Families;
+pub use snapshot::AccessError;
 
 /// How long the metrics and probes are waited for at the end.
 const ADMIN_FINISH_TIME: Duration = Duration::from_secs(1);
@@ -68,14 +67,12 @@ pub enum ServeError {
     Signals(#[source] io::Error),
 }
 
-/// The webhook of this configuration without its listeners, for the command line: what decides is put together here,
-/// and only here. `traces` gets what registries are asked.
+/// What decides under this configuration, for the commands: as `serve` would. `traces` gets what registries are asked.
 ///
 /// # Errors
 /// See [`ServeError`].
-pub fn webhook(config: &Config, traces: Option<Traces>) -> Result<Webhook, ServeError> {
-    let metrics = Families::register(&Metrics::new([])?)?;
-    Ok(Deciding::of(config, &metrics, traces, Caller::Person)?.webhook)
+pub fn snapshot(config: &Config, traces: Option<Traces>) -> Result<Snapshot, ServeError> {
+    Ok(snapshot::load(config, &Families::register(&Metrics::new([])?)?, traces, Caller::Person, None)?)
 }
 
 /// A webhook that listens, and does not answer yet.
@@ -91,8 +88,7 @@ pub struct Server {
 #[derive(Clone)]
 struct Live {
     config: Config,
-    webhook: Webhook,
-    resolver: Resolver,
+    current: Current,
     metrics: Families,
 }
 
@@ -114,11 +110,11 @@ impl Server {
         let metrics = Metrics::new(config.registries.hosts.keys().map(String::as_str))?;
         let counts = Families::register(&metrics)?;
         let certificate = ServingCertificate::load(server.files, counts.tls.clone()).await?;
-        let Deciding { webhook, resolver } = Deciding::of(&config, &counts, None, Caller::Webhook)?;
+        let current = Current::new(snapshot::load(&config, &counts, None, Caller::Webhook, None)?);
         let listener = Listener {
             tcp: listen("server.listen", server.listen).await?,
             tls: Some(Arc::new(certificate.server_config()?)),
-            router: webhook.clone().router(),
+            router: Webhook::new(current.clone(), counts.reviews.clone()).router(),
             max_connections: server.max_connections,
             idle: IDLE_TIME,
             metrics: counts.tls.clone(),
@@ -128,7 +124,7 @@ impl Server {
             admin: listen("admin.listen", admin.listen).await?,
             metrics,
             drain: server.drain,
-            live: Live { config, webhook, resolver, metrics: counts },
+            live: Live { config, current, metrics: counts },
         })
     }
 

@@ -1,48 +1,30 @@
 use axum::body::Body;
 use axum::http::Request;
 use serde_json::{Value, json};
-use testregistry::{Fault, Registry as Remote};
+use testregistry::Fault;
 use tower_service::Service;
 
 use super::*;
-use crate::cluster::tests::ApiServer;
-use crate::config::Config;
-use crate::credentials::tests::with_cluster;
-use crate::metrics::Metrics;
-use crate::registry::{Guard, HostSettings, Registry};
-use crate::resolver::ResolverMetrics;
-use crate::testing::registry_metrics;
+use crate::decide::SHOWN;
+use crate::decide::tests::{BOTH, Bench as Deciding, pod};
 
 /// A webhook in front of a registry in this process, with the default pool.
 struct Bench {
-    remote: Remote,
+    deciding: Deciding,
     webhook: Webhook,
-    metrics: Metrics,
 }
 
 impl Bench {
     async fn new() -> Self {
-        Self::with(Credentials::default()).await
-    }
-
-    async fn with(credentials: Credentials) -> Self {
-        let remote = Remote::builder().plain_http().start().await;
-        let metrics = Metrics::new([]).unwrap();
-        let guard = Guard { allow: vec!["127.0.0.0/8".parse().unwrap()], deny: vec![] };
-        let plain = HostSettings { plain_http: true, ..HostSettings::default() };
-        let registry = Registry::new([(remote.address(), plain)], guard, registry_metrics()).unwrap();
-        let Config { policy, lookup, cache, .. } = Config::default();
-        let budget = lookup.budget;
-        let resolver = Resolver::new(registry, lookup, cache, ResolverMetrics::register(&metrics).unwrap());
-        let reviews = ReviewMetrics::register(&metrics).unwrap();
-        Self { remote, webhook: Webhook::new(policy, budget, credentials, resolver, reviews), metrics }
+        let deciding = Deciding::new().await;
+        let reviews = ReviewMetrics::register(&deciding.metrics).unwrap();
+        let webhook = Webhook::new(deciding.current.clone(), reviews);
+        Self { deciding, webhook }
     }
 
     /// The reference of an image with these platforms.
     fn image(&self, name: &str, platforms: &[&str]) -> String {
-        let repo = self.remote.repo(name);
-        repo.index(Some("v1"), platforms.iter().copied());
-        repo.reference("v1")
+        self.deciding.image(name, platforms)
     }
 
     async fn ask(&self, pod: Value, timeout: Option<Duration>) -> Value {
@@ -61,11 +43,6 @@ impl Bench {
     }
 }
 
-fn pod(images: &[&str]) -> Value {
-    let containers: Vec<Value> = images.iter().map(|image| json!({"image": image})).collect();
-    json!({"metadata": {"generateName": "web-"}, "spec": {"containers": containers}})
-}
-
 fn review(pod: Value) -> Value {
     json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": {
         "uid": "u-1", "operation": "CREATE", "namespace": "shop", "object": pod,
@@ -73,8 +50,6 @@ fn review(pod: Value) -> Value {
         "resource": {"group": "", "version": "v1", "resource": "pods"},
     }})
 }
-
-const BOTH: [&str; 2] = ["linux/amd64", "linux/arm64"];
 
 #[tokio::test]
 async fn answers_with_a_patch_and_says_why_in_the_audit_log() {
@@ -102,48 +77,6 @@ async fn answers_with_a_patch_and_says_why_in_the_audit_log() {
 }
 
 #[tokio::test]
-async fn pull_secrets_are_read_only_where_an_image_is_not_known_without_them() {
-    let api = ApiServer::start().await;
-    let bench = Bench::with(with_cluster(&api, &[])).await;
-    let known = bench.image("known", &BOTH);
-    assert_eq!(bench.reason(&[&known]).await, "tolerated");
-    let with_secret = |images: &[&str]| {
-        let mut pod = pod(images);
-        pod["spec"]["imagePullSecrets"] = json!([{"name": "pull"}]);
-        pod
-    };
-    let answer = bench.ask(with_secret(&[&known, &known]), None).await;
-    assert_eq!((answer["auditAnnotations"]["reason"].as_str(), api.requests()), (Some("tolerated"), 0));
-    let fresh = bench.image("fresh", &BOTH);
-    let answer = bench.ask(with_secret(&[&known, &fresh]), None).await;
-    assert_eq!((answer["auditAnnotations"]["reason"].as_str(), api.requests()), (Some("tolerated"), 1));
-}
-
-#[tokio::test]
-async fn equal_images_are_looked_up_once() {
-    let bench = Bench::new().await;
-    let multi = bench.image("multi", &BOTH);
-    assert_eq!(bench.reason(&[multi.as_str(); 100]).await, "tolerated");
-    assert_eq!(bench.remote.requests().len(), 1);
-    assert_eq!(bench.reason(&[multi.as_str(); 100]).await, "tolerated");
-    assert_eq!(bench.remote.requests().len(), 1);
-}
-
-#[tokio::test]
-async fn different_images_are_looked_up_at_once() {
-    let bench = Bench::new().await;
-    let images = ["a", "b", "c"].map(|name| bench.image(name, &BOTH));
-    for name in ["a", "b", "c"] {
-        bench.remote.repo(name).fault(Some(Fault::hang()));
-    }
-    let images: Vec<&str> = images.iter().map(String::as_str).collect();
-    tokio::select! {
-        reason = bench.reason(&images) => panic!("they hang: {reason}"),
-        () = bench.remote.wait_until(|seen| seen.len() == 3) => {}
-    }
-}
-
-#[tokio::test]
 async fn a_pod_without_room_for_the_annotation_stays_as_it_is() {
     let bench = Bench::new().await;
     let image = bench.image("app", &BOTH);
@@ -157,34 +90,14 @@ async fn a_pod_without_room_for_the_annotation_stays_as_it_is() {
 }
 
 #[tokio::test]
-async fn too_many_images_are_not_looked_up() {
-    let bench = Bench::new().await;
-    let images: Vec<String> = (0..=IMAGES).map(|i| format!("{}/app:{i}", bench.remote.address())).collect();
-    let images: Vec<&str> = images.iter().map(String::as_str).collect();
-    assert_eq!(bench.reason(&images).await, "too-many-images");
-    assert_eq!(bench.remote.requests().len(), 0);
-}
-
-#[tokio::test]
-async fn what_is_lost_anyway_is_not_waited_for() {
-    let bench = Bench::new().await;
-    let (hanging, amd) = (bench.image("hanging", &BOTH), bench.image("amd", &["linux/amd64"]));
-    bench.remote.repo("hanging").fault(Some(Fault::hang()));
-    let begun = Instant::now();
-    assert_eq!(bench.reason(&[&hanging, &amd]).await, "platform-missing");
-    assert_eq!(bench.reason(&[&hanging, "Bad Image"]).await, "image-invalid");
-    assert!(begun.elapsed() < Duration::from_secs(3), "it did not take the budget");
-}
-
-#[tokio::test]
 async fn a_pod_waits_no_longer_than_the_api_server_and_the_lookup_goes_on() {
     let bench = Bench::new().await;
     let image = bench.image("app", &BOTH);
-    bench.remote.repo("app").fault(Some(Fault::hang()));
+    bench.deciding.remote.repo("app").fault(Some(Fault::hang()));
     let one_second = Some(Duration::from_secs(1));
     let answer = bench.ask(pod(&[&image]), one_second).await;
     assert_eq!(answer["auditAnnotations"]["reason"], "budget-exceeded");
-    assert!(bench.metrics.render().unwrap().contains("tolerarch_lookups_in_flight 1"));
+    assert!(bench.deciding.metrics.render().unwrap().contains("tolerarch_lookups_in_flight 1"));
 }
 
 #[tokio::test]

@@ -1,27 +1,73 @@
-//! What the commands that ask the webhook have in common: how they begin, the review they ask with, and what of the
-//! answers a pipeline may stumble over.
+//! What the commands that decide on Pods have in common: how they begin, how they decide, and which decisions a pipeline may
+//! fail on.
 
 use std::process::ExitCode;
 
 use clap::ValueEnum;
-use serde_json::{Value, json};
 
 use super::output::Progress;
 use super::{Shared, fail};
-use crate::admission::{BatchLimits, Webhook};
+use crate::decide::{self, BatchLimits, Snapshot, Wait, shortened};
+use crate::patch;
+use crate::pod::Pod;
+use crate::policy::Decision;
 use crate::reason::Reason;
 use crate::registry::Traces;
 use crate::serve;
 
-/// Who is asked, and what goes on meanwhile.
+/// What decides, and what goes on meanwhile.
 pub(super) struct Asking {
-    pub(super) webhook: Webhook,
+    pub(super) snapshot: Snapshot,
     pub(super) limits: BatchLimits,
     pub(super) progress: Progress,
 }
 
-/// Asks the webhook that `serve` would be with this configuration; the status, where it has been told why there is none.
-/// `traces` gets what registries are asked.
+/// A decision that outlives its Pod.
+#[derive(Debug)]
+pub(super) struct Decided {
+    pub(super) reason: Reason,
+    /// What is done: `tolerated`, `retracted` or `unchanged`.
+    pub(super) done: &'static str,
+    /// The image that decided, shortened.
+    pub(super) image: Option<String>,
+    /// The pools that are open to the Pod through tolerarch.
+    pub(super) pools: Vec<String>,
+    /// The JSON patch, where one is wanted and something changes.
+    pub(super) patch: Option<String>,
+}
+
+impl Asking {
+    /// Decides as the webhook would, but waits for every image. The patch is written where `root` says where in its object
+    /// the Pod stands.
+    pub(super) async fn decide(&self, namespace: &str, pod: &Pod<'_>, root: Option<&str>) -> Decided {
+        let decided = async {
+            let decision = self.snapshot.decide(namespace, pod, Wait::ForAll(&self.limits)).await;
+            let patch = root.zip(decision.change.as_ref());
+            let patch = patch.map(|(root, change)| patch::build(root, pod, change));
+            Decided { patch, ..Decided::of(&decision) }
+        };
+        decide::caught(decided).await.unwrap_or_else(|| Decided::unchanged(Reason::Internal))
+    }
+}
+
+impl Decided {
+    pub(super) fn unchanged(reason: Reason) -> Self {
+        Self::of(&Decision::unchanged(reason))
+    }
+
+    fn of(decision: &Decision<'_>) -> Self {
+        Self {
+            reason: decision.reason,
+            done: decision.done(),
+            image: decision.image.map(|image| shortened(image).to_owned()),
+            pools: decision.pools.iter().map(|&pool| pool.to_owned()).collect(),
+            patch: None,
+        }
+    }
+}
+
+/// Does work with what `serve` would decide by with this configuration; the status, where it has been told why there is
+/// none. `traces` gets what registries are asked.
 pub(super) fn ask<T>(
     shared: &Shared,
     traces: Option<Traces>,
@@ -35,8 +81,8 @@ pub(super) fn ask<T>(
     // Not a part of the work, which may be at something that does not let others in between.
     drop(runtime.spawn(interrupted(progress.clone())));
     let done = runtime.block_on(async {
-        let webhook = serve::webhook(&config, traces).map_err(|error| fail(&error))?;
-        Ok(work(Asking { webhook, limits, progress }).await)
+        let snapshot = serve::snapshot(&config, traces).map_err(|error| fail(&error))?;
+        Ok(work(Asking { snapshot, limits, progress }).await)
     });
     // Lookups that nobody waits for any more.
     runtime.shutdown_background();
@@ -94,22 +140,4 @@ impl FailOn {
             | Reason::Malformed => &[],
         }
     }
-}
-
-/// The review that the API server sends when a Pod is created.
-pub(super) fn review_of(pod: &Value, namespace: &str) -> Vec<u8> {
-    json!({
-        "apiVersion": "admission.k8s.io/v1",
-        "kind": "AdmissionReview",
-        "request": {
-            "uid": "00000000-0000-0000-0000-000000000000",
-            "kind": {"group": "", "version": "v1", "kind": "Pod"},
-            "resource": {"group": "", "version": "v1", "resource": "pods"},
-            "operation": "CREATE",
-            "namespace": namespace,
-            "object": pod,
-        },
-    })
-    .to_string()
-    .into_bytes()
 }

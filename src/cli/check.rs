@@ -1,5 +1,4 @@
-//! `tolerarch check`: what the webhook would do with what stands in files. The webhook itself decides, by reviews as the
-//! API server would send them.
+//! `tolerarch check`: what the webhook would do with what stands in files. What decides is the same.
 
 mod documents;
 mod json;
@@ -16,15 +15,15 @@ use std::process::ExitCode;
 use clap::{Args, ValueEnum};
 use futures_util::stream::{self, StreamExt};
 
-use super::asking::{Asking, FailOn, ask};
+use super::asking::{Asking, Decided, FailOn, ask};
 use super::output::{Look, print, tell};
 use super::{Shared, fail};
-use crate::admission::Decided;
+use crate::pod::{Pod, PodError};
 use crate::reason::Reason;
 use crate::review::{self, Subject};
 use documents::Document;
 use report::{Fault, Report, Verdict};
-use workload::{Content, Object};
+use workload::{Content, Given, Object};
 
 /// The status when something could be decided that `--fail-on` names.
 const FAILED_ON: u8 = 3;
@@ -57,7 +56,8 @@ impl Check {
     pub(super) fn run(self, shared: &Shared) -> ExitCode {
         let asked = ask(shared, None, async |asking| {
             let (mut report, objects) = self.read();
-            decide(asking, objects).await.into_iter().for_each(|decided| report.add(decided));
+            let patches = self.output != Output::Table;
+            decide(asking, objects, patches).await.into_iter().for_each(|decided| report.add(decided));
             report
         });
         let mut report = match asked {
@@ -177,44 +177,47 @@ fn read_file(file: &Path, report: &mut Report, asked: &mut Vec<Asked>) {
     }
 }
 
-/// Asks the webhook about all of them, some at a time, in the order in which they stand.
-async fn decide(asking: Asking, asked: Vec<Asked>) -> Vec<Result<Verdict, Fault>> {
-    let Asking { webhook, limits, progress } = &asking;
+/// Decides on all of them, some at a time, in the order in which they stand.
+async fn decide(asking: Asking, asked: Vec<Asked>, patches: bool) -> Vec<Result<Verdict, Fault>> {
     let all = asked.len();
     let mut done = 0;
-    let mut verdicts = stream::iter(asked)
-        .map(|asked| async move {
-            let decided = webhook.decided(&asked.object.review, limits).await;
-            asked.verdict(decided.map_err(|error| error.to_string()))
-        })
-        .buffered(AT_A_TIME);
+    let mut verdicts = stream::iter(asked).map(|asked| asked.verdict(&asking, patches)).buffered(AT_A_TIME);
     let mut collected = Vec::with_capacity(all);
-    progress.show(&format!("checked 0 of {all}"));
+    asking.progress.show(&format!("checked 0 of {all}"));
     while let Some(verdict) = verdicts.next().await {
         collected.push(verdict);
         done += 1;
-        progress.show(&format!("checked {done} of {all}"));
+        asking.progress.show(&format!("checked {done} of {all}"));
     }
-    progress.show("");
+    asking.progress.show("");
     collected
 }
 
 impl Asked {
-    /// The decision; a fault where the webhook could not read the Pod either, as the API server then would refuse it.
-    fn verdict(self, decided: Result<Decided, String>) -> Result<Verdict, Fault> {
+    /// The decision; a fault where the API server would refuse the Pod.
+    async fn verdict(self, asking: &Asking, patches: bool) -> Result<Verdict, Fault> {
         let Self { source, document, object } = self;
-        let fault = |line, message| Err(Fault { source, document, line, message });
-        match decided {
-            Err(message) => fault(object.line, message),
-            Ok(decided) if decided.reason == Reason::Malformed => {
-                let why = match review::decode(&object.review).map(|review| review.subject) {
-                    Ok(Subject::Pod(_)) => "it has no containers",
-                    _ => "a field has another type than it should",
-                };
-                let Object { line, kind, name, .. } = object;
-                fault(line, format!("the Pod of {kind} {name:?} is malformed: {why}"))
-            }
+        let root = patches.then_some(&*object.template);
+        match decided(&object, asking, root).await {
             Ok(decided) => Ok(Verdict { source, document, object, decided }),
+            Err(message) => Err(Fault { source, document, line: object.line, message }),
         }
     }
+}
+
+async fn decided(object: &Object, asking: &Asking, root: Option<&str>) -> Result<Decided, String> {
+    let Object { kind, namespace, name, .. } = object;
+    let malformed = |why: &str| format!("the Pod of {kind} {name:?} is malformed: {why}");
+    let pod = match &object.given {
+        Given::Pod(value) => Pod::of_value(value).map(Box::new),
+        Given::Template { value, owner } => Pod::of_template(value, owner, name).map(Box::new),
+        Given::Review(value) => match review::of_value(value).map_err(|error| error.to_string())?.subject {
+            Subject::Pod(pod) => Ok(pod),
+            Subject::Malformed => Err(PodError),
+            Subject::Other => return Ok(Decided::unchanged(Reason::NotApplicable)),
+        },
+    };
+    let pod = pod.map_err(|error| malformed(&error.to_string()))?;
+    let decided = asking.decide(namespace, &pod, root).await;
+    if decided.reason == Reason::Malformed { Err(malformed("it has no containers")) } else { Ok(decided) }
 }

@@ -1,5 +1,5 @@
-//! `tolerarch inspect`: where images run, and how the webhook would know. The webhook itself decides, on a Pod with
-//! nothing but the image, while it is recorded what registries are asked.
+//! `tolerarch inspect`: where images run, and how the webhook would know. It is decided on a Pod with nothing but the
+//! image, while it is recorded what registries are asked.
 
 use std::io;
 use std::process::ExitCode;
@@ -10,11 +10,11 @@ use futures_util::future::join_all;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use super::asking::{Asking, FailOn, ask, review_of};
+use super::asking::{Asking, Decided, FailOn, ask};
 use super::output::{Colour, Look, Row, print, shown, table};
 use super::{Shared, fail};
-use crate::admission::Decided;
 use crate::image::{ImageRef, PlatformSet, ReferenceError, Support};
+use crate::pod::Pod;
 use crate::registry::trace::{Fate, Requested, SeenEntry, Trace, Traces};
 use crate::registry::{RequestKind, Skip};
 
@@ -92,7 +92,10 @@ impl Inspected {
         let begun = Instant::now();
         let image: Result<ImageRef, _> = given.parse();
         let pod = json!({"metadata": {}, "spec": {"containers": [{"image": given}]}});
-        let decided = asking.webhook.decided(&review_of(&pod, ""), &asking.limits).await.ok();
+        let decided = match Pod::of_value(&pod) {
+            Ok(pod) => Some(asking.decide("", &pod, None).await),
+            Err(_) => None,
+        };
         let trace = image.as_ref().map(|image| traces.of(image)).unwrap_or_default();
         Self { given: given.to_owned(), image, decided, trace, took: begun.elapsed() }
     }
@@ -107,8 +110,7 @@ impl Inspected {
     }
 
     fn pools(&self) -> Vec<&str> {
-        let pools = self.decided.as_ref().map_or("", |decided| &decided.pools);
-        pools.split(',').filter(|pool| !pool.is_empty()).collect()
+        self.decided.iter().flat_map(|decided| &decided.pools).map(String::as_str).collect()
     }
 
     fn error(&self) -> Option<String> {

@@ -46,7 +46,7 @@ fn pass(policy: &Policy, pod: &Value, support: &[Result<Support, LookupError>]) 
     let Some(change) = policy.decide(&decoded, &images).change else {
         return Some((pod.clone(), 0));
     };
-    let patch = super::build(&decoded, &change);
+    let patch = super::build("", &decoded, &change);
     let patch: json_patch::Patch = serde_json::from_str(&patch).expect("a patch");
     let mut patched = pod.clone();
     json_patch::patch(&mut patched, &patch).expect("the patch applies");
@@ -215,7 +215,7 @@ fn patch_of(pod: Value, support: Support) -> Value {
     policy.pools.truncate(1);
     let images = [ImageSupport { given: "image", purpose: Purpose::Run, support: Ok(support) }];
     let decision = policy.decide(&decoded, &images);
-    serde_json::from_str(&super::build(&decoded, &decision.change.unwrap())).unwrap()
+    serde_json::from_str(&super::build("", &decoded, &decision.change.unwrap())).unwrap()
 }
 
 #[test]
@@ -282,7 +282,7 @@ fn writes_only_what_is_set_and_any_text() {
     ] {
         let own = toleration(&written);
         let change = Change { remove: Vec::new(), add: vec![&own, &own], annotation: Some("\"\n".into()) };
-        let patch: Value = serde_json::from_str(&super::build(&pod, &change)).unwrap();
+        let patch: Value = serde_json::from_str(&super::build("", &pod, &change)).unwrap();
         let annotations = json!({"annotations": {"tolerarch.io/pools": "\"\n"}});
         assert_eq!(
             patch,

@@ -13,7 +13,7 @@ use tokio::task::spawn_blocking;
 use tokio::time::{Duration, MissedTickBehavior, interval};
 
 use super::Live;
-use super::deciding::{AccessError, access, files};
+use super::snapshot::{self, AccessError, files};
 use crate::cluster::Caller;
 use crate::config::{Config, ConfigError, Sources};
 use crate::logging::Levels;
@@ -126,13 +126,9 @@ impl Live {
     /// Goes on under another configuration, as a whole or not at all. Gives the keys that need a restart.
     async fn take(&mut self, mut config: Config) -> Result<Vec<String>, Refused> {
         let kept = config.keep(&self.config);
-        let (parts, metrics) = (config.clone(), self.metrics.registry.clone());
-        let (registry, credentials) =
-            spawn_blocking(move || access(&parts, metrics, Caller::Webhook)).await??;
-        let Config { policy, lookup, cache, .. } = config.clone();
-        let budget = lookup.budget;
-        self.resolver = self.resolver.reconfigured(registry, lookup, cache);
-        self.webhook.reconfigure(policy, budget, credentials, self.resolver.clone());
+        let (parts, metrics, before) = (config.clone(), self.metrics.clone(), self.current.get());
+        let load = move || snapshot::load(&parts, &metrics, None, Caller::Webhook, Some(&before));
+        self.current.publish(spawn_blocking(load).await??);
         self.config = config;
         Ok(kept)
     }

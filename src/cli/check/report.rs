@@ -4,12 +4,11 @@ use std::collections::BTreeMap;
 use std::io;
 use std::path::Path;
 
-use serde_json::{Value, json};
+use serde_json::json;
 
-use super::super::asking::FailOn;
+use super::super::asking::{Decided, FailOn};
 use super::super::output::{Colour, Look, Row, print, shown, table, tell};
 use super::workload::Object;
-use crate::admission::Decided;
 use crate::reason::Reason;
 
 #[derive(Default)]
@@ -94,7 +93,7 @@ impl Report {
                 shown(&object.namespace),
                 shown(&format!("{}/{}", object.kind, object.name)),
                 decided.done.to_owned(),
-                shown(&decided.pools),
+                shown(&decided.pools.join(",")),
                 decided.reason.as_str().to_owned(),
                 decided.image.as_deref().map(shown).unwrap_or_default(),
             ];
@@ -154,12 +153,13 @@ impl Report {
                 "name": object.name,
                 "decision": decided.done,
                 "reason": decided.reason.as_str(),
-                "pools": decided.pools.split(',').filter(|pool| !pool.is_empty()).collect::<Vec<_>>(),
+                "pools": decided.pools,
             });
             if let Some(image) = &decided.image {
                 result["image"] = image.as_str().into();
             }
-            if let Some(patch) = verdict.patch() {
+            // Its own text, as a value to be indented with the rest.
+            if let Some(patch) = decided.patch.as_ref().and_then(|patch| serde_json::from_str(patch).ok()) {
                 result["patch"] = patch;
             }
             result
@@ -184,7 +184,7 @@ impl Report {
     /// A patch a line on standard output, so that it can be handed on as it is; whose it is stands on standard error.
     pub(super) fn patches(&self) -> io::Result<()> {
         for verdict in &self.verdicts {
-            if let Some(patch) = verdict.patch() {
+            if let Some(patch) = &verdict.decided.patch {
                 let Object { kind, namespace, name, .. } = &verdict.object;
                 let namespace = if namespace.is_empty() { String::new() } else { format!(" -n {namespace}") };
                 tell(&shown(&format!("# {}/{name}{namespace}", kind.to_lowercase())));
@@ -193,23 +193,6 @@ impl Report {
         }
         tell(&format!("# {}", self.footer().trim_end()));
         Ok(())
-    }
-}
-
-impl Verdict {
-    /// The patch, with the paths of the document as it stands in the file.
-    fn patch(&self) -> Option<Value> {
-        let mut patch: Vec<Value> = serde_json::from_str(&self.decided.patch).ok()?;
-        for operation in &mut patch {
-            if let Some(Value::String(path)) = operation.get_mut("path") {
-                path.insert_str(0, &self.object.template);
-            }
-        }
-        if !self.object.has_metadata {
-            let path = format!("{}/metadata", self.object.template);
-            patch.insert(0, json!({"op": "add", "path": path, "value": {}}));
-        }
-        Some(patch.into())
     }
 }
 

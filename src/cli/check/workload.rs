@@ -1,8 +1,7 @@
-//! From a document to the Pods that its controller would create, each as the review that the API server would send.
+//! From a document to the Pods that are decided on: those in it, and the templates of those that a controller would create.
 
-use serde_json::{Map, Value, json};
+use serde_json::Value;
 
-use super::super::asking::review_of;
 use super::yaml::{Data, Node};
 
 /// Something that a decision is asked for.
@@ -13,12 +12,22 @@ pub(super) struct Object {
     pub(super) kind: String,
     pub(super) namespace: String,
     pub(super) name: String,
-    /// The bytes of its review.
-    pub(super) review: Vec<u8>,
+    pub(super) given: Given,
     /// Where its Pod template stands, as a JSON pointer: what the paths of a patch begin with.
     pub(super) template: String,
-    /// Whether the template has metadata: the Pod of the review always has some.
-    pub(super) has_metadata: bool,
+}
+
+/// What stands there.
+#[derive(Debug)]
+pub(super) enum Given {
+    Pod(Value),
+    Template {
+        value: Value,
+        /// The kind of the Pods' controller; empty where they have none.
+        owner: &'static str,
+    },
+    /// A review as it was written down.
+    Review(Value),
 }
 
 /// What a document holds.
@@ -39,21 +48,21 @@ pub(super) enum Content {
 struct Workload {
     /// Where the template of the Pod is.
     template: &'static [&'static str],
-    /// Version and kind of the Pod's controller.
-    owner: Option<(&'static str, &'static str)>,
+    /// The kind of the Pod's controller; empty where it has none.
+    owner: &'static str,
 }
 
 fn workload(group: &str, kind: &str) -> Option<Workload> {
     const TEMPLATE: &[&str] = &["spec", "template"];
     let (template, owner) = match (group, kind) {
-        ("", "Pod") => (&[][..], None),
-        ("", "PodTemplate") => (&["template"][..], None),
-        ("", "ReplicationController") => (TEMPLATE, Some(("v1", "ReplicationController"))),
-        ("apps" | "extensions", "Deployment" | "ReplicaSet") => (TEMPLATE, Some(("apps/v1", "ReplicaSet"))),
-        ("apps" | "extensions", "DaemonSet") => (TEMPLATE, Some(("apps/v1", "DaemonSet"))),
-        ("apps", "StatefulSet") => (TEMPLATE, Some(("apps/v1", "StatefulSet"))),
-        ("batch", "Job") => (TEMPLATE, Some(("batch/v1", "Job"))),
-        ("batch", "CronJob") => (&["spec", "jobTemplate", "spec", "template"][..], Some(("batch/v1", "Job"))),
+        ("", "Pod") => (&[][..], ""),
+        ("", "PodTemplate") => (&["template"][..], ""),
+        ("", "ReplicationController") => (TEMPLATE, "ReplicationController"),
+        ("apps" | "extensions", "Deployment" | "ReplicaSet") => (TEMPLATE, "ReplicaSet"),
+        ("apps" | "extensions", "DaemonSet") => (TEMPLATE, "DaemonSet"),
+        ("apps", "StatefulSet") => (TEMPLATE, "StatefulSet"),
+        ("batch", "Job") => (TEMPLATE, "Job"),
+        ("batch", "CronJob") => (&["spec", "jobTemplate", "spec", "template"][..], "Job"),
         _ => return None,
     };
     Some(Workload { template, owner })
@@ -116,9 +125,8 @@ fn review(node: &Node) -> Content {
         kind: "AdmissionReview".to_owned(),
         namespace: text(request, "namespace"),
         name: names.into_iter().find(|name| !name.is_empty()).unwrap_or_default(),
-        review: node.value().to_string().into_bytes(),
+        given: Given::Review(node.value()),
         template: String::new(),
-        has_metadata: true,
     })
 }
 
@@ -134,56 +142,28 @@ fn object(node: &Node, kind: &str, workload: &Workload) -> Content {
     let text = |name: &str| metadata.map_or("", |metadata| metadata.text(name));
     let name = if text("name").is_empty() { text("generateName") } else { text("name") };
     let namespace = text("namespace");
-    let mut pod = template.value();
-    let has_metadata = pod.get("metadata").is_some_and(Value::is_object);
-    if kind == "Pod" {
-        as_created(&mut pod);
-    } else {
-        create(&mut pod, namespace, name, workload);
-    }
+    let value = template.value();
+    let given = match kind {
+        "Pod" => Given::Pod(as_created(value)),
+        _ => Given::Template { value, owner: workload.owner },
+    };
     Content::Object(Object {
         line: node.line,
         kind: kind.to_owned(),
         namespace: namespace.to_owned(),
         name: name.to_owned(),
-        review: review_of(&pod, namespace),
+        given,
         template: workload.template.iter().map(|name| format!("/{name}")).collect(),
-        has_metadata: has_metadata || kind == "Pod",
     })
 }
 
 /// A Pod that was read from a cluster is looked at as it was when it was created: on no node yet.
-fn as_created(pod: &mut Value) {
+fn as_created(mut pod: Value) -> Value {
     let is_live = pod.pointer("/metadata/uid").is_some_and(Value::is_string);
     if let Some(spec) = pod.get_mut("spec").and_then(Value::as_object_mut).filter(|_| is_live) {
         spec.remove("nodeName");
     }
-}
-
-/// What a controller makes of a template (`GetPodFromTemplate` of k8s.io/kubernetes).
-fn create(pod: &mut Value, namespace: &str, name: &str, workload: &Workload) {
-    let Value::Object(members) = pod else { return };
-    let template = match members.remove("metadata") {
-        Some(Value::Object(metadata)) => metadata,
-        _ => Map::new(),
-    };
-    let mut metadata: Map<String, Value> = template
-        .into_iter()
-        .filter(|(key, _)| matches!(&**key, "labels" | "annotations" | "finalizers"))
-        .collect();
-    let owner = workload.owner;
-    if owner.is_some_and(|(_, kind)| kind == "StatefulSet") {
-        metadata.insert("name".to_owned(), format!("{name}-0").into());
-    } else {
-        metadata.insert("generateName".to_owned(), format!("{name}-").into());
-    }
-    metadata.insert("namespace".to_owned(), namespace.into());
-    if let Some((version, kind)) = owner {
-        let owner =
-            json!([{"apiVersion": version, "kind": kind, "name": name, "uid": "", "controller": true}]);
-        metadata.insert("ownerReferences".to_owned(), owner);
-    }
-    members.insert("metadata".to_owned(), Value::Object(metadata));
+    pod
 }
 
 /// What has to be a text in the metadata of an object, and in a Pod; `*` is every item or member.
@@ -243,6 +223,8 @@ fn bare<'n>(node: &'n Node, path: &[&str], place: String) -> Option<(&'n Node, S
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::super::yaml;
     use super::*;
 
@@ -259,9 +241,11 @@ mod tests {
         }
     }
 
-    fn pod_of(object: &Object) -> Value {
-        let review: Value = serde_json::from_slice(&object.review).unwrap();
-        review["request"]["object"].clone()
+    fn pod_of(object: &Object) -> &Value {
+        match &object.given {
+            Given::Pod(value) | Given::Template { value, .. } => value,
+            Given::Review(_) => panic!("no Pod"),
+        }
     }
 
     #[test]
@@ -284,15 +268,15 @@ mod tests {
             let object = object_of(&text);
             assert_eq!((&*object.kind, &*object.namespace, &*object.name), (kind, "shop", "web"));
             assert_eq!(object.template, template);
+            assert!(matches!(object.given, Given::Template { owner: kind, .. } if kind == owner));
             let pod = pod_of(&object);
-            assert_eq!(pod["metadata"]["ownerReferences"][0]["kind"], owner);
             assert_eq!(pod["metadata"]["labels"], json!({"a": "b"}));
             assert_eq!(pod["spec"]["containers"][0]["image"], "x");
         }
         let template =
             "apiVersion: v1\nkind: PodTemplate\nmetadata: {name: web}\ntemplate: {spec: {containers: []}}";
         let object = object_of(template);
-        assert_eq!((&*object.template, object.has_metadata), ("/template", false));
+        assert_eq!((&*object.template, pod_of(&object).get("metadata")), ("/template", None));
     }
 
     #[test]
@@ -337,9 +321,10 @@ mod tests {
     #[test]
     fn a_pod_of_a_cluster_is_on_no_node_yet() {
         let pod = |uid: &str| {
-            pod_of(&object_of(&format!(
+            let object = object_of(&format!(
                 "apiVersion: v1\nkind: Pod\nmetadata: {{name: a{uid}}}\nspec: {{nodeName: node-1}}"
-            )))
+            ));
+            pod_of(&object).clone()
         };
         assert_eq!(pod("")["spec"]["nodeName"], "node-1");
         assert_eq!(pod(", uid: u")["spec"], json!({}));

@@ -5,8 +5,9 @@ use testregistry::Registry as Remote;
 use tokio::time::Instant;
 
 use super::*;
+use crate::admission::Webhook;
+use crate::decide::Current;
 use crate::metrics::Metrics;
-use crate::serve::deciding::Deciding;
 use crate::serve::metrics::Families;
 
 /// A ConfigMap volume as the kubelet lays it out.
@@ -71,8 +72,9 @@ async fn no_review_fails_while_it_changes() {
     };
     let metrics = Families::register(&Metrics::new([]).unwrap()).unwrap();
     let first = config("a");
-    let Deciding { webhook, resolver } = Deciding::of(&first, &metrics, None, Caller::Webhook).unwrap();
-    let mut live = Live { config: first, webhook: webhook.clone(), resolver, metrics };
+    let current = Current::new(snapshot::load(&first, &metrics, None, Caller::Webhook, None).unwrap());
+    let webhook = Webhook::new(current.clone(), metrics.reviews.clone());
+    let mut live = Live { config: first, current, metrics };
     let change = async {
         for round in 0..50 {
             live.take(config(if round % 2 == 0 { "b" } else { "a" })).await.unwrap();

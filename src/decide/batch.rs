@@ -1,4 +1,4 @@
-//! Asking without hurry: for whoever wants to know of many Pods, and has nobody who waits for an answer in time.
+//! Lookups of many Pods for which no API server waits, as a command does them: a complete answer instead of a quick one.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -12,12 +12,12 @@ use crate::credentials::CredentialCandidate;
 use crate::image::ImageRef;
 use crate::resolver::{LookupSettings, Outcome, Resolver};
 
-/// An image is waited for longer than any lookup takes, so that it is told what became of it.
+/// An image is waited for longer than any lookup takes, so that its outcome is seen.
 const LONGER: Duration = Duration::from_secs(2);
 
-/// How images are waited for: for all of a Pod, so that its decision does not depend on which is known first, and each
-/// with a time of its own. No more are asked for at a time than may be looked up at a time: none is refused because too
-/// many others wait, and none loses its time waiting for its turn.
+/// Limits on the lookups of a batch. All images of a Pod are waited for, so that its decision does not depend on which is
+/// known first, and each has a time of its own. No more are asked for at a time than may be looked up at a time: none is
+/// refused because too many wait, and none loses its time waiting for its turn.
 pub struct BatchLimits {
     /// For one image, once it is its turn.
     pub(super) time: Duration,
@@ -27,7 +27,7 @@ pub struct BatchLimits {
 }
 
 impl BatchLimits {
-    /// As much as lookups with these settings need.
+    /// The limits that suit lookups with these settings.
     pub fn new(lookup: &LookupSettings) -> Self {
         Self {
             time: lookup.timeout + LONGER,

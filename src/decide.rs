@@ -1,0 +1,172 @@
+//! What becomes of a Pod: which of its images are looked up, with which credentials and until when, and what follows.
+//!
+//! Reviews and commands decide here, so this knows no HTTP. All that decides is one [`Snapshot`]: whoever decides takes
+//! it once, so that no decision sees half of a changed configuration.
+
+mod batch;
+
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+use futures_util::FutureExt;
+use tokio::time::{Duration, Instant, timeout_at};
+
+pub use batch::BatchLimits;
+
+use crate::credentials::{Credentials, Keyring};
+use crate::image::{ImageRef, LookupError};
+use crate::pod::{Pod, Usage};
+use crate::policy::{Decision, ImageSupport, Policy};
+use crate::resolver::{Outcome, Resolver};
+
+/// Different images of one Pod that are looked up.
+const IMAGES: usize = 64;
+/// Characters of a text from a Pod that are shown.
+pub(crate) const SHOWN: usize = 300;
+
+/// All that decides, as it was at one time.
+pub struct Snapshot {
+    /// What is decided by.
+    pub policy: Policy,
+    /// How long a Pod waits for its images, at most.
+    pub budget: Duration,
+    /// Which credentials its images are looked up with.
+    pub credentials: Credentials,
+    /// What looks them up, and goes on under this snapshot when the Pod is answered.
+    pub resolver: Resolver,
+}
+
+/// The snapshot that decides now. Clones are the same.
+#[derive(Clone)]
+pub struct Current(Arc<ArcSwap<Snapshot>>);
+
+impl Current {
+    /// Begins with this one.
+    pub fn new(snapshot: Snapshot) -> Self {
+        Self(Arc::new(ArcSwap::from_pointee(snapshot)))
+    }
+
+    /// Decides by this one from now on; what has begun ends by the one that it began with.
+    pub fn publish(&self, snapshot: Snapshot) {
+        self.0.store(Arc::new(snapshot));
+    }
+
+    /// The one that decides now.
+    pub fn get(&self) -> Arc<Snapshot> {
+        self.0.load_full()
+    }
+}
+
+/// How long a Pod waits for its images.
+#[derive(Clone, Copy)]
+pub enum Wait<'a> {
+    /// Until one of them closes every pool, and no longer than this.
+    Until(Instant),
+    /// For all of them.
+    ForAll(&'a BatchLimits),
+}
+
+impl Wait<'_> {
+    fn deadline(self) -> Instant {
+        match self {
+            Self::Until(deadline) => deadline,
+            Self::ForAll(limits) => Instant::now() + limits.time,
+        }
+    }
+}
+
+impl Snapshot {
+    /// Decides on a Pod that is to be created in this namespace.
+    pub async fn decide<'a>(&'a self, namespace: &str, pod: &'a Pod<'_>, wait: Wait<'_>) -> Decision<'a> {
+        if let Some(decision) = self.policy.decide_unseen(pod) {
+            return decision;
+        }
+        let usages = pod.images();
+        let keyring = self.keyring(namespace, pod, &usages, wait.deadline()).await;
+        let images = self.look_up(&usages, &keyring, wait).await;
+        self.policy.decide(pod, &images)
+    }
+
+    /// The credentials that the Pod may use. Its pull secrets are read only if some image is not known without them; where
+    /// they cannot be read in time, those of the operator have to do: the secrets are there for the next Pod.
+    async fn keyring(
+        &self,
+        namespace: &str,
+        pod: &Pod<'_>,
+        usages: &[Usage<'_>],
+        deadline: Instant,
+    ) -> Keyring {
+        let credentials = &self.credentials;
+        let shared = credentials.shared_keyring();
+        if !credentials.reads_pull_secrets() || pod.pull_secrets().next().is_none() {
+            return shared;
+        }
+        let settled = |image| self.resolver.is_settled(image, &shared.candidates(image));
+        if usages.iter().all(|usage| usage.image.as_ref().map_or(true, settled)) {
+            return shared;
+        }
+        let keyring = Box::pin(credentials.keyring(namespace, pod.pull_secrets()));
+        timeout_at(deadline, keyring).await.unwrap_or(shared)
+    }
+
+    /// What is known of each image; of fewer where one of them closes every pool.
+    async fn look_up<'a>(
+        &self,
+        usages: &[Usage<'a>],
+        keyring: &Keyring,
+        wait: Wait<'_>,
+    ) -> Vec<ImageSupport<'a>> {
+        let known =
+            |usage: &Usage<'a>, support| ImageSupport { given: usage.given, purpose: usage.purpose, support };
+        let mut images: Vec<&ImageRef> = Vec::with_capacity(usages.len());
+        let mut not_asked = Vec::new();
+        for usage in usages {
+            let error = match &usage.image {
+                Ok(image) if images.contains(&image) => continue,
+                Ok(image) if images.len() < IMAGES => {
+                    images.push(image);
+                    continue;
+                }
+                Ok(_) => LookupError::TooMany,
+                Err(error) => *error,
+            };
+            not_asked.push(known(usage, Err(error)));
+            if matches!(wait, Wait::Until(_)) {
+                return not_asked;
+            }
+        }
+        let uses =
+            |usage: &&Usage<'a>, image: &ImageRef| usage.image.as_ref().is_ok_and(|used| used == image);
+        let enough = |image: &ImageRef, outcome: Outcome| {
+            usages
+                .iter()
+                .filter(|usage| uses(usage, image))
+                .any(|usage| self.policy.is_settled_by(&known(usage, outcome)))
+        };
+        let candidates = |image: &ImageRef| keyring.candidates(image);
+        let outcomes = match wait {
+            Wait::Until(deadline) => self.resolver.resolve(&images, candidates, deadline, enough).await,
+            Wait::ForAll(limits) => Box::pin(limits.resolve(&self.resolver, &images, candidates)).await,
+        };
+        let outcome = |usage: &Usage<'a>| outcomes[images.iter().position(|image| uses(&usage, image))?];
+        let asked = usages.iter().filter_map(|usage| Some(known(usage, outcome(usage)?)));
+        asked.chain(not_asked).collect()
+    }
+}
+
+/// What comes of work on a Pod; `None` if it panicked. A defect costs the change, and never the Pod.
+pub fn caught<T>(work: impl Future<Output = T>) -> impl Future<Output = Option<T>> {
+    AssertUnwindSafe(work).catch_unwind().map(Result::ok)
+}
+
+/// Enough of a text to recognise it: what stands in a Pod has no limit yet, as it is validated later.
+pub(crate) fn shortened(text: &str) -> &str {
+    if text.len() <= SHOWN {
+        return text;
+    }
+    text.char_indices().nth(SHOWN).map_or(text, |(end, _)| &text[..end])
+}
+
+#[cfg(test)]
+pub(crate) mod tests;

@@ -1,0 +1,122 @@
+use serde_json::{Value, json};
+use testregistry::{Fault, Registry as Remote};
+
+use super::*;
+use crate::cluster::tests::ApiServer;
+use crate::config::Config;
+use crate::credentials::tests::with_cluster;
+use crate::metrics::Metrics;
+use crate::registry::{Guard, HostSettings, Registry};
+use crate::resolver::ResolverMetrics;
+use crate::testing::registry_metrics;
+
+pub(crate) const BOTH: [&str; 2] = ["linux/amd64", "linux/arm64"];
+
+/// What decides with the default pool, in front of a registry in this process.
+pub(crate) struct Bench {
+    pub(crate) remote: Remote,
+    pub(crate) current: Current,
+    pub(crate) metrics: Metrics,
+}
+
+impl Bench {
+    pub(crate) async fn new() -> Self {
+        Self::with(Credentials::default()).await
+    }
+
+    async fn with(credentials: Credentials) -> Self {
+        let remote = Remote::builder().plain_http().start().await;
+        let metrics = Metrics::new([]).unwrap();
+        let guard = Guard { allow: vec!["127.0.0.0/8".parse().unwrap()], deny: vec![] };
+        let plain = HostSettings { plain_http: true, ..HostSettings::default() };
+        let registry = Registry::new([(remote.address(), plain)], guard, registry_metrics()).unwrap();
+        let Config { policy, lookup, cache, .. } = Config::default();
+        let budget = lookup.budget;
+        let resolver = Resolver::new(registry, lookup, cache, ResolverMetrics::register(&metrics).unwrap());
+        Self { remote, current: Current::new(Snapshot { policy, budget, credentials, resolver }), metrics }
+    }
+
+    /// The reference of an image with these platforms.
+    pub(crate) fn image(&self, name: &str, platforms: &[&str]) -> String {
+        let repo = self.remote.repo(name);
+        repo.index(Some("v1"), platforms.iter().copied());
+        repo.reference("v1")
+    }
+
+    async fn decide(&self, pod: &Value) -> &'static str {
+        let snapshot = self.current.get();
+        let until = Wait::Until(Instant::now() + snapshot.budget);
+        snapshot.decide("shop", &Pod::of_value(pod).unwrap(), until).await.reason.as_str()
+    }
+
+    async fn reason(&self, images: &[&str]) -> &'static str {
+        self.decide(&pod(images)).await
+    }
+}
+
+pub(crate) fn pod(images: &[&str]) -> Value {
+    let containers: Vec<Value> = images.iter().map(|image| json!({"image": image})).collect();
+    json!({"metadata": {"generateName": "web-"}, "spec": {"containers": containers}})
+}
+
+#[tokio::test]
+async fn pull_secrets_are_read_only_where_an_image_is_not_known_without_them() {
+    let api = ApiServer::start().await;
+    let bench = Bench::with(with_cluster(&api, &[])).await;
+    let known = bench.image("known", &BOTH);
+    assert_eq!(bench.reason(&[&known]).await, "tolerated");
+    let with_secret = |images: &[&str]| {
+        let mut pod = pod(images);
+        pod["spec"]["imagePullSecrets"] = json!([{"name": "pull"}]);
+        pod
+    };
+    let reason = bench.decide(&with_secret(&[&known, &known])).await;
+    assert_eq!((reason, api.requests()), ("tolerated", 0));
+    let fresh = bench.image("fresh", &BOTH);
+    let reason = bench.decide(&with_secret(&[&known, &fresh])).await;
+    assert_eq!((reason, api.requests()), ("tolerated", 1));
+}
+
+#[tokio::test]
+async fn equal_images_are_looked_up_once() {
+    let bench = Bench::new().await;
+    let multi = bench.image("multi", &BOTH);
+    assert_eq!(bench.reason(&[multi.as_str(); 100]).await, "tolerated");
+    assert_eq!(bench.remote.requests().len(), 1);
+    assert_eq!(bench.reason(&[multi.as_str(); 100]).await, "tolerated");
+    assert_eq!(bench.remote.requests().len(), 1);
+}
+
+#[tokio::test]
+async fn different_images_are_looked_up_at_once() {
+    let bench = Bench::new().await;
+    let images = ["a", "b", "c"].map(|name| bench.image(name, &BOTH));
+    for name in ["a", "b", "c"] {
+        bench.remote.repo(name).fault(Some(Fault::hang()));
+    }
+    let images: Vec<&str> = images.iter().map(String::as_str).collect();
+    tokio::select! {
+        reason = bench.reason(&images) => panic!("they hang: {reason}"),
+        () = bench.remote.wait_until(|seen| seen.len() == 3) => {}
+    }
+}
+
+#[tokio::test]
+async fn too_many_images_are_not_looked_up() {
+    let bench = Bench::new().await;
+    let images: Vec<String> = (0..=IMAGES).map(|i| format!("{}/app:{i}", bench.remote.address())).collect();
+    let images: Vec<&str> = images.iter().map(String::as_str).collect();
+    assert_eq!(bench.reason(&images).await, "too-many-images");
+    assert_eq!(bench.remote.requests().len(), 0);
+}
+
+#[tokio::test]
+async fn what_is_lost_anyway_is_not_waited_for() {
+    let bench = Bench::new().await;
+    let (hanging, amd) = (bench.image("hanging", &BOTH), bench.image("amd", &["linux/amd64"]));
+    bench.remote.repo("hanging").fault(Some(Fault::hang()));
+    let begun = Instant::now();
+    assert_eq!(bench.reason(&[&hanging, &amd]).await, "platform-missing");
+    assert_eq!(bench.reason(&[&hanging, "Bad Image"]).await, "image-invalid");
+    assert!(begun.elapsed() < Duration::from_secs(3), "it did not take the budget");
+}
