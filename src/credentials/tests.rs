@@ -14,6 +14,7 @@ use crate::cluster::tests::ApiServer;
 
 mod faults;
 mod secrecy;
+mod upstream;
 
 /// A directory with files and programs.
 pub(super) struct Place(TempDir);

@@ -14,6 +14,7 @@ use crate::testing::{platforms, registry_metrics};
 mod gates;
 mod places;
 mod tokens;
+mod upstream;
 
 const BOTH: [&str; 2] = ["linux/amd64", "linux/arm64"];
 

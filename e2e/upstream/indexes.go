@@ -1,0 +1,271 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"maps"
+	"math/rand/v2"
+
+	"github.com/containerd/containerd/v2/core/content"
+	"github.com/containerd/containerd/v2/core/images"
+	"github.com/containerd/errdefs"
+	"github.com/containerd/platforms"
+	"github.com/opencontainers/go-digest"
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+)
+
+// An Index is an image for several platforms, and the nodes that pull an image of their own architecture from it.
+type Index struct {
+	Entries []Entry  `json:"entries"`
+	Runs    []string `json:"runs"`
+}
+
+// An Entry is a single image, or a nested index where it has entries.
+type Entry struct {
+	// What its descriptor says beside digest, size and the usual media type.
+	Descriptor map[string]any `json:"descriptor,omitempty"`
+	// The platform in the image's config, where the descriptor names none.
+	Config  *Platform `json:"config,omitempty"`
+	Entries []Entry   `json:"entries,omitzero"`
+}
+
+// A Platform as documents write it.
+type Platform struct {
+	OS           string   `json:"os"`
+	Architecture string   `json:"architecture"`
+	Variant      string   `json:"variant,omitempty"`
+	OSVersion    string   `json:"os.version,omitempty"`
+	OSFeatures   []string `json:"os.features,omitempty"`
+}
+
+// The nodes that tolerarch knows, as containerd describes itself on them.
+var nodes = []string{
+	"linux/amd64", "linux/arm64/v8", "linux/arm/v5", "linux/arm/v6", "linux/arm/v7", "linux/386", "linux/loong64", "linux/mips64le",
+	"linux/ppc64le", "linux/riscv64", "linux/s390x", "linux/mips64",
+}
+
+// A store holds content by its digest.
+type store map[digest.Digest][]byte
+
+type blob struct{ *bytes.Reader }
+
+func (blob) Close() error { return nil }
+
+func (s store) ReaderAt(_ context.Context, descriptor ocispec.Descriptor) (content.ReaderAt, error) {
+	found, ok := s[descriptor.Digest]
+	if !ok {
+		return nil, errdefs.ErrNotFound
+	}
+	return blob{bytes.NewReader(found)}, nil
+}
+
+func (s store) put(mediaType string, document any) ocispec.Descriptor {
+	text, err := json.Marshal(document)
+	must(err)
+	hash := digest.FromBytes(text)
+	s[hash] = text
+	return ocispec.Descriptor{MediaType: mediaType, Digest: hash, Size: int64(len(text))}
+}
+
+func (s store) index(entries []Entry) ocispec.Descriptor {
+	manifests := []any{}
+	for _, entry := range entries {
+		var descriptor ocispec.Descriptor
+		if entry.Entries != nil {
+			descriptor = s.index(entry.Entries)
+		} else {
+			platform := entry.Descriptor["platform"]
+			if entry.Config != nil {
+				platform = entry.Config
+			}
+			config := s.put(ocispec.MediaTypeImageConfig, platform)
+			descriptor = s.put(ocispec.MediaTypeImageManifest, map[string]any{
+				"schemaVersion": 2, "mediaType": ocispec.MediaTypeImageManifest, "config": config, "layers": []any{},
+			})
+		}
+		whole := map[string]any{"mediaType": descriptor.MediaType, "digest": descriptor.Digest, "size": descriptor.Size}
+		for key, value := range entry.Descriptor {
+			whole[key] = value
+		}
+		manifests = append(manifests, whole)
+	}
+	return s.put(ocispec.MediaTypeImageIndex, map[string]any{
+		"schemaVersion": 2, "mediaType": ocispec.MediaTypeImageIndex, "manifests": manifests,
+	})
+}
+
+// runs is whether a node gets an image of its own architecture: amd64 nodes take 386 as well, and arm64 nodes arm,
+// which counts as none here.
+func (s store) runs(image ocispec.Descriptor, node platforms.Platform) bool {
+	ctx, matcher := context.Background(), platforms.Only(node)
+	fetched := images.LimitManifests(images.FilterPlatforms(images.ChildrenHandler(s), matcher), matcher, 1)
+	if images.Dispatch(ctx, fetched, nil, image) != nil {
+		return false
+	}
+	manifest, err := images.Manifest(ctx, s, image, matcher)
+	if err != nil {
+		return false
+	}
+	platform, err := images.ConfigPlatform(ctx, s, manifest.Config)
+	if err != nil {
+		return false
+	}
+	own := platforms.Normalize(platform)
+	return own.OS == node.OS && own.Architecture == node.Architecture
+}
+
+func index(entries ...Entry) Index {
+	all := Index{Entries: append([]Entry{}, entries...), Runs: []string{}}
+	content := store{}
+	image := content.index(entries)
+	for _, name := range nodes {
+		if content.runs(image, platforms.MustParse(name)) {
+			all.Runs = append(all.Runs, name)
+		}
+	}
+	return all
+}
+
+// image is an entry for this platform.
+func image(platform Platform) Entry {
+	return Entry{Descriptor: map[string]any{"platform": platform}}
+}
+
+func linux(architecture, variant string) Platform {
+	return Platform{OS: "linux", Architecture: architecture, Variant: variant}
+}
+
+// bare is an entry whose descriptor does not name its platform.
+func (e Entry) bare() Entry {
+	if platform, ok := e.Descriptor["platform"].(Platform); ok && e.Entries == nil {
+		return Entry{Config: &platform}
+	}
+	return Entry{Entries: e.Entries}
+}
+
+// with is the same entry with one thing in its descriptor that is different.
+func (e Entry) with(key string, value any) Entry {
+	descriptor := maps.Clone(e.Descriptor)
+	if descriptor == nil {
+		descriptor = map[string]any{}
+	}
+	descriptor[key] = value
+	return Entry{Descriptor: descriptor, Config: e.Config, Entries: e.Entries}
+}
+
+// says is the same image with another platform in its descriptor.
+func (e Entry) says(platform any) Entry {
+	return e.bare().with("platform", platform)
+}
+
+func nested(entries ...Entry) Entry {
+	return Entry{Entries: append([]Entry{}, entries...)}
+}
+
+func attestation() Entry {
+	return image(Platform{OS: "unknown", Architecture: "unknown"}).with("annotations", map[string]string{
+		"vnd.docker.reference.type": "attestation-manifest",
+	})
+}
+
+func indexes(r *rand.Rand, random int) []Index {
+	amd64, arm64 := image(linux("amd64", "")), image(linux("arm64", ""))
+	features := func(of Platform, features ...string) Entry {
+		of.OSFeatures = features
+		return image(of)
+	}
+	cases := []Index{
+		index(amd64, arm64), index(arm64, amd64), index(amd64), index(), index(amd64, attestation(), arm64, attestation()),
+		index(attestation()), index(amd64, amd64), index(amd64.bare()), index(arm64.bare()), index(amd64.bare(), arm64.bare()),
+		index(arm64.bare(), amd64.bare()), index(amd64.bare(), arm64), index(arm64, amd64.bare()), index(amd64.bare(), amd64, arm64),
+		index(arm64.bare(), amd64, arm64), index(nested(amd64), nested(arm64)), index(nested(amd64, arm64)),
+		index(nested(amd64), amd64, arm64), index(amd64, nested(arm64)), index(amd64, nested(amd64, arm64)),
+		index(nested(amd64, arm64), amd64), index(nested(nested(amd64, arm64))), index(nested(nested(amd64)), arm64),
+		index(nested(arm64).with("platform", linux("amd64", "")), amd64, arm64),
+		index(nested(amd64).with("platform", linux("amd64", "")), nested(arm64).with("platform", linux("arm64", ""))),
+		index(nested(amd64).with("platform", linux("amd64", "")), amd64, arm64),
+		index(nested(amd64, arm64).with("platform", linux("arm64", "")), amd64),
+		index(nested().with("platform", linux("amd64", "")), amd64, arm64), index(nested(), amd64, arm64), index(amd64, arm64, nested()),
+		index(nested(), amd64.bare()), index(amd64.bare(), nested()),
+		index(nested(amd64.bare(), arm64.bare()), arm64), index(nested(nested(amd64).with("platform", linux("amd64", "")), arm64)),
+		index(features(linux("amd64", ""), "erofs"), arm64), index(features(linux("amd64", ""), "erofs"), amd64, arm64),
+		index(amd64, features(linux("amd64", ""), "erofs"), arm64), index(features(linux("amd64", ""), ""), arm64),
+		index(features(linux("amd64", ""), "erofs").bare(), arm64), index(nested(amd64, arm64).with("platform", map[string]any{
+			"os": "linux", "architecture": "amd64", "os.features": []string{"erofs"},
+		})),
+		index(image(Platform{OS: "linux", Architecture: "amd64", OSVersion: "1.2"}), arm64),
+		index(image(Platform{OS: "Linux", Architecture: "AMD64"}), image(Platform{OS: "LINUX", Architecture: "Arm64", Variant: "V8"})),
+		index(image(linux("amd64", "v1")), image(linux("arm64", "v8"))), index(image(linux("amd64", "v2")), image(linux("arm64", "v9"))),
+		index(image(linux("amd64", "v2")), amd64, image(linux("arm64", "v8.1")), arm64), index(image(linux("amd64", "V1"))),
+		index(image(linux("arm64", "8")), image(linux("amd64", "1"))), index(image(linux("arm64", "v8.0"))), index(image(linux("arm64", "v8.2"))),
+		index(image(linux("aarch64", "")), image(linux("x86_64", ""))), index(image(linux("x86-64", "v1")), image(linux("aarch64", "v8"))),
+		index(image(linux("386", "")), amd64), index(image(linux("386", "")), arm64), index(image(linux("i386", ""))),
+		index(image(linux("arm", "v7")), arm64), index(image(linux("arm", "v7")), image(linux("arm", "v6"))), index(image(linux("arm", "v8")), amd64),
+		index(image(linux("arm", "v6")), image(linux("arm", "v7"))), index(image(linux("arm", ""))), index(image(linux("arm", "v5"))),
+		index(image(linux("armhf", "")), image(linux("armel", ""))), index(image(linux("arm", "6"))), index(image(linux("arm", "v6")).bare()),
+		index(image(linux("386", "")).bare(), amd64.bare()), index(image(linux("arm", "v7")).bare(), arm64),
+		index(amd64.with("artifactType", "application/vnd.example"), arm64), index(amd64.with("artifactType", "application/vnd.example"), amd64, arm64),
+		index(amd64.with("artifactType", "")), index(amd64.with("mediaType", "application/vnd.example+json"), arm64),
+		index(amd64.with("mediaType", "application/vnd.example+json"), amd64, arm64), index(amd64, amd64.with("mediaType", "application/vnd.example+json")),
+		index(amd64.bare().with("mediaType", "application/vnd.example+json"), arm64), index(amd64.bare().with("mediaType", "application/vnd.example+json")),
+		index(amd64.with("mediaType", ""), arm64), index(amd64.with("mediaType", "application/vnd.docker.distribution.manifest.v2+json"), arm64),
+		index(amd64.with("annotations", map[string]string{"vnd.docker.reference.type": "attestation-manifest"}), amd64, arm64),
+		index(amd64.with("annotations", map[string]string{"vnd.docker.reference.type": "other"}), arm64),
+		index(amd64.says(nil), arm64), index(arm64.says(map[string]any{}), amd64), index(amd64.says(map[string]any{"os": "linux"})),
+		index(amd64.says(map[string]any{"architecture": "amd64"}), arm64),
+		index(image(Platform{OS: "windows", Architecture: "amd64", OSVersion: "10.0.20348.1"}), amd64, arm64), index(image(Platform{OS: "windows", Architecture: "amd64"})),
+		index(image(Platform{OS: "darwin", Architecture: "arm64"}), amd64), index(image(Platform{OS: "wasip1", Architecture: "wasm"}), amd64, arm64),
+		index(image(Platform{OS: "unknown", Architecture: "amd64"}), amd64), index(image(linux("unknown", "")), arm64),
+		index(image(Platform{OS: "", Architecture: "amd64"}), arm64), index(image(linux("", ""))), index(image(linux("s390x", "")), image(linux("ppc64le", "")), image(linux("riscv64", ""))),
+		index(image(linux("mips64le", "")), image(linux("mips64", "")), image(linux("loong64", "")), image(linux("riscv64", "rva23u64"))),
+		index(image(linux("s390x", "z13")), image(linux("ppc64le", "power9"))), index(image(linux("loongarch64", "")), image(linux("mipsel", ""))),
+	}
+	for range random {
+		cases = append(cases, index(someEntries(r, 0)...))
+	}
+	return cases
+}
+
+func someEntries(r *rand.Rand, depth int) []Entry {
+	entries := []Entry{}
+	for range 1 + r.IntN(4) {
+		entries = append(entries, someEntry(r, depth))
+	}
+	return entries
+}
+
+func someEntry(r *rand.Rand, depth int) Entry {
+	platform := linux("amd64", "")
+	switch {
+	case chance(r, 40):
+		platform = linux("arm64", one(r, "", "", "v8", "8", "v8.0", "v8.1", "v9"))
+	case chance(r, 30):
+		platform = linux(one(r, "x86_64", "aarch64", "386", "i386", "s390x", "AMD64"), "")
+	case chance(r, 30):
+		platform = linux("arm", one(r, "", "v5", "v6", "v7", "v8", "7"))
+	case chance(r, 30):
+		platform.Variant = one(r, "v1", "v2", "v3")
+	case chance(r, 20):
+		platform.OS = one(r, "windows", "Linux", "", "freebsd")
+	}
+	if chance(r, 7) {
+		platform.OSFeatures = []string{one(r, "erofs", "sse4", "")}
+	}
+	if chance(r, 10) {
+		return attestation()
+	}
+	entry := image(platform)
+	if depth < 2 && chance(r, 20) {
+		entry = nested(someEntries(r, depth+1)...).with("platform", platform)
+	}
+	switch {
+	case chance(r, 30):
+		entry = entry.bare()
+	case chance(r, 5):
+		entry = entry.with("artifactType", "application/vnd.example")
+	case chance(r, 5):
+		entry = entry.with("mediaType", "application/vnd.example+json")
+	}
+	return entry
+}

@@ -1,0 +1,81 @@
+// Command upstream writes cases, and what the node's own libraries make of them: containerd, distribution/reference
+// and kubelet's keyring. The unit tests of tolerarch read the files and compare.
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"flag"
+	"io"
+	"log"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+
+	"github.com/sirupsen/logrus"
+	"k8s.io/klog/v2"
+)
+
+func main() {
+	out := flag.String("out", "cases", "the directory to write to")
+	seed := flag.Uint64("seed", 1, "seed of the random cases")
+	random := flag.Int("random", 150, "random cases of each kind, beside the fixed ones")
+	flag.Parse()
+	if err := os.MkdirAll(*out, 0o755); err != nil {
+		log.Fatal(err)
+	}
+	for name, cases := range generate(*seed, *random) {
+		if err := os.WriteFile(filepath.Join(*out, name), cases, 0o644); err != nil {
+			log.Fatal(err)
+		}
+	}
+}
+
+// generate returns the files by their names. The same seed gives the same bytes.
+func generate(seed uint64, random int) map[string][]byte {
+	// Both log what they pass over, which is most of what is tried here.
+	logrus.SetOutput(io.Discard)
+	klog.SetLogger(klog.Logger{})
+	source := func(stream uint64) *rand.Rand { return rand.New(rand.NewPCG(seed, stream)) }
+	return map[string][]byte{
+		"references.json": lines(references(source(1), random)),
+		"patterns.json":   lines(patterns(source(2), random)),
+		"keyrings.json":   lines(keyrings(source(3), random)),
+		"indexes.json":    lines(indexes(source(4), random)),
+		"hosts.json":      lines(hosts(source(5), random)),
+	}
+}
+
+// lines is a JSON array with one case on each line, so that a difference shows as the lines that differ.
+func lines[T any](cases []T) []byte {
+	var text bytes.Buffer
+	encoder := json.NewEncoder(&text)
+	encoder.SetEscapeHTML(false)
+	mark := "[\n"
+	for _, one := range cases {
+		text.WriteString(mark)
+		must(encoder.Encode(one))
+		// Encode ends with a line feed, which belongs behind the comma.
+		text.Truncate(text.Len() - 1)
+		mark = ",\n"
+	}
+	text.WriteString("\n]\n")
+	return text.Bytes()
+}
+
+// one of these, at random.
+func one[T any](r *rand.Rand, of ...T) T {
+	return of[r.IntN(len(of))]
+}
+
+// chance is true so many times in a hundred.
+func chance(r *rand.Rand, percent int) bool {
+	return r.IntN(100) < percent
+}
+
+// must ends the program for what is a mistake of its own.
+func must(err error) {
+	if err != nil {
+		panic(err)
+	}
+}

@@ -1,0 +1,20 @@
+package main
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+func TestTheCasesAreWhatUpstreamSays(t *testing.T) {
+	for name, expected := range generate(1, 150) {
+		committed, err := os.ReadFile(filepath.Join("cases", name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !bytes.Equal(committed, expected) {
+			t.Errorf("cases/%s is not what upstream says; go run . writes it anew", name)
+		}
+	}
+}

@@ -1,0 +1,130 @@
+//! The same cases through containerd and through ours: `e2e/upstream`.
+
+use serde::Deserialize;
+use url::Url;
+
+use super::*;
+use crate::registry::endpoint::{Endpoint, in_order};
+use crate::registry::host::Hosts;
+use crate::registry::hosts_dir::HostsDir;
+use crate::testing::{assert_agreement, upstream};
+
+#[derive(Deserialize)]
+struct Index {
+    entries: Vec<Entry>,
+    /// The nodes that get an image of their own architecture.
+    runs: Vec<String>,
+}
+
+/// A single image, or a nested index.
+#[derive(Deserialize)]
+struct Entry {
+    #[serde(default)]
+    descriptor: serde_json::Map<String, Value>,
+    config: Option<Value>,
+    entries: Option<Vec<Entry>>,
+}
+
+fn push(repo: &Repo, entries: Vec<Entry>, tag: Option<&str>) -> Value {
+    let pushed: Vec<Value> = entries.into_iter().map(|entry| push_entry(repo, entry)).collect();
+    repo.index(tag, pushed)
+}
+
+fn push_entry(repo: &Repo, Entry { descriptor, config, entries }: Entry) -> Value {
+    let mut pushed = match entries {
+        Some(entries) => push(repo, entries, None),
+        None => {
+            let config = config.or_else(|| descriptor.get("platform").cloned()).unwrap();
+            repo.image_of(repo.blob(config.to_string(), OCI_CONFIG), OCI_MANIFEST, None)
+        }
+    };
+    pushed.as_object_mut().unwrap().extend(descriptor);
+    pushed
+}
+
+#[tokio::test]
+async fn indexes_run_where_containerd_runs_them() {
+    let remote = Remote::start().await;
+    let repo = remote.repo("team/app");
+    let (client, _dir) = client(&remote);
+    let mut answers = Vec::new();
+    for (number, case) in upstream("indexes").into_iter().enumerate() {
+        let (tag, case): (_, Value) = (format!("v{number}"), case);
+        let Index { entries, runs } = Index::deserialize(&case).unwrap();
+        // Being brought into line.
+        let text = case["entries"].to_string();
+        let odd = ["config", "\"entries\"", "os.features", "artifactType", "example+json"];
+        if odd.iter().any(|odd| text.contains(odd)) {
+            continue;
+        }
+        push(&repo, entries, Some(&tag));
+        let found = client.fetch(&repo.reference(&tag).parse().unwrap(), None).await;
+        let theirs = platforms(&runs.iter().map(String::as_str).collect::<Vec<_>>());
+        // Nowhere, and not known where, come to the same.
+        let ours = found.ok().and_then(|found| found.support.runs_on()).unwrap_or_default();
+        answers.push((text, ours.to_string(), theirs.to_string()));
+    }
+    assert_agreement(answers);
+}
+
+#[derive(Deserialize)]
+struct Directory {
+    host: String,
+    toml: String,
+    /// The URLs for a tag, in their order, with headers.
+    tag: Vec<String>,
+    /// For a digest, where they are others.
+    digest: Option<Vec<String>>,
+}
+
+#[test]
+fn hosts_are_asked_where_containerd_asks() {
+    // Being brought into line.
+    let open = |case: &Directory| {
+        let text = &case.toml;
+        let odd = ["['resolve']", "%", "p@q", "client = []", "Capab", "CAPAB", "Override", "SKIP", "Server"];
+        odd.iter().any(|odd| text.contains(odd)) || text.replace("://", "").contains("//")
+    };
+    let cases = upstream("hosts").into_iter().filter(|case| !open(case));
+    assert_agreement(cases.flat_map(|Directory { host, toml, tag, digest }| {
+        let root = tempfile::tempdir().unwrap();
+        let directory = root.path().join(&host);
+        std::fs::create_dir(&directory).unwrap();
+        std::fs::write(directory.join("hosts.toml"), &toml).unwrap();
+        let hosts = Hosts::new([], HostsDir::load(root.path()).unwrap());
+        let digest = digest.unwrap_or_else(|| tag.clone());
+        [("tag", true, tag), ("digest", false, digest)].map(|(target, is_tag, theirs)| {
+            let theirs = theirs.iter().map(|request| normal_request(request)).collect();
+            (format!("{host} by {target}:\n{toml}"), asked(&hosts, &host, is_tag), theirs)
+        })
+    }));
+}
+
+fn asked(hosts: &Hosts, host: &str, tag: bool) -> Vec<String> {
+    let image: ImageRef = format!("{host}/team/app:v1").parse().unwrap();
+    let request = |endpoint: &Endpoint| {
+        let headers = endpoint.headers.keys().filter(|name| name.as_str().starts_with("x-"));
+        let headers = headers.map(|name| {
+            let values: Vec<_> =
+                endpoint.headers.get_all(name).iter().map(|value| value.to_str().unwrap()).collect();
+            format!(" {name}={}", values.join(","))
+        });
+        let mut headers: Vec<String> = headers.collect();
+        headers.sort_unstable();
+        format!("{}{}", endpoint.url(&image, "manifests/v1").unwrap(), headers.concat())
+    };
+    let endpoints = hosts.endpoints(host);
+    let asked = in_order(&endpoints, &image, tag);
+    asked
+        .into_iter()
+        .flat_map(|endpoint| [Some(endpoint), endpoint.fallback.as_deref()])
+        .flatten()
+        .map(request)
+        .collect()
+}
+
+/// As our URLs are written: lower-case hosts, without the usual port.
+fn normal_request(request: &str) -> String {
+    let (url, headers) = request.split_at(request.find(' ').unwrap_or(request.len()));
+    Url::parse(url).map_or_else(|_| request.to_owned(), |url| format!("{url}{headers}"))
+}
