@@ -24,7 +24,7 @@ pub use metrics::ResolverMetrics;
 
 use crate::credentials::{CredentialCandidate, CredentialId};
 use crate::image::{ImageRef, LookupError, Support};
-use crate::registry::{Found, Registry};
+use crate::registry::{Found, Registry, Traces};
 use crate::single_flight::{self, InFlight, SingleFlight};
 use cache::{Cache, Known};
 use host::{Gate, Host, Hosts};
@@ -70,6 +70,7 @@ struct State {
     /// Half of them, for registries that have never answered.
     strangers: Semaphore,
     metrics: ResolverMetrics,
+    traces: Option<Traces>,
 }
 
 /// A lookup in flight.
@@ -114,12 +115,24 @@ impl Resolver {
         cache: CacheSettings,
         metrics: ResolverMetrics,
     ) -> Self {
+        Self::with_traces(registry, lookup, cache, metrics, None)
+    }
+
+    /// A resolver that records its lookups, for a command that shows them.
+    pub fn with_traces(
+        registry: Registry,
+        lookup: LookupSettings,
+        cache: CacheSettings,
+        metrics: ResolverMetrics,
+        traces: Option<Traces>,
+    ) -> Self {
         let state = State {
             hosts: Hosts::new(lookup.per_registry, metrics.clone()),
             flights: SingleFlight::default(),
             running: Semaphore::new(lookup.concurrency),
             strangers: Semaphore::new(lookup.concurrency.div_ceil(2)),
             metrics: metrics.clone(),
+            traces,
         };
         let cache = Cache::new(cache, metrics);
         Self(Arc::new(Inner { registry, settings: lookup, cache, state: Arc::new(state) }))
@@ -290,11 +303,7 @@ impl Resolver {
         let key = lookup.question().key().into();
         let begun = Begun { host, probe };
         let resolver = self.clone();
-        flights.start(key, async move {
-            let question = lookup.question();
-            let asked = resolver.look_up(question, &begun.host, probe);
-            resolver.0.registry.record(question.image, asked).await
-        })
+        flights.start(key, async move { resolver.look_up(lookup.question(), &begun.host, probe).await })
     }
 
     /// Finds out at this time whether a registry that kept failing is well again, also if no Pod asks for it. Not if the

@@ -5,7 +5,7 @@ use std::process::Stdio;
 
 use serde_json::json;
 use tokio::process::{Child, Command};
-use tolerarch::registry::{Error, Guard, HostSettings, Registry, Settings};
+use tolerarch::registry::{Error, Guard, HostSettings, Recorder, Registry, Settings};
 
 use super::distribution::{Distribution, REPO, listening};
 use super::images;
@@ -82,12 +82,15 @@ async fn a_mirror_answers_for_a_registry_that_is_gone() {
         for image in &images {
             for target in [format!(":{}", image.tag), format!("@{}", image.digest)] {
                 let reference = format!("{GONE}/{REPO}{target}");
-                let found = registry.fetch(&reference.parse().unwrap(), None).await.unwrap();
+                let found =
+                    registry.fetch(&reference.parse().unwrap(), None, &Recorder::default()).await.unwrap();
                 assert_eq!(found.support, image.support, "{reference}");
             }
         }
-        let absent =
-            registry.fetch(&format!("{GONE}/{REPO}:absent").parse().unwrap(), None).await.unwrap_err();
+        let absent = registry
+            .fetch(&format!("{GONE}/{REPO}:absent").parse().unwrap(), None, &Recorder::default())
+            .await
+            .unwrap_err();
         assert!(matches!(absent, Error::Unexpected(_)), "the registry itself has not said so: {absent}");
     }
     let [mut stranger, _] = settings(&upstream, &address);
@@ -95,6 +98,9 @@ async fn a_mirror_answers_for_a_registry_that_is_gone() {
         (host.client_cert_file, host.client_key_file) = (None, None);
     }
     let stranger = Registry::load(stranger, registry_metrics()).unwrap();
-    let error = stranger.fetch(&format!("{GONE}/{REPO}:buildkit").parse().unwrap(), None).await.unwrap_err();
+    let error = stranger
+        .fetch(&format!("{GONE}/{REPO}:buildkit").parse().unwrap(), None, &Recorder::default())
+        .await
+        .unwrap_err();
     assert!(matches!(error, Error::Unreachable(_)), "without a certificate: {error}");
 }

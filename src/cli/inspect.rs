@@ -15,7 +15,7 @@ use super::output::{Colour, Look, Row, print, shown, table};
 use super::{Shared, fail};
 use crate::image::{ImageRef, PlatformSet, ReferenceError, Support};
 use crate::pod::Pod;
-use crate::registry::trace::{Fate, Requested, SeenEntry, Trace, Traces};
+use crate::registry::trace::{Fate, Trace, TracedEntry, TracedRequest, Traces};
 use crate::registry::{RequestKind, Skip};
 
 /// Characters of a digest that people compare.
@@ -121,8 +121,8 @@ impl Inspected {
     }
 
     /// The request that brought the manifest.
-    fn source(&self) -> Option<&Requested> {
-        let brought = |request: &&Requested| {
+    fn source(&self) -> Option<&TracedRequest> {
+        let brought = |request: &&TracedRequest| {
             request.kind == RequestKind::Manifest && matches!(request.outcome, Some(Ok(200..=299)))
         };
         self.trace.requests.iter().find(brought)
@@ -202,7 +202,7 @@ impl Inspected {
     }
 }
 
-fn origin(request: &Requested) -> String {
+fn origin(request: &TracedRequest) -> String {
     request.url.origin().ascii_serialization()
 }
 
@@ -211,11 +211,11 @@ fn milliseconds(duration: Duration) -> u64 {
 }
 
 /// Why an entry of an index counts, or why not; the words are part of the documented shape.
-fn why(entry: &SeenEntry) -> &'static str {
+fn why(entry: &TracedEntry) -> &'static str {
     match entry.fate {
         Fate::Runs(set) if !set.is_empty() => "runs",
-        Fate::Runs(_) if entry.about.platform.starts_with("linux/") => "no-such-node",
-        Fate::Runs(_) if entry.about.platform.is_empty() => "no-such-node",
+        Fate::Runs(_) if entry.info.platform.starts_with("linux/") => "no-such-node",
+        Fate::Runs(_) if entry.info.platform.is_empty() => "no-such-node",
         Fate::Runs(_) => "other-os",
         Fate::Outside => "outside-its-index",
         Fate::Index => "index",
@@ -226,18 +226,18 @@ fn why(entry: &SeenEntry) -> &'static str {
     }
 }
 
-fn entry_row(entry: &SeenEntry) -> Row {
-    let SeenEntry { about, depth, fate } = entry;
+fn entry_row(entry: &TracedEntry) -> Row {
+    let TracedEntry { info, depth, fate } = entry;
     let nested = "  ".repeat(depth.saturating_sub(1));
-    let platform = if about.platform.is_empty() { "-" } else { &about.platform };
+    let platform = if info.platform.is_empty() { "-" } else { &info.platform };
     let (counts, meaning, colour) = match fate {
         Fate::Runs(set) if !set.is_empty() => ("yes", set.to_string(), Colour::Green),
         Fate::Index => ("-", "an index, see below".to_owned(), Colour::Plain),
         _ => ("no", why(entry).replace('-', " "), Colour::Faint),
     };
-    let digest: String = about.digest.chars().take(DIGEST).collect();
+    let digest: String = info.digest.chars().take(DIGEST).collect();
     let meaning = match fate {
-        Fate::Skipped(Skip::MediaType) => format!("{meaning} {}", about.media_type),
+        Fate::Skipped(Skip::MediaType) => format!("{meaning} {}", info.media_type),
         _ => meaning,
     };
     Row {
@@ -246,13 +246,13 @@ fn entry_row(entry: &SeenEntry) -> Row {
     }
 }
 
-fn entry_json(entry: &SeenEntry) -> Value {
-    let SeenEntry { about, depth, fate } = entry;
+fn entry_json(entry: &TracedEntry) -> Value {
+    let TracedEntry { info, depth, fate } = entry;
     let platforms = if let Fate::Runs(set) = fate { *set } else { PlatformSet::EMPTY };
     json!({
-        "platform": about.platform,
-        "digest": about.digest,
-        "mediaType": about.media_type,
+        "platform": info.platform,
+        "digest": info.digest,
+        "mediaType": info.media_type,
         "depth": depth,
         "counts": !platforms.is_empty(),
         "why": why(entry),
@@ -261,7 +261,7 @@ fn entry_json(entry: &SeenEntry) -> Value {
 }
 
 /// The status, or the kind of failure.
-fn answer(request: &Requested) -> String {
+fn answer(request: &TracedRequest) -> String {
     match request.outcome {
         Some(Ok(status)) => status.to_string(),
         Some(Err(kind)) => kind.to_owned(),
@@ -269,7 +269,7 @@ fn answer(request: &Requested) -> String {
     }
 }
 
-fn request_row(request: &Requested) -> Row {
+fn request_row(request: &TracedRequest) -> Row {
     let asked = format!("{} {}", request.method, request.kind.as_str());
     let credential = match (&request.authorization, request.credential) {
         (Some(scheme), Some(credential)) => format!("{}, {credential}", scheme.to_lowercase()),
@@ -285,7 +285,7 @@ fn request_row(request: &Requested) -> Row {
     Row { colour: Colour::Plain, cells }
 }
 
-fn request_json(request: &Requested) -> Value {
+fn request_json(request: &TracedRequest) -> Value {
     json!({
         "kind": request.kind.as_str(),
         "method": request.method,

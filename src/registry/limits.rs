@@ -1,69 +1,68 @@
-//! How much of a registry's answer is taken: all numbers in one place. Registries are named by Pods, so each of them
-//! may be hostile.
+//! Limits on untrusted input: Pods name registries, so every response may be hostile.
 
 use std::time::Duration;
 
 /// Bytes of a manifest or an index; containerd's `MaxManifestSize` is about as large.
-pub(super) const MANIFEST: usize = 4 << 20;
+pub(crate) const MANIFEST: usize = 4 << 20;
 /// Bytes of a config blob. Real ones have a few kilobytes.
-pub(super) const CONFIG: usize = 1 << 20;
+pub(crate) const CONFIG: usize = 1 << 20;
 /// Bytes of a token server's answer, as in go-containerregistry.
-pub(super) const TOKEN: usize = 64 << 10;
+pub(crate) const TOKEN: usize = 64 << 10;
 /// Bytes of an answer that is an error: read only so that the connection can be used again.
-pub(super) const ERROR: usize = 64 << 10;
+pub(crate) const ERROR: usize = 64 << 10;
 /// How long such a body may take.
-pub(super) const ERROR_TIME: Duration = Duration::from_millis(500);
+pub(crate) const ERROR_TIME: Duration = Duration::from_millis(500);
 /// Bytes above which a body counts as large, and how many large ones are read at a time: hostile registries cannot make
 /// more than so many manifests pile up.
-pub(super) const SMALL: usize = 256 << 10;
-pub(super) const LARGE: usize = 8;
+pub(crate) const SMALL: usize = 256 << 10;
+pub(crate) const LARGE: usize = 8;
 /// Characters of the cause of a broken connection.
-pub(super) const CAUSE: usize = 200;
+pub(crate) const CAUSE: usize = 200;
 /// Characters of a host that a registry named, in a message.
-pub(super) const SHOWN_HOST: usize = 100;
+pub(crate) const SHOWN_HOST: usize = 100;
 /// Bytes of the headers of an answer.
-pub(super) const HEADERS: usize = 64 << 10;
+pub(crate) const HEADERS: usize = 64 << 10;
 /// Entries of one index.
-pub(super) const ENTRIES: usize = 1000;
+pub(crate) const ENTRIES: usize = 1000;
 /// Indexes within indexes: the one that the Pod names is the first.
-pub(super) const DEPTH: usize = 3;
+pub(crate) const DEPTH: usize = 3;
 /// Documents below one index that are fetched because no entry says what they are.
-pub(super) const FETCHES: usize = 8;
+pub(crate) const FETCHES: usize = 8;
 /// Redirects of one request.
-pub(super) const REDIRECTS: usize = 3;
+pub(crate) const REDIRECTS: usize = 3;
 /// Addresses of one host that are tried.
-pub(super) const ADDRESSES: usize = 8;
+pub(crate) const ADDRESSES: usize = 8;
 /// How long one address is tried alone before the next one is tried beside it (RFC 8305, section 5).
-pub(super) const NEXT_ADDRESS: Duration = Duration::from_millis(250);
+pub(crate) const NEXT_ADDRESS: Duration = Duration::from_millis(250);
 /// Connections to one registry that are kept for the next lookup, and for how long.
-pub(super) const IDLE: usize = 4;
-pub(super) const IDLE_TIME: Duration = Duration::from_secs(20);
+pub(crate) const IDLE: usize = 4;
+pub(crate) const IDLE_TIME: Duration = Duration::from_secs(20);
 /// Challenges (by host) and tokens (by repository and credential) that are remembered.
-pub(super) const CHALLENGES: usize = 1000;
-pub(super) const TOKENS: usize = 10_000;
+pub(crate) const CHALLENGES: usize = 1000;
+pub(crate) const TOKENS: usize = 10_000;
 /// Bytes of all tokens, of one token, and of what a challenge says.
-pub(super) const TOKENS_BYTES: u64 = 16 << 20;
-pub(super) const TOKEN_BYTES: usize = 16 << 10;
-pub(super) const CHALLENGE_BYTES: usize = 2048;
+pub(crate) const TOKENS_BYTES: u64 = 16 << 20;
+pub(crate) const TOKEN_BYTES: usize = 16 << 10;
+pub(crate) const CHALLENGE_BYTES: usize = 2048;
 /// How long a connection may take, handshake included. The pool lets an attempt go on after its lookup has ended, so it
 /// needs an end of its own.
-pub(super) const CONNECT_TIME: Duration = Duration::from_secs(5);
+pub(crate) const CONNECT_TIME: Duration = Duration::from_secs(5);
 /// Connections to all registries together that are kept for the next lookup; further ones are used once.
-pub(super) const IDLE_ALL: usize = 256;
+pub(crate) const IDLE_ALL: usize = 256;
 /// Life of a token that does not say (distribution's token specification), and the longest that is believed.
-pub(super) const TOKEN_LIFE: Duration = Duration::from_secs(60);
-pub(super) const TOKEN_LIFE_MAX: Duration = Duration::from_secs(3600);
+pub(crate) const TOKEN_LIFE: Duration = Duration::from_secs(60);
+pub(crate) const TOKEN_LIFE_MAX: Duration = Duration::from_secs(3600);
 /// How long before its end a token is no longer used.
-pub(super) const TOKEN_MARGIN: Duration = Duration::from_secs(5);
+pub(crate) const TOKEN_MARGIN: Duration = Duration::from_secs(5);
 /// Mirrors of one registry that are asked.
-pub(super) const MIRRORS: usize = 4;
-/// How long one mirror may take while other places are left, so that a slow one leaves time for the registry itself; and
-/// how long after a fault it is asked last.
-pub(super) const MIRROR_TIME: Duration = Duration::from_secs(2);
-pub(super) const MIRROR_REST: Duration = Duration::from_secs(20);
-/// Images of one registry that a mirror fails for in a row before it rests for all of them, and how many faults are
-/// remembered of one mirror.
-pub(super) const MIRROR_FAULTS_IN_A_ROW: usize = 3;
-pub(super) const MIRROR_FAULTS: usize = 256;
+pub(crate) const MIRRORS: usize = 4;
+/// How long one mirror may take while other endpoints are left, so that a slow one leaves time for the registry itself;
+/// and how long after a failure it is tried last.
+pub(crate) const MIRROR_TIME: Duration = Duration::from_secs(2);
+pub(crate) const MIRROR_FAILING: Duration = Duration::from_secs(20);
+/// Repositories of one registry that a mirror fails for in a row before it is tried last for all of them, and how many
+/// failures of one mirror are remembered.
+pub(crate) const MIRROR_FAILURES_IN_A_ROW: usize = 3;
+pub(crate) const MIRROR_FAILURES: usize = 256;
 /// Entries of `registries.hostsDir` that are read.
-pub(super) const HOST_DIRECTORIES: usize = 1000;
+pub(crate) const HOST_DIRECTORIES: usize = 1000;

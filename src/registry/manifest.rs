@@ -4,8 +4,9 @@
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 
+use super::digest::Digest;
 use super::limits;
-use crate::image::{Platform, PlatformSet, is_digest};
+use crate::image::{Platform, PlatformSet, Support, is_digest};
 use crate::json::{First, Object};
 
 /// What is asked for; the lists first, as old registries serve a single child to those who do not name them first.
@@ -57,18 +58,27 @@ pub enum ManifestError {
     Encoding,
 }
 
-/// A document, and what it is by its own word.
+/// What a registry says of an image.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Found {
+    /// What the reference points to.
+    pub digest: Digest,
+    /// Where it runs.
+    pub support: Support,
+}
+
+/// A manifest or an index, with its media type.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Manifest {
     pub(super) media_type: String,
-    pub(super) document: Document,
+    pub(super) content: Content,
 }
 
 /// A manifest that a Pod or an index points to.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Document {
+pub(super) enum Content {
     /// An index or manifest list.
-    Index(Vec<Listed>),
+    Index(Vec<IndexEntry>),
     /// A single manifest, by the digest of its config.
     Image { config: String },
     /// A single manifest whose config is no image config.
@@ -77,14 +87,14 @@ pub(super) enum Document {
 
 /// An entry of an index, and what it says of itself.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Listed {
-    pub(super) entry: Entry,
-    pub(super) about: About,
+pub(super) struct IndexEntry {
+    pub(super) kind: EntryKind,
+    pub(super) info: EntryInfo,
 }
 
 /// What an entry of an index says of itself: texts of the registry, for people.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct About {
+pub struct EntryInfo {
     /// Its digest; empty where there is none that is well-formed.
     pub digest: String,
     /// Its media type.
@@ -108,7 +118,7 @@ pub enum Skip {
 
 /// What an entry of an index is to a lookup.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Entry {
+pub(super) enum EntryKind {
     /// No image.
     Skipped(Skip),
     /// It says on which nodes it runs.
@@ -153,7 +163,7 @@ fn is_image_config(media_type: &str) -> bool {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Body {
+struct ManifestJson {
     #[serde(default)]
     schema_version: Option<u64>,
     #[serde(default)]
@@ -161,9 +171,9 @@ struct Body {
     #[serde(default)]
     artifact_type: Option<String>,
     #[serde(default)]
-    manifests: Option<First<Object<Descriptor>, { limits::ENTRIES }>>,
+    manifests: Option<First<Object<DescriptorJson>, { limits::ENTRIES }>>,
     #[serde(default)]
-    config: Option<Object<Descriptor>>,
+    config: Option<Object<DescriptorJson>>,
     #[serde(default)]
     layers: Option<IgnoredAny>,
     #[serde(default)]
@@ -172,7 +182,7 @@ struct Body {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Descriptor {
+struct DescriptorJson {
     #[serde(default)]
     media_type: Option<String>,
     #[serde(default)]
@@ -180,7 +190,7 @@ struct Descriptor {
     #[serde(default)]
     artifact_type: Option<String>,
     #[serde(default)]
-    platform: Option<Object<Described>>,
+    platform: Option<Object<PlatformJson>>,
     #[serde(default)]
     annotations: Option<Annotations>,
 }
@@ -194,7 +204,7 @@ struct Annotations {
 
 /// A platform as documents write it; missing members are empty, as in Go.
 #[derive(Deserialize)]
-struct Described {
+struct PlatformJson {
     #[serde(default)]
     os: Option<String>,
     #[serde(default)]
@@ -203,7 +213,7 @@ struct Described {
     variant: Option<String>,
 }
 
-impl Described {
+impl PlatformJson {
     fn platform(&self) -> Platform<'_> {
         let [os, architecture, variant] =
             [&self.os, &self.architecture, &self.variant].map(|member| member.as_deref().unwrap_or_default());
@@ -217,7 +227,7 @@ pub(super) fn read(content_type: &str, body: &[u8]) -> Result<Manifest, Manifest
     if media(&announced) == Media::Schema1 {
         return Err(ManifestError::Schema1);
     }
-    let Object(body): Object<Body> = serde_json::from_slice(body).map_err(|_| ManifestError::Json)?;
+    let Object(body): Object<ManifestJson> = serde_json::from_slice(body).map_err(|_| ManifestError::Json)?;
     if body.schema_version == Some(1) || body.fs_layers.is_some() {
         return Err(ManifestError::Schema1);
     }
@@ -229,7 +239,7 @@ pub(super) fn read(content_type: &str, body: &[u8]) -> Result<Manifest, Manifest
         _ => return Err(ManifestError::Contradiction),
     };
     let media_type = if own.is_empty() { announced } else { own.to_owned() };
-    let document = match kind {
+    let content = match kind {
         Media::Index if body.config.is_some() || body.layers.is_some() => Err(ManifestError::Both),
         Media::Manifest if body.manifests.is_some() => Err(ManifestError::Both),
         Media::Index => match body.manifests {
@@ -240,34 +250,34 @@ pub(super) fn read(content_type: &str, body: &[u8]) -> Result<Manifest, Manifest
         Media::Schema1 => Err(ManifestError::Schema1),
         Media::Unsaid | Media::Other => Err(ManifestError::MediaType),
     };
-    Ok(Manifest { media_type, document: document? })
+    Ok(Manifest { media_type, content: content? })
 }
 
-fn index(descriptors: Vec<Object<Descriptor>>) -> Result<Document, ManifestError> {
+fn index(descriptors: Vec<Object<DescriptorJson>>) -> Result<Content, ManifestError> {
     let listed = descriptors.into_iter().map(|Object(descriptor)| {
-        let entry = entry(&descriptor)?;
+        let kind = entry_kind(&descriptor)?;
         let platform = descriptor.platform.as_ref();
-        let about = About {
+        let info = EntryInfo {
             platform: platform.map_or_else(String::new, |platform| platform.platform().to_string()),
             media_type: descriptor.media_type.unwrap_or_default(),
             digest: descriptor.digest.filter(|digest| is_digest(digest)).unwrap_or_default(),
         };
-        Ok(Listed { entry, about })
+        Ok(IndexEntry { kind, info })
     });
-    Ok(Document::Index(listed.collect::<Result<_, _>>()?))
+    Ok(Content::Index(listed.collect::<Result<_, _>>()?))
 }
 
-fn entry(descriptor: &Descriptor) -> Result<Entry, ManifestError> {
-    let platform = descriptor.platform.as_ref().map(|described| described.platform());
+fn entry_kind(descriptor: &DescriptorJson) -> Result<EntryKind, ManifestError> {
+    let platform = descriptor.platform.as_ref().map(|platform| platform.platform());
     let annotations = descriptor.annotations.as_ref();
     if annotations.is_some_and(|annotations| annotations.kind.as_deref() == Some("attestation-manifest")) {
-        return Ok(Entry::Skipped(Skip::Attestation));
+        return Ok(EntryKind::Skipped(Skip::Attestation));
     }
     if platform.as_ref().is_some_and(Platform::is_unknown) {
-        return Ok(Entry::Skipped(Skip::UnknownPlatform));
+        return Ok(EntryKind::Skipped(Skip::UnknownPlatform));
     }
     if descriptor.artifact_type.as_ref().is_some_and(|kind| !kind.is_empty()) {
-        return Ok(Entry::Skipped(Skip::Artifact));
+        return Ok(EntryKind::Skipped(Skip::Artifact));
     }
     let nodes = platform.as_ref().map(PlatformSet::serving);
     let digest = || {
@@ -275,35 +285,35 @@ fn entry(descriptor: &Descriptor) -> Result<Entry, ManifestError> {
         digest.cloned().ok_or(ManifestError::Descriptor)
     };
     Ok(match (media(descriptor.media_type.as_deref().unwrap_or_default()), nodes) {
-        (Media::Manifest, Some(nodes)) => Entry::Runs(nodes),
-        (Media::Manifest, None) => Entry::Manifest(digest()?),
+        (Media::Manifest, Some(nodes)) => EntryKind::Runs(nodes),
+        (Media::Manifest, None) => EntryKind::Manifest(digest()?),
         (Media::Index, nodes) => {
-            Entry::Index { digest: digest()?, within: nodes.unwrap_or(PlatformSet::ALL) }
+            EntryKind::Index { digest: digest()?, within: nodes.unwrap_or(PlatformSet::ALL) }
         }
-        _ => Entry::Skipped(Skip::MediaType),
+        _ => EntryKind::Skipped(Skip::MediaType),
     })
 }
 
 fn image(
-    config: Option<Object<Descriptor>>,
+    config: Option<Object<DescriptorJson>>,
     artifact_type: Option<String>,
-) -> Result<Document, ManifestError> {
+) -> Result<Content, ManifestError> {
     let Object(config) = config.ok_or(ManifestError::Descriptor)?;
     if artifact_type.is_some_and(|kind| !kind.is_empty())
         || !is_image_config(config.media_type.as_deref().unwrap_or_default())
     {
-        return Ok(Document::Artifact);
+        return Ok(Content::Artifact);
     }
     let config = config.digest.filter(|digest| is_digest(digest)).ok_or(ManifestError::Descriptor)?;
-    Ok(Document::Image { config })
+    Ok(Content::Image { config })
 }
 
 /// The nodes on which an image with this config runs.
 pub(super) fn read_config(body: &[u8]) -> Result<PlatformSet, ManifestError> {
-    let described: Object<Described> = serde_json::from_slice(body).map_err(|_| ManifestError::Json)?;
+    let platform: Object<PlatformJson> = serde_json::from_slice(body).map_err(|_| ManifestError::Json)?;
     let named = |member: &Option<String>| member.as_deref().is_some_and(|text| !text.is_empty());
-    if !named(&described.os) || !named(&described.architecture) {
+    if !named(&platform.os) || !named(&platform.architecture) {
         return Err(ManifestError::NoPlatform);
     }
-    Ok(PlatformSet::serving(&described.platform()))
+    Ok(PlatformSet::serving(&platform.platform()))
 }

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use super::hosts_dir::HostsDir;
-use super::{Allowed, Guard, HostSettings, Proxies};
+use super::hosts::{Allowed, HostSettings, HostsDirectory};
+use super::net::{Guard, Proxies};
 
 /// What the operator says of registries.
 #[derive(Clone, Debug, Default)]
@@ -26,7 +26,7 @@ impl Settings {
     pub fn files(&self) -> Vec<PathBuf> {
         let mut files: Vec<PathBuf> = self.hosts_dir.iter().cloned().collect();
         if let Some(root) = &self.hosts_dir
-            && let Ok(directories) = HostsDir::load(root)
+            && let Ok(directories) = HostsDirectory::load(root)
         {
             files = directories.files(root);
         }

@@ -8,11 +8,12 @@ use testregistry::{
 };
 
 use super::*;
+use crate::image::{PlatformSet, Support};
 use crate::metrics::Metrics;
 use crate::testing::{platforms, registry_metrics};
 
+mod endpoints;
 mod gates;
-mod places;
 mod tokens;
 mod upstream;
 
@@ -36,7 +37,11 @@ fn client(remote: &Remote) -> (Registry, tempfile::TempDir) {
 }
 
 async fn ask(remote: &Remote, repo: &Repo, target: &str) -> Result<Support, Error> {
-    client(remote).0.fetch(&repo.reference(target).parse().unwrap(), None).await.map(|found| found.support)
+    client(remote)
+        .0
+        .fetch(&repo.reference(target).parse().unwrap(), None, &Recorder::default())
+        .await
+        .map(|found| found.support)
 }
 
 /// What an error is, in a word; for a bad manifest which one.
@@ -44,7 +49,21 @@ fn kind(result: &Result<Support, Error>) -> String {
     match result {
         Ok(support) => format!("{support:?}"),
         Err(Error::BadManifest(error)) => format!("{error:?}"),
-        Err(error) => error.kind().to_owned(),
+        Err(error) => word(error).to_owned(),
+    }
+}
+
+fn word(error: &Error) -> &'static str {
+    match error {
+        Error::NotFound => "not-found",
+        Error::Denied(_) | Error::TokenHost { .. } => "denied",
+        Error::Throttled(_) => "throttled",
+        Error::Timeout => "timeout",
+        Error::Unreachable(_) => "unreachable",
+        Error::Unexpected(_) => "unexpected",
+        Error::NotAllowed => "not-allowed",
+        Error::AddressNotAllowed => "address-not-allowed",
+        Error::BadManifest(_) => "bad-manifest",
     }
 }
 
@@ -307,7 +326,7 @@ async fn the_guard_refuses_before_a_connection_is_made() {
     let (client, _dir) = client_with(&remote, Guard::default());
     for image in [&image, &named, &odd, &mapped] {
         assert_eq!(
-            kind(&client.fetch(image, None).await.map(|found| found.support)),
+            kind(&client.fetch(image, None, &Recorder::default()).await.map(|found| found.support)),
             "address-not-allowed",
             "{image}"
         );
@@ -326,12 +345,22 @@ async fn redirects_and_realms_meet_the_guard_too() {
     let elsewhere = format!("https://127.0.0.2:{}", other.port());
     repo.redirect_blobs_to(&elsewhere);
     assert_eq!(
-        kind(&client.fetch(&repo.reference("v1").parse().unwrap(), None).await.map(|found| found.support)),
+        kind(
+            &client
+                .fetch(&repo.reference("v1").parse().unwrap(), None, &Recorder::default())
+                .await
+                .map(|found| found.support)
+        ),
         "address-not-allowed"
     );
     repo.require(Auth::bearer().realm(&format!("{elsewhere}/token")));
     assert_eq!(
-        kind(&client.fetch(&repo.reference("v1").parse().unwrap(), None).await.map(|found| found.support)),
+        kind(
+            &client
+                .fetch(&repo.reference("v1").parse().unwrap(), None, &Recorder::default())
+                .await
+                .map(|found| found.support)
+        ),
         "address-not-allowed"
     );
     assert_eq!(other.connections(), 0);
@@ -352,7 +381,11 @@ async fn certificates_are_verified_and_plain_http_is_for_named_hosts() {
     let ask = async |client: &Registry, registry: &Remote| {
         kind(
             &client
-                .fetch(&registry.repo("team/app").reference("v1").parse().unwrap(), None)
+                .fetch(
+                    &registry.repo("team/app").reference("v1").parse().unwrap(),
+                    None,
+                    &Recorder::default(),
+                )
                 .await
                 .map(|found| found.support),
         )

@@ -1,51 +1,51 @@
 //! What registries were asked for an image and what they answered, for people who want to know why. The webhook records
 //! nothing.
 //!
-//! The trace is at hand wherever the lookup of an image gets to, as it goes with its task; so there is no second walk over
-//! an image whose result could differ.
+//! A [`Recorder`] goes along as an argument with the one lookup that is done, so what is shown is what was decided by.
 
 use std::collections::HashMap;
-use std::future::Future;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use http::HeaderValue;
 use url::Url;
 
-use super::manifest::{About, Skip};
-use super::{Found, RequestKind};
+use super::manifest::{EntryInfo, Found, Skip};
+use super::metrics::RequestKind;
 use crate::image::{ImageRef, PlatformSet};
 
-tokio::task_local! {
-    static CURRENT: Arc<Mutex<Trace>>;
+/// The traces of all images that one command looks up. Clones share them.
+#[derive(Clone, Default)]
+pub struct Traces(Arc<Mutex<HashMap<ImageRef, SharedTrace>>>);
+
+type SharedTrace = Arc<Mutex<Trace>>;
+
+/// Writes into the trace of one image, if there is one.
+#[derive(Clone, Debug, Default)]
+pub struct Recorder {
+    trace: Option<SharedTrace>,
+    /// Where the credential comes from that requests are made with.
+    credential: &'static str,
 }
 
-/// The traces of all images that are looked up. Clones are the same traces.
-#[derive(Clone, Default)]
-pub struct Traces(Arc<Mutex<HashMap<ImageRef, Arc<Mutex<Trace>>>>>);
-
-/// What the lookup of one image has brought up to now.
+/// What the lookup of one image has done up to now.
 #[derive(Clone, Debug, Default)]
 pub struct Trace {
-    /// Where the credential comes from that is asked with.
-    pub asking_with: &'static str,
-    /// The same for a mirror, if there is one for it.
-    pub mirror_sees: Option<&'static str>,
     /// Every request, in the order in which they began.
-    pub requests: Vec<Requested>,
+    pub requests: Vec<TracedRequest>,
     /// The media type of what the reference points to.
     pub media_type: String,
     /// The entries of its index, those of nested indexes below their own.
-    pub entries: Vec<SeenEntry>,
-    /// What came of it.
+    pub entries: Vec<TracedEntry>,
+    /// The result.
     pub found: Option<Found>,
-    /// Why nothing came of it, without anything that a registry sent.
+    /// Why there is no result, without anything that a registry sent.
     pub error: Option<String>,
 }
 
 /// One request.
 #[derive(Clone, Debug)]
-pub struct Requested {
+pub struct TracedRequest {
     /// What it is counted as.
     pub kind: RequestKind,
     /// `GET` or `HEAD`.
@@ -64,9 +64,9 @@ pub struct Requested {
 
 /// One entry of an index.
 #[derive(Clone, Debug)]
-pub struct SeenEntry {
+pub struct TracedEntry {
     /// What it says of itself.
-    pub about: About,
+    pub info: EntryInfo,
     /// 1 in the index itself, 2 in an index in it.
     pub depth: usize,
     /// What that means.
@@ -88,7 +88,7 @@ pub enum Fate {
 
 impl Fate {
     /// Of an entry that these nodes take, in an index for `within`.
-    pub(super) fn of(nodes: PlatformSet, within: PlatformSet) -> Self {
+    pub(crate) fn of(nodes: PlatformSet, within: PlatformSet) -> Self {
         let both = nodes.intersection(within);
         if both.is_empty() && !nodes.is_empty() { Self::Outside } else { Self::Runs(both) }
     }
@@ -101,13 +101,12 @@ impl Traces {
         trace.map_or_else(Trace::default, |trace| lock(&trace).clone())
     }
 
-    /// Does `work`, and records what it notes as what concerns `image`.
-    pub(super) async fn follow<T>(&self, image: &ImageRef, work: impl Future<Output = T>) -> T {
-        let trace = self.all().entry(image.clone()).or_default().clone();
-        CURRENT.scope(trace, work).await
+    /// Records the lookup of this image.
+    pub fn recorder(&self, image: &ImageRef) -> Recorder {
+        Recorder { trace: Some(self.all().entry(image.clone()).or_default().clone()), credential: "" }
     }
 
-    fn all(&self) -> MutexGuard<'_, HashMap<ImageRef, Arc<Mutex<Trace>>>> {
+    fn all(&self) -> MutexGuard<'_, HashMap<ImageRef, SharedTrace>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -116,39 +115,53 @@ fn lock(trace: &Mutex<Trace>) -> MutexGuard<'_, Trace> {
     trace.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Notes something, if somebody wants to know.
-pub fn note(see: impl FnOnce(&mut Trace)) {
-    // Fails where nobody does.
-    let _ = CURRENT.try_with(|trace| see(&mut lock(trace)));
-}
+impl Recorder {
+    /// Writes into the same trace, about requests that are made with a credential from this source.
+    #[must_use]
+    pub fn with_credential(&self, source: &'static str) -> Self {
+        Self { trace: self.trace.clone(), credential: source }
+    }
 
-/// A request begins; its place, by which it ends.
-pub(super) fn asks(kind: RequestKind, method: &str, url: &Url, authorization: Option<&HeaderValue>) -> usize {
-    let mut place = 0;
-    note(|trace| {
-        let mut url = url.clone();
-        url.set_query(None);
-        let scheme = |value: &HeaderValue| Some(value.to_str().ok()?.split(' ').next()?.to_owned());
-        let credential = authorization.map(|_| trace.mirror_sees.unwrap_or(trace.asking_with));
-        place = trace.requests.len();
-        trace.requests.push(Requested {
-            kind,
-            method: method.to_owned(),
-            url,
-            authorization: authorization.and_then(scheme),
-            credential,
-            outcome: None,
-            took: Duration::ZERO,
-        });
-    });
-    place
-}
-
-/// The request at this place ends.
-pub(super) fn answered(place: usize, outcome: Result<u16, &'static str>, took: Duration) {
-    note(|trace| {
-        if let Some(request) = trace.requests.get_mut(place) {
-            (request.outcome, request.took) = (Some(outcome), took);
+    /// Changes the trace, if there is one.
+    pub fn record(&self, change: impl FnOnce(&mut Trace)) {
+        if let Some(trace) = &self.trace {
+            change(&mut lock(trace));
         }
-    });
+    }
+
+    /// A request begins. Returns its index, by which it ends.
+    pub(crate) fn request_begins(
+        &self,
+        kind: RequestKind,
+        method: &str,
+        url: &Url,
+        authorization: Option<&HeaderValue>,
+    ) -> usize {
+        let mut index = 0;
+        self.record(|trace| {
+            let mut url = url.clone();
+            url.set_query(None);
+            let scheme = |value: &HeaderValue| Some(value.to_str().ok()?.split(' ').next()?.to_owned());
+            index = trace.requests.len();
+            trace.requests.push(TracedRequest {
+                kind,
+                method: method.to_owned(),
+                url,
+                authorization: authorization.and_then(scheme),
+                credential: authorization.map(|_| self.credential),
+                outcome: None,
+                took: Duration::ZERO,
+            });
+        });
+        index
+    }
+
+    /// The request with this index ends.
+    pub(crate) fn request_ends(&self, index: usize, outcome: Result<u16, &'static str>, took: Duration) {
+        self.record(|trace| {
+            if let Some(request) = trace.requests.get_mut(index) {
+                (request.outcome, request.took) = (Some(outcome), took);
+            }
+        });
+    }
 }

@@ -15,7 +15,7 @@ use super::metrics::LookupResult;
 use super::{Inner, Landed, Outcome, Resolver};
 use crate::credentials::{Credential, CredentialCandidate, CredentialId};
 use crate::image::{ImageRef, LookupError, Support};
-use crate::registry::{Error, Head, trace};
+use crate::registry::{Error, Head, Recorder};
 
 /// An image, and the ways in which a Pod may ask for it.
 #[derive(Clone, Copy)]
@@ -164,7 +164,9 @@ impl Resolver {
     /// Asks the registry, within the lookup's own timeout, and remembers what came of it.
     pub(super) async fn look_up(&self, question: Question<'_>, host: &Host, probe: bool) -> Landed {
         let mut progress = Progress::of(question);
-        let outcome = self.look_up_in_time(question, host, probe, &mut progress).await;
+        let recorder = self.0.state.traces.as_ref().map(|traces| traces.recorder(question.image));
+        let recorder = recorder.unwrap_or_default();
+        let outcome = self.look_up_in_time(question, host, probe, &mut progress, &recorder).await;
         Landed { outcome, by_another: progress.by_another }
     }
 
@@ -174,6 +176,7 @@ impl Resolver {
         host: &Host,
         probe: bool,
         progress: &mut Progress,
+        recorder: &Recorder,
     ) -> Outcome {
         let inner = &self.0;
         let image = question.image;
@@ -185,7 +188,7 @@ impl Resolver {
             let _share = host.running.acquire().await;
             let _half = if host.is_stranger() { Some(inner.state.strangers.acquire().await) } else { None };
             let _permit = inner.state.running.acquire().await;
-            self.try_all(question, host, probe, progress).await
+            self.try_all(question, host, probe, progress, recorder).await
         });
         let asked = asked.await;
         let asked = asked.unwrap_or_else(|_| progress.late(time).map(Err));
@@ -217,7 +220,7 @@ impl Resolver {
                 let outcome = outcome.or_else(|why| question.last_good(&inner.cache).ok_or(why));
                 let result = if outcome.is_ok() { LookupResult::Stale } else { LookupResult::Failed };
                 inner.state.metrics.looked_up(image.host(), result);
-                trace::note(|trace| trace.error = Some(error.to_string()));
+                recorder.record(|trace| trace.error = Some(error.to_string()));
                 tracing::warn!(%image, %error, stale = outcome.is_ok(), "lookup failed");
                 outcome
             }
@@ -231,6 +234,7 @@ impl Resolver {
         host: &Host,
         probe: bool,
         progress: &mut Progress,
+        recorder: &Recorder,
     ) -> Result<Result<Support, Error>, LookupError> {
         let Question { image, candidates } = question;
         let mut refused: Option<Error> = None;
@@ -244,14 +248,14 @@ impl Resolver {
                     Err(Error::Denied("it has refused a moment ago"))
                 }
                 Known::Fresh(Err(LookupError::NotFound)) if !probe => Err(Error::NotFound),
-                _ => self.try_one(image, candidate, host, progress).await,
+                _ => self.try_one(image, candidate, host, progress, recorder).await,
             };
             if let Err(Error::Denied(_)) = asked
                 && let Some(changed) = progress.fetched(candidate.refetch()).await
             {
                 progress.asking = Asker::of(&changed);
                 progress.by_another = changed.is_of_pod();
-                asked = self.try_one(image, &changed, host, progress).await;
+                asked = self.try_one(image, &changed, host, progress, recorder).await;
             }
             progress.by_another &= asked.is_ok();
             let error = match asked {
@@ -274,11 +278,12 @@ impl Resolver {
         candidate: &CredentialCandidate,
         host: &Host,
         progress: &mut Progress,
+        recorder: &Recorder,
     ) -> Result<Support, Error> {
         let mut refused = Error::Denied("there is no credential after all");
-        trace::note(|trace| trace.asking_with = candidate.kind());
+        let recorder = recorder.with_credential(candidate.kind());
         for credential in progress.fetched(candidate.credentials()).await {
-            match self.ask(image, candidate.id(), credential.as_deref(), host).await {
+            match self.ask(image, candidate.id(), credential.as_deref(), host, &recorder).await {
                 Err(error) if is_own(lookup_error(&error)) => {
                     progress.answered = true;
                     refused = error;
@@ -298,11 +303,12 @@ impl Resolver {
         access: CredentialId,
         credential: Option<&Credential>,
         host: &Host,
+        recorder: &Recorder,
     ) -> Result<Support, Error> {
         let Inner { registry, cache, .. } = &*self.0;
         let mut headless = false;
         if cache.points_to(image, access).is_some() && host.answers_head() {
-            match registry.head(image, credential).await? {
+            match registry.head(image, credential, recorder).await? {
                 Head::Digest(digest) => {
                     if let Some(support) = cache.confirm(image, access, digest) {
                         return Ok(support);
@@ -311,7 +317,7 @@ impl Resolver {
                 Head::Unsupported => headless = true,
             }
         }
-        let found = registry.fetch(image, credential).await?;
+        let found = registry.fetch(image, credential, recorder).await?;
         if headless {
             host.note_headless();
         }

@@ -36,12 +36,12 @@ pub(super) fn load(
 ) -> Result<Snapshot, AccessError> {
     let credentials = Credentials::load(&config.credentials, config.registries.private.clone(), caller)?;
     let registry = Registry::load(config.registry_settings()?, metrics.registry.clone())?;
-    let registry = registry.with_credentials(credentials.clone()).traced(traces);
+    let registry = registry.with_credentials(credentials.clone());
     let Config { policy, lookup, cache, .. } = config.clone();
     let budget = lookup.budget;
     let resolver = match before {
         Some(before) => before.resolver.reconfigured(registry, lookup, cache),
-        None => Resolver::new(registry, lookup, cache, metrics.resolver.clone()),
+        None => Resolver::with_traces(registry, lookup, cache, metrics.resolver.clone(), traces),
     };
     Ok(Snapshot { policy, budget, credentials, resolver })
 }

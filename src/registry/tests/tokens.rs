@@ -14,7 +14,9 @@ async fn a_token_is_fetched_once_and_remembered() {
     }
     let (client, _dir) = client(&remote);
     let ask = async |reference: &str| {
-        client.fetch(&format!("{}/{reference}", remote.address()).parse().unwrap(), None).await
+        client
+            .fetch(&format!("{}/{reference}", remote.address()).parse().unwrap(), None, &Recorder::default())
+            .await
     };
     let seen = || {
         let kinds: Vec<&str> = remote
@@ -108,7 +110,11 @@ async fn a_token_never_follows_to_another_host() {
     let guard = Guard { allow: vec!["127.0.0.0/8".parse().unwrap()], deny: vec![] };
     let hosts = [remote.address(), cdn.address()].map(|host| (host, settings.clone()));
     let client = Registry::new(hosts, guard, registry_metrics()).unwrap();
-    let support = client.fetch(&repo.reference("v1").parse().unwrap(), None).await.unwrap().support;
+    let support = client
+        .fetch(&repo.reference("v1").parse().unwrap(), None, &Recorder::default())
+        .await
+        .unwrap()
+        .support;
     assert_eq!(support, Support::Single(platforms(&["linux/amd64"])));
     assert!(remote.requests().iter().any(|request| request.authorization.is_some()));
     assert_eq!(cdn.requests().len(), 1);

@@ -4,9 +4,7 @@ use serde::Deserialize;
 use url::Url;
 
 use super::*;
-use crate::registry::endpoint::{Endpoint, in_order};
-use crate::registry::host::Hosts;
-use crate::registry::hosts_dir::HostsDir;
+use crate::registry::hosts::{Endpoint, in_order};
 use crate::testing::{assert_agreement, upstream};
 
 #[derive(Deserialize)]
@@ -58,7 +56,7 @@ async fn indexes_run_where_containerd_runs_them() {
             continue;
         }
         push(&repo, entries, Some(&tag));
-        let found = client.fetch(&repo.reference(&tag).parse().unwrap(), None).await;
+        let found = client.fetch(&repo.reference(&tag).parse().unwrap(), None, &Recorder::default()).await;
         let theirs = platforms(&runs.iter().map(String::as_str).collect::<Vec<_>>());
         // Nowhere, and not known where, come to the same.
         let ours = found.ok().and_then(|found| found.support.runs_on()).unwrap_or_default();
@@ -91,7 +89,7 @@ fn hosts_are_asked_where_containerd_asks() {
         let directory = root.path().join(&host);
         std::fs::create_dir(&directory).unwrap();
         std::fs::write(directory.join("hosts.toml"), &toml).unwrap();
-        let hosts = Hosts::new([], HostsDir::load(root.path()).unwrap());
+        let hosts = Hosts::new([], HostsDirectory::load(root.path()).unwrap());
         let digest = digest.unwrap_or_else(|| tag.clone());
         [("tag", true, tag), ("digest", false, digest)].map(|(target, is_tag, theirs)| {
             let theirs = theirs.iter().map(|request| normal_request(request)).collect();

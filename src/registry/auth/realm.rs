@@ -1,13 +1,13 @@
-//! Where a registry's tokens are fetched, and who of those that a registry names may see its credentials.
+//! Where a registry's tokens are fetched, and which hosts that a registry names may get its credentials.
 //!
-//! A challenge is written by whoever answers at the registry's address. Without this rule it could send a credential to
-//! any host (CVE-2020-15157 of containerd, CVE-2026-48978 of oras-go).
+//! A challenge is untrusted input. Without this rule it could have a credential sent to any host (CVE-2020-15157 of
+//! containerd, CVE-2026-48978 of oras-go).
 
 use url::Url;
 
-use super::authority::{HUB_ENDPOINT, authority, names, normal};
-use super::host::Hosts;
-use super::limits;
+use crate::registry::hosts::Hosts;
+use crate::registry::limits;
+use crate::registry::net::{HUB_ENDPOINT, authority, names, normal};
 
 /// Registries whose token server is another host, as they are dialled. Docker Hub's and GitLab's as in
 /// devcontainers/cli#1278, NVIDIA's as in oras-project/oras-dotnet#401; of the other public registries none is known to
@@ -49,9 +49,9 @@ impl Realm {
         belongs(hosts, origin, &self.url)
     }
 
-    /// Whether it may be asked for a token by somebody without a credential.
+    /// Whether it may be asked for an anonymous token.
     pub(super) fn may_be_asked(&self, hosts: &Hosts, origin: &Url) -> bool {
-        may_lead(hosts, origin, &self.url)
+        may_redirect(hosts, origin, &self.url)
     }
 
     /// The host, for a message: cut, and ASCII as in every URL.
@@ -76,17 +76,16 @@ fn belongs(hosts: &Hosts, origin: &Url, url: &Url) -> bool {
     known && (url.scheme() == "https" || hosts.is_plain_at(url))
 }
 
-/// Whether the registry may send anybody there. Where the operator is somebody, by a client certificate or headers, a
-/// registry that a Pod names would borrow that, and get the token or learn the answer.
-pub(super) fn may_lead(hosts: &Hosts, origin: &Url, url: &Url) -> bool {
-    !hosts.is_guarded(url) || belongs(hosts, origin, url)
+/// Whether the registry may have requests sent there. Prevents confused-deputy use of the operator's headers and client
+/// certificates: a registry that a Pod names must not borrow them.
+pub(crate) fn may_redirect(hosts: &Hosts, origin: &Url, url: &Url) -> bool {
+    !hosts.gets_operator_identity(url) || belongs(hosts, origin, url)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::registry::HostSettings;
-    use crate::registry::hosts_dir::HostsDir;
+    use crate::registry::hosts::{HostSettings, HostsDirectory};
 
     fn realm(hosts: &Hosts, origin: &str, realm: &str) -> Option<Realm> {
         Realm::of(hosts, &Url::parse(origin).unwrap(), realm, None)
@@ -128,7 +127,7 @@ mod tests {
                 ("open.test".into(), settings(true, &["auth.test"])),
                 ("eighty.test:80".into(), settings(true, &["auth.test:80", "plain.test:80"])),
             ],
-            HostsDir::default(),
+            HostsDirectory::default(),
         );
         for (origin, text, expected) in [
             ("https://a.test/", "/token", true),

@@ -1,7 +1,7 @@
-//! The one door to the network: resolve, ask the guard, dial exactly what was admitted, TLS.
+//! The only way to the network: resolve, ask the guard, dial exactly the admitted addresses, TLS.
 //!
-//! Manifests, tokens, blobs and redirects all come through here, whatever their URL looked like, so there is no
-//! second way around the guard: not by an IP literal, not by a name that resolves differently a moment later.
+//! Requests for manifests, tokens and blobs and redirected ones all pass here, whatever their URL looks like, so nothing
+//! gets around the guard: neither an IP literal, nor a name that resolves differently a moment later.
 
 use std::collections::HashMap;
 use std::future::Future;
@@ -27,12 +27,12 @@ use tower_service::Service;
 use url::Url;
 
 use super::guard::Guard;
-use super::limits;
 use super::proxy::{Proxies, Proxy};
+use crate::registry::limits;
 
 /// Why there is no connection.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum ConnectError {
+pub(crate) enum ConnectError {
     #[error("a URL without a host")]
     NoHost,
     #[error("the name cannot be resolved")]
@@ -49,27 +49,27 @@ pub(super) enum ConnectError {
 
 /// Makes connections for the pooling client.
 #[derive(Clone)]
-pub(super) struct Connector {
+pub(crate) struct Connector {
     guard: Arc<Guard>,
     tls: Arc<TlsSettings>,
     proxies: Arc<Proxies>,
     kept: Arc<Semaphore>,
 }
 
-/// Whom to trust, for most hosts and for those with a `caFile` of their own.
-pub(super) struct TlsSettings {
+/// TLS settings of most hosts, and of those with settings of their own.
+pub(crate) struct TlsSettings {
     pub(super) default: Arc<ClientConfig>,
-    /// By `host` or `host:port`, as [`authority`](super::authority::authority) writes them.
+    /// By `host` or `host:port`.
     pub(super) hosts: HashMap<String, Arc<ClientConfig>>,
 }
 
 impl Connector {
-    pub(super) fn new(guard: Guard, tls: TlsSettings, proxies: Proxies) -> Self {
+    pub(crate) fn new(guard: Guard, tls: TlsSettings, proxies: Proxies) -> Self {
         let kept = Arc::new(Semaphore::new(limits::IDLE_ALL));
         Self { guard: Arc::new(guard), tls: Arc::new(tls), proxies: Arc::new(proxies), kept }
     }
 
-    /// What the proxy wants to see in each request: where there is TLS it sees none.
+    /// The `Proxy-Authorization` of a request without TLS; with TLS the tunnel is authorised instead.
     pub(super) fn proxy_authorization(&self, url: &Url) -> Option<&HeaderValue> {
         let plain = (url.scheme() == "http").then(|| url.host_str()).flatten()?;
         let proxy = self.proxies.find(false, bare(plain), url.port_or_known_default()?)?;
@@ -82,7 +82,7 @@ impl Connector {
             let tcp = self.dial(&to, Some(&self.guard)).await?;
             return Ok((if to.secure { self.encrypt(&to, tcp).await? } else { tcp }, false));
         };
-        // The proxy will resolve a name, and nobody here sees to what; an address can be judged.
+        // The proxy resolves names, so only an address can be judged here.
         if to.name.parse().is_ok_and(|address| !self.guard.admits(address)) {
             return Err(ConnectError::Forbidden);
         }
@@ -98,7 +98,7 @@ impl Connector {
         Ok((self.encrypt(&to, through.into_inner()).await?, false))
     }
 
-    /// A connection to a proxy, which the operator chose.
+    /// A connection to a proxy, which the operator chose, so the guard is not asked.
     async fn reach(&self, proxy: &Proxy) -> Result<Wire, ConnectError> {
         let to = Target::of(&proxy.uri)?;
         let tcp = self.dial(&to, None).await?;
@@ -130,9 +130,9 @@ impl Connector {
     }
 }
 
-/// What a URI names.
+/// Where a URI leads.
 struct Target<'a> {
-    /// As it stands there: an IPv6 address in brackets.
+    /// As in the URI: an IPv6 address in brackets.
     host: &'a str,
     /// Without brackets.
     name: &'a str,
@@ -154,7 +154,7 @@ fn bare(host: &str) -> &str {
     host.trim_start_matches('[').trim_end_matches(']')
 }
 
-/// How a tunnel reaches its proxy.
+/// Connects a tunnel to its proxy.
 struct Reach {
     connector: Connector,
     proxy: Proxy,
@@ -226,11 +226,11 @@ trait ReadWrite: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> ReadWrite for T {}
 
 /// A connection to a registry.
-pub(super) struct Stream {
+pub(crate) struct Stream {
     io: Wire,
     /// Whether a proxy reads the requests.
     to_proxy: bool,
-    /// Without this it is not kept for another request.
+    /// Without this it is not kept for another request; see `limits::IDLE_ALL`.
     kept: Option<OwnedSemaphorePermit>,
 }
 

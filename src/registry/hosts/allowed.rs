@@ -4,6 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use crate::image::ImageRef;
+use crate::registry::net::{HUB, HUB_ENDPOINT, normal};
 
 /// What may be asked for: `deny` beats `allow`, and an empty `allow` means everything.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -47,13 +48,13 @@ impl FromStr for NamePattern {
 
     fn from_str(text: &str) -> Result<Self, ParsePatternError> {
         let mut parts: Vec<String> = text.split('/').map(str::to_owned).collect();
-        let host = super::normal(&parts[0]);
+        let host = normal(&parts[0]);
         if !(host == "localhost" || host.contains(['.', ':', '*'])) {
             return Err(ParsePatternError::Host);
         }
         // As images are read: both are the same registry.
-        let hub = host == "index.docker.io" || host == super::authority::HUB_ENDPOINT;
-        parts[0] = if hub { super::authority::HUB.to_owned() } else { host };
+        let hub = host == "index.docker.io" || host == HUB_ENDPOINT;
+        parts[0] = if hub { HUB.to_owned() } else { host };
         let usable = |place: usize, part: &String| {
             let known = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b"._-*".contains(&b);
             let of_host = |b: u8| place == 0 && b":[]".contains(&b);
@@ -84,7 +85,7 @@ impl NamePattern {
         let host = image.host();
         let host = host.strip_suffix(":443").unwrap_or(host);
         // Docker Hub has two names under which it is dialled.
-        let host = if host == super::authority::HUB_ENDPOINT { super::authority::HUB } else { host };
+        let host = if host == HUB_ENDPOINT { HUB } else { host };
         let name = std::iter::once(host).chain(image.repository().split('/'));
         matches(
             self.parts.iter().map(String::as_str),

@@ -5,7 +5,7 @@ fn parse(text: &str) -> Result<Namespace, String> {
 }
 
 fn urls(namespace: &Namespace) -> Vec<String> {
-    let url = |place: &Place| {
+    let url = |place: &RegistryHost| {
         let fallback = place.fallback.as_ref().map_or(String::new(), |url| format!(" else {url}"));
         place.base.as_ref().map_or("itself".to_owned(), |url| format!("{url}{fallback}"))
     };
@@ -142,7 +142,7 @@ fn directories_are_found_in_containerds_order() {
         fs::create_dir(dir.path().join(name)).unwrap();
     }
     fs::write(dir.path().join("file"), "").unwrap();
-    let read = HostsDir::load(dir.path()).unwrap();
+    let read = HostsDirectory::load(dir.path()).unwrap();
     assert_eq!(read.namespaces.len(), 6);
     for (host, name) in [
         ("a.b:5000", "a.b_5000_"),
@@ -159,7 +159,7 @@ fn directories_are_found_in_containerds_order() {
     {
         assert_eq!(host_of(name), host, "{name}");
     }
-    assert_eq!(HostsDir::default().find("a.b"), None);
+    assert_eq!(HostsDirectory::default().find("a.b"), None);
 }
 
 #[test]
@@ -179,15 +179,15 @@ fn a_file_that_cannot_be_read_leaves_the_certificates() {
         if let Some(text) = text {
             fs::write(own.join("hosts.toml"), text).unwrap();
         }
-        let read = HostsDir::load(dir.path()).unwrap();
+        let read = HostsDirectory::load(dir.path()).unwrap();
         let namespace = &read.namespaces["a.b"];
         assert_eq!(namespace.server.tls.as_ref(), Some(&expected), "{text:?}");
         assert_eq!(namespace.fault.is_some(), text.is_some_and(|text| !text.is_empty()), "{text:?}");
         assert!(namespace.hosts.is_empty() && namespace.server.base.is_none(), "{text:?}");
     }
     fs::write(own.join("hosts.toml"), "server = 'https://c.d'\nca = '/else/ca.crt'").unwrap();
-    let read = HostsDir::load(dir.path()).unwrap();
+    let read = HostsDirectory::load(dir.path()).unwrap();
     let files = read.files(dir.path());
     assert!(files.contains(&own.join("hosts.toml")) && files.contains(&"/else/ca.crt".into()), "{files:?}");
-    assert!(HostsDir::load(&dir.path().join("absent")).is_err());
+    assert!(HostsDirectory::load(&dir.path().join("absent")).is_err());
 }

@@ -64,25 +64,25 @@ pub enum TrustError {
 
 /// What is special about TLS with one host.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub(super) struct Tls {
+pub(crate) struct Tls {
     /// PEM files of authorities that are trusted beside the system's.
-    pub(super) authorities: Vec<PathBuf>,
+    pub(crate) authorities: Vec<PathBuf>,
     /// PEM files of client certificates, with that of the key where it is another one.
-    pub(super) identities: Vec<(PathBuf, Option<PathBuf>)>,
+    pub(crate) identities: Vec<(PathBuf, Option<PathBuf>)>,
     /// Whether any certificate will do.
-    pub(super) skip_verify: bool,
+    pub(crate) skip_verify: bool,
 }
 
 impl Tls {
     /// All files that it names.
-    pub(super) fn files(&self) -> impl Iterator<Item = PathBuf> + '_ {
+    pub(crate) fn files(&self) -> impl Iterator<Item = PathBuf> + '_ {
         let identities = self.identities.iter().flat_map(|(file, key)| [Some(file), key.as_ref()]);
         self.authorities.iter().chain(identities.flatten()).cloned()
     }
 }
 
 /// The TLS settings of the hosts that are dialled, and of those that only the default directory speaks of. Reads the files.
-pub(super) fn settings(
+pub(crate) fn settings(
     hosts: BTreeMap<String, Tls>,
     default: Option<Tls>,
 ) -> Result<TlsSettings, TrustError> {

@@ -1,5 +1,5 @@
-//! Where the images of a registry can be had: at its mirrors and at the registry itself, in the order in which containerd
-//! would ask (`core/remotes/docker/resolver.go`). Knows addresses, no protocol.
+//! One place that serves a registry's images: a mirror, or the registry itself. Tried in the order of containerd
+//! (`core/remotes/docker/resolver.go`).
 
 use std::fmt;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -9,14 +9,14 @@ use std::sync::Arc;
 use http::HeaderMap;
 use url::Url;
 
-use super::authority::{dialled, normal};
+use super::directory::RegistryHost;
 use super::health::Health;
-use super::hosts_dir::Place;
-use super::limits;
 use crate::image::ImageRef;
+use crate::registry::error::Error;
+use crate::registry::limits;
+use crate::registry::net::{HttpRequest, HttpResponse, RequestError, Transport, dialled, normal};
 
-/// A place that another registry's images can be had from, as our own file names it: `host`, `host:port` or
-/// `https://host/prefix`.
+/// A mirror as the configuration names it: `host`, `host:port` or `https://host/prefix`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Mirror {
     /// `host` or `host:port`.
@@ -36,7 +36,7 @@ impl FromStr for Mirror {
     fn from_str(text: &str) -> Result<Self, ParseMirrorError> {
         let plain = text.strip_prefix("https://").unwrap_or(text).trim_end_matches('/');
         let (host, prefix) = plain.split_once('/').unwrap_or((plain, ""));
-        // A place is well-formed if it can stand in front of an image.
+        // It is well-formed if it can stand in front of an image.
         let name = if prefix.is_empty() { format!("{host}/x") } else { format!("{host}/{prefix}/x") };
         let image: ImageRef = name.parse().map_err(|_| ParseMirrorError)?;
         let whole = image.host().eq_ignore_ascii_case(host) && !name[host.len()..].contains([':', '@']);
@@ -55,7 +55,7 @@ impl fmt::Display for Mirror {
 }
 
 impl Mirror {
-    /// How many of one host are asked.
+    /// How many mirrors of one registry are asked.
     pub const MOST: usize = limits::MIRRORS;
 
     pub(super) fn authority(&self) -> &str {
@@ -63,28 +63,28 @@ impl Mirror {
     }
 }
 
-/// One place.
+/// One place that serves a registry's images.
 #[derive(Debug)]
-pub(super) struct Endpoint {
+pub(crate) struct Endpoint {
     /// Scheme and authority, for tokens.
-    pub(super) origin: Url,
+    pub(crate) origin: Url,
     /// What the name of a repository is added to: `https://cache.example.com/v2/hub/`.
     base: Url,
-    /// What is sent along to this place, and nowhere else.
-    pub(super) headers: HeaderMap,
-    /// Whether it may say where a tag points.
+    /// Sent to this endpoint, and nowhere else.
+    pub(crate) headers: HeaderMap,
+    /// Whether it is asked where a tag points.
     resolves: bool,
-    /// Whether it may be asked for what a digest names.
+    /// Whether it is asked for what a digest names.
     pulls: bool,
-    /// The same place without TLS, if TLS cannot be talked there and the operator named it so.
-    pub(super) fallback: Option<Box<Endpoint>>,
-    /// Whether it is asked before the registry itself.
-    pub(super) is_mirror: bool,
-    pub(super) health: Health,
+    /// The same endpoint without TLS, used if TLS fails and the operator configured it so.
+    pub(crate) fallback: Option<Box<Endpoint>>,
+    /// Whether it is tried before the registry itself.
+    pub(crate) is_mirror: bool,
+    pub(crate) health: Health,
 }
 
 impl Endpoint {
-    /// A place with this base, which ends with a slash.
+    /// An endpoint with this base, which ends with a slash.
     pub(super) fn new(base: Url) -> Option<Self> {
         let origin = base.join("/").ok()?;
         Some(Self {
@@ -99,57 +99,73 @@ impl Endpoint {
         })
     }
 
-    /// The place at this authority and below this prefix.
+    /// The endpoint at this authority and below this prefix.
     pub(super) fn at(authority: &str, prefix: &str, plain: bool) -> Option<Self> {
         let scheme = if plain { "http" } else { "https" };
         Self::new(Url::parse(&format!("{scheme}://{}/v2/{prefix}", dialled(authority))).ok()?)
     }
 
-    /// A mirror as our own file names it.
+    /// A mirror of the configuration.
     pub(super) fn of_mirror(mirror: &Mirror, plain: bool) -> Option<Self> {
         Some(Self { is_mirror: true, ..Self::at(&mirror.authority, &mirror.prefix, plain)? })
     }
 
-    /// A place of a `hosts.toml`; `None` where that names none.
-    pub(super) fn of_place(place: &Place, is_mirror: bool) -> Option<Self> {
-        let at = |base: Url| Some(Self::new(base)?.sending(&place.headers));
-        let fallback = place.fallback.clone().and_then(at).map(Box::new);
-        let Place { resolves, pulls, .. } = *place;
-        Some(Self { resolves, pulls, fallback, is_mirror, ..at(place.base.clone()?)? })
+    /// A host of a `hosts.toml`; `None` where that names none.
+    pub(super) fn of_registry_host(host: &RegistryHost, is_mirror: bool) -> Option<Self> {
+        let at = |base: Url| Some(Self::new(base)?.with_headers(&host.headers));
+        let fallback = host.fallback.clone().and_then(at).map(Box::new);
+        let RegistryHost { resolves, pulls, .. } = *host;
+        Some(Self { resolves, pulls, fallback, is_mirror, ..at(host.base.clone()?)? })
     }
 
-    /// The same place, with these headers.
-    pub(super) fn sending(self, headers: &HeaderMap) -> Self {
+    /// The same endpoint, with these headers.
+    pub(super) fn with_headers(self, headers: &HeaderMap) -> Self {
         Self { headers: headers.clone(), ..self }
     }
 
-    /// This place, if the URL is at its origin: what belongs to it goes there only, as anybody may name its host.
-    pub(super) fn at_home(&self, url: &Url) -> Option<&Self> {
-        (url.origin() == self.origin.origin()).then_some(self)
+    /// Whether the URL is at this very origin. What is configured for the endpoint is sent there only.
+    pub(crate) fn is_at(&self, url: &Url) -> bool {
+        url.origin() == self.origin.origin()
     }
 
-    /// Stands for the headers: a token that was got with them is for nobody who asks without.
-    pub(super) fn seal(&self) -> Option<u64> {
+    /// Sends a request on behalf of this endpoint; `at_home` if it is for the endpoint itself, and not for where that
+    /// sends clients to. Then its headers are added, and a failed connection counts as its own.
+    pub(crate) async fn send(
+        &self,
+        transport: &Transport,
+        request: HttpRequest<'_>,
+        at_home: bool,
+    ) -> Result<HttpResponse, Error> {
+        let request = HttpRequest { headers: at_home.then_some(&self.headers), ..request };
+        let response = transport.send(&request).await;
+        if at_home && matches!(response, Err(RequestError::NoConnection(_) | RequestError::Forbidden)) {
+            self.health.connect_failed();
+        }
+        Ok(response?)
+    }
+
+    /// Stands for the headers in the key of the token cache: a token that was issued for them is not used without them.
+    pub(crate) fn headers_fingerprint(&self) -> Option<u64> {
         let mut hasher = DefaultHasher::new();
         self.headers.iter().for_each(|header| header.hash(&mut hasher));
         (!self.headers.is_empty()).then(|| hasher.finish())
     }
 
     /// Whether this is the registry that the image names; only there do the credentials for the image belong.
-    pub(super) fn is_own(&self, image: &ImageRef) -> bool {
+    pub(crate) fn is_own(&self, image: &ImageRef) -> bool {
         // As URLs, which leave the usual port of their scheme out.
         let named = Url::parse(&format!("{}://{}/", self.origin.scheme(), dialled(image.host())));
-        named.is_ok_and(|named| self.at_home(&named).is_some())
+        named.is_ok_and(|named| self.is_at(&named))
     }
 
-    /// What this place calls the image's repository.
-    pub(super) fn repository(&self, image: &ImageRef) -> String {
+    /// The image's repository as this endpoint names it.
+    pub(crate) fn repository(&self, image: &ImageRef) -> String {
         let prefix = self.base.path().strip_prefix("/v2/").unwrap_or_default();
         format!("{prefix}{}", image.repository())
     }
 
-    /// Where `path` of the image's repository is found. A mirror is told whose image it is.
-    pub(super) fn url(&self, image: &ImageRef, path: &str) -> Option<Url> {
+    /// Where `path` of the image's repository is found. A mirror gets the registry's name as `ns`.
+    pub(crate) fn url(&self, image: &ImageRef, path: &str) -> Option<Url> {
         let mut url = self.base.join(&format!("{}/{path}", image.repository())).ok()?;
         if !self.is_own(image) {
             url.query_pairs_mut().append_pair("ns", image.host());
@@ -158,22 +174,25 @@ impl Endpoint {
     }
 }
 
-/// The places in the order in which they are asked for an image: mirrors, the registry itself, and at last the mirrors that
-/// rest.
-pub(super) fn in_order<'e>(endpoints: &'e [Arc<Endpoint>], image: &ImageRef, tag: bool) -> Vec<&'e Endpoint> {
+/// The endpoints in the order in which they are tried for an image: mirrors, the registry itself, then failing mirrors.
+pub(crate) fn in_order<'e>(
+    endpoints: &'e [Arc<Endpoint>],
+    image: &ImageRef,
+    by_tag: bool,
+) -> Vec<&'e Endpoint> {
     let able = endpoints
         .iter()
         .map(Arc::as_ref)
-        .filter(|endpoint| if tag { endpoint.resolves } else { endpoint.pulls });
-    let (resting, fit): (Vec<_>, Vec<_>) =
-        able.partition(|endpoint| endpoint.is_mirror && endpoint.health.rests(image));
-    fit.into_iter().chain(resting).collect()
+        .filter(|endpoint| if by_tag { endpoint.resolves } else { endpoint.pulls });
+    let (failing, healthy): (Vec<_>, Vec<_>) =
+        able.partition(|endpoint| endpoint.is_mirror && endpoint.health.is_failing(image));
+    healthy.into_iter().chain(failing).collect()
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::authority::authority;
     use super::*;
+    use crate::registry::net::authority;
 
     #[test]
     fn reads_mirrors() {
@@ -203,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn finds_the_image_at_each_place() {
+    fn finds_the_image_at_each_endpoint() {
         let url = |endpoint: &Endpoint, image: &str| {
             endpoint.url(&image.parse().unwrap(), "manifests/v1").unwrap().to_string()
         };
@@ -241,12 +260,12 @@ mod tests {
             ("https://a.b/token", false),
             ("https://a.b.c:5000/", false),
         ] {
-            assert_eq!(endpoint.at_home(&Url::parse(url).unwrap()).is_some(), expected, "{url}");
+            assert_eq!(endpoint.is_at(&Url::parse(url).unwrap()), expected, "{url}");
         }
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_mirror_that_rests_is_asked_last() {
+    async fn a_failing_mirror_is_tried_last() {
         let [a, b] = ["a.b", "c.d"].map(|text| Endpoint::of_mirror(&text.parse().unwrap(), false).unwrap());
         let registry = Endpoint::at("e.f", "", false).unwrap();
         let all = [Arc::new(a), Arc::new(b), Arc::new(registry)];
@@ -258,7 +277,7 @@ mod tests {
         all[0].health.failed(&image);
         all[2].health.failed(&image);
         assert_eq!(order(), ["c.d", "e.f", "a.b"]);
-        tokio::time::advance(limits::MIRROR_REST).await;
+        tokio::time::advance(limits::MIRROR_FAILING).await;
         assert_eq!(order(), ["a.b", "c.d", "e.f"]);
     }
 }

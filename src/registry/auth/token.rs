@@ -1,7 +1,7 @@
-//! How a registry is told who asks: a token (distribution's token specification and its OAuth2 form), or a password.
+//! Tokens: fetched where a challenge says, and remembered.
 //!
-//! What a registry wants is remembered by its origin, a token by origin, repository, realm and the credential that it was
-//! got with, so that the next lookup of a repository is one request and nobody uses a token of somebody else.
+//! What a registry wants is remembered by its origin; a token by origin, repository, realm and the credential that it was
+//! issued for. So the next lookup of a repository is one request, and no caller uses a token of another one.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
@@ -14,34 +14,36 @@ use tokio::time::{Duration, Instant};
 use url::{Url, form_urlencoded};
 use zeroize::Zeroizing;
 
-use super::authority::label;
 use super::challenge::{self, Challenge};
-use super::endpoint::Endpoint;
-use super::host::Hosts;
 use super::realm::Realm;
-use super::transport::{Answer, Get, Transport};
-use super::{Error, RequestKind, limits};
 use crate::credentials::{Credential, CredentialId};
+use crate::registry::error::Error;
+use crate::registry::hosts::{Endpoint, Hosts};
+use crate::registry::limits;
+use crate::registry::metrics::RequestKind;
+use crate::registry::net::{HttpRequest, HttpResponse, Transport, label};
+use crate::registry::trace::Recorder;
 
-/// As what this program asks for tokens.
+/// The `client_id` of token requests.
 const CLIENT: &str = "tolerarch";
 
-/// What is remembered of registries' ways to authenticate.
-pub(super) struct Tokens {
-    /// By origin: what it wants to be shown.
+/// How registries authenticate clients, and the tokens that they issued.
+pub(crate) struct Tokens {
+    /// By origin.
     schemes: Cache<String, Scheme>,
-    tokens: Cache<Key, Token, Weight>,
+    tokens: Cache<TokenKey, CachedToken, Weight>,
 }
 
-/// As whom something of a registry is asked for.
+/// What a token is needed for.
 #[derive(Clone, Copy)]
-pub(super) struct Access<'a> {
-    pub(super) endpoint: &'a Endpoint,
-    pub(super) repository: &'a str,
-    pub(super) credential: Option<&'a Credential>,
+pub(crate) struct TokenRequest<'a> {
+    pub(crate) endpoint: &'a Endpoint,
+    pub(crate) repository: &'a str,
+    pub(crate) credential: Option<&'a Credential>,
+    pub(crate) recorder: &'a Recorder,
 }
 
-/// What a registry wants to be shown.
+/// How a registry authenticates clients.
 #[derive(Clone)]
 enum Scheme {
     /// User name and password.
@@ -49,24 +51,23 @@ enum Scheme {
     /// A token of this realm.
     Bearer {
         realm: Realm,
-        /// Whether it gives tokens for a password by GET, and not by POST.
+        /// Whether it issues tokens for a password by GET, and not by POST.
         by_get: bool,
     },
 }
 
-/// What a token is good for.
+/// What a token may be used for.
 #[derive(Clone, PartialEq, Eq, Hash)]
-struct Key {
+struct TokenKey {
     origin: String,
     repository: String,
-    access: CredentialId,
-    /// What was sent along.
-    seal: Option<u64>,
+    credential: CredentialId,
+    headers_fingerprint: Option<u64>,
     realm: Realm,
 }
 
 #[derive(Clone)]
-struct Token {
+struct CachedToken {
     authorization: HeaderValue,
     expires: Instant,
 }
@@ -75,34 +76,34 @@ struct Token {
 #[derive(Clone)]
 struct Weight;
 
-impl Weighter<Key, Token> for Weight {
-    fn weight(&self, key: &Key, token: &Token) -> u64 {
-        let Key { origin, repository, realm: Realm { url, service }, .. } = key;
+impl Weighter<TokenKey, CachedToken> for Weight {
+    fn weight(&self, key: &TokenKey, token: &CachedToken) -> u64 {
+        let TokenKey { origin, repository, realm: Realm { url, service }, .. } = key;
         let texts =
             origin.len() + repository.len() + url.as_str().len() + service.as_ref().map_or(0, String::len);
-        (texts + token.authorization.len() + size_of::<(Key, Token)>()) as u64
+        (texts + token.authorization.len() + size_of::<(TokenKey, CachedToken)>()) as u64
     }
 }
 
-/// What a token server answers; some use one name, some the other, some both.
+/// A token server's response; some use one name, some the other, some both.
 #[derive(Deserialize)]
-struct TokenAnswer {
+struct TokenResponse {
     token: Option<String>,
     access_token: Option<String>,
     expires_in: Option<u64>,
 }
 
-impl Access<'_> {
+impl TokenRequest<'_> {
     fn origin(&self) -> &Url {
         &self.endpoint.origin
     }
 
-    fn key(&self, realm: &Realm) -> Key {
-        Key {
+    fn key(&self, realm: &Realm) -> TokenKey {
+        TokenKey {
             origin: self.origin().to_string(),
             repository: self.repository.to_owned(),
-            access: self.credential.map_or(CredentialId::ANONYMOUS, Credential::id),
-            seal: self.endpoint.seal(),
+            credential: self.credential.map_or(CredentialId::ANONYMOUS, Credential::id),
+            headers_fingerprint: self.endpoint.headers_fingerprint(),
             realm: realm.clone(),
         }
     }
@@ -112,7 +113,7 @@ impl Access<'_> {
         format!("repository:{}:pull", self.repository)
     }
 
-    /// Whether this realm may be asked on behalf of whoever asks.
+    /// Whether this realm may be asked with this credential, or anonymously.
     fn may_ask(&self, hosts: &Hosts, realm: &Realm) -> bool {
         match self.credential {
             None => realm.may_be_asked(hosts, self.origin()),
@@ -122,78 +123,78 @@ impl Access<'_> {
 }
 
 impl Tokens {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self {
             schemes: Cache::new(limits::CHALLENGES),
             tokens: Cache::with_weighter(limits::TOKENS, limits::TOKENS_BYTES, Weight),
         }
     }
 
-    /// What to authorise a first request with, where it is known what the registry wants: the remembered token, or a new
-    /// one, or the password; `None` to ask straight away.
-    pub(super) async fn remembered(
+    /// The `Authorization` of a first request, where it is known what the registry wants: the remembered token, or a new
+    /// one, or the password.
+    pub(crate) async fn remembered(
         &self,
         transport: &Transport,
         hosts: &Hosts,
-        access: Access<'_>,
+        request: TokenRequest<'_>,
     ) -> Result<Option<HeaderValue>, Error> {
-        if let Some(Credential::Bearer(token)) = access.credential {
+        if let Some(Credential::Bearer(token)) = request.credential {
             return bearer(token.reveal()).map(Some);
         }
-        match self.schemes.get(access.origin().as_str()) {
+        match self.schemes.get(request.origin().as_str()) {
             None => Ok(None),
-            Some(Scheme::Basic) => Ok(access.credential.and_then(basic)),
-            Some(Scheme::Bearer { realm, .. }) if !access.may_ask(hosts, &realm) => Ok(None),
+            Some(Scheme::Basic) => Ok(request.credential.and_then(basic)),
+            Some(Scheme::Bearer { realm, .. }) if !request.may_ask(hosts, &realm) => Ok(None),
             Some(Scheme::Bearer { realm, by_get }) => {
-                let token = self.tokens.get(&access.key(&realm));
+                let token = self.tokens.get(&request.key(&realm));
                 if let Some(token) = token.filter(|token| Instant::now() < token.expires) {
                     return Ok(Some(token.authorization));
                 }
-                let fetched = self.fetch(transport, access, realm, by_get).await;
+                let fetched = self.fetch(transport, request, realm, by_get).await;
                 if fetched.is_err() {
-                    // Perhaps the registry wants something else by now: the next lookup asks it.
-                    self.schemes.remove(access.origin().as_str());
+                    // Perhaps the registry wants something else by now: the next lookup asks it again.
+                    self.schemes.remove(request.origin().as_str());
                 }
                 fetched.map(Some)
             }
         }
     }
 
-    /// What the challenge of a 401 asks for, a token before a password as containerd chooses
+    /// The `Authorization` that the challenge of a 401 asks for; a token is preferred to a password, as in containerd
     /// (`core/remotes/docker/auth/parse.go`). The token that was refused is forgotten; `sent` is what was refused.
-    pub(super) async fn renewed(
+    pub(crate) async fn renewed(
         &self,
         transport: &Transport,
         hosts: &Hosts,
-        access: Access<'_>,
+        request: TokenRequest<'_>,
         sent: Option<&HeaderValue>,
-        refused: &Answer,
+        refused: &HttpResponse,
     ) -> Result<HeaderValue, Error> {
-        if let Some(Scheme::Bearer { realm, .. }) = self.schemes.get(access.origin().as_str()) {
-            self.tokens.remove(&access.key(&realm));
+        if let Some(Scheme::Bearer { realm, .. }) = self.schemes.get(request.origin().as_str()) {
+            self.tokens.remove(&request.key(&realm));
         }
-        if let Some(Credential::Bearer(_)) = access.credential {
+        if let Some(Credential::Bearer(_)) = request.credential {
             return Err(Error::Denied("it refuses the token"));
         }
         let headers = refused.headers.get_all(http::header::WWW_AUTHENTICATE);
         let challenges = challenge::parse(headers.iter().filter_map(|value| value.to_str().ok()));
-        let mut fault = Error::Denied("it asks for credentials");
+        let mut error = Error::Denied("it asks for credentials");
         for challenge in &challenges {
             let Challenge::Bearer { realm, service } = challenge else { continue };
-            match Realm::of(hosts, access.origin(), realm, service.clone()) {
-                Some(realm) if access.may_ask(hosts, &realm) => {
-                    return self.fetch(transport, access, realm, false).await;
+            match Realm::of(hosts, request.origin(), realm, service.clone()) {
+                Some(realm) if request.may_ask(hosts, &realm) => {
+                    return self.fetch(transport, request, realm, false).await;
                 }
                 Some(realm) => {
-                    fault = Error::TokenHost { registry: label(access.origin()), host: realm.host() };
+                    error = Error::TokenHost { registry: label(request.origin()), host: realm.host() };
                 }
-                None => fault = Error::Denied("its realm is not acceptable"),
+                None => error = Error::Denied("its realm is not acceptable"),
             }
         }
-        let password = access.credential.filter(|_| challenges.contains(&Challenge::Basic)).and_then(basic);
-        let Some(password) = password else { return Err(fault) };
-        self.schemes.insert(access.origin().to_string(), Scheme::Basic);
-        // The same again would be refused again, and perhaps counted against the account.
+        let password = request.credential.filter(|_| challenges.contains(&Challenge::Basic)).and_then(basic);
+        let Some(password) = password else { return Err(error) };
+        self.schemes.insert(request.origin().to_string(), Scheme::Basic);
+        // The same would be refused again, and perhaps counted against the account.
         if sent == Some(&password) { Err(Error::Denied("it refuses the credentials")) } else { Ok(password) }
     }
 
@@ -202,75 +203,79 @@ impl Tokens {
     async fn fetch(
         &self,
         transport: &Transport,
-        access: Access<'_>,
+        request: TokenRequest<'_>,
         realm: Realm,
         by_get: bool,
     ) -> Result<HeaderValue, Error> {
-        let mut by_get = by_get && matches!(access.credential, Some(Credential::Basic { .. }));
-        let mut answer = None;
-        if let Some(credential) = access.credential.filter(|_| !by_get) {
-            let posted = post(transport, access, &realm, credential).await?;
+        let mut by_get = by_get && matches!(request.credential, Some(Credential::Basic { .. }));
+        let mut response = None;
+        if let Some(credential) = request.credential.filter(|_| !by_get) {
+            let posted = post(transport, request, &realm, credential).await?;
             by_get = matches!(posted.status.as_u16(), 400 | 401 | 404 | 405);
-            answer = Some(posted).filter(|_| !by_get);
+            response = Some(posted).filter(|_| !by_get);
         }
-        let answer = match answer {
-            Some(answer) => answer,
-            None => get(transport, access, &realm).await?,
+        let response = match response {
+            Some(response) => response,
+            None => get(transport, request, &realm).await?,
         };
-        let (authorization, life) = read(&answer)?;
+        let (authorization, life) = read(&response)?;
         let expires = Instant::now() + life.saturating_sub(limits::TOKEN_MARGIN);
-        self.tokens.insert(access.key(&realm), Token { authorization: authorization.clone(), expires });
-        self.schemes.insert(access.origin().to_string(), Scheme::Bearer { realm, by_get });
+        self.tokens
+            .insert(request.key(&realm), CachedToken { authorization: authorization.clone(), expires });
+        self.schemes.insert(request.origin().to_string(), Scheme::Bearer { realm, by_get });
         Ok(authorization)
     }
 }
 
 /// Asks for a token as the token specification has it: a password, if there is one, in the header.
-async fn get(transport: &Transport, access: Access<'_>, realm: &Realm) -> Result<Answer, Error> {
+async fn get(transport: &Transport, request: TokenRequest<'_>, realm: &Realm) -> Result<HttpResponse, Error> {
     let mut url = realm.url.clone();
     {
         let mut query = url.query_pairs_mut();
         if let Some(service) = &realm.service {
             query.append_pair("service", service);
         }
-        query.append_pair("scope", &access.scope());
+        query.append_pair("scope", &request.scope());
     }
-    let password = access.credential.and_then(basic);
-    let get = Get {
-        kind: RequestKind::Token,
-        method: Method::GET,
-        url: &url,
-        home: access.endpoint.at_home(&url),
-        accept: "application/json",
-        authorization: password.as_ref(),
-        limit: limits::TOKEN,
-        form: None,
-    };
-    transport.get(&get).await
+    let password = request.credential.and_then(basic);
+    send(transport, request, Method::GET, &url, password.as_ref(), None).await
 }
 
 /// Asks for a token in the OAuth2 form, with everything in the body.
 async fn post(
     transport: &Transport,
-    access: Access<'_>,
+    request: TokenRequest<'_>,
     realm: &Realm,
     credential: &Credential,
-) -> Result<Answer, Error> {
-    let get = Get {
+) -> Result<HttpResponse, Error> {
+    let form = form(request, realm, credential);
+    send(transport, request, Method::POST, &realm.url, None, Some(form)).await
+}
+
+async fn send(
+    transport: &Transport,
+    request: TokenRequest<'_>,
+    method: Method,
+    url: &Url,
+    authorization: Option<&HeaderValue>,
+    form: Option<Bytes>,
+) -> Result<HttpResponse, Error> {
+    let http = HttpRequest {
         kind: RequestKind::Token,
-        method: Method::POST,
-        url: &realm.url,
-        home: access.endpoint.at_home(&realm.url),
+        method,
+        url,
         accept: "application/json",
-        authorization: None,
+        authorization,
+        headers: None,
+        form,
         limit: limits::TOKEN,
-        form: Some(form(access, realm, credential)),
+        recorder: request.recorder,
     };
-    transport.get(&get).await
+    request.endpoint.send(transport, http, request.endpoint.is_at(url)).await
 }
 
 /// The form of such a request; wiped when it is dropped.
-fn form(access: Access<'_>, realm: &Realm, credential: &Credential) -> Bytes {
+fn form(request: TokenRequest<'_>, realm: &Realm, credential: &Credential) -> Bytes {
     let mut form = form_urlencoded::Serializer::new(String::new());
     match credential {
         Credential::Basic { user, password } => {
@@ -284,18 +289,18 @@ fn form(access: Access<'_>, realm: &Realm, credential: &Credential) -> Bytes {
         }
     }
     form.append_pair("client_id", CLIENT);
-    form.append_pair("scope", &access.scope());
+    form.append_pair("scope", &request.scope());
     if let Some(service) = &realm.service {
         form.append_pair("service", service);
     }
     Bytes::from_owner(Zeroizing::new(form.finish().into_bytes()))
 }
 
-/// What a token server has given, and for how long.
-fn read(answer: &Answer) -> Result<(HeaderValue, Duration), Error> {
-    match answer.status.as_u16() {
+/// The token of a response, and how long it lives.
+fn read(response: &HttpResponse) -> Result<(HeaderValue, Duration), Error> {
+    match response.status.as_u16() {
         200..=299 => {}
-        429 => return Err(Error::Throttled(answer.retry_after())),
+        429 => return Err(Error::Throttled(response.retry_after())),
         400..=499 => return Err(Error::Denied("its token server refuses")),
         status @ 500.. => {
             return Err(Error::Unreachable(format!("its token server answers with status {status}")));
@@ -303,7 +308,7 @@ fn read(answer: &Answer) -> Result<(HeaderValue, Duration), Error> {
         status => return Err(Error::Unexpected(format!("status {status} of its token server"))),
     }
     let unusable = || Error::Denied("its token server gives no usable token");
-    let given: TokenAnswer = serde_json::from_slice(answer.body()).map_err(|_| unusable())?;
+    let given: TokenResponse = serde_json::from_slice(response.body()).map_err(|_| unusable())?;
     let token = given.token.filter(|token| !token.is_empty()).or(given.access_token);
     let life = given.expires_in.map_or(limits::TOKEN_LIFE, Duration::from_secs).min(limits::TOKEN_LIFE_MAX);
     Ok((bearer(&token.ok_or_else(unusable)?)?, life))

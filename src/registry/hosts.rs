@@ -1,4 +1,9 @@
-//! What is special about single hosts, and where a registry is found on the network.
+//! Which endpoints serve the images of a registry, and what the operator configured for each host.
+
+mod allowed;
+mod directory;
+mod endpoint;
+mod health;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::PathBuf;
@@ -6,11 +11,14 @@ use std::sync::Arc;
 
 use url::Url;
 
-use super::authority::{HUB, HUB_ENDPOINT, authority, dialled, names, normal};
-use super::endpoint::{Endpoint, Mirror};
-use super::hosts_dir::{self, HostsDir, Place};
 use super::limits;
-use super::trust::Tls;
+use super::net::{HUB, HUB_ENDPOINT, Tls, authority, dialled, names, normal};
+use directory::RegistryHost;
+
+pub use allowed::{Allowed, NamePattern, ParsePatternError};
+pub(super) use directory::HostsDirectory;
+pub(super) use endpoint::{Endpoint, in_order};
+pub use endpoint::{Mirror, ParseMirrorError};
 
 /// What the configuration says of one host.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -50,47 +58,48 @@ impl HostSettings {
 #[derive(Debug, Default)]
 pub(super) struct Hosts {
     settings: HashMap<String, HostSettings>,
-    /// Where the images of a host can be had, for hosts with mirrors.
-    endpoints: HashMap<String, Arc<[Arc<Endpoint>]>>,
-    directories: HostsDir,
-    /// By directory.
-    places: HashMap<String, Places>,
-    /// The hosts that have headers or client certificates of their own.
-    guarded: HashSet<String>,
+    /// The endpoints of registries whose settings name mirrors.
+    mirrored: HashMap<String, Arc<[Arc<Endpoint>]>>,
+    directory: HostsDirectory,
+    /// By namespace of the directory.
+    namespaces: HashMap<String, NamespaceEndpoints>,
+    /// The hosts that get headers or client certificates of the operator.
+    with_operator_identity: HashSet<String>,
 }
 
-/// Where images can be had by a directory of hosts.
+/// The endpoints that a `hosts.toml` names.
 #[derive(Debug, Default)]
-struct Places {
+struct NamespaceEndpoints {
     mirrors: Vec<Arc<Endpoint>>,
-    /// What is asked last, unless it is the registry itself.
+    /// Tried last, unless it is the registry itself.
     server: Option<Arc<Endpoint>>,
 }
 
 impl Hosts {
     pub(super) fn new(
         settings: impl IntoIterator<Item = (String, HostSettings)>,
-        directories: HostsDir,
+        directory: HostsDirectory,
     ) -> Self {
         let settings = settings.into_iter().map(|(host, settings)| (normal(&host), settings)).collect();
-        let mut hosts = Self { settings, directories, ..Self::default() };
-        for (name, namespace) in &hosts.directories.namespaces {
+        let mut hosts = Self { settings, directory, ..Self::default() };
+        for (name, namespace) in &hosts.directory.namespaces {
             let mirrors = namespace.hosts.iter().take(limits::MIRRORS);
-            let mirrors = mirrors.filter_map(|place| Endpoint::of_place(place, true)).map(Arc::new).collect();
-            let server = Endpoint::of_place(&namespace.server, false).map(Arc::new);
-            hosts.places.insert(name.clone(), Places { mirrors, server });
+            let mirrors = mirrors.filter_map(|host| Endpoint::of_registry_host(host, true)).map(Arc::new);
+            let mirrors = mirrors.collect();
+            let server = Endpoint::of_registry_host(&namespace.server, false).map(Arc::new);
+            hosts.namespaces.insert(name.clone(), NamespaceEndpoints { mirrors, server });
         }
         for (host, settings) in hosts.settings.iter().filter(|(_, settings)| !settings.mirrors.is_empty()) {
             let mirrors = settings.mirrors.iter().take(limits::MIRRORS);
             let mirrors =
                 mirrors.filter_map(|mirror| Endpoint::of_mirror(mirror, hosts.is_plain(mirror.authority())));
             let all = mirrors.chain(hosts.own(host)).map(Arc::new).collect();
-            hosts.endpoints.insert(host.clone(), all);
+            hosts.mirrored.insert(host.clone(), all);
         }
         let named = hosts.settings.iter().filter(|(_, settings)| settings.client_cert_file.is_some());
         let named = named.map(|(host, _)| dialled(host).to_owned());
-        let placed = hosts.placed().filter(|(_, place)| place.is_guarded()).map(|(host, _)| host);
-        hosts.guarded = named.chain(placed).collect();
+        let listed = hosts.listed().filter(|(_, host)| host.gets_operator_identity()).map(|(name, _)| name);
+        hosts.with_operator_identity = named.chain(listed).collect();
         hosts
     }
 
@@ -101,16 +110,16 @@ impl Hosts {
         self.settings.get(&host).or_else(hub)
     }
 
-    /// Where the images can be had that name `host`: mirrors first, the registry itself last.
+    /// The endpoints of the registry that images call `host`: mirrors first, the registry itself last.
     pub(super) fn endpoints(&self, host: &str) -> Arc<[Arc<Endpoint>]> {
         let own = || self.own(host).map(Arc::new);
-        if let Some(named) = self.endpoints.get(&normal(host)) {
+        if let Some(named) = self.mirrored.get(&normal(host)) {
             return Arc::clone(named);
         }
-        let Some(places) = self.directories.find(host).and_then(|name| self.places.get(name)) else {
+        let Some(named) = self.directory.find(host).and_then(|name| self.namespaces.get(name)) else {
             return own().into_iter().collect();
         };
-        places.mirrors.iter().cloned().chain(places.server.clone().or_else(own)).collect()
+        named.mirrors.iter().cloned().chain(named.server.clone().or_else(own)).collect()
     }
 
     /// What is special about TLS with the hosts that are dialled.
@@ -121,32 +130,32 @@ impl Hosts {
         }
         // Where several directories name a host, the first that says something counts; a host of which none says anything
         // is not meant by what the default directory says of all others.
-        let said = self.placed().filter_map(|(host, place)| Some((host, place.tls.clone()?)));
-        for (host, tls) in said.chain(self.placed().map(|(host, _)| (host, Tls::default()))) {
-            all.entry(host).or_insert(tls);
+        let said = self.listed().filter_map(|(name, host)| Some((name, host.tls.clone()?)));
+        for (name, tls) in said.chain(self.listed().map(|(name, _)| (name, Tls::default()))) {
+            all.entry(name).or_insert(tls);
         }
         all
     }
 
     /// What the default directory says of TLS with hosts that have no other.
     pub(super) fn default_tls(&self) -> Option<Tls> {
-        let server = &self.directories.namespaces.get(hosts_dir::DEFAULT)?.server;
+        let server = &self.directory.namespaces.get(directory::DEFAULT)?.server;
         server.tls.clone().filter(|_| server.base.is_none())
     }
 
-    /// Whether the operator has something for the host of this URL that others are not shown.
-    pub(super) fn is_guarded(&self, url: &Url) -> bool {
-        self.guarded.contains(&authority(url))
+    /// Whether headers or a client certificate of the operator go to the host of this URL.
+    pub(super) fn gets_operator_identity(&self, url: &Url) -> bool {
+        self.with_operator_identity.contains(&authority(url))
     }
 
-    /// The places that the directories speak of, by the host that is dialled for them.
-    fn placed(&self) -> impl Iterator<Item = (String, &Place)> {
-        self.directories.namespaces.iter().flat_map(|(name, namespace)| {
-            let own = (name != hosts_dir::DEFAULT).then(|| dialled(&hosts_dir::host_of(name)).to_owned());
-            let places = namespace.hosts.iter().chain([&namespace.server]);
-            places.filter_map(move |place| {
-                let host = place.base.as_ref().map(authority).or_else(|| own.clone())?;
-                Some((host, place))
+    /// The registry hosts of all namespaces, by the name that is dialled.
+    fn listed(&self) -> impl Iterator<Item = (String, &RegistryHost)> {
+        self.directory.namespaces.iter().flat_map(|(name, namespace)| {
+            let own = (name != directory::DEFAULT).then(|| dialled(&directory::host_of(name)).to_owned());
+            let hosts = namespace.hosts.iter().chain([&namespace.server]);
+            hosts.filter_map(move |host| {
+                let name = host.base.as_ref().map(authority).or_else(|| own.clone())?;
+                Some((name, host))
             })
         })
     }
@@ -154,11 +163,10 @@ impl Hosts {
     /// The registry itself that images call `host`.
     fn own(&self, host: &str) -> Option<Endpoint> {
         let own = Endpoint::at(host, "", self.is_plain(host))?;
-        let directory = self.directories.find(host).filter(|name| *name != hosts_dir::DEFAULT);
-        let server = directory.and_then(|name| Some(&self.directories.namespaces.get(name)?.server));
-        let server =
-            server.filter(|place| place.base.as_ref().is_none_or(|base| own.at_home(base).is_some()));
-        Some(if let Some(server) = server { own.sending(&server.headers) } else { own })
+        let directory = self.directory.find(host).filter(|name| *name != directory::DEFAULT);
+        let server = directory.and_then(|name| Some(&self.directory.namespaces.get(name)?.server));
+        let server = server.filter(|host| host.base.as_ref().is_none_or(|base| own.is_at(base)));
+        Some(if let Some(server) = server { own.with_headers(&server.headers) } else { own })
     }
 
     /// The settings of the host of a URL.
@@ -194,7 +202,7 @@ mod tests {
             ("A.b:443".into(), own.clone()),
             ("mirrored".into(), mirrored),
         ];
-        let hosts = Hosts::new(settings, HostsDir::default());
+        let hosts = Hosts::new(settings, HostsDirectory::default());
         for (host, endpoint) in [
             ("docker.io", "https://registry-1.docker.io/"),
             ("plain:5000", "http://plain:5000/"),

@@ -3,8 +3,8 @@
 use url::Url;
 
 /// Docker Hub, as images name it, and where containerd finds it (`core/remotes/docker/config/hosts.go`).
-pub(super) const HUB: &str = "docker.io";
-pub(super) const HUB_ENDPOINT: &str = "registry-1.docker.io";
+pub(crate) const HUB: &str = "docker.io";
+pub(crate) const HUB_ENDPOINT: &str = "registry-1.docker.io";
 
 /// A host as it is compared: lower-case, without the default port of HTTPS.
 pub fn normal(host: &str) -> String {
@@ -12,25 +12,25 @@ pub fn normal(host: &str) -> String {
 }
 
 /// The host that is dialled for images of `host`.
-pub(super) fn dialled(host: &str) -> &str {
+pub(crate) fn dialled(host: &str) -> &str {
     if host == HUB { HUB_ENDPOINT } else { host }
 }
 
 /// The host of a URL as images name it, for metrics.
-pub(super) fn label(url: &Url) -> String {
+pub(crate) fn label(url: &Url) -> String {
     let authority = authority(url);
     if authority == HUB_ENDPOINT { HUB.to_owned() } else { authority }
 }
 
 /// `host` or `host:port` of a URL, as the configuration names hosts.
-pub(super) fn authority(url: &Url) -> String {
+pub(crate) fn authority(url: &Url) -> String {
     let host = url.host_str().unwrap_or_default();
     url.port().map_or_else(|| host.to_owned(), |port| format!("{host}:{port}"))
 }
 
 /// How an operator may have named the host of a URL: with the port that plain HTTP leaves out in URLs, and as
 /// [`authority`] writes it.
-pub(super) fn names(url: &Url) -> impl Iterator<Item = String> + use<> {
+pub(crate) fn names(url: &Url) -> impl Iterator<Item = String> + use<> {
     let named = authority(url);
     let full = (url.scheme() == "http" && url.port().is_none()).then(|| format!("{named}:80"));
     full.into_iter().chain([named])

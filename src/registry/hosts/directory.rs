@@ -1,8 +1,8 @@
 //! containerd's directories of hosts (`/etc/containerd/certs.d`), read as containerd reads them: `docs/hosts.md` and
 //! `core/remotes/docker/config/hosts.go` of github.com/containerd/containerd.
 //!
-//! A directory a registry; `hosts.toml` says where its images can be had, and without one that can be read, certificate
-//! files in Docker's layout say whom to trust. Headers may hold secrets: nobody gets to see them.
+//! There is one directory for each registry. Its `hosts.toml` says which hosts serve the images; without a readable one,
+//! certificate files in Docker's layout say whom to trust. Headers may hold secrets, so they are never shown.
 
 mod file;
 
@@ -15,8 +15,8 @@ use std::path::{Path, PathBuf};
 use http::{HeaderMap, HeaderName};
 use url::Url;
 
-use super::limits;
-use super::trust::Tls;
+use crate::registry::limits;
+use crate::registry::net::{Tls, normal};
 use file::{Root, Section, Tables};
 
 /// The name of the directory for registries without one of their own.
@@ -24,26 +24,26 @@ pub(super) const DEFAULT: &str = "_default";
 
 /// All directories, by their names.
 #[derive(Debug, Default)]
-pub(super) struct HostsDir {
+pub(crate) struct HostsDirectory {
     pub(super) namespaces: BTreeMap<String, Namespace>,
 }
 
 /// What one directory says.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Namespace {
-    /// Where the registry's images can be had, in the order in which it is asked.
-    pub(super) hosts: Vec<Place>,
-    /// What is asked last; without a URL the registry itself.
-    pub(super) server: Place,
+    /// The hosts that serve the registry's images, in the order in which they are tried.
+    pub(super) hosts: Vec<RegistryHost>,
+    /// Tried last; without a URL it is the registry itself.
+    pub(super) server: RegistryHost,
     /// Why its `hosts.toml` is not used.
     fault: Option<String>,
     /// Whether that names a proxy.
     proxied: bool,
 }
 
-/// One place.
+/// One host that serves the images of a namespace; containerd's `RegistryHost`.
 #[derive(Clone, Default, PartialEq)]
-pub(super) struct Place {
+pub(super) struct RegistryHost {
     /// What the name of a repository is added to; ends with a slash.
     pub(super) base: Option<Url>,
     /// The same without TLS, where the file has `http` and settings of TLS: HTTPS is tried first.
@@ -58,29 +58,29 @@ pub(super) struct Place {
     pub(super) headers: HeaderMap,
 }
 
-impl Place {
-    /// Whether there is something for it that other hosts are not shown.
-    pub(super) fn is_guarded(&self) -> bool {
+impl RegistryHost {
+    /// Whether headers or a client certificate of the operator go to it.
+    pub(super) fn gets_operator_identity(&self) -> bool {
         !self.headers.is_empty() || self.tls.as_ref().is_some_and(|tls| !tls.identities.is_empty())
     }
 }
 
-impl fmt::Debug for Place {
+impl fmt::Debug for RegistryHost {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { base, fallback, resolves, pulls, tls, headers } = self;
         let base = base.as_ref().map(Url::as_str);
         let fallback = fallback.as_ref().map(Url::as_str);
         let headers: Vec<&HeaderName> = headers.keys().collect();
-        write!(f, "Place({base:?}, {fallback:?}, {resolves}, {pulls}, {tls:?}, {headers:?})")
+        write!(f, "RegistryHost({base:?}, {fallback:?}, {resolves}, {pulls}, {tls:?}, {headers:?})")
     }
 }
 
-impl HostsDir {
+impl HostsDirectory {
     /// Reads all directories. What containerd would pass over with a line in its log is passed over here, too.
     ///
     /// # Errors
     /// A directory or a file cannot be read.
-    pub(super) fn load(root: &Path) -> Result<Self, (PathBuf, io::Error)> {
+    pub(crate) fn load(root: &Path) -> Result<Self, (PathBuf, io::Error)> {
         let mut namespaces = BTreeMap::new();
         for path in entries(root)?.into_iter().filter(|path| path.is_dir()) {
             let Some(name) = path.file_name().and_then(|name| name.to_str()) else { continue };
@@ -89,8 +89,8 @@ impl HostsDir {
         Ok(Self { namespaces })
     }
 
-    /// Says what is passed over of it.
-    pub(super) fn report(&self, root: &Path) {
+    /// Logs what is ignored of it.
+    pub(crate) fn log_ignored(&self, root: &Path) {
         for (name, namespace) in &self.namespaces {
             let file = root.join(name).join("hosts.toml");
             let file = file.display();
@@ -113,14 +113,14 @@ impl HostsDir {
     }
 
     /// Everything that was read, and everything that has to be read for it.
-    pub(super) fn files(&self, root: &Path) -> Vec<PathBuf> {
+    pub(crate) fn files(&self, root: &Path) -> Vec<PathBuf> {
         let mut files = vec![root.to_owned()];
         for (name, namespace) in &self.namespaces {
             let directory = root.join(name);
             files.extend(entries(&directory).unwrap_or_default());
             files.push(directory);
-            let places = namespace.hosts.iter().chain([&namespace.server]);
-            files.extend(places.filter_map(|place| place.tls.as_ref()).flat_map(Tls::files));
+            let hosts = namespace.hosts.iter().chain([&namespace.server]);
+            files.extend(hosts.filter_map(|host| host.tls.as_ref()).flat_map(Tls::files));
         }
         files.sort_unstable();
         files.dedup();
@@ -132,7 +132,7 @@ impl HostsDir {
 pub(super) fn host_of(directory: &str) -> String {
     let marked = directory.strip_suffix('_').and_then(|rest| rest.rsplit_once('_'));
     let host = marked.filter(|(_, port)| port.parse::<u16>().is_ok());
-    super::normal(&host.map_or_else(|| directory.to_owned(), |(host, port)| format!("{host}:{port}")))
+    normal(&host.map_or_else(|| directory.to_owned(), |(host, port)| format!("{host}:{port}")))
 }
 
 /// What is in a directory, sorted; without the names by which Kubernetes keeps the versions of a mounted ConfigMap.
@@ -171,10 +171,10 @@ impl Namespace {
         let proxied = tables.iter().map(|(_, section)| section).chain([&section]).any(Section::is_proxied);
         let mut hosts = Vec::new();
         for (number, (url, section)) in (1..).zip(tables) {
-            let place = section.place(&url, directory);
-            hosts.push(place.map_err(|why| format!("[host] table {number}: {why}"))?);
+            let host = section.registry_host(&url, directory);
+            hosts.push(host.map_err(|why| format!("[host] table {number}: {why}"))?);
         }
-        let server = section.place(&server, directory).map_err(|why| format!("server: {why}"))?;
+        let server = section.registry_host(&server, directory).map_err(|why| format!("server: {why}"))?;
         Ok(Self { hosts, server, fault: None, proxied })
     }
 
@@ -192,7 +192,7 @@ impl Namespace {
             }
         }
         let tls = (tls != Tls::default()).then_some(tls);
-        let server = Place { resolves: true, pulls: true, tls, ..Place::default() };
+        let server = RegistryHost { resolves: true, pulls: true, tls, ..RegistryHost::default() };
         Ok(Self { server, ..Self::default() })
     }
 }

@@ -1,4 +1,4 @@
-//! The keys of a `hosts.toml`, and what they say of a place.
+//! The keys of a `hosts.toml`, and what they say of a registry host.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -9,9 +9,8 @@ use serde::Deserialize;
 use serde::de::{self, Deserializer, MapAccess, Visitor};
 use url::Url;
 
-use super::Place;
-use crate::registry::authority;
-use crate::registry::trust::Tls;
+use super::RegistryHost;
+use crate::registry::net::{HUB, HUB_ENDPOINT, Tls};
 
 /// The keys of the whole file that no section has.
 #[derive(Deserialize)]
@@ -129,7 +128,7 @@ impl Section {
     }
 
     /// `parseHostConfig`.
-    pub(super) fn place(self, server: &str, directory: &Path) -> Result<Place, String> {
+    pub(super) fn registry_host(self, server: &str, directory: &Path) -> Result<RegistryHost, String> {
         let Self { capabilities, ca, client, skip_verify, header: sent, override_path, .. } = self;
         // Joined to the directory; an absolute path stays as it is.
         let file = |path: PathBuf| directory.join(path);
@@ -168,7 +167,7 @@ impl Section {
         let (base, fallback) =
             if server.is_empty() { (None, None) } else { bases(server, override_path, tls.is_some())? };
         let can = |wanted| capabilities.is_empty() || capabilities.contains(&wanted);
-        Ok(Place {
+        Ok(RegistryHost {
             base,
             fallback,
             resolves: can(Capability::Resolve),
@@ -208,8 +207,8 @@ fn bases(server: &str, override_path: bool, tls: bool) -> Result<(Option<Url>, O
     let path = url.path().trim_end_matches('/');
     let version = if override_path || path.ends_with("/v2") { "" } else { "/v2" };
     url.set_path(&format!("{path}{version}/"));
-    if url.host_str() == Some(authority::HUB) {
-        url.set_host(Some(authority::HUB_ENDPOINT)).map_err(|_| unusable())?;
+    if url.host_str() == Some(HUB) {
+        url.set_host(Some(HUB_ENDPOINT)).map_err(|_| unusable())?;
     }
     let authority = text.split('/').nth(2).unwrap_or_default();
     if url.scheme() == "http" && tls && !authority.ends_with(":80") {

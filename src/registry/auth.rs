@@ -1,0 +1,8 @@
+//! How a request is authorised: with a token (distribution's token specification and its OAuth2 form), or with a password.
+
+mod challenge;
+mod realm;
+mod token;
+
+pub(super) use realm::may_redirect;
+pub(super) use token::{TokenRequest, Tokens};

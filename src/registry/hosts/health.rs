@@ -1,0 +1,137 @@
+//! Passive health checks of mirrors: failing mirrors are tried last. Pure but for the clock.
+//!
+//! Images are untrusted input, so a failure for one of them says little about a mirror that all share. It counts for that
+//! repository, and for the whole registry once different repositories fail without a success in between. Only a failed
+//! connection counts for everything.
+
+use std::collections::VecDeque;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use tokio::time::Instant;
+
+use crate::image::ImageRef;
+use crate::registry::limits;
+
+/// The health of one mirror.
+#[derive(Debug, Default)]
+pub(crate) struct Health(Mutex<State>);
+
+#[derive(Debug, Default)]
+struct State {
+    /// Until when it is tried last for every image.
+    unreachable_until: Option<Instant>,
+    /// At most one for each repository, the oldest first.
+    failures: VecDeque<Failure>,
+}
+
+#[derive(Debug)]
+struct Failure {
+    registry: String,
+    repository: String,
+    until: Instant,
+    /// Whether nothing of this registry has succeeded since.
+    in_a_row: bool,
+}
+
+impl Failure {
+    fn is_of(&self, image: &ImageRef) -> bool {
+        self.registry == image.host() && self.repository == image.repository()
+    }
+}
+
+impl Health {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// No connection could be made.
+    pub(super) fn connect_failed(&self) {
+        self.state().unreachable_until = Some(Instant::now() + limits::MIRROR_FAILING);
+    }
+
+    /// It answered for this image.
+    pub(crate) fn succeeded(&self, image: &ImageRef) {
+        let mut state = self.state();
+        state.unreachable_until = None;
+        state.failures.retain(|failure| !failure.is_of(image));
+        let of_registry = state.failures.iter_mut().filter(|failure| failure.registry == image.host());
+        of_registry.for_each(|failure| failure.in_a_row = false);
+    }
+
+    /// It broke off, took too long or had an error of its own for this image.
+    pub(crate) fn failed(&self, image: &ImageRef) {
+        let (mut state, now) = (self.state(), Instant::now());
+        state.failures.retain(|failure| now < failure.until && !failure.is_of(image));
+        if state.failures.len() == limits::MIRROR_FAILURES {
+            state.failures.pop_front();
+        }
+        state.failures.push_back(Failure {
+            registry: image.host().to_owned(),
+            repository: image.repository().to_owned(),
+            until: now + limits::MIRROR_FAILING,
+            in_a_row: true,
+        });
+    }
+
+    /// Whether it is tried last for this image.
+    pub(super) fn is_failing(&self, image: &ImageRef) -> bool {
+        let (state, now) = (self.state(), Instant::now());
+        let failures = || state.failures.iter().filter(|failure| now < failure.until);
+        let in_a_row = failures().filter(|failure| failure.in_a_row && failure.registry == image.host());
+        state.unreachable_until.is_some_and(|until| now < until)
+            || failures().any(|failure| failure.is_of(image))
+            || in_a_row.count() >= limits::MIRROR_FAILURES_IN_A_ROW
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn image(text: &str) -> ImageRef {
+        text.parse().unwrap()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn one_image_says_nothing_about_the_others() {
+        let health = Health::default();
+        let [a, b, c, d] = ["a", "b", "c", "d"].map(image);
+        for _ in 0..5 {
+            health.failed(&a);
+        }
+        health.failed(&b);
+        assert!(health.is_failing(&image("a:other")) && health.is_failing(&b) && !health.is_failing(&d));
+        health.succeeded(&d);
+        health.failed(&c);
+        assert!(health.is_failing(&a) && !health.is_failing(&d), "one succeeded in between");
+        health.failed(&a);
+        health.failed(&b);
+        assert!(health.is_failing(&d), "three in a row");
+        assert!(!health.is_failing(&image("e.f/d")), "of that registry only");
+        health.succeeded(&a);
+        assert!(!health.is_failing(&a) && !health.is_failing(&d));
+        tokio::time::advance(limits::MIRROR_FAILING).await;
+        assert!(!health.is_failing(&b));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn without_a_connection_it_fails_for_every_image() {
+        let health = Health::default();
+        health.connect_failed();
+        assert!(health.is_failing(&image("a")) && health.is_failing(&image("e.f/d")));
+        health.succeeded(&image("a"));
+        assert!(!health.is_failing(&image("e.f/d")));
+        health.connect_failed();
+        tokio::time::advance(limits::MIRROR_FAILING).await;
+        assert!(!health.is_failing(&image("a")));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_it_remembers_is_bounded() {
+        let health = Health::default();
+        for number in 0..2 * limits::MIRROR_FAILURES {
+            health.failed(&image(&format!("r{number}.test/x")));
+        }
+        assert_eq!(health.state().failures.len(), limits::MIRROR_FAILURES);
+    }
+}

@@ -1,0 +1,17 @@
+//! One HTTP request to a registry, and everything between it and the wire. Knows nothing of images and tokens.
+
+mod authority;
+mod connect;
+mod guard;
+mod proxy;
+mod transport;
+mod trust;
+
+pub use authority::normal;
+pub(super) use authority::{HUB, HUB_ENDPOINT, authority, dialled, label, names};
+pub(super) use connect::Connector;
+pub use guard::Guard;
+pub use proxy::{Proxies, ProxyError};
+pub(super) use transport::{HttpRequest, HttpResponse, RequestError, Transport};
+pub use trust::TrustError;
+pub(super) use trust::{Tls, settings as tls_settings};

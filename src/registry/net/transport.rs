@@ -1,0 +1,215 @@
+//! One bounded request: send it, read the response to its limit, count it. Knows nothing of manifests and tokens.
+
+use std::error::Error as StdError;
+
+use bytes::Bytes;
+use http::header::{
+    ACCEPT, ACCEPT_ENCODING, AUTHORIZATION, CONTENT_ENCODING, CONTENT_TYPE, PROXY_AUTHORIZATION, RETRY_AFTER,
+    USER_AGENT,
+};
+use http::{HeaderMap, HeaderValue, Method, Request, StatusCode, Uri};
+use http_body_util::{BodyExt, Full, Limited};
+use hyper_util::client::legacy::Client;
+use hyper_util::rt::{TokioExecutor, TokioTimer};
+use tokio::time::{Duration, Instant, timeout};
+use url::Url;
+
+use super::authority::label;
+use super::connect::{ConnectError, Connector};
+use crate::body::{Bounds, Read, ReadError};
+use crate::registry::limits;
+use crate::registry::metrics::{RegistryMetrics, RequestKind};
+use crate::registry::trace::Recorder;
+
+/// A client of any number of hosts; connections are kept for the next request.
+pub(crate) struct Transport {
+    client: Client<Connector, Full<Bytes>>,
+    connector: Connector,
+    bounds: Bounds,
+    metrics: RegistryMetrics,
+}
+
+/// One request.
+pub(crate) struct HttpRequest<'a> {
+    /// What it is counted as.
+    pub(crate) kind: RequestKind,
+    pub(crate) method: Method,
+    pub(crate) url: &'a Url,
+    pub(crate) accept: &'static str,
+    pub(crate) authorization: Option<&'a HeaderValue>,
+    /// Further headers, which the operator configured for this URL's host.
+    pub(crate) headers: Option<&'a HeaderMap>,
+    /// A form to send along.
+    pub(crate) form: Option<Bytes>,
+    /// Bytes of the body of a success that are read at most.
+    pub(crate) limit: usize,
+    pub(crate) recorder: &'a Recorder,
+}
+
+/// A response of any status.
+pub(crate) struct HttpResponse {
+    pub(crate) status: StatusCode,
+    pub(crate) headers: HeaderMap,
+    /// The whole body of a success; empty for anything else.
+    body: Read,
+}
+
+/// Why there is no response. The texts quote nothing of a body.
+#[derive(Debug)]
+pub(crate) enum RequestError {
+    /// The address guard refuses every address of the host.
+    Forbidden,
+    /// No connection could be made.
+    NoConnection(String),
+    /// The connection broke, or what came was not HTTP.
+    Broken(String),
+    /// The body is larger than the limit.
+    TooLarge,
+    /// The body is compressed although that was not asked for.
+    Encoding,
+}
+
+impl RequestError {
+    /// The kind of failure, as a label.
+    fn kind(&self) -> &'static str {
+        match self {
+            Self::Forbidden => "address-not-allowed",
+            Self::NoConnection(_) | Self::Broken(_) => "unreachable",
+            Self::TooLarge | Self::Encoding => "bad-manifest",
+        }
+    }
+}
+
+impl HttpResponse {
+    pub(crate) fn body(&self) -> &[u8] {
+        &self.body.bytes
+    }
+
+    pub(crate) fn header(&self, name: &str) -> Option<&str> {
+        self.headers.get(name)?.to_str().ok()
+    }
+
+    /// How many requests are left of a limit (Docker Hub: `ratelimit-remaining: 20;w=21600`).
+    fn requests_left(&self) -> Option<i64> {
+        let text = self.header("ratelimit-remaining")?;
+        let left = text.split(';').next()?.trim().parse::<u32>().ok()?;
+        Some(left.into())
+    }
+
+    /// `Retry-After` (RFC 9110 section 10.2.3): seconds, or a date.
+    pub(crate) fn retry_after(&self) -> Option<Duration> {
+        let text = self.headers.get(RETRY_AFTER)?.to_str().ok()?.trim();
+        match text.parse() {
+            Ok(seconds) => Some(Duration::from_secs(seconds)),
+            Err(_) => httpdate::parse_http_date(text).ok()?.duration_since(std::time::SystemTime::now()).ok(),
+        }
+    }
+}
+
+impl Transport {
+    pub(crate) fn new(connector: Connector, metrics: RegistryMetrics) -> Self {
+        let client = Client::builder(TokioExecutor::new())
+            .pool_timer(TokioTimer::new())
+            .pool_idle_timeout(limits::IDLE_TIME)
+            .pool_max_idle_per_host(limits::IDLE)
+            .http1_max_buf_size(limits::HEADERS)
+            .build(connector.clone());
+        Self { client, connector, bounds: Bounds::new(limits::SMALL, limits::LARGE), metrics }
+    }
+
+    /// Sends it. There is no timeout in here: the caller has one for the whole lookup.
+    pub(crate) async fn send(&self, request: &HttpRequest<'_>) -> Result<HttpResponse, RequestError> {
+        let HttpRequest { kind, url, recorder, .. } = request;
+        let label = label(url);
+        let observed = self.metrics.request(&label, *kind);
+        let begun = Instant::now();
+        let index = recorder.request_begins(*kind, request.method.as_str(), url, request.authorization);
+        let response = self.exchange(request).await;
+        let outcome = response.as_ref().map(|response| response.status.as_u16()).map_err(RequestError::kind);
+        recorder.request_ends(index, outcome, begun.elapsed());
+        if let Some(left) = response.as_ref().ok().and_then(HttpResponse::requests_left) {
+            self.metrics.requests_left(&label, left);
+        }
+        observed.end(match outcome {
+            Ok(200..=299) => "2xx",
+            Ok(300..=399) => "3xx",
+            Ok(400..=499) => "4xx",
+            Ok(500..=599) => "5xx",
+            Ok(_) => "other",
+            Err(kind) => kind,
+        });
+        response
+    }
+
+    async fn exchange(&self, request: &HttpRequest<'_>) -> Result<HttpResponse, RequestError> {
+        let response = self.client.request(self.build(request)?).await.map_err(|error| broken(&error))?;
+        let (head, body) = response.into_parts();
+        if !head.status.is_success() {
+            // Read only so that the connection can be used again; what it says is of no interest.
+            let _ = timeout(limits::ERROR_TIME, Limited::new(body, limits::ERROR).collect()).await;
+            return Ok(HttpResponse { status: head.status, headers: head.headers, body: Read::nothing() });
+        }
+        let encoding = head.headers.get(CONTENT_ENCODING);
+        if encoding.is_some_and(|encoding| !encoding.as_bytes().eq_ignore_ascii_case(b"identity")) {
+            return Err(RequestError::Encoding);
+        }
+        let body = self.bounds.read(body, request.limit).await.map_err(|error| match error {
+            ReadError::TooLarge => RequestError::TooLarge,
+            ReadError::Broken(error) => broken(&error),
+        })?;
+        Ok(HttpResponse { status: head.status, headers: head.headers, body })
+    }
+
+    fn build(&self, request: &HttpRequest<'_>) -> Result<Request<Full<Bytes>>, RequestError> {
+        let invalid = || RequestError::Broken("a URL that cannot be asked".into());
+        let uri: Uri = request.url.as_str().parse().map_err(|_| invalid())?;
+        let mut built = Request::builder()
+            .method(request.method.clone())
+            .uri(uri)
+            .header(ACCEPT, request.accept)
+            // Nothing is decompressed, so there is nothing that could swell.
+            .header(ACCEPT_ENCODING, "identity")
+            .header(USER_AGENT, concat!("tolerarch/", env!("CARGO_PKG_VERSION")));
+        for (name, value) in request.headers.into_iter().flatten() {
+            // A credential for this image counts more than a header for all of them.
+            if *name != AUTHORIZATION || request.authorization.is_none() {
+                built = built.header(name, value);
+            }
+        }
+        if let Some(authorization) = request.authorization {
+            built = built.header(AUTHORIZATION, authorization);
+        }
+        if let Some(authorization) = self.connector.proxy_authorization(request.url) {
+            built = built.header(PROXY_AUTHORIZATION, authorization);
+        }
+        if request.form.is_some() {
+            built = built.header(CONTENT_TYPE, "application/x-www-form-urlencoded");
+        }
+        let body = request.form.clone().map_or_else(Full::default, Full::new);
+        built.body(body).map_err(|_| invalid())
+    }
+}
+
+/// What kind of failure this is. The text is that of the causes, which quote nothing of a body, but perhaps of a
+/// certificate; hence it is cut.
+fn broken(error: &(dyn StdError + 'static)) -> RequestError {
+    let mut text = String::new();
+    let (mut cause, mut connected) = (Some(error), true);
+    while let Some(error) = cause {
+        match error.downcast_ref::<ConnectError>() {
+            Some(ConnectError::Forbidden) => return RequestError::Forbidden,
+            Some(_) => {
+                connected = false;
+                text.clear();
+            }
+            None => {}
+        }
+        if !text.is_empty() {
+            text.push_str(": ");
+        }
+        text.push_str(&error.to_string());
+        cause = error.source();
+    }
+    let text = text.chars().take(limits::CAUSE).collect();
+    if connected { RequestError::Broken(text) } else { RequestError::NoConnection(text) }
+}
