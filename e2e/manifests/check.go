@@ -7,11 +7,14 @@ import (
 	"strings"
 
 	certmanager "github.com/cert-manager/cert-manager/pkg/apis/certmanager/v1"
+	monitoring "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
 	admissionregistration "k8s.io/api/admissionregistration/v1"
 	apps "k8s.io/api/apps/v1"
 	core "k8s.io/api/core/v1"
+	flowcontrol "k8s.io/api/flowcontrol/v1"
 	networking "k8s.io/api/networking/v1"
 	policy "k8s.io/api/policy/v1"
+	rbac "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/intstr"
@@ -50,6 +53,12 @@ func check(items []*item) []*item {
 			if ca := o.Spec.CA; ca != nil && s.certificateOf(o.Namespace, ca.SecretName) == nil {
 				it.fault("no Certificate makes the Secret %s", ca.SecretName)
 			}
+		case *monitoring.PodMonitor:
+			s.checkPodMonitor(it, o)
+		case *monitoring.ServiceMonitor:
+			s.checkServiceMonitor(it, o)
+		default:
+			s.checkRights(it)
 		}
 	}
 	return append(items, s.missing()...)
@@ -85,7 +94,6 @@ func (s set) missing() []*item {
 		"Deployment":                   len(all[*apps.Deployment](s)),
 		"PodDisruptionBudget":          len(all[*policy.PodDisruptionBudget](s)),
 		"NetworkPolicy":                len(all[*networking.NetworkPolicy](s)),
-		"Certificate":                  len(all[*certmanager.Certificate](s)),
 	}
 	var missing []*item
 	for kind, count := range counts {
@@ -99,10 +107,11 @@ func (s set) missing() []*item {
 
 func (s set) checkNamespace(it *item) {
 	switch it.object.(type) {
-	case *core.Namespace, *admissionregistration.MutatingWebhookConfiguration:
+	case *core.Namespace, *admissionregistration.MutatingWebhookConfiguration, *flowcontrol.FlowSchema:
 		if ns := it.object.GetNamespace(); ns != "" {
 			it.fault("has a namespace (%s), but its kind has none", ns)
 		}
+	case *rbac.Role, *rbac.RoleBinding: // in the namespaces whose pull secrets are read
 	default:
 		ns := it.object.GetNamespace()
 		if _, ok := find[*core.Namespace](s, "", ns); !ok {
@@ -118,10 +127,12 @@ func (s set) checkWebhooks(it *item, c *admissionregistration.MutatingWebhookCon
 	ca := c.Annotations[injectCAFrom]
 	caNamespace, caName, _ := strings.Cut(ca, "/")
 	certificate, ok := find[*certmanager.Certificate](s, caNamespace, caName)
-	if !ok {
-		it.fault("annotation %s: there is no Certificate %q", injectCAFrom, ca)
-	}
 	for _, w := range c.Webhooks {
+		if given := len(w.ClientConfig.CABundle) > 0; !ok && !given {
+			it.fault("annotation %s: there is no Certificate %q", injectCAFrom, ca)
+		} else if given && ca != "" {
+			it.fault("%s: caBundle is given, and cert-manager overwrites it", w.Name)
+		}
 		if w.FailurePolicy == nil || *w.FailurePolicy != admissionregistration.Ignore {
 			it.fault("%s: failurePolicy has to be Ignore", w.Name)
 		}
@@ -292,7 +303,7 @@ func (s set) checkDeployment(it *item, d *apps.Deployment) {
 	account, ok := find[*core.ServiceAccount](s, d.Namespace, pod.ServiceAccountName)
 	if !ok {
 		it.fault("there is no ServiceAccount %q", pod.ServiceAccountName)
-	} else if !isFalse(account.AutomountServiceAccountToken) || isFalse(pod.AutomountServiceAccountToken) == readsPullSecrets(pod) {
+	} else if !isFalse(account.AutomountServiceAccountToken) || isFalse(pod.AutomountServiceAccountToken) == s.readsPullSecrets() {
 		it.fault("automountServiceAccountToken has to be false in the ServiceAccount, and in the Pod unless it reads pull secrets")
 	}
 	// The variables of service links begin with the name of a Service, as those that override settings do.
@@ -309,7 +320,7 @@ func (s set) checkDeployment(it *item, d *apps.Deployment) {
 				it.fault("volume %s: there is no ConfigMap %s", v.Name, v.ConfigMap.Name)
 			}
 		case v.Secret != nil:
-			if s.certificateOf(d.Namespace, v.Secret.SecretName) == nil {
+			if s.certificateOf(d.Namespace, v.Secret.SecretName) == nil && !s.hasCABundle() {
 				it.fault("volume %s: no Certificate makes the Secret %s", v.Name, v.Secret.SecretName)
 			}
 		case v.HostPath != nil:
@@ -378,7 +389,8 @@ func soft(pod *core.PodSecurityContext, c *core.SecurityContext) []string {
 		}
 	}
 	require(isTrue(pod.RunAsNonRoot) && !isFalse(c.RunAsNonRoot), "runAsNonRoot has to be true")
-	require(pod.RunAsUser != nil && *pod.RunAsUser != 0 && c.RunAsUser == nil, "runAsUser has to be set once, in the Pod")
+	require(pod.RunAsUser == nil && pod.RunAsGroup == nil && c.RunAsUser == nil && c.RunAsGroup == nil,
+		"runAsUser has to be the image's, or what OpenShift assigns")
 	require(pod.SeccompProfile != nil && pod.SeccompProfile.Type == core.SeccompProfileTypeRuntimeDefault &&
 		c.SeccompProfile == nil, "seccompProfile has to be RuntimeDefault")
 	require(isFalse(c.AllowPrivilegeEscalation), "allowPrivilegeEscalation has to be false")
@@ -400,11 +412,14 @@ func hasPort(pod core.PodSpec, port intstr.IntOrString) bool {
 	return false
 }
 
-// readsPullSecrets tells whether the Pod needs a token at all.
-func readsPullSecrets(pod core.PodSpec) bool {
-	return slices.ContainsFunc(pod.Containers, func(c core.Container) bool {
-		return slices.Contains(c.Env, core.EnvVar{Name: "TOLERARCH_CREDENTIALS__PULL_SECRETS", Value: "true"})
-	})
+// hasCABundle tells whether the certificate comes from somewhere else.
+func (s set) hasCABundle() bool {
+	return slices.ContainsFunc(all[*admissionregistration.MutatingWebhookConfiguration](s),
+		func(c *admissionregistration.MutatingWebhookConfiguration) bool {
+			return slices.ContainsFunc(c.Webhooks, func(w admissionregistration.MutatingWebhook) bool {
+				return len(w.ClientConfig.CABundle) > 0
+			})
+		})
 }
 
 func mountsSecret(pod core.PodSpec, secret string) bool {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"strings"
 
 	admissionregistration "k8s.io/api/admissionregistration/v1"
 	"k8s.io/apimachinery/pkg/util/version"
@@ -22,6 +23,10 @@ func compileErrors(w admissionregistration.MutatingWebhook) []error {
 	compiler := cel.NewCompiler(celEnvironment())
 	var errs []error
 	for _, c := range w.MatchConditions {
+		// It compiles, and then fails for every Pod: with failurePolicy Ignore the webhook is never called.
+		if strings.Contains(c.Expression, "namespaceObject") {
+			errs = append(errs, fmt.Errorf("matchCondition %s: API servers do not set namespaceObject for webhooks", c.Name))
+		}
 		condition := matchconditions.MatchCondition(c)
 		if result := compiler.CompileCELExpression(&condition, celOptions, environment.NewExpressions); result.Error != nil {
 			errs = append(errs, fmt.Errorf("matchCondition %s: %w", c.Name, result.Error))

@@ -8,11 +8,14 @@ import (
 	"io"
 
 	certmanager "github.com/cert-manager/cert-manager/pkg/apis/certmanager/v1"
+	monitoring "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
 	admissionregistration "k8s.io/api/admissionregistration/v1"
 	apps "k8s.io/api/apps/v1"
 	core "k8s.io/api/core/v1"
+	flowcontrol "k8s.io/api/flowcontrol/v1"
 	networking "k8s.io/api/networking/v1"
 	policy "k8s.io/api/policy/v1"
+	rbac "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -33,13 +36,13 @@ func (it *item) fault(format string, args ...any) {
 	it.faults = append(it.faults, fmt.Sprintf(format, args...))
 }
 
-// newDecoder knows the kinds that tolerarch may consist of and no others. That RBAC is not among them is on purpose:
-// the webhook needs no rights.
+// newDecoder knows the kinds that tolerarch may consist of and no others.
 func newDecoder() runtime.Decoder {
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{
 		core.AddToScheme, apps.AddToScheme, policy.AddToScheme, networking.AddToScheme,
-		admissionregistration.AddToScheme, certmanager.AddToScheme,
+		admissionregistration.AddToScheme, certmanager.AddToScheme, rbac.AddToScheme, flowcontrol.AddToScheme,
+		monitoring.AddToScheme,
 	} {
 		utilruntime.Must(add(scheme))
 	}
@@ -82,11 +85,7 @@ func decodeOne(decoder runtime.Decoder, document []byte, number int) *item {
 	case err == nil:
 	case runtime.IsNotRegisteredError(err):
 		gvk := schema.FromAPIVersionAndKind(meta.APIVersion, meta.Kind)
-		if gvk.Group == "rbac.authorization.k8s.io" {
-			it.fault("gives rights, and tolerarch needs none")
-		} else {
-			it.fault("%s in %s is no kind that is expected here", gvk.Kind, gvk.GroupVersion())
-		}
+		it.fault("%s in %s is no kind that is expected here", gvk.Kind, gvk.GroupVersion())
 		return it
 	default:
 		// With a strict decoding error the object is still there, so that its references are checked too.

@@ -77,6 +77,7 @@ fn anywhere() -> Vec<Trial> {
 /// Scenarios that break things, or count what the API server does.
 fn here() -> Vec<Trial> {
     scenarios![
+        manifests::the_api_server_accepts_what_every_value_file_renders,
         opt_outs::the_api_server_does_not_even_call_for_them,
         reinvocation::a_sidecar_for_one_architecture_takes_the_toleration_back,
         reinvocation::a_multi_arch_sidecar_leaves_it,

@@ -1,4 +1,7 @@
-//! What `manifests/` installs. The cluster has been started with it: applied by the server, validated strictly.
+//! What `manifests/` installs. The cluster has been started with it: applied by the server, validated strictly. It is
+//! rendered from the Helm chart; the check of the manifests compares.
+
+use std::path::Path;
 
 use e2e::{Cluster, PodExt, until};
 use k8s_openapi::api::core::v1::Pod;
@@ -15,4 +18,31 @@ pub(crate) async fn the_deployment_gets_its_pods(cluster: &Cluster) {
     })
     .await;
     assert!(pods.iter().all(|pod| pod.pools().is_none() && !pod.tolerates_pool()), "{pods:?}");
+}
+
+/// The expected renderings of the chart: `default.yaml`, and what each value file in the chart's `ci` changes.
+pub(crate) async fn the_api_server_accepts_what_every_value_file_renders(cluster: &Cluster) {
+    let local = cluster.local();
+    // That of the release, and those whose pull secrets are read.
+    for namespace in ["platform", "shop", "team-a"] {
+        local.kubectl(&["create", "namespace", namespace]).await;
+    }
+    let renderings = Path::new(env!("CARGO_MANIFEST_DIR")).join("../manifests/testdata/chart");
+    let mut applied = 0;
+    for file in std::fs::read_dir(renderings).unwrap() {
+        let file = file.unwrap().path();
+        // The kinds of the Prometheus operator are not installed here; they are decoded strictly by the check.
+        if file.ends_with("monitors.yaml") {
+            continue;
+        }
+        let file = file.display().to_string();
+        local
+            .kubectl(&["apply", "--server-side", "--dry-run=server", "--validate=strict", "-f", &file])
+            .await;
+        applied += 1;
+    }
+    assert!(applied > 10, "{applied}");
+    for namespace in ["platform", "shop", "team-a"] {
+        local.kubectl(&["delete", "namespace", namespace, "--wait=false"]).await;
+    }
 }

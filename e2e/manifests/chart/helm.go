@@ -1,0 +1,79 @@
+// Package chart renders the Helm chart with the real helm, and makes what is generated from it.
+package chart
+
+import (
+	"bytes"
+	"fmt"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+)
+
+// Repository is the root of this repository.
+var Repository = func() string {
+	_, file, _, _ := runtime.Caller(0)
+	return filepath.Join(filepath.Dir(file), "../../..")
+}()
+
+// Directory is where the chart is, in the repository.
+const Directory = "manifests/helm/tolerarch"
+
+// helm is the path of the program, which is built at the version of go.mod.
+var helm = sync.OnceValues(func() (string, error) {
+	command := exec.Command("go", "tool", "-n", "helm")
+	command.Dir = filepath.Join(Repository, "e2e/manifests")
+	out, err := output(command)
+	return strings.TrimSpace(out), err
+})
+
+// Template renders the chart as `helm template` does.
+func Template(release, namespace string, arguments ...string) (string, error) {
+	return TemplateChart(filepath.Join(Repository, Directory), release, namespace, arguments...)
+}
+
+// TemplateChart does so with another chart.
+func TemplateChart(directory, release, namespace string, arguments ...string) (string, error) {
+	return run(append([]string{"template", release, directory, "--namespace", namespace}, arguments...))
+}
+
+// Lint returns what `helm lint` says; warnings are errors.
+func Lint(arguments ...string) error {
+	_, err := run(append([]string{"lint", "--strict", filepath.Join(Repository, Directory)}, arguments...))
+	return err
+}
+
+func run(arguments []string) (string, error) {
+	program, err := helm()
+	if err != nil {
+		return "", err
+	}
+	return output(exec.Command(program, arguments...))
+}
+
+func output(command *exec.Cmd) (string, error) {
+	var stdout, stderr bytes.Buffer
+	command.Stdout, command.Stderr = &stdout, &stderr
+	if err := command.Run(); err != nil {
+		return "", fmt.Errorf("%v: %w: %s%s", command.Args, err, stdout.String(), stderr.String())
+	}
+	return stdout.String(), nil
+}
+
+// Documents splits a rendering, and names the template that each document comes from.
+func Documents(rendering string) []Document {
+	var documents []Document
+	for _, text := range strings.Split("\n"+rendering, "\n---\n") {
+		text = strings.TrimSpace(text)
+		source, body, _ := strings.Cut(text, "\n")
+		template, ok := strings.CutPrefix(source, "# Source: tolerarch/templates/")
+		if ok && strings.TrimSpace(body) != "" {
+			documents = append(documents, Document{Template: template, Text: strings.TrimSpace(body) + "\n"})
+		}
+	}
+	return documents
+}
+
+// Document is one object of a rendering, with the comments around it.
+type Document struct{ Template, Text string }

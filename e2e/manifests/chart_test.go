@@ -1,0 +1,300 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	admissionregistration "k8s.io/api/admissionregistration/v1"
+	apps "k8s.io/api/apps/v1"
+	core "k8s.io/api/core/v1"
+
+	"tolerarch.io/e2e/manifests/chart"
+)
+
+// What is checked in is what the chart renders to: the kustomization, the schema, the table of values and the expected
+// renderings of all features.
+func TestGeneratedFilesAreUpToDate(t *testing.T) {
+	stale, err := chart.Stale()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for path := range stale {
+		t.Errorf("%s is out of date; run: cd e2e/manifests && go run ./render", path)
+	}
+}
+
+func TestLint(t *testing.T) {
+	if err := chart.Lint(); err != nil {
+		t.Error(err)
+	}
+	for _, feature := range features(t) {
+		if err := chart.Lint("--values", filepath.Join(chart.Repository, chart.Directory, "ci", feature+"-values.yaml")); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func features(t *testing.T) []string {
+	t.Helper()
+	found, err := chart.Features()
+	if err != nil || len(found) == 0 {
+		t.Fatal(found, err)
+	}
+	return found
+}
+
+// installed is a rendering with what has to be there before it is installed.
+func installed(t *testing.T, rendering, namespace string) []*item {
+	t.Helper()
+	return checked(t, fmt.Sprintf("apiVersion: v1\nkind: Namespace\nmetadata:\n  name: %q\n---\n%s", namespace, rendering))
+}
+
+func faults(items []*item) []string {
+	var found []string
+	for _, it := range items {
+		for _, fault := range it.faults {
+			found = append(found, it.id+": "+fault)
+		}
+	}
+	return found
+}
+
+// Every feature passes all checks, but for the faults that are its point.
+func TestFeatures(t *testing.T) {
+	intended := map[string][]string{
+		"host-mounts": {
+			"Deployment/arm-tolerarch: volume host-0 mounts a path of the host",
+			"Deployment/arm-tolerarch: volume host-1 mounts a path of the host",
+		},
+		"host-network": {"Deployment/arm-tolerarch: uses a namespace of the host", "NetworkPolicy: there is none"},
+		"issuer":       {"Certificate/arm-tolerarch-tls: issuerRef: there is no ClusterIssuer company-ca"},
+		"minimal":      {`Deployment/arm-tolerarch: there is no ServiceAccount "existing"`, "NetworkPolicy: there is none", "PodDisruptionBudget: there is none"},
+		"network":      {"Deployment/arm-tolerarch: volume ca: there is no ConfigMap company-ca"},
+		"webhook": {
+			"MutatingWebhookConfiguration/zz-arm-tolerarch: pods.tolerarch.io: namespaceSelector has to be true for the labels kubernetes.io/metadata.name=default",
+		},
+	}
+	for _, feature := range append(features(t), "") {
+		t.Run("feature "+feature, func(t *testing.T) {
+			rendering, err := chart.TemplateFeature(feature, "arm", "platform")
+			if err != nil {
+				t.Fatal(err)
+			}
+			if found := faults(installed(t, rendering, "platform")); !slices.Equal(found, intended[feature]) {
+				t.Errorf("%q", found)
+			}
+		})
+	}
+}
+
+// Names that are legal, and that YAML, Services or the length of names would trip over.
+func TestAnyReleaseInAnyNamespace(t *testing.T) {
+	long := strings.Repeat("n", 63)
+	for _, c := range []struct{ release, namespace, name string }{
+		{"tolerarch", "tolerarch", "tolerarch"},
+		{"tolerarch", "default", "tolerarch"},
+		{"my-tolerarch-2", "kube-system", "my-tolerarch-2"},
+		{"arm", long, "arm-tolerarch"},
+		{"null", "true", "null-tolerarch"},
+		{"1e3", "0123", "r1e3-tolerarch"},
+		{"a.b", "off", "a-b-tolerarch"},
+		{strings.Repeat("r", 53), "1-2", strings.Repeat("r", 50)},
+		{strings.Repeat("r", 49) + ".b", "x", strings.Repeat("r", 49)},
+	} {
+		t.Run(c.release+" in "+c.namespace, func(t *testing.T) {
+			rendering, err := chart.TemplateFeature("pull-secrets", c.release, c.namespace)
+			if err != nil {
+				t.Fatal(err)
+			}
+			items := installed(t, rendering, c.namespace)
+			for _, fault := range faults(items) {
+				// Nothing is to be admitted there, not even without tolerarch.
+				if c.namespace != "default" || !strings.Contains(fault, "namespaceSelector has to be true") {
+					t.Error(fault)
+				}
+			}
+			if _, ok := find[*core.Service](items, c.namespace, c.name); !ok {
+				t.Errorf("no Service %s", c.name)
+			}
+			for _, it := range items {
+				if it.object != nil && (len(it.object.GetName()) > 63 || strings.Contains(it.object.GetName(), ".")) {
+					t.Errorf("%s is no name for everything", it.object.GetName())
+				}
+			}
+			other := strings.ReplaceAll(rendering, "tolerarch.io", "")
+			if c.namespace != "tolerarch" && regexp.MustCompile(`tolerarch\.tolerarch\b|namespace: "?tolerarch"?$`).MatchString(other) {
+				t.Error("the namespace tolerarch is named")
+			}
+		})
+	}
+}
+
+// Values that cannot work are refused, with a text that says what to do.
+func TestRefusedValues(t *testing.T) {
+	for set, text := range map[string]string{
+		"tls.mode=managed":                                  "tls/mode",
+		"tls.mode=secret":                                   "tls.secret.name",
+		"tls.secret.caBundle=LS0tLS1CRUdJTg==":              "caBundle",
+		"webhook.failurePolicy=Fail":                        "failurePolicy",
+		"webhook.timeoutSeconds=31":                         "timeoutSeconds",
+		"config.mdoe=observe":                               "mdoe",
+		"config.cache.tagTtl=soon":                          "tagTtl",
+		"image.digest=sha256:12":                            "digest",
+		"pullSecrets.namespaces={shop}":                     "config.credentials.pullSecrets",
+		"flowSchema.enabled=true":                           "config.credentials.pullSecrets",
+		"serviceAccount.create=false":                       "serviceAccount.name",
+		"hostMounts.credentialProviderConfig=/etc/p/c.json": "credentialProviderBinDir",
+		"webhook.matchConditions[0].name=a,webhook.matchConditions[0].expression=has(namespaceObject)": "expression",
+	} {
+		t.Run(set, func(t *testing.T) {
+			_, err := chart.Template("arm", "platform", "--set", set)
+			if err == nil || !strings.Contains(err.Error(), text) {
+				t.Errorf("%v", err)
+			}
+		})
+	}
+}
+
+// A parent chart, Rancher and Helm itself put keys at the top and into global.
+func TestAcceptsForeignValues(t *testing.T) {
+	for _, set := range []string{"enabled=true", "global.cattle.clusterId=c", "global.storageClass=x", "tags.a=true", "parentsOwn.key=1"} {
+		if _, err := chart.Template("arm", "platform", "--set", set); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// As a part of another chart, which switches it on and off.
+func TestSubchart(t *testing.T) {
+	parent := t.TempDir()
+	if err := os.CopyFS(filepath.Join(parent, "charts/tolerarch"), os.DirFS(filepath.Join(chart.Repository, chart.Directory))); err != nil {
+		t.Fatal(err)
+	}
+	for file, text := range map[string]string{
+		"Chart.yaml":  "apiVersion: v2\nname: parent\nversion: 1.0.0\ndependencies: [{name: tolerarch, version: 0.x, condition: tolerarch.enabled}]\n",
+		"values.yaml": "global: {imageRegistry: mirror.example.com, parents: own}\ntolerarch: {enabled: true, replicas: 7}\n",
+	} {
+		if err := os.WriteFile(filepath.Join(parent, file), []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	rendering, err := chart.TemplateChart(parent, "arm", "platform")
+	if err != nil || !strings.Contains(rendering, "replicas: 7") || !strings.Contains(rendering, `"mirror.example.com/tolerarch/tolerarch:`) {
+		t.Errorf("%v: %s", err, rendering)
+	}
+	for _, fault := range faults(installed(t, rendering, "platform")) {
+		t.Error(fault)
+	}
+	if rendering, err := chart.TemplateChart(parent, "arm", "platform", "--set", "tolerarch.enabled=false"); err != nil || strings.Contains(rendering, "kind:") {
+		t.Errorf("%v: %s", err, rendering)
+	}
+}
+
+// Rendering depends on the values only, and nothing stays behind when a release is uninstalled.
+func TestTemplatesAreInert(t *testing.T) {
+	templates, err := filepath.Glob(filepath.Join(chart.Repository, chart.Directory, "templates/*"))
+	if err != nil || len(templates) == 0 {
+		t.Fatal(templates, err)
+	}
+	forbidden := regexp.MustCompile(`\blookup\b "|\bgenCA\b|\bgenSignedCert\b|\brand[A-Z]\w*|\bnow\b \||helm\.sh/hook|helm\.sh/resource-policy|finalizers|namespaceObject|Capabilities`)
+	for _, template := range templates {
+		text, err := os.ReadFile(template)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if found := forbidden.Find(text); found != nil {
+			t.Errorf("%s: %s", template, found)
+		}
+	}
+	for _, feature := range append(features(t), "") {
+		rendering, err := chart.TemplateFeature(feature, "arm", "platform")
+		if err != nil {
+			t.Fatal(err)
+		}
+		again, _ := chart.TemplateFeature(feature, "arm", "platform")
+		if rendering != again || strings.Contains(rendering, "namespaceObject") || strings.Contains(rendering, "caBundle:") != (feature == "tls-secret") {
+			t.Errorf("%s", feature)
+		}
+	}
+}
+
+// A selector cannot change during the life of a Deployment, whatever labels are added.
+func TestSelectorsKeepTheirLabels(t *testing.T) {
+	selector := func(arguments ...string) map[string]string {
+		rendering, err := chart.Template("arm", "platform", arguments...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		d, ok := find[*apps.Deployment](installed(t, rendering, "platform"), "platform", "arm-tolerarch")
+		if !ok {
+			t.Fatal("no Deployment")
+		}
+		return d.Spec.Selector.MatchLabels
+	}
+	want := fmt.Sprint(selector())
+	for _, set := range []string{
+		"commonLabels.a=b", `commonLabels.app\.kubernetes\.io/name=other`, `podLabels.app\.kubernetes\.io/component=other`,
+		"image.tag=9.9.9", "replicas=5",
+	} {
+		if got := fmt.Sprint(selector("--set", set)); got != want {
+			t.Errorf("%s: %s, not %s", set, got, want)
+		}
+	}
+}
+
+// The chart and the program are released together.
+func TestVersions(t *testing.T) {
+	version := func(file, pattern string) string {
+		text, err := os.ReadFile(filepath.Join(chart.Repository, file))
+		if err != nil {
+			t.Fatal(err)
+		}
+		found := regexp.MustCompile(pattern).FindSubmatch(text)
+		if found == nil {
+			t.Fatalf("%s has no %s", file, pattern)
+		}
+		return string(found[1])
+	}
+	program := version("Cargo.toml", `(?m)^version = "(.+)"$`)
+	for _, pattern := range []string{`(?m)^version: (\S+)$`, `(?m)^appVersion: "(\S+)"$`} {
+		if got := version(chart.Directory+"/Chart.yaml", pattern); got != program {
+			t.Errorf("%s: %s, not %s", pattern, got, program)
+		}
+	}
+}
+
+// The kustomization in another namespace: by an overlay with the transformer, and by its own line.
+func TestKustomizationInAnotherNamespace(t *testing.T) {
+	edited := t.TempDir()
+	if err := os.CopyFS(edited, os.DirFS("../../manifests")); err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(edited, "kustomization.yaml")
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text = []byte(strings.Replace(string(text), "\nnamespace: tolerarch\n", "\nnamespace: platform\n", 1))
+	if err := os.WriteFile(file, text, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for _, folder := range []string{"testdata/namespace", edited} {
+		items := checked(t, renderedFrom(t, folder))
+		for _, fault := range faults(items) {
+			t.Errorf("%s: %s", folder, fault)
+		}
+		if _, ok := find[*core.Namespace](items, "", "platform"); !ok {
+			t.Errorf("%s: no Namespace platform", folder)
+		}
+		for _, c := range all[*admissionregistration.MutatingWebhookConfiguration](items) {
+			if values := c.Webhooks[0].NamespaceSelector.MatchExpressions[0].Values; !slices.Equal(values, []string{"platform", "kube-system"}) {
+				t.Errorf("%s: %q", folder, values)
+			}
+		}
+	}
+}

@@ -1,0 +1,49 @@
+// Command render makes what is generated from the chart: the kustomization in manifests/, the chart's schema and its table
+// of values, and the expected renderings of the tests.
+//
+//	cd e2e/manifests && go run ./render
+//
+// With -check it writes nothing, and fails if something is out of date.
+package main
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"tolerarch.io/e2e/manifests/chart"
+)
+
+func main() {
+	check := flag.Bool("check", false, "write nothing, and fail if something is out of date")
+	flag.Parse()
+	if err := render(*check); err != nil {
+		fmt.Fprintln(os.Stderr, "render:", err)
+		os.Exit(1)
+	}
+}
+
+func render(check bool) error {
+	stale, err := chart.Stale()
+	if err != nil {
+		return err
+	}
+	for path, text := range stale {
+		fmt.Println(path)
+		if check {
+			continue
+		}
+		file := filepath.Join(chart.Repository, path)
+		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+			return err
+		}
+		if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
+			return err
+		}
+	}
+	if check && len(stale) > 0 {
+		return fmt.Errorf("%d files are out of date: cd e2e/manifests && go run ./render", len(stale))
+	}
+	return nil
+}

@@ -1,0 +1,101 @@
+package main
+
+import (
+	"slices"
+
+	monitoring "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
+	apps "k8s.io/api/apps/v1"
+	core "k8s.io/api/core/v1"
+	flowcontrol "k8s.io/api/flowcontrol/v1"
+	rbac "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"sigs.k8s.io/yaml"
+)
+
+// readsPullSecrets tells whether the program is configured to, and so needs a token and rights at all.
+func (s set) readsPullSecrets() bool {
+	for _, d := range all[*apps.Deployment](s) {
+		for _, c := range d.Spec.Template.Spec.Containers {
+			if slices.Contains(c.Env, core.EnvVar{Name: "TOLERARCH_CREDENTIALS__PULL_SECRETS", Value: "true"}) {
+				return true
+			}
+		}
+	}
+	for _, c := range all[*core.ConfigMap](s) {
+		var config struct{ Credentials struct{ PullSecrets bool } }
+		if yaml.Unmarshal([]byte(c.Data["config.yaml"]), &config) == nil && config.Credentials.PullSecrets {
+			return true
+		}
+	}
+	return false
+}
+
+// checkRights lets pass the right to get Secrets of single namespaces, where it is used, and no other.
+func (s set) checkRights(it *item) {
+	switch o := it.object.(type) {
+	case *rbac.Role:
+		if !s.readsPullSecrets() {
+			it.fault("gives rights, and tolerarch needs none")
+		}
+		for _, rule := range o.Rules {
+			if !slices.Equal(rule.APIGroups, []string{""}) || !slices.Equal(rule.Resources, []string{"secrets"}) || !slices.Equal(rule.Verbs, []string{"get"}) {
+				it.fault("gives other rights than to get Secrets: %v", rule)
+			}
+		}
+	case *rbac.RoleBinding:
+		if _, ok := find[*rbac.Role](s, o.Namespace, o.RoleRef.Name); !ok || o.RoleRef.Kind != "Role" {
+			it.fault("there is no %s %s in %s", o.RoleRef.Kind, o.RoleRef.Name, o.Namespace)
+		}
+		for _, subject := range o.Subjects {
+			s.checkAccount(it, subject.Kind, subject.Namespace, subject.Name)
+		}
+	case *rbac.ClusterRole, *rbac.ClusterRoleBinding:
+		it.fault("gives rights in the whole cluster")
+	case *flowcontrol.FlowSchema:
+		for _, rule := range o.Spec.Rules {
+			for _, subject := range rule.Subjects {
+				s.checkAccount(it, string(subject.Kind), subject.ServiceAccount.Namespace, subject.ServiceAccount.Name)
+			}
+		}
+	}
+}
+
+func (s set) checkAccount(it *item, kind, namespace, name string) {
+	if _, ok := find[*core.ServiceAccount](s, namespace, name); !ok || kind != "ServiceAccount" {
+		it.fault("there is no %s %s/%s", kind, namespace, name)
+	}
+}
+
+func (s set) checkPodMonitor(it *item, m *monitoring.PodMonitor) {
+	for _, d := range s.checkSelects(it, m.Namespace, &m.Spec.Selector) {
+		for _, endpoint := range m.Spec.PodMetricsEndpoints {
+			if endpoint.Port == nil || !slices.ContainsFunc(d.Spec.Template.Spec.Containers[0].Ports, func(p core.ContainerPort) bool { return p.Name == *endpoint.Port }) {
+				it.fault("the Deployment %s has no such port", d.Name)
+			}
+		}
+	}
+}
+
+func (s set) checkServiceMonitor(it *item, m *monitoring.ServiceMonitor) {
+	selector, err := metav1.LabelSelectorAsSelector(&m.Spec.Selector)
+	if err != nil {
+		it.fault("selector: %v", err)
+		return
+	}
+	found := false
+	for _, service := range all[*core.Service](s) {
+		if service.Namespace != m.Namespace || !selector.Matches(labels.Set(service.Labels)) {
+			continue
+		}
+		found = true
+		for _, endpoint := range m.Spec.Endpoints {
+			if !slices.ContainsFunc(service.Spec.Ports, func(p core.ServicePort) bool { return p.Name == endpoint.Port }) {
+				it.fault("the Service %s has no port %s", service.Name, endpoint.Port)
+			}
+		}
+	}
+	if !found {
+		it.fault("selects no Service")
+	}
+}

@@ -1,0 +1,109 @@
+{{/* The name of all objects. It is a Service's name as well: no dots, and no digit first. */}}
+{{- define "tolerarch.fullname" -}}
+{{- if .Values.fullnameOverride -}}
+{{- .Values.fullnameOverride | trunc 50 | trimSuffix "-" -}}
+{{- else -}}
+{{- $chart := default .Chart.Name .Values.nameOverride -}}
+{{- $release := regexReplaceAll "^([0-9])" (.Release.Name | replace "." "-") "r${1}" -}}
+{{- $name := contains $chart $release | ternary $release (printf "%s-%s" $release $chart) -}}
+{{- $name | trunc 50 | trimSuffix "-" -}}
+{{- end -}}
+{{- end -}}
+
+{{/* These never change during the life of a release: a Deployment's selector cannot. */}}
+{{- define "tolerarch.selectorLabels" -}}
+app.kubernetes.io/name: {{ default .Chart.Name .Values.nameOverride | trunc 63 | trimSuffix "-" | quote }}
+app.kubernetes.io/instance: {{ .Release.Name | quote }}
+app.kubernetes.io/component: webhook
+{{- end -}}
+
+{{- define "tolerarch.labels" -}}
+{{- $own := include "tolerarch.selectorLabels" . | fromYaml -}}
+{{- $own = merge $own (dict
+  "app.kubernetes.io/version" .Chart.AppVersion
+  "app.kubernetes.io/managed-by" .Release.Service
+  "helm.sh/chart" (printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_")) -}}
+{{- toYaml (merge $own (default dict .Values.commonLabels)) -}}
+{{- end -}}
+
+{{/* Everything under metadata but the annotations of the object itself, which come as "annotations". */}}
+{{- define "tolerarch.metadata" -}}
+{{- $root := .root -}}
+name: {{ default (include "tolerarch.fullname" $root) .name | quote }}
+{{- if not .cluster }}
+namespace: {{ default $root.Release.Namespace .namespace | quote }}
+{{- end }}
+labels:
+  {{- merge (include "tolerarch.labels" $root | fromYaml) (default dict .labels) | toYaml | nindent 2 }}
+{{- with merge dict (default dict .annotations) (default dict $root.Values.commonAnnotations) }}
+annotations:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end -}}
+
+{{- define "tolerarch.serviceAccountName" -}}
+{{- if .Values.serviceAccount.create -}}
+{{- default (include "tolerarch.fullname" .) .Values.serviceAccount.name -}}
+{{- else -}}
+{{- required "serviceAccount.name has to name an existing account if serviceAccount.create is false" .Values.serviceAccount.name -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "tolerarch.image" -}}
+{{- $image := .Values.image -}}
+{{- $registry := default $image.registry ((.Values.global).imageRegistry) -}}
+{{- with $registry }}{{ . }}/{{ end }}{{ $image.repository -}}
+{{- if $image.digest }}@{{ $image.digest }}{{ else }}:{{ default .Chart.AppVersion $image.tag }}{{ end -}}
+{{- end -}}
+
+{{/* Where the serving certificate comes from: the one place that decides what a mode means.
+       secretName  the Secret that is mounted
+       injectFrom  what cert-manager's CA injector reads
+       caBundle    as the API server wants it */}}
+{{- define "tolerarch.tls" -}}
+{{- if eq .Values.tls.mode "cert-manager" -}}
+{{- $name := printf "%s-tls" (include "tolerarch.fullname" .) -}}
+secretName: {{ $name }}
+injectFrom: {{ .Release.Namespace }}/{{ $name }}
+{{- else -}}
+secretName: {{ required "tls.secret.name has to name a Secret if tls.mode is secret" .Values.tls.secret.name | quote }}
+{{- with .Values.tls.secret.caBundle }}
+caBundle: {{ b64enc . }}
+{{- end }}
+{{- end -}}
+{{- end -}}
+
+{{/* The program's configuration: what the values say, and where the mounted files of the nodes are. */}}
+{{- define "tolerarch.config" -}}
+{{- $mounts := .Values.hostMounts -}}
+{{- $config := deepCopy (default dict .Values.config) -}}
+{{- with $mounts.containerdCertsDir -}}
+{{- $config = merge $config (dict "registries" (dict "hostsDir" .)) -}}
+{{- end -}}
+{{- with $mounts.credentialProviderConfig -}}
+{{- $binDir := required "hostMounts.credentialProviderBinDir has to be set, too" $mounts.credentialProviderBinDir -}}
+{{- $config = merge $config (dict "credentials" (dict "providers" (dict "config" . "binDir" $binDir))) -}}
+{{- end -}}
+{{- toYaml $config -}}
+{{- end -}}
+
+{{/* A port of the configuration, by the section that has it. */}}
+{{- define "tolerarch.port" -}}
+{{- $defaults := dict "server" "[::]:8443" "admin" "[::]:8080" -}}
+{{- dig .section "listen" (get $defaults .section) (default dict .root.Values.config) | toString | regexFind "[0-9]+$" -}}
+{{- end -}}
+
+{{/* Directories of the nodes, each once. */}}
+{{- define "tolerarch.hostDirectories" -}}
+{{- $mounts := .Values.hostMounts -}}
+{{- $directories := list -}}
+{{- with $mounts.containerdCertsDir }}{{ $directories = append $directories (clean .) }}{{ end -}}
+{{- with $mounts.credentialProviderConfig }}{{ $directories = append $directories (dir .) }}{{ end -}}
+{{- with $mounts.credentialProviderBinDir }}{{ $directories = append $directories (clean .) }}{{ end -}}
+{{- uniq $directories | toJson -}}
+{{- end -}}
+
+{{/* Not empty if the program talks to the Kubernetes API, and so needs a token and a way there. */}}
+{{- define "tolerarch.readsPullSecrets" -}}
+{{- if dig "credentials" "pullSecrets" false (default dict .Values.config) }}yes{{ end -}}
+{{- end -}}
