@@ -5,7 +5,6 @@
 //! `sections.rs`, in one line: reading, schema, environment, printing and reload come from there.
 
 mod change;
-mod duplicates;
 mod hosts;
 mod pools;
 mod print;
@@ -26,8 +25,6 @@ pub use print::explained;
 pub use reader::{Fault, Place};
 pub use schema::schema;
 pub use sources::{Flag, Loaded, Sources};
-
-use reader::Reader;
 
 use crate::credentials::{CredentialSettings, ImagePattern};
 use crate::image::PlatformSet;
@@ -193,11 +190,10 @@ impl Config {
     /// # Errors
     /// All faults, in the order of the text.
     pub fn parse(text: &str) -> Result<Self, Vec<Fault>> {
-        let mut config = Self::default();
-        let mut reader = Reader::default();
-        reader.document(text, &mut config);
-        reader.object(&mut config);
-        if reader.has_faults() { Err(reader.faults()) } else { Ok(config) }
+        match Sources::default().read(text) {
+            Ok(loaded) => Ok(loaded.config),
+            Err(faults) => Err(faults),
+        }
     }
 }
 

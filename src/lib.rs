@@ -61,6 +61,10 @@ pub mod tls;
 mod body;
 mod json;
 mod single_flight;
+mod yaml;
+
+#[cfg(any(fuzzing, test))]
+pub mod fuzzing;
 
 #[cfg(test)]
 mod testing;

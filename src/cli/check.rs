@@ -4,7 +4,6 @@ mod documents;
 mod json;
 mod report;
 mod workload;
-mod yaml;
 
 use std::ffi::OsStr;
 use std::fs::{self, File};

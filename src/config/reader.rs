@@ -1,15 +1,13 @@
 //! From YAML, the environment and flags to values, with the place of everything that is wrong and of everything that
 //! was said. Knows no key of the configuration.
 
-use std::collections::BTreeMap;
+use std::collections::hash_map::Entry;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 
-use saphyr::{MarkedYaml, Scalar, YamlData, YamlLoader};
-use saphyr_parser::Parser;
-
-use super::duplicates::{Duplicate, duplicates};
-use super::quote::{may_be_secret, quoted};
+use super::quote::quoted;
 use super::shape::{Shape, Slot};
+use crate::yaml::{self, Copies, Data, Dialect, Key, Node};
 
 /// One thing that is wrong with a configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -65,50 +63,29 @@ pub(super) struct Reader {
 impl Reader {
     /// Reads the one document of a file into `slot`, which holds the defaults.
     pub(super) fn document(&mut self, text: &str, slot: &mut dyn Slot) {
-        let mut whole = |line, message| {
-            self.faults.push(Fault { path: String::new(), place: Place::Line(line), message });
-        };
-        let mut loader = YamlLoader::<MarkedYaml<'_>>::default();
-        // They are found apart, so that they hide nothing else.
-        loader.allow_duplicate_keys(true);
-        let parsed = Parser::new_from_str(text).load(&mut loader, true);
-        if let Some(error) = parsed.err().as_ref().or(loader.error()) {
-            let column = error.marker().col() + 1;
-            return whole(error.marker().line(), format!("not YAML: {} at column {column}", error.info()));
-        }
-        for Duplicate { path, line, first } in duplicates(text) {
-            let message = format!("it is there already, on line {first}; remove one of the two");
-            self.fault_at(&path, Place::Line(line), message);
-        }
-        let mut whole = |line, message| self.fault_at("", Place::Line(line), message);
-        let documents = loader.into_documents();
-        match documents.as_slice() {
-            [] => {}
-            [document] if is_null(document) => {}
-            [document] => self.fill(document, slot),
-            [_, second, ..] => {
-                whole(second.span.start.line(), "a second document: a configuration is one".to_owned());
-            }
+        match yaml::read(text, Dialect::Text, &mut Copies::default()).as_deref() {
+            Err(error) => self.fault(Place::Line(error.line), error.message.clone()),
+            Ok([_, second, ..]) => self.fault(place(second), "a second document: a configuration is one"),
+            Ok([document]) if !is_null(document) => self.fill(document, slot),
+            Ok(_) => {}
         }
     }
 
     /// Takes over what the node says.
-    fn fill(&mut self, node: &MarkedYaml<'_>, slot: &mut dyn Slot) {
+    fn fill(&mut self, node: &Node, slot: &mut dyn Slot) {
         self.places.insert(self.path.clone(), place(node));
         match (slot.shape(), &node.data) {
-            (Shape::Section(keys), YamlData::Mapping(members)) => {
-                let mut keys = keys;
-                for (name, value) in members {
-                    let text = scalar(name).unwrap_or_default();
+            (Shape::Section(mut keys), Data::Map(members)) => {
+                for (name, value) in self.distinct(members) {
+                    let text = name.text.as_str();
                     match keys.iter_mut().find(|known| known.name == text) {
                         // A key without a value keeps its default.
                         Some(_) if is_null(value) => {}
                         Some(known) => self.within(known.name, |reader| reader.fill(value, &mut *known.slot)),
                         None => {
-                            let hint = nearest(&text, keys.iter().map(|known| known.name));
+                            let hint = nearest(text, keys.iter().map(|known| known.name));
                             let message = format!("unknown key; {hint}");
-                            let shown = if may_be_secret(&text) { quoted(&text) } else { text };
-                            self.within(&shown, |reader| reader.fault(place(name), message));
+                            self.within(&step(text), |reader| reader.fault(Place::Line(name.line), message));
                         }
                     }
                 }
@@ -118,20 +95,20 @@ impl Reader {
                 self.wrong(node, &format!("a section with {}", names.join(", ")));
             }
             (Shape::Value(value), _) => {
-                if !scalar(node).is_some_and(|text| value.read(&text)) {
+                if !scalar(node).is_some_and(|text| value.read(text)) {
                     self.wrong(node, &value.expected());
                 }
             }
-            (Shape::Values(values), YamlData::Sequence(items)) => {
+            (Shape::Values(values), Data::List(items)) => {
                 values.clear();
                 for (at, item) in items.iter().enumerate() {
-                    if !scalar(item).is_some_and(|text| values.add(&text)) {
+                    if !scalar(item).is_some_and(|text| values.add(text)) {
                         let expected = values.blank().expected();
                         self.within(&format!("[{at}]"), |reader| reader.wrong(item, &expected));
                     }
                 }
             }
-            (Shape::List(list), YamlData::Sequence(items)) => {
+            (Shape::List(list), Data::List(items)) => {
                 list.clear();
                 for (at, item) in items.iter().enumerate() {
                     self.within(&format!("[{at}]"), |reader| {
@@ -140,17 +117,17 @@ impl Reader {
                 }
             }
             (Shape::Values(_) | Shape::List(_), _) => self.wrong(node, "a list"),
-            (Shape::Map(map), YamlData::Mapping(members)) => {
-                for (name, value) in members {
-                    let text = scalar(name).unwrap_or_default();
-                    self.within(&format!("[{}]", quoted(&map.normal(&text))), |reader| {
-                        let added = map.add(&text, &mut |slot| {
+            (Shape::Map(map), Data::Map(members)) => {
+                for (name, value) in self.distinct(members) {
+                    let text = name.text.as_str();
+                    self.within(&format!("[{}]", quoted(&map.normal(text))), |reader| {
+                        let added = map.add(text, &mut |slot| {
                             if !is_null(value) {
                                 reader.fill(value, slot);
                             }
                         });
                         if let Err(message) = added {
-                            reader.fault(place(name), message);
+                            reader.fault(Place::Line(name.line), message);
                         }
                     });
                 }
@@ -160,6 +137,27 @@ impl Reader {
                 self.wrong(node, &format!("a section with a key for each {what}, such as {example:?}"));
             }
         }
+    }
+
+    /// The members whose keys are there for the first time; the others are faults.
+    fn distinct<'n>(&mut self, members: &'n [(Key, Node)]) -> Vec<&'n (Key, Node)> {
+        let mut first = HashMap::new();
+        let mut distinct = Vec::with_capacity(members.len());
+        for member in members {
+            let Key { line, text } = &member.0;
+            match first.entry(text) {
+                Entry::Vacant(entry) => {
+                    entry.insert(line);
+                    distinct.push(member);
+                }
+                Entry::Occupied(entry) => {
+                    let message =
+                        format!("it is there already, on line {}; remove one of the two", entry.get());
+                    self.within(&step(text), |reader| reader.fault(Place::Line(*line), message));
+                }
+            }
+        }
+        distinct
     }
 
     /// Runs `read` one step deeper.
@@ -187,7 +185,7 @@ impl Reader {
         !self.faults.is_empty()
     }
 
-    fn wrong(&mut self, node: &MarkedYaml<'_>, expected: &str) {
+    fn wrong(&mut self, node: &Node, expected: &str) {
         self.fault(place(node), format!("found {}, expected {expected}", shown(node)));
     }
 
@@ -245,30 +243,29 @@ pub(super) fn nearest<'n>(name: &str, known: impl Iterator<Item = &'n str>) -> S
     }
 }
 
-fn place(node: &MarkedYaml<'_>) -> Place {
-    Place::Line(node.span.start.line())
+/// A key as a step of a path.
+fn step(key: &str) -> String {
+    let plain = key.bytes().all(|byte| byte.is_ascii_alphanumeric());
+    if plain { key.to_owned() } else { format!("[{}]", quoted(key)) }
 }
 
-fn is_null(node: &MarkedYaml<'_>) -> bool {
-    matches!(node.data, YamlData::Value(Scalar::Null))
+fn place(node: &Node) -> Place {
+    Place::Line(node.line)
+}
+
+fn is_null(node: &Node) -> bool {
+    matches!(node.data, Data::Null)
 }
 
 /// A scalar as text: `8443` and `"8443"` are the same here.
-fn scalar(node: &MarkedYaml<'_>) -> Option<String> {
-    match &node.data {
-        YamlData::Value(Scalar::String(text)) => Some(text.to_string()),
-        YamlData::Value(Scalar::Integer(number)) => Some(number.to_string()),
-        YamlData::Value(Scalar::Boolean(flag)) => Some(flag.to_string()),
-        YamlData::Value(Scalar::FloatingPoint(number)) => Some(number.to_string()),
-        _ => None,
-    }
+fn scalar(node: &Node) -> Option<&str> {
+    if let Data::Text(text) = &node.data { Some(text) } else { None }
 }
 
-fn shown(node: &MarkedYaml<'_>) -> String {
+fn shown(node: &Node) -> String {
     match &node.data {
-        YamlData::Sequence(_) => "a list".into(),
-        YamlData::Mapping(_) => "a section".into(),
-        _ if is_null(node) => "nothing".into(),
-        _ => scalar(node).map_or("something else".into(), |text| quoted(&text)),
+        Data::List(_) => "a list".into(),
+        Data::Map(_) => "a section".into(),
+        _ => scalar(node).map_or("nothing".into(), quoted),
     }
 }

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use super::quote::{may_be_secret, quoted};
-use super::reader::{Place, Reader, nearest};
+use super::reader::{Fault, Place, Reader, nearest};
 use super::shape::{Shape, Slot};
 use super::{Config, ConfigError, print};
 
@@ -59,18 +59,25 @@ impl Sources {
             Some(file) => std::fs::read_to_string(file)
                 .map_err(|cause| ConfigError::Read { file: file.clone(), cause })?,
         };
+        self.read(&text).map_err(|faults| ConfigError::Faults { file: self.file.clone(), faults })
+    }
+
+    /// Reads a file of this text, the environment and the flags.
+    ///
+    /// # Errors
+    /// All faults.
+    pub fn read(&self, text: &str) -> Result<Loaded, Vec<Fault>> {
         let (mut config, mut reader) = (Config::default(), Reader::default());
-        reader.document(&text, &mut config);
+        reader.document(text, &mut config);
         reader.environment(&self.environment, &mut config);
         for Flag { name, path, value } in &self.flags {
             reader.set(&mut config, path, value, &Place::Flag(name));
         }
         reader.object(&mut config);
-        let file = self.file.clone();
         if reader.has_faults() {
-            return Err(ConfigError::Faults { file, faults: reader.faults() });
+            return Err(reader.faults());
         }
-        Ok(Loaded { config, reader, file })
+        Ok(Loaded { config, reader, file: self.file.clone() })
     }
 }
 

@@ -2,7 +2,7 @@
 //! is broken costs no other.
 
 use super::json::Place;
-use super::yaml::{self, Node};
+use crate::yaml::{self, Copies, Dialect, Node};
 
 /// Bytes of a file that are read. All Pods of a large cluster have some ten MB.
 pub(super) const FILE: u64 = 256 << 20;
@@ -20,7 +20,7 @@ pub(super) struct Document {
 pub(super) fn read(bytes: &[u8]) -> Vec<Document> {
     let bytes = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes);
     let mut all = Vec::new();
-    let mut copies = yaml::COPIES;
+    let mut copies = Copies::default();
     let mut add = |line: usize, content: Result<Node, String>| {
         all.push(Document { number: all.len() + 1, line, content });
     };
@@ -47,14 +47,14 @@ pub(super) fn read(bytes: &[u8]) -> Vec<Document> {
         if text.trim_start().starts_with(['{', '[']) && json(text, first, &mut add) {
             continue;
         }
-        match yaml::read(text, &mut copies) {
+        match yaml::read(text, Dialect::Kubernetes, &mut copies) {
             Ok(nodes) => {
                 for node in nodes.into_iter().filter(|node| !matches!(node.data, yaml::Data::Null)) {
                     let node = shifted(node, first - 1);
                     add(node.line, Ok(node));
                 }
             }
-            Err(fault) => add(first - 1 + fault.line.max(1), Err(fault.message)),
+            Err(error) => add(first - 1 + error.line.max(1), Err(error.message)),
         }
     }
     all
@@ -68,7 +68,11 @@ fn shifted(mut node: Node, lines: usize) -> Node {
             yaml::Data::List(items.into_iter().map(|item| shifted(item, lines)).collect())
         }
         yaml::Data::Map(members) => {
-            yaml::Data::Map(members.into_iter().map(|(key, member)| (key, shifted(member, lines))).collect())
+            let shifted = |(mut key, member): (yaml::Key, Node)| {
+                key.line += lines;
+                (key, shifted(member, lines))
+            };
+            yaml::Data::Map(members.into_iter().map(shifted).collect())
         }
         data => data,
     };
@@ -105,7 +109,9 @@ fn json(text: &str, first: usize, add: &mut impl FnMut(usize, Result<Node, Strin
     while let Some((line, read)) = place.read() {
         match read {
             Ok(node) => add(line, Ok(node)),
-            Err(_) if !any && yaml::read(text, &mut { yaml::COPIES }).is_ok() => return false,
+            Err(_) if !any && yaml::read(text, Dialect::Kubernetes, &mut Copies::default()).is_ok() => {
+                return false;
+            }
             Err(error) => {
                 add(line + error.line().max(1) - 1, Err(format!("not JSON: {}", cause(&error))));
                 // The next one begins on a line of its own.

@@ -6,7 +6,7 @@ use std::fmt;
 use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use serde_json::Number;
 
-use super::yaml::{Data, Node};
+use crate::yaml::{Data, Key, Node};
 
 /// A place in a text of JSON documents.
 #[derive(Clone, Copy)]
@@ -143,10 +143,10 @@ impl<'de> Visitor<'de> for Seed<'_, '_> {
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Data, A::Error> {
         let mut members = Vec::new();
-        while let Some(key) = map.next_key()? {
-            self.0.next();
+        while let Some(text) = map.next_key()? {
+            let line = self.0.next();
             self.0.step();
-            members.push((key, map.next_value_seed(Seed(&mut *self.0))?));
+            members.push((Key { line, text }, map.next_value_seed(Seed(&mut *self.0))?));
         }
         Ok(Data::Map(members))
     }

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::yaml::{Data, Node};
+use crate::yaml::{Data, Node};
 
 /// Something that a decision is asked for.
 #[derive(Debug)]
@@ -212,7 +212,7 @@ fn bare<'n>(node: &'n Node, path: &[&str], place: String) -> Option<(&'n Node, S
             items.iter().enumerate().find_map(|(at, item)| bare(item, path, format!("{place}[{at}]")))
         }
         Data::Map(members) if step == "*" => {
-            members.iter().find_map(|(key, member)| bare(member, path, format!("{place}[{key:?}]")))
+            members.iter().find_map(|(key, member)| bare(member, path, format!("{place}[{:?}]", key.text)))
         }
         _ => {
             let dot = if place.is_empty() || place.ends_with('.') { "" } else { "." };
@@ -225,11 +225,11 @@ fn bare<'n>(node: &'n Node, path: &[&str], place: String) -> Option<(&'n Node, S
 mod tests {
     use serde_json::json;
 
-    use super::super::yaml;
     use super::*;
+    use crate::yaml::{self, Copies, Dialect};
 
     fn contents_of(text: &str) -> Vec<Content> {
-        contents(&yaml::read(text, &mut { yaml::COPIES }).unwrap()[0])
+        contents(&yaml::read(text, Dialect::Kubernetes, &mut Copies::default()).unwrap()[0])
     }
 
     fn object_of(text: &str) -> Object {

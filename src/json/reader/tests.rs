@@ -1,33 +1,14 @@
 //! The fast reader and serde_json, held against each other: over what the API server sends, and over what nobody should.
 
-use std::fmt::Debug;
-
 use serde::de::IgnoredAny;
 use serde_json::{Value, json};
 
-use super::*;
+use crate::fuzzing::{agrees, json as all_agree};
 use crate::json::Object;
 use crate::pod::Pod;
 use crate::review;
 
 mod properties;
-
-/// What is read without a doubt is what serde_json reads. Says whether it was.
-fn agrees<'a, T: Deserialize<'a> + Debug>(json: &'a [u8]) -> bool {
-    let Ok(read) = super::read::<T>(json) else { return false };
-    let expected = serde_json::from_slice::<T>(json);
-    let text = || String::from_utf8_lossy(json);
-    let expected = expected.unwrap_or_else(|error| panic!("{error}: {}", text()));
-    assert_eq!(format!("{read:?}"), format!("{expected:?}"), "{}", text());
-    true
-}
-
-/// As all that reviews are read as.
-fn all_agree(json: &[u8]) {
-    agrees::<IgnoredAny>(json);
-    agrees::<Object<Pod<'_>>>(json);
-    agrees::<review::Decoded<'_>>(json);
-}
 
 fn typical() -> Value {
     json!({

@@ -2,7 +2,7 @@ use super::*;
 use serde_json::json;
 
 fn one(text: &str) -> Value {
-    read(text, &mut { COPIES }).unwrap()[0].value()
+    read(text, Dialect::Kubernetes, &mut Copies::default()).unwrap()[0].value()
 }
 
 #[test]
@@ -47,7 +47,7 @@ fn merges_and_aliases() {
 
 #[test]
 fn knows_lines() {
-    let documents = read("a:\n  b: 1\n  c: off\n", &mut { COPIES }).unwrap();
+    let documents = read("a:\n  b: 1\n  c: off\n", Dialect::Kubernetes, &mut Copies::default()).unwrap();
     assert_eq!(documents[0].at(&["a", "c"]).unwrap().line, 3);
 }
 
@@ -66,24 +66,36 @@ fn is_not_blown_up() {
     let block = "- ".repeat(1_000_000);
     let keys = (0..5000).fold(String::new(), |text, depth| text + &" ".repeat(depth) + "a:\n");
     for (name, text) in [("bomb", bomb), ("chain", chain), ("flow", flow), ("block", block), ("keys", keys)] {
-        let fault = read(&text, &mut { COPIES }).unwrap_err();
+        let fault = read(&text, Dialect::Kubernetes, &mut Copies::default()).unwrap_err();
         assert!(
             fault.message.contains("than is read") || fault.message.contains("not YAML"),
             "{name}: {fault:?}"
         );
     }
-    assert!(read("a: &a [*a]", &mut { COPIES }).is_err());
-    assert!(read("a: *b", &mut { COPIES }).is_err());
+    assert!(read("a: &a [*a]", Dialect::Kubernetes, &mut Copies::default()).is_err());
+    assert!(read("a: *b", Dialect::Kubernetes, &mut Copies::default()).is_err());
 }
 
 #[test]
 fn long_texts_are_not_blown_up() {
     let list = |aliases: usize| format!("a: &a {}\nb: [{}]\n", "x".repeat(1 << 20), "*a, ".repeat(aliases));
-    let mut copies = COPIES;
-    assert!(read(&list(30), &mut copies).is_ok());
-    assert!(copies < COPIES / 2 + (2 << 20), "{copies}");
+    let mut copies = Copies::default();
+    assert!(read(&list(30), Dialect::Kubernetes, &mut copies).is_ok());
+    assert!(copies.0 < (34 << 20), "{copies:?}");
     // The documents of one file are in memory together.
     for text in [list(40), list(1500)] {
-        assert!(read(&text, &mut copies).unwrap_err().message.contains("than is read"));
+        assert!(read(&text, Dialect::Kubernetes, &mut copies).unwrap_err().message.contains("than is read"));
     }
+}
+
+#[test]
+fn the_text_dialect_leaves_scalars_as_they_are_written() {
+    let text = "a: off\nb: 0x10\nc: ~\nd: \"null\"\ne: 1.50\n<<: {f: 1}\n? yes\n: !!int 3\n";
+    let nodes = read(text, Dialect::Text, &mut Copies::default()).unwrap();
+    let expected =
+        json!({"a": "off", "b": "0x10", "c": null, "d": "null", "e": "1.50", "<<": {"f": "1"}, "yes": "3"});
+    assert_eq!(nodes[0].value(), expected);
+    let Data::Map(members) = &nodes[0].data else { panic!("{nodes:?}") };
+    let lines: Vec<_> = members.iter().map(|(key, member)| (key.line, member.line)).collect();
+    assert_eq!(lines[5..], [(6, 6), (7, 8)]);
 }

@@ -1,51 +1,78 @@
-//! YAML as `kubectl` reads it (sigs.k8s.io/yaml, which is YAML 1.1 where that matters), with the line of each node.
+//! The one reader of YAML: a tree with the line of every key and value, within bounds on nesting, size and aliases.
 //!
-//! Built from events instead of a loader's tree, as files may come from strangers: aliases are expanded up to a bound,
-//! and nesting has one.
+//! Built from the parser's events, because a loader would expand aliases without a bound, and because what a scalar means
+//! depends on who else reads the file, see [`Dialect`].
 
 use std::collections::HashMap;
 
 use saphyr_parser::{Event, Parser, ScalarStyle, ScanError, Tag};
 use serde_json::{Map, Number, Value};
 
-/// Nesting; serde_json's own limit is about the same.
+/// Maximum nesting, about that of serde_json; trees are walked by recursion.
 const DEPTH: usize = 100;
-/// Nodes of one document that come from aliases.
+/// Nodes of one document that may come from aliases.
 const ALIASED: usize = 100_000;
-/// Bytes that the copies of one file may take, its texts among them: they all are in memory at a time.
-pub(super) const COPIES: usize = 64 << 20;
 /// Nodes of one document in all: some hundred MB.
 const NODES: usize = 5_000_000;
 
-/// A value, and where it stands.
+/// How scalars are read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Dialect {
+    /// As `kubectl` and kubelet read them (sigs.k8s.io/yaml): YAML 1.1, in which `off` is a boolean and `<<` merges.
+    Kubernetes,
+    /// As they are written: every scalar but null is text, and the type of the key decides.
+    Text,
+}
+
+/// Bytes that the copies made for aliases may still take; all documents of a file share them, as they are in memory
+/// together.
+#[derive(Debug)]
+pub(crate) struct Copies(usize);
+
+impl Default for Copies {
+    fn default() -> Self {
+        Self(64 << 20)
+    }
+}
+
+/// A value and its place.
 #[derive(Clone, Debug)]
-pub(super) struct Node {
+pub(crate) struct Node {
     /// From 1.
-    pub(super) line: usize,
-    pub(super) data: Data,
+    pub(crate) line: usize,
+    pub(crate) data: Data,
+}
+
+/// The key of a mapping and its place.
+#[derive(Clone, Debug)]
+pub(crate) struct Key {
+    /// From 1.
+    pub(crate) line: usize,
+    pub(crate) text: String,
 }
 
 #[derive(Clone, Debug)]
-pub(super) enum Data {
+pub(crate) enum Data {
     Null,
     Bool(bool),
     Number(Number),
     Text(String),
     List(Vec<Node>),
-    Map(Vec<(String, Node)>),
+    Map(Vec<(Key, Node)>),
 }
 
-/// Why a text is no YAML that is read.
-#[derive(Debug)]
-pub(super) struct Fault {
+/// Why a text cannot be read.
+#[derive(Debug, thiserror::Error)]
+#[error("line {line}: {message}")]
+pub(crate) struct YamlError {
     /// Within the text, from 1.
-    pub(super) line: usize,
-    pub(super) message: String,
+    pub(crate) line: usize,
+    pub(crate) message: String,
 }
 
 impl Node {
     /// The value, without lines.
-    pub(super) fn value(&self) -> Value {
+    pub(crate) fn value(&self) -> Value {
         match &self.data {
             Data::Null => Value::Null,
             Data::Bool(flag) => Value::Bool(*flag),
@@ -53,25 +80,25 @@ impl Node {
             Data::Text(text) => Value::String(text.clone()),
             Data::List(items) => Value::Array(items.iter().map(Self::value).collect()),
             Data::Map(members) => Value::Object(
-                members.iter().map(|(key, member)| (key.clone(), member.value())).collect::<Map<_, _>>(),
+                members.iter().map(|(key, member)| (key.text.clone(), member.value())).collect::<Map<_, _>>(),
             ),
         }
     }
 
     /// The member of this name, unless it is null.
-    pub(super) fn get(&self, name: &str) -> Option<&Self> {
+    pub(crate) fn get(&self, name: &str) -> Option<&Self> {
         let Data::Map(members) = &self.data else { return None };
-        let (_, member) = members.iter().rev().find(|(key, _)| key == name)?;
+        let (_, member) = members.iter().rev().find(|(key, _)| key.text == name)?;
         (!matches!(member.data, Data::Null)).then_some(member)
     }
 
     /// What these names lead to.
-    pub(super) fn at(&self, path: &[&str]) -> Option<&Self> {
+    pub(crate) fn at(&self, path: &[&str]) -> Option<&Self> {
         path.iter().try_fold(self, |node, name| node.get(name))
     }
 
     /// The text of a member; empty where there is none.
-    pub(super) fn text(&self, name: &str) -> &str {
+    pub(crate) fn text(&self, name: &str) -> &str {
         match self.get(name).map(|member| &member.data) {
             Some(Data::Text(text)) => text,
             _ => "",
@@ -85,7 +112,7 @@ impl Node {
             Data::List(items) => items.iter().for_each(|item| size.hold(item)),
             Data::Map(members) => {
                 for (key, member) in members {
-                    size.bytes += key.len();
+                    size.bytes += key.text.len();
                     size.hold(member);
                 }
             }
@@ -95,11 +122,11 @@ impl Node {
     }
 }
 
-/// How much a node is, with all that is in it.
+/// The size of a node with all its descendants.
 struct Size {
     nodes: usize,
     bytes: usize,
-    /// How deep it is nested.
+    /// Levels below and including this one.
     depth: usize,
 }
 
@@ -112,49 +139,58 @@ impl Size {
     }
 }
 
-/// The documents of a text. `copies` is how many bytes aliases may take yet, and less afterwards.
-pub(super) fn read(text: &str, copies: &mut usize) -> Result<Vec<Node>, Fault> {
-    let mut builder = Builder { copies: *copies, ..Builder::default() };
+/// The documents of a text.
+pub(crate) fn read(text: &str, dialect: Dialect, copies: &mut Copies) -> Result<Vec<Node>, YamlError> {
+    let mut builder = Builder {
+        dialect,
+        documents: Vec::new(),
+        open: Vec::new(),
+        anchors: HashMap::new(),
+        nodes: 0,
+        aliased: 0,
+        copies,
+    };
     let mut parser = Parser::new_from_str(text);
     while let Some(event) = parser.next_event() {
         let (event, span) = event.map_err(broken)?;
         let line = span.start.line();
-        builder.take(event, line).map_err(|message| Fault { line, message: message.to_owned() })?;
+        builder.take(event, line).map_err(|message| YamlError { line, message: message.to_owned() })?;
     }
-    *copies = builder.copies;
     Ok(builder.documents)
 }
 
-fn broken(error: ScanError) -> Fault {
-    Fault { line: error.marker().line(), message: format!("not YAML: {}", error.info()) }
+fn broken(error: ScanError) -> YamlError {
+    let (line, column) = (error.marker().line(), error.marker().col() + 1);
+    YamlError { line, message: format!("not YAML: {} at column {column}", error.info()) }
 }
 
-/// Puts nodes together.
-#[derive(Default)]
-struct Builder {
+/// Builds nodes from events.
+struct Builder<'c> {
+    dialect: Dialect,
     documents: Vec<Node>,
     /// Collections that have begun, the outermost first.
     open: Vec<Open>,
     anchors: HashMap<usize, Node>,
     nodes: usize,
     aliased: usize,
-    /// Bytes that copies may take yet.
-    copies: usize,
+    copies: &'c mut Copies,
 }
 
 struct Open {
     node: Node,
     anchor: usize,
     /// The key whose value comes next.
-    key: Option<String>,
-    /// What `<<` brought in; members of the mapping's own beat it.
-    merged: Vec<(String, Node)>,
+    key: Option<Key>,
+    /// Members brought in by `<<`; the mapping's own take precedence.
+    merged: Vec<(Key, Node)>,
 }
 
-/// What `<<` is as a key: a plain scalar, told apart from the same text in quotes.
+const TOO_DEEP: &str = "nested deeper than is read";
+
+/// A plain `<<` as a key; in quotes it is a key like any other.
 const MERGE: &str = "\0<<";
 
-impl Builder {
+impl Builder<'_> {
     fn take(&mut self, event: Event<'_>, line: usize) -> Result<(), &'static str> {
         match event {
             Event::DocumentStart(_) => {
@@ -162,11 +198,13 @@ impl Builder {
                 (self.nodes, self.aliased) = (0, 0);
             }
             Event::Scalar(text, style, anchor, tag) => {
-                let is_key = self.open.last().is_some_and(|open| open.key.is_none() && open.is_map());
-                let data = if is_key && style == ScalarStyle::Plain && text == "<<" {
-                    Data::Text(MERGE.to_owned())
-                } else {
-                    scalar(&text, style, tag.as_deref())
+                let data = match self.dialect {
+                    Dialect::Text if style == ScalarStyle::Plain && is_null(&text) => Data::Null,
+                    Dialect::Text => Data::Text(text.into_owned()),
+                    Dialect::Kubernetes if style == ScalarStyle::Plain && text == "<<" && self.at_key() => {
+                        Data::Text(MERGE.to_owned())
+                    }
+                    Dialect::Kubernetes => scalar(&text, style, tag.as_deref()),
                 };
                 return self.close(Node { line, data }, anchor);
             }
@@ -179,13 +217,13 @@ impl Builder {
                 }
             }
             Event::Alias(anchor) => {
-                let node = self.anchors.get(&anchor).ok_or("an alias within its own anchor")?;
+                let node = self.anchors.get(&anchor).ok_or("an alias inside its own anchor")?;
                 let size = node.measure();
                 if self.open.len() + size.depth > DEPTH {
-                    return Err("nested deeper than is read");
+                    return Err(TOO_DEEP);
                 }
-                // Before there is a copy.
-                charge(&mut self.aliased, &mut self.copies, &size)?;
+                // Before the copy is made.
+                charge(&mut self.aliased, self.copies, &size)?;
                 let node = Node { line, data: node.data.clone() };
                 return self.close(node, 0);
             }
@@ -194,23 +232,28 @@ impl Builder {
         Ok(())
     }
 
+    /// Whether the next node is the key of a mapping.
+    fn at_key(&self) -> bool {
+        self.open.last().is_some_and(|open| open.key.is_none() && matches!(open.node.data, Data::Map(_)))
+    }
+
     fn begin(&mut self, data: Data, anchor: usize, line: usize) -> Result<(), &'static str> {
         if self.open.len() >= DEPTH {
-            return Err("nested deeper than is read");
+            return Err(TOO_DEEP);
         }
         self.open.push(Open { node: Node { line, data }, anchor, key: None, merged: Vec::new() });
         Ok(())
     }
 
-    /// A node is complete: it is an item, a key, a value or a document.
+    /// Adds a complete node to what it belongs to: it is an item, a key, a value or a document.
     fn close(&mut self, node: Node, anchor: usize) -> Result<(), &'static str> {
         self.nodes += 1;
         if self.nodes > NODES {
             return Err("more nodes than are read");
         }
         if anchor > 0 {
-            // A copy that somebody asked for, like that of an alias.
-            charge(&mut self.aliased, &mut self.copies, &node.measure())?;
+            // Kept as a copy, which counts like those of aliases.
+            charge(&mut self.aliased, self.copies, &node.measure())?;
             self.anchors.insert(anchor, node.clone());
         }
         let Some(open) = self.open.last_mut() else {
@@ -220,7 +263,7 @@ impl Builder {
         match (&mut open.node.data, open.key.take()) {
             (Data::List(items), _) => items.push(node),
             (Data::Map(_), None) => open.key = Some(key(node)?),
-            (Data::Map(_), Some(key)) if key == MERGE => open.merge(node)?,
+            (Data::Map(_), Some(key)) if key.text == MERGE => open.merge(node)?,
             (Data::Map(members), Some(key)) => members.push((key, node)),
             _ => {}
         }
@@ -228,22 +271,18 @@ impl Builder {
     }
 }
 
-/// Takes a copy from what may be copied yet.
-fn charge(aliased: &mut usize, copies: &mut usize, size: &Size) -> Result<(), &'static str> {
+/// Counts a copy against the bounds.
+fn charge(aliased: &mut usize, Copies(left): &mut Copies, size: &Size) -> Result<(), &'static str> {
     const TOO_MUCH: &str = "anchors and aliases that expand to more than is read";
     *aliased += size.nodes;
     if *aliased > ALIASED {
         return Err(TOO_MUCH);
     }
-    *copies = copies.checked_sub(size.bytes).ok_or(TOO_MUCH)?;
+    *left = left.checked_sub(size.bytes).ok_or(TOO_MUCH)?;
     Ok(())
 }
 
 impl Open {
-    fn is_map(&self) -> bool {
-        matches!(self.node.data, Data::Map(_))
-    }
-
     fn merge(&mut self, node: Node) -> Result<(), &'static str> {
         const WRONG: &str = "<< merges mappings only";
         match node.data {
@@ -259,7 +298,7 @@ impl Open {
         Ok(())
     }
 
-    /// The last of equal keys counts; so what was merged in goes first, its own first one last.
+    /// The last of equal keys counts, so merged members go first, in reverse order.
     fn finish(mut self) -> (Node, usize) {
         if let Data::Map(members) = &mut self.node.data
             && !self.merged.is_empty()
@@ -272,24 +311,29 @@ impl Open {
     }
 }
 
-fn key(node: Node) -> Result<String, &'static str> {
-    match node.data {
-        Data::Text(text) => Ok(text),
-        Data::Null => Ok("null".to_owned()),
-        Data::Bool(flag) => Ok(flag.to_string()),
-        Data::Number(number) => Ok(number.to_string()),
-        Data::List(_) | Data::Map(_) => Err("a key that is no scalar"),
-    }
+fn key(Node { line, data }: Node) -> Result<Key, &'static str> {
+    let text = match data {
+        Data::Text(text) => text,
+        Data::Null => "null".to_owned(),
+        Data::Bool(flag) => flag.to_string(),
+        Data::Number(number) => number.to_string(),
+        Data::List(_) | Data::Map(_) => return Err("a key that is a list or a mapping"),
+    };
+    Ok(Key { line, text })
 }
 
-/// What a scalar means: only plain ones can be anything but text.
+fn is_null(text: &str) -> bool {
+    matches!(text, "" | "~" | "null" | "Null" | "NULL")
+}
+
+/// What a scalar means in YAML 1.1; only plain ones can be anything but text.
 fn scalar(text: &str, style: ScalarStyle, tag: Option<&Tag>) -> Data {
     let core = tag.filter(|tag| tag.is_yaml_core_schema()).map(|tag| tag.suffix.as_str());
     if core == Some("str") || tag.is_none() && style != ScalarStyle::Plain {
         return Data::Text(text.to_owned());
     }
     match text {
-        "" | "~" | "null" | "Null" | "NULL" => Data::Null,
+        _ if is_null(text) => Data::Null,
         "y" | "Y" | "yes" | "Yes" | "YES" | "on" | "On" | "ON" | "true" | "True" | "TRUE" => Data::Bool(true),
         "n" | "N" | "no" | "No" | "NO" | "off" | "Off" | "OFF" | "false" | "False" | "FALSE" => {
             Data::Bool(false)

@@ -1,0 +1,178 @@
+//! Durations as operators write them: a number and a unit, also several, such as `1h30m`.
+
+use std::borrow::Cow;
+use std::time::Duration;
+
+use serde_json::{Value as Json, json};
+
+use super::shape::Value;
+use super::values::taken;
+
+/// Each unit in nanoseconds.
+const UNITS: [(&str, u64); 5] = [
+    ("ms", 1_000_000),
+    ("s", 1_000_000_000),
+    ("m", 60_000_000_000),
+    ("h", 3_600_000_000_000),
+    ("d", 86_400_000_000_000),
+];
+/// What people write for each, in lower case.
+const SPELLINGS: [(&str, &[&str]); 5] = [
+    ("ms", &["msec", "msecs", "millis", "millisecond", "milliseconds"]),
+    ("s", &["sec", "secs", "second", "seconds"]),
+    ("m", &["min", "mins", "minute", "minutes"]),
+    ("h", &["hr", "hrs", "hour", "hours"]),
+    ("d", &["day", "days"]),
+];
+/// Digits before the dot, as many as the maximum has in milliseconds, and after it: a microsecond is the least.
+const WHOLE: usize = 11;
+const FRACTION: usize = 3;
+/// Longer is a mistake. It is all of what is read here that a schema cannot say.
+pub(super) const MAX: Duration = Duration::from_secs(365 * 24 * 3600);
+
+impl Value for Duration {
+    fn expected(&self) -> Cow<'static, str> {
+        "a duration such as 300ms, 15s, 5m, 1.5h, 7d or 1h30m, and at most 365d".into()
+    }
+
+    fn hint(&self, text: &str) -> Option<String> {
+        meant(text)
+    }
+
+    fn schema(&self) -> Json {
+        json!({
+            "type": "string",
+            "pattern": format!("^(?=.*[1-9])([0-9]{{1,{WHOLE}}}(\\.[0-9]{{1,{FRACTION}}})?(ms|s|m|h|d))+$"),
+            "examples": ["300ms", "15s", "1.5h", "1h30m"],
+        })
+    }
+
+    fn read(&mut self, text: &str) -> bool {
+        taken(self, parse(text))
+    }
+
+    /// In the largest unit that gives a whole number.
+    fn written(&self) -> Json {
+        let nanos = self.as_nanos();
+        let whole = UNITS.iter().rev().skip(1).find(|(_, unit)| nanos % u128::from(*unit) == 0);
+        let (name, unit) = whole.copied().unwrap_or(UNITS[0]);
+        let (count, rest) = (nanos / u128::from(unit), nanos % u128::from(unit) / 1000);
+        let fraction = if rest == 0 { String::new() } else { format!(".{rest:03}") };
+        json!(format!("{count}{}{name}", fraction.trim_end_matches('0')))
+    }
+}
+
+/// The duration, if it is one and not zero.
+fn parse(text: &str) -> Option<Duration> {
+    let (mut rest, mut nanos) = (text, 0);
+    while !rest.is_empty() {
+        let (number, unit);
+        (number, rest) = split(rest, |b| b.is_ascii_digit() || b == b'.');
+        (unit, rest) = split(rest, |b| b.is_ascii_lowercase());
+        let (_, unit) = *UNITS.iter().find(|(name, _)| *name == unit)?;
+        nanos += units(number, unit)?;
+    }
+    let duration = Duration::from_nanos(nanos.try_into().ok()?);
+    (!duration.is_zero() && duration <= MAX).then_some(duration)
+}
+
+/// So many units, in nanoseconds.
+fn units(number: &str, unit: u64) -> Option<u128> {
+    let (whole, fraction) = match number.split_once('.') {
+        Some((whole, fraction)) => (whole, Some(fraction)),
+        None => (number, None),
+    };
+    let fits = |digits: &str, most| (1..=most).contains(&digits.len()) && !digits.contains('.');
+    if !fits(whole, WHOLE) || !fraction.is_none_or(|fraction| fits(fraction, FRACTION)) {
+        return None;
+    }
+    let thousandths: u64 = format!("{:0<3}", fraction.unwrap_or_default()).parse().ok()?;
+    let whole: u64 = whole.parse().ok()?;
+    Some(u128::from(unit) * u128::from(whole) + u128::from(unit / 1000 * thousandths))
+}
+
+fn split(text: &str, of: impl Fn(u8) -> bool) -> (&str, &str) {
+    text.split_at(text.bytes().position(|b| !of(b)).unwrap_or(text.len()))
+}
+
+/// The duration that a text was probably meant as.
+fn meant(text: &str) -> Option<String> {
+    let text = text.trim();
+    let is_number = !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit() || b == b'.');
+    if is_number {
+        return parse(&format!("{text}s")).map(|_| format!("the unit is missing: {text}s, {text}m or {text}h"));
+    }
+    let (mut rest, mut spelt) = (text, String::new());
+    while !rest.is_empty() {
+        let (number, unit);
+        (number, rest) = split(rest, |b| b.is_ascii_digit() || b == b'.');
+        (unit, rest) = split(rest.trim_start(), |b| b.is_ascii_alphabetic());
+        rest = rest.trim_start();
+        let unit = unit.to_ascii_lowercase();
+        let known = |(name, spellings): &&(&str, &[&str])| *name == unit || spellings.contains(&&*unit);
+        let (name, _) = SPELLINGS.iter().find(known)?;
+        spelt += &format!("{number}{name}");
+    }
+    parse(&spelt).map(|_| format!("did you mean {spelt}?"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_numbers_with_units() {
+        for (text, millis) in [
+            ("300ms", 300),
+            ("15s", 15_000),
+            ("5m", 300_000),
+            ("1.5h", 5_400_000),
+            ("7d", 604_800_000),
+            ("1h30m", 5_400_000),
+            ("1d1h1m1s1ms", 90_061_001),
+            ("0.5s", 500),
+            ("0s1ms", 1),
+        ] {
+            assert_eq!(parse(text), Some(Duration::from_millis(millis)), "{text}");
+        }
+        for text in ["", "5", "5M", "5 min", "5 m", "5S", " 5s", "1h 30m", "s", "-5s", "+5s", ".5s", "5.s", "1.2.3s"] {
+            assert_eq!(parse(text), None, "{text:?}");
+        }
+        for text in ["0s", "0.0h", "1us", "1ns", "1w", "1y", "1e3s", "1.2345s", "123456789012s", "5 bananas", "٣s"] {
+            assert_eq!(parse(text), None, "{text:?}");
+        }
+        assert_eq!((parse("365d"), parse("31536000000ms")), (Some(MAX), Some(MAX)));
+        for text in ["365d1ms", "366d", "99999999999d", &"99999999999d".repeat(9)] {
+            assert_eq!(parse(text), None, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn a_fault_names_the_unit_meant() {
+        for (text, hint) in [
+            ("5M", "did you mean 5m?"),
+            ("5 min", "did you mean 5m?"),
+            ("1h 30m", "did you mean 1h30m?"),
+            ("2 Hours", "did you mean 2h?"),
+            ("10sec", "did you mean 10s?"),
+            ("5", "the unit is missing: 5s, 5m or 5h"),
+            ("1.5", "the unit is missing: 1.5s, 1.5m or 1.5h"),
+        ] {
+            assert_eq!(meant(text).as_deref(), Some(hint), "{text}");
+        }
+        for text in ["", "0", "bananas", "5 bananas", "-5", "m", "5 m m"] {
+            assert_eq!(meant(text), None, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_written_is_read_again() {
+        for text in ["300ms", "90s", "90m", "36h", "1.5ms", "0.001ms", "1.25s", "1h30m1ms", "364d23h59m59s999.999ms"] {
+            let duration = parse(text).unwrap();
+            let Json::String(written) = duration.written() else { panic!("{text}") };
+            assert_eq!(parse(&written), Some(duration), "{text}: {written}");
+        }
+        let written = |text: &str| parse(text).unwrap().written();
+        assert_eq!((written("7d"), written("90s"), written("0.001ms")), (json!("168h"), json!("90s"), json!("0.001ms")));
+    }
+}
