@@ -18,7 +18,7 @@ use std::process::ExitCode;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 
-use crate::config::{Flag, Sources};
+use crate::config::{Config, ConfigError, Flag, Loaded, Sources};
 use crate::logging::{Format, Level};
 
 /// Opens multi-arch node pools to the Pods whose images run on every architecture of the pool.
@@ -128,6 +128,20 @@ impl Shared {
             flag("--log-format", "log.format", log_format.map(shown)),
         ];
         Sources::of_process(config.clone(), shared.into_iter().chain(flags).flatten().collect())
+    }
+
+    /// The configuration for a command that decides nothing in a cluster; its warnings go to standard error.
+    fn load(&self) -> Result<Config, ConfigError> {
+        let loaded = Sources { tolerant: true, ..self.sources([]) }.load()?;
+        warn(&loaded);
+        Ok(loaded.config)
+    }
+}
+
+/// Tells what of a configuration is probably not what was meant.
+fn warn(loaded: &Loaded) {
+    for warning in loaded.warnings() {
+        output::tell(&format!("tolerarch: warning: {warning}"));
     }
 }
 

@@ -5,6 +5,7 @@
 //! `sections.rs`, in one line: reading, schema, environment, printing and reload come from there.
 
 mod change;
+mod duration;
 mod hosts;
 mod pools;
 mod print;

@@ -73,7 +73,7 @@ pub(super) fn ask<T>(
     traces: Option<Traces>,
     work: impl AsyncFnOnce(Asking) -> T,
 ) -> Result<T, ExitCode> {
-    let config = shared.sources([]).load().map_err(|error| fail(&error))?.config;
+    let config = shared.load().map_err(|error| fail(&error))?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
     let runtime = runtime.map_err(|error| fail(&error))?;
     let progress = Progress::start(shared.log_level, shared.log_format);

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use clap::Args;
 
 use super::output::print;
-use super::{Shared, fail};
+use super::{Shared, fail, warn};
 use crate::config::{explained, schema};
 
 #[derive(Debug, Args)]
@@ -26,7 +26,10 @@ impl Show {
             explained()
         } else {
             match shared.sources([]).load() {
-                Ok(loaded) => loaded.to_yaml(),
+                Ok(loaded) => {
+                    warn(&loaded);
+                    loaded.to_yaml()
+                }
                 Err(error) => return fail(&error),
             }
         };

@@ -32,15 +32,19 @@ pub(super) struct Serve {
 impl Serve {
     pub(super) fn run(self, shared: &Shared) -> ExitCode {
         let sources = shared.sources(self.flags());
-        let config = match sources.load() {
-            Ok(loaded) => loaded.config,
+        let loaded = match sources.load() {
+            Ok(loaded) => loaded,
             Err(error) => return fail(&error),
         };
+        let config = loaded.config.clone();
         let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
             Ok(runtime) => runtime,
             Err(error) => return fail(&error),
         };
         let (logging, levels) = logging::start(config.log.level, config.log.format);
+        for warning in loaded.warnings() {
+            tracing::warn!(%warning, "the configuration is valid, but probably not what was meant");
+        }
         let served = runtime.block_on(serve::run(config, sources, levels));
         runtime.shutdown_timeout(RUNTIME_FINISH_TIME);
         drop(logging);

@@ -100,7 +100,8 @@ fn meant(text: &str) -> Option<String> {
     let text = text.trim();
     let is_number = !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit() || b == b'.');
     if is_number {
-        return parse(&format!("{text}s")).map(|_| format!("the unit is missing: {text}s, {text}m or {text}h"));
+        return parse(&format!("{text}s"))
+            .map(|_| format!("the unit is missing: {text}s, {text}m or {text}h"));
     }
     let (mut rest, mut spelt) = (text, String::new());
     while !rest.is_empty() {
@@ -135,10 +136,14 @@ mod tests {
         ] {
             assert_eq!(parse(text), Some(Duration::from_millis(millis)), "{text}");
         }
-        for text in ["", "5", "5M", "5 min", "5 m", "5S", " 5s", "1h 30m", "s", "-5s", "+5s", ".5s", "5.s", "1.2.3s"] {
+        for text in
+            ["", "5", "5M", "5 min", "5 m", "5S", " 5s", "1h 30m", "s", "-5s", "+5s", ".5s", "5.s", "1.2.3s"]
+        {
             assert_eq!(parse(text), None, "{text:?}");
         }
-        for text in ["0s", "0.0h", "1us", "1ns", "1w", "1y", "1e3s", "1.2345s", "123456789012s", "5 bananas", "٣s"] {
+        for text in
+            ["0s", "0.0h", "1us", "1ns", "1w", "1y", "1e3s", "1.2345s", "123456789012s", "5 bananas", "٣s"]
+        {
             assert_eq!(parse(text), None, "{text:?}");
         }
         assert_eq!((parse("365d"), parse("31536000000ms")), (Some(MAX), Some(MAX)));
@@ -167,12 +172,17 @@ mod tests {
 
     #[test]
     fn what_is_written_is_read_again() {
-        for text in ["300ms", "90s", "90m", "36h", "1.5ms", "0.001ms", "1.25s", "1h30m1ms", "364d23h59m59s999.999ms"] {
+        for text in
+            ["300ms", "90s", "90m", "36h", "1.5ms", "0.001ms", "1.25s", "1h30m1ms", "364d23h59m59s999.999ms"]
+        {
             let duration = parse(text).unwrap();
             let Json::String(written) = duration.written() else { panic!("{text}") };
             assert_eq!(parse(&written), Some(duration), "{text}: {written}");
         }
         let written = |text: &str| parse(text).unwrap().written();
-        assert_eq!((written("7d"), written("90s"), written("0.001ms")), (json!("168h"), json!("90s"), json!("0.001ms")));
+        assert_eq!(
+            (written("7d"), written("90s"), written("0.001ms")),
+            (json!("168h"), json!("90s"), json!("0.001ms"))
+        );
     }
 }

@@ -267,6 +267,17 @@ impl Slot for Toleration<'static> {
             ),
         ])
     }
+
+    fn warnings(&self) -> Vec<String> {
+        let blank = self.operator.as_str() != "Exists" && self.value.is_empty() && !self.key.is_empty();
+        let key = self.key.as_str();
+        let warning = || {
+            format!(
+                "the toleration has no value, so it matches the taint {key} but not {key}=true; write operator: Exists for any value"
+            )
+        };
+        blank.then(warning).into_iter().collect()
+    }
 }
 
 fn label_key<'a>(text: &'a mut Text<'static>) -> Checked<'a> {

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 
 use super::quote::quoted;
-use super::shape::{Shape, Slot};
+use super::shape::{Shape, Slot, Value};
 use crate::yaml::{self, Copies, Data, Dialect, Key, Node};
 
 /// One thing that is wrong with a configuration.
@@ -56,6 +56,8 @@ impl fmt::Display for Fault {
 pub(super) struct Reader {
     path: String,
     faults: Vec<Fault>,
+    /// What is valid, and probably not what was meant.
+    pub(super) warnings: Vec<Fault>,
     /// The places of sections, lists and values, by their path.
     pub(super) places: BTreeMap<String, Place>,
 }
@@ -96,14 +98,14 @@ impl Reader {
             }
             (Shape::Value(value), _) => {
                 if !scalar(node).is_some_and(|text| value.read(text)) {
-                    self.wrong(node, &value.expected());
+                    self.wrong(node, &expected(value, scalar(node)));
                 }
             }
             (Shape::Values(values), Data::List(items)) => {
                 values.clear();
                 for (at, item) in items.iter().enumerate() {
                     if !scalar(item).is_some_and(|text| values.add(text)) {
-                        let expected = values.blank().expected();
+                        let expected = expected(&*values.blank(), scalar(item));
                         self.within(&format!("[{at}]"), |reader| reader.wrong(item, &expected));
                     }
                 }
@@ -139,7 +141,7 @@ impl Reader {
         }
     }
 
-    /// The members whose keys are there for the first time; the others are faults.
+    /// The members without those whose key comes again; a key that has been there is a fault.
     fn distinct<'n>(&mut self, members: &'n [(Key, Node)]) -> Vec<&'n (Key, Node)> {
         let mut first = HashMap::new();
         let mut distinct = Vec::with_capacity(members.len());
@@ -147,12 +149,13 @@ impl Reader {
             let Key { line, text } = &member.0;
             match first.entry(text) {
                 Entry::Vacant(entry) => {
-                    entry.insert(line);
+                    entry.insert((line, distinct.len()));
                     distinct.push(member);
                 }
                 Entry::Occupied(entry) => {
-                    let message =
-                        format!("it is there already, on line {}; remove one of the two", entry.get());
+                    let (first, at) = *entry.get();
+                    distinct[at] = member;
+                    let message = format!("it is there already, on line {first}; remove one of the two");
                     self.within(&step(text), |reader| reader.fault(Place::Line(*line), message));
                 }
             }
@@ -218,6 +221,9 @@ impl Reader {
             for objection in slot.objections() {
                 self.fault(place.clone(), objection);
             }
+            for message in slot.warnings() {
+                self.warnings.push(Fault { path: self.path.clone(), place: place.clone(), message });
+            }
         }
     }
 
@@ -231,6 +237,12 @@ impl Reader {
     fn has(&self, path: &str) -> bool {
         path.strip_prefix(&self.path).is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
     }
+}
+
+/// What a value may be, and what this text was probably meant as.
+pub(super) fn expected(value: &dyn Value, found: Option<&str>) -> String {
+    let hint = found.and_then(|text| value.hint(text)).map_or_else(String::new, |hint| format!("; {hint}"));
+    format!("{}{hint}", value.expected())
 }
 
 /// The nearest of the known names, if one is near, else all of them.

@@ -7,7 +7,7 @@ use super::shape::{List, Shape, Slot};
 
 /// The schema of the file, indented.
 pub fn schema() -> String {
-    let mut whole = of(&mut Config::default());
+    let mut whole = or_null(of(&mut Config::default()));
     if let Some(object) = whole.as_object_mut() {
         object.insert("$schema".into(), "http://json-schema.org/draft-07/schema#".into());
         object.insert("title".into(), "The configuration of tolerarch".into());
@@ -20,7 +20,7 @@ fn of(slot: &mut dyn Slot) -> Json {
         Shape::Section(keys) => {
             let mut properties = Object::new();
             for mut key in keys {
-                let mut property = of(&mut *key.slot);
+                let mut property = or_null(of(&mut *key.slot));
                 if let Some(object) = property.as_object_mut() {
                     let restart =
                         if key.at_start { " (a change takes effect at the next start)" } else { "" };
@@ -44,9 +44,20 @@ fn of(slot: &mut dyn Slot) -> Json {
             with_default(json!({"type": "array", "items": blank(|visit| list.blank(visit))}), default)
         }
         Shape::Map(map) => {
-            json!({"type": "object", "additionalProperties": blank(|visit| map.blank(visit))})
+            json!({"type": "object", "additionalProperties": or_null(blank(|visit| map.blank(visit)))})
         }
     }
+}
+
+/// A key without a value keeps its default.
+fn or_null(mut schema: Json) -> Json {
+    if let Some(kind) = schema.get_mut("type") {
+        *kind = json!([kind.take(), "null"]);
+    }
+    if let Some(choices) = schema.get_mut("enum").and_then(Json::as_array_mut) {
+        choices.push(Json::Null);
+    }
+    schema
 }
 
 /// The schema of a new item; its values are no defaults.

@@ -15,6 +15,11 @@ pub(super) trait Slot {
     fn objections(&self) -> Vec<String> {
         Vec::new()
     }
+
+    /// What is valid, and probably not what was meant.
+    fn warnings(&self) -> Vec<String> {
+        Vec::new()
+    }
 }
 
 /// What a slot consists of.
@@ -63,6 +68,10 @@ impl Key<'_> {
 pub(super) trait Value {
     /// What it may be, in words that follow "expected".
     fn expected(&self) -> Cow<'static, str>;
+    /// What a text that it may not be was probably meant as.
+    fn hint(&self, _text: &str) -> Option<String> {
+        None
+    }
     /// What it may be, as a JSON schema.
     fn schema(&self) -> Json;
     /// Takes over a text; `false` if it is none of those that it may be.
@@ -129,7 +138,7 @@ impl<T: Value> Slot for T {
     }
 }
 
-/// A slot that is somebody else's.
+/// A slot that is borrowed.
 struct Borrowed<'a>(&'a mut (dyn Slot + 'a));
 
 impl Slot for Borrowed<'_> {
@@ -139,6 +148,10 @@ impl Slot for Borrowed<'_> {
 
     fn objections(&self) -> Vec<String> {
         self.0.objections()
+    }
+
+    fn warnings(&self) -> Vec<String> {
+        self.0.warnings()
     }
 }
 

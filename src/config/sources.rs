@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use super::quote::{may_be_secret, quoted};
-use super::reader::{Fault, Place, Reader, nearest};
+use super::reader::{Fault, Place, Reader, expected, nearest};
 use super::shape::{Shape, Slot};
 use super::{Config, ConfigError, print};
 
@@ -19,6 +19,9 @@ pub struct Sources {
     pub environment: Vec<(String, String)>,
     /// Flags of the command line that were given.
     pub flags: Vec<Flag>,
+    /// Whether a variable that looks like one of ours and is none is a warning instead of a fault: the commands run in
+    /// people's shells.
+    pub tolerant: bool,
 }
 
 /// A flag of the command line that was given.
@@ -46,7 +49,7 @@ impl Sources {
     pub fn of_process(file: Option<PathBuf>, flags: Vec<Flag>) -> Self {
         let text = |text: std::ffi::OsString| text.to_string_lossy().into_owned();
         let environment = std::env::vars_os().map(|(name, value)| (text(name), text(value))).collect();
-        Self { file, environment, flags }
+        Self { file, environment, flags, tolerant: false }
     }
 
     /// Reads all of it.
@@ -69,7 +72,7 @@ impl Sources {
     pub fn read(&self, text: &str) -> Result<Loaded, Vec<Fault>> {
         let (mut config, mut reader) = (Config::default(), Reader::default());
         reader.document(text, &mut config);
-        reader.environment(&self.environment, &mut config);
+        reader.environment(&self.environment, self.tolerant, &mut config);
         for Flag { name, path, value } in &self.flags {
             reader.set(&mut config, path, value, &Place::Flag(name));
         }
@@ -82,6 +85,11 @@ impl Sources {
 }
 
 impl Loaded {
+    /// What is valid, and probably not what was meant.
+    pub fn warnings(&self) -> &[Fault] {
+        &self.reader.warnings
+    }
+
     /// The whole configuration as a file, with a comment where each value comes from.
     pub fn to_yaml(&self) -> String {
         let file = self.file.as_deref().map(|file| file.display().to_string()).unwrap_or_default();
@@ -90,9 +98,13 @@ impl Loaded {
 }
 
 impl Reader {
-    /// Takes over what the environment says. Kubernetes adds variables of its own for a Service that is called tolerarch;
-    /// those are nobody's fault.
-    pub(super) fn environment(&mut self, variables: &[(String, String)], slot: &mut dyn Slot) {
+    /// Takes over what the environment says, except for the variables that Kubernetes adds for a Service called tolerarch.
+    pub(super) fn environment(
+        &mut self,
+        variables: &[(String, String)],
+        tolerant: bool,
+        slot: &mut dyn Slot,
+    ) {
         let (mut known, mut scattered) = (Vec::new(), Vec::new());
         nested(slot, "", &mut |path| scattered.push(variable(path)));
         scalars(slot, "", &mut |path, _| known.push((variable(path), path.to_owned())));
@@ -114,7 +126,11 @@ impl Reader {
                     Some(near) => format!("no key has this variable; did you mean {PREFIX}{near}"),
                     None => "no key has this variable; pools and hosts are set in the file".to_owned(),
                 };
-                self.fault_at(name, place, message);
+                if tolerant {
+                    self.warnings.push(Fault { path: name.clone(), place, message });
+                } else {
+                    self.fault_at(name, place, message);
+                }
             }
         }
     }
@@ -130,7 +146,7 @@ impl Reader {
                 Shape::Value(value) => {
                     let read = value.read(text);
                     if !read {
-                        wrong.push((text, value.expected()));
+                        wrong.push((text, expected(value, Some(text))));
                     }
                 }
                 Shape::Values(values) => {
@@ -138,7 +154,7 @@ impl Reader {
                     let items = text.split(',').map(str::trim);
                     for item in items.filter(|_| !text.trim().is_empty()) {
                         if !values.add(item) {
-                            wrong.push((item, values.blank().expected()));
+                            wrong.push((item, expected(&*values.blank(), Some(item))));
                         }
                     }
                 }

@@ -31,7 +31,7 @@ pools:
 lookup: {budget: 1s, timeout: 2m, concurrency: 3, perRegistry: 2}
 cache:
   capacity: 4
-  tagTtl: 1h 30m
+  tagTtl: 1h30m
   staleWhileRevalidate: 7s
   staleIfError: 8s
   negative: {notFound: 1s, denied: 2s, throttled: 3s, timeout: 4s, unreachable: 5s, badManifest: 6s}
@@ -142,7 +142,7 @@ zzz: 1
         faults(text),
         [
             "lookup.timeuot (line 2): unknown key; did you mean timeout?",
-            "lookup.budget (line 3): found \"banana\", expected a duration such as 3s, 10m or 1h, from 1ms to 365d",
+            "lookup.budget (line 3): found \"banana\", expected a duration such as 300ms, 15s, 5m, 1.5h, 7d or 1h30m, and at most 365d",
             "mode (line 4): found \"enforced\", expected enforce or observe",
             "server (line 5): found \"5\", expected a section with listen, certFile, keyFile, drain, maxConnections",
             "pools[0].name (line 7): found \"Multi Arch\", expected a name of at most 63 lower-case letters, digits, '-' and '.'",
@@ -183,6 +183,22 @@ mdoe: observe
     {
         assert!(seen[place].starts_with(start), "{seen:?}");
     }
+}
+
+#[test]
+fn a_toleration_of_the_empty_value_draws_a_warning() {
+    let warnings = |toleration: &str| -> Vec<String> {
+        let text = format!("pools: [{{name: a, platforms: [linux/arm64], tolerations: [{toleration}]}}]");
+        Sources::default().read(&text).unwrap().warnings().iter().map(ToString::to_string).collect()
+    };
+    let expected = "pools[0].tolerations[0] (line 1): the toleration has no value, so it matches the taint a but not a=true; \
+         write operator: Exists for any value";
+    assert_eq!(warnings("{key: a}"), [expected]);
+    assert_eq!(warnings("{key: a, operator: Equal, value: ''}"), [expected]);
+    for fine in ["{key: a, operator: Exists}", "{key: a, value: b}"] {
+        assert_eq!(warnings(fine), [""; 0], "{fine}");
+    }
+    assert_eq!(Sources::default().read("").unwrap().warnings(), []);
 }
 
 #[test]

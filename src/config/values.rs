@@ -2,9 +2,7 @@
 
 use std::borrow::Cow;
 use std::net::{IpAddr, SocketAddr};
-use std::ops::RangeInclusive;
 use std::path::PathBuf;
-use std::time::Duration;
 
 use clap::ValueEnum;
 use ipnet::IpNet;
@@ -13,35 +11,6 @@ use serde_json::{Value as Json, json};
 use super::shape::Value;
 use crate::credentials::ImagePattern;
 use crate::pod::Text;
-
-impl Value for Duration {
-    fn expected(&self) -> Cow<'static, str> {
-        "a duration such as 3s, 10m or 1h, from 1ms to 365d".into()
-    }
-
-    fn schema(&self) -> Json {
-        json!({"type": "string", "pattern": r"^(\s*[0-9]+\s*[A-Za-z]+)+\s*$", "examples": ["3s", "10m", "1h"]})
-    }
-
-    fn read(&mut self, text: &str) -> bool {
-        let duration = humantime::parse_duration(text).ok().filter(|duration| DURATIONS.contains(duration));
-        taken(self, duration)
-    }
-
-    /// In the largest unit that gives a whole number.
-    fn written(&self) -> Json {
-        let (seconds, nanos) = (self.as_secs(), self.subsec_nanos());
-        match (seconds, nanos) {
-            (_, 1..) if nanos % 1_000_000 == 0 => json!(format!("{}ms", self.as_millis())),
-            (_, 1..) => json!(format!("{}ns", self.as_nanos())),
-            _ if seconds % 3600 == 0 => json!(format!("{}h", seconds / 3600)),
-            _ if seconds % 60 == 0 => json!(format!("{}m", seconds / 60)),
-            _ => json!(format!("{seconds}s")),
-        }
-    }
-}
-
-const DURATIONS: RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_secs(365 * 24 * 3600);
 
 impl Value for usize {
     fn expected(&self) -> Cow<'static, str> {

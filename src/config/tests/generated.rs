@@ -1,5 +1,10 @@
 //! What is generated from the keys: the schema and the README's reference. `UPDATE=1 cargo test config` writes both.
 
+use std::sync::LazyLock;
+
+use proptest::prelude::*;
+use serde_json::{Value as Json, json};
+
 use super::*;
 
 /// Compares a file of the repository, or the part of it between two marks, with what it should be.
@@ -36,11 +41,60 @@ fn what_is_explained_is_the_default() {
     assert_eq!(config, Config::default());
 }
 
+static VALIDATOR: LazyLock<jsonschema::Validator> =
+    LazyLock::new(|| jsonschema::validator_for(&serde_json::from_str(&schema()).unwrap()).unwrap());
+
+/// A text made of what durations are made of, right or wrong; never above the maximum, as a schema cannot add.
+fn like_a_duration() -> impl Strategy<Value = String> {
+    const NUMBERS: [&str; 14] =
+        ["0", "5", "90", "1.5", ".5", "1.", "0.0", "1.2345", "123456789012", "-1", "+1", "1e3", "1_0", ""];
+    const UNITS: [&str; 16] =
+        ["ms", "s", "m", "h", "d", "M", "S", "min", "us", "ns", "w", "y", " m", "s ", " bananas", ""];
+    let right = (prop::sample::select(&NUMBERS[..4]), prop::sample::select(&UNITS[..5]));
+    let any = (prop::sample::select(&NUMBERS[..]), prop::sample::select(&UNITS[..]));
+    let terms = prop::collection::vec(prop_oneof![3 => right, 1 => any], 0..4);
+    terms.prop_map(|terms| terms.into_iter().map(|(number, unit)| format!("{number}{unit}")).collect())
+}
+
+/// What may stand behind a key, right or wrong.
+fn some_value() -> impl Strategy<Value = Json> {
+    let others = [json!({}), json!([]), json!([null]), json!({"x": 1}), json!([{}]), json!("1s"), json!("x")];
+    prop_oneof![
+        2 => Just(Json::Null),
+        1 => prop::sample::select(others.to_vec()),
+        2 => like_a_duration().prop_map(Json::from),
+    ]
+}
+
+fn some_document() -> impl Strategy<Value = Json> {
+    const SECTIONS: [&str; 9] =
+        ["mode", "server", "admin", "lookup", "cache", "registries", "network", "log", "zzz"];
+    const KEYS: [&str; 9] =
+        ["budget", "timeout", "tagTtl", "drain", "negative", "allow", "hosts", "level", "zzz"];
+    let section = prop::collection::btree_map(prop::sample::select(&KEYS[..]), some_value(), 0..3);
+    let value = prop_oneof![1 => some_value(), 3 => section.prop_map(|keys| json!(keys))];
+    prop::collection::btree_map(prop::sample::select(&SECTIONS[..]), value, 0..4)
+        .prop_map(|sections| json!(sections))
+}
+
+proptest! {
+    #[test]
+    fn the_schema_reads_durations_as_the_reader_does(text in like_a_duration()) {
+        let document = json!({"cache": {"tagTtl": text}});
+        let read = Config::parse(&document.to_string());
+        prop_assert_eq!(VALIDATOR.is_valid(&document), read.is_ok(), "{} {:?}", text, read);
+    }
+
+    #[test]
+    fn the_schema_takes_the_sections_that_the_reader_takes(document in some_document()) {
+        let read = Config::parse(&document.to_string());
+        prop_assert_eq!(VALIDATOR.is_valid(&document), read.is_ok(), "{} {:?}", document, read);
+    }
+}
+
 /// The schema and the reader agree, on good files and on bad ones.
 #[test]
 fn the_schema_says_what_the_reader_says() {
-    let schema: serde_json::Value = serde_json::from_str(&schema()).unwrap();
-    let validator = jsonschema::validator_for(&schema).unwrap();
     let pool = |key: &str| serde_json::json!({"pools": [{"preset": "gke", "tolerations": [{"key": key, "operator": "Exists"}]}]});
     let value = |text: &str| serde_json::from_str(text).unwrap();
     let long = "a".repeat(64);
@@ -49,9 +103,14 @@ fn the_schema_says_what_the_reader_says() {
         (value(r#"{"mode": "observe"}"#), true),
         (value(r#"{"mode": "enforced"}"#), false),
         (value(r#"{"mdoe": "observe"}"#), false),
-        (value(r#"{"cache": {"tagTtl": "1h 30m", "capacity": 1}}"#), true),
+        (value(r#"{"cache": {"tagTtl": "1h30m", "capacity": 1}}"#), true),
         (value(r#"{"cache": {"tagTtl": "soon"}}"#), false),
         (value(r#"{"cache": {"tagTtl": 5}}"#), false),
+        (value(r#"{"cache": {"tagTtl": "5 bananas"}}"#), false),
+        (value(r#"{"cache": {"tagTtl": "5M"}}"#), false),
+        (value(r#"{"cache": {"tagTtl": "1.5h"}}"#), true),
+        (value(r#"{"cache": null, "mode": null, "pools": null, "log": {"level": null}}"#), true),
+        (value(r#"{"registries": {"hosts": {"a.b": null}}}"#), true),
         (value(r#"{"cache": {"capacity": 0}}"#), false),
         (value(r#"{"cache": {"negative": {"notFound": "1s", "oops": "1s"}}}"#), false),
         (value(r#"{"server": {"listen": "[::1]:80"}}"#), true),
@@ -72,7 +131,7 @@ fn the_schema_says_what_the_reader_says() {
         (pool(&long), false),
         (pool(&format!("x.y/{}", &long[1..])), true),
     ] {
-        assert_eq!(validator.is_valid(&document), valid, "schema: {document}");
+        assert_eq!(VALIDATOR.is_valid(&document), valid, "schema: {document}");
         assert_eq!(Config::parse(&document.to_string()).is_ok(), valid, "reader: {document}");
     }
 }

@@ -12,7 +12,7 @@ fn file(text: &str) -> (tempfile::TempDir, PathBuf) {
 fn load(text: &str, environment: &[(&str, &str)], flags: &[Flag]) -> Result<Loaded, ConfigError> {
     let (_directory, file) = file(text);
     let environment = environment.iter().map(|(name, value)| ((*name).into(), (*value).into())).collect();
-    Sources { file: Some(file), environment, flags: flags.to_vec() }.load()
+    Sources { file: Some(file), environment, flags: flags.to_vec(), tolerant: false }.load()
 }
 
 fn listen(value: &str) -> Flag {
@@ -82,9 +82,9 @@ fn all_faults_of_all_sources_come_at_once() {
     assert_eq!(
         faults,
         [
-            "lookup.budget (line 2): found \"banana\", expected a duration such as 3s, 10m or 1h, from 1ms to 365d",
+            "lookup.budget (line 2): found \"banana\", expected a duration such as 300ms, 15s, 5m, 1.5h, 7d or 1h30m, and at most 365d",
             "TOLERARCH_CACHE__TAG_TLL: no key has this variable; did you mean TOLERARCH_CACHE__TAG_TTL?",
-            "cache.tagTtl (TOLERARCH_CACHE__TAG_TTL): found \"soon\", expected a duration such as 3s, 10m or 1h, from 1ms to 365d",
+            "cache.tagTtl (TOLERARCH_CACHE__TAG_TTL): found \"soon\", expected a duration such as 300ms, 15s, 5m, 1.5h, 7d or 1h30m, and at most 365d",
             "network.deny (TOLERARCH_NETWORK__DENY): found \"all\", expected a network such as 10.0.0.0/8",
             "TOLERARCH_POOLS: no key has this variable; pools and hosts are set in the file",
             "TOLERARCH_REGISTRIES__HOSTS: no key has this variable; pools and hosts are set in the file",
@@ -100,7 +100,7 @@ mode: observe
 pools:
   - {preset: gke, name: arm}
   - {name: "5", platforms: [linux/s390x], tolerations: [{key: "true", value: "1.0"}, {key: a, operator: Exists, effect: NoExecute, tolerationSeconds: 5}]}
-lookup: {budget: 1500ms, timeout: 1m 1ms 5ns}
+lookup: {budget: 1500ms, timeout: 1m1.005ms}
 registries: {hosts: {"Registry.example.com:5000": {caFile: "/with space/ca: #.crt", plainHttp: true}, docker.io: }}
 network: {allow: [10.0.0.0/8, "::1"]}
 "#;
@@ -200,4 +200,19 @@ registries:
     let error = load(file, &environment, &[listen("canary@i")]).unwrap_err().to_string();
     assert!(!error.contains("canary"), "{error}");
     assert!(error.lines().count() >= 10, "{error}");
+}
+
+#[test]
+fn a_variable_of_no_key_ends_serve_and_warns_commands() {
+    let environment = vec![("TOLERARCH_CACHE__TAG_TLT".to_owned(), "1h".to_owned())];
+    let mut sources = Sources { environment, ..Sources::default() };
+    let faults = sources.read("").unwrap_err();
+    sources.tolerant = true;
+    let loaded = sources.read("").unwrap();
+    assert_eq!(loaded.warnings(), faults);
+    assert!(faults[0].to_string().contains("did you mean TOLERARCH_CACHE__TAG_TTL"), "{faults:?}");
+    // A value that cannot be is a fault to both.
+    sources.environment = vec![("TOLERARCH_CACHE__TAG_TTL".to_owned(), "1M".to_owned())];
+    let faults = sources.read("").unwrap_err();
+    assert!(faults[0].message.ends_with("; did you mean 1m?"), "{faults:?}");
 }
