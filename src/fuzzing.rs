@@ -1,6 +1,8 @@
 //! What must hold for every input, one function a fuzz target (`fuzz/targets`): each takes arbitrary bytes and panics when
 //! its invariant is broken. The tests run the committed seeds through them, so that none of it rots between fuzzing runs.
 
+#![allow(clippy::panic, reason = "a broken invariant has to end the run")]
+
 use std::fmt::Debug;
 
 use serde::Deserialize;
@@ -97,9 +99,11 @@ mod tests {
         entries.map(|entry| entry.unwrap().path()).collect()
     }
 
+    type Target = (&'static str, fn(&[u8]));
+
     #[test]
     fn every_seed_holds() {
-        let targets: [(&str, fn(&[u8])); 4] = [
+        let targets: [Target; 4] = [
             ("json", super::json),
             ("reference", super::reference),
             ("yaml", super::yaml),
