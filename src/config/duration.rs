@@ -54,7 +54,7 @@ impl Value for Duration {
     /// In the largest unit that gives a whole number.
     fn written(&self) -> Json {
         let nanos = self.as_nanos();
-        let whole = UNITS.iter().rev().skip(1).find(|(_, unit)| nanos % u128::from(*unit) == 0);
+        let whole = UNITS.iter().rev().skip(1).find(|(_, unit)| nanos.is_multiple_of(u128::from(*unit)));
         let (name, unit) = whole.copied().unwrap_or(UNITS[0]);
         let (count, rest) = (nanos / u128::from(unit), nanos % u128::from(unit) / 1000);
         let fraction = if rest == 0 { String::new() } else { format!(".{rest:03}") };
