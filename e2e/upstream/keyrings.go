@@ -59,7 +59,7 @@ func patterns(r *rand.Rand, random int) []Pattern {
 		}
 	}
 	parts := []string{"*", "?", "a", "b", "ab", "[ab]", "[^a]", "[a-c]", "[b-a]", "[]a]", "[a", "\\a", "\\", "a*", "*b", "a*b*", "**", "[a-]", "[\\]]", "A", ""}
-	words := []string{"a", "b", "ab", "abab", "c", "ba", "aab", "abb", "]", "-a", "A"}
+	words := []string{"a", "b", "ab", "abab", "c", "ba", "aab", "abb", "-a", "A"}
 	for range random {
 		text, image := one(r, parts...)+one(r, append([]string{""}, parts...)...), one(r, words...)
 		for range r.IntN(3) {
@@ -158,6 +158,7 @@ func keyrings(r *rand.Rand, random int) []Keyring {
 		`{"auths":{"quay.io":` + good + `},"HttpHeaders":{"a":1}}`, `{"auths":{"quay.io":` + good + `},"credsStore":1,"credHelpers":[]}`,
 		`{"auths":{"quay.io":` + good + `},"credsStore":null,"more":[1]}`, `{"quay.io":` + good + `}`, `{"auths":{"quay.io":` + good + `}} `,
 		`{"auths":{"quay.io":` + good + `}}{}`, `{"auths":{"quay.io":` + good + `,}}`, `{"auths":{"QUAY.io":` + good + `}}`,
+		`{"auths":{"quay.io:":` + good + `,"quay.io/team":{"auth":"` + auth("v:q") + `"}}}`,
 	} {
 		cases = append(cases, keyring("quay.io/team/app", config))
 	}

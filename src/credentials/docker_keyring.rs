@@ -73,8 +73,8 @@ fn key(given: &str) -> Option<ImagePattern> {
         _ => path,
     };
     let path = if path == "/" { "" } else { path };
-    let port = host.strip_suffix(':').unwrap_or(host);
-    format!("{port}{path}").parse().ok()
+    // Without its port `quay.io:` is quay.io, but it is sorted before `quay.io/team`.
+    format!("{host}{path}").parse().ok()
 }
 
 #[cfg(test)]
@@ -97,6 +97,7 @@ mod tests {
             ("registry.io/team/", Some("registry.io/team/")),
             ("https://user:word@registry.io/team", Some("registry.io/team")),
             ("registry.io?a=b", Some("registry.io")),
+            ("registry.io:/team", Some("registry.io:/team")),
             ("*.registry.io", Some("*.registry.io")),
             ("", None),
             ("https://", None),
