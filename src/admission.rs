@@ -21,9 +21,8 @@ use tokio::time::{Duration, Instant, timeout, timeout_at};
 pub use metrics::ReviewMetrics;
 
 use crate::body::{Bounds, ReadError};
-use crate::decide::{self, Current, Wait, shortened};
+use crate::decide::{self, Current, Decision, Wait, shortened};
 use crate::patch;
-use crate::policy::Decision;
 use crate::reason::Reason;
 use crate::review::{self, Audit, Review, ReviewError, Subject};
 
@@ -99,9 +98,9 @@ impl Webhook {
         decision: impl Future<Output = Decision<'a>>,
     ) -> impl Future<Output = Vec<u8>> {
         let rendered = decision.map(|decision| {
-            let patch = match (&review.subject, &decision.change) {
-                (Subject::Pod(pod), Some(change)) => patch::build("", pod, change),
-                _ => String::new(),
+            let patch = match &review.subject {
+                Subject::Pod(pod) => patch::build("", pod, &decision.edits),
+                Subject::Malformed | Subject::Other => String::new(),
             };
             (decision, patch)
         });
@@ -132,7 +131,7 @@ fn log(review: &Review<'_>, decision: &Decision<'_>, took: Duration) {
     // Whole microseconds: more digits would be noise.
     let milliseconds = took.as_micros() as f64 / 1000.0;
     let (reason, image) = (decision.reason.as_str(), decision.image.map(shortened));
-    let pools = decision.pools.join(",");
+    let pools = decision.opened.join(",");
     tracing::info!(namespace, pod, reason, image, pools, milliseconds, "reviewed");
 }
 

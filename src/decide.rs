@@ -4,6 +4,7 @@
 //! it once, so that no decision sees half of a changed configuration.
 
 mod batch;
+mod decision;
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -13,11 +14,12 @@ use futures_util::FutureExt;
 use tokio::time::{Duration, Instant, timeout_at};
 
 pub use batch::BatchLimits;
+pub use decision::Decision;
 
 use crate::credentials::{Credentials, Keyring};
 use crate::image::{ImageRef, LookupError};
 use crate::pod::{Pod, Usage};
-use crate::policy::{Decision, ImageSupport, Policy};
+use crate::policy::{ImageSupport, Policy};
 use crate::resolver::{Outcome, Resolver};
 
 /// Different images of one Pod that are looked up.
@@ -79,13 +81,13 @@ impl Wait<'_> {
 impl Snapshot {
     /// Decides on a Pod that is to be created in this namespace.
     pub async fn decide<'a>(&'a self, namespace: &str, pod: &'a Pod<'_>, wait: Wait<'_>) -> Decision<'a> {
-        if let Some(decision) = self.policy.decide_unseen(pod) {
+        if let Some(decision) = Decision::without_images(&self.policy, pod) {
             return decision;
         }
         let usages = pod.images();
         let keyring = self.keyring(namespace, pod, &usages, wait.deadline()).await;
         let images = self.look_up(&usages, &keyring, wait).await;
-        self.policy.decide(pod, &images)
+        Decision::of(&self.policy, pod, &images)
     }
 
     /// The credentials that the Pod may use. Its pull secrets are read only if some image is not known without them; where
@@ -142,7 +144,7 @@ impl Snapshot {
             usages
                 .iter()
                 .filter(|usage| uses(usage, image))
-                .any(|usage| self.policy.is_settled_by(&known(usage, outcome)))
+                .any(|usage| self.policy.is_closed_by(&known(usage, outcome)))
         };
         let candidates = |image: &ImageRef| keyring.candidates(image);
         let outcomes = match wait {

@@ -5,27 +5,29 @@
 //! # The way of a request
 //!
 //! ```text
-//! bytes → admission → review → pod → resolver (cache → registry) → policy → patch → admission → bytes
+//! bytes → admission → review → pod → decide (resolver: cache → registry; policy → placement) → patch → admission → bytes
 //! ```
 //!
 //! | module | its one job |
 //! |---|---|
-//! | [`admission`] | HTTPS in and out, the deadline; a readable review is always allowed |
+//! | [`admission`] | HTTP only: HTTPS in and out, the deadline; a readable review is always allowed |
 //! | [`review`] | bytes to AdmissionReview and back, read partially, the Pod never copied |
-//! | [`pod`] | pure views of a Pod: images, tolerations, why it is left alone |
+//! | [`pod`] | facts of a Pod, from a review or a value: images, tolerations, why it is skipped |
+//! | [`decide`] | from a Pod to what becomes of it: which images to look up, with which credentials, until when |
 //! | [`image`] | value types: reference, platform, platform set, and why nobody knows |
 //! | [`resolver`] | image to platforms: cache, one lookup a key, deadlines, work that goes on behind |
 //! | [`registry`] | the OCI distribution protocol, and every limit it is held to |
 //! | [`credentials`] | which credentials to try for an image, in which order |
-//! | [`policy`] | pure: what is known of the Pod and its images, to a decision |
+//! | [`policy`] | pure: what is known of the images, to a verdict for each pool |
+//! | [`placement`] | pure: verdicts to edits of the Pod, and which of its parts are ours |
 //! | [`reason`] | the closed list of what became of a Pod, and why |
-//! | [`patch`] | pure: a decision to a JSON patch that is known to apply |
+//! | [`patch`] | pure: edits to a JSON patch that is known to apply |
 //!
 //! Beside the road: [`cluster`] (all that talks to the Kubernetes API), [`tls`] (the serving certificate), [`config`],
 //! [`metrics`], [`logging`], [`admin`] (metrics and probes), and the wiring, [`serve`] and [`cli`].
 //!
 //! I/O lives in `registry`, `credentials`, `cluster` and `tls`, state in `resolver` and in what `registry` and
-//! `credentials` remember; `review`, `pod`, `image`, `policy` and `patch` are pure.
+//! `credentials` remember; `review`, `pod`, `image`, `policy`, `placement` and `patch` are pure.
 
 pub mod admission;
 pub mod review;
@@ -45,6 +47,8 @@ pub mod credentials;
 pub mod cluster;
 
 pub mod policy;
+
+pub mod placement;
 
 pub mod reason;
 

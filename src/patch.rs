@@ -1,14 +1,13 @@
-//! The JSON patch of a decision. It applies by construction: each operation follows from what the decoded Pod showed.
+//! The JSON patch that makes edits. It applies by construction: each operation follows from what the decoded Pod showed.
 //!
 //! That matters more than it seems: a patch that does not apply fails the creation of the Pod, and
 //! `failurePolicy: Ignore` does not help (k8s.io/apiserver `admission/plugin/webhook/mutating/dispatcher.go`). Hence no
 //! `test` operation, parents are created, and an index is used only to remove what stood there.
 
 use crate::json::push_text;
-use crate::pod::{Field, POOLS_KEY, Pod, Toleration};
-use crate::policy::Change;
+use crate::placement::{AnnotationEdit, Edits};
+use crate::pod::{Pod, Toleration};
 
-const POOLS_PATH: &str = "/metadata/annotations/tolerarch.io~1pools";
 /// Bytes of a usual patch.
 const PATCH: usize = 512;
 
@@ -20,20 +19,24 @@ struct Patch<'a> {
 }
 
 impl Patch<'_> {
-    fn operation(&mut self, op: &str, path: &str) {
+    fn operation(&mut self, op: &str, path: &[&str]) {
         let before = if self.json.is_empty() { "[" } else { "," };
-        for part in [before, r#"{"op":""#, op, r#"","path":""#, self.root, path, r#"""#] {
+        for part in [before, r#"{"op":""#, op, r#"","path":""#, self.root] {
             self.json.push_str(part);
         }
+        for part in path {
+            self.json.push_str(part);
+        }
+        self.json.push('"');
     }
 
-    fn remove(&mut self, path: &str) {
+    fn remove(&mut self, path: &[&str]) {
         self.operation("remove", path);
         self.json.push('}');
     }
 
     /// `value` appends what is to be added.
-    fn add(&mut self, path: &str, value: impl FnOnce(&mut String)) {
+    fn add(&mut self, path: &[&str], value: impl FnOnce(&mut String)) {
         self.operation("add", path);
         self.json.push_str(r#","value":"#);
         value(&mut self.json);
@@ -41,48 +44,72 @@ impl Patch<'_> {
     }
 
     fn end(mut self) -> String {
-        self.json.push_str(if self.json.is_empty() { "[]" } else { "]" });
+        self.json.push(']');
         self.json
     }
 }
 
-/// The patch, as JSON, that makes `change` in `pod`, which stands at `root` in the object: a JSON pointer, empty for a Pod.
-pub fn build(root: &str, pod: &Pod<'_>, change: &Change<'_>) -> String {
-    debug_assert_eq!(POOLS_PATH.replace("~1", "/").strip_prefix("/metadata/annotations/"), Some(POOLS_KEY));
+/// The patch, as JSON, that makes these edits in `pod`, which stands at `root` in the object: a JSON pointer, empty for a
+/// Pod. Empty where there is nothing to edit.
+pub fn build(root: &str, pod: &Pod<'_>, edits: &Edits<'_>) -> String {
+    if edits.is_empty() {
+        return String::new();
+    }
     let mut patch = Patch { json: String::with_capacity(PATCH), root };
-    for place in change.remove.iter().rev() {
-        patch.remove(&format!("/spec/tolerations/{place}"));
+    for place in edits.remove.iter().rev() {
+        patch.remove(&["/spec/tolerations/", &place.to_string()]);
     }
     if pod.tolerations().is_empty() {
         // Absent, null and empty alike: adding a member that exists replaces it.
-        if !change.add.is_empty() {
-            patch.add("/spec/tolerations", |json| push_tolerations(json, &change.add));
+        if !edits.add.is_empty() {
+            patch.add(&["/spec/tolerations"], |json| push_tolerations(json, &edits.add));
         }
     } else {
-        for toleration in &change.add {
-            patch.add("/spec/tolerations/-", |json| push_toleration(json, toleration));
+        for toleration in &edits.add {
+            patch.add(&["/spec/tolerations/-"], |json| push_toleration(json, toleration));
         }
     }
-    match change.annotation.as_deref() {
-        None => {}
-        Some("") => patch.remove(POOLS_PATH),
-        Some(pools) => annotate(&mut patch, pod, pools),
+    if pod.has_annotations() {
+        for edit in &edits.annotations {
+            annotate(&mut patch, edit);
+        }
+    } else if !edits.annotations.is_empty() {
+        let annotations = |json: &mut String| push_annotations(json, &edits.annotations);
+        if pod.has_metadata() {
+            patch.add(&["/metadata/annotations"], annotations);
+        } else {
+            patch.add(&["/metadata"], |json| {
+                json.push_str(r#"{"annotations":"#);
+                annotations(json);
+                json.push('}');
+            });
+        }
     }
     patch.end()
 }
 
-fn annotate(patch: &mut Patch<'_>, pod: &Pod<'_>, pools: &str) {
-    let annotations = pod.metadata.present().map(|metadata| &metadata.annotations);
-    let (path, before, after) = match annotations {
-        Some(Field::Present(annotations)) if annotations.count > 0 => (POOLS_PATH, "", ""),
-        Some(_) => ("/metadata/annotations", r#"{"tolerarch.io/pools":"#, "}"),
-        None => ("/metadata", r#"{"annotations":{"tolerarch.io/pools":"#, "}}"),
-    };
-    patch.add(path, |json| {
-        json.push_str(before);
-        push_text(json, pools);
-        json.push_str(after);
-    });
+/// Where there are annotations.
+fn annotate(patch: &mut Patch<'_>, edit: &AnnotationEdit) {
+    let (prefix, name) = edit.key.split_once('/').unwrap_or_default();
+    let path = ["/metadata/annotations/", prefix, "~1", name];
+    if edit.value.is_empty() {
+        patch.remove(&path);
+    } else {
+        patch.add(&path, |json| push_text(json, &edit.value));
+    }
+}
+
+/// Where there are none, and so none to remove.
+fn push_annotations(json: &mut String, annotations: &[AnnotationEdit]) {
+    let mut before = '{';
+    for AnnotationEdit { key, value } in annotations {
+        json.push(before);
+        push_text(json, key);
+        json.push(':');
+        push_text(json, value);
+        before = ',';
+    }
+    json.push('}');
 }
 
 fn push_tolerations(json: &mut String, tolerations: &[&Toleration<'_>]) {

@@ -7,16 +7,18 @@
 mod json;
 mod toleration;
 
+use std::io;
+
 use serde::Deserialize;
 use serde_json::Value;
 
-pub use json::{Field, Text};
+pub use json::Text;
 pub use toleration::Toleration;
 
 use crate::image::{ImageRef, LookupError};
 use crate::json::{First, List, Object};
 use crate::reason::Reason;
-use json::Annotations;
+use json::{Annotations, Field};
 
 /// Label or annotation that takes a Pod (or, as a label, a namespace) out: `"off"`.
 pub const MODE_KEY: &str = "tolerarch.io/mode";
@@ -25,8 +27,6 @@ pub const POOLS_KEY: &str = "tolerarch.io/pools";
 /// Set by the kubelet on the mirror of a static Pod.
 const MIRROR_KEY: &str = "kubernetes.io/config.mirror";
 
-/// Bytes of all annotations, keys and values.
-const ANNOTATIONS_BYTES: usize = 256 << 10;
 /// Pull secrets of one Pod that are looked at.
 const PULL_SECRETS: usize = 16;
 /// Items of one list that are read. No Pod has as many: etcd takes 1.5 MB, and the API server 3 MiB.
@@ -36,9 +36,12 @@ const ITEMS: usize = 4096;
 #[derive(Debug, Default, Deserialize)]
 pub struct Pod<'a> {
     #[serde(borrow, default)]
-    pub(crate) metadata: Field<Object<Metadata<'a>>>,
+    metadata: Field<Object<Metadata<'a>>>,
     #[serde(borrow, default)]
     spec: Field<Object<Spec<'a>>>,
+    /// Bytes of the JSON that it came in, or a few more.
+    #[serde(skip)]
+    pub(crate) bytes: usize,
     /// Kind and name of the controller, where it is the template of its Pods; both empty where it is nobody's.
     #[serde(skip)]
     template_of: Option<(&'a str, &'a str)>,
@@ -51,7 +54,7 @@ pub struct PodError;
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct Metadata<'a> {
+struct Metadata<'a> {
     #[serde(borrow)]
     name: Option<Text<'a>>,
     #[serde(borrow)]
@@ -61,7 +64,7 @@ pub(crate) struct Metadata<'a> {
     #[serde(borrow)]
     labels: Option<Labels<'a>>,
     #[serde(borrow, default)]
-    pub(crate) annotations: Field<Annotations<'a>>,
+    annotations: Field<Annotations<'a>>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -168,8 +171,8 @@ impl<'a> Pod<'a> {
     /// # Errors
     /// A field that matters has another type than it should.
     pub fn of_value(value: &'a Value) -> Result<Self, PodError> {
-        let Object(pod) = Object::deserialize(value).map_err(|_| PodError)?;
-        Ok(pod)
+        let Object(pod) = Object::<Self>::deserialize(value).map_err(|_| PodError)?;
+        Ok(Self { bytes: json_length(value), ..pod })
     }
 
     /// The Pod that the controller of this kind and name would create by a template; of no controller where both are empty.
@@ -187,7 +190,7 @@ impl Pod<'_> {
         let metadata = self.metadata.present();
         let spec = self.spec.present();
         let is = |text: Option<&Text<'_>>, value: &str| text.is_some_and(|text| text.as_str() == value);
-        let annotations = metadata.and_then(|m| m.annotations.present());
+        let annotations = self.annotations();
         if annotations.is_some_and(|a| a.mirror) {
             return Some(Reason::MirrorPod);
         }
@@ -240,19 +243,29 @@ impl Pod<'_> {
         self.spec.present().and_then(|spec| spec.tolerations.present()).map_or(&[], |list| list)
     }
 
-    /// The pools that an earlier pass says to have opened.
-    pub fn opened_pools(&self) -> impl Iterator<Item = &str> {
-        let annotation =
-            self.metadata.present().and_then(|m| m.annotations.present()).and_then(|a| a.pools.as_ref());
-        annotation.map_or("", Text::as_str).split(',').map(str::trim).filter(|name| !name.is_empty())
+    /// What the annotation says that names the pools opened by tolerarch.
+    pub fn pools_annotation(&self) -> &str {
+        text(self.annotations().and_then(|annotations| annotations.pools.as_ref()))
     }
 
-    /// Whether the annotation that names these pools still fits: the API server refuses a Pod with more
-    /// (`TotalAnnotationSizeLimitB` of k8s.io/apimachinery).
-    pub fn has_room_for(&self, pools: &str) -> bool {
-        let annotations = self.metadata.present().and_then(|m| m.annotations.present());
-        let before = annotations.map_or(0, |annotations| annotations.bytes);
-        pools.is_empty() || before + POOLS_KEY.len() + pools.len() <= ANNOTATIONS_BYTES
+    /// Whether there is any annotation.
+    pub fn has_annotations(&self) -> bool {
+        self.annotations().is_some_and(|annotations| annotations.count > 0)
+    }
+
+    /// Bytes of all annotations, keys and values.
+    pub fn annotation_bytes(&self) -> usize {
+        self.annotations().map_or(0, |annotations| annotations.bytes)
+    }
+
+    /// Whether there are metadata.
+    pub fn has_metadata(&self) -> bool {
+        self.metadata.present().is_some()
+    }
+
+    /// Bytes of the JSON that it came in, or a few more.
+    pub fn bytes(&self) -> usize {
+        self.bytes
     }
 
     /// How people find the Pod: its controller as `Kind/name`, else its name, else the name's prefix.
@@ -265,6 +278,10 @@ impl Pod<'_> {
         names.into_iter().flatten().find(|name| !name.is_empty()).unwrap_or_default().to_owned()
     }
 
+    fn annotations(&self) -> Option<&Annotations<'_>> {
+        self.metadata.present()?.annotations.present()
+    }
+
     /// The controller's kind and name.
     fn controller(&self) -> Option<(&str, &str)> {
         if let Some((kind, name)) = self.template_of {
@@ -274,6 +291,24 @@ impl Pod<'_> {
         let owner = owners.iter().find(|owner| owner.controller == Some(true))?;
         Some((text(owner.kind.as_ref()), text(owner.name.as_ref())))
     }
+}
+
+/// Bytes of the value as JSON.
+pub(crate) fn json_length(value: &Value) -> usize {
+    struct Counter(usize);
+    impl io::Write for Counter {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0 += bytes.len();
+            Ok(bytes.len())
+        }
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+    let mut counter = Counter(0);
+    // Counting cannot fail.
+    let _ = serde_json::to_writer(&mut counter, value);
+    counter.0
 }
 
 fn text<'p>(text: Option<&'p Text<'_>>) -> &'p str {

@@ -73,7 +73,7 @@ reasons! {
     Overloaded => "overloaded",
     /// More different images than are looked up for one Pod.
     TooManyImages => "too-many-images",
-    /// The Pod's annotations have reached their limit (256 KiB): with one more the API server would refuse it.
+    /// Our additions would make the Pod larger than what the API server takes: its annotations, or the whole of it.
     NoRoom => "no-room",
     /// The Pod could not be read.
     Malformed => "malformed",

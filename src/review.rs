@@ -10,7 +10,7 @@ use serde::de::IgnoredAny;
 use serde_json::Value;
 
 use crate::json::{self, Object, push_text};
-use crate::pod::{Pod, Text};
+use crate::pod::{self, Pod, Text};
 
 const API_VERSION: &str = "admission.k8s.io/v1";
 const KIND: &str = "AdmissionReview";
@@ -136,7 +136,8 @@ struct Resource<'a> {
 pub fn decode(body: &[u8]) -> Result<Review<'_>, ReviewError> {
     // What the API server sends is read fast; over anything else serde_json decides.
     match json::read::<Decoded<'_>>(body).or_else(|_| serde_json::from_slice(body)) {
-        Ok(envelope) => read(envelope, of_pod),
+        // The Pod is a little shorter than the review around it.
+        Ok(envelope) => read(envelope, |pod| of_pod(pod, body.len())),
         // Perhaps only the object is odd; then there is a uid all the same.
         Err(_) => read(serde_json::from_slice::<Podless<'_>>(body)?, |_| Subject::Malformed),
     }
@@ -148,7 +149,7 @@ pub fn decode(body: &[u8]) -> Result<Review<'_>, ReviewError> {
 /// See [`decode`].
 pub fn of_value(value: &Value) -> Result<Review<'_>, ReviewError> {
     match Decoded::deserialize(value) {
-        Ok(envelope) => read(envelope, of_pod),
+        Ok(envelope) => read(envelope, |pod| of_pod(pod, pod::json_length(value))),
         Err(_) => {
             let envelope = Podless::deserialize(value).map_err(|_| ReviewError::Value)?;
             read(envelope, |_| Subject::Malformed)
@@ -156,8 +157,10 @@ pub fn of_value(value: &Value) -> Result<Review<'_>, ReviewError> {
     }
 }
 
-fn of_pod<'a>(pod: Option<Object<Box<Pod<'a>>>>) -> Subject<'a> {
-    pod.map_or(Subject::Malformed, |Object(pod)| Subject::Pod(pod))
+fn of_pod<'a>(pod: Option<Object<Box<Pod<'a>>>>, bytes: usize) -> Subject<'a> {
+    let Some(Object(mut pod)) = pod else { return Subject::Malformed };
+    pod.bytes = bytes;
+    Subject::Pod(pod)
 }
 
 fn read<'a, O>(

@@ -89,6 +89,31 @@ async fn a_pod_without_room_for_the_annotation_stays_as_it_is() {
     }
 }
 
+/// etcd would refuse it, and the Pod would not be created.
+#[tokio::test]
+async fn a_pod_that_would_become_too_large_stays_as_it_is() {
+    let bench = Bench::new().await;
+    let (multi, amd) = (bench.image("multi", &BOTH), bench.image("amd", &["linux/amd64"]));
+    let reason = async |image: &str, size: usize, opened: bool| {
+        let mut pod = pod(&[image]);
+        pod["spec"]["containers"][0]["env"] = json!([{"name": "A", "value": "v".repeat(size)}]);
+        if opened {
+            let own = json!({"key": "tolerarch.io/multi-arch", "operator": "Exists", "effect": "NoSchedule"});
+            pod["spec"]["tolerations"] = json!([own]);
+            pod["metadata"]["annotations"] = json!({"tolerarch.io/pools": "multi-arch"});
+        }
+        let answer = bench.ask(pod, None).await;
+        answer["auditAnnotations"]["reason"].as_str().unwrap().to_owned()
+    };
+    const ETCD: usize = 3 << 19;
+    assert_eq!(reason(&multi, ETCD - (20 << 10), false).await, "tolerated");
+    for size in [ETCD - (16 << 10), ETCD - 600, ETCD, 3 << 20] {
+        assert_eq!(reason(&multi, size, false).await, "no-room", "{size}");
+        assert_eq!(reason(&multi, size, true).await, "already-tolerated", "{size}");
+        assert_eq!(reason(&amd, size, true).await, "retracted", "{size}");
+    }
+}
+
 #[tokio::test]
 async fn a_pod_waits_no_longer_than_the_api_server_and_the_lookup_goes_on() {
     let bench = Bench::new().await;

@@ -7,10 +7,9 @@ use clap::ValueEnum;
 
 use super::output::Progress;
 use super::{Shared, fail};
-use crate::decide::{self, BatchLimits, Snapshot, Wait, shortened};
+use crate::decide::{self, BatchLimits, Decision, Snapshot, Wait, shortened};
 use crate::patch;
 use crate::pod::Pod;
-use crate::policy::Decision;
 use crate::reason::Reason;
 use crate::registry::Traces;
 use crate::serve;
@@ -42,8 +41,8 @@ impl Asking {
     pub(super) async fn decide(&self, namespace: &str, pod: &Pod<'_>, root: Option<&str>) -> Decided {
         let decided = async {
             let decision = self.snapshot.decide(namespace, pod, Wait::ForAll(&self.limits)).await;
-            let patch = root.zip(decision.change.as_ref());
-            let patch = patch.map(|(root, change)| patch::build(root, pod, change));
+            let patch = root.map(|root| patch::build(root, pod, &decision.edits));
+            let patch = patch.filter(|patch| !patch.is_empty());
             Decided { patch, ..Decided::of(&decision) }
         };
         decide::caught(decided).await.unwrap_or_else(|| Decided::unchanged(Reason::Internal))
@@ -60,7 +59,7 @@ impl Decided {
             reason: decision.reason,
             done: decision.done(),
             image: decision.image.map(|image| shortened(image).to_owned()),
-            pools: decision.pools.iter().map(|&pool| pool.to_owned()).collect(),
+            pools: decision.opened.iter().map(|&pool| pool.to_owned()).collect(),
             patch: None,
         }
     }

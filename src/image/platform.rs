@@ -141,6 +141,12 @@ impl PlatformSet {
         Self(self.0 & other.0)
     }
 
+    /// The platforms that `other` lacks.
+    #[must_use]
+    pub fn difference(self, other: Self) -> Self {
+        Self(self.0 & !other.0)
+    }
+
     /// Whether every platform of `other` is in this set.
     pub fn contains_all(self, other: Self) -> bool {
         other.0 & !self.0 == 0

@@ -4,9 +4,11 @@
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
+use crate::decide::Decision;
 use crate::image::{LookupError, PlatformSet, Support};
+use crate::placement::{AnnotationEdit, Edits, POOLS};
 use crate::pod::{Pod, Purpose};
-use crate::policy::{Change, ImageSupport, Mode, Policy, Pool};
+use crate::policy::{ImageSupport, Mode, Policy, Pool};
 use crate::testing::{platforms, toleration};
 
 fn own() -> [Value; 3] {
@@ -36,17 +38,18 @@ fn policy() -> Policy {
 fn pass(policy: &Policy, pod: &Value, support: &[Result<Support, LookupError>]) -> Option<(Value, usize)> {
     let text = pod.to_string();
     let decoded: Pod<'_> = serde_json::from_str(&text).ok()?;
-    if policy.decide_unseen(&decoded).is_some() {
+    if Decision::without_images(policy, &decoded).is_some() {
         return Some((pod.clone(), 0));
     }
     let images: Vec<ImageSupport<'_>> = support
         .iter()
         .map(|support| ImageSupport { given: "image", purpose: Purpose::Run, support: *support })
         .collect();
-    let Some(change) = policy.decide(&decoded, &images).change else {
+    let edits = Decision::of(policy, &decoded, &images).edits;
+    if edits.is_empty() {
         return Some((pod.clone(), 0));
-    };
-    let patch = super::build("", &decoded, &change);
+    }
+    let patch = super::build("", &decoded, &edits);
     let patch: json_patch::Patch = serde_json::from_str(&patch).expect("a patch");
     let mut patched = pod.clone();
     json_patch::patch(&mut patched, &patch).expect("the patch applies");
@@ -214,8 +217,8 @@ fn patch_of(pod: Value, support: Support) -> Value {
     let mut policy = policy();
     policy.pools.truncate(1);
     let images = [ImageSupport { given: "image", purpose: Purpose::Run, support: Ok(support) }];
-    let decision = policy.decide(&decoded, &images);
-    serde_json::from_str(&super::build("", &decoded, &decision.change.unwrap())).unwrap()
+    let decision = Decision::of(&policy, &decoded, &images);
+    serde_json::from_str(&super::build("", &decoded, &decision.edits)).unwrap()
 }
 
 #[test]
@@ -281,8 +284,9 @@ fn writes_only_what_is_set_and_any_text() {
         json!({"key": "a", "value": "b", "effect": "NoExecute", "tolerationSeconds": -60}),
     ] {
         let own = toleration(&written);
-        let change = Change { remove: Vec::new(), add: vec![&own, &own], annotation: Some("\"\n".into()) };
-        let patch: Value = serde_json::from_str(&super::build("", &pod, &change)).unwrap();
+        let annotations = vec![AnnotationEdit { key: POOLS, value: "\"\n".into() }];
+        let edits = Edits { remove: Vec::new(), add: vec![&own, &own], annotations };
+        let patch: Value = serde_json::from_str(&super::build("", &pod, &edits)).unwrap();
         let annotations = json!({"annotations": {"tolerarch.io/pools": "\"\n"}});
         assert_eq!(
             patch,

@@ -56,7 +56,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for Text<'a> {
 
 /// A member of an object: not there, there as null, or there.
 #[derive(Debug, Default)]
-pub enum Field<T> {
+pub(super) enum Field<T> {
     /// The object has no such member.
     #[default]
     Absent,
@@ -68,7 +68,7 @@ pub enum Field<T> {
 
 impl<T> Field<T> {
     /// The value, where there is one.
-    pub fn present(&self) -> Option<&T> {
+    pub(super) fn present(&self) -> Option<&T> {
         match self {
             Self::Present(value) => Some(value),
             Self::Absent | Self::Null => None,
@@ -84,13 +84,13 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for Field<T> {
 
 /// The annotations that matter, and whether there are any.
 #[derive(Debug, Default)]
-pub(crate) struct Annotations<'a> {
+pub(super) struct Annotations<'a> {
     /// How many there are, these and others.
-    pub(crate) count: usize,
+    pub(super) count: usize,
     /// Bytes of all of them, keys and values.
     pub(super) bytes: usize,
     pub(super) mode: Option<Text<'a>>,
-    pub(crate) pools: Option<Text<'a>>,
+    pub(super) pools: Option<Text<'a>>,
     pub(super) mirror: bool,
 }
 

@@ -83,13 +83,6 @@ fn names_its_pull_secrets() {
 }
 
 #[test]
-fn knows_its_own_earlier_work() {
-    let pod = json!({"metadata": {"annotations": {"tolerarch.io/pools": "multi-arch, gpu,,"}}});
-    let pools = with_pod(&pod, |pod| pod.opened_pools().map(str::to_owned).collect::<Vec<_>>());
-    assert_eq!(pools, ["multi-arch", "gpu"]);
-}
-
-#[test]
 fn says_how_people_find_the_pod() {
     let owned = json!({"metadata": {"generateName": "web-", "ownerReferences": [{"kind": "ReplicaSet", "name": "web", "controller": true}]}});
     for (pod, expected) in [

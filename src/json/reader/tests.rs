@@ -85,7 +85,13 @@ fn leaves_blanks_to_serde_json() {
         assert!(super::read::<IgnoredAny>(json.as_bytes()).is_err(), "{json:?}");
         all_agree(json.as_bytes());
     }
-    let pod = |json: &str| format!("{:?}", review::decode(json.as_bytes()).unwrap());
+    let pod = |json: &str| {
+        let mut review = review::decode(json.as_bytes()).unwrap();
+        if let review::Subject::Pod(pod) = &mut review.subject {
+            pod.bytes = 0;
+        }
+        format!("{review:?}")
+    };
     assert_eq!(pod(&pretty), pod(&typical().to_string()));
 }
 

@@ -1,0 +1,34 @@
+//! How large a Pod may become: one that our additions make too large would not be created.
+
+use super::{AnnotationEdit, Edits};
+use crate::pod::{Pod, Toleration};
+
+/// Bytes of all annotations, keys and values (`TotalAnnotationSizeLimitB` of k8s.io/apimachinery).
+pub(super) const ANNOTATIONS: usize = 256 << 10;
+/// Bytes of a Pod. etcd takes requests of 1.5 MiB (`--max-request-bytes`); 16 KiB of them are kept for what surrounds the
+/// Pod there and for what webhooks after this one add. An API request may have 3 MiB and binds less. The Pod counts with the
+/// length of the JSON it came in, the review around it included: what etcd stores is protobuf, which is shorter.
+pub(super) const OBJECT: usize = (1536 - 16) << 10;
+/// Bytes of a toleration or an annotation beside its texts: names of members, quotes, tags.
+const AROUND: usize = 128;
+
+/// Whether there is room for what is added. What is taken back always fits.
+pub(super) fn is_enough(pod: &Pod<'_>, edits: &Edits<'_>) -> bool {
+    let annotations = edits.annotations.iter().filter(|edit| !edit.value.is_empty());
+    let texts = |edit: &AnnotationEdit| edit.key.len() + edit.value.len();
+    let written: usize = annotations.clone().map(texts).sum();
+    if written > 0 && pod.annotation_bytes() + written > ANNOTATIONS {
+        return false;
+    }
+    if edits.add.is_empty() && !edits.remove.is_empty() {
+        return true;
+    }
+    let count = edits.add.len() + annotations.count();
+    let added: usize = edits.add.iter().map(|toleration| length(toleration)).sum();
+    count == 0 || pod.bytes() + added + written + count * AROUND <= OBJECT
+}
+
+fn length(toleration: &Toleration<'_>) -> usize {
+    let Toleration { key, operator, value, effect, .. } = toleration;
+    [key, operator, value, effect].iter().map(|text| text.as_str().len()).sum()
+}

@@ -1,0 +1,68 @@
+use serde_json::json;
+
+use super::room::{ANNOTATIONS, OBJECT};
+use super::*;
+use crate::image::PlatformSet;
+use crate::testing::toleration;
+
+fn annotated(value: &str) -> Vec<AnnotationEdit> {
+    vec![AnnotationEdit { key: POOLS, value: value.into() }]
+}
+
+#[test]
+fn nothing_is_added_to_a_pod_that_would_become_too_large() {
+    let own = toleration(&json!({"key": "a", "operator": "Exists"}));
+    let adds = || Edits { add: vec![&own], annotations: annotated("multi-arch"), ..Edits::default() };
+    let of_bytes = |bytes: usize| json!({"x": "v".repeat(bytes - r#"{"x":""}"#.len())});
+    assert!(adds().fit(&Pod::of_value(&of_bytes(OBJECT - 1024)).unwrap()));
+    for bytes in [OBJECT - 100, OBJECT, 3 << 20] {
+        let pod = of_bytes(bytes);
+        let pod = Pod::of_value(&pod).unwrap();
+        assert!(!adds().fit(&pod), "{bytes}");
+        assert!(!Edits { annotations: annotated("arm"), ..Edits::default() }.fit(&pod), "{bytes}");
+        // What is taken back makes room.
+        for left in ["", "arm"] {
+            let less = Edits { remove: vec![0], annotations: annotated(left), ..Edits::default() };
+            assert!(less.fit(&pod), "{bytes}");
+        }
+        assert!(Edits { annotations: annotated(""), ..Edits::default() }.fit(&pod), "{bytes}");
+        assert!(Edits::default().fit(&pod), "{bytes}");
+    }
+}
+
+#[test]
+fn annotations_stay_within_their_own_limit() {
+    let room = ANNOTATIONS - POOLS.len() - "multi-arch".len();
+    for (size, fits) in [(room, true), (room + 1, false)] {
+        let pod = json!({"metadata": {"annotations": {"k": "v".repeat(size - 1)}}});
+        let edits = Edits { annotations: annotated("multi-arch"), ..Edits::default() };
+        assert_eq!(edits.fit(&Pod::of_value(&pod).unwrap()), fits);
+    }
+}
+
+#[test]
+fn knows_its_own_earlier_work() {
+    let tolerates = |key: &str| json!({"key": key, "operator": "Exists"});
+    let pools = ["multi-arch", "gpu", "other"].map(|name| Pool {
+        name: name.into(),
+        platforms: PlatformSet::ALL,
+        tolerations: vec![toleration(&tolerates(name))],
+    });
+    let tolerations = ["gpu", "other", "multi-arch"].map(tolerates);
+    let pod = json!({
+        "metadata": {"annotations": {"tolerarch.io/pools": " multi-arch, gpu,,"}},
+        "spec": {"tolerations": tolerations},
+    });
+    let pod = Pod::of_value(&pod).unwrap();
+    assert!(Ownership::is_claimed(&pod));
+    let ownership = Ownership::of(&pod, &pools);
+    assert_eq!(ownership.tolerations(), [0, 2]);
+    assert_eq!(ownership.record(&pools, &[&pools[1], &pools[0]]), None, "it stands there");
+    let fewer = ownership.record(&pools, &[&pools[1]]).unwrap();
+    assert_eq!((fewer.key, &*fewer.value), ("tolerarch.io/pools", "gpu"));
+    // A pool of another configuration stays named, and its tolerations are not touched.
+    let known = &pools[1..2];
+    let ownership = Ownership::of(&pod, known);
+    assert_eq!(ownership.tolerations(), [0]);
+    assert_eq!(ownership.record(known, &[]).unwrap().value, "multi-arch");
+}
