@@ -16,11 +16,11 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::post;
 use futures_util::FutureExt;
 use http_body_util::BodyExt;
-use tokio::time::{Duration, Instant, timeout, timeout_at};
+use tokio::time::{Duration, Instant, timeout};
 
 pub use metrics::ReviewMetrics;
 
-use crate::body::{Bounds, ReadError};
+use crate::body::{Budget, Pace, ReadError};
 use crate::decide::{self, Current, Decision, Wait, shortened};
 use crate::patch;
 use crate::reason::Reason;
@@ -28,15 +28,18 @@ use crate::review::{self, Audit, Review, ReviewError, Subject};
 
 /// Bytes of a review. A Pod has at most 3 MiB and a review may hold it twice (k8s.io/apiserver `MaxRequestBodyBytes`).
 pub const BODY_LIMIT: usize = 8 << 20;
-/// Bytes above which a review counts as large, and how many large ones are read at a time: the memory of a small Pod has
-/// to do, whoever sends them.
-const BODY_SMALL: usize = 64 << 10;
-const BODIES_LARGE: usize = 16;
+/// Bytes of all reviews that are in memory at a time, but for those that come in one piece: seven of the largest, or seven
+/// hundred of 64 KiB, each with 32 KiB for the buffers of its connection.
+///
+/// What the shipped memory limit of 512 MiB is made of, at the worst: these 64 MiB; 4,096 connections of 40 KiB (22 at
+/// rest, measured, and a head or a small review of 16), 160 MiB; 48 MiB of registries' answers (`registry::limits`);
+/// 16 MiB of tokens; some 60 MiB of a full cache; 25 MiB of the program. The rest is for what the allocator keeps.
+const BODIES: usize = 64 << 20;
+/// How fast a body has to arrive. API servers send it within milliseconds, in one go.
+const PACE: Pace = Pace { grace: Duration::from_secs(2), rate: 1 << 20 };
 /// How much of a body that is too large is taken and thrown away, and for how long.
 const DISCARDED: usize = 16 << 20;
 const DISCARD_TIME: Duration = Duration::from_secs(1);
-/// How long a body may take to arrive.
-const BODY_TIME: Duration = Duration::from_secs(10);
 /// What of the API server's own timeout is kept for the way back.
 const MARGIN: Duration = Duration::from_secs(1);
 /// How reviews and answers are written.
@@ -49,14 +52,13 @@ pub struct Webhook(Arc<Inner>);
 struct Inner {
     current: Current,
     metrics: ReviewMetrics,
-    bounds: Bounds,
+    bodies: Budget,
 }
 
 impl Webhook {
     /// A webhook that decides by what `current` is at each time.
     pub fn new(current: Current, metrics: ReviewMetrics) -> Self {
-        let bounds = Bounds::new(BODY_SMALL, BODIES_LARGE);
-        Self(Arc::new(Inner { current, metrics, bounds }))
+        Self(Arc::new(Inner { current, metrics, bodies: Budget::new(BODIES) }))
     }
 
     /// `POST /mutate`; anything else is 404 or 405.
@@ -74,6 +76,17 @@ impl Webhook {
         begun: Instant,
         timeout: Option<Duration>,
     ) -> Result<Vec<u8>, ReviewError> {
+        self.answer_before(body, begun, timeout, std::future::pending()).await
+    }
+
+    /// The same; when `end` comes first the Pod is answered at once, and unchanged.
+    async fn answer_before(
+        &self,
+        body: &[u8],
+        begun: Instant,
+        timeout: Option<Duration>,
+        end: impl Future<Output = ()>,
+    ) -> Result<Vec<u8>, ReviewError> {
         let review = review::decode(body)?;
         let snapshot = self.0.current.get();
         let budget =
@@ -83,7 +96,12 @@ impl Webhook {
                 Subject::Other => Decision::unchanged(Reason::NotApplicable),
                 Subject::Malformed => Decision::unchanged(Reason::Malformed),
                 Subject::Pod(pod) => {
-                    snapshot.decide(review.namespace.as_str(), pod, Wait::Until(begun + budget)).await
+                    let wait = Wait::Until(begun + budget);
+                    tokio::select! {
+                        biased;
+                        decision = snapshot.decide(review.namespace.as_str(), pod, wait) => decision,
+                        () = end => Decision::unchanged(Reason::Overloaded),
+                    }
                 }
             }
         };
@@ -145,18 +163,24 @@ fn mutate(State(webhook): State<Webhook>, request: Request) -> impl Future<Outpu
         if !is_json {
             return refuse(StatusCode::UNSUPPORTED_MEDIA_TYPE, "a review is application/json");
         }
-        let body = match timeout_at(begun + BODY_TIME, webhook.0.bounds.read(&mut body, BODY_LIMIT)).await {
-            Ok(Ok(body)) => body,
-            Ok(Err(ReadError::TooLarge)) => {
-                discard(body).await;
-                return closing(refuse(StatusCode::PAYLOAD_TOO_LARGE, "a review has at most 8 MiB"));
+        let body = match webhook.0.bodies.read(&mut body, BODY_LIMIT, Some(PACE)).await {
+            Ok(body) => body,
+            Err(error) => {
+                let (status, why) = match error {
+                    ReadError::TooLarge => {
+                        discard(body).await;
+                        (StatusCode::PAYLOAD_TOO_LARGE, "a review has at most 8 MiB")
+                    }
+                    ReadError::TooSlow => (StatusCode::REQUEST_TIMEOUT, "the body did not arrive in time"),
+                    ReadError::Crowded => {
+                        (StatusCode::TOO_MANY_REQUESTS, "no memory for a body so large or slow")
+                    }
+                    ReadError::Broken(_) => (StatusCode::BAD_REQUEST, "the body broke off"),
+                };
+                return closing(refuse(status, why));
             }
-            Ok(Err(ReadError::Broken(_))) => {
-                return closing(refuse(StatusCode::BAD_REQUEST, "the body broke off"));
-            }
-            Err(_) => return closing(refuse(StatusCode::REQUEST_TIMEOUT, "the body did not arrive in time")),
         };
-        match webhook.answer(&body.bytes, begun, timeout).await {
+        match webhook.answer_before(&body.bytes, begun, timeout, body.room.lost()).await {
             Ok(answer) => ([(CONTENT_TYPE, HeaderValue::from_static(JSON))], answer).into_response(),
             Err(error) => {
                 tracing::warn!(%error, "not a review");

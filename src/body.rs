@@ -1,86 +1,131 @@
-//! Reading bodies within bounds: of one body, and of all large ones together.
+//! Reading bodies within bounds: of one body, of all of them together, and of the time they take.
 
-use std::sync::Arc;
+mod budget;
 
 use bytes::{Bytes, BytesMut};
 use http_body_util::BodyExt;
 use hyper::body::Body;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::{Duration, Instant, sleep_until};
 
-/// What may be read.
-#[derive(Clone)]
-pub(crate) struct Bounds {
-    /// Bytes above which a body counts as large.
-    small: usize,
-    /// A permit for each large body.
-    large: Arc<Semaphore>,
+pub(crate) use budget::{Budget, Room};
+
+/// Bytes of a body that are not charged to the budget where it comes in one piece: they lie in a buffer of its connection.
+const FREE: usize = 16 << 10;
+/// What each other body is charged beside its bytes: the buffers of its connection, which are in use while it arrives.
+const CONNECTION: usize = 32 << 10;
+
+/// How fast a body has to arrive.
+#[derive(Clone, Copy)]
+pub(crate) struct Pace {
+    /// For how long it may take its time.
+    pub(crate) grace: Duration,
+    /// Bytes per second after that, on average.
+    pub(crate) rate: u32,
 }
 
-/// A body that has been read; as long as it is kept, a large one takes room from others.
+/// A body that has been read, and the room that it takes from others for as long as it is kept.
 pub(crate) struct Read {
     pub(crate) bytes: Bytes,
-    _room: Option<OwnedSemaphorePermit>,
+    pub(crate) room: Room,
 }
 
 /// Why a body cannot be read.
 pub(crate) enum ReadError<E> {
     /// It is larger than its limit.
     TooLarge,
+    /// It does not keep the pace.
+    TooSlow,
+    /// The memory is needed for smaller and faster ones.
+    Crowded,
     /// It broke off.
     Broken(E),
 }
 
-impl Read {
-    pub(crate) fn nothing() -> Self {
-        Self { bytes: Bytes::new(), _room: None }
-    }
-}
-
-impl Bounds {
-    /// So many bodies of more than `small` bytes at a time.
-    pub(crate) fn new(small: usize, large: usize) -> Self {
-        Self { small, large: Arc::new(Semaphore::new(large)) }
+impl Budget {
+    /// A body of which nothing is read.
+    pub(crate) fn nothing(&self) -> Read {
+        Read { bytes: Bytes::new(), room: self.room() }
     }
 
-    /// Reads a body of `limit` bytes at most. A large one waits for room once that shows, so whoever calls has a timeout.
-    pub(crate) async fn read<B>(&self, mut body: B, limit: usize) -> Result<Read, ReadError<B::Error>>
+    /// Reads a body of `limit` bytes at most. Memory grows with what has arrived, by no more than twice at a time.
+    pub(crate) async fn read<B>(
+        &self,
+        mut body: B,
+        limit: usize,
+        pace: Option<Pace>,
+    ) -> Result<Read, ReadError<B::Error>>
     where
         B: Body<Data = Bytes> + Unpin,
     {
-        let mut room = None;
+        let begun = Instant::now();
+        let hint = body.size_hint();
+        if hint.lower() > limit as u64 {
+            return Err(ReadError::TooLarge);
+        }
+        let announced =
+            hint.upper().map_or(limit, |upper| usize::try_from(upper).unwrap_or(limit).min(limit));
+        let mut room = self.room();
         let mut first = Bytes::new();
         let mut all = BytesMut::new();
-        while let Some(frame) = body.frame().await {
+        while !body.is_end_stream() {
+            let arrived = first.len() + all.len();
+            let next = tokio::select! {
+                biased;
+                next = body.frame() => next,
+                () = room.lost() => return Err(ReadError::Crowded),
+                () = too_late(begun, arrived, pace) => return Err(ReadError::TooSlow),
+            };
+            let Some(frame) = next else { break };
             let Ok(data) = frame.map_err(ReadError::Broken)?.into_data() else { continue };
-            let length = first.len() + all.len() + data.len();
+            let length = arrived + data.len();
             if length > limit {
                 return Err(ReadError::TooLarge);
             }
-            if room.is_none() && length > self.small {
-                // Never closed; if it were, the body would be read without its room.
-                room = Arc::clone(&self.large).acquire_owned().await.ok();
-            }
-            if first.is_empty() && all.is_empty() {
+            if arrived == 0 {
                 // Most bodies come in one piece, which needs no copy.
-                first = data;
-            } else {
-                if all.is_empty() {
-                    all.extend_from_slice(&std::mem::take(&mut first));
+                if length > FREE || !body.is_end_stream() {
+                    charge(&mut room, length)?;
                 }
-                all.extend_from_slice(&data);
+                first = data;
+                continue;
             }
+            if all.capacity() < length {
+                let capacity = length.max((2 * arrived).min(announced)).max(FREE);
+                charge(&mut room, capacity)?;
+                all.reserve(capacity - all.len());
+                all.extend_from_slice(&std::mem::take(&mut first));
+            }
+            all.extend_from_slice(&data);
         }
         let bytes = if all.is_empty() { first } else { all.freeze() };
-        Ok(Read { bytes, _room: room })
+        Ok(Read { bytes, room })
     }
+}
+
+fn charge<E>(room: &mut Room, bytes: usize) -> Result<(), ReadError<E>> {
+    room.hold(CONNECTION + bytes).map_err(|_| ReadError::Crowded)
+}
+
+/// Ends when more than this should have arrived.
+async fn too_late(begun: Instant, arrived: usize, pace: Option<Pace>) {
+    let Some(Pace { grace, rate }) = pace else { return std::future::pending().await };
+    let earned = Duration::from_secs_f64(arrived as f64 / f64::from(rate));
+    sleep_until(begun + grace + earned).await;
 }
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use std::convert::Infallible;
+
     use futures_util::stream;
     use http_body_util::StreamBody;
     use hyper::body::Frame;
+    use tokio::sync::mpsc;
+    use tokio::time::advance;
+
+    use super::*;
+
+    const PACE: Option<Pace> = Some(Pace { grace: Duration::from_secs(2), rate: 1000 });
 
     fn body(pieces: &[&'static str]) -> impl Body<Data = Bytes, Error = &'static str> + Unpin + use<> {
         let pieces: Vec<_> =
@@ -89,7 +134,7 @@ mod tests {
     }
 
     async fn read(pieces: &[&'static str]) -> Option<String> {
-        let read = Bounds::new(4, 1).read(body(pieces), 8).await.ok()?;
+        let read = Budget::new(1 << 20).read(body(pieces), 8, None).await.ok()?;
         Some(String::from_utf8(read.bytes.to_vec()).unwrap())
     }
 
@@ -106,17 +151,65 @@ mod tests {
             assert_eq!(read(pieces).await.as_deref(), expected, "{pieces:?}");
         }
         let broken = StreamBody::new(stream::iter([Err::<Frame<Bytes>, _>("broken")]));
-        assert!(matches!(Bounds::new(4, 1).read(broken, 8).await, Err(ReadError::Broken("broken"))));
+        assert!(matches!(Budget::new(1 << 20).read(broken, 8, None).await, Err(ReadError::Broken("broken"))));
+    }
+
+    /// A body whose pieces arrive when they are sent.
+    fn arriving() -> (mpsc::UnboundedSender<usize>, impl Body<Data = Bytes, Error = Infallible> + Unpin) {
+        let (sender, mut pieces) = mpsc::unbounded_channel();
+        let pieces = stream::poll_fn(move |context| pieces.poll_recv(context));
+        let frame = |length| Ok(Frame::data(Bytes::from(vec![b'x'; length])));
+        (sender, StreamBody::new(futures_util::StreamExt::map(pieces, frame)))
     }
 
     #[tokio::test(start_paused = true)]
-    async fn large_bodies_wait_for_each_other_and_small_ones_for_nobody() {
-        let bounds = Bounds::new(4, 1);
-        let first = bounds.read(body(&["abcde"]), 8).await;
-        let soon = std::time::Duration::from_secs(1);
-        assert!(tokio::time::timeout(soon, bounds.read(body(&["ab", "cde"]), 8)).await.is_err());
-        assert!(bounds.read(body(&["abcd"]), 8).await.is_ok());
-        drop(first);
-        assert!(bounds.read(body(&["ab", "cde"]), 8).await.is_ok());
+    async fn a_body_that_does_not_keep_the_pace_is_given_up() {
+        let budget = Budget::new(1 << 20);
+        let (sender, drips) = arriving();
+        let begun = Instant::now();
+        let reading = tokio::spawn(async move { budget.read(drips, 1 << 20, PACE).await.err() });
+        for _ in 0..3 {
+            sender.send(1000).unwrap();
+            tokio::task::yield_now().await;
+        }
+        assert!(matches!(reading.await.unwrap(), Some(ReadError::TooSlow)));
+        assert_eq!(begun.elapsed().as_secs(), 5, "two seconds, and three for as many thousand bytes");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn many_slow_bodies_give_way_to_one_that_arrives_at_once() {
+        let budget = Budget::new(1 << 20);
+        let slow: Vec<_> = (0..100)
+            .map(|_| {
+                let (sender, body) = arriving();
+                for _ in 0..3 {
+                    sender.send(21 << 10).unwrap();
+                }
+                let budget = budget.clone();
+                (sender, tokio::spawn(async move { budget.read(body, 8 << 20, PACE).await.err() }))
+            })
+            .collect();
+        tokio::task::yield_now().await;
+        for size in [15 << 10, 20 << 10, 400 << 10] {
+            advance(Duration::from_millis(100)).await;
+            let (sender, body) = arriving();
+            sender.send(size - 1000).unwrap();
+            sender.send(1000).unwrap();
+            drop(sender);
+            let read = budget.read(body, 8 << 20, PACE).await;
+            assert!(read.is_ok_and(|read| read.bytes.len() == size));
+        }
+        let crowded = futures_util::future::join_all(slow.into_iter().map(|(_sender, read)| read)).await;
+        let crowded = crowded.iter().filter(|read| matches!(read, Ok(Some(ReadError::Crowded)))).count();
+        assert!(crowded >= 84, "{crowded}");
+    }
+
+    #[tokio::test]
+    async fn what_is_announced_costs_nothing() {
+        let budget = Budget::new(FREE + 1);
+        let announced = http_body_util::Full::new(Bytes::from(vec![b'x'; FREE]));
+        assert!(budget.read(announced, 8 << 20, None).await.is_ok());
+        let too_large = http_body_util::Full::new(Bytes::from(vec![b'x'; 9]));
+        assert!(matches!(budget.read(too_large, 8, None).await, Err(ReadError::TooLarge)));
     }
 }

@@ -11,12 +11,12 @@ use std::sync::Arc;
 
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 use tokio::time::{Duration, timeout};
 
 use crate::admin::Admin;
 use crate::admission::Webhook;
-use crate::admission::listener::{Listener, Phase};
+use crate::admission::listener::{Limits, Listener, Phase};
 use crate::cluster::Caller;
 use crate::config::{Config, Sources};
 use crate::decide::{Current, Snapshot};
@@ -95,9 +95,14 @@ struct Live {
 /// How long a connection of an API server may rest. Longer than the 90 s after which it closes it itself, so that it never
 /// sends a review into a closing connection.
 pub const IDLE_TIME: Duration = Duration::from_secs(180);
-/// Connections of readers of metrics and probes at a time, and how long they may rest: enough for them, and too few to take
-/// the file descriptors that reviews need.
-const ADMIN_CONNECTIONS: usize = 256;
+/// How long a connection is spared that waits for its API server, where there are too many: it may have been opened for a
+/// review that is on its way.
+const SPARED: Duration = Duration::from_secs(5);
+/// Connections of readers of metrics and probes: enough for them, and too few to take the file descriptors that reviews
+/// need. Where there are too many, the one that has waited the longest goes, so that a probe always gets through.
+const ADMIN_LIMITS: Limits = Limits { connections: 256, per_peer: 64, spared: Duration::ZERO };
+/// How long they may take to begin their first request, and how long they may rest.
+const ADMIN_FIRST_TIME: Duration = Duration::from_secs(5);
 const ADMIN_IDLE_TIME: Duration = Duration::from_secs(15);
 
 impl Server {
@@ -115,7 +120,14 @@ impl Server {
             tcp: listen("server.listen", server.listen).await?,
             tls: Some(Arc::new(certificate.server_config()?)),
             router: Webhook::new(current.clone(), counts.reviews.clone()).router(),
-            max_connections: server.max_connections,
+            // API servers may share one address.
+            limits: Limits {
+                connections: server.max_connections,
+                per_peer: server.max_connections,
+                spared: SPARED,
+            },
+            // Go's client opens connections ahead of need.
+            first: IDLE_TIME,
             idle: IDLE_TIME,
             metrics: counts.tls.clone(),
         };
@@ -158,7 +170,8 @@ impl Server {
             tcp: admin,
             tls: None,
             router: Admin { metrics, phase: seen.clone() }.router(),
-            max_connections: ADMIN_CONNECTIONS,
+            limits: ADMIN_LIMITS,
+            first: ADMIN_FIRST_TIME,
             idle: ADMIN_IDLE_TIME,
             metrics: live.metrics.tls,
         };
@@ -186,7 +199,7 @@ impl Server {
     }
 }
 
-/// Runs the webhook until SIGTERM or SIGINT, with the configuration of these sources as they are at each time.
+/// Runs the webhook until SIGTERM or SIGINT, a second of which ends it at once, with the configuration of these sources as they are at each time.
 ///
 /// # Errors
 /// It does not start; see [`ServeError`].
@@ -203,14 +216,25 @@ pub async fn run(config: Config, sources: Sources, levels: Levels) -> Result<(),
     tracing::info!(version = env!("CARGO_PKG_VERSION"), listen, admin, "serving");
     // Ends with the process.
     drop(tokio::spawn(reload::follow(server.live.clone(), sources, levels, seen)));
-    server
-        .run(async {
-            tokio::select! {
-                _ = terminate.recv() => {}
-                _ = interrupt.recv() => {}
-            }
-        })
-        .await?;
+    let mut told = async || {
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+        }
+    };
+    let shutdown = Notify::new();
+    let twice = async {
+        told().await;
+        shutdown.notify_one();
+        told().await;
+    };
+    tokio::select! {
+        served = server.run(shutdown.notified()) => served?,
+        () = twice => {
+            tracing::warn!("a second signal: ended at once, open requests are cut off");
+            return Ok(());
+        }
+    }
     tracing::info!("ended");
     Ok(())
 }

@@ -41,7 +41,7 @@ use tokio::sync::watch;
 use tokio::time::Duration;
 use tokio_rustls::TlsConnector;
 use tolerarch::admission::BODY_LIMIT;
-use tolerarch::admission::listener::{Listener, Phase};
+use tolerarch::admission::listener::{Limits, Listener, Phase};
 use tolerarch::metrics::Metrics;
 use tolerarch::tls::{CertificateFiles, ServingCertificate, TlsMetrics};
 
@@ -117,7 +117,8 @@ async fn ceiling(dir: &Path) -> Result<()> {
         tls: Some(Arc::new(certificate.server_config()?)),
         idle: tolerarch::serve::IDLE_TIME,
         router: axum::Router::new().route("/mutate", post(answer)).with_state(answered),
-        max_connections: 4096,
+        limits: Limits { connections: 4096, per_peer: 4096, spared: tolerarch::serve::IDLE_TIME },
+        first: tolerarch::serve::IDLE_TIME,
         metrics,
     };
     println!("{}", json!({"listen": listener.tcp.local_addr()?.to_string()}));

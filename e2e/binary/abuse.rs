@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::json;
 use testregistry::Registry;
 use tokio::net::TcpStream;
-use tokio::time::interval;
+use tokio::time::{Instant, interval};
 
 use super::program::Program;
 use crate::support::https::{Client, request};
@@ -103,4 +103,45 @@ async fn cuts_off_who_stalls_and_nobody_else() {
 
     assert_eq!(Verdict::of(&resting.ask(&simple_review()).await).reason, "opted-out");
     assert_eq!(program.metric("tolerarch_tls_handshake_errors_total").await, "1");
+}
+
+#[tokio::test]
+async fn idle_connections_to_the_admin_port_keep_no_probe_out() {
+    let program = Program::start(&Registry::start().await, json!({})).await;
+    let mut idle = Vec::new();
+    for _ in 0..300 {
+        idle.push(TcpStream::connect(program.admin.address()).await.unwrap());
+    }
+    for path in ["/livez", "/readyz"] {
+        assert_eq!(program.admin.get(path).await.status, 200, "{path}");
+    }
+}
+
+/// A review of so many bytes and more.
+fn large_review(bytes: usize) -> Vec<u8> {
+    let mut pod = opted_out();
+    pod["metadata"]["annotations"]["padding"] = json!("x".repeat(bytes));
+    post("/mutate", &review("u-1", &pod))
+}
+
+#[tokio::test]
+async fn large_bodies_that_hang_keep_no_other_out() {
+    let program = Program::start(&Registry::start().await, json!({})).await;
+    let request = large_review(300 << 10);
+    let mut hanging = Vec::new();
+    for _ in 0..32 {
+        let mut connection = program.webhook.connect().await;
+        connection.send(&request[..200 << 10]).await.unwrap();
+        hanging.push(connection);
+    }
+    let begun = Instant::now();
+    for size in [70 << 10, 300 << 10] {
+        let verdict = Verdict::of(&program.webhook.ask(&large_review(size)).await);
+        assert_eq!(verdict.reason, "opted-out");
+    }
+    assert!(begun.elapsed() < Duration::from_secs(5), "it did not wait for the others to be cut off");
+    for mut connection in hanging {
+        let answer = connection.answer().await.unwrap();
+        assert_eq!((answer.status, answer.header("retry-after"), answer.closes()), (408, None, true));
+    }
 }

@@ -8,6 +8,7 @@ use testregistry::Registry;
 use super::program::Program;
 use crate::support::https::trusting;
 use crate::support::review::{Verdict, opted_out, post, review};
+use crate::support::until;
 
 #[tokio::test]
 async fn speaks_http_1_1_over_tls_1_2_and_1_3() {
@@ -28,7 +29,8 @@ async fn speaks_http_1_1_over_tls_1_2_and_1_3() {
         let client = program.webhook.with(trusting(&program.pki, &[version], &["h2"]));
         assert!(client.try_connect().await.is_err(), "HTTP/2 only");
     }
-    assert_eq!(program.metric("tolerarch_tls_handshake_errors_total").await, "2");
+    until("both are counted", async || program.metric("tolerarch_tls_handshake_errors_total").await == "2")
+        .await;
 }
 
 #[tokio::test]

@@ -47,3 +47,14 @@ async fn ends_in_good_order(signal: &str) {
     assert_eq!(program.ended().await.code(), Some(0));
     program.logged("ended").await;
 }
+
+#[tokio::test]
+async fn a_second_signal_ends_it_at_once() {
+    let registry = Registry::start().await;
+    let mut program = Program::start(&registry, json!({"server": {"drain": "10m"}})).await;
+    program.signal("INT").await;
+    until("it is not ready", async || program.admin.get("/readyz").await.status == 503).await;
+    program.signal("TERM").await;
+    assert_eq!(program.ended().await.code(), Some(0));
+    program.logged("a second signal: ended at once, open requests are cut off").await;
+}

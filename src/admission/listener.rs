@@ -4,38 +4,41 @@
 //! used, as it runs on idle connections too, and the API server keeps those for 90 s; a watch over what arrives tells a
 //! stalled request from a connection at rest.
 
+mod activity;
+mod slots;
+
 use std::io;
-use std::pin::{Pin, pin};
+use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::task::{Context, Poll};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use axum::Router;
-use axum::http::HeaderValue;
 use axum::http::header::CONNECTION;
+use axum::http::{HeaderValue, Request};
+use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use rustls::ServerConfig;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
-use tokio::time::{Duration, Instant, MissedTickBehavior, timeout};
+use tokio::sync::watch;
+use tokio::time::{Duration, MissedTickBehavior, timeout};
 use tokio_rustls::TlsAcceptor;
 use tokio_util::task::TaskTracker;
 use tower_service::Service;
 
 use crate::tls::TlsMetrics;
+use activity::{Activity, Arriving, Overdue, Watched};
+pub use slots::Limits;
+use slots::{Slot, Slots};
 
 /// How long a TLS handshake may take.
 const HANDSHAKE_TIME: Duration = Duration::from_secs(10);
-/// How long the head of a request may take, from its first byte.
-const HEAD_TIME: Duration = Duration::from_secs(10);
-/// How long a client may leave an answer untaken.
-const ANSWER_TIME: Duration = Duration::from_secs(10);
-/// Bytes of the head of a request, and of what hyper reads ahead.
-const HEAD_BYTES: usize = 64 << 10;
-/// How often a connection is looked at for that.
+/// Bytes of the head of a request, and of what hyper reads ahead of whoever takes the body. API servers send less than
+/// 1 KiB; it is what every connection may cost without being charged to the budget of bodies.
+const HEAD_BYTES: usize = 16 << 10;
+/// How often a connection is looked at for what is overdue.
 const WATCH: Duration = Duration::from_secs(5);
 /// Open requests are waited for so long after the drain, then cut off.
 const FINISH_TIME: Duration = Duration::from_secs(10);
@@ -50,8 +53,10 @@ pub struct Listener {
     pub tls: Option<Arc<ServerConfig>>,
     /// What answers.
     pub router: Router,
-    /// Connections at a time; more are closed at once, as waiting would cost a Pod its time.
-    pub max_connections: usize,
+    /// How many connections there may be; further ones are closed at once, as waiting would cost a Pod its time.
+    pub limits: Limits,
+    /// How long a connection may wait for its first request.
+    pub first: Duration,
     /// How long a connection may rest between two requests.
     pub idle: Duration,
     /// Counts failed handshakes.
@@ -72,10 +77,10 @@ pub enum Phase {
 impl Listener {
     /// Serves until the phase is [`Phase::Stopping`] and open requests are answered.
     pub async fn run(self, mut phase: watch::Receiver<Phase>) {
-        let Self { tcp, tls, router, max_connections, idle, metrics } = self;
+        let Self { tcp, tls, router, limits, first, idle, metrics } = self;
         let acceptor = tls.map(TlsAcceptor::from);
         let mut spare = spare();
-        let permits = Arc::new(Semaphore::new(max_connections));
+        let slots = Slots::new(limits);
         let connections = TaskTracker::new();
         let saturated = AtomicBool::new(false);
         let seen = phase.clone();
@@ -86,8 +91,8 @@ impl Listener {
                 _ = &mut stopping => break,
                 accepted = tcp.accept() => accepted,
             };
-            let stream = match accepted {
-                Ok((stream, _)) => stream,
+            let (stream, peer) = match accepted {
+                Ok((stream, peer)) => (stream, peer.ip().to_canonical()),
                 Err(error) => {
                     if !is_of_one_connection(&error) {
                         tracing::error!(%error, "cannot accept connections");
@@ -99,18 +104,19 @@ impl Listener {
                     continue;
                 }
             };
-            let Ok(permit) = Arc::clone(&permits).try_acquire_owned() else {
+            let activity = Activity::new();
+            let Some(slot) = slots.take(peer, &activity) else {
                 if !saturated.swap(true, Ordering::Relaxed) {
                     tracing::warn!(
-                        max_connections,
+                        max_connections = limits.connections,
                         "server.maxConnections reached: new connections are closed"
                     );
                 }
                 continue;
             };
             saturated.store(false, Ordering::Relaxed);
-            let talk = Talk { router: router.clone(), phase: seen.clone(), idle };
-            connections.spawn(serve(stream, acceptor.clone(), talk, metrics.clone(), permit));
+            let talk = Talk { router: router.clone(), phase: seen.clone(), activity, first, idle };
+            connections.spawn(serve(stream, acceptor.clone(), talk, metrics.clone(), slot));
         }
         drop(tcp);
         connections.close();
@@ -137,14 +143,18 @@ async fn serve(
     acceptor: Option<TlsAcceptor>,
     talk: Talk,
     metrics: TlsMetrics,
-    _permit: OwnedSemaphorePermit,
+    _slot: Slot,
 ) {
     // A delay of small answers is the only loss if this fails.
     let _ = stream.set_nodelay(true);
     let Some(acceptor) = acceptor else {
         return talk.on(stream).await;
     };
-    match timeout(HANDSHAKE_TIME, acceptor.accept(stream)).await {
+    let shaken = tokio::select! {
+        shaken = timeout(HANDSHAKE_TIME, acceptor.accept(stream)) => shaken,
+        () = talk.activity.left() => return,
+    };
+    match shaken {
         Ok(Ok(stream)) => talk.on(stream).await,
         Ok(Err(_)) | Err(_) => metrics.handshake_failed(),
     }
@@ -154,6 +164,8 @@ async fn serve(
 struct Talk {
     router: Router,
     phase: watch::Receiver<Phase>,
+    activity: Activity,
+    first: Duration,
     idle: Duration,
 }
 
@@ -162,13 +174,13 @@ impl Talk {
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
-        let Self { router, mut phase, idle } = self;
-        let activity = Activity::new();
+        let Self { router, mut phase, activity, first, idle } = self;
         let io = TokioIo::new(Watched { stream, activity: activity.clone() });
         let draining = phase.clone();
-        let service = service_fn(|request| {
+        let service = service_fn(|request: Request<Incoming>| {
             activity.head_complete();
-            let answer = router.clone().call(request);
+            let arriving = |body| Arriving { body, activity: activity.clone() };
+            let answer = router.clone().call(request.map(arriving));
             let (draining, activity) = (draining.clone(), activity.clone());
             async move {
                 let mut answer = answer.await;
@@ -200,7 +212,14 @@ impl Talk {
                     stopped = true;
                     connection.as_mut().graceful_shutdown();
                 }
-                _ = watching.tick() => match activity.overdue(idle) {
+                () = activity.left() => {
+                    // A request may have arrived in the meantime; it is answered.
+                    if activity.waiting().is_some() {
+                        return;
+                    }
+                    connection.as_mut().graceful_shutdown();
+                }
+                _ = watching.tick() => match activity.overdue(first, idle) {
                     Some(Overdue::Client) => return,
                     // It was asked to leave and is still there: it does not take what it asked for.
                     Some(Overdue::Idle) if asked_to_leave => return,
@@ -212,126 +231,5 @@ impl Talk {
                 },
             }
         }
-    }
-}
-
-/// What a connection is waiting for, and since when: in milliseconds since the connection began, shifted by one bit,
-/// which says whether a head has begun to arrive. `BUSY` while a request is being answered.
-#[derive(Clone)]
-struct Activity {
-    began: Instant,
-    state: Arc<AtomicU64>,
-    /// When the client began not to take what is written, in milliseconds since the connection began; 0 if it takes it.
-    stalled: Arc<AtomicU64>,
-}
-
-enum Overdue {
-    /// The client does not go on sending its request, or does not take its answer.
-    Client,
-    /// The connection has been at rest for long.
-    Idle,
-}
-
-const BUSY: u64 = u64::MAX;
-
-impl Activity {
-    fn new() -> Self {
-        Self { began: Instant::now(), state: Arc::default(), stalled: Arc::default() }
-    }
-
-    fn now(&self) -> u64 {
-        u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX >> 2) << 1
-    }
-
-    fn bytes_arrived(&self) {
-        let state = self.state.load(Ordering::Relaxed);
-        if state & 1 == 0 {
-            self.state.store(self.now() | 1, Ordering::Relaxed);
-        }
-    }
-
-    fn head_complete(&self) {
-        self.state.store(BUSY, Ordering::Relaxed);
-    }
-
-    fn at_rest(&self) {
-        self.state.store(self.now(), Ordering::Relaxed);
-    }
-
-    /// Passes on the outcome of a write, and remembers since when it has been waiting for the client.
-    fn written<T>(&self, outcome: Poll<T>) -> Poll<T> {
-        let stalled = self.stalled.load(Ordering::Relaxed) != 0;
-        if outcome.is_pending() != stalled {
-            self.stalled.store(if stalled { 0 } else { (self.now() >> 1).max(1) }, Ordering::Relaxed);
-        }
-        outcome
-    }
-
-    fn overdue(&self, idle: Duration) -> Option<Overdue> {
-        let since = |then: u64| Duration::from_millis((self.now() >> 1).saturating_sub(then));
-        let stalled = self.stalled.load(Ordering::Relaxed);
-        if stalled != 0 && since(stalled) > ANSWER_TIME {
-            return Some(Overdue::Client);
-        }
-        let state = self.state.load(Ordering::Relaxed);
-        if state == BUSY {
-            return None;
-        }
-        let waited = since(state >> 1);
-        match state & 1 {
-            1 if waited > HEAD_TIME => Some(Overdue::Client),
-            0 if waited > idle => Some(Overdue::Idle),
-            _ => None,
-        }
-    }
-}
-
-/// A stream that tells when bytes arrive.
-struct Watched<S> {
-    stream: S,
-    activity: Activity,
-}
-
-impl<S: AsyncRead + Unpin> AsyncRead for Watched<S> {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buffer: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        let before = buffer.filled().len();
-        let read = Pin::new(&mut self.stream).poll_read(cx, buffer);
-        if buffer.filled().len() > before {
-            self.activity.bytes_arrived();
-        }
-        read
-    }
-}
-
-impl<S: AsyncWrite + Unpin> AsyncWrite for Watched<S> {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, data: &[u8]) -> Poll<io::Result<usize>> {
-        let written = Pin::new(&mut self.stream).poll_write(cx, data);
-        self.activity.written(written)
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let written = Pin::new(&mut self.stream).poll_flush(cx);
-        self.activity.written(written)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(cx)
-    }
-
-    fn poll_write_vectored(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        data: &[io::IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        let written = Pin::new(&mut self.stream).poll_write_vectored(cx, data);
-        self.activity.written(written)
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        self.stream.is_write_vectored()
     }
 }

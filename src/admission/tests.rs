@@ -196,3 +196,26 @@ fn reads_the_api_servers_timeout() {
         assert_eq!(timeout_of(query), expected, "{query:?}");
     }
 }
+
+#[tokio::test]
+async fn a_review_whose_memory_is_needed_is_answered_at_once() {
+    let bench = Bench::new().await;
+    let image = bench.image("app", &BOTH);
+    bench.deciding.remote.repo("app").fault(Some(Fault::hang()));
+    let Inner { current, metrics, .. } = &*bench.webhook.0;
+    let bodies = Budget::new(100 << 10);
+    let webhook = Webhook(Arc::new(Inner { current: current.clone(), metrics: metrics.clone(), bodies }));
+    let mut waiting = pod(&[&image]);
+    waiting["metadata"]["annotations"] = json!({"padding": "x".repeat(60 << 10)});
+    let ask = async || {
+        let body = review(waiting.clone()).to_string();
+        let request = Request::post("/mutate").header(CONTENT_TYPE, JSON).body(Body::from(body)).unwrap();
+        let answer = webhook.clone().router().call(request).await.unwrap();
+        let answer = answer.into_body().collect().await.unwrap().to_bytes();
+        let answer: Value = serde_json::from_slice(&answer).unwrap();
+        assert_eq!(answer["response"]["allowed"], true);
+        answer["response"]["auditAnnotations"]["reason"].as_str().unwrap().to_owned()
+    };
+    let (first, second) = tokio::join!(ask(), ask());
+    assert_eq!([&*first, &*second], ["overloaded", "budget-exceeded"]);
+}

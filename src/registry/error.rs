@@ -70,6 +70,9 @@ impl From<RequestError> for Error {
             RequestError::Forbidden => Self::AddressNotAllowed,
             RequestError::NoConnection(cause) | RequestError::Broken(cause) => Self::Unreachable(cause),
             RequestError::TooLarge => ManifestError::TooLarge.into(),
+            RequestError::Crowded => {
+                Self::Unexpected("too large or slow while memory is needed for others".into())
+            }
             RequestError::Encoding => ManifestError::Encoding.into(),
         }
     }

@@ -12,10 +12,9 @@ pub(crate) const TOKEN: usize = 64 << 10;
 pub(crate) const ERROR: usize = 64 << 10;
 /// How long such a body may take.
 pub(crate) const ERROR_TIME: Duration = Duration::from_millis(500);
-/// Bytes above which a body counts as large, and how many large ones are read at a time: hostile registries cannot make
-/// more than so many manifests pile up.
-pub(crate) const SMALL: usize = 256 << 10;
-pub(crate) const LARGE: usize = 8;
+/// Bytes of all answers that are read at a time: twelve of the largest manifests. Of answers that fill it the largest and
+/// slowest are given up, so hostile registries cannot make more pile up.
+pub(crate) const BODIES: usize = 48 << 20;
 /// Characters of the cause of a broken connection.
 pub(crate) const CAUSE: usize = 200;
 /// Characters of a host that a registry named, in a message.

@@ -16,7 +16,7 @@ use url::Url;
 
 use super::authority::label;
 use super::connect::{ConnectError, Connector};
-use crate::body::{Bounds, Read, ReadError};
+use crate::body::{Budget, Read, ReadError};
 use crate::registry::limits;
 use crate::registry::metrics::{RegistryMetrics, RequestKind};
 use crate::registry::trace::Recorder;
@@ -25,7 +25,7 @@ use crate::registry::trace::Recorder;
 pub(crate) struct Transport {
     client: Client<Connector, Full<Bytes>>,
     connector: Connector,
-    bounds: Bounds,
+    bodies: Budget,
     metrics: RegistryMetrics,
 }
 
@@ -65,6 +65,8 @@ pub(crate) enum RequestError {
     Broken(String),
     /// The body is larger than the limit.
     TooLarge,
+    /// The body is so large or slow that its memory is needed for others.
+    Crowded,
     /// The body is compressed although that was not asked for.
     Encoding,
 }
@@ -76,6 +78,7 @@ impl RequestError {
             Self::Forbidden => "address-not-allowed",
             Self::NoConnection(_) | Self::Broken(_) => "unreachable",
             Self::TooLarge | Self::Encoding => "bad-manifest",
+            Self::Crowded => "overloaded",
         }
     }
 }
@@ -114,7 +117,7 @@ impl Transport {
             .pool_max_idle_per_host(limits::IDLE)
             .http1_max_buf_size(limits::HEADERS)
             .build(connector.clone());
-        Self { client, connector, bounds: Bounds::new(limits::SMALL, limits::LARGE), metrics }
+        Self { client, connector, bodies: Budget::new(limits::BODIES), metrics }
     }
 
     /// Sends it. There is no timeout in here: the caller has one for the whole lookup.
@@ -147,14 +150,16 @@ impl Transport {
         if !head.status.is_success() {
             // Read only so that the connection can be used again; what it says is of no interest.
             let _ = timeout(limits::ERROR_TIME, Limited::new(body, limits::ERROR).collect()).await;
-            return Ok(HttpResponse { status: head.status, headers: head.headers, body: Read::nothing() });
+            let body = self.bodies.nothing();
+            return Ok(HttpResponse { status: head.status, headers: head.headers, body });
         }
         let encoding = head.headers.get(CONTENT_ENCODING);
         if encoding.is_some_and(|encoding| !encoding.as_bytes().eq_ignore_ascii_case(b"identity")) {
             return Err(RequestError::Encoding);
         }
-        let body = self.bounds.read(body, request.limit).await.map_err(|error| match error {
+        let body = self.bodies.read(body, request.limit, None).await.map_err(|error| match error {
             ReadError::TooLarge => RequestError::TooLarge,
+            ReadError::Crowded | ReadError::TooSlow => RequestError::Crowded,
             ReadError::Broken(error) => broken(&error),
         })?;
         Ok(HttpResponse { status: head.status, headers: head.headers, body })

@@ -1,0 +1,218 @@
+//! What a connection is waiting for, and since when: by this stalled ones are told from those at rest.
+
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context, Poll, ready};
+
+use bytes::Bytes;
+use hyper::body::{Body, Frame, Incoming, SizeHint};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::sync::Notify;
+use tokio::time::{Duration, Instant};
+
+/// How long the head of a request may take, from its first byte.
+const HEAD_TIME: Duration = Duration::from_secs(10);
+/// How long a client may leave an answer untaken.
+const ANSWER_TIME: Duration = Duration::from_secs(10);
+
+/// The activity of one connection; clones are the same one.
+#[derive(Clone)]
+pub(super) struct Activity(Arc<State>);
+
+struct State {
+    began: Instant,
+    /// The phase in the lowest bits, and since when it lasts: milliseconds since the connection began.
+    phase: AtomicU64,
+    /// When the client began not to take what is written, in milliseconds since the connection began; 0 if it takes it.
+    stalled: AtomicU64,
+    /// Whether the connection has to go.
+    leave: Notify,
+}
+
+/// Bits of a phase.
+const BITS: u32 = 3;
+/// No byte of a request has arrived yet.
+const NEW: u64 = 0;
+/// A part of a head has arrived.
+const HEAD: u64 = 1;
+/// The head has arrived, and not all of the body.
+const BODY: u64 = 2;
+/// A request is being answered.
+const ANSWERING: u64 = 3;
+/// The last request has been answered.
+const REST: u64 = 4;
+
+/// Why a connection should end.
+pub(super) enum Overdue {
+    /// The client does not go on sending its request, or does not take its answer.
+    Client,
+    /// The connection has been at rest for long.
+    Idle,
+}
+
+impl Activity {
+    pub(super) fn new() -> Self {
+        let state = State {
+            began: Instant::now(),
+            phase: AtomicU64::new(NEW),
+            stalled: AtomicU64::new(0),
+            leave: Notify::new(),
+        };
+        Self(Arc::new(state))
+    }
+
+    fn now(&self) -> u64 {
+        u64::try_from(self.0.began.elapsed().as_millis()).unwrap_or(u64::MAX >> BITS)
+    }
+
+    fn phase(&self) -> (u64, Duration) {
+        let phase = self.0.phase.load(Ordering::Relaxed);
+        (phase & ((1 << BITS) - 1), Duration::from_millis(self.now().saturating_sub(phase >> BITS)))
+    }
+
+    fn enter(&self, phase: u64) {
+        self.0.phase.store(self.now() << BITS | phase, Ordering::Relaxed);
+    }
+
+    fn bytes_arrived(&self) {
+        if matches!(self.phase().0, NEW | REST) {
+            self.enter(HEAD);
+        }
+    }
+
+    pub(super) fn head_complete(&self) {
+        self.enter(BODY);
+    }
+
+    pub(super) fn body_complete(&self) {
+        if self.phase().0 == BODY {
+            self.enter(ANSWERING);
+        }
+    }
+
+    pub(super) fn at_rest(&self) {
+        self.enter(REST);
+    }
+
+    /// How long it has been waiting for its client; `None` while it answers.
+    pub(super) fn waiting(&self) -> Option<Duration> {
+        let (phase, since) = self.phase();
+        (phase != ANSWERING).then_some(since)
+    }
+
+    /// The connection has to go.
+    pub(super) fn leave(&self) {
+        self.0.leave.notify_one();
+    }
+
+    /// Ends when the connection has to go.
+    pub(super) async fn left(&self) {
+        self.0.leave.notified().await;
+    }
+
+    /// Passes on the outcome of a write, and remembers since when it has been waiting for the client.
+    fn written<T>(&self, outcome: Poll<T>) -> Poll<T> {
+        let stalled = self.0.stalled.load(Ordering::Relaxed) != 0;
+        if outcome.is_pending() != stalled {
+            self.0.stalled.store(if stalled { 0 } else { self.now().max(1) }, Ordering::Relaxed);
+        }
+        outcome
+    }
+
+    /// `first` is how long the first request may be waited for, `idle` how long each further one.
+    pub(super) fn overdue(&self, first: Duration, idle: Duration) -> Option<Overdue> {
+        let stalled = self.0.stalled.load(Ordering::Relaxed);
+        if stalled != 0 && self.now().saturating_sub(stalled) > ANSWER_TIME.as_millis() as u64 {
+            return Some(Overdue::Client);
+        }
+        match self.phase() {
+            (HEAD, since) if since > HEAD_TIME => Some(Overdue::Client),
+            (NEW, since) if since > first => Some(Overdue::Idle),
+            (REST, since) if since > idle => Some(Overdue::Idle),
+            // Whoever reads the body sees to its pace.
+            _ => None,
+        }
+    }
+}
+
+/// A stream that tells when bytes arrive.
+pub(super) struct Watched<S> {
+    pub(super) stream: S,
+    pub(super) activity: Activity,
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Watched<S> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let before = buffer.filled().len();
+        let read = Pin::new(&mut self.stream).poll_read(cx, buffer);
+        if buffer.filled().len() > before {
+            self.activity.bytes_arrived();
+        }
+        read
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Watched<S> {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, data: &[u8]) -> Poll<io::Result<usize>> {
+        let written = Pin::new(&mut self.stream).poll_write(cx, data);
+        self.activity.written(written)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let written = Pin::new(&mut self.stream).poll_flush(cx);
+        self.activity.written(written)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        data: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let written = Pin::new(&mut self.stream).poll_write_vectored(cx, data);
+        self.activity.written(written)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+}
+
+/// The body of a request, which tells when all of it has arrived.
+pub(super) struct Arriving {
+    pub(super) body: Incoming,
+    pub(super) activity: Activity,
+}
+
+impl Body for Arriving {
+    type Data = Bytes;
+    type Error = hyper::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+        let frame = ready!(Pin::new(&mut self.body).poll_frame(cx));
+        if frame.is_none() || self.body.is_end_stream() {
+            self.activity.body_complete();
+        }
+        Poll::Ready(frame)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}

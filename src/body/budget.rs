@@ -1,0 +1,163 @@
+//! One budget of bytes for all bodies that are in memory at a time.
+//!
+//! Nothing waits for room. When the budget is used up, the bodies that occupy the most, in bytes times seconds, lose their
+//! place: large and slow ones go long before a review that arrives in one piece and is answered at once.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+/// The part of the budget that is cleared when it is used up, so that its holders are not compared for every single byte.
+const CLEARED: usize = 16;
+
+/// The budget; clones are the same one.
+#[derive(Clone)]
+pub(crate) struct Budget(Arc<Shared>);
+
+struct Shared {
+    total: usize,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    used: usize,
+    next: u64,
+    holders: HashMap<u64, Holder>,
+}
+
+struct Holder {
+    bytes: usize,
+    since: Instant,
+    lost: Arc<Notify>,
+}
+
+/// What one body holds of the budget, until it is dropped.
+pub(crate) struct Room {
+    budget: Budget,
+    since: Instant,
+    place: Option<(u64, Arc<Notify>)>,
+}
+
+/// The budget is used up, and this body is among those that occupy the most of it.
+#[derive(Debug)]
+pub(crate) struct Lost;
+
+impl Budget {
+    pub(crate) fn new(total: usize) -> Self {
+        Self(Arc::new(Shared { total, state: Mutex::default() }))
+    }
+
+    /// Room for a body that begins to arrive now.
+    pub(super) fn room(&self) -> Room {
+        Room { budget: self.clone(), since: Instant::now(), place: None }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Room {
+    /// Holds this many bytes from now on. Bodies that never call this cost no lock.
+    pub(super) fn hold(&mut self, bytes: usize) -> Result<(), Lost> {
+        let total = self.budget.0.total;
+        let mut state = self.budget.state();
+        let (id, _) = self.place.get_or_insert_with(|| {
+            let (id, lost) = (state.next, Arc::new(Notify::new()));
+            state.next += 1;
+            state.holders.insert(id, Holder { bytes: 0, since: self.since, lost: lost.clone() });
+            (id, lost)
+        });
+        let holder = state.holders.get_mut(id).ok_or(Lost)?;
+        let before = std::mem::replace(&mut holder.bytes, bytes);
+        state.used = state.used + bytes - before;
+        if state.used > total {
+            state.clear(total - total / CLEARED);
+        }
+        if state.holders.contains_key(id) { Ok(()) } else { Err(Lost) }
+    }
+
+    /// Ends when the place is lost.
+    pub(crate) async fn lost(&self) {
+        match &self.place {
+            Some((_, lost)) => lost.notified().await,
+            None => std::future::pending().await,
+        }
+    }
+}
+
+impl State {
+    /// Takes their places from those that occupy the most, until no more than this is used.
+    fn clear(&mut self, left: usize) {
+        let now = Instant::now();
+        let occupied = |holder: &Holder| {
+            holder.bytes as u128 * (now.saturating_duration_since(holder.since).as_micros() + 1)
+        };
+        let mut most: Vec<_> = self.holders.iter().map(|(id, holder)| (occupied(holder), *id)).collect();
+        most.sort_unstable();
+        while let Some((_, id)) = most.pop_if(|_| self.used > left) {
+            if let Some(holder) = self.holders.remove(&id) {
+                self.used -= holder.bytes;
+                holder.lost.notify_one();
+            }
+        }
+    }
+}
+
+impl Drop for Room {
+    fn drop(&mut self) {
+        if let Some((id, _)) = &self.place {
+            let mut state = self.budget.state();
+            if let Some(holder) = state.holders.remove(id) {
+                state.used -= holder.bytes;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::time::{Duration, advance};
+
+    use super::*;
+
+    fn used(budget: &Budget) -> usize {
+        budget.state().used
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_occupies_the_most_goes_first() {
+        let budget = Budget::new(1600);
+        let mut old = budget.room();
+        old.hold(200).unwrap();
+        advance(Duration::from_secs(10)).await;
+        let mut large = budget.room();
+        large.hold(1200).unwrap();
+        advance(Duration::from_millis(1)).await;
+        let mut small = budget.room();
+        small.hold(250).unwrap();
+        old.lost().await;
+        assert_eq!(used(&budget), 1450);
+        small.hold(450).unwrap();
+        large.lost().await;
+        assert!(old.hold(201).is_err() && large.hold(1201).is_err());
+        assert_eq!(used(&budget), 450);
+        drop((old, large));
+        assert_eq!(used(&budget), 450);
+        drop(small);
+        assert_eq!(used(&budget), 0);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_one_that_asks_for_too_much_goes_itself() {
+        let budget = Budget::new(1000);
+        let (mut small, mut large) = (budget.room(), budget.room());
+        small.hold(100).unwrap();
+        assert!(large.hold(950).is_err());
+        large.lost().await;
+        assert_eq!(used(&budget), 100);
+    }
+}
