@@ -42,7 +42,7 @@ pub struct Pod<'a> {
     /// Bytes of the JSON that it came in, or a few more.
     #[serde(skip)]
     pub(crate) bytes: usize,
-    /// Kind and name of the controller, where it is the template of its Pods; both empty where it is nobody's.
+    /// Kind and name of the controller, where this is the template of its Pods; both empty where there is none.
     #[serde(skip)]
     template_of: Option<(&'a str, &'a str)>,
 }

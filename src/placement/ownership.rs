@@ -20,7 +20,7 @@ pub struct AnnotationEdit {
 pub struct Ownership<'p> {
     /// The pools that it says to have opened, as they are written.
     pools: &'p str,
-    /// Places in the Pod's list of tolerations, ascending: those of these pools. All others are somebody else's.
+    /// Places in the Pod's list of tolerations, ascending: those of these pools. All others are the user's.
     tolerations: Vec<usize>,
 }
 

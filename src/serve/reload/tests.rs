@@ -6,8 +6,9 @@ use tokio::time::Instant;
 
 use super::*;
 use crate::admission::Webhook;
-use crate::decide::Current;
+use crate::decide::{Current, Snapshot, Wait};
 use crate::metrics::Metrics;
+use crate::pod::Pod;
 use crate::serve::metrics::Families;
 
 /// A ConfigMap volume as the kubelet lays it out.
@@ -102,6 +103,42 @@ async fn no_review_fails_while_it_changes() {
             () = &mut answer => {}
         }
     }
+}
+
+#[tokio::test]
+async fn what_has_begun_ends_by_the_configuration_that_it_began_with() {
+    let remote = Remote::builder().plain_http().start().await;
+    let config = |pool: &str, plain: bool| {
+        let toleration = json!({"key": pool, "operator": "Exists"});
+        let pool = json!({"name": pool, "platforms": ["linux/amd64"], "tolerations": [toleration]});
+        let text = json!({
+            "pools": [pool],
+            "registries": {"hosts": {remote.address(): {"plainHttp": plain}}},
+            "network": {"allow": ["127.0.0.0/8"]},
+        });
+        Config::parse(&text.to_string()).unwrap()
+    };
+    let pod = |name: &str| {
+        let repo = remote.repo(name);
+        repo.index(Some("v1"), ["linux/amd64"]);
+        json!({"spec": {"containers": [{"image": repo.reference("v1")}]}})
+    };
+    let decide = async |snapshot: &Snapshot, pod: &Value| {
+        let pod = Pod::of_value(pod).unwrap();
+        let decision = snapshot.decide("", &pod, Wait::Until(Instant::now() + 10 * POLL)).await;
+        (decision.reason.as_str(), decision.opened.concat())
+    };
+    let metrics = Families::register(&Metrics::new([]).unwrap()).unwrap();
+    let first = config("a", true);
+    let current = Current::new(snapshot::load(&first, &metrics, None, Caller::Webhook, None).unwrap());
+    let mut live = Live { config: first, current: current.clone(), metrics };
+    let begun = current.get();
+    live.take(config("b", false)).await.unwrap();
+    let (one, other) = (pod("one"), pod("other"));
+    assert_eq!(decide(&begun, &one).await, ("tolerated", "a".to_owned()));
+    let now = current.get();
+    assert_eq!(decide(&now, &other).await, ("unreachable", String::new()), "it is asked by TLS");
+    assert_eq!(decide(&now, &one).await, ("tolerated", "b".to_owned()), "what is known stays known");
 }
 
 #[test]
