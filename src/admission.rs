@@ -149,7 +149,7 @@ fn log(review: &Review<'_>, decision: &Decision<'_>, took: Duration) {
     // Whole microseconds: more digits would be noise.
     let milliseconds = took.as_micros() as f64 / 1000.0;
     let (reason, image) = (decision.reason.as_str(), decision.image.map(shortened));
-    let pools = decision.opened.join(",");
+    let pools = decision.pools();
     tracing::info!(namespace, pod, reason, image, pools, milliseconds, "reviewed");
 }
 

@@ -59,7 +59,7 @@ impl Decided {
             reason: decision.reason,
             done: decision.done(),
             image: decision.image.map(|image| shortened(image).to_owned()),
-            pools: decision.opened.iter().map(|&pool| pool.to_owned()).collect(),
+            pools: decision.opened.iter().map(|pool| pool.name.clone()).collect(),
             patch: None,
         }
     }

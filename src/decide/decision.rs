@@ -2,7 +2,7 @@
 
 use crate::placement::{self, Edits, Placement};
 use crate::pod::Pod;
-use crate::policy::{Blocker, Cause, ImageSupport, Mode, Policy};
+use crate::policy::{Blocker, Cause, ImageSupport, Mode, Policy, Pool};
 use crate::reason::Reason;
 
 /// What becomes of one Pod.
@@ -13,7 +13,7 @@ pub struct Decision<'a> {
     /// The image that decided, as the Pod names it; `None` where none did.
     pub image: Option<&'a str>,
     /// The pools that are open to the Pod through tolerarch, after this pass.
-    pub opened: Vec<&'a str>,
+    pub opened: Vec<&'a Pool>,
     /// What is to be changed, if anything.
     pub edits: Edits<'a>,
 }
@@ -31,6 +31,18 @@ impl<'a> Decision<'a> {
             edits if edits.add.is_empty() => "retracted",
             _ => "tolerated",
         }
+    }
+
+    /// The names of the opened pools, comma-separated.
+    pub fn pools(&self) -> String {
+        let mut names = String::new();
+        for pool in &self.opened {
+            if !names.is_empty() {
+                names.push(',');
+            }
+            names.push_str(&pool.name);
+        }
+        names
     }
 
     /// The decision, where the images do not matter: the Pod is skipped, or it tolerates every pool.
@@ -63,7 +75,6 @@ impl<'a> Decision<'a> {
             return Self::unchanged(Reason::NoRoom);
         }
         let image = blocker.map(|blocker| blocker.image).filter(|_| reason != Reason::Tolerated);
-        let opened = opened.iter().map(|pool| pool.name.as_str()).collect();
         if policy.mode == Mode::Observe && !edits.is_empty() {
             return Self { reason: Reason::Observed, image, opened, edits: Edits::default() };
         }
