@@ -174,7 +174,11 @@ async fn follow(inner: std::sync::Weak<Inner>, mut seen: Content) {
 
 async fn read(files: &CertificateFiles) -> Result<Content, CertificateError> {
     let read = async |file: &PathBuf| {
-        tokio::fs::read(file).await.map_err(|cause| CertificateError::Read { file: file.clone(), cause })
+        let path = file.clone();
+        let content = tokio::task::spawn_blocking(move || crate::file::read(&path)).await;
+        content
+            .unwrap_or_else(|error| Err(std::io::Error::other(error)))
+            .map_err(|cause| CertificateError::Read { file: file.clone(), cause })
     };
     Ok(Content { certificate: read(&files.certificate).await?, key: read(&files.key).await? })
 }

@@ -6,6 +6,7 @@ use super::quote::{may_be_secret, quoted};
 use super::reader::{Fault, Place, Reader, expected, nearest};
 use super::shape::{Shape, Slot};
 use super::{Config, ConfigError, print};
+use crate::file;
 
 /// What every variable begins with.
 const PREFIX: &str = "TOLERARCH_";
@@ -59,7 +60,8 @@ impl Sources {
     pub fn load(&self) -> Result<Loaded, ConfigError> {
         let text = match &self.file {
             None => String::new(),
-            Some(file) => std::fs::read_to_string(file)
+            Some(file) => file::read_or_stream(file)
+                .and_then(|bytes| String::from_utf8(bytes).map_err(std::io::Error::other))
                 .map_err(|cause| ConfigError::Read { file: file.clone(), cause })?,
         };
         self.read(&text).map_err(|faults| ConfigError::Faults { file: self.file.clone(), faults })

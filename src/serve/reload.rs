@@ -16,6 +16,7 @@ use super::Live;
 use super::snapshot::{self, AccessError, files};
 use crate::cluster::Caller;
 use crate::config::{Config, ConfigError, Sources};
+use crate::file;
 use crate::logging::Levels;
 
 /// How often the files are read.
@@ -119,7 +120,14 @@ fn is_stream(file: &Path) -> bool {
 
 async fn load(sources: &Sources) -> Result<Config, Refused> {
     let sources = sources.clone();
-    Ok(spawn_blocking(move || sources.load()).await??.config)
+    let load = move || {
+        if let Some(file) = &sources.file {
+            // At start it may be a pipe; by now that would be waited for without an end.
+            file::read(file).map_err(|cause| ConfigError::Read { file: file.clone(), cause })?;
+        }
+        sources.load()
+    };
+    Ok(spawn_blocking(load).await??.config)
 }
 
 impl Live {

@@ -133,3 +133,21 @@ async fn each_connection_shakes_hands_in_full() {
         }
     }
 }
+
+/// To open a FIFO waits for a writer.
+#[tokio::test(start_paused = true)]
+async fn what_is_no_file_does_not_end_reloading() {
+    let [dir, other] = [(); 2].map(|()| tempfile::tempdir().unwrap());
+    let pki = Pki::new();
+    pki.leaf(&["a.test"]).write(dir.path()).unwrap();
+    let (certificate, metrics) = load(dir.path()).await.unwrap();
+    let file = dir.path().join("tls.crt");
+    std::fs::remove_file(&file).unwrap();
+    assert!(std::process::Command::new("mkfifo").arg(&file).status().unwrap().success());
+    until(|| reloads(&metrics, "failure") > 0).await;
+    let next = pki.leaf(&["b.test"]);
+    next.write(other.path()).unwrap();
+    std::fs::copy(other.path().join("tls.key"), dir.path().join("tls.key")).unwrap();
+    std::fs::rename(other.path().join("tls.crt"), &file).unwrap();
+    serves(&certificate, &next).await;
+}

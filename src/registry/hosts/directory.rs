@@ -152,7 +152,7 @@ fn entries(directory: &Path) -> Result<Vec<PathBuf>, (PathBuf, io::Error)> {
 impl Namespace {
     fn load(directory: &Path) -> Result<Self, (PathBuf, io::Error)> {
         let file = directory.join("hosts.toml");
-        let text = match fs::read(&file) {
+        let text = match crate::file::read(&file) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Self::of_certificates(directory),
             Err(error) => return Err((file, error)),
             Ok(bytes) if bytes.is_empty() => return Self::of_certificates(directory),

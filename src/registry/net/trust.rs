@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use crate::file;
 use rustls::client::ResolvesClientCert;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
@@ -12,6 +13,7 @@ use rustls::sign::CertifiedKey;
 use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
 use rustls_pki_types::pem::{self, PemObject};
 use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use zeroize::Zeroizing;
 
 use super::connect::TlsSettings;
 
@@ -147,8 +149,9 @@ fn client_config(system: &RootCertStore, tls: &Tls) -> Result<ClientConfig, Trus
 
 fn add(roots: &mut RootCertStore, file: &Path) -> Result<(), TrustError> {
     let unreadable = |cause| TrustError::File { file: file.to_owned(), cause };
-    let certificates = CertificateDer::pem_file_iter(file).map_err(unreadable)?;
-    let certificates = certificates.collect::<Result<Vec<_>, _>>().map_err(unreadable)?;
+    let text = file::read(file).map_err(pem::Error::Io).map_err(unreadable)?;
+    let certificates = CertificateDer::pem_slice_iter(&text).collect::<Result<Vec<_>, _>>();
+    let certificates = certificates.map_err(unreadable)?;
     let (added, _) = roots.add_parsable_certificates(certificates);
     if added == 0 { Err(TrustError::NoAuthority(file.to_owned())) } else { Ok(()) }
 }
@@ -162,13 +165,15 @@ fn identity(
         let file = file.to_owned();
         move |cause| TrustError::Identity { file, cause }
     };
-    let chain = CertificateDer::pem_file_iter(file).map_err(unreadable(file))?;
-    let chain = chain.collect::<Result<Vec<_>, _>>().map_err(unreadable(file))?;
+    let read = |file| file::read(file).map(Zeroizing::new).map_err(pem::Error::Io).map_err(unreadable(file));
+    let text = read(file)?;
+    let chain = CertificateDer::pem_slice_iter(&text).collect::<Result<Vec<_>, _>>();
+    let chain = chain.map_err(unreadable(file))?;
     if chain.is_empty() {
         return Err(unreadable(file)(pem::Error::NoItemsFound));
     }
     let key_file = key.unwrap_or(file);
-    let key = PrivateKeyDer::from_pem_file(key_file).map_err(unreadable(key_file))?;
+    let key = PrivateKeyDer::from_pem_slice(&read(key_file)?).map_err(unreadable(key_file))?;
     let pair = CertifiedKey::from_der(chain, key, provider);
     pair.map(Arc::new).map_err(|cause| TrustError::Pair { file: file.to_owned(), cause })
 }

@@ -169,3 +169,13 @@ async fn what_a_hosts_toml_names_counts() {
     fs::write(&ca, "1").unwrap();
     assert!(Seen::now(&sources, &config).await == without, "nobody reads it any more");
 }
+
+#[tokio::test]
+async fn a_pipe_in_place_of_the_configuration_is_not_waited_for() {
+    let root = tempfile::tempdir().unwrap();
+    let file = root.path().join("config.yaml");
+    assert!(std::process::Command::new("mkfifo").arg(&file).status().unwrap().success());
+    let sources = Sources { file: Some(file), ..Sources::default() };
+    let refused = tokio::time::timeout(Duration::from_secs(10), load(&sources)).await.unwrap();
+    assert!(matches!(refused, Err(Refused::Config(ConfigError::Read { .. }))));
+}
