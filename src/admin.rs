@@ -10,12 +10,15 @@ use tokio::sync::watch;
 
 use crate::admission::listener::Phase;
 use crate::metrics::Metrics;
+use crate::tls::ServingCertificate;
 
 /// What the endpoints look at.
 #[derive(Clone)]
 pub struct Admin {
     /// All metrics.
     pub metrics: Metrics,
+    /// The certificate that is served.
+    pub certificate: ServingCertificate,
     /// How far the process is from its end.
     pub phase: watch::Receiver<Phase>,
 }
@@ -44,8 +47,9 @@ async fn metrics(State(admin): State<Admin>) -> Response {
 /// A line for each part, as the probes of Kubernetes itself write them; with success only if asked for (`?verbose`).
 async fn ready(State(admin): State<Admin>, RawQuery(query): RawQuery) -> Response {
     let serving = *admin.phase.borrow() == Phase::Serving;
-    // The first two are so from the start: without them the process does not get as far as answering here.
-    let parts = [("configuration", true), ("certificate", true), ("serving", serving)];
+    // So from the start: without a configuration the process does not get as far as answering here.
+    let parts =
+        [("configuration", true), ("certificate", admin.certificate.is_ready()), ("serving", serving)];
     let ready = parts.iter().all(|(_, ok)| *ok);
     let status = if ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
     let verbose =

@@ -6,8 +6,11 @@
 
 use std::sync::{Mutex, PoisonError};
 
+use std::time::SystemTime;
+
 use futures_util::FutureExt;
-use http::{Request, StatusCode};
+use http::header::{ACCEPT, CONTENT_TYPE, DATE};
+use http::{Method, Request, StatusCode};
 use http_body_util::{BodyExt, Limited};
 use kube::Client;
 use kube::client::Body;
@@ -29,7 +32,8 @@ const NAME: usize = 253;
 /// On whose behalf the Kubernetes API is asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Caller {
-    /// The webhook, as the service account that is mounted into its Pod. Without one it does not start.
+    /// The webhook, as the service account that is mounted into its Pod; where none is, as `KUBECONFIG` says. Without
+    /// either it does not start.
     Webhook,
     /// Whoever runs a command, as the kubeconfig says, else as the service account. Goes on without either.
     Person,
@@ -85,6 +89,55 @@ pub enum ClusterError {
     /// No name that an object can have, and so nothing to put into a path.
     #[error("invalid name")]
     Name,
+    /// The object has changed since it was read.
+    #[error("conflict")]
+    Conflict,
+}
+
+/// What was read, and when by the API server's clock, where it says so.
+#[derive(Debug)]
+pub struct Answer<T> {
+    /// The object.
+    pub object: T,
+    /// The clock.
+    pub date: Option<SystemTime>,
+}
+
+/// How a change is written.
+#[derive(Clone, Copy, Debug)]
+pub enum PatchType {
+    /// RFC 6902.
+    Json,
+    /// RFC 7386.
+    Merge,
+    /// Server-side apply, which also creates.
+    Apply,
+}
+
+impl PatchType {
+    const fn media_type(self) -> &'static str {
+        match self {
+            Self::Json => "application/json-patch+json",
+            Self::Merge => "application/merge-patch+json",
+            Self::Apply => "application/apply-patch+yaml",
+        }
+    }
+}
+
+/// The name of an object that the configuration names.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ObjectName(String);
+
+impl ObjectName {
+    /// None if no object can have it.
+    pub fn new(name: &str) -> Option<Self> {
+        is_name(name).then(|| Self(name.to_owned()))
+    }
+
+    /// As it stands in a path.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
 }
 
 /// A client of the cluster's API server.
@@ -102,13 +155,17 @@ impl Cluster {
     /// # Errors
     /// Nothing says where the API server is and as whom to ask it, or that cannot be used.
     pub fn of(caller: Caller) -> Result<Self, ConnectError> {
+        // Async by its signature only: it reads files, and waits for nothing.
+        let infer = || {
+            let config = Config::infer().now_or_never().ok_or(ConnectError::Waits)?;
+            config.map_err(|error| ConnectError::Kubeconfig(error.into()))
+        };
         let config = match caller {
-            Caller::Webhook => Config::incluster().map_err(ConnectError::ServiceAccount)?,
-            // Async by its signature only: it reads files, and waits for nothing.
-            Caller::Person => Config::infer()
-                .now_or_never()
-                .ok_or(ConnectError::Waits)?
-                .map_err(|error| ConnectError::Kubeconfig(error.into()))?,
+            Caller::Webhook => match Config::incluster() {
+                Err(_) if std::env::var_os("KUBECONFIG").is_some() => infer()?,
+                config => config.map_err(ConnectError::ServiceAccount)?,
+            },
+            Caller::Person => infer()?,
         };
         Self::new(config, TIME)
     }
@@ -139,40 +196,96 @@ impl Cluster {
         if silent().is_some_and(|since| since.elapsed() < REST) {
             return Err(ClusterError::Resting);
         }
-        let body = timeout(self.time, self.get(&path)).await.unwrap_or(Err(ClusterError::Timeout));
-        if matches!(body, Err(ClusterError::Timeout | ClusterError::Unreachable)) {
+        let answer = self.get(&path).await;
+        if matches!(answer, Err(ClusterError::Timeout | ClusterError::Unreachable)) {
             *silent() = Some(Instant::now());
         }
-        let body = body?;
-        serde_json::from_slice(&body).map_err(|_| ClusterError::Malformed)
+        Ok(answer?.object)
     }
 
-    async fn get(&self, path: &str) -> Result<Zeroizing<Vec<u8>>, ClusterError> {
+    /// The namespace of the service account, or of the kubeconfig.
+    pub fn namespace(&self) -> &str {
+        &self.config.default_namespace
+    }
+
+    /// Reads one object for a part that waits for nobody, and asks even if there was no answer a moment ago. `path` has
+    /// been checked.
+    ///
+    /// # Errors
+    /// See [`ClusterError`].
+    pub async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<Answer<T>, ClusterError> {
+        let Answer { object: body, date } = self.bounded(|| request(Method::GET, path, None)).await?;
+        let object = serde_json::from_slice(&body).map_err(|_| ClusterError::Malformed)?;
+        Ok(Answer { object, date })
+    }
+
+    /// Changes one object. What comes back is not looked at.
+    ///
+    /// # Errors
+    /// See [`ClusterError`].
+    pub async fn patch(
+        &self,
+        path: &str,
+        r#type: PatchType,
+        patch: &serde_json::Value,
+    ) -> Result<(), ClusterError> {
+        let path = format!("{path}?fieldManager=tolerarch");
+        let patch = patch.to_string();
+        self.bounded(|| request(Method::PATCH, &path, Some((r#type, &patch)))).await.map(drop)
+    }
+
+    async fn bounded(
+        &self,
+        request: impl Fn() -> Result<Request<Body>, ClusterError>,
+    ) -> Result<Answer<Zeroizing<Vec<u8>>>, ClusterError> {
+        timeout(self.time, self.send(request)).await.unwrap_or(Err(ClusterError::Timeout))
+    }
+
+    async fn send(
+        &self,
+        request: impl Fn() -> Result<Request<Body>, ClusterError>,
+    ) -> Result<Answer<Zeroizing<Vec<u8>>>, ClusterError> {
         let client = self.client.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        match ask(&client, path).await {
+        match ask(&client, request()?).await {
             Err(ClusterError::Unauthorized) => {}
             answer => return answer,
         }
         // kube reads the token once a minute; one that was replaced earlier is refused until then.
         let client = Client::try_from(self.config.clone()).map_err(|_| ClusterError::Unauthorized)?;
         *self.client.lock().unwrap_or_else(PoisonError::into_inner) = client.clone();
-        ask(&client, path).await
+        ask(&client, request()?).await
     }
 }
 
-async fn ask(client: &Client, path: &str) -> Result<Zeroizing<Vec<u8>>, ClusterError> {
-    let request = Request::get(path).header(http::header::ACCEPT, "application/json").body(Body::empty());
-    let request = request.map_err(|_| ClusterError::Name)?;
+fn request(
+    method: Method,
+    path: &str,
+    patch: Option<(PatchType, &str)>,
+) -> Result<Request<Body>, ClusterError> {
+    let request = Request::builder().method(method).uri(path).header(ACCEPT, "application/json");
+    let request = match patch {
+        Some((r#type, patch)) => {
+            request.header(CONTENT_TYPE, r#type.media_type()).body(patch.as_bytes().to_vec().into())
+        }
+        None => request.body(Body::empty()),
+    };
+    request.map_err(|_| ClusterError::Name)
+}
+
+async fn ask(client: &Client, request: Request<Body>) -> Result<Answer<Zeroizing<Vec<u8>>>, ClusterError> {
     let answer = client.send(request).await.map_err(|_| ClusterError::Unreachable)?;
     match answer.status() {
-        StatusCode::OK => {}
+        StatusCode::OK | StatusCode::CREATED => {}
         StatusCode::UNAUTHORIZED => return Err(ClusterError::Unauthorized),
         StatusCode::FORBIDDEN => return Err(ClusterError::Forbidden),
         StatusCode::NOT_FOUND => return Err(ClusterError::NotFound),
+        StatusCode::CONFLICT => return Err(ClusterError::Conflict),
         _ => return Err(ClusterError::Status),
     }
+    let date =
+        answer.headers().get(DATE).and_then(|date| httpdate::parse_http_date(date.to_str().ok()?).ok());
     match Limited::new(answer.into_body(), BODY).collect().await {
-        Ok(body) => Ok(body.to_bytes().to_vec().into()),
+        Ok(body) => Ok(Answer { object: body.to_bytes().to_vec().into(), date }),
         Err(error) if error.is::<http_body_util::LengthLimitError>() => Err(ClusterError::TooLarge),
         Err(_) => Err(ClusterError::Unreachable),
     }

@@ -34,13 +34,15 @@ use crate::pod::Toleration;
 use crate::policy::{Mode, Policy, Pool};
 use crate::registry::{Allowed, Guard, HostSettings, Proxies, ProxyError, Settings};
 use crate::resolver::{CacheSettings, LookupSettings};
-use crate::tls::CertificateFiles;
+use crate::tls::{CertificateFiles, ManagedSettings, TlsMode};
 
 /// Everything that can be configured, valid.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
     /// The webhook's listener.
     pub server: Server,
+    /// Where the serving certificate comes from.
+    pub tls: Tls,
     /// Where metrics and probes are answered.
     pub admin: Admin,
     /// What decides over Pods.
@@ -70,6 +72,15 @@ pub struct Server {
     pub drain: Duration,
     /// Connections at a time.
     pub max_connections: usize,
+}
+
+/// Where the serving certificate comes from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Tls {
+    /// From files, or not.
+    pub mode: TlsMode,
+    /// How it is managed, if it is.
+    pub managed: ManagedSettings,
 }
 
 /// Metrics and probes.
@@ -147,6 +158,7 @@ impl Default for Config {
                 drain: Duration::from_secs(10),
                 max_connections: 4096,
             },
+            tls: Tls { mode: TlsMode::Files, managed: ManagedSettings::default() },
             admin: Admin { listen: unspecified(8080) },
             policy: Policy { mode: Mode::Enforce, pools: vec![pool] },
             lookup: LookupSettings {

@@ -17,13 +17,13 @@ use tokio::time::{Duration, timeout};
 use crate::admin::Admin;
 use crate::admission::Webhook;
 use crate::admission::listener::{Limits, Listener, Phase};
-use crate::cluster::Caller;
+use crate::cluster::{Caller, Cluster, ConnectError};
 use crate::config::{Config, Sources};
 use crate::decide::{Current, Snapshot};
 use crate::logging::Levels;
 use crate::metrics::Metrics;
 use crate::registry::Traces;
-use crate::tls::{CertificateError, ServingCertificate};
+use crate::tls::{CertificateError, ManagedCertificate, ServingCertificate, TlsMode};
 
 use metrics::Families;
 pub use snapshot::AccessError;
@@ -53,12 +53,18 @@ pub enum ServeError {
     /// Registries cannot be asked as the configuration says.
     #[error(transparent)]
     Access(#[from] AccessError),
+    /// The Kubernetes API cannot be talked to, which managed certificates take.
+    #[error("tls.mode managed needs the Kubernetes API")]
+    Cluster(#[from] ConnectError),
     /// TLS cannot be set up.
     #[error("TLS cannot be set up")]
     Tls(#[from] rustls::Error),
     /// The metrics cannot be set up.
     #[error("the metrics cannot be set up")]
     Metrics(#[from] prometheus::Error),
+    /// What looks after the certificate ended by itself.
+    #[error("a defect: the serving certificate is not managed any more")]
+    Managed,
     /// An accept loop ended by itself.
     #[error("{0}: a defect: connections are not accepted any more")]
     Accept(&'static str),
@@ -78,6 +84,9 @@ pub fn snapshot(config: &Config, traces: Option<Traces>) -> Result<Snapshot, Ser
 /// A webhook that listens, and does not answer yet.
 pub struct Server {
     listener: Listener,
+    certificate: ServingCertificate,
+    /// What looks after the certificate, if it is managed.
+    managed: Option<ManagedCertificate>,
     admin: TcpListener,
     metrics: Metrics,
     drain: Duration,
@@ -111,10 +120,19 @@ impl Server {
     /// # Errors
     /// Whatever is missing: it is better not to start than to start half.
     pub async fn bind(config: Config) -> Result<Self, ServeError> {
-        let Config { server, admin, .. } = config.clone();
+        let Config { server, tls, admin, .. } = config.clone();
         let metrics = Metrics::new(config.registries.hosts.keys().map(String::as_str))?;
         let counts = Families::register(&metrics)?;
-        let certificate = ServingCertificate::load(server.files, counts.tls.clone()).await?;
+        let (certificate, managed) = match tls.mode {
+            TlsMode::Files => (ServingCertificate::load(server.files, counts.tls.clone()).await?, None),
+            TlsMode::Managed => {
+                let certificate = ServingCertificate::none(counts.tls.clone());
+                let cluster = Cluster::of(Caller::Webhook)?;
+                let counts = counts.managed.clone();
+                let managed = ManagedCertificate::new(cluster, tls.managed, certificate.clone(), counts);
+                (certificate, Some(managed))
+            }
+        };
         let current = Current::new(snapshot::load(&config, &counts, None, Caller::Webhook, None)?);
         let listener = Listener {
             tcp: listen("server.listen", server.listen).await?,
@@ -133,6 +151,8 @@ impl Server {
         };
         Ok(Self {
             listener,
+            certificate,
+            managed,
             admin: listen("admin.listen", admin.listen).await?,
             metrics,
             drain: server.drain,
@@ -164,12 +184,12 @@ impl Server {
     /// # Errors
     /// An accept loop ended by itself: a defect, after which it is better to be started anew than to be ready and deaf.
     pub async fn run(self, shutdown: impl Future<Output = ()>) -> Result<(), ServeError> {
-        let Self { listener, admin, metrics, drain, live } = self;
+        let Self { listener, certificate, managed, admin, metrics, drain, live } = self;
         let (phase, seen) = watch::channel(Phase::Serving);
         let admin = Listener {
             tcp: admin,
             tls: None,
-            router: Admin { metrics, phase: seen.clone() }.router(),
+            router: Admin { metrics, certificate, phase: seen.clone() }.router(),
             limits: ADMIN_LIMITS,
             first: ADMIN_FIRST_TIME,
             idle: ADMIN_IDLE_TIME,
@@ -179,8 +199,15 @@ impl Server {
         let (end, ended) = watch::channel(Phase::Serving);
         let mut admin = tokio::spawn(admin.run(ended));
         let mut listener = tokio::spawn(listener.run(seen));
+        let mut managed = tokio::spawn(async {
+            match managed {
+                Some(managed) => managed.run().await,
+                None => std::future::pending().await,
+            }
+        });
         tokio::select! {
             () = shutdown => {}
+            _ = &mut managed => return Err(ServeError::Managed),
             _ = &mut listener => return Err(ServeError::Accept("server.listen")),
             _ = &mut admin => return Err(ServeError::Accept("admin.listen")),
         }
@@ -191,6 +218,7 @@ impl Server {
         if let Err(error) = listener.await {
             tracing::error!(%error, "a defect: the accept loop failed");
         }
+        managed.abort();
         end.send_replace(Phase::Stopping);
         if timeout(ADMIN_FINISH_TIME, admin).await.is_err() {
             tracing::debug!("a reader of metrics was cut off");

@@ -1,11 +1,14 @@
-//! The serving certificate: loaded at start, loaded again whenever the content of its files changes.
+//! The serving certificate: loaded at start, loaded again whenever the content of its files changes; or managed, see
+//! [`ManagedCertificate`].
 //!
 //! The files are polled, not watched: Kubernetes swaps symlinks below them (kubelet's AtomicWriter), and cert-manager's
 //! CSI driver writes in place; content is what both have in common. A pair that cannot be used changes nothing.
 
+mod managed;
 mod metrics;
 
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
 use rustls::ServerConfig;
@@ -15,6 +18,7 @@ use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use tokio::time::{Duration, MissedTickBehavior};
 
+pub use managed::{Lifetimes, ManagedCertificate, ManagedMetrics, ManagedSettings};
 pub use metrics::TlsMetrics;
 
 /// How often the files are read.
@@ -22,6 +26,16 @@ const POLL: Duration = Duration::from_secs(5);
 
 /// Readings in a row after which files that cannot be read are worth a word.
 const MISSING: u32 = 3;
+
+/// Where the serving certificate comes from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub enum TlsMode {
+    /// From two files.
+    #[default]
+    Files,
+    /// From a CA of its own.
+    Managed,
+}
 
 /// The files of a certificate and its key, PEM.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -68,9 +82,10 @@ pub enum CertificateError {
 pub struct ServingCertificate(Arc<Inner>);
 
 struct Inner {
-    files: CertificateFiles,
     metrics: TlsMetrics,
-    current: RwLock<Arc<CertifiedKey>>,
+    /// None before the first one.
+    current: RwLock<Option<Arc<CertifiedKey>>>,
+    ready: AtomicBool,
 }
 
 /// What was read: both files, as they are.
@@ -88,10 +103,31 @@ impl ServingCertificate {
     pub async fn load(files: CertificateFiles, metrics: TlsMetrics) -> Result<Self, CertificateError> {
         let content = read(&files).await?;
         let (pair, expiry) = parse(&files, &content)?;
-        metrics.expires(expiry);
-        let inner = Arc::new(Inner { files, metrics, current: RwLock::new(Arc::new(pair)) });
-        tokio::spawn(follow(Arc::downgrade(&inner), content));
-        Ok(Self(inner))
+        let served = Self::none(metrics);
+        served.replace(pair, expiry);
+        served.trusted();
+        tokio::spawn(follow(Arc::downgrade(&served.0), files, content));
+        Ok(served)
+    }
+
+    /// None yet: handshakes fail until there is one.
+    pub fn none(metrics: TlsMetrics) -> Self {
+        Self(Arc::new(Inner { metrics, current: RwLock::default(), ready: AtomicBool::new(false) }))
+    }
+
+    /// Whether there has been a certificate that the API server should trust.
+    pub fn is_ready(&self) -> bool {
+        self.0.ready.load(Ordering::Relaxed)
+    }
+
+    fn trusted(&self) {
+        self.0.ready.store(true, Ordering::Relaxed);
+    }
+
+    /// Serves this one from now on, which expires at this time, in seconds since 1970.
+    fn replace(&self, pair: CertifiedKey, expiry: i64) {
+        *self.0.current.write().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(pair));
+        self.0.metrics.expires(expiry);
     }
 
     /// TLS settings that serve whatever certificate is current at each handshake.
@@ -125,18 +161,18 @@ impl std::fmt::Debug for Current {
 
 impl ResolvesServerCert for Current {
     fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
-        Some(Arc::clone(&self.0.0.current.read().unwrap_or_else(PoisonError::into_inner)))
+        self.0.0.current.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
 
-async fn follow(inner: std::sync::Weak<Inner>, mut seen: Content) {
+async fn follow(inner: std::sync::Weak<Inner>, files: CertificateFiles, mut seen: Content) {
     let mut ticks = tokio::time::interval(POLL);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut missing = 0;
     loop {
         ticks.tick().await;
         let Some(inner) = inner.upgrade() else { return };
-        let content = match read(&inner.files).await {
+        let content = match read(&files).await {
             Ok(content) => {
                 missing = 0;
                 content
@@ -155,10 +191,9 @@ async fn follow(inner: std::sync::Weak<Inner>, mut seen: Content) {
         if content == seen {
             continue;
         }
-        match parse(&inner.files, &content) {
+        match parse(&files, &content) {
             Ok((pair, expiry)) => {
-                *inner.current.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(pair);
-                inner.metrics.expires(expiry);
+                ServingCertificate(Arc::clone(&inner)).replace(pair, expiry);
                 inner.metrics.reloaded(true);
                 tracing::info!(expiry, "serving certificate reloaded");
             }

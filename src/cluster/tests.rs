@@ -13,6 +13,8 @@ use tempfile::TempDir;
 
 use super::*;
 
+pub(crate) mod objects;
+
 /// A Kubernetes API that has Secrets and nothing else, over plain HTTP.
 pub(crate) struct ApiServer {
     state: Arc<Api>,

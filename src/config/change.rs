@@ -42,6 +42,16 @@ fn keep(new: Shape<'_>, old: Shape<'_>, at_start: bool, path: &str, kept: &mut V
             };
             kept.push(path.to_owned());
         }
+        (Shape::Values(new), Shape::Values(old)) if at_start && new.written() != old.written() => {
+            new.clear();
+            for item in old.written() {
+                match item {
+                    Json::String(text) => new.add(&text),
+                    other => new.add(&other.to_string()),
+                };
+            }
+            kept.push(path.to_owned());
+        }
         _ => {}
     }
 }

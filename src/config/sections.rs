@@ -5,10 +5,11 @@ use std::collections::BTreeMap;
 use super::hosts::{HostNames, is_host};
 use super::shape::{Map, Section, Shape, Slot, Visit, key, key_as};
 use super::values::Choice;
-use super::{Admin, Config, Log, Registries, Server};
+use super::{Admin, Config, Log, Registries, Server, Tls};
 use crate::credentials::CredentialSettings;
 use crate::registry::{Guard, HostSettings, Mirror, normal};
 use crate::resolver::{CacheSettings, LookupSettings};
+use crate::tls::{Lifetimes, TlsMode};
 
 impl Slot for Config {
     fn shape(&mut self) -> Shape<'_> {
@@ -19,6 +20,7 @@ impl Slot for Config {
                 Choice(&mut self.policy.mode),
             ),
             key("server", "the webhook's listener", &mut self.server),
+            key("tls", "where the serving certificate comes from", &mut self.tls),
             key("admin", "/metrics, /livez, /readyz", &mut self.admin),
             key(
                 "pools",
@@ -57,6 +59,50 @@ impl Slot for Server {
             key("drain", "how long it goes on serving after SIGTERM", &mut self.drain).at_start(),
             key("maxConnections", "connections at a time", &mut self.max_connections).at_start(),
         ])
+    }
+}
+
+impl Slot for Tls {
+    fn shape(&mut self) -> Shape<'_> {
+        let Self { mode, managed } = self;
+        Shape::Section(vec![
+            key_as(
+                "mode",
+                "files: server.certFile and keyFile; managed: a CA of its own, kept in a Secret and in the caBundle of its webhooks",
+                Choice(mode),
+            )
+            .at_start(),
+            key("secret", "managed: the Secret with the CA, in its own namespace", &mut managed.secret).at_start(),
+            key(
+                "webhookConfigurations",
+                "managed: the MutatingWebhookConfigurations that get the CA",
+                &mut managed.webhook_configurations,
+            )
+            .at_start(),
+            key(
+                "caLifetime",
+                "managed: how long a CA is valid; it is replaced after two thirds of that",
+                &mut managed.lifetimes.ca,
+            )
+            .at_start(),
+            key(
+                "leafLifetime",
+                "managed: how long a replica's certificate is valid; it is replaced after half of that",
+                &mut managed.lifetimes.leaf,
+            )
+            .at_start(),
+        ])
+    }
+
+    fn objections(&self) -> Vec<String> {
+        let Lifetimes { ca, leaf } = self.managed.lifetimes;
+        let none = self.mode == TlsMode::Managed && self.managed.webhook_configurations.is_empty();
+        let none = none.then(|| "mode managed needs a name in webhookConfigurations".to_owned());
+        let short = leaf < Lifetimes::LEAST;
+        let short = short.then(|| format!("leafLifetime must be at least {}s", Lifetimes::LEAST.as_secs()));
+        let ratio = ca < leaf.saturating_mul(3);
+        let ratio = ratio.then(|| "caLifetime must be at least three times leafLifetime".to_owned());
+        none.into_iter().chain(short).chain(ratio).collect()
     }
 }
 

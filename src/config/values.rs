@@ -9,6 +9,7 @@ use ipnet::IpNet;
 use serde_json::{Value as Json, json};
 
 use super::shape::Value;
+use crate::cluster::ObjectName;
 use crate::credentials::ImagePattern;
 use crate::pod::Text;
 
@@ -162,6 +163,24 @@ impl Value for ImagePattern {
 
     fn read(&mut self, text: &str) -> bool {
         taken(self, text.parse().ok())
+    }
+
+    fn written(&self) -> Json {
+        json!(self.as_str())
+    }
+}
+
+impl Value for ObjectName {
+    fn expected(&self) -> Cow<'static, str> {
+        "the name of a Kubernetes object".into()
+    }
+
+    fn schema(&self) -> Json {
+        json!({"type": "string", "pattern": r"^[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*$", "maxLength": 253})
+    }
+
+    fn read(&mut self, text: &str) -> bool {
+        taken(self, Self::new(text))
     }
 
     fn written(&self) -> Json {

@@ -6,7 +6,7 @@ use crate::admission::ReviewMetrics;
 use crate::metrics::Metrics;
 use crate::registry::RegistryMetrics;
 use crate::resolver::ResolverMetrics;
-use crate::tls::TlsMetrics;
+use crate::tls::{ManagedMetrics, TlsMetrics};
 
 /// What each part counts by. Registered once: registries and credentials are put together anew at each reload.
 #[derive(Clone)]
@@ -15,6 +15,7 @@ pub(super) struct Families {
     pub(super) resolver: ResolverMetrics,
     pub(super) registry: RegistryMetrics,
     pub(super) tls: TlsMetrics,
+    pub(super) managed: ManagedMetrics,
     pub(super) reload: ReloadMetrics,
 }
 
@@ -25,6 +26,7 @@ impl Families {
             resolver: ResolverMetrics::register(metrics)?,
             registry: RegistryMetrics::register(metrics)?,
             tls: TlsMetrics::register(metrics)?,
+            managed: ManagedMetrics::register(metrics)?,
             reload: ReloadMetrics::register(metrics)?,
         })
     }

@@ -32,7 +32,7 @@ async fn until(mut so: impl FnMut() -> bool) {
 
 async fn serves(certificate: &ServingCertificate, leaf: &Leaf) {
     let expected = CertificateDer::from_pem_slice(leaf.cert_pem.as_bytes()).unwrap();
-    until(|| certificate.0.current.read().unwrap().cert[0] == expected).await;
+    until(|| certificate.0.current.read().unwrap().as_ref().unwrap().cert[0] == expected).await;
 }
 
 fn reloads(metrics: &Metrics, result: &str) -> u64 {

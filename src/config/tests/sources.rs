@@ -152,21 +152,40 @@ fn what_needs_a_restart_stays_and_is_named() {
     let text = "cache: {capacity: 6, tagTtl: 2h}\nserver: {listen: '[::]:1', certFile: /x}\nmode: observe\nlog: {format: text, level: debug}";
     let mut new = Config::parse(text).unwrap();
     assert_eq!(new.keep(&old), ["server.listen", "server.certFile", "cache.capacity", "log.format"]);
-    assert_eq!((new.server.clone(), new.cache.capacity, new.log.format), (old.server, 5, Format::Json));
+    assert_eq!((&new.server, new.cache.capacity, new.log.format), (&old.server, 5, Format::Json));
     assert_eq!((new.policy.mode, new.cache.tag), (Mode::Observe, Duration::from_secs(7200)));
     assert_eq!(new.log.level, Level::Debug);
+    let mut new = Config::parse("tls: {webhookConfigurations: [a, b], mode: managed}").unwrap();
+    assert_eq!(new.keep(&old), ["tls.mode", "tls.webhookConfigurations", "cache.capacity"]);
+    assert_eq!(new.tls, old.tls);
+}
+
+#[test]
+fn managed_certificates_live_long_enough_to_be_replaced() {
+    let wrong = |text: &str| faults(&format!("tls: {{{text}}}")).join("; ");
+    for (text, expected) in [
+        ("leafLifetime: 4s", "leafLifetime must be at least 5s"),
+        ("leafLifetime: 1h, caLifetime: 2h", "caLifetime must be at least three times leafLifetime"),
+        ("mode: managed, webhookConfigurations: []", "mode managed needs a name in webhookConfigurations"),
+        ("secret: ../other", "expected the name of a Kubernetes object"),
+        ("webhookConfigurations: [Zz]", "expected the name of a Kubernetes object"),
+        ("mode: file", "expected files or managed"),
+    ] {
+        assert!(wrong(text).contains(expected), "{text}: {}", wrong(text));
+    }
+    assert!(Config::parse("tls: {mode: managed, leafLifetime: 5s, caLifetime: 15s}").is_ok());
 }
 
 /// Otherwise its change would be lost without a word.
 #[test]
-fn only_scalars_need_a_restart() {
+fn only_scalars_and_their_lists_need_a_restart() {
     fn walk(slot: &mut dyn Slot, at_start: bool) {
         match slot.shape() {
             Shape::Section(keys) => {
                 assert!(!at_start);
                 keys.into_iter().for_each(|mut key| walk(&mut *key.slot, key.at_start));
             }
-            Shape::Value(_) => {}
+            Shape::Value(_) | Shape::Values(_) => {}
             _ => assert!(!at_start),
         }
     }

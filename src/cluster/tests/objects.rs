@@ -1,0 +1,165 @@
+//! A Kubernetes API with objects of any kind that are read and patched, over plain HTTP.
+
+use std::collections::BTreeMap;
+use std::time::UNIX_EPOCH;
+
+use axum::extract::Request;
+use http::Method;
+use tokio::sync::Notify;
+
+use super::*;
+
+/// It serves until it is dropped.
+pub(crate) struct Objects {
+    state: Arc<Store>,
+    address: std::net::SocketAddr,
+    server: tokio::task::JoinHandle<()>,
+}
+
+#[derive(Default)]
+struct Store {
+    objects: Mutex<BTreeMap<String, Value>>,
+    version: AtomicUsize,
+    /// Seconds since 1970, for the answers.
+    time: Mutex<u64>,
+    /// Requests that are refused, by their method and by what is in their path.
+    refused: Mutex<Option<(Method, &'static str, u16)>>,
+    /// How many more requests are answered, and whether the one after them is carried out.
+    stall: Mutex<Option<(usize, bool)>>,
+    stalled: Notify,
+}
+
+impl Objects {
+    pub(crate) async fn start() -> Self {
+        let state = Arc::new(Store::default());
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let router = Router::new().fallback(handle).with_state(Arc::clone(&state));
+        let server = tokio::spawn(async move { axum::serve(listener, router).await.unwrap() });
+        Self { state, address, server }
+    }
+
+    pub(crate) fn cluster(&self) -> Cluster {
+        let mut config = Config::new(format!("http://{}", self.address).parse().unwrap());
+        config.default_namespace = "team".into();
+        Cluster::new(config, Duration::from_secs(60)).unwrap()
+    }
+
+    pub(crate) fn put(&self, path: &str, mut object: Value) {
+        let version = self.state.version.fetch_add(1, Ordering::SeqCst).to_string();
+        object["metadata"]["resourceVersion"] = version.into();
+        self.state.objects.lock().unwrap().insert(path.into(), object);
+    }
+
+    pub(crate) fn get(&self, path: &str) -> Option<Value> {
+        self.state.objects.lock().unwrap().get(path).cloned()
+    }
+
+    pub(crate) fn delete(&self, path: &str) {
+        self.state.objects.lock().unwrap().remove(path);
+    }
+
+    /// What its clock says from now on.
+    pub(crate) fn set_time(&self, seconds: u64) {
+        *self.state.time.lock().unwrap() = seconds;
+    }
+
+    /// Answers such requests with this status from now on, and no others.
+    pub(crate) fn refuse(&self, what: Option<(Method, &'static str, u16)>) {
+        *self.state.refused.lock().unwrap() = what;
+    }
+
+    /// Answers so many requests, and the next one never, though it may be carried out.
+    pub(crate) fn stall(&self, after: usize, carried_out: bool) {
+        *self.state.stall.lock().unwrap() = Some((after, carried_out));
+    }
+
+    /// Waits for that one.
+    pub(crate) async fn stalled(&self) {
+        self.state.stalled.notified().await;
+    }
+
+    /// Ends it, so that nobody is there.
+    pub(crate) async fn stop(mut self) {
+        self.server.abort();
+        let _ = (&mut self.server).await;
+    }
+}
+
+impl Drop for Objects {
+    fn drop(&mut self) {
+        self.server.abort();
+    }
+}
+
+async fn handle(State(store): State<Arc<Store>>, request: Request) -> Response {
+    let (head, body) = request.into_parts();
+    let body = axum::body::to_bytes(body, 1 << 20).await.unwrap();
+    let stall = {
+        let mut stall = store.stall.lock().unwrap();
+        match &mut *stall {
+            Some((0, carried_out)) => {
+                let carried_out = *carried_out;
+                *stall = None;
+                Some(carried_out)
+            }
+            Some((left, _)) => {
+                *left -= 1;
+                None
+            }
+            None => None,
+        }
+    };
+    if stall != Some(false) {
+        let (status, body) = answer(&store, &head.method, head.uri.path(), &head.headers, &body);
+        if stall.is_none() {
+            let date = UNIX_EPOCH + Duration::from_secs(*store.time.lock().unwrap());
+            let date = [("date", httpdate::fmt_http_date(date))];
+            return (StatusCode::from_u16(status).unwrap(), date, body).into_response();
+        }
+    }
+    store.stalled.notify_one();
+    std::future::pending().await
+}
+
+fn answer(store: &Store, method: &Method, path: &str, headers: &HeaderMap, body: &[u8]) -> (u16, String) {
+    if let Some((refused, part, status)) = &*store.refused.lock().unwrap()
+        && refused == method
+        && path.contains(part)
+    {
+        return (*status, "canary".into());
+    }
+    let mut objects = store.objects.lock().unwrap();
+    let old = objects.get(path).cloned();
+    if method == Method::GET {
+        return old.map_or((404, "canary".into()), |object| (200, object.to_string()));
+    }
+    let patch: Value = serde_json::from_slice(body).unwrap();
+    let how = headers.get("content-type").unwrap().to_str().unwrap();
+    let mut new = match (&old, how) {
+        (None, "application/apply-patch+yaml") => patch,
+        (None, _) => return (404, "canary".into()),
+        (Some(old), "application/apply-patch+yaml") => return (200, old.to_string()),
+        (Some(old), "application/merge-patch+json") => {
+            let mut new = old.clone();
+            json_patch::merge(&mut new, &patch);
+            new
+        }
+        (Some(old), "application/json-patch+json") => {
+            let mut new = old.clone();
+            let patch: json_patch::Patch = serde_json::from_value(patch).unwrap();
+            if json_patch::patch(&mut new, &patch).is_err() {
+                return (422, "canary".into());
+            }
+            new
+        }
+        (_, other) => panic!("{other}"),
+    };
+    let version = |object: &Value| object["metadata"]["resourceVersion"].clone();
+    if old.is_some_and(|old| version(&old) != version(&new)) {
+        return (409, "canary".into());
+    }
+    new["metadata"]["resourceVersion"] = store.version.fetch_add(1, Ordering::SeqCst).to_string().into();
+    objects.insert(path.into(), new.clone());
+    (200, new.to_string())
+}

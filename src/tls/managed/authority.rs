@@ -1,0 +1,150 @@
+//! Keys and certificates: a CA, what it signs, and a bundle of CAs as PEM.
+
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD;
+use rcgen::{
+    BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer,
+    KeyPair, KeyUsagePurpose, PKCS_ECDSA_P256_SHA256,
+};
+use rustls::sign::CertifiedKey;
+use rustls_pki_types::pem::PemObject;
+use rustls_pki_types::{CertificateDer, PrivatePkcs8KeyDer};
+use std::time::Duration;
+use x509_parser::certificate::X509Certificate;
+use zeroize::Zeroizing;
+
+use super::plan::{BACKDATE, Ca, Id, Leaf, Time, Trusted};
+
+/// Why something is not signed.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum SignError {
+    #[error(transparent)]
+    Certificate(#[from] rcgen::Error),
+    #[error(transparent)]
+    Tls(#[from] rustls::Error),
+}
+
+/// A CA with its key.
+pub(super) struct Authority {
+    pub(super) ca: Ca,
+    certificate: CertificateDer<'static>,
+    issuer: Issuer<'static, KeyPair>,
+}
+
+impl Authority {
+    pub(super) fn new(now: Time, lifetime: Duration) -> Result<Self, SignError> {
+        let key = key()?;
+        let mut params = params(&[], now, now + lifetime)?;
+        // A name of its own: verifiers look for issuers by name, and try each key of that name.
+        let digest = sha256(key.public_key_raw());
+        let suffix: String = digest.0.iter().take(8).map(|byte| format!("{byte:02x}")).collect();
+        params.distinguished_name.push(DnType::CommonName, format!("tolerarch CA {suffix}"));
+        params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
+        params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::DigitalSignature];
+        let certificate = params.self_signed(&key)?.der().clone();
+        let ca = Ca { id: sha256(&certificate), created: now, expires: now + lifetime };
+        Ok(Self { ca, certificate, issuer: Issuer::new(params, key) })
+    }
+
+    /// The CA with this certificate and this key, both PEM; none if they are not one that can sign.
+    pub(super) fn read(certificate: &[u8], key: &[u8]) -> Option<Self> {
+        let certificate = CertificateDer::from_pem_slice(certificate).ok()?;
+        let key = KeyPair::from_pem(std::str::from_utf8(key).ok()?).ok()?;
+        let (_, parsed) = x509_parser::parse_x509_certificate(&certificate).ok()?;
+        let pair = parsed.public_key().subject_public_key.data == key.public_key_raw();
+        if !pair || !parsed.is_ca() {
+            return None;
+        }
+        let (begins, expires) = validity(&parsed);
+        let ca = Ca { id: sha256(&certificate), created: begins + BACKDATE, expires };
+        let issuer = Issuer::from_ca_cert_der(&certificate, key).ok()?;
+        Some(Self { ca, certificate, issuer })
+    }
+
+    /// The certificate and the key, PEM.
+    pub(super) fn written(&self) -> (String, Zeroizing<String>) {
+        (pem(&self.certificate), self.issuer.key().serialize_pem().into())
+    }
+
+    pub(super) fn certificate(&self) -> BundleCertificate {
+        let trusted = Trusted { id: self.ca.id, expires: self.ca.expires };
+        BundleCertificate { trusted, der: self.certificate.clone() }
+    }
+
+    /// A new key and a serving certificate for these names.
+    pub(super) fn sign(
+        &self,
+        names: &[String],
+        now: Time,
+        lifetime: Duration,
+    ) -> Result<(Leaf, CertifiedKey), SignError> {
+        let key = key()?;
+        let expires = self.ca.expires.min(now + lifetime);
+        let mut params = params(names, now, expires)?;
+        params.distinguished_name.push(DnType::CommonName, "tolerarch");
+        params.is_ca = IsCa::ExplicitNoCa;
+        params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+        params.use_authority_key_identifier_extension = true;
+        let certificate = params.signed_by(&key, &self.issuer)?.der().clone();
+        let key = PrivatePkcs8KeyDer::from(key.serialize_der()).into();
+        let provider = rustls::crypto::aws_lc_rs::default_provider();
+        let pair = CertifiedKey::from_der(vec![certificate], key, &provider)?;
+        Ok((Leaf { ca: self.ca, names: names.to_vec(), issued: now, expires }, pair))
+    }
+}
+
+/// A certificate that a webhook trusts.
+#[derive(Clone)]
+pub(super) struct BundleCertificate {
+    pub(super) trusted: Trusted,
+    der: CertificateDer<'static>,
+}
+
+/// The certificates of a bundle; what is none is left out.
+pub(super) fn read_bundle(text: &[u8]) -> Vec<BundleCertificate> {
+    let certificates = CertificateDer::pem_slice_iter(text).filter_map(Result::ok);
+    let read = certificates.filter_map(|der| {
+        let (_, expires) = validity(&x509_parser::parse_x509_certificate(&der).ok()?.1);
+        Some(BundleCertificate { trusted: Trusted { id: sha256(&der), expires }, der })
+    });
+    read.collect()
+}
+
+pub(super) fn write_bundle(certificates: &[BundleCertificate]) -> String {
+    certificates.iter().map(|certificate| pem(&certificate.der)).collect()
+}
+
+fn key() -> Result<KeyPair, rcgen::Error> {
+    KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256)
+}
+
+fn params(names: &[String], now: Time, expires: Time) -> Result<CertificateParams, rcgen::Error> {
+    let mut params = CertificateParams::new(names)?;
+    let epoch = rcgen::date_time_ymd(1970, 1, 1);
+    params.distinguished_name = DistinguishedName::new();
+    params.not_before = epoch + now.saturating_sub(BACKDATE);
+    params.not_after = epoch + expires;
+    Ok(params)
+}
+
+/// When it begins and ends.
+fn validity(certificate: &X509Certificate<'_>) -> (Time, Time) {
+    let validity = certificate.validity();
+    // Before 1970 is long ago.
+    let time = |time: i64| Duration::from_secs(u64::try_from(time).unwrap_or(0));
+    (time(validity.not_before.timestamp()), time(validity.not_after.timestamp()))
+}
+
+fn sha256(bytes: &[u8]) -> Id {
+    let digest = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, bytes);
+    let mut id = [0; 32];
+    id.iter_mut().zip(digest.as_ref()).for_each(|(to, from)| *to = *from);
+    Id(id)
+}
+
+fn pem(certificate: &CertificateDer<'_>) -> String {
+    let encoded = BASE64_STANDARD.encode(certificate);
+    let lines = encoded.as_bytes().chunks(64).map(|line| String::from_utf8_lossy(line) + "\n");
+    format!("-----BEGIN CERTIFICATE-----\n{}-----END CERTIFICATE-----\n", lines.collect::<String>())
+}

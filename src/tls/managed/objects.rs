@@ -1,0 +1,178 @@
+//! The two kinds of objects, as the Kubernetes API has them: the Secret with the CAs, and the webhook configurations.
+//!
+//! Every write names the version of the object that it was planned for, and is refused (409) where another replica came
+//! first. RBAC can limit all of it to these names: creating too, as a patch of an object that is missing is authorised
+//! with its name, which a POST is not.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD;
+use serde::Deserialize;
+use serde_json::{Value, json};
+use url::Url;
+use zeroize::Zeroizing;
+
+use super::authority::{Authority, BundleCertificate, read_bundle, write_bundle};
+use crate::cluster::{Answer, Cluster, ClusterError, ObjectName, PatchType};
+
+/// Where the CAs stand in the Secret: the newest one, and the one that was in use before.
+const CURRENT: [&str; 2] = ["ca.crt", "ca.key"];
+const PREVIOUS: [&str; 2] = ["previous.crt", "previous.key"];
+
+#[derive(Deserialize)]
+struct Metadata {
+    #[serde(rename = "resourceVersion")]
+    resource_version: String,
+}
+
+#[derive(Deserialize)]
+struct SecretObject {
+    metadata: Metadata,
+    data: Option<BTreeMap<String, String>>,
+}
+
+/// The Secret as it was read.
+pub(super) struct Secret {
+    version: String,
+    /// Those that can be used, the newest first.
+    pub(super) authorities: Vec<Arc<Authority>>,
+}
+
+/// Where the Secret is.
+#[derive(Clone, Debug)]
+pub(super) struct SecretName {
+    pub(super) namespace: String,
+    pub(super) name: ObjectName,
+}
+
+impl SecretName {
+    fn path(&self) -> String {
+        format!("/api/v1/namespaces/{}/secrets/{}", self.namespace, self.name.as_str())
+    }
+
+    pub(super) async fn read(&self, cluster: &Cluster) -> Result<Answer<Secret>, ClusterError> {
+        let Answer { object, date } = cluster.get::<SecretObject>(&self.path()).await?;
+        let mut data = object.data.unwrap_or_default();
+        let mut decoded = |key: &str| {
+            let text = Zeroizing::new(data.remove(key)?);
+            BASE64_STANDARD.decode(text.as_bytes()).ok().map(Zeroizing::new)
+        };
+        let authority =
+            |[certificate, key]: [&str; 2]| Authority::read(&decoded(certificate)?, &decoded(key)?);
+        let authorities = [CURRENT, PREVIOUS].into_iter().filter_map(authority).map(Arc::new).collect();
+        Ok(Answer { object: Secret { version: object.metadata.resource_version, authorities }, date })
+    }
+
+    /// Creates it without content, if it is not there. Content is a second write, which can name a version.
+    pub(super) async fn create(&self, cluster: &Cluster) -> Result<(), ClusterError> {
+        let object = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": self.name.as_str()}, "type": "Opaque"});
+        cluster.patch(&self.path(), PatchType::Apply, &object).await
+    }
+
+    /// Writes these CAs into it, the newest first, and none else.
+    pub(super) async fn write(
+        &self,
+        cluster: &Cluster,
+        seen: &Secret,
+        authorities: &[&Authority],
+    ) -> Result<(), ClusterError> {
+        let mut data = serde_json::Map::new();
+        for (at, [certificate, key]) in [CURRENT, PREVIOUS].into_iter().enumerate() {
+            let written = authorities.get(at).map(|authority| authority.written());
+            let encoded = |text: &str| Value::from(BASE64_STANDARD.encode(text));
+            data.insert(certificate.into(), written.as_ref().map_or(Value::Null, |(text, _)| encoded(text)));
+            data.insert(key.into(), written.as_ref().map_or(Value::Null, |(_, text)| encoded(text)));
+        }
+        let patch = json!({"metadata": {"resourceVersion": seen.version}, "data": data});
+        cluster.patch(&self.path(), PatchType::Merge, &patch).await
+    }
+}
+
+#[derive(Deserialize)]
+struct ConfigurationObject {
+    metadata: Metadata,
+    #[serde(default)]
+    webhooks: Vec<WebhookObject>,
+}
+
+#[derive(Deserialize)]
+struct WebhookObject {
+    #[serde(rename = "clientConfig")]
+    client_config: ClientConfig,
+}
+
+#[derive(Deserialize)]
+struct ClientConfig {
+    #[serde(rename = "caBundle")]
+    ca_bundle: Option<String>,
+    service: Option<ServiceReference>,
+    url: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct ServiceReference {
+    name: String,
+    namespace: String,
+}
+
+/// A MutatingWebhookConfiguration as it was read.
+pub(super) struct Configuration {
+    path: String,
+    version: String,
+    /// The bundle of each webhook.
+    pub(super) bundles: Vec<Vec<BundleCertificate>>,
+    /// By which names or addresses the API server calls the webhooks.
+    pub(super) names: Vec<String>,
+}
+
+impl Configuration {
+    pub(super) async fn read(cluster: &Cluster, name: &ObjectName) -> Result<Self, ClusterError> {
+        let path =
+            format!("/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/{}", name.as_str());
+        let object: ConfigurationObject = cluster.get(&path).await?.object;
+        let (mut bundles, mut names) = (Vec::new(), Vec::new());
+        for WebhookObject { client_config } in object.webhooks {
+            let bundle = client_config.ca_bundle.and_then(|text| BASE64_STANDARD.decode(text).ok());
+            bundles.push(read_bundle(&bundle.unwrap_or_default()));
+            // As the API server's ServerName: pkg/util/webhook/client.go.
+            let service =
+                client_config.service.map(|service| format!("{}.{}.svc", service.name, service.namespace));
+            names.extend(service.or_else(|| host(&client_config.url?)));
+        }
+        Ok(Self { path, version: object.metadata.resource_version, bundles, names })
+    }
+
+    /// Writes this bundle into each webhook that has another.
+    pub(super) async fn write(
+        &self,
+        cluster: &Cluster,
+        bundle: &[BundleCertificate],
+    ) -> Result<(), ClusterError> {
+        let text = BASE64_STANDARD.encode(write_bundle(bundle));
+        let ids =
+            |bundle: &[BundleCertificate]| -> Vec<_> { bundle.iter().map(|one| one.trusted.id).collect() };
+        let other = |(at, old): (usize, &Vec<_>)| (ids(old) != ids(bundle)).then_some(at);
+        let others = self.bundles.iter().enumerate().filter_map(other);
+        // With the version the webhooks are known by their places.
+        let version = json!({"op": "replace", "path": "/metadata/resourceVersion", "value": self.version});
+        let bundles = others.map(
+            |at| json!({"op": "add", "path": format!("/webhooks/{at}/clientConfig/caBundle"), "value": text}),
+        );
+        let patch: Vec<Value> = std::iter::once(version).chain(bundles).collect();
+        if patch.len() == 1 {
+            return Ok(());
+        }
+        cluster.patch(&self.path, PatchType::Json, &patch.into()).await
+    }
+}
+
+/// The host of a webhook's URL, as a certificate names it.
+fn host(url: &str) -> Option<String> {
+    match Url::parse(url).ok()?.host()? {
+        url::Host::Domain(name) => Some(name.to_owned()),
+        url::Host::Ipv4(address) => Some(address.to_string()),
+        url::Host::Ipv6(address) => Some(address.to_string()),
+    }
+}
