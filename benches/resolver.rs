@@ -12,7 +12,7 @@ use tolerarch::credentials::Keyring;
 use tolerarch::image::{ImageRef, PlatformSet, Support};
 use tolerarch::metrics::Metrics;
 use tolerarch::registry::{Digest, Found, Guard, Registry, RegistryMetrics};
-use tolerarch::resolver::{CacheSettings, Resolver, ResolverMetrics};
+use tolerarch::resolver::{CacheSettings, Resolver, ResolverMetrics, Tenant};
 
 type Outcome<T> = Result<T, Box<dyn Error + Send + Sync>>;
 
@@ -60,7 +60,13 @@ fn fill(resolver: &Resolver, images: &[ImageRef]) {
 /// Whether the image is answered from the cache: with a deadline that is over, nothing else can answer.
 async fn is_hit(resolver: &Resolver, image: &ImageRef) -> bool {
     let outcomes = resolver
-        .resolve(&[image], |image| Keyring::default().candidates(image), Instant::now(), |_, _| false)
+        .resolve(
+            Tenant::Operator,
+            &[image],
+            |image| Keyring::default().candidates(image),
+            Instant::now(),
+            |_, _| false,
+        )
         .await;
     matches!(outcomes.as_slice(), [Some(Ok(_))])
 }

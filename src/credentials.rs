@@ -24,7 +24,6 @@ mod pull_secrets;
 mod settings;
 mod sources;
 mod ttl_cache;
-mod turns;
 
 use std::borrow::Cow;
 use std::fmt;

@@ -20,7 +20,7 @@ use crate::credentials::{Credentials, Keyring};
 use crate::image::{ImageRef, LookupError};
 use crate::pod::{Pod, Usage};
 use crate::policy::{ImageSupport, Policy};
-use crate::resolver::{Outcome, Resolver};
+use crate::resolver::{Outcome, Resolver, Tenant};
 
 /// Different images of one Pod that are looked up.
 const IMAGES: usize = 64;
@@ -86,7 +86,7 @@ impl Snapshot {
         }
         let usages = pod.images();
         let keyring = self.keyring(namespace, pod, &usages, wait.deadline()).await;
-        let images = self.look_up(&usages, &keyring, wait).await;
+        let images = self.look_up(namespace, &usages, &keyring, wait).await;
         Decision::of(&self.policy, pod, &images)
     }
 
@@ -115,6 +115,7 @@ impl Snapshot {
     /// What is known of each image; of fewer where one of them closes every pool.
     async fn look_up<'a>(
         &self,
+        namespace: &str,
         usages: &[Usage<'a>],
         keyring: &Keyring,
         wait: Wait<'_>,
@@ -148,7 +149,10 @@ impl Snapshot {
         };
         let candidates = |image: &ImageRef| keyring.candidates(image);
         let outcomes = match wait {
-            Wait::Until(deadline) => self.resolver.resolve(&images, candidates, deadline, enough).await,
+            Wait::Until(deadline) => {
+                let tenant = Tenant::Namespace(namespace);
+                self.resolver.resolve(tenant, &images, candidates, deadline, enough).await
+            }
             Wait::ForAll(limits) => Box::pin(limits.resolve(&self.resolver, &images, candidates)).await,
         };
         let outcome = |usage: &Usage<'a>| outcomes[images.iter().position(|image| uses(&usage, image))?];

@@ -63,6 +63,7 @@ pub mod serve;
 pub mod tls;
 
 mod body;
+mod concurrency;
 mod file;
 mod json;
 mod single_flight;

@@ -1,12 +1,12 @@
-//! From image to platforms, in time: cache first, one lookup a key, and a Pod waits no longer than its budget.
+//! From image to platforms, in time: cache first, one lookup per key, and a Pod waits no longer than its budget.
 //!
-//! A lookup runs in a task of its own, whatever becomes of the Pods that wait for it, and ends by its own timeout; so a
-//! Pod that could not wait leaves an answer behind for the next one. A good answer outlives its registry's failures.
+//! A lookup runs in a task of its own, independent of the Pods that wait for it, and ends by its own timeout; so a Pod
+//! that could not wait leaves an answer behind for the next one. A good answer outlives its registry's failures.
 //!
-//! A Pod is answered by what the credentials that it may use have given, or anonymous access, and waits for no lookup with
-//! others: who shares an answer, a flight or a failure could have got it by himself.
+//! Answers, lookups in flight and failures are shared only between holders of the same credential, or by anonymous access.
 
 mod cache;
+mod circuit;
 mod host;
 mod lookup;
 mod metrics;
@@ -14,28 +14,29 @@ mod metrics;
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use futures_util::future::FutureExt;
 use futures_util::stream::{FuturesUnordered, StreamExt};
-use tokio::sync::Semaphore;
-use tokio::time::{Duration, Instant, sleep_until, timeout_at};
+use tokio::time::{Duration, Instant, sleep_until, timeout, timeout_at};
 
+pub use crate::concurrency::Tenant;
 pub use cache::CacheSettings;
 pub use metrics::ResolverMetrics;
 
+use crate::concurrency::{Caller, Callers, Capacity, ConcurrencyLimit, Queued};
 use crate::credentials::{CredentialCandidate, CredentialId};
 use crate::image::{ImageRef, LookupError, Support};
 use crate::registry::{Found, Registry, Traces};
 use crate::single_flight::{self, InFlight, SingleFlight};
-use cache::{Cache, Known};
-use host::{Gate, Host, Hosts};
-use lookup::{Lookup, Question};
+use cache::{Cache, Cached};
+use circuit::Slot;
+use host::{Access, Host, Hosts, Permission};
+use lookup::{Lookup, Request};
 use metrics::LookupResult;
 
-/// What is known of an image.
+/// The result of a lookup.
 pub type Outcome = Result<Support, LookupError>;
 
-/// Lookups that may wait for their turn, for each one that may run.
-const QUEUE: usize = 8;
+/// How long a Pod waits for a lookup that probes a failing registry: enough for one that works again.
+const PROBE_WAIT: Duration = Duration::from_millis(750);
 
 /// How lookups are done.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -65,46 +66,68 @@ struct Inner {
 /// What outlives a change of the configuration, beside what the cache holds.
 struct State {
     hosts: Hosts,
-    flights: SingleFlight<Box<str>, Landed>,
-    running: Semaphore,
-    /// Half of them, for registries that have never answered.
-    strangers: Semaphore,
+    flights: Flights,
+    limit: Arc<ConcurrencyLimit>,
     metrics: ResolverMetrics,
     traces: Option<Traces>,
 }
 
-/// A lookup in flight.
-type Flight = single_flight::Flight<Landed>;
+type Flights = SingleFlight<Box<str>, Completed, Callers>;
 
-/// What came of a lookup.
+/// A completed lookup.
 #[derive(Clone, Copy)]
-struct Landed {
+struct Completed {
     outcome: Outcome,
-    /// Whether it was got by a credential that only the Pod which began the lookup may use: its pull secret has another
-    /// one by now.
+    /// Whether the answer came by a credential that was read anew from the pull secret of the Pod that began the lookup.
+    /// It is for Pods with that secret only.
     by_another: bool,
 }
 
-type Flights<'a> = InFlight<'a, Box<str>, Landed>;
+/// What a lookup in flight holds, until it ends, also by a panic.
+struct Job {
+    host: Arc<Host>,
+    /// The first candidate's.
+    access: Access,
+    probe: Option<Slot>,
+    callers: Callers,
+}
 
-/// A lookup that a Pod may wait for.
-enum Started {
-    /// It begins.
-    New(Flight),
-    /// It is under way.
-    Joined(Flight),
-    /// It is over.
-    Landed(Outcome),
+impl Drop for Job {
+    fn drop(&mut self) {
+        if let Some(slot) = self.probe {
+            self.host.release(slot, self.access);
+        }
+    }
 }
 
 /// Where the answer to one image comes from.
 enum Answer {
     Ready(Outcome),
-    Pending {
-        flight: Flight,
-        /// Whether another Pod had begun it.
-        joined: bool,
-    },
+    Pending(Pending),
+}
+
+/// A lookup in flight that a Pod waits for.
+struct Pending {
+    flight: single_flight::Flight<Completed>,
+    /// Whether another Pod began it.
+    joined: bool,
+    /// Whether it probes a failing registry.
+    probe: bool,
+}
+
+impl Pending {
+    /// The outcome; [`LookupError::CircuitOpen`] if a probe takes too long.
+    async fn outcome(self) -> Outcome {
+        let completed = match self.probe {
+            true => timeout(PROBE_WAIT, self.flight).await.map_err(|_| LookupError::CircuitOpen)?,
+            false => self.flight.await,
+        };
+        match completed {
+            Ok(Completed { by_another: true, .. }) if self.joined => Err(LookupError::Denied),
+            Ok(completed) => completed.outcome,
+            Err(_) => Err(LookupError::Internal),
+        }
+    }
 }
 
 impl Resolver {
@@ -127,10 +150,9 @@ impl Resolver {
         traces: Option<Traces>,
     ) -> Self {
         let state = State {
-            hosts: Hosts::new(lookup.per_registry, metrics.clone()),
+            hosts: Hosts::new(metrics.clone()),
             flights: SingleFlight::default(),
-            running: Semaphore::new(lookup.concurrency),
-            strangers: Semaphore::new(lookup.concurrency.div_ceil(2)),
+            limit: ConcurrencyLimit::new(Capacity { all: lookup.concurrency, per_host: lookup.per_registry }),
             metrics: metrics.clone(),
             traces,
         };
@@ -138,8 +160,8 @@ impl Resolver {
         Self(Arc::new(Inner { registry, settings: lookup, cache, state: Arc::new(state) }))
     }
 
-    /// The resolver of another configuration: it knows what this one knows, and lookups that are under way end as they
-    /// began. How many run at a time, and how many answers are remembered, stays as it was at the start.
+    /// The resolver of another configuration: it shares the cache, and lookups in flight end as they began. The limits on
+    /// concurrency and on cached answers stay as at the start.
     #[must_use]
     pub fn reconfigured(&self, registry: Registry, lookup: LookupSettings, cache: CacheSettings) -> Self {
         let cache = self.0.cache.reconfigured(cache);
@@ -148,13 +170,15 @@ impl Resolver {
 
     /// Looks up all images at once, until all are known, one of them is `enough` by itself, or the deadline comes.
     ///
-    /// The answer has the order of `images`. `None` stands where another image was enough; what the deadline cut short
-    /// is answered by an expired good answer, or [`LookupError::BudgetExceeded`].
+    /// The answer has the order of `images`. `None` stands where another image was enough; an image that the deadline cut
+    /// short has its expired good answer, or [`LookupError::BudgetExceeded`].
     ///
-    /// `candidates` are the ways to ask for an image, in the order in which they are tried
-    /// ([`Keyring::candidates`](crate::credentials::Keyring::candidates)); without any of them it is denied.
+    /// Lookups count towards the shares of `tenant`, the Pod's namespace. `candidates` are an image's credential
+    /// candidates in the order in which they are tried
+    /// ([`Keyring::candidates`](crate::credentials::Keyring::candidates)); without any the image is denied.
     pub async fn resolve(
         &self,
+        tenant: Tenant<'_>,
         images: &[&ImageRef],
         candidates: impl Fn(&ImageRef) -> Cow<'static, [CredentialCandidate]>,
         deadline: Instant,
@@ -162,31 +186,43 @@ impl Resolver {
     ) -> Vec<Option<Outcome>> {
         let mut outcomes: Vec<Option<Outcome>> = Vec::with_capacity(images.len());
         let (mut settled, mut pending) = (false, Vec::new());
-        for (place, image) in images.iter().enumerate() {
-            outcomes.push(match self.find(Question { image, candidates: &candidates(image) }) {
-                Answer::Ready(outcome) => {
-                    settled |= enough(image, outcome);
-                    Some(outcome)
-                }
-                Answer::Pending { flight, joined } => {
-                    pending.push(flight.map(move |landed| (place, joined, landed)));
-                    None
-                }
-            });
+        {
+            // Cached answers need no caller.
+            let mut caller = None;
+            let mut caller = || caller.get_or_insert_with(|| Caller::of(tenant)).clone();
+            for (place, image) in images.iter().enumerate() {
+                let request = Request { image, candidates: &candidates(image) };
+                outcomes.push(match self.find(request, &mut caller) {
+                    Answer::Ready(outcome) => {
+                        settled |= enough(image, outcome);
+                        Some(outcome)
+                    }
+                    Answer::Pending(flight) => {
+                        pending.push((place, flight));
+                        None
+                    }
+                });
+            }
         }
         if settled || pending.is_empty() {
             return outcomes;
         }
-        // On the heap, as hardly any Pod has to wait, and all others would carry the room for it.
+        // On the heap, as few Pods have to wait, and all others would carry the room for it.
         Box::pin(async move {
-            let mut pending: FuturesUnordered<_> = pending.into_iter().collect();
+            let late: Vec<(usize, bool)> =
+                pending.iter().map(|(place, pending)| (*place, pending.probe)).collect();
+            let wait = |(place, pending): (usize, Pending)| async move { (place, pending.outcome().await) };
+            let mut pending: FuturesUnordered<_> = pending.into_iter().map(wait).collect();
+            let instead = |place: usize, why| {
+                let image = images[place];
+                self.instead(Request { image, candidates: &candidates(image) }, why)
+            };
             loop {
                 match timeout_at(deadline, pending.next()).await {
-                    Ok(Some((place, joined, landed))) => {
-                        let outcome = match landed {
-                            Ok(Landed { by_another: true, .. }) if joined => Err(LookupError::Denied),
-                            Ok(landed) => landed.outcome,
-                            Err(_) => Err(LookupError::Internal),
+                    Ok(Some((place, outcome))) => {
+                        let outcome = match outcome {
+                            Err(why @ LookupError::CircuitOpen) => instead(place, why),
+                            outcome => outcome,
                         };
                         outcomes[place] = Some(outcome);
                         if enough(images[place], outcome) {
@@ -195,11 +231,12 @@ impl Resolver {
                     }
                     Ok(None) => return outcomes,
                     Err(_) => {
-                        for (outcome, image) in
-                            outcomes.iter_mut().zip(images).filter(|(outcome, _)| outcome.is_none())
-                        {
-                            let question = Question { image, candidates: &candidates(image) };
-                            *outcome = Some(self.instead(question, LookupError::BudgetExceeded));
+                        for (place, is_probe) in late {
+                            let why = match is_probe {
+                                true => LookupError::CircuitOpen,
+                                false => LookupError::BudgetExceeded,
+                            };
+                            outcomes[place] = outcomes[place].or_else(|| Some(instead(place, why)));
                         }
                         return outcomes;
                     }
@@ -209,131 +246,130 @@ impl Resolver {
         .await
     }
 
-    /// Whether a good answer to this image is at hand, or none can be had: then there is nothing to wait for, not even more
-    /// credentials. Asks nobody.
+    /// Whether a good answer to this image is cached, or none is allowed: then there is nothing to wait for, not even more
+    /// credentials. Asks no registry.
     pub fn is_settled(&self, image: &ImageRef, candidates: &[CredentialCandidate]) -> bool {
-        let known = || Question { image, candidates }.known(&self.0.cache).0;
-        !self.0.registry.admits(image) || matches!(known(), Known::Fresh(Ok(_)) | Known::Stale { .. })
+        let cached = || Request { image, candidates }.cached(&self.0.cache).0;
+        !self.0.registry.admits(image) || matches!(cached(), Cached::Fresh(Ok(_)) | Cached::Stale { .. })
     }
 
-    /// Takes in what anonymous access has told of an image: a door for whoever fills the cache ahead.
+    /// Caches what anonymous access said of an image, to fill the cache ahead.
     pub fn learn(&self, image: &ImageRef, found: &Found) {
         self.0.cache.learn(image, CredentialId::ANONYMOUS, found);
     }
 
     /// The answer that serves at once, or the lookup that will give one.
-    fn find(&self, question: Question<'_>) -> Answer {
-        let count = |result| self.0.state.metrics.looked_up(question.image.host(), result);
-        // Before the cache: a registry that is no longer allowed is not believed any more.
-        if !self.0.registry.admits(question.image) {
+    fn find(&self, request: Request<'_>, caller: &mut impl FnMut() -> Caller) -> Answer {
+        let count = |result| self.0.state.metrics.looked_up(request.image.host(), result);
+        // Before the cache: a registry that is no longer allowed is no longer trusted either.
+        if !self.0.registry.admits(request.image) {
             count(LookupResult::Failed);
             return Answer::Ready(Err(LookupError::NotAllowed));
         }
-        let (known, to_ask) = question.known(&self.0.cache);
-        match known {
-            Known::Fresh(outcome) => {
+        let (cached, refresh) = request.cached(&self.0.cache);
+        match cached {
+            Cached::Fresh(outcome) => {
                 count(if outcome.is_ok() { LookupResult::Hit } else { LookupResult::Negative });
                 Answer::Ready(outcome)
             }
-            Known::Stale { support, due } => {
+            Cached::Stale { support, due } => {
                 count(LookupResult::Stale);
                 if due {
-                    // Whatever comes of it, this Pod has its answer.
-                    let _ = self.start(to_ask);
+                    // This Pod has its answer, whatever the result.
+                    let _ = self.start(refresh, &caller());
                 }
                 Answer::Ready(Ok(support))
             }
-            Known::Expired(_) | Known::Nothing => match self.start(to_ask) {
-                Ok(Started::New(flight)) => Answer::Pending { flight, joined: false },
-                Ok(Started::Joined(flight)) => {
-                    count(LookupResult::Joined);
-                    Answer::Pending { flight, joined: true }
+            Cached::Expired(_) | Cached::Nothing => match self.start(request, &caller()) {
+                Ok(answer) => {
+                    if !matches!(answer, Answer::Pending(Pending { joined: false, .. })) {
+                        count(LookupResult::Joined);
+                    }
+                    answer
                 }
-                Ok(Started::Landed(outcome)) => {
-                    count(LookupResult::Joined);
-                    Answer::Ready(outcome)
-                }
-                Err(unknown) => Answer::Ready(self.instead(question, unknown)),
+                Err(unknown) => Answer::Ready(self.instead(request, unknown)),
             },
         }
     }
 
     /// A good answer that may serve although the registry does not answer, or why there is none.
-    fn instead(&self, question: Question<'_>, unknown: LookupError) -> Outcome {
-        let outcome = question.last_good(&self.0.cache).ok_or(unknown);
+    fn instead(&self, request: Request<'_>, unknown: LookupError) -> Outcome {
+        let outcome = request.last_good(&self.0.cache).ok_or(unknown);
         let result = if outcome.is_ok() { LookupResult::Stale } else { LookupResult::Failed };
-        self.0.state.metrics.looked_up(question.image.host(), result);
+        self.0.state.metrics.looked_up(request.image.host(), result);
         outcome
     }
 
-    /// The lookup of this image: one that is under way, or a new one. An error where none may begin, or none that is
-    /// worth waiting for.
-    fn start(&self, question: Question<'_>) -> Result<Started, LookupError> {
+    /// Joins the lookup of this image that is in flight, or begins one. An error if none may begin, or if its registry
+    /// is known to fail.
+    fn start(&self, request: Request<'_>, caller: &Caller) -> Result<Answer, LookupError> {
         let inner = &self.0;
-        let host = inner.state.hosts.get(question.image.host());
+        let host = inner.state.hosts.get(request.image.host());
+        let access = inner.state.hosts.access(request);
         let flights = inner.state.flights.lock();
-        if let Some(flight) = flights.get(&*question.key()) {
-            // Nobody waits for a registry that is left alone, though a lookup may be under way.
-            let refusal = host.gate(question.first()).refusal();
-            return refusal.map_or_else(|| Ok(Started::Joined(flight)), Err);
-        }
-        if let (Known::Fresh(outcome), _) = question.known(&inner.cache) {
-            // It has landed since the cache was asked.
-            return Ok(Started::Landed(outcome));
-        }
-        // Registries that have never answered may take half of the queue, too.
-        let share = if host.is_stranger() { 2 } else { 1 };
-        if flights.len() >= inner.settings.concurrency * (1 + QUEUE) / share {
-            return Err(LookupError::Overloaded);
-        }
-        let gate = host.enter(question.first(), inner.settings.per_registry * (1 + QUEUE));
-        match (gate, gate.refusal()) {
-            (Gate::Probe, _) => {
-                // Nobody waits for it.
-                drop(self.launch(flights, question.into(), host, true));
-                Err(LookupError::CircuitOpen)
+        if let Some((flight, callers)) = flights.get(&*request.key()) {
+            if let Some(unknown) = host.permission(access).refusal() {
+                return Err(unknown);
             }
-            (_, Some(unknown)) => Err(unknown),
-            (_, None) => Ok(Started::New(self.launch(flights, question.into(), host, false))),
+            inner.state.limit.join(callers, caller);
+            return Ok(Answer::Pending(Pending { flight: flight.clone(), joined: true, probe: false }));
         }
+        if let (Cached::Fresh(outcome), _) = request.cached(&inner.cache) {
+            // It has completed since the cache was asked.
+            return Ok(Answer::Ready(outcome));
+        }
+        let permission = host.enter(access);
+        if let Some(unknown) = permission.refusal() {
+            if unknown == LookupError::CircuitOpen {
+                host.refused(access, request);
+            }
+            return Err(unknown);
+        }
+        let probe = if let Permission::Probe(slot) = permission { Some(slot) } else { None };
+        let job = Job { host, access, probe, callers: caller.clone().into() };
+        let known = job.host.is_known();
+        let queued =
+            inner.state.limit.queue(&job.callers, job.host.name(), known).ok_or(LookupError::Overloaded)?;
+        let flight = self.launch(flights, request.into(), job, queued);
+        Ok(Answer::Pending(Pending { flight, joined: false, probe: probe.is_some() }))
     }
 
-    /// Begins a lookup that the host has let in, in a task of its own.
-    fn launch(&self, flights: Flights<'_>, lookup: Lookup, host: Arc<Host>, probe: bool) -> Flight {
-        let key = lookup.question().key().into();
-        let begun = Begun { host, probe };
+    /// Begins a lookup in a task of its own.
+    fn launch(
+        &self,
+        flights: InFlight<'_, Box<str>, Completed, Callers>,
+        lookup: Lookup,
+        job: Job,
+        queued: Queued,
+    ) -> single_flight::Flight<Completed> {
         let resolver = self.clone();
-        flights.start(key, async move { resolver.look_up(lookup.question(), &begun.host, probe).await })
+        let key = lookup.request().key().into();
+        let callers = job.callers.clone();
+        flights.start(key, callers, async move { resolver.look_up(lookup.request(), &job, queued).await })
     }
 
-    /// Finds out at this time whether a registry that kept failing is well again, also if no Pod asks for it. Not if the
-    /// configuration has changed by then, as that may be what was wrong: the next Pod brings the probe.
-    fn probe_at(&self, lookup: Lookup, time: Instant) {
+    /// Finds out at this time whether a failing registry works again, also if no Pod asks: by an image that has worked, by
+    /// one that was asked for since, or by the one that failed. Not if the configuration has changed by then, as that may
+    /// have been the cause: the next Pod brings the probe.
+    fn probe_at(&self, failed: Lookup, time: Instant) {
         let resolver = Arc::downgrade(&self.0);
         tokio::spawn(async move {
             sleep_until(time).await;
             let Some(resolver) = resolver.upgrade().map(Self) else { return };
             let inner = &resolver.0;
-            let question = lookup.question();
-            let host = inner.state.hosts.get(question.image.host());
+            let host = inner.state.hosts.get(failed.request().image.host());
+            let lookup = host.probe().unwrap_or(failed);
+            let access = inner.state.hosts.access(lookup.request());
             let flights = inner.state.flights.lock();
-            let may = |host: &Host| host.enter(question.first(), usize::MAX) == Gate::Probe;
-            if flights.get(&*question.key()).is_none() && may(&host) {
-                drop(resolver.launch(flights, lookup, host, true));
+            if flights.get(&*lookup.request().key()).is_some() {
+                return;
+            }
+            let Permission::Probe(slot) = host.enter(access) else { return };
+            let job = Job { host, access, probe: Some(slot), callers: Callers::operator() };
+            if let Some(queued) = inner.state.limit.queue(&job.callers, job.host.name(), true) {
+                drop(resolver.launch(flights, lookup, job, queued));
             }
         });
-    }
-}
-
-/// A lookup that its host counts, until it ends, also by a panic.
-struct Begun {
-    host: Arc<Host>,
-    probe: bool,
-}
-
-impl Drop for Begun {
-    fn drop(&mut self) {
-        self.host.landed(self.probe);
     }
 }
 

@@ -12,53 +12,54 @@ use tokio::sync::oneshot;
 /// The result of a task in flight; an error if the task panicked.
 pub(crate) type Flight<V> = Shared<oneshot::Receiver<V>>;
 
-type Map<K, V> = HashMap<K, Flight<V>>;
+type Map<K, V, T> = HashMap<K, (Flight<V>, T)>;
 
-/// The tasks in flight.
-pub(crate) struct SingleFlight<K, V>(Arc<Mutex<Map<K, V>>>);
+/// The tasks in flight, each with a tag.
+pub(crate) struct SingleFlight<K, V, T = ()>(Arc<Mutex<Map<K, V, T>>>);
 
 /// The tasks in flight, locked: none begins and none ends as long as this is held.
-pub(crate) struct InFlight<'a, K, V> {
-    map: MutexGuard<'a, Map<K, V>>,
-    all: &'a Arc<Mutex<Map<K, V>>>,
+pub(crate) struct InFlight<'a, K, V, T = ()> {
+    map: MutexGuard<'a, Map<K, V, T>>,
+    all: &'a Arc<Mutex<Map<K, V, T>>>,
 }
 
-impl<K, V> Default for SingleFlight<K, V> {
+impl<K, V, T> Default for SingleFlight<K, V, T> {
     fn default() -> Self {
         Self(Arc::default())
     }
 }
 
-impl<K, V> SingleFlight<K, V> {
-    pub(crate) fn lock(&self) -> InFlight<'_, K, V> {
+impl<K, V, T> SingleFlight<K, V, T> {
+    pub(crate) fn lock(&self) -> InFlight<'_, K, V, T> {
         InFlight { map: self.0.lock().unwrap_or_else(PoisonError::into_inner), all: &self.0 }
     }
 }
 
-impl<K: Eq + Hash, V: Clone> InFlight<'_, K, V> {
+impl<K: Eq + Hash, V: Clone, T> InFlight<'_, K, V, T> {
     pub(crate) fn len(&self) -> usize {
         self.map.len()
     }
 
     /// The task of this key, to be joined.
-    pub(crate) fn get<Q>(&self, key: &Q) -> Option<Flight<V>>
+    pub(crate) fn get<Q>(&self, key: &Q) -> Option<&(Flight<V>, T)>
     where
         K: Borrow<Q>,
         Q: Eq + Hash + ?Sized,
     {
-        self.map.get(key).cloned()
+        self.map.get(key)
     }
 
     /// Begins the task of a key that has none. The key is free again before the result is published, so whoever finds
     /// no task finds what the task left behind.
-    pub(crate) fn start(mut self, key: K, work: impl Future<Output = V> + Send + 'static) -> Flight<V>
+    pub(crate) fn start(mut self, key: K, tag: T, work: impl Future<Output = V> + Send + 'static) -> Flight<V>
     where
         K: Clone + Send + 'static,
         V: Send + Sync + 'static,
+        T: Send + 'static,
     {
         let (sender, receiver) = oneshot::channel();
         let flight = receiver.shared();
-        self.map.insert(key.clone(), flight.clone());
+        self.map.insert(key.clone(), (flight.clone(), tag));
         let entry = Entry { all: Arc::clone(self.all), key };
         // A runtime that shuts down drops the task at once, and the entry locks the map.
         drop(self);
@@ -73,12 +74,12 @@ impl<K: Eq + Hash, V: Clone> InFlight<'_, K, V> {
 }
 
 /// Removes a task from the map when it ends, also by a panic.
-struct Entry<K: Eq + Hash, V> {
-    all: Arc<Mutex<Map<K, V>>>,
+struct Entry<K: Eq + Hash, V, T> {
+    all: Arc<Mutex<Map<K, V, T>>>,
     key: K,
 }
 
-impl<K: Eq + Hash, V> Drop for Entry<K, V> {
+impl<K: Eq + Hash, V, T> Drop for Entry<K, V, T> {
     fn drop(&mut self) {
         self.all.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.key);
     }
@@ -104,15 +105,15 @@ mod tests {
                 7
             }
         };
-        let first = flights.lock().start("a", work());
-        let second = flights.lock().get("a").unwrap();
+        let first = flights.lock().start("a", (), work());
+        let second = flights.lock().get("a").unwrap().0.clone();
         assert!(flights.lock().get("b").is_none());
         drop(first);
         go.notify_one();
         assert_eq!((second.await, runs.load(Ordering::SeqCst)), (Ok(7), 1));
         assert_eq!(flights.lock().len(), 0);
 
-        drop(flights.lock().start("a", work()));
+        drop(flights.lock().start("a", (), work()));
         go.notify_one();
         while flights.lock().len() > 0 {
             tokio::task::yield_now().await;
@@ -123,8 +124,8 @@ mod tests {
     #[tokio::test]
     async fn a_panic_ends_one_task_and_frees_its_key() {
         let flights = SingleFlight::<_, u8>::default();
-        assert!(flights.lock().start("a", async { panic!("on purpose") }).await.is_err());
+        assert!(flights.lock().start("a", (), async { panic!("on purpose") }).await.is_err());
         assert_eq!(flights.lock().len(), 0);
-        assert_eq!(flights.lock().start("a", async { 1 }).await, Ok(1));
+        assert_eq!(flights.lock().start("a", (), async { 1 }).await, Ok(1));
     }
 }

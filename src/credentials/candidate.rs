@@ -9,6 +9,7 @@ use super::helper::Helper;
 use super::pattern::ImagePattern;
 use super::provider::Plugin;
 use super::pull_secrets::PullSecret;
+use crate::concurrency::Callers;
 
 /// One way to access an image. Cheap to clone.
 #[derive(Clone)]
@@ -98,19 +99,35 @@ impl CredentialCandidate {
     ///
     /// May run a helper or a plugin, which takes up to a minute and goes on when this future is dropped.
     pub async fn credentials(&self) -> Vec<Option<Arc<Credential>>> {
+        self.credentials_for(&Callers::operator()).await
+    }
+
+    /// The same on behalf of these callers, whose shares of the runs hold.
+    pub(crate) async fn credentials_for(&self, callers: &Callers) -> Vec<Option<Arc<Credential>>> {
         match &self.source {
             Source::Anonymous => vec![None],
             Source::Held { credential, .. } => vec![Some(Arc::clone(credential))],
-            Source::Helper { helper, host } => helper.credential(host).await.into_iter().map(Some).collect(),
-            Source::Plugin { plugin, image } => {
-                plugin.credentials(image).await.into_iter().map(Some).collect()
+            Source::Helper { helper, host } => {
+                helper.credential(host, callers).await.into_iter().map(Some).collect()
             }
+            Source::Plugin { plugin, image } => {
+                plugin.credentials(image, callers).await.into_iter().map(Some).collect()
+            }
+        }
+    }
+
+    /// The registry accepted a credential of this candidate: runs for this registry are worth their time.
+    pub(crate) fn accepted(&self) {
+        match &self.source {
+            Source::Anonymous | Source::Held { .. } => {}
+            Source::Helper { helper, host } => helper.accepted(host),
+            Source::Plugin { plugin, image } => plugin.accepted(image),
         }
     }
 
     /// After the registry refused every credential of this candidate: reads its source once more, at most every few
     /// seconds. A candidate with another credential, if there is one by now.
-    pub async fn refetch(&self) -> Option<Self> {
+    pub(crate) async fn refetch(&self, callers: &Callers) -> Option<Self> {
         match &self.source {
             Source::Anonymous | Source::Held { origin: None, .. } => None,
             Source::Held { origin: Some(origin), .. } => {
@@ -121,8 +138,8 @@ impl CredentialCandidate {
                 let changed = found.into_iter().find(|credential| credential.id != self.id)?;
                 Some(Self::held(changed, Some(origin.clone())))
             }
-            Source::Helper { helper, host } => helper.refetch(host).await.then(|| self.clone()),
-            Source::Plugin { plugin, image } => plugin.refetch(image).await.then(|| self.clone()),
+            Source::Helper { helper, host } => helper.refetch(host, callers).await.then(|| self.clone()),
+            Source::Plugin { plugin, image } => plugin.refetch(image, callers).await.then(|| self.clone()),
         }
     }
 }

@@ -9,16 +9,17 @@ use tokio::process::Command;
 use tokio::time::Duration;
 
 use super::credential::{Credential, CredentialId, Sensitive};
-use super::process::{self, Limits, ProcessError, Runner};
+use super::process::{self, Limits, Runner};
 use super::ttl_cache::TtlCache;
+use crate::concurrency::Callers;
 
-/// Servers whose answers are remembered, of one helper.
+/// Servers whose answers are cached, for one helper.
 const CAPACITY: usize = 1000;
-/// How long an answer is good; helpers do not say. Those that get tokens keep them themselves.
+/// How long a credential is cached; helpers do not say. Those that get tokens cache them themselves.
 const FOUND: Duration = Duration::from_secs(300);
-/// How long after a run that gave nothing it is not run again.
+/// How long a run without a credential is cached.
 const NOTHING: Duration = Duration::from_secs(60);
-/// How long after a run it is not run again because a registry refuses what it gave.
+/// How long after a run it is not run again because a registry refused its credential.
 const AGAIN: Duration = Duration::from_secs(10);
 /// What docker calls Docker Hub, and what images call it.
 const HUB_SERVER: &str = "https://index.docker.io/v1/";
@@ -35,7 +36,7 @@ pub(super) struct Helper {
 #[derive(Clone, PartialEq, Eq, Hash)]
 enum CacheKey {
     Server(String),
-    /// A run a moment ago, whatever came of it.
+    /// A run a moment ago, with any result.
     Recent(String),
 }
 
@@ -63,33 +64,42 @@ impl Helper {
         Ok(Self { name: name.into(), program, runner: Runner::new(limits), answers: TtlCache::new(CAPACITY) })
     }
 
-    /// What tells what it says of this host from others, whatever that is.
+    /// The id of the candidate for this host, whatever its credential is.
     pub(super) fn id(&self, host: &str) -> CredentialId {
         CredentialId::of(&["helper", &self.name, server(host)])
     }
 
-    /// What it has for a host; runs it where no answer is remembered.
-    pub(super) async fn credential(self: &Arc<Self>, host: &str) -> Option<Arc<Credential>> {
+    /// The credential for a host; runs the helper if none is cached.
+    pub(super) async fn credential(
+        self: &Arc<Self>,
+        host: &str,
+        callers: &Callers,
+    ) -> Option<Arc<Credential>> {
         match self.answers.get(&CacheKey::Server(host.into())) {
             Some(answer) => answer,
-            None => self.ask(host).await,
+            None => self.ask(host, callers).await,
         }
     }
 
-    /// Runs it once more, unless it ran a moment ago. Whether it has something else now.
-    pub(super) async fn refetch(self: &Arc<Self>, host: &str) -> bool {
+    /// The registry accepted its credential.
+    pub(super) fn accepted(&self, host: &str) {
+        self.runner.accepted(host);
+    }
+
+    /// Runs it once more, unless it ran a moment ago. Whether it has another credential now.
+    pub(super) async fn refetch(self: &Arc<Self>, host: &str, callers: &Callers) -> bool {
         if self.answers.get(&CacheKey::Recent(host.into())).is_some() {
             return false;
         }
         let before = self.answers.get(&CacheKey::Server(host.into())).flatten();
-        let after = self.ask(host).await;
+        let after = self.ask(host, callers).await;
         after.is_some() && before != after
     }
 
-    async fn ask(self: &Arc<Self>, host: &str) -> Option<Arc<Credential>> {
-        let (helper, name) = (Arc::clone(self), host.to_owned());
+    async fn ask(self: &Arc<Self>, host: &str, callers: &Callers) -> Option<Arc<Credential>> {
+        let (helper, name, callers) = (Arc::clone(self), host.to_owned(), callers.clone());
         let work = async move {
-            let answer = helper.run(&name).await?;
+            let answer = helper.run(&name, &callers).await?;
             let life = if answer.is_some() { FOUND } else { NOTHING };
             helper.answers.put(CacheKey::Server(name.clone()), answer.clone(), life);
             helper.answers.put(CacheKey::Recent(name), None, AGAIN);
@@ -98,11 +108,12 @@ impl Helper {
         self.answers.join(&CacheKey::Server(host.into()), work).await.flatten()
     }
 
-    /// `None` where it did not come to its turn, which says nothing of the host.
-    async fn run(&self, host: &str) -> Option<Option<Arc<Credential>>> {
+    /// `None` if it could not run, which says nothing of the host.
+    async fn run(&self, host: &str, callers: &Callers) -> Option<Option<Arc<Credential>>> {
+        let turn = self.runner.turn(host, callers).await.ok()?;
         let mut command = Command::new(&self.program);
         command.arg("get");
-        let fault = match self.runner.run(command, server(host).as_bytes()).await {
+        let fault = match self.runner.run(turn, command, server(host).as_bytes()).await {
             // A helper that knows no credential ends with an error as well.
             Ok(output) if !output.success => {
                 tracing::debug!(helper = self.name, "a credential helper has nothing for a registry");
@@ -112,7 +123,6 @@ impl Helper {
                 Ok(answer) => return Some(answer.credential().map(Arc::new)),
                 Err(_) => "its answer is not what docker's protocol says".to_owned(),
             },
-            Err(ProcessError::Busy) => return None,
             Err(error) => error.to_string(),
         };
         tracing::warn!(helper = self.name, fault, "a credential helper gives nothing");

@@ -37,11 +37,8 @@ pub(super) const CANDIDATES: usize = 16;
 
 /// Bytes of all cached pull secrets.
 pub(super) const CACHED: u64 = 16 << 20;
-/// Pull secrets that are read at a time: in all, and of one namespace, so that no tenant has all turns.
+/// Pull secrets that are read at a time. One namespace gets half of them, and half of the 128 places in the queue (`concurrency`).
 pub(super) const READS: usize = 16;
-pub(super) const READS_OF_NAMESPACE: usize = 4;
-/// Those of one namespace that are read or wait for their turn; further ones are not read.
-pub(super) const QUEUE_OF_NAMESPACE: usize = 64;
 
 /// How often expired values are dropped.
 pub(super) const SWEEP: Duration = Duration::from_secs(60);

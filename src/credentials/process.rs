@@ -1,16 +1,19 @@
-//! Runs the programs that the operator has named, for as long and with as much output as is bearable. What they write
-//! is for nobody's eyes: it may hold credentials.
+//! Runs the programs that the operator named, with bounds on their number, time and output. Their output may hold
+//! credentials, so it is never logged.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
+use std::sync::Arc;
 
 use rustix::process::{Pid, Signal, kill_process_group};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::process::{Child, Command};
-use tokio::sync::Semaphore;
 use tokio::time::{Duration, timeout};
 use zeroize::Zeroizing;
+
+use super::ttl_cache::TtlCache;
+use crate::concurrency::{Callers, Capacity, ConcurrencyLimit, Permit};
 
 /// What a program may cost.
 #[derive(Clone, Copy, Debug)]
@@ -19,7 +22,8 @@ pub(super) struct Limits {
     pub(super) time: Duration,
     /// Bytes that it may write.
     pub(super) output: usize,
-    /// How often it may run at a time.
+    /// How often it may run at a time. With four runs one namespace gets two, one of them at registries for which no
+    /// credential of this program has been accepted yet; all of those registries together get two.
     pub(super) runs: usize,
 }
 
@@ -31,11 +35,16 @@ impl Default for Limits {
 
 /// How long a run waits until others have ended.
 const WAIT: Duration = Duration::from_secs(10);
+/// Registries that are kept as having accepted a credential, and for how long.
+const ACCEPTED: usize = 1000;
+const ACCEPTED_TIME: Duration = Duration::from_secs(24 * 3600);
 
-/// Runs one program. Each has its own, so that one that hangs holds up no other.
+/// Runs one program. Each program has its own runner, so that one that hangs delays no other.
 pub(super) struct Runner {
     limits: Limits,
-    slots: Semaphore,
+    limit: Arc<ConcurrencyLimit>,
+    /// Registries for which a credential of this program was accepted.
+    accepted: Arc<TtlCache<Box<str>, ()>>,
 }
 
 /// Why a program gave nothing.
@@ -53,7 +62,7 @@ pub(super) enum ProcessError {
     Read(std::io::ErrorKind),
 }
 
-/// What a program wrote, and whether it was content.
+/// What a program wrote, and whether it ended without an error.
 pub(super) struct Output {
     pub(super) success: bool,
     pub(super) text: Zeroizing<Vec<u8>>,
@@ -61,23 +70,45 @@ pub(super) struct Output {
 
 impl Runner {
     pub(super) fn new(limits: Limits) -> Self {
-        Self { limits, slots: Semaphore::new(limits.runs) }
+        let limit = ConcurrencyLimit::new(Capacity { all: limits.runs, per_host: limits.runs });
+        Self { limits, limit, accepted: TtlCache::new(ACCEPTED) }
     }
 
-    /// Runs it with this input. It is killed when it takes too long, and when this is no longer waited for, and so is what
-    /// it has started: many helpers are scripts around a program.
-    pub(super) async fn run(&self, command: Command, input: &[u8]) -> Result<Output, ProcessError> {
+    /// The registry accepted a credential of this program.
+    pub(super) fn accepted(&self, registry: &str) {
+        if self.accepted.get(&Box::from(registry)).is_none() {
+            self.accepted.put(registry.into(), (), ACCEPTED_TIME);
+        }
+    }
+
+    /// Waits for a run of this program for a registry.
+    pub(super) async fn turn(&self, registry: &str, callers: &Callers) -> Result<Permit, ProcessError> {
+        let known = self.accepted.get(&Box::from(registry)).is_some();
+        let queued = self.limit.queue(callers, registry, known).ok_or(ProcessError::Busy)?;
+        timeout(WAIT, queued.permit()).await.ok().flatten().ok_or(ProcessError::Busy)
+    }
+
+    /// Runs it with this input. It is killed when it takes too long, and when this future is dropped, and so are its own
+    /// children: many helpers are scripts around a program.
+    pub(super) async fn run(
+        &self,
+        _turn: Permit,
+        command: Command,
+        input: &[u8],
+    ) -> Result<Output, ProcessError> {
         let Limits { time, output, .. } = self.limits;
-        // Never closed.
-        let _slot =
-            timeout(WAIT, self.slots.acquire()).await.ok().and_then(Result::ok).ok_or(ProcessError::Busy)?;
         timeout(time, run(command, input, output)).await.map_err(|_| ProcessError::Timeout)?
     }
 
     /// As many runs as there may be.
     #[cfg(test)]
-    pub(super) async fn all_slots(&self) -> tokio::sync::SemaphorePermit<'_> {
-        self.slots.acquire_many(self.limits.runs as u32).await.unwrap()
+    pub(super) async fn all_slots(&self) -> Vec<Permit> {
+        let mut turns = Vec::new();
+        for registry in 0..self.limits.runs {
+            self.accepted(&registry.to_string());
+            turns.push(self.turn(&registry.to_string(), &Callers::operator()).await.unwrap());
+        }
+        turns
     }
 }
 
@@ -150,7 +181,10 @@ pub(super) fn directories(path: Option<&OsStr>) -> Vec<PathBuf> {
 
 #[cfg(test)]
 mod tests {
+    use futures_util::FutureExt;
+
     use super::*;
+    use crate::concurrency::{Caller, Tenant};
 
     fn sh(script: &str) -> Command {
         let mut command = Command::new("/bin/sh");
@@ -164,28 +198,32 @@ mod tests {
 
     const LONG: Duration = Duration::from_secs(60);
 
+    /// Runs a program as the operator would.
+    async fn run(runner: Runner, command: Command, input: &[u8]) -> (Result<Output, ProcessError>, Runner) {
+        let turn = runner.turn("a.b", &Callers::operator()).await.unwrap();
+        (runner.run(turn, command, input).await, runner)
+    }
+
     #[tokio::test]
     async fn gives_what_the_program_writes() {
-        let output =
-            runner(LONG).run(sh("read line; echo \"<$line>\"; echo secret >&2"), b"question\n").await;
-        let output = output.unwrap();
+        let script = sh("read line; echo \"<$line>\"; echo secret >&2");
+        let output = run(runner(LONG), script, b"question\n").await.0.unwrap();
         assert!(output.success);
         assert_eq!(*output.text, b"<question>\n");
-        assert!(!runner(LONG).run(sh("exit 3"), b"").await.unwrap().success);
+        assert!(!run(runner(LONG), sh("exit 3"), b"").await.0.unwrap().success);
     }
 
     #[tokio::test]
     async fn a_program_need_not_read() {
         let input = vec![b'x'; 1 << 20];
-        assert!(runner(LONG).run(sh("exec <&-; exit 0"), &input).await.unwrap().success);
+        assert!(run(runner(LONG), sh("exec <&-; exit 0"), &input).await.0.unwrap().success);
     }
 
     #[tokio::test]
     async fn ends_what_does_not_end() {
-        let impatient = runner(Duration::from_millis(200));
-        let hung = impatient.run(sh("exec sleep 600"), b"").await;
+        let (hung, impatient) = run(runner(Duration::from_millis(200)), sh("exec sleep 600"), b"").await;
         assert!(matches!(hung, Err(ProcessError::Timeout)));
-        assert_eq!(impatient.slots.available_permits(), 1);
+        assert!(impatient.turn("a.b", &Callers::operator()).await.is_ok(), "the turn is free again");
     }
 
     /// Or a script around a program that hangs would leave one more of it each time.
@@ -194,7 +232,7 @@ mod tests {
         let pid = tempfile::NamedTempFile::new().unwrap();
         let script = format!("sleep 600 & echo $! >'{}'; wait", pid.path().display());
         let runner = runner(LONG);
-        let mut hung = Box::pin(runner.run(sh(&script), b""));
+        let mut hung = Box::pin(run(runner, sh(&script), b""));
         let pid = loop {
             assert!(futures_util::poll!(&mut hung).is_pending());
             match std::fs::read_to_string(pid.path()).unwrap() {
@@ -210,17 +248,36 @@ mod tests {
         }
     }
 
+    /// A run for a Pod of this namespace, if it may begin at once.
+    fn turn(runner: &Runner, registry: &str, namespace: &str) -> Option<Permit> {
+        let callers = Callers::from(Caller::of(Tenant::Namespace(namespace)));
+        runner.turn(registry, &callers).now_or_never()?.ok()
+    }
+
+    #[tokio::test]
+    async fn made_up_accounts_of_one_namespace_leave_runs_for_others() {
+        let runner = Runner::new(Limits::default());
+        let account = |number: usize| format!("{number}.dkr.ecr.us-east-1.amazonaws.com");
+        let held: Vec<_> = (0..64).filter_map(|number| turn(&runner, &account(number), "attacker")).collect();
+        assert_eq!(held.len(), 1, "one of the two runs for registries that accepted no credential yet");
+        let other = turn(&runner, &account(100), "victim");
+        assert!(other.is_some(), "the other one is for another namespace");
+        runner.accepted(&account(200));
+        let known = turn(&runner, &account(200), "another");
+        assert!(known.is_some(), "half of them are for registries that accepted one");
+    }
+
     #[tokio::test]
     async fn reads_no_more_than_it_must() {
         assert!(matches!(
-            runner(LONG).run(sh("while :; do echo xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx; done"), b"").await,
+            run(runner(LONG), sh("while :; do echo xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx; done"), b"").await.0,
             Err(ProcessError::TooMuch)
         ));
     }
 
     #[tokio::test]
     async fn says_when_there_is_no_program() {
-        let missing = runner(LONG).run(Command::new("/nowhere/at/all"), b"").await;
+        let missing = run(runner(LONG), Command::new("/nowhere/at/all"), b"").await.0;
         assert!(matches!(missing, Err(ProcessError::Start(std::io::ErrorKind::NotFound))));
         assert_eq!(find("sh", [Path::new("/nowhere"), Path::new("/bin")]), Some("/bin/sh".into()));
         assert_eq!(find("nothing-of-this-name", [Path::new("/bin")]), None);

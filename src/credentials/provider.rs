@@ -1,7 +1,7 @@
 //! Kubelet's image credential provider plugins: which of them is for an image, and what it said.
 //!
-//! As kubelet does it (pkg/credentialprovider/plugin/plugin.go): one run at a time for an image, its answer remembered
-//! as long and as widely as it says, and its keys matched against the image like those of docker's files.
+//! As kubelet does (pkg/credentialprovider/plugin/plugin.go): one run at a time for an image, its answer cached for the
+//! time and the scope that it names, and its keys matched against the image like those of docker's files.
 
 mod config;
 mod protocol;
@@ -15,17 +15,18 @@ pub(super) use config::read;
 
 use super::credential::{Credential, CredentialId};
 use super::docker_keyring::{self, DockerKeyring};
-use super::process::{Limits, ProcessError, Runner};
+use super::process::{Limits, Runner};
 use super::ttl_cache::TtlCache;
+use crate::concurrency::{Callers, Permit};
 use config::Provider;
 use protocol::{CacheKeyType, Response};
 
-/// Answers of one plugin that are remembered.
+/// Cached answers of one plugin.
 const CAPACITY: usize = 1000;
-/// How long it is left alone after a run that came to nothing, so that a plugin that fails is not run for every lookup.
+/// How long a failed run is cached, so that a plugin that fails is not run for every lookup.
 const FAILED: Duration = Duration::from_secs(30);
-/// How long after a run it is not run again because a registry refuses what it gave; for no name of that registry, as
-/// whoever names images could otherwise have it run all the time.
+/// How long after a run it is not run again because a registry refused its credential; for no image of that registry, or
+/// a tenant that names many images could have it run all the time.
 const AGAIN: Duration = Duration::from_secs(10);
 
 /// One plugin.
@@ -33,7 +34,7 @@ pub(super) struct Plugin {
     provider: Provider,
     id: CredentialId,
     runner: Runner,
-    /// For what its last answer was good. Whatever else is remembered of its runs counts for the same.
+    /// The scope of its last answer, which is also that of its failures.
     scope: Mutex<CacheKeyType>,
     answers: Arc<TtlCache<CacheKey, Arc<PluginCredentials>>>,
 }
@@ -41,15 +42,17 @@ pub(super) struct Plugin {
 #[derive(Clone, PartialEq, Eq, Hash)]
 enum CacheKey {
     Answer(Scope),
-    /// A run that came to nothing.
+    /// A run without an answer.
     Failed(Scope),
-    /// A run a moment ago, whatever came of it.
+    /// A run a moment ago, with any result.
     Recent(Scope),
-    /// A run because this registry refused what had been given.
+    /// A run because this registry refused a credential.
     Again(Box<str>),
+    /// A run for this image alone.
+    Alone(Box<str>),
 }
 
-/// For what something is good.
+/// What an answer is valid for.
 #[derive(Clone, PartialEq, Eq, Hash)]
 enum Scope {
     Image(Box<str>),
@@ -75,7 +78,11 @@ impl Scope {
 }
 
 #[derive(Default)]
-struct PluginCredentials(DockerKeyring<Arc<Credential>>);
+struct PluginCredentials {
+    /// The image that the plugin was run for.
+    image: Box<str>,
+    keyring: DockerKeyring<Arc<Credential>>,
+}
 
 impl Plugin {
     fn new(provider: Provider, limits: Limits) -> Self {
@@ -84,11 +91,11 @@ impl Plugin {
         parts.extend(provider.env.iter().flat_map(|(name, value)| [name.as_str(), value.as_str()]));
         let id = CredentialId::of(&parts);
         let (runner, answers) = (Runner::new(limits), TtlCache::new(CAPACITY));
-        // Until it has said more: were it run for every image while it fails, it would hardly do anything else.
+        // Until its first answer: a plugin that fails must not be run for every image.
         Self { provider, id, runner, scope: Mutex::new(CacheKeyType::Registry), answers }
     }
 
-    /// What tells this plugin from others, whatever it says: it speaks for the operator, to everybody alike.
+    /// The id of its candidates: it is the operator's, so its credentials are the same for all tenants.
     pub(super) fn id(&self) -> CredentialId {
         self.id
     }
@@ -98,43 +105,71 @@ impl Plugin {
         self.provider.match_images.iter().any(|pattern| pattern.matches(image))
     }
 
-    /// What it has for an image, most specific first; runs it where no answer is remembered.
-    pub(super) async fn credentials(self: &Arc<Self>, image: &str) -> Vec<Arc<Credential>> {
-        let answer = match self.remembered(image) {
+    /// The credentials for an image, most specific first; runs the plugin if none are cached.
+    pub(super) async fn credentials(
+        self: &Arc<Self>,
+        image: &str,
+        callers: &Callers,
+    ) -> Vec<Arc<Credential>> {
+        let answer = match self.cached(image) {
             Some(answer) => Some(answer),
-            None => self.ask(image).await,
+            None => self.ask(image, callers).await,
         };
         answer.map(|answer| answer.credentials(image)).unwrap_or_default()
     }
 
+    /// The registry of this image accepted one of its credentials.
+    pub(super) fn accepted(&self, image: &str) {
+        self.runner.accepted(registry(image));
+    }
+
     /// Runs it once more, unless it ran a moment ago, for this image or for another that its registry refused. Whether it
-    /// has something else now.
-    pub(super) async fn refetch(self: &Arc<Self>, image: &str) -> bool {
+    /// has other credentials now.
+    pub(super) async fn refetch(self: &Arc<Self>, image: &str, callers: &Callers) -> bool {
         let again = CacheKey::Again(registry(image).into());
         let mut recent = Scope::all(image).map(CacheKey::Recent).chain([again.clone()]);
         if recent.any(|key| self.answers.get(&key).is_some()) {
             return false;
         }
         self.answers.put(again, Arc::default(), AGAIN);
-        let before = self.remembered(image).map(|answer| answer.credentials(image)).unwrap_or_default();
-        let after = self.ask(image).await.map(|answer| answer.credentials(image)).unwrap_or_default();
+        let before = self.cached(image).map(|answer| answer.credentials(image)).unwrap_or_default();
+        let after =
+            self.ask_alone(image, callers).await.map(|answer| answer.credentials(image)).unwrap_or_default();
         !after.is_empty() && before != after
     }
 
-    fn remembered(&self, image: &str) -> Option<Arc<PluginCredentials>> {
+    fn cached(&self, image: &str) -> Option<Arc<PluginCredentials>> {
         let mut keys = Scope::all(image).map(CacheKey::Answer).chain(Scope::all(image).map(CacheKey::Failed));
         keys.find_map(|key| self.answers.get(&key))
     }
 
-    async fn ask(self: &Arc<Self>, image: &str) -> Option<Arc<PluginCredentials>> {
-        let (plugin, name) = (Arc::clone(self), image.to_owned());
-        let work = async move { plugin.run(&name).await };
-        self.answers.join(&CacheKey::Answer(Scope::Image(image.into())), work).await
+    /// Runs it, or joins a run whose answer will probably be for this image as well: many new images of one registry
+    /// cost one run.
+    async fn ask(self: &Arc<Self>, image: &str, callers: &Callers) -> Option<Arc<PluginCredentials>> {
+        let scope = *self.scope.lock().unwrap_or_else(PoisonError::into_inner);
+        let (plugin, name, own) = (Arc::clone(self), image.to_owned(), callers.clone());
+        let work = async move { plugin.run(&name, &own).await };
+        let answer = self.answers.join(&CacheKey::Answer(Scope::of(scope, image)), work).await?;
+        if *answer.image == *image {
+            return Some(answer);
+        }
+        match self.cached(image) {
+            Some(answer) => Some(answer),
+            None => self.ask_alone(image, callers).await,
+        }
     }
 
-    /// `None` where it did not come to its turn.
-    async fn run(&self, image: &str) -> Option<Arc<PluginCredentials>> {
-        let response = self.response(image).await?;
+    /// Runs it for this very image.
+    async fn ask_alone(self: &Arc<Self>, image: &str, callers: &Callers) -> Option<Arc<PluginCredentials>> {
+        let (plugin, name, callers) = (Arc::clone(self), image.to_owned(), callers.clone());
+        let work = async move { plugin.run(&name, &callers).await };
+        self.answers.join(&CacheKey::Alone(image.into()), work).await
+    }
+
+    /// `None` if it could not run.
+    async fn run(&self, image: &str, callers: &Callers) -> Option<Arc<PluginCredentials>> {
+        let turn = self.runner.turn(registry(image), callers).await.ok()?;
+        let response = self.response(turn, image).await;
         let scope = {
             let mut last = self.scope.lock().unwrap_or_else(PoisonError::into_inner);
             *last = response.as_ref().map_or(*last, |response| response.cache_key);
@@ -142,7 +177,7 @@ impl Plugin {
         };
         let answer = match response {
             Ok(Response { cache_duration, keyring, .. }) => {
-                let answer = Arc::new(PluginCredentials(keyring));
+                let answer = Arc::new(PluginCredentials { image: image.into(), keyring });
                 let life = cache_duration.unwrap_or(self.provider.default_cache_duration);
                 self.answers.put(CacheKey::Answer(scope.clone()), Arc::clone(&answer), life);
                 answer
@@ -153,7 +188,8 @@ impl Plugin {
                     fault,
                     "a credential provider plugin gives nothing"
                 );
-                let answer = Arc::new(PluginCredentials::default());
+                let answer =
+                    Arc::new(PluginCredentials { image: image.into(), ..PluginCredentials::default() });
                 self.answers.put(CacheKey::Failed(scope.clone()), Arc::clone(&answer), FAILED);
                 answer
             }
@@ -162,23 +198,22 @@ impl Plugin {
         Some(answer)
     }
 
-    async fn response(&self, image: &str) -> Option<Result<Response, String>> {
+    async fn response(&self, turn: Permit, image: &str) -> Result<Response, String> {
         let Provider { program, args, env, api_version, .. } = &self.provider;
         let mut command = Command::new(program);
         command.args(args).envs(env.iter().map(|(name, value)| (name, value)));
         let request = protocol::request(api_version, image);
-        Some(match self.runner.run(command, &request).await {
-            Err(ProcessError::Busy) => return None,
+        match self.runner.run(turn, command, &request).await {
             Err(error) => Err(error.to_string()),
             Ok(output) if !output.success => Err("ended with an error; run it by hand to see which".into()),
             Ok(output) => protocol::response(&output.text, api_version).map_err(|error| error.to_string()),
-        })
+        }
     }
 }
 
 impl PluginCredentials {
     fn credentials(&self, image: &str) -> Vec<Arc<Credential>> {
-        let found = docker_keyring::lookup(std::iter::once(((), &self.0)), image);
+        let found = docker_keyring::lookup(std::iter::once(((), &self.keyring)), image);
         found.into_iter().map(|(_, _, credential)| Arc::clone(credential)).collect()
     }
 }

@@ -17,8 +17,8 @@ use super::docker_keyring::DockerKeyring;
 use super::limits::{self, DATA, ENTRIES, KEY, WORD};
 use super::pattern::ImagePattern;
 use super::ttl_cache::TtlCache;
-use super::turns::Turns;
 use crate::cluster::{self, Cluster, ClusterError};
+use crate::concurrency::{Caller, Callers, Capacity, ConcurrencyLimit, Tenant};
 
 /// About how many secrets are cached; the bound is their size.
 const ITEMS: usize = 10_000;
@@ -48,7 +48,7 @@ pub(super) struct PullSecrets {
     cluster: Cluster,
     wait: Duration,
     cached: Arc<TtlCache<Name, CachedSecret>>,
-    turns: Turns,
+    reads: Arc<ConcurrencyLimit>,
     logged: Mutex<HashMap<&'static str, Instant>>,
 }
 
@@ -90,7 +90,8 @@ impl PullSecrets {
     /// `wait` is how long a caller waits for a secret that is not cached.
     pub(super) fn new(cluster: Cluster, wait: Duration) -> Arc<Self> {
         let cached = TtlCache::weighed(ITEMS, limits::CACHED, weight);
-        Arc::new(Self { cluster, wait, cached, turns: Turns::new(), logged: Mutex::default() })
+        let reads = ConcurrencyLimit::new(Capacity { all: limits::READS, per_host: limits::READS });
+        Arc::new(Self { cluster, wait, cached, reads, logged: Mutex::default() })
     }
 
     /// The secrets of these names, each once; empty ones are left out, and those beyond the bound on entries.
@@ -135,11 +136,10 @@ impl PullSecrets {
         let (own, wanted) = (Arc::clone(self), name.clone());
         let work = async move {
             // A full queue is not cached: it says nothing of the secret.
-            let queued = own.turns.queue(&wanted.namespace)?;
-            let turn = queued.turn().await?;
+            let callers: Callers = Caller::of(Tenant::Namespace(&wanted.namespace)).into();
+            let permit = own.reads.queue(&callers, "", true)?.permit().await?;
             let found = own.cluster.secret::<Object>(&wanted.namespace, &wanted.name).await;
-            drop(turn);
-            drop(queued);
+            drop(permit);
             Some(own.learn(wanted, found))
         };
         self.cached.join(name, work).await

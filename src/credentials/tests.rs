@@ -11,6 +11,7 @@ use super::process::Limits;
 use super::*;
 use crate::cluster::Caller;
 use crate::cluster::tests::ApiServer;
+use crate::concurrency::Callers;
 
 mod faults;
 mod secrecy;
@@ -313,15 +314,18 @@ async fn a_refused_file_is_read_again() {
     assert_eq!(shown(&candidates).await, ["docker config user:old", "credentials directory file:old"]);
     place.write("config.json", &config("new"));
     place.write("registries/a.b.toml", "user = \"file\"\nsecret = \"new\"\n");
-    assert!(candidates[0].refetch().await.is_none(), "it was read a moment ago");
+    assert!(candidates[0].refetch(&Callers::operator()).await.is_none(), "it was read a moment ago");
     tokio::time::advance(Duration::from_secs(5)).await;
-    let changed = [candidates[0].refetch().await.unwrap(), candidates[1].refetch().await.unwrap()];
+    let changed = [
+        candidates[0].refetch(&Callers::operator()).await.unwrap(),
+        candidates[1].refetch(&Callers::operator()).await.unwrap(),
+    ];
     assert_eq!(shown(&changed).await, ["docker config user:new", "credentials directory file:new"]);
     assert_ne!(changed[0].id(), candidates[0].id());
-    assert!(candidates[0].refetch().await.is_none(), "it was read a moment ago");
+    assert!(candidates[0].refetch(&Callers::operator()).await.is_none(), "it was read a moment ago");
     tokio::time::advance(Duration::from_secs(5)).await;
-    assert!(changed[0].refetch().await.is_none(), "nothing has changed");
-    assert!(CredentialCandidate::anonymous().refetch().await.is_none());
+    assert!(changed[0].refetch(&Callers::operator()).await.is_none(), "nothing has changed");
+    assert!(CredentialCandidate::anonymous().refetch(&Callers::operator()).await.is_none());
 }
 
 #[tokio::test]

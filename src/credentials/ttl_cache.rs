@@ -111,9 +111,9 @@ where
         let flight = {
             let flights = self.flights.lock();
             match flights.get(key) {
-                Some(flight) => flight,
+                Some((flight, ())) => flight.clone(),
                 None if flights.len() >= FLIGHTS => return None,
-                None => flights.start(key.clone(), work),
+                None => flights.start(key.clone(), (), work),
             }
         };
         flight.await.ok().flatten()

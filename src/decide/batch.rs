@@ -10,7 +10,7 @@ use tokio::time::{Duration, Instant};
 
 use crate::credentials::CredentialCandidate;
 use crate::image::ImageRef;
-use crate::resolver::{LookupSettings, Outcome, Resolver};
+use crate::resolver::{LookupSettings, Outcome, Resolver, Tenant};
 
 /// An image is waited for longer than any lookup takes, so that its outcome is seen.
 const LONGER: Duration = Duration::from_secs(2);
@@ -32,7 +32,7 @@ impl BatchLimits {
         Self {
             time: lookup.timeout + LONGER,
             per_registry: lookup.per_registry,
-            // Registries that have never answered get half of the lookups; here all of them may be such.
+            // Registries that are not known to work share half of the lookups; here all of them may be such.
             running: Semaphore::new(lookup.concurrency.div_ceil(2)),
             hosts: Mutex::default(),
         }
@@ -52,7 +52,9 @@ impl BatchLimits {
             let _share = host.acquire().await;
             let _turn = self.running.acquire().await;
             let deadline = Instant::now() + self.time;
-            resolver.resolve(&[image], candidates, deadline, |_, _| false).await.into_iter().next().flatten()
+            let images = [image];
+            let answers = resolver.resolve(Tenant::Operator, &images, candidates, deadline, |_, _| false);
+            answers.await.into_iter().next().flatten()
         };
         join_all(images.iter().map(|image| one(image))).await
     }

@@ -1,11 +1,10 @@
-//! What is remembered of images, in two levels: a tag points to a digest for a while, a digest has its platforms for
-//! ever. quick_cache bounds both and keeps a working set through a flood; it has no lifetimes, so each value has its
-//! own times.
+//! The cache of images has two levels: a tag points to a digest for a while, a digest has its platforms for ever.
+//! quick_cache bounds both and keeps the working set through a flood; it has no lifetimes, so values have their own.
 //!
-//! What a credential gave is remembered for that credential only: its [`CredentialId`] is part of the keys of both levels. So
-//! nobody learns by a hit, by its absence or by a failure what somebody else may see.
+//! An answer is cached for the credential that gave it only: the [`CredentialId`] is part of the keys of both levels. So
+//! neither a hit, a miss nor a failure reveals what another tenant may access.
 //!
-//! A failure is never stored as platforms, and never takes the place of a good answer as long as that may serve.
+//! A failure is never stored as platforms, and never replaces a good answer that may still serve.
 
 use quick_cache::sync::Cache as Bounded;
 use quick_cache::{DefaultHashBuilder, Lifecycle, UnitWeighter, Weighter};
@@ -27,7 +26,7 @@ const JITTER: u64 = 10;
 /// Bytes of a key that count as one entry; longer ones count more.
 const KEY_BYTES: usize = 256;
 
-/// How many answers are remembered, and how long they count.
+/// How many answers are cached, and for how long.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CacheSettings {
     /// Images.
@@ -52,16 +51,16 @@ pub struct CacheSettings {
     pub bad_manifest: Duration,
 }
 
-/// What is known of an image right now.
+/// What is cached of an image right now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Known {
-    /// A good answer, or a recent failure, that counts.
+pub(super) enum Cached {
+    /// A good answer, or a recent failure, within its lifetime.
     Fresh(Outcome),
-    /// A good answer that serves at once; `due` says whether it is time to ask for a new one.
+    /// A good answer that serves at once; `due` says whether to refresh it.
     Stale { support: Support, due: bool },
     /// A good answer that serves only if the registry fails.
     Expired(Support),
-    /// Nothing that counts.
+    /// Nothing usable.
     Nothing,
 }
 
@@ -75,7 +74,7 @@ pub(super) struct Cache {
 struct Levels {
     tags: Bounded<Box<str>, Tag, ByLength, DefaultHashBuilder, PutOut>,
     platforms: Bounded<PlatformsKey, Support, UnitWeighter, DefaultHashBuilder, PutOut>,
-    /// Tells repositories and credentials apart in the keys of the second level; keyed, so that nobody can aim at a collision.
+    /// Hashes repositories and credentials for the keys of the second level; keyed, so that collisions cannot be chosen.
     repositories: std::hash::RandomState,
     metrics: ResolverMetrics,
     began: Instant,
@@ -101,8 +100,7 @@ enum Tag {
     },
 }
 
-/// A digest within a repository, as one credential may see it: whoever may not read a repository must not learn what a
-/// cache knows of it.
+/// A digest within a repository, for one credential: the cache must not reveal a repository to those who may not read it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 struct PlatformsKey {
     repository: u64,
@@ -127,39 +125,39 @@ impl Cache {
         Self { levels: self.levels.clone(), settings }
     }
 
-    /// What is known of the image right now.
-    pub(super) fn get(&self, image: &ImageRef, access: CredentialId) -> Known {
+    /// What is cached of the image right now.
+    pub(super) fn get(&self, image: &ImageRef, access: CredentialId) -> Cached {
         if let Some(support) =
             image.digest().and_then(|digest| self.platforms_of(image, access, Digest::of_text(digest)))
         {
-            return Known::Fresh(Ok(support));
+            return Cached::Fresh(Ok(support));
         }
         let now = self.now();
         match self.levels.tags.get(&*key(image, access)) {
-            None => Known::Nothing,
-            Some(Tag::Failed { why, until }) if now < until => Known::Fresh(Err(why)),
-            Some(Tag::Failed { .. }) => Known::Nothing,
+            None => Cached::Nothing,
+            Some(Tag::Failed { why, until }) if now < until => Cached::Fresh(Err(why)),
+            Some(Tag::Failed { .. }) => Cached::Nothing,
             Some(Tag::Points { support, confirmed, retry, .. }) => self.age(support, now, confirmed, retry),
         }
     }
 
-    fn age(&self, support: Support, now: Millis, confirmed: Millis, retry: Millis) -> Known {
+    fn age(&self, support: Support, now: Millis, confirmed: Millis, retry: Millis) -> Cached {
         let CacheSettings { tag, stale_while_revalidate, stale_if_error, .. } = self.settings;
         let age = now.saturating_sub(confirmed);
         let fresh = millis(tag);
         let at_once = fresh + millis(stale_while_revalidate);
         if age < fresh {
-            return Known::Fresh(Ok(support));
+            return Cached::Fresh(Ok(support));
         }
-        // A registry that failed a moment ago is taken to fail still: nobody waits for it to fail again.
+        // A registry that failed a moment ago probably still fails: no Pod waits for that.
         let failing = retry > 0 && now < retry + millis(stale_while_revalidate);
         let due = now >= retry;
         match age {
             _ if age < at_once || failing && age < fresh + millis(stale_if_error) => {
-                Known::Stale { support, due }
+                Cached::Stale { support, due }
             }
-            _ if age < fresh + millis(stale_if_error) => Known::Expired(support),
-            _ => Known::Nothing,
+            _ if age < fresh + millis(stale_if_error) => Cached::Expired(support),
+            _ => Cached::Nothing,
         }
     }
 
@@ -181,7 +179,7 @@ impl Cache {
         Some(support)
     }
 
-    /// The one door for what is learnt of images.
+    /// Caches what a registry said of an image.
     pub(super) fn learn(&self, image: &ImageRef, access: CredentialId, found: &Found) {
         self.put_platforms(self.platforms_key(image, access, found.digest), found.support);
         match image.digest() {
@@ -226,7 +224,7 @@ impl Cache {
         Err(why)
     }
 
-    /// How long a registry that throttles is left alone.
+    /// How long a registry that throttles is not asked.
     pub(super) fn throttle(&self, error: &Error) -> Duration {
         match error {
             Error::Throttled(Some(retry_after)) => {
@@ -239,10 +237,10 @@ impl Cache {
     /// The good answer that serves while the registry fails.
     pub(super) fn last_good(&self, image: &ImageRef, access: CredentialId) -> Option<Support> {
         match self.get(image, access) {
-            Known::Fresh(Ok(support)) | Known::Stale { support, .. } | Known::Expired(support) => {
+            Cached::Fresh(Ok(support)) | Cached::Stale { support, .. } | Cached::Expired(support) => {
                 Some(support)
             }
-            Known::Fresh(Err(_)) | Known::Nothing => None,
+            Cached::Fresh(Err(_)) | Cached::Nothing => None,
         }
     }
 
@@ -285,7 +283,7 @@ impl Cache {
     }
 }
 
-/// The image as one credential may see it. Without a credential it is the image's own text; no image has a space.
+/// The key of an image for one credential. For anonymous access it is the image itself; no image has a space.
 fn key(image: &ImageRef, access: CredentialId) -> Cow<'_, str> {
     match access {
         CredentialId::ANONYMOUS => Cow::Borrowed(image.as_str()),

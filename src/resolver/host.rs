@@ -1,42 +1,33 @@
-//! Registries kept apart from each other: a share of the lookups for each, a pause where one asks for it, and a circuit
-//! breaker for one that keeps failing. A registry that hangs costs its own Pods little, and others' nothing.
+//! Registries are isolated from each other: each has a circuit breaker, and a pause where it asks for one.
 
+use std::hash::{BuildHasher, RandomState};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use quick_cache::sync::Cache as Bounded;
-use tokio::sync::Semaphore;
 use tokio::time::{Duration, Instant};
 
 use super::ResolverMetrics;
+use super::circuit::{self, Change, Circuit, FAILURES, OPEN, Repository, Slot};
+use super::lookup::{Lookup, Request};
 use crate::credentials::{CredentialCandidate, CredentialId};
 use crate::image::LookupError;
-use crate::metrics::Counted;
 
-/// Hosts that are kept apart; those that nobody has asked for the longest are forgotten.
+/// Hosts whose state is kept; the least recently used are evicted.
 const HOSTS: usize = 4096;
-/// Faults in a row that open a circuit.
-const FAULTS: u32 = 3;
-/// How long a circuit stays open before a probe: a registry that is well again is found out within a minute.
-const OPEN: Duration = Duration::from_secs(20);
-/// Probes of a registry that nobody asks for any more; after that the next Pod that does brings the next one.
-const PROBES: u32 = 30;
-/// How long a registry that cannot answer HEAD requests is not asked any.
+/// How long a registry that does not support HEAD requests gets none.
 const HEADLESS: Duration = Duration::from_secs(600);
-
-/// Credentials of one host that are remembered because the host wants a pause from them, or fails when they are shown.
+/// Credentials of one host whose pauses and failures are kept.
 const ACCOUNTS: usize = 64;
 
 /// All hosts.
 pub(super) struct Hosts {
     hosts: Bounded<Box<str>, Arc<Host>>,
-    per_registry: usize,
+    hasher: RandomState,
     metrics: ResolverMetrics,
 }
 
 /// One registry host, as images name it.
 pub(super) struct Host {
-    /// Lookups that run at a time.
-    pub(super) running: Semaphore,
     name: Box<str>,
     state: Mutex<State>,
     metrics: ResolverMetrics,
@@ -44,163 +35,167 @@ pub(super) struct Host {
 
 #[derive(Default)]
 struct State {
-    /// Lookups under way, those that wait for their turn included.
-    flights: usize,
-    faults: u32,
-    open: Option<(Instant, Counted)>,
-    probing: bool,
-    /// Probes to be made although no Pod asks.
-    probes: u32,
-    /// Those that ask without a credential. In a place of its own, which others cannot take.
+    circuit: Circuit,
+    /// Anonymous access has a place of its own, which credentials cannot take.
     anonymous: Account,
     accounts: Vec<(CredentialId, Account)>,
     headless: Option<Instant>,
-    /// It has answered before.
     known: bool,
 }
 
-/// Who asks a registry.
+/// Which repository is asked for, with which credential.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Asker {
-    pub(super) access: CredentialId,
-    /// Whether the credential came with a Pod, so that whoever may create one can choose it.
-    of_pod: bool,
+pub(super) struct Access {
+    pub(super) repository: Repository,
+    pub(super) credential: CredentialId,
+    /// Whether the credential came with a Pod: anyone who may create a Pod can choose it.
+    pub(super) of_pod: bool,
 }
 
-/// What a registry thinks of one credential: rate limits are those of an account, or of the address for those without.
+/// What a registry makes of one credential: rate limits are per account, or per address for anonymous access.
 #[derive(Default)]
 struct Account {
-    /// Faults in a row, where the credential came with a Pod.
-    faults: u32,
-    /// Until when the registry is left alone by it, and why.
-    rest: Option<(Instant, Gate)>,
+    /// Failures in a row, if the credential came with a Pod.
+    failures: usize,
+    /// Until when the registry is not asked with it, and why.
+    pause: Option<(Instant, Permission)>,
 }
 
 /// Whether a registry may be asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Gate {
-    /// It may.
-    Open,
-    /// It asked to be left alone.
-    Paused,
-    /// It keeps failing.
-    Broken,
-    /// It kept failing; the one who is told this finds out whether it still does.
-    Probe,
-    /// Too many lookups wait for it.
-    Full,
+pub(super) enum Permission {
+    Allowed,
+    /// The registry throttles this account.
+    Throttled,
+    CircuitOpen,
+    /// The circuit is half-open, and this lookup is the probe.
+    Probe(Slot),
 }
 
 impl Hosts {
-    pub(super) fn new(per_registry: usize, metrics: ResolverMetrics) -> Self {
-        Self { hosts: Bounded::new(HOSTS), per_registry, metrics }
+    pub(super) fn new(metrics: ResolverMetrics) -> Self {
+        Self { hosts: Bounded::new(HOSTS), hasher: RandomState::new(), metrics }
     }
 
     pub(super) fn get(&self, name: &str) -> Arc<Host> {
         if let Some(host) = self.hosts.get(name) {
             return host;
         }
-        let fresh = Arc::new(Host {
-            running: Semaphore::new(self.per_registry),
-            name: name.into(),
-            state: Mutex::default(),
-            metrics: self.metrics.clone(),
-        });
+        let (metrics, state) = (self.metrics.clone(), Mutex::default());
+        let fresh = Arc::new(Host { name: name.into(), state, metrics });
         let inserted: Result<_, std::convert::Infallible> =
             self.hosts.get_or_insert_with(&Box::<str>::from(name), || Ok(fresh));
         let Ok(host) = inserted;
         host
     }
+
+    /// How the request asks first.
+    pub(super) fn access(&self, request: Request<'_>) -> Access {
+        let repository = self.hasher.hash_one(request.image.repository());
+        let anonymous = CredentialCandidate::anonymous();
+        Access { repository, credential: CredentialId::ANONYMOUS, of_pod: false }
+            .with(request.candidates.first().unwrap_or(&anonymous))
+    }
+}
+
+impl Access {
+    /// The same with another candidate.
+    pub(super) fn with(self, candidate: &CredentialCandidate) -> Self {
+        Self { credential: candidate.id(), of_pod: candidate.is_of_pod(), ..self }
+    }
 }
 
 impl Host {
-    /// Whether a lookup may begin, which then is under way until [`Host::landed`]: `Open` and `Probe` say yes.
-    pub(super) fn enter(&self, asker: Asker, flights_max: usize) -> Gate {
+    pub(super) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Whether a lookup may begin. A probe holds its slot until [`Host::release`].
+    pub(super) fn enter(&self, access: Access) -> Permission {
         let mut state = self.state();
-        let gate = match state.gate(asker) {
-            Gate::Open | Gate::Probe if state.flights >= flights_max => Gate::Full,
-            gate => gate,
-        };
-        if gate == Gate::Broken {
-            // Somebody still asks for it.
-            state.probes = PROBES;
+        let permission = state.permission(access);
+        if let Permission::Probe(slot) = permission {
+            state.circuit.take(slot, access.repository);
         }
-        if matches!(gate, Gate::Open | Gate::Probe) {
-            state.flights += 1;
-            state.probing |= gate == Gate::Probe;
-        }
-        gate
+        permission
     }
 
-    /// Whether it has never answered: Pods name hosts as they like, and many that do not answer must not take the lookups of
-    /// those that do.
-    pub(super) fn is_stranger(&self) -> bool {
-        !self.state().known
+    /// Whether the registry may be asked right now.
+    pub(super) fn permission(&self, access: Access) -> Permission {
+        self.state().permission(access)
     }
 
-    /// Whether the registry may be asked with this credential, right now.
-    pub(super) fn gate(&self, asker: Asker) -> Gate {
-        self.state().gate(asker)
+    /// The probe has ended.
+    pub(super) fn release(&self, slot: Slot, access: Access) {
+        self.state().circuit.release(slot, access.repository);
     }
 
-    /// A lookup is over, however it ended.
-    pub(super) fn landed(&self, probe: bool) {
+    /// A Pod was refused, as the circuit is open.
+    pub(super) fn refused(&self, access: Access, request: Request<'_>) {
+        let lookup = || (!access.of_pod).then(|| Lookup::from(request));
+        self.state().circuit.refused(access.repository, lookup);
+    }
+
+    /// The image by which to find out whether the registry works again.
+    pub(super) fn probe(&self) -> Option<Lookup> {
+        self.state().circuit.probe()
+    }
+
+    /// Whether it has served a manifest, and has not failed since. Pods name hosts as they like: those that may not work
+    /// share half of the lookups.
+    pub(super) fn is_known(&self) -> bool {
+        self.state().known
+    }
+
+    /// The registry served a manifest. `lookup` asks for it again, without a credential of a Pod.
+    pub(super) fn served(&self, access: Access, lookup: Option<Lookup>) {
+        self.answered(access);
         let mut state = self.state();
-        state.flights = state.flights.saturating_sub(1);
-        state.probing &= !probe;
+        state.known = true;
+        if let Some(lookup) = lookup {
+            state.circuit.good(lookup);
+        }
     }
 
     /// The registry answered, be it with a refusal.
-    pub(super) fn answered(&self, asker: Asker) {
+    pub(super) fn answered(&self, access: Access) {
         let mut state = self.state();
-        state.known = true;
-        state.faults = 0;
-        if let Some(account) = state.remembered(asker) {
-            account.faults = 0;
+        if let Some(account) = state.find_account(access.credential) {
+            account.failures = 0;
         }
-        if state.open.take().is_some() {
-            tracing::info!(registry = &*self.name, "registry is well again");
+        if state.circuit.answered(access.repository) {
+            tracing::info!(registry = &*self.name, "circuit closed");
         }
     }
 
-    /// The registry failed: no answer in time, no connection, a status of 500 or above. Where that makes it one to be
-    /// left alone: the time at which to find out whether it is well again.
+    /// The registry failed: no answer in time, no connection, a status of 500 or above. When to probe it, if that is due
+    /// without a Pod.
     ///
-    /// A credential that came with a Pod may be what it stumbles over; so such faults count against the credential only.
-    pub(super) fn failed(&self, asker: Asker, probe: bool) -> Option<Instant> {
+    /// A credential of a Pod may be the cause, so it fails alone.
+    pub(super) fn failed(&self, access: Access, slot: Option<Slot>) -> Option<Instant> {
         let mut state = self.state();
-        if asker.of_pod && !probe {
-            let account = state.account(asker);
-            account.faults = account.faults.saturating_add(1);
-            if account.faults >= FAULTS {
-                account.rest_for(OPEN, Gate::Broken);
+        state.known = false;
+        if access.of_pod && slot.is_none() {
+            let account = state.account(access.credential);
+            account.failures += 1;
+            if account.failures >= FAILURES {
+                account.pause_for(OPEN, Permission::CircuitOpen);
             }
             return None;
         }
-        state.faults = state.faults.saturating_add(1);
-        if state.faults < FAULTS || state.open.is_some() && !probe {
-            // Lookups that had begun before the circuit opened do not keep it open.
-            return None;
+        match state.circuit.failed(access.repository, slot, || self.metrics.circuit_open(&self.name)) {
+            Change::None => None,
+            Change::Opened(until) => {
+                tracing::warn!(registry = &*self.name, repositories = FAILURES, "circuit opened");
+                Some(until)
+            }
+            Change::StillOpen(until) => until,
         }
-        let until = Instant::now() + OPEN;
-        if let Some((open, _)) = &mut state.open {
-            *open = until;
-        } else {
-            tracing::warn!(
-                registry = &*self.name,
-                faults = state.faults,
-                "registry keeps failing, it is left alone for a while"
-            );
-            state.open = Some((until, self.metrics.circuit_open(&self.name)));
-            state.probes = PROBES;
-        }
-        state.probes = state.probes.saturating_sub(1);
-        (state.probes > 0).then_some(until)
     }
 
-    /// The registry asked to be left alone for so long by those who ask with this credential.
-    pub(super) fn pause(&self, asker: Asker, pause: Duration) {
-        self.state().account(asker).rest_for(pause, Gate::Paused);
+    /// The registry asked for a pause, which holds for this credential.
+    pub(super) fn pause(&self, access: Access, pause: Duration) {
+        self.state().account(access.credential).pause_for(pause, Permission::Throttled);
     }
 
     /// Whether HEAD requests are worth a try.
@@ -218,74 +213,66 @@ impl Host {
     }
 }
 
-impl Gate {
-    /// Why a Pod does not wait for this registry.
+impl Permission {
+    /// Why the registry may not be asked.
     pub(super) fn refusal(self) -> Option<LookupError> {
         match self {
-            Self::Open => None,
-            Self::Paused => Some(LookupError::Throttled),
-            Self::Broken | Self::Probe => Some(LookupError::CircuitOpen),
-            Self::Full => Some(LookupError::Overloaded),
+            Self::Allowed | Self::Probe(_) => None,
+            Self::Throttled => Some(LookupError::Throttled),
+            Self::CircuitOpen => Some(LookupError::CircuitOpen),
         }
     }
 }
 
 impl Account {
-    fn rest_for(&mut self, time: Duration, why: Gate) {
+    fn pause_for(&mut self, time: Duration, why: Permission) {
         let until = Instant::now() + time;
-        if self.rest.is_none_or(|(before, _)| before < until) {
-            self.rest = Some((until, why));
+        if self.pause.is_none_or(|(before, _)| before < until) {
+            self.pause = Some((until, why));
         }
     }
 }
 
 impl State {
-    fn gate(&mut self, asker: Asker) -> Gate {
-        let now = Instant::now();
-        if let Some((until, gate)) = self.remembered(asker).and_then(|account| account.rest)
-            && now < until
+    fn permission(&mut self, access: Access) -> Permission {
+        let account = self.find_account(access.credential);
+        if let Some((until, why)) = account.and_then(|account| account.pause)
+            && Instant::now() < until
         {
-            return gate;
+            return why;
         }
-        match &self.open {
-            None => Gate::Open,
-            Some((until, _)) if now < *until || self.probing => Gate::Broken,
-            Some(_) => Gate::Probe,
+        match self.circuit.state(access.repository) {
+            circuit::State::Closed => Permission::Allowed,
+            circuit::State::Open => Permission::CircuitOpen,
+            circuit::State::HalfOpen(slot) => Permission::Probe(slot),
         }
     }
 
-    fn remembered(&mut self, Asker { access, .. }: Asker) -> Option<&mut Account> {
-        if access == CredentialId::ANONYMOUS {
+    fn find_account(&mut self, credential: CredentialId) -> Option<&mut Account> {
+        if credential == CredentialId::ANONYMOUS {
             return Some(&mut self.anonymous);
         }
-        self.accounts.iter_mut().find(|(of, _)| *of == access).map(|(_, account)| account)
+        self.accounts.iter_mut().find(|(of, _)| *of == credential).map(|(_, account)| account)
     }
 
-    /// The account of this credential, which takes the place of the one that has the least to say, if there is no room.
-    fn account(&mut self, asker: Asker) -> &mut Account {
-        if asker.access == CredentialId::ANONYMOUS {
+    /// The account of this credential. If there is no room, it replaces the one whose pause ends first.
+    fn account(&mut self, credential: CredentialId) -> &mut Account {
+        if credential == CredentialId::ANONYMOUS {
             return &mut self.anonymous;
         }
-        let known = self.accounts.iter().position(|(of, _)| *of == asker.access);
+        let known = self.accounts.iter().position(|(of, _)| *of == credential);
         let place = known.unwrap_or_else(|| {
-            let fresh = (asker.access, Account::default());
+            let fresh = (credential, Account::default());
             if self.accounts.len() < ACCOUNTS {
                 self.accounts.push(fresh);
                 return self.accounts.len() - 1;
             }
-            let until = |place: &usize| self.accounts[*place].1.rest.map(|(until, _)| until);
-            let least = (0..self.accounts.len()).min_by_key(until).unwrap_or_default();
-            self.accounts[least] = fresh;
-            least
+            let until = |place: &usize| self.accounts[*place].1.pause.map(|(until, _)| until);
+            let first = (0..self.accounts.len()).min_by_key(until).unwrap_or_default();
+            self.accounts[first] = fresh;
+            first
         });
         &mut self.accounts[place].1
-    }
-}
-
-impl Asker {
-    /// Whoever asks in this way.
-    pub(super) fn of(candidate: &CredentialCandidate) -> Self {
-        Self { access: candidate.id(), of_pod: candidate.is_of_pod() }
     }
 }
 

@@ -1,6 +1,6 @@
-//! One lookup: the ways to ask for an image are tried in their order until one of them is accepted.
+//! One lookup: the credential candidates of an image are tried in their order until one of them is accepted.
 //!
-//! A refusal, also that there is no such image, is one way's own; it is remembered for that way only, and the next one is
+//! A refusal, a missing image included, holds for one candidate; it is cached for that one only, and the next one is
 //! tried. Any other failure is the registry's, and ends the lookup.
 
 use std::borrow::Cow;
@@ -9,59 +9,62 @@ use std::future::Future;
 
 use tokio::time::{Duration, Instant, timeout};
 
-use super::cache::{Cache, Known, lookup_error};
-use super::host::{Asker, Host};
+use super::cache::{Cache, Cached, lookup_error};
+use super::circuit::PROBE_TIME;
+use super::host::{Access, Host};
 use super::metrics::LookupResult;
-use super::{Inner, Landed, Outcome, Resolver};
+use super::{Completed, Inner, Job, Outcome, Resolver};
+use crate::concurrency::Queued;
 use crate::credentials::{Credential, CredentialCandidate, CredentialId};
 use crate::image::{ImageRef, LookupError, Support};
 use crate::registry::{Error, Head, Recorder};
 
-/// An image, and the ways in which a Pod may ask for it.
+/// An image, and the credential candidates that a Pod may use for it.
 #[derive(Clone, Copy)]
-pub(super) struct Question<'a> {
+pub(super) struct Request<'a> {
     pub(super) image: &'a ImageRef,
     pub(super) candidates: &'a [CredentialCandidate],
 }
 
-/// The same, to be kept as long as the lookup takes.
+/// The same, owned by the lookup's task.
+#[derive(Clone)]
 pub(super) struct Lookup {
     image: ImageRef,
     candidates: Box<[CredentialCandidate]>,
 }
 
-impl From<Question<'_>> for Lookup {
-    fn from(question: Question<'_>) -> Self {
-        Self { image: question.image.clone(), candidates: question.candidates.into() }
+impl From<Request<'_>> for Lookup {
+    fn from(request: Request<'_>) -> Self {
+        Self { image: request.image.clone(), candidates: request.candidates.into() }
     }
 }
 
 impl Lookup {
-    pub(super) fn question(&self) -> Question<'_> {
-        Question { image: &self.image, candidates: &self.candidates }
+    pub(super) fn request(&self) -> Request<'_> {
+        Request { image: &self.image, candidates: &self.candidates }
     }
 }
 
 /// How far a lookup has come.
 struct Progress {
-    /// Whose candidate it is at.
-    asking: Asker,
+    /// The candidate in use.
+    access: Access,
     /// Whether the registry has answered anything, be it with a refusal.
     answered: bool,
-    /// When the registry was asked first; later by the time that credentials took since.
+    /// When the registry was asked first, later by the time that credentials took since.
     begun: Option<Instant>,
     /// Whether it waits for a credential.
     fetching: bool,
-    /// Whether it is at a credential that has been read anew from where the Pod may read.
+    /// Whether the answer came by a credential that was read anew from a Pod's own source.
     by_another: bool,
 }
 
 impl Progress {
-    fn of(question: Question<'_>) -> Self {
-        Self { asking: question.first(), answered: false, begun: None, fetching: false, by_another: false }
+    fn of(access: Access) -> Self {
+        Self { access, answered: false, begun: None, fetching: false, by_another: false }
     }
 
-    /// Waits for a credential, which is no fault of the registry.
+    /// Waits for a credential; the time does not count as the registry's.
     async fn fetched<T>(&mut self, credential: impl Future<Output = T>) -> T {
         let before = Instant::now();
         self.fetching = true;
@@ -71,20 +74,19 @@ impl Progress {
         credential
     }
 
-    /// What it means that the time is up.
+    /// What a time-out means.
     fn late(&self, timeout: Duration) -> Result<Error, LookupError> {
         match self.begun {
             _ if self.fetching => Err(LookupError::Timeout),
             Some(begun) if begun.elapsed() >= timeout / 2 => Ok(Error::Timeout),
-            // What had waited for its turn most of the time says nothing about the registry.
+            // Time spent in the queue says nothing about the registry.
             _ => Err(LookupError::Overloaded),
         }
     }
 }
 
-impl<'a> Question<'a> {
-    /// Under what a lookup is known while it is under way. Without credentials it is the image's own text; no image has a
-    /// space.
+impl<'a> Request<'a> {
+    /// The key of the lookup in flight. For anonymous access it is the image itself; no image has a space.
     pub(super) fn key(self) -> Cow<'a, str> {
         if let [candidate] = self.candidates
             && candidate.id() == CredentialId::ANONYMOUS
@@ -99,44 +101,48 @@ impl<'a> Question<'a> {
         Cow::Owned(key)
     }
 
-    /// Who asks first.
-    pub(super) fn first(self) -> Asker {
-        self.candidates.first().map_or_else(|| Asker::of(&CredentialCandidate::anonymous()), Asker::of)
-    }
-
-    /// What is known right now, whichever candidate it was learnt by, and what is to be asked to know more: for an answer
-    /// that has become stale, the candidate that gave it.
-    pub(super) fn known(self, cache: &Cache) -> (Known, Self) {
+    /// What is cached for any of the candidates, and the request that would refresh it: a stale answer is refreshed by
+    /// the candidate that gave it.
+    pub(super) fn cached(self, cache: &Cache) -> (Cached, Self) {
         let (mut stale, mut expired, mut refused, mut failed) = (None, None, None, None);
         let mut open = false;
         for (place, candidate) in self.candidates.iter().enumerate() {
             match cache.get(self.image, candidate.id()) {
-                good @ Known::Fresh(Ok(_)) => return (good, self),
-                Known::Fresh(Err(why)) if is_own(why) => refused = Some(telling(refused, why, candidate)),
-                // In order: whoever comes after one that may still be asked does not keep it from being asked.
-                Known::Fresh(Err(why)) => failed = failed.or((!open).then_some(why)),
-                Known::Stale { support, due } => {
-                    let candidates = &self.candidates[place..=place];
-                    stale = stale.or(Some((Known::Stale { support, due }, Self { candidates, ..self })));
+                good @ Cached::Fresh(Ok(_)) => return (good, self),
+                Cached::Fresh(Err(why)) if is_refusal(why) => {
+                    refused = Some(combine_refusals(refused, why, candidate));
                 }
-                Known::Expired(support) => {
+                // In order: a failure after a candidate that may still be tried does not count.
+                Cached::Fresh(Err(why)) => failed = failed.or((!open).then_some(why)),
+                Cached::Stale { support, due } => {
+                    let candidates = &self.candidates[place..=place];
+                    stale = stale.or(Some((Cached::Stale { support, due }, Self { candidates, ..self })));
+                }
+                Cached::Expired(support) => {
                     open = true;
                     expired = expired.or(Some(support));
                 }
-                Known::Nothing => open = true,
+                Cached::Nothing => open = true,
             }
         }
         if let Some(stale) = stale {
             return stale;
         }
-        let known = match (failed, expired) {
-            (Some(_), Some(support)) => Known::Stale { support, due: false },
-            (Some(why), None) => Known::Fresh(Err(why)),
-            (None, Some(support)) => Known::Expired(support),
-            (None, None) if open => Known::Nothing,
-            (None, None) => Known::Fresh(Err(refused.unwrap_or(LookupError::Denied))),
+        let cached = match (failed, expired) {
+            (Some(_), Some(support)) => Cached::Stale { support, due: false },
+            (Some(why), None) => Cached::Fresh(Err(why)),
+            (None, Some(support)) => Cached::Expired(support),
+            (None, None) if open => Cached::Nothing,
+            (None, None) => Cached::Fresh(Err(refused.unwrap_or(LookupError::Denied))),
         };
-        (known, self)
+        (cached, self)
+    }
+
+    /// The request by the candidate in use alone, unless its credential is a Pod's own.
+    fn by(self, access: Access) -> Option<Lookup> {
+        let place =
+            self.candidates.iter().position(|own| own.id() == access.credential && !own.is_of_pod())?;
+        Some(Lookup::from(Self { candidates: &self.candidates[place..=place], ..self }))
     }
 
     /// The good answer that serves while the registry fails.
@@ -145,14 +151,17 @@ impl<'a> Question<'a> {
     }
 }
 
-/// Whether a failure is that of one way to ask, and says nothing of another one.
-fn is_own(why: LookupError) -> bool {
+/// Whether a failure holds for one candidate only.
+fn is_refusal(why: LookupError) -> bool {
     matches!(why, LookupError::Denied | LookupError::NotFound)
 }
 
-/// What several refusals come to: that there is no such image tells more than a denial, if it was told to somebody who
-/// was let in.
-fn telling(before: Option<LookupError>, now: LookupError, candidate: &CredentialCandidate) -> LookupError {
+/// The refusal to report of several: a missing image tells more than a denial, if a credential was accepted for it.
+fn combine_refusals(
+    before: Option<LookupError>,
+    now: LookupError,
+    candidate: &CredentialCandidate,
+) -> LookupError {
     match before {
         Some(LookupError::Denied) if candidate.id() != CredentialId::ANONYMOUS => now,
         Some(before) => before,
@@ -161,63 +170,60 @@ fn telling(before: Option<LookupError>, now: LookupError, candidate: &Credential
 }
 
 impl Resolver {
-    /// Asks the registry, within the lookup's own timeout, and remembers what came of it.
-    pub(super) async fn look_up(&self, question: Question<'_>, host: &Host, probe: bool) -> Landed {
-        let mut progress = Progress::of(question);
-        let recorder = self.0.state.traces.as_ref().map(|traces| traces.recorder(question.image));
+    /// Asks the registry, within the lookup's own timeout, and caches the result.
+    pub(super) async fn look_up(&self, request: Request<'_>, job: &Job, queued: Queued) -> Completed {
+        let mut progress = Progress::of(job.access);
+        let recorder = self.0.state.traces.as_ref().map(|traces| traces.recorder(request.image));
         let recorder = recorder.unwrap_or_default();
-        let outcome = self.look_up_in_time(question, host, probe, &mut progress, &recorder).await;
-        Landed { outcome, by_another: progress.by_another }
+        let outcome = self.look_up_in_time(request, job, queued, &mut progress, &recorder).await;
+        Completed { outcome, by_another: progress.by_another }
     }
 
     async fn look_up_in_time(
         &self,
-        question: Question<'_>,
-        host: &Host,
-        probe: bool,
+        request: Request<'_>,
+        job: &Job,
+        queued: Queued,
         progress: &mut Progress,
         recorder: &Recorder,
     ) -> Outcome {
-        let inner = &self.0;
-        let image = question.image;
+        let (inner, host) = (&self.0, &job.host);
+        let image = request.image;
         let _in_flight = inner.state.metrics.lookup_in_flight();
         let time = inner.settings.timeout;
+        let time = if job.probe.is_some() { time.min(PROBE_TIME) } else { time };
         let asked = timeout(time, async {
-            // First the host's share: a registry that hangs must not hold what others could use. Semaphores are never
-            // closed; if one were, the lookup would run without its permit.
-            let _share = host.running.acquire().await;
-            let _half = if host.is_stranger() { Some(inner.state.strangers.acquire().await) } else { None };
-            let _permit = inner.state.running.acquire().await;
-            self.try_all(question, host, probe, progress, recorder).await
+            let _permit = queued.permit().await;
+            self.try_all(request, job, progress, recorder).await
         });
         let asked = asked.await;
         let asked = asked.unwrap_or_else(|_| progress.late(time).map(Err));
         let answer = match asked {
             Ok(answer) => answer,
-            Err(unknown) => return self.instead(question, unknown),
+            Err(unknown) => return self.instead(request, unknown),
         };
         match answer {
             Ok(support) => {
-                host.answered(progress.asking);
+                host.served(progress.access, request.by(progress.access));
                 inner.state.metrics.looked_up(image.host(), LookupResult::Fetched);
                 Ok(support)
             }
             Err(error) => {
-                // That it became slow after it had answered is no fault: many candidates may have taken the time.
+                // Slow after an answer is no fault of the registry: many candidates may have taken the time.
                 if !error.is_fault() || progress.answered {
-                    host.answered(progress.asking);
-                } else if let Some(time) = host.failed(progress.asking, probe) {
-                    self.probe_at(question.into(), time);
+                    host.answered(progress.access);
+                } else if let Some(time) = host.failed(progress.access, job.probe) {
+                    self.probe_at(request.into(), time);
                 }
                 if let Error::Throttled(_) = error {
-                    host.pause(progress.asking, inner.cache.throttle(&error));
+                    host.pause(progress.access, inner.cache.throttle(&error));
                 }
                 let outcome = match lookup_error(&error) {
-                    // It is remembered already, as each candidate's own.
-                    why if is_own(why) => Err(why),
-                    _ => inner.cache.fail(image, progress.asking.access, &error),
+                    // It is cached already, for each candidate.
+                    why if is_refusal(why) => Err(why),
+                    _ => inner.cache.fail(image, progress.access.credential, &error),
                 };
-                let outcome = outcome.or_else(|why| question.last_good(&inner.cache).ok_or(why));
+                let outcome = outcome.or_else(|why| request.last_good(&inner.cache).ok_or(why));
                 let result = if outcome.is_ok() { LookupResult::Stale } else { LookupResult::Failed };
                 inner.state.metrics.looked_up(image.host(), result);
                 recorder.record(|trace| trace.error = Some(error.to_string()));
@@ -227,90 +233,95 @@ impl Resolver {
         }
     }
 
-    /// Tries one candidate after the other. An [`LookupError`] where the registry is to be left alone.
+    /// Tries one candidate after the other. A [`LookupError`] if the registry may not be asked.
     async fn try_all(
         &self,
-        question: Question<'_>,
-        host: &Host,
-        probe: bool,
+        request: Request<'_>,
+        job: &Job,
         progress: &mut Progress,
         recorder: &Recorder,
     ) -> Result<Result<Support, Error>, LookupError> {
-        let Question { image, candidates } = question;
+        let Request { image, candidates } = request;
+        let probe = job.probe.is_some();
         let mut refused: Option<Error> = None;
         for candidate in candidates {
-            progress.asking = Asker::of(candidate);
-            if let Some(unknown) = host.gate(progress.asking).refusal().filter(|_| !probe) {
+            progress.access = job.access.with(candidate);
+            if let Some(unknown) = job.host.permission(progress.access).refusal().filter(|_| !probe) {
                 return Err(unknown);
             }
             let mut asked = match self.0.cache.get(image, candidate.id()) {
-                Known::Fresh(Err(LookupError::Denied)) if !probe => {
+                Cached::Fresh(Err(LookupError::Denied)) if !probe => {
                     Err(Error::Denied("it has refused a moment ago"))
                 }
-                Known::Fresh(Err(LookupError::NotFound)) if !probe => Err(Error::NotFound),
-                _ => self.try_one(image, candidate, host, progress, recorder).await,
+                Cached::Fresh(Err(LookupError::NotFound)) if !probe => Err(Error::NotFound),
+                _ => self.try_one(image, candidate, job, progress, recorder).await,
             };
             if let Err(Error::Denied(_)) = asked
-                && let Some(changed) = progress.fetched(candidate.refetch()).await
+                && let Some(changed) = progress.fetched(candidate.refetch(&job.callers)).await
             {
-                progress.asking = Asker::of(&changed);
+                progress.access = job.access.with(&changed);
                 progress.by_another = changed.is_of_pod();
-                asked = self.try_one(image, &changed, host, progress, recorder).await;
+                asked = self.try_one(image, &changed, job, progress, recorder).await;
             }
             progress.by_another &= asked.is_ok();
             let error = match asked {
-                Err(error) if is_own(lookup_error(&error)) => error,
+                Err(error) if is_refusal(lookup_error(&error)) => error,
                 answered => return Ok(answered),
             };
-            tracing::debug!(%image, credential = candidate.kind(), %error, "not by this credential");
+            tracing::debug!(%image, credential = candidate.kind(), %error, "refused with this credential");
             let before = refused.as_ref().map(lookup_error);
-            if before.is_none_or(|before| telling(Some(before), lookup_error(&error), candidate) != before) {
+            let now = lookup_error(&error);
+            if before.is_none_or(|before| combine_refusals(Some(before), now, candidate) != before) {
                 refused = Some(error);
             }
         }
         Ok(Err(refused.unwrap_or(Error::Denied("there is no credential for it"))))
     }
 
-    /// Asks with each credential of one candidate, and remembers a refusal.
+    /// Tries each credential of one candidate, and caches a refusal.
     async fn try_one(
         &self,
         image: &ImageRef,
         candidate: &CredentialCandidate,
-        host: &Host,
+        job: &Job,
         progress: &mut Progress,
         recorder: &Recorder,
     ) -> Result<Support, Error> {
         let mut refused = Error::Denied("there is no credential after all");
         let recorder = recorder.with_credential(candidate.kind());
-        for credential in progress.fetched(candidate.credentials()).await {
-            match self.ask(image, candidate.id(), credential.as_deref(), host, &recorder).await {
-                Err(error) if is_own(lookup_error(&error)) => {
+        for credential in progress.fetched(candidate.credentials_for(&job.callers)).await {
+            match self.ask(image, candidate.id(), credential.as_deref(), &job.host, &recorder).await {
+                Err(error) if is_refusal(lookup_error(&error)) => {
                     progress.answered = true;
                     refused = error;
                 }
-                answered => return answered,
+                Ok(support) => {
+                    candidate.accepted();
+                    return Ok(support);
+                }
+                failed => return failed,
             }
         }
-        // Never a good answer: a refusal ends that.
+        // Never a good answer: a refusal replaces it.
         let _ = self.0.cache.fail(image, candidate.id(), &refused);
         Err(refused)
     }
 
-    /// One HEAD request where that can tell, as Docker Hub does not count those; else the whole lookup.
+    /// One HEAD request if that may suffice, as Docker Hub does not count those; otherwise the whole lookup.
     async fn ask(
         &self,
         image: &ImageRef,
-        access: CredentialId,
+        id: CredentialId,
         credential: Option<&Credential>,
         host: &Host,
         recorder: &Recorder,
     ) -> Result<Support, Error> {
         let Inner { registry, cache, .. } = &*self.0;
         let mut headless = false;
-        if cache.points_to(image, access).is_some() && host.answers_head() {
+        if cache.points_to(image, id).is_some() && host.answers_head() {
             match registry.head(image, credential, recorder).await? {
                 Head::Digest(digest) => {
-                    if let Some(support) = cache.confirm(image, access, digest) {
+                    if let Some(support) = cache.confirm(image, id, digest) {
                         return Ok(support);
                     }
                 }
@@ -321,7 +332,7 @@ impl Resolver {
         if headless {
             host.note_headless();
         }
-        cache.learn(image, access, &found);
+        cache.learn(image, id, &found);
         Ok(found.support)
     }
 }

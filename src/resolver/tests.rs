@@ -59,7 +59,10 @@ impl Bench {
         budget: Duration,
     ) -> Outcome {
         let candidates = |_: &ImageRef| candidates.to_vec().into();
-        self.resolver.resolve(&[image], candidates, Instant::now() + budget, |_, _| false).await[0].unwrap()
+        self.resolver
+            .resolve(Tenant::Operator, &[image], candidates, Instant::now() + budget, |_, _| false)
+            .await[0]
+            .unwrap()
     }
 
     /// The methods of the manifest requests since the last call.
@@ -69,7 +72,14 @@ impl Bench {
         requests.iter().filter(|r| r.kind == Kind::Manifest).map(|r| r.method.to_string()).collect()
     }
 
-    /// Waits until no lookup is under way.
+    /// Waits until a lookup is in flight.
+    async fn begun(&self) {
+        while self.resolver.0.state.flights.lock().len() == 0 {
+            tokio::task::yield_now().await;
+        }
+    }
+
+    /// Waits until no lookup is in flight.
     async fn landed(&self) {
         while self.resolver.0.state.flights.lock().len() > 0 {
             tokio::task::yield_now().await;
@@ -298,8 +308,8 @@ async fn a_hung_registry_delays_no_other_and_its_queue_is_bounded() {
         futures_util::future::join_all(images.iter().map(|image| bench.ask_within(image, Duration::ZERO)))
             .await;
     let count = |outcome: Outcome| asked.iter().filter(|asked| **asked == outcome).count();
-    assert_eq!(count(Err(LookupError::BudgetExceeded)), 2 * (1 + QUEUE));
-    assert_eq!(count(Err(LookupError::Overloaded)), 40 - 2 * (1 + QUEUE));
+    assert_eq!(count(Err(LookupError::BudgetExceeded)), 2 * (1 + crate::concurrency::QUEUE));
+    assert_eq!(count(Err(LookupError::Overloaded)), 40 - 2 * (1 + crate::concurrency::QUEUE));
     assert_eq!(bench.ask(&good).await, Ok(BOTH));
 }
 
@@ -322,7 +332,7 @@ async fn registries_that_never_answered_do_not_take_the_lookups_of_those_that_di
 async fn too_many_lookups_in_all_let_pods_pass() {
     let bench = Bench::with(|lookup, _| (lookup.concurrency, lookup.per_registry) = (2, 2)).await;
     let stuck = std::net::TcpListener::bind("127.0.0.2:0").unwrap();
-    let images: Vec<ImageRef> = (0..=2 * (1 + QUEUE))
+    let images: Vec<ImageRef> = (0..=2 * (1 + crate::concurrency::QUEUE))
         .map(|i| {
             format!("127.0.0.{}:{}/app:v{i}", 2 + i, stuck.local_addr().unwrap().port()).parse().unwrap()
         })
@@ -349,3 +359,4 @@ mod hosts;
 mod isolation;
 mod model;
 mod stress;
+mod tenants;

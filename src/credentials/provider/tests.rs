@@ -44,7 +44,7 @@ async fn words(plugin: &Arc<Plugin>, image: &str) -> Vec<String> {
         Credential::Basic { user, password } => format!("{user}:{}", password.reveal()),
         other => format!("{other:?}"),
     };
-    plugin.credentials(image).await.into_iter().map(shown).collect()
+    plugin.credentials(image, &Callers::operator()).await.into_iter().map(shown).collect()
 }
 
 #[tokio::test]
@@ -177,13 +177,16 @@ async fn runs_again_for_a_refused_credential_but_not_at_once() {
             plugin.answers.put(recent, Arc::default(), Duration::ZERO);
         }
     };
-    assert!(!plugin.refetch("r.example.com/a").await, "it ran a moment ago");
-    assert!(!plugin.refetch("r.example.com/b").await, "which was for all of the registry");
+    assert!(!plugin.refetch("r.example.com/a", &Callers::operator()).await, "it ran a moment ago");
+    assert!(
+        !plugin.refetch("r.example.com/b", &Callers::operator()).await,
+        "which was for all of the registry"
+    );
     later();
-    assert!(plugin.refetch("r.example.com/a").await);
+    assert!(plugin.refetch("r.example.com/a", &Callers::operator()).await);
     assert_eq!(words(&plugin, "r.example.com/b").await, ["user:new"]);
     later();
-    assert!(!plugin.refetch("r.example.com/a").await, "nothing has changed");
+    assert!(!plugin.refetch("r.example.com/a", &Callers::operator()).await, "nothing has changed");
     assert_eq!(runs(&place), 3);
 }
 
@@ -197,7 +200,7 @@ async fn runs_again_once_for_a_registry_however_many_images_it_refuses() {
         plugin.answers.put(CacheKey::Recent(Scope::Image(image.into())), Arc::default(), Duration::ZERO);
     }
     for (image, runs_by_then) in [("r.example.com/a", 4), ("r.example.com/b", 4), ("s.example.com/a", 5)] {
-        plugin.refetch(image).await;
+        plugin.refetch(image, &Callers::operator()).await;
         assert_eq!(runs(&place), runs_by_then, "{image}");
     }
 }

@@ -1,6 +1,7 @@
 //! Whether anything secret is said, in any of the ways of saying it.
 
 use super::*;
+use crate::concurrency::Callers;
 
 /// Everything that this module and the client below it say, at every level.
 #[derive(Clone, Default)]
@@ -86,7 +87,7 @@ async fn nothing_secret_is_ever_said() {
         debug += &format!(
             "{:?} {:?} {:?}",
             candidate.credentials().await,
-            candidate.refetch().await,
+            candidate.refetch(&Callers::operator()).await,
             candidate.id()
         );
     }

@@ -34,16 +34,16 @@ fn found(content: &[u8], support: Support) -> Found {
 #[tokio::test(start_paused = true)]
 async fn a_tag_is_fresh_then_stale_then_expired_then_gone() {
     let (cache, app) = (cache(), image("a.b/app:1"));
-    assert_eq!(cache.get(&app, ANONYMOUS), Known::Nothing);
+    assert_eq!(cache.get(&app, ANONYMOUS), Cached::Nothing);
     cache.learn(&app, ANONYMOUS, &found(b"1", BOTH));
     for (after, expected) in [
-        (0, Known::Fresh(Ok(BOTH))),
-        (89, Known::Fresh(Ok(BOTH))),
-        (11, Known::Stale { support: BOTH, due: true }),
-        (39, Known::Stale { support: BOTH, due: true }),
-        (11, Known::Expired(BOTH)),
-        (939, Known::Expired(BOTH)),
-        (11, Known::Nothing),
+        (0, Cached::Fresh(Ok(BOTH))),
+        (89, Cached::Fresh(Ok(BOTH))),
+        (11, Cached::Stale { support: BOTH, due: true }),
+        (39, Cached::Stale { support: BOTH, due: true }),
+        (11, Cached::Expired(BOTH)),
+        (939, Cached::Expired(BOTH)),
+        (11, Cached::Nothing),
     ] {
         tokio::time::advance(after * SECOND).await;
         assert_eq!(cache.get(&app, ANONYMOUS), expected, "after {after} s more");
@@ -57,15 +57,15 @@ async fn a_digest_lives_for_ever_and_in_its_repository_only() {
     let pinned = image(&format!("a.b/app@{digest}"));
     cache.learn(&pinned, ANONYMOUS, &found(b"1", BOTH));
     tokio::time::advance(1_000_000 * SECOND).await;
-    assert_eq!(cache.get(&pinned, ANONYMOUS), Known::Fresh(Ok(BOTH)));
-    assert_eq!(cache.get(&image(&format!("a.b/other@{digest}")), ANONYMOUS), Known::Nothing);
-    assert_eq!(cache.get(&image(&format!("c.d/app@{digest}")), ANONYMOUS), Known::Nothing);
+    assert_eq!(cache.get(&pinned, ANONYMOUS), Cached::Fresh(Ok(BOTH)));
+    assert_eq!(cache.get(&image(&format!("a.b/other@{digest}")), ANONYMOUS), Cached::Nothing);
+    assert_eq!(cache.get(&image(&format!("c.d/app@{digest}")), ANONYMOUS), Cached::Nothing);
     // A tag that points to known content needs no second look at it.
     assert_eq!(cache.confirm(&image("a.b/app:1"), ANONYMOUS, Digest::of_content(b"1")), Some(BOTH));
     assert_eq!(cache.confirm(&image("a.b/app:1"), ANONYMOUS, Digest::of_content(b"2")), None);
     let long = image(&format!("a.b/app@{}", testregistry::sha512(b"1")));
     cache.learn(&long, ANONYMOUS, &found(b"1", BOTH));
-    assert_eq!(cache.get(&long, ANONYMOUS), Known::Fresh(Ok(BOTH)));
+    assert_eq!(cache.get(&long, ANONYMOUS), Cached::Fresh(Ok(BOTH)));
 }
 
 #[tokio::test(start_paused = true)]
@@ -82,9 +82,9 @@ async fn failures_live_by_kind_and_are_never_platforms() {
         let app = image(name);
         assert_eq!(cache.fail(&app, ANONYMOUS, &error), Err(why));
         tokio::time::advance(life * SECOND * 8 / 10).await;
-        assert_eq!(cache.get(&app, ANONYMOUS), Known::Fresh(Err(why)), "{name}");
+        assert_eq!(cache.get(&app, ANONYMOUS), Cached::Fresh(Err(why)), "{name}");
         tokio::time::advance(life * SECOND * 3 / 10).await;
-        assert_eq!(cache.get(&app, ANONYMOUS), Known::Nothing, "{name}");
+        assert_eq!(cache.get(&app, ANONYMOUS), Cached::Nothing, "{name}");
     }
 }
 
@@ -93,15 +93,15 @@ async fn a_good_answer_outlives_failures_and_no_answers() {
     let (cache, app) = (cache(), image("a.b/app:1"));
     cache.learn(&app, ANONYMOUS, &found(b"1", BOTH));
     tokio::time::advance(200 * SECOND).await;
-    assert_eq!(cache.get(&app, ANONYMOUS), Known::Expired(BOTH));
+    assert_eq!(cache.get(&app, ANONYMOUS), Cached::Expired(BOTH));
     // The registry failed a moment ago: nobody waits, and it is not asked again at once.
     assert_eq!(cache.fail(&app, ANONYMOUS, &Error::Timeout), Ok(BOTH));
-    assert_eq!(cache.get(&app, ANONYMOUS), Known::Stale { support: BOTH, due: false });
+    assert_eq!(cache.get(&app, ANONYMOUS), Cached::Stale { support: BOTH, due: false });
     tokio::time::advance(11 * SECOND).await;
-    assert_eq!(cache.get(&app, ANONYMOUS), Known::Stale { support: BOTH, due: true });
+    assert_eq!(cache.get(&app, ANONYMOUS), Cached::Stale { support: BOTH, due: true });
     // Long ago: perhaps it is well again, so it is worth waiting for.
     tokio::time::advance(100 * SECOND).await;
-    assert_eq!(cache.get(&app, ANONYMOUS), Known::Expired(BOTH));
+    assert_eq!(cache.get(&app, ANONYMOUS), Cached::Expired(BOTH));
     for error in [Error::Unreachable(String::new()), Error::Throttled(None), Error::Unexpected(String::new())]
     {
         assert_eq!(cache.fail(&app, ANONYMOUS, &error), Ok(BOTH));
@@ -122,7 +122,7 @@ async fn a_good_answer_does_not_outlive_its_bound() {
     tokio::time::advance(20 * SECOND).await;
     assert!(!matches!(
         cache.get(&app, ANONYMOUS),
-        Known::Stale { .. } | Known::Fresh(Ok(_)) | Known::Expired(_)
+        Cached::Stale { .. } | Cached::Fresh(Ok(_)) | Cached::Expired(_)
     ));
     assert_eq!(cache.fail(&app, ANONYMOUS, &Error::Timeout), Err(LookupError::Timeout));
 }
@@ -132,9 +132,9 @@ async fn a_new_digest_takes_the_place_of_the_old() {
     let (cache, app) = (cache(), image("a.b/app:1"));
     cache.learn(&app, ANONYMOUS, &found(b"1", BOTH));
     cache.learn(&app, ANONYMOUS, &found(b"2", NONE));
-    assert_eq!(cache.get(&app, ANONYMOUS), Known::Fresh(Ok(NONE)));
+    assert_eq!(cache.get(&app, ANONYMOUS), Cached::Fresh(Ok(NONE)));
     assert_eq!(cache.confirm(&app, ANONYMOUS, Digest::of_content(b"1")), Some(BOTH));
-    assert_eq!(cache.get(&app, ANONYMOUS), Known::Fresh(Ok(BOTH)));
+    assert_eq!(cache.get(&app, ANONYMOUS), Cached::Fresh(Ok(BOTH)));
 }
 
 #[tokio::test]
@@ -146,7 +146,7 @@ async fn a_flood_stays_within_the_bound_and_leaves_the_working_set() {
     for app in &working {
         cache.learn(app, ANONYMOUS, &found(app.as_str().as_bytes(), BOTH));
     }
-    let used = || working.iter().filter(|app| cache.get(app, ANONYMOUS) == Known::Fresh(Ok(BOTH))).count();
+    let used = || working.iter().filter(|app| cache.get(app, ANONYMOUS) == Cached::Fresh(Ok(BOTH))).count();
     assert_eq!(used(), 1000);
     for i in 0..100_000 {
         assert!(cache.fail(&image(&format!("evil.test/x:{i}")), ANONYMOUS, &Error::NotFound).is_err());

@@ -1,9 +1,9 @@
-//! Registries that throttle or keep failing: left alone, and found out about.
+//! Registries that throttle or fail: pauses, circuits and probes.
 
 use super::*;
 
 #[tokio::test]
-async fn a_registry_that_throttles_is_left_alone_as_long_as_it_asks() {
+async fn a_registry_that_throttles_has_its_pause() {
     for retry_after in [Some("300"), None] {
         let bench = Bench::new().await;
         let (repo, image) = bench.multi("app");
@@ -25,7 +25,7 @@ async fn a_registry_that_throttles_is_left_alone_as_long_as_it_asks() {
 }
 
 #[tokio::test]
-async fn a_registry_that_keeps_failing_delays_nobody_until_it_is_well_again() {
+async fn a_registry_that_keeps_failing_delays_no_pod_until_it_works_again() {
     let bench = Bench::new().await;
     let mut images = Vec::new();
     for i in 0..20 {
@@ -41,7 +41,7 @@ async fn a_registry_that_keeps_failing_delays_nobody_until_it_is_well_again() {
     assert_eq!(outcomes, [faults, faults, faults, open, open, open]);
     assert_eq!(bench.seen().len(), 3);
 
-    // A probe finds it still failing, and nobody waits for that.
+    // A probe finds it still failing; a Pod without time does not wait for that.
     later(21 * SECOND).await;
     assert_eq!(bench.ask_within(&images[6].1, Duration::ZERO).await, open);
     bench.landed().await;
@@ -59,13 +59,10 @@ async fn a_registry_that_keeps_failing_delays_nobody_until_it_is_well_again() {
 }
 
 #[tokio::test]
-async fn nobody_waits_for_the_lookup_that_finds_out_nor_has_to_ask_for_it() {
+async fn no_pod_waits_long_for_a_probe_nor_has_to_ask_for_it() {
     let bench = Bench::new().await;
     let (repo, image) = bench.multi("app");
-    repo.fault(Some(Fault::status(503)));
-    for tag in ["v2", "v3", "v4"] {
-        let _ = bench.ask(&repo.reference(tag).parse().unwrap()).await;
-    }
+    fail(&bench).await;
     repo.fault(Some(Fault::hang()));
     bench.seen();
     later(21 * SECOND).await;
@@ -76,7 +73,7 @@ async fn nobody_waits_for_the_lookup_that_finds_out_nor_has_to_ask_for_it() {
     }
     bench.remote.wait_until(|seen| seen.len() == 1).await;
 
-    // It hangs until its timeout; the next probe comes by itself, and finds it well.
+    // It hangs until its timeout; the next probe comes without a Pod, and succeeds.
     repo.fault(None);
     later(11 * SECOND).await;
     bench.landed().await;
@@ -84,4 +81,86 @@ async fn nobody_waits_for_the_lookup_that_finds_out_nor_has_to_ask_for_it() {
     bench.remote.wait_until(|seen| seen.len() == 2).await;
     bench.landed().await;
     assert_eq!(bench.ask(&image).await, Ok(BOTH));
+}
+
+/// Three repositories fail, so that the circuit opens.
+async fn fail(bench: &Bench) {
+    for name in ["bad1", "bad2", "bad3"] {
+        let (repo, image) = bench.multi(name);
+        repo.fault(Some(Fault::status(503)));
+        assert_eq!(bench.ask(&image).await, Err(LookupError::Unreachable));
+    }
+}
+
+#[tokio::test]
+async fn one_bad_image_fails_alone() {
+    let bench = Bench::new().await;
+    let (bad, _) = bench.multi("bad");
+    bad.fault(Some(Fault::status(500)));
+    for tag in 0..100 {
+        assert!(bench.ask(&bad.reference(&format!("t{tag}")).parse().unwrap()).await.is_err());
+        if tag % 10 == 0 {
+            let (_, image) = bench.multi(&format!("good{tag}"));
+            assert_eq!(bench.ask(&image).await, Ok(BOTH), "{tag}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn several_bad_repositories_leave_one_that_has_worked_to_decide() {
+    let bench = Bench::new().await;
+    let (_, good) = bench.multi("good");
+    assert_eq!(bench.ask(&good).await, Ok(BOTH));
+    fail(&bench).await;
+    // The circuit opens, and the probe by the image that has worked closes it at once.
+    let (_, other) = bench.multi("other");
+    let closed = async {
+        while bench.ask(&other).await == Err(LookupError::CircuitOpen) {
+            bench.landed().await;
+        }
+    };
+    timeout(circuit::OPEN / 2, closed).await.unwrap();
+    assert_eq!(bench.ask(&other).await, Ok(BOTH));
+}
+
+#[tokio::test]
+async fn a_pod_whose_lookup_is_the_probe_gets_its_answer() {
+    let bench = Bench::new().await;
+    let (_, other) = bench.multi("other");
+    fail(&bench).await;
+    assert_eq!(bench.ask(&other).await, Err(LookupError::CircuitOpen));
+    later(circuit::OPEN).await;
+    assert_eq!(bench.ask(&other).await, Ok(BOTH));
+    let (_, next) = bench.multi("next");
+    assert_eq!(bench.ask(&next).await, Ok(BOTH), "the circuit is closed");
+}
+
+#[tokio::test]
+async fn a_registry_that_works_again_is_in_use_within_ten_seconds_without_a_pod() {
+    let bench = Bench::new().await;
+    let (repo, image) = bench.multi("app");
+    assert_eq!(bench.ask(&image).await, Ok(BOTH));
+    repo.fault(Some(Fault::hang()));
+    let bad = ["bad1", "bad2", "bad3"].map(|name| bench.multi(name));
+    for (repo, image) in &bad {
+        repo.fault(Some(Fault::status(503)));
+        assert_eq!(bench.ask(image).await, Err(LookupError::Unreachable));
+    }
+    // The probe hangs, and so does the next one.
+    for _ in 0..2 {
+        bench.begun().await;
+        later(circuit::PROBE_TIME).await;
+        bench.landed().await;
+        later(circuit::OPEN).await;
+    }
+    bench.begun().await;
+    repo.fault(None);
+    later(circuit::PROBE_TIME).await;
+    bench.landed().await;
+    later(circuit::OPEN).await;
+    bench.begun().await;
+    bench.landed().await;
+    assert!(circuit::PROBE_TIME + circuit::OPEN < 10 * SECOND);
+    let (_, next) = bench.multi("next");
+    assert_eq!(bench.ask(&next).await, Ok(BOTH));
 }

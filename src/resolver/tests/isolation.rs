@@ -268,7 +268,7 @@ async fn nothing_that_is_remembered_shows_a_credential() {
     let (_, image) = bench.private("app");
     let canary = Credential::Basic { user: "a".into(), password: "canary-password".to_owned().into() };
     let candidates = [CredentialCandidate::with(canary), CredentialCandidate::anonymous()];
-    let question = Question { image: &image, candidates: &candidates };
-    let shown = format!("{} {candidates:?} {:?}", question.key(), bench.ask_with(&image, &candidates).await);
+    let request = Request { image: &image, candidates: &candidates };
+    let shown = format!("{} {candidates:?} {:?}", request.key(), bench.ask_with(&image, &candidates).await);
     assert!(!shown.contains("canary") && !shown.contains(&BASE64.encode("canary")), "{shown}");
 }

@@ -1,0 +1,384 @@
+//! A concurrency limit that tenants share: for lookups of images, runs of credential plugins and reads of Secrets.
+//!
+//! There are three pools of permits: all of them, half of them for hosts that are not known to work, and each host's own.
+//! In each pool a namespace gets a permit only while it holds fewer than are free there (a dynamic threshold, Choudhury
+//! and Hahne 1998): one namespace gets half of a pool at most, k namespaces at once leave one part in k + 1 free, and a
+//! pool of 64 is exhausted only by seven namespaces that flood it one after the other. The same holds for the places in
+//! the queue. One review holds an eighth of all permits at most. With the defaults (`lookup.concurrency` 64,
+//! `lookup.perRegistry` 16, [`QUEUE`] 8), for `lookup.timeout` at most:
+//!
+//! | | runs | waits |
+//! |---|---|---|
+//! | in all | 64 | 512 |
+//! | hosts not known to work, together | 32 | 256 |
+//! | one host | 16 | 128 |
+//! | one namespace (at such hosts; at one host) | 32 (16; 8) | 256 (128; 64) |
+//! | one review | 8 | 64, the images of one Pod that are looked up |
+//!
+//! A permit that becomes free goes to the namespace that holds the fewest, then to its review that holds the fewest, then
+//! to the one that has waited longest.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::oneshot;
+
+/// Places in the queue for each permit.
+pub(crate) const QUEUE: usize = 8;
+/// One review holds one permit in this many.
+const REVIEW: usize = 8;
+/// Callers of one piece of work that are kept: those beyond wait as long as these do.
+const CALLERS: usize = 16;
+
+/// On whose behalf work is done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Tenant<'n> {
+    /// A Pod's namespace.
+    Namespace(&'n str),
+    /// A command of the operator, or the program itself: no tenant's share applies.
+    Operator,
+}
+
+/// One review of a tenant.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Caller {
+    /// `None` for the operator.
+    namespace: Option<Arc<str>>,
+    review: u64,
+}
+
+/// The callers that wait for one piece of work. It runs as soon as the share of one of them permits, so joining the
+/// queued work of another tenant is never slower than queueing one's own.
+#[derive(Clone)]
+pub(crate) struct Callers(Arc<Mutex<Vec<Caller>>>);
+
+/// How many permits there are.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Capacity {
+    pub(crate) all: usize,
+    pub(crate) per_host: usize,
+}
+
+/// The limit.
+pub(crate) struct ConcurrencyLimit(Mutex<State>);
+
+/// A place in the queue, or a permit already. Given up when it is dropped.
+pub(crate) struct Queued {
+    limit: Arc<ConcurrencyLimit>,
+    callers: Callers,
+    permit: oneshot::Receiver<Permit>,
+}
+
+/// The right to run until it is dropped.
+pub(crate) struct Permit {
+    limit: Arc<ConcurrencyLimit>,
+    share: Share,
+}
+
+/// Whose share a permit or a place in the queue belongs to.
+#[derive(Clone)]
+struct Share {
+    caller: Caller,
+    host: Arc<str>,
+    known: bool,
+}
+
+struct State {
+    capacity: Capacity,
+    all: Pool,
+    unknown: Pool,
+    hosts: HashMap<Arc<str>, Pool>,
+    reviews: HashMap<u64, usize>,
+    queue: Vec<Waiting>,
+}
+
+struct Waiting {
+    callers: Callers,
+    /// Who began it, and has the place in the queue.
+    share: Share,
+    grant: oneshot::Sender<Permit>,
+}
+
+/// A permit on its way to the one who waits for it. Sent when the state is unlocked, as a permit that nobody takes locks
+/// it again.
+type Granted = (oneshot::Sender<Permit>, Permit);
+
+struct Pool {
+    limit: usize,
+    running: Load,
+    waiting: Load,
+}
+
+/// Permits, or places in the queue, that are taken.
+#[derive(Default)]
+struct Load {
+    taken: usize,
+    of_namespace: HashMap<Arc<str>, usize>,
+}
+
+impl Caller {
+    /// A caller of a new review.
+    pub(crate) fn of(tenant: Tenant<'_>) -> Self {
+        static REVIEWS: AtomicU64 = AtomicU64::new(0);
+        let review = REVIEWS.fetch_add(1, Ordering::Relaxed);
+        match tenant {
+            Tenant::Namespace(name) => Self { namespace: Some(name.into()), review },
+            Tenant::Operator => Self { namespace: None, review },
+        }
+    }
+}
+
+impl From<Caller> for Callers {
+    fn from(first: Caller) -> Self {
+        Self(Arc::new(Mutex::new(vec![first])))
+    }
+}
+
+impl Callers {
+    /// The operator alone.
+    pub(crate) fn operator() -> Self {
+        Caller::of(Tenant::Operator).into()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<Caller>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether this caller is a new one.
+    fn add(&self, caller: &Caller) -> bool {
+        let mut callers = self.lock();
+        let is_new = callers.len() < CALLERS && !callers.contains(caller);
+        if is_new {
+            callers.push(caller.clone());
+        }
+        is_new
+    }
+}
+
+impl ConcurrencyLimit {
+    pub(crate) fn new(capacity: Capacity) -> Arc<Self> {
+        Arc::new(Self(Mutex::new(State {
+            capacity,
+            all: Pool::new(capacity.all),
+            unknown: Pool::new(capacity.all.div_ceil(2)),
+            hosts: HashMap::new(),
+            reviews: HashMap::new(),
+            queue: Vec::new(),
+        })))
+    }
+
+    /// Queues work for a host. `known` says whether the host is known to work. `None` if the caller's share of the queue
+    /// is used up.
+    pub(crate) fn queue(self: &Arc<Self>, callers: &Callers, host: &str, known: bool) -> Option<Queued> {
+        let caller = callers.lock().first()?.clone();
+        let share = Share { caller, host: host.into(), known };
+        let (grant, permit) = oneshot::channel();
+        let mut state = self.state();
+        let per_host = state.capacity.per_host;
+        state.hosts.entry(Arc::clone(&share.host)).or_insert_with(|| Pool::new(per_host));
+        let granted = if state.may_run(&share) {
+            Some((grant, state.run(self, share)))
+        } else if state.may_wait(&share) {
+            state.wait(Waiting { callers: callers.clone(), share, grant });
+            None
+        } else {
+            state.forget(&share.host);
+            return None;
+        };
+        drop(state);
+        send(granted);
+        Some(Queued { limit: Arc::clone(self), callers: callers.clone(), permit })
+    }
+
+    /// Another caller waits for work that is queued or runs.
+    pub(crate) fn join(self: &Arc<Self>, callers: &Callers, caller: &Caller) {
+        if !callers.add(caller) {
+            return;
+        }
+        let mut state = self.state();
+        let place = state.place(callers);
+        let granted = place.and_then(|place| Some((place, state.share_of(place)?)));
+        let granted = granted.map(|(place, share)| state.grant(self, place, share));
+        drop(state);
+        send(granted);
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn send(granted: impl IntoIterator<Item = Granted>) {
+    for (grant, permit) in granted {
+        // A permit that is not taken is dropped, and free again.
+        drop(grant.send(permit));
+    }
+}
+
+impl Queued {
+    /// Waits for the permit. Never `None`: a permit is sent to everyone who stays in the queue.
+    pub(crate) async fn permit(mut self) -> Option<Permit> {
+        (&mut self.permit).await.ok()
+    }
+}
+
+impl Drop for Queued {
+    fn drop(&mut self) {
+        let mut state = self.limit.state();
+        if let Some(place) = state.place(&self.callers) {
+            let waiting = state.queue.remove(place);
+            state.leave(&waiting.share);
+            state.forget(&waiting.share.host);
+        }
+    }
+}
+
+impl Drop for Permit {
+    fn drop(&mut self) {
+        let mut state = self.limit.state();
+        state.release(&self.share);
+        let mut granted = Vec::new();
+        while let Some((place, share)) = state.next() {
+            granted.push(state.grant(&self.limit, place, share));
+        }
+        state.forget(&self.share.host);
+        drop(state);
+        send(granted);
+    }
+}
+
+impl State {
+    /// The pools that a permit is taken from.
+    fn pools(&mut self, share: &Share) -> impl Iterator<Item = &mut Pool> {
+        let unknown = (!share.known).then_some(&mut self.unknown);
+        [&mut self.all].into_iter().chain(unknown).chain(self.hosts.get_mut(&share.host))
+    }
+
+    fn may_run(&mut self, share: &Share) -> bool {
+        let per_review = self.capacity.all.div_ceil(REVIEW);
+        let has_share = share.caller.namespace.is_none() || self.of_review(share.caller.review) < per_review;
+        has_share && self.pools(share).all(|pool| pool.running.has_room(&share.caller, pool.limit))
+    }
+
+    fn may_wait(&mut self, share: &Share) -> bool {
+        self.pools(share).all(|pool| pool.waiting.has_room(&share.caller, pool.limit * QUEUE))
+    }
+
+    fn of_review(&self, review: u64) -> usize {
+        self.reviews.get(&review).copied().unwrap_or_default()
+    }
+
+    fn run(&mut self, limit: &Arc<ConcurrencyLimit>, share: Share) -> Permit {
+        self.pools(&share).for_each(|pool| pool.running.take(&share.caller));
+        *self.reviews.entry(share.caller.review).or_default() += 1;
+        Permit { limit: Arc::clone(limit), share }
+    }
+
+    fn release(&mut self, share: &Share) {
+        self.pools(share).for_each(|pool| pool.running.give_back(&share.caller));
+        let review = share.caller.review;
+        match self.of_review(review).saturating_sub(1) {
+            0 => drop(self.reviews.remove(&review)),
+            left => drop(self.reviews.insert(review, left)),
+        }
+    }
+
+    fn wait(&mut self, waiting: Waiting) {
+        self.pools(&waiting.share).for_each(|pool| pool.waiting.take(&waiting.share.caller));
+        self.queue.push(waiting);
+    }
+
+    fn leave(&mut self, share: &Share) {
+        self.pools(share).for_each(|pool| pool.waiting.give_back(&share.caller));
+    }
+
+    /// Ends the waiting of this place.
+    fn grant(&mut self, limit: &Arc<ConcurrencyLimit>, place: usize, share: Share) -> Granted {
+        let waiting = self.queue.remove(place);
+        self.leave(&waiting.share);
+        (waiting.grant, self.run(limit, share))
+    }
+
+    fn place(&self, callers: &Callers) -> Option<usize> {
+        self.queue.iter().position(|waiting| Arc::ptr_eq(&waiting.callers.0, &callers.0))
+    }
+
+    /// The share by which the work at this place may run now: of its callers the one that holds the fewest permits.
+    fn share_of(&mut self, place: usize) -> Option<Share> {
+        let waiting = self.queue.get(place)?;
+        let (callers, share) = (waiting.callers.clone(), waiting.share.clone());
+        let callers = callers.lock();
+        let shares = callers.iter().map(|caller| Share { caller: caller.clone(), ..share.clone() });
+        let free: Vec<Share> = shares.filter(|share| self.may_run(share)).collect();
+        free.into_iter().min_by_key(|share| self.held(&share.caller))
+    }
+
+    /// Who gets a permit now.
+    fn next(&mut self) -> Option<(usize, Share)> {
+        if self.all.running.taken >= self.all.limit {
+            return None;
+        }
+        let mut best: Option<((usize, usize), usize, Share)> = None;
+        for place in 0..self.queue.len() {
+            let Some(share) = self.share_of(place) else { continue };
+            let held = self.held(&share.caller);
+            if best.as_ref().is_none_or(|(before, ..)| held < *before) {
+                best = Some((held, place, share));
+            }
+        }
+        best.map(|(_, place, share)| (place, share))
+    }
+
+    /// The permits that the caller's namespace and its review hold.
+    fn held(&self, caller: &Caller) -> (usize, usize) {
+        (self.all.running.of(caller), self.of_review(caller.review))
+    }
+
+    /// Drops the pool of a host that has nothing to do.
+    fn forget(&mut self, host: &Arc<str>) {
+        if self.hosts.get(host).is_some_and(|pool| pool.running.taken + pool.waiting.taken == 0) {
+            self.hosts.remove(host);
+        }
+    }
+}
+
+impl Pool {
+    fn new(limit: usize) -> Self {
+        Self { limit, running: Load::default(), waiting: Load::default() }
+    }
+}
+
+impl Load {
+    fn of(&self, caller: &Caller) -> usize {
+        let of_namespace = caller.namespace.as_ref().and_then(|name| self.of_namespace.get(name));
+        of_namespace.copied().unwrap_or_default()
+    }
+
+    /// The dynamic threshold: the namespace holds fewer than are free.
+    fn has_room(&self, caller: &Caller, limit: usize) -> bool {
+        let free = limit.saturating_sub(self.taken);
+        free > 0 && (caller.namespace.is_none() || self.of(caller) < free)
+    }
+
+    fn take(&mut self, caller: &Caller) {
+        self.taken += 1;
+        if let Some(namespace) = &caller.namespace {
+            *self.of_namespace.entry(Arc::clone(namespace)).or_default() += 1;
+        }
+    }
+
+    fn give_back(&mut self, caller: &Caller) {
+        self.taken = self.taken.saturating_sub(1);
+        let Some(namespace) = &caller.namespace else { return };
+        if let Some(held) = self.of_namespace.get_mut(namespace) {
+            *held -= 1;
+            if *held == 0 {
+                self.of_namespace.remove(namespace);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,91 @@
+//! What one tenant's Pods can take from the Pods of others.
+
+use std::net::TcpListener;
+
+use super::*;
+
+/// Registries that accept connections and never answer.
+struct Hanging(Vec<TcpListener>);
+
+impl Hanging {
+    fn new(count: usize) -> Self {
+        Self((0..count).map(|_| TcpListener::bind("127.0.0.2:0").unwrap()).collect())
+    }
+
+    fn images(&self) -> Vec<ImageRef> {
+        let image = |registry: &TcpListener| format!("{}/app:v1", registry.local_addr().unwrap());
+        self.0.iter().map(|registry| image(registry).parse().unwrap()).collect()
+    }
+}
+
+impl Bench {
+    /// A Pod of this namespace, which waits no longer than this.
+    async fn pod(&self, namespace: &str, images: &[ImageRef], budget: Duration) -> Vec<Outcome> {
+        let images: Vec<&ImageRef> = images.iter().collect();
+        let candidates = |_: &ImageRef| vec![CredentialCandidate::anonymous()].into();
+        let deadline = Instant::now() + budget;
+        let tenant = Tenant::Namespace(namespace);
+        let outcomes = self.resolver.resolve(tenant, &images, candidates, deadline, |_, _| false).await;
+        outcomes.into_iter().flatten().collect()
+    }
+
+    /// A registry has worked before.
+    fn has_worked(&self, image: &ImageRef) {
+        let request = Request { image, candidates: &[CredentialCandidate::anonymous()] };
+        let hosts = &self.resolver.0.state.hosts;
+        hosts.get(image.host()).served(hosts.access(request), None);
+    }
+}
+
+const GOAL: Duration = Duration::from_millis(1500);
+
+#[tokio::test]
+async fn a_pod_with_many_hosts_that_hang_keeps_no_other_tenant_waiting() {
+    for has_worked in [true, false] {
+        let bench = Bench::new().await;
+        let (_, warm) = bench.multi("warm");
+        assert_eq!(bench.pod("team", &[warm], GOAL).await, [Ok(BOTH)]);
+        let hanging = Hanging::new(64);
+        let images = hanging.images();
+        if has_worked {
+            images.iter().for_each(|image| bench.has_worked(image));
+        }
+        for (round, pods) in images.chunks(64).cycle().take(5).enumerate() {
+            bench.pod("attacker", pods, Duration::ZERO).await;
+            let (_, image) = bench.multi(&format!("new{round}"));
+            assert_eq!(bench.pod("victim", &[image], GOAL).await, [Ok(BOTH)], "{has_worked}");
+            if round == 0 {
+                let (_, image) = bench.multi("same");
+                let outcomes = bench.pod("attacker", &[image], GOAL).await;
+                assert_eq!(outcomes, [Ok(BOTH)], "another review of the same namespace");
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_flood_of_names_that_hang_keeps_no_new_registry_out() {
+    let bench = Bench::new().await;
+    let hanging = Hanging::new(320);
+    let images = hanging.images();
+    for pod in images.chunks(64) {
+        bench.pod("attacker", pod, Duration::ZERO).await;
+    }
+    for victim in 0..13 {
+        let (_, image) = bench.multi(&format!("new{victim}"));
+        assert_eq!(bench.pod("victim", &[image], GOAL).await, [Ok(BOTH)], "{victim}");
+    }
+}
+
+#[tokio::test]
+async fn a_pod_that_joins_the_queued_lookup_of_another_tenant_does_not_wait_for_it() {
+    let bench = Bench::new().await;
+    let (_, image) = bench.multi("app");
+    let hanging = Hanging::new(63);
+    let mut images = hanging.images();
+    images.push(image.clone());
+    bench.pod("attacker", &images, Duration::ZERO).await;
+    assert_eq!(bench.seen(), [""; 0], "it waits for its turn");
+    assert_eq!(bench.pod("victim", &[image], GOAL).await, [Ok(BOTH)]);
+    assert_eq!(bench.counted("joined"), 1);
+}
