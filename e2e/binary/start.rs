@@ -57,7 +57,7 @@ async fn a_configuration_with_faults_is_status_1() {
         ("server:\n  listen: 8443", &["server.listen (line 2)", "\"[::]:8443\""]),
         ("servr: {}", &["servr (line 1)", "unknown key; did you mean server?"]),
         ("cache:\n  tagTTL: 1h", &["cache.tagTTL (line 2)", "did you mean tagTtl?"]),
-        ("something: {}", &["unknown key; known are mode, server, admin"]),
+        ("something: {}", &["unknown key; known are mode, server, tls, admin"]),
         ("pools: []", &["pools (line 1)", "there has to be a pool"]),
         (
             "pools: [{name: a, platforms: [linux/arm46], tolerations: [{key: k, operator: Exists}]}]",
