@@ -38,23 +38,21 @@ enum Command {
 Example:
   tolerarch serve --tls-cert tls.crt --tls-key tls.key --log-format text")]
     Serve(serve::Serve),
-    /// Check the configuration and print what holds, with where each value comes from; or all its faults
+    /// Validate the configuration and print it with the origin of each value; or all its faults
     ///
-    /// The files that it names, certificates and credentials, are not opened, as they need not be where it is written:
-    /// that serve can read them is found out when it starts, or by check and inspect, which open all but the serving
-    /// certificate.
+    /// The files that it names, certificates and credentials, are not opened, because they may not exist where this runs.
+    /// serve opens them when it starts; check and inspect open all but the serving certificate.
     #[command(after_help = "\
 Examples:
   tolerarch config --config config.yaml
   tolerarch config --schema > config.schema.json")]
     Config(config::Show),
-    /// Tell what the webhook would do with the Pods and workloads in files
+    /// Show what the webhook would do with the Pods and workloads in files
     ///
-    /// Takes what people have in files: Pods, Deployments, StatefulSets, DaemonSets, ReplicaSets,
+    /// Takes Pods, Deployments, StatefulSets, DaemonSets, ReplicaSets,
     /// ReplicationControllers, Jobs, CronJobs, PodTemplates, Lists of them, and AdmissionReviews, many documents, YAML or
-    /// JSON. The webhook's own code decides, with the same configuration; but nothing has to be answered in time, so each
-    /// image is waited for as long as lookup.timeout says, not lookup.budget. Which namespaces are left out is for the API
-    /// server to know.
+    /// JSON. The webhook's own code decides, with the same configuration, but waits for each image as long as
+    /// lookup.timeout says, not lookup.budget. The webhook configuration's selectors are not evaluated.
     #[command(after_help = "\
 Examples:
   tolerarch check -f deployment.yaml
@@ -64,12 +62,12 @@ Examples:
     kubectl patch -f web.yaml --type=json --patch-file=web.patch
 
 Exit status:
-  0  all was decided
+  0  everything was decided
   1  something could not be read, or there was nothing; the rest is done
   2  wrong usage
   3  what --fail-on names has occurred")]
     Check(check::Check),
-    /// Tell where images run, and why the webhook thinks so
+    /// Show the platforms of images, and how they were determined
     #[command(after_help = "\
 Examples:
   tolerarch inspect nginx:1.27
@@ -77,8 +75,8 @@ Examples:
   tolerarch inspect --explain registry.example.com/team/app
 
 Exit status:
-  0  all is known
-  1  nobody can say where some image runs; the rest is done
+  0  the platforms of all images are known
+  1  those of an image could not be determined; the rest is done
   2  wrong usage")]
     Inspect(inspect::Inspect),
     /// Write a script that completes commands and flags
@@ -91,10 +89,10 @@ struct Shared {
     /// The configuration; without one, the defaults do the main job
     #[arg(long, global = true, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// From which level on lines are logged [default: of serve info, else warn]
+    /// From which level on lines are logged [default: info for serve, otherwise warn]
     #[arg(long, global = true, value_enum, value_name = "LEVEL")]
     log_level: Option<Level>,
-    /// How a log line looks [default: of serve json, else text]
+    /// How a log line looks [default: json for serve, otherwise text]
     #[arg(long, global = true, value_enum, value_name = "FORMAT")]
     log_format: Option<Format>,
 }
@@ -132,9 +130,31 @@ impl Shared {
 
     /// The configuration for a command that decides nothing in a cluster; its warnings go to standard error.
     fn load(&self) -> Result<Config, ConfigError> {
-        let loaded = Sources { tolerant: true, ..self.sources([]) }.load()?;
+        let sources = Sources { tolerant: true, ..self.sources([]) };
+        let mut loaded = sources.load()?;
         warn(&loaded);
+        let variable = |wanted: &str| {
+            let found = sources.environment.iter().find(|(name, value)| name == wanted && !value.is_empty());
+            found.map(|(_, value)| PathBuf::from(value))
+        };
+        personal(&mut loaded.config, variable);
         Ok(loaded.config)
+    }
+}
+
+/// Uses a person's own docker configuration where none is configured, as crane and regctl do, and lets `~` mean their home.
+fn personal(config: &mut Config, variable: impl Fn(&str) -> Option<PathBuf>) {
+    let home = variable("HOME");
+    let files = &mut config.credentials.docker_configs;
+    for file in files.iter_mut() {
+        if let (Ok(rest), Some(home)) = (file.strip_prefix("~"), &home) {
+            *file = home.join(rest);
+        }
+    }
+    let directory = variable("DOCKER_CONFIG").or_else(|| Some(home?.join(".docker")));
+    let own = directory.map(|directory| directory.join("config.json")).filter(|file| file.is_file());
+    if files.is_empty() {
+        files.extend(own);
     }
 }
 

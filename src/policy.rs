@@ -16,7 +16,7 @@ pub struct Policy {
 }
 
 /// Whether decisions are carried out.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
     /// Pods are changed.
     Enforce,

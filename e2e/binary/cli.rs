@@ -72,6 +72,7 @@ impl Desk {
         command.args(["--config", "config.yaml"]).args(arguments).current_dir(self.path());
         // Some machines have no certificate authorities, and a warning for it.
         command.env("SSL_CERT_FILE", self.path().join("ca.crt")).env_remove("RUST_BACKTRACE");
+        command.env("HOME", self.path()).env_remove("DOCKER_CONFIG");
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
         command
     }

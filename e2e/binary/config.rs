@@ -58,7 +58,7 @@ async fn it_explains_itself() {
     let (status, schema) = run(&["config", "--schema"]).await;
     assert_eq!(status, Some(0));
     let schema: serde_json::Value = serde_json::from_str(&schema).unwrap();
-    assert_eq!(schema["properties"]["mode"]["enum"], serde_json::json!(["enforce", "observe"]));
+    assert_eq!(schema["properties"]["mode"]["enum"], serde_json::json!(["enforce", "observe", null]));
     let (status, explained) = run(&["config", "--explain"]).await;
     assert!(status == Some(0) && explained.contains("tagTtl: 1h"), "{explained}");
     assert_eq!(run(&["config", "--explain", "--schema"]).await.0, Some(2));

@@ -50,8 +50,8 @@ async fn a_configuration_with_faults_is_status_1() {
     let file = directory.path().join("config.yaml");
     let path = file.to_str().unwrap();
     let cases: &[(&str, &[&str])] = &[
-        ("lookup: {budget: fast}", &["lookup.budget (line 1)", "\"fast\"", "a duration such as 3s"]),
-        ("cache:\n  tagTtl: -1h", &["cache.tagTtl (line 2)", "a duration such as 3s"]),
+        ("lookup: {budget: fast}", &["lookup.budget (line 1)", "\"fast\"", "a duration such as 300ms"]),
+        ("cache:\n  tagTtl: -1h", &["cache.tagTtl (line 2)", "a duration such as 300ms"]),
         ("mode: enfroce", &["mode (line 1)", "enforce or observe"]),
         ("server:\n  maxConnections: 0", &["server.maxConnections (line 2)", "a number from 1"]),
         ("server:\n  listen: 8443", &["server.listen (line 2)", "\"[::]:8443\""]),

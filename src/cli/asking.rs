@@ -1,17 +1,22 @@
 //! What the commands that decide on Pods have in common: how they begin, how they decide, and which decisions a pipeline may
 //! fail on.
 
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::process::ExitCode;
 
 use clap::ValueEnum;
+use ipnet::IpNet;
 
 use super::output::Progress;
 use super::{Shared, fail};
+use crate::config::Config;
 use crate::decide::{self, BatchLimits, Decision, Snapshot, Wait, shortened};
+use crate::image::ImageRef;
 use crate::patch;
 use crate::pod::Pod;
 use crate::reason::Reason;
-use crate::registry::Traces;
+use crate::registry::trace::{Trace, TracedRequest};
+use crate::registry::{HostSettings, Traces, normal};
 use crate::serve;
 
 /// What decides, and what goes on meanwhile.
@@ -19,6 +24,10 @@ pub(super) struct Asking {
     pub(super) snapshot: Snapshot,
     pub(super) limits: BatchLimits,
     pub(super) progress: Progress,
+    /// What registries were asked.
+    pub(super) traces: Traces,
+    /// Whether pull secrets are read.
+    pull_secrets: bool,
 }
 
 /// A decision that outlives its Pod.
@@ -33,6 +42,10 @@ pub(super) struct Decided {
     pub(super) pools: Vec<String>,
     /// The JSON patch, where one is wanted and something changes.
     pub(super) patch: Option<String>,
+    /// Why the platforms of that image are unknown, as the registry was asked.
+    pub(super) cause: Option<String>,
+    /// Whether access failed for a Pod that names pull secrets, which are not read.
+    pub(super) lacks_pull_secrets: bool,
 }
 
 impl Asking {
@@ -43,7 +56,12 @@ impl Asking {
             let decision = self.snapshot.decide(namespace, pod, Wait::ForAll(&self.limits)).await;
             let patch = root.map(|root| patch::build(root, pod, &decision.edits));
             let patch = patch.filter(|patch| !patch.is_empty());
-            Decided { patch, ..Decided::of(&decision) }
+            let unknown = FailOn::of(decision.reason).contains(&FailOn::Unknown);
+            let image = decision.image.filter(|_| unknown).and_then(|image| image.parse().ok());
+            let cause = image.and_then(|image| cause(&self.traces.of(&image)));
+            let refused = matches!(decision.reason, Reason::Denied | Reason::NotFound);
+            let lacks_pull_secrets = refused && !self.pull_secrets && pod.pull_secrets().next().is_some();
+            Decided { patch, cause, lacks_pull_secrets, ..Decided::of(&decision) }
         };
         decide::caught(decided).await.unwrap_or_else(|| Decided::unchanged(Reason::Internal))
     }
@@ -61,31 +79,73 @@ impl Decided {
             image: decision.image.map(|image| shortened(image).to_owned()),
             pools: decision.opened.iter().map(|pool| pool.name.clone()).collect(),
             patch: None,
+            cause: None,
+            lacks_pull_secrets: false,
         }
     }
 }
 
-/// Does work with what `serve` would decide by with this configuration; the status, where it has been told why there is
-/// none. `traces` gets what registries are asked.
+/// Why a lookup failed, with the last answer that says so: a mirror's is not the registry's own.
+pub(super) fn cause(trace: &Trace) -> Option<String> {
+    let error = trace.error.as_ref()?;
+    let failed = |request: &&TracedRequest| !matches!(request.outcome, None | Some(Ok(..400)));
+    let Some(request) = trace.requests.iter().rev().find(failed) else { return Some(error.clone()) };
+    let TracedRequest { method, kind, credential, .. } = request;
+    let answer = match request.outcome {
+        Some(Ok(status)) => format!("answered {status} to"),
+        _ => "gave no answer to".to_owned(),
+    };
+    let with = credential.filter(|source| !source.is_empty()).unwrap_or("no credential");
+    let host = request.url.origin().ascii_serialization();
+    Some(format!("{error} ({host} {answer} {method} {}, with {with})", kind.as_str()))
+}
+
+/// Does work with what `serve` would decide by with this configuration, about these images; the exit status, where that
+/// is impossible and the user has been told why.
 pub(super) fn ask<T>(
     shared: &Shared,
-    traces: Option<Traces>,
+    images: &[ImageRef],
     work: impl AsyncFnOnce(Asking) -> T,
 ) -> Result<T, ExitCode> {
-    let config = shared.load().map_err(|error| fail(&error))?;
+    let mut config = shared.load().map_err(|error| fail(&error))?;
+    admit_loopback(&mut config, images);
+    let traces = Traces::default();
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
     let runtime = runtime.map_err(|error| fail(&error))?;
+    let pull_secrets = config.credentials.pull_secrets;
     let progress = Progress::start(shared.log_level, shared.log_format);
     let limits = BatchLimits::new(&config.lookup);
     // Not a part of the work, which may be at something that does not let others in between.
     drop(runtime.spawn(interrupted(progress.clone())));
     let done = runtime.block_on(async {
-        let snapshot = serve::snapshot(&config, traces).map_err(|error| fail(&error))?;
-        Ok(work(Asking { snapshot, limits, progress }).await)
+        let snapshot = serve::snapshot(&config, Some(traces.clone())).map_err(|error| fail(&error))?;
+        Ok(work(Asking { snapshot, limits, progress, traces, pull_secrets }).await)
     });
     // Lookups that nobody waits for any more.
     runtime.shutdown_background();
     done
+}
+
+/// Lets a person ask the registries on their own machine, which a webhook must not be led to: without TLS, as containerd
+/// does, unless the configuration says something about the host.
+fn admit_loopback(config: &mut Config, images: &[ImageRef]) {
+    for image in images {
+        let name = match image.host().rsplit_once(':') {
+            Some((name, port)) if !port.ends_with(']') => name,
+            _ => image.host(),
+        };
+        let address = name.trim_matches(['[', ']']).parse::<IpAddr>();
+        if name != "localhost" && !address.as_ref().is_ok_and(|address| address.is_loopback()) {
+            continue;
+        }
+        config.network.allow.extend([
+            IpNet::from(IpAddr::from(Ipv4Addr::LOCALHOST)),
+            IpAddr::from(Ipv6Addr::LOCALHOST).into(),
+        ]);
+        config.network.allow.extend(address.map(IpNet::from));
+        let plain = HostSettings { plain_http: true, ..HostSettings::default() };
+        config.registries.hosts.entry(normal(image.host())).or_insert(plain);
+    }
 }
 
 /// Ends the process by the interrupt, as if nobody had waited for it, but takes the line of the progress away before.

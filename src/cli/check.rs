@@ -17,6 +17,7 @@ use futures_util::stream::{self, StreamExt};
 use super::asking::{Asking, Decided, FailOn, ask};
 use super::output::{Look, print, tell};
 use super::{Shared, fail};
+use crate::image::ImageRef;
 use crate::pod::{Pod, PodError};
 use crate::reason::Reason;
 use crate::review::{self, Subject};
@@ -37,8 +38,8 @@ pub(super) struct Check {
     /// How the result is written: aligned columns, one JSON document, or the JSON patches alone, one a line
     #[arg(short, long, value_enum, default_value_t)]
     output: Output,
-    /// Exit with status 3 if an image lacks a platform of every pool (unsupported), or if nobody can say where an image
-    /// runs (unknown); a toleration that is taken back is both
+    /// Exit with status 3 if an image lacks a platform of every pool (unsupported), or if the platforms of an image could
+    /// not be determined (unknown); a toleration that is taken back counts as both
     #[arg(long, value_enum, value_name = "WHAT", value_delimiter = ',')]
     fail_on: Vec<FailOn>,
 }
@@ -53,8 +54,9 @@ enum Output {
 
 impl Check {
     pub(super) fn run(self, shared: &Shared) -> ExitCode {
-        let asked = ask(shared, None, async |asking| {
-            let (mut report, objects) = self.read();
+        let (mut report, objects) = self.read();
+        let images: Vec<ImageRef> = objects.iter().flat_map(|asked| asked.object.images()).collect();
+        let asked = ask(shared, &images, async |asking| {
             let patches = self.output != Output::Table;
             decide(asking, objects, patches).await.into_iter().for_each(|decided| report.add(decided));
             report
@@ -75,6 +77,7 @@ impl Check {
         if let Err(error) = written {
             return fail(&error);
         }
+        report.hints().iter().for_each(|hint| tell(&format!("tolerarch: {hint}")));
         if !report.faults.is_empty() {
             return ExitCode::FAILURE;
         }

@@ -1,5 +1,5 @@
-//! `tolerarch inspect`: where images run, and how the webhook would know. It is decided on a Pod with nothing but the
-//! image, while it is recorded what registries are asked.
+//! `tolerarch inspect`: the platforms of images, and how they were determined. Decides on a Pod with nothing but the image,
+//! and records what registries are asked.
 
 use std::io;
 use std::process::ExitCode;
@@ -10,12 +10,12 @@ use futures_util::future::join_all;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use super::asking::{Asking, Decided, FailOn, ask};
+use super::asking::{Asking, Decided, FailOn, ask, cause};
 use super::output::{Colour, Look, Row, print, shown, table};
 use super::{Shared, fail};
 use crate::image::{ImageRef, PlatformSet, ReferenceError, Support};
 use crate::pod::Pod;
-use crate::registry::trace::{Fate, Trace, TracedEntry, TracedRequest, Traces};
+use crate::registry::trace::{Fate, Trace, TracedEntry, TracedRequest};
 use crate::registry::{RequestKind, Skip};
 
 /// Characters of a digest that people compare.
@@ -43,12 +43,12 @@ enum Output {
 
 impl Inspect {
     pub(super) fn run(self, shared: &Shared) -> ExitCode {
-        let traces = Traces::default();
-        let inspected = ask(shared, Some(traces.clone()), async |asking: Asking| {
+        let images: Vec<ImageRef> = self.images.iter().filter_map(|given| given.parse().ok()).collect();
+        let inspected = ask(shared, &images, async |asking: Asking| {
             let many = self.images.len();
             let images = if many == 1 { "image" } else { "images" };
             asking.progress.show(&format!("asking for {many} {images}"));
-            let all = self.images.iter().map(|given| Inspected::of(given, &asking, &traces));
+            let all = self.images.iter().map(|given| Inspected::of(given, &asking));
             let all = join_all(all).await;
             asking.progress.show("");
             all
@@ -88,7 +88,7 @@ struct Inspected {
 }
 
 impl Inspected {
-    async fn of(given: &str, asking: &Asking, traces: &Traces) -> Self {
+    async fn of(given: &str, asking: &Asking) -> Self {
         let begun = Instant::now();
         let image: Result<ImageRef, _> = given.parse();
         let pod = json!({"metadata": {}, "spec": {"containers": [{"image": given}]}});
@@ -96,7 +96,7 @@ impl Inspected {
             Ok(pod) => Some(asking.decide("", &pod, None).await),
             Err(_) => None,
         };
-        let trace = image.as_ref().map(|image| traces.of(image)).unwrap_or_default();
+        let trace = image.as_ref().map(|image| asking.traces.of(image)).unwrap_or_default();
         Self { given: given.to_owned(), image, decided, trace, took: begun.elapsed() }
     }
 
@@ -116,7 +116,7 @@ impl Inspected {
     fn error(&self) -> Option<String> {
         match &self.image {
             Err(error) => Some(error.to_string()),
-            Ok(_) => self.trace.error.clone(),
+            Ok(_) => cause(&self.trace),
         }
     }
 

@@ -12,7 +12,7 @@ use crate::logging::{self, Format, Level};
 const NARROW: usize = 12;
 const GAP: &str = "  ";
 
-/// Writes all of it to standard output. Who reads no more of it has all that he wanted: that is no error.
+/// Writes all of it to standard output. A reader that closes the pipe early has what it wanted: that is no error.
 pub(super) fn print(text: &str) -> io::Result<()> {
     let mut out = io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
@@ -79,8 +79,15 @@ pub(super) struct Row {
     pub(super) cells: Vec<String>,
 }
 
-/// Columns that give way first: their texts are as long as somebody has made them, and others' words are from short lists.
+/// Columns that are cut first: their texts may be long, while the others hold words from short lists.
 const LONG: &[&str] = &["IMAGE", "OBJECT", "FILE", "URL", "AS"];
+/// Columns that are cut last: without them a line says nothing.
+const VERDICT: &[&str] = &["REASON", "DECISION"];
+/// Columns other than those are cut to no less.
+const LEAST: usize = 4;
+
+/// To how many characters columns of these names may be cut.
+type Step = (usize, fn(&str) -> bool);
 
 /// Aligned columns below a header. Where a terminal is too narrow, the widest give way; a cut text keeps its end, as that
 /// is what tells images apart.
@@ -93,10 +100,16 @@ pub(super) fn table(header: &[&str], rows: &[Row], indent: &str, look: Look) -> 
     }
     if let Some(terminal) = look.width {
         let gaps = GAP.len() * header.len().saturating_sub(1) + indent.len();
-        for may in [|name: &str| LONG.contains(&name), |_: &str| true] {
+        let steps: [Step; 4] = [
+            (NARROW, |name| LONG.contains(&name)),
+            (NARROW, |name| !VERDICT.contains(&name)),
+            (LEAST, |name| !VERDICT.contains(&name)),
+            (NARROW, |_| true),
+        ];
+        for (least, may) in steps {
             while widths.iter().sum::<usize>() + gaps > terminal {
                 let all = widths.iter_mut().zip(header);
-                let wide = all.filter(|(width, name)| **width > NARROW && may(name));
+                let wide = all.filter(|(width, name)| **width > least && may(name));
                 let Some((widest, _)) = wide.max_by_key(|(width, _)| **width) else { break };
                 *widest -= 1;
             }
@@ -126,7 +139,7 @@ fn cut(cell: &str, width: usize) -> String {
     format!("…{kept}")
 }
 
-/// A text of a stranger, without anything that would steer a terminal.
+/// Untrusted text without anything that would control a terminal.
 pub(super) fn shown(text: &str) -> String {
     let steers = |c: char| {
         c.is_control()
@@ -233,6 +246,21 @@ mod tests {
         assert!(narrow.lines().all(|line| line.chars().count() <= 44), "{narrow}");
         let tiny = table(&["OBJECT", "REASON", "IMAGE"], &rows, "", look(40));
         assert!(tiny.lines().all(|line| line.chars().count() <= 40), "{tiny}");
+    }
+
+    #[test]
+    fn the_reason_is_whole_in_80_columns() {
+        let header = ["FILE", "NAMESPACE", "OBJECT", "DECISION", "POOLS", "REASON", "IMAGE"];
+        let mut cells = vec!["x".repeat(63); header.len()];
+        (cells[3], cells[5]) = ("tolerated".into(), "registry-not-allowed".into());
+        let table = table(
+            &header,
+            &[Row { colour: Colour::Plain, cells }],
+            "",
+            Look { colour: false, width: Some(80) },
+        );
+        assert!(table.contains(" tolerated ") && table.contains(" registry-not-allowed "), "{table}");
+        assert!(table.lines().all(|line| line.chars().count() <= 80), "{table}");
     }
 
     #[test]

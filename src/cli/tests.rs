@@ -34,3 +34,25 @@ fn as_a_plugin_it_is_called_through_kubectl() {
     assert!(usage("/opt/kubectl-tolerarch").contains("kubectl tolerarch"));
     assert!(usage("tolerarch").contains("Usage: tolerarch"));
 }
+
+#[test]
+fn a_persons_docker_configuration_is_used_unless_another_is_named() {
+    let home = tempfile::tempdir().unwrap();
+    let variable = |name: &str| (name == "HOME").then(|| home.path().to_owned());
+    let files = |config: &Config| config.credentials.docker_configs.clone();
+    let mut config = Config::default();
+    personal(&mut config, variable);
+    assert!(files(&config).is_empty(), "there is none");
+    std::fs::create_dir(home.path().join(".docker")).unwrap();
+    let own = home.path().join(".docker/config.json");
+    std::fs::write(&own, "{}").unwrap();
+    personal(&mut config, variable);
+    assert_eq!(files(&config), [own]);
+    config.credentials.docker_configs = vec!["~/other.json".into(), "/third.json".into()];
+    personal(&mut config, variable);
+    assert_eq!(files(&config), [home.path().join("other.json"), "/third.json".into()]);
+    let elsewhere = |name: &str| (name == "DOCKER_CONFIG").then(|| home.path().join(".docker"));
+    let mut config = Config::default();
+    personal(&mut config, elsewhere);
+    assert_eq!(files(&config).len(), 1);
+}

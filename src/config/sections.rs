@@ -14,11 +14,7 @@ use crate::tls::{Lifetimes, TlsMode};
 impl Slot for Config {
     fn shape(&mut self) -> Shape<'_> {
         Shape::Section(vec![
-            key_as(
-                "mode",
-                "or observe: decide, count and log, but change nothing",
-                Choice(&mut self.policy.mode),
-            ),
+            key("mode", "or observe: decide, count and log, but change nothing", &mut self.policy.mode),
             key("server", "the webhook's listener", &mut self.server),
             key("tls", "where the serving certificate comes from", &mut self.tls),
             key("admin", "/metrics, /livez, /readyz", &mut self.admin),

@@ -12,6 +12,7 @@ use super::shape::Value;
 use crate::cluster::ObjectName;
 use crate::credentials::ImagePattern;
 use crate::pod::Text;
+use crate::policy::Mode;
 
 impl Value for usize {
     fn expected(&self) -> Cow<'static, str> {
@@ -185,6 +186,26 @@ impl Value for ObjectName {
 
     fn written(&self) -> Json {
         json!(self.as_str())
+    }
+}
+
+const MODES: [(&str, Mode); 2] = [("enforce", Mode::Enforce), ("observe", Mode::Observe)];
+
+impl Value for Mode {
+    fn expected(&self) -> Cow<'static, str> {
+        either(&MODES.map(|(name, _)| name)).into()
+    }
+
+    fn schema(&self) -> Json {
+        json!({"enum": MODES.map(|(name, _)| name)})
+    }
+
+    fn read(&mut self, text: &str) -> bool {
+        taken(self, MODES.iter().find(|(name, _)| *name == text).map(|(_, mode)| *mode))
+    }
+
+    fn written(&self) -> Json {
+        json!(MODES.iter().find(|(_, mode)| mode == self).map(|(name, _)| name))
     }
 }
 

@@ -25,7 +25,7 @@ pub enum Error {
         host: String,
     },
     /// 429, with what `Retry-After` says.
-    #[error("the registry asks to come back later")]
+    #[error("the registry throttles requests{}", .0.map_or_else(String::new, |time| format!("; retry after {} s", time.as_secs())))]
     Throttled(Option<Duration>),
     /// No answer in time.
     #[error("no answer within lookup.timeout")]

@@ -187,3 +187,67 @@ async fn one_image_under_two_names_is_told_twice() {
         assert_eq!(said["images"][place]["platforms"], json!(BOTH), "{said}");
     }
 }
+
+#[tokio::test]
+async fn failures_name_the_answer_and_the_credential() {
+    let desk = Desk::new(json!({})).await;
+    let url = desk.registry.url();
+    for (status, expected) in [
+        (403, format!("({url} answered 403 to GET manifest, with no credential)")),
+        (503, format!("({url} answered 503 to GET manifest, with no credential)")),
+        (429, format!("({url} answered 429 to GET manifest, with no credential)")),
+    ] {
+        let image = desk.image(&format!("app{status}"), &BOTH);
+        desk.registry.repo(&format!("app{status}")).fault(Some(Fault::status(status)));
+        let ran = desk.run(&["inspect", &image]).await;
+        assert!(ran.stdout.contains(&expected), "{}{}", ran.stdout, ran.stderr);
+        let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"}, "spec": {
+            "containers": [{"name": "a", "image": image}], "imagePullSecrets": [{"name": "secret"}],
+        }});
+        let ran = desk.run_with(&["check", "-f", "-"], pod.to_string()).await;
+        assert!(
+            ran.stdout.contains(&format!("{image}: ")) && ran.stdout.contains(&expected),
+            "{}",
+            ran.stdout
+        );
+        assert_eq!(
+            ran.stderr.contains("hint: 1 of them name imagePullSecrets"),
+            status == 403,
+            "{}",
+            ran.stderr
+        );
+        let (_, all) = desk.check(pod.to_string()).await;
+        assert!(all["results"][0]["error"].as_str().unwrap().ends_with(&expected), "{all}");
+    }
+}
+
+#[tokio::test]
+async fn registries_on_the_own_machine_need_no_configuration() {
+    let desk = Desk::new(json!({"network": {"allow": null}, "registries": null})).await;
+    let registry = Registry::builder().plain_http().start().await;
+    registry.repo("app").index(Some("v1"), BOTH);
+    for host in [registry.address(), format!("localhost:{}", registry.port())] {
+        let image = format!("{host}/app:v1");
+        let ran = desk.run(&["inspect", &image]).await;
+        assert!(ran.stdout.contains("tolerated, opens multi-arch"), "{}{}", ran.stdout, ran.stderr);
+        let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"namespace": "kube-system"}, "spec": {
+            "containers": [{"name": "a", "image": image}],
+        }});
+        let ran = desk.run_with(&["check", "-f", "-"], pod.to_string()).await;
+        assert!(
+            ran.stdout.contains("tolerated") && ran.stderr.contains("exclude"),
+            "{}{}",
+            ran.stdout,
+            ran.stderr
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_variable_of_no_key_is_a_warning() {
+    let desk = Desk::new(json!({})).await;
+    let image = desk.image("app", &BOTH);
+    let output = desk.command(&["inspect", &image]).env("TOLERARCH_MODEE", "observe").output().await.unwrap();
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && stderr.contains("did you mean TOLERARCH_MODE"), "{stderr}");
+}

@@ -1,6 +1,6 @@
 //! The result of a check: for people, for programs, or the patches alone.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::Path;
 
@@ -10,6 +10,11 @@ use super::super::asking::{Decided, FailOn};
 use super::super::output::{Colour, Look, Row, print, shown, table, tell};
 use super::workload::Object;
 use crate::reason::Reason;
+
+/// Namespaces that the webhook configuration of the shipped manifests excludes.
+const EXCLUDED: [&str; 2] = ["kube-system", "tolerarch"];
+/// Causes that are listed below a table.
+const CAUSES: usize = 20;
 
 #[derive(Default)]
 pub(super) struct Report {
@@ -108,7 +113,50 @@ impl Report {
             text += &table(&header, &rows, "", look);
             text.push('\n');
         }
-        text + &self.footer()
+        text + &self.causes() + &self.footer()
+    }
+
+    /// Why images are unknown, each once.
+    fn causes(&self) -> String {
+        let causes: BTreeSet<(&str, &str)> = self
+            .verdicts
+            .iter()
+            .filter_map(|verdict| {
+                Some((verdict.decided.image.as_deref()?, verdict.decided.cause.as_deref()?))
+            })
+            .collect();
+        let mut text: String = causes
+            .iter()
+            .take(CAUSES)
+            .map(|(image, cause)| format!("{}: {}\n", shown(image), shown(cause)))
+            .collect();
+        if causes.len() > CAUSES {
+            text += &format!("and {} more; -o json has them all\n", causes.len() - CAUSES);
+        }
+        if text.is_empty() { text } else { text + "\n" }
+    }
+
+    /// What may make the webhook decide otherwise, or would make an image known.
+    pub(super) fn hints(&self) -> Vec<String> {
+        let mut hints = Vec::new();
+        let lacking = self.verdicts.iter().filter(|verdict| verdict.decided.lacks_pull_secrets).count();
+        if lacking > 0 {
+            hints.push(format!(
+                "hint: {lacking} of them name imagePullSecrets, which are not read; \
+                 set credentials.pullSecrets, or TOLERARCH_CREDENTIALS__PULL_SECRETS=true"
+            ));
+        }
+        let changed = |verdict: &&Verdict| verdict.decided.done != "unchanged";
+        let excluded = |verdict: &&Verdict| EXCLUDED.contains(&verdict.object.namespace.as_str());
+        let excluded = self.verdicts.iter().filter(changed).filter(excluded).count();
+        if excluded > 0 {
+            hints.push(format!(
+                "hint: {excluded} of them are in namespaces that the shipped manifests exclude ({}), \
+                 where the API server does not call the webhook",
+                EXCLUDED.join(", ")
+            ));
+        }
+        hints
     }
 
     /// How many there were of each sort.
@@ -158,6 +206,9 @@ impl Report {
             if let Some(image) = &decided.image {
                 result["image"] = image.as_str().into();
             }
+            if let Some(cause) = &decided.cause {
+                result["error"] = cause.as_str().into();
+            }
             // Its own text, as a value to be indented with the rest.
             if let Some(patch) = decided.patch.as_ref().and_then(|patch| serde_json::from_str(patch).ok()) {
                 result["patch"] = patch;
@@ -202,5 +253,20 @@ fn colour(reason: Reason) -> Colour {
         (_, [FailOn::Unsupported, ..]) => Colour::Red,
         (_, [FailOn::Unknown, ..]) => Colour::Yellow,
         (_, []) => Colour::Faint,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_excluded_namespaces_are_those_of_the_manifests() {
+        let manifest = include_str!("../../../manifests/mutatingwebhookconfiguration.yaml");
+        let list = manifest.split("kubernetes.io/metadata.name").nth(1).unwrap();
+        let list = list.split('[').nth(1).unwrap().split(']').next().unwrap();
+        let mut names: Vec<&str> = list.split(',').map(|name| name.trim().trim_matches('"')).collect();
+        names.sort_unstable();
+        assert_eq!(names, EXCLUDED);
     }
 }

@@ -2,6 +2,7 @@
 
 use serde_json::Value;
 
+use crate::image::ImageRef;
 use crate::yaml::{Data, Node};
 
 /// Something that a decision is asked for.
@@ -15,6 +16,33 @@ pub(super) struct Object {
     pub(super) given: Given,
     /// Where its Pod template stands, as a JSON pointer: what the paths of a patch begin with.
     pub(super) template: String,
+}
+
+impl Object {
+    /// Every image that is named anywhere in it.
+    pub(super) fn images(&self) -> Vec<ImageRef> {
+        let mut images = Vec::new();
+        match &self.given {
+            Given::Pod(value) | Given::Template { value, .. } | Given::Review(value) => {
+                named(value, &mut images);
+            }
+        }
+        images
+    }
+}
+
+fn named(value: &Value, images: &mut Vec<ImageRef>) {
+    match value {
+        Value::Array(items) => items.iter().for_each(|item| named(item, images)),
+        Value::Object(members) => {
+            for (key, member) in members {
+                let text = member.as_str().filter(|_| key == "image" || key == "reference");
+                images.extend(text.and_then(|text| text.parse::<ImageRef>().ok()));
+                named(member, images);
+            }
+        }
+        _ => {}
+    }
 }
 
 /// What stands there.
