@@ -28,13 +28,13 @@ use crate::review::{self, Audit, Review, ReviewError, Subject};
 
 /// Bytes of a review. A Pod has at most 3 MiB and a review may hold it twice (k8s.io/apiserver `MaxRequestBodyBytes`).
 pub const BODY_LIMIT: usize = 8 << 20;
-/// Bytes of all reviews that are in memory at a time, but for those that come in one piece: seven of the largest, or seven
+/// Bytes of all reviews that are in memory at a time, but for those that come in one piece: five of the largest, or five
 /// hundred of 64 KiB, each with 32 KiB for the buffers of its connection.
 ///
-/// What the shipped memory limit of 512 MiB is made of, at the worst: these 64 MiB; 4,096 connections of 40 KiB (22 at
-/// rest, measured, and a head or a small review of 16), 160 MiB; 48 MiB of registries' answers (`registry::limits`);
+/// What the shipped memory limit of 512 MiB is made of, at the worst: these 48 MiB; 4,096 connections of 40 KiB (25 at
+/// rest, measured, and a head or a small review), 160 MiB; 48 MiB of registries' answers (`registry::limits`);
 /// 16 MiB of tokens; some 60 MiB of a full cache; 25 MiB of the program. The rest is for what the allocator keeps.
-const BODIES: usize = 64 << 20;
+const BODIES: usize = 48 << 20;
 /// How fast a body has to arrive. API servers send it within milliseconds, in one go.
 const PACE: Pace = Pace { grace: Duration::from_secs(2), rate: 1 << 20 };
 /// How much of a body that is too large is taken and thrown away, and for how long.
