@@ -9,6 +9,9 @@ pub(super) const ANNOTATIONS: usize = 256 << 10;
 /// Pod there and for what webhooks after this one add. An API request may have 3 MiB and binds less. The Pod counts with the
 /// length of the JSON it came in, the review around it included: what etcd stores is protobuf, which is shorter.
 pub(super) const OBJECT: usize = (1536 - 16) << 10;
+/// Bytes from which our additions no longer decide: the texts of a Pod are most of it, and those of a Pod that is so much
+/// longer as JSON are too long for etcd without them, too.
+pub(super) const REFUSED_ANYWAY: usize = 2 << 20;
 /// Bytes of a toleration or an annotation beside its texts: names of members, quotes, tags.
 const AROUND: usize = 128;
 
@@ -25,7 +28,8 @@ pub(super) fn is_enough(pod: &Pod<'_>, edits: &Edits<'_>) -> bool {
     }
     let count = edits.add.len() + annotations.count();
     let added: usize = edits.add.iter().map(|toleration| length(toleration)).sum();
-    count == 0 || pod.bytes() + added + written + count * AROUND <= OBJECT
+    let after = pod.bytes() + added + written + count * AROUND;
+    count == 0 || after <= OBJECT || pod.bytes() >= REFUSED_ANYWAY
 }
 
 fn length(toleration: &Toleration<'_>) -> usize {

@@ -1,6 +1,6 @@
 use serde_json::json;
 
-use super::room::{ANNOTATIONS, OBJECT};
+use super::room::{ANNOTATIONS, OBJECT, REFUSED_ANYWAY};
 use super::*;
 use crate::image::PlatformSet;
 use crate::testing::toleration;
@@ -14,8 +14,10 @@ fn nothing_is_added_to_a_pod_that_would_become_too_large() {
     let own = toleration(&json!({"key": "a", "operator": "Exists"}));
     let adds = || Edits { add: vec![&own], annotations: annotated("multi-arch"), ..Edits::default() };
     let of_bytes = |bytes: usize| json!({"x": "v".repeat(bytes - r#"{"x":""}"#.len())});
-    assert!(adds().fit(&Pod::of_value(&of_bytes(OBJECT - 1024)).unwrap()));
-    for bytes in [OBJECT - 100, OBJECT, 3 << 20] {
+    for bytes in [OBJECT - 1024, REFUSED_ANYWAY] {
+        assert!(adds().fit(&Pod::of_value(&of_bytes(bytes)).unwrap()), "{bytes}");
+    }
+    for bytes in [OBJECT - 100, OBJECT, REFUSED_ANYWAY - 1] {
         let pod = of_bytes(bytes);
         let pod = Pod::of_value(&pod).unwrap();
         assert!(!adds().fit(&pod), "{bytes}");
