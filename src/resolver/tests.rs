@@ -72,13 +72,6 @@ impl Bench {
         requests.iter().filter(|r| r.kind == Kind::Manifest).map(|r| r.method.to_string()).collect()
     }
 
-    /// Waits until a lookup is in flight.
-    async fn begun(&self) {
-        while self.resolver.0.state.flights.lock().len() == 0 {
-            tokio::task::yield_now().await;
-        }
-    }
-
     /// Waits until no lookup is in flight.
     async fn landed(&self) {
         while self.resolver.0.state.flights.lock().len() > 0 {
