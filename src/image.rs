@@ -2,9 +2,13 @@
 //!
 //! Both follow containerd, because containerd (or CRI-O, which reads alike) is what will pull the image in the end.
 
+mod choice;
+mod host;
 mod platform;
 mod reference;
 
+pub use choice::Preference;
+pub use host::{DOCKER_HUB, DOCKER_HUB_ENDPOINT, DOCKER_HUB_INDEX, canonical_host, is_docker_hub};
 pub use platform::{ParsePlatformError, Platform, PlatformSet, Support};
 pub(crate) use reference::is_digest;
 pub use reference::{ImageRef, ReferenceError};

@@ -32,7 +32,7 @@ pub use error::Error;
 pub use hosts::{Allowed, HostSettings, Mirror, NamePattern, ParseMirrorError, ParsePatternError};
 pub use manifest::{EntryInfo, Found, ManifestError, Skip};
 pub use metrics::{RegistryMetrics, RequestKind};
-pub use net::{Guard, Proxies, ProxyError, TrustError, normal};
+pub use net::{Guard, Proxies, ProxyError, TrustError};
 pub use settings::Settings;
 pub use trace::{Recorder, Traces};
 

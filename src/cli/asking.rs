@@ -11,12 +11,12 @@ use super::output::Progress;
 use super::{Shared, fail};
 use crate::config::Config;
 use crate::decide::{self, BatchLimits, Decision, Snapshot, Wait, shortened};
-use crate::image::ImageRef;
+use crate::image::{ImageRef, canonical_host};
 use crate::patch;
 use crate::pod::Pod;
 use crate::reason::Reason;
 use crate::registry::trace::{Trace, TracedRequest};
-use crate::registry::{HostSettings, Traces, normal};
+use crate::registry::{HostSettings, Traces};
 use crate::serve;
 
 /// What decides, and what goes on meanwhile.
@@ -144,7 +144,7 @@ fn admit_loopback(config: &mut Config, images: &[ImageRef]) {
         ]);
         config.network.allow.extend(address.map(IpNet::from));
         let plain = HostSettings { plain_http: true, ..HostSettings::default() };
-        config.registries.hosts.entry(normal(image.host())).or_insert(plain);
+        config.registries.hosts.entry(canonical_host(image.host())).or_insert(plain);
     }
 }
 

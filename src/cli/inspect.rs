@@ -218,6 +218,7 @@ fn why(entry: &TracedEntry) -> &'static str {
         Fate::Runs(_) if entry.info.platform.is_empty() => "no-such-node",
         Fate::Runs(_) => "other-os",
         Fate::Outside => "outside-its-index",
+        Fate::Shadowed => "another-entry-is-chosen",
         Fate::Index => "index",
         Fate::Skipped(Skip::Attestation) => "attestation",
         Fate::Skipped(Skip::UnknownPlatform) => "unknown-platform",

@@ -6,8 +6,8 @@ use serde_json::{Value as Json, json};
 
 use super::shape::{Shape, Slot, Value, Values};
 use super::values::taken;
-use crate::image::ImageRef;
-use crate::registry::{Mirror, NamePattern, normal};
+use crate::image::{ImageRef, canonical_host, is_docker_hub};
+use crate::registry::{Mirror, NamePattern};
 
 impl Value for Mirror {
     fn expected(&self) -> Cow<'static, str> {
@@ -45,9 +45,10 @@ impl Value for NamePattern {
     }
 }
 
-/// Whether this can stand in front of an image.
+/// Whether this can stand in front of an image, or means Docker Hub.
 pub(super) fn is_host(text: &str) -> bool {
-    format!("{text}/x").parse::<ImageRef>().is_ok_and(|image| image.host().eq_ignore_ascii_case(text))
+    let named = || format!("{text}/x").parse::<ImageRef>();
+    is_docker_hub(text) || named().is_ok_and(|image| image.host().eq_ignore_ascii_case(text))
 }
 
 /// One host, as it is compared.
@@ -56,7 +57,7 @@ struct HostName(String);
 
 impl Value for HostName {
     fn expected(&self) -> Cow<'static, str> {
-        "host or host:port".into()
+        "host or host:port, without https://".into()
     }
 
     fn schema(&self) -> Json {
@@ -64,7 +65,7 @@ impl Value for HostName {
     }
 
     fn read(&mut self, text: &str) -> bool {
-        taken(&mut self.0, is_host(text).then(|| normal(text)))
+        taken(&mut self.0, is_host(text).then(|| canonical_host(text)))
     }
 
     fn written(&self) -> Json {

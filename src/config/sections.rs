@@ -7,7 +7,8 @@ use super::shape::{Map, Section, Shape, Slot, Visit, key, key_as};
 use super::values::Choice;
 use super::{Admin, Config, Log, Registries, Server, Tls};
 use crate::credentials::CredentialSettings;
-use crate::registry::{Guard, HostSettings, Mirror, normal};
+use crate::image::canonical_host;
+use crate::registry::{Guard, HostSettings, Mirror};
 use crate::resolver::{CacheSettings, LookupSettings};
 use crate::tls::{Lifetimes, TlsMode};
 
@@ -217,7 +218,7 @@ impl Map for BTreeMap<String, HostSettings> {
     }
 
     fn normal(&self, name: &str) -> String {
-        normal(name)
+        canonical_host(name)
     }
 
     fn blank(&self, visit: Visit<'_>) {
@@ -226,11 +227,11 @@ impl Map for BTreeMap<String, HostSettings> {
 
     fn add(&mut self, name: &str, fill: Visit<'_>) -> Result<(), String> {
         if !is_host(name) {
-            return Err("no registry host; write host or host:port".to_owned());
+            return Err("no registry host; write host or host:port, without https://".to_owned());
         }
         let mut settings = HostSettings::default();
         fill(&mut settings);
-        match self.insert(normal(name), settings) {
+        match self.insert(canonical_host(name), settings) {
             None => Ok(()),
             Some(_) => Err("this host is there already".to_owned()),
         }

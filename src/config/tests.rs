@@ -296,3 +296,23 @@ fn the_shipped_file_is_valid() {
 
 mod generated;
 mod sources;
+
+#[test]
+fn docker_hub_is_meant_by_all_its_names() {
+    for name in
+        ["docker.io", "index.docker.io", "registry-1.docker.io", "https://index.docker.io/v1/", "Docker.IO"]
+    {
+        let text = format!(
+            "registries: {{hosts: {{'{name}': {{tokenHosts: ['{name}']}}}}, deny: ['{name}'], private: ['{name}']}}"
+        );
+        let registries =
+            Config::parse(&text).unwrap_or_else(|faults| panic!("{name}: {faults:?}")).registries;
+        assert_eq!(registries.hosts["docker.io"].token_hosts, ["docker.io"], "{name}");
+        assert!(!registries.allowed.admits(&"nginx".parse().unwrap()), "{name}");
+        assert!(registries.private[0].matches("docker.io/library/nginx"), "{name}");
+    }
+    let said = faults("registries: {hosts: {'https://a.b': {}}}").join("\n");
+    assert!(said.contains("without https://"), "{said}");
+    let twice = faults("registries: {hosts: {docker.io: {}, index.docker.io: {}}}").join("\n");
+    assert!(twice.contains("there already"), "{twice}");
+}

@@ -5,7 +5,7 @@ use std::path::Path;
 use serde::Deserialize;
 
 use super::credential::{Credential, Sensitive};
-use crate::image::ImageRef;
+use crate::image::{ImageRef, canonical_host, is_docker_hub};
 
 /// What one file says.
 #[derive(Deserialize)]
@@ -28,8 +28,8 @@ pub(super) fn host(file: &Path) -> Result<Option<String>, &'static str> {
     let host = name.strip_suffix(".toml").ok_or(NAME)?;
     // A host is well-formed if it can stand in front of an image.
     let image: ImageRef = format!("{host}/x/y").parse().map_err(|_| NAME)?;
-    let is_host = image.host().eq_ignore_ascii_case(host) || host == "index.docker.io";
-    if is_host { Ok(Some(image.host().to_owned())) } else { Err(NAME) }
+    let is_host = image.host().eq_ignore_ascii_case(host) || is_docker_hub(host);
+    if is_host { Ok(Some(canonical_host(image.host()))) } else { Err(NAME) }
 }
 
 /// What a file says.

@@ -2,11 +2,7 @@
 //! means.
 
 use super::pattern::ImagePattern;
-
-/// The host under which docker keeps what is for Docker Hub.
-const HUB_KEY: &str = "index.docker.io";
-/// Docker Hub in normalised names.
-const HUB: &str = "docker.io";
+use crate::image::{DOCKER_HUB, DOCKER_HUB_INDEX};
 
 /// Values by the registry, or part of one, that they are for.
 #[derive(Debug)]
@@ -56,8 +52,8 @@ where
     let mut found = chosen(&|key| key.matches(name));
     // Kubelet sorts the keys backwards, so that longer paths come first. The sort is stable.
     found.sort_by(|(_, one, _), (_, other, _)| other.cmp(one));
-    if found.is_empty() && name.split('/').next() == Some(HUB) {
-        return chosen(&|key| key.as_str() == HUB_KEY);
+    if found.is_empty() && name.split('/').next() == Some(DOCKER_HUB) {
+        return chosen(&|key| key.as_str() == DOCKER_HUB_INDEX);
     }
     found
 }

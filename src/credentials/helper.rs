@@ -12,6 +12,7 @@ use super::credential::{Credential, CredentialId, Sensitive};
 use super::process::{self, Limits, Runner};
 use super::ttl_cache::TtlCache;
 use crate::concurrency::Callers;
+use crate::image::DOCKER_HUB;
 
 /// Servers whose answers are cached, for one helper.
 const CAPACITY: usize = 1000;
@@ -21,9 +22,8 @@ const FOUND: Duration = Duration::from_secs(300);
 const NOTHING: Duration = Duration::from_secs(60);
 /// How long after a run it is not run again because a registry refused its credential.
 const AGAIN: Duration = Duration::from_secs(10);
-/// What docker calls Docker Hub, and what images call it.
+/// What docker calls Docker Hub.
 const HUB_SERVER: &str = "https://index.docker.io/v1/";
-const HUB: &str = "docker.io";
 
 /// One helper program.
 pub(super) struct Helper {
@@ -142,7 +142,7 @@ impl HelperOutput {
 }
 
 fn server(host: &str) -> &str {
-    if host == HUB { HUB_SERVER } else { host }
+    if host == DOCKER_HUB { HUB_SERVER } else { host }
 }
 
 #[cfg(test)]

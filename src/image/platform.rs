@@ -8,7 +8,7 @@ use std::str::FromStr;
 /// platform; 32-bit fallbacks (386 on amd64, arm on arm64) do not count.
 ///
 /// Their place in this list is their bit in a [`PlatformSet`].
-static NODES: [Platform<'static>; KNOWN] = [
+pub(super) static NODES: [Platform<'static>; KNOWN] = [
     Platform::linux("amd64", ""),
     Platform::linux("arm64", ""),
     Platform::linux("arm", "v5"),
@@ -24,14 +24,14 @@ static NODES: [Platform<'static>; KNOWN] = [
 ];
 
 /// How many there are.
-const KNOWN: usize = 12;
+pub(super) const KNOWN: usize = 12;
 
 /// A platform as a manifest or a configuration names it, normalised: `linux/x86_64` becomes `linux/amd64`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Platform<'a> {
-    os: Text<'a>,
-    architecture: Text<'a>,
-    variant: Text<'a>,
+    pub(super) os: Text<'a>,
+    pub(super) architecture: Text<'a>,
+    pub(super) variant: Text<'a>,
 }
 
 type Text<'a> = std::borrow::Cow<'a, str>;
@@ -145,6 +145,12 @@ impl PlatformSet {
     #[must_use]
     pub fn difference(self, other: Self) -> Self {
         Self(self.0 & !other.0)
+    }
+
+    /// Those of its platforms whose place in the list of known ones is `kept`.
+    pub(super) fn filter(self, kept: impl Fn(usize) -> bool) -> Self {
+        let bits = (0..KNOWN).filter(|bit| self.0 & (1 << bit) != 0 && kept(*bit));
+        Self(bits.fold(0, |set, bit| set | 1 << bit))
     }
 
     /// Whether every platform of `other` is in this set.

@@ -1,13 +1,17 @@
 //! Image references, read as containerd reads them: `ParseDockerRef` of github.com/distribution/reference.
 //!
-//! Hand-written instead of a regular expression: the grammar is small, references come from strangers, and each
-//! review reads several of them.
+//! Hand-written instead of a regular expression: the grammar is small, references are untrusted input, and each review
+//! reads several of them.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// Longest repository with its host, `NameTotalLengthMax` of distribution/reference.
-const MAX_NAME: usize = 255;
+use super::host::{DOCKER_HUB, DOCKER_HUB_INDEX};
+
+/// Longest repository, `RepositoryNameTotalLengthMax` of distribution/reference.
+const MAX_REPOSITORY: usize = 255;
+/// Longest host: a name of 255 bytes, which is more than DNS allows, and a port.
+const MAX_HOST: usize = 255 + ":65535".len();
 /// Longest tag, `[\w][\w.-]{0,127}`.
 const MAX_TAG: usize = 128;
 
@@ -33,7 +37,7 @@ pub enum ReferenceError {
     #[error("64 hexadecimal digits are an image ID, not a name")]
     ImageId,
     /// The part before the first slash is no host.
-    #[error("the registry host is malformed")]
+    #[error("the registry host is malformed; an image begins with host or host:port, without https://")]
     Host,
     /// The port is not within 1 to 65535, or begins with a zero.
     #[error("the registry port is not within 1 to 65535, or begins with a zero")]
@@ -41,8 +45,8 @@ pub enum ReferenceError {
     /// The repository has a character or separator that is not allowed; upper-case letters are the usual case.
     #[error("the repository is malformed: lower-case letters, digits and single separators only")]
     Repository,
-    /// Host and repository are longer than 255 bytes.
-    #[error("host and repository are longer than {MAX_NAME} bytes")]
+    /// The repository is longer than 255 bytes, or the host longer than any name can be.
+    #[error("the repository is longer than {MAX_REPOSITORY} bytes, or the host than {MAX_HOST}")]
     TooLong,
     /// The tag is malformed or longer than 128 bytes.
     #[error("the tag is malformed: at most {MAX_TAG} letters, digits, '_', '.', '-'")]
@@ -116,7 +120,9 @@ impl FromStr for ImageRef {
         let library = if host == DOCKER_HUB && !repository.contains('/') { "library/" } else { "" };
         let host_end = host.len();
         let repository_end = host_end + 1 + library.len() + repository.len();
-        if repository_end > MAX_NAME {
+        // To distribution/reference a host with an underscore is a part of the repository.
+        let repository_begin = if is_host_with_underscore(host) { 0 } else { host_end + 1 };
+        if repository_end - repository_begin > MAX_REPOSITORY || host_end > MAX_HOST {
             return Err(ReferenceError::TooLong);
         }
         let (mark, target) = match digest {
@@ -125,7 +131,7 @@ impl FromStr for ImageRef {
         };
         let mut text = String::with_capacity(repository_end + 1 + target.len());
         text.push_str(host);
-        // Without a dot or port, only its capitals make it a host.
+        // The one place where hosts are folded. Without a dot or port, only its capitals make it a host.
         if has_dot_or_colon(host) {
             text.make_ascii_lowercase();
         }
@@ -136,16 +142,16 @@ impl FromStr for ImageRef {
     }
 }
 
-const DOCKER_HUB: &str = "docker.io";
-
-/// `splitDockerDomain` of distribution/reference.
+/// `splitDockerDomain` of distribution/reference, which does not ignore case: here a host has one name only, of which a
+/// rule of the operator needs to know no other.
 fn split_host(named: &str) -> (&str, &str) {
     let Some((first, rest)) = cut(named, b'/') else {
         return (DOCKER_HUB, named);
     };
     match first {
-        "index.docker.io" => (DOCKER_HUB, rest),
-        "localhost" => (first, rest),
+        _ if first.eq_ignore_ascii_case(DOCKER_HUB_INDEX) => (DOCKER_HUB, rest),
+        _ if first.eq_ignore_ascii_case(DOCKER_HUB) => (DOCKER_HUB, rest),
+        _ if first.eq_ignore_ascii_case(LOCALHOST) => (LOCALHOST, rest),
         _ if has_dot_or_colon(first) || first.bytes().any(|b| has_class(b, UPPER)) => (first, rest),
         _ => (DOCKER_HUB, named),
     }
@@ -156,6 +162,8 @@ fn cut(text: &str, at: u8) -> Option<(&str, &str)> {
     let place = text.bytes().position(|b| b == at)?;
     Some((&text[..place], &text[place + 1..]))
 }
+
+const LOCALHOST: &str = "localhost";
 
 fn has_dot_or_colon(text: &str) -> bool {
     text.bytes().any(|b| b == b'.' || b == b':')
@@ -179,7 +187,7 @@ fn check_host(host: &str) -> Result<(), ReferenceError> {
             None => (Some(host), None),
         }
     };
-    if name.is_some_and(|name| !is_host_name(name)) {
+    if name.is_some_and(|name| !is_host_name(name) && !is_host_with_underscore(host)) {
         return Err(ReferenceError::Host);
     }
     let Some(port) = port else { return Ok(()) };
@@ -208,6 +216,12 @@ fn is_host_name(name: &str) -> bool {
         before = b;
     }
     has_class(before, WORD)
+}
+
+/// `my_registry.corp`, without a port: distribution/reference takes it for the first part of a repository, hence the
+/// grammar, and containerd for a host after all.
+fn is_host_with_underscore(host: &str) -> bool {
+    host.bytes().any(|b| b == b'_') && is_repository(host)
 }
 
 /// `[a-z0-9]+((?:[._]|__|[-]+)[a-z0-9]+)*` for each component; slashes are between them.

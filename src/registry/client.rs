@@ -251,9 +251,9 @@ impl Client {
 fn accepted(response: HttpResponse) -> Result<HttpResponse, Error> {
     match response.status.as_u16() {
         200..=299 => Ok(response),
+        _ if response.is_throttled() => Err(Error::Throttled(response.retry_after())),
         401 | 403 => Err(Error::Denied("it refuses")),
         404 => Err(Error::NotFound),
-        429 => Err(Error::Throttled(response.retry_after())),
         status @ 500.. => Err(Error::Unreachable(format!("it answers with status {status}"))),
         status => Err(Error::Unexpected(format!("status {status}"))),
     }

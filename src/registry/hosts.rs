@@ -12,7 +12,8 @@ use std::sync::Arc;
 use url::Url;
 
 use super::limits;
-use super::net::{HUB, HUB_ENDPOINT, Tls, authority, dialled, names, normal};
+use super::net::{Tls, authority, dialled, names};
+use crate::image::canonical_host;
 use directory::RegistryHost;
 
 pub use allowed::{Allowed, NamePattern, ParsePatternError};
@@ -35,7 +36,7 @@ pub struct HostSettings {
     pub skip_verify: bool,
     /// Where this registry's images can be had, too; asked in this order before the registry itself.
     pub mirrors: Vec<Mirror>,
-    /// Other hosts that this registry's realm may name and get its credentials, as [`normal`] writes them.
+    /// Other hosts that this registry's realm may name and get its credentials, as [`canonical_host`] writes them.
     pub token_hosts: Vec<String>,
 }
 
@@ -80,7 +81,8 @@ impl Hosts {
         settings: impl IntoIterator<Item = (String, HostSettings)>,
         directory: HostsDirectory,
     ) -> Self {
-        let settings = settings.into_iter().map(|(host, settings)| (normal(&host), settings)).collect();
+        let settings =
+            settings.into_iter().map(|(host, settings)| (canonical_host(&host), settings)).collect();
         let mut hosts = Self { settings, directory, ..Self::default() };
         for (name, namespace) in &hosts.directory.namespaces {
             let mirrors = namespace.hosts.iter().take(limits::MIRRORS);
@@ -105,15 +107,13 @@ impl Hosts {
 
     /// The settings of a host, as an image, a realm or a redirect names it.
     pub(super) fn settings(&self, host: &str) -> Option<&HostSettings> {
-        let host = normal(host);
-        let hub = || (host == HUB_ENDPOINT).then(|| self.settings.get(HUB)).flatten();
-        self.settings.get(&host).or_else(hub)
+        self.settings.get(&canonical_host(host))
     }
 
     /// The endpoints of the registry that images call `host`: mirrors first, the registry itself last.
     pub(super) fn endpoints(&self, host: &str) -> Arc<[Arc<Endpoint>]> {
         let own = || self.own(host).map(Arc::new);
-        if let Some(named) = self.mirrored.get(&normal(host)) {
+        if let Some(named) = self.mirrored.get(&canonical_host(host)) {
             return Arc::clone(named);
         }
         let Some(named) = self.directory.find(host).and_then(|name| self.namespaces.get(name)) else {

@@ -8,7 +8,7 @@ pub(crate) const MANIFEST: usize = 4 << 20;
 pub(crate) const CONFIG: usize = 1 << 20;
 /// Bytes of a token server's answer, as in go-containerregistry.
 pub(crate) const TOKEN: usize = 64 << 10;
-/// Bytes of an answer that is an error: read only so that the connection can be used again.
+/// Bytes of an error response: read so that the connection can be used again.
 pub(crate) const ERROR: usize = 64 << 10;
 /// How long such a body may take.
 pub(crate) const ERROR_TIME: Duration = Duration::from_millis(500);
@@ -19,6 +19,9 @@ pub(crate) const BODIES: usize = 48 << 20;
 pub(crate) const CAUSE: usize = 200;
 /// Characters of a host that a registry named, in a message.
 pub(crate) const SHOWN_HOST: usize = 100;
+/// Bytes that one response may have on the wire, handshake included: the largest body, and 1 MiB for everything around it
+/// (informational responses, heads, trailers, chunk extensions, TLS records).
+pub(crate) const RESPONSE: usize = MANIFEST + (1 << 20);
 /// Bytes of the headers of an answer.
 pub(crate) const HEADERS: usize = 64 << 10;
 /// Entries of one index.

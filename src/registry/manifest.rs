@@ -6,7 +6,7 @@ use serde::de::IgnoredAny;
 
 use super::digest::Digest;
 use super::limits;
-use crate::image::{Platform, PlatformSet, Support, is_digest};
+use crate::image::{Platform, PlatformSet, Preference, Support, is_digest};
 use crate::json::{First, Object};
 
 /// What is asked for; the lists first, as old registries serve a single child to those who do not name them first.
@@ -88,6 +88,9 @@ pub(super) enum Content {
 /// An entry of an index, and what it says of itself.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct IndexEntry {
+    /// Which nodes take it.
+    pub(super) preference: Preference,
+    /// What they get.
     pub(super) kind: EntryKind,
     pub(super) info: EntryInfo,
 }
@@ -125,8 +128,8 @@ pub(super) enum EntryKind {
     Runs(PlatformSet),
     /// It does not say; its config does.
     Manifest(String),
-    /// An index, of which only entries for `within` count.
-    Index { digest: String, within: PlatformSet },
+    /// An index, by its digest.
+    Index(String),
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -211,6 +214,10 @@ struct PlatformJson {
     architecture: Option<String>,
     #[serde(default)]
     variant: Option<String>,
+    /// What the node must be able to do. A node of today's defaults has none of these, so it does not take the image
+    /// (containerd/platforms `matcher.Match`).
+    #[serde(rename = "os.features", default)]
+    os_features: Option<Vec<IgnoredAny>>,
 }
 
 impl PlatformJson {
@@ -218,6 +225,18 @@ impl PlatformJson {
         let [os, architecture, variant] =
             [&self.os, &self.architecture, &self.variant].map(|member| member.as_deref().unwrap_or_default());
         Platform::new(os, architecture, variant)
+    }
+
+    fn needs_features(&self) -> bool {
+        self.os_features.as_ref().is_some_and(|features| !features.is_empty())
+    }
+
+    fn preference(&self) -> Preference {
+        if self.needs_features() { Preference::NEVER } else { Preference::of(&self.platform()) }
+    }
+
+    fn nodes(&self) -> PlatformSet {
+        if self.needs_features() { PlatformSet::EMPTY } else { PlatformSet::serving(&self.platform()) }
     }
 }
 
@@ -257,12 +276,13 @@ fn index(descriptors: Vec<Object<DescriptorJson>>) -> Result<Content, ManifestEr
     let listed = descriptors.into_iter().map(|Object(descriptor)| {
         let kind = entry_kind(&descriptor)?;
         let platform = descriptor.platform.as_ref();
+        let preference = platform.map_or(Preference::LAST, |platform| platform.preference());
         let info = EntryInfo {
             platform: platform.map_or_else(String::new, |platform| platform.platform().to_string()),
             media_type: descriptor.media_type.unwrap_or_default(),
             digest: descriptor.digest.filter(|digest| is_digest(digest)).unwrap_or_default(),
         };
-        Ok(IndexEntry { kind, info })
+        Ok(IndexEntry { preference, kind, info })
     });
     Ok(Content::Index(listed.collect::<Result<_, _>>()?))
 }
@@ -279,7 +299,7 @@ fn entry_kind(descriptor: &DescriptorJson) -> Result<EntryKind, ManifestError> {
     if descriptor.artifact_type.as_ref().is_some_and(|kind| !kind.is_empty()) {
         return Ok(EntryKind::Skipped(Skip::Artifact));
     }
-    let nodes = platform.as_ref().map(PlatformSet::serving);
+    let nodes = descriptor.platform.as_ref().map(|platform| platform.nodes());
     let digest = || {
         let digest = descriptor.digest.as_ref().filter(|digest| is_digest(digest));
         digest.cloned().ok_or(ManifestError::Descriptor)
@@ -287,9 +307,7 @@ fn entry_kind(descriptor: &DescriptorJson) -> Result<EntryKind, ManifestError> {
     Ok(match (media(descriptor.media_type.as_deref().unwrap_or_default()), nodes) {
         (Media::Manifest, Some(nodes)) => EntryKind::Runs(nodes),
         (Media::Manifest, None) => EntryKind::Manifest(digest()?),
-        (Media::Index, nodes) => {
-            EntryKind::Index { digest: digest()?, within: nodes.unwrap_or(PlatformSet::ALL) }
-        }
+        (Media::Index, _) => EntryKind::Index(digest()?),
         _ => EntryKind::Skipped(Skip::MediaType),
     })
 }
@@ -315,5 +333,5 @@ pub(super) fn read_config(body: &[u8]) -> Result<PlatformSet, ManifestError> {
     if !named(&platform.os) || !named(&platform.architecture) {
         return Err(ManifestError::NoPlatform);
     }
-    Ok(PlatformSet::serving(&platform.platform()))
+    Ok(platform.nodes())
 }

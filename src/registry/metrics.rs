@@ -5,12 +5,11 @@ use std::sync::Arc;
 use prometheus::{HistogramVec, IntCounterVec, IntGaugeVec};
 use tokio::time::Instant;
 
+use crate::image::DOCKER_HUB;
 use crate::metrics::{Metrics, OTHER, PerHost};
 
 /// Seconds of one request.
 const BUCKETS: [f64; 10] = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 3.0, 10.0];
-/// Docker Hub, as images name it.
-const HUB: &str = "docker.io";
 
 /// Counts requests; clones count the same.
 #[derive(Clone)]
@@ -84,7 +83,7 @@ impl RegistryMetrics {
     /// The registry `host` says how many requests its limit leaves. Shown for hosts that the configuration names and for
     /// Docker Hub, whose limit the metric is for; the claims of untrusted hosts would overwrite each other.
     pub(crate) fn requests_left(&self, host: &str, left: i64) {
-        let label = if host == HUB { HUB } else { self.0.labels.get(host) };
+        let label = if host == DOCKER_HUB { DOCKER_HUB } else { self.0.labels.get(host) };
         if label != OTHER {
             self.0.requests_left.with_label_values(&[label]).set(left);
         }

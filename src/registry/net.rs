@@ -3,12 +3,12 @@
 mod authority;
 mod connect;
 mod guard;
+mod meter;
 mod proxy;
 mod transport;
 mod trust;
 
-pub use authority::normal;
-pub(super) use authority::{HUB, HUB_ENDPOINT, authority, dialled, label, names};
+pub(super) use authority::{authority, dialled, label, names};
 pub(super) use connect::Connector;
 pub use guard::Guard;
 pub use proxy::{Proxies, ProxyError};

@@ -7,7 +7,7 @@ use super::limits;
 use super::manifest::{self, Content, EntryKind, Found, IndexEntry, Manifest, ManifestError, Skip};
 use super::net::HttpResponse;
 use super::trace::{Fate, TracedEntry};
-use crate::image::{PlatformSet, Support, is_digest};
+use crate::image::{PlatformSet, Preference, Support, is_digest};
 
 /// Asks what an image is and where it runs.
 pub(super) async fn find(client: &Client, pull: Pull<'_>) -> Result<Found, Error> {
@@ -23,40 +23,45 @@ pub(super) async fn find(client: &Client, pull: Pull<'_>) -> Result<Found, Error
     Ok(found)
 }
 
-/// The union over all entries, those of nested indexes included.
+/// The nodes that get an image that they run: each follows the one entry that it chooses, in nested indexes, too.
 async fn of_index(client: &Client, pull: Pull<'_>, entries: Vec<IndexEntry>) -> Result<PlatformSet, Error> {
     let mut platforms = PlatformSet::EMPTY;
     let mut fetches = 0;
     // The next one is the last, so that they are seen in the order of the documents.
-    let mut open: Vec<(IndexEntry, PlatformSet, usize)> =
-        entries.into_iter().rev().map(|entry| (entry, PlatformSet::ALL, 1)).collect();
-    while let Some((IndexEntry { kind, info }, within, depth)) = open.pop() {
-        if matches!(kind, EntryKind::Manifest(_) | EntryKind::Index { .. }) {
+    let mut open = chosen(entries, PlatformSet::ALL, 1);
+    while let Some(Chosen { entry: IndexEntry { preference, kind, info }, nodes, within, depth }) = open.pop()
+    {
+        if matches!(kind, EntryKind::Manifest(_) | EntryKind::Index(_)) && !nodes.is_empty() {
             fetches += 1;
             if fetches > limits::FETCHES {
                 return Err(ManifestError::Nesting.into());
             }
         }
+        let unchosen = || {
+            let takers = preference.takers(PlatformSet::ALL);
+            if takers.intersection(within).is_empty() { Fate::Outside } else { Fate::Shadowed }
+        };
+        let runs = |runs: PlatformSet| {
+            let both = runs.intersection(nodes);
+            (both, if nodes.is_empty() && !runs.is_empty() { unchosen() } else { Fate::Runs(both) })
+        };
         let (runs, fate) = match kind {
             EntryKind::Skipped(skip) => (PlatformSet::EMPTY, Fate::Skipped(skip)),
-            EntryKind::Runs(entry) => (entry.intersection(within), Fate::of(entry, within)),
+            EntryKind::Runs(entry) => runs(entry),
+            _ if nodes.is_empty() => (PlatformSet::EMPTY, unchosen()),
             EntryKind::Manifest(digest) => match part(client, pull, &digest).await? {
-                Content::Image { config } => {
-                    let entry = of_config(client, pull, &config).await?;
-                    (entry.intersection(within), Fate::of(entry, within))
-                }
+                Content::Image { config } => runs(of_config(client, pull, &config).await?),
                 Content::Artifact => (PlatformSet::EMPTY, Fate::Skipped(Skip::Artifact)),
                 Content::Index(_) => return Err(ManifestError::MediaType.into()),
             },
-            EntryKind::Index { digest, within: inner } => {
+            EntryKind::Index(digest) => {
                 if depth == limits::DEPTH {
                     return Err(ManifestError::Nesting.into());
                 }
                 let Content::Index(entries) = part(client, pull, &digest).await? else {
                     return Err(ManifestError::MediaType.into());
                 };
-                let within = within.intersection(inner);
-                open.extend(entries.into_iter().rev().map(|entry| (entry, within, depth + 1)));
+                open.extend(chosen(entries, nodes, depth + 1));
                 (PlatformSet::EMPTY, Fate::Index)
             }
         };
@@ -64,6 +69,22 @@ async fn of_index(client: &Client, pull: Pull<'_>, entries: Vec<IndexEntry>) -> 
         pull.recorder.record(|trace| trace.entries.push(TracedEntry { info, depth, fate }));
     }
     Ok(platforms)
+}
+
+/// An entry, and the nodes that choose it among those that look at its index.
+struct Chosen {
+    entry: IndexEntry,
+    nodes: PlatformSet,
+    within: PlatformSet,
+    depth: usize,
+}
+
+/// What the nodes `within` choose of an index, the first entry last.
+fn chosen(entries: Vec<IndexEntry>, within: PlatformSet, depth: usize) -> Vec<Chosen> {
+    let preferences: Vec<Preference> = entries.iter().map(|entry| entry.preference).collect();
+    let nodes = Preference::choose(&preferences, within);
+    let all = entries.into_iter().zip(nodes).rev();
+    all.map(|(entry, nodes)| Chosen { entry, nodes, within, depth }).collect()
 }
 
 async fn of_config(client: &Client, pull: Pull<'_>, digest: &str) -> Result<PlatformSet, Error> {

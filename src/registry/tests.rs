@@ -14,6 +14,7 @@ use crate::testing::{platforms, registry_metrics};
 
 mod endpoints;
 mod gates;
+mod indexes;
 mod tokens;
 mod upstream;
 
@@ -88,49 +89,6 @@ async fn reads_indexes_lists_and_single_manifests() {
         assert_eq!(ask(&remote, &repo, tag).await.unwrap(), expected, "{tag}");
         let digest = repo.digest_of(tag).unwrap();
         assert_eq!(ask(&remote, &repo, &digest).await.unwrap(), expected, "{tag} by digest");
-    }
-}
-
-#[tokio::test]
-async fn an_entry_counts_for_what_it_is() {
-    let remote = Remote::start().await;
-    let repo = remote.repo("team/app");
-    let amd64 = || repo.entry("linux/amd64");
-    let with = |mut entry: Value, key: &str, value: Value| {
-        entry[key] = value;
-        entry
-    };
-    let arm64 = repo.image("linux/arm64", None);
-    let nested = repo.index(None, ["linux/arm64"]);
-    let both = platforms(&BOTH);
-    let only = platforms(&["linux/amd64"]);
-    let attestation = repo.attestation(arm64["digest"].as_str().unwrap());
-    for (name, entry, expected) in [
-        ("without a platform", arm64.clone(), both),
-        ("with a null platform", with(arm64.clone(), "platform", Value::Null), both),
-        ("with an empty platform", with(arm64.clone(), "platform", json!({})), only),
-        ("an attestation", attestation.clone(), only),
-        (
-            "an attestation that claims a platform",
-            with(attestation, "platform", json!({"os": "linux", "architecture": "arm64"})),
-            only,
-        ),
-        (
-            "an artifact",
-            with(repo.entry("linux/arm64"), "artifactType", json!("application/spdx+json")),
-            only,
-        ),
-        ("of no image type", with(repo.entry("linux/arm64"), "mediaType", json!("application/x")), only),
-        ("nested", nested.clone(), both),
-        (
-            "nested for another platform",
-            with(nested, "platform", json!({"os": "linux", "architecture": "s390x"})),
-            only,
-        ),
-        ("aliased", with(arm64.clone(), "platform", json!({"os": "Linux", "architecture": "AArch64"})), both),
-    ] {
-        repo.index(Some("v1"), [amd64(), entry]);
-        assert_eq!(ask(&remote, &repo, "v1").await.unwrap(), Support::Index(expected), "{name}");
     }
 }
 
@@ -275,6 +233,13 @@ async fn statuses_and_broken_answers_are_told_apart() {
         (Fault::close(), "unreachable"),
         (Fault::truncate(), "unreachable"),
         (retry("7"), "throttled"),
+        (
+            Fault::reply(
+                Reply::new(403).body("You have exceeded a secondary rate limit. Please wait a few minutes"),
+            ),
+            "throttled",
+        ),
+        (Fault::reply(Reply::new(403).body("no rate, no limit")), "denied"),
         (Fault::redirect(302, "/v2/team/app/manifests/v1"), "unexpected"),
         (Fault::redirect(307, "https://127.0.0.2:1/x"), "unexpected"),
         (Fault::redirect(307, "http://127.0.0.1:1/x"), "unexpected"),

@@ -80,18 +80,12 @@ pub enum Fate {
     Runs(PlatformSet),
     /// Nodes would take it, but not by the platform of the index around it.
     Outside,
+    /// Nodes would take it, but choose another entry.
+    Shadowed,
     /// An index whose entries follow.
     Index,
     /// No image.
     Skipped(Skip),
-}
-
-impl Fate {
-    /// Of an entry that these nodes take, in an index for `within`.
-    pub(crate) fn of(nodes: PlatformSet, within: PlatformSet) -> Self {
-        let both = nodes.intersection(within);
-        if both.is_empty() && !nodes.is_empty() { Self::Outside } else { Self::Runs(both) }
-    }
 }
 
 impl Traces {

@@ -1,6 +1,9 @@
 //! The `WWW-Authenticate` header (RFC 9110 section 11.6.1), read as leniently as registries write it: several
 //! challenges in one header, unquoted values, missing commas. Pure.
 
+use http::HeaderMap;
+use http::header::WWW_AUTHENTICATE;
+
 /// One challenge of a registry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Challenge {
@@ -16,11 +19,13 @@ pub(super) enum Challenge {
 }
 
 /// The challenges of all `WWW-Authenticate` headers, those of unknown schemes left out.
-pub(super) fn parse<'h>(headers: impl IntoIterator<Item = &'h str>) -> Vec<Challenge> {
-    headers.into_iter().flat_map(parse_one).collect()
+pub(super) fn challenges(headers: &HeaderMap) -> Vec<Challenge> {
+    let headers = headers.get_all(WWW_AUTHENTICATE).iter();
+    // A description may be in any language and encoding, and says nothing against the realm beside it.
+    headers.flat_map(|header| parse(&String::from_utf8_lossy(header.as_bytes()))).collect()
 }
 
-fn parse_one(header: &str) -> Vec<Challenge> {
+fn parse(header: &str) -> Vec<Challenge> {
     let mut challenges: Vec<(&str, Vec<(&str, String)>)> = Vec::new();
     let mut rest = header.trim_start_matches(is_separator);
     while !rest.is_empty() {
@@ -137,15 +142,26 @@ mod tests {
             (",, ,", vec![]),
             ("\"", vec![]),
         ] {
-            assert_eq!(parse([header]), expected, "{header}");
+            assert_eq!(parse(header), expected, "{header}");
         }
-        assert_eq!(parse(["Basic realm=r", "Bearer realm=x"]), [Challenge::Basic, bearer("x", None)]);
+    }
+
+    #[test]
+    fn reads_all_headers_whatever_their_encoding() {
+        let mut headers = HeaderMap::new();
+        for value in [
+            &b"Basic realm=r"[..],
+            b"Bearer realm=\"https://a/t\",error_description=\"acc\xe8s refus\xe9\",service=\"s\"",
+        ] {
+            headers.append(WWW_AUTHENTICATE, value.try_into().unwrap());
+        }
+        assert_eq!(challenges(&headers), [Challenge::Basic, bearer("https://a/t", Some("s"))]);
     }
 
     proptest! {
         #[test]
         fn any_header_is_read_to_its_end(header in "[ -~é]{0,60}") {
-            parse([header.as_str()]);
+            parse(&header);
         }
     }
 }

@@ -5,15 +5,16 @@
 
 use url::Url;
 
+use crate::image::{DOCKER_HUB_ENDPOINT, canonical_host};
 use crate::registry::hosts::Hosts;
 use crate::registry::limits;
-use crate::registry::net::{HUB_ENDPOINT, authority, names, normal};
+use crate::registry::net::{authority, names};
 
 /// Registries whose token server is another host, as they are dialled. Docker Hub's and GitLab's as in
 /// devcontainers/cli#1278, NVIDIA's as in oras-project/oras-dotnet#401; of the other public registries none is known to
 /// need it.
 const PAIRS: [(&str, &str); 3] = [
-    (HUB_ENDPOINT, "auth.docker.io"),
+    (DOCKER_HUB_ENDPOINT, "auth.docker.io"),
     ("registry.gitlab.com", "gitlab.com"),
     ("nvcr.io", "authn.nvidia.com"),
 ];
@@ -69,7 +70,8 @@ fn belongs(hosts: &Hosts, origin: &Url, url: &Url) -> bool {
     let (registry, host) = (authority(origin), authority(url));
     let configured = || {
         let settings = hosts.settings_of(origin);
-        let listed = |name: String| settings.is_some_and(|known| known.token_hosts.contains(&normal(&name)));
+        let listed =
+            |name: String| settings.is_some_and(|known| known.token_hosts.contains(&canonical_host(&name)));
         names(url).any(listed)
     };
     let known = PAIRS.contains(&(&registry, &host)) || configured();

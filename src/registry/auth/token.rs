@@ -14,7 +14,7 @@ use tokio::time::{Duration, Instant};
 use url::{Url, form_urlencoded};
 use zeroize::Zeroizing;
 
-use super::challenge::{self, Challenge};
+use super::challenge::{Challenge, challenges};
 use super::realm::Realm;
 use crate::credentials::{Credential, CredentialId};
 use crate::registry::error::Error;
@@ -90,7 +90,8 @@ impl Weighter<TokenKey, CachedToken> for Weight {
 struct TokenResponse {
     token: Option<String>,
     access_token: Option<String>,
-    expires_in: Option<u64>,
+    /// Seconds; some servers write -1 for a token that does not expire.
+    expires_in: Option<i64>,
 }
 
 impl TokenRequest<'_> {
@@ -176,8 +177,7 @@ impl Tokens {
         if let Some(Credential::Bearer(_)) = request.credential {
             return Err(Error::Denied("it refuses the token"));
         }
-        let headers = refused.headers.get_all(http::header::WWW_AUTHENTICATE);
-        let challenges = challenge::parse(headers.iter().filter_map(|value| value.to_str().ok()));
+        let challenges = challenges(&refused.headers);
         let mut error = Error::Denied("it asks for credentials");
         for challenge in &challenges {
             let Challenge::Bearer { realm, service } = challenge else { continue };
@@ -300,7 +300,7 @@ fn form(request: TokenRequest<'_>, realm: &Realm, credential: &Credential) -> By
 fn read(response: &HttpResponse) -> Result<(HeaderValue, Duration), Error> {
     match response.status.as_u16() {
         200..=299 => {}
-        429 => return Err(Error::Throttled(response.retry_after())),
+        _ if response.is_throttled() => return Err(Error::Throttled(response.retry_after())),
         400..=499 => return Err(Error::Denied("its token server refuses")),
         status @ 500.. => {
             return Err(Error::Unreachable(format!("its token server answers with status {status}")));
@@ -310,8 +310,12 @@ fn read(response: &HttpResponse) -> Result<(HeaderValue, Duration), Error> {
     let unusable = || Error::Denied("its token server gives no usable token");
     let given: TokenResponse = serde_json::from_slice(response.body()).map_err(|_| unusable())?;
     let token = given.token.filter(|token| !token.is_empty()).or(given.access_token);
-    let life = given.expires_in.map_or(limits::TOKEN_LIFE, Duration::from_secs).min(limits::TOKEN_LIFE_MAX);
-    Ok((bearer(&token.ok_or_else(unusable)?)?, life))
+    Ok((bearer(&token.ok_or_else(unusable)?)?, life(given.expires_in)))
+}
+
+fn life(expires_in: Option<i64>) -> Duration {
+    let given = expires_in.and_then(|seconds| u64::try_from(seconds).ok());
+    given.map_or(limits::TOKEN_LIFE, Duration::from_secs).min(limits::TOKEN_LIFE_MAX)
 }
 
 /// The header with a token.
@@ -338,4 +342,22 @@ fn sensitive(text: &str) -> Option<HeaderValue> {
     let mut value = HeaderValue::try_from(text).ok()?;
     value.set_sensitive(true);
     Some(value)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_token_without_a_sensible_life_lives_for_the_default() {
+        for (text, expected) in [
+            (r#"{"token": "t"}"#, limits::TOKEN_LIFE),
+            (r#"{"token": "t", "expires_in": -1}"#, limits::TOKEN_LIFE),
+            (r#"{"token": "t", "expires_in": 300}"#, Duration::from_secs(300)),
+            (r#"{"token": "t", "expires_in": 9223372036854775807}"#, limits::TOKEN_LIFE_MAX),
+        ] {
+            let read: TokenResponse = serde_json::from_str(text).unwrap();
+            assert_eq!(life(read.expires_in), expected, "{text}");
+        }
+    }
 }

@@ -3,8 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use crate::image::ImageRef;
-use crate::registry::net::{HUB, HUB_ENDPOINT, normal};
+use crate::image::{DOCKER_HUB, ImageRef, canonical_host, is_docker_hub};
 
 /// What may be asked for: `deny` beats `allow`, and an empty `allow` means everything.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -38,7 +37,7 @@ pub enum ParsePatternError {
     Host,
     /// A part is empty, or has a character that no name has.
     #[error(
-        "a pattern is host[/path] of lower-case letters, digits, '.', '_', '-', '*', without tag or digest"
+        "a pattern is host[/path] of lower-case letters, digits, '.', '_', '-', '*', without https://, tag or digest"
     )]
     Part,
 }
@@ -47,14 +46,14 @@ impl FromStr for NamePattern {
     type Err = ParsePatternError;
 
     fn from_str(text: &str) -> Result<Self, ParsePatternError> {
+        // Docker Hub is also written as a URL.
+        let text = if is_docker_hub(text) { DOCKER_HUB } else { text };
         let mut parts: Vec<String> = text.split('/').map(str::to_owned).collect();
-        let host = normal(&parts[0]);
+        let host = canonical_host(&parts[0]);
         if !(host == "localhost" || host.contains(['.', ':', '*'])) {
             return Err(ParsePatternError::Host);
         }
-        // As images are read: both are the same registry.
-        let hub = host == "index.docker.io" || host == HUB_ENDPOINT;
-        parts[0] = if hub { HUB.to_owned() } else { host };
+        parts[0] = host;
         let usable = |place: usize, part: &String| {
             let known = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b"._-*".contains(&b);
             let of_host = |b: u8| place == 0 && b":[]".contains(&b);
@@ -84,14 +83,15 @@ impl NamePattern {
     fn covers(&self, image: &ImageRef) -> bool {
         let host = image.host();
         let host = host.strip_suffix(":443").unwrap_or(host);
-        // Docker Hub has two names under which it is dialled.
-        let host = if host == HUB_ENDPOINT { HUB } else { host };
+        let host = if is_docker_hub(host) { DOCKER_HUB } else { host };
         let name = std::iter::once(host).chain(image.repository().split('/'));
         matches(
             self.parts.iter().map(String::as_str),
             name,
             |part| part == "**",
-            |part, text| matches(part.bytes(), text.bytes(), |b| b == b'*', |b, c| b == c),
+            |part, text| {
+                matches(part.bytes(), text.bytes(), |b| b == b'*', |b, c| b == c.to_ascii_lowercase())
+            },
         )
     }
 }
@@ -161,6 +161,12 @@ mod tests {
                 &["nginx2", "x/nginx"],
             ),
             ("index.docker.io/grafana", &["grafana/grafana"], &["nginx"]),
+            (
+                "https://index.docker.io/v1/",
+                &["nginx", "INDEX.docker.io/library/nginx", "Docker.io/nginx", "registry-1.Docker.io/x/y"],
+                &["ghcr.io/nginx"],
+            ),
+            ("h*", &["Host/x", "h.b/x"], &["nginx"]),
             (
                 "ghcr.io/org/*-public",
                 &["ghcr.io/org/x-public", "ghcr.io/org/x-public/y"],

@@ -15,8 +15,9 @@ use std::path::{Path, PathBuf};
 use http::{HeaderMap, HeaderName};
 use url::Url;
 
+use crate::image::canonical_host;
 use crate::registry::limits;
-use crate::registry::net::{Tls, normal};
+use crate::registry::net::Tls;
 use file::{Root, Section, Tables};
 
 /// The name of the directory for registries without one of their own.
@@ -132,7 +133,7 @@ impl HostsDirectory {
 pub(super) fn host_of(directory: &str) -> String {
     let marked = directory.strip_suffix('_').and_then(|rest| rest.rsplit_once('_'));
     let host = marked.filter(|(_, port)| port.parse::<u16>().is_ok());
-    normal(&host.map_or_else(|| directory.to_owned(), |(host, port)| format!("{host}:{port}")))
+    canonical_host(&host.map_or_else(|| directory.to_owned(), |(host, port)| format!("{host}:{port}")))
 }
 
 /// What is in a directory, sorted; without the names by which Kubernetes keeps the versions of a mounted ConfigMap.

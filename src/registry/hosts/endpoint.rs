@@ -11,10 +11,10 @@ use url::Url;
 
 use super::directory::RegistryHost;
 use super::health::Health;
-use crate::image::ImageRef;
+use crate::image::{ImageRef, canonical_host};
 use crate::registry::error::Error;
 use crate::registry::limits;
-use crate::registry::net::{HttpRequest, HttpResponse, RequestError, Transport, dialled, normal};
+use crate::registry::net::{HttpRequest, HttpResponse, RequestError, Transport, dialled};
 
 /// A mirror as the configuration names it: `host`, `host:port` or `https://host/prefix`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -41,7 +41,7 @@ impl FromStr for Mirror {
         let image: ImageRef = name.parse().map_err(|_| ParseMirrorError)?;
         let whole = image.host().eq_ignore_ascii_case(host) && !name[host.len()..].contains([':', '@']);
         let prefix = if prefix.is_empty() { String::new() } else { format!("{prefix}/") };
-        whole.then(|| Self { authority: normal(host), prefix }).ok_or(ParseMirrorError)
+        whole.then(|| Self { authority: canonical_host(host), prefix }).ok_or(ParseMirrorError)
     }
 }
 
@@ -183,7 +183,8 @@ pub(crate) fn in_order<'e>(
     let able = endpoints
         .iter()
         .map(Arc::as_ref)
-        .filter(|endpoint| if by_tag { endpoint.resolves } else { endpoint.pulls });
+        // A tag is only resolved where it can be pulled, too (`Resolve` in `core/remotes/docker/resolver.go`).
+        .filter(|endpoint| endpoint.pulls && (endpoint.resolves || !by_tag));
     let (failing, healthy): (Vec<_>, Vec<_>) =
         able.partition(|endpoint| endpoint.is_mirror && endpoint.health.is_failing(image));
     healthy.into_iter().chain(failing).collect()
@@ -249,6 +250,20 @@ mod tests {
             assert_eq!(url(&own, &format!("{host}/x")), expected);
         }
         assert!(!Endpoint::at("a.b", "", false).unwrap().is_own(&"a.b:80/x".parse().unwrap()));
+    }
+
+    #[test]
+    fn a_tag_is_asked_for_where_it_is_resolved_and_pulled() {
+        let image = "e.f/x".parse().unwrap();
+        for (resolves, pulls, by_tag, by_digest) in
+            [(true, true, 1, 1), (true, false, 0, 0), (false, true, 0, 1), (false, false, 0, 0)]
+        {
+            let base = Url::parse("https://a.b/v2/").ok();
+            let host = RegistryHost { base, resolves, pulls, ..RegistryHost::default() };
+            let all = [Arc::new(Endpoint::of_registry_host(&host, true).unwrap())];
+            let found = [true, false].map(|by_tag| in_order(&all, &image, by_tag).len());
+            assert_eq!(found, [by_tag, by_digest], "{resolves} {pulls}");
+        }
     }
 
     #[test]

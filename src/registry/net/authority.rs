@@ -2,24 +2,17 @@
 
 use url::Url;
 
-/// Docker Hub, as images name it, and where containerd finds it (`core/remotes/docker/config/hosts.go`).
-pub(crate) const HUB: &str = "docker.io";
-pub(crate) const HUB_ENDPOINT: &str = "registry-1.docker.io";
-
-/// A host as it is compared: lower-case, without the default port of HTTPS.
-pub fn normal(host: &str) -> String {
-    host.strip_suffix(":443").unwrap_or(host).to_ascii_lowercase()
-}
+use crate::image::{DOCKER_HUB, DOCKER_HUB_ENDPOINT};
 
 /// The host that is dialled for images of `host`.
 pub(crate) fn dialled(host: &str) -> &str {
-    if host == HUB { HUB_ENDPOINT } else { host }
+    if host == DOCKER_HUB { DOCKER_HUB_ENDPOINT } else { host }
 }
 
 /// The host of a URL as images name it, for metrics.
 pub(crate) fn label(url: &Url) -> String {
     let authority = authority(url);
-    if authority == HUB_ENDPOINT { HUB.to_owned() } else { authority }
+    if authority == DOCKER_HUB_ENDPOINT { DOCKER_HUB.to_owned() } else { authority }
 }
 
 /// `host` or `host:port` of a URL, as the configuration names hosts.

@@ -27,6 +27,7 @@ use tower_service::Service;
 use url::Url;
 
 use super::guard::Guard;
+use super::meter::{Meter, Metered};
 use super::proxy::{Proxies, Proxy};
 use crate::registry::limits;
 
@@ -76,10 +77,10 @@ impl Connector {
         proxy.authorization.as_ref()
     }
 
-    async fn connect(&self, uri: &Uri) -> Result<(Wire, bool), ConnectError> {
+    async fn connect(&self, uri: &Uri, meter: &Meter) -> Result<(Wire, bool), ConnectError> {
         let to = Target::of(uri)?;
         let Some(proxy) = self.proxies.find(to.secure, to.name, to.port) else {
-            let tcp = self.dial(&to, Some(&self.guard)).await?;
+            let tcp = self.dial(&to, Some(&self.guard), meter).await?;
             return Ok((if to.secure { self.encrypt(&to, tcp).await? } else { tcp }, false));
         };
         // The proxy resolves names, so only an address can be judged here.
@@ -87,10 +88,10 @@ impl Connector {
             return Err(ConnectError::Forbidden);
         }
         if !to.secure {
-            return Ok((self.reach(proxy).await?, true));
+            return Ok((self.reach(proxy, meter).await?, true));
         }
-        let mut tunnel =
-            Tunnel::new(proxy.uri.clone(), Reach { connector: self.clone(), proxy: proxy.clone() });
+        let reach = Reach { connector: self.clone(), proxy: proxy.clone(), meter: meter.clone() };
+        let mut tunnel = Tunnel::new(proxy.uri.clone(), reach);
         if let Some(authorization) = &proxy.authorization {
             tunnel = tunnel.with_auth(authorization.clone());
         }
@@ -99,14 +100,19 @@ impl Connector {
     }
 
     /// A connection to a proxy, which the operator chose, so the guard is not asked.
-    async fn reach(&self, proxy: &Proxy) -> Result<Wire, ConnectError> {
+    async fn reach(&self, proxy: &Proxy, meter: &Meter) -> Result<Wire, ConnectError> {
         let to = Target::of(&proxy.uri)?;
-        let tcp = self.dial(&to, None).await?;
+        let tcp = self.dial(&to, None, meter).await?;
         if to.secure { self.encrypt(&to, tcp).await } else { Ok(tcp) }
     }
 
     /// Resolves, asks the guard for every address, and dials exactly those that it admits.
-    async fn dial(&self, to: &Target<'_>, guard: Option<&Guard>) -> Result<Wire, ConnectError> {
+    async fn dial(
+        &self,
+        to: &Target<'_>,
+        guard: Option<&Guard>,
+        meter: &Meter,
+    ) -> Result<Wire, ConnectError> {
         let addresses = lookup_host((to.name, to.port)).await.map_err(ConnectError::Resolve)?;
         let admitted = addresses.filter(|address| guard.is_none_or(|guard| guard.admits(address.ip())));
         let admitted: Vec<SocketAddr> = admitted.take(limits::ADDRESSES).collect();
@@ -115,7 +121,7 @@ impl Connector {
         }
         let tcp = dial(&admitted).await.map_err(ConnectError::Dial)?;
         tcp.set_nodelay(true).map_err(ConnectError::Dial)?;
-        Ok(Box::new(tcp))
+        Ok(Box::new(Metered { io: tcp, meter: meter.clone() }))
     }
 
     async fn encrypt(&self, to: &Target<'_>, wire: Wire) -> Result<Wire, ConnectError> {
@@ -158,6 +164,7 @@ fn bare(host: &str) -> &str {
 struct Reach {
     connector: Connector,
     proxy: Proxy,
+    meter: Meter,
 }
 
 impl Service<Uri> for Reach {
@@ -170,8 +177,8 @@ impl Service<Uri> for Reach {
     }
 
     fn call(&mut self, _: Uri) -> Self::Future {
-        let (connector, proxy) = (self.connector.clone(), self.proxy.clone());
-        Box::pin(async move { connector.reach(&proxy).await.map(TokioIo::new) })
+        let (connector, proxy, meter) = (self.connector.clone(), self.proxy.clone(), self.meter.clone());
+        Box::pin(async move { connector.reach(&proxy, &meter).await.map(TokioIo::new) })
     }
 }
 
@@ -211,9 +218,10 @@ impl Service<Uri> for Connector {
         Box::pin(async move {
             let kept = Arc::clone(&connector.kept).try_acquire_owned().ok();
             let late = |_| ConnectError::Dial(io::ErrorKind::TimedOut.into());
-            let connected = timeout(limits::CONNECT_TIME, connector.connect(&uri)).await;
+            let meter = Meter::default();
+            let connected = timeout(limits::CONNECT_TIME, connector.connect(&uri, &meter)).await;
             let (io, to_proxy) = connected.map_err(late)??;
-            Ok(TokioIo::new(Stream { io, to_proxy, kept }))
+            Ok(TokioIo::new(Stream { io, to_proxy, kept, meter, flushed: true }))
         })
     }
 }
@@ -232,6 +240,9 @@ pub(crate) struct Stream {
     to_proxy: bool,
     /// Without this it is not kept for another request; see `limits::IDLE_ALL`.
     kept: Option<OwnedSemaphorePermit>,
+    meter: Meter,
+    /// Whether everything was written, so that the next write begins a request.
+    flushed: bool,
 }
 
 impl Connection for Stream {
@@ -256,11 +267,16 @@ impl AsyncRead for Stream {
 
 impl AsyncWrite for Stream {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, data: &[u8]) -> Poll<io::Result<usize>> {
+        if std::mem::take(&mut self.flushed) {
+            self.meter.reset();
+        }
         Pin::new(&mut self.io).poll_write(cx, data)
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.io).poll_flush(cx)
+        let flushed = Pin::new(&mut self.io).poll_flush(cx);
+        self.flushed |= matches!(flushed, Poll::Ready(Ok(())));
+        flushed
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {

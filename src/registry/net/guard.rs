@@ -1,8 +1,8 @@
 //! The address guard: which addresses may be dialled. Pure; the connector asks it for every address of every dial,
-//! after resolution, and dials exactly the one that was admitted.
+//! after resolution, and dials exactly the addresses that it admits.
 //!
-//! Registries are named by Pods, and realms and redirects by registries, so without it any tenant could make
-//! tolerarch talk to the node's services or to a cloud's metadata server.
+//! Pods name registries, and registries name realms and redirects, so without it any tenant could make tolerarch talk
+//! to the node's services or to a cloud's metadata server.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -18,18 +18,35 @@ pub struct Guard {
 }
 
 impl Guard {
-    /// Whether `address` may be dialled. An address that carries another one (IPv4-mapped, NAT64, 6to4) is judged by
-    /// that one, too.
+    /// Whether `address` may be dialled. An IPv6 address that carries an IPv4 address is judged by that one, too.
     pub fn admits(&self, address: IpAddr) -> bool {
-        let outer = match address {
-            IpAddr::V6(v6) => v6.to_ipv4_mapped().map_or(address, IpAddr::V4),
-            IpAddr::V4(_) => address,
-        };
-        let inner = match outer {
-            IpAddr::V6(v6) => embedded(v6).map(IpAddr::V4),
-            IpAddr::V4(_) => None,
-        };
-        [Some(outer), inner].into_iter().flatten().all(|address| self.admits_plain(address))
+        match address {
+            IpAddr::V4(_) => self.admits_plain(address),
+            IpAddr::V6(v6) => match v6.to_ipv4_mapped() {
+                Some(v4) => self.admits_plain(v4.into()),
+                None => self.admits_plain(address) && self.admits_carried(v6),
+            },
+        }
+    }
+
+    /// Whether the IPv4 address that a translator or a tunnel would take from this address may be dialled.
+    fn admits_carried(&self, address: Ipv6Addr) -> bool {
+        let octets = address.octets();
+        let at = |places: [usize; 4]| Ipv4Addr::from(places.map(|place| octets[place]));
+        let admits = |v4: Ipv4Addr| self.admits_plain(v4.into());
+        match address.segments() {
+            // For local use (RFC 8215): the translator knows which layout of RFC 6052 it reads, so all of them count.
+            [0x64, 0xff9b, 1, ..] => {
+                let mut readings = LAYOUTS.map(at).into_iter().filter(|v4| is_destination(*v4)).peekable();
+                readings.peek().is_some() && readings.all(admits)
+            }
+            // NAT64 (RFC 6052), IPv4-translated (SIIT, RFC 2765), IPv4-compatible.
+            [0x64, 0xff9b, 0, 0, 0, 0, ..] | [0, 0, 0, 0, 0xffff, 0, ..] => admits(at([12, 13, 14, 15])),
+            [0, 0, 0, 0, 0, 0, high, _] if high != 0 => admits(at([12, 13, 14, 15])),
+            // 6to4 (RFC 3056).
+            [0x2002, ..] => admits(at([2, 3, 4, 5])),
+            _ => true,
+        }
     }
 
     fn admits_plain(&self, address: IpAddr) -> bool {
@@ -38,21 +55,15 @@ impl Guard {
     }
 }
 
-/// The IPv4 address within a NAT64 (RFC 6052), 6to4 (RFC 3056) or IPv4-compatible address.
-fn embedded(address: Ipv6Addr) -> Option<Ipv4Addr> {
-    let v4 = |high: u16, low: u16| {
-        let ([a, b], [c, d]) = (high.to_be_bytes(), low.to_be_bytes());
-        Ipv4Addr::new(a, b, c, d)
-    };
-    match address.segments() {
-        [0x64, 0xff9b, 0, 0, 0, 0, high, low] | [0x64, 0xff9b, 1, _, _, _, high, low] => Some(v4(high, low)),
-        [0x2002, high, low, ..] => Some(v4(high, low)),
-        [0, 0, 0, 0, 0, 0, high, low] if high != 0 => Some(v4(high, low)),
-        _ => None,
-    }
+/// Where an IPv4 address lies in an IPv6 address, for prefixes of 48, 56, 64 and 96 bits (RFC 6052, section 2.2).
+const LAYOUTS: [[usize; 4]; 4] = [[6, 7, 9, 10], [7, 9, 10, 11], [9, 10, 11, 12], [12, 13, 14, 15]];
+
+/// Whether packets can go there at all. What is read by another layout than the translator's is mostly none.
+fn is_destination(address: Ipv4Addr) -> bool {
+    (1..224).contains(&address.octets()[0])
 }
 
-/// The node itself, its link, groups, and the metadata services of clouds. Private networks are not among them:
+/// The node itself, its link, multicast, and the metadata services of clouds. Private networks are not among them:
 /// company registries live there.
 fn is_special(address: IpAddr) -> bool {
     match address {
@@ -121,6 +132,15 @@ mod tests {
             "64:ff9b::7f00:1",
             "64:ff9b::a9fe:a9fe",
             "64:ff9b:1::a9fe:a9fe",
+            "64:ff9b:1:a9fe:a9:fe00::",
+            "64:ff9b:1:a9fe:a9:fe00:808:808",
+            "64:ff9b:1:a9:fe:a9fe::",
+            "64:ff9b:1:0:a9:fea9:fe00:0",
+            "64:ff9b:1:fffe:7f:0:100:0",
+            "64:ff9b:1:7f00:0:100::",
+            "64:ff9b:1::",
+            "::ffff:0:127.0.0.1",
+            "::ffff:0:a9fe:a9fe",
             "2002:a9fe:a9fe::1",
             "2002:7f00:1::",
             "::127.0.0.1",
@@ -142,6 +162,12 @@ mod tests {
             "2001:4860::8888",
             "fd12::1",
             "64:ff9b::808:808",
+            "64:ff9b:1::808:808",
+            "64:ff9b:1:fffe::808:808",
+            "64:ff9b:1:808:8:800::",
+            "64:ff9b:1:8:8:808::",
+            "64:ff9b:1:0:8:808:800:0",
+            "::ffff:0:8.8.8.8",
             "::ffff:10.0.0.1",
             "2002:808:808::1",
         ] {
@@ -159,6 +185,9 @@ mod tests {
             ("::ffff:127.0.0.2", false),
             ("10.1.1.1", false),
             ("64:ff9b::a01:101", false),
+            ("64:ff9b:1:a01:1:100::", false),
+            ("::ffff:0:10.1.1.1", false),
+            ("::ffff:0:127.0.0.1", true),
             ("169.254.169.254", false),
             ("192.168.0.1", true),
         ] {

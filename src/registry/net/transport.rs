@@ -8,7 +8,7 @@ use http::header::{
     USER_AGENT,
 };
 use http::{HeaderMap, HeaderValue, Method, Request, StatusCode, Uri};
-use http_body_util::{BodyExt, Full, Limited};
+use http_body_util::Full;
 use hyper_util::client::legacy::Client;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use tokio::time::{Duration, Instant, timeout};
@@ -16,6 +16,7 @@ use url::Url;
 
 use super::authority::label;
 use super::connect::{ConnectError, Connector};
+use super::meter::TooManyBytes;
 use crate::body::{Budget, Read, ReadError};
 use crate::registry::limits;
 use crate::registry::metrics::{RegistryMetrics, RequestKind};
@@ -50,7 +51,7 @@ pub(crate) struct HttpRequest<'a> {
 pub(crate) struct HttpResponse {
     pub(crate) status: StatusCode,
     pub(crate) headers: HeaderMap,
-    /// The whole body of a success; empty for anything else.
+    /// The whole body of a success; of an error at most `limits::ERROR`, and nothing if it is longer.
     body: Read,
 }
 
@@ -63,7 +64,7 @@ pub(crate) enum RequestError {
     NoConnection(String),
     /// The connection broke, or what came was not HTTP.
     Broken(String),
-    /// The body is larger than the limit.
+    /// The body is larger than its limit, or everything around it.
     TooLarge,
     /// The body is so large or slow that its memory is needed for others.
     Crowded,
@@ -90,6 +91,15 @@ impl HttpResponse {
 
     pub(crate) fn header(&self, name: &str) -> Option<&str> {
         self.headers.get(name)?.to_str().ok()
+    }
+
+    /// Whether the registry limits requests: 429, or the 403 of GitHub's secondary rate limit, which only its text tells
+    /// from a denial.
+    pub(crate) fn is_throttled(&self) -> bool {
+        let says =
+            |text: &[u8]| self.body().windows(text.len()).any(|found| found.eq_ignore_ascii_case(text));
+        self.status == StatusCode::TOO_MANY_REQUESTS
+            || self.status == StatusCode::FORBIDDEN && says(b"secondary rate limit")
     }
 
     /// How many requests are left of a limit (Docker Hub: `ratelimit-remaining: 20;w=21600`).
@@ -148,9 +158,10 @@ impl Transport {
         let response = self.client.request(self.build(request)?).await.map_err(|error| broken(&error))?;
         let (head, body) = response.into_parts();
         if !head.status.is_success() {
-            // Read only so that the connection can be used again; what it says is of no interest.
-            let _ = timeout(limits::ERROR_TIME, Limited::new(body, limits::ERROR).collect()).await;
-            let body = self.bodies.nothing();
+            // Read so that the connection can be used again, and as it may say what the status does not.
+            let read = self.bodies.read(body, limits::ERROR, None);
+            let read = timeout(limits::ERROR_TIME, read).await.ok().and_then(Result::ok);
+            let body = read.unwrap_or_else(|| self.bodies.nothing());
             return Ok(HttpResponse { status: head.status, headers: head.headers, body });
         }
         let encoding = head.headers.get(CONTENT_ENCODING);
@@ -201,6 +212,9 @@ fn broken(error: &(dyn StdError + 'static)) -> RequestError {
     let mut text = String::new();
     let (mut cause, mut connected) = (Some(error), true);
     while let Some(error) = cause {
+        if TooManyBytes::is_cause_of(error) {
+            return RequestError::TooLarge;
+        }
         match error.downcast_ref::<ConnectError>() {
             Some(ConnectError::Forbidden) => return RequestError::Forbidden,
             Some(_) => {

@@ -235,3 +235,44 @@ async fn a_proxy_that_refuses_makes_a_registry_unreachable() {
     assert!(matches!(error, Error::Unreachable(_)) && text.contains("proxy"), "{text}");
     assert!(!text.contains("canary") && !text.contains("user"), "{text}");
 }
+
+#[tokio::test]
+async fn a_response_is_bounded_with_everything_around_its_body() {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let server = tokio::spawn(async move {
+        let (mut peer, _) = listener.accept().await.unwrap();
+        peer.read_exact(&mut [0; 4]).await.unwrap();
+        let hints = "HTTP/1.1 103 Early Hints\r\nlink: </x>\r\n\r\n".repeat(1000);
+        let mut sent = 0;
+        while peer.write_all(hints.as_bytes()).await.is_ok() {
+            sent += hints.len();
+        }
+        sent
+    });
+    let plain = HostSettings { plain_http: true, ..HostSettings::default() };
+    let guard = Guard { allow: nets(&["127.0.0.0/8"]), deny: vec![] };
+    let client = Registry::new([(address.to_string(), plain)], guard, registry_metrics()).unwrap();
+    let image = format!("{address}/x:v1");
+    let asked = tokio::time::timeout(Duration::from_secs(20), ask_for(&client, &image));
+    assert_eq!(asked.await.unwrap(), "TooLarge");
+    // What the kernel had taken counts, too.
+    let sent = server.await.unwrap();
+    assert!(sent < 4 * limits::RESPONSE, "{sent} bytes were taken");
+}
+
+#[tokio::test]
+async fn a_connection_serves_more_in_all_than_one_response_may_have() {
+    let remote = Remote::start().await;
+    let repo = remote.repo("team/app");
+    let filler = "x".repeat(limits::RESPONSE / 2);
+    repo.manifest(format!(r#"{{"manifests": [], "filler": "{filler}"}}"#), OCI_INDEX, Some("v1"));
+    let (client, _dir) = client(&remote);
+    for _ in 0..3 {
+        let found = ask_for(&client, &repo.reference("v1")).await;
+        assert_eq!(found, format!("{:?}", Support::Index(PlatformSet::EMPTY)));
+    }
+    assert_eq!(remote.connections(), 1);
+}

@@ -51,7 +51,7 @@ async fn indexes_run_where_containerd_runs_them() {
         let Index { entries, runs } = Index::deserialize(&case).unwrap();
         // Being brought into line.
         let text = case["entries"].to_string();
-        let odd = ["config", "\"entries\"", "os.features", "artifactType", "example+json"];
+        let odd = ["artifactType", "example+json", "attestation-manifest"];
         if odd.iter().any(|odd| text.contains(odd)) {
             continue;
         }
@@ -80,8 +80,8 @@ fn hosts_are_asked_where_containerd_asks() {
     // Being brought into line.
     let open = |case: &Directory| {
         let text = &case.toml;
-        let odd = ["['resolve']", "%", "p@q", "client = []", "Capab", "CAPAB", "Override", "SKIP", "Server"];
-        odd.iter().any(|odd| text.contains(odd)) || text.replace("://", "").contains("//")
+        let odd = ["Capab", "CAPAB", "Override", "SKIP", "Server"];
+        odd.iter().any(|odd| text.contains(odd))
     };
     let cases = upstream("hosts").into_iter().filter(|case| !open(case));
     assert_agreement(cases.flat_map(|Directory { host, toml, tag, digest }| {

@@ -5,12 +5,14 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 
 use http::{HeaderMap, HeaderName, HeaderValue, header};
+use percent_encoding::percent_decode_str;
 use serde::Deserialize;
 use serde::de::{self, Deserializer, MapAccess, Visitor};
 use url::Url;
 
 use super::RegistryHost;
-use crate::registry::net::{HUB, HUB_ENDPOINT, Tls};
+use crate::image::{DOCKER_HUB, DOCKER_HUB_ENDPOINT};
+use crate::registry::net::Tls;
 
 /// The keys of the whole file that no section has.
 #[derive(Deserialize)]
@@ -132,6 +134,7 @@ impl Section {
         let Self { capabilities, ca, client, skip_verify, header: sent, override_path, .. } = self;
         // Joined to the directory; an absolute path stays as it is.
         let file = |path: PathBuf| directory.join(path);
+        let client = client.filter(|client| !matches!(client, Client::Many(all) if all.is_empty()));
         let says_tls = ca.is_some() || client.is_some() || skip_verify.is_some();
         let authorities = match ca {
             None => Vec::new(),
@@ -193,7 +196,8 @@ const OWN: [HeaderName; 8] = [
 /// Where the API is found, and where else if TLS cannot be talked there.
 fn bases(server: &str, override_path: bool, tls: bool) -> Result<(Option<Url>, Option<Url>), String> {
     let text = if server.contains("://") { server.to_owned() } else { format!("https://{server}") };
-    if text.contains('@') {
+    let authority = text.split('/').nth(2).unwrap_or_default();
+    if authority.contains('@') {
         // Not quoted: it may hold a password.
         return Err("a server's URL holds no user; write it into the files of credentials".to_owned());
     }
@@ -204,19 +208,32 @@ fn bases(server: &str, override_path: bool, tls: bool) -> Result<(Option<Url>, O
     }
     url.set_query(None);
     url.set_fragment(None);
-    let path = url.path().trim_end_matches('/');
+    let path = clean(url.path());
     let version = if override_path || path.ends_with("/v2") { "" } else { "/v2" };
     url.set_path(&format!("{path}{version}/"));
-    if url.host_str() == Some(HUB) {
-        url.set_host(Some(HUB_ENDPOINT)).map_err(|_| unusable())?;
+    if url.host_str() == Some(DOCKER_HUB) {
+        url.set_host(Some(DOCKER_HUB_ENDPOINT)).map_err(|_| unusable())?;
     }
-    let authority = text.split('/').nth(2).unwrap_or_default();
     if url.scheme() == "http" && tls && !authority.ends_with(":80") {
         let mut secure = url.clone();
         secure.set_scheme("https").map_err(|()| unusable())?;
         return Ok((Some(secure), Some(url)));
     }
     Ok((Some(url), None))
+}
+
+/// A path decoded and without empty parts and dots, as Go's `url.Parse` and `path.Clean` have it.
+fn clean(path: &str) -> String {
+    let decoded = percent_decode_str(path).decode_utf8_lossy();
+    let mut parts = Vec::new();
+    for part in decoded.split('/') {
+        match part {
+            "" | "." => {}
+            ".." => _ = parts.pop(),
+            part => parts.push(part),
+        }
+    }
+    parts.iter().map(|part| format!("/{part}")).collect()
 }
 
 fn secret(mut value: HeaderValue) -> HeaderValue {

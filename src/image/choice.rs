@@ -1,0 +1,106 @@
+//! Which entry of an index a node takes, as containerd chooses (`images.Manifest` in `core/images/image.go`): the best
+//! match by the node's order of preference, the first of equals, and an entry without a platform last. What a node has
+//! chosen it pulls; it does not come back for another entry.
+
+use super::PlatformSet;
+use super::platform::{KNOWN, NODES, Platform};
+
+/// How much each node prefers an entry of an index: its place in the order of containerd/platforms (`platformVector`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Preference([u8; KNOWN]);
+
+impl Preference {
+    /// No node takes it.
+    pub const NEVER: Self = Self([u8::MAX; KNOWN]);
+    /// It has no platform: any node takes it that finds no other.
+    pub const LAST: Self = Self([u8::MAX - 1; KNOWN]);
+
+    /// Of an entry for this platform.
+    pub fn of(platform: &Platform<'_>) -> Self {
+        let mut ranks = Self::NEVER.0;
+        for (rank, node) in ranks.iter_mut().zip(&NODES) {
+            *rank = rank_for(node, platform).unwrap_or(*rank);
+        }
+        Self(ranks)
+    }
+
+    /// The nodes among these that would take it if there were no other entry.
+    pub fn takers(self, within: PlatformSet) -> PlatformSet {
+        within.filter(|node| self.0[node] != u8::MAX)
+    }
+
+    /// For each entry the nodes among these that choose it.
+    pub fn choose(entries: &[Self], within: PlatformSet) -> Vec<PlatformSet> {
+        // Of equals the first, as min_by_key has it.
+        let best = |node: usize| entries.iter().enumerate().min_by_key(|(_, entry)| entry.0[node]);
+        let mut chosen = vec![PlatformSet::EMPTY; entries.len()];
+        for node in 0..KNOWN {
+            let Some((place, entry)) = best(node) else { break };
+            let taker = within.filter(|other| other == node && entry.0[node] != u8::MAX);
+            chosen[place] = chosen[place].union(taker);
+        }
+        chosen
+    }
+}
+
+/// The place of a platform in what a node takes, the best first; the 32-bit fallbacks of 64-bit nodes included.
+fn rank_for(node: &Platform<'_>, platform: &Platform<'_>) -> Option<u8> {
+    let version = |platform: &Platform<'_>| -> Option<u8> {
+        match &*platform.variant {
+            "v5" => Some(5),
+            "v6" => Some(6),
+            "v7" => Some(7),
+            "v8" => Some(8),
+            _ => None,
+        }
+    };
+    if node.os != platform.os {
+        return None;
+    }
+    match (&*node.architecture, &*platform.architecture) {
+        ("arm", "arm") => version(node)?.checked_sub(version(platform)?),
+        ("arm64", "arm") => Some(1 + 8 - version(platform)?),
+        ("amd64", "386") => platform.variant.is_empty().then_some(1),
+        _ => (node == platform).then_some(0),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn choose(entries: &[&str]) -> Vec<String> {
+        let preference = |text: &&str| {
+            let mut parts = text.split('/');
+            let mut next = || parts.next().unwrap_or_default();
+            let platform = [next(), next(), next()];
+            if text.is_empty() {
+                Preference::LAST
+            } else {
+                Preference::of(&Platform::new(platform[0], platform[1], platform[2]))
+            }
+        };
+        let entries: Vec<Preference> = entries.iter().map(preference).collect();
+        let some = ["linux/amd64", "linux/arm64", "linux/arm/v6", "linux/arm/v7", "linux/s390x"];
+        let some = some.iter().fold(PlatformSet::EMPTY, |set, text| set.union(text.parse().unwrap()));
+        Preference::choose(&entries, some).into_iter().map(|set| set.to_string()).collect()
+    }
+
+    #[test]
+    fn a_node_takes_the_first_of_its_best_entries() {
+        let all = "linux/amd64, linux/arm64, linux/arm/v6, linux/arm/v7, linux/s390x";
+        for (entries, expected) in [
+            (&["linux/amd64", "linux/amd64"][..], &["linux/amd64", "none"][..]),
+            (&["", "linux/amd64"], &["linux/arm64, linux/arm/v6, linux/arm/v7, linux/s390x", "linux/amd64"]),
+            (&["", ""], &[all, "none"]),
+            (&["linux/386", "linux/amd64"], &["none", "linux/amd64"]),
+            (&["linux/386"], &["linux/amd64"]),
+            (&["linux/arm/v6", "linux/arm/v7"], &["linux/arm/v6", "linux/arm64, linux/arm/v7"]),
+            (&["linux/arm/v8", "linux/arm/v5"], &["linux/arm64", "linux/arm/v6, linux/arm/v7"]),
+            (&["linux/arm64/v9", "linux/amd64/v2", "windows/amd64", "unknown/unknown"], &["none"; 4]),
+            (&[], &[]),
+        ] {
+            assert_eq!(choose(entries), expected, "{entries:?}");
+        }
+    }
+}

@@ -1,0 +1,54 @@
+//! The names of registry hosts, and when two of them mean the same one.
+
+/// Docker Hub, as images name it.
+pub const DOCKER_HUB: &str = "docker.io";
+/// Docker Hub, as it is dialled (containerd's `core/remotes/docker/config/hosts.go`).
+pub const DOCKER_HUB_ENDPOINT: &str = "registry-1.docker.io";
+/// Docker Hub, as `docker login` and older images name it.
+pub const DOCKER_HUB_INDEX: &str = "index.docker.io";
+
+/// Whether this means Docker Hub: one of its names in any case, alone or as the URL that `docker login` writes,
+/// `https://index.docker.io/v1/`.
+pub fn is_docker_hub(text: &str) -> bool {
+    let host = text.strip_prefix("https://").unwrap_or(text).trim_end_matches('/');
+    let host = host.strip_suffix("/v1").or_else(|| host.strip_suffix("/v2")).unwrap_or(host);
+    let host = host.strip_suffix(":443").unwrap_or(host);
+    [DOCKER_HUB, DOCKER_HUB_INDEX, DOCKER_HUB_ENDPOINT].iter().any(|name| host.eq_ignore_ascii_case(name))
+}
+
+/// A host as it is compared: lower-case, without the default port of HTTPS, Docker Hub by its first name.
+pub fn canonical_host(host: &str) -> String {
+    if is_docker_hub(host) {
+        return DOCKER_HUB.to_owned();
+    }
+    host.strip_suffix(":443").unwrap_or(host).to_ascii_lowercase()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn docker_hub_has_many_names() {
+        for text in [
+            "docker.io",
+            "index.docker.io",
+            "registry-1.docker.io",
+            "Docker.IO:443",
+            "https://index.docker.io/v1/",
+            "https://index.docker.io/v1",
+            "https://registry-1.docker.io/v2/",
+            "https://docker.io",
+        ] {
+            assert!(is_docker_hub(text), "{text}");
+            assert_eq!(canonical_host(text), "docker.io", "{text}");
+        }
+        for text in
+            ["docker.io:5000", "http://docker.io", "hub.docker.io", "docker.io.evil.net", "docker.io/x", ""]
+        {
+            assert!(!is_docker_hub(text), "{text}");
+        }
+        assert_eq!(canonical_host("A.b:443"), "a.b");
+        assert_eq!(canonical_host("a.b:5000"), "a.b:5000");
+    }
+}

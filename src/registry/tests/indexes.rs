@@ -1,0 +1,96 @@
+//! Which entries of an index count, and for which nodes.
+
+use super::*;
+
+#[tokio::test]
+async fn an_entry_counts_for_what_it_is() {
+    let remote = Remote::start().await;
+    let repo = remote.repo("team/app");
+    let amd64 = || repo.entry("linux/amd64");
+    let with = |mut entry: Value, key: &str, value: Value| {
+        entry[key] = value;
+        entry
+    };
+    let arm64 = repo.image("linux/arm64", None);
+    let nested = repo.index(None, ["linux/arm64"]);
+    let both = platforms(&BOTH);
+    let only = platforms(&["linux/amd64"]);
+    let attestation = repo.attestation(arm64["digest"].as_str().unwrap());
+    for (name, entry, expected) in [
+        ("without a platform", arm64.clone(), both),
+        ("with a null platform", with(arm64.clone(), "platform", Value::Null), both),
+        ("with an empty platform", with(arm64.clone(), "platform", json!({})), only),
+        ("an attestation", attestation.clone(), only),
+        (
+            "an attestation that claims a platform",
+            with(attestation, "platform", json!({"os": "linux", "architecture": "arm64"})),
+            only,
+        ),
+        (
+            "for nodes with a feature",
+            with(
+                arm64.clone(),
+                "platform",
+                json!({"os": "linux", "architecture": "arm64", "os.features": ["erofs"]}),
+            ),
+            only,
+        ),
+        (
+            "an artifact",
+            with(repo.entry("linux/arm64"), "artifactType", json!("application/spdx+json")),
+            only,
+        ),
+        ("of no image type", with(repo.entry("linux/arm64"), "mediaType", json!("application/x")), only),
+        ("nested", nested.clone(), both),
+        (
+            "nested for another platform",
+            with(nested, "platform", json!({"os": "linux", "architecture": "s390x"})),
+            only,
+        ),
+        ("aliased", with(arm64.clone(), "platform", json!({"os": "Linux", "architecture": "AArch64"})), both),
+    ] {
+        repo.index(Some("v1"), [amd64(), entry]);
+        assert_eq!(ask(&remote, &repo, "v1").await.unwrap(), Support::Index(expected), "{name}");
+    }
+}
+
+#[tokio::test]
+async fn a_node_gets_the_entry_that_it_chooses_or_none() {
+    let remote = Remote::start().await;
+    let repo = remote.repo("team/app");
+    let for_platform = |mut entry: Value, architecture: &str| {
+        entry["platform"] = json!({"os": "linux", "architecture": architecture});
+        entry
+    };
+    let (amd64, arm64) = (repo.entry("linux/amd64"), repo.entry("linux/arm64"));
+    let bare = |platform: &str| repo.image(platform, None);
+    let nested = |platform: &str| for_platform(repo.index(None, [repo.entry(platform)]), "arm64");
+    let feature = json!({"os": "linux", "architecture": "arm64", "os.features": ["erofs"]});
+    let config = repo.blob(feature.to_string(), OCI_CONFIG);
+    let with_feature = repo.image_of(config, OCI_MANIFEST, None);
+    let mut attestation = repo.attestation(arm64["digest"].as_str().unwrap());
+    attestation["platform"] = json!({"os": "linux", "architecture": "arm64"});
+    for (name, entries, expected) in [
+        ("two without a platform", vec![bare("linux/arm64"), bare("linux/amd64")], &["linux/arm64"][..]),
+        ("one without, behind one with", vec![bare("linux/arm64"), amd64.clone()], &BOTH),
+        ("one without, of the same", vec![bare("linux/amd64"), amd64.clone()], &["linux/amd64"]),
+        (
+            "an index that lacks it, first",
+            vec![nested("linux/s390x"), arm64.clone(), amd64.clone()],
+            &["linux/amd64"],
+        ),
+        ("an index that lacks it, second", vec![arm64.clone(), nested("linux/s390x"), amd64.clone()], &BOTH),
+        ("an index that has it", vec![nested("linux/arm64"), amd64.clone()], &BOTH),
+        ("an attestation first", vec![attestation.clone(), arm64.clone(), amd64.clone()], &["linux/amd64"]),
+        ("an attestation second", vec![arm64.clone(), attestation, amd64.clone()], &BOTH),
+        ("a config with features", vec![with_feature, amd64.clone()], &["linux/amd64"]),
+        (
+            "a 32-bit image before one without",
+            vec![bare("linux/amd64"), repo.entry("linux/386")],
+            &["linux/386"],
+        ),
+    ] {
+        repo.index(Some("v1"), entries);
+        assert_eq!(ask(&remote, &repo, "v1").await.unwrap(), Support::Index(platforms(expected)), "{name}");
+    }
+}
