@@ -40,7 +40,7 @@ use crate::credentials::{Credential, Credentials};
 use crate::image::{ImageRef, is_digest};
 use client::{ApiRequest, Client, Pull};
 use hosts::{Hosts, HostsDirectory};
-use net::{Connector, HttpResponse, Transport};
+use net::{Connector, HttpResponse, NameResolver, Transport};
 
 /// What a registry says of a tag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -86,8 +86,9 @@ impl Registry {
             directory.log_ignored(root);
         }
         let hosts = Hosts::new(hosts, directory);
+        let names = NameResolver::of_system().map_err(|error| TrustError::Names(error.to_string()))?;
         let tls = net::tls_settings(hosts.tls(), hosts.default_tls())?;
-        let transport = Transport::new(Connector::new(guard, tls, proxies), metrics);
+        let transport = Transport::new(Connector::new(guard, tls, proxies, names), metrics);
         Ok(Self(Client::new(hosts, allowed, transport)))
     }
 

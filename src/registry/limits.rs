@@ -32,6 +32,8 @@ pub(crate) const DEPTH: usize = 3;
 pub(crate) const FETCHES: usize = 8;
 /// Redirects of one request.
 pub(crate) const REDIRECTS: usize = 3;
+/// Requests to one name server that are under way. Each lookup has two, and there are never as many lookups.
+pub(crate) const NAME_REQUESTS: usize = 4096;
 /// Addresses of one host that are tried.
 pub(crate) const ADDRESSES: usize = 8;
 /// How long one address is tried alone before the next one is tried beside it (RFC 8305, section 5).

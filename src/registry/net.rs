@@ -5,6 +5,7 @@ mod connect;
 mod guard;
 mod meter;
 mod proxy;
+mod resolve;
 mod transport;
 mod trust;
 
@@ -12,6 +13,7 @@ pub(super) use authority::{authority, dialled, label, names};
 pub(super) use connect::Connector;
 pub use guard::Guard;
 pub use proxy::{Proxies, ProxyError};
+pub(super) use resolve::NameResolver;
 pub(super) use transport::{HttpRequest, HttpResponse, RequestError, Transport};
 pub use trust::TrustError;
 pub(super) use trust::{Tls, settings as tls_settings};

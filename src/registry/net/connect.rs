@@ -19,7 +19,7 @@ use hyper_util::rt::TokioIo;
 use rustls::ClientConfig;
 use rustls_pki_types::ServerName;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::{TcpStream, lookup_host};
+use tokio::net::TcpStream;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
@@ -29,6 +29,7 @@ use url::Url;
 use super::guard::Guard;
 use super::meter::{Meter, Metered};
 use super::proxy::{Proxies, Proxy};
+use super::resolve::NameResolver;
 use crate::registry::limits;
 
 /// Why there is no connection.
@@ -54,6 +55,7 @@ pub(crate) struct Connector {
     guard: Arc<Guard>,
     tls: Arc<TlsSettings>,
     proxies: Arc<Proxies>,
+    names: NameResolver,
     kept: Arc<Semaphore>,
 }
 
@@ -65,9 +67,9 @@ pub(crate) struct TlsSettings {
 }
 
 impl Connector {
-    pub(crate) fn new(guard: Guard, tls: TlsSettings, proxies: Proxies) -> Self {
+    pub(crate) fn new(guard: Guard, tls: TlsSettings, proxies: Proxies, names: NameResolver) -> Self {
         let kept = Arc::new(Semaphore::new(limits::IDLE_ALL));
-        Self { guard: Arc::new(guard), tls: Arc::new(tls), proxies: Arc::new(proxies), kept }
+        Self { guard: Arc::new(guard), tls: Arc::new(tls), proxies: Arc::new(proxies), names, kept }
     }
 
     /// The `Proxy-Authorization` of a request without TLS; with TLS the tunnel is authorised instead.
@@ -113,8 +115,9 @@ impl Connector {
         guard: Option<&Guard>,
         meter: &Meter,
     ) -> Result<Wire, ConnectError> {
-        let addresses = lookup_host((to.name, to.port)).await.map_err(ConnectError::Resolve)?;
-        let admitted = addresses.filter(|address| guard.is_none_or(|guard| guard.admits(address.ip())));
+        let addresses = self.names.resolve(to.name).await.map_err(ConnectError::Resolve)?.into_iter();
+        let admitted = addresses.filter(|address| guard.is_none_or(|guard| guard.admits(*address)));
+        let admitted = admitted.map(|address| SocketAddr::new(address, to.port));
         let admitted: Vec<SocketAddr> = admitted.take(limits::ADDRESSES).collect();
         if admitted.is_empty() {
             return Err(ConnectError::Forbidden);

@@ -59,6 +59,9 @@ pub enum TrustError {
         /// Why.
         cause: rustls::Error,
     },
+    /// Names cannot be resolved.
+    #[error("the resolver of names cannot be set up: {0}")]
+    Names(String),
     /// The crypto provider lacks something.
     #[error("TLS cannot be set up")]
     Tls(#[from] rustls::Error),

@@ -1,0 +1,149 @@
+//! Names to addresses, without threads: a name whose servers hang costs a socket for a while, where each `getaddrinfo`
+//! would hold one of the threads that also read certificates.
+//!
+//! By the system's rules: name servers, search list, `ndots` and time-outs of `/etc/resolv.conf`, and `/etc/hosts`. Both
+//! are read whenever a configuration is loaded.
+
+use std::io;
+use std::net::{IpAddr, Ipv4Addr};
+
+use hickory_resolver::TokioResolver;
+use hickory_resolver::config::{
+    LookupIpStrategy, NameServerConfig, ResolveHosts, ResolverConfig, ResolverOpts, ServerOrderingStrategy,
+};
+use hickory_resolver::net::NetError;
+use hickory_resolver::net::runtime::TokioRuntimeProvider;
+use hickory_resolver::proto::rr::Name;
+use hickory_resolver::system_conf::read_system_conf;
+
+use crate::registry::limits;
+
+/// Resolves names. Clones are the same resolver.
+#[derive(Clone)]
+pub(crate) struct NameResolver(TokioResolver);
+
+impl NameResolver {
+    /// The resolver that the system is configured for; like the C library's, with a name server on this very host where
+    /// the system names none.
+    ///
+    /// # Errors
+    /// It cannot be set up.
+    pub(crate) fn of_system() -> Result<Self, NetError> {
+        let (mut config, options) = read_system_conf().unwrap_or_else(|error| {
+            tracing::warn!(%error, "/etc/resolv.conf cannot be used; names are asked of 127.0.0.1");
+            let local = NameServerConfig::udp_and_tcp(Ipv4Addr::LOCALHOST.into());
+            (ResolverConfig::from_parts(None, Vec::new(), vec![local]), ResolverOpts::default())
+        });
+        if !config.search.is_empty() {
+            // The host's own domain counts only without a search list.
+            config.domain = None;
+        }
+        Self::new(config, options)
+    }
+
+    fn new(config: ResolverConfig, options: ResolverOpts) -> Result<Self, NetError> {
+        let mut builder = TokioResolver::builder_with_config(config, TokioRuntimeProvider::default());
+        let set = builder.options_mut();
+        *set = options;
+        // As the C library: both families, the servers in their order, nothing remembered.
+        set.ip_strategy = LookupIpStrategy::Ipv6AndIpv4;
+        set.server_ordering_strategy = ServerOrderingStrategy::UserProvidedOrder;
+        set.use_hosts_file = ResolveHosts::Always;
+        set.cache_size = 0;
+        set.max_active_requests = limits::NAME_REQUESTS;
+        builder.build().map(Self)
+    }
+
+    /// The addresses of a host, which may be an address itself. Both families in turn (RFC 8305, section 4).
+    pub(super) async fn resolve(&self, host: &str) -> io::Result<Vec<IpAddr>> {
+        if let Ok(address) = host.parse() {
+            return Ok(vec![address]);
+        }
+        // Not as an international name, in which an underscore could not stand.
+        let name = Name::from_ascii(host).map_err(io::Error::other)?;
+        let found = self.0.lookup_ip(name).await.map_err(io::Error::other)?;
+        let (v6, v4): (Vec<IpAddr>, Vec<IpAddr>) = found.iter().partition(IpAddr::is_ipv6);
+        let mut addresses = Vec::with_capacity(v4.len() + v6.len());
+        let (mut v4, mut v6) = (v4.into_iter(), v6.into_iter());
+        for _ in 0..v4.len().max(v6.len()) {
+            addresses.extend(v6.next().into_iter().chain(v4.next()));
+        }
+        Ok(addresses)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::SocketAddr;
+    use std::time::Duration;
+
+    use tokio::net::UdpSocket;
+    use tokio::task::JoinSet;
+    use tokio::time::timeout;
+
+    const HEALTHY: &[u8] = b"\x0aa_registry\x04test\0";
+
+    /// 10.9.8.7 for `a_registry.test`, and silence for every other name.
+    fn answer(query: &[u8]) -> Option<Vec<u8>> {
+        let end = 12 + HEALTHY.len();
+        if !query.get(12..end)?.eq_ignore_ascii_case(HEALTHY) {
+            return None;
+        }
+        let is_ipv4 = query.get(end..end + 2)? == [0, 1];
+        let mut answer = query.get(..end + 4)?.to_vec();
+        answer[2..12].copy_from_slice(&[0x81, 0x80, 0, 1, 0, u8::from(is_ipv4), 0, 0, 0, 0]);
+        if is_ipv4 {
+            answer.extend_from_slice(&[0xc0, 12, 0, 1, 0, 1, 0, 0, 0, 60, 0, 4, 10, 9, 8, 7]);
+        }
+        Some(answer)
+    }
+
+    async fn name_server() -> SocketAddr {
+        let socket = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+        let address = socket.local_addr().unwrap();
+        tokio::spawn(async move {
+            let mut query = [0; 512];
+            while let Ok((length, peer)) = socket.recv_from(&mut query).await {
+                if let Some(answer) = answer(&query[..length]) {
+                    let _ = socket.send_to(&answer, peer).await;
+                }
+            }
+        });
+        address
+    }
+
+    fn asking(server: SocketAddr) -> NameResolver {
+        let mut config = NameServerConfig::udp(server.ip());
+        config.connections[0].port = server.port();
+        NameResolver::new(ResolverConfig::from_parts(None, vec![], vec![config]), ResolverOpts::default())
+            .unwrap()
+    }
+
+    #[tokio::test]
+    async fn names_that_hang_cost_no_threads_and_keep_no_other_waiting() {
+        let resolver = asking(name_server().await);
+        let mut hanging = JoinSet::new();
+        for number in 0..600 {
+            let resolver = resolver.clone();
+            hanging.spawn(async move { resolver.resolve(&format!("hangs-{number}.test")).await.is_ok() });
+        }
+        for _ in 0..20 {
+            let found = timeout(Duration::from_secs(2), resolver.resolve("a_registry.test")).await;
+            assert_eq!(found.expect("resolved at once").unwrap(), ["10.9.8.7".parse::<IpAddr>().unwrap()]);
+            tokio::task::yield_now().await;
+        }
+        assert!(hanging.try_join_next().is_none(), "all of them hang still");
+        let threads = std::fs::read_dir("/proc/self/task").unwrap().count();
+        assert!(threads < 160, "{threads} threads");
+    }
+
+    #[tokio::test]
+    async fn addresses_are_not_asked_for() {
+        let resolver = asking("127.0.0.1:1".parse().unwrap());
+        for address in ["127.0.0.1", "::1", "2001:db8::1"] {
+            assert_eq!(resolver.resolve(address).await.unwrap(), [address.parse::<IpAddr>().unwrap()]);
+        }
+        assert!(resolver.resolve("a..b").await.is_err());
+    }
+}
