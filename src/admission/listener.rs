@@ -53,7 +53,8 @@ pub struct Listener {
     pub tls: Option<Arc<ServerConfig>>,
     /// What answers.
     pub router: Router,
-    /// How many connections there may be; further ones are closed at once, as waiting would cost a Pod its time.
+    /// How many connections there may be. A further one takes the place of the longest idle one, or is closed at once:
+    /// waiting would cost a Pod its time.
     pub limits: Limits,
     /// How long a connection may wait for its first request.
     pub first: Duration,
