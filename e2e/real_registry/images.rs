@@ -61,7 +61,8 @@ pub(crate) async fn push(to: &Distribution) -> Vec<Image> {
 
     let tag = "entries-without-platform";
     let entries = vec![amd64.clone(), arm64.clone()];
-    add(tag, &index(to, OCI_INDEX, entries, tag).await, both, "tolerated");
+    let first = Support::Index(nodes(&["linux/amd64"]));
+    add(tag, &index(to, OCI_INDEX, entries, tag).await, first, "platform-missing");
 
     let tag = "inner";
     let inner = index(to, OCI_INDEX, vec![on(&arm64, "linux/arm64")], tag).await;

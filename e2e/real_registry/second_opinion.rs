@@ -20,7 +20,13 @@ pub(crate) fn nodes<'a>(client: &'a Client, image: &'a Reference) -> Opinion<'a>
             OciManifest::Image(manifest) => nodes_of_image(client, image, &manifest).await,
             OciManifest::ImageIndex(index) => {
                 let mut all = PlatformSet::EMPTY;
-                for entry in index.manifests.iter().filter(|entry| is_image(entry)) {
+                let mut unnamed = 0;
+                // Of the entries without a platform every node takes the first, whether that runs there or not.
+                let is_taken = |entry: &&ImageIndexEntry| {
+                    unnamed += usize::from(entry.platform.is_none());
+                    entry.platform.is_some() || unnamed == 1
+                };
+                for entry in index.manifests.iter().filter(|entry| is_image(entry)).filter(is_taken) {
                     all = all.union(nodes_of_entry(client, image, entry).await);
                 }
                 Some(all)
