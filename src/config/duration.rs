@@ -42,7 +42,9 @@ impl Value for Duration {
     fn schema(&self) -> Json {
         json!({
             "type": "string",
-            "pattern": format!("^(?=.*[1-9])([0-9]{{1,{WHOLE}}}(\\.[0-9]{{1,{FRACTION}}})?(ms|s|m|h|d))+$"),
+            "pattern": format!("^([0-9]{{1,{WHOLE}}}(\\.[0-9]{{1,{FRACTION}}})?(ms|s|m|h|d))+$"),
+            // Zero. Not as a look-ahead: Helm reads patterns as Go does, which has none.
+            "not": {"type": "string", "pattern": "^[^1-9]*$"},
             "examples": ["300ms", "15s", "1.5h", "1h30m"],
         })
     }
