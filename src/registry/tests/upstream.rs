@@ -40,6 +40,11 @@ fn push_entry(repo: &Repo, Entry { descriptor, config, entries }: Entry) -> Valu
     pushed
 }
 
+/// containerd reads an empty `os` of a config as the node's own. The image spec requires one, and we do not guess.
+fn lacks_os(Entry { config, entries, .. }: &Entry) -> bool {
+    config.as_ref().is_some_and(|config| config["os"] == "") || entries.iter().flatten().any(lacks_os)
+}
+
 #[tokio::test]
 async fn indexes_run_where_containerd_runs_them() {
     let remote = Remote::start().await;
@@ -52,7 +57,7 @@ async fn indexes_run_where_containerd_runs_them() {
         // Being brought into line.
         let text = case["entries"].to_string();
         let odd = ["artifactType", "example+json", "attestation-manifest"];
-        if odd.iter().any(|odd| text.contains(odd)) {
+        if odd.iter().any(|odd| text.contains(odd)) || entries.iter().any(lacks_os) {
             continue;
         }
         push(&repo, entries, Some(&tag));
