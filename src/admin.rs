@@ -8,7 +8,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use tokio::sync::watch;
 
-use crate::admission::listener::Phase;
+use crate::listener::Phase;
 use crate::metrics::Metrics;
 use crate::tls::ServingCertificate;
 

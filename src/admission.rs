@@ -2,7 +2,6 @@
 //!
 //! The allowing answer needs nothing but the review's uid; whatever fails after that, a panic included, ends in it.
 
-pub mod listener;
 mod metrics;
 
 use std::sync::Arc;

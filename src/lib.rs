@@ -5,12 +5,13 @@
 //! # The way of a request
 //!
 //! ```text
-//! bytes → admission → review → pod → decide (resolver: cache → registry; policy → placement) → patch → admission → bytes
+//! listener → admission → review → pod → decide (resolver: cache → registry; policy → placement) → patch → admission
 //! ```
 //!
 //! | module | its one job |
 //! |---|---|
-//! | [`admission`] | HTTP only: HTTPS in and out, the deadline; a readable review is always allowed |
+//! | [`listener`] | TLS and HTTP/1.1 on both ports, and what a connection may cost |
+//! | [`admission`] | `POST /mutate`: the body, the deadline; a readable review is always allowed |
 //! | [`review`] | bytes to AdmissionReview and back, read partially, the Pod never copied |
 //! | [`pod`] | facts of a Pod, from a review or a value: images, tolerations, why it is skipped |
 //! | [`decide`] | from a Pod to what becomes of it: which images to look up, with which credentials, until when |
@@ -28,6 +29,8 @@
 //!
 //! I/O lives in `registry`, `credentials`, `cluster` and `tls`, state in `resolver` and in what `registry` and
 //! `credentials` remember; `review`, `pod`, `image`, `policy`, `placement` and `patch` are pure.
+
+pub mod listener;
 
 pub mod admission;
 pub mod review;

@@ -16,10 +16,10 @@ use tokio::time::{Duration, timeout};
 
 use crate::admin::Admin;
 use crate::admission::Webhook;
-use crate::admission::listener::{Limits, Listener, Phase};
 use crate::cluster::{Caller, Cluster, ConnectError};
 use crate::config::{Config, Sources};
 use crate::decide::{Current, Snapshot};
+use crate::listener::{Limits, Listener, Phase};
 use crate::logging::Levels;
 use crate::metrics::Metrics;
 use crate::registry::Traces;

@@ -41,7 +41,7 @@ use tokio::sync::watch;
 use tokio::time::Duration;
 use tokio_rustls::TlsConnector;
 use tolerarch::admission::BODY_LIMIT;
-use tolerarch::admission::listener::{Limits, Listener, Phase};
+use tolerarch::listener::{Limits, Listener, Phase};
 use tolerarch::metrics::Metrics;
 use tolerarch::tls::{CertificateFiles, ServingCertificate, TlsMetrics};
 
