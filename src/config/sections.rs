@@ -231,9 +231,16 @@ impl Map for BTreeMap<String, HostSettings> {
         }
         let mut settings = HostSettings::default();
         fill(&mut settings);
-        match self.insert(canonical_host(name), settings) {
-            None => Ok(()),
-            Some(_) => Err("this host is there already".to_owned()),
+        let host = canonical_host(name);
+        // Docker Hub under two of its names is no contradiction, as long as they say the same.
+        match self.get(&host) {
+            Some(known) if *known != settings => Err(format!(
+                "{host} is there already under another name, with other settings; keep one of the two"
+            )),
+            _ => {
+                self.insert(host, settings);
+                Ok(())
+            }
         }
     }
 

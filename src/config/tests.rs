@@ -256,7 +256,14 @@ fn refuses_what_could_not_work() {
         ("credentials: {providers: {binDirectory: /bin}}", "known are config, binDir"),
         ("credentials: {providers: {config: /p.yaml}}", "providers.config needs providers.binDir"),
         ("credentials: {providers: {binDir: /bin}}", "providers.binDir needs providers.config"),
-        ("registries: {hosts: {a.b: {}, 'A.b:443': {}}}", "this host is there already"),
+        (
+            "registries: {hosts: {a.b: {}, 'A.b:443': {plainHttp: true}}}",
+            "a.b is there already under another name, with other settings",
+        ),
+        (
+            "registries: {hosts: {docker.io: {plainHttp: true}, index.docker.io: {}}}",
+            "docker.io is there already under another name, with other settings",
+        ),
         ("registries: {hosts: {a.b: {plainHttp: 'yes'}}}", "expected true or false"),
         (
             "registries: {hosts: {a.b: {mirrors: ['http://c.d']}}}",
@@ -313,6 +320,7 @@ fn docker_hub_is_meant_by_all_its_names() {
     }
     let said = faults("registries: {hosts: {'https://a.b': {}}}").join("\n");
     assert!(said.contains("without https://"), "{said}");
-    let twice = faults("registries: {hosts: {docker.io: {}, index.docker.io: {}}}").join("\n");
-    assert!(twice.contains("there already"), "{twice}");
+    let twice =
+        "registries: {hosts: {docker.io: {skipVerify: true}, registry-1.docker.io: {skipVerify: true}}}";
+    assert!(Config::parse(twice).unwrap().registries.hosts["docker.io"].skip_verify);
 }
