@@ -1,17 +1,23 @@
-//! Log lines, on standard output: JSON for machines or text for people.
+//! Log lines, on standard output: JSON for machines or text for people. Every value goes through one writer, see
+//! [`escape`].
 
+mod escape;
 mod json;
 mod queue;
+mod text;
 
 use clap::ValueEnum;
+use tracing::{Event, Subscriber};
 use tracing_subscriber::Registry;
 use tracing_subscriber::filter::{LevelFilter, Targets};
-use tracing_subscriber::fmt;
+use tracing_subscriber::fmt::format::{FormatEvent, Writer};
+use tracing_subscriber::fmt::{self, FmtContext, FormatFields, MakeWriter};
 use tracing_subscriber::layer::{Layer, SubscriberExt};
+use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::reload;
 use tracing_subscriber::util::SubscriberInitExt;
 
-pub use queue::Guard;
+pub use queue::Flush;
 
 /// How a log line looks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
@@ -23,17 +29,17 @@ pub enum Format {
     Text,
 }
 
-/// From which level on lines are written.
+/// The least severe lines that are written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum Level {
-    /// Only what needs somebody.
+    /// Faults that an operator has to fix.
     Error,
-    /// And what is wrong outside.
+    /// Also faults of registries, clients and credentials.
     Warn,
-    /// And a line for each decision.
+    /// Also a line for each decision.
     #[default]
     Info,
-    /// And what leads to it.
+    /// Also the steps that lead to it.
     Debug,
     /// Everything.
     Trace,
@@ -51,60 +57,89 @@ impl From<Level> for LevelFilter {
     }
 }
 
-/// Changes from which level on lines are written.
+/// Changes the level while the program runs.
 pub struct Levels(reload::Handle<Targets, Registry>);
 
 impl Levels {
-    /// From this level on, from now on.
+    /// Writes lines of this level and more severe ones from now on.
     pub fn set(&self, level: Level) {
         // Fails only if logging has ended.
         let _ = self.0.reload(targets(level));
     }
 }
 
-/// Whose lines tell that a lookup failed.
+/// The target of the lines that say that a lookup failed.
 const LOOKUPS: &str = "tolerarch::resolver::lookup";
 
 fn targets(level: Level) -> Targets {
     Targets::new().with_target("tolerarch", LevelFilter::from(level))
 }
 
-/// Logs for a command that people run: a line is written at once, and standard output is left to what they asked for.
-/// Without a level, those are warnings, but not of what the command itself tells.
+/// Starts logging for a command: each line is written at once, and not to standard output, which is for its results.
+/// Without a level it writes warnings, except for failed lookups, which are among those results.
 pub fn start_for_people<W>(level: Option<Level>, format: Format, writer: W)
 where
-    W: for<'w> fmt::MakeWriter<'w> + Send + Sync + 'static,
+    W: for<'w> MakeWriter<'w> + Send + Sync + 'static,
 {
-    let lines = fmt::layer().with_ansi(false).with_target(false).without_time().with_writer(writer);
-    let lines = match format {
-        Format::Json => lines.event_format(json::Line).boxed(),
-        Format::Text => lines.boxed(),
-    };
-    let untold = || targets(Level::Warn).with_target(LOOKUPS, LevelFilter::ERROR);
-    finish(lines.with_filter(level.map_or_else(untold, targets)));
+    let default = || targets(Level::Warn).with_target(LOOKUPS, LevelFilter::ERROR);
+    let lines = lines(Line { format, timed: false }, writer);
+    finish(lines.with_filter(level.map_or_else(default, targets)));
 }
 
-/// Starts logging for the whole process. What is queued is written out when the guard is dropped.
+/// Starts logging for the whole process. Queued lines are written out when the first value is dropped.
 ///
 /// Only tolerarch's own lines are written: what libraries log at these levels is about single bytes of connections.
-pub fn start(level: Level, format: Format) -> (Guard, Levels) {
-    let (sink, guard) = queue::start();
+pub fn start(level: Level, format: Format) -> (Flush, Levels) {
+    let (sink, flush) = queue::start(format);
     let (filter, levels) = reload::Layer::new(targets(level));
-    let lines = fmt::layer().with_ansi(false).with_target(false).with_writer(move || sink.clone());
-    let lines = match format {
-        Format::Json => lines.event_format(json::Line).boxed(),
-        Format::Text => lines.boxed(),
-    };
+    let lines = lines(Line { format, timed: true }, move || sink.clone());
     finish(lines.with_filter(filter));
-    (guard, Levels(levels))
+    (flush, Levels(levels))
+}
+
+/// A layer that writes events in this form.
+fn lines<S, W>(line: Line, writer: W) -> impl Layer<S> + Send + Sync
+where
+    S: Subscriber + for<'a> LookupSpan<'a>,
+    W: for<'w> MakeWriter<'w> + Send + Sync + 'static,
+{
+    fmt::layer().with_ansi(false).event_format(line).with_writer(writer)
+}
+
+/// Formats events. There are no spans, and their fields would not be written.
+struct Line {
+    format: Format,
+    /// Whether a line of text begins with the time.
+    timed: bool,
+}
+
+impl<S, N> FormatEvent<S, N> for Line
+where
+    S: Subscriber + for<'a> LookupSpan<'a>,
+    N: for<'a> FormatFields<'a> + 'static,
+{
+    fn format_event(
+        &self,
+        _: &FmtContext<'_, S, N>,
+        writer: Writer<'_>,
+        event: &Event<'_>,
+    ) -> std::fmt::Result {
+        match self.format {
+            Format::Json => json::line(writer, event),
+            Format::Text => text::line(writer, event, self.timed),
+        }
+    }
 }
 
 fn finish(lines: impl Layer<Registry> + Send + Sync) {
-    // Fails only if logging has been started before, and then it goes on as it was.
+    // Fails only if logging has been started already, which stays as it is.
     let _ = tracing_subscriber::registry().with(lines).try_init();
-    // A panic's message may quote what was being read, so only its place is told.
+    // A panic's message may quote untrusted input, so only its location is logged.
     std::panic::set_hook(Box::new(|panic| {
         let place = panic.location().map(ToString::to_string).unwrap_or_default();
         tracing::error!(place, "a defect: panic");
     }));
 }
+
+#[cfg(test)]
+mod tests;

@@ -8,6 +8,8 @@ use std::io::{self, Write};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use super::Format;
+
 /// Bytes that wait for a reader that stalls; lines beyond are dropped, and counted.
 const LIMIT: usize = 4 << 20;
 /// Lines that come so close together are written together.
@@ -19,14 +21,15 @@ const END: Duration = Duration::from_secs(1);
 #[derive(Clone)]
 pub(super) struct Sink(Arc<Queue>);
 
-/// Writes out what is queued when it is dropped, if somebody reads it.
-pub struct Guard(Arc<Queue>);
+/// Writes out the queued lines when it is dropped, unless the reader stalls.
+pub struct Flush(Arc<Queue>);
 
 #[derive(Default)]
 struct Queue {
+    format: Format,
     state: Mutex<State>,
     more: Condvar,
-    /// Told when all is written.
+    /// Notified when all is written.
     done: Condvar,
 }
 
@@ -41,13 +44,13 @@ struct State {
 }
 
 /// A sink, and the thread that empties it to standard output.
-pub(super) fn start() -> (Sink, Guard) {
-    let queue = Arc::new(Queue::default());
+pub(super) fn start(format: Format) -> (Sink, Flush) {
+    let queue = Arc::new(Queue { format, ..Queue::default() });
     let run = Arc::clone(&queue);
     let writer = std::thread::Builder::new().name("log".into()).spawn(move || run.empty(&mut io::stdout()));
     // Without the thread there are no log lines, but there are reviews.
     queue.state().written = writer.is_err();
-    (Sink(Arc::clone(&queue)), Guard(queue))
+    (Sink(Arc::clone(&queue)), Flush(queue))
 }
 
 impl Queue {
@@ -55,7 +58,7 @@ impl Queue {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Writes what comes, until the end. What cannot be written is lost: there is nobody to tell.
+    /// Writes what comes, until the end. What cannot be written is lost.
     fn empty(&self, out: &mut impl Write) {
         let mut taken = Vec::new();
         loop {
@@ -69,10 +72,13 @@ impl Queue {
             drop(state);
             let _ = out.write_all(&taken);
             if dropped > 0 {
-                let _ = writeln!(
-                    out,
-                    "{{\"level\":\"WARN\",\"message\":\"log lines were dropped\",\"lines\":{dropped}}}"
-                );
+                let _ = match self.format {
+                    Format::Json => writeln!(
+                        out,
+                        "{{\"level\":\"WARN\",\"message\":\"log lines were dropped\",\"lines\":{dropped}}}"
+                    ),
+                    Format::Text => writeln!(out, " WARN log lines were dropped lines={dropped}"),
+                };
             }
             let _ = out.flush();
             taken.clear();
@@ -107,7 +113,7 @@ impl Write for Sink {
     }
 }
 
-impl Drop for Guard {
+impl Drop for Flush {
     fn drop(&mut self) {
         let mut state = self.0.state();
         state.ended = true;

@@ -1,0 +1,109 @@
+//! The one writer of every value of a log line, in both formats: what a Pod or a registry chose must not forge a line,
+//! steer a terminal or fill the log.
+
+use std::fmt::{self, Write};
+
+/// Bytes of a value that are written; the rest becomes `…`. Each byte grows to six at most (`\u001b`), and an event has
+/// 32 fields at most: a line is below 768 KiB, and fits into the queue of lines.
+const LIMIT: usize = 4 << 10;
+
+/// Where a value stands.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Context {
+    /// In a string of JSON (RFC 8259 section 7).
+    Json,
+    /// In quotes, in a line of text.
+    Quoted,
+    /// In a line of text.
+    Bare,
+}
+
+/// Writes a value so that it stays within its place.
+pub(super) fn escaped(writer: &mut impl Write, context: Context, value: fmt::Arguments<'_>) -> fmt::Result {
+    let mut escaped = Escaped { writer, context, left: LIMIT, cut: false };
+    match escaped.write_fmt(value) {
+        // The rest of a long value is not even formatted.
+        Err(_) if escaped.cut => escaped.writer.write_char('…'),
+        written => written,
+    }
+}
+
+struct Escaped<'w, W> {
+    writer: &'w mut W,
+    context: Context,
+    left: usize,
+    cut: bool,
+}
+
+impl<W: Write> Write for Escaped<'_, W> {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        let mut end = self.left.min(text.len());
+        while !text.is_char_boundary(end) {
+            end -= 1;
+        }
+        self.left -= end;
+        self.write(&text[..end])?;
+        self.cut = end < text.len();
+        if self.cut { Err(fmt::Error) } else { Ok(()) }
+    }
+}
+
+impl<W: Write> Escaped<'_, W> {
+    fn write(&mut self, text: &str) -> fmt::Result {
+        let quoted = self.context != Context::Bare;
+        let special = |b: u8| !(b' '..=b'~').contains(&b) | (quoted & ((b == b'"') | (b == b'\\')));
+        // To the end in any case: so the compiler can look at many bytes at a time.
+        if !text.bytes().fold(false, |found, b| found | special(b)) {
+            return self.writer.write_str(text);
+        }
+        for c in text.chars() {
+            match c {
+                '"' | '\\' if quoted => write!(self.writer, "\\{c}")?,
+                // All of these are in the basic plane, so JSON reads back what was written.
+                c if is_unsafe(c) && self.context == Context::Json => {
+                    write!(self.writer, "\\u{:04x}", u32::from(c))?;
+                }
+                c if is_unsafe(c) => write!(self.writer, "{}", c.escape_default())?,
+                c => self.writer.write_char(c)?,
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Control characters, line and paragraph separators, and those that reorder text (Unicode's Bidi_Control).
+fn is_unsafe(c: char) -> bool {
+    c.is_control()
+        || matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn write(context: Context, text: &str) -> String {
+        let mut line = String::new();
+        escaped(&mut line, context, format_args!("{text}")).unwrap();
+        line
+    }
+
+    #[test]
+    fn a_long_value_is_cut_at_a_character() {
+        for context in [Context::Json, Context::Quoted, Context::Bare] {
+            assert_eq!(write(context, &"a".repeat(LIMIT)), "a".repeat(LIMIT));
+            assert_eq!(write(context, &"a".repeat(LIMIT + 1)), format!("{}…", "a".repeat(LIMIT)));
+            assert_eq!(
+                write(context, &format!("a{}", "é".repeat(LIMIT))),
+                format!("a{}…", "é".repeat(LIMIT / 2 - 1))
+            );
+        }
+    }
+
+    #[test]
+    fn what_is_harmless_stays_readable() {
+        assert_eq!(write(Context::Bare, r#"say "é\" 漢"#), r#"say "é\" 漢"#);
+        assert_eq!(write(Context::Quoted, r#"say "é\" 漢"#), r#"say \"é\\\" 漢"#);
+        assert_eq!(write(Context::Quoted, "a\n\u{202e}"), r"a\n\u{202e}");
+        assert_eq!(write(Context::Json, "a\n\u{202e}"), r"a\u000a\u202e");
+    }
+}
