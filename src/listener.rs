@@ -35,7 +35,7 @@ use slots::{Slot, Slots};
 
 /// How long a TLS handshake may take.
 const HANDSHAKE_TIME: Duration = Duration::from_secs(10);
-/// Bytes of the head of a request, and of what hyper reads ahead of whoever takes the body. API servers send less than
+/// Bytes of the head of a request, and of what hyper reads ahead of the body's reader. API servers send less than
 /// 1 KiB; it is what every connection may cost without being charged to the budget of bodies.
 const HEAD_BYTES: usize = 8 << 10;
 /// How often a connection is looked at for what is overdue.
@@ -53,8 +53,8 @@ pub struct Listener {
     pub tls: Option<Arc<ServerConfig>>,
     /// What answers.
     pub router: Router,
-    /// How many connections there may be. A further one takes the place of the longest idle one, or is closed at once:
-    /// waiting would cost a Pod its time.
+    /// How many connections there may be. A further one takes the slot of another one, or is closed at once: waiting would
+    /// cost a Pod its time.
     pub limits: Limits,
     /// How long a connection may wait for its first request.
     pub first: Duration,
@@ -153,7 +153,7 @@ async fn serve(
     };
     let shaken = tokio::select! {
         shaken = timeout(HANDSHAKE_TIME, acceptor.accept(stream)) => shaken,
-        () = talk.activity.left() => return,
+        _ = talk.activity.left() => return,
     };
     match shaken {
         Ok(Ok(stream)) => talk.on(stream).await,
@@ -213,11 +213,11 @@ impl Talk {
                     stopped = true;
                     connection.as_mut().graceful_shutdown();
                 }
-                () = activity.left() => {
-                    // A request may have arrived in the meantime; it is answered.
-                    if activity.waiting().is_some() {
+                at_once = activity.left() => {
+                    if at_once {
                         return;
                     }
+                    // A request has arrived in the meantime; it is answered.
                     connection.as_mut().graceful_shutdown();
                 }
                 _ = watching.tick() => match activity.overdue(first, idle) {

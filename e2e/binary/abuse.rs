@@ -1,10 +1,12 @@
-//! What a stranger who reaches the port may cost: nobody's review, and a connection for some seconds.
+//! What a client that reaches the ports may cost: no other one's review, and a connection for some seconds.
 
+use std::io;
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use serde_json::json;
 use testregistry::Registry;
-use tokio::net::TcpStream;
+use tokio::net::{TcpSocket, TcpStream};
 use tokio::time::{Instant, interval};
 
 use super::program::Program;
@@ -114,6 +116,29 @@ async fn idle_connections_to_the_admin_port_keep_no_probe_out() {
     }
     for path in ["/livez", "/readyz"] {
         assert_eq!(program.admin.get(path).await.status, 200, "{path}");
+    }
+}
+
+/// A connection from another address than the tests'.
+async fn connect_from(source: [u8; 4], to: SocketAddr) -> io::Result<TcpStream> {
+    let socket = TcpSocket::new_v4()?;
+    socket.bind((source, 0).into())?;
+    socket.connect(to).await
+}
+
+/// Fresh connections, which count as idle after some seconds only, of one address at the reviews' port and of several at
+/// that of the probes.
+#[tokio::test]
+async fn a_flood_of_connections_keeps_no_other_address_out() {
+    let program = Program::start(&Registry::start().await, json!({"server": {"maxConnections": 64}})).await;
+    let mut flood = Vec::new();
+    for i in 0..320 {
+        flood.push(connect_from([127, 0, 0, 2], program.webhook.address()).await.unwrap());
+        flood.push(connect_from([127, 0, 0, 3 + (i % 5) as u8], program.admin.address()).await.unwrap());
+    }
+    for _ in 0..20 {
+        assert_eq!(program.review(&opted_out()).await.reason, "opted-out");
+        assert_eq!(program.admin.get("/livez").await.status, 200);
     }
 }
 

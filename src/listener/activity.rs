@@ -3,7 +3,7 @@
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
@@ -27,12 +27,16 @@ struct State {
     phase: AtomicU64,
     /// When the client began not to take what is written, in milliseconds since the connection began; 0 if it takes it.
     stalled: AtomicU64,
-    /// Whether the connection has to go.
+    /// Whether a request has been answered.
+    served: AtomicBool,
+    /// Whether the connection has to go, and whether at once.
     leave: Notify,
+    cut_off: AtomicBool,
 }
 
 /// Bits of a phase.
 const BITS: u32 = 3;
+const PHASES: u64 = (1 << BITS) - 1;
 /// No byte of a request has arrived yet.
 const NEW: u64 = 0;
 /// A part of a head has arrived.
@@ -58,7 +62,9 @@ impl Activity {
             began: Instant::now(),
             phase: AtomicU64::new(NEW),
             stalled: AtomicU64::new(0),
+            served: AtomicBool::new(false),
             leave: Notify::new(),
+            cut_off: AtomicBool::new(false),
         };
         Self(Arc::new(state))
     }
@@ -69,7 +75,7 @@ impl Activity {
 
     fn phase(&self) -> (u64, Duration) {
         let phase = self.0.phase.load(Ordering::Relaxed);
-        (phase & ((1 << BITS) - 1), Duration::from_millis(self.now().saturating_sub(phase >> BITS)))
+        (phase & PHASES, Duration::from_millis(self.now().saturating_sub(phase >> BITS)))
     }
 
     fn enter(&self, phase: u64) {
@@ -93,23 +99,33 @@ impl Activity {
     }
 
     pub(super) fn at_rest(&self) {
+        self.0.served.store(true, Ordering::Relaxed);
         self.enter(REST);
     }
 
-    /// How long it has been waiting for its client; `None` while it answers.
-    pub(super) fn waiting(&self) -> Option<Duration> {
-        let (phase, since) = self.phase();
-        (phase != ANSWERING).then_some(since)
+    /// Whether it has answered a request, and since when it has been waiting for its client; `None` while it answers.
+    pub(super) fn waiting(&self) -> Option<(bool, Instant)> {
+        let served = self.0.served.load(Ordering::Relaxed);
+        let phase = self.0.phase.load(Ordering::Relaxed);
+        let since = self.0.began + Duration::from_millis(phase >> BITS);
+        (phase & PHASES != ANSWERING).then_some((served, since))
     }
 
-    /// The connection has to go.
+    /// The connection has to go, as soon as it is not answering.
     pub(super) fn leave(&self) {
         self.0.leave.notify_one();
     }
 
-    /// Ends when the connection has to go.
-    pub(super) async fn left(&self) {
+    /// The connection has to go, whatever it does.
+    pub(super) fn cut_off(&self) {
+        self.0.cut_off.store(true, Ordering::Relaxed);
+        self.leave();
+    }
+
+    /// Ends when the connection has to go, and says whether at once.
+    pub(super) async fn left(&self) -> bool {
         self.0.leave.notified().await;
+        self.0.cut_off.load(Ordering::Relaxed) || self.waiting().is_some()
     }
 
     /// Passes on the outcome of a write, and remembers since when it has been waiting for the client.
@@ -131,7 +147,7 @@ impl Activity {
             (HEAD, since) if since > HEAD_TIME => Some(Overdue::Client),
             (NEW, since) if since > first => Some(Overdue::Idle),
             (REST, since) if since > idle => Some(Overdue::Idle),
-            // Whoever reads the body sees to its pace.
+            // The reader of the body enforces its pace.
             _ => None,
         }
     }

@@ -1,0 +1,206 @@
+use futures_util::FutureExt;
+use tokio::time::advance;
+
+use super::*;
+
+const SECOND: Duration = Duration::from_secs(1);
+/// `server.maxConnections` as it is by default, and how long `serve` spares connections.
+const SHIPPED: Limits = Limits { connections: 4096, per_peer: 4096, spared: Duration::from_secs(5) };
+const FLOODER: [u8; 4] = [10, 0, 0, 66];
+const API_SERVER: [u8; 4] = [10, 0, 0, 1];
+
+type Entered = (Slot, Activity);
+
+fn enter_now(slots: &Arc<Slots>, peer: [u8; 4]) -> Option<Entered> {
+    let activity = Activity::new();
+    Some((slots.take(peer.into(), &activity)?, activity))
+}
+
+async fn enter(slots: &Arc<Slots>, peer: [u8; 4]) -> Option<Entered> {
+    advance(SECOND).await;
+    enter_now(slots, peer)
+}
+
+fn has_to_leave((_, activity): &Entered) -> bool {
+    activity.left().now_or_never().is_some()
+}
+
+fn begin_answer((_, activity): &Entered) {
+    activity.head_complete();
+    activity.body_complete();
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_has_waited_the_longest_makes_room() {
+    let slots = Slots::new(Limits { connections: 3, per_peer: 3, spared: Duration::ZERO });
+    let answering = enter(&slots, [10, 0, 0, 1]).await.unwrap();
+    begin_answer(&answering);
+    let used = enter(&slots, [10, 0, 0, 1]).await.unwrap();
+    let idle = enter(&slots, [10, 0, 0, 1]).await.unwrap();
+    advance(SECOND).await;
+    used.1.at_rest();
+    let next = enter(&slots, [10, 0, 0, 2]).await.unwrap();
+    assert!(has_to_leave(&idle) && !has_to_leave(&used) && !has_to_leave(&answering));
+    for connection in [&used, &next] {
+        begin_answer(connection);
+    }
+    assert!(enter(&slots, [10, 0, 0, 2]).await.is_none(), "all are being answered");
+    drop(used);
+    assert!(enter(&slots, [10, 0, 0, 2]).await.is_some());
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_address_takes_its_own_places_only() {
+    let slots = Slots::new(Limits { connections: 9, per_peer: 2, spared: Duration::ZERO });
+    let other = enter(&slots, [10, 0, 0, 2]).await.unwrap();
+    let first = enter(&slots, [10, 0, 0, 1]).await.unwrap();
+    let second = enter(&slots, [10, 0, 0, 1]).await.unwrap();
+    let third = enter(&slots, [10, 0, 0, 1]).await.unwrap();
+    assert!(has_to_leave(&first) && ![&other, &second, &third].into_iter().any(has_to_leave));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_fresh_connection_is_spared() {
+    let slots = Slots::new(Limits { connections: 1, per_peer: 1, spared: 3 * SECOND });
+    let first = enter(&slots, [10, 0, 0, 1]).await.unwrap();
+    assert!(enter(&slots, [10, 0, 0, 1]).await.is_none() && !has_to_leave(&first));
+    advance(2 * SECOND).await;
+    assert!(enter(&slots, [10, 0, 0, 1]).await.is_some() && has_to_leave(&first));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_never_answered_a_request_goes_first() {
+    let slots = Slots::new(Limits { connections: 3, per_peer: 3, spared: SECOND });
+    let resting = enter(&slots, FLOODER).await.unwrap();
+    resting.1.at_rest();
+    advance(9 * SECOND).await;
+    let fresh = enter(&slots, FLOODER).await.unwrap();
+    let answering = enter(&slots, FLOODER).await.unwrap();
+    begin_answer(&answering);
+    let first = enter(&slots, API_SERVER).await.unwrap();
+    assert!(has_to_leave(&fresh) && !has_to_leave(&resting));
+    // Where the fresh ones are spared, one of them costs a connection at rest.
+    let second = enter_now(&slots, FLOODER).unwrap();
+    assert!(has_to_leave(&resting) && ![&first, &second, &answering].into_iter().any(has_to_leave));
+}
+
+/// Were it otherwise, some 4,100 connections that are renewed just before they count as idle would be enough.
+#[tokio::test(start_paused = true)]
+async fn a_flood_from_one_address_refuses_no_other_one() {
+    for answered in [false, true] {
+        let slots = Slots::new(SHIPPED);
+        let flood = || {
+            let connection = enter_now(&slots, FLOODER)?;
+            if answered {
+                begin_answer(&connection);
+            }
+            Some(connection)
+        };
+        let mut flooding: Vec<Entered> = (0..SHIPPED.connections).filter_map(|_| flood()).collect();
+        assert_eq!(flooding.len(), SHIPPED.connections);
+        let mut api_server = Vec::new();
+        for _ in 0..20 {
+            for _ in 0..50 {
+                let connection = enter_now(&slots, API_SERVER).expect("a slot");
+                connection.1.at_rest();
+                api_server.push(connection);
+            }
+            assert!(slots.open().connections.len() <= SHIPPED.connections);
+            // What was closed is opened again.
+            flooding.retain(|connection| !has_to_leave(connection));
+            flooding.extend((0..100).map_while(|_| flood()));
+            advance(SECOND / 4).await;
+        }
+        assert_eq!(api_server.iter().filter(|connection| has_to_leave(connection)).count(), 0, "{answered}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn two_addresses_do_not_take_turns_in_closing_each_others() {
+    let slots = Slots::new(Limits { connections: 4, per_peer: 4, spared: SECOND });
+    let all: Vec<_> = (0..4).map(|i| enter_now(&slots, [10, 0, 0, i % 2]).unwrap()).collect();
+    for connection in &all {
+        begin_answer(connection);
+    }
+    for peer in 0..2 {
+        assert!(enter(&slots, [10, 0, 0, peer]).await.is_none());
+    }
+    assert!(!all.iter().any(has_to_leave));
+    let third = enter(&slots, [10, 0, 0, 2]).await.unwrap();
+    assert_eq!(all.iter().filter(|connection| has_to_leave(connection)).count(), 1);
+    begin_answer(&third);
+    assert!(enter(&slots, [10, 0, 0, 2]).await.is_none(), "no other one has two more");
+}
+
+/// Against the rule itself, over connections that do something at any time.
+#[tokio::test(start_paused = true)]
+async fn the_lowest_rank_makes_room() {
+    let limits = Limits { connections: 24, per_peer: 16, spared: 2 * SECOND };
+    let slots = Slots::new(limits);
+    let mut random = fastrand::Rng::with_seed(7);
+    let mut open: Vec<(u8, Entered)> = Vec::new();
+    let (mut accepted, mut refused, mut cut_off) = (0, 0, 0);
+    for _ in 0..20_000 {
+        advance(Duration::from_millis(random.u64(1..400))).await;
+        if !open.is_empty() && random.u8(..3) > 0 {
+            let index = random.usize(..open.len());
+            let (_, (_, activity)) = &open[index];
+            match random.u8(..12) {
+                0 => drop(open.swap_remove(index)),
+                1..=2 => activity.at_rest(),
+                _ => begin_answer(&open[index].1),
+            }
+            continue;
+        }
+        let peer = *random.choice(&[1, 1, 1, 2, 2, 3, 4]).unwrap();
+        let of = [0, 1, 2, 3, 4].map(|peer| open.iter().filter(|(of, _)| *of == peer).count());
+        let (own, most) = (of[usize::from(peer)], *of.iter().max().unwrap());
+        let (full, crowded) = (open.len() >= limits.connections, own >= limits.per_peer);
+        let forced = !crowded && own + 1 < most;
+        let spared = if forced { Duration::ZERO } else { limits.spared };
+        let eligible = |of_peer: u8| match (crowded, forced) {
+            (true, _) => of_peer == peer,
+            (false, true) => of[usize::from(of_peer)] == most,
+            (false, false) => of_peer == peer || of[usize::from(of_peer)] == most,
+        };
+        let now = Instant::now();
+        let waiting = open.iter().filter(|(of_peer, _)| eligible(*of_peer)).filter_map(
+            |(of_peer, (slot, activity))| {
+                let (served, since) = activity.waiting()?;
+                (now - since >= spared).then_some((served, *of_peer, since, slot.id))
+            },
+        );
+        let waiting: Vec<_> = waiting.collect();
+        let entered = enter_now(&slots, [10, 0, 0, peer]);
+        let gone = open.iter().position(|(_, connection)| has_to_leave(connection));
+        let gone = gone.map(|index| open.swap_remove(index));
+        if let Some(connection) = entered {
+            open.push((peer, connection));
+            accepted += 1;
+        } else {
+            refused += 1;
+            assert!((full || crowded) && !forced && waiting.is_empty());
+            continue;
+        }
+        let Some((of_peer, (slot, activity))) = gone else {
+            assert!(!full && !crowded);
+            continue;
+        };
+        assert!(eligible(of_peer), "{of_peer} for {peer}");
+        match activity.waiting() {
+            // Of the same address none is lower, and of the others none that was never answered.
+            Some((served, since)) => {
+                let lower = |(of, there, then, id): &(bool, u8, Instant, u64)| {
+                    (*of, *then, *id) < (served, since, slot.id) && *there == of_peer
+                        || !of && served && !forced
+                };
+                assert!(now - since >= spared && !waiting.iter().any(lower));
+            }
+            None => {
+                cut_off += 1;
+                assert!(forced && !waiting.iter().any(|(_, there, ..)| *there == of_peer));
+            }
+        }
+    }
+    assert!(accepted > 1000 && refused > 100 && cut_off > 10, "{accepted} {refused} {cut_off}");
+}
