@@ -18,41 +18,20 @@
 //! A permit that becomes free goes to the namespace that holds the fewest, then to its review that holds the fewest, then
 //! to the one that has waited longest.
 
+mod callers;
+
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::oneshot;
+
+pub use callers::Tenant;
+pub(crate) use callers::{Caller, Callers};
 
 /// Places in the queue for each permit.
 pub(crate) const QUEUE: usize = 8;
 /// One review holds one permit in this many.
 const REVIEW: usize = 8;
-/// Callers of one piece of work that are kept: those beyond wait as long as these do.
-const CALLERS: usize = 16;
-
-/// On whose behalf work is done.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Tenant<'n> {
-    /// A Pod's namespace.
-    Namespace(&'n str),
-    /// A command of the operator, or the program itself: no tenant's share applies.
-    Operator,
-}
-
-/// One review of a tenant.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Caller {
-    /// `None` for the operator.
-    namespace: Option<Arc<str>>,
-    review: u64,
-}
-
-/// The callers that wait for one piece of work. It runs as soon as the share of one of them permits, so joining the
-/// queued work of another tenant is never slower than queueing one's own.
-#[derive(Clone)]
-pub(crate) struct Callers(Arc<Mutex<Vec<Caller>>>);
-
 /// How many permits there are.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Capacity {
@@ -100,7 +79,7 @@ struct Waiting {
     grant: oneshot::Sender<Permit>,
 }
 
-/// A permit on its way to the one who waits for it. Sent when the state is unlocked, as a permit that nobody takes locks
+/// A permit on its way to the work that waits for it. Sent when the state is unlocked, as a permit that is not taken locks
 /// it again.
 type Granted = (oneshot::Sender<Permit>, Permit);
 
@@ -115,45 +94,6 @@ struct Pool {
 struct Load {
     taken: usize,
     of_namespace: HashMap<Arc<str>, usize>,
-}
-
-impl Caller {
-    /// A caller of a new review.
-    pub(crate) fn of(tenant: Tenant<'_>) -> Self {
-        static REVIEWS: AtomicU64 = AtomicU64::new(0);
-        let review = REVIEWS.fetch_add(1, Ordering::Relaxed);
-        match tenant {
-            Tenant::Namespace(name) => Self { namespace: Some(name.into()), review },
-            Tenant::Operator => Self { namespace: None, review },
-        }
-    }
-}
-
-impl From<Caller> for Callers {
-    fn from(first: Caller) -> Self {
-        Self(Arc::new(Mutex::new(vec![first])))
-    }
-}
-
-impl Callers {
-    /// The operator alone.
-    pub(crate) fn operator() -> Self {
-        Caller::of(Tenant::Operator).into()
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Vec<Caller>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Whether this caller is a new one.
-    fn add(&self, caller: &Caller) -> bool {
-        let mut callers = self.lock();
-        let is_new = callers.len() < CALLERS && !callers.contains(caller);
-        if is_new {
-            callers.push(caller.clone());
-        }
-        is_new
-    }
 }
 
 impl ConcurrencyLimit {
@@ -177,7 +117,7 @@ impl ConcurrencyLimit {
         let mut state = self.state();
         let per_host = state.capacity.per_host;
         state.hosts.entry(Arc::clone(&share.host)).or_insert_with(|| Pool::new(per_host));
-        let granted = if state.may_run(&share) {
+        let granted = if state.may_run(&share.caller, &share) {
             Some((grant, state.run(self, share)))
         } else if state.may_wait(&share) {
             state.wait(Waiting { callers: callers.clone(), share, grant });
@@ -197,9 +137,8 @@ impl ConcurrencyLimit {
             return;
         }
         let mut state = self.state();
-        let place = state.place(callers);
-        let granted = place.and_then(|place| Some((place, state.share_of(place)?)));
-        let granted = granted.map(|(place, share)| state.grant(self, place, share));
+        let free = state.place(callers).filter(|place| state.may_run(caller, &state.queue[*place].share));
+        let granted = free.map(|place| state.grant(self, place, caller.clone()));
         drop(state);
         send(granted);
     }
@@ -239,8 +178,8 @@ impl Drop for Permit {
         let mut state = self.limit.state();
         state.release(&self.share);
         let mut granted = Vec::new();
-        while let Some((place, share)) = state.next() {
-            granted.push(state.grant(&self.limit, place, share));
+        while let Some((place, caller)) = state.next() {
+            granted.push(state.grant(&self.limit, place, caller));
         }
         state.forget(&self.share.host);
         drop(state);
@@ -250,18 +189,24 @@ impl Drop for Permit {
 
 impl State {
     /// The pools that a permit is taken from.
-    fn pools(&mut self, share: &Share) -> impl Iterator<Item = &mut Pool> {
+    fn pools(&self, share: &Share) -> impl Iterator<Item = &Pool> {
+        let unknown = (!share.known).then_some(&self.unknown);
+        [&self.all].into_iter().chain(unknown).chain(self.hosts.get(&share.host))
+    }
+
+    fn pools_mut(&mut self, share: &Share) -> impl Iterator<Item = &mut Pool> {
         let unknown = (!share.known).then_some(&mut self.unknown);
         [&mut self.all].into_iter().chain(unknown).chain(self.hosts.get_mut(&share.host))
     }
 
-    fn may_run(&mut self, share: &Share) -> bool {
+    /// Whether the caller may run work of this host.
+    fn may_run(&self, caller: &Caller, share: &Share) -> bool {
         let per_review = self.capacity.all.div_ceil(REVIEW);
-        let has_share = share.caller.namespace.is_none() || self.of_review(share.caller.review) < per_review;
-        has_share && self.pools(share).all(|pool| pool.running.has_room(&share.caller, pool.limit))
+        let has_share = caller.namespace.is_none() || self.of_review(caller.review) < per_review;
+        has_share && self.pools(share).all(|pool| pool.running.has_room(caller, pool.limit))
     }
 
-    fn may_wait(&mut self, share: &Share) -> bool {
+    fn may_wait(&self, share: &Share) -> bool {
         self.pools(share).all(|pool| pool.waiting.has_room(&share.caller, pool.limit * QUEUE))
     }
 
@@ -270,13 +215,13 @@ impl State {
     }
 
     fn run(&mut self, limit: &Arc<ConcurrencyLimit>, share: Share) -> Permit {
-        self.pools(&share).for_each(|pool| pool.running.take(&share.caller));
+        self.pools_mut(&share).for_each(|pool| pool.running.take(&share.caller));
         *self.reviews.entry(share.caller.review).or_default() += 1;
         Permit { limit: Arc::clone(limit), share }
     }
 
     fn release(&mut self, share: &Share) {
-        self.pools(share).for_each(|pool| pool.running.give_back(&share.caller));
+        self.pools_mut(share).for_each(|pool| pool.running.give_back(&share.caller));
         let review = share.caller.review;
         match self.of_review(review).saturating_sub(1) {
             0 => drop(self.reviews.remove(&review)),
@@ -285,49 +230,49 @@ impl State {
     }
 
     fn wait(&mut self, waiting: Waiting) {
-        self.pools(&waiting.share).for_each(|pool| pool.waiting.take(&waiting.share.caller));
+        self.pools_mut(&waiting.share).for_each(|pool| pool.waiting.take(&waiting.share.caller));
         self.queue.push(waiting);
     }
 
     fn leave(&mut self, share: &Share) {
-        self.pools(share).for_each(|pool| pool.waiting.give_back(&share.caller));
+        self.pools_mut(share).for_each(|pool| pool.waiting.give_back(&share.caller));
     }
 
-    /// Ends the waiting of this place.
-    fn grant(&mut self, limit: &Arc<ConcurrencyLimit>, place: usize, share: Share) -> Granted {
+    /// Ends the waiting of this place, by the share of one of its callers.
+    fn grant(&mut self, limit: &Arc<ConcurrencyLimit>, place: usize, caller: Caller) -> Granted {
         let waiting = self.queue.remove(place);
         self.leave(&waiting.share);
-        (waiting.grant, self.run(limit, share))
+        (waiting.grant, self.run(limit, Share { caller, ..waiting.share }))
     }
 
     fn place(&self, callers: &Callers) -> Option<usize> {
-        self.queue.iter().position(|waiting| Arc::ptr_eq(&waiting.callers.0, &callers.0))
+        self.queue.iter().position(|waiting| waiting.callers.is(callers))
     }
 
-    /// The share by which the work at this place may run now: of its callers the one that holds the fewest permits.
-    fn share_of(&mut self, place: usize) -> Option<Share> {
-        let waiting = self.queue.get(place)?;
-        let (callers, share) = (waiting.callers.clone(), waiting.share.clone());
-        let callers = callers.lock();
-        let shares = callers.iter().map(|caller| Share { caller: caller.clone(), ..share.clone() });
-        let free: Vec<Share> = shares.filter(|share| self.may_run(share)).collect();
-        free.into_iter().min_by_key(|share| self.held(&share.caller))
-    }
-
-    /// Who gets a permit now.
-    fn next(&mut self) -> Option<(usize, Share)> {
-        if self.all.running.taken >= self.all.limit {
+    /// Who gets a permit now. Runs at every release with the limit locked, so full pools are passed over first, and only
+    /// callers that hold fewer permits than the best so far are looked at closely.
+    fn next(&self) -> Option<(usize, Caller)> {
+        if self.all.is_full() {
             return None;
         }
-        let mut best: Option<((usize, usize), usize, Share)> = None;
-        for place in 0..self.queue.len() {
-            let Some(share) = self.share_of(place) else { continue };
-            let held = self.held(&share.caller);
-            if best.as_ref().is_none_or(|(before, ..)| held < *before) {
-                best = Some((held, place, share));
+        let mut best: Option<((usize, usize), usize, Caller)> = None;
+        for (place, waiting) in self.queue.iter().enumerate() {
+            if self.pools(&waiting.share).any(Pool::is_full) {
+                continue;
+            }
+            for caller in waiting.callers.lock().iter() {
+                let held = self.held(caller);
+                if best.as_ref().is_none_or(|(least, ..)| held < *least)
+                    && self.may_run(caller, &waiting.share)
+                {
+                    best = Some((held, place, caller.clone()));
+                }
+            }
+            if matches!(best, Some(((0, 0), ..))) {
+                break;
             }
         }
-        best.map(|(_, place, share)| (place, share))
+        best.map(|(_, place, caller)| (place, caller))
     }
 
     /// The permits that the caller's namespace and its review hold.
@@ -346,6 +291,10 @@ impl State {
 impl Pool {
     fn new(limit: usize) -> Self {
         Self { limit, running: Load::default(), waiting: Load::default() }
+    }
+
+    fn is_full(&self) -> bool {
+        self.running.taken >= self.limit
     }
 }
 

@@ -3,6 +3,7 @@ use std::task::Poll;
 use futures_util::future::BoxFuture;
 use futures_util::{FutureExt, poll};
 
+use super::callers::{CALLERS, CALLERS_OF_NAMESPACE};
 use super::*;
 
 const CAPACITY: Capacity = Capacity { all: 64, per_host: 16 };
@@ -151,6 +152,48 @@ async fn who_joins_queued_work_of_another_namespace_brings_its_own_share() {
     }
     let callers: Callers = attacker.into();
     let mut queued = limit.queue(&callers, "healthy", true).unwrap().permit().boxed();
+    assert!(poll!(&mut queued).is_pending());
+    limit.join(&callers, &caller("victim"));
+    assert!(poll!(&mut queued).is_ready());
+}
+
+#[tokio::test]
+async fn one_namespace_does_not_take_the_callers_places_of_others() {
+    let callers = Callers::from(caller("a"));
+    for _ in 0..2 * CALLERS {
+        callers.add(&caller("a"));
+    }
+    assert_eq!(callers.lock().len(), CALLERS_OF_NAMESPACE);
+    let namespaces: Vec<String> = (0..CALLERS).map(|number| number.to_string()).collect();
+    for namespace in &namespaces[..7] {
+        assert!(callers.add(&caller(namespace)) && callers.add(&caller(namespace)));
+    }
+    assert_eq!(callers.lock().len(), CALLERS);
+    // It is full: second callers make room.
+    for namespace in &namespaces[7..15] {
+        assert!(callers.add(&caller(namespace)), "{namespace}");
+        assert!(!callers.add(&caller(namespace)), "one is enough by now");
+    }
+    assert!(!callers.add(&caller(&namespaces[15])));
+    assert_eq!(callers.lock()[0].namespace(), Some("a"), "which has the place in the queue");
+}
+
+#[tokio::test]
+async fn a_namespace_that_floods_queued_work_keeps_no_other_from_running_it() {
+    let limit = ConcurrencyLimit::new(CAPACITY);
+    let attacker = caller("a");
+    let mut flood = Vec::new();
+    for host in 0..8 {
+        flood.push(Work::of(&limit, &attacker, &host.to_string(), true).await);
+    }
+    for _ in 0..5 {
+        flood.extend(self::flood(&limit, "a", 8, true).await);
+    }
+    let callers: Callers = attacker.into();
+    let mut queued = limit.queue(&callers, "healthy", true).unwrap().permit().boxed();
+    for _ in 0..CALLERS {
+        limit.join(&callers, &caller("a"));
+    }
     assert!(poll!(&mut queued).is_pending());
     limit.join(&callers, &caller("victim"));
     assert!(poll!(&mut queued).is_ready());

@@ -1,0 +1,91 @@
+//! On whose behalf work is done.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// Callers of one piece of work that are kept: those beyond wait as long as these do.
+pub(super) const CALLERS: usize = 16;
+/// Of one namespace, so that none fills them all: eight namespaces at least have a caller each.
+pub(super) const CALLERS_OF_NAMESPACE: usize = 2;
+
+/// On whose behalf work is done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Tenant<'n> {
+    /// A Pod's namespace.
+    Namespace(&'n str),
+    /// A command of the operator, or the program itself: no tenant's share applies.
+    Operator,
+}
+
+/// One review of a tenant.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Caller {
+    /// `None` for the operator.
+    pub(super) namespace: Option<Arc<str>>,
+    pub(super) review: u64,
+}
+
+/// The callers that wait for one piece of work. It runs as soon as the share of one of them permits, so joining the
+/// queued work of another tenant is never slower than queueing one's own.
+#[derive(Clone)]
+pub(crate) struct Callers(Arc<Mutex<Vec<Caller>>>);
+
+impl Caller {
+    /// The namespace; `None` for the operator.
+    pub(crate) fn namespace(&self) -> Option<&str> {
+        self.namespace.as_deref()
+    }
+
+    /// A caller of a new review.
+    pub(crate) fn of(tenant: Tenant<'_>) -> Self {
+        static REVIEWS: AtomicU64 = AtomicU64::new(0);
+        let review = REVIEWS.fetch_add(1, Ordering::Relaxed);
+        match tenant {
+            Tenant::Namespace(name) => Self { namespace: Some(name.into()), review },
+            Tenant::Operator => Self { namespace: None, review },
+        }
+    }
+}
+
+impl From<Caller> for Callers {
+    fn from(first: Caller) -> Self {
+        Self(Arc::new(Mutex::new(vec![first])))
+    }
+}
+
+impl Callers {
+    /// The operator alone.
+    pub(crate) fn operator() -> Self {
+        Caller::of(Tenant::Operator).into()
+    }
+
+    pub(super) fn lock(&self) -> MutexGuard<'_, Vec<Caller>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether these are the callers of the same piece of work.
+    pub(super) fn is(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+
+    /// Adds a caller, if its namespace has not enough of them. If there is no room, it replaces one whose namespace has
+    /// another; never the first, which has the place in the queue. Whether it was added.
+    pub(super) fn add(&self, caller: &Caller) -> bool {
+        let mut callers = self.lock();
+        let of_same = |caller: &Caller, among: &[Caller]| {
+            among.iter().filter(|other| other.namespace == caller.namespace).count()
+        };
+        let same = of_same(caller, &callers);
+        if same >= CALLERS_OF_NAMESPACE || callers.contains(caller) {
+            return false;
+        }
+        if callers.len() < CALLERS {
+            callers.push(caller.clone());
+            return true;
+        }
+        let replaceable = |place: &usize| same == 0 && of_same(&callers[*place], &callers) > 1;
+        let Some(place) = (1..CALLERS).rev().find(replaceable) else { return false };
+        callers[place] = caller.clone();
+        true
+    }
+}
