@@ -1,7 +1,7 @@
 //! What becomes of a Pod: which of its images are looked up, with which credentials and until when, and what follows.
 //!
-//! Reviews and commands decide here, so this knows no HTTP. All that decides is one [`Snapshot`]: whoever decides takes
-//! it once, so that no decision sees half of a changed configuration.
+//! Reviews and commands decide here, so this knows no HTTP. All that decides is one [`Snapshot`], which is taken
+//! once for each decision, so that none sees half of a changed configuration.
 
 mod batch;
 mod decision;

@@ -13,7 +13,7 @@ pub use platform::{ParsePlatformError, Platform, PlatformSet, Support};
 pub(crate) use reference::is_digest;
 pub use reference::{ImageRef, ReferenceError};
 
-/// Why nobody can say where an image runs. Never the same as "it does not run there".
+/// Why it is unknown where an image runs. Never the same as "it does not run there".
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum LookupError {
     /// The reference is empty or malformed.
@@ -24,25 +24,25 @@ pub enum LookupError {
     TooMany,
     /// The registry has no such manifest.
     NotFound,
-    /// The registry or its token server refuses access.
+    /// The registry or its token server denies access.
     Denied,
-    /// The registry asks to come back later.
+    /// The registry limits requests: 429, or another status that means the same.
     Throttled,
     /// The lookup took longer than `lookup.timeout`.
     Timeout,
-    /// The Pod could not wait any longer; the lookup goes on.
+    /// The Pod's budget ended; the lookup goes on.
     BudgetExceeded,
-    /// No connection, a broken one, or an answer that is none.
+    /// No connection, a broken one, or a status such as 500.
     Unreachable,
     /// What came back is no manifest that a runtime would accept.
     BadManifest,
-    /// The configuration has it that the registry is not asked for this image.
+    /// The configuration does not allow asking for this image.
     NotAllowed,
     /// The address guard refuses every address of the host.
     AddressNotAllowed,
-    /// The registry keeps failing and is left alone for a while.
+    /// The registry, the repository or the image keeps failing, so its circuit is open.
     CircuitOpen,
-    /// Too many lookups are under way.
+    /// Too many lookups are in flight.
     Overloaded,
     /// A defect of tolerarch itself.
     Internal,

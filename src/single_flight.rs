@@ -49,8 +49,8 @@ impl<K: Eq + Hash, V: Clone, T> InFlight<'_, K, V, T> {
         self.map.get(key)
     }
 
-    /// Begins the task of a key that has none. The key is free again before the result is published, so whoever finds
-    /// no task finds what the task left behind.
+    /// Begins the task of a key that has none. The key is free again before the result is published, so a caller that finds
+    /// no task finds what the task has stored.
     pub(crate) fn start(mut self, key: K, tag: T, work: impl Future<Output = V> + Send + 'static) -> Flight<V>
     where
         K: Clone + Send + 'static,
@@ -66,7 +66,7 @@ impl<K: Eq + Hash, V: Clone, T> InFlight<'_, K, V, T> {
         tokio::spawn(async move {
             let value = work.await;
             drop(entry);
-            // Nobody may be waiting.
+            // An error means that no caller waits any more.
             let _ = sender.send(value);
         });
         flight

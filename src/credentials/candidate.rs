@@ -125,6 +125,12 @@ impl CredentialCandidate {
         }
     }
 
+    /// Whether the registry accepted a credential of this helper.
+    #[cfg(test)]
+    pub(crate) fn has_accepted(&self) -> bool {
+        matches!(&self.source, Source::Helper { helper, host } if helper.has_accepted(host))
+    }
+
     /// After the registry refused every credential of this candidate: reads its source once more, at most every few
     /// seconds. A candidate with another credential, if there is one by now.
     pub(crate) async fn refetch(&self, callers: &Callers) -> Option<Self> {

@@ -86,6 +86,11 @@ impl Helper {
         self.runner.accepted(host);
     }
 
+    #[cfg(test)]
+    pub(super) fn has_accepted(&self, host: &str) -> bool {
+        self.runner.has_accepted(host)
+    }
+
     /// Runs it once more, unless it ran a moment ago. Whether it has another credential now.
     pub(super) async fn refetch(self: &Arc<Self>, host: &str, callers: &Callers) -> bool {
         if self.answers.get(&CacheKey::Recent(host.into())).is_some() {

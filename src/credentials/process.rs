@@ -100,6 +100,11 @@ impl Runner {
         timeout(time, run(command, input, output)).await.map_err(|_| ProcessError::Timeout)?
     }
 
+    #[cfg(test)]
+    pub(super) fn has_accepted(&self, registry: &str) -> bool {
+        self.accepted.get(&Box::from(registry)).is_some()
+    }
+
     /// As many runs as there may be.
     #[cfg(test)]
     pub(super) async fn all_slots(&self) -> Vec<Permit> {

@@ -298,6 +298,17 @@ pub(crate) fn with_cluster(api: &ApiServer, configs: &[PathBuf]) -> Credentials 
     Credentials { sources: Some(Arc::new(sources)) }
 }
 
+/// Credentials of a helper for this registry, which writes `output`. It is in the directory.
+pub(crate) fn with_helper(registry: &str, output: &str) -> (Credentials, TempDir) {
+    let place = Place::new();
+    place.program("bin/docker-credential-test", &format!("echo '{output}'"));
+    let config = serde_json::json!({"credHelpers": {registry: "test"}}).to_string();
+    let docker_configs = vec![place.write("config.json", &config)];
+    let settings = CredentialSettings { docker_configs, ..CredentialSettings::default() };
+    let credentials = Credentials::load_within(&settings, Vec::new(), &environment(&place)).unwrap();
+    (credentials, place.0)
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_refused_file_is_read_again() {
     let place = Place::new();

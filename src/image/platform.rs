@@ -213,7 +213,7 @@ pub enum Support {
     /// A single manifest: pulled by any node without a look at its platform, it *runs* on these only. As a volume it
     /// mounts everywhere.
     Single(PlatformSet),
-    /// A single manifest whose config is no image config (a Helm chart, a signature): nobody can say where it runs.
+    /// A single manifest whose config is no image config (a Helm chart, a signature): where it runs is unknown.
     Artifact,
 }
 

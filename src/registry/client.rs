@@ -14,7 +14,7 @@ use super::metrics::RequestKind;
 use super::net::{HttpRequest, HttpResponse, Transport, names};
 use super::trace::Recorder;
 use super::{limits, manifest};
-use crate::credentials::{Credential, Credentials};
+use crate::credentials::{Credential, CredentialCandidate, Credentials};
 use crate::image::ImageRef;
 
 /// Asks registries and their mirrors.
@@ -144,10 +144,10 @@ impl Client {
         match failure {
             // Clusters without a way out live on mirrors: that one of them lacks an image is no fault of the registry.
             Some(error) if mirror_answered && error.is_fault() => {
-                Err(Error::Unexpected(format!("no mirror has the image, and {error}")))
+                Err(Error::Unexpected(format!("no mirror has the image; of the registry itself: {error}")))
             }
             Some(error) => Err(error),
-            None => Err(Error::Unexpected("there is no endpoint that it may be asked at".into())),
+            None => Err(Error::Unexpected("no endpoint serves it (see hosts.toml)".into())),
         }
     }
 
@@ -172,32 +172,42 @@ impl Client {
         pull: Pull<'_>,
         request: &ApiRequest,
     ) -> Result<HttpResponse, Error> {
-        let invalid = || Error::Unreachable("its path cannot stand in a URL".into());
+        let invalid = || Error::Unreachable("the image has no URL at this endpoint".into());
         let (origin, repository) = (&endpoint.origin, &endpoint.repository(pull.image));
         let url = endpoint.url(pull.image, &request.path).ok_or_else(invalid)?;
         let is_own = endpoint.is_own(pull.image);
         let of_mirror = if is_own { None } else { self.credential_of_mirror(origin).await };
-        let recorder = of_mirror.as_ref().map(|(_, source)| pull.recorder.with_credential(source));
+        let recorder =
+            of_mirror.as_ref().map(|(_, candidate)| pull.recorder.with_credential(candidate.kind()));
         let recorder = recorder.as_ref().unwrap_or(pull.recorder);
         let credential = if is_own { pull.credential } else { of_mirror.as_ref().map(|(found, _)| &**found) };
         let safe = || origin.scheme() == "https" || self.hosts.is_plain_at(origin);
         let credential = credential.filter(|_| safe());
+        let accepted = |response: HttpResponse| {
+            if let Some((_, candidate)) = &of_mirror
+                && credential.is_some()
+                && response.status.is_success()
+            {
+                candidate.accepted();
+            }
+            response
+        };
         let token = TokenRequest { endpoint, repository, credential, recorder };
         let sent = self.tokens.remembered(&self.transport, &self.hosts, token).await?;
         let response = self.redirected(endpoint, url.clone(), request, sent.as_ref(), recorder).await?;
         if response.status.as_u16() != 401 {
-            return Ok(response);
+            return Ok(accepted(response));
         }
         let renewed = self.tokens.renewed(&self.transport, &self.hosts, token, sent.as_ref(), &response);
         let authorization = renewed.await?;
-        self.redirected(endpoint, url, request, Some(&authorization), recorder).await
+        self.redirected(endpoint, url, request, Some(&authorization), recorder).await.map(accepted)
     }
 
-    /// The first credential that the operator has for a mirror, and where it comes from.
-    async fn credential_of_mirror(&self, origin: &Url) -> Option<(Arc<Credential>, &'static str)> {
+    /// The first credential that the operator has for a mirror, and its candidate.
+    async fn credential_of_mirror(&self, origin: &Url) -> Option<(Arc<Credential>, CredentialCandidate)> {
         for candidate in names(origin).flat_map(|name| self.credentials.of_host(&name)) {
             if let Some(found) = candidate.credentials().await.into_iter().flatten().next() {
-                return Some((found, candidate.kind()));
+                return Some((found, candidate));
             }
         }
         None
@@ -232,10 +242,12 @@ impl Client {
             }
             let location = response.header("location");
             let next = location.and_then(|location| redirect(&url, location, request.may_leave));
-            let next = next.ok_or_else(|| Error::Unexpected("a redirect that is not followed".into()))?;
+            let next = next.ok_or_else(|| {
+                Error::Unexpected("the registry answered with a redirect that is not followed".into())
+            })?;
             if !may_redirect(&self.hosts, &endpoint.origin, &next) {
                 return Err(Error::Unexpected(
-                    "a redirect to a host with headers or a client certificate".into(),
+                    "the registry redirected to a host that gets headers or a client certificate".into(),
                 ));
             }
             if next.origin() != url.origin() {
@@ -243,7 +255,7 @@ impl Client {
             }
             url = next;
         }
-        Err(Error::Unexpected("too many redirects".into()))
+        Err(Error::Unexpected("the registry redirected too often".into()))
     }
 }
 
@@ -252,10 +264,10 @@ fn accepted(response: HttpResponse) -> Result<HttpResponse, Error> {
     match response.status.as_u16() {
         200..=299 => Ok(response),
         _ if response.is_throttled() => Err(Error::Throttled(response.retry_after())),
-        401 | 403 => Err(Error::Denied("it refuses")),
+        status @ (401 | 403) => Err(Error::Denied(format!("the registry answered {status}").into())),
         404 => Err(Error::NotFound),
-        status @ 500.. => Err(Error::Unreachable(format!("it answers with status {status}"))),
-        status => Err(Error::Unexpected(format!("status {status}"))),
+        status @ 500.. => Err(Error::Unreachable(format!("the registry answered {status}"))),
+        status => Err(Error::Unexpected(format!("the registry answered {status}"))),
     }
 }
 

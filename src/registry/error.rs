@@ -1,5 +1,6 @@
 //! Why a registry does not answer, and what that implies. No text quotes what a registry sent.
 
+use std::borrow::Cow;
 use std::time::Duration;
 
 use super::manifest::ManifestError;
@@ -9,11 +10,11 @@ use super::net::RequestError;
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// 404: no such repository or manifest, or none that the credential may see.
-    #[error("the registry has no such manifest")]
+    #[error("not found: the registry has no such manifest")]
     NotFound,
     /// 401 or 403, of the registry or its token server.
-    #[error("the registry denies access: {0}")]
-    Denied(&'static str),
+    #[error("denied: {0}")]
+    Denied(Cow<'static, str>),
     /// Its tokens come from a host that may get neither its credentials nor what the operator configured for that host.
     #[error(
         "the registry names {host:?} as its token server; if that is right, list it in registries.hosts.{registry:?}.tokenHosts"
@@ -25,16 +26,16 @@ pub enum Error {
         host: String,
     },
     /// 429, with what `Retry-After` says.
-    #[error("the registry throttles requests{}", .0.map_or_else(String::new, |time| format!("; retry after {} s", time.as_secs())))]
+    #[error("throttled: the registry limits requests{}", .0.map_or_else(String::new, |time| format!("; retry after {} s", time.as_secs())))]
     Throttled(Option<Duration>),
     /// No answer in time.
-    #[error("no answer within lookup.timeout")]
+    #[error("timed out: no answer within lookup.timeout")]
     Timeout,
     /// No connection, a broken one, or a status of 500 or above.
-    #[error("the registry cannot be reached: {0}")]
+    #[error("failed: {0}")]
     Unreachable(String),
     /// A status or a redirect that means neither yes nor no.
-    #[error("the registry's answer cannot be used: {0}")]
+    #[error("failed: {0}")]
     Unexpected(String),
     /// The configuration has it that this registry is not asked for this image.
     #[error("the configuration does not allow it (see registries.allow, registries.deny)")]
@@ -68,10 +69,11 @@ impl From<RequestError> for Error {
     fn from(error: RequestError) -> Self {
         match error {
             RequestError::Forbidden => Self::AddressNotAllowed,
-            RequestError::NoConnection(cause) | RequestError::Broken(cause) => Self::Unreachable(cause),
+            RequestError::NoConnection(cause) => Self::Unreachable(format!("no connection: {cause}")),
+            RequestError::Broken(cause) => Self::Unreachable(format!("the connection broke: {cause}")),
             RequestError::TooLarge => ManifestError::TooLarge.into(),
             RequestError::Crowded => {
-                Self::Unexpected("too large or slow while memory is needed for others".into())
+                Self::Unexpected("the answer was too large or slow while memory was needed for others".into())
             }
             RequestError::Encoding => ManifestError::Encoding.into(),
         }

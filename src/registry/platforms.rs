@@ -12,14 +12,14 @@ use crate::image::{PlatformSet, Preference, Support, is_digest};
 /// Asks what an image is and where it runs.
 pub(super) async fn find(client: &Client, pull: Pull<'_>) -> Result<Found, Error> {
     let (digest, Manifest { media_type, content }) = manifest(client, pull, pull.image.target()).await?;
-    pull.recorder.record(|trace| trace.media_type = media_type);
+    pull.recorder.media_type(media_type);
     let support = match content {
         Content::Index(entries) => Support::Index(of_index(client, pull, entries).await?),
         Content::Image { config } => Support::Single(of_config(client, pull, &config).await?),
         Content::Artifact => Support::Artifact,
     };
     let found = Found { digest, support };
-    pull.recorder.record(|trace| trace.found = Some(found));
+    pull.recorder.found(found);
     Ok(found)
 }
 
@@ -66,7 +66,7 @@ async fn of_index(client: &Client, pull: Pull<'_>, entries: Vec<IndexEntry>) -> 
             }
         };
         platforms = platforms.union(runs);
-        pull.recorder.record(|trace| trace.entries.push(TracedEntry { info, depth, fate }));
+        pull.recorder.entry(TracedEntry { info, depth, fate });
     }
     Ok(platforms)
 }

@@ -151,14 +151,14 @@ async fn documents_that_no_runtime_takes_are_refused() {
 async fn configs_decide_over_single_manifests() {
     let remote = Remote::start().await;
     let repo = remote.repo("team/app");
-    let nobody = Support::Single(PlatformSet::EMPTY);
+    let nowhere = Support::Single(PlatformSet::EMPTY);
     for (config, media_type, expected) in [
         (
             json!({"os": "linux", "architecture": "arm64"}),
             DOCKER_CONFIG,
             format!("{:?}", Support::Single(platforms(&["linux/arm64"]))),
         ),
-        (json!({"os": "windows", "architecture": "amd64"}), OCI_CONFIG, format!("{nobody:?}")),
+        (json!({"os": "windows", "architecture": "amd64"}), OCI_CONFIG, format!("{nowhere:?}")),
         (json!({"os": "linux"}), OCI_CONFIG, "NoPlatform".into()),
         (json!({"os": "", "architecture": "amd64"}), OCI_CONFIG, "NoPlatform".into()),
         (json!(["linux", "arm64"]), OCI_CONFIG, "Json".into()),
@@ -334,9 +334,9 @@ async fn redirects_and_realms_meet_the_guard_too() {
 #[tokio::test]
 async fn certificates_are_verified_and_plain_http_is_for_named_hosts() {
     let remote = Remote::start().await;
-    let stranger = Remote::start().await;
+    let untrusted = Remote::start().await;
     let plain = Remote::builder().plain_http().start().await;
-    for registry in [&remote, &stranger, &plain] {
+    for registry in [&remote, &untrusted, &plain] {
         registry.repo("team/app").index(Some("v1"), BOTH);
     }
     let expired =
@@ -355,7 +355,7 @@ async fn certificates_are_verified_and_plain_http_is_for_named_hosts() {
                 .map(|found| found.support),
         )
     };
-    assert_eq!(ask(&trusting, &stranger).await, "unreachable");
+    assert_eq!(ask(&trusting, &untrusted).await, "unreachable");
     assert_eq!(ask(&trusting, &plain).await, "unreachable");
     assert_eq!(ask(&client(&expired).0, &expired).await, "unreachable");
     assert_eq!(ask(&client(&plain).0, &plain).await, format!("{:?}", Support::Index(platforms(&BOTH))));

@@ -4,6 +4,7 @@
 //! A [`Recorder`] goes along as an argument with the one lookup that is done, so what is shown is what was decided by.
 
 use std::collections::HashMap;
+use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -116,11 +117,24 @@ impl Recorder {
         Self { trace: self.trace.clone(), credential: source }
     }
 
-    /// Changes the trace, if there is one.
-    pub fn record(&self, change: impl FnOnce(&mut Trace)) {
-        if let Some(trace) = &self.trace {
-            change(&mut lock(trace));
-        }
+    /// The reference points to something of this media type.
+    pub(crate) fn media_type(&self, media_type: String) {
+        self.record(|trace| trace.media_type = media_type);
+    }
+
+    /// The next entry of its index.
+    pub(crate) fn entry(&self, entry: TracedEntry) {
+        self.record(|trace| trace.entries.push(entry));
+    }
+
+    /// The registry answered with an image.
+    pub(crate) fn found(&self, found: Found) {
+        self.record(|trace| trace.found = Some(found));
+    }
+
+    /// The lookup failed.
+    pub(crate) fn failed(&self, error: impl fmt::Display) {
+        self.record(|trace| trace.error = Some(error.to_string()));
     }
 
     /// A request begins. Returns its index, by which it ends.
@@ -157,5 +171,11 @@ impl Recorder {
                 (request.outcome, request.took) = (Some(outcome), took);
             }
         });
+    }
+
+    fn record(&self, change: impl FnOnce(&mut Trace)) {
+        if let Some(trace) = &self.trace {
+            change(&mut lock(trace));
+        }
     }
 }

@@ -45,9 +45,9 @@ fn pod(tolerations: Value, annotation: Option<&str>) -> Value {
 }
 
 /// (reason, image, removed places, number added, annotation)
-type Seen = (Reason, Option<String>, Vec<usize>, usize, Option<String>);
+type Summary = (Reason, Option<String>, Vec<usize>, usize, Option<String>);
 
-fn decide(policy: &Policy, pod: &Value, images: &[ImageSupport<'static>]) -> Seen {
+fn decide(policy: &Policy, pod: &Value, images: &[ImageSupport<'static>]) -> Summary {
     let text = pod.to_string();
     let pod: Pod<'_> = serde_json::from_str(&text).unwrap();
     let Decision { reason, image, edits, .. } = Decision::of(policy, &pod, images);
@@ -59,14 +59,14 @@ fn own() -> Value {
     json!({"key": "tolerarch.io/multi-arch", "operator": "Exists", "effect": "NoSchedule"})
 }
 
-fn left(reason: Reason, image: &str) -> Seen {
+fn left(reason: Reason, image: &str) -> Summary {
     (reason, Some(image.into()), vec![], 0, None)
 }
 
 #[test]
 fn opens_a_pool_only_when_every_image_runs_on_all_of_it() {
     let policy = multi_arch();
-    let opened: Seen = (Reason::Tolerated, None, vec![], 1, Some("multi-arch".into()));
+    let opened: Summary = (Reason::Tolerated, None, vec![], 1, Some("multi-arch".into()));
     let bare = pod(json!([]), None);
     assert_eq!(decide(&policy, &bare, &[both()]), opened);
     assert_eq!(
@@ -109,7 +109,7 @@ fn what_is_known_to_lack_decides_whatever_is_not_known() {
     policy.pools[0].platforms = set(&["linux/amd64"]);
     let arm = runs("arm", &["linux/arm64"]);
     assert_eq!(decide(&policy, &bare, &[gone, amd, arm]), left(Reason::PlatformMissing, "arm"));
-    // A pool that might be open: nobody can say.
+    // A pool that might be open: that is not known.
     assert_eq!(decide(&policy, &bare, &[gone, amd]), left(Reason::NotFound, "unknown"));
 }
 
@@ -150,7 +150,7 @@ fn a_later_pass_takes_back_exactly_its_own() {
     let sidecar = [both(), runs("sidecar", &["linux/amd64"])];
     let others =
         json!([{"key": "early", "operator": "Exists"}, own(), {"key": "late", "operator": "Exists"}]);
-    let gone: Seen = (Reason::Retracted, Some("sidecar".into()), vec![1], 0, Some(String::new()));
+    let gone: Summary = (Reason::Retracted, Some("sidecar".into()), vec![1], 0, Some(String::new()));
     assert_eq!(decide(&policy, &pod(others.clone(), Some("multi-arch")), &sidecar), gone);
     assert_eq!(decide(&policy, &pod(others, None), &sidecar), left(Reason::PlatformMissing, "sidecar"));
     let twice = pod(json!([own(), own()]), Some("multi-arch"));

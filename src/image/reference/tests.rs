@@ -199,8 +199,8 @@ fn agrees_with_upstream() {
     }));
 }
 
-/// Of what containerd asks for, what is a reference here: registries are dialled alike in either case, ports that nobody
-/// can dial are refused at once, and of digests those that are registered.
+/// Of what containerd asks for, what is a reference here: registries are dialled alike in either case, ports that cannot
+/// be dialled are refused at once, and of digests those that are registered.
 fn accepted(asked: &str) -> Option<String> {
     let (host, rest) = asked.split_once('/')?;
     let (_, port) = host.rsplit_once(':').filter(|_| !host.ends_with(']')).unwrap_or((host, "443"));

@@ -153,7 +153,7 @@ mod tests {
             ("https://own.test:5000/", "https://port.test/token", false),
             ("https://own.test:5000/", "http://plain.test/token", true),
             ("https://own.test/", "https://auth.test/token", false),
-            // Without TLS the registry itself may have them, as configured, but nobody else.
+            // Without TLS the registry itself may have them, as configured, but no other host.
             ("http://open.test/", "http://open.test/token", true),
             ("http://open.test/", "https://auth.test/token", true),
             ("http://open.test/", "http://auth.test/token", false),

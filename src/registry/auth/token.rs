@@ -24,6 +24,7 @@ use crate::registry::metrics::RequestKind;
 use crate::registry::net::{HttpRequest, HttpResponse, Transport, label};
 use crate::registry::trace::Recorder;
 
+const UNUSABLE: &str = "the registry's token server issued no usable token";
 /// The `client_id` of token requests.
 const CLIENT: &str = "tolerarch";
 
@@ -175,10 +176,10 @@ impl Tokens {
             self.tokens.remove(&request.key(&realm));
         }
         if let Some(Credential::Bearer(_)) = request.credential {
-            return Err(Error::Denied("it refuses the token"));
+            return Err(Error::Denied("the registry refused the token".into()));
         }
         let challenges = challenges(&refused.headers);
-        let mut error = Error::Denied("it asks for credentials");
+        let mut error = Error::Denied("the registry asks for credentials".into());
         for challenge in &challenges {
             let Challenge::Bearer { realm, service } = challenge else { continue };
             match Realm::of(hosts, request.origin(), realm, service.clone()) {
@@ -188,14 +189,18 @@ impl Tokens {
                 Some(realm) => {
                     error = Error::TokenHost { registry: label(request.origin()), host: realm.host() };
                 }
-                None => error = Error::Denied("its realm is not acceptable"),
+                None => error = Error::Denied("the registry named a realm that may not be asked".into()),
             }
         }
         let password = request.credential.filter(|_| challenges.contains(&Challenge::Basic)).and_then(basic);
         let Some(password) = password else { return Err(error) };
         self.schemes.insert(request.origin().to_string(), Scheme::Basic);
         // The same would be refused again, and perhaps counted against the account.
-        if sent == Some(&password) { Err(Error::Denied("it refuses the credentials")) } else { Ok(password) }
+        if sent == Some(&password) {
+            Err(Error::Denied("the registry refused the credentials".into()))
+        } else {
+            Ok(password)
+        }
     }
 
     /// Fetches a token and remembers it, and where it came from. With a credential by POST first; where that cannot be,
@@ -301,13 +306,15 @@ fn read(response: &HttpResponse) -> Result<(HeaderValue, Duration), Error> {
     match response.status.as_u16() {
         200..=299 => {}
         _ if response.is_throttled() => return Err(Error::Throttled(response.retry_after())),
-        400..=499 => return Err(Error::Denied("its token server refuses")),
-        status @ 500.. => {
-            return Err(Error::Unreachable(format!("its token server answers with status {status}")));
+        status @ 400..=499 => {
+            return Err(Error::Denied(format!("the registry's token server answered {status}").into()));
         }
-        status => return Err(Error::Unexpected(format!("status {status} of its token server"))),
+        status @ 500.. => {
+            return Err(Error::Unreachable(format!("the registry's token server answered {status}")));
+        }
+        status => return Err(Error::Unexpected(format!("the registry's token server answered {status}"))),
     }
-    let unusable = || Error::Denied("its token server gives no usable token");
+    let unusable = || Error::Denied(UNUSABLE.into());
     let given: TokenResponse = serde_json::from_slice(response.body()).map_err(|_| unusable())?;
     let token = given.token.filter(|token| !token.is_empty()).or(given.access_token);
     Ok((bearer(&token.ok_or_else(unusable)?)?, life(given.expires_in)))
@@ -323,7 +330,7 @@ fn bearer(token: &str) -> Result<HeaderValue, Error> {
     let usable =
         (1..=limits::TOKEN_BYTES).contains(&token.len()) && token.bytes().all(|b| b.is_ascii_graphic());
     let text = usable.then(|| Zeroizing::new(format!("Bearer {token}")));
-    text.and_then(|text| sensitive(&text)).ok_or(Error::Denied("its token server gives no usable token"))
+    text.and_then(|text| sensitive(&text)).ok_or(Error::Denied(UNUSABLE.into()))
 }
 
 /// The header with a password; an identity token goes without a user, as containerd sends it.

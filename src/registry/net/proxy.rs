@@ -21,7 +21,7 @@ pub struct Proxies {
     exempt: Vec<Exempt>,
 }
 
-/// One proxy. Its credentials are nobody's business.
+/// One proxy. Its credentials are never shown.
 #[derive(Clone)]
 pub(super) struct Proxy {
     pub(super) uri: Uri,

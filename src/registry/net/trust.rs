@@ -107,7 +107,7 @@ pub(crate) fn settings(
         if tls.skip_verify {
             tracing::warn!(
                 host,
-                "certificates are NOT verified (skipVerify): whoever is on the way can answer for this host"
+                "certificates are NOT verified (skipVerify): anyone between here and this host can answer for it"
             );
         }
         if let Some(config) = made.get(&tls) {

@@ -6,6 +6,7 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 use super::*;
 use crate::cluster::Caller;
 use crate::credentials::CredentialSettings;
+use crate::credentials::tests::with_helper;
 
 /// A client that asks `mirrors` for the images of `host`, and trusts what `remotes` share.
 fn client_of(host: &str, mirrors: &[&str], remotes: &[&Remote]) -> (Registry, tempfile::TempDir) {
@@ -82,7 +83,7 @@ async fn a_mirror_that_hangs_costs_a_share_of_one_lookup() {
     for _ in 0..3 {
         client.fetch(&image, None, &Recorder::default()).await.unwrap();
     }
-    assert_eq!(mirror.requests().len(), 1, "it is left alone, for its config and by the next ones");
+    assert_eq!(mirror.requests().len(), 1, "it is tried last, for the config and by the next lookups");
 }
 
 /// A client with a directory of hosts: for each name, what its `hosts.toml` says. The authority of `remote` is `ca.crt`
@@ -140,7 +141,7 @@ async fn a_hosts_toml_says_where_to_ask() {
             &both,
         ),
         (
-            "nobody to ask",
+            "no endpoint",
             "docker.io",
             format!("server = '{url}'\nca = 'ca.crt'\ncapabilities = ['push']"),
             "nginx:v1",
@@ -279,6 +280,24 @@ async fn a_mirror_sees_what_the_operator_has_for_it_and_nothing_else() {
         let found = client.fetch(&image, Some(&pods), &Recorder::default()).await.unwrap();
         assert_eq!(found.support, Support::Index(platforms(&BOTH)));
         assert_eq!((shown(&mirror), shown(&remote)), (at_mirror, at_registry));
+    }
+}
+
+#[tokio::test]
+async fn a_mirror_that_accepts_a_helpers_credential_makes_its_runs_known() {
+    let mirror = Remote::start().await;
+    let remote = Remote::builder().pki(mirror.pki()).start().await;
+    let repo = mirror.repo("team/app");
+    repo.index(Some("v1"), BOTH);
+    repo.require(Auth::basic("operator", "o"));
+    let image = remote.repo("team/app").reference("v1").parse().unwrap();
+    for (password, expected) in [("wrong", false), ("o", true)] {
+        let output = format!(r#"{{"Username":"operator","Secret":"{password}"}}"#);
+        let (credentials, _place) = with_helper(&mirror.address(), &output);
+        let (client, _dir) = client_of(&remote.address(), &[&mirror.address()], &[&remote, &mirror]);
+        let client = client.with_credentials(credentials.clone());
+        assert_eq!(client.fetch(&image, None, &Recorder::default()).await.is_ok(), expected);
+        assert_eq!(credentials.of_host(&mirror.address())[0].has_accepted(), expected);
     }
 }
 

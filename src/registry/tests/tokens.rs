@@ -1,4 +1,4 @@
-//! Tokens for those who have no credential: fetched, remembered, and shown to nobody else.
+//! Tokens for anonymous access: fetched, cached, and sent to no other host.
 
 use super::*;
 
