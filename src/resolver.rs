@@ -10,6 +10,7 @@ mod circuit;
 mod host;
 mod lookup;
 mod metrics;
+mod request;
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -18,25 +19,25 @@ use futures_util::stream::{FuturesUnordered, StreamExt};
 use tokio::time::{Duration, Instant, sleep_until, timeout, timeout_at};
 
 pub use crate::concurrency::Tenant;
-pub use cache::CacheSettings;
+pub use cache::{CacheSettings, Outcome};
 pub use metrics::ResolverMetrics;
 
 use crate::concurrency::{Caller, Callers, Capacity, ConcurrencyLimit, Queued};
 use crate::credentials::{CredentialCandidate, CredentialId};
-use crate::image::{ImageRef, LookupError, Support};
+use crate::image::{ImageRef, LookupError};
 use crate::registry::{Found, Registry, Traces};
 use crate::single_flight::{self, InFlight, SingleFlight};
 use cache::{Cache, Cached};
-use circuit::Slot;
-use host::{Access, Host, Hosts, Permission};
-use lookup::{Lookup, Request};
+use host::{Host, Hosts, Permission};
+use lookup::{Completed, Fetcher, Job, ProbeDue};
 use metrics::LookupResult;
-
-/// The result of a lookup.
-pub type Outcome = Result<Support, LookupError>;
+use request::{OwnedRequest, Probe, Request};
 
 /// How long a Pod waits for a lookup that probes a failing registry: enough for one that works again.
 const PROBE_WAIT: Duration = Duration::from_millis(750);
+
+/// How long a probe waits for a lookup of the same image.
+const PROBE_AGAIN: Duration = Duration::from_millis(250);
 
 /// How lookups are done.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -57,51 +58,22 @@ pub struct LookupSettings {
 pub struct Resolver(Arc<Inner>);
 
 struct Inner {
-    registry: Registry,
-    settings: LookupSettings,
-    cache: Cache,
-    state: Arc<State>,
+    fetcher: Fetcher,
+    /// Of this configuration: no Pod joins a lookup that began under another one.
+    flights: Flights,
+    shared: Arc<Shared>,
 }
 
-/// What outlives a change of the configuration, beside what the cache holds.
-struct State {
+/// What outlives a change of the configuration, beside the cache.
+struct Shared {
     hosts: Hosts,
-    flights: Flights,
     limit: Arc<ConcurrencyLimit>,
-    metrics: ResolverMetrics,
-    traces: Option<Traces>,
 }
 
 type Flights = SingleFlight<Box<str>, Completed, Callers>;
 
-/// A completed lookup.
-#[derive(Clone, Copy)]
-struct Completed {
-    outcome: Outcome,
-    /// Whether the answer came by a credential that was read anew from the pull secret of the Pod that began the lookup.
-    /// It is for Pods with that secret only.
-    by_another: bool,
-}
-
-/// What a lookup in flight holds, until it ends, also by a panic.
-struct Job {
-    host: Arc<Host>,
-    /// The first candidate's.
-    access: Access,
-    probe: Option<Slot>,
-    callers: Callers,
-}
-
-impl Drop for Job {
-    fn drop(&mut self) {
-        if let Some(slot) = self.probe {
-            self.host.release(slot, self.access);
-        }
-    }
-}
-
 /// Where the answer to one image comes from.
-enum Answer {
+enum Source {
     Ready(Outcome),
     Pending(Pending),
 }
@@ -149,23 +121,23 @@ impl Resolver {
         metrics: ResolverMetrics,
         traces: Option<Traces>,
     ) -> Self {
-        let state = State {
-            hosts: Hosts::new(metrics.clone()),
-            flights: SingleFlight::default(),
-            limit: ConcurrencyLimit::new(Capacity { all: lookup.concurrency, per_host: lookup.per_registry }),
-            metrics: metrics.clone(),
-            traces,
-        };
-        let cache = Cache::new(cache, metrics);
-        Self(Arc::new(Inner { registry, settings: lookup, cache, state: Arc::new(state) }))
+        let limit =
+            ConcurrencyLimit::new(Capacity { all: lookup.concurrency, per_host: lookup.per_registry });
+        let shared = Shared { hosts: Hosts::new(metrics.clone()), limit };
+        let cache = Cache::new(cache, metrics.clone());
+        let fetcher = Fetcher { registry, cache, timeout: lookup.timeout, metrics, traces };
+        Self(Arc::new(Inner { fetcher, flights: Flights::default(), shared: Arc::new(shared) }))
     }
 
-    /// The resolver of another configuration: it shares the cache, and lookups in flight end as they began. The limits on
-    /// concurrency and on cached answers stay as at the start.
+    /// The resolver of another configuration. It shares the cache; lookups in flight end as they began, and leave nothing
+    /// behind. The limits on concurrency and on cached answers stay as at the start.
     #[must_use]
     pub fn reconfigured(&self, registry: Registry, lookup: LookupSettings, cache: CacheSettings) -> Self {
-        let cache = self.0.cache.reconfigured(cache);
-        Self(Arc::new(Inner { registry, settings: lookup, cache, state: self.0.state.clone() }))
+        let Fetcher { metrics, traces, cache: before, .. } = &self.0.fetcher;
+        let (metrics, traces) = (metrics.clone(), traces.clone());
+        let cache = before.reconfigured(cache);
+        let fetcher = Fetcher { registry, cache, timeout: lookup.timeout, metrics, traces };
+        Self(Arc::new(Inner { fetcher, flights: Flights::default(), shared: Arc::clone(&self.0.shared) }))
     }
 
     /// Looks up all images at once, until all are known, one of them is `enough` by itself, or the deadline comes.
@@ -193,11 +165,11 @@ impl Resolver {
             for (place, image) in images.iter().enumerate() {
                 let request = Request { image, candidates: &candidates(image) };
                 outcomes.push(match self.find(request, &mut caller) {
-                    Answer::Ready(outcome) => {
+                    Source::Ready(outcome) => {
                         settled |= enough(image, outcome);
                         Some(outcome)
                     }
-                    Answer::Pending(flight) => {
+                    Source::Pending(flight) => {
                         pending.push((place, flight));
                         None
                     }
@@ -213,15 +185,15 @@ impl Resolver {
                 pending.iter().map(|(place, pending)| (*place, pending.probe)).collect();
             let wait = |(place, pending): (usize, Pending)| async move { (place, pending.outcome().await) };
             let mut pending: FuturesUnordered<_> = pending.into_iter().map(wait).collect();
-            let instead = |place: usize, why| {
+            let instead = |place: usize, error| {
                 let image = images[place];
-                self.instead(Request { image, candidates: &candidates(image) }, why)
+                self.0.fetcher.instead(Request { image, candidates: &candidates(image) }, error)
             };
             loop {
                 match timeout_at(deadline, pending.next()).await {
                     Ok(Some((place, outcome))) => {
                         let outcome = match outcome {
-                            Err(why @ LookupError::CircuitOpen) => instead(place, why),
+                            Err(error @ LookupError::CircuitOpen) => instead(place, error),
                             outcome => outcome,
                         };
                         outcomes[place] = Some(outcome);
@@ -232,11 +204,11 @@ impl Resolver {
                     Ok(None) => return outcomes,
                     Err(_) => {
                         for (place, is_probe) in late {
-                            let why = match is_probe {
+                            let error = match is_probe {
                                 true => LookupError::CircuitOpen,
                                 false => LookupError::BudgetExceeded,
                             };
-                            outcomes[place] = outcomes[place].or_else(|| Some(instead(place, why)));
+                            outcomes[place] = outcomes[place].or_else(|| Some(instead(place, error)));
                         }
                         return outcomes;
                     }
@@ -249,28 +221,30 @@ impl Resolver {
     /// Whether a good answer to this image is cached, or none is allowed: then there is nothing to wait for, not even more
     /// credentials. Asks no registry.
     pub fn is_settled(&self, image: &ImageRef, candidates: &[CredentialCandidate]) -> bool {
-        let cached = || Request { image, candidates }.cached(&self.0.cache).0;
-        !self.0.registry.admits(image) || matches!(cached(), Cached::Fresh(Ok(_)) | Cached::Stale { .. })
+        let cached = || Request { image, candidates }.cached(&self.0.fetcher.cache).0;
+        !self.0.fetcher.registry.admits(image)
+            || matches!(cached(), Cached::Fresh(Ok(_)) | Cached::Stale { .. })
     }
 
     /// Caches what anonymous access said of an image, to fill the cache ahead.
     pub fn learn(&self, image: &ImageRef, found: &Found) {
-        self.0.cache.learn(image, CredentialId::ANONYMOUS, found);
+        self.0.fetcher.cache.learn(image, CredentialId::ANONYMOUS, found);
     }
 
     /// The answer that serves at once, or the lookup that will give one.
-    fn find(&self, request: Request<'_>, caller: &mut impl FnMut() -> Caller) -> Answer {
-        let count = |result| self.0.state.metrics.looked_up(request.image.host(), result);
+    fn find(&self, request: Request<'_>, caller: &mut impl FnMut() -> Caller) -> Source {
+        let Fetcher { registry, cache, metrics, .. } = &self.0.fetcher;
+        let count = |result| metrics.looked_up(request.image.host(), result);
         // Before the cache: a registry that is no longer allowed is no longer trusted either.
-        if !self.0.registry.admits(request.image) {
+        if !registry.admits(request.image) {
             count(LookupResult::Failed);
-            return Answer::Ready(Err(LookupError::NotAllowed));
+            return Source::Ready(Err(LookupError::NotAllowed));
         }
-        let (cached, refresh) = request.cached(&self.0.cache);
+        let (cached, refresh) = request.cached(cache);
         match cached {
             Cached::Fresh(outcome) => {
                 count(if outcome.is_ok() { LookupResult::Hit } else { LookupResult::Negative });
-                Answer::Ready(outcome)
+                Source::Ready(outcome)
             }
             Cached::Stale { support, due } => {
                 count(LookupResult::Stale);
@@ -278,96 +252,91 @@ impl Resolver {
                     // This Pod has its answer, whatever the result.
                     let _ = self.start(refresh, &caller());
                 }
-                Answer::Ready(Ok(support))
+                Source::Ready(Ok(support))
             }
             Cached::Expired(_) | Cached::Nothing => match self.start(request, &caller()) {
-                Ok(answer) => {
-                    if !matches!(answer, Answer::Pending(Pending { joined: false, .. })) {
+                Ok(source) => {
+                    if !matches!(source, Source::Pending(Pending { joined: false, .. })) {
                         count(LookupResult::Joined);
                     }
-                    answer
+                    source
                 }
-                Err(unknown) => Answer::Ready(self.instead(request, unknown)),
+                Err(error) => Source::Ready(self.0.fetcher.instead(request, error)),
             },
         }
     }
 
-    /// A good answer that may serve although the registry does not answer, or why there is none.
-    fn instead(&self, request: Request<'_>, unknown: LookupError) -> Outcome {
-        let outcome = request.last_good(&self.0.cache).ok_or(unknown);
-        let result = if outcome.is_ok() { LookupResult::Stale } else { LookupResult::Failed };
-        self.0.state.metrics.looked_up(request.image.host(), result);
-        outcome
-    }
-
     /// Joins the lookup of this image that is in flight, or begins one. An error if none may begin, or if its registry
     /// is known to fail.
-    fn start(&self, request: Request<'_>, caller: &Caller) -> Result<Answer, LookupError> {
-        let inner = &self.0;
-        let host = inner.state.hosts.get(request.image.host());
-        let access = inner.state.hosts.access(request);
-        let flights = inner.state.flights.lock();
+    fn start(&self, request: Request<'_>, caller: &Caller) -> Result<Source, LookupError> {
+        let Inner { fetcher, flights, shared } = &*self.0;
+        let host = shared.hosts.get(request.image.host());
+        let access = shared.hosts.access(request, caller);
+        let flights = flights.lock();
         if let Some((flight, callers)) = flights.get(&*request.key()) {
-            if let Some(unknown) = host.permission(access).refusal() {
-                return Err(unknown);
+            if let Some(error) = host.permission(access).refusal() {
+                return Err(error);
             }
-            inner.state.limit.join(callers, caller);
-            return Ok(Answer::Pending(Pending { flight: flight.clone(), joined: true, probe: false }));
+            shared.limit.join(callers, caller);
+            return Ok(Source::Pending(Pending { flight: flight.clone(), joined: true, probe: false }));
         }
-        if let (Cached::Fresh(outcome), _) = request.cached(&inner.cache) {
+        if let (Cached::Fresh(outcome), _) = request.cached(&fetcher.cache) {
             // It has completed since the cache was asked.
-            return Ok(Answer::Ready(outcome));
+            return Ok(Source::Ready(outcome));
         }
         let permission = host.enter(access);
-        if let Some(unknown) = permission.refusal() {
-            if unknown == LookupError::CircuitOpen {
+        if let Some(error) = permission.refusal() {
+            if error == LookupError::CircuitOpen {
                 host.refused(access, request);
             }
-            return Err(unknown);
+            return Err(error);
         }
         let probe = if let Permission::Probe(slot) = permission { Some(slot) } else { None };
         let job = Job { host, access, probe, callers: caller.clone().into() };
         let known = job.host.is_known();
         let queued =
-            inner.state.limit.queue(&job.callers, job.host.name(), known).ok_or(LookupError::Overloaded)?;
+            shared.limit.queue(&job.callers, job.host.name(), known).ok_or(LookupError::Overloaded)?;
         let flight = self.launch(flights, request.into(), job, queued);
-        Ok(Answer::Pending(Pending { flight, joined: false, probe: probe.is_some() }))
+        Ok(Source::Pending(Pending { flight, joined: false, probe: probe.is_some() }))
     }
 
     /// Begins a lookup in a task of its own.
     fn launch(
         &self,
         flights: InFlight<'_, Box<str>, Completed, Callers>,
-        lookup: Lookup,
+        request: OwnedRequest,
         job: Job,
         queued: Queued,
     ) -> single_flight::Flight<Completed> {
         let resolver = self.clone();
-        let key = lookup.request().key().into();
-        let callers = job.callers.clone();
-        flights.start(key, callers, async move { resolver.look_up(lookup.request(), &job, queued).await })
+        let (key, callers) = (request.borrow().key().into(), job.callers.clone());
+        flights.start(key, callers, async move {
+            let (completed, probe) = resolver.0.fetcher.look_up(request.borrow(), &job, queued).await;
+            if let Some(ProbeDue { time, failed }) = probe {
+                resolver.probe_at(&job.host, time, failed);
+            }
+            completed
+        })
     }
 
-    /// Finds out at this time whether a failing registry works again, also if no Pod asks: by an image that has worked, by
-    /// one that was asked for since, or by the one that failed. Not if the configuration has changed by then, as that may
-    /// have been the cause: the next Pod brings the probe.
-    fn probe_at(&self, failed: Lookup, time: Instant) {
-        let resolver = Arc::downgrade(&self.0);
+    /// Finds out at this time whether a failing registry works again, also if no Pod asks. Not if the configuration has
+    /// changed by then, as that may have been the cause: the next Pod brings the probe.
+    fn probe_at(&self, host: &Arc<Host>, time: Instant, failed: Option<Probe>) {
+        let (resolver, host) = (Arc::downgrade(&self.0), Arc::downgrade(host));
         tokio::spawn(async move {
             sleep_until(time).await;
-            let Some(resolver) = resolver.upgrade().map(Self) else { return };
-            let inner = &resolver.0;
-            let host = inner.state.hosts.get(failed.request().image.host());
-            let lookup = host.probe().unwrap_or(failed);
-            let access = inner.state.hosts.access(lookup.request());
-            let flights = inner.state.flights.lock();
-            if flights.get(&*lookup.request().key()).is_some() {
-                return;
-            }
-            let Permission::Probe(slot) = host.enter(access) else { return };
+            let (Some(resolver), Some(host)) = (resolver.upgrade().map(Self), host.upgrade()) else { return };
+            let flights = resolver.0.flights.lock();
+            let Some((probe, slot)) = host.begin_probe(failed) else { return };
+            let Probe { request, access } = probe.clone();
             let job = Job { host, access, probe: Some(slot), callers: Callers::operator() };
-            if let Some(queued) = inner.state.limit.queue(&job.callers, job.host.name(), true) {
-                drop(resolver.launch(flights, lookup, job, queued));
+            if flights.get(&*request.borrow().key()).is_some() {
+                drop(flights);
+                return resolver.probe_at(&job.host, time + PROBE_AGAIN, Some(probe));
+            }
+            let limit = &resolver.0.shared.limit;
+            if let Some(queued) = limit.queue(&job.callers, job.host.name(), true) {
+                drop(resolver.launch(flights, request, job, queued));
             }
         });
     }

@@ -11,10 +11,10 @@ use quick_cache::{DefaultHashBuilder, Lifecycle, UnitWeighter, Weighter};
 use std::borrow::Cow;
 use std::hash::BuildHasher;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use tokio::time::{Duration, Instant};
 
-use super::metrics::CacheLevel;
-use super::{Outcome, ResolverMetrics};
+use super::metrics::{CacheLevel, ResolverMetrics};
 use crate::credentials::CredentialId;
 use crate::image::{ImageRef, LookupError, Support};
 use crate::registry::{Digest, Error, Found};
@@ -25,6 +25,9 @@ const RETRY_AFTER_MAX: Duration = Duration::from_secs(3600);
 const JITTER: u64 = 10;
 /// Bytes of a key that count as one entry; longer ones count more.
 const KEY_BYTES: usize = 256;
+
+/// The result of a lookup.
+pub type Outcome = Result<Support, LookupError>;
 
 /// How many answers are cached, and for how long.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -64,10 +67,13 @@ pub(super) enum Cached {
     Nothing,
 }
 
-/// What is remembered, and how long it counts under one configuration.
+/// What is cached, and how long it counts under one configuration.
 pub(super) struct Cache {
     levels: Arc<Levels>,
     settings: CacheSettings,
+    /// Of the configuration. A lookup that began under an older one stores nothing: its registry may be denied by now, or
+    /// have other mirrors or credentials.
+    generation: u64,
 }
 
 /// Both levels.
@@ -78,6 +84,8 @@ struct Levels {
     repositories: std::hash::RandomState,
     metrics: ResolverMetrics,
     began: Instant,
+    /// The generation of the latest configuration.
+    latest: AtomicU64,
 }
 
 /// Milliseconds since the cache began.
@@ -116,13 +124,16 @@ impl Cache {
             repositories: std::hash::RandomState::new(),
             metrics,
             began: Instant::now(),
+            latest: AtomicU64::new(0),
         };
-        Self { levels: Arc::new(levels), settings }
+        Self { levels: Arc::new(levels), settings, generation: 0 }
     }
 
-    /// The same with other lifetimes, for what is remembered already, too. The capacity stays.
+    /// The same with other lifetimes, for what is cached already, too. The capacity stays, and from now on only lookups of
+    /// this configuration are stored.
     pub(super) fn reconfigured(&self, settings: CacheSettings) -> Self {
-        Self { levels: self.levels.clone(), settings }
+        let generation = self.levels.latest.fetch_add(1, Ordering::Relaxed) + 1;
+        Self { levels: self.levels.clone(), settings, generation }
     }
 
     /// What is cached of the image right now.
@@ -190,7 +201,9 @@ impl Cache {
                     // Of another algorithm than the one that all content is known by here.
                     self.put_platforms(self.platforms_key(image, access, named), found.support);
                 }
-                self.levels.tags.remove(&*key(image, access));
+                if self.is_current() {
+                    self.levels.tags.remove(&*key(image, access));
+                }
             }
         }
     }
@@ -214,10 +227,7 @@ impl Cache {
             && let Some(Tag::Points { to, confirmed, .. }) = self.levels.tags.get(&*key(image, access))
             && let Some(support) = self.last_good(image, access)
         {
-            self.levels.tags.insert(
-                key(image, access).into(),
-                Tag::Points { to, support, confirmed, retry: until.max(1) },
-            );
+            self.put_tag(image, access, Tag::Points { to, support, confirmed, retry: until.max(1) });
             return Ok(support);
         }
         self.put_tag(image, access, Tag::Failed { why, until });
@@ -252,16 +262,26 @@ impl Cache {
     }
 
     fn put_tag(&self, image: &ImageRef, access: CredentialId, tag: Tag) {
+        if !self.is_current() {
+            return;
+        }
         let (key, mut out) = (Box::<str>::from(key(image, access)), Vec::new());
         self.levels.tags.insert_with_lifecycle(key.clone(), tag, &mut out);
         self.count(CacheLevel::Tag, self.levels.tags.len(), out.iter().filter(|gone| **gone != key).count());
     }
 
     fn put_platforms(&self, key: PlatformsKey, support: Support) {
+        if !self.is_current() {
+            return;
+        }
         let mut out = Vec::new();
         self.levels.platforms.insert_with_lifecycle(key, support, &mut out);
         let evicted = out.iter().filter(|gone| **gone != key).count();
         self.count(CacheLevel::Platforms, self.levels.platforms.len(), evicted);
+    }
+
+    fn is_current(&self) -> bool {
+        self.generation == self.levels.latest.load(Ordering::Relaxed)
     }
 
     fn count(&self, level: CacheLevel, entries: usize, evicted: usize) {

@@ -1,22 +1,23 @@
 //! Registries are isolated from each other: each has a circuit breaker, and a pause where it asks for one.
 
-use std::hash::{BuildHasher, RandomState};
+use std::hash::RandomState;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use quick_cache::sync::Cache as Bounded;
 use tokio::time::{Duration, Instant};
 
-use super::ResolverMetrics;
-use super::circuit::{self, Change, Circuit, FAILURES, OPEN, Repository, Slot};
-use super::lookup::{Lookup, Request};
-use crate::credentials::{CredentialCandidate, CredentialId};
+use super::circuit::{self, Change, Circuit, FAILURES, Slot};
+use super::metrics::ResolverMetrics;
+use super::request::{Access, Probe, Request};
+use crate::concurrency::Caller;
+use crate::credentials::CredentialId;
 use crate::image::LookupError;
 
 /// Hosts whose state is kept; the least recently used are evicted.
 const HOSTS: usize = 4096;
 /// How long a registry that does not support HEAD requests gets none.
 const HEADLESS: Duration = Duration::from_secs(600);
-/// Credentials of one host whose pauses and failures are kept.
+/// Credentials of one host whose pauses are kept.
 const ACCOUNTS: usize = 64;
 
 /// All hosts.
@@ -36,29 +37,12 @@ pub(super) struct Host {
 #[derive(Default)]
 struct State {
     circuit: Circuit,
-    /// Anonymous access has a place of its own, which credentials cannot take.
-    anonymous: Account,
-    accounts: Vec<(CredentialId, Account)>,
+    /// Until when the registry is not asked, as it throttles: rate limits are per account, or per address for anonymous
+    /// access. That has a place of its own, which credentials cannot take.
+    anonymous: Option<Instant>,
+    accounts: Vec<(CredentialId, Instant)>,
     headless: Option<Instant>,
     known: bool,
-}
-
-/// Which repository is asked for, with which credential.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Access {
-    pub(super) repository: Repository,
-    pub(super) credential: CredentialId,
-    /// Whether the credential came with a Pod: anyone who may create a Pod can choose it.
-    pub(super) of_pod: bool,
-}
-
-/// What a registry makes of one credential: rate limits are per account, or per address for anonymous access.
-#[derive(Default)]
-struct Account {
-    /// Failures in a row, if the credential came with a Pod.
-    failures: usize,
-    /// Until when the registry is not asked with it, and why.
-    pause: Option<(Instant, Permission)>,
 }
 
 /// Whether a registry may be asked.
@@ -89,19 +73,9 @@ impl Hosts {
         host
     }
 
-    /// How the request asks first.
-    pub(super) fn access(&self, request: Request<'_>) -> Access {
-        let repository = self.hasher.hash_one(request.image.repository());
-        let anonymous = CredentialCandidate::anonymous();
-        Access { repository, credential: CredentialId::ANONYMOUS, of_pod: false }
-            .with(request.candidates.first().unwrap_or(&anonymous))
-    }
-}
-
-impl Access {
-    /// The same with another candidate.
-    pub(super) fn with(self, candidate: &CredentialCandidate) -> Self {
-        Self { credential: candidate.id(), of_pod: candidate.is_of_pod(), ..self }
+    /// What the request asks for first, on behalf of this caller.
+    pub(super) fn access(&self, request: Request<'_>, caller: &Caller) -> Access {
+        Access::of(request, caller, &self.hasher)
     }
 }
 
@@ -115,7 +89,7 @@ impl Host {
         let mut state = self.state();
         let permission = state.permission(access);
         if let Permission::Probe(slot) = permission {
-            state.circuit.take(slot, access.repository);
+            state.circuit.take(slot, access);
         }
         permission
     }
@@ -125,77 +99,66 @@ impl Host {
         self.state().permission(access)
     }
 
+    /// A probe that no Pod asked for, if one is due; `failed` is the lookup that failed. It holds its slot until
+    /// [`Host::release`].
+    pub(super) fn begin_probe(&self, failed: Option<Probe>) -> Option<(Probe, Slot)> {
+        self.state().circuit.begin_probe(failed)
+    }
+
     /// The probe has ended.
     pub(super) fn release(&self, slot: Slot, access: Access) {
-        self.state().circuit.release(slot, access.repository);
+        self.state().circuit.release(slot, access);
     }
 
     /// A Pod was refused, as the circuit is open.
     pub(super) fn refused(&self, access: Access, request: Request<'_>) {
-        let lookup = || (!access.of_pod).then(|| Lookup::from(request));
-        self.state().circuit.refused(access.repository, lookup);
+        self.state().circuit.refused(access, || request.probe(access));
     }
 
-    /// The image by which to find out whether the registry works again.
-    pub(super) fn probe(&self) -> Option<Lookup> {
-        self.state().circuit.probe()
-    }
-
-    /// Whether it has served a manifest, and has not failed since. Pods name hosts as they like: those that may not work
-    /// share half of the lookups.
+    /// Whether it has served a manifest, and neither timed out nor opened its circuit since. Pods name hosts as they like:
+    /// those that may not work share half of the lookups.
     pub(super) fn is_known(&self) -> bool {
         self.state().known
     }
 
-    /// The registry served a manifest. `lookup` asks for it again, without a credential of a Pod.
-    pub(super) fn served(&self, access: Access, lookup: Option<Lookup>) {
+    /// The registry served a manifest. `probe` asks for it again, without a credential of a Pod.
+    pub(super) fn served(&self, access: Access, probe: Option<Probe>) {
         self.answered(access);
         let mut state = self.state();
         state.known = true;
-        if let Some(lookup) = lookup {
-            state.circuit.good(lookup);
+        if let Some(probe) = probe {
+            state.circuit.good(probe);
         }
     }
 
     /// The registry answered, be it with a refusal.
     pub(super) fn answered(&self, access: Access) {
-        let mut state = self.state();
-        if let Some(account) = state.find_account(access.credential) {
-            account.failures = 0;
-        }
-        if state.circuit.answered(access.repository) {
+        if self.state().circuit.answered(access) {
             tracing::info!(registry = &*self.name, "circuit closed");
         }
     }
 
     /// The registry failed: no answer in time, no connection, a status of 500 or above. When to probe it, if that is due
     /// without a Pod.
-    ///
-    /// A credential of a Pod may be the cause, so it fails alone.
-    pub(super) fn failed(&self, access: Access, slot: Option<Slot>) -> Option<Instant> {
+    pub(super) fn failed(&self, access: Access, slot: Option<Slot>, timed_out: bool) -> Option<Instant> {
         let mut state = self.state();
-        state.known = false;
-        if access.of_pod && slot.is_none() {
-            let account = state.account(access.credential);
-            account.failures += 1;
-            if account.failures >= FAILURES {
-                account.pause_for(OPEN, Permission::CircuitOpen);
-            }
-            return None;
-        }
-        match state.circuit.failed(access.repository, slot, || self.metrics.circuit_open(&self.name)) {
+        // With a credential of a Pod, that may be the cause.
+        state.known &= !timed_out || access.of_pod;
+        match state.circuit.failed(access, slot, || self.metrics.circuit_open(&self.name)) {
             Change::None => None,
-            Change::Opened(until) => {
-                tracing::warn!(registry = &*self.name, repositories = FAILURES, "circuit opened");
-                Some(until)
+            Change::Opened { due, for_all } => {
+                state.known &= !for_all;
+                let namespaces = if for_all { "all" } else { "one" };
+                tracing::warn!(registry = &*self.name, repositories = FAILURES, namespaces, "circuit opened");
+                Some(due)
             }
-            Change::StillOpen(until) => until,
+            Change::StillOpen(due) => due,
         }
     }
 
     /// The registry asked for a pause, which holds for this credential.
     pub(super) fn pause(&self, access: Access, pause: Duration) {
-        self.state().account(access.credential).pause_for(pause, Permission::Throttled);
+        self.state().pause(access.credential, Instant::now() + pause);
     }
 
     /// Whether HEAD requests are worth a try.
@@ -224,55 +187,37 @@ impl Permission {
     }
 }
 
-impl Account {
-    fn pause_for(&mut self, time: Duration, why: Permission) {
-        let until = Instant::now() + time;
-        if self.pause.is_none_or(|(before, _)| before < until) {
-            self.pause = Some((until, why));
-        }
-    }
-}
-
 impl State {
-    fn permission(&mut self, access: Access) -> Permission {
-        let account = self.find_account(access.credential);
-        if let Some((until, why)) = account.and_then(|account| account.pause)
-            && Instant::now() < until
-        {
-            return why;
+    fn permission(&self, access: Access) -> Permission {
+        if self.paused_until(access.credential).is_some_and(|until| Instant::now() < until) {
+            return Permission::Throttled;
         }
-        match self.circuit.state(access.repository) {
+        match self.circuit.state(access) {
             circuit::State::Closed => Permission::Allowed,
             circuit::State::Open => Permission::CircuitOpen,
             circuit::State::HalfOpen(slot) => Permission::Probe(slot),
         }
     }
 
-    fn find_account(&mut self, credential: CredentialId) -> Option<&mut Account> {
+    fn paused_until(&self, credential: CredentialId) -> Option<Instant> {
         if credential == CredentialId::ANONYMOUS {
-            return Some(&mut self.anonymous);
+            return self.anonymous;
         }
-        self.accounts.iter_mut().find(|(of, _)| *of == credential).map(|(_, account)| account)
+        self.accounts.iter().find(|(of, _)| *of == credential).map(|(_, until)| *until)
     }
 
-    /// The account of this credential. If there is no room, it replaces the one whose pause ends first.
-    fn account(&mut self, credential: CredentialId) -> &mut Account {
+    /// Pauses this credential; of two pauses the longer one counts. If there is no room, it replaces the pause that ends
+    /// first.
+    fn pause(&mut self, credential: CredentialId, until: Instant) {
         if credential == CredentialId::ANONYMOUS {
-            return &mut self.anonymous;
+            self.anonymous = self.anonymous.max(Some(until));
+        } else if let Some((_, before)) = self.accounts.iter_mut().find(|(of, _)| *of == credential) {
+            *before = until.max(*before);
+        } else if self.accounts.len() < ACCOUNTS {
+            self.accounts.push((credential, until));
+        } else if let Some(first) = self.accounts.iter_mut().min_by_key(|(_, until)| *until) {
+            *first = (credential, until);
         }
-        let known = self.accounts.iter().position(|(of, _)| *of == credential);
-        let place = known.unwrap_or_else(|| {
-            let fresh = (credential, Account::default());
-            if self.accounts.len() < ACCOUNTS {
-                self.accounts.push(fresh);
-                return self.accounts.len() - 1;
-            }
-            let until = |place: &usize| self.accounts[*place].1.pause.map(|(until, _)| until);
-            let first = (0..self.accounts.len()).min_by_key(until).unwrap_or_default();
-            self.accounts[first] = fresh;
-            first
-        });
-        &mut self.accounts[place].1
     }
 }
 

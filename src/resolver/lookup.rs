@@ -3,52 +3,69 @@
 //! A refusal, a missing image included, holds for one candidate; it is cached for that one only, and the next one is
 //! tried. Any other failure is the registry's, and ends the lookup.
 
-use std::borrow::Cow;
-use std::fmt::Write;
 use std::future::Future;
+use std::sync::Arc;
 
 use tokio::time::{Duration, Instant, timeout};
 
-use super::cache::{Cache, Cached, lookup_error};
-use super::circuit::PROBE_TIME;
-use super::host::{Access, Host};
-use super::metrics::LookupResult;
-use super::{Completed, Inner, Job, Outcome, Resolver};
-use crate::concurrency::Queued;
+use super::cache::{Cache, Cached, Outcome, lookup_error};
+use super::circuit::{PROBE_TIME, Slot};
+use super::host::Host;
+use super::metrics::{LookupResult, ResolverMetrics};
+use super::request::{Access, Probe, Request, combine_refusals, is_refusal};
+use crate::concurrency::{Callers, Queued};
 use crate::credentials::{Credential, CredentialCandidate, CredentialId};
 use crate::image::{ImageRef, LookupError, Support};
-use crate::registry::{Error, Head, Recorder};
+use crate::registry::{Error, Head, Recorder, Registry, Traces};
 
-/// An image, and the credential candidates that a Pod may use for it.
+/// Asks registries under one configuration, and caches what they answer.
+pub(super) struct Fetcher {
+    pub(super) registry: Registry,
+    pub(super) cache: Cache,
+    /// How long one lookup may take in all.
+    pub(super) timeout: Duration,
+    pub(super) metrics: ResolverMetrics,
+    pub(super) traces: Option<Traces>,
+}
+
+/// What a lookup in flight holds, until it ends, also by a panic.
+pub(super) struct Job {
+    pub(super) host: Arc<Host>,
+    /// The first candidate's.
+    pub(super) access: Access,
+    pub(super) probe: Option<Slot>,
+    pub(super) callers: Callers,
+}
+
+impl Drop for Job {
+    fn drop(&mut self) {
+        if let Some(slot) = self.probe {
+            self.host.release(slot, self.access);
+        }
+    }
+}
+
+/// A completed lookup.
 #[derive(Clone, Copy)]
-pub(super) struct Request<'a> {
-    pub(super) image: &'a ImageRef,
-    pub(super) candidates: &'a [CredentialCandidate],
+pub(super) struct Completed {
+    pub(super) outcome: Outcome,
+    /// Whether the answer came by a credential that was read anew from the pull secret of the Pod that began the lookup.
+    /// It is for Pods with that secret only.
+    pub(super) by_another: bool,
 }
 
-/// The same, owned by the lookup's task.
-#[derive(Clone)]
-pub(super) struct Lookup {
-    image: ImageRef,
-    candidates: Box<[CredentialCandidate]>,
-}
-
-impl From<Request<'_>> for Lookup {
-    fn from(request: Request<'_>) -> Self {
-        Self { image: request.image.clone(), candidates: request.candidates.into() }
-    }
-}
-
-impl Lookup {
-    pub(super) fn request(&self) -> Request<'_> {
-        Request { image: &self.image, candidates: &self.candidates }
-    }
+/// When to probe the registry, and by what if nothing better is known.
+pub(super) struct ProbeDue {
+    pub(super) time: Instant,
+    pub(super) failed: Option<Probe>,
 }
 
 /// How far a lookup has come.
 struct Progress {
     /// The candidate in use.
     access: Access,
+    /// The kind of its source.
+    credential: &'static str,
     /// Whether the registry has answered anything, be it with a refusal.
     answered: bool,
     /// When the registry was asked first, later by the time that credentials took since.
@@ -61,7 +78,12 @@ struct Progress {
 
 impl Progress {
     fn of(access: Access) -> Self {
-        Self { access, answered: false, begun: None, fetching: false, by_another: false }
+        Self { access, credential: "", answered: false, begun: None, fetching: false, by_another: false }
+    }
+
+    fn use_candidate(&mut self, job: &Job, candidate: &CredentialCandidate) {
+        self.access = job.access.with(candidate);
+        self.credential = candidate.kind();
     }
 
     /// Waits for a credential; the time does not count as the registry's.
@@ -85,152 +107,84 @@ impl Progress {
     }
 }
 
-impl<'a> Request<'a> {
-    /// The key of the lookup in flight. For anonymous access it is the image itself; no image has a space.
-    pub(super) fn key(self) -> Cow<'a, str> {
-        if let [candidate] = self.candidates
-            && candidate.id() == CredentialId::ANONYMOUS
-        {
-            return Cow::Borrowed(self.image.as_str());
-        }
-        let mut key = self.image.to_string();
-        for candidate in self.candidates {
-            // Writing to a text cannot fail.
-            let _ = write!(key, " {:x}", candidate.id());
-        }
-        Cow::Owned(key)
+impl Fetcher {
+    /// A good answer that may serve although the registry does not answer, or why there is none.
+    pub(super) fn instead(&self, request: Request<'_>, error: LookupError) -> Outcome {
+        let outcome = request.last_good(&self.cache).ok_or(error);
+        let result = if outcome.is_ok() { LookupResult::Stale } else { LookupResult::Failed };
+        self.metrics.looked_up(request.image.host(), result);
+        outcome
     }
 
-    /// What is cached for any of the candidates, and the request that would refresh it: a stale answer is refreshed by
-    /// the candidate that gave it.
-    pub(super) fn cached(self, cache: &Cache) -> (Cached, Self) {
-        let (mut stale, mut expired, mut refused, mut failed) = (None, None, None, None);
-        let mut open = false;
-        for (place, candidate) in self.candidates.iter().enumerate() {
-            match cache.get(self.image, candidate.id()) {
-                good @ Cached::Fresh(Ok(_)) => return (good, self),
-                Cached::Fresh(Err(why)) if is_refusal(why) => {
-                    refused = Some(combine_refusals(refused, why, candidate));
-                }
-                // In order: a failure after a candidate that may still be tried does not count.
-                Cached::Fresh(Err(why)) => failed = failed.or((!open).then_some(why)),
-                Cached::Stale { support, due } => {
-                    let candidates = &self.candidates[place..=place];
-                    stale = stale.or(Some((Cached::Stale { support, due }, Self { candidates, ..self })));
-                }
-                Cached::Expired(support) => {
-                    open = true;
-                    expired = expired.or(Some(support));
-                }
-                Cached::Nothing => open = true,
-            }
-        }
-        if let Some(stale) = stale {
-            return stale;
-        }
-        let cached = match (failed, expired) {
-            (Some(_), Some(support)) => Cached::Stale { support, due: false },
-            (Some(why), None) => Cached::Fresh(Err(why)),
-            (None, Some(support)) => Cached::Expired(support),
-            (None, None) if open => Cached::Nothing,
-            (None, None) => Cached::Fresh(Err(refused.unwrap_or(LookupError::Denied))),
-        };
-        (cached, self)
-    }
-
-    /// The request by the candidate in use alone, unless its credential is a Pod's own.
-    fn by(self, access: Access) -> Option<Lookup> {
-        let place =
-            self.candidates.iter().position(|own| own.id() == access.credential && !own.is_of_pod())?;
-        Some(Lookup::from(Self { candidates: &self.candidates[place..=place], ..self }))
-    }
-
-    /// The good answer that serves while the registry fails.
-    pub(super) fn last_good(self, cache: &Cache) -> Option<Support> {
-        self.candidates.iter().find_map(|candidate| cache.last_good(self.image, candidate.id()))
-    }
-}
-
-/// Whether a failure holds for one candidate only.
-fn is_refusal(why: LookupError) -> bool {
-    matches!(why, LookupError::Denied | LookupError::NotFound)
-}
-
-/// The refusal to report of several: a missing image tells more than a denial, if a credential was accepted for it.
-fn combine_refusals(
-    before: Option<LookupError>,
-    now: LookupError,
-    candidate: &CredentialCandidate,
-) -> LookupError {
-    match before {
-        Some(LookupError::Denied) if candidate.id() != CredentialId::ANONYMOUS => now,
-        Some(before) => before,
-        None => now,
-    }
-}
-
-impl Resolver {
-    /// Asks the registry, within the lookup's own timeout, and caches the result.
-    pub(super) async fn look_up(&self, request: Request<'_>, job: &Job, queued: Queued) -> Completed {
-        let mut progress = Progress::of(job.access);
-        let recorder = self.0.state.traces.as_ref().map(|traces| traces.recorder(request.image));
-        let recorder = recorder.unwrap_or_default();
-        let outcome = self.look_up_in_time(request, job, queued, &mut progress, &recorder).await;
-        Completed { outcome, by_another: progress.by_another }
-    }
-
-    async fn look_up_in_time(
+    /// Asks the registry, within the lookup's own timeout, and caches the result. If that opened the circuit or kept it
+    /// open, a probe is due.
+    pub(super) async fn look_up(
         &self,
         request: Request<'_>,
         job: &Job,
         queued: Queued,
-        progress: &mut Progress,
-        recorder: &Recorder,
-    ) -> Outcome {
-        let (inner, host) = (&self.0, &job.host);
-        let image = request.image;
-        let _in_flight = inner.state.metrics.lookup_in_flight();
-        let time = inner.settings.timeout;
-        let time = if job.probe.is_some() { time.min(PROBE_TIME) } else { time };
-        let asked = timeout(time, async {
+    ) -> (Completed, Option<ProbeDue>) {
+        let mut progress = Progress::of(job.access);
+        let recorder = self.traces.as_ref().map(|traces| traces.recorder(request.image));
+        let recorder = recorder.unwrap_or_default();
+        let _in_flight = self.metrics.lookup_in_flight();
+        let time = if job.probe.is_some() { self.timeout.min(PROBE_TIME) } else { self.timeout };
+        let answer = timeout(time, async {
             let _permit = queued.permit().await;
-            self.try_all(request, job, progress, recorder).await
+            self.try_all(request, job, &mut progress, &recorder).await
         });
-        let asked = asked.await;
-        let asked = asked.unwrap_or_else(|_| progress.late(time).map(Err));
-        let answer = match asked {
-            Ok(answer) => answer,
-            Err(unknown) => return self.instead(request, unknown),
-        };
-        match answer {
-            Ok(support) => {
-                host.served(progress.access, request.by(progress.access));
-                inner.state.metrics.looked_up(image.host(), LookupResult::Fetched);
+        let answer = answer.await;
+        let mut probe = None;
+        let outcome = match answer.unwrap_or_else(|_| progress.late(time).map(Err)) {
+            Err(error) => self.instead(request, error),
+            Ok(Ok(support)) => {
+                job.host.served(progress.access, request.probe(progress.access));
+                self.metrics.looked_up(request.image.host(), LookupResult::Fetched);
                 Ok(support)
             }
-            Err(error) => {
-                // Slow after an answer is no fault of the registry: many candidates may have taken the time.
-                if !error.is_fault() || progress.answered {
-                    host.answered(progress.access);
-                } else if let Some(time) = host.failed(progress.access, job.probe) {
-                    self.probe_at(request.into(), time);
-                }
-                if let Error::Throttled(_) = error {
-                    host.pause(progress.access, inner.cache.throttle(&error));
-                }
-                let outcome = match lookup_error(&error) {
-                    // It is cached already, for each candidate.
-                    why if is_refusal(why) => Err(why),
-                    _ => inner.cache.fail(image, progress.access.credential, &error),
-                };
-                let outcome = outcome.or_else(|why| request.last_good(&inner.cache).ok_or(why));
-                let result = if outcome.is_ok() { LookupResult::Stale } else { LookupResult::Failed };
-                inner.state.metrics.looked_up(image.host(), result);
-                recorder.record(|trace| trace.error = Some(error.to_string()));
-                tracing::warn!(%image, %error, stale = outcome.is_ok(), "lookup failed");
-                outcome
+            Ok(Err(error)) => {
+                recorder.failed(&error);
+                probe = self.note_failure(request, job, &progress, &error);
+                self.outcome_of(request, &progress, &error)
             }
+        };
+        (Completed { outcome, by_another: progress.by_another }, probe)
+    }
+
+    /// What a failure says of the registry. When to probe it, if that is due.
+    fn note_failure(
+        &self,
+        request: Request<'_>,
+        job: &Job,
+        progress: &Progress,
+        error: &Error,
+    ) -> Option<ProbeDue> {
+        let (host, access) = (&job.host, progress.access);
+        if let Error::Throttled(_) = error {
+            host.pause(access, self.cache.throttle(error));
         }
+        // Slow after an answer is no fault of the registry: many candidates may have taken the time.
+        if !error.is_fault() || progress.answered {
+            host.answered(access);
+            return None;
+        }
+        let time = host.failed(access, job.probe, matches!(error, Error::Timeout))?;
+        Some(ProbeDue { time, failed: request.probe(access) })
+    }
+
+    fn outcome_of(&self, request: Request<'_>, progress: &Progress, error: &Error) -> Outcome {
+        let image = request.image;
+        let outcome = match lookup_error(error) {
+            // It is cached already, for each candidate.
+            refusal if is_refusal(refusal) => Err(refusal),
+            _ => self.cache.fail(image, progress.access.credential, error),
+        };
+        let outcome = outcome.or_else(|error| request.last_good(&self.cache).ok_or(error));
+        let result = if outcome.is_ok() { LookupResult::Stale } else { LookupResult::Failed };
+        self.metrics.looked_up(image.host(), result);
+        let Progress { credential, .. } = progress;
+        tracing::warn!(%image, %error, credential, stale = outcome.is_ok(), "lookup failed");
+        outcome
     }
 
     /// Tries one candidate after the other. A [`LookupError`] if the registry may not be asked.
@@ -245,26 +199,26 @@ impl Resolver {
         let probe = job.probe.is_some();
         let mut refused: Option<Error> = None;
         for candidate in candidates {
-            progress.access = job.access.with(candidate);
-            if let Some(unknown) = job.host.permission(progress.access).refusal().filter(|_| !probe) {
-                return Err(unknown);
+            progress.use_candidate(job, candidate);
+            if let Some(error) = job.host.permission(progress.access).refusal().filter(|_| !probe) {
+                return Err(error);
             }
-            let mut asked = match self.0.cache.get(image, candidate.id()) {
+            let mut answer = match self.cache.get(image, candidate.id()) {
                 Cached::Fresh(Err(LookupError::Denied)) if !probe => {
-                    Err(Error::Denied("it has refused a moment ago"))
+                    Err(Error::Denied("the registry refused a moment ago".into()))
                 }
                 Cached::Fresh(Err(LookupError::NotFound)) if !probe => Err(Error::NotFound),
                 _ => self.try_one(image, candidate, job, progress, recorder).await,
             };
-            if let Err(Error::Denied(_)) = asked
+            if let Err(Error::Denied(_)) = answer
                 && let Some(changed) = progress.fetched(candidate.refetch(&job.callers)).await
             {
-                progress.access = job.access.with(&changed);
+                progress.use_candidate(job, &changed);
                 progress.by_another = changed.is_of_pod();
-                asked = self.try_one(image, &changed, job, progress, recorder).await;
+                answer = self.try_one(image, &changed, job, progress, recorder).await;
             }
-            progress.by_another &= asked.is_ok();
-            let error = match asked {
+            progress.by_another &= answer.is_ok();
+            let error = match answer {
                 Err(error) if is_refusal(lookup_error(&error)) => error,
                 answered => return Ok(answered),
             };
@@ -275,7 +229,7 @@ impl Resolver {
                 refused = Some(error);
             }
         }
-        Ok(Err(refused.unwrap_or(Error::Denied("there is no credential for it"))))
+        Ok(Err(refused.unwrap_or(Error::Denied("there is no credential for the image".into()))))
     }
 
     /// Tries each credential of one candidate, and caches a refusal.
@@ -287,7 +241,7 @@ impl Resolver {
         progress: &mut Progress,
         recorder: &Recorder,
     ) -> Result<Support, Error> {
-        let mut refused = Error::Denied("there is no credential after all");
+        let mut refused = Error::Denied("its source has no credential for the image".into());
         let recorder = recorder.with_credential(candidate.kind());
         for credential in progress.fetched(candidate.credentials_for(&job.callers)).await {
             match self.ask(image, candidate.id(), credential.as_deref(), &job.host, &recorder).await {
@@ -303,7 +257,7 @@ impl Resolver {
             }
         }
         // Never a good answer: a refusal replaces it.
-        let _ = self.0.cache.fail(image, candidate.id(), &refused);
+        let _ = self.cache.fail(image, candidate.id(), &refused);
         Err(refused)
     }
 
@@ -316,7 +270,7 @@ impl Resolver {
         host: &Host,
         recorder: &Recorder,
     ) -> Result<Support, Error> {
-        let Inner { registry, cache, .. } = &*self.0;
+        let Self { registry, cache, .. } = self;
         let mut headless = false;
         if cache.points_to(image, id).is_some() && host.answers_head() {
             match registry.head(image, credential, recorder).await? {

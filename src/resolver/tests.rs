@@ -1,4 +1,4 @@
-//! The resolver against a registry in this process: how often that is asked, and how long anybody waits.
+//! The resolver against a registry in this process: how often that is asked, and how long a Pod waits.
 
 use testregistry::{Auth, Fault, Kind, Registry as Remote, Reply, Repo};
 
@@ -6,7 +6,7 @@ use tokio::time::timeout;
 
 use super::*;
 use crate::config::Config;
-use crate::image::PlatformSet;
+use crate::image::{PlatformSet, Support};
 use crate::metrics::Metrics;
 use crate::registry::{Guard, HostSettings};
 use crate::testing::registry_metrics;
@@ -28,14 +28,21 @@ impl Bench {
 
     async fn with(change: impl FnOnce(&mut LookupSettings, &mut CacheSettings)) -> Self {
         let remote = Remote::builder().plain_http().start().await;
+        Self::of(remote, &[], change)
+    }
+
+    /// With these other registries.
+    fn of(
+        remote: Remote,
+        others: &[Remote],
+        change: impl FnOnce(&mut LookupSettings, &mut CacheSettings),
+    ) -> Self {
         let metrics = Metrics::new([remote.address().as_str()]).unwrap();
         let Config { mut lookup, mut cache, .. } = Config::default();
         change(&mut lookup, &mut cache);
-        let guard = Guard { allow: vec!["127.0.0.0/8".parse().unwrap()], deny: vec![] };
-        let plain = HostSettings { plain_http: true, ..HostSettings::default() };
-        let registry = Registry::new([(remote.address(), plain)], guard, registry_metrics()).unwrap();
         let counts = ResolverMetrics::register(&metrics).unwrap();
-        Self { remote, resolver: Resolver::new(registry, lookup, cache, counts), metrics }
+        let resolver = Resolver::new(registry([&remote].into_iter().chain(others)), lookup, cache, counts);
+        Self { remote, resolver, metrics }
     }
 
     fn multi(&self, name: &str) -> (Repo, ImageRef) {
@@ -74,7 +81,7 @@ impl Bench {
 
     /// Waits until no lookup is in flight.
     async fn landed(&self) {
-        while self.resolver.0.state.flights.lock().len() > 0 {
+        while self.resolver.0.flights.lock().len() > 0 {
             tokio::task::yield_now().await;
         }
     }
@@ -85,6 +92,14 @@ impl Bench {
         let text = self.metrics.render().unwrap();
         text.lines().find_map(|line| line.strip_prefix(&name)).unwrap().parse().unwrap()
     }
+}
+
+/// A client of these registries, which have no TLS.
+fn registry<'r>(remotes: impl IntoIterator<Item = &'r Remote>) -> Registry {
+    let guard = Guard { allow: vec!["127.0.0.0/8".parse().unwrap()], deny: vec![] };
+    let plain = HostSettings { plain_http: true, ..HostSettings::default() };
+    let hosts: Vec<_> = remotes.into_iter().map(|remote| (remote.address(), plain.clone())).collect();
+    Registry::new(hosts, guard, registry_metrics()).unwrap()
 }
 
 /// Lets time pass. (Sockets and a paused clock do not go together: the clock would run to the next timeout.)
@@ -351,5 +366,6 @@ async fn cancelled_pods_cancel_no_lookup() {
 mod hosts;
 mod isolation;
 mod model;
+mod reload;
 mod stress;
 mod tenants;

@@ -94,12 +94,12 @@ async fn a_good_answer_outlives_failures_and_no_answers() {
     cache.learn(&app, ANONYMOUS, &found(b"1", BOTH));
     tokio::time::advance(200 * SECOND).await;
     assert_eq!(cache.get(&app, ANONYMOUS), Cached::Expired(BOTH));
-    // The registry failed a moment ago: nobody waits, and it is not asked again at once.
+    // The registry failed a moment ago: no Pod waits, and it is not asked again at once.
     assert_eq!(cache.fail(&app, ANONYMOUS, &Error::Timeout), Ok(BOTH));
     assert_eq!(cache.get(&app, ANONYMOUS), Cached::Stale { support: BOTH, due: false });
     tokio::time::advance(11 * SECOND).await;
     assert_eq!(cache.get(&app, ANONYMOUS), Cached::Stale { support: BOTH, due: true });
-    // Long ago: perhaps it is well again, so it is worth waiting for.
+    // Long ago: perhaps it works again, so it is worth waiting for.
     tokio::time::advance(100 * SECOND).await;
     assert_eq!(cache.get(&app, ANONYMOUS), Cached::Expired(BOTH));
     for error in [Error::Unreachable(String::new()), Error::Throttled(None), Error::Unexpected(String::new())]

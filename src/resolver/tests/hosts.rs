@@ -1,5 +1,6 @@
 //! Registries that throttle or fail: pauses, circuits and probes.
 
+use super::isolation::tenant;
 use super::*;
 
 #[tokio::test]
@@ -41,18 +42,24 @@ async fn a_registry_that_keeps_failing_delays_no_pod_until_it_works_again() {
     assert_eq!(outcomes, [faults, faults, faults, open, open, open]);
     assert_eq!(bench.seen().len(), 3);
 
-    // A probe finds it still failing; a Pod without time does not wait for that.
-    later(21 * SECOND).await;
-    assert_eq!(bench.ask_within(&images[6].1, Duration::ZERO).await, open);
+    // A probe finds it still failing.
+    later(circuit::OPEN).await;
+    bench.remote.wait_until(|seen| seen.len() == 1).await;
     bench.landed().await;
+    assert_eq!(bench.ask_within(&images[6].1, Duration::ZERO).await, open);
     assert_eq!(bench.ask(&images[7].1).await, open);
     assert_eq!(bench.seen().len(), 1);
 
     images.iter().for_each(|(repo, _)| repo.fault(None));
-    later(21 * SECOND).await;
-    while bench.ask_within(&images[8].1, Duration::ZERO).await == open {
-        bench.landed().await;
-    }
+    later(circuit::OPEN).await;
+    let closed = async {
+        while bench.ask_within(&images[8].1, Duration::ZERO).await == open {
+            bench.landed().await;
+        }
+    };
+    timeout(circuit::OPEN, closed).await.unwrap();
+    // What failed is asked for again after its negative lifetime.
+    later(15 * SECOND).await;
     for (_, image) in &images {
         assert_eq!(bench.ask(image).await, Ok(BOTH), "{image}");
     }
@@ -65,7 +72,7 @@ async fn no_pod_waits_long_for_a_probe_nor_has_to_ask_for_it() {
     fail(&bench).await;
     repo.fault(Some(Fault::hang()));
     bench.seen();
-    later(21 * SECOND).await;
+    later(circuit::OPEN).await;
     for _ in 0..3 {
         let begun = Instant::now();
         assert_eq!(bench.ask(&image).await, Err(LookupError::CircuitOpen));
@@ -75,9 +82,9 @@ async fn no_pod_waits_long_for_a_probe_nor_has_to_ask_for_it() {
 
     // It hangs until its timeout; the next probe comes without a Pod, and succeeds.
     repo.fault(None);
-    later(11 * SECOND).await;
+    later(circuit::PROBE_TIME).await;
     bench.landed().await;
-    later(21 * SECOND).await;
+    later(circuit::OPEN).await;
     bench.remote.wait_until(|seen| seen.len() == 2).await;
     bench.landed().await;
     assert_eq!(bench.ask(&image).await, Ok(BOTH));
@@ -162,6 +169,75 @@ async fn a_registry_that_works_again_is_in_use_within_ten_seconds_without_a_pod(
     assert!(circuit::PROBE_TIME + circuit::OPEN < 10 * SECOND);
     let (_, next) = bench.multi("next");
     assert_eq!(bench.ask(&next).await, Ok(BOTH));
+}
+
+/// The goal: with one repository that answers 500, nine of ten new tags of the others are tolerated.
+#[tokio::test]
+async fn with_one_bad_repository_the_others_are_answered_anonymously_and_with_a_pull_secret() {
+    let (anonymous, secret) = (CredentialCandidate::anonymous(), tenant("a"));
+    for candidate in [anonymous, secret] {
+        let bench = Bench::new().await;
+        let (bad, _) = bench.multi("bad");
+        bad.fault(Some(Fault::status(500)));
+        let mut tolerated = 0;
+        for number in 0..10 {
+            for tag in 0..5 {
+                let image: ImageRef = bad.reference(&format!("t{number}-{tag}")).parse().unwrap();
+                let outcome = bench.ask_as(&image, std::slice::from_ref(&candidate), SECOND).await;
+                assert!(outcome.is_err());
+            }
+            let (_, image) = bench.multi(&format!("good{}", number % 5));
+            let image: ImageRef = image.as_str().replace(":v1", &format!(":v{number}")).parse().unwrap();
+            bench
+                .remote
+                .repo(&format!("good{}", number % 5))
+                .index(Some(&format!("v{number}")), ["linux/amd64"]);
+            let outcome = bench.ask_as(&image, std::slice::from_ref(&candidate), SECOND).await;
+            tolerated += usize::from(outcome.is_ok());
+        }
+        assert_eq!(tolerated, 10, "{candidate:?}");
+    }
+}
+
+#[tokio::test]
+async fn one_bad_tag_does_not_rest_its_repository() {
+    let bench = Bench::new().await;
+    let (repo, good) = bench.multi("app");
+    repo.fault(Some(Fault::custom(|request| request.path.ends_with("/bad").then(|| Fault::status(500)))));
+    let bad: ImageRef = repo.reference("bad").parse().unwrap();
+    for _ in 0..4 {
+        assert_eq!(bench.ask(&bad).await, Err(LookupError::Unreachable));
+        later(15 * SECOND).await;
+    }
+    assert_eq!(bench.ask(&good).await, Ok(BOTH));
+}
+
+/// The goal: when the whole registry fails, no Pod of any tenant waits for it.
+#[tokio::test]
+async fn when_a_whole_registry_hangs_it_rests_for_all_though_one_tenant_asks() {
+    let bench = Bench::with(|lookup, _| lookup.timeout = Duration::from_millis(200)).await;
+    let (good, image) = bench.multi("good");
+    assert_eq!(bench.pod("before", &[image], SECOND).await, [Ok(BOTH)]);
+    good.fault(Some(Fault::hang()));
+    for name in ["bad1", "bad2", "bad3"] {
+        let (repo, image) = bench.multi(name);
+        repo.fault(Some(Fault::hang()));
+        assert_eq!(bench.pod("one", &[image], SECOND).await, [Err(LookupError::Timeout)]);
+    }
+    bench.remote.wait_until(|seen| heads(seen) == 1).await;
+    bench.landed().await;
+    let (repo, image) = bench.multi("new");
+    repo.fault(Some(Fault::hang()));
+    for namespace in ["one", "two", "three"] {
+        let outcome = bench.pod(namespace, std::slice::from_ref(&image), Duration::ZERO).await;
+        assert_eq!(outcome, [Err(LookupError::CircuitOpen)], "{namespace}");
+    }
+    // The next probe, by the image that has worked, comes without a Pod.
+    [good, repo].iter().for_each(|repo| repo.fault(None));
+    later(circuit::OPEN).await;
+    bench.remote.wait_until(|seen| heads(seen) == 2).await;
+    bench.landed().await;
+    assert_eq!(bench.pod("three", &[image], SECOND).await, [Ok(BOTH)]);
 }
 
 fn heads(seen: &[testregistry::Request]) -> usize {

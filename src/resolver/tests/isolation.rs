@@ -1,4 +1,4 @@
-//! What one tenant's credential gives is no other tenant's: not by an answer, a failure, a digest, a flight or a wait.
+//! What one tenant's credential yields reaches no other tenant: no answer, failure, digest, or lookup in flight.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
@@ -8,13 +8,13 @@ use crate::cluster::tests::ApiServer;
 use crate::credentials::Credential;
 use crate::credentials::tests::{secret, with_cluster};
 
-/// The way of a tenant, whose password is its name.
-fn tenant(name: &str) -> CredentialCandidate {
+/// The credential of a tenant, whose password is its name.
+pub(super) fn tenant(name: &str) -> CredentialCandidate {
     CredentialCandidate::with(Credential::Basic { user: name.into(), password: name.to_owned().into() })
 }
 
 /// What a tenant tries: its own credential, then without.
-fn ways(name: &str) -> [CredentialCandidate; 2] {
+fn candidates(name: &str) -> [CredentialCandidate; 2] {
     [tenant(name), CredentialCandidate::anonymous()]
 }
 
@@ -45,7 +45,7 @@ impl Bench {
 }
 
 #[tokio::test]
-async fn nobody_is_answered_by_what_anothers_credential_gave() {
+async fn no_tenant_gets_an_answer_of_anothers_credential() {
     for a_is_first in [true, false] {
         let bench = Bench::new().await;
         let (repo, tag) = bench.private("app");
@@ -53,16 +53,16 @@ async fn nobody_is_answered_by_what_anothers_credential_gave() {
         for image in [&tag, &digest] {
             for round in 0..2 {
                 if a_is_first {
-                    assert_eq!(bench.ask_with(image, &ways("a")).await, Ok(BOTH));
+                    assert_eq!(bench.ask_with(image, &candidates("a")).await, Ok(BOTH));
                 }
-                assert_eq!(bench.ask_with(image, &ways("b")).await, DENIED, "{round}");
+                assert_eq!(bench.ask_with(image, &candidates("b")).await, DENIED, "{round}");
                 assert_eq!(
                     bench.ask_with(image, &[CredentialCandidate::anonymous()]).await,
                     DENIED,
                     "{round}"
                 );
                 assert_eq!(bench.ask_with(image, &[tenant("b")]).await, DENIED, "{round}");
-                assert_eq!(bench.ask_with(image, &ways("a")).await, Ok(BOTH), "{round}");
+                assert_eq!(bench.ask_with(image, &candidates("a")).await, Ok(BOTH), "{round}");
             }
         }
     }
@@ -72,13 +72,13 @@ async fn nobody_is_answered_by_what_anothers_credential_gave() {
 async fn a_digest_that_another_tenant_has_learnt_is_asked_for_anew() {
     let bench = Bench::new().await;
     let (repo, tag) = bench.private("app");
-    assert_eq!(bench.ask_with(&tag, &ways("a")).await, Ok(BOTH));
+    assert_eq!(bench.ask_with(&tag, &candidates("a")).await, Ok(BOTH));
     let digest: ImageRef = repo.reference(&repo.digest_of("v1").unwrap()).parse().unwrap();
     bench.seen();
-    assert_eq!(bench.ask_with(&digest, &ways("b")).await, DENIED);
+    assert_eq!(bench.ask_with(&digest, &candidates("b")).await, DENIED);
     assert!(!bench.seen().is_empty(), "the registry has said so");
-    assert_eq!(bench.ask_with(&digest, &ways("a")).await, Ok(BOTH));
-    assert_eq!(bench.seen(), [""; 0], "who has learnt it knows it");
+    assert_eq!(bench.ask_with(&digest, &candidates("a")).await, Ok(BOTH));
+    assert_eq!(bench.seen(), [""; 0], "the tenant that learnt it has it cached");
 }
 
 #[tokio::test]
@@ -86,32 +86,38 @@ async fn what_a_tenant_may_not_see_looks_the_same_whether_it_is_there_or_known_o
     let bench = Bench::new().await;
     let (repo, known) = bench.private("app");
     let absent: ImageRef = repo.reference("absent").parse().unwrap();
-    assert_eq!(bench.ask_with(&known, &ways("a")).await, Ok(BOTH));
-    assert_eq!(bench.ask_with(&absent, &ways("a")).await, Err(LookupError::NotFound));
+    assert_eq!(bench.ask_with(&known, &candidates("a")).await, Ok(BOTH));
+    assert_eq!(bench.ask_with(&absent, &candidates("a")).await, Err(LookupError::NotFound));
     for image in [&known, &absent, &repo.reference("never-asked-for").parse().unwrap()] {
         bench.seen();
-        assert_eq!(bench.ask_with(image, &ways("b")).await, DENIED, "{image}");
+        assert_eq!(bench.ask_with(image, &candidates("b")).await, DENIED, "{image}");
         let by_b = bench.shown().into_iter().filter(|shown| *shown == Some(header("b"))).count();
         assert_eq!(by_b, 1, "the registry itself has said so");
     }
 }
 
 #[tokio::test]
-async fn nobody_joins_anothers_flight() {
+async fn no_tenant_joins_anothers_lookup() {
     let bench = Bench::new().await;
     let (repo, image) = bench.private("app");
     let a = header("a");
     repo.fault(Some(Fault::custom(move |request| {
         (request.authorization.as_ref() == Some(&a)).then(Fault::hang)
     })));
-    assert_eq!(bench.ask_as(&image, &ways("a"), Duration::ZERO).await, Err(LookupError::BudgetExceeded));
+    assert_eq!(
+        bench.ask_as(&image, &candidates("a"), Duration::ZERO).await,
+        Err(LookupError::BudgetExceeded)
+    );
     bench.remote.wait_until(|seen| seen.iter().any(|request| request.authorization.is_some())).await;
-    assert_eq!(bench.ask_with(&image, &ways("b")).await, DENIED);
+    assert_eq!(bench.ask_with(&image, &candidates("b")).await, DENIED);
     assert_eq!(bench.ask(&image).await, DENIED);
-    assert_eq!(bench.resolver.0.state.flights.lock().len(), 1, "that of the first tenant");
+    assert_eq!(bench.resolver.0.flights.lock().len(), 1, "that of the first tenant");
     assert_eq!(bench.counted("joined"), 0);
-    assert_eq!(bench.ask_as(&image, &ways("a"), Duration::ZERO).await, Err(LookupError::BudgetExceeded));
-    assert_eq!(bench.counted("joined"), 1, "which his own Pods do join");
+    assert_eq!(
+        bench.ask_as(&image, &candidates("a"), Duration::ZERO).await,
+        Err(LookupError::BudgetExceeded)
+    );
+    assert_eq!(bench.counted("joined"), 1, "which its own Pods do join");
 }
 
 #[tokio::test]
@@ -139,33 +145,33 @@ async fn a_credential_that_is_read_anew_is_for_its_own_pods() {
 }
 
 #[tokio::test]
-async fn what_anonymous_access_gave_is_everybodys() {
+async fn answers_of_anonymous_access_are_shared() {
     let bench = Bench::new().await;
     let (_, image) = bench.multi("app");
     assert_eq!(bench.ask(&image).await, Ok(BOTH));
     for name in ["a", "b"] {
-        assert_eq!(bench.ask_with(&image, &ways(name)).await, Ok(BOTH));
+        assert_eq!(bench.ask_with(&image, &candidates(name)).await, Ok(BOTH));
     }
     assert_eq!(bench.ask_with(&image, &[tenant("a")]).await, Ok(BOTH));
-    assert_eq!(bench.seen(), ["GET", "GET"], "but not his who may not ask so");
+    assert_eq!(bench.seen(), ["GET", "GET"], "but not with a tenant that may not ask anonymously");
 }
 
 #[tokio::test]
-async fn a_wrong_password_poisons_nobody_elses_answer() {
+async fn a_wrong_password_changes_no_other_tenants_answer() {
     let bench = Bench::new().await;
     let (public, image) = bench.multi("public");
     public.require(Auth::bearer().credentials("a", "a").or_anonymous());
     assert_eq!(bench.ask_with(&image, &[tenant("b")]).await, DENIED);
-    assert_eq!(bench.ask_with(&image, &ways("b")).await, Ok(BOTH), "anonymous access has it");
+    assert_eq!(bench.ask_with(&image, &candidates("b")).await, Ok(BOTH), "anonymous access has it");
     bench.seen();
     assert_eq!(bench.ask(&image).await, Ok(BOTH));
-    assert_eq!(bench.ask_with(&image, &ways("b")).await, Ok(BOTH));
+    assert_eq!(bench.ask_with(&image, &candidates("b")).await, Ok(BOTH));
     assert_eq!(bench.seen(), [""; 0]);
     assert_eq!(bench.ask_with(&image, &[tenant("a")]).await, Ok(BOTH));
 }
 
 #[tokio::test]
-async fn attempts_are_tried_in_their_order_until_one_is_accepted() {
+async fn candidates_are_tried_in_their_order_until_one_is_accepted() {
     let bench = Bench::new().await;
     let (repo, image) = bench.private("app");
     let all = [tenant("b"), tenant("c"), tenant("a"), tenant("d"), CredentialCandidate::anonymous()];
@@ -204,7 +210,7 @@ async fn a_failure_that_is_no_refusal_ends_the_lookup() {
 }
 
 #[tokio::test]
-async fn without_a_way_to_ask_nobody_is_asked() {
+async fn without_a_candidate_no_registry_is_asked() {
     let bench = Bench::new().await;
     let (_, image) = bench.multi("app");
     assert_eq!(bench.ask_with(&image, &[]).await, DENIED);
@@ -230,18 +236,22 @@ async fn a_refresh_asks_as_the_answer_was_got() {
 async fn a_revoked_credential_is_answered_no_longer() {
     let bench = Bench::new().await;
     let (repo, image) = bench.private("app");
-    assert_eq!(bench.ask_with(&image, &ways("a")).await, Ok(BOTH));
+    assert_eq!(bench.ask_with(&image, &candidates("a")).await, Ok(BOTH));
     repo.require(Auth::basic("b", "b"));
-    assert_eq!(bench.ask_with(&image, &ways("a")).await, Ok(BOTH), "for cache.tagTtl nobody asks");
+    assert_eq!(
+        bench.ask_with(&image, &candidates("a")).await,
+        Ok(BOTH),
+        "for cache.tagTtl the registry is not asked"
+    );
     later(3601 * SECOND).await;
-    let _ = bench.ask_with(&image, &ways("a")).await;
+    let _ = bench.ask_with(&image, &candidates("a")).await;
     bench.landed().await;
-    assert_eq!(bench.ask_with(&image, &ways("a")).await, DENIED);
+    assert_eq!(bench.ask_with(&image, &candidates("a")).await, DENIED);
     repo.require(Auth::basic("a", "a"));
     repo.fault(Some(Fault::hang()));
     later(61 * SECOND).await;
     assert_eq!(
-        bench.ask_as(&image, &ways("a"), Duration::from_millis(50)).await,
+        bench.ask_as(&image, &candidates("a"), Duration::from_millis(50)).await,
         Err(LookupError::BudgetExceeded),
         "also when the registry fails"
     );
@@ -256,9 +266,9 @@ async fn a_lookup_that_hangs_is_its_own_failure_only() {
     repo.fault(Some(Fault::custom(move |request| {
         (request.authorization.as_ref() == Some(&b)).then(Fault::hang)
     })));
-    assert_eq!(bench.ask_with(&image, &ways("b")).await, Err(LookupError::Timeout));
-    assert_eq!(bench.ask_with(&image, &ways("b")).await, Err(LookupError::Timeout));
-    assert_eq!(bench.ask_with(&image, &ways("a")).await, Ok(BOTH));
+    assert_eq!(bench.ask_with(&image, &candidates("b")).await, Err(LookupError::Timeout));
+    assert_eq!(bench.ask_with(&image, &candidates("b")).await, Err(LookupError::Timeout));
+    assert_eq!(bench.ask_with(&image, &candidates("a")).await, Ok(BOTH));
     assert_eq!(bench.ask(&image).await, DENIED);
 }
 

@@ -20,7 +20,7 @@ impl Hanging {
 
 impl Bench {
     /// A Pod of this namespace, which waits no longer than this.
-    async fn pod(&self, namespace: &str, images: &[ImageRef], budget: Duration) -> Vec<Outcome> {
+    pub(super) async fn pod(&self, namespace: &str, images: &[ImageRef], budget: Duration) -> Vec<Outcome> {
         let images: Vec<&ImageRef> = images.iter().collect();
         let candidates = |_: &ImageRef| vec![CredentialCandidate::anonymous()].into();
         let deadline = Instant::now() + budget;
@@ -32,8 +32,9 @@ impl Bench {
     /// A registry has worked before.
     fn has_worked(&self, image: &ImageRef) {
         let request = Request { image, candidates: &[CredentialCandidate::anonymous()] };
-        let hosts = &self.resolver.0.state.hosts;
-        hosts.get(image.host()).served(hosts.access(request), None);
+        let hosts = &self.resolver.0.shared.hosts;
+        let access = hosts.access(request, &Caller::of(Tenant::Namespace("attacker")));
+        hosts.get(image.host()).served(access, None);
     }
 }
 
@@ -45,12 +46,12 @@ async fn a_pod_with_many_hosts_that_hang_keeps_no_other_tenant_waiting() {
         let bench = Bench::new().await;
         let (_, warm) = bench.multi("warm");
         assert_eq!(bench.pod("team", &[warm], GOAL).await, [Ok(BOTH)]);
-        let hanging = Hanging::new(64);
+        let hanging = Hanging::new(320);
         let images = hanging.images();
         if has_worked {
             images.iter().for_each(|image| bench.has_worked(image));
         }
-        for (round, pods) in images.chunks(64).cycle().take(5).enumerate() {
+        for (round, pods) in images.chunks(64).enumerate() {
             bench.pod("attacker", pods, Duration::ZERO).await;
             let (_, image) = bench.multi(&format!("new{round}"));
             assert_eq!(bench.pod("victim", &[image], GOAL).await, [Ok(BOTH)], "{has_worked}");
@@ -63,17 +64,40 @@ async fn a_pod_with_many_hosts_that_hang_keeps_no_other_tenant_waiting() {
     }
 }
 
+/// The goal: 13 of 13 healthy new registries get in.
 #[tokio::test]
 async fn a_flood_of_names_that_hang_keeps_no_new_registry_out() {
-    let bench = Bench::new().await;
+    let mut registries = Vec::new();
+    for _ in 0..14 {
+        registries.push(Remote::builder().plain_http().start().await);
+    }
+    let bench = Bench::of(registries.pop().unwrap(), &registries, |_, _| {});
     let hanging = Hanging::new(320);
     let images = hanging.images();
     for pod in images.chunks(64) {
         bench.pod("attacker", pod, Duration::ZERO).await;
     }
-    for victim in 0..13 {
-        let (_, image) = bench.multi(&format!("new{victim}"));
-        assert_eq!(bench.pod("victim", &[image], GOAL).await, [Ok(BOTH)], "{victim}");
+    for registry in &registries {
+        let repo = registry.repo("app");
+        repo.index(Some("v1"), ["linux/amd64", "linux/arm64"]);
+        let image = repo.reference("v1").parse().unwrap();
+        assert_eq!(bench.pod("victim", &[image], GOAL).await, [Ok(BOTH)]);
+    }
+}
+
+/// A tenant's own repositories of a shared registry fail, again and again.
+#[tokio::test]
+async fn one_tenants_failing_repositories_rest_the_registry_for_no_other() {
+    let bench = Bench::new().await;
+    for round in 0..10 {
+        for name in ["bad1", "bad2", "bad3"] {
+            let (repo, _) = bench.multi(name);
+            repo.fault(Some(Fault::status(500)));
+            let image: ImageRef = repo.reference(&format!("t{round}")).parse().unwrap();
+            assert!(bench.pod("attacker", &[image], GOAL).await[0].is_err());
+        }
+        let (_, image) = bench.multi(&format!("new{round}"));
+        assert_eq!(bench.pod("victim", &[image], GOAL).await, [Ok(BOTH)], "{round}");
     }
 }
 

@@ -1,0 +1,158 @@
+//! What a Pod asks for: an image, and the credential candidates that it may use. And what the cache has of that.
+
+use std::borrow::Cow;
+use std::fmt::Write;
+use std::hash::{BuildHasher, RandomState};
+
+use super::cache::{Cache, Cached};
+use crate::concurrency::Caller;
+use crate::credentials::{CredentialCandidate, CredentialId};
+use crate::image::{ImageRef, LookupError, Support};
+
+/// An image, and the credential candidates that a Pod may use for it.
+#[derive(Clone, Copy)]
+pub(super) struct Request<'a> {
+    pub(super) image: &'a ImageRef,
+    pub(super) candidates: &'a [CredentialCandidate],
+}
+
+/// The same, owned by the lookup's task.
+#[derive(Clone)]
+pub(super) struct OwnedRequest {
+    image: ImageRef,
+    candidates: Box<[CredentialCandidate]>,
+}
+
+/// What is asked for, with which credential and for which namespace. Names are keyed hashes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Access {
+    pub(super) image: u64,
+    pub(super) repository: u64,
+    pub(super) namespace: u64,
+    pub(super) credential: CredentialId,
+    /// Whether the credential came with a Pod: anyone who may create a Pod can choose it.
+    pub(super) of_pod: bool,
+}
+
+/// A request by which a failing registry can be probed. It needs no credential of a Pod.
+#[derive(Clone)]
+pub(super) struct Probe {
+    pub(super) request: OwnedRequest,
+    pub(super) access: Access,
+}
+
+impl From<Request<'_>> for OwnedRequest {
+    fn from(request: Request<'_>) -> Self {
+        Self { image: request.image.clone(), candidates: request.candidates.into() }
+    }
+}
+
+impl OwnedRequest {
+    pub(super) fn borrow(&self) -> Request<'_> {
+        Request { image: &self.image, candidates: &self.candidates }
+    }
+}
+
+impl Access {
+    /// How the request begins on behalf of this caller: with its first candidate.
+    pub(super) fn of(request: Request<'_>, caller: &Caller, hasher: &RandomState) -> Self {
+        let access = Self {
+            image: hasher.hash_one(request.image.as_str()),
+            repository: hasher.hash_one(request.image.repository()),
+            namespace: hasher.hash_one(caller.namespace()),
+            credential: CredentialId::ANONYMOUS,
+            of_pod: false,
+        };
+        request.candidates.first().map_or(access, |candidate| access.with(candidate))
+    }
+
+    /// The same with another candidate.
+    pub(super) fn with(self, candidate: &CredentialCandidate) -> Self {
+        Self { credential: candidate.id(), of_pod: candidate.is_of_pod(), ..self }
+    }
+}
+
+impl<'a> Request<'a> {
+    /// The key of the lookup in flight. For anonymous access it is the image itself; no image has a space.
+    pub(super) fn key(self) -> Cow<'a, str> {
+        if let [candidate] = self.candidates
+            && candidate.id() == CredentialId::ANONYMOUS
+        {
+            return Cow::Borrowed(self.image.as_str());
+        }
+        let mut key = self.image.to_string();
+        for candidate in self.candidates {
+            // Writing to a string cannot fail.
+            let _ = write!(key, " {:x}", candidate.id());
+        }
+        Cow::Owned(key)
+    }
+
+    /// What is cached for any of the candidates, and the request that would refresh it: a stale answer is refreshed by
+    /// the candidate that gave it.
+    pub(super) fn cached(self, cache: &Cache) -> (Cached, Self) {
+        let (mut stale, mut expired, mut refused, mut failed) = (None, None, None, None);
+        let mut open = false;
+        for (place, candidate) in self.candidates.iter().enumerate() {
+            match cache.get(self.image, candidate.id()) {
+                good @ Cached::Fresh(Ok(_)) => return (good, self),
+                Cached::Fresh(Err(error)) if is_refusal(error) => {
+                    refused = Some(combine_refusals(refused, error, candidate));
+                }
+                // In order: a failure after a candidate that may still be tried does not count.
+                Cached::Fresh(Err(error)) => failed = failed.or((!open).then_some(error)),
+                Cached::Stale { support, due } => {
+                    let candidates = &self.candidates[place..=place];
+                    stale = stale.or(Some((Cached::Stale { support, due }, Self { candidates, ..self })));
+                }
+                Cached::Expired(support) => {
+                    open = true;
+                    expired = expired.or(Some(support));
+                }
+                Cached::Nothing => open = true,
+            }
+        }
+        if let Some(stale) = stale {
+            return stale;
+        }
+        let cached = match (failed, expired) {
+            (Some(_), Some(support)) => Cached::Stale { support, due: false },
+            (Some(error), None) => Cached::Fresh(Err(error)),
+            (None, Some(support)) => Cached::Expired(support),
+            (None, None) if open => Cached::Nothing,
+            (None, None) => Cached::Fresh(Err(refused.unwrap_or(LookupError::Denied))),
+        };
+        (cached, self)
+    }
+
+    /// The request by this candidate alone, as a probe; `None` if its credential is a Pod's own.
+    pub(super) fn probe(self, access: Access) -> Option<Probe> {
+        let place =
+            self.candidates.iter().position(|own| own.id() == access.credential && !own.is_of_pod())?;
+        let candidates = &self.candidates[place..=place];
+        Some(Probe { request: OwnedRequest::from(Self { candidates, ..self }), access })
+    }
+
+    /// The good answer that serves while the registry fails.
+    pub(super) fn last_good(self, cache: &Cache) -> Option<Support> {
+        self.candidates.iter().find_map(|candidate| cache.last_good(self.image, candidate.id()))
+    }
+}
+
+/// Whether a failure holds for one candidate only.
+pub(super) fn is_refusal(error: LookupError) -> bool {
+    matches!(error, LookupError::Denied | LookupError::NotFound)
+}
+
+/// The refusal to report of several: a missing image tells more than a denial, if a credential was accepted for it.
+pub(super) fn combine_refusals(
+    before: Option<LookupError>,
+    now: LookupError,
+    candidate: &CredentialCandidate,
+) -> LookupError {
+    match before {
+        Some(LookupError::Denied) if candidate.id() != CredentialId::ANONYMOUS => now,
+        Some(before) => before,
+        None => now,
+    }
+}

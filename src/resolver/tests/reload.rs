@@ -1,0 +1,46 @@
+//! Lookups that began before the configuration changed.
+
+use super::*;
+
+impl Resolver {
+    fn cached(&self, image: &ImageRef) -> Cached {
+        self.0.fetcher.cache.get(image, CredentialId::ANONYMOUS)
+    }
+}
+
+impl Bench {
+    /// Changes the configuration. Gives the resolver of the old one.
+    fn reload(&mut self) -> Resolver {
+        let Config { lookup, cache, .. } = Config::default();
+        let resolver = self.resolver.reconfigured(registry([&self.remote]), lookup, cache);
+        std::mem::replace(&mut self.resolver, resolver)
+    }
+}
+
+#[tokio::test]
+async fn no_pod_joins_a_lookup_of_the_old_configuration() {
+    let mut bench = Bench::new().await;
+    let (repo, image) = bench.multi("app");
+    repo.fault(Some(Fault::hang()));
+    assert_eq!(bench.ask_within(&image, Duration::ZERO).await, Err(LookupError::BudgetExceeded));
+    bench.remote.wait_until(|seen| seen.len() == 1).await;
+    bench.reload();
+    repo.fault(None);
+    assert_eq!(bench.ask(&image).await, Ok(BOTH));
+}
+
+#[tokio::test]
+async fn a_lookup_of_the_old_configuration_stores_nothing() {
+    let mut bench = Bench::new().await;
+    let old = bench.reload();
+    let (repo, known) = bench.multi("app");
+    let gone: ImageRef = repo.reference("gone").parse().unwrap();
+    for (image, expected) in [(known, Ok(BOTH)), (gone, Err(LookupError::NotFound))] {
+        let new = std::mem::replace(&mut bench.resolver, old.clone());
+        assert_eq!(bench.ask(&image).await, expected, "its own Pod gets the answer");
+        bench.resolver = new;
+        assert_eq!(bench.resolver.cached(&image), Cached::Nothing);
+        assert_eq!(bench.ask(&image).await, expected);
+        assert_eq!(bench.resolver.cached(&image), Cached::Fresh(expected));
+    }
+}
