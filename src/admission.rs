@@ -19,21 +19,31 @@ use tokio::time::{Duration, Instant, timeout};
 
 pub use metrics::ReviewMetrics;
 
-use crate::body::{Budget, Pace, ReadError};
+use crate::body::{Budget, FREE, Pace, Read, ReadError};
 use crate::decide::{self, Current, Decision, Wait, shortened};
+use crate::listener::HEAD_BYTES;
 use crate::patch;
 use crate::reason::Reason;
 use crate::review::{self, Audit, Review, ReviewError, Subject};
 
 /// Bytes of a review. A Pod has at most 3 MiB and a review may hold it twice (k8s.io/apiserver `MaxRequestBodyBytes`).
 pub const BODY_LIMIT: usize = 8 << 20;
-/// Bytes of all reviews that are in memory at a time, but for those that come in one piece: five of the largest, or five
-/// hundred of 64 KiB, each with 32 KiB for the buffers of its connection.
-///
-/// What the shipped memory limit of 512 MiB is made of, at the worst: these 48 MiB; 4,096 connections of 40 KiB (25 at
-/// rest, measured, and a head or a small review), 160 MiB; 48 MiB of registries' answers (`registry::limits`);
-/// 16 MiB of tokens; some 60 MiB of a full cache; 25 MiB of the program. The rest is for what the allocator keeps.
-const BODIES: usize = 48 << 20;
+/// Bytes of all bodies that arrive at a time, but for those in one piece: four of the largest, or three hundred of 64 KiB,
+/// each with 32 KiB for the buffers of its connection.
+const UPLOADS: usize = 32 << 20;
+/// Bytes of all reviews that wait for registries, as far as they hold more than [`FREE`]. Uploads take nothing from them.
+const WAITING: usize = 16 << 20;
+// What the shipped memory limit of 512 MiB is made of, at the worst:
+//
+// - 164 MiB: 4,096 connections of 41 KiB each: 25 at rest (measured), a head or a body in one piece (8), and a decoded review
+//   that waits (8);
+// - 48 MiB: uploads, and larger reviews that wait;
+// - 48 MiB: answers of registries (`registry::limits`), 16 MiB: tokens, some 60 MiB: a full cache;
+// - 25 MiB: the program.
+//
+// The rest, 150 MiB, is for what the allocator keeps, and for what lasts no longer than a poll on each of the runtime's
+// threads: a body that grows (its old buffer, 4 MiB), and a review that is read (its lists, 2 MiB, and unescaped texts).
+const _: () = assert!(HEAD_BYTES <= FREE);
 /// How fast a body has to arrive. API servers send it within milliseconds, in one go.
 const PACE: Pace = Pace { grace: Duration::from_secs(2), rate: 1 << 20 };
 /// How much of a body that is too large is taken and thrown away, and for how long.
@@ -51,13 +61,15 @@ pub struct Webhook(Arc<Inner>);
 struct Inner {
     current: Current,
     metrics: ReviewMetrics,
-    bodies: Budget,
+    uploads: Budget,
+    waiting: Budget,
 }
 
 impl Webhook {
     /// A webhook that decides by what `current` is at each time.
     pub fn new(current: Current, metrics: ReviewMetrics) -> Self {
-        Self(Arc::new(Inner { current, metrics, bodies: Budget::new(BODIES) }))
+        let (uploads, waiting) = (Budget::new(UPLOADS), Budget::new(WAITING));
+        Self(Arc::new(Inner { current, metrics, uploads, waiting }))
     }
 
     /// `POST /mutate`; anything else is 404 or 405.
@@ -75,18 +87,38 @@ impl Webhook {
         begun: Instant,
         timeout: Option<Duration>,
     ) -> Result<Vec<u8>, ReviewError> {
-        self.answer_before(body, begun, timeout, std::future::pending()).await
+        Ok(self.decide(review::decode(body)?, begun, timeout).await)
     }
 
-    /// The same; when `end` comes first the Pod is answered at once, and unchanged.
-    async fn answer_before(
+    /// Answers the review in a body that has been received. A large one gives back its memory before the Pod waits.
+    async fn answer_received(
         &self,
-        body: &[u8],
+        body: Read,
         begun: Instant,
         timeout: Option<Duration>,
-        end: impl Future<Output = ()>,
     ) -> Result<Vec<u8>, ReviewError> {
-        let review = review::decode(body)?;
+        let Read { bytes, room } = body;
+        let small;
+        let review = if bytes.len() <= FREE {
+            small = bytes;
+            review::decode(&small)?
+        } else {
+            let review = review::decode(&bytes)?.into_owned();
+            drop(bytes);
+            review
+        };
+        drop(room);
+        Ok(self.decide(review, begun, timeout).await)
+    }
+
+    /// Decides in time. A review for which there is no memory any more is answered at once, with the Pod unchanged.
+    async fn decide(&self, review: Review<'_>, begun: Instant, timeout: Option<Duration>) -> Vec<u8> {
+        let mut room = self.0.waiting.room();
+        let held = review.held();
+        if held > FREE {
+            // Where it does not fit, `evicted` ends at once.
+            let _ = room.hold(held);
+        }
         let snapshot = self.0.current.get();
         let budget =
             timeout.map_or(snapshot.budget, |timeout| snapshot.budget.min(timeout.saturating_sub(MARGIN)));
@@ -99,12 +131,12 @@ impl Webhook {
                     tokio::select! {
                         biased;
                         decision = snapshot.decide(review.namespace.as_str(), pod, wait) => decision,
-                        () = end => Decision::unchanged(Reason::Overloaded),
+                        () = room.evicted() => Decision::unchanged(Reason::Overloaded),
                     }
                 }
             }
         };
-        Ok(self.answer_with(&review, begun, decision).await)
+        self.answer_with(&review, begun, decision).await
     }
 
     /// Counts and logs the decision, and gives the answer that says so; a panic on the way to it changes nothing in the Pod.
@@ -162,7 +194,7 @@ fn mutate(State(webhook): State<Webhook>, request: Request) -> impl Future<Outpu
         if !is_json {
             return refuse(StatusCode::UNSUPPORTED_MEDIA_TYPE, "a review is application/json");
         }
-        let body = match webhook.0.bodies.read(&mut body, BODY_LIMIT, Some(PACE)).await {
+        let body = match webhook.0.uploads.read(&mut body, BODY_LIMIT, Some(PACE)).await {
             Ok(body) => body,
             Err(error) => {
                 let (status, why) = match error {
@@ -171,7 +203,7 @@ fn mutate(State(webhook): State<Webhook>, request: Request) -> impl Future<Outpu
                         (StatusCode::PAYLOAD_TOO_LARGE, "a review has at most 8 MiB")
                     }
                     ReadError::TooSlow => (StatusCode::REQUEST_TIMEOUT, "the body did not arrive in time"),
-                    ReadError::Crowded => {
+                    ReadError::BudgetExhausted => {
                         (StatusCode::TOO_MANY_REQUESTS, "no memory for a body so large or slow")
                     }
                     ReadError::Broken(_) => (StatusCode::BAD_REQUEST, "the body broke off"),
@@ -179,7 +211,7 @@ fn mutate(State(webhook): State<Webhook>, request: Request) -> impl Future<Outpu
                 return closing(refuse(status, why));
             }
         };
-        match webhook.answer_before(&body.bytes, begun, timeout, body.room.lost()).await {
+        match webhook.answer_received(body, begun, timeout).await {
             Ok(answer) => ([(CONTENT_TYPE, HeaderValue::from_static(JSON))], answer).into_response(),
             Err(error) => {
                 tracing::warn!(%error, "not a review");

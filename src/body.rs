@@ -9,8 +9,9 @@ use tokio::time::{Duration, Instant, sleep_until};
 
 pub(crate) use budget::{Budget, Room};
 
-/// Bytes of a body that are not charged to the budget where it comes in one piece: they lie in a buffer of its connection.
-const FREE: usize = 16 << 10;
+/// Bytes of a body that are not charged to the budget where it comes in one piece. It lies in a buffer of its connection,
+/// which reads as much at a time.
+pub(crate) const FREE: usize = 8 << 10;
 /// What each other body is charged beside its bytes: the buffers of its connection, which are in use while it arrives.
 const CONNECTION: usize = 32 << 10;
 
@@ -35,8 +36,8 @@ pub(crate) enum ReadError<E> {
     TooLarge,
     /// It does not keep the pace.
     TooSlow,
-    /// The memory is needed for smaller and faster ones.
-    Crowded,
+    /// The budget is used up, and other bodies are smaller and faster.
+    BudgetExhausted,
     /// It broke off.
     Broken(E),
 }
@@ -72,7 +73,7 @@ impl Budget {
             let next = tokio::select! {
                 biased;
                 next = body.frame() => next,
-                () = room.lost() => return Err(ReadError::Crowded),
+                () = room.evicted() => return Err(ReadError::BudgetExhausted),
                 () = too_late(begun, arrived, pace) => return Err(ReadError::TooSlow),
             };
             let Some(frame) = next else { break };
@@ -103,7 +104,7 @@ impl Budget {
 }
 
 fn charge<E>(room: &mut Room, bytes: usize) -> Result<(), ReadError<E>> {
-    room.hold(CONNECTION + bytes).map_err(|_| ReadError::Crowded)
+    room.hold(CONNECTION + bytes).map_err(|_| ReadError::BudgetExhausted)
 }
 
 /// Ends when more than this should have arrived.
@@ -200,8 +201,32 @@ mod tests {
             assert!(read.is_ok_and(|read| read.bytes.len() == size));
         }
         let crowded = futures_util::future::join_all(slow.into_iter().map(|(_sender, read)| read)).await;
-        let crowded = crowded.iter().filter(|read| matches!(read, Ok(Some(ReadError::Crowded)))).count();
+        let crowded =
+            crowded.iter().filter(|read| matches!(read, Ok(Some(ReadError::BudgetExhausted)))).count();
         assert!(crowded >= 84, "{crowded}");
+    }
+
+    /// As many as there may be connections, each with 63 KB of a large body.
+    #[tokio::test(start_paused = true)]
+    async fn thousands_of_unfinished_bodies_stay_within_the_budget() {
+        const TOTAL: usize = 4 << 20;
+        let budget = Budget::new(TOTAL);
+        let mut unfinished = Vec::new();
+        for _ in 0..4000 {
+            let (sender, body) = arriving();
+            let budget = budget.clone();
+            (0..9).for_each(|_| sender.send(7000).unwrap());
+            unfinished
+                .push((sender, tokio::spawn(async move { budget.read(body, 8 << 20, None).await.err() })));
+            tokio::task::yield_now().await;
+        }
+        advance(Duration::from_secs(1)).await;
+        let held = unfinished.iter().filter(|(_, read)| !read.is_finished()).count();
+        assert!(held * (CONNECTION + 63_000) <= TOTAL && held > TOTAL / (CONNECTION + (128 << 10)), "{held}");
+        let (sender, body) = arriving();
+        (0..10).for_each(|_| sender.send(7000).unwrap());
+        drop(sender);
+        assert!(budget.read(body, 8 << 20, PACE).await.is_ok_and(|read| read.bytes.len() == 70_000));
     }
 
     #[tokio::test]

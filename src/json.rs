@@ -1,4 +1,4 @@
-//! What serde lacks for the JSON of strangers: bounds, and speed.
+//! What serde lacks for untrusted JSON: bounds, and speed.
 
 mod reader;
 mod source;
@@ -35,7 +35,7 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
 }
 
 /// The first items of a list: at most one more than `N`, however long the list is, so that it costs
-/// no more memory than that. Whoever takes `N` of them knows by one more that there are too many.
+/// no more memory than that. One more than `N` says that there are too many.
 #[derive(Debug)]
 pub(crate) struct First<T, const N: usize>(pub(crate) Vec<T>);
 
@@ -72,7 +72,7 @@ impl<'de, T: Deserialize<'de>, const N: usize> Deserialize<'de> for First<T, N> 
 
 /// A list of at most `N` items; a longer one is an error.
 #[derive(Debug)]
-pub(crate) struct List<T, const N: usize>(Vec<T>);
+pub(crate) struct List<T, const N: usize>(pub(crate) Vec<T>);
 
 impl<'de, T: Deserialize<'de>, const N: usize> Deserialize<'de> for List<T, N> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {

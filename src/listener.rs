@@ -37,7 +37,7 @@ use slots::{Slot, Slots};
 const HANDSHAKE_TIME: Duration = Duration::from_secs(10);
 /// Bytes of the head of a request, and of what hyper reads ahead of the body's reader. API servers send less than
 /// 1 KiB; it is what every connection may cost without being charged to the budget of bodies.
-const HEAD_BYTES: usize = 8 << 10;
+pub(crate) const HEAD_BYTES: usize = 8 << 10;
 /// How often a connection is looked at for what is overdue.
 const WATCH: Duration = Duration::from_secs(5);
 /// Open requests are waited for so long after the drain, then cut off.

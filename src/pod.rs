@@ -5,6 +5,7 @@
 //! It is never written back.
 
 mod json;
+mod kept;
 mod toleration;
 
 use std::io;
@@ -44,7 +45,7 @@ pub struct Pod<'a> {
     pub(crate) bytes: usize,
     /// Kind and name of the controller, where this is the template of its Pods; both empty where there is none.
     #[serde(skip)]
-    template_of: Option<(&'a str, &'a str)>,
+    template_of: Option<(Text<'a>, Text<'a>)>,
 }
 
 /// The value is no Pod that the API server would take.
@@ -180,7 +181,7 @@ impl<'a> Pod<'a> {
     /// # Errors
     /// See [`Pod::of_value`].
     pub fn of_template(value: &'a Value, kind: &'a str, name: &'a str) -> Result<Self, PodError> {
-        Ok(Self { template_of: Some((kind, name)), ..Self::of_value(value)? })
+        Ok(Self { template_of: Some((kind.into(), name.into())), ..Self::of_value(value)? })
     }
 }
 
@@ -284,8 +285,8 @@ impl Pod<'_> {
 
     /// The controller's kind and name.
     fn controller(&self) -> Option<(&str, &str)> {
-        if let Some((kind, name)) = self.template_of {
-            return (!kind.is_empty()).then_some((kind, name));
+        if let Some((kind, name)) = &self.template_of {
+            return (!kind.is_empty()).then_some((kind.as_str(), name.as_str()));
         }
         let owners = self.metadata.present()?.owner_references.as_ref()?;
         let owner = owners.iter().find(|owner| owner.controller == Some(true))?;

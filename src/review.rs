@@ -39,6 +39,24 @@ pub enum Subject<'a> {
     Other,
 }
 
+impl Review<'_> {
+    /// The same, without the body that it was read from.
+    pub(crate) fn into_owned(self) -> Review<'static> {
+        let subject = match self.subject {
+            Subject::Pod(pod) => Subject::Pod(Box::new(pod.into_owned())),
+            Subject::Malformed => Subject::Malformed,
+            Subject::Other => Subject::Other,
+        };
+        Review { uid: self.uid.into_owned(), namespace: self.namespace.into_owned(), subject }
+    }
+
+    /// Bytes that it holds while the Pod waits, or a few more.
+    pub(crate) fn held(&self) -> usize {
+        let pod = if let Subject::Pod(pod) = &self.subject { pod.held() } else { 0 };
+        self.uid.as_str().len() + self.namespace.as_str().len() + pod
+    }
+}
+
 /// Why a body is no review that could be answered. The texts quote nothing of the body.
 #[derive(Debug, thiserror::Error)]
 pub enum ReviewError {

@@ -4,6 +4,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use futures_util::{StreamExt, stream};
 use serde_json::json;
 use testregistry::Registry;
 use tokio::net::{TcpSocket, TcpStream};
@@ -169,4 +170,34 @@ async fn large_bodies_that_hang_keep_no_other_out() {
         let answer = connection.answer().await.unwrap();
         assert_eq!((answer.status, answer.header("retry-after"), answer.closes()), (408, None, true));
     }
+}
+
+/// Of each, 63 KB of 6 MB arrive.
+#[tokio::test]
+#[ignore = "needs `ulimit -n 8192`; the figure counts for a release build, with `--release`"]
+async fn four_thousand_unfinished_uploads_take_less_than_256_mib() {
+    let program = Program::start(&Registry::start().await, json!({})).await;
+    let upload = large_review(6 << 20);
+    let connections = stream::iter(0..4000).map(|_| program.webhook.connect()).buffered(32);
+    let mut connections: Vec<_> = connections.collect().await;
+    println!("{} MiB with connections at rest", program.peak_memory());
+    let uploads = stream::iter(&mut connections).for_each_concurrent(32, async |connection| {
+        // It may be refused by then.
+        let _ = connection.send(&upload[..63_000]).await;
+    });
+    let reviews = async {
+        let (mut longest, mut large_ones) = (Duration::ZERO, 0);
+        for _ in 0..20 {
+            let begun = Instant::now();
+            assert_eq!(program.review(&opted_out()).await.reason, "opted-out");
+            longest = longest.max(begun.elapsed());
+            // Those take part in the competition for memory, in which the fast and small win.
+            large_ones += usize::from(program.webhook.ask(&large_review(70 << 10)).await.status == 200);
+        }
+        (longest, large_ones)
+    };
+    let ((), (longest, large_ones)) = tokio::join!(uploads, reviews);
+    let peak = program.peak_memory();
+    println!("{peak} MiB at the most; a review took {longest:?} at the most; {large_ones} of 20 large ones");
+    assert!(peak < 256 && longest < Duration::from_secs(1));
 }

@@ -117,6 +117,14 @@ impl Program {
         assert!(sent.unwrap().success());
     }
 
+    /// The most memory that it has taken so far, in MiB.
+    pub(crate) fn peak_memory(&self) -> u64 {
+        let process = self.child.id().expect("a process that runs");
+        let status = fs::read_to_string(format!("/proc/{process}/status")).unwrap();
+        let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")?.trim().strip_suffix(" kB"));
+        peak.expect("VmHWM").parse::<u64>().unwrap() >> 10
+    }
+
     /// Waits for its end.
     pub(crate) async fn ended(&mut self) -> ExitStatus {
         soon("the end of the process", self.child.wait()).await.unwrap()

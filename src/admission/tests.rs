@@ -1,5 +1,6 @@
 use axum::body::Body;
 use axum::http::Request;
+use bytes::Bytes;
 use serde_json::{Value, json};
 use testregistry::Fault;
 use tower_service::Service;
@@ -123,8 +124,10 @@ async fn a_pod_waits_no_longer_than_the_api_server_and_the_lookup_goes_on() {
     let image = bench.image("app", &BOTH);
     bench.deciding.remote.repo("app").fault(Some(Fault::hang()));
     let one_second = Some(Duration::from_secs(1));
+    let begun = Instant::now();
     let answer = bench.ask(pod(&[&image]), one_second).await;
     assert_eq!(answer["auditAnnotations"]["reason"], "budget-exceeded");
+    assert!(begun.elapsed() < Duration::from_millis(500), "of one second all is kept for the way back");
     assert!(bench.deciding.metrics.render().unwrap().contains("tolerarch_lookups_in_flight 1"));
 }
 
@@ -200,25 +203,79 @@ fn reads_the_api_servers_timeout() {
     }
 }
 
-#[tokio::test]
-async fn a_review_whose_memory_is_needed_is_answered_at_once() {
-    let bench = Bench::new().await;
-    let image = bench.image("app", &BOTH);
-    bench.deciding.remote.repo("app").fault(Some(Fault::hang()));
-    let Inner { current, metrics, .. } = &*bench.webhook.0;
-    let bodies = Budget::new(100 << 10);
-    let webhook = Webhook(Arc::new(Inner { current: current.clone(), metrics: metrics.clone(), bodies }));
-    let mut waiting = pod(&[&image]);
-    waiting["metadata"]["annotations"] = json!({"padding": "x".repeat(60 << 10)});
-    let ask = async || {
-        let body = review(waiting.clone()).to_string();
-        let request = Request::post("/mutate").header(CONTENT_TYPE, JSON).body(Body::from(body)).unwrap();
-        let answer = webhook.clone().router().call(request).await.unwrap();
+/// A webhook like that of the bench, with these budgets, and what it answers to Pods with an image whose registry hangs.
+struct Small {
+    webhook: Webhook,
+    pod: Value,
+    _bench: Bench,
+}
+
+impl Small {
+    async fn new(uploads: usize, waiting: usize) -> Self {
+        let bench = Bench::new().await;
+        let pod = pod(&[&bench.image("app", &BOTH)]);
+        bench.deciding.remote.repo("app").fault(Some(Fault::hang()));
+        let Inner { current, metrics, .. } = &*bench.webhook.0;
+        let (uploads, waiting) = (Budget::new(uploads), Budget::new(waiting));
+        let inner = Inner { current: current.clone(), metrics: metrics.clone(), uploads, waiting };
+        Self { webhook: Webhook(Arc::new(inner)), pod, _bench: bench }
+    }
+
+    async fn send(&self, body: Body) -> Response {
+        let request = Request::post("/mutate?timeout=2s").header(CONTENT_TYPE, JSON).body(body).unwrap();
+        self.webhook.clone().router().call(request).await.unwrap()
+    }
+
+    async fn reason(&self, pod: &Value) -> String {
+        let answer = self.send(Body::from(review(pod.clone()).to_string())).await;
+        assert_eq!(answer.status(), 200);
         let answer = answer.into_body().collect().await.unwrap().to_bytes();
         let answer: Value = serde_json::from_slice(&answer).unwrap();
         assert_eq!(answer["response"]["allowed"], true);
         answer["response"]["auditAnnotations"]["reason"].as_str().unwrap().to_owned()
-    };
-    let (first, second) = tokio::join!(ask(), ask());
+    }
+}
+
+#[tokio::test]
+async fn a_review_whose_memory_is_needed_is_answered_at_once() {
+    let webhook = Small::new(1 << 20, 100 << 10).await;
+    let mut waiting = webhook.pod.clone();
+    // Not an annotation: those are not kept.
+    waiting["spec"]["tolerations"] = json!([{"key": "x".repeat(60 << 10), "operator": "Exists"}]);
+    let (first, second) = tokio::join!(webhook.reason(&waiting), webhook.reason(&waiting));
     assert_eq!([&*first, &*second], ["overloaded", "budget-exceeded"]);
+}
+
+#[tokio::test]
+async fn reviews_that_wait_hold_what_is_read_of_them_only() {
+    let webhook = Small::new(200 << 10, 100 << 10).await;
+    let mut large = webhook.pod.clone();
+    large["metadata"]["annotations"] = json!({"padding": "x".repeat(70 << 10)});
+    let mut in_pieces = webhook.pod.clone();
+    in_pieces["metadata"]["annotations"] = json!({"padding": "x".repeat(FREE)});
+    let upload = async |after: Duration| {
+        // Late, and soon so large that it has to go.
+        tokio::time::sleep(after).await;
+        let piece = || Ok::<_, std::io::Error>(Bytes::from(vec![b' '; 32 << 10]));
+        let pieces = futures_util::stream::iter((0..6).map(move |_| piece()));
+        let body = Body::from_stream(futures_util::StreamExt::chain(pieces, futures_util::stream::pending()));
+        webhook.send(body).await.status()
+    };
+    let waiting =
+        futures_util::future::join_all((0..20).map(|i| webhook.reason([&large, &in_pieces][i % 2])));
+    let (reasons, status) = tokio::join!(waiting, upload(Duration::from_millis(300)));
+    assert_eq!(reasons, ["budget-exceeded"; 20]);
+    assert_eq!(status, StatusCode::TOO_MANY_REQUESTS);
+}
+
+/// What is small as JSON may be large in memory: as many of these as there may be connections would take 1 GiB.
+#[tokio::test]
+async fn small_reviews_that_decode_to_much_are_charged() {
+    let webhook = Small::new(1 << 20, 1 << 20).await;
+    let mut swelling = webhook.pod.clone();
+    swelling["spec"]["tolerations"] = json!(vec![json!({}); 2000]);
+    assert!(review(swelling.clone()).to_string().len() <= FREE);
+    let reasons = futures_util::future::join_all((0..8).map(|_| webhook.reason(&swelling))).await;
+    let overloaded = reasons.iter().filter(|reason| *reason == "overloaded").count();
+    assert!((1..8).contains(&overloaded), "{reasons:?}");
 }

@@ -1,7 +1,7 @@
-//! One budget of bytes for all bodies that are in memory at a time.
+//! One budget of bytes for all bodies, or all reviews, that are in memory at a time.
 //!
-//! Nothing waits for room. When the budget is used up, the bodies that occupy the most, in bytes times seconds, lose their
-//! place: large and slow ones go long before a review that arrives in one piece and is answered at once.
+//! Nothing waits for room. When the budget is used up, its holders that occupy the most, in bytes times seconds, are evicted:
+//! large and slow ones long before one that arrives, and is answered, at once.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -31,28 +31,28 @@ struct State {
 struct Holder {
     bytes: usize,
     since: Instant,
-    lost: Arc<Notify>,
+    evicted: Arc<Notify>,
 }
 
-/// What one body holds of the budget, until it is dropped.
+/// What one body or review holds of the budget, until it is dropped.
 pub(crate) struct Room {
     budget: Budget,
     since: Instant,
-    place: Option<(u64, Arc<Notify>)>,
+    holder: Option<(u64, Arc<Notify>)>,
 }
 
-/// The budget is used up, and this body is among those that occupy the most of it.
+/// The budget is used up, and this holder is among those that occupy the most of it.
 #[derive(Debug)]
-pub(crate) struct Lost;
+pub(crate) struct Evicted;
 
 impl Budget {
     pub(crate) fn new(total: usize) -> Self {
         Self(Arc::new(Shared { total, state: Mutex::default() }))
     }
 
-    /// Room for a body that begins to arrive now.
-    pub(super) fn room(&self) -> Room {
-        Room { budget: self.clone(), since: Instant::now(), place: None }
+    /// Room that is taken from now on, for nothing yet.
+    pub(crate) fn room(&self) -> Room {
+        Room { budget: self.clone(), since: Instant::now(), holder: None }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -61,36 +61,36 @@ impl Budget {
 }
 
 impl Room {
-    /// Holds this many bytes from now on. Bodies that never call this cost no lock.
-    pub(super) fn hold(&mut self, bytes: usize) -> Result<(), Lost> {
+    /// Holds this many bytes from now on. What never calls this costs no lock.
+    pub(crate) fn hold(&mut self, bytes: usize) -> Result<(), Evicted> {
         let total = self.budget.0.total;
         let mut state = self.budget.state();
-        let (id, _) = self.place.get_or_insert_with(|| {
-            let (id, lost) = (state.next, Arc::new(Notify::new()));
+        let (id, _) = self.holder.get_or_insert_with(|| {
+            let (id, evicted) = (state.next, Arc::new(Notify::new()));
             state.next += 1;
-            state.holders.insert(id, Holder { bytes: 0, since: self.since, lost: lost.clone() });
-            (id, lost)
+            state.holders.insert(id, Holder { bytes: 0, since: self.since, evicted: evicted.clone() });
+            (id, evicted)
         });
-        let holder = state.holders.get_mut(id).ok_or(Lost)?;
+        let holder = state.holders.get_mut(id).ok_or(Evicted)?;
         let before = std::mem::replace(&mut holder.bytes, bytes);
         state.used = state.used + bytes - before;
         if state.used > total {
             state.clear(total - total / CLEARED);
         }
-        if state.holders.contains_key(id) { Ok(()) } else { Err(Lost) }
+        if state.holders.contains_key(id) { Ok(()) } else { Err(Evicted) }
     }
 
-    /// Ends when the place is lost.
-    pub(crate) async fn lost(&self) {
-        match &self.place {
-            Some((_, lost)) => lost.notified().await,
+    /// Ends when the room is needed for others.
+    pub(crate) async fn evicted(&self) {
+        match &self.holder {
+            Some((_, evicted)) => evicted.notified().await,
             None => std::future::pending().await,
         }
     }
 }
 
 impl State {
-    /// Takes their places from those that occupy the most, until no more than this is used.
+    /// Evicts those that occupy the most, until no more than this is used.
     fn clear(&mut self, left: usize) {
         let now = Instant::now();
         let occupied = |holder: &Holder| {
@@ -101,7 +101,7 @@ impl State {
         while let Some((_, id)) = most.pop_if(|_| self.used > left) {
             if let Some(holder) = self.holders.remove(&id) {
                 self.used -= holder.bytes;
-                holder.lost.notify_one();
+                holder.evicted.notify_one();
             }
         }
     }
@@ -109,7 +109,7 @@ impl State {
 
 impl Drop for Room {
     fn drop(&mut self) {
-        if let Some((id, _)) = &self.place {
+        if let Some((id, _)) = &self.holder {
             let mut state = self.budget.state();
             if let Some(holder) = state.holders.remove(id) {
                 state.used -= holder.bytes;
@@ -139,10 +139,10 @@ mod tests {
         advance(Duration::from_millis(1)).await;
         let mut small = budget.room();
         small.hold(250).unwrap();
-        old.lost().await;
+        old.evicted().await;
         assert_eq!(used(&budget), 1450);
         small.hold(450).unwrap();
-        large.lost().await;
+        large.evicted().await;
         assert!(old.hold(201).is_err() && large.hold(1201).is_err());
         assert_eq!(used(&budget), 450);
         drop((old, large));
@@ -157,7 +157,7 @@ mod tests {
         let (mut small, mut large) = (budget.room(), budget.room());
         small.hold(100).unwrap();
         assert!(large.hold(950).is_err());
-        large.lost().await;
+        large.evicted().await;
         assert_eq!(used(&budget), 100);
     }
 }

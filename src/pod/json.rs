@@ -26,6 +26,18 @@ impl Text<'_> {
     }
 }
 
+impl<'a> From<&'a str> for Text<'a> {
+    fn from(text: &'a str) -> Self {
+        Self(text.into())
+    }
+}
+
+impl From<Text<'_>> for String {
+    fn from(text: Text<'_>) -> Self {
+        text.0.into_owned()
+    }
+}
+
 impl From<String> for Text<'_> {
     fn from(text: String) -> Self {
         Self(text.into())

@@ -125,3 +125,40 @@ fn refuses_what_is_no_pod() {
         assert!(serde_json::from_str::<Object<Pod<'_>>>(&pod.to_string()).is_err(), "{pod}");
     }
 }
+
+/// Without the JSON that it was read from it says the same, and it knows what it holds.
+#[test]
+fn does_without_its_json() {
+    let text = r#"{
+        "metadata": {
+            "name": "a\u0062", "generateName": "g-", "labels": {"tolerarch.io/mode": "on"},
+            "ownerReferences": [{"kind": "ReplicaSet", "name": "web", "controller": true}, {}],
+            "annotations": {"tolerarch.io/pools": "a", "tolerarch.io/mode": "off", "kubernetes.io/config.mirror": "", "x": null}
+        },
+        "spec": {
+            "nodeName": "n", "os": {"name": "linux"}, "nodeSelector": {"kubernetes.io/os": "linux"},
+            "containers": [{"image": "nginx", "imagePullPolicy": "Never"}, {"image": "r\u002fapp"}],
+            "initContainers": [{"image": "busybox:1"}],
+            "volumes": [{}, {"image": {"reference": "data", "pullPolicy": "Always"}}],
+            "imagePullSecrets": [{"name": "a"}, {}],
+            "tolerations": [{"key": "a", "operator": "Exists", "value": "", "effect": "NoExecute", "tolerationSeconds": 3}]
+        }
+    }"#;
+    let pod: Pod<'_> = serde_json::from_str(text).unwrap();
+    let (before, held) = (format!("{pod:?}"), pod.held());
+    assert_eq!(format!("{:?}", pod.into_owned()), before);
+    assert!((1000..3000).contains(&held), "{held}");
+
+    for (field, members, each) in [
+        ("tolerations", "{}", size_of::<Toleration<'_>>()),
+        ("containers", "{}", size_of::<Container<'_>>() + size_of::<Usage<'_>>()),
+        ("volumes", "{}", size_of::<Volume<'_>>()),
+        ("tolerations", r#"{"key": "0123456789012345678901234567890123456789012345678901234567890"}"#, 60),
+    ] {
+        let text = format!(r#"{{"spec": {{"{field}": [{}]}}}}"#, [members; 1000].join(","));
+        let held = serde_json::from_str::<Pod<'_>>(&text).unwrap().held();
+        assert!(held >= 1000 * each, "{field}: {held}");
+    }
+    let null: Pod<'_> = serde_json::from_str(r#"{"spec": null}"#).unwrap();
+    assert!(!null.has_metadata() && null.held() == 0);
+}

@@ -170,7 +170,7 @@ impl Transport {
         }
         let body = self.bodies.read(body, request.limit, None).await.map_err(|error| match error {
             ReadError::TooLarge => RequestError::TooLarge,
-            ReadError::Crowded | ReadError::TooSlow => RequestError::Crowded,
+            ReadError::BudgetExhausted | ReadError::TooSlow => RequestError::Crowded,
             ReadError::Broken(error) => broken(&error),
         })?;
         Ok(HttpResponse { status: head.status, headers: head.headers, body })

@@ -1,0 +1,167 @@
+//! What a decoded Pod takes of memory, and how it does without the bytes that it was read from.
+//!
+//! A Pod may wait for a registry for seconds. Of a large review, most is nothing that a decision needs; of a small one, the
+//! lists may be much larger decoded than as JSON: `{}` is a toleration.
+
+use super::json::{Annotations, Field};
+use super::{
+    Container, Labels, Metadata, NodeSelector, Os, Owner, Pod, SecretName, Spec, Text, Toleration, Usage,
+    Volume, VolumeImage,
+};
+use crate::json::{First, List, Object};
+
+/// Bytes for each image beside its text, while it is looked up: its usage, and what makes its text a full reference.
+const USAGE: usize = size_of::<Usage<'_>>() + 96;
+
+/// A part of a decoded Pod.
+trait Kept {
+    type Owned;
+    fn into_owned(self) -> Self::Owned;
+    /// Bytes of it that are elsewhere: texts, wherever they are, and items of lists.
+    fn held(&self) -> usize;
+}
+
+impl Pod<'_> {
+    /// The same, without the bytes that it was read from.
+    pub(crate) fn into_owned(self) -> Pod<'static> {
+        Kept::into_owned(self)
+    }
+
+    /// Bytes that it holds while it waits, or a few more.
+    pub(crate) fn held(&self) -> usize {
+        let spec = self.spec.present();
+        let length = |list: Option<usize>| list.unwrap_or_default();
+        let images = spec.map_or(0, |spec| {
+            length(spec.containers.as_ref().map(|list| list.len()))
+                + length(spec.init_containers.as_ref().map(|list| list.len()))
+                + length(spec.volumes.as_ref().map(|list| list.len()))
+        });
+        Kept::held(self) + images * USAGE
+    }
+}
+
+impl Text<'_> {
+    /// The same, without the bytes that it was read from.
+    pub(crate) fn into_owned(self) -> Text<'static> {
+        String::from(self).into()
+    }
+}
+
+impl Kept for Text<'_> {
+    type Owned = Text<'static>;
+    fn into_owned(self) -> Text<'static> {
+        self.into_owned()
+    }
+    fn held(&self) -> usize {
+        self.as_str().len()
+    }
+}
+
+impl<T: Kept> Kept for Option<T> {
+    type Owned = Option<T::Owned>;
+    fn into_owned(self) -> Self::Owned {
+        self.map(T::into_owned)
+    }
+    fn held(&self) -> usize {
+        self.as_ref().map_or(0, T::held)
+    }
+}
+
+impl<T: Kept> Kept for Vec<T> {
+    type Owned = Vec<T::Owned>;
+    fn into_owned(self) -> Self::Owned {
+        self.into_iter().map(T::into_owned).collect()
+    }
+    fn held(&self) -> usize {
+        self.capacity() * size_of::<T>() + self.iter().map(T::held).sum::<usize>()
+    }
+}
+
+impl<T: Kept> Kept for Field<T> {
+    type Owned = Field<T::Owned>;
+    fn into_owned(self) -> Self::Owned {
+        match self {
+            Self::Absent => Field::Absent,
+            Self::Null => Field::Null,
+            Self::Present(value) => Field::Present(value.into_owned()),
+        }
+    }
+    fn held(&self) -> usize {
+        self.present().map_or(0, T::held)
+    }
+}
+
+impl<A: Kept, B: Kept> Kept for (A, B) {
+    type Owned = (A::Owned, B::Owned);
+    fn into_owned(self) -> Self::Owned {
+        (self.0.into_owned(), self.1.into_owned())
+    }
+    fn held(&self) -> usize {
+        self.0.held() + self.1.held()
+    }
+}
+
+/// Structs around one value.
+macro_rules! kept_around {
+    ($($name:ident<T $(, $n:ident)?>)*) => {$(
+        impl<T: Kept $(, const $n: usize)?> Kept for $name<T $(, $n)?> {
+            type Owned = $name<T::Owned $(, $n)?>;
+            fn into_owned(self) -> Self::Owned {
+                $name(self.0.into_owned())
+            }
+            fn held(&self) -> usize {
+                self.0.held()
+            }
+        }
+    )*};
+}
+
+kept_around! { Object<T> List<T, N> First<T, N> }
+
+/// Values that hold nothing beside themselves.
+macro_rules! kept_itself {
+    ($($name:ty),*) => {$(
+        impl Kept for $name {
+            type Owned = Self;
+            fn into_owned(self) -> Self {
+                self
+            }
+            fn held(&self) -> usize {
+                0
+            }
+        }
+    )*};
+}
+
+kept_itself!(bool, usize, i64);
+
+/// Structs, with all their fields.
+macro_rules! kept {
+    ($($name:ident { $($field:ident),* })*) => {$(
+        impl Kept for $name<'_> {
+            type Owned = $name<'static>;
+            fn into_owned(self) -> Self::Owned {
+                $name { $($field: Kept::into_owned(self.$field)),* }
+            }
+            fn held(&self) -> usize {
+                0 $(+ Kept::held(&self.$field))*
+            }
+        }
+    )*};
+}
+
+kept! {
+    Pod { metadata, spec, bytes, template_of }
+    Metadata { name, generate_name, owner_references, labels, annotations }
+    Owner { kind, name, controller }
+    Labels { mode }
+    Annotations { count, bytes, mode, pools, mirror }
+    Spec { node_name, os, node_selector, containers, init_containers, volumes, image_pull_secrets, tolerations }
+    Os { name }
+    NodeSelector { os }
+    Container { image, image_pull_policy }
+    Volume { image }
+    VolumeImage { reference, pull_policy }
+    SecretName { name }
+    Toleration { key, operator, value, effect, toleration_seconds }
+}
