@@ -32,6 +32,7 @@ pub(crate) use callers::{Caller, Callers};
 pub(crate) const QUEUE: usize = 8;
 /// One review holds one permit in this many.
 const REVIEW: usize = 8;
+
 /// How many permits there are.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Capacity {
@@ -131,14 +132,11 @@ impl ConcurrencyLimit {
         Some(Queued { limit: Arc::clone(self), callers: callers.clone(), permit })
     }
 
-    /// Another caller waits for work that is queued or runs.
-    pub(crate) fn join(self: &Arc<Self>, callers: &Callers, caller: &Caller) {
-        if !callers.add(caller) {
-            return;
-        }
+    /// Runs queued work that the share of one of its callers permits by now.
+    fn recheck(self: &Arc<Self>, callers: &Callers) {
         let mut state = self.state();
-        let free = state.place(callers).filter(|place| state.may_run(caller, &state.queue[*place].share));
-        let granted = free.map(|place| state.grant(self, place, caller.clone()));
+        let free = state.place(callers).and_then(|place| Some((place, state.caller_of(place)?)));
+        let granted = free.map(|(place, caller)| state.grant(self, place, caller));
         drop(state);
         send(granted);
     }
@@ -158,7 +156,16 @@ fn send(granted: impl IntoIterator<Item = Granted>) {
 impl Queued {
     /// Waits for the permit. Never `None`: a permit is sent to everyone who stays in the queue.
     pub(crate) async fn permit(mut self) -> Option<Permit> {
-        (&mut self.permit).await.ok()
+        let callers = self.callers.clone();
+        loop {
+            let joined = callers.joined();
+            self.limit.recheck(&callers);
+            tokio::select! {
+                biased;
+                permit = &mut self.permit => return permit.ok(),
+                () = joined => {}
+            }
+        }
     }
 }
 
@@ -247,6 +254,14 @@ impl State {
 
     fn place(&self, callers: &Callers) -> Option<usize> {
         self.queue.iter().position(|waiting| waiting.callers.is(callers))
+    }
+
+    /// By whose share the work at this place may run now: of its callers the one that holds the fewest permits.
+    fn caller_of(&self, place: usize) -> Option<Caller> {
+        let Waiting { callers, share, .. } = self.queue.get(place)?;
+        let callers = callers.lock();
+        let free = callers.iter().filter(|caller| self.may_run(caller, share));
+        free.min_by_key(|caller| self.held(caller)).cloned()
     }
 
     /// Who gets a permit now. Runs at every release with the limit locked, so full pools are passed over first, and only

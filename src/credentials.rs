@@ -32,6 +32,7 @@ use std::sync::Arc;
 pub use candidate::CredentialCandidate;
 pub use credential::{Credential, CredentialId, Sensitive};
 pub use pattern::{ImagePattern, PatternError};
+pub(crate) use process::Busy;
 pub use settings::{CredentialSettings, CredentialsError, ProviderSettings};
 
 use crate::cluster::Caller;

@@ -277,7 +277,7 @@ impl Resolver {
             if let Some(error) = host.permission(access).refusal() {
                 return Err(error);
             }
-            shared.limit.join(callers, caller);
+            callers.join(caller);
             return Ok(Source::Pending(Pending { flight: flight.clone(), joined: true, probe: false }));
         }
         if let (Cached::Fresh(outcome), _) = request.cached(&fetcher.cache) {

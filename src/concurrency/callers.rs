@@ -3,12 +3,15 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use tokio::sync::Notify;
+use tokio::sync::futures::Notified;
+
 /// Callers of one piece of work that are kept: those beyond wait as long as these do.
 pub(super) const CALLERS: usize = 16;
 /// Of one namespace, so that none fills them all: eight namespaces at least have a caller each.
 pub(super) const CALLERS_OF_NAMESPACE: usize = 2;
 
-/// On whose behalf work is done.
+/// Whose share of the permits applies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tenant<'n> {
     /// A Pod's namespace.
@@ -28,7 +31,13 @@ pub(crate) struct Caller {
 /// The callers that wait for one piece of work. It runs as soon as the share of one of them permits, so joining the
 /// queued work of another tenant is never slower than queueing one's own.
 #[derive(Clone)]
-pub(crate) struct Callers(Arc<Mutex<Vec<Caller>>>);
+pub(crate) struct Callers(Arc<CallerList>);
+
+struct CallerList {
+    callers: Mutex<Vec<Caller>>,
+    /// Another caller has joined.
+    joined: Notify,
+}
 
 impl Caller {
     /// The namespace; `None` for the operator.
@@ -49,7 +58,13 @@ impl Caller {
 
 impl From<Caller> for Callers {
     fn from(first: Caller) -> Self {
-        Self(Arc::new(Mutex::new(vec![first])))
+        Self::from(vec![first])
+    }
+}
+
+impl From<Vec<Caller>> for Callers {
+    fn from(callers: Vec<Caller>) -> Self {
+        Self(Arc::new(CallerList { callers: Mutex::new(callers), joined: Notify::new() }))
     }
 }
 
@@ -60,7 +75,34 @@ impl Callers {
     }
 
     pub(super) fn lock(&self) -> MutexGuard<'_, Vec<Caller>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.callers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The same callers at this time, for work that others may join.
+    pub(crate) fn fork(&self) -> Self {
+        self.lock().clone().into()
+    }
+
+    /// Another caller waits for work that is queued or runs.
+    pub(crate) fn join(&self, caller: &Caller) {
+        if self.add(caller) {
+            self.0.joined.notify_waiters();
+        }
+    }
+
+    /// Joins on behalf of other callers, and of those who join them later. Never ends.
+    pub(crate) async fn follow(&self, others: &Self) {
+        loop {
+            let joined = others.joined();
+            let others = others.lock().clone();
+            others.iter().for_each(|caller| self.join(caller));
+            joined.await;
+        }
+    }
+
+    /// Completes when another caller has joined since this was called.
+    pub(super) fn joined(&self) -> Notified<'_> {
+        self.0.joined.notified()
     }
 
     /// Whether these are the callers of the same piece of work.

@@ -153,7 +153,27 @@ async fn who_joins_queued_work_of_another_namespace_brings_its_own_share() {
     let callers: Callers = attacker.into();
     let mut queued = limit.queue(&callers, "healthy", true).unwrap().permit().boxed();
     assert!(poll!(&mut queued).is_pending());
-    limit.join(&callers, &caller("victim"));
+    callers.join(&caller("victim"));
+    assert!(poll!(&mut queued).is_ready());
+}
+
+/// Work that waits for other work brings the shares of its own callers, also of those who come later.
+#[tokio::test]
+async fn callers_of_callers_bring_their_shares() {
+    let limit = ConcurrencyLimit::new(CAPACITY);
+    let attacker = caller("a");
+    let mut flood = Vec::new();
+    for host in 0..8 {
+        flood.push(Work::of(&limit, &attacker, &host.to_string(), true).await);
+    }
+    let callers: Callers = attacker.clone().into();
+    let mut queued = limit.queue(&callers, "healthy", true).unwrap().permit().boxed();
+    let lookup: Callers = attacker.into();
+    let mut followed = callers.follow(&lookup).boxed();
+    assert!(poll!(&mut followed).is_pending());
+    assert!(poll!(&mut queued).is_pending());
+    lookup.join(&caller("victim"));
+    assert!(poll!(&mut followed).is_pending());
     assert!(poll!(&mut queued).is_ready());
 }
 
@@ -192,10 +212,10 @@ async fn a_namespace_that_floods_queued_work_keeps_no_other_from_running_it() {
     let callers: Callers = attacker.into();
     let mut queued = limit.queue(&callers, "healthy", true).unwrap().permit().boxed();
     for _ in 0..CALLERS {
-        limit.join(&callers, &caller("a"));
+        callers.join(&caller("a"));
     }
     assert!(poll!(&mut queued).is_pending());
-    limit.join(&callers, &caller("victim"));
+    callers.join(&caller("victim"));
     assert!(poll!(&mut queued).is_ready());
 }
 

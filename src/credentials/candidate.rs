@@ -7,6 +7,7 @@ use super::credential::{Credential, CredentialId, IdentifiedCredential};
 use super::file::File;
 use super::helper::Helper;
 use super::pattern::ImagePattern;
+use super::process::Busy;
 use super::provider::Plugin;
 use super::pull_secrets::PullSecret;
 use crate::concurrency::Callers;
@@ -95,25 +96,28 @@ impl CredentialCandidate {
     }
 
     /// The credentials to present, one after the other until one is accepted; `None` is anonymous access. Empty if the
-    /// source has no credential after all.
+    /// source has no credential after all, or cannot be asked now.
     ///
     /// May run a helper or a plugin, which takes up to a minute and goes on when this future is dropped.
     pub async fn credentials(&self) -> Vec<Option<Arc<Credential>>> {
-        self.credentials_for(&Callers::operator()).await
+        self.credentials_for(&Callers::operator()).await.unwrap_or_default()
     }
 
     /// The same on behalf of these callers, whose shares of the runs hold.
-    pub(crate) async fn credentials_for(&self, callers: &Callers) -> Vec<Option<Arc<Credential>>> {
-        match &self.source {
+    pub(crate) async fn credentials_for(
+        &self,
+        callers: &Callers,
+    ) -> Result<Vec<Option<Arc<Credential>>>, Busy> {
+        Ok(match &self.source {
             Source::Anonymous => vec![None],
             Source::Held { credential, .. } => vec![Some(Arc::clone(credential))],
             Source::Helper { helper, host } => {
-                helper.credential(host, callers).await.into_iter().map(Some).collect()
+                helper.credential(host, callers).await?.into_iter().map(Some).collect()
             }
             Source::Plugin { plugin, image } => {
-                plugin.credentials(image, callers).await.into_iter().map(Some).collect()
+                plugin.credentials(image, callers).await?.into_iter().map(Some).collect()
             }
-        }
+        })
     }
 
     /// The registry accepted a credential of this candidate: runs for this registry are worth their time.

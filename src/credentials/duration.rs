@@ -30,6 +30,14 @@ pub(super) fn parse(text: &str) -> Option<Duration> {
     Duration::try_from_secs_f64(nanos / 1e9).ok()
 }
 
+/// The same, where a negative one means none.
+pub(super) fn parse_or_zero(text: &str) -> Option<Duration> {
+    match text.strip_prefix('-') {
+        Some(rest) if !rest.starts_with('+') => parse(rest).map(|_| Duration::ZERO),
+        _ => parse(text),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -67,6 +75,11 @@ mod tests {
             "99999999999999999h",
         ] {
             assert_eq!(parse(text), None, "{text:?}");
+        }
+        for (text, expected) in
+            [("-1h", Some(0)), ("-0", Some(0)), ("2s", Some(2)), ("--1h", None), ("-+1h", None), ("-1", None)]
+        {
+            assert_eq!(parse_or_zero(text), expected.map(Duration::from_secs), "{text:?}");
         }
     }
 }

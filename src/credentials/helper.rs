@@ -9,7 +9,7 @@ use tokio::process::Command;
 use tokio::time::Duration;
 
 use super::credential::{Credential, CredentialId, Sensitive};
-use super::process::{self, Limits, Runner};
+use super::process::{self, Busy, Limits, Runner};
 use super::ttl_cache::TtlCache;
 use crate::concurrency::Callers;
 use crate::image::DOCKER_HUB;
@@ -74,9 +74,9 @@ impl Helper {
         self: &Arc<Self>,
         host: &str,
         callers: &Callers,
-    ) -> Option<Arc<Credential>> {
+    ) -> Result<Option<Arc<Credential>>, Busy> {
         match self.answers.get(&CacheKey::Server(host.into())) {
-            Some(answer) => answer,
+            Some(answer) => Ok(answer),
             None => self.ask(host, callers).await,
         }
     }
@@ -97,41 +97,40 @@ impl Helper {
             return false;
         }
         let before = self.answers.get(&CacheKey::Server(host.into())).flatten();
-        let after = self.ask(host, callers).await;
+        let after = self.ask(host, callers).await.unwrap_or_default();
         after.is_some() && before != after
     }
 
-    async fn ask(self: &Arc<Self>, host: &str, callers: &Callers) -> Option<Arc<Credential>> {
-        let (helper, name, callers) = (Arc::clone(self), host.to_owned(), callers.clone());
-        let work = async move {
-            let answer = helper.run(&name, &callers).await?;
+    async fn ask(self: &Arc<Self>, host: &str, callers: &Callers) -> Result<Option<Arc<Credential>>, Busy> {
+        let (helper, name) = (Arc::clone(self), host.to_owned());
+        let work = |callers| async move {
+            let answer = helper.run(&name, &callers).await.ok()?;
             let life = if answer.is_some() { FOUND } else { NOTHING };
             helper.answers.put(CacheKey::Server(name.clone()), answer.clone(), life);
             helper.answers.put(CacheKey::Recent(name), None, AGAIN);
             Some(answer)
         };
-        self.answers.join(&CacheKey::Server(host.into()), work).await.flatten()
+        self.answers.join(&CacheKey::Server(host.into()), callers, work).await.ok_or(Busy)
     }
 
-    /// `None` if it could not run, which says nothing of the host.
-    async fn run(&self, host: &str, callers: &Callers) -> Option<Option<Arc<Credential>>> {
-        let turn = self.runner.turn(host, callers).await.ok()?;
+    async fn run(&self, host: &str, callers: &Callers) -> Result<Option<Arc<Credential>>, Busy> {
+        let turn = self.runner.turn(host, callers).await?;
         let mut command = Command::new(&self.program);
         command.arg("get");
         let fault = match self.runner.run(turn, command, server(host).as_bytes()).await {
             // A helper that knows no credential ends with an error as well.
             Ok(output) if !output.success => {
                 tracing::debug!(helper = self.name, "a credential helper has nothing for a registry");
-                return Some(None);
+                return Ok(None);
             }
             Ok(output) => match serde_json::from_slice::<HelperOutput>(&output.text) {
-                Ok(answer) => return Some(answer.credential().map(Arc::new)),
+                Ok(answer) => return Ok(answer.credential().map(Arc::new)),
                 Err(_) => "its answer is not what docker's protocol says".to_owned(),
             },
             Err(error) => error.to_string(),
         };
         tracing::warn!(helper = self.name, fault, "a credential helper gives nothing");
-        Some(None)
+        Ok(None)
     }
 }
 

@@ -33,8 +33,9 @@ impl Default for Limits {
     }
 }
 
-/// How long a run waits until others have ended.
-const WAIT: Duration = Duration::from_secs(10);
+/// How long a run waits until others have ended: half a lookup's time (`lookup.timeout`), so that the next credential can
+/// still be tried.
+const WAIT: Duration = Duration::from_secs(5);
 /// Registries that are kept as having accepted a credential, and for how long.
 const ACCEPTED: usize = 1000;
 const ACCEPTED_TIME: Duration = Duration::from_secs(24 * 3600);
@@ -52,8 +53,6 @@ pub(super) struct Runner {
 pub(super) enum ProcessError {
     #[error("cannot be started: {0}")]
     Start(std::io::ErrorKind),
-    #[error("did not begin: too many runs of it are under way")]
-    Busy,
     #[error("did not end in time")]
     Timeout,
     #[error("wrote more than is read")]
@@ -61,6 +60,11 @@ pub(super) enum ProcessError {
     #[error("its output cannot be read: {0}")]
     Read(std::io::ErrorKind),
 }
+
+/// Too many runs of a program are under way. Says nothing about its credentials, so it is never cached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("too many runs of it are under way")]
+pub(crate) struct Busy;
 
 /// What a program wrote, and whether it ended without an error.
 pub(super) struct Output {
@@ -82,10 +86,10 @@ impl Runner {
     }
 
     /// Waits for a run of this program for a registry.
-    pub(super) async fn turn(&self, registry: &str, callers: &Callers) -> Result<Permit, ProcessError> {
+    pub(super) async fn turn(&self, registry: &str, callers: &Callers) -> Result<Permit, Busy> {
         let known = self.accepted.get(&Box::from(registry)).is_some();
-        let queued = self.limit.queue(callers, registry, known).ok_or(ProcessError::Busy)?;
-        timeout(WAIT, queued.permit()).await.ok().flatten().ok_or(ProcessError::Busy)
+        let queued = self.limit.queue(callers, registry, known).ok_or(Busy)?;
+        timeout(WAIT, queued.permit()).await.ok().flatten().ok_or(Busy)
     }
 
     /// Runs it with this input. It is killed when it takes too long, and when this future is dropped, and so are its own
@@ -247,7 +251,7 @@ mod tests {
         };
         drop(hung);
         let state = format!("/proc/{}/stat", pid.trim());
-        // What nobody has waited for yet is a zombie.
+        // A child that has ended stays a zombie until its parent waits for it.
         while std::fs::read_to_string(&state).is_ok_and(|stat| !stat.contains(") Z ")) {
             tokio::task::yield_now().await;
         }

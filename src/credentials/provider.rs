@@ -9,13 +9,13 @@ mod protocol;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::process::Command;
-use tokio::time::Duration;
+use tokio::time::{Duration, timeout};
 
-pub(super) use config::read;
+pub(super) use config::{files, read};
 
 use super::credential::{Credential, CredentialId};
 use super::docker_keyring::{self, DockerKeyring};
-use super::process::{Limits, Runner};
+use super::process::{Busy, Limits, Runner};
 use super::ttl_cache::TtlCache;
 use crate::concurrency::{Callers, Permit};
 use config::Provider;
@@ -28,6 +28,9 @@ const FAILED: Duration = Duration::from_secs(30);
 /// How long after a run it is not run again because a registry refused its credential; for no image of that registry, or
 /// a tenant that names many images could have it run all the time.
 const AGAIN: Duration = Duration::from_secs(10);
+/// How long to wait for a run for another image whose answer may be for this one as well: a tenant can make up an account
+/// for which a plugin hangs.
+const JOINED: Duration = Duration::from_secs(1);
 
 /// One plugin.
 pub(super) struct Plugin {
@@ -110,12 +113,12 @@ impl Plugin {
         self: &Arc<Self>,
         image: &str,
         callers: &Callers,
-    ) -> Vec<Arc<Credential>> {
+    ) -> Result<Vec<Arc<Credential>>, Busy> {
         let answer = match self.cached(image) {
-            Some(answer) => Some(answer),
-            None => self.ask(image, callers).await,
+            Some(answer) => answer,
+            None => self.ask(image, callers).await?,
         };
-        answer.map(|answer| answer.credentials(image)).unwrap_or_default()
+        Ok(answer.credentials(image))
     }
 
     /// The registry of this image accepted one of its credentials.
@@ -132,9 +135,10 @@ impl Plugin {
             return false;
         }
         self.answers.put(again, Arc::default(), AGAIN);
-        let before = self.cached(image).map(|answer| answer.credentials(image)).unwrap_or_default();
-        let after =
-            self.ask_alone(image, callers).await.map(|answer| answer.credentials(image)).unwrap_or_default();
+        let refused = self.cached(image);
+        let before = refused.as_ref().map(|answer| answer.credentials(image)).unwrap_or_default();
+        let after = self.ask_alone(image, refused, callers).await;
+        let after = after.map(|answer| answer.credentials(image)).unwrap_or_default();
         !after.is_empty() && before != after
     }
 
@@ -145,30 +149,39 @@ impl Plugin {
 
     /// Runs it, or joins a run whose answer will probably be for this image as well: many new images of one registry
     /// cost one run.
-    async fn ask(self: &Arc<Self>, image: &str, callers: &Callers) -> Option<Arc<PluginCredentials>> {
+    async fn ask(self: &Arc<Self>, image: &str, callers: &Callers) -> Result<Arc<PluginCredentials>, Busy> {
         let scope = *self.scope.lock().unwrap_or_else(PoisonError::into_inner);
-        let (plugin, name, own) = (Arc::clone(self), image.to_owned(), callers.clone());
-        let work = async move { plugin.run(&name, &own).await };
-        let answer = self.answers.join(&CacheKey::Answer(Scope::of(scope, image)), work).await?;
-        if *answer.image == *image {
-            return Some(answer);
-        }
-        match self.cached(image) {
-            Some(answer) => Some(answer),
-            None => self.ask_alone(image, callers).await,
+        let key = CacheKey::Answer(Scope::of(scope, image));
+        let (plugin, name) = (Arc::clone(self), image.to_owned());
+        let work = |callers| async move { plugin.ask_alone(&name, None, &callers).await.ok() };
+        let shared = timeout(JOINED, self.answers.join(&key, callers, work)).await.ok().flatten();
+        match shared.filter(|answer| *answer.image == *image).or_else(|| self.cached(image)) {
+            Some(answer) => Ok(answer),
+            None => self.ask_alone(image, None, callers).await,
         }
     }
 
-    /// Runs it for this very image.
-    async fn ask_alone(self: &Arc<Self>, image: &str, callers: &Callers) -> Option<Arc<PluginCredentials>> {
-        let (plugin, name, callers) = (Arc::clone(self), image.to_owned(), callers.clone());
-        let work = async move { plugin.run(&name, &callers).await };
-        self.answers.join(&CacheKey::Alone(image.into()), work).await
+    /// Runs it for this very image, unless there is an answer by the time that it may run; `refused` is none.
+    async fn ask_alone(
+        self: &Arc<Self>,
+        image: &str,
+        refused: Option<Arc<PluginCredentials>>,
+        callers: &Callers,
+    ) -> Result<Arc<PluginCredentials>, Busy> {
+        let (plugin, name) = (Arc::clone(self), image.to_owned());
+        let work = |callers| async move {
+            let turn = plugin.runner.turn(registry(&name), &callers).await.ok()?;
+            let is_refused =
+                |answer: &_| refused.as_ref().is_some_and(|refused| Arc::ptr_eq(refused, answer));
+            match plugin.cached(&name).filter(|answer| !is_refused(answer)) {
+                Some(answer) => Some(answer),
+                None => Some(plugin.run(&name, turn).await),
+            }
+        };
+        self.answers.join(&CacheKey::Alone(image.into()), callers, work).await.ok_or(Busy)
     }
 
-    /// `None` if it could not run.
-    async fn run(&self, image: &str, callers: &Callers) -> Option<Arc<PluginCredentials>> {
-        let turn = self.runner.turn(registry(image), callers).await.ok()?;
+    async fn run(&self, image: &str, turn: Permit) -> Arc<PluginCredentials> {
         let response = self.response(turn, image).await;
         let scope = {
             let mut last = self.scope.lock().unwrap_or_else(PoisonError::into_inner);
@@ -195,7 +208,7 @@ impl Plugin {
             }
         };
         self.answers.put(CacheKey::Recent(scope), Arc::clone(&answer), AGAIN);
-        Some(answer)
+        answer
     }
 
     async fn response(&self, turn: Permit, image: &str) -> Result<Response, String> {
@@ -223,9 +236,20 @@ fn registry(image: &str) -> &str {
     image.split('/').next().unwrap_or_default()
 }
 
-/// The plugins that these files name, in their order.
+/// The plugins of these providers, in their order.
 pub(super) fn plugins(providers: Vec<Provider>, limits: Limits) -> Vec<Arc<Plugin>> {
-    providers.into_iter().map(|provider| Arc::new(Plugin::new(provider, limits))).collect()
+    let mut plugins = Vec::new();
+    for provider in providers {
+        if provider.needs_token {
+            tracing::warn!(
+                plugin = provider.name,
+                "tokenAttributes: plugins that need a service account token are not supported; left out"
+            );
+        } else {
+            plugins.push(Arc::new(Plugin::new(provider, limits)));
+        }
+    }
+    plugins
 }
 
 #[cfg(test)]

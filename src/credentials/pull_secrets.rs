@@ -134,15 +134,15 @@ impl PullSecrets {
 
     async fn fetch(self: &Arc<Self>, name: &Name) -> Option<CachedSecret> {
         let (own, wanted) = (Arc::clone(self), name.clone());
-        let work = async move {
+        let callers: Callers = Caller::of(Tenant::Namespace(&name.namespace)).into();
+        let work = |callers| async move {
             // A full queue is not cached: it says nothing of the secret.
-            let callers: Callers = Caller::of(Tenant::Namespace(&wanted.namespace)).into();
             let permit = own.reads.queue(&callers, "", true)?.permit().await?;
             let found = own.cluster.secret::<Object>(&wanted.namespace, &wanted.name).await;
             drop(permit);
             Some(own.learn(wanted, found))
         };
-        self.cached.join(name, work).await
+        self.cached.join(name, &callers, work).await
     }
 
     fn learn(&self, name: Name, found: Result<Object, ClusterError>) -> CachedSecret {

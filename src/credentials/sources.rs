@@ -137,7 +137,7 @@ impl Config {
         let fault = |fault| CredentialsError::Fault { key: DOCKER_CONFIGS, file: path.clone(), fault };
         let mut config = DockerConfig::parse(text.as_bytes()).map_err(|error| fault(error.to_string()))?;
         let helper = |name: &str| Helper::new(name, directories, limits).map(Arc::new);
-        let names = config.helpers.take().unwrap_or_default();
+        let names = std::mem::take(&mut config.helpers);
         let helpers = names.iter().map(|(key, name)| Ok((key.as_str(), helper(name)?)));
         let helpers: Vec<_> =
             helpers.collect::<Result<_, String>>().map_err(|why| fault(format!("credHelpers: {why}")))?;
@@ -178,11 +178,16 @@ fn load_plugins(settings: &ProviderSettings, limits: Limits) -> Result<Vec<Arc<P
         (None, None) => return Ok(Vec::new()),
         _ => return Err(CredentialsError::Providers),
     };
-    let text = file::text(PROVIDERS, config)?;
-    let providers = provider::read(&text, bin_dir).map_err(|fault| CredentialsError::Fault {
-        key: PROVIDERS,
-        file: config.clone(),
-        fault,
-    })?;
+    let unreadable = |cause| CredentialsError::Read { key: PROVIDERS, file: config.clone(), cause };
+    let files = provider::files(config).map_err(unreadable)?;
+    let mut providers = Vec::new();
+    for file in &files {
+        let fault = |fault| CredentialsError::Fault { key: PROVIDERS, file: file.clone(), fault };
+        provider::read(&file::text(PROVIDERS, file)?, bin_dir, &mut providers).map_err(fault)?;
+    }
+    if files.is_empty() {
+        let fault = "has no file that ends in .yaml, .yml or .json".into();
+        return Err(CredentialsError::Fault { key: PROVIDERS, file: config.clone(), fault });
+    }
     Ok(provider::plugins(providers, limits))
 }

@@ -11,6 +11,7 @@ use quick_cache::{DefaultHashBuilder, OptionsBuilder, Weighter};
 use tokio::time::{Duration, Instant, sleep};
 
 use super::limits;
+use crate::concurrency::Callers;
 use crate::single_flight::SingleFlight;
 
 /// Fetches at a time; beyond that nothing is fetched.
@@ -25,7 +26,7 @@ pub(super) struct TtlCache<K, V> {
     cached: Cache<K, (V, Instant), Weight<K, V>>,
     /// Whether a sweep is scheduled.
     is_swept: AtomicBool,
-    flights: SingleFlight<K, Option<V>>,
+    flights: SingleFlight<K, Option<V>, Callers>,
 }
 
 /// How much of the capacity an entry takes.
@@ -101,22 +102,33 @@ where
         }
     }
 
-    /// Fetches, or joins the fetch of the same key that is in flight. `None` where too many are, where the work panicked,
-    /// and where it came to nothing.
-    pub(super) async fn join(
+    /// Fetches, or joins the fetch of the same key that is in flight, to which these callers then bring their shares.
+    /// `None` where too many are, where the work panicked, and where it could not be done.
+    pub(super) async fn join<F>(
         &self,
         key: &K,
-        work: impl Future<Output = Option<V>> + Send + 'static,
-    ) -> Option<V> {
-        let flight = {
+        callers: &Callers,
+        work: impl FnOnce(Callers) -> F,
+    ) -> Option<V>
+    where
+        F: Future<Output = Option<V>> + Send + 'static,
+    {
+        let (flight, all) = {
             let flights = self.flights.lock();
             match flights.get(key) {
-                Some((flight, ())) => flight.clone(),
+                Some(flight) => flight.clone(),
                 None if flights.len() >= FLIGHTS => return None,
-                None => flights.start(key.clone(), (), work),
+                None => {
+                    let all = callers.fork();
+                    let work = work(all.clone());
+                    (flights.start(key.clone(), all.clone(), work), all)
+                }
             }
         };
-        flight.await.ok().flatten()
+        tokio::select! {
+            value = flight => value.ok().flatten(),
+            () = all.follow(callers) => None,
+        }
     }
 }
 
@@ -183,8 +195,9 @@ mod tests {
                 Some(7)
             }
         };
-        let mut one = Box::pin(cache.join(&"a", fetch()));
-        let mut other = Box::pin(cache.join(&"a", fetch()));
+        let operator = Callers::operator();
+        let mut one = Box::pin(cache.join(&"a", &operator, |_| fetch()));
+        let mut other = Box::pin(cache.join(&"a", &operator, |_| fetch()));
         assert!(futures_util::poll!(&mut one).is_pending());
         assert!(futures_util::poll!(&mut other).is_pending());
         drop(one);
@@ -194,7 +207,7 @@ mod tests {
 
         // Its only caller goes away, and its value is kept all the same.
         cache.put("a", 0, Duration::ZERO);
-        let mut abandoned = Box::pin(cache.join(&"a", fetch()));
+        let mut abandoned = Box::pin(cache.join(&"a", &operator, |_| fetch()));
         assert!(futures_util::poll!(&mut abandoned).is_pending());
         drop(abandoned);
         go.notify_one();
@@ -206,8 +219,11 @@ mod tests {
     #[tokio::test]
     async fn a_panic_ends_one_flight_and_no_more() {
         let cache = TtlCache::new(10);
-        assert_eq!(cache.join(&"a", async { panic!("on purpose") }).await, None::<u8>);
-        assert_eq!(cache.join(&"a", async { Some(1) }).await, Some(1));
+        assert_eq!(
+            cache.join(&"a", &Callers::operator(), |_| async { panic!("on purpose") }).await,
+            None::<u8>
+        );
+        assert_eq!(cache.join(&"a", &Callers::operator(), |_| async { Some(1) }).await, Some(1));
     }
 
     #[tokio::test]
@@ -217,11 +233,13 @@ mod tests {
         for key in 0..FLIGHTS {
             let mut flight = Box::pin({
                 let cache = Arc::clone(&cache);
-                async move { cache.join(&key, std::future::pending::<Option<()>>()).await }
+                async move {
+                    cache.join(&key, &Callers::operator(), |_| std::future::pending::<Option<()>>()).await
+                }
             });
             assert!(futures_util::poll!(&mut flight).is_pending());
             waiting.push(flight);
         }
-        assert_eq!(cache.join(&FLIGHTS, async { Some(()) }).await, None);
+        assert_eq!(cache.join(&FLIGHTS, &Callers::operator(), |_| async { Some(()) }).await, None);
     }
 }

@@ -14,7 +14,7 @@ use super::host::Host;
 use super::metrics::{LookupResult, ResolverMetrics};
 use super::request::{Access, Probe, Request, combine_refusals, is_refusal};
 use crate::concurrency::{Callers, Queued};
-use crate::credentials::{Credential, CredentialCandidate, CredentialId};
+use crate::credentials::{Busy, Credential, CredentialCandidate, CredentialId};
 use crate::image::{ImageRef, LookupError, Support};
 use crate::registry::{Error, Head, Recorder, Registry, Traces};
 
@@ -198,6 +198,7 @@ impl Fetcher {
         let Request { image, candidates } = request;
         let probe = job.probe.is_some();
         let mut refused: Option<Error> = None;
+        let mut busy = false;
         for candidate in candidates {
             progress.use_candidate(job, candidate);
             if let Some(error) = job.host.permission(progress.access).refusal().filter(|_| !probe) {
@@ -208,14 +209,23 @@ impl Fetcher {
                     Err(Error::Denied("the registry refused a moment ago".into()))
                 }
                 Cached::Fresh(Err(LookupError::NotFound)) if !probe => Err(Error::NotFound),
-                _ => self.try_one(image, candidate, job, progress, recorder).await,
+                _ => match self.try_one(image, candidate, job, progress, recorder).await {
+                    Ok(asked) => asked,
+                    Err(Busy) => {
+                        tracing::debug!(%image, credential = candidate.kind(), "too many runs of its program");
+                        busy = true;
+                        continue;
+                    }
+                },
             };
             if let Err(Error::Denied(_)) = answer
                 && let Some(changed) = progress.fetched(candidate.refetch(&job.callers)).await
             {
                 progress.use_candidate(job, &changed);
                 progress.by_another = changed.is_of_pod();
-                answer = self.try_one(image, &changed, job, progress, recorder).await;
+                if let Ok(again) = self.try_one(image, &changed, job, progress, recorder).await {
+                    answer = again;
+                }
             }
             progress.by_another &= answer.is_ok();
             let error = match answer {
@@ -229,10 +239,14 @@ impl Fetcher {
                 refused = Some(error);
             }
         }
+        // The candidate that was passed over may be the one that works.
+        if busy {
+            return Err(LookupError::Overloaded);
+        }
         Ok(Err(refused.unwrap_or(Error::Denied("there is no credential for the image".into()))))
     }
 
-    /// Tries each credential of one candidate, and caches a refusal.
+    /// Tries each credential of one candidate, and caches a refusal. [`Busy`] if its source cannot be asked now.
     async fn try_one(
         &self,
         image: &ImageRef,
@@ -240,10 +254,10 @@ impl Fetcher {
         job: &Job,
         progress: &mut Progress,
         recorder: &Recorder,
-    ) -> Result<Support, Error> {
+    ) -> Result<Result<Support, Error>, Busy> {
         let mut refused = Error::Denied("its source has no credential for the image".into());
         let recorder = recorder.with_credential(candidate.kind());
-        for credential in progress.fetched(candidate.credentials_for(&job.callers)).await {
+        for credential in progress.fetched(candidate.credentials_for(&job.callers)).await? {
             match self.ask(image, candidate.id(), credential.as_deref(), &job.host, &recorder).await {
                 Err(error) if is_refusal(lookup_error(&error)) => {
                     progress.answered = true;
@@ -251,14 +265,14 @@ impl Fetcher {
                 }
                 Ok(support) => {
                     candidate.accepted();
-                    return Ok(support);
+                    return Ok(Ok(support));
                 }
-                failed => return failed,
+                failed => return Ok(failed),
             }
         }
         // Never a good answer: a refusal replaces it.
         let _ = self.cache.fail(image, candidate.id(), &refused);
-        Err(refused)
+        Ok(Err(refused))
     }
 
     /// One HEAD request if that may suffice, as Docker Hub does not count those; otherwise the whole lookup.

@@ -366,6 +366,7 @@ async fn cancelled_pods_cancel_no_lookup() {
 mod hosts;
 mod isolation;
 mod model;
+mod plugins;
 mod reload;
 mod stress;
 mod tenants;

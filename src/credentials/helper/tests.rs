@@ -43,7 +43,7 @@ esac"#,
         ("failing", None),
         ("unknown", None),
     ] {
-        assert_eq!(helper.credential(host, &Callers::operator()).await, expected, "{host}");
+        assert_eq!(helper.credential(host, &Callers::operator()).await, Ok(expected), "{host}");
     }
 }
 
@@ -53,10 +53,10 @@ async fn runs_once_for_all_who_ask() {
     let helper = helper(&place, r#"echo '{"Username":"user","Secret":"word"}'"#);
     let callers = Callers::operator();
     let both = tokio::join!(helper.credential("a.b", &callers), helper.credential("a.b", &callers));
-    assert_eq!(both, (basic("user", "word"), basic("user", "word")));
-    helper.credential("a.b", &Callers::operator()).await;
+    assert_eq!(both, (Ok(basic("user", "word")), Ok(basic("user", "word"))));
+    helper.credential("a.b", &Callers::operator()).await.unwrap();
     assert_eq!(runs(&place), 1);
-    helper.credential("c.d", &Callers::operator()).await;
+    helper.credential("c.d", &Callers::operator()).await.unwrap();
     assert_eq!(runs(&place), 2);
     assert_eq!(helper.id("a.b"), helper.id("a.b"));
     assert_ne!(helper.id("a.b"), helper.id("c.d"));
@@ -67,7 +67,7 @@ async fn remembers_also_that_there_is_nothing() {
     let place = Place::new();
     let helper = helper(&place, "exit 1");
     for _ in 0..3 {
-        assert_eq!(helper.credential("a.b", &Callers::operator()).await, None);
+        assert_eq!(helper.credential("a.b", &Callers::operator()).await, Ok(None));
     }
     assert_eq!(runs(&place), 1);
 }
@@ -78,10 +78,10 @@ async fn a_run_that_never_began_says_nothing() {
     let helper = helper(&place, r#"echo '{"Username":"user","Secret":"word"}'"#);
     let all = helper.runner.all_slots().await;
     tokio::time::pause();
-    assert_eq!(helper.credential("a.b", &Callers::operator()).await, None);
+    assert_eq!(helper.credential("a.b", &Callers::operator()).await, Err(Busy));
     tokio::time::resume();
     drop(all);
-    assert_eq!(helper.credential("a.b", &Callers::operator()).await, basic("user", "word"));
+    assert_eq!(helper.credential("a.b", &Callers::operator()).await, Ok(basic("user", "word")));
 }
 
 #[tokio::test]
@@ -89,12 +89,12 @@ async fn runs_again_for_a_refused_credential_but_not_at_once() {
     let place = Place::new();
     let helper = helper(&place, &format!("cat '{}'", place.path("answer").display()));
     place.write("answer", r#"{"Username":"user","Secret":"old"}"#);
-    assert_eq!(helper.credential("a.b", &Callers::operator()).await, basic("user", "old"));
+    assert_eq!(helper.credential("a.b", &Callers::operator()).await, Ok(basic("user", "old")));
     place.write("answer", r#"{"Username":"user","Secret":"new"}"#);
     assert!(!helper.refetch("a.b", &Callers::operator()).await, "it ran a moment ago");
     helper.answers.put(CacheKey::Recent("a.b".into()), None, Duration::ZERO);
     assert!(helper.refetch("a.b", &Callers::operator()).await);
-    assert_eq!(helper.credential("a.b", &Callers::operator()).await, basic("user", "new"));
+    assert_eq!(helper.credential("a.b", &Callers::operator()).await, Ok(basic("user", "new")));
     helper.answers.put(CacheKey::Recent("a.b".into()), None, Duration::ZERO);
     assert!(!helper.refetch("a.b", &Callers::operator()).await, "nothing has changed");
     assert_eq!(runs(&place), 3);

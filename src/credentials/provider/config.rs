@@ -1,15 +1,17 @@
 //! `CredentialProviderConfig` of kubelet.config.k8s.io (kubelet's config/v1/types.go), decoded and checked as kubelet does
 //! (pkg/credentialprovider/plugin/config.go).
 
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
-use serde::de::IgnoredAny;
+use serde::de::{DeserializeOwned, IgnoredAny};
 use tokio::time::Duration;
 
 use super::super::duration;
 use super::super::pattern::ImagePattern;
 use super::super::process;
+use crate::yaml::{self, Copies, Data, Dialect, Node};
 
 const API_VERSIONS: [&str; 3] =
     ["kubelet.config.k8s.io/v1", "kubelet.config.k8s.io/v1beta1", "kubelet.config.k8s.io/v1alpha1"];
@@ -29,14 +31,18 @@ pub(in super::super) struct Provider {
     pub(super) api_version: String,
     pub(super) args: Vec<String>,
     pub(super) env: Vec<(String, String)>,
+    /// Whether it needs the token of a Pod's service account.
+    pub(super) needs_token: bool,
 }
 
+/// The file but for its providers.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-struct ConfigFile {
+struct Header {
     api_version: String,
     kind: String,
-    providers: Option<Vec<Given>>,
+    #[expect(dead_code, reason = "read one by one")]
+    providers: Option<IgnoredAny>,
 }
 
 #[derive(Deserialize)]
@@ -55,42 +61,97 @@ struct Given {
 #[serde(deny_unknown_fields)]
 struct Variable {
     name: String,
-    value: String,
+    #[serde(default)]
+    value: Option<String>,
 }
 
-/// Reads the file's text. What is wrong with it is told without its values, as those of `env` may be secret.
-pub(in super::super) fn read(text: &str, bin_dir: &Path) -> Result<Vec<Provider>, String> {
-    let document: ConfigFile = serde_saphyr::from_str(text).map_err(|error| fault(&error))?;
-    if document.kind != "CredentialProviderConfig" || !API_VERSIONS.contains(&document.api_version.as_str()) {
+/// The files of a path: itself, or those of the directory that kubelet reads (since 1.36), in their order.
+///
+/// # Errors
+/// The directory cannot be read.
+pub(in super::super) fn files(path: &Path) -> std::io::Result<Vec<PathBuf>> {
+    if !path.is_dir() {
+        return Ok(vec![path.to_owned()]);
+    }
+    let mut files = Vec::new();
+    for entry in std::fs::read_dir(path)? {
+        let file = entry?.path();
+        let is_config = file
+            .extension()
+            .and_then(OsStr::to_str)
+            .is_some_and(|extension| matches!(extension, "json" | "yaml" | "yml"));
+        if is_config && !file.is_dir() {
+            files.push(file);
+        }
+    }
+    files.sort();
+    Ok(files)
+}
+
+/// Adds the providers of a file's text. Errors leave out its values, as those of `env` may be secret.
+pub(in super::super) fn read(
+    text: &str,
+    bin_dir: &Path,
+    providers: &mut Vec<Provider>,
+) -> Result<(), String> {
+    let documents = yaml::read(text, Dialect::Kubernetes, &mut Copies::default());
+    let documents = documents.map_err(|error| format!("line {}: not YAML", error.line))?;
+    // Kubelet reads no other.
+    let document = documents.first().ok_or("is empty")?;
+    let header: Header = decode(document)?;
+    if header.kind != "CredentialProviderConfig" || !API_VERSIONS.contains(&header.api_version.as_str()) {
         return Err(format!(
             "write kind: CredentialProviderConfig and apiVersion: {} (or v1beta1, v1alpha1)",
             API_VERSIONS[0]
         ));
     }
-    let mut providers: Vec<Provider> = Vec::new();
-    let mut names: Vec<String> = Vec::new();
-    for (place, given) in document.providers.unwrap_or_default().into_iter().enumerate() {
-        if names.contains(&given.name) {
+    let given = match document.get("providers").map(|own| (own.line, &own.data)) {
+        Some((_, Data::List(given))) if !given.is_empty() => given,
+        Some((line, Data::Map(_) | Data::Text(_) | Data::Bool(_) | Data::Number(_))) => {
+            return Err(format!("line {line}: {OTHER_TYPE}"));
+        }
+        _ => return Err("providers: at least one is needed".into()),
+    };
+    for (place, node) in given.iter().enumerate() {
+        let provider: Given = decode(node)?;
+        if providers.iter().any(|other| other.name == provider.name) {
             return Err(format!("providers[{place}].name: there is another of this name"));
         }
-        names.push(given.name.clone());
-        let needs_token = given.token_attributes.is_some();
-        let provider = given.check(bin_dir).map_err(|fault| format!("providers[{place}].{fault}"))?;
-        if needs_token {
-            tracing::warn!(
-                plugin = provider.name,
-                "tokenAttributes: plugins that need a service account token are not supported; left out"
-            );
-        } else {
-            providers.push(provider);
-        }
+        providers.push(provider.check(bin_dir).map_err(|fault| format!("providers[{place}].{fault}"))?);
     }
-    if names.is_empty() { Err("providers: at least one is needed".into()) } else { Ok(providers) }
+    Ok(())
+}
+
+const OTHER_TYPE: &str = "not the YAML of a CredentialProviderConfig: a value of another kind is expected";
+
+/// Decodes strictly. A fault says where, and what of it is about keys only.
+fn decode<T: DeserializeOwned>(node: &Node) -> Result<T, String> {
+    if let Some((line, key)) = repeated(node) {
+        return Err(format!("line {line}: duplicate field `{key}`"));
+    }
+    serde_json::from_value(node.value()).map_err(|error| {
+        let text = error.to_string();
+        let about_keys = ["unknown field", "missing field"].iter().any(|begin| text.starts_with(begin));
+        format!("line {}: {}", node.line, if about_keys { &text } else { OTHER_TYPE })
+    })
+}
+
+/// The first key that its mapping has already.
+fn repeated(node: &Node) -> Option<(usize, &str)> {
+    match &node.data {
+        Data::List(items) => items.iter().find_map(repeated),
+        Data::Map(members) => members.iter().enumerate().find_map(|(place, (key, value))| {
+            let is_there = members[..place].iter().any(|(other, _)| other.text == key.text);
+            if is_there { Some((key.line, key.text.as_str())) } else { repeated(value) }
+        }),
+        Data::Null | Data::Bool(_) | Data::Number(_) | Data::Text(_) => None,
+    }
 }
 
 impl Given {
     fn check(self, bin_dir: &Path) -> Result<Provider, String> {
-        let Self { name, match_images, default_cache_duration, api_version, args, env, .. } = self;
+        let Self { name, match_images, default_cache_duration, api_version, args, env, token_attributes } =
+            self;
         if name.is_empty() || name.contains(['/', ' ', '\0']) || name == "." || name == ".." {
             return Err("name: the name of a program in credentials.providers.binDir, not a path".into());
         }
@@ -111,7 +172,11 @@ impl Given {
         let api_version = api_version.filter(|version| EXEC_VERSIONS.contains(&version.as_str()));
         let api_version =
             api_version.ok_or_else(|| format!("apiVersion: write one of {}", EXEC_VERSIONS.join(", ")))?;
-        let env: Vec<_> = env.unwrap_or_default().into_iter().map(|own| (own.name, own.value)).collect();
+        let env: Vec<_> = env
+            .unwrap_or_default()
+            .into_iter()
+            .map(|own| (own.name, own.value.unwrap_or_default()))
+            .collect();
         let args = args.unwrap_or_default();
         let is_name = |name: &str| !name.is_empty() && !name.contains(['=', '\0']);
         if let Some(place) = env.iter().position(|(name, value)| !is_name(name) || value.contains('\0')) {
@@ -120,20 +185,16 @@ impl Given {
         if args.iter().any(|argument| argument.contains('\0')) {
             return Err("args: hold a NUL character".into());
         }
-        Ok(Provider { name, program, match_images, default_cache_duration, api_version, args, env })
-    }
-}
-
-/// Where, and what of it is about keys only.
-fn fault(error: &serde_saphyr::Error) -> String {
-    let place = error.location().map_or_else(String::new, |at| format!("line {}: ", at.line()));
-    let text = error.without_snippet().to_string();
-    let about_keys =
-        ["unknown field", "missing field", "duplicate"].iter().find_map(|begin| text.find(begin));
-    match about_keys {
-        Some(begin) => format!("{place}{}", &text[begin..].lines().next().unwrap_or_default()),
-        None => {
-            format!("{place}not the YAML of a CredentialProviderConfig: a value of another kind is expected")
-        }
+        let needs_token = token_attributes.is_some();
+        Ok(Provider {
+            name,
+            program,
+            match_images,
+            default_cache_duration,
+            api_version,
+            args,
+            env,
+            needs_token,
+        })
     }
 }

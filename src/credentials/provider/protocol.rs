@@ -50,25 +50,31 @@ struct ResponseBody {
     kind: String,
     #[expect(dead_code, reason = "read before, with its own fault")]
     api_version: String,
-    #[serde(default)]
-    cache_key_type: String,
+    cache_key_type: Option<String>,
     cache_duration: Option<String>,
-    auth: Option<BTreeMap<String, Auth>>,
+    auth: Option<BTreeMap<String, Option<Auth>>>,
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Auth {
-    #[serde(default)]
-    username: String,
-    #[serde(default)]
-    password: Sensitive,
+    username: Option<String>,
+    password: Option<Sensitive>,
 }
 
 #[derive(Deserialize)]
 struct Version<'a> {
     #[serde(rename = "apiVersion", borrow)]
     api_version: std::borrow::Cow<'a, str>,
+}
+
+impl Auth {
+    /// None if it is empty: kubelet then sends nothing.
+    fn credential(self) -> Option<Credential> {
+        let (user, password) = (self.username.unwrap_or_default(), self.password.unwrap_or_default());
+        let is_empty = user.is_empty() && password.reveal().is_empty();
+        (!is_empty).then_some(Credential::Basic { user, password })
+    }
 }
 
 /// Asks for an image (`host/repository`).
@@ -87,21 +93,20 @@ pub(super) fn response(text: &[u8], api_version: &str) -> Result<Response, Respo
     if document.kind != "CredentialProviderResponse" {
         return Err(ResponseError::Malformed);
     }
-    let cache_key = match document.cache_key_type.as_str() {
+    let cache_key = match document.cache_key_type.unwrap_or_default().as_str() {
         "Image" => CacheKeyType::Image,
         "Registry" => CacheKeyType::Registry,
         "Global" => CacheKeyType::Global,
         _ => return Err(ResponseError::CacheKeyType),
     };
     let cache_duration = match document.cache_duration {
-        Some(text) => Some(duration::parse(&text).ok_or(ResponseError::CacheDuration)?),
+        Some(text) => Some(duration::parse_or_zero(&text).ok_or(ResponseError::CacheDuration)?),
         None => None,
     };
     let auth = document.auth.unwrap_or_default();
-    let credentials = auth.into_iter().map(|(key, auth)| {
-        (key, Arc::new(Credential::Basic { user: auth.username, password: auth.password }))
-    });
-    let credentials: Vec<_> = credentials.collect();
+    let credentials = auth.into_iter().filter_map(|(key, auth)| Some((key, auth?.credential()?)));
+    let credentials: Vec<(String, Arc<Credential>)> =
+        credentials.map(|(key, credential)| (key, Arc::new(credential))).collect();
     let keyring = DockerKeyring::new(
         credentials.iter().map(|(key, credential)| (key.as_str(), Arc::clone(credential))),
     );

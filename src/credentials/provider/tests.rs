@@ -14,10 +14,16 @@ providers:
       - {name: CANARY, value: canary}
 ";
 
+fn providers(place: &Place, config: &str) -> Vec<Provider> {
+    let mut providers = Vec::new();
+    read(config, place.root(), &mut providers).unwrap();
+    providers
+}
+
 /// A plugin that runs this script after it has noted its run.
 fn plugin_with(place: &Place, script: &str, config: &str, limits: Limits) -> Arc<Plugin> {
     place.program("plugin", &format!("cat >>'{0}'; echo >>'{0}'\n{script}", place.path("runs").display()));
-    let mut providers = read(config, place.root()).unwrap();
+    let mut providers = providers(place, config);
     assert_eq!(providers.len(), 1);
     Arc::new(Plugin::new(providers.remove(0), limits))
 }
@@ -44,7 +50,7 @@ async fn words(plugin: &Arc<Plugin>, image: &str) -> Vec<String> {
         Credential::Basic { user, password } => format!("{user}:{}", password.reveal()),
         other => format!("{other:?}"),
     };
-    plugin.credentials(image, &Callers::operator()).await.into_iter().map(shown).collect()
+    plugin.credentials(image, &Callers::operator()).await.unwrap().into_iter().map(shown).collect()
 }
 
 #[tokio::test]
@@ -97,6 +103,7 @@ async fn an_answer_is_good_for_as_long_as_it_says() {
         (CONFIG, r#""cacheDuration":"5h59m59.999999999s","#, 1),
         (CONFIG, r#""cacheDuration":"2540400h10m10s","#, 1),
         (CONFIG, r#""cacheDuration":"0s","#, 2),
+        (CONFIG, r#""cacheDuration":"-1h","#, 2),
         (&default_none, "", 2),
         (&default_none, r#""cacheDuration":"1h","#, 1),
     ] {
@@ -107,6 +114,44 @@ async fn an_answer_is_good_for_as_long_as_it_says() {
         }
         assert_eq!(runs(&place), expected, "{duration}");
     }
+}
+
+/// As kubelet's decoder does: null is as good as missing, and an entry without anything is no credential.
+#[tokio::test]
+async fn an_answer_may_lack_what_kubelet_does_not_need() {
+    for (auth, expected) in [
+        (r#"{"r.example.com":{"username":"user","password":null}}"#, &["user:"][..]),
+        (r#"{"r.example.com":{"username":null,"password":"word"}}"#, &[":word"]),
+        (r#"{"r.example.com":{}}"#, &[]),
+        (r#"{"r.example.com":{"username":"","password":""}}"#, &[]),
+        (r#"{"r.example.com":null,"*.example.com":{"username":"u","password":"p"}}"#, &["u:p"]),
+        ("null", &[]),
+    ] {
+        let place = Place::new();
+        let plugin = plugin(&place, &says("Image", "", auth));
+        assert_eq!(words(&plugin, "r.example.com/a").await, expected, "{auth}");
+        assert_eq!(words(&plugin, "r.example.com/a").await, expected, "{auth}");
+        assert_eq!(runs(&place), 1, "{auth}");
+    }
+}
+
+#[test]
+fn reads_what_kubelet_reads_of_a_configuration() {
+    let place = Place::new();
+    place.program("plugin", "");
+    for config in [
+        CONFIG.replace("value: canary", "value: null"),
+        CONFIG.replace(", value: canary", ""),
+        CONFIG.replace("value: canary", "value: ''"),
+    ] {
+        assert_eq!(providers(&place, &config)[0].env, [("CANARY".to_owned(), String::new())], "{config}");
+    }
+    for config in [format!("{CONFIG}---\n"), format!("---{CONFIG}---\nother: document\n")] {
+        assert_eq!(providers(&place, &config).len(), 1, "{config}");
+    }
+    let twice = format!("{CONFIG}    args: []\n");
+    let fault = read(&twice, place.root(), &mut Vec::new()).unwrap_err();
+    assert_eq!(fault, "line 12: duplicate field `args`");
 }
 
 #[tokio::test]
@@ -190,7 +235,7 @@ async fn runs_again_for_a_refused_credential_but_not_at_once() {
     assert_eq!(runs(&place), 3);
 }
 
-/// Whoever names images that a registry denies cannot have a plugin run for each.
+/// A tenant that names images which a registry denies cannot have a plugin run for each.
 #[tokio::test]
 async fn runs_again_once_for_a_registry_however_many_images_it_refuses() {
     let place = Place::new();
@@ -228,7 +273,8 @@ async fn a_run_that_never_began_is_no_failure() {
     let plugin = plugin(&place, &says("Image", "", AUTH));
     let all = plugin.runner.all_slots().await;
     tokio::time::pause();
-    assert!(words(&plugin, "r.example.com/a").await.is_empty());
+    let busy = plugin.credentials("r.example.com/a", &Callers::operator()).await;
+    assert_eq!(busy, Err(Busy));
     tokio::time::resume();
     drop(all);
     assert_eq!(words(&plugin, "r.example.com/a").await, ["user:word"]);
@@ -244,7 +290,8 @@ fn a_plugin_that_needs_a_service_account_token_is_left_out() {
         "{CONFIG}    tokenAttributes: {{serviceAccountTokenAudience: x, requireServiceAccount: true, cacheType: Token}}\n{}",
         CONFIG.split_once("providers:\n").unwrap().1.replace("name: plugin", "name: other")
     );
-    let names: Vec<_> = read(&config, place.root()).unwrap().into_iter().map(|own| own.name).collect();
+    let plugins = plugins(providers(&place, &config), limits());
+    let names: Vec<_> = plugins.iter().map(|plugin| &*plugin.provider.name).collect();
     assert_eq!(names, ["other"]);
 }
 
@@ -263,13 +310,13 @@ fn accepts_json_and_older_versions_of_the_configuration() {
                 "defaultCacheDuration": "12h",
             }],
         });
-        let read = read(&json.to_string(), place.root()).unwrap();
-        assert_eq!(read[0].default_cache_duration, Duration::from_secs(12 * 3600));
-        assert_eq!(read[0].program, place.path("plugin"));
+        let given = providers(&place, &json.to_string());
+        assert_eq!(given[0].default_cache_duration, Duration::from_secs(12 * 3600));
+        assert_eq!(given[0].program, place.path("plugin"));
     }
 }
 
-/// The README's examples, for whoever copies them.
+/// The README's examples work as they stand.
 #[test]
 fn the_examples_of_the_readme_are_right() {
     let readme = include_str!("../../../README.md");
@@ -279,7 +326,7 @@ fn the_examples_of_the_readme_are_right() {
     for name in ["ecr-credential-provider", "auth-provider-gcp", "acr-credential-provider"] {
         place.program(name, "");
     }
-    let plugins = plugins(read(example, place.root()).unwrap(), limits());
+    let plugins = plugins(providers(&place, example), limits());
     for (image, expected) in [
         ("123456789012.dkr.ecr.eu-central-1.amazonaws.com/app", "ecr-credential-provider"),
         ("123456789012.dkr.ecr-fips.us-gov-west-1.amazonaws.com/app", "ecr-credential-provider"),
@@ -298,3 +345,5 @@ fn the_examples_of_the_readme_are_right() {
     }
     assert!(plugins.iter().all(|plugin| !plugin.is_for("docker.io/library/nginx")));
 }
+
+mod isolation;

@@ -107,7 +107,7 @@ async fn an_expired_secret_is_served_while_it_is_read_again() {
     api.answer("team", "there", 200, &secret("dockerconfigjson", &config("new")));
     assert_eq!(passwords(&secrets, &["there"]).await, ["old"]);
     pass(FOUND).await;
-    assert_eq!(passwords(&secrets, &["there"]).await, ["old"], "nobody waits");
+    assert_eq!(passwords(&secrets, &["there"]).await, ["old"], "no caller waits");
     until(&secrets, "there", &["new"]).await;
     assert_eq!(api.requests(), 2);
     // What says nothing of the secret changes nothing, for a while.
@@ -131,7 +131,7 @@ async fn an_expired_secret_is_served_while_it_is_read_again() {
 
 /// A tenant who takes a secret away, or the right to read it, is obeyed by the next reading.
 #[tokio::test]
-async fn one_that_is_gone_serves_nobody() {
+async fn a_deleted_secret_gives_no_credential() {
     for status in [404, 403, 401] {
         let api = ApiServer::start().await;
         api.answer("team", "there", 200, &secret("dockerconfigjson", &config("old")));
@@ -144,7 +144,7 @@ async fn one_that_is_gone_serves_nobody() {
 }
 
 #[tokio::test]
-async fn nobody_waits_long_for_the_first_reading() {
+async fn callers_wait_for_the_first_reading_but_not_long() {
     let api = ApiServer::start().await;
     api.answer("team", "hanging", 0, &json!(""));
     api.answer("team", "there", 200, &secret("dockerconfigjson", &config("word")));

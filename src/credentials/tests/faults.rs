@@ -1,4 +1,4 @@
-//! What is wrong with a file is told so that it can be mended, and without what is in the file.
+//! Errors of files say how to mend them, and quote nothing of what is in them.
 
 use super::*;
 use crate::cluster::{Cluster, ConnectError};
@@ -144,6 +144,10 @@ async fn faults_of_missing_files() {
         assert!(matches!(&error, CredentialsError::Read { file, .. } if *file == missing), "{error}");
         assert!(error.to_string().starts_with("credentials."), "{error}");
     }
+    std::fs::create_dir(place.path("empty")).unwrap();
+    let (config, bin_dir) = (Some(place.path("empty")), Some(place.root().into()));
+    let empty = CredentialSettings { providers: ProviderSettings { config, bin_dir }, ..Default::default() };
+    assert!(load(&place, &empty, &[]).unwrap_err().to_string().contains("has no file that ends in"));
     let half = ProviderSettings { config: Some(missing), bin_dir: None };
     let error = load(&place, &CredentialSettings { providers: half, ..Default::default() }, &[]).unwrap_err();
     assert!(matches!(error, CredentialsError::Providers), "{error}");
@@ -155,14 +159,14 @@ async fn faults_of_missing_files() {
 async fn pull_secrets_need_a_cluster() {
     let place = Place::new();
     let settings = CredentialSettings { pull_secrets: true, ..Default::default() };
-    let nobody: fn(Caller) -> Result<Cluster, ConnectError> =
+    let unreachable: fn(Caller) -> Result<Cluster, ConnectError> =
         |_| Err(ConnectError::ServiceAccount(kube::config::Config::incluster_env().unwrap_err()));
-    let environment = |caller| Environment { caller, connect: nobody, ..environment(&place) };
+    let environment = |caller| Environment { caller, connect: unreachable, ..environment(&place) };
     let error = Credentials::load_within(&settings, Vec::new(), &environment(Caller::Webhook)).unwrap_err();
     let told = error.to_string();
     assert!(told.starts_with("credentials.pullSecrets: no service account"), "{told}");
     assert_eq!(told.matches("environment variable").count(), 2, "what kube says and what it is: {told}");
-    assert!(std::error::Error::source(&error).is_none(), "nothing is told twice");
+    assert!(std::error::Error::source(&error).is_none(), "nothing is said twice");
     // People have no service account, and ask all the same.
     let credentials = Credentials::load_within(&settings, Vec::new(), &environment(Caller::Person)).unwrap();
     let keyring = credentials.keyring("team", ["regcred"]).await;

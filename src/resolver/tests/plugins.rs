@@ -1,0 +1,72 @@
+//! A credential provider plugin that is busy.
+
+use std::path::Path;
+use std::process::Command;
+
+use super::*;
+use crate::cluster;
+use crate::concurrency::Callers;
+use crate::credentials::{CredentialSettings, Credentials, ProviderSettings};
+
+/// A plugin that knows one credential, and waits for the file `go` before it says so.
+fn plugin(dir: &Path, remote: &Remote) -> Credentials {
+    let (address, go) = (remote.address(), dir.join("go"));
+    let (_, port) = address.split_once(':').unwrap();
+    let script = format!(
+        r#"cat >/dev/null
+while [ ! -e '{}' ]; do sleep 0.02; done
+echo '{{"apiVersion":"credentialprovider.kubelet.k8s.io/v1","kind":"CredentialProviderResponse","cacheKeyType":"Image","auth":{{"{address}":{{"username":"user","password":"word"}}}}}}'"#,
+        go.display()
+    );
+    let config = format!(
+        "apiVersion: kubelet.config.k8s.io/v1\nkind: CredentialProviderConfig\nproviders:\n  - name: plugin\n    apiVersion: credentialprovider.kubelet.k8s.io/v1\n    matchImages: ['127.0.0.*:{port}']\n    defaultCacheDuration: 1h\n"
+    );
+    std::fs::write(dir.join("config.yaml"), config).unwrap();
+    // Written by another process, as a file that this one may have open for writing cannot be run.
+    let write = "printf '#!/bin/sh\\n%s\\n' \"$1\" >plugin && chmod 755 plugin";
+    let written = Command::new("/bin/sh").args(["-c", write, "sh", &script]).current_dir(dir).status();
+    assert!(written.unwrap().success());
+    let providers =
+        ProviderSettings { config: Some(dir.join("config.yaml")), bin_dir: Some(dir.to_path_buf()) };
+    let settings = CredentialSettings { providers, ..CredentialSettings::default() };
+    Credentials::load(&settings, Vec::new(), cluster::Caller::Webhook).unwrap()
+}
+
+/// A plugin that could not run has not said that it has no credential.
+#[tokio::test]
+async fn a_busy_plugin_is_no_refusal() {
+    let bench = Bench::new().await;
+    let (repo, image) = bench.multi("app");
+    repo.require(Auth::basic("user", "word"));
+    let dir = tempfile::tempdir().unwrap();
+    let keyring = plugin(dir.path(), &bench.remote).shared_keyring();
+
+    let callers = Callers::from(Caller::of(Tenant::Namespace("team")));
+    let made_up = (2..42).map(|host| image.as_str().replace("127.0.0.1", &format!("127.0.0.{host}")));
+    let made_up: Vec<ImageRef> = made_up.map(|name| name.parse().unwrap()).collect();
+    let mut flood: Vec<_> = made_up
+        .iter()
+        .map(|image| {
+            let (candidates, callers) = (keyring.candidates(image), callers.clone());
+            Box::pin(async move { candidates[0].credentials_for(&callers).await })
+        })
+        .collect();
+    for run in &mut flood {
+        let _ = futures_util::poll!(run);
+    }
+    tokio::task::yield_now().await;
+
+    let ask = async || {
+        let candidates = |image: &ImageRef| keyring.candidates(image);
+        let (tenant, deadline) = (Tenant::Namespace("team"), Instant::now() + 30 * SECOND);
+        bench.resolver.resolve(tenant, &[&image], candidates, deadline, |_, _| false).await[0].unwrap()
+    };
+    assert_eq!(ask().await, Err(LookupError::Overloaded));
+    assert_eq!(bench.seen().len(), 1, "the next candidate is tried, which is anonymous access");
+
+    std::fs::write(dir.path().join("go"), "").unwrap();
+    for run in flood {
+        let _ = run.await;
+    }
+    assert_eq!(ask().await, Ok(BOTH));
+}
