@@ -1,12 +1,17 @@
 //! Docker's files: `config.json` (`{"auths": …}`) and the older `.dockercfg` (its `auths` alone), as kubelet reads them
 //! (pkg/credentialprovider/config.go), and docker's tokens beside.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::fmt;
+use std::marker::PhantomData;
 
 use base64::Engine;
 use base64::alphabet::STANDARD;
 use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
-use serde::Deserialize;
+use serde::de::{DeserializeOwned, IgnoredAny, MapAccess, Visitor};
+use serde::{Deserialize, Deserializer};
+use serde_json::value::RawValue;
 use zeroize::Zeroizing;
 
 use super::credential::{Credential, IdentifiedCredential, Sensitive};
@@ -21,24 +26,24 @@ pub(super) const BASE64: GeneralPurpose = GeneralPurpose::new(
 );
 
 /// A `config.json`.
-#[derive(Deserialize)]
+#[derive(Default)]
 pub(super) struct DockerConfig {
-    auths: Option<BTreeMap<String, Option<Entry>>>,
+    auths: Entries,
     /// Helper programs of single registries.
-    #[serde(rename = "credHelpers")]
-    pub(super) helpers: Option<BTreeMap<String, String>>,
+    pub(super) helpers: BTreeMap<String, String>,
     /// The helper program of all others.
-    #[serde(rename = "credsStore")]
     pub(super) store: Option<String>,
 }
 
-#[derive(Deserialize)]
+type Entries = BTreeMap<String, Option<Entry>>;
+
+#[derive(Default)]
 struct Entry {
-    username: Option<String>,
-    password: Option<Sensitive>,
-    auth: Option<Sensitive>,
-    identitytoken: Option<Sensitive>,
-    registrytoken: Option<Sensitive>,
+    username: String,
+    password: Sensitive,
+    auth: Sensitive,
+    identity_token: Sensitive,
+    registry_token: Sensitive,
 }
 
 /// What a file gives, and what was left out of it.
@@ -69,18 +74,20 @@ pub(super) struct NotDocker {
 
 impl DockerConfig {
     pub(super) fn parse(json: &[u8]) -> Result<Self, NotDocker> {
-        serde_json::from_slice(json).map_err(NotDocker::from)
+        let config: Option<Self> = serde_json::from_slice(json)?;
+        Ok(config.unwrap_or_default())
     }
 
     /// The credentials in it.
     pub(super) fn read(self) -> Read {
-        read(self.auths.unwrap_or_default())
+        read(self.auths)
     }
 }
 
 /// The credentials of a `.dockercfg`.
 pub(super) fn read_dockercfg(json: &[u8]) -> Result<Read, NotDocker> {
-    serde_json::from_slice(json).map(read).map_err(NotDocker::from)
+    let entries: Option<Entries> = serde_json::from_slice(json)?;
+    Ok(read(entries.unwrap_or_default()))
 }
 
 impl From<serde_json::Error> for NotDocker {
@@ -89,7 +96,7 @@ impl From<serde_json::Error> for NotDocker {
     }
 }
 
-fn read(entries: BTreeMap<String, Option<Entry>>) -> Read {
+fn read(entries: Entries) -> Read {
     let mut malformed = 0;
     let mut size = Size { entries: entries.len(), ..Size::default() };
     let mut credentials: Vec<(&str, IdentifiedCredential)> = Vec::new();
@@ -111,14 +118,14 @@ impl Entry {
     /// What an entry gives: tokens first, as docker prefers them; a password where there is one, as kubelet knows nothing
     /// else. `None` where `auth` is malformed.
     fn credentials(&self) -> Option<Vec<Credential>> {
-        let given = |secret: &Option<Sensitive>| secret.clone().filter(|secret| !secret.reveal().is_empty());
+        let given = |secret: &Sensitive| (!secret.reveal().is_empty()).then(|| secret.clone());
         let (user, password) = match given(&self.auth) {
             Some(auth) => decode(auth.reveal())?,
-            None => (self.username.clone().unwrap_or_default(), self.password.clone().unwrap_or_default()),
+            None => (self.username.clone(), self.password.clone()),
         };
         let tokens = [
-            given(&self.registrytoken).map(Credential::Bearer),
-            given(&self.identitytoken).map(Credential::Identity),
+            given(&self.registry_token).map(Credential::Bearer),
+            given(&self.identity_token).map(Credential::Identity),
         ];
         let mut all: Vec<Credential> = tokens.into_iter().flatten().collect();
         let has_password = !password.reveal().is_empty() || all.is_empty() && !user.is_empty();
@@ -127,6 +134,93 @@ impl Entry {
         }
         Some(all)
     }
+}
+
+impl<'de> Deserialize<'de> for DockerConfig {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_map(GoObject(PhantomData))
+    }
+}
+
+impl<'de> Deserialize<'de> for Entry {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_map(GoObject(PhantomData))
+    }
+}
+
+/// Reads an object as Go's encoding/json does: names in any case, of equal ones the last counts, and null changes nothing.
+struct GoObject<T>(PhantomData<T>);
+
+trait Members: Default {
+    /// Takes the value of a member, whose name is in lower case.
+    fn member<'de, A: MapAccess<'de>>(&mut self, name: &str, map: &mut A) -> Result<(), A::Error>;
+}
+
+impl<'de, T: Members> Visitor<'de> for GoObject<T> {
+    type Value = T;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<T, A::Error> {
+        let mut object = T::default();
+        while let Some(name) = map.next_key::<Cow<'de, str>>()? {
+            object.member(&folded(&name), &mut map)?;
+        }
+        Ok(object)
+    }
+}
+
+/// `foldName` of encoding/json: beside the capitals, two letters of Unicode are folded to ASCII.
+fn folded(name: &str) -> String {
+    let fold = |c: char| match c {
+        '\u{17f}' => 's',
+        '\u{212a}' => 'k',
+        c => c.to_ascii_lowercase(),
+    };
+    name.chars().map(fold).collect()
+}
+
+impl Members for DockerConfig {
+    fn member<'de, A: MapAccess<'de>>(&mut self, name: &str, map: &mut A) -> Result<(), A::Error> {
+        match name {
+            "auths" => match map.next_value::<Option<Entries>>()? {
+                Some(more) => self.auths.extend(more),
+                None => self.auths.clear(),
+            },
+            "credhelpers" => self.helpers = lenient(map)?,
+            "credsstore" => self.store = lenient(map)?,
+            _ => drop(map.next_value::<IgnoredAny>()?),
+        }
+        Ok(())
+    }
+}
+
+impl Members for Entry {
+    fn member<'de, A: MapAccess<'de>>(&mut self, name: &str, map: &mut A) -> Result<(), A::Error> {
+        match name {
+            "username" => set(&mut self.username, map.next_value()?),
+            "password" => set(&mut self.password, map.next_value()?),
+            "auth" => set(&mut self.auth, map.next_value()?),
+            "identitytoken" => self.identity_token = lenient(map)?,
+            "registrytoken" => self.registry_token = lenient(map)?,
+            _ => drop(map.next_value::<IgnoredAny>()?),
+        }
+        Ok(())
+    }
+}
+
+fn set<T>(slot: &mut T, value: Option<T>) {
+    if let Some(value) = value {
+        *slot = value;
+    }
+}
+
+/// A value of docker's own, which kubelet ignores: one of another type is none.
+fn lenient<'de, T: DeserializeOwned + Default, A: MapAccess<'de>>(map: &mut A) -> Result<T, A::Error> {
+    let raw: &'de RawValue = map.next_value()?;
+    Ok(serde_json::from_str(raw.get()).unwrap_or_default())
 }
 
 /// `base64(user:password)`.
@@ -187,6 +281,29 @@ mod tests {
         ] {
             assert_eq!(of(&format!(r#"{{"auths":{{"a.b":{entry}}}}}"#)), (expected, 0), "{entry}");
         }
+    }
+
+    /// As Go's encoding/json reads them, and so kubelet and docker.
+    #[test]
+    fn names_of_members_may_be_in_any_case_and_come_twice() {
+        let entry = r#"{"username":"a","password":"b"}"#;
+        for config in [
+            r#"{"Auths":{"a.b":{"USERNAME":"a","Password":"b"}}}"#,
+            r#"{"AUTHS":{"a.b":{"Auth":"YTpi"}}}"#,
+            r#"{"auth\u017f":{"a.b":{"u\u017fername":"a","password":"b"}}}"#,
+            r#"{"auths":{"a.b":{"username":"c","Username":"a","password":"b","username":null}}}"#,
+            &format!(r#"{{"auths":{{"a.b":null}},"auths":{{"c.d":{entry}}},"Auths":{{"a.b":{entry}}}}}"#),
+            &format!(r#"{{"auths":{{"a.b":{{"auth":"%"}},"a.b":{entry}}}}}"#),
+            &format!(r#"{{"auths":null,"auths":{{"a.b":{entry}}},"credsStore":1,"credHelpers":[]}}"#),
+            r#"{"auths":{"a.b":{"auth":"YTpi","identitytoken":1,"registrytoken":{}}}}"#,
+        ] {
+            assert_eq!(of(config), (vec![basic("a", "b")], 0), "{config}");
+        }
+        for nothing in ["null", &format!(r#"{{"auths":{{"a.b":{entry}}},"auths":null}}"#)] {
+            assert_eq!(of(nothing), (vec![], 0), "{nothing}");
+        }
+        let token = of(r#"{"auths":{"a.b":{"IdentityToken":"t"}}}"#);
+        assert_eq!(token, (vec![Credential::Identity("t".to_owned().into())], 0));
     }
 
     #[test]

@@ -1,7 +1,8 @@
 //! Which images a pattern means, by kubelet's rules: `URLsMatchStr` of pkg/credentialprovider/keyring.go.
 //!
 //! As many dot-separated parts of the host as the image has, each a glob of Go's `filepath.Match`; the same port, or none
-//! on both sides; and a path that is a mere prefix, so that `quay.io/foo` means `quay.io/foobar` as well.
+//! on both sides; and a path that is a mere prefix, so that `quay.io/foo` means `quay.io/foobar` as well. Other than
+//! kubelet, capitals of a host make no difference: kubelet finds `Mixed.Case.com` for images that are written like it.
 
 use std::fmt;
 use std::str::FromStr;
@@ -40,7 +41,7 @@ impl ImagePattern {
             && own.host.split('.').zip(other.host.split('.')).all(|(glob, part)| glob_matches(glob, part))
     }
 
-    /// The pattern as it was written.
+    /// The pattern as it is compared.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -57,12 +58,18 @@ impl FromStr for ImagePattern {
         if parts.host.is_empty() {
             return Err(PatternError::Host);
         }
+        let host_end = text.find('/').unwrap_or(text.len());
         let strange = |c: char| c.is_whitespace() || c.is_control() || matches!(c, '#' | '@' | '?');
         if text.contains(strange) {
             return Err(PatternError::Character);
         }
         if parts.host.split('.').any(|glob| !is_glob(glob)) {
             return Err(PatternError::Glob);
+        }
+        let mut text = text.to_owned();
+        // As the hosts of images are (`ImageRef`): in any case they are the same registry.
+        if text[..host_end].contains(['.', ':']) {
+            text[..host_end].make_ascii_lowercase();
         }
         Ok(Self(text.into()))
     }
