@@ -8,7 +8,9 @@ mod platform;
 mod reference;
 
 pub use choice::Preference;
-pub use host::{DOCKER_HUB, DOCKER_HUB_ENDPOINT, DOCKER_HUB_INDEX, canonical_host, is_docker_hub};
+pub use host::{
+    DOCKER_HUB, DOCKER_HUB_ENDPOINT, DOCKER_HUB_INDEX, canonical_host, canonical_name, is_docker_hub,
+};
 pub use platform::{ParsePlatformError, Platform, PlatformSet, Support};
 pub(crate) use reference::is_digest;
 pub use reference::{ImageRef, ReferenceError};

@@ -9,6 +9,9 @@ use super::values::taken;
 use crate::image::{ImageRef, canonical_host, is_docker_hub};
 use crate::registry::{Mirror, NamePattern};
 
+/// What `is_docker_hub` takes, for schemas; in lower case.
+const DOCKER_HUB: &str = r"(https://)?(index\.|registry-1\.)?docker\.io(:443)?(/v[12])?/*";
+
 impl Value for Mirror {
     fn expected(&self) -> Cow<'static, str> {
         "host, host:port or https://host/prefix (without TLS: plainHttp of that host)".into()
@@ -33,7 +36,7 @@ impl Value for NamePattern {
     }
 
     fn schema(&self) -> Json {
-        json!({"type": "string", "pattern": r"^[A-Za-z0-9.:*\[\]-]+(/[a-z0-9._*-]+)*$", "examples": ["ghcr.io/my-org"]})
+        json!({"type": "string", "pattern": format!(r"^([A-Za-z0-9.:*\[\]-]+(/[a-z0-9._*-]+)*|{DOCKER_HUB})$"), "examples": ["ghcr.io/my-org"]})
     }
 
     fn read(&mut self, text: &str) -> bool {
@@ -61,7 +64,7 @@ impl Value for HostName {
     }
 
     fn schema(&self) -> Json {
-        json!({"type": "string", "pattern": r"^[A-Za-z0-9.:\[\]-]+$", "examples": ["auth.example.com"]})
+        json!({"type": "string", "pattern": format!(r"^([A-Za-z0-9.:\[\]-]+|{DOCKER_HUB})$"), "examples": ["auth.example.com"]})
     }
 
     fn read(&mut self, text: &str) -> bool {

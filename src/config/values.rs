@@ -11,7 +11,7 @@ use serde_json::{Value as Json, json};
 use super::shape::Value;
 use crate::cluster::ObjectName;
 use crate::credentials::ImagePattern;
-use crate::image::{DOCKER_HUB, is_docker_hub};
+use crate::image::canonical_name;
 use crate::pod::Text;
 use crate::policy::Mode;
 
@@ -164,9 +164,7 @@ impl Value for ImagePattern {
     }
 
     fn read(&mut self, text: &str) -> bool {
-        // Docker Hub is also written as a URL.
-        let text = if is_docker_hub(text) { DOCKER_HUB } else { text };
-        taken(self, text.parse().ok())
+        taken(self, canonical_name(text).parse().ok())
     }
 
     fn written(&self) -> Json {

@@ -1,5 +1,7 @@
 //! The names of registry hosts, and when two of them mean the same one.
 
+use std::borrow::Cow;
+
 /// Docker Hub, as images name it.
 pub const DOCKER_HUB: &str = "docker.io";
 /// Docker Hub, as it is dialled (containerd's `core/remotes/docker/config/hosts.go`).
@@ -22,6 +24,15 @@ pub fn canonical_host(host: &str) -> String {
         return DOCKER_HUB.to_owned();
     }
     host.strip_suffix(":443").unwrap_or(host).to_ascii_lowercase()
+}
+
+/// A host with perhaps a path below it, or a pattern of one, with Docker Hub by its first name.
+pub fn canonical_name(text: &str) -> Cow<'_, str> {
+    match text.split_once('/') {
+        _ if is_docker_hub(text) => DOCKER_HUB.into(),
+        Some((host, path)) if is_docker_hub(host) => format!("{DOCKER_HUB}/{path}").into(),
+        _ => text.into(),
+    }
 }
 
 #[cfg(test)]
@@ -47,6 +58,16 @@ mod tests {
             ["docker.io:5000", "http://docker.io", "hub.docker.io", "docker.io.evil.net", "docker.io/x", ""]
         {
             assert!(!is_docker_hub(text), "{text}");
+        }
+        for (text, expected) in [
+            ("https://index.docker.io/v1/", "docker.io"),
+            ("Index.docker.io/team", "docker.io/team"),
+            ("registry-1.docker.io/team/*", "docker.io/team/*"),
+            ("docker.io/library", "docker.io/library"),
+            ("A.b/team", "A.b/team"),
+            ("https://a.b/v1/", "https://a.b/v1/"),
+        ] {
+            assert_eq!(canonical_name(text), expected, "{text}");
         }
         assert_eq!(canonical_host("A.b:443"), "a.b");
         assert_eq!(canonical_host("a.b:5000"), "a.b:5000");

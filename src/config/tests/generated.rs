@@ -96,6 +96,7 @@ proptest! {
 #[test]
 fn the_schema_says_what_the_reader_says() {
     let pool = |key: &str| serde_json::json!({"pools": [{"preset": "gke", "tolerations": [{"key": key, "operator": "Exists"}]}]});
+    let hosts = |host: &str| json!({"registries": {"hosts": {"a.b": {"tokenHosts": [host]}}}});
     let value = |text: &str| serde_json::from_str(text).unwrap();
     let long = "a".repeat(64);
     for (document, valid) in [
@@ -120,6 +121,13 @@ fn the_schema_says_what_the_reader_says() {
         (value(r#"{"network": {"allow": ["all"]}}"#), false),
         (value(r#"{"registries": {"hosts": {"a.b": {"caFile": "", "plainHttp": true}}}}"#), true),
         (value(r#"{"registries": {"hosts": {"a.b": {"plainHttp": "yes"}}}}"#), false),
+        (hosts("a.b/c"), false),
+        (hosts("https://a.b/v1/"), false),
+        (hosts("docker.io"), true),
+        (hosts("index.docker.io/v1"), true),
+        (hosts("https://index.docker.io/v1/"), true),
+        (hosts("https://registry-1.docker.io/v2"), true),
+        (hosts("https://docker.io:443"), true),
         (value(r#"{"pools": [{"preset": "eks"}]}"#), false),
         (value(r#"{"pools": [{"preset": "gke", "platforms": ["linux/s390x"]}]}"#), true),
         (value(r#"{"pools": [{"preset": "gke", "platforms": ["linux/arm46"]}]}"#), false),

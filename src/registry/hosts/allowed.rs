@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use crate::image::{DOCKER_HUB, ImageRef, canonical_host, is_docker_hub};
+use crate::image::{DOCKER_HUB, ImageRef, canonical_host, canonical_name, is_docker_hub};
 
 /// What may be asked for: `deny` beats `allow`, and an empty `allow` means everything.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -46,9 +46,7 @@ impl FromStr for NamePattern {
     type Err = ParsePatternError;
 
     fn from_str(text: &str) -> Result<Self, ParsePatternError> {
-        // Docker Hub is also written as a URL.
-        let text = if is_docker_hub(text) { DOCKER_HUB } else { text };
-        let mut parts: Vec<String> = text.split('/').map(str::to_owned).collect();
+        let mut parts: Vec<String> = canonical_name(text).split('/').map(str::to_owned).collect();
         let host = canonical_host(&parts[0]);
         if !(host == "localhost" || host.contains(['.', ':', '*'])) {
             return Err(ParsePatternError::Host);
