@@ -145,12 +145,10 @@ impl Shared {
 /// Uses a person's own docker configuration where none is configured, as crane and regctl do, and lets `~` mean their home.
 fn personal(config: &mut Config, variable: impl Fn(&str) -> Option<PathBuf>) {
     let home = variable("HOME");
-    let files = &mut config.credentials.docker_configs;
-    for file in files.iter_mut() {
-        if let (Ok(rest), Some(home)) = (file.strip_prefix("~"), &home) {
-            *file = home.join(rest);
-        }
+    if let Some(home) = &home {
+        config.expand_home(home);
     }
+    let files = &mut config.credentials.docker_configs;
     let directory = variable("DOCKER_CONFIG").or_else(|| Some(home?.join(".docker")));
     let own = directory.map(|directory| directory.join("config.json")).filter(|file| file.is_file());
     if files.is_empty() {

@@ -50,8 +50,11 @@ pub struct Pod<'a> {
 
 /// The value is no Pod that the API server would take.
 #[derive(Debug, thiserror::Error)]
-#[error("a field has another type than it should")]
-pub struct PodError;
+#[error("{field} has another type than it should")]
+pub struct PodError {
+    /// As a path: `spec.containers[0].image`.
+    field: String,
+}
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -172,7 +175,10 @@ impl<'a> Pod<'a> {
     /// # Errors
     /// A field that matters has another type than it should.
     pub fn of_value(value: &'a Value) -> Result<Self, PodError> {
-        let Object(pod) = Object::<Self>::deserialize(value).map_err(|_| PodError)?;
+        let Object(pod) = serde_path_to_error::deserialize::<_, Object<Self>>(value).map_err(|error| {
+            let path = error.path().to_string();
+            PodError { field: if path == "." { "the Pod".to_owned() } else { path } }
+        })?;
         Ok(Self { bytes: json_length(value), ..pod })
     }
 

@@ -71,8 +71,11 @@ pub enum ReviewError {
         column: usize,
     },
     /// A value that is not the JSON of a review.
-    #[error("a field of the AdmissionReview has another type than it should")]
-    Value,
+    #[error("{field} of the AdmissionReview has another type than it should")]
+    Value {
+        /// As a path: `request.uid`.
+        field: String,
+    },
     /// Another kind or version.
     #[error("the body is no {KIND} of {API_VERSION}")]
     Kind,
@@ -169,7 +172,9 @@ pub fn of_value(value: &Value) -> Result<Review<'_>, ReviewError> {
     match Decoded::deserialize(value) {
         Ok(envelope) => read(envelope, |pod| of_pod(pod, pod::json_length(value))),
         Err(_) => {
-            let envelope = Podless::deserialize(value).map_err(|_| ReviewError::Value)?;
+            let envelope = serde_path_to_error::deserialize::<_, Podless<'_>>(value);
+            let field = |error: serde_path_to_error::Error<_>| error.path().to_string();
+            let envelope = envelope.map_err(|error| ReviewError::Value { field: field(error) })?;
             read(envelope, |_| Subject::Malformed)
         }
     }

@@ -79,8 +79,12 @@ async fn a_bad_file_changes_nothing_and_shows() {
     let error = line["error"].as_str().unwrap();
     assert!(error.contains("mode (line") && error.contains("did you mean timeout?"), "{error}");
 
-    program.configure(pool("new"));
+    let mut new = pool("new");
+    new["pools"][0]["tolerations"] = json!([{"key": "example.com/new"}]);
+    program.configure(new);
     program.logged("configuration reloaded").await;
+    let line = program.logged("the configuration is valid, but probably not what was meant").await;
+    assert!(line["warning"].as_str().unwrap().contains("the toleration has no value"), "{line}");
     assert!(has(&program, IN_USE, "1").await);
     let verdict = program.review(&pod(&[&image])).await;
     assert!(patch(&verdict).contains("example.com/new"), "{}", patch(&verdict));

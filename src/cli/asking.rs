@@ -121,7 +121,7 @@ pub(super) fn ask<T>(
         let snapshot = serve::snapshot(&config, Some(traces.clone())).map_err(|error| fail(&error))?;
         Ok(work(Asking { snapshot, limits, progress, traces, pull_secrets }).await)
     });
-    // Lookups that nobody waits for any more.
+    // Lookups may still run; their results are no longer needed.
     runtime.shutdown_background();
     done
 }
@@ -148,7 +148,7 @@ fn admit_loopback(config: &mut Config, images: &[ImageRef]) {
     }
 }
 
-/// Ends the process by the interrupt, as if nobody had waited for it, but takes the line of the progress away before.
+/// Clears the progress line, then ends the process by the signal itself, as without a handler.
 async fn interrupted(progress: Progress) {
     if tokio::signal::ctrl_c().await.is_ok() {
         progress.show("");

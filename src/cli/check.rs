@@ -18,7 +18,7 @@ use super::asking::{Asking, Decided, FailOn, ask};
 use super::output::{Look, print, tell};
 use super::{Shared, fail};
 use crate::image::ImageRef;
-use crate::pod::{Pod, PodError};
+use crate::pod::Pod;
 use crate::reason::Reason;
 use crate::review::{self, Subject};
 use documents::Document;
@@ -71,7 +71,7 @@ impl Check {
         }
         let written = match self.output {
             Output::Table => print(&report.table(Look::of_stdout())),
-            Output::Json => print(&report.json()),
+            Output::Json => report.json().map_err(io::Error::from).and_then(|text| print(&text)),
             Output::Patch => report.patches(),
         };
         if let Err(error) = written {
@@ -210,12 +210,16 @@ impl Asked {
 async fn decided(object: &Object, asking: &Asking, root: Option<&str>) -> Result<Decided, String> {
     let Object { kind, namespace, name, .. } = object;
     let malformed = |why: &str| format!("the Pod of {kind} {name:?} is malformed: {why}");
+    let no_object = || malformed("request.object is missing");
     let pod = match &object.given {
         Given::Pod(value) => Pod::of_value(value).map(Box::new),
         Given::Template { value, owner } => Pod::of_template(value, owner, name).map(Box::new),
         Given::Review(value) => match review::of_value(value).map_err(|error| error.to_string())?.subject {
             Subject::Pod(pod) => Ok(pod),
-            Subject::Malformed => Err(PodError),
+            Subject::Malformed => {
+                let object = value.pointer("/request/object").filter(|object| !object.is_null());
+                Pod::of_value(object.ok_or_else(no_object)?).map(Box::new)
+            }
             Subject::Other => return Ok(Decided::unchanged(Reason::NotApplicable)),
         },
     };

@@ -100,7 +100,7 @@ impl Inspected {
         Self { given: given.to_owned(), image, decided, trace, took: begun.elapsed() }
     }
 
-    /// Whether nobody can say where it runs.
+    /// Whether its platforms could not be determined.
     fn failed(&self) -> bool {
         self.decided.as_ref().is_none_or(|decided| FailOn::of(decided.reason).contains(&FailOn::Unknown))
     }

@@ -21,7 +21,7 @@ pub(super) fn print(text: &str) -> io::Result<()> {
     }
 }
 
-/// A line on standard error; where that is closed, nobody is told.
+/// A line on standard error; dropped where that is closed.
 pub(super) fn tell(line: &str) {
     let _ = writeln!(io::stderr().lock(), "{line}");
 }

@@ -42,9 +42,7 @@ impl Serve {
             Err(error) => return fail(&error),
         };
         let (logging, levels) = logging::start(config.log.level, config.log.format);
-        for warning in loaded.warnings() {
-            tracing::warn!(%warning, "the configuration is valid, but probably not what was meant");
-        }
+        loaded.log_warnings();
         let served = runtime.block_on(serve::run(config, sources, levels));
         runtime.shutdown_timeout(RUNTIME_FINISH_TIME);
         drop(logging);

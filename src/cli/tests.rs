@@ -51,7 +51,20 @@ fn a_persons_docker_configuration_is_used_unless_another_is_named() {
     config.credentials.docker_configs = vec!["~/other.json".into(), "/third.json".into()];
     personal(&mut config, variable);
     assert_eq!(files(&config), [home.path().join("other.json"), "/third.json".into()]);
-    let elsewhere = |name: &str| (name == "DOCKER_CONFIG").then(|| home.path().join(".docker"));
+    // Wherever a path may stand.
+    let text = "server: {certFile: ~/tls.crt, keyFile: /tls.key}\nregistries: {hostsDir: ~/certs.d, hosts: {a.b: {caFile: ~/ca.crt}}}\n\
+        credentials: {directory: '~', providers: {config: ~/p.yaml, binDir: ~other/bin}}";
+    let mut config = Config::parse(text).unwrap();
+    personal(&mut config, variable);
+    let home = home.path();
+    assert_eq!(config.server.files.certificate, home.join("tls.crt"));
+    assert_eq!(config.server.files.key, Path::new("/tls.key"));
+    assert_eq!(config.registries.hosts_dir, Some(home.join("certs.d")));
+    assert_eq!(config.registries.hosts["a.b"].ca_file, Some(home.join("ca.crt")));
+    assert_eq!(config.credentials.directory, Some(home.to_owned()));
+    assert_eq!(config.credentials.providers.config, Some(home.join("p.yaml")));
+    assert_eq!(config.credentials.providers.bin_dir, Some("~other/bin".into()), "another user's home");
+    let elsewhere = |name: &str| (name == "DOCKER_CONFIG").then(|| home.join(".docker"));
     let mut config = Config::default();
     personal(&mut config, elsewhere);
     assert_eq!(files(&config).len(), 1);

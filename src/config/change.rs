@@ -1,6 +1,6 @@
 //! From one configuration to the next while the program runs: what has to wait for a restart, and which files count.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use serde_json::Value as Json;
 
@@ -13,6 +13,11 @@ impl Config {
         let mut kept = Vec::new();
         keep(self.shape(), old.clone().shape(), false, "", &mut kept);
         kept
+    }
+
+    /// Lets `~` at the beginning of any path mean this directory, as a shell would.
+    pub fn expand_home(&mut self, home: &Path) {
+        expand(self, home);
     }
 
     /// The files and directories that the configuration names, and whose content belongs to it. Not those of keys that
@@ -67,5 +72,31 @@ fn collect(slot: &mut dyn Slot, files: &mut Vec<PathBuf>) {
         Shape::Values(values) => files.extend(values.files()),
         Shape::List(list) => list.each(&mut |slot| collect(slot, files)),
         Shape::Map(map) => map.each(&mut |_, slot| collect(slot, files)),
+    }
+}
+
+fn expand(slot: &mut dyn Slot, home: &Path) {
+    let expanded = |path: &Path| {
+        let rest = path.strip_prefix("~").ok()?;
+        Some(home.join(rest).to_string_lossy().into_owned())
+    };
+    match slot.shape() {
+        Shape::Section(keys) => keys.into_iter().for_each(|mut key| expand(&mut *key.slot, home)),
+        Shape::Value(value) => {
+            if let Some(path) = value.file().and_then(|path| expanded(&path)) {
+                value.read(&path);
+            }
+        }
+        Shape::Values(values) => {
+            let paths = values.files();
+            if paths.iter().any(|path| path.starts_with("~")) {
+                values.clear();
+                for path in paths {
+                    values.add(&expanded(&path).unwrap_or_else(|| path.to_string_lossy().into_owned()));
+                }
+            }
+        }
+        Shape::List(list) => list.each(&mut |slot| expand(slot, home)),
+        Shape::Map(map) => map.each(&mut |_, slot| expand(slot, home)),
     }
 }

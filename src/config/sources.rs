@@ -92,6 +92,13 @@ impl Loaded {
         &self.reader.warnings
     }
 
+    /// Logs them.
+    pub fn log_warnings(&self) {
+        for warning in self.warnings() {
+            tracing::warn!(%warning, "the configuration is valid, but probably not what was meant");
+        }
+    }
+
     /// The whole configuration as a file, with a comment where each value comes from.
     pub fn to_yaml(&self) -> String {
         let file = self.file.as_deref().map(|file| file.display().to_string()).unwrap_or_default();

@@ -15,7 +15,7 @@ use tokio::time::{Duration, MissedTickBehavior, interval};
 use super::Live;
 use super::snapshot::{self, AccessError, files};
 use crate::cluster::Caller;
-use crate::config::{Config, ConfigError, Sources};
+use crate::config::{Config, ConfigError, Loaded, Sources};
 use crate::file;
 use crate::logging::Levels;
 
@@ -75,7 +75,7 @@ pub(super) async fn follow(mut live: Live, sources: Sources, levels: Levels, mut
     let mut files = named(&live.config).await;
     let mut before = seen.clone();
     // The file may have changed between its first reading and `seen`.
-    let mut due = load(&sources).await.is_ok_and(|config| config != live.config);
+    let mut due = load(&sources).await.is_ok_and(|loaded| loaded.config != live.config);
     loop {
         ticks.tick().await;
         let now = Seen::read(sources.file.clone(), files.clone()).await;
@@ -86,12 +86,16 @@ pub(super) async fn follow(mut live: Live, sources: Sources, levels: Levels, mut
         }
         (seen, due) = (now, false);
         let reloaded = match load(&sources).await {
-            Ok(config) => {
+            Ok(loaded) => {
                 // First what the files are, then their use: a change in between is seen the next time.
-                files = named(&config).await;
+                files = named(&loaded.config).await;
                 seen.named = Seen::read(None, files.clone()).await.named;
                 before = seen.clone();
-                live.take(config).await
+                let taken = live.take(loaded.config.clone()).await;
+                if taken.is_ok() {
+                    loaded.log_warnings();
+                }
+                taken
             }
             Err(refused) => Err(refused),
         };
@@ -118,7 +122,7 @@ fn is_stream(file: &Path) -> bool {
     fs::metadata(file).is_ok_and(|metadata| !metadata.is_file())
 }
 
-async fn load(sources: &Sources) -> Result<Config, Refused> {
+async fn load(sources: &Sources) -> Result<Loaded, Refused> {
     let sources = sources.clone();
     let load = move || {
         if let Some(file) = &sources.file {
@@ -127,7 +131,7 @@ async fn load(sources: &Sources) -> Result<Config, Refused> {
         }
         sources.load()
     };
-    Ok(spawn_blocking(load).await??.config)
+    Ok(spawn_blocking(load).await??)
 }
 
 impl Live {

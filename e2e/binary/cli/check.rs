@@ -184,6 +184,14 @@ async fn many_images_of_one_registry_are_no_burden() {
 async fn what_cannot_be_read_is_named_and_the_rest_is_done() {
     let desk = Desk::new(json!({})).await;
     let good = deployment("good", &desk.image("multi", &BOTH));
+    let review = |member: &str, value: Value| {
+        let mut review = json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": {
+            "uid": "u", "operation": "CREATE", "kind": {"group": "", "version": "v1", "kind": "Pod"},
+            "resource": {"group": "", "version": "v1", "resource": "pods"},
+        }});
+        review["request"][member] = value;
+        format!("{review}\n").into_bytes()
+    };
     let huge = format!("{good}---\n# {}\n", "x".repeat(10 << 20));
     for (odd, told) in [
         (b"kind: [1\n".to_vec(), "not YAML"),
@@ -197,7 +205,20 @@ async fn what_cannot_be_read_is_named_and_the_rest_is_done() {
             b"apiVersion: v1\nkind: Pod\nspec: {containers: [{image: 7}]}\n".to_vec(),
             "spec.containers[0].image",
         ),
-        (b"apiVersion: v1\nkind: Pod\nspec: {containers: 7}\n".to_vec(), "malformed: a field"),
+        (
+            b"apiVersion: v1\nkind: Pod\nspec: {containers: 7}\n".to_vec(),
+            "malformed: spec.containers has another type",
+        ),
+        (
+            b"apiVersion: v1\nkind: Pod\nspec: {volumes: [{name: a, image: {reference: [a]}}]}\n".to_vec(),
+            "malformed: spec.volumes[0].image.reference has another type",
+        ),
+        (
+            review("object", json!({"spec": {"containers": [{"image": 7}]}})),
+            "malformed: spec.containers[0].image has",
+        ),
+        (review("object", Value::Null), "malformed: request.object is missing"),
+        (review("namespace", json!(7)), "request.namespace of the AdmissionReview has another type"),
         (b"apiVersion: v1\nkind: Pod\nspec: {containers: []}\n".to_vec(), "malformed: it has no containers"),
         (b"apiVersion: v1\nkind: Pod\nmetadata: {labels: {tolerarch.io/mode: off}}\n".to_vec(), "quotes"),
         (b"apiVersion: admission.k8s.io/v1beta1\nkind: AdmissionReview\n".to_vec(), "AdmissionReview"),

@@ -125,7 +125,7 @@ fn json(text: &str, first: usize, add: &mut impl FnMut(usize, Result<Node, Strin
     true
 }
 
-/// The text of an error without its place, which is told apart.
+/// The text of an error without its place, which is reported separately.
 fn cause(error: &serde_json::Error) -> String {
     let text = error.to_string();
     text.split(" at line ").next().unwrap_or_default().to_owned()

@@ -4,7 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::Path;
 
-use serde_json::json;
+use serde::Serialize;
+use serde_json::value::RawValue;
+use serde_json::{Value, json};
 
 use super::super::asking::{Decided, FailOn};
 use super::super::output::{Colour, Look, Row, print, shown, table, tell};
@@ -189,33 +191,8 @@ impl Report {
     }
 
     /// The documented shape; members are added, never renamed.
-    pub(super) fn json(&self) -> String {
-        let result = |verdict: &Verdict| {
-            let Verdict { source, document, object, decided } = verdict;
-            let mut result = json!({
-                "file": self.name_of(*source),
-                "document": document,
-                "line": object.line,
-                "kind": object.kind,
-                "namespace": object.namespace,
-                "name": object.name,
-                "decision": decided.done,
-                "reason": decided.reason.as_str(),
-                "pools": decided.pools,
-            });
-            if let Some(image) = &decided.image {
-                result["image"] = image.as_str().into();
-            }
-            if let Some(cause) = &decided.cause {
-                result["error"] = cause.as_str().into();
-            }
-            // Its own text, as a value to be indented with the rest.
-            if let Some(patch) = decided.patch.as_ref().and_then(|patch| serde_json::from_str(patch).ok()) {
-                result["patch"] = patch;
-            }
-            result
-        };
-        let fault = |fault: &Fault| {
+    pub(super) fn json(&self) -> serde_json::Result<String> {
+        let error = |fault: &Fault| {
             json!({
                 "file": self.name_of(fault.source),
                 "document": fault.document,
@@ -223,13 +200,13 @@ impl Report {
                 "message": fault.message,
             })
         };
-        let all = json!({
-            "results": self.verdicts.iter().map(result).collect::<Vec<_>>(),
-            "errors": self.faults.iter().map(fault).collect::<Vec<_>>(),
-            "skipped": self.skipped,
-            "notLookedAt": self.foreign,
-        });
-        format!("{all:#}\n")
+        let all = Results {
+            results: self.verdicts.iter().map(|own| CheckResult::of(own, self.name_of(own.source))).collect(),
+            errors: self.faults.iter().map(error).collect(),
+            skipped: &self.skipped,
+            not_looked_at: &self.foreign,
+        };
+        Ok(serde_json::to_string_pretty(&all)? + "\n")
     }
 
     /// A patch a line on standard output, so that it can be handed on as it is; whose it is stands on standard error.
@@ -244,6 +221,57 @@ impl Report {
         }
         tell(&format!("# {}", self.footer().trim_end()));
         Ok(())
+    }
+}
+
+/// What `-o json` prints.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Results<'r> {
+    results: Vec<CheckResult<'r>>,
+    errors: Vec<Value>,
+    skipped: &'r BTreeMap<String, usize>,
+    not_looked_at: &'r BTreeMap<String, usize>,
+}
+
+#[derive(Serialize)]
+struct CheckResult<'r> {
+    file: &'r str,
+    document: usize,
+    line: usize,
+    kind: &'r str,
+    namespace: &'r str,
+    name: &'r str,
+    decision: &'r str,
+    reason: &'r str,
+    pools: &'r [String],
+    #[serde(skip_serializing_if = "Option::is_none")]
+    image: Option<&'r str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<&'r str>,
+    /// As it was built.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    patch: Option<&'r RawValue>,
+}
+
+impl<'r> CheckResult<'r> {
+    fn of(verdict: &'r Verdict, file: &'r str) -> Self {
+        let Verdict { document, object: Object { line, kind, namespace, name, .. }, decided, .. } = verdict;
+        let Decided { reason, done, image, pools, patch, cause, .. } = decided;
+        Self {
+            file,
+            document: *document,
+            line: *line,
+            kind,
+            namespace,
+            name,
+            decision: done,
+            reason: reason.as_str(),
+            pools,
+            image: image.as_deref(),
+            error: cause.as_deref(),
+            patch: patch.as_deref().and_then(|patch| serde_json::from_str(patch).ok()),
+        }
     }
 }
 

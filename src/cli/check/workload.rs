@@ -64,7 +64,7 @@ pub(super) enum Content {
     Object(Object),
     /// A kind that brings no Pods.
     Skipped(String),
-    /// A kind that somebody has added to the API, which may bring Pods: with its group.
+    /// A custom resource, which may create Pods: with its group.
     Foreign(String),
     Fault {
         line: usize,
@@ -212,8 +212,7 @@ const POD: &[&[&str]] = &[
     &["spec", "containers", "*", "env", "*", "value"],
 ];
 
-/// A value that somebody has written without the quotes it needs: the API server takes texts only there, and refuses the
-/// object otherwise.
+/// A value that lacks its quotes: the API server takes only texts there, and would refuse the object.
 fn no_text(node: &Node, kind: &str, workload: &Workload) -> Option<Content> {
     let template = node.at(workload.template)?;
     let within = workload.template.iter().map(|name| format!("{name}.")).collect::<String>();
