@@ -67,7 +67,7 @@ reasons! {
     RegistryNotAllowed => "registry-not-allowed",
     /// The registry resolves to forbidden addresses only.
     AddressNotAllowed => "address-not-allowed",
-    /// The registry keeps failing and is left alone for a while.
+    /// The registry keeps failing; its circuit is open.
     CircuitOpen => "circuit-open",
     /// Too many lookups are under way.
     Overloaded => "overloaded",

@@ -31,7 +31,7 @@ type Hosts struct {
 	Digest []string `json:"digest,omitempty"`
 }
 
-// A recorder is a network in which nobody speaks TLS, and no registry has the image.
+// A recorder is a network without TLS in which no registry has the image.
 type recorder struct{ asked []string }
 
 func (r *recorder) RoundTrip(request *http.Request) (*http.Response, error) {
@@ -56,7 +56,7 @@ func asks(directory, image string) []string {
 		HostDir:      func(string) (string, error) { return directory, nil },
 		UpdateClient: func(client *http.Client) error { client.Transport = recorder; return nil },
 	})})
-	// Nobody has it.
+	// 404 everywhere, so that every host is asked.
 	_, _, _ = resolver.Resolve(ctx, image)
 	asked := slices.DeleteFunc(recorder.asked, func(url string) bool { return strings.Contains(url, "/blobs/") })
 	for place := range asked {
@@ -158,7 +158,7 @@ func someServer(r *rand.Rand) string {
 	return server
 }
 
-// authority is a certificate authority that nobody uses.
+// authority is a certificate authority that has signed nothing.
 func authority() []byte {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), cryptorand.Reader)
 	must(err)

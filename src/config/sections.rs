@@ -268,7 +268,7 @@ impl Slot for HostSettings {
             key("plainHttp", "without TLS", &mut self.plain_http),
             key(
                 "skipVerify",
-                "take any certificate: whoever is on the way can answer for the host",
+                "take any certificate, which allows a man in the middle",
                 &mut self.skip_verify,
             ),
             key(

@@ -133,7 +133,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nobody_sees_a_secret() {
+    fn debug_shows_no_secret() {
         let credential = Credential::Basic { user: "user".into(), password: "canary".to_owned().into() };
         let shown = format!("{credential:?} {:?}", credential.id());
         assert!(!shown.contains("canary"), "{shown}");

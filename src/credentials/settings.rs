@@ -54,7 +54,7 @@ pub enum CredentialsError {
     /// One half of a pair is missing.
     #[error("credentials.providers: config and binDir belong together; one of them is missing")]
     Providers,
-    /// Pull secrets are to be read, and nobody is there to be asked.
+    /// Pull secrets are to be read, and no API server can be reached.
     #[error("credentials.pullSecrets: {0}")]
     Cluster(ConnectError),
 }

@@ -1,8 +1,8 @@
 //! Reads what is needed of a JSON text, and skips the rest, in half the time that serde_json takes or less.
 //!
 //! It reads what Kubernetes sends, and is in [`Doubt`] over anything else: malformed text, but also blanks, numbers that
-//! are no integers, or arrays for structs. Whoever meets a doubt asks serde_json, which has the last word. What is read
-//! without a doubt is what serde_json would have read; tests hold the two against each other.
+//! are no integers, or arrays for structs. In doubt the caller asks serde_json. What is read without
+//! a doubt is what serde_json would have read; tests compare the two.
 
 use std::fmt::{self, Display};
 

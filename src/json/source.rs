@@ -1,4 +1,4 @@
-//! A JSON text that is passed part by part (RFC 8259), values that nobody needs included.
+//! A scanner of JSON (RFC 8259) that also skips values that are not needed.
 //!
 //! `None` is not JSON, nested too deep, or has blanks, as nothing has that the API server sends; then it is over.
 

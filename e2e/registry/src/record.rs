@@ -1,6 +1,6 @@
 //! What the registry remembers: every request, in the order in which they were read, faults or not.
 //!
-//! A request is recorded before it is answered, so whoever has an answer finds its request here.
+//! A request is recorded before it is answered, so a client that has its answer finds its request here.
 
 use std::sync::Mutex;
 
@@ -94,7 +94,7 @@ fn value_in(form: &[u8], key: &str) -> Option<String> {
     form_urlencoded::parse(form).find(|(name, _)| name == key).map(|(_, value)| value.into_owned())
 }
 
-/// A mirror may live below a path, so whatever comes before the first `/v2/` is left alone.
+/// A mirror may live below a path, so what comes before the first `/v2/` is ignored.
 fn route(path: &str) -> (Kind, Option<String>, Option<String>) {
     if path == "/token" {
         return (Kind::Token, None, None);

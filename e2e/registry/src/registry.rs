@@ -213,7 +213,7 @@ impl State {
         lock(&self.cdn).get(digest).cloned()
     }
 
-    /// Whoever asks for the repository in the scope is served by what guards it, all others by the common service.
+    /// A token request whose scope names a repository is answered by the guard of that repository, others by the common one.
     pub(crate) fn token_service(&self, request: &Request) -> Option<Auth> {
         let scope = request.query_value("scope").or_else(|| request.form_value("scope"));
         let name = scope.as_deref().and_then(|scope| scope.split(':').nth(1));

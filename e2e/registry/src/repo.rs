@@ -1,7 +1,7 @@
 //! One repository: its content, and how it behaves.
 //!
 //! Content is real, every digest and size is that of the bytes which are served, so that a client that verifies has
-//! something to verify. The one thing that is never there are layers, as nobody pulls here.
+//! something to verify. Only layers are missing, as no client pulls them.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -46,7 +46,7 @@ fn the_environment_beats_the_file_and_flags_beat_both() {
 }
 
 #[test]
-fn what_kubernetes_adds_is_nobodys_fault() {
+fn variables_that_kubernetes_adds_are_no_faults() {
     let links = [
         "TOLERARCH_SERVICE_HOST",
         "TOLERARCH_SERVICE_PORT",

@@ -1,4 +1,4 @@
-//! The fast reader and serde_json, held against each other: over what the API server sends, and over what nobody should.
+//! The fast reader compared with serde_json, on what the API server sends and on malformed input.
 
 use serde::de::IgnoredAny;
 use serde_json::{Value, json};

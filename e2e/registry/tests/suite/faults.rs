@@ -1,4 +1,4 @@
-//! Faults, as a client sees them. What never comes is told from what is late by another answer that came meanwhile.
+//! Faults, as a client sees them. Another answer meanwhile shows that a missing one is not merely late.
 
 use std::io::ErrorKind;
 use std::pin::pin;

@@ -61,7 +61,7 @@ fn any_value() -> BoxedStrategy<String> {
         .boxed()
 }
 
-/// An object with some of these members, seldom one twice, and others that nobody knows; perhaps something else.
+/// An object with some of these members, seldom one twice, and unknown ones; perhaps something else.
 fn object(known: Vec<(&'static str, BoxedStrategy<String>)>) -> BoxedStrategy<String> {
     let all = known.len();
     let member = prop::strategy::Union::new(known.into_iter().map(|(key, value)| {
