@@ -205,5 +205,11 @@ fn fail(error: &dyn StdError) -> ExitCode {
     ExitCode::FAILURE
 }
 
+/// What must hold for whatever a command is given.
+#[cfg(any(fuzzing, test))]
+pub(crate) mod fuzzing {
+    pub use super::check::fuzzing::check;
+}
+
 #[cfg(test)]
 mod tests;

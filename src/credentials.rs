@@ -13,6 +13,8 @@ mod docker;
 mod docker_keyring;
 mod duration;
 mod file;
+#[cfg(any(fuzzing, test))]
+pub(crate) mod fuzzing;
 mod helper;
 mod limits;
 

@@ -134,5 +134,13 @@ impl Registry {
     }
 }
 
+/// What must hold for whatever a registry sends, and for the operator's `hosts.toml`.
+#[cfg(any(fuzzing, test))]
+pub(crate) mod fuzzing {
+    pub use super::auth::fuzzing::challenge;
+    pub use super::hosts::fuzzing::hosts;
+    pub use super::manifest::fuzzing::manifest;
+}
+
 #[cfg(test)]
 mod tests;

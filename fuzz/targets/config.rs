@@ -1,2 +1,5 @@
 #![no_main]
-libfuzzer_sys::fuzz_target!(|data: &[u8]| tolerarch::fuzzing::config(data));
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| {
+    tolerarch::fuzzing::config(data);
+});

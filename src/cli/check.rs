@@ -1,6 +1,8 @@
 //! `tolerarch check`: what the webhook would do with what stands in files. What decides is the same.
 
 mod documents;
+#[cfg(any(fuzzing, test))]
+pub(crate) mod fuzzing;
 mod json;
 mod report;
 mod workload;

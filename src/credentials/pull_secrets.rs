@@ -241,6 +241,12 @@ fn is_unavailable(error: ClusterError) -> bool {
     matches!(error, Timeout | Unreachable | Resting | Status)
 }
 
+/// The content of a Secret as the API server writes it.
+#[cfg(any(fuzzing, test))]
+pub(super) fn decode(json: &[u8]) -> Option<Read> {
+    content(serde_json::from_slice(json).ok()?).ok()
+}
+
 /// The content, if type and key belong together, as kubelet requires (pkg/credentialprovider/secrets/secrets.go).
 fn content(object: Object) -> Result<Read, Unusable> {
     let data = object.data.unwrap_or(Data { config: None, cfg: None });

@@ -1,14 +1,14 @@
-//! The law of patches, for any Pod that JSON can express: the patch applies, it changes nothing but our tolerations
-//! and our annotation, and deciding again changes nothing more.
+//! The law of patches ([`crate::fuzzing`]) over Pods that are likely to break it, and the texts of patches.
 
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use crate::decide::Decision;
+use crate::fuzzing::patches::{pass, policy, without_own};
 use crate::image::{LookupError, PlatformSet, Support};
 use crate::placement::{AnnotationEdit, Edits, POOLS};
 use crate::pod::{Pod, Purpose};
-use crate::policy::{ImageSupport, Mode, Policy, Pool};
+use crate::policy::ImageSupport;
 use crate::testing::{platforms, toleration};
 
 fn own() -> [Value; 3] {
@@ -17,66 +17,6 @@ fn own() -> [Value; 3] {
         json!({"key": "kubernetes.io/arch", "operator": "Equal", "value": "arm64", "effect": "NoSchedule"}),
         json!({"key": "arm", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 60}),
     ]
-}
-
-fn policy() -> Policy {
-    let [multi, arch, arm] = own().map(|own| toleration(&own));
-    Policy {
-        mode: Mode::Enforce,
-        pools: vec![
-            Pool {
-                name: "multi-arch".into(),
-                platforms: platforms(&["linux/amd64", "linux/arm64"]),
-                tolerations: vec![multi],
-            },
-            Pool { name: "arm".into(), platforms: platforms(&["linux/arm64"]), tolerations: vec![arch, arm] },
-        ],
-    }
-}
-
-/// One pass over a Pod: the patched Pod, and the number of operations; `None` if it was not read as a Pod.
-fn pass(policy: &Policy, pod: &Value, support: &[Result<Support, LookupError>]) -> Option<(Value, usize)> {
-    let text = pod.to_string();
-    let decoded: Pod<'_> = serde_json::from_str(&text).ok()?;
-    if Decision::without_images(policy, &decoded).is_some() {
-        return Some((pod.clone(), 0));
-    }
-    let images: Vec<ImageSupport<'_>> = support
-        .iter()
-        .map(|support| ImageSupport { given: "image", purpose: Purpose::Run, support: *support })
-        .collect();
-    let edits = Decision::of(policy, &decoded, &images).edits;
-    if edits.is_empty() {
-        return Some((pod.clone(), 0));
-    }
-    let patch = super::build("", &decoded, &edits);
-    let patch: json_patch::Patch = serde_json::from_str(&patch).expect("a patch");
-    let mut patched = pod.clone();
-    json_patch::patch(&mut patched, &patch).expect("the patch applies");
-    Some((patched, patch.0.len()))
-}
-
-/// The Pod without what tolerarch may add: its tolerations and its annotation; empty and absent are the same.
-fn without_own(pod: &Value) -> Value {
-    let mut pod = pod.clone();
-    if let Some(annotations) = pod.pointer_mut("/metadata/annotations").and_then(Value::as_object_mut) {
-        annotations.remove("tolerarch.io/pools");
-    }
-    if let Some(tolerations) = pod.pointer_mut("/spec/tolerations").and_then(Value::as_array_mut) {
-        tolerations.retain(|t| !own().contains(&normal(t)));
-    }
-    for (parent, member) in [("/spec", "tolerations"), ("/metadata", "annotations"), ("", "metadata")] {
-        let Some(object) = pod.pointer_mut(parent).and_then(Value::as_object_mut) else {
-            continue;
-        };
-        if object
-            .get(member)
-            .is_some_and(|value| value.is_null() || *value == json!([]) || *value == json!({}))
-        {
-            object.remove(member);
-        }
-    }
-    pod
 }
 
 fn any_json() -> impl Strategy<Value = Value> {
@@ -177,13 +117,13 @@ proptest! {
     ) {
         let policy = policy();
         let (once, _) = pass(&policy, &pod, &first).expect("a Pod");
-        prop_assert_eq!(without_own(&once), without_own(&pod));
+        prop_assert_eq!(without_own(&policy, &once), without_own(&policy, &pod));
         let (again, operations) = pass(&policy, &once, &first).expect("a Pod still");
         prop_assert_eq!(operations, 0, "a second pass changed {} into {}", once, again);
 
         // Whatever came between, a later pass ends where a first one would have ended.
         let (later, _) = pass(&policy, &once, &then).expect("a Pod still");
-        prop_assert_eq!(without_own(&later), without_own(&pod));
+        prop_assert_eq!(without_own(&policy, &later), without_own(&policy, &pod));
         let (direct, _) = pass(&policy, &pod, &then).expect("a Pod");
         prop_assert_eq!(tolerations(&later), tolerations(&direct));
     }

@@ -3,6 +3,8 @@
 mod allowed;
 mod directory;
 mod endpoint;
+#[cfg(any(fuzzing, test))]
+pub(super) mod fuzzing;
 mod health;
 
 use std::collections::{BTreeMap, HashMap, HashSet};

@@ -1,6 +1,9 @@
 //! The documents of a registry, read as strictly as containerd reads them (`core/images`, `validateMediaType`), and
 //! as the OCI image specification means them. Pure.
 
+#[cfg(any(fuzzing, test))]
+pub(super) mod fuzzing;
+
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 

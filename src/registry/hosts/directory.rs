@@ -165,7 +165,7 @@ impl Namespace {
     }
 
     /// Reads a `hosts.toml`. An error names the line, and quotes nothing.
-    fn parse(text: &str, directory: &Path) -> Result<Self, String> {
+    pub(super) fn parse(text: &str, directory: &Path) -> Result<Self, String> {
         let said = |error: toml::de::Error| fault(text, &error);
         let Root { server, host: Tables(tables) } = toml::from_str(text).map_err(said)?;
         let section: Section = toml::from_str(text).map_err(said)?;

@@ -1,0 +1,42 @@
+//! What must hold for every docker configuration and every Secret.
+
+use super::credential::Credential;
+use super::docker::{self, DockerConfig, Read};
+use super::limits::{ENTRIES, KEY, WORD};
+use super::pull_secrets;
+
+/// No configuration's secret is in what is logged of it.
+pub fn docker(data: &[u8]) -> bool {
+    let read = [DockerConfig::parse(data).map(DockerConfig::read), docker::read_dockercfg(data)];
+    read.iter().flatten().for_each(shows_no_secret);
+    read.iter().any(Result::is_ok)
+}
+
+/// The same for a Secret, which is a tenant's and so bounded, too.
+pub fn secret(data: &[u8]) -> bool {
+    let Some(read) = pull_secrets::decode(data) else { return false };
+    shows_no_secret(&read);
+    assert!(read.keyring.len() <= ENTRIES.max, "{}", read.keyring.len());
+    for (key, held) in read.keyring.entries() {
+        assert!(key.as_str().len() <= KEY.max && held.credential.longest() <= WORD.max, "{key:?}");
+    }
+    true
+}
+
+fn shows_no_secret(read: &Read) {
+    // What is shown of any credential.
+    let usual = docker::read_dockercfg(br#"{"a.b":{"auth":"YTpi","identitytoken":"x","registrytoken":"y"}}"#);
+    let usual = format!("{usual:?}");
+    let shown = format!("{read:?}");
+    for (key, held) in read.keyring.entries() {
+        let (Credential::Basic { password: text, .. }
+        | Credential::Identity(text)
+        | Credential::Bearer(text)) = &*held.credential;
+        let text = text.reveal();
+        let is_known = || read.keyring.entries().any(|(key, _)| format!("{key:?}").contains(text));
+        // A few characters may be anywhere, in the id of a credential, too.
+        if text.len() > 8 && !usual.contains(text) && !is_known() {
+            assert!(!shown.contains(text), "{key:?}: {shown}");
+        }
+    }
+}

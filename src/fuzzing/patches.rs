@@ -1,0 +1,125 @@
+//! The law of patches, for any Pod that JSON can express: the patch applies, it changes nothing but our tolerations and our
+//! annotation, and deciding again changes nothing more.
+
+use k8s_openapi::api::core::v1::Pod as TypedPod;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use crate::config::Sources;
+use crate::decide::Decision;
+use crate::image::{LookupError, PlatformSet, Support};
+use crate::patch;
+use crate::pod::{Pod, Purpose, Toleration};
+use crate::policy::{ImageSupport, Policy};
+use crate::review::{self, Subject};
+
+const POOLS: &str = "
+pools:
+  - name: multi-arch
+    platforms: [linux/amd64, linux/arm64]
+    tolerations: [{key: tolerarch.io/multi-arch, operator: Exists, effect: NoSchedule}]
+  - name: arm
+    platforms: [linux/arm64]
+    tolerations:
+      - {key: kubernetes.io/arch, value: arm64, effect: NoSchedule}
+      - {key: arm, operator: Exists, effect: NoExecute, tolerationSeconds: 60}
+";
+
+/// Two pools, of which an image can open both, one or none.
+pub(crate) fn policy() -> Policy {
+    let loaded = Sources::default().read(POOLS).unwrap_or_else(|faults| panic!("{faults:?}"));
+    loaded.config.policy
+}
+
+/// The law holds for the Pod of every review; and what the API server decodes as a Pod, it still does when patched.
+pub fn review(data: &[u8]) -> bool {
+    let Ok(review) = review::decode(data) else { return false };
+    let Subject::Pod(_) = review.subject else { return false };
+    // The API server writes each member once.
+    let Ok(mut body) = serde_json::from_slice::<Value>(data) else { return false };
+    let pod = body["request"]["object"].take();
+    holds(&policy(), &pod);
+    true
+}
+
+/// Panics unless the law holds for this Pod, whatever its images support.
+pub(crate) fn holds(policy: &Policy, pod: &Value) {
+    let outcomes = [
+        Ok(Support::Index(PlatformSet::ALL)),
+        Ok(Support::Single(PlatformSet::EMPTY)),
+        Err(LookupError::Timeout),
+    ];
+    let is_typed = TypedPod::deserialize(pod).is_ok();
+    for first in outcomes {
+        let Some((once, _)) = pass(policy, pod, &[first]) else { return };
+        assert_eq!(without_own(policy, &once), without_own(policy, pod));
+        if is_typed {
+            TypedPod::deserialize(&once).unwrap_or_else(|error| panic!("{error}: {once}"));
+        }
+        for then in outcomes {
+            let Some((again, operations)) = pass(policy, &once, &[then]) else { panic!("no Pod: {once}") };
+            assert_eq!(without_own(policy, &again), without_own(policy, pod));
+            if then == first {
+                assert_eq!(operations, 0, "a second pass changed {once} into {again}");
+            }
+        }
+    }
+}
+
+/// One pass over a Pod: the patched Pod, and the number of operations; `None` if it was not read as a Pod.
+pub(crate) fn pass(
+    policy: &Policy,
+    pod: &Value,
+    support: &[Result<Support, LookupError>],
+) -> Option<(Value, usize)> {
+    let text = pod.to_string();
+    let decoded: Pod<'_> = serde_json::from_str(&text).ok()?;
+    if Decision::without_images(policy, &decoded).is_some() {
+        return Some((pod.clone(), 0));
+    }
+    let images: Vec<ImageSupport<'_>> = support
+        .iter()
+        .map(|support| ImageSupport { given: "image", purpose: Purpose::Run, support: *support })
+        .collect();
+    let edits = Decision::of(policy, &decoded, &images).edits;
+    if edits.is_empty() {
+        return Some((pod.clone(), 0));
+    }
+    Some(applied(&patch::build("", &decoded, &edits), pod))
+}
+
+/// The Pod with the patch applied as the API server applies it, and the number of operations.
+pub(crate) fn applied(patch: &str, pod: &Value) -> (Value, usize) {
+    let patch: json_patch::Patch =
+        serde_json::from_str(patch).unwrap_or_else(|error| panic!("{error}: {patch}"));
+    let mut patched = pod.clone();
+    json_patch::patch(&mut patched, &patch).unwrap_or_else(|error| panic!("{error}: {pod}"));
+    (patched, patch.0.len())
+}
+
+/// The Pod without what tolerarch may add: its tolerations and its annotation; empty and absent are the same.
+pub(crate) fn without_own(policy: &Policy, pod: &Value) -> Value {
+    let mut pod = pod.clone();
+    if let Some(annotations) = pod.pointer_mut("/metadata/annotations").and_then(Value::as_object_mut) {
+        annotations.remove("tolerarch.io/pools");
+    }
+    let is_own = |given: &Value| {
+        let own = policy.pools.iter().flat_map(|pool| &pool.tolerations);
+        Toleration::deserialize(given).is_ok_and(|given| own.into_iter().any(|own| own.same(&given)))
+    };
+    if let Some(tolerations) = pod.pointer_mut("/spec/tolerations").and_then(Value::as_array_mut) {
+        tolerations.retain(|toleration| !is_own(toleration));
+    }
+    for (parent, member) in [("/spec", "tolerations"), ("/metadata", "annotations"), ("", "metadata")] {
+        let Some(object) = pod.pointer_mut(parent).and_then(Value::as_object_mut) else {
+            continue;
+        };
+        if object
+            .get(member)
+            .is_some_and(|value| value.is_null() || *value == json!([]) || *value == json!({}))
+        {
+            object.remove(member);
+        }
+    }
+    pod
+}

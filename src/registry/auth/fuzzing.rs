@@ -1,0 +1,56 @@
+//! What must hold for every challenge.
+
+#![allow(clippy::panic, reason = "a broken invariant has to end the run")]
+
+use http::HeaderMap;
+use http::header::{HeaderValue, WWW_AUTHENTICATE};
+use url::Url;
+
+use super::challenge::{Challenge, challenges};
+use super::realm::Realm;
+use crate::registry::hosts::Hosts;
+
+/// A challenge that is read, written as RFC 9110 has it, is read as the same again; and no realm leads a credential away
+/// from the registry, or any request away from TLS.
+pub fn challenge(data: &[u8]) -> bool {
+    let Ok(header) = HeaderValue::from_bytes(data) else { return false };
+    let read = of(header);
+    let written: Vec<String> = read.iter().map(written).collect();
+    let again = HeaderValue::from_bytes(written.join(", ").as_bytes());
+    let again = again.unwrap_or_else(|error| panic!("{error}: {written:?}"));
+    assert_eq!(of(again), read, "{written:?}");
+
+    let hosts = Hosts::default();
+    for registry in ["https://registry.test:5000/", "http://registry.test/"] {
+        let origin = Url::parse(registry).unwrap_or_else(|error| panic!("{error}"));
+        for challenge in &read {
+            let Challenge::Bearer { realm, service } = challenge else { continue };
+            let Some(realm) = Realm::of(&hosts, &origin, realm, service.clone()) else { continue };
+            let url = &realm.url;
+            assert!(
+                url.scheme() == "https" || registry.starts_with("http:") && url.scheme() == "http",
+                "{url}"
+            );
+            assert!(url.has_host() && url.username().is_empty() && url.password().is_none(), "{url}");
+            if realm.may_see_credentials(&hosts, &origin) {
+                assert_eq!(url.origin(), origin.origin());
+            }
+        }
+    }
+    true
+}
+
+fn of(header: HeaderValue) -> Vec<Challenge> {
+    challenges(&HeaderMap::from_iter([(WWW_AUTHENTICATE, header)]))
+}
+
+fn written(challenge: &Challenge) -> String {
+    let quoted = |text: &str| text.replace('\\', r"\\").replace('"', r#"\""#);
+    match challenge {
+        Challenge::Basic => "Basic".to_owned(),
+        Challenge::Bearer { realm, service: None } => format!(r#"Bearer realm="{}""#, quoted(realm)),
+        Challenge::Bearer { realm, service: Some(service) } => {
+            format!(r#"Bearer realm="{}",service="{}""#, quoted(realm), quoted(service))
+        }
+    }
+}

@@ -1,0 +1,41 @@
+//! What must hold for every `hosts.toml`.
+
+#![allow(clippy::panic, reason = "a broken invariant has to end the run")]
+
+use std::path::Path;
+
+use super::directory::Namespace;
+use super::{HostSettings, Hosts, HostsDirectory, in_order};
+use crate::image::ImageRef;
+use crate::registry::limits;
+
+/// Whatever it says, an image is asked for at a bounded number of URLs of HTTP, each of which ends in its own path, without
+/// a user; the last word on what is wrong with a file quotes nothing of it.
+pub fn hosts(data: &[u8]) -> bool {
+    let Ok(text) = std::str::from_utf8(data) else { return false };
+    let namespace = match Namespace::parse(text, Path::new("/etc/containerd/certs.d/registry.test")) {
+        Ok(namespace) => namespace,
+        Err(why) => {
+            let words = text.split(|c: char| !c.is_ascii_alphanumeric()).filter(|word| word.len() > 24);
+            words.for_each(|word| assert!(!why.contains(word), "{why}"));
+            return false;
+        }
+    };
+    let directory = HostsDirectory { namespaces: [("registry.test".to_owned(), namespace)].into() };
+    let hosts = Hosts::new(Vec::<(String, HostSettings)>::new(), directory);
+    let image: ImageRef = "registry.test/team/app:v1".parse().unwrap_or_else(|error| panic!("{error}"));
+    let endpoints = hosts.endpoints(image.host());
+    assert!(endpoints.len() <= limits::MIRRORS + 1, "{}", endpoints.len());
+    for endpoint in in_order(&endpoints, &image, true) {
+        for endpoint in [Some(endpoint), endpoint.fallback.as_deref()].into_iter().flatten() {
+            let url = endpoint.url(&image, "manifests/v1").unwrap_or_else(|| panic!("no URL: {text}"));
+            assert!(matches!(url.scheme(), "http" | "https") && url.has_host(), "{url}");
+            assert!(url.path().ends_with("/team/app/manifests/v1"), "{url}");
+            assert!(
+                url.username().is_empty() && url.password().is_none() && url.fragment().is_none(),
+                "{url}"
+            );
+        }
+    }
+    true
+}

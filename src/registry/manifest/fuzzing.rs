@@ -1,0 +1,49 @@
+//! What must hold for every manifest, index and config.
+
+use serde_json::Value;
+
+use super::{Content, EntryKind, Manifest, read, read_config};
+use crate::image::{PlatformSet, Preference, is_digest};
+use crate::registry::limits;
+
+/// The first line is the `Content-Type`, the rest the body. What is read does not depend on how the JSON is written, names
+/// other documents by digests alone, and gives each node one entry of an index at most.
+pub fn manifest(data: &[u8]) -> bool {
+    let mut parts = data.splitn(2, |&byte| byte == b'\n');
+    let (Some(content_type), Some(body)) = (parts.next(), parts.next()) else { return false };
+    let Ok(content_type) = std::str::from_utf8(content_type) else { return false };
+    let (found, config) = (read(content_type, body), read_config(body));
+    if let Ok(value) = serde_json::from_slice::<Value>(body) {
+        let rewritten = value.to_string();
+        if let Ok(found) = &found {
+            assert_eq!(read(content_type, rewritten.as_bytes()).as_ref(), Ok(found), "{rewritten}");
+        }
+        if let Ok(config) = &config {
+            assert_eq!(read_config(rewritten.as_bytes()).as_ref(), Ok(config), "{rewritten}");
+        }
+    }
+    let Ok(Manifest { content, .. }) = found else { return false };
+    match content {
+        Content::Artifact => {}
+        Content::Image { config } => assert!(is_digest(&config), "{config}"),
+        Content::Index(entries) => {
+            assert!(entries.len() <= limits::ENTRIES, "{}", entries.len());
+            for entry in &entries {
+                if let EntryKind::Manifest(digest) | EntryKind::Index(digest) = &entry.kind {
+                    assert!(is_digest(digest), "{digest}");
+                }
+            }
+            let preferences: Vec<Preference> = entries.iter().map(|entry| entry.preference).collect();
+            let mut served = PlatformSet::EMPTY;
+            for nodes in Preference::choose(&preferences, PlatformSet::ALL) {
+                assert!(
+                    nodes.intersection(served).is_empty(),
+                    "two entries for {}",
+                    nodes.intersection(served)
+                );
+                served = served.union(nodes);
+            }
+        }
+    }
+    true
+}
