@@ -137,7 +137,8 @@ func TestAnyReleaseInAnyNamespace(t *testing.T) {
 // Values that cannot work are refused, with a text that says what to do.
 func TestRefusedValues(t *testing.T) {
 	for set, text := range map[string]string{
-		"tls.mode=managed":                                  "tls/mode",
+		"tls.mode=files":                                    "tls/mode",
+		"config.tls.mode=managed":                           "config.tls.mode follows tls.mode",
 		"tls.mode=secret":                                   "tls.secret.name",
 		"tls.secret.caBundle=LS0tLS1CRUdJTg==":              "caBundle",
 		"webhook.failurePolicy=Fail":                        "failurePolicy",

@@ -107,7 +107,7 @@ func (s set) missing() []*item {
 
 func (s set) checkNamespace(it *item) {
 	switch it.object.(type) {
-	case *core.Namespace, *admissionregistration.MutatingWebhookConfiguration, *flowcontrol.FlowSchema:
+	case *core.Namespace, *admissionregistration.MutatingWebhookConfiguration, *flowcontrol.FlowSchema, *rbac.ClusterRole, *rbac.ClusterRoleBinding:
 		if ns := it.object.GetNamespace(); ns != "" {
 			it.fault("has a namespace (%s), but its kind has none", ns)
 		}
@@ -128,7 +128,11 @@ func (s set) checkWebhooks(it *item, c *admissionregistration.MutatingWebhookCon
 	caNamespace, caName, _ := strings.Cut(ca, "/")
 	certificate, ok := find[*certmanager.Certificate](s, caNamespace, caName)
 	for _, w := range c.Webhooks {
-		if given := len(w.ClientConfig.CABundle) > 0; !ok && !given {
+		if managed := s.managed(); managed != nil {
+			if ca != "" || len(w.ClientConfig.CABundle) > 0 || !slices.Contains(managed.WebhookConfigurations, c.Name) {
+				it.fault("%s: tls.mode is managed, and writes the caBundle of %v", w.Name, managed.WebhookConfigurations)
+			}
+		} else if given := len(w.ClientConfig.CABundle) > 0; !ok && !given {
 			it.fault("annotation %s: there is no Certificate %q", injectCAFrom, ca)
 		} else if given && ca != "" {
 			it.fault("%s: caBundle is given, and cert-manager overwrites it", w.Name)
@@ -303,8 +307,8 @@ func (s set) checkDeployment(it *item, d *apps.Deployment) {
 	account, ok := find[*core.ServiceAccount](s, d.Namespace, pod.ServiceAccountName)
 	if !ok {
 		it.fault("there is no ServiceAccount %q", pod.ServiceAccountName)
-	} else if !isFalse(account.AutomountServiceAccountToken) || isFalse(pod.AutomountServiceAccountToken) == s.readsPullSecrets() {
-		it.fault("automountServiceAccountToken has to be false in the ServiceAccount, and in the Pod unless it reads pull secrets")
+	} else if !isFalse(account.AutomountServiceAccountToken) || isFalse(pod.AutomountServiceAccountToken) == s.usesTheAPI() {
+		it.fault("automountServiceAccountToken has to be false in the ServiceAccount, and in the Pod unless it uses the API")
 	}
 	// The variables of service links begin with the name of a Service, as those that override settings do.
 	if pod.EnableServiceLinks == nil || *pod.EnableServiceLinks {

@@ -154,7 +154,7 @@ func TestNotices(t *testing.T) {
 		"service links": {
 			"enableServiceLinks: false", "enableServiceLinks: true", deployment, "enableServiceLinks has to be false"},
 		"token that nobody needs": {
-			"      automountServiceAccountToken: false\n", "      automountServiceAccountToken: true\n", deployment, "unless it reads pull secrets"},
+			"      automountServiceAccountToken: false\n", "      automountServiceAccountToken: true\n", deployment, "unless it uses the API"},
 		"writable root": {
 			"readOnlyRootFilesystem: true", "readOnlyRootFilesystem: false", deployment, "readOnlyRootFilesystem"},
 		"closed port": {

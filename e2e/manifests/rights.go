@@ -13,7 +13,29 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// readsPullSecrets tells whether the program is configured to, and so needs a token and rights at all.
+// managedTLS is what the configuration says if the program manages its certificates.
+type managedTLS struct {
+	Mode, Secret          string
+	WebhookConfigurations []string
+}
+
+// managed gives it, with the program's defaults; nil if the certificates come from elsewhere.
+func (s set) managed() *managedTLS {
+	for _, c := range all[*core.ConfigMap](s) {
+		config := struct{ TLS managedTLS }{managedTLS{Secret: "tolerarch-certificates", WebhookConfigurations: []string{"zz-tolerarch"}}}
+		if yaml.Unmarshal([]byte(c.Data["config.yaml"]), &config) == nil && config.TLS.Mode == "managed" {
+			return &config.TLS
+		}
+	}
+	return nil
+}
+
+// usesTheAPI tells whether the program needs a token.
+func (s set) usesTheAPI() bool {
+	return s.readsPullSecrets() || s.managed() != nil
+}
+
+// readsPullSecrets tells whether the program is configured to.
 func (s set) readsPullSecrets() bool {
 	for _, d := range all[*apps.Deployment](s) {
 		for _, c := range d.Spec.Template.Spec.Containers {
@@ -31,15 +53,19 @@ func (s set) readsPullSecrets() bool {
 	return false
 }
 
-// checkRights lets pass the right to get Secrets of single namespaces, where it is used, and no other.
+// checkRights lets pass the rights that are used: to get Secrets of single namespaces, and to write the names that managed
+// certificates take.
 func (s set) checkRights(it *item) {
 	switch o := it.object.(type) {
 	case *rbac.Role:
-		if !s.readsPullSecrets() {
+		if !s.usesTheAPI() {
 			it.fault("gives rights, and tolerarch needs none")
 		}
 		for _, rule := range o.Rules {
-			if !slices.Equal(rule.APIGroups, []string{""}) || !slices.Equal(rule.Resources, []string{"secrets"}) || !slices.Equal(rule.Verbs, []string{"get"}) {
+			if s.isForManaged(rule, "", "secrets") {
+				continue
+			}
+			if !s.readsPullSecrets() || !slices.Equal(rule.APIGroups, []string{""}) || !slices.Equal(rule.Resources, []string{"secrets"}) || !slices.Equal(rule.Verbs, []string{"get"}) {
 				it.fault("gives other rights than to get Secrets: %v", rule)
 			}
 		}
@@ -50,8 +76,19 @@ func (s set) checkRights(it *item) {
 		for _, subject := range o.Subjects {
 			s.checkAccount(it, subject.Kind, subject.Namespace, subject.Name)
 		}
-	case *rbac.ClusterRole, *rbac.ClusterRoleBinding:
-		it.fault("gives rights in the whole cluster")
+	case *rbac.ClusterRole:
+		for _, rule := range o.Rules {
+			if !s.isForManaged(rule, "admissionregistration.k8s.io", "mutatingwebhookconfigurations") {
+				it.fault("gives rights in the whole cluster")
+			}
+		}
+	case *rbac.ClusterRoleBinding:
+		if _, ok := find[*rbac.ClusterRole](s, "", o.RoleRef.Name); !ok || o.RoleRef.Kind != "ClusterRole" {
+			it.fault("there is no %s %s", o.RoleRef.Kind, o.RoleRef.Name)
+		}
+		for _, subject := range o.Subjects {
+			s.checkAccount(it, subject.Kind, subject.Namespace, subject.Name)
+		}
 	case *flowcontrol.FlowSchema:
 		for _, rule := range o.Spec.Rules {
 			for _, subject := range rule.Subjects {
@@ -59,6 +96,18 @@ func (s set) checkRights(it *item) {
 			}
 		}
 	}
+}
+
+// isForManaged tells whether a rule is for nothing but the names that managed certificates take.
+func (s set) isForManaged(rule rbac.PolicyRule, group, resource string) bool {
+	managed := s.managed()
+	if managed == nil || !slices.Equal(rule.APIGroups, []string{group}) || !slices.Equal(rule.Resources, []string{resource}) {
+		return false
+	}
+	if resource == "secrets" {
+		return slices.Equal(rule.ResourceNames, []string{managed.Secret}) && slices.Equal(rule.Verbs, []string{"get", "patch", "create"})
+	}
+	return slices.Equal(rule.ResourceNames, managed.WebhookConfigurations) && slices.Equal(rule.Verbs, []string{"get", "patch"})
 }
 
 func (s set) checkAccount(it *item, kind, namespace, name string) {

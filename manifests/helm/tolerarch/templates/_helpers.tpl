@@ -57,12 +57,19 @@ annotations:
 {{- end -}}
 
 {{/* Where the serving certificate comes from: the one place that decides what a mode means.
+       managed     what the configuration's section tls says, if the program manages it
        secretName  the Secret that is mounted
        injectFrom  what cert-manager's CA injector reads
        caBundle    as the API server wants it */}}
 {{- define "tolerarch.tls" -}}
-{{- if eq .Values.tls.mode "cert-manager" -}}
-{{- $name := printf "%s-tls" (include "tolerarch.fullname" .) -}}
+{{- $fullname := include "tolerarch.fullname" . -}}
+{{- if eq .Values.tls.mode "managed" -}}
+managed:
+  mode: managed
+  secret: {{ printf "%s-certificates" $fullname | quote }}
+  webhookConfigurations: [{{ printf "zz-%s" $fullname | quote }}]
+{{- else if eq .Values.tls.mode "cert-manager" -}}
+{{- $name := printf "%s-tls" $fullname -}}
 secretName: {{ $name }}
 injectFrom: {{ .Release.Namespace }}/{{ $name }}
 {{- else -}}
@@ -73,7 +80,7 @@ caBundle: {{ b64enc . }}
 {{- end -}}
 {{- end -}}
 
-{{/* The program's configuration: what the values say, and where the mounted files of the nodes are. */}}
+{{/* The program's configuration: what the values say, where the mounted files of the nodes are, and what it manages. */}}
 {{- define "tolerarch.config" -}}
 {{- $mounts := .Values.hostMounts -}}
 {{- $config := deepCopy (default dict .Values.config) -}}
@@ -83,6 +90,12 @@ caBundle: {{ b64enc . }}
 {{- with $mounts.credentialProviderConfig -}}
 {{- $binDir := required "hostMounts.credentialProviderBinDir has to be set, too" $mounts.credentialProviderBinDir -}}
 {{- $config = merge $config (dict "credentials" (dict "providers" (dict "config" . "binDir" $binDir))) -}}
+{{- end -}}
+{{- if dig "tls" "mode" "" $config -}}
+{{- fail "config.tls.mode follows tls.mode, which gives the rights for it as well: set that one" -}}
+{{- end -}}
+{{- with (include "tolerarch.tls" . | fromYaml).managed -}}
+{{- $config = merge $config (dict "tls" .) -}}
 {{- end -}}
 {{- toYaml $config -}}
 {{- end -}}
@@ -103,7 +116,11 @@ caBundle: {{ b64enc . }}
 {{- uniq $directories | toJson -}}
 {{- end -}}
 
-{{/* Not empty if the program talks to the Kubernetes API, and so needs a token and a way there. */}}
 {{- define "tolerarch.readsPullSecrets" -}}
 {{- if dig "credentials" "pullSecrets" false (default dict .Values.config) }}yes{{ end -}}
+{{- end -}}
+
+{{/* Not empty if the program talks to the Kubernetes API, and so needs a token and a way there. */}}
+{{- define "tolerarch.usesTheAPI" -}}
+{{- if or (include "tolerarch.readsPullSecrets" .) (eq .Values.tls.mode "managed") }}yes{{ end -}}
 {{- end -}}
