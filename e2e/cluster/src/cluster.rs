@@ -201,6 +201,16 @@ impl Cluster {
         metrics::calls(&self.client, &webhook_of(namespace)).await
     }
 
+    /// How often the API server went on without the webhook of [`Cluster::namespace_with`], as calling it failed.
+    pub async fn failed_open_in(&self, namespace: &Namespace) -> u64 {
+        metrics::failed_open(&self.client, &webhook_of(namespace)).await
+    }
+
+    /// The name of the configuration by which the webhook of [`Cluster::namespace_with`] is called.
+    pub fn configuration_of(&self, namespace: &Namespace) -> String {
+        format!("{SHIPPED}-{}", namespace.name)
+    }
+
     /// Ends what was started here. Logs stay if they are of use, and where they are is printed.
     pub async fn stop(self, failed: bool) {
         let Some(mut local) = self.local else { return clean_up(&self.client, &self.nodes).await };
@@ -222,6 +232,23 @@ impl Local {
     pub async fn tolerarch_for(&self, registry: &str, settings: Value) -> Tolerarch {
         let name = format!("tolerarch-{}", self.started.fetch_add(1, Ordering::Relaxed));
         Tolerarch::start(&self.program, self.directory.path(), &name, &self.pki, registry, settings).await
+    }
+
+    /// A tolerarch that uses the Kubernetes API as this kubeconfig says.
+    pub async fn tolerarch_as(&self, kubeconfig: &Path, settings: Value) -> Tolerarch {
+        let name = format!("tolerarch-{}", self.started.fetch_add(1, Ordering::Relaxed));
+        let environment = vec![("KUBECONFIG", kubeconfig.display().to_string())];
+        let registry = &self.distribution.address;
+        let start = Tolerarch::start_with(
+            &self.program,
+            self.directory.path(),
+            &name,
+            &self.pki,
+            registry,
+            settings,
+            environment,
+        );
+        start.await
     }
 
     /// Runs kubectl, of the control plane's version, to its good end.

@@ -20,6 +20,7 @@ pub struct Tolerarch {
     program: PathBuf,
     directory: PathBuf,
     admin: u16,
+    environment: Vec<(&'static str, String)>,
 }
 
 impl Tolerarch {
@@ -31,6 +32,19 @@ impl Tolerarch {
         pki: &Arc<Pki>,
         registry: &str,
         settings: Value,
+    ) -> Self {
+        Self::start_with(program, parent, name, pki, registry, settings, Vec::new()).await
+    }
+
+    /// The same, with these variables in its environment.
+    pub(crate) async fn start_with(
+        program: &Path,
+        parent: &Path,
+        name: &str,
+        pki: &Arc<Pki>,
+        registry: &str,
+        settings: Value,
+        environment: Vec<(&'static str, String)>,
     ) -> Self {
         let directory = parent.join(name);
         fs::create_dir(&directory).unwrap();
@@ -51,14 +65,14 @@ impl Tolerarch {
         merge(&mut config, settings);
         // JSON is YAML.
         fs::write(file("config.yaml"), config.to_string()).unwrap();
-        let process = run(program, &directory, admin).await;
+        let process = run(program, &directory, admin, &environment).await;
         let url = format!("https://127.0.0.1:{port}/mutate");
-        Self { url, port, process, program: program.to_owned(), directory, admin }
+        Self { url, port, process, program: program.to_owned(), directory, admin, environment }
     }
 
     /// Starts it again, after its end.
     pub async fn start_again(&mut self) {
-        self.process = run(&self.program, &self.directory, self.admin).await;
+        self.process = run(&self.program, &self.directory, self.admin, &self.environment).await;
     }
 
     /// Gives it another certificate, which it takes up by itself.
@@ -71,10 +85,10 @@ impl Tolerarch {
     }
 }
 
-async fn run(program: &Path, directory: &Path, admin: u16) -> Process {
+async fn run(program: &Path, directory: &Path, admin: u16, environment: &[(&str, String)]) -> Process {
     let arguments =
         ["serve".to_owned(), "--config".to_owned(), directory.join("config.yaml").display().to_string()];
-    let mut process = Process::start("tolerarch", program, &arguments, directory).await;
+    let mut process = Process::start_with("tolerarch", program, &arguments, environment, directory).await;
     let listens = async || tokio::net::TcpStream::connect(("127.0.0.1", admin)).await.ok().map(drop);
     process.until("tolerarch listens", listens).await;
     process
