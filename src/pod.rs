@@ -6,14 +6,14 @@
 
 mod json;
 mod kept;
+mod stored;
 mod toleration;
-
-use std::io;
 
 use serde::Deserialize;
 use serde_json::Value;
 
 pub use json::Text;
+pub(crate) use stored::{size_of_json, size_of_value};
 pub use toleration::Toleration;
 
 use crate::image::{ImageRef, LookupError};
@@ -40,7 +40,7 @@ pub struct Pod<'a> {
     metadata: Field<Object<Metadata<'a>>>,
     #[serde(borrow, default)]
     spec: Field<Object<Spec<'a>>>,
-    /// Bytes of the JSON that it came in, or a few more.
+    /// Bytes that it takes where it is stored, or some more.
     #[serde(skip)]
     pub(crate) bytes: usize,
     /// Kind and name of the controller, where this is the template of its Pods; both empty where there is none.
@@ -179,7 +179,7 @@ impl<'a> Pod<'a> {
             let path = error.path().to_string();
             PodError { field: if path == "." { "the Pod".to_owned() } else { path } }
         })?;
-        Ok(Self { bytes: json_length(value), ..pod })
+        Ok(Self { bytes: size_of_value(value), ..pod })
     }
 
     /// The Pod that the controller of this kind and name would create by a template; of no controller where both are empty.
@@ -270,7 +270,7 @@ impl Pod<'_> {
         self.metadata.present().is_some()
     }
 
-    /// Bytes of the JSON that it came in, or a few more.
+    /// Bytes that it takes where it is stored, or some more.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
@@ -298,24 +298,6 @@ impl Pod<'_> {
         let owner = owners.iter().find(|owner| owner.controller == Some(true))?;
         Some((text(owner.kind.as_ref()), text(owner.name.as_ref())))
     }
-}
-
-/// Bytes of the value as JSON.
-pub(crate) fn json_length(value: &Value) -> usize {
-    struct Counter(usize);
-    impl io::Write for Counter {
-        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-            self.0 += bytes.len();
-            Ok(bytes.len())
-        }
-        fn flush(&mut self) -> io::Result<()> {
-            Ok(())
-        }
-    }
-    let mut counter = Counter(0);
-    // Counting cannot fail.
-    let _ = serde_json::to_writer(&mut counter, value);
-    counter.0
 }
 
 fn text<'p>(text: Option<&'p Text<'_>>) -> &'p str {

@@ -157,8 +157,8 @@ struct Resource<'a> {
 pub fn decode(body: &[u8]) -> Result<Review<'_>, ReviewError> {
     // What the API server sends is read fast; over anything else serde_json decides.
     match json::read::<Decoded<'_>>(body).or_else(|_| serde_json::from_slice(body)) {
-        // The Pod is a little shorter than the review around it.
-        Ok(envelope) => read(envelope, |pod| of_pod(pod, body.len())),
+        // The Pod is a little smaller than the review around it.
+        Ok(envelope) => read(envelope, |pod| of_pod(pod, pod::size_of_json(body))),
         // Perhaps only the object is odd; then there is a uid all the same.
         Err(_) => read(serde_json::from_slice::<Podless<'_>>(body)?, |_| Subject::Malformed),
     }
@@ -170,7 +170,7 @@ pub fn decode(body: &[u8]) -> Result<Review<'_>, ReviewError> {
 /// See [`decode`].
 pub fn of_value(value: &Value) -> Result<Review<'_>, ReviewError> {
     match Decoded::deserialize(value) {
-        Ok(envelope) => read(envelope, |pod| of_pod(pod, pod::json_length(value))),
+        Ok(envelope) => read(envelope, |pod| of_pod(pod, pod::size_of_value(value))),
         Err(_) => {
             let envelope = serde_path_to_error::deserialize::<_, Podless<'_>>(value);
             let field = |error: serde_path_to_error::Error<_>| error.path().to_string();

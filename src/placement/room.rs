@@ -5,12 +5,11 @@ use crate::pod::{Pod, Toleration};
 
 /// Bytes of all annotations, keys and values (`TotalAnnotationSizeLimitB` of k8s.io/apimachinery).
 pub(super) const ANNOTATIONS: usize = 256 << 10;
-/// Bytes of a Pod. etcd takes requests of 1.5 MiB (`--max-request-bytes`); 16 KiB of them are kept for what surrounds the
-/// Pod there and for what webhooks after this one add. An API request may have 3 MiB and binds less. The Pod counts with the
-/// length of the JSON it came in, the review around it included: what etcd stores is protobuf, which is shorter.
+/// Bytes of a Pod as it is stored. etcd takes requests of 1.5 MiB (`--max-request-bytes`); 16 KiB of them are kept for what
+/// surrounds the Pod there and for what webhooks after this one add. An API request may have 3 MiB and binds less.
 pub(super) const OBJECT: usize = (1536 - 16) << 10;
-/// Bytes from which our additions no longer decide: the texts of a Pod are most of it, and those of a Pod that is so much
-/// longer as JSON are too long for etcd without them, too.
+/// Bytes from which our additions no longer decide: even if the estimate of a Pod's size is a third too large, it does not
+/// fit without them.
 pub(super) const REFUSED_ANYWAY: usize = 2 << 20;
 /// Bytes of a toleration or an annotation beside its texts: names of members, quotes, tags.
 const AROUND: usize = 128;

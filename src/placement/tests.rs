@@ -13,7 +13,8 @@ fn annotated(value: &str) -> Vec<AnnotationEdit> {
 fn nothing_is_added_to_a_pod_that_would_become_too_large() {
     let own = toleration(&json!({"key": "a", "operator": "Exists"}));
     let adds = || Edits { add: vec![&own], annotations: annotated("multi-arch"), ..Edits::default() };
-    let of_bytes = |bytes: usize| json!({"x": "v".repeat(bytes - r#"{"x":""}"#.len())});
+    let around = Pod::of_value(&json!({"x": "v".repeat(OBJECT)})).unwrap().bytes() - OBJECT;
+    let of_bytes = |bytes: usize| json!({"x": "v".repeat(bytes - around)});
     for bytes in [OBJECT - 1024, REFUSED_ANYWAY] {
         assert!(adds().fit(&Pod::of_value(&of_bytes(bytes)).unwrap()), "{bytes}");
     }
