@@ -1,7 +1,7 @@
 //! `tolerarch inspect`, and that it says what the webhook does.
 
 use serde_json::{Value, json};
-use testregistry::{Auth, DOCKER_MANIFEST, Fault, OCI_MANIFEST, Registry};
+use testregistry::{Auth, DOCKER_MANIFEST, Fault, OCI_MANIFEST, Registry, Reply};
 
 use super::{BOTH, Desk};
 use crate::binary::program::Program;
@@ -219,6 +219,53 @@ async fn failures_name_the_answer_and_the_credential() {
         let (_, all) = desk.check(pod.to_string()).await;
         assert!(all["results"][0]["error"].as_str().unwrap().ends_with(&expected), "{all}");
     }
+}
+
+#[tokio::test]
+async fn a_throttled_lookup_says_for_how_long() {
+    let desk = Desk::new(json!({})).await;
+    let image = desk.image("app", &BOTH);
+    let reply = Reply::new(429).header("retry-after", "30");
+    desk.registry.repo("app").fault(Some(Fault::reply(reply)));
+    let ran = desk.run(&["inspect", &image]).await;
+    assert!(ran.stdout.contains("retry after 30 s"), "{}{}", ran.stdout, ran.stderr);
+}
+
+/// The last word is that of the registry that the image names.
+#[tokio::test]
+async fn the_answer_of_a_mirror_is_not_that_of_the_registry() {
+    let desk = Desk::new(json!({})).await;
+    let mirror = Registry::builder().pki(desk.registry.pki()).start().await;
+    let ca = desk.path().join("ca.crt");
+    desk.configure(&json!({"registries": {"hosts": {
+        desk.registry.address(): {"mirrors": [mirror.address()]}, mirror.address(): {"caFile": ca},
+    }}}));
+    let image = desk.image("app", &BOTH);
+    for (of_mirror, of_registry) in [(403, 503), (503, 403), (429, 403)] {
+        mirror.repo("app").fault(Some(Fault::status(of_mirror)));
+        desk.registry.repo("app").fault(Some(Fault::status(of_registry)));
+        let ran = desk.run(&["inspect", &image]).await;
+        let expected = format!("({} answered {of_registry} to GET manifest", desk.registry.url());
+        assert!(ran.stdout.contains(&expected), "{of_mirror}: {}{}", ran.stdout, ran.stderr);
+        assert!(!mirror.requests().is_empty());
+    }
+}
+
+/// As crane and regctl do.
+#[tokio::test]
+async fn a_persons_docker_configuration_is_used_and_shown() {
+    let desk = Desk::new(json!({})).await;
+    let image = desk.image("app", &BOTH);
+    desk.registry.repo("app").require(Auth::basic("user", "canary"));
+    std::fs::create_dir(desk.path().join(".docker")).unwrap();
+    let entry = json!({"username": "user", "password": "canary"});
+    desk.write(".docker/config.json", json!({"auths": {desk.registry.address(): entry}}).to_string());
+    let ran = desk.run(&["inspect", "-o", "json", &image]).await;
+    let said: Value = serde_json::from_str(&ran.stdout).unwrap();
+    let requests = said["images"][0]["requests"].as_array().unwrap();
+    let last = &requests[requests.len() - 1];
+    assert_eq!((&last["answer"], &last["credential"]), (&json!("200"), &json!("docker config")), "{said}");
+    assert!(!ran.stdout.contains("canary"), "{}", ran.stdout);
 }
 
 #[tokio::test]
