@@ -318,6 +318,12 @@ fn docker_hub_is_meant_by_all_its_names() {
         assert!(!registries.allowed.admits(&"nginx".parse().unwrap()), "{name}");
         assert!(registries.private[0].matches("docker.io/library/nginx"), "{name}");
     }
+    let below =
+        Config::parse("registries: {private: [index.docker.io/team, 'registry-1.docker.io/other/*']}")
+            .unwrap();
+    let private = below.registries.private;
+    assert!(private[0].matches("docker.io/team/app") && !private[0].matches("docker.io/library/nginx"));
+    assert_eq!(private[1].as_str(), "docker.io/other/*");
     let said = faults("registries: {hosts: {'https://a.b': {}}}").join("\n");
     assert!(said.contains("without https://"), "{said}");
     let twice =

@@ -44,10 +44,11 @@ fn what_is_explained_is_the_default() {
 static VALIDATOR: LazyLock<jsonschema::Validator> =
     LazyLock::new(|| jsonschema::validator_for(&serde_json::from_str(&schema()).unwrap()).unwrap());
 
-/// A text made of what durations are made of, right or wrong; never above the maximum, as a schema cannot add.
+/// A text made of what durations are made of, right or wrong; never above the maximum, as a schema cannot add:
+/// numbers in a row without a unit between them become one, and three digits are at most 333.
 fn like_a_duration() -> impl Strategy<Value = String> {
     const NUMBERS: [&str; 14] =
-        ["0", "5", "90", "1.5", ".5", "1.", "0.0", "1.2345", "123456789012", "-1", "+1", "1e3", "1_0", ""];
+        ["0", "2", "3", "1.5", ".5", "1.", "0.0", "1.2345", "123456789012", "-1", "+1", "1e3", "1_0", ""];
     const UNITS: [&str; 16] =
         ["ms", "s", "m", "h", "d", "M", "S", "min", "us", "ns", "w", "y", " m", "s ", " bananas", ""];
     let right = (prop::sample::select(&NUMBERS[..4]), prop::sample::select(&UNITS[..5]));
