@@ -23,7 +23,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 pub use print::explained;
-pub use reader::{Fault, Place};
+pub use reader::{FieldError, Location};
 pub use schema::schema;
 pub use sources::{Flag, Loaded, Sources};
 
@@ -129,7 +129,7 @@ pub enum ConfigError {
         /// The file, if there is one.
         file: Option<PathBuf>,
         /// All that is wrong.
-        faults: Vec<Fault>,
+        faults: Vec<FieldError>,
     },
 }
 
@@ -202,7 +202,7 @@ impl Config {
     ///
     /// # Errors
     /// All faults, in the order of the text.
-    pub fn parse(text: &str) -> Result<Self, Vec<Fault>> {
+    pub fn parse(text: &str) -> Result<Self, Vec<FieldError>> {
         match Sources::default().read(text) {
             Ok(loaded) => Ok(loaded.config),
             Err(faults) => Err(faults),

@@ -13,7 +13,7 @@ use serde::Deserialize;
 use serde::de::IgnoredAny;
 
 pub use crate::cli::fuzzing::check;
-use crate::config::{Place, Sources};
+use crate::config::{Location, Sources};
 pub use crate::credentials::fuzzing::{docker, secret};
 use crate::image::ImageRef;
 use crate::json::{self, Object};
@@ -96,7 +96,10 @@ pub fn config(data: &[u8]) -> bool {
             // A carriage return alone ends a line, too; what is missing at the end is missing on the line after it.
             let lines = text.matches(['\n', '\r']).count() + 2;
             for fault in faults {
-                assert!(matches!(fault.place, Place::Line(line) if (1..=lines).contains(&line)), "{fault}");
+                assert!(
+                    matches!(fault.place, Location::Line(line) if (1..=lines).contains(&line)),
+                    "{fault}"
+                );
             }
             false
         }

@@ -24,7 +24,7 @@ use crate::pod::Pod;
 use crate::reason::Reason;
 use crate::review::{self, Subject};
 use documents::Document;
-use report::{Fault, Report, Verdict};
+use report::{InputError, Report, Verdict};
 use workload::{Content, Given, Object};
 
 /// The status when something could be decided that `--fail-on` names.
@@ -101,7 +101,7 @@ impl Check {
                 }
                 Err(error) => {
                     let source = report.source(given);
-                    report.faults.push(Fault::of_file(source, format!("cannot be read: {error}")));
+                    report.faults.push(InputError::of_file(source, format!("cannot be read: {error}")));
                 }
             }
         }
@@ -111,7 +111,7 @@ impl Check {
                 let source = report.source(given);
                 report
                     .faults
-                    .push(Fault::of_file(source, "no objects: there is no document in it".to_owned()));
+                    .push(InputError::of_file(source, "no objects: there is no document in it".to_owned()));
             }
         }
         (report, asked)
@@ -153,12 +153,14 @@ fn read_file(file: &Path, report: &mut Report, asked: &mut Vec<Asked>) {
         File::open(file).and_then(|opened| opened.take(documents::FILE + 1).read_to_end(&mut bytes))
     };
     match read {
-        Err(error) => return report.faults.push(Fault::of_file(source, format!("cannot be read: {error}"))),
+        Err(error) => {
+            return report.faults.push(InputError::of_file(source, format!("cannot be read: {error}")));
+        }
         Ok(length) if length as u64 > documents::FILE => {
             let limit = documents::FILE >> 20;
             return report
                 .faults
-                .push(Fault::of_file(source, format!("larger than the {limit} MiB that are read")));
+                .push(InputError::of_file(source, format!("larger than the {limit} MiB that are read")));
         }
         Ok(_) => {}
     }
@@ -166,15 +168,15 @@ fn read_file(file: &Path, report: &mut Report, asked: &mut Vec<Asked>) {
         report.documents += 1;
         let contents = match content {
             Ok(node) => workload::contents(&node),
-            Err(message) => vec![Content::Fault { line, message }],
+            Err(message) => vec![Content::Invalid { line, message }],
         };
         for content in contents {
             match content {
                 Content::Object(object) => asked.push(Asked { source, document: number, object }),
                 Content::Skipped(kind) => *report.skipped.entry(kind).or_default() += 1,
                 Content::Foreign(kind) => *report.foreign.entry(kind).or_default() += 1,
-                Content::Fault { line, message } => {
-                    report.faults.push(Fault { source, document: number, line, message });
+                Content::Invalid { line, message } => {
+                    report.faults.push(InputError { source, document: number, line, message });
                 }
             }
         }
@@ -182,7 +184,7 @@ fn read_file(file: &Path, report: &mut Report, asked: &mut Vec<Asked>) {
 }
 
 /// Decides on all of them, some at a time, in the order in which they stand.
-async fn decide(asking: Asking, asked: Vec<Asked>, patches: bool) -> Vec<Result<Verdict, Fault>> {
+async fn decide(asking: Asking, asked: Vec<Asked>, patches: bool) -> Vec<Result<Verdict, InputError>> {
     let all = asked.len();
     let mut done = 0;
     let mut verdicts = stream::iter(asked).map(|asked| asked.verdict(&asking, patches)).buffered(AT_A_TIME);
@@ -199,12 +201,12 @@ async fn decide(asking: Asking, asked: Vec<Asked>, patches: bool) -> Vec<Result<
 
 impl Asked {
     /// The decision; a fault where the API server would refuse the Pod.
-    async fn verdict(self, asking: &Asking, patches: bool) -> Result<Verdict, Fault> {
+    async fn verdict(self, asking: &Asking, patches: bool) -> Result<Verdict, InputError> {
         let Self { source, document, object } = self;
         let root = patches.then_some(&*object.template);
         match decided(&object, asking, root).await {
             Ok(decided) => Ok(Verdict { source, document, object, decided }),
-            Err(message) => Err(Fault { source, document, line: object.line, message }),
+            Err(message) => Err(InputError { source, document, line: object.line, message }),
         }
     }
 }

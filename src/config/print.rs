@@ -5,14 +5,14 @@ use std::collections::BTreeMap;
 use serde_json::Value as Json;
 
 use super::Config;
-use super::reader::Place;
+use super::reader::Location;
 use super::shape::{Key, Map, Shape, Slot};
 
 /// Where comments begin, if there is room.
 const COLUMN: usize = 44;
 
 /// The configuration with where each value comes from.
-pub(super) fn effective(slot: &mut dyn Slot, file: &str, places: &BTreeMap<String, Place>) -> String {
+pub(super) fn effective(slot: &mut dyn Slot, file: &str, places: &BTreeMap<String, Location>) -> String {
     let mut printer = Printer { places: Some((file, places)), text: String::new() };
     printer.section(slot.shape(), "", "", "");
     printer.text
@@ -27,7 +27,7 @@ pub fn explained() -> String {
 
 struct Printer<'a> {
     /// The file's name, and where it and others say what; without them, keys are explained.
-    places: Option<(&'a str, &'a BTreeMap<String, Place>)>,
+    places: Option<(&'a str, &'a BTreeMap<String, Location>)>,
     text: String,
 }
 
@@ -118,9 +118,9 @@ impl Printer<'_> {
 }
 
 /// Where a value comes from.
-fn origin(file: &str, places: &BTreeMap<String, Place>, path: &str) -> String {
+fn origin(file: &str, places: &BTreeMap<String, Location>, path: &str) -> String {
     match places.get(path) {
-        Some(Place::Line(line)) => format!("{file}:{line}"),
+        Some(Location::Line(line)) => format!("{file}:{line}"),
         Some(place) => place.to_string(),
         None => {
             let pool = path.split_inclusive(']').next().unwrap_or_default();

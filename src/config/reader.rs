@@ -11,18 +11,18 @@ use crate::yaml::{self, Copies, Data, Dialect, Key, Node};
 
 /// One thing that is wrong with a configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Fault {
+pub struct FieldError {
     /// Where, as a path of keys: `pools[0].platforms`. Empty for the whole document.
     pub path: String,
     /// Where it is said.
-    pub place: Place,
+    pub place: Location,
     /// What, and how to mend it.
     pub message: String,
 }
 
 /// Where something is said. In the order of their precedence: the last one holds.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Place {
+pub enum Location {
     /// On this line of the file, from 1.
     Line(usize),
     /// In this variable of the environment.
@@ -31,7 +31,7 @@ pub enum Place {
     Flag(&'static str),
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for Location {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Line(line) => write!(f, "line {line}"),
@@ -41,10 +41,10 @@ impl fmt::Display for Place {
     }
 }
 
-impl fmt::Display for Fault {
+impl fmt::Display for FieldError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.place {
-            Place::Variable(name) if *name == self.path => write!(f, "{name}: {}", self.message),
+            Location::Variable(name) if *name == self.path => write!(f, "{name}: {}", self.message),
             place if self.path.is_empty() => write!(f, "the document ({place}): {}", self.message),
             place => write!(f, "{} ({place}): {}", self.path, self.message),
         }
@@ -55,18 +55,18 @@ impl fmt::Display for Fault {
 #[derive(Debug, Default)]
 pub(super) struct Reader {
     path: String,
-    faults: Vec<Fault>,
+    faults: Vec<FieldError>,
     /// What is valid, and probably not what was meant.
-    pub(super) warnings: Vec<Fault>,
+    pub(super) warnings: Vec<FieldError>,
     /// The places of sections, lists and values, by their path.
-    pub(super) places: BTreeMap<String, Place>,
+    pub(super) places: BTreeMap<String, Location>,
 }
 
 impl Reader {
     /// Reads the one document of a file into `slot`, which holds the defaults.
     pub(super) fn document(&mut self, text: &str, slot: &mut dyn Slot) {
         match yaml::read(text, Dialect::Text, &mut Copies::default()).as_deref() {
-            Err(error) => self.fault(Place::Line(error.line), error.message.clone()),
+            Err(error) => self.fault(Location::Line(error.line), error.message.clone()),
             Ok([_, second, ..]) => self.fault(place(second), "a second document: a configuration is one"),
             Ok([document]) if !is_null(document) => self.fill(document, slot),
             Ok(_) => {}
@@ -87,7 +87,9 @@ impl Reader {
                         None => {
                             let hint = nearest(text, keys.iter().map(|known| known.name));
                             let message = format!("unknown key; {hint}");
-                            self.within(&step(text), |reader| reader.fault(Place::Line(name.line), message));
+                            self.within(&step(text), |reader| {
+                                reader.fault(Location::Line(name.line), message);
+                            });
                         }
                     }
                 }
@@ -129,7 +131,7 @@ impl Reader {
                             }
                         });
                         if let Err(message) = added {
-                            reader.fault(Place::Line(name.line), message);
+                            reader.fault(Location::Line(name.line), message);
                         }
                     });
                 }
@@ -156,7 +158,7 @@ impl Reader {
                     let (first, at) = *entry.get();
                     distinct[at] = member;
                     let message = format!("it is there already, on line {first}; remove one of the two");
-                    self.within(&step(text), |reader| reader.fault(Place::Line(*line), message));
+                    self.within(&step(text), |reader| reader.fault(Location::Line(*line), message));
                 }
             }
         }
@@ -174,13 +176,13 @@ impl Reader {
         self.path.truncate(length);
     }
 
-    fn fault(&mut self, place: Place, message: impl Into<String>) {
-        self.faults.push(Fault { path: self.path.clone(), place, message: message.into() });
+    fn fault(&mut self, place: Location, message: impl Into<String>) {
+        self.faults.push(FieldError { path: self.path.clone(), place, message: message.into() });
     }
 
     /// A fault that is not where the reading is.
-    pub(super) fn fault_at(&mut self, path: &str, place: Place, message: String) {
-        self.faults.push(Fault { path: path.to_owned(), place, message });
+    pub(super) fn fault_at(&mut self, path: &str, place: Location, message: String) {
+        self.faults.push(FieldError { path: path.to_owned(), place, message });
     }
 
     /// Whether anything is wrong.
@@ -222,13 +224,13 @@ impl Reader {
                 self.fault(place.clone(), objection);
             }
             for message in slot.warnings() {
-                self.warnings.push(Fault { path: self.path.clone(), place: place.clone(), message });
+                self.warnings.push(FieldError { path: self.path.clone(), place: place.clone(), message });
             }
         }
     }
 
     /// What is wrong: in the order of the file, then what the environment and the flags say.
-    pub(super) fn faults(mut self) -> Vec<Fault> {
+    pub(super) fn faults(mut self) -> Vec<FieldError> {
         self.faults.sort_by(|one, other| one.place.cmp(&other.place));
         self.faults
     }
@@ -261,8 +263,8 @@ fn step(key: &str) -> String {
     if plain { key.to_owned() } else { format!("[{}]", quoted(key)) }
 }
 
-fn place(node: &Node) -> Place {
-    Place::Line(node.line)
+fn place(node: &Node) -> Location {
+    Location::Line(node.line)
 }
 
 fn is_null(node: &Node) -> bool {

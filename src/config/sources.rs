@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use super::quote::{may_be_secret, quoted};
-use super::reader::{Fault, Place, Reader, expected, nearest};
+use super::reader::{FieldError, Location, Reader, expected, nearest};
 use super::shape::{Shape, Slot};
 use super::{Config, ConfigError, print};
 use crate::file;
@@ -71,12 +71,12 @@ impl Sources {
     ///
     /// # Errors
     /// All faults.
-    pub fn read(&self, text: &str) -> Result<Loaded, Vec<Fault>> {
+    pub fn read(&self, text: &str) -> Result<Loaded, Vec<FieldError>> {
         let (mut config, mut reader) = (Config::default(), Reader::default());
         reader.document(text, &mut config);
         reader.environment(&self.environment, self.tolerant, &mut config);
         for Flag { name, path, value } in &self.flags {
-            reader.set(&mut config, path, value, &Place::Flag(name));
+            reader.set(&mut config, path, value, &Location::Flag(name));
         }
         reader.object(&mut config);
         if reader.has_faults() {
@@ -88,7 +88,7 @@ impl Sources {
 
 impl Loaded {
     /// What is valid, and probably not what was meant.
-    pub fn warnings(&self) -> &[Fault] {
+    pub fn warnings(&self) -> &[FieldError] {
         &self.reader.warnings
     }
 
@@ -120,7 +120,7 @@ impl Reader {
         let mut own: Vec<_> = variables.iter().filter(|(name, _)| name.starts_with(PREFIX)).collect();
         own.sort();
         for (name, text) in own {
-            let place = Place::Variable(name.clone());
+            let place = Location::Variable(name.clone());
             if let Some((_, path)) = known.iter().find(|(variable, _)| variable == name) {
                 self.set(slot, path, text, &place);
             } else if !is_service_link(name) {
@@ -136,7 +136,7 @@ impl Reader {
                     None => "no key has this variable; pools and hosts are set in the file".to_owned(),
                 };
                 if tolerant {
-                    self.warnings.push(Fault { path: name.clone(), place, message });
+                    self.warnings.push(FieldError { path: name.clone(), place, message });
                 } else {
                     self.fault_at(name, place, message);
                 }
@@ -145,7 +145,7 @@ impl Reader {
     }
 
     /// Takes over what a text says of the scalar at `path`; of a list of scalars, separated by commas.
-    pub(super) fn set(&mut self, slot: &mut dyn Slot, path: &str, text: &str, place: &Place) {
+    pub(super) fn set(&mut self, slot: &mut dyn Slot, path: &str, text: &str, place: &Location) {
         scalars(slot, "", &mut |at, shape| {
             if at != path {
                 return;

@@ -59,7 +59,7 @@ impl File {
     }
 
     fn under(&self, key: &ImagePattern) -> Option<Vec<IdentifiedCredential>> {
-        // What is wrong with it, whoever loads it anew will tell.
+        // A reload reports what is wrong with it.
         let text = text("", &self.path).ok()?;
         Some(match self.form {
             Form::DockerConfig => {

@@ -14,6 +14,7 @@ use crate::cluster::tests::ApiServer;
 use crate::concurrency::Callers;
 
 mod faults;
+mod plugins;
 mod secrecy;
 mod upstream;
 
@@ -234,33 +235,6 @@ async fn sources_come_in_their_order_and_within_them_the_most_specific_first() {
             "credentials directory file:word"
         ]
     );
-}
-
-/// As kubelet 1.36 reads `--image-credential-provider-config`.
-#[tokio::test]
-async fn plugins_may_be_configured_in_a_directory() {
-    let place = Place::new();
-    for name in ["one", "two", "three"] {
-        let answer = PLUGIN.replace("\"plugin\"", &format!("\"{name}\""));
-        place.program(&format!("bin/{name}"), &answer.replace("a.b/team", "c.d"));
-    }
-    let config = |name: &str| PROVIDERS.replace("- name: plugin", &format!("- name: {name}"));
-    place.write("d/20.json.yaml", &config("two"));
-    place.write("d/10-z.yml", &config("one"));
-    place.write("d/README.md", "canary");
-    place.write("d/a.yaml.d/b.yaml", "canary");
-    let link = |from: &str, to: &str| std::os::unix::fs::symlink(from, place.path(to)).unwrap();
-    place.write("d/..data/30.json", &config("three"));
-    link("..data/30.json", "d/30.json");
-    let providers = ProviderSettings { config: Some(place.path("d")), bin_dir: Some(place.path("bin")) };
-    let settings = CredentialSettings { providers, ..CredentialSettings::default() };
-    let keyring = load(&place, &settings, &["a.b"]).unwrap().shared_keyring();
-    let expected = ["one", "two", "three"].map(|name| format!("credential provider plugin {name}:1"));
-    assert_eq!(shown(&keyring.candidates(&image("a.b/x"))).await, expected);
-
-    place.write("d/40.yaml", &config("one"));
-    let fault = load(&place, &settings, &[]).unwrap_err().to_string();
-    assert!(fault.ends_with("40.yaml: providers[0].name: there is another of this name"), "{fault}");
 }
 
 #[tokio::test]

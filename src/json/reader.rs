@@ -90,7 +90,7 @@ impl<'de> de::Deserializer<'de> for &mut Reader<'de> {
 
     fn deserialize_map<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Doubt> {
         self.source.byte(b'{').ok_or(Doubt)?;
-        let mut parts = Parts { reader: self, place: Place::First };
+        let mut parts = Parts { reader: self, place: Position::First };
         let value = visitor.visit_map(&mut parts)?;
         parts.ended(value)
     }
@@ -106,7 +106,7 @@ impl<'de> de::Deserializer<'de> for &mut Reader<'de> {
 
     fn deserialize_seq<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Doubt> {
         self.source.byte(b'[').ok_or(Doubt)?;
-        let mut parts = Parts { reader: self, place: Place::First };
+        let mut parts = Parts { reader: self, place: Position::First };
         let value = visitor.visit_seq(&mut parts)?;
         parts.ended(value)
     }
@@ -120,11 +120,11 @@ impl<'de> de::Deserializer<'de> for &mut Reader<'de> {
 /// What is in a list or an object.
 struct Parts<'a, 'de> {
     reader: &'a mut Reader<'de>,
-    place: Place,
+    place: Position,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Place {
+enum Position {
     /// Behind the opening bracket.
     First,
     /// Behind a part.
@@ -138,21 +138,21 @@ impl Parts<'_, '_> {
     #[inline]
     fn more(&mut self, closing: u8) -> Result<bool, Doubt> {
         match (self.reader.next()?, self.place) {
-            (byte, Place::First | Place::Next) if byte == closing => self.place = Place::End,
-            (_, Place::First) => {
-                self.place = Place::Next;
+            (byte, Position::First | Position::Next) if byte == closing => self.place = Position::End,
+            (_, Position::First) => {
+                self.place = Position::Next;
                 return Ok(true);
             }
-            (b',', Place::Next) => {}
+            (b',', Position::Next) => {}
             _ => return Err(Doubt),
         }
         self.reader.source.at += 1;
-        Ok(self.place == Place::Next)
+        Ok(self.place == Position::Next)
     }
 
     /// The value, if all parts have been taken.
     fn ended<T>(&self, value: T) -> Result<T, Doubt> {
-        if self.place == Place::End { Ok(value) } else { Err(Doubt) }
+        if self.place == Position::End { Ok(value) } else { Err(Doubt) }
     }
 }
 

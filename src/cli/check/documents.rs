@@ -1,7 +1,7 @@
 //! From the bytes of a file to its documents: YAML or JSON, many in one stream, each read for itself, so that one that
 //! is broken costs no other.
 
-use super::json::Place;
+use super::json::Cursor;
 use crate::yaml::{self, Copies, Dialect, Node};
 
 /// Bytes of a file that are read. All Pods of a large cluster have some ten MB.
@@ -104,7 +104,7 @@ fn is_empty(text: &str) -> bool {
 
 /// Reads JSON documents one after another; `false` where it is no JSON from the beginning, but perhaps YAML.
 fn json(text: &str, first: usize, add: &mut impl FnMut(usize, Result<Node, String>)) -> bool {
-    let mut place = Place::new(text, first);
+    let mut place = Cursor::new(text, first);
     let mut any = false;
     while let Some((line, read)) = place.read() {
         match read {

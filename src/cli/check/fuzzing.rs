@@ -16,7 +16,7 @@ pub fn check(data: &[u8]) -> bool {
         let Ok(node) = content else { continue };
         for content in workload::contents(&node) {
             match content {
-                Content::Fault { line, message } => {
+                Content::Invalid { line, message } => {
                     assert!((1..=lines).contains(&line), "line {line} of {lines}: {message}");
                 }
                 Content::Object(object) => {

@@ -10,7 +10,7 @@ use crate::yaml::{Data, Key, Node};
 
 /// A place in a text of JSON documents.
 #[derive(Clone, Copy)]
-pub(super) struct Place<'a> {
+pub(super) struct Cursor<'a> {
     rest: &'a [u8],
     /// From 1.
     line: usize,
@@ -18,7 +18,7 @@ pub(super) struct Place<'a> {
     depth: usize,
 }
 
-impl<'a> Place<'a> {
+impl<'a> Cursor<'a> {
     /// The beginning of a text that begins on this line.
     pub(super) fn new(text: &'a str, line: usize) -> Self {
         Self { rest: text.as_bytes(), line, depth: 0 }
@@ -90,7 +90,7 @@ impl<'a> Place<'a> {
 }
 
 /// What is read next stands here.
-struct Seed<'p, 'a>(&'p mut Place<'a>);
+struct Seed<'p, 'a>(&'p mut Cursor<'a>);
 
 impl<'de> DeserializeSeed<'de> for Seed<'_, '_> {
     type Value = Node;
@@ -162,7 +162,7 @@ mod tests {
     #[test]
     fn knows_the_line_of_each_value() {
         let text = "{\n \"a\": [1,\n  {\"b]\\\"}\": \"x,\\\\\"},\n  []\n ],\n \"c\":\n  null\n}\n{}";
-        let mut place = Place::new(text, 1);
+        let mut place = Cursor::new(text, 1);
         let (line, node) = place.read().unwrap();
         let node = node.unwrap();
         assert_eq!((line, node.value()), (1, json!({"a": [1, {"b]\"}": "x,\\"}, []], "c": null})));
@@ -182,7 +182,7 @@ mod tests {
                 let Ok(value) = value else { break };
                 expected.push(value);
             }
-            let mut place = Place::new(&text, 1);
+            let mut place = Cursor::new(&text, 1);
             let mut seen = Vec::new();
             while let Some((_, Ok(node))) = place.read() {
                 seen.push(node.value());

@@ -24,7 +24,7 @@ pub(super) struct Report {
     sources: Vec<String>,
     /// In the order of files and documents.
     pub(super) verdicts: Vec<Verdict>,
-    pub(super) faults: Vec<Fault>,
+    pub(super) faults: Vec<InputError>,
     /// How many there were of each kind that brings no Pods.
     pub(super) skipped: BTreeMap<String, usize>,
     /// The same of each kind that may bring Pods, and is not known.
@@ -42,7 +42,7 @@ pub(super) struct Verdict {
 }
 
 /// What could not be read.
-pub(super) struct Fault {
+pub(super) struct InputError {
     pub(super) source: usize,
     /// From 1; 0 where it is the whole file.
     pub(super) document: usize,
@@ -51,7 +51,7 @@ pub(super) struct Fault {
     pub(super) message: String,
 }
 
-impl Fault {
+impl InputError {
     pub(super) fn of_file(source: usize, message: String) -> Self {
         Self { source, document: 0, line: 0, message }
     }
@@ -64,7 +64,7 @@ impl Report {
         self.sources.len() - 1
     }
 
-    pub(super) fn add(&mut self, decided: Result<Verdict, Fault>) {
+    pub(super) fn add(&mut self, decided: Result<Verdict, InputError>) {
         match decided {
             Ok(verdict) => self.verdicts.push(verdict),
             Err(fault) => self.faults.push(fault),
@@ -76,7 +76,7 @@ impl Report {
     }
 
     /// A fault as people read it.
-    pub(super) fn told(&self, fault: &Fault) -> String {
+    pub(super) fn told(&self, fault: &InputError) -> String {
         let file = match self.name_of(fault.source) {
             "-" => "standard input",
             file => file,
@@ -192,7 +192,7 @@ impl Report {
 
     /// The documented shape; members are added, never renamed.
     pub(super) fn json(&self) -> serde_json::Result<String> {
-        let error = |fault: &Fault| {
+        let error = |fault: &InputError| {
             json!({
                 "file": self.name_of(fault.source),
                 "document": fault.document,

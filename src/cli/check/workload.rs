@@ -66,7 +66,7 @@ pub(super) enum Content {
     Skipped(String),
     /// A custom resource, which may create Pods: with its group.
     Foreign(String),
-    Fault {
+    Invalid {
         line: usize,
         message: String,
     },
@@ -111,7 +111,8 @@ pub(super) fn contents(document: &Node) -> Vec<Content> {
 
 /// `given` is what the list says of its items: those of a typed list have no kind of their own.
 fn collect(node: &Node, given: Option<(&str, &str)>, all: &mut Vec<Content>) {
-    let mut fault = |message: &str| all.push(Content::Fault { line: node.line, message: message.to_owned() });
+    let mut fault =
+        |message: &str| all.push(Content::Invalid { line: node.line, message: message.to_owned() });
     if !matches!(node.data, Data::Map(_)) {
         return fault("it is no object with apiVersion and kind");
     }
@@ -161,7 +162,7 @@ fn review(node: &Node) -> Content {
 fn object(node: &Node, kind: &str, workload: &Workload) -> Content {
     let Some(template) = node.at(workload.template) else {
         let message = format!("the {kind} has no {}", workload.template.join("."));
-        return Content::Fault { line: node.line, message };
+        return Content::Invalid { line: node.line, message };
     };
     if let Some(fault) = no_text(node, kind, workload) {
         return fault;
@@ -226,7 +227,7 @@ fn no_text(node: &Node, kind: &str, workload: &Workload) -> Option<Content> {
     };
     let message =
         format!("the {kind} would be refused: {place} has to be a text, and is {shown}; put it in quotes");
-    Some(Content::Fault { line: value.line, message })
+    Some(Content::Invalid { line: value.line, message })
 }
 
 /// The first boolean or number that this path leads to, and where that is.
@@ -249,149 +250,4 @@ fn bare<'n>(node: &'n Node, path: &[&str], place: String) -> Option<(&'n Node, S
 }
 
 #[cfg(test)]
-mod tests {
-    use serde_json::json;
-
-    use super::*;
-    use crate::yaml::{self, Copies, Dialect};
-
-    fn contents_of(text: &str) -> Vec<Content> {
-        contents(&yaml::read(text, Dialect::Kubernetes, &mut Copies::default()).unwrap()[0])
-    }
-
-    fn object_of(text: &str) -> Object {
-        let mut contents = contents_of(text);
-        assert_eq!(contents.len(), 1);
-        match contents.remove(0) {
-            Content::Object(object) => object,
-            other => panic!("{other:?}"),
-        }
-    }
-
-    fn pod_of(object: &Object) -> &Value {
-        match &object.given {
-            Given::Pod(value) | Given::Template { value, .. } => value,
-            Given::Review(_) => panic!("no Pod"),
-        }
-    }
-
-    #[test]
-    fn takes_the_template_of_each_kind() {
-        let spec = "{template: {metadata: {labels: {a: b}}, spec: {containers: [{image: x}]}}}";
-        let cron = format!("{{jobTemplate: {{spec: {spec}}}}}");
-        for (version, kind, spec, template, owner) in [
-            ("apps/v1", "Deployment", spec, "/spec/template", "ReplicaSet"),
-            ("extensions/v1beta1", "Deployment", spec, "/spec/template", "ReplicaSet"),
-            ("apps/v1", "ReplicaSet", spec, "/spec/template", "ReplicaSet"),
-            ("apps/v1", "StatefulSet", spec, "/spec/template", "StatefulSet"),
-            ("apps/v1", "DaemonSet", spec, "/spec/template", "DaemonSet"),
-            ("v1", "ReplicationController", spec, "/spec/template", "ReplicationController"),
-            ("batch/v1", "Job", spec, "/spec/template", "Job"),
-            ("batch/v1beta1", "CronJob", &cron, "/spec/jobTemplate/spec/template", "Job"),
-        ] {
-            let text = format!(
-                "apiVersion: {version}\nkind: {kind}\nmetadata: {{name: web, namespace: shop}}\nspec: {spec}\n"
-            );
-            let object = object_of(&text);
-            assert_eq!((&*object.kind, &*object.namespace, &*object.name), (kind, "shop", "web"));
-            assert_eq!(object.template, template);
-            assert!(matches!(object.given, Given::Template { owner: kind, .. } if kind == owner));
-            let pod = pod_of(&object);
-            assert_eq!(pod["metadata"]["labels"], json!({"a": "b"}));
-            assert_eq!(pod["spec"]["containers"][0]["image"], "x");
-        }
-        let template =
-            "apiVersion: v1\nkind: PodTemplate\nmetadata: {name: web}\ntemplate: {spec: {containers: []}}";
-        let object = object_of(template);
-        assert_eq!((&*object.template, pod_of(&object).get("metadata")), ("/template", None));
-    }
-
-    #[test]
-    fn other_kinds_bring_no_pods_and_other_groups_may() {
-        let of = |version: &str, kind: &str| {
-            contents_of(&format!("apiVersion: {version}\nkind: {kind}\nspec: {{template: {{}}}}"))
-        };
-        for (version, kind) in [
-            ("v1", "Service"),
-            ("policy/v1", "PodDisruptionBudget"),
-            ("rbac.authorization.k8s.io/v1", "Role"),
-        ] {
-            let contents = of(version, kind);
-            assert!(matches!(&contents[..], [Content::Skipped(skipped)] if skipped == kind), "{contents:?}");
-        }
-        for (version, kind, name) in [
-            ("batch.volcano.sh/v1alpha1", "Job", "Job.batch.volcano.sh"),
-            ("argoproj.io/v1alpha1", "Rollout", "Rollout.argoproj.io"),
-            ("jobset.x-k8s.io/v1alpha2", "JobSet", "JobSet.jobset.x-k8s.io"),
-        ] {
-            let contents = of(version, kind);
-            assert!(matches!(&contents[..], [Content::Foreign(foreign)] if foreign == name), "{contents:?}");
-        }
-    }
-
-    #[test]
-    fn takes_lists_apart() {
-        let pods = "apiVersion: v1\nkind: PodList\nitems: [{spec: {}}, {metadata: {name: b}, spec: {}}]";
-        assert_eq!(contents_of(pods).len(), 2);
-        let nested = "apiVersion: v1\nkind: List\nitems:\n- {apiVersion: v1, kind: List, items: [{apiVersion: v1, kind: Secret}]}\n- 7\n- {kind: Pod}";
-        let contents = contents_of(nested);
-        assert!(
-            matches!(
-                &contents[..],
-                [Content::Skipped(_), Content::Fault { line: 5, .. }, Content::Fault { line: 6, .. }]
-            ),
-            "{contents:?}"
-        );
-        assert!(contents_of("apiVersion: v1\nkind: List\nitems: []").is_empty());
-    }
-
-    #[test]
-    fn a_pod_of_a_cluster_is_on_no_node_yet() {
-        let pod = |uid: &str| {
-            let object = object_of(&format!(
-                "apiVersion: v1\nkind: Pod\nmetadata: {{name: a{uid}}}\nspec: {{nodeName: node-1}}"
-            ));
-            pod_of(&object).clone()
-        };
-        assert_eq!(pod("")["spec"]["nodeName"], "node-1");
-        assert_eq!(pod(", uid: u")["spec"], json!({}));
-    }
-
-    #[test]
-    fn names_values_that_need_quotes() {
-        let text = "apiVersion: v1\nkind: Pod\nmetadata:\n  labels:\n    tolerarch.io/mode: off\nspec: {}";
-        let contents = contents_of(text);
-        let [Content::Fault { line: 5, message }] = &contents[..] else { panic!("{contents:?}") };
-        assert!(message.contains("tolerarch.io/mode") && message.contains("quotes"), "{message}");
-    }
-
-    #[test]
-    fn names_whatever_is_no_text() {
-        for (text, place) in [
-            ("kind: Pod\nmetadata: {name: 1e3}\nspec: {}", "metadata.name"),
-            ("kind: Pod\nmetadata: {name: off}\nspec: {}", "metadata.name"),
-            ("kind: Pod\nmetadata: {namespace: 7}\nspec: {}", "metadata.namespace"),
-            ("kind: Pod\nspec: {containers: [{image: a}, {image: 7}]}", "spec.containers[1].image"),
-            (
-                "kind: PodTemplate\ntemplate: {spec: {initContainers: [{env: [{name: PORT, value: 8080}]}]}}",
-                "template.spec.initContainers[0].env[0].value",
-            ),
-            (
-                "kind: PodTemplate\ntemplate: {metadata: {annotations: {a.b/c: yes}}}",
-                "template.metadata.annotations[\"a.b/c\"]",
-            ),
-        ] {
-            let contents = contents_of(&format!("apiVersion: v1\n{text}"));
-            let [Content::Fault { message, .. }] = &contents[..] else { panic!("{contents:?}") };
-            assert!(message.contains(&format!("refused: {place} has to be a text")), "{text}: {message}");
-        }
-    }
-
-    #[test]
-    fn what_has_no_template_is_named() {
-        let contents = contents_of("apiVersion: apps/v1\nkind: Deployment\nspec: {}");
-        assert!(
-            matches!(&contents[..], [Content::Fault { message, .. }] if message.contains("spec.template"))
-        );
-    }
-}
+mod tests;
