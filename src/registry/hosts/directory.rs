@@ -18,7 +18,7 @@ use url::Url;
 use crate::image::canonical_host;
 use crate::registry::limits;
 use crate::registry::net::Tls;
-use file::{Root, Section, Tables};
+use file::{AnyCase, Root, Section, Tables};
 
 /// The name of the directory for registries without one of their own.
 pub(super) const DEFAULT: &str = "_default";
@@ -167,8 +167,8 @@ impl Namespace {
     /// Reads a `hosts.toml`. An error names the line, and quotes nothing.
     pub(super) fn parse(text: &str, directory: &Path) -> Result<Self, String> {
         let said = |error: toml::de::Error| fault(text, &error);
-        let Root { server, host: Tables(tables) } = toml::from_str(text).map_err(said)?;
-        let section: Section = toml::from_str(text).map_err(said)?;
+        let AnyCase(Root { server, host: Tables(tables) }) = toml::from_str(text).map_err(said)?;
+        let AnyCase::<Section>(section) = toml::from_str(text).map_err(said)?;
         let proxied = tables.iter().map(|(_, section)| section).chain([&section]).any(Section::is_proxied);
         let mut hosts = Vec::new();
         for (number, (url, section)) in (1..).zip(tables) {

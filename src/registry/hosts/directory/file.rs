@@ -2,17 +2,61 @@
 
 use std::collections::HashMap;
 use std::fmt;
+use std::marker::PhantomData;
 use std::path::{Path, PathBuf};
 
 use http::{HeaderMap, HeaderName, HeaderValue, header};
 use percent_encoding::percent_decode_str;
 use serde::Deserialize;
-use serde::de::{self, Deserializer, MapAccess, Visitor};
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{self, DeserializeSeed, Deserializer, IntoDeserializer, MapAccess, Visitor};
 use url::Url;
 
 use super::RegistryHost;
 use crate::image::{DOCKER_HUB, DOCKER_HUB_ENDPOINT};
 use crate::registry::net::Tls;
+
+/// Keys in any case, as Go's TOML library reads them. But for `host`: its tables are found by that very name
+/// (`getSortedHosts`).
+pub(super) struct AnyCase<T>(pub(super) T);
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for AnyCase<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Fold<T>(PhantomData<T>);
+
+        impl<'de, T: Deserialize<'de>> Visitor<'de> for Fold<T> {
+            type Value = T;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a table")
+            }
+
+            fn visit_map<M: MapAccess<'de>>(self, map: M) -> Result<T, M::Error> {
+                T::deserialize(MapAccessDeserializer::new(Folded(map)))
+            }
+        }
+
+        deserializer.deserialize_map(Fold(PhantomData)).map(Self)
+    }
+}
+
+struct Folded<M>(M);
+
+impl<'de, M: MapAccess<'de>> MapAccess<'de> for Folded<M> {
+    type Error = M::Error;
+
+    fn next_key_seed<K: DeserializeSeed<'de>>(&mut self, seed: K) -> Result<Option<K::Value>, M::Error> {
+        let Some(mut key) = self.0.next_key::<String>()? else { return Ok(None) };
+        if !key.eq_ignore_ascii_case("host") {
+            key.make_ascii_lowercase();
+        }
+        seed.deserialize(key.into_deserializer()).map(Some)
+    }
+
+    fn next_value_seed<V: DeserializeSeed<'de>>(&mut self, seed: V) -> Result<V::Value, M::Error> {
+        self.0.next_value_seed(seed)
+    }
+}
 
 /// The keys of the whole file that no section has.
 #[derive(Deserialize)]
@@ -40,8 +84,8 @@ impl<'de> Deserialize<'de> for Tables {
 
             fn visit_map<M: MapAccess<'de>>(self, mut map: M) -> Result<Tables, M::Error> {
                 let mut tables = Vec::new();
-                while let Some(table) = map.next_entry()? {
-                    tables.push(table);
+                while let Some((host, AnyCase(section))) = map.next_entry()? {
+                    tables.push((host, section));
                 }
                 Ok(Tables(tables))
             }
