@@ -75,7 +75,7 @@ struct State {
 
 struct Waiting {
     callers: Callers,
-    /// Who began it, and has the place in the queue.
+    /// Of the first caller, which has the place in the queue.
     share: Share,
     grant: oneshot::Sender<Permit>,
 }
@@ -154,7 +154,7 @@ fn send(granted: impl IntoIterator<Item = Granted>) {
 }
 
 impl Queued {
-    /// Waits for the permit. Never `None`: a permit is sent to everyone who stays in the queue.
+    /// Waits for the permit. Never `None`: all that stays in the queue gets one.
     pub(crate) async fn permit(mut self) -> Option<Permit> {
         let callers = self.callers.clone();
         loop {
@@ -206,11 +206,16 @@ impl State {
         [&mut self.all].into_iter().chain(unknown).chain(self.hosts.get_mut(&share.host))
     }
 
+    /// Whether the caller may run anything.
+    fn has_share(&self, caller: &Caller) -> bool {
+        let per_review = self.capacity.all.div_ceil(REVIEW);
+        let of_review = caller.namespace.is_none() || self.of_review(caller.review) < per_review;
+        of_review && self.all.running.has_room(caller, self.all.limit)
+    }
+
     /// Whether the caller may run work of this host.
     fn may_run(&self, caller: &Caller, share: &Share) -> bool {
-        let per_review = self.capacity.all.div_ceil(REVIEW);
-        let has_share = caller.namespace.is_none() || self.of_review(caller.review) < per_review;
-        has_share && self.pools(share).all(|pool| pool.running.has_room(caller, pool.limit))
+        self.has_share(caller) && self.pools(share).all(|pool| pool.running.has_room(caller, pool.limit))
     }
 
     fn may_wait(&self, share: &Share) -> bool {
@@ -245,7 +250,7 @@ impl State {
         self.pools_mut(share).for_each(|pool| pool.waiting.give_back(&share.caller));
     }
 
-    /// Ends the waiting of this place, by the share of one of its callers.
+    /// Gives the work at this place of the queue a permit, by the share of one of its callers.
     fn grant(&mut self, limit: &Arc<ConcurrencyLimit>, place: usize, caller: Caller) -> Granted {
         let waiting = self.queue.remove(place);
         self.leave(&waiting.share);
@@ -264,22 +269,22 @@ impl State {
         free.min_by_key(|caller| self.held(caller)).cloned()
     }
 
-    /// Who gets a permit now. Runs at every release with the limit locked, so full pools are passed over first, and only
-    /// callers that hold fewer permits than the best so far are looked at closely.
+    /// The work that gets a permit now, and the caller by whose share. Runs at every release with the limit locked, so what
+    /// holds for a review is found out once for its images, which are beside each other in the queue; and hosts are looked
+    /// at only for callers that hold fewer permits than the best so far.
     fn next(&self) -> Option<(usize, Caller)> {
-        if self.all.is_full() {
+        if self.all.running.taken >= self.all.limit {
             return None;
         }
         let mut best: Option<((usize, usize), usize, Caller)> = None;
+        let mut last: Option<(u64, (usize, usize), bool)> = None;
         for (place, waiting) in self.queue.iter().enumerate() {
-            if self.pools(&waiting.share).any(Pool::is_full) {
-                continue;
-            }
             for caller in waiting.callers.lock().iter() {
-                let held = self.held(caller);
-                if best.as_ref().is_none_or(|(least, ..)| held < *least)
-                    && self.may_run(caller, &waiting.share)
-                {
+                let known = last.filter(|(review, ..)| *review == caller.review);
+                let of_review = || (caller.review, self.held(caller), self.has_share(caller));
+                let (_, held, has_share) = *last.insert(known.unwrap_or_else(of_review));
+                let is_better = has_share && best.as_ref().is_none_or(|(least, ..)| held < *least);
+                if is_better && self.may_run(caller, &waiting.share) {
                     best = Some((held, place, caller.clone()));
                 }
             }
@@ -306,10 +311,6 @@ impl State {
 impl Pool {
     fn new(limit: usize) -> Self {
         Self { limit, running: Load::default(), waiting: Load::default() }
-    }
-
-    fn is_full(&self) -> bool {
-        self.running.taken >= self.limit
     }
 }
 
