@@ -2,23 +2,21 @@
 //! `core/remotes/docker/config/hosts.go` of github.com/containerd/containerd.
 //!
 //! There is one directory for each registry. Its `hosts.toml` says which hosts serve the images; without a readable one,
-//! certificate files in Docker's layout say whom to trust. Headers may hold secrets, so they are never shown.
+//! certificate files in Docker's layout say which authorities to trust. Headers may hold secrets, so they are never shown.
 
 mod file;
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
-
-use http::{HeaderMap, HeaderName};
-use url::Url;
 
 use crate::image::canonical_host;
 use crate::registry::limits;
 use crate::registry::net::Tls;
 use file::{AnyCase, Root, Section, Tables};
+
+pub(super) use file::RegistryHost;
 
 /// The name of the directory for registries without one of their own.
 pub(super) const DEFAULT: &str = "_default";
@@ -40,40 +38,6 @@ pub(super) struct Namespace {
     fault: Option<String>,
     /// Whether that names a proxy.
     proxied: bool,
-}
-
-/// One host that serves the images of a namespace; containerd's `RegistryHost`.
-#[derive(Clone, Default, PartialEq)]
-pub(super) struct RegistryHost {
-    /// What the name of a repository is added to; ends with a slash.
-    pub(super) base: Option<Url>,
-    /// The same without TLS, where the file has `http` and settings of TLS: HTTPS is tried first.
-    pub(super) fallback: Option<Url>,
-    /// Whether it is trusted to say where a tag points.
-    pub(super) resolves: bool,
-    /// Whether it has manifests.
-    pub(super) pulls: bool,
-    /// `None` if nothing is said of it.
-    pub(super) tls: Option<Tls>,
-    /// To be sent along.
-    pub(super) headers: HeaderMap,
-}
-
-impl RegistryHost {
-    /// Whether headers or a client certificate of the operator go to it.
-    pub(super) fn gets_operator_identity(&self) -> bool {
-        !self.headers.is_empty() || self.tls.as_ref().is_some_and(|tls| !tls.identities.is_empty())
-    }
-}
-
-impl fmt::Debug for RegistryHost {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { base, fallback, resolves, pulls, tls, headers } = self;
-        let base = base.as_ref().map(Url::as_str);
-        let fallback = fallback.as_ref().map(Url::as_str);
-        let headers: Vec<&HeaderName> = headers.keys().collect();
-        write!(f, "RegistryHost({base:?}, {fallback:?}, {resolves}, {pulls}, {tls:?}, {headers:?})")
-    }
 }
 
 impl HostsDirectory {
@@ -179,7 +143,7 @@ impl Namespace {
         Ok(Self { hosts, server, fault: None, proxied })
     }
 
-    /// `loadCertFiles`: `*.crt` are authorities, `*.cert` and `*.key` are what to show of oneself.
+    /// `loadCertFiles`: `*.crt` are authorities, `*.cert` and `*.key` are client certificates.
     fn of_certificates(directory: &Path) -> Result<Self, (PathBuf, io::Error)> {
         let mut tls = Tls::default();
         for file in entries(directory)?.into_iter().filter(|file| !file.is_dir()) {

@@ -12,7 +12,6 @@ use serde::de::value::MapAccessDeserializer;
 use serde::de::{self, DeserializeSeed, Deserializer, IntoDeserializer, MapAccess, Visitor};
 use url::Url;
 
-use super::RegistryHost;
 use crate::image::{DOCKER_HUB, DOCKER_HUB_ENDPOINT};
 use crate::registry::net::Tls;
 
@@ -92,6 +91,40 @@ impl<'de> Deserialize<'de> for Tables {
         }
 
         deserializer.deserialize_map(InOrder)
+    }
+}
+
+/// One host that serves the images of a namespace; containerd's `RegistryHost`.
+#[derive(Clone, Default, PartialEq)]
+pub(in crate::registry::hosts) struct RegistryHost {
+    /// What the name of a repository is added to; ends with a slash.
+    pub(in crate::registry::hosts) base: Option<Url>,
+    /// The same without TLS, where the file has `http` and settings of TLS: HTTPS is tried first.
+    pub(in crate::registry::hosts) fallback: Option<Url>,
+    /// Whether it is trusted to say where a tag points.
+    pub(in crate::registry::hosts) resolves: bool,
+    /// Whether it has manifests.
+    pub(in crate::registry::hosts) pulls: bool,
+    /// `None` if nothing is said of it.
+    pub(in crate::registry::hosts) tls: Option<Tls>,
+    /// To be sent along.
+    pub(in crate::registry::hosts) headers: HeaderMap,
+}
+
+impl RegistryHost {
+    /// Whether headers or a client certificate of the operator go to it.
+    pub(in crate::registry::hosts) fn gets_operator_identity(&self) -> bool {
+        !self.headers.is_empty() || self.tls.as_ref().is_some_and(|tls| !tls.identities.is_empty())
+    }
+}
+
+impl fmt::Debug for RegistryHost {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { base, fallback, resolves, pulls, tls, headers } = self;
+        let base = base.as_ref().map(Url::as_str);
+        let fallback = fallback.as_ref().map(Url::as_str);
+        let headers: Vec<&HeaderName> = headers.keys().collect();
+        write!(f, "RegistryHost({base:?}, {fallback:?}, {resolves}, {pulls}, {tls:?}, {headers:?})")
     }
 }
 
