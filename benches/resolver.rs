@@ -11,7 +11,7 @@ use tolerarch::config::Config;
 use tolerarch::credentials::Keyring;
 use tolerarch::image::{ImageRef, PlatformSet, Support};
 use tolerarch::metrics::Metrics;
-use tolerarch::registry::{Digest, Found, Guard, Registry, RegistryMetrics};
+use tolerarch::registry::{AddressGuard, Digest, Found, Registry, RegistryMetrics};
 use tolerarch::resolver::{CacheSettings, Resolver, ResolverMetrics, Tenant};
 
 type Outcome<T> = Result<T, Box<dyn Error + Send + Sync>>;
@@ -36,7 +36,7 @@ fn main() -> Outcome<()> {
 
 fn resolver(capacity: usize) -> Outcome<Resolver> {
     let metrics = Metrics::new([])?;
-    let registry = Registry::new([], Guard::default(), RegistryMetrics::register(&metrics)?)?;
+    let registry = Registry::new([], AddressGuard::default(), RegistryMetrics::register(&metrics)?)?;
     let Config { lookup, cache, .. } = Config::default();
     Ok(Resolver::new(
         registry,

@@ -32,7 +32,7 @@ use crate::image::PlatformSet;
 use crate::logging::{Format, Level};
 use crate::pod::Toleration;
 use crate::policy::{Mode, Policy, Pool};
-use crate::registry::{Allowed, Guard, HostSettings, Proxies, ProxyError, Settings};
+use crate::registry::{AddressGuard, Allowed, HostSettings, Proxies, ProxyError, Settings};
 use crate::resolver::{CacheSettings, LookupSettings};
 use crate::tls::{CertificateFiles, ManagedSettings, TlsMode};
 
@@ -56,7 +56,7 @@ pub struct Config {
     /// Where credentials come from.
     pub credentials: CredentialSettings,
     /// Which addresses may be dialled.
-    pub network: Guard,
+    pub network: AddressGuard,
     /// What is logged.
     pub log: Log,
 }
@@ -181,7 +181,7 @@ impl Default for Config {
             },
             registries: Registries::default(),
             credentials: CredentialSettings::default(),
-            network: Guard::default(),
+            network: AddressGuard::default(),
             log: Log::default(),
         }
     }

@@ -8,11 +8,11 @@
 //! Each room imports only those above it in this list:
 //! - `limits`, `digest`, `manifest`, `metrics`, `trace`: numbers and values, without I/O.
 //! - `net`: one HTTP request, and everything between it and the wire: TLS, proxies, the address guard.
-//! - `error`: why a registry does not answer, and what that implies.
+//! - `error`: why a lookup failed, and what that implies.
 //! - `hosts`: where a registry's images can be had, and what the operator configured for each host.
 //! - `auth`: challenges, realms and tokens.
 //! - `client`: one API request, tried at each endpoint, authorised and redirected.
-//! - `platforms`: which documents are read to tell the platforms of an image.
+//! - `platforms`: which documents are read to find the platforms of an image.
 
 mod auth;
 mod client;
@@ -32,7 +32,7 @@ pub use error::Error;
 pub use hosts::{Allowed, HostSettings, Mirror, NamePattern, ParseMirrorError, ParsePatternError};
 pub use manifest::{EntryInfo, Found, ManifestError, Skip};
 pub use metrics::{RegistryMetrics, RequestKind};
-pub use net::{Guard, Proxies, ProxyError, TrustError};
+pub use net::{AddressGuard, Proxies, ProxyError, TrustError};
 pub use settings::Settings;
 pub use trace::{Recorder, Traces};
 
@@ -61,7 +61,7 @@ impl Registry {
     /// A file that the settings name cannot be read.
     pub fn new(
         hosts: impl IntoIterator<Item = (String, HostSettings)>,
-        guard: Guard,
+        guard: AddressGuard,
         metrics: RegistryMetrics,
     ) -> Result<Self, TrustError> {
         Self::load(Settings { hosts: hosts.into_iter().collect(), guard, ..Settings::default() }, metrics)

@@ -72,8 +72,8 @@ struct Shared {
 
 type Flights = SingleFlight<Box<str>, Completed, Callers>;
 
-/// Where the answer to one image comes from.
-enum Source {
+/// What is known of one image by now.
+enum Lookup {
     Ready(Outcome),
     Pending(Pending),
 }
@@ -165,11 +165,11 @@ impl Resolver {
             for (place, image) in images.iter().enumerate() {
                 let request = Request { image, candidates: &candidates(image) };
                 outcomes.push(match self.find(request, &mut caller) {
-                    Source::Ready(outcome) => {
+                    Lookup::Ready(outcome) => {
                         settled |= enough(image, outcome);
                         Some(outcome)
                     }
-                    Source::Pending(flight) => {
+                    Lookup::Pending(flight) => {
                         pending.push((place, flight));
                         None
                     }
@@ -232,19 +232,19 @@ impl Resolver {
     }
 
     /// The answer that serves at once, or the lookup that will give one.
-    fn find(&self, request: Request<'_>, caller: &mut impl FnMut() -> Caller) -> Source {
+    fn find(&self, request: Request<'_>, caller: &mut impl FnMut() -> Caller) -> Lookup {
         let Fetcher { registry, cache, metrics, .. } = &self.0.fetcher;
         let count = |result| metrics.looked_up(request.image.host(), result);
         // Before the cache: a registry that is no longer allowed is no longer trusted either.
         if !registry.admits(request.image) {
             count(LookupResult::Failed);
-            return Source::Ready(Err(LookupError::NotAllowed));
+            return Lookup::Ready(Err(LookupError::NotAllowed));
         }
         let (cached, refresh) = request.cached(cache);
         match cached {
             Cached::Fresh(outcome) => {
                 count(if outcome.is_ok() { LookupResult::Hit } else { LookupResult::Negative });
-                Source::Ready(outcome)
+                Lookup::Ready(outcome)
             }
             Cached::Stale { support, due } => {
                 count(LookupResult::Stale);
@@ -252,23 +252,23 @@ impl Resolver {
                     // This Pod has its answer, whatever the result.
                     let _ = self.start(refresh, &caller());
                 }
-                Source::Ready(Ok(support))
+                Lookup::Ready(Ok(support))
             }
             Cached::Expired(_) | Cached::Nothing => match self.start(request, &caller()) {
-                Ok(source) => {
-                    if !matches!(source, Source::Pending(Pending { joined: false, .. })) {
+                Ok(lookup) => {
+                    if !matches!(lookup, Lookup::Pending(Pending { joined: false, .. })) {
                         count(LookupResult::Joined);
                     }
-                    source
+                    lookup
                 }
-                Err(error) => Source::Ready(self.0.fetcher.instead(request, error)),
+                Err(error) => Lookup::Ready(self.0.fetcher.instead(request, error)),
             },
         }
     }
 
     /// Joins the lookup of this image that is in flight, or begins one. An error if none may begin, or if its registry
     /// is known to fail.
-    fn start(&self, request: Request<'_>, caller: &Caller) -> Result<Source, LookupError> {
+    fn start(&self, request: Request<'_>, caller: &Caller) -> Result<Lookup, LookupError> {
         let Inner { fetcher, flights, shared } = &*self.0;
         let host = shared.hosts.get(request.image.host());
         let access = shared.hosts.access(request, caller);
@@ -278,11 +278,11 @@ impl Resolver {
                 return Err(error);
             }
             callers.join(caller);
-            return Ok(Source::Pending(Pending { flight: flight.clone(), joined: true, probe: false }));
+            return Ok(Lookup::Pending(Pending { flight: flight.clone(), joined: true, probe: false }));
         }
         if let (Cached::Fresh(outcome), _) = request.cached(&fetcher.cache) {
             // It has completed since the cache was asked.
-            return Ok(Source::Ready(outcome));
+            return Ok(Lookup::Ready(outcome));
         }
         let permission = host.enter(access);
         if let Some(error) = permission.refusal() {
@@ -297,7 +297,7 @@ impl Resolver {
         let queued =
             shared.limit.queue(&job.callers, job.host.name(), known).ok_or(LookupError::Overloaded)?;
         let flight = self.launch(flights, request.into(), job, queued);
-        Ok(Source::Pending(Pending { flight, joined: false, probe: probe.is_some() }))
+        Ok(Lookup::Pending(Pending { flight, joined: false, probe: probe.is_some() }))
     }
 
     /// Begins a lookup in a task of its own.

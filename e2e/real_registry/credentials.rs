@@ -3,7 +3,7 @@
 use testregistry::Kind;
 use tolerarch::credentials::Credential;
 use tolerarch::image::ImageRef;
-use tolerarch::registry::{Digest, Error, Found, Guard, Head, HostSettings, Recorder, Registry};
+use tolerarch::registry::{AddressGuard, Digest, Error, Found, Head, HostSettings, Recorder, Registry};
 
 use super::distribution::{Distribution, PASSWORD, USER};
 use super::images;
@@ -53,7 +53,7 @@ fn client(distribution: &Distribution, server: &TokenServer, may: bool) -> Regis
     };
     let token_hosts = if may { vec![server.address()] } else { Vec::new() };
     let own = HostSettings { token_hosts, ..trusted.clone() };
-    let guard = Guard { allow: vec!["127.0.0.0/8".parse().unwrap()], ..Guard::default() };
+    let guard = AddressGuard { allow: vec!["127.0.0.0/8".parse().unwrap()], ..AddressGuard::default() };
     let hosts = [(distribution.address.clone(), own), (server.address(), trusted)];
     Registry::new(hosts, guard, registry_metrics()).unwrap()
 }

@@ -5,7 +5,7 @@ use std::process::Stdio;
 
 use serde_json::json;
 use tokio::process::{Child, Command};
-use tolerarch::registry::{Error, Guard, HostSettings, Recorder, Registry, Settings};
+use tolerarch::registry::{AddressGuard, Error, HostSettings, Recorder, Registry, Settings};
 
 use super::distribution::{Distribution, REPO, listening};
 use super::images;
@@ -55,7 +55,7 @@ fn settings(upstream: &Distribution, mirror: &str) -> [Settings; 2] {
         ..HostSettings::default()
     };
     let gone = HostSettings { mirrors: vec![mirror.parse().unwrap()], ..HostSettings::default() };
-    let guard = Guard { allow: vec!["127.0.0.0/8".parse().unwrap()], ..Guard::default() };
+    let guard = AddressGuard { allow: vec!["127.0.0.0/8".parse().unwrap()], ..AddressGuard::default() };
     let ours = Settings {
         hosts: [(mirror.to_owned(), host), (GONE.to_owned(), gone)].into(),
         guard: guard.clone(),

@@ -2,7 +2,7 @@
 
 use tolerarch::config::Config;
 use tolerarch::metrics::Metrics;
-use tolerarch::registry::{Guard, HostSettings, Registry, RegistryMetrics};
+use tolerarch::registry::{AddressGuard, HostSettings, Registry, RegistryMetrics};
 use tolerarch::serve::Server;
 
 use super::distribution::Distribution;
@@ -18,7 +18,7 @@ pub(crate) fn registry_metrics() -> RegistryMetrics {
 pub(crate) fn registry(of: &Distribution) -> Registry {
     let settings =
         HostSettings { ca_file: Some(of.directory.path().join("ca.crt")), ..HostSettings::default() };
-    let guard = Guard { allow: vec!["127.0.0.0/8".parse().unwrap()], ..Guard::default() };
+    let guard = AddressGuard { allow: vec!["127.0.0.0/8".parse().unwrap()], ..AddressGuard::default() };
     Registry::new([(of.address.clone(), settings)], guard, registry_metrics()).unwrap()
 }
 

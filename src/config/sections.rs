@@ -8,7 +8,7 @@ use super::values::Choice;
 use super::{Admin, Config, Log, Registries, Server, Tls};
 use crate::credentials::CredentialSettings;
 use crate::image::canonical_host;
-use crate::registry::{Guard, HostSettings, Mirror};
+use crate::registry::{AddressGuard, HostSettings, Mirror};
 use crate::resolver::{CacheSettings, LookupSettings};
 use crate::tls::{Lifetimes, TlsMode};
 
@@ -293,7 +293,7 @@ impl Slot for HostSettings {
     }
 }
 
-impl Slot for Guard {
+impl Slot for AddressGuard {
     fn shape(&mut self) -> Shape<'_> {
         Shape::Section(vec![
             key("allow", "networks (CIDR) that are dialled nevertheless", &mut self.allow),

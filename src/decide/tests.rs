@@ -6,7 +6,7 @@ use crate::cluster::tests::ApiServer;
 use crate::config::Config;
 use crate::credentials::tests::with_cluster;
 use crate::metrics::Metrics;
-use crate::registry::{Guard, HostSettings, Registry};
+use crate::registry::{AddressGuard, HostSettings, Registry};
 use crate::resolver::ResolverMetrics;
 use crate::testing::registry_metrics;
 
@@ -27,7 +27,7 @@ impl Bench {
     async fn with(credentials: Credentials) -> Self {
         let remote = Remote::builder().plain_http().start().await;
         let metrics = Metrics::new([]).unwrap();
-        let guard = Guard { allow: vec!["127.0.0.0/8".parse().unwrap()], deny: vec![] };
+        let guard = AddressGuard { allow: vec!["127.0.0.0/8".parse().unwrap()], deny: vec![] };
         let plain = HostSettings { plain_http: true, ..HostSettings::default() };
         let registry = Registry::new([(remote.address(), plain)], guard, registry_metrics()).unwrap();
         let Config { policy, lookup, cache, .. } = Config::default();

@@ -4,6 +4,7 @@
 //! reads several of them.
 
 use std::fmt;
+use std::net::Ipv6Addr;
 use std::str::FromStr;
 
 use super::host::{DOCKER_HUB, DOCKER_HUB_INDEX};
@@ -173,7 +174,8 @@ fn has_dot_or_colon(text: &str) -> bool {
 fn check_host(host: &str) -> Result<(), ReferenceError> {
     let (name, port) = if let Some(inner) = host.strip_prefix('[') {
         let (address, after) = inner.split_once(']').ok_or(ReferenceError::Host)?;
-        if address.is_empty() || !address.bytes().all(|b| b.is_ascii_hexdigit() || b == b':') {
+        let digits = address.bytes().all(|b| b.is_ascii_hexdigit() || b == b':');
+        if !digits || address.parse::<Ipv6Addr>().is_err() {
             return Err(ReferenceError::Host);
         }
         match after.strip_prefix(':') {

@@ -1,4 +1,4 @@
-//! Why a registry does not answer, and what that implies. No text quotes what a registry sent.
+//! Why a lookup failed, and what that implies. No text quotes what a registry sent.
 
 use std::borrow::Cow;
 use std::time::Duration;
@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::manifest::ManifestError;
 use super::net::RequestError;
 
-/// Why a registry does not say where an image runs.
+/// Why a lookup failed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// 404: no such repository or manifest, or none that the credential may see.
@@ -37,10 +37,10 @@ pub enum Error {
     /// A status or a redirect that means neither yes nor no.
     #[error("failed: {0}")]
     Unexpected(String),
-    /// The configuration has it that this registry is not asked for this image.
+    /// The configuration does not allow asking this registry for this image.
     #[error("the configuration does not allow it (see registries.allow, registries.deny)")]
     NotAllowed,
-    /// The address guard refuses every address of a host.
+    /// The address guard denies every address of a host.
     #[error("every address of the host is forbidden (see network.allow)")]
     AddressNotAllowed,
     /// The answer is not an image.

@@ -28,7 +28,7 @@ pub use endpoint::{Mirror, ParseMirrorError};
 pub struct HostSettings {
     /// PEM file of certificate authorities that are trusted for this host, beside the system's.
     pub ca_file: Option<PathBuf>,
-    /// PEM file of the certificate that is shown to this host.
+    /// PEM file of the client certificate for this host.
     pub client_cert_file: Option<PathBuf>,
     /// PEM file of its key; without one, that of the certificate holds it.
     pub client_key_file: Option<PathBuf>,

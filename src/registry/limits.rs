@@ -12,8 +12,8 @@ pub(crate) const TOKEN: usize = 64 << 10;
 pub(crate) const ERROR: usize = 64 << 10;
 /// How long such a body may take.
 pub(crate) const ERROR_TIME: Duration = Duration::from_millis(500);
-/// Bytes of all answers that are read at a time: twelve of the largest manifests. Of answers that fill it the largest and
-/// slowest are given up, so hostile registries cannot make more pile up.
+/// Bytes of all answers that are read at a time: twelve of the largest manifests. When they are used up, the largest and
+/// slowest answers are given up.
 pub(crate) const BODIES: usize = 48 << 20;
 /// Characters of the cause of a broken connection.
 pub(crate) const CAUSE: usize = 200;

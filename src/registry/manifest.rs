@@ -12,7 +12,8 @@ use super::limits;
 use crate::image::{Platform, PlatformSet, Preference, Support, is_digest};
 use crate::json::{First, Object};
 
-/// What is asked for; the lists first, as old registries serve a single child to those who do not name them first.
+/// The media types that are accepted; indexes first, as old registries serve a single manifest to clients that do not name
+/// them first.
 pub(super) const ACCEPT: &str = "application/vnd.oci.image.index.v1+json, \
     application/vnd.docker.distribution.manifest.list.v2+json, application/vnd.oci.image.manifest.v1+json, \
     application/vnd.docker.distribution.manifest.v2+json";

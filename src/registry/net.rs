@@ -11,7 +11,7 @@ mod trust;
 
 pub(super) use authority::{authority, dialled, label, names};
 pub(super) use connect::Connector;
-pub use guard::Guard;
+pub use guard::AddressGuard;
 pub use proxy::{Proxies, ProxyError};
 pub(super) use resolve::NameResolver;
 pub(super) use transport::{HttpRequest, HttpResponse, RequestError, Transport};

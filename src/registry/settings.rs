@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use super::hosts::{Allowed, HostSettings, HostsDirectory};
-use super::net::{Guard, Proxies};
+use super::net::{AddressGuard, Proxies};
 
 /// What the operator says of registries.
 #[derive(Clone, Debug, Default)]
@@ -16,7 +16,7 @@ pub struct Settings {
     /// Which images are asked for at all.
     pub allowed: Allowed,
     /// Which addresses may be dialled.
-    pub guard: Guard,
+    pub guard: AddressGuard,
     /// Through which proxies.
     pub proxies: Proxies,
 }

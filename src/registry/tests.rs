@@ -20,7 +20,7 @@ mod upstream;
 
 const BOTH: [&str; 2] = ["linux/amd64", "linux/arm64"];
 
-fn client_with(remote: &Remote, guard: Guard) -> (Registry, tempfile::TempDir) {
+fn client_with(remote: &Remote, guard: AddressGuard) -> (Registry, tempfile::TempDir) {
     let dir = tempfile::tempdir().unwrap();
     let ca = dir.path().join("ca.crt");
     std::fs::write(&ca, remote.pki().ca_pem()).unwrap();
@@ -34,7 +34,7 @@ fn client_with(remote: &Remote, guard: Guard) -> (Registry, tempfile::TempDir) {
 }
 
 fn client(remote: &Remote) -> (Registry, tempfile::TempDir) {
-    client_with(remote, Guard { allow: vec!["127.0.0.0/8".parse().unwrap()], deny: vec![] })
+    client_with(remote, AddressGuard { allow: vec!["127.0.0.0/8".parse().unwrap()], deny: vec![] })
 }
 
 async fn ask(remote: &Remote, repo: &Repo, target: &str) -> Result<Support, Error> {
@@ -288,7 +288,7 @@ async fn the_guard_refuses_before_a_connection_is_made() {
     let named: ImageRef = format!("localhost:{}/team/app:v1", remote.port()).parse().unwrap();
     let odd: ImageRef = format!("0x7f.0.0.1:{}/team/app:v1", remote.port()).parse().unwrap();
     let mapped: ImageRef = format!("[::ffff:7f00:1]:{}/team/app:v1", remote.port()).parse().unwrap();
-    let (client, _dir) = client_with(&remote, Guard::default());
+    let (client, _dir) = client_with(&remote, AddressGuard::default());
     for image in [&image, &named, &odd, &mapped] {
         assert_eq!(
             kind(&client.fetch(image, None, &Recorder::default()).await.map(|found| found.support)),
@@ -303,7 +303,7 @@ async fn the_guard_refuses_before_a_connection_is_made() {
 async fn redirects_and_realms_meet_the_guard_too() {
     let remote = Remote::start().await;
     let other = Remote::builder().listen("127.0.0.2:0".parse().unwrap()).start().await;
-    let guard = Guard { allow: vec!["127.0.0.1/32".parse().unwrap()], deny: vec![] };
+    let guard = AddressGuard { allow: vec!["127.0.0.1/32".parse().unwrap()], deny: vec![] };
     let (client, _dir) = client_with(&remote, guard);
     let repo = remote.repo("team/app");
     repo.image("linux/amd64", Some("v1"));
@@ -367,7 +367,7 @@ fn a_ca_file_has_to_be_one() {
     let file = dir.path().join("ca.crt");
     let settings = || HostSettings { ca_file: Some(file.clone()), ..HostSettings::default() };
     let load = || {
-        Registry::new([("a.b".to_owned(), settings())], Guard::default(), registry_metrics())
+        Registry::new([("a.b".to_owned(), settings())], AddressGuard::default(), registry_metrics())
             .err()
             .unwrap()
             .to_string()

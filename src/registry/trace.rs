@@ -1,7 +1,7 @@
-//! What registries were asked for an image and what they answered, for people who want to know why. The webhook records
+//! What registries were asked for an image and what they answered, for the commands that show it. The webhook records
 //! nothing.
 //!
-//! A [`Recorder`] goes along as an argument with the one lookup that is done, so what is shown is what was decided by.
+//! The lookup itself gets the [`Recorder`] as an argument, so a trace shows the very requests that the decision rests on.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -55,7 +55,7 @@ pub struct TracedRequest {
     pub url: Url,
     /// What it was authorised with: nothing, or the scheme (`Bearer`, `Basic`).
     pub authorization: Option<String>,
-    /// Whose credential it was, or that of the token: one of a few fixed texts.
+    /// The kind of source of the credential, or of the token's: one of a few fixed texts.
     pub credential: Option<&'static str>,
     /// The status of the answer, or the kind of failure; `None` while it is under way.
     pub outcome: Option<Result<u16, &'static str>>,

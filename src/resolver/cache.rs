@@ -1,4 +1,4 @@
-//! The cache of images has two levels: a tag points to a digest for a while, a digest has its platforms for ever.
+//! The cache of images has two levels: a tag points to a digest for a while, a digest has its platforms until it is evicted.
 //! quick_cache bounds both and keeps the working set through a flood; it has no lifetimes, so values have their own.
 //!
 //! An answer is cached for the credential that gave it only: the [`CredentialId`] is part of the keys of both levels. So
@@ -172,7 +172,7 @@ impl Cache {
         }
     }
 
-    /// Where the tag is known to point, however long ago: what a HEAD request can confirm.
+    /// The digest that the tag last pointed to, however long ago: what a HEAD request can confirm.
     pub(super) fn points_to(&self, image: &ImageRef, access: CredentialId) -> Option<Digest> {
         match self.levels.tags.get(&*key(image, access))? {
             Tag::Points { to, .. } => Some(to),

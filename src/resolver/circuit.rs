@@ -202,7 +202,7 @@ impl Circuit {
         self.record(access, now);
         let probed = slot.map(|slot| slot.scope);
         self.repository_failed(access, probed == Some(Scope::Repository), now);
-        // An image that has worked tells at once whether the registry itself fails.
+        // An image that has worked shows at once whether the registry itself fails.
         let due = if self.good.is_empty() { now + OPEN } else { now };
         match (self.verdict(Scope::Registry, access), &mut self.registry) {
             (verdict, Some(OpenRegistry { open, probes, .. })) => {
@@ -269,7 +269,7 @@ impl Circuit {
         failing.shared |= failing.access.namespace != access.namespace;
     }
 
-    /// For whom the failures open a repository or the registry, if they do: one namespace, or all.
+    /// Whether the failures open a repository or the registry, and if so, for one namespace or for all (`None`).
     fn verdict(&self, scope: Scope, access: Access) -> Option<Option<u64>> {
         let within = |failing: &&Failing| {
             let inside = scope == Scope::Registry || failing.access.repository == access.repository;

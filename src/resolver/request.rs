@@ -144,7 +144,7 @@ pub(super) fn is_refusal(error: LookupError) -> bool {
     matches!(error, LookupError::Denied | LookupError::NotFound)
 }
 
-/// The refusal to report of several: a missing image tells more than a denial, if a credential was accepted for it.
+/// The refusal to report of several: a missing image says more than a denial, if a credential was accepted for it.
 pub(super) fn combine_refusals(
     before: Option<LookupError>,
     now: LookupError,

@@ -8,7 +8,7 @@ use super::*;
 use crate::config::Config;
 use crate::image::{PlatformSet, Support};
 use crate::metrics::Metrics;
-use crate::registry::{Guard, HostSettings};
+use crate::registry::{AddressGuard, HostSettings};
 use crate::testing::registry_metrics;
 
 const BOTH: Support = Support::Index(PlatformSet::AMD64_AND_ARM64);
@@ -96,7 +96,7 @@ impl Bench {
 
 /// A client of these registries, which have no TLS.
 fn registry<'r>(remotes: impl IntoIterator<Item = &'r Remote>) -> Registry {
-    let guard = Guard { allow: vec!["127.0.0.0/8".parse().unwrap()], deny: vec![] };
+    let guard = AddressGuard { allow: vec!["127.0.0.0/8".parse().unwrap()], deny: vec![] };
     let plain = HostSettings { plain_http: true, ..HostSettings::default() };
     let hosts: Vec<_> = remotes.into_iter().map(|remote| (remote.address(), plain.clone())).collect();
     Registry::new(hosts, guard, registry_metrics()).unwrap()

@@ -11,7 +11,7 @@ pub(super) enum Challenge {
     Bearer {
         /// Where, as the registry wrote it: absolute or relative, any host, not to be trusted.
         realm: String,
-        /// For which service, to be handed on.
+        /// The `service`, sent along with the request for a token.
         service: Option<String>,
     },
     /// User name and password.

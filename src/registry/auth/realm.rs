@@ -23,7 +23,7 @@ const PAIRS: [(&str, &str); 3] = [
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Realm {
     pub(super) url: Url,
-    /// For which service, to be handed on.
+    /// The `service` of the challenge, sent along with the request for a token.
     pub(super) service: Option<String>,
 }
 

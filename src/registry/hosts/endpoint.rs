@@ -1,4 +1,4 @@
-//! One place that serves a registry's images: a mirror, or the registry itself. Tried in the order of containerd
+//! One endpoint that serves a registry's images: a mirror, or the registry itself. Tried in the order of containerd
 //! (`core/remotes/docker/resolver.go`).
 
 use std::fmt;
@@ -63,7 +63,7 @@ impl Mirror {
     }
 }
 
-/// One place that serves a registry's images.
+/// One endpoint that serves a registry's images.
 #[derive(Debug)]
 pub(crate) struct Endpoint {
     /// Scheme and authority, for tokens.

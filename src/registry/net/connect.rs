@@ -26,7 +26,7 @@ use tokio_rustls::TlsConnector;
 use tower_service::Service;
 use url::Url;
 
-use super::guard::Guard;
+use super::guard::AddressGuard;
 use super::meter::{Meter, Metered};
 use super::proxy::{Proxies, Proxy};
 use super::resolve::NameResolver;
@@ -52,7 +52,7 @@ pub(crate) enum ConnectError {
 /// Makes connections for the pooling client.
 #[derive(Clone)]
 pub(crate) struct Connector {
-    guard: Arc<Guard>,
+    guard: Arc<AddressGuard>,
     tls: Arc<TlsSettings>,
     proxies: Arc<Proxies>,
     names: NameResolver,
@@ -67,7 +67,7 @@ pub(crate) struct TlsSettings {
 }
 
 impl Connector {
-    pub(crate) fn new(guard: Guard, tls: TlsSettings, proxies: Proxies, names: NameResolver) -> Self {
+    pub(crate) fn new(guard: AddressGuard, tls: TlsSettings, proxies: Proxies, names: NameResolver) -> Self {
         let kept = Arc::new(Semaphore::new(limits::IDLE_ALL));
         Self { guard: Arc::new(guard), tls: Arc::new(tls), proxies: Arc::new(proxies), names, kept }
     }
@@ -112,7 +112,7 @@ impl Connector {
     async fn dial(
         &self,
         to: &Target<'_>,
-        guard: Option<&Guard>,
+        guard: Option<&AddressGuard>,
         meter: &Meter,
     ) -> Result<Wire, ConnectError> {
         let addresses = self.names.resolve(to.name).await.map_err(ConnectError::Resolve)?.into_iter();

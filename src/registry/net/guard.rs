@@ -10,14 +10,14 @@ use ipnet::IpNet;
 
 /// Decides over addresses: `deny` beats `allow` beats the built-in list.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Guard {
+pub struct AddressGuard {
     /// Networks that may be dialled although the built-in list has them.
     pub allow: Vec<IpNet>,
     /// Networks that are never dialled.
     pub deny: Vec<IpNet>,
 }
 
-impl Guard {
+impl AddressGuard {
     /// Whether `address` may be dialled. An IPv6 address that carries an IPv4 address is judged by that one, too.
     pub fn admits(&self, address: IpAddr) -> bool {
         match address {
@@ -107,7 +107,7 @@ mod tests {
 
     #[test]
     fn refuses_the_node_its_link_and_metadata_services() {
-        let guard = Guard::default();
+        let guard = AddressGuard::default();
         for address in [
             "127.0.0.1",
             "127.8.8.8",
@@ -152,7 +152,7 @@ mod tests {
 
     #[test]
     fn admits_public_and_private_networks() {
-        let guard = Guard::default();
+        let guard = AddressGuard::default();
         for address in [
             "8.8.8.8",
             "10.0.0.1",
@@ -177,7 +177,8 @@ mod tests {
 
     #[test]
     fn the_operator_has_the_last_word() {
-        let guard = Guard { allow: nets(&["127.0.0.0/8"]), deny: nets(&["127.0.0.2/32", "10.0.0.0/8"]) };
+        let guard =
+            AddressGuard { allow: nets(&["127.0.0.0/8"]), deny: nets(&["127.0.0.2/32", "10.0.0.0/8"]) };
         for (address, admitted) in [
             ("127.0.0.1", true),
             ("::ffff:127.0.0.1", true),

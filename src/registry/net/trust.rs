@@ -1,5 +1,5 @@
-//! Whom to trust, and as whom to appear: the system's certificate authorities, and more of them, client certificates or no
-//! verification at all for single hosts.
+//! TLS of each host: the system's certificate authorities; for single hosts others beside them, a client certificate, or no
+//! verification.
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
@@ -181,7 +181,7 @@ fn identity(
     pair.map(Arc::new).map_err(|cause| TrustError::Pair { file: file.to_owned(), cause })
 }
 
-/// As whom to appear: the first certificate whose issuer the server names, else the first that can sign.
+/// Chooses the client certificate: the first one whose issuer the server names, else the first that can sign.
 #[derive(Debug)]
 struct Identities(Vec<Arc<CertifiedKey>>);
 
@@ -202,7 +202,7 @@ impl ResolvesClientCert for Identities {
 }
 
 /// Takes any certificate, for hosts where the operator wants it so. The handshake is still made with the key of the
-/// certificate that was shown.
+/// certificate that was presented.
 #[derive(Debug)]
 struct AnyCertificate(Arc<CryptoProvider>);
 

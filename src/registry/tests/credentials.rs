@@ -44,7 +44,7 @@ impl Bench {
         let token_hosts = others.iter().map(|other| other.address()).collect();
         let mut hosts: Vec<_> = others.iter().map(|other| (other.address(), trusted.clone())).collect();
         hosts.push((remote.address(), HostSettings { token_hosts, ..trusted }));
-        let guard = Guard { allow: vec!["127.0.0.0/8".parse().unwrap()], deny: vec![] };
+        let guard = AddressGuard { allow: vec!["127.0.0.0/8".parse().unwrap()], deny: vec![] };
         let client = Registry::new(hosts, guard, registry_metrics()).unwrap();
         Self { remote, client, _dir: dir }
     }

@@ -20,7 +20,7 @@ fn client_of(host: &str, mirrors: &[&str], remotes: &[&Remote]) -> (Registry, te
     let mut settings: std::collections::BTreeMap<_, _> = remotes.iter().map(of).collect();
     settings.entry(host.to_owned()).or_default().mirrors =
         mirrors.iter().map(|mirror| mirror.parse().unwrap()).collect();
-    let guard = Guard { allow: vec!["127.0.0.0/8".parse().unwrap()], deny: vec![] };
+    let guard = AddressGuard { allow: vec!["127.0.0.0/8".parse().unwrap()], deny: vec![] };
     (Registry::new(settings, guard, registry_metrics()).unwrap(), dir)
 }
 
@@ -96,7 +96,7 @@ fn client_of_directory(remote: &Remote, files: &[(&str, &str)]) -> (Registry, te
         std::fs::write(own.join("hosts.toml"), text).unwrap();
         std::fs::write(own.join("ca.crt"), remote.pki().ca_pem()).unwrap();
     }
-    let guard = Guard { allow: vec!["127.0.0.0/8".parse().unwrap()], deny: vec![] };
+    let guard = AddressGuard { allow: vec!["127.0.0.0/8".parse().unwrap()], deny: vec![] };
     let settings = Settings { hosts_dir: Some(dir.path().into()), guard, ..Settings::default() };
     (Registry::load(settings, registry_metrics()).unwrap(), dir)
 }
@@ -213,7 +213,7 @@ async fn our_own_settings_beat_the_directories() {
     let settings = Settings {
         hosts: [(remote.address(), own), ("docker.io".into(), hub)].into(),
         hosts_dir: Some(dir.path().into()),
-        guard: Guard { allow: vec!["127.0.0.0/8".parse().unwrap()], deny: vec![] },
+        guard: AddressGuard { allow: vec!["127.0.0.0/8".parse().unwrap()], deny: vec![] },
         ..Settings::default()
     };
     let files = settings.files();
@@ -339,7 +339,7 @@ async fn no_image_borrows_what_the_operator_has_for_a_host() {
         )]
         .into(),
         hosts_dir: Some(dir.path().into()),
-        guard: Guard { allow: vec!["127.0.0.0/8".parse().unwrap()], deny: vec![] },
+        guard: AddressGuard { allow: vec!["127.0.0.0/8".parse().unwrap()], deny: vec![] },
         ..Settings::default()
     };
     let client = Registry::load(settings, registry_metrics()).unwrap();
@@ -360,7 +360,7 @@ async fn no_image_borrows_a_client_certificate() {
     std::fs::write(&key, &leaf.key_pem).unwrap();
     let trusted = HostSettings { ca_file: Some(ca), ..HostSettings::default() };
     let own = HostSettings { client_cert_file: Some(cert), client_key_file: Some(key), ..trusted.clone() };
-    let guard = Guard { allow: vec!["127.0.0.0/8".parse().unwrap()], deny: vec![] };
+    let guard = AddressGuard { allow: vec!["127.0.0.0/8".parse().unwrap()], deny: vec![] };
     let hosts = [(evil.address(), trusted), (inner.address(), own)];
     let client = Registry::new(hosts, guard, registry_metrics()).unwrap();
     repo.image("linux/amd64", Some("v1"));

@@ -20,7 +20,7 @@ async fn a_registry_that_is_not_allowed_is_not_asked() {
     let remote = Remote::start().await;
     let settings = Settings {
         allowed: Allowed { allow: vec![], deny: vec!["127.0.0.1:*/evil".parse().unwrap()] },
-        guard: Guard { allow: nets(&["127.0.0.0/8"]), deny: vec![] },
+        guard: AddressGuard { allow: nets(&["127.0.0.0/8"]), deny: vec![] },
         ..Settings::default()
     };
     let client = Registry::load(settings, registry_metrics()).unwrap();
@@ -46,7 +46,7 @@ async fn a_registry_that_is_not_allowed_is_not_asked() {
 async fn no_spelling_of_an_address_gets_past_the_guard() {
     let remote = Remote::start().await;
     let other = Remote::builder().listen("127.0.0.2:0".parse().unwrap()).start().await;
-    let (client, _dir) = client_with(&remote, Guard { allow: nets(&["127.0.0.1/32"]), deny: vec![] });
+    let (client, _dir) = client_with(&remote, AddressGuard { allow: nets(&["127.0.0.1/32"]), deny: vec![] });
     let repo = remote.repo("team/app");
     repo.image("linux/amd64", Some("v1"));
     let image = repo.reference("v1");
@@ -77,7 +77,7 @@ async fn no_spelling_of_an_address_gets_past_the_guard() {
         }
         if let Ok(mirror) = format!("{host}:{}", other.port()).parse() {
             let mirrored = HostSettings { mirrors: vec![mirror], ..HostSettings::default() };
-            let guard = Guard { allow: nets(&["127.0.0.1/32"]), deny: vec![] };
+            let guard = AddressGuard { allow: nets(&["127.0.0.1/32"]), deny: vec![] };
             let hosts = [("127.0.0.1:1".to_owned(), mirrored)];
             let client = Registry::new(hosts, guard, registry_metrics()).unwrap();
             assert_eq!(ask_for(&client, "127.0.0.1:1/x").await, "unexpected", "mirror at {host}");
@@ -114,7 +114,7 @@ async fn the_rate_limit_is_told() {
     repo.index(Some("v1"), BOTH);
     let metrics = Metrics::new([remote.address().as_str()]).unwrap();
     let plain = HostSettings { skip_verify: true, ..HostSettings::default() };
-    let guard = Guard { allow: nets(&["127.0.0.0/8"]), deny: vec![] };
+    let guard = AddressGuard { allow: nets(&["127.0.0.0/8"]), deny: vec![] };
     let client =
         Registry::new([(remote.address(), plain)], guard, RegistryMetrics::register(&metrics).unwrap())
             .unwrap();
@@ -253,7 +253,7 @@ async fn a_response_is_bounded_with_everything_around_its_body() {
         sent
     });
     let plain = HostSettings { plain_http: true, ..HostSettings::default() };
-    let guard = Guard { allow: nets(&["127.0.0.0/8"]), deny: vec![] };
+    let guard = AddressGuard { allow: nets(&["127.0.0.0/8"]), deny: vec![] };
     let client = Registry::new([(address.to_string(), plain)], guard, registry_metrics()).unwrap();
     let image = format!("{address}/x:v1");
     let asked = tokio::time::timeout(Duration::from_secs(20), ask_for(&client, &image));

@@ -107,7 +107,7 @@ async fn a_token_never_follows_to_another_host() {
     let ca = dir.path().join("ca.crt");
     std::fs::write(&ca, remote.pki().ca_pem()).unwrap();
     let settings = HostSettings { ca_file: Some(ca), ..HostSettings::default() };
-    let guard = Guard { allow: vec!["127.0.0.0/8".parse().unwrap()], deny: vec![] };
+    let guard = AddressGuard { allow: vec!["127.0.0.0/8".parse().unwrap()], deny: vec![] };
     let hosts = [remote.address(), cdn.address()].map(|host| (host, settings.clone()));
     let client = Registry::new(hosts, guard, registry_metrics()).unwrap();
     let support = client
