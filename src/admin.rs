@@ -6,21 +6,17 @@ use axum::http::StatusCode;
 use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
-use tokio::sync::watch;
 
-use crate::listener::Phase;
+use crate::health::{Health, State as Component};
 use crate::metrics::Metrics;
-use crate::tls::ServingCertificate;
 
 /// What the endpoints look at.
 #[derive(Clone)]
 pub struct Admin {
     /// All metrics.
     pub metrics: Metrics,
-    /// The certificate that is served.
-    pub certificate: ServingCertificate,
-    /// How far the process is from its end.
-    pub phase: watch::Receiver<Phase>,
+    /// What probes are answered by.
+    pub health: Health,
 }
 
 impl Admin {
@@ -35,6 +31,8 @@ impl Admin {
 }
 
 async fn metrics(State(admin): State<Admin>) -> Response {
+    // So that the metric of health is as of now.
+    admin.health.check();
     match admin.metrics.render() {
         Ok(text) => ([(CONTENT_TYPE, prometheus::TEXT_FORMAT)], text).into_response(),
         Err(error) => {
@@ -44,22 +42,22 @@ async fn metrics(State(admin): State<Admin>) -> Response {
     }
 }
 
-/// A line for each part, as the probes of Kubernetes itself write them; with success only if asked for (`?verbose`).
+/// A line for each component, as the probes of Kubernetes itself write them; with success only if asked for (`?verbose`).
+/// A degraded component has a line of failure, and the process is ready all the same.
 async fn ready(State(admin): State<Admin>, RawQuery(query): RawQuery) -> Response {
-    let serving = *admin.phase.borrow() == Phase::Serving;
-    // So from the start: without a configuration the process does not get as far as answering here.
-    let parts =
-        [("configuration", true), ("certificate", admin.certificate.is_ready()), ("serving", serving)];
-    let ready = parts.iter().all(|(_, ok)| *ok);
+    let components = admin.health.check();
+    let ready = !components.iter().any(|(_, state)| matches!(state, Component::Failed(_)));
     let status = if ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
     let verbose =
         query.is_some_and(|query| query.split('&').any(|part| part == "verbose" || part == "verbose=true"));
     if ready && !verbose {
         return (status, "ok\n").into_response();
     }
-    let line = |(part, ok): &(&str, bool)| {
-        format!("[{}]{part} {}\n", if *ok { '+' } else { '-' }, if *ok { "ok" } else { "failed" })
+    let line = |(name, state): &(&str, Component)| match state {
+        Component::Healthy => format!("[+]{name} ok\n"),
+        Component::Degraded("") | Component::Failed("") => format!("[-]{name} failed\n"),
+        Component::Degraded(reason) | Component::Failed(reason) => format!("[-]{name} failed: {reason}\n"),
     };
     let verdict = if ready { "readyz check passed\n" } else { "readyz check failed\n" };
-    (status, parts.iter().map(line).collect::<String>() + verdict).into_response()
+    (status, components.iter().map(line).collect::<String>() + verdict).into_response()
 }

@@ -60,6 +60,7 @@ pub mod patch;
 pub mod admin;
 pub mod cli;
 pub mod config;
+pub mod health;
 pub mod logging;
 pub mod metrics;
 pub mod serve;

@@ -6,7 +6,10 @@ mod json;
 mod queue;
 mod text;
 
+use std::panic::PanicHookInfo;
+
 use clap::ValueEnum;
+use prometheus::IntCounter;
 use tracing::{Event, Subscriber};
 use tracing_subscriber::Registry;
 use tracing_subscriber::filter::{LevelFilter, Targets};
@@ -61,6 +64,12 @@ impl From<Level> for LevelFilter {
 pub struct Levels(reload::Handle<Targets, Registry>);
 
 impl Levels {
+    /// Changes nothing.
+    #[cfg(test)]
+    pub(crate) fn detached() -> Self {
+        Self(reload::Layer::new(targets(Level::Info)).1)
+    }
+
     /// Writes lines of this level and more severe ones from now on.
     pub fn set(&self, level: Level) {
         // Fails only if logging has ended.
@@ -134,11 +143,21 @@ where
 fn finish(lines: impl Layer<Registry> + Send + Sync) {
     // Fails only if logging has been started already, which stays as it is.
     let _ = tracing_subscriber::registry().with(lines).try_init();
-    // A panic's message may quote untrusted input, so only its location is logged.
-    std::panic::set_hook(Box::new(|panic| {
-        let place = panic.location().map(ToString::to_string).unwrap_or_default();
-        tracing::error!(place, "a defect: panic");
+    std::panic::set_hook(Box::new(log_panic));
+}
+
+/// Counts panics as well from now on.
+pub fn count_panics(panics: IntCounter) {
+    std::panic::set_hook(Box::new(move |panic| {
+        panics.inc();
+        log_panic(panic);
     }));
+}
+
+/// A panic's message may quote untrusted input, so only its location is logged.
+fn log_panic(panic: &PanicHookInfo<'_>) {
+    let place = panic.location().map(ToString::to_string).unwrap_or_default();
+    tracing::error!(place, "a defect: panic");
 }
 
 #[cfg(test)]

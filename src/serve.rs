@@ -3,6 +3,7 @@
 mod metrics;
 mod reload;
 mod snapshot;
+mod supervisor;
 
 use std::future::Future;
 use std::io;
@@ -19,14 +20,17 @@ use crate::admission::Webhook;
 use crate::cluster::{Caller, Cluster, ConnectError};
 use crate::config::{Config, Sources};
 use crate::decide::{Current, Snapshot};
+use crate::health::{Component, Health, Reported, State};
 use crate::listener::{Limits, Listener, Phase};
-use crate::logging::Levels;
+use crate::logging::{self, Levels};
 use crate::metrics::Metrics;
 use crate::registry::Traces;
-use crate::tls::{CertificateError, ManagedCertificate, ServingCertificate, TlsMode};
+use crate::tls::{CertificateError, CertificateWatch, ManagedCertificate, ServingCertificate, TlsMode};
 
 use metrics::Families;
+use reload::Follower;
 pub use snapshot::AccessError;
+use supervisor::Supervisor;
 
 /// How long the metrics and probes are waited for at the end.
 const ADMIN_FINISH_TIME: Duration = Duration::from_secs(1);
@@ -62,10 +66,10 @@ pub enum ServeError {
     /// The metrics cannot be set up.
     #[error("the metrics cannot be set up")]
     Metrics(#[from] prometheus::Error),
-    /// What looks after the certificate ended by itself.
-    #[error("a defect: the serving certificate is not managed any more")]
-    Managed,
-    /// An accept loop ended by itself.
+    /// The supervisor of background tasks ended.
+    #[error("a defect: background tasks are not supervised any more")]
+    Supervisor,
+    /// An accept loop ended.
     #[error("{0}: a defect: connections are not accepted any more")]
     Accept(&'static str),
     /// Signals cannot be received.
@@ -85,15 +89,22 @@ pub fn snapshot(config: &Config, traces: Option<Traces>) -> Result<Snapshot, Ser
 pub struct Server {
     listener: Listener,
     certificate: ServingCertificate,
-    /// What looks after the certificate, if it is managed.
-    managed: Option<ManagedCertificate>,
+    renewal: Renewal,
+    /// What follows the configuration, if anything does.
+    follower: Option<Follower>,
     admin: TcpListener,
     metrics: Metrics,
     drain: Duration,
     live: Live,
 }
 
-/// What goes on under another configuration while it runs.
+/// What renews the serving certificate.
+enum Renewal {
+    Watch(CertificateWatch),
+    Manager(Box<ManagedCertificate>),
+}
+
+/// What is replaced when the configuration changes.
 #[derive(Clone)]
 struct Live {
     config: Config,
@@ -123,14 +134,17 @@ impl Server {
         let Config { server, tls, admin, .. } = config.clone();
         let metrics = Metrics::new(config.registries.hosts.keys().map(String::as_str))?;
         let counts = Families::register(&metrics)?;
-        let (certificate, managed) = match tls.mode {
-            TlsMode::Files => (ServingCertificate::load(server.files, counts.tls.clone()).await?, None),
+        let (certificate, renewal) = match tls.mode {
+            TlsMode::Files => {
+                let (certificate, watch) = ServingCertificate::load(server.files, counts.tls.clone()).await?;
+                (certificate, Renewal::Watch(watch))
+            }
             TlsMode::Managed => {
                 let certificate = ServingCertificate::none(counts.tls.clone());
                 let cluster = Cluster::of(Caller::Webhook)?;
                 let counts = counts.managed.clone();
                 let managed = ManagedCertificate::new(cluster, tls.managed, certificate.clone(), counts);
-                (certificate, Some(managed))
+                (certificate, Renewal::Manager(managed.into()))
             }
         };
         let current = Current::new(snapshot::load(&config, &counts, None, Caller::Webhook, None)?);
@@ -152,7 +166,8 @@ impl Server {
         Ok(Self {
             listener,
             certificate,
-            managed,
+            renewal,
+            follower: None,
             admin: listen("admin.listen", admin.listen).await?,
             metrics,
             drain: server.drain,
@@ -184,12 +199,35 @@ impl Server {
     /// # Errors
     /// An accept loop ended by itself: a defect, after which it is better to be started anew than to be ready and deaf.
     pub async fn run(self, shutdown: impl Future<Output = ()>) -> Result<(), ServeError> {
-        let Self { listener, certificate, managed, admin, metrics, drain, live } = self;
+        let Self { listener, certificate, renewal, follower, admin, metrics, drain, live } = self;
         let (phase, seen) = watch::channel(Phase::Serving);
+        let mut supervisor = Supervisor::new(live.metrics.supervisor);
+        let [reloading, renewing] = [(); 2].map(|()| Reported::default());
+        let configuration = Component::new("configuration").reported(reloading.clone());
+        let configuration = match follower {
+            Some(follower) => {
+                let component = configuration.reported(follower.state());
+                supervisor.keep(follower, reloading);
+                component
+            }
+            None => configuration,
+        };
+        match renewal {
+            Renewal::Watch(watch) => supervisor.keep(watch, renewing.clone()),
+            Renewal::Manager(manager) => supervisor.keep(*manager, renewing.clone()),
+        }
+        let certificate =
+            Component::new("certificate").checked(move || certificate.state()).reported(renewing);
+        let own = seen.clone();
+        let serving = Component::new("serving").checked(move || match *own.borrow() {
+            Phase::Serving => State::Healthy,
+            Phase::Draining | Phase::Stopping => State::Failed(""),
+        });
+        let health = Health::register(&metrics, vec![configuration, certificate, serving])?;
         let admin = Listener {
             tcp: admin,
             tls: None,
-            router: Admin { metrics, certificate, phase: seen.clone() }.router(),
+            router: Admin { metrics, health }.router(),
             limits: ADMIN_LIMITS,
             first: ADMIN_FIRST_TIME,
             idle: ADMIN_IDLE_TIME,
@@ -199,15 +237,9 @@ impl Server {
         let (end, ended) = watch::channel(Phase::Serving);
         let mut admin = tokio::spawn(admin.run(ended));
         let mut listener = tokio::spawn(listener.run(seen));
-        let mut managed = tokio::spawn(async {
-            match managed {
-                Some(managed) => managed.run().await,
-                None => std::future::pending().await,
-            }
-        });
         tokio::select! {
             () = shutdown => {}
-            _ = &mut managed => return Err(ServeError::Managed),
+            () = supervisor.ended() => return Err(ServeError::Supervisor),
             _ = &mut listener => return Err(ServeError::Accept("server.listen")),
             _ = &mut admin => return Err(ServeError::Accept("admin.listen")),
         }
@@ -218,7 +250,7 @@ impl Server {
         if let Err(error) = listener.await {
             tracing::error!(%error, "a defect: the accept loop failed");
         }
-        managed.abort();
+        drop(supervisor);
         end.send_replace(Phase::Stopping);
         if timeout(ADMIN_FINISH_TIME, admin).await.is_err() {
             tracing::debug!("a reader of metrics was cut off");
@@ -236,14 +268,14 @@ pub async fn run(config: Config, sources: Sources, levels: Levels) -> Result<(),
     let mut interrupt = signal(SignalKind::interrupt()).map_err(ServeError::Signals)?;
     // Before the files are used, so that no change after that is missed.
     let seen = reload::Seen::now(&sources, &config).await;
-    let server = Server::bind(config).await?;
+    let mut server = Server::bind(config).await?;
+    logging::count_panics(server.live.metrics.panics.clone());
     let address = |address: io::Result<SocketAddr>| {
         address.map_or_else(|_| String::new(), |address| address.to_string())
     };
     let (listen, admin) = (address(server.address()), address(server.admin_address()));
     tracing::info!(version = env!("CARGO_PKG_VERSION"), listen, admin, "serving");
-    // Ends with the process.
-    drop(tokio::spawn(reload::follow(server.live.clone(), sources, levels, seen)));
+    server.follower = Follower::new(server.live.clone(), sources, levels, seen);
     let mut told = async || {
         tokio::select! {
             _ = terminate.recv() => {}

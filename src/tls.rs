@@ -10,6 +10,7 @@ mod metrics;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use rustls::ServerConfig;
 use rustls::server::{ClientHello, NoServerSessionStorage, ResolvesServerCert};
@@ -17,6 +18,8 @@ use rustls::sign::CertifiedKey;
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use tokio::time::{Duration, MissedTickBehavior};
+
+use crate::health::{Reported, State};
 
 pub use managed::{Lifetimes, ManagedCertificate, ManagedMetrics, ManagedSettings};
 pub use metrics::TlsMetrics;
@@ -84,8 +87,18 @@ pub struct ServingCertificate(Arc<Inner>);
 struct Inner {
     metrics: TlsMetrics,
     /// None before the first one.
-    current: RwLock<Option<Arc<CertifiedKey>>>,
-    ready: AtomicBool,
+    current: RwLock<Option<Current>>,
+    trusted: AtomicBool,
+    /// Whether the next one will be served, too.
+    renewal: Reported,
+}
+
+struct Current {
+    pair: Arc<CertifiedKey>,
+    /// When it expires, in seconds since 1970.
+    expiry: i64,
+    /// How many seconds the clock that counts is ahead of this machine's.
+    ahead: i64,
 }
 
 /// What was read: both files, as they are.
@@ -96,37 +109,57 @@ struct Content {
 }
 
 impl ServingCertificate {
-    /// Loads the pair and follows its files until the returned handle and its clones are gone.
+    /// Loads the pair; the watch serves the next ones.
     ///
     /// # Errors
     /// The first pair has to be good.
-    pub async fn load(files: CertificateFiles, metrics: TlsMetrics) -> Result<Self, CertificateError> {
-        let content = read(&files).await?;
-        let (pair, expiry) = parse(&files, &content)?;
+    pub async fn load(
+        files: CertificateFiles,
+        metrics: TlsMetrics,
+    ) -> Result<(Self, CertificateWatch), CertificateError> {
+        let seen = read(&files).await?;
+        let (pair, expiry) = parse(&files, &seen)?;
         let served = Self::none(metrics);
-        served.replace(pair, expiry);
+        served.replace(pair, expiry, unix_now());
         served.trusted();
-        tokio::spawn(follow(Arc::downgrade(&served.0), files, content));
-        Ok(served)
+        Ok((served.clone(), CertificateWatch { served, files, seen, missing: 0 }))
     }
 
     /// None yet: handshakes fail until there is one.
     pub fn none(metrics: TlsMetrics) -> Self {
-        Self(Arc::new(Inner { metrics, current: RwLock::default(), ready: AtomicBool::new(false) }))
+        let (current, trusted, renewal) = (RwLock::default(), AtomicBool::new(false), Reported::default());
+        Self(Arc::new(Inner { metrics, current, trusted, renewal }))
     }
 
-    /// Whether there has been a certificate that the API server should trust.
-    pub fn is_ready(&self) -> bool {
-        self.0.ready.load(Ordering::Relaxed)
+    /// Whether API servers can be answered with it, and will be with the next one.
+    pub fn state(&self) -> State {
+        let current = self.0.current.read().unwrap_or_else(PoisonError::into_inner);
+        match &*current {
+            Some(current) if self.is_trusted() => {
+                if current.expiry <= unix_now().saturating_add(current.ahead) {
+                    State::Failed("it has expired")
+                } else {
+                    self.0.renewal.get()
+                }
+            }
+            _ => State::Failed("there is none yet that API servers trust"),
+        }
+    }
+
+    /// Whether there has been one that API servers should trust.
+    fn is_trusted(&self) -> bool {
+        self.0.trusted.load(Ordering::Relaxed)
     }
 
     fn trusted(&self) {
-        self.0.ready.store(true, Ordering::Relaxed);
+        self.0.trusted.store(true, Ordering::Relaxed);
     }
 
-    /// Serves this one from now on, which expires at this time, in seconds since 1970.
-    fn replace(&self, pair: CertifiedKey, expiry: i64) {
-        *self.0.current.write().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(pair));
+    /// Serves this one from now on. Times are in seconds since 1970, by the clock of those who verify it.
+    fn replace(&self, pair: CertifiedKey, expiry: i64, now: i64) {
+        let ahead = now.saturating_sub(unix_now());
+        let current = Current { pair: Arc::new(pair), expiry, ahead };
+        *self.0.current.write().unwrap_or_else(PoisonError::into_inner) = Some(current);
         self.0.metrics.expires(expiry);
     }
 
@@ -139,7 +172,7 @@ impl ServingCertificate {
         let mut config = ServerConfig::builder_with_provider(provider)
             .with_protocol_versions(&[&rustls::version::TLS13, &rustls::version::TLS12])?
             .with_no_client_auth()
-            .with_cert_resolver(Arc::new(Current(self.clone())));
+            .with_cert_resolver(Arc::new(Resolver(self.clone())));
         // The API server speaks HTTP/1.1 to webhooks, and so does tolerarch.
         config.alpn_protocols = vec![b"http/1.1".to_vec()];
         // No sessions to resume: API servers never do (crypto/tls keeps none without a ClientSessionCache, and client-go
@@ -151,60 +184,85 @@ impl ServingCertificate {
 }
 
 /// What rustls asks at each handshake.
-struct Current(ServingCertificate);
+struct Resolver(ServingCertificate);
 
-impl std::fmt::Debug for Current {
+impl std::fmt::Debug for Resolver {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Current")
+        f.write_str("Resolver")
     }
 }
 
-impl ResolvesServerCert for Current {
+impl ResolvesServerCert for Resolver {
     fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
-        self.0.0.current.read().unwrap_or_else(PoisonError::into_inner).clone()
+        let current = self.0.0.current.read().unwrap_or_else(PoisonError::into_inner);
+        current.as_ref().map(|current| Arc::clone(&current.pair))
     }
 }
 
-async fn follow(inner: std::sync::Weak<Inner>, files: CertificateFiles, mut seen: Content) {
-    let mut ticks = tokio::time::interval(POLL);
-    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut missing = 0;
-    loop {
-        ticks.tick().await;
-        let Some(inner) = inner.upgrade() else { return };
-        let content = match read(&files).await {
-            Ok(content) => {
-                missing = 0;
-                content
-            }
+/// Follows the files of a serving certificate.
+pub struct CertificateWatch {
+    served: ServingCertificate,
+    files: CertificateFiles,
+    seen: Content,
+    /// Readings in a row that failed.
+    missing: u32,
+}
+
+impl CertificateWatch {
+    /// Follows them for ever.
+    pub async fn run(&mut self) {
+        let mut ticks = tokio::time::interval(POLL);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            ticks.tick().await;
+            self.look().await;
+        }
+    }
+
+    async fn look(&mut self) {
+        let Inner { metrics, renewal, .. } = &*self.served.0;
+        let content = match renewal.looking(read(&self.files)).await {
+            Ok(content) => content,
             Err(error) => {
                 // Files that are gone for a moment are being swapped.
-                missing += 1;
-                if missing == MISSING {
-                    inner.metrics.reloaded(false);
+                self.missing += 1;
+                if self.missing == MISSING {
+                    metrics.reloaded(false);
+                    renewal.set(State::Degraded("its files cannot be read; the one in use goes on"));
                     let cause = std::error::Error::source(&error).map(ToString::to_string);
                     tracing::error!(%error, cause, "serving certificate cannot be read; the one in use goes on");
                 }
-                continue;
+                return;
             }
         };
-        if content == seen {
-            continue;
+        // Files that could not be read for long are looked at anew, if only to say that they are good again.
+        let unchanged = content == self.seen && self.missing < MISSING;
+        self.missing = 0;
+        if unchanged {
+            return;
         }
-        match parse(&files, &content) {
+        match parse(&self.files, &content) {
             Ok((pair, expiry)) => {
-                ServingCertificate(Arc::clone(&inner)).replace(pair, expiry);
-                inner.metrics.reloaded(true);
+                self.served.replace(pair, expiry, unix_now());
+                metrics.reloaded(true);
+                renewal.set(State::Healthy);
                 tracing::info!(expiry, "serving certificate reloaded");
             }
             Err(error) => {
-                inner.metrics.reloaded(false);
+                metrics.reloaded(false);
+                renewal.set(State::Degraded("its files are not valid; the one in use goes on"));
                 let cause = std::error::Error::source(&error).map(ToString::to_string);
                 tracing::error!(%error, cause, "new serving certificate cannot be used; the old one stays");
             }
         }
-        seen = content;
+        self.seen = content;
     }
+}
+
+/// The time, in seconds since 1970.
+fn unix_now() -> i64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(now.as_secs()).unwrap_or(i64::MAX)
 }
 
 async fn read(files: &CertificateFiles) -> Result<Content, CertificateError> {

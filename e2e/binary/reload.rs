@@ -12,6 +12,7 @@ use crate::support::{soon, until};
 const RELOADED: &str = r#"tolerarch_config_reloads_total{result="success"}"#;
 const REFUSED: &str = r#"tolerarch_config_reloads_total{result="failure"}"#;
 const IN_USE: &str = "tolerarch_config_last_reload_successful";
+const HEALTHY: &str = r#"tolerarch_component_healthy{component="configuration"}"#;
 
 fn pool(name: &str) -> Value {
     json!({"pools": [{
@@ -74,6 +75,9 @@ async fn a_bad_file_changes_nothing_and_shows() {
         let verdict = program.review(&pod(&[&image])).await;
         assert!(patch(&verdict).contains("example.com/old"), "{}", patch(&verdict));
         assert_eq!(program.admin.get("/readyz").await.status, 200);
+        let parts = program.admin.get("/readyz?verbose").await.text();
+        assert!(parts.contains("[-]configuration failed: ") && parts.contains("[+]serving ok"), "{parts}");
+        assert!(has(&program, HEALTHY, "0").await);
     }
     let line = program.logged("the changed configuration cannot be used; the old one goes on").await;
     let error = line["error"].as_str().unwrap();
@@ -85,7 +89,7 @@ async fn a_bad_file_changes_nothing_and_shows() {
     program.logged("configuration reloaded").await;
     let line = program.logged("the configuration is valid, but probably not what was meant").await;
     assert!(line["warning"].as_str().unwrap().contains("the toleration has no value"), "{line}");
-    assert!(has(&program, IN_USE, "1").await);
+    assert!(has(&program, IN_USE, "1").await && has(&program, HEALTHY, "1").await);
     let verdict = program.review(&pod(&[&image])).await;
     assert!(patch(&verdict).contains("example.com/new"), "{}", patch(&verdict));
 }

@@ -1,6 +1,7 @@
 //! Where a configuration comes from: the file, the environment over it, flags over both.
 
-use std::path::PathBuf;
+use std::io;
+use std::path::{Path, PathBuf};
 
 use super::quote::{may_be_secret, quoted};
 use super::reader::{FieldError, Location, Reader, expected, nearest};
@@ -53,15 +54,27 @@ impl Sources {
         Self { file, environment, flags, tolerant: false }
     }
 
-    /// Reads all of it.
+    /// Reads all of it. The file may be a pipe, such as a shell's `<(…)`.
     ///
     /// # Errors
     /// The file cannot be read; or all faults, of the file, the environment and the flags.
     pub fn load(&self) -> Result<Loaded, ConfigError> {
+        self.load_by(file::read_or_stream)
+    }
+
+    /// Reads all of it once more: by now, a pipe would be waited for without an end.
+    ///
+    /// # Errors
+    /// As [`Sources::load`].
+    pub fn load_again(&self) -> Result<Loaded, ConfigError> {
+        self.load_by(file::read)
+    }
+
+    fn load_by(&self, read: fn(&Path) -> io::Result<Vec<u8>>) -> Result<Loaded, ConfigError> {
         let text = match &self.file {
             None => String::new(),
-            Some(file) => file::read_or_stream(file)
-                .and_then(|bytes| String::from_utf8(bytes).map_err(std::io::Error::other))
+            Some(file) => read(file)
+                .and_then(|bytes| String::from_utf8(bytes).map_err(io::Error::other))
                 .map_err(|cause| ConfigError::Read { file: file.clone(), cause })?,
         };
         self.read(&text).map_err(|faults| ConfigError::Faults { file: self.file.clone(), faults })

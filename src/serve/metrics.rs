@@ -8,6 +8,8 @@ use crate::registry::RegistryMetrics;
 use crate::resolver::ResolverMetrics;
 use crate::tls::{ManagedMetrics, TlsMetrics};
 
+use super::supervisor::SupervisorMetrics;
+
 /// What each part counts by. Registered once: registries and credentials are put together anew at each reload.
 #[derive(Clone)]
 pub(super) struct Families {
@@ -17,6 +19,9 @@ pub(super) struct Families {
     pub(super) tls: TlsMetrics,
     pub(super) managed: ManagedMetrics,
     pub(super) reload: ReloadMetrics,
+    pub(super) supervisor: SupervisorMetrics,
+    /// Panics of any task.
+    pub(super) panics: IntCounter,
 }
 
 impl Families {
@@ -28,6 +33,9 @@ impl Families {
             tls: TlsMetrics::register(metrics)?,
             managed: ManagedMetrics::register(metrics)?,
             reload: ReloadMetrics::register(metrics)?,
+            supervisor: SupervisorMetrics::register(metrics)?,
+            panics: metrics
+                .counter("tolerarch_panics_total", "Panics of any task or review; each is a defect.")?,
         })
     }
 }
@@ -65,6 +73,7 @@ impl ReloadMetrics {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::health::{Component, Health};
     use crate::registry::RequestKind;
 
     #[test]
@@ -75,6 +84,7 @@ mod tests {
         // Families that have no value yet are not rendered.
         counts.registry.request("a.test", RequestKind::Token).end("2xx");
         counts.registry.requests_left("docker.io", 1);
+        Health::register(&metrics, vec![Component::new("serving")]).unwrap().check();
         let text = metrics.render().unwrap();
         let names = text.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split(' ').next());
         let names: Vec<&str> = names.collect();

@@ -16,7 +16,7 @@ use super::Live;
 use super::snapshot::{self, AccessError, files};
 use crate::cluster::Caller;
 use crate::config::{Config, ConfigError, Loaded, Sources};
-use crate::file;
+use crate::health::{Reported, State};
 use crate::logging::Levels;
 
 /// How often the files are read.
@@ -36,6 +36,18 @@ enum Refused {
     Access(#[from] AccessError),
     #[error("a defect: the reading broke off")]
     Broken(#[from] tokio::task::JoinError),
+}
+
+impl Refused {
+    /// For probes, which show no content of files.
+    fn summary(&self) -> &'static str {
+        match self {
+            Self::Config(ConfigError::Read { .. }) => "its file cannot be read; the old one goes on",
+            Self::Config(ConfigError::Faults { .. }) => "its file is not valid; the old one goes on",
+            Self::Access(_) => "a file that it names cannot be used; the old one goes on",
+            Self::Broken(_) => "a defect: it cannot be read; the old one goes on",
+        }
+    }
 }
 
 /// What was read of the files of a configuration.
@@ -65,42 +77,75 @@ async fn named(config: &Config) -> Vec<PathBuf> {
     spawn_blocking(move || files(&config)).await.unwrap_or_default()
 }
 
-/// Follows the files for ever. `seen` is what they were before they were used.
-pub(super) async fn follow(mut live: Live, sources: Sources, levels: Levels, mut seen: Seen) {
-    if sources.file.as_deref().is_some_and(is_stream) {
-        return tracing::info!("the configuration comes from a stream, so it is not followed");
-    }
-    let mut ticks = interval(POLL);
-    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut files = named(&live.config).await;
-    let mut before = seen.clone();
-    // The file may have changed between its first reading and `seen`.
-    let mut due = load(&sources).await.is_ok_and(|loaded| loaded.config != live.config);
-    loop {
-        ticks.tick().await;
-        let now = Seen::read(sources.file.clone(), files.clone()).await;
-        let settled = now == before;
-        before = now.clone();
-        if !settled || now == seen && !due {
-            continue;
+/// Follows the files of a configuration, and takes over what changed.
+pub(super) struct Follower {
+    live: Live,
+    sources: Sources,
+    levels: Levels,
+    /// The files that the configuration in use names; none before the first look.
+    files: Option<Vec<PathBuf>>,
+    /// The files as they were when they were last used or refused.
+    seen: Seen,
+    /// As they were at the last look.
+    before: Seen,
+    /// Whether they are to be read even if they have not changed.
+    due: bool,
+    state: Reported,
+}
+
+impl Follower {
+    /// `seen` is what the files were before they were used. None where the configuration cannot be read again.
+    pub(super) fn new(live: Live, sources: Sources, levels: Levels, seen: Seen) -> Option<Self> {
+        if sources.file.as_deref().is_some_and(is_stream) {
+            tracing::info!("the configuration comes from a stream, so it is not followed");
+            return None;
         }
-        (seen, due) = (now, false);
-        let reloaded = match load(&sources).await {
-            Ok(loaded) => {
-                // First what the files are, then their use: a change in between is seen the next time.
-                files = named(&loaded.config).await;
-                seen.named = Seen::read(None, files.clone()).await.named;
-                before = seen.clone();
-                let taken = live.take(loaded.config.clone()).await;
-                if taken.is_ok() {
-                    loaded.log_warnings();
-                }
-                taken
+        let (files, before, state) = (None, seen.clone(), Reported::default());
+        Some(Self { live, sources, levels, files, seen, before, due: false, state })
+    }
+
+    /// Whether the files are in use as they are now.
+    pub(super) fn state(&self) -> Reported {
+        self.state.clone()
+    }
+
+    /// Follows them for ever.
+    pub(super) async fn run(&mut self) {
+        let mut ticks = interval(POLL);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            ticks.tick().await;
+            self.look().await;
+        }
+    }
+
+    async fn look(&mut self) {
+        let state = self.state.clone();
+        let files = match self.files.clone() {
+            Some(files) => files,
+            None => {
+                // The file may have changed between its first reading and `seen`.
+                self.due = state
+                    .looking(load(&self.sources))
+                    .await
+                    .is_ok_and(|loaded| loaded.config != self.live.config);
+                self.files.insert(named(&self.live.config).await).clone()
             }
-            Err(refused) => Err(refused),
         };
-        levels.set(live.config.log.level);
-        live.metrics.reload.reloaded(reloaded.is_ok());
+        let now = state.looking(Seen::read(self.sources.file.clone(), files)).await;
+        let settled = now == self.before;
+        self.before = now.clone();
+        if !settled || now == self.seen && !self.due {
+            return;
+        }
+        (self.seen, self.due) = (now, false);
+        let reloaded = state.looking(self.reload()).await;
+        self.levels.set(self.live.config.log.level);
+        self.live.metrics.reload.reloaded(reloaded.is_ok());
+        state.set(match &reloaded {
+            Ok(_) => State::Healthy,
+            Err(refused) => State::Degraded(refused.summary()),
+        });
         match reloaded {
             Ok(kept) if kept.is_empty() => tracing::info!("configuration reloaded"),
             Ok(kept) => {
@@ -115,6 +160,19 @@ pub(super) async fn follow(mut live: Live, sources: Sources, levels: Levels, mut
             }
         }
     }
+
+    /// Takes over the configuration as it is now. Gives the keys that need a restart.
+    async fn reload(&mut self) -> Result<Vec<String>, Refused> {
+        let loaded = load(&self.sources).await?;
+        // First what the files are, then their use: a change in between is seen the next time.
+        let files = named(&loaded.config).await;
+        self.seen.named = Seen::read(None, files.clone()).await.named;
+        self.files = Some(files);
+        self.before = self.seen.clone();
+        let kept = self.live.take(loaded.config.clone()).await?;
+        loaded.log_warnings();
+        Ok(kept)
+    }
 }
 
 /// Whether this can be read only once: a pipe, as a shell's `<(…)`.
@@ -124,14 +182,7 @@ fn is_stream(file: &Path) -> bool {
 
 async fn load(sources: &Sources) -> Result<Loaded, Refused> {
     let sources = sources.clone();
-    let load = move || {
-        if let Some(file) = &sources.file {
-            // At start it may be a pipe; by now that would be waited for without an end.
-            file::read(file).map_err(|cause| ConfigError::Read { file: file.clone(), cause })?;
-        }
-        sources.load()
-    };
-    Ok(spawn_blocking(load).await??)
+    Ok(spawn_blocking(move || sources.load_again()).await??)
 }
 
 impl Live {

@@ -1,4 +1,4 @@
-//! Certificates without anybody's help: a CA in a Secret, a short-lived serving certificate for each replica, and the
+//! Certificates that the webhook issues itself: a CA in a Secret, a short-lived serving certificate for each replica, and the
 //! CA in the `caBundle` of the webhooks. [`plan`] decides; here is what it is decided for: reading, signing, writing.
 //!
 //! What fails is tried again at the next look. The certificate in use goes on and is renewed from memory, however long
@@ -16,6 +16,7 @@ use tokio::time::{Duration, Instant, sleep};
 
 use super::ServingCertificate;
 use crate::cluster::{Cluster, ClusterError, ObjectName};
+use crate::health::State;
 use authority::{Authority, BundleCertificate, SignError};
 pub use metrics::ManagedMetrics;
 use objects::{Configuration, Secret, SecretName};
@@ -156,8 +157,8 @@ impl ManagedCertificate {
         }
     }
 
-    /// Looks after the certificate for ever.
-    pub async fn run(mut self) {
+    /// Renews the certificate and maintains the CA for ever.
+    pub async fn run(&mut self) {
         loop {
             self.look().await;
             let poll = self.lifetimes.poll();
@@ -174,6 +175,7 @@ impl ManagedCertificate {
                 Ok(true) => {}
                 Ok(false) => {
                     if self.failing.take().is_some() {
+                        self.served.0.renewal.set(State::Healthy);
                         tracing::info!("the serving certificate is managed again");
                     }
                     return;
@@ -194,6 +196,7 @@ impl ManagedCertificate {
             let operation = operation.as_str();
             tracing::error!(operation, %cause, missing, "the serving certificate cannot be managed; the one in use goes on");
             self.failing = Some(text);
+            self.served.0.renewal.set(State::Degraded("it cannot be managed; the one in use goes on"));
         }
         // Without the cluster, so that it does not expire in the meantime.
         let now = self.clock.now();
@@ -278,7 +281,7 @@ impl ManagedCertificate {
 
     fn sign(&mut self, authority: Arc<Authority>, names: &[String], now: Time) -> Result<(), SignError> {
         let (leaf, pair) = authority.sign(names, now, self.lifetimes.leaf)?;
-        self.served.replace(pair, seconds(leaf.expires));
+        self.served.replace(pair, seconds(leaf.expires), seconds(now));
         tracing::info!(expires = leaf.expires.as_secs(), ?names, "serving a new certificate");
         self.own = Some((leaf, authority));
         Ok(())

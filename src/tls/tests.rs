@@ -14,7 +14,9 @@ fn files(dir: &Path) -> CertificateFiles {
 async fn load(dir: &Path) -> Result<(ServingCertificate, Metrics), CertificateError> {
     let metrics = Metrics::new([]).unwrap();
     let counts = TlsMetrics::register(&metrics).unwrap();
-    Ok((ServingCertificate::load(files(dir), counts).await?, metrics))
+    let (certificate, mut watch) = ServingCertificate::load(files(dir), counts).await?;
+    tokio::spawn(async move { watch.run().await });
+    Ok((certificate, metrics))
 }
 
 /// Lets readings of the files come due until something is so. They run on other threads and may meet files half written,
@@ -32,7 +34,7 @@ async fn until(mut so: impl FnMut() -> bool) {
 
 async fn serves(certificate: &ServingCertificate, leaf: &Leaf) {
     let expected = CertificateDer::from_pem_slice(leaf.cert_pem.as_bytes()).unwrap();
-    until(|| certificate.0.current.read().unwrap().as_ref().unwrap().cert[0] == expected).await;
+    until(|| certificate.0.current.read().unwrap().as_ref().unwrap().pair.cert[0] == expected).await;
 }
 
 fn reloads(metrics: &Metrics, result: &str) -> u64 {
@@ -142,12 +144,43 @@ async fn what_is_no_file_does_not_end_reloading() {
     pki.leaf(&["a.test"]).write(dir.path()).unwrap();
     let (certificate, metrics) = load(dir.path()).await.unwrap();
     let file = dir.path().join("tls.crt");
-    std::fs::remove_file(&file).unwrap();
-    assert!(std::process::Command::new("mkfifo").arg(&file).status().unwrap().success());
-    until(|| reloads(&metrics, "failure") > 0).await;
-    let next = pki.leaf(&["b.test"]);
-    next.write(other.path()).unwrap();
-    std::fs::copy(other.path().join("tls.key"), dir.path().join("tls.key")).unwrap();
-    std::fs::rename(other.path().join("tls.crt"), &file).unwrap();
-    serves(&certificate, &next).await;
+    let makes: [fn(&Path); 3] = [
+        |path| assert!(std::process::Command::new("mkfifo").arg(path).status().unwrap().success()),
+        |path| std::fs::create_dir(path).unwrap(),
+        |path| std::fs::File::create(path).unwrap().set_len(1 << 40).unwrap(),
+    ];
+    for (round, make) in makes.into_iter().enumerate() {
+        let failures = reloads(&metrics, "failure");
+        std::fs::remove_file(&file).unwrap();
+        make(&file);
+        until(|| reloads(&metrics, "failure") > failures).await;
+        assert!(matches!(certificate.state(), State::Degraded(_)), "{round}");
+        let next = pki.leaf(&["b.test"]);
+        next.write(other.path()).unwrap();
+        std::fs::copy(other.path().join("tls.key"), dir.path().join("tls.key")).unwrap();
+        let _ = std::fs::remove_dir(&file);
+        std::fs::rename(other.path().join("tls.crt"), &file).unwrap();
+        serves(&certificate, &next).await;
+        until(|| certificate.state() == State::Healthy).await;
+    }
+}
+
+#[tokio::test]
+async fn a_certificate_is_healthy_from_when_it_is_trusted_until_it_expires() {
+    let (pki, dir) = (Pki::new(), tempfile::tempdir().unwrap());
+    let none = ServingCertificate::none(TlsMetrics::register(&Metrics::new([]).unwrap()).unwrap());
+    assert!(matches!(none.state(), State::Failed(_)));
+    for (expiry, healthy) in [(1_500_000_000, false), (4_000_000_000, true)] {
+        let leaf = pki.leaf_until(&["a.test"], UNIX_EPOCH + Duration::from_secs(expiry));
+        leaf.write(dir.path()).unwrap();
+        let (certificate, _) = load(dir.path()).await.unwrap();
+        assert_eq!(certificate.state() == State::Healthy, healthy, "{expiry}");
+        let content = read(&files(dir.path())).await.unwrap();
+        // By the clock of the API server, which may be another.
+        for (now, healthy) in [(expiry - 1, true), (expiry, false)] {
+            let (pair, expiry) = parse(&files(dir.path()), &content).unwrap();
+            certificate.replace(pair, expiry, i64::try_from(now).unwrap());
+            assert_eq!(certificate.state() == State::Healthy, healthy, "{now}");
+        }
+    }
 }

@@ -9,6 +9,7 @@ use crate::admission::Webhook;
 use crate::decide::{Current, Snapshot, Wait};
 use crate::metrics::Metrics;
 use crate::pod::Pod;
+use crate::policy::Mode;
 use crate::serve::metrics::Families;
 
 /// A ConfigMap volume as the kubelet lays it out.
@@ -167,15 +168,122 @@ async fn what_a_hosts_toml_names_counts() {
     fs::write(&toml, "").unwrap();
     let without = Seen::now(&sources, &config).await;
     fs::write(&ca, "1").unwrap();
-    assert!(Seen::now(&sources, &config).await == without, "nobody reads it any more");
+    assert!(Seen::now(&sources, &config).await == without, "it is not read any more");
+}
+
+/// A configuration on disk that names a certificate authority, and what follows both.
+struct Followed {
+    root: tempfile::TempDir,
+    metrics: Metrics,
+    follower: Follower,
+}
+
+impl Followed {
+    async fn start() -> Self {
+        let root = tempfile::tempdir().unwrap();
+        fs::write(root.path().join("ca.crt"), testregistry::Pki::new().ca_pem()).unwrap();
+        let file = root.path().join("config.yaml");
+        fs::write(&file, Self::config(root.path(), "enforce")).unwrap();
+        let sources = Sources { file: Some(file), ..Sources::default() };
+        let config = load(&sources).await.unwrap().config;
+        let seen = Seen::now(&sources, &config).await;
+        let metrics = Metrics::new([]).unwrap();
+        let families = Families::register(&metrics).unwrap();
+        let current = Current::new(snapshot::load(&config, &families, None, Caller::Webhook, None).unwrap());
+        let live = Live { config, current, metrics: families };
+        let follower = Follower::new(live, sources, Levels::detached(), seen).unwrap();
+        Self { root, metrics, follower }
+    }
+
+    fn config(root: &Path, mode: &str) -> String {
+        let hosts = json!({"a.test": {"caFile": root.join("ca.crt")}});
+        json!({"mode": mode, "registries": {"hosts": hosts}}).to_string()
+    }
+
+    /// Two looks: what both see is taken.
+    async fn look(&mut self) {
+        self.follower.look().await;
+        self.follower.look().await;
+    }
+
+    fn mode(&self) -> Mode {
+        self.follower.live.current.get().policy.mode
+    }
+
+    /// A metric of reloads.
+    fn metric(&self, name: &str) -> u64 {
+        let text = self.metrics.render().unwrap();
+        let name = format!("tolerarch_config_{name} ");
+        text.lines().find_map(|line| line.strip_prefix(&name)).unwrap().parse().unwrap()
+    }
+}
+
+type Make = fn(&Path);
+
+/// What is no file that can be read, and how it comes about. To open a FIFO waits for a writer.
+const NO_FILES: [(&str, Make); 5] = [
+    ("nothing", |_| {}),
+    ("a FIFO", |path| assert!(std::process::Command::new("mkfifo").arg(path).status().unwrap().success())),
+    ("a directory", |path| fs::create_dir(path).unwrap()),
+    ("a huge file", |path| fs::File::create(path).unwrap().set_len(1 << 40).unwrap()),
+    ("a device without an end", |path| symlink("/dev/zero", path).unwrap()),
+];
+
+fn remove(path: &Path) {
+    if path.is_dir() { fs::remove_dir(path).unwrap() } else { fs::remove_file(path).unwrap() }
 }
 
 #[tokio::test]
-async fn a_pipe_in_place_of_the_configuration_is_not_waited_for() {
-    let root = tempfile::tempdir().unwrap();
-    let file = root.path().join("config.yaml");
-    assert!(std::process::Command::new("mkfifo").arg(&file).status().unwrap().success());
-    let sources = Sources { file: Some(file), ..Sources::default() };
-    let refused = tokio::time::timeout(Duration::from_secs(10), load(&sources)).await.unwrap();
-    assert!(matches!(refused, Err(Refused::Config(ConfigError::Read { .. }))));
+async fn what_is_no_file_does_not_end_reloading() {
+    let mut followed = Followed::start().await;
+    followed.look().await;
+    assert_eq!((followed.metric(FAILED), followed.follower.state.get()), (0, State::Healthy));
+    let (ca, config) = (followed.root.path().join("ca.crt"), followed.root.path().join("config.yaml"));
+    let mut mode = Mode::Enforce;
+    for file in [&config, &ca] {
+        for (what, make) in NO_FILES {
+            let (good, failures) = (fs::read(file).unwrap(), followed.metric(FAILED));
+            remove(file);
+            make(file);
+            followed.look().await;
+            assert_eq!(followed.mode(), mode, "{what}: the old one goes on");
+            assert_eq!(followed.metric(FAILED), failures + 1, "{what}");
+            assert_eq!(followed.metric(IN_USE), 0, "{what}");
+            assert!(matches!(followed.follower.state.get(), State::Degraded(_)), "{what}");
+            followed.look().await;
+            assert_eq!((followed.metric(FAILED), followed.metric(IN_USE)), (failures + 1, 0), "{what}");
+
+            if what != "nothing" {
+                remove(file);
+            }
+            fs::write(file, good).unwrap();
+            let (next, text) =
+                if mode == Mode::Enforce { (Mode::Observe, "observe") } else { (Mode::Enforce, "enforce") };
+            fs::write(&config, Followed::config(followed.root.path(), text)).unwrap();
+            followed.look().await;
+            assert_eq!(followed.mode(), next, "{what}: a good file is taken");
+            assert_eq!(followed.metric(IN_USE), 1, "{what}");
+            assert_eq!(followed.follower.state.get(), State::Healthy, "{what}");
+            mode = next;
+        }
+    }
+}
+
+const FAILED: &str = "reloads_total{result=\"failure\"}";
+const IN_USE: &str = "last_reload_successful";
+
+#[tokio::test]
+async fn probes_say_what_is_wrong_with_a_configuration() {
+    let mut followed = Followed::start().await;
+    for (text, expected) in [
+        ("mode: observ", "its file is not valid; the old one goes on"),
+        (
+            r#"{"registries": {"hosts": {"a.test": {"caFile": "/nonesuch"}}}}"#,
+            "a file that it names cannot be used; the old one goes on",
+        ),
+    ] {
+        fs::write(followed.root.path().join("config.yaml"), text).unwrap();
+        followed.look().await;
+        assert_eq!(followed.follower.state.get(), State::Degraded(expected));
+    }
 }

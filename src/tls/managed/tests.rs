@@ -62,7 +62,7 @@ impl Replica {
     }
 
     fn leaf(&self) -> Option<CertificateDer<'static>> {
-        self.served.0.current.read().unwrap().as_ref().map(|pair| pair.cert[0].clone())
+        self.served.0.current.read().unwrap().as_ref().map(|current| current.pair.cert[0].clone())
     }
 
     /// Whether each webhook trusts what is served, by the name it is called by.
@@ -103,7 +103,7 @@ async fn a_first_replica_makes_everything_and_is_ready_when_api_servers_know() {
     let api = cluster().await;
     let mut replica = Replica::new(&api);
     replica.look().await;
-    assert!(replica.is_trusted(&api, START) && !replica.served.is_ready());
+    assert!(replica.is_trusted(&api, START) && !replica.served.is_trusted());
     // Clocks differ.
     assert!(replica.is_trusted(&api, START - 299));
     assert!(!replica.is_trusted(&api, START + DAY + 1));
@@ -111,7 +111,7 @@ async fn a_first_replica_makes_everything_and_is_ready_when_api_servers_know() {
     assert_eq!(replica.metric("tolerarch_managed_ca_expiry_timestamp_seconds"), START + 365 * DAY);
     api.set_time(START + 6);
     replica.look().await;
-    assert!(replica.served.is_ready());
+    assert!(replica.served.is_trusted());
 
     // There is nothing to do, and another one takes what there is.
     let before = (api.get(SECRET), api.get(WEBHOOKS));
@@ -120,7 +120,7 @@ async fn a_first_replica_makes_everything_and_is_ready_when_api_servers_know() {
     replica.look().await;
     assert!(other.is_trusted(&api, START) && other.leaf() != replica.leaf());
     other.look().await;
-    assert!(other.served.is_ready());
+    assert!(other.served.is_trusted());
     assert_eq!((api.get(SECRET), api.get(WEBHOOKS)), before);
 }
 
@@ -135,7 +135,7 @@ async fn replicas_that_start_at_once_agree() {
         api.set_time(START + 10);
         tokio::join!(a.look(), b.look(), c.look());
         assert!(
-            [&a, &b, &c].iter().all(|replica| replica.is_trusted(&api, START) && replica.served.is_ready())
+            [&a, &b, &c].iter().all(|replica| replica.is_trusted(&api, START) && replica.served.is_trusted())
         );
         assert_eq!(data(&api)["ca.crt"], first);
         assert!(
@@ -163,7 +163,7 @@ async fn a_start_that_was_cut_off_anywhere_is_finished_by_the_next() {
         assert!(next.is_trusted(&api, START), "{request} {carried_out}");
         api.set_time(START + 6);
         next.look().await;
-        assert!(next.served.is_ready());
+        assert!(next.served.is_trusted());
     }
     assert!(cut >= 16, "create, new CA, bundles, and two reads before each: {cut}");
 }
@@ -205,7 +205,7 @@ async fn a_rotation_that_was_cut_off_anywhere_is_finished_by_the_next() {
                 assert!(trusted, "{request} {carried_out} {turn} {now}");
             }
         }
-        assert!(next.served.is_ready() && data(&api)["ca.crt"] != old);
+        assert!(next.served.is_trusted() && data(&api)["ca.crt"] != old);
     }
     assert!(cut >= 16, "a new CA, the bundles, and two reads before, between and after: {cut}");
 }
@@ -326,13 +326,13 @@ async fn without_rights_or_api_server_what_there_is_goes_on_and_is_renewed() {
         replica.look().await;
         assert_eq!(failures(&replica, operation), 2, "{operation}");
         assert!(replica.managed.failing.as_ref().unwrap().contains("forbidden"));
-        assert!(!replica.served.is_ready());
+        assert!(!replica.served.is_trusted());
     }
     api.refuse(None);
     replica.look().await;
     api.set_time(START + 6);
     replica.look().await;
-    assert!(replica.served.is_ready() && replica.managed.failing.is_none());
+    assert!(replica.served.is_trusted() && replica.managed.failing.is_none());
 
     // The rights to change anything are lost later.
     let mut now = START + 200 * DAY;
@@ -356,7 +356,7 @@ async fn without_rights_or_api_server_what_there_is_goes_on_and_is_renewed() {
         now += DAY;
         replica.managed.clock.0 = Some((Duration::from_secs(now), Instant::now()));
         replica.look().await;
-        assert!(replica.is_trusted(&api, now) && replica.served.is_ready());
+        assert!(replica.is_trusted(&api, now) && replica.served.is_trusted());
     }
     assert_eq!(failures(&replica, "read-webhooks"), 4);
 }

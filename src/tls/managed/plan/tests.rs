@@ -260,7 +260,7 @@ impl World {
         Ok(())
     }
 
-    /// Nobody disturbs for a while.
+    /// Nothing else happens for a while.
     fn settle(&mut self) {
         let deadline = self.now + 2 * LIFETIMES.poll() + LIFETIMES.settle();
         while self.now < deadline {
@@ -304,7 +304,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(96))]
 
     /// Replicas that start at once, in any order of their steps, with crashes, a Secret that is deleted, damaged or put back
-    /// from a backup, and a bundle that somebody adds to.
+    /// from a backup, and a bundle that others add to.
     #[test]
     fn a_served_certificate_is_always_trusted(ops in prop::collection::vec(harmless(), 0..600)) {
         let mut world = World::new();

@@ -1,0 +1,166 @@
+//! Keeps background tasks running: one that ends, by a panic or otherwise, is started again, and that shows.
+
+use std::future::Future;
+use std::panic::AssertUnwindSafe;
+
+use futures_util::FutureExt;
+use prometheus::{IntCounter, IntCounterVec};
+use tokio::task::JoinSet;
+use tokio::time::{Duration, Instant, sleep};
+
+use super::reload::Follower;
+use crate::health::{Reported, State};
+use crate::metrics::Metrics;
+use crate::tls::{CertificateWatch, ManagedCertificate};
+
+/// The pause before a task is started again, doubled each time until it is the longest.
+const FIRST_PAUSE: Duration = Duration::from_secs(1);
+const LONGEST_PAUSE: Duration = Duration::from_secs(60);
+
+/// A task that runs for as long as the process. What it holds outlives its run.
+pub(super) trait Task: Send + 'static {
+    /// Its label.
+    const NAME: &'static str;
+    /// Does not end, except by a defect.
+    fn run(&mut self) -> impl Future<Output = ()> + Send;
+}
+
+impl Task for Follower {
+    const NAME: &'static str = "reload";
+    fn run(&mut self) -> impl Future<Output = ()> + Send {
+        Self::run(self)
+    }
+}
+
+impl Task for CertificateWatch {
+    const NAME: &'static str = "certificate-watch";
+    fn run(&mut self) -> impl Future<Output = ()> + Send {
+        Self::run(self)
+    }
+}
+
+impl Task for ManagedCertificate {
+    const NAME: &'static str = "certificate-manager";
+    fn run(&mut self) -> impl Future<Output = ()> + Send {
+        Self::run(self)
+    }
+}
+
+/// Counts restarts; clones count the same.
+#[derive(Clone)]
+pub(super) struct SupervisorMetrics(IntCounterVec);
+
+impl SupervisorMetrics {
+    pub(super) fn register(metrics: &Metrics) -> Result<Self, prometheus::Error> {
+        let restarts = metrics.counters(
+            "tolerarch_background_task_restarts_total",
+            "Background tasks that ended unexpectedly and were started again.",
+            &["task"],
+        )?;
+        // So that each is there before it is needed.
+        for task in [Follower::NAME, CertificateWatch::NAME, ManagedCertificate::NAME] {
+            restarts.with_label_values(&[task]);
+        }
+        Ok(Self(restarts))
+    }
+}
+
+/// The tasks, which end with it.
+pub(super) struct Supervisor {
+    metrics: SupervisorMetrics,
+    tasks: JoinSet<()>,
+}
+
+impl Supervisor {
+    pub(super) fn new(metrics: SupervisorMetrics) -> Self {
+        Self { metrics, tasks: JoinSet::new() }
+    }
+
+    /// Keeps this task running, and reports whether it does.
+    pub(super) fn keep<T: Task>(&mut self, task: T, state: Reported) {
+        self.tasks.spawn(keep(task, state, self.metrics.0.with_label_values(&[T::NAME])));
+    }
+
+    /// Ends only if the supervision itself does, by a defect.
+    pub(super) async fn ended(&mut self) {
+        if self.tasks.join_next().await.is_none() {
+            std::future::pending::<()>().await;
+        }
+    }
+}
+
+async fn keep<T: Task>(mut task: T, state: Reported, restarts: IntCounter) {
+    let mut pause = FIRST_PAUSE;
+    loop {
+        let begun = Instant::now();
+        // The panic itself has been logged with its location.
+        let _ = AssertUnwindSafe(task.run()).catch_unwind().await;
+        if begun.elapsed() > LONGEST_PAUSE {
+            pause = FIRST_PAUSE;
+        }
+        tracing::error!(
+            task = T::NAME,
+            pause = pause.as_secs(),
+            "a defect: a background task ended; it is started again"
+        );
+        state.set(State::Degraded("its background task ended and is being started again"));
+        sleep(pause).await;
+        restarts.inc();
+        state.set(State::Healthy);
+        pause = (2 * pause).min(LONGEST_PAUSE);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    use super::*;
+
+    /// Panics, then returns, then panics again, always at once; its fifth run goes on.
+    struct Fragile(Arc<AtomicU64>);
+
+    impl Task for Fragile {
+        const NAME: &'static str = "fragile";
+        async fn run(&mut self) {
+            match self.0.fetch_add(1, Ordering::SeqCst) {
+                0 | 2 => panic!("a canary"),
+                1 | 3 => {}
+                _ => std::future::pending().await,
+            }
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_task_that_dies_shows_and_is_started_again_ever_more_slowly() {
+        let metrics = Metrics::new([]).unwrap();
+        let mut supervisor = Supervisor::new(SupervisorMetrics::register(&metrics).unwrap());
+        let (runs, state) = (Arc::new(AtomicU64::new(0)), Reported::default());
+        supervisor.keep(Fragile(Arc::clone(&runs)), state.clone());
+        let restarts = || supervisor.metrics.0.with_label_values(&["fragile"]).get();
+        let begun = Instant::now();
+        for (run, pause) in [(1, 1), (2, 2), (3, 4), (4, 8)] {
+            sleep(Duration::from_millis(100)).await;
+            assert_eq!((runs.load(Ordering::SeqCst), restarts()), (run, run - 1));
+            assert!(matches!(state.get(), State::Degraded(_)), "{run}");
+            sleep(Duration::from_secs(pause) - Duration::from_millis(100)).await;
+            // The pause of the supervisor ends at the same time.
+            tokio::task::yield_now().await;
+        }
+        sleep(Duration::from_millis(100)).await;
+        assert_eq!(begun.elapsed().as_secs(), 15);
+        assert_eq!((runs.load(Ordering::SeqCst), restarts()), (5, 4));
+        assert_eq!(state.get(), State::Healthy);
+        assert!(supervisor.ended().now_or_never().is_none());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_supervisor_that_dies_is_noticed() {
+        let mut supervisor =
+            Supervisor::new(SupervisorMetrics::register(&Metrics::new([]).unwrap()).unwrap());
+        assert!(supervisor.ended().now_or_never().is_none(), "without tasks");
+        supervisor.tasks.spawn(async {});
+        supervisor.ended().await;
+    }
+}
