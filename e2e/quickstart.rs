@@ -32,7 +32,7 @@ use tokio::net::TcpStream;
 use tokio::sync::oneshot;
 use tokio::time::{Duration, Instant};
 use tokio_rustls::TlsConnector;
-use tolerarch::config::Config;
+use tolerarch::config::{Config, Environment};
 use tolerarch::serve::Server;
 
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
@@ -74,7 +74,7 @@ async fn tour(keep: bool) -> Result<()> {
     );
     let config =
         Config::parse(&yaml).map_err(|faults| format!("the configuration has faults: {faults:?}"))?;
-    let server = Server::bind(config).await?;
+    let server = Server::bind(config, &Environment::of_process()).await?;
     let (address, admin) = (server.address()?, server.admin_address()?);
     let (stop, stopped) = oneshot::channel::<()>();
     let running = tokio::spawn(server.run(async {

@@ -18,7 +18,7 @@ use std::process::ExitCode;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 
-use crate::config::{Config, ConfigError, Flag, Loaded, Sources};
+use crate::config::{Config, ConfigError, Environment, Flag, Loaded, Sources};
 use crate::logging::{Format, Level};
 
 /// Opens multi-arch node pools to the Pods whose images run on every architecture of the pool.
@@ -95,6 +95,8 @@ struct Shared {
     /// How a log line looks [default: json for serve, otherwise text]
     #[arg(long, global = true, value_enum, value_name = "FORMAT")]
     log_format: Option<Format>,
+    #[arg(skip)]
+    environment: Environment,
 }
 
 impl Cli {
@@ -103,10 +105,11 @@ impl Cli {
         let arguments: Vec<_> = std::env::args_os().collect();
         let matches = command(arguments.first().map(Path::new)).try_get_matches_from(&arguments);
         let mut matches = matches.unwrap_or_else(|error| hinted(error, &arguments).exit());
-        let Self { command, shared } = match Self::from_arg_matches_mut(&mut matches) {
+        let Self { command, mut shared } = match Self::from_arg_matches_mut(&mut matches) {
             Ok(parsed) => parsed,
             Err(error) => error.exit(),
         };
+        shared.environment = Environment::of_process();
         match command {
             Command::Serve(serve) => serve.run(&shared),
             Command::Config(show) => show.run(&shared),
@@ -120,12 +123,13 @@ impl Cli {
 impl Shared {
     /// The file, the environment over it, and over both these flags and those that all subcommands share.
     fn sources(&self, flags: impl IntoIterator<Item = Option<Flag>>) -> Sources {
-        let Self { config, log_level, log_format } = self;
+        let Self { config, log_level, log_format, environment } = self;
         let shared = [
             flag("--log-level", "log.level", log_level.map(shown)),
             flag("--log-format", "log.format", log_format.map(shown)),
         ];
-        Sources::of_process(config.clone(), shared.into_iter().chain(flags).flatten().collect())
+        let flags = shared.into_iter().chain(flags).flatten().collect();
+        Sources { file: config.clone(), environment: environment.clone(), flags, tolerant: false }
     }
 
     /// The configuration for a command that decides nothing in a cluster; its warnings go to standard error.
@@ -134,8 +138,7 @@ impl Shared {
         let mut loaded = sources.load()?;
         warn(&loaded);
         let variable = |wanted: &str| {
-            let found = sources.environment.iter().find(|(name, value)| name == wanted && !value.is_empty());
-            found.map(|(_, value)| PathBuf::from(value))
+            sources.environment.get(wanted).filter(|value| !value.is_empty()).map(PathBuf::from)
         };
         personal(&mut loaded.config, variable);
         Ok(loaded.config)

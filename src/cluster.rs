@@ -19,6 +19,8 @@ use serde::de::DeserializeOwned;
 use tokio::time::{Duration, Instant, timeout};
 use zeroize::Zeroizing;
 
+use crate::config::Environment;
+
 /// How long an answer may take in all.
 const TIME: Duration = Duration::from_secs(3);
 /// Bytes of an answer. A Secret may have 1 MiB; one with credentials for registries has a few kilobytes, which may be there
@@ -154,7 +156,7 @@ impl Cluster {
     ///
     /// # Errors
     /// Nothing says where the API server is and as whom to ask it, or that cannot be used.
-    pub fn of(caller: Caller) -> Result<Self, ConnectError> {
+    pub fn of(caller: Caller, environment: &Environment) -> Result<Self, ConnectError> {
         // Async by its signature only: it reads files, and waits for nothing.
         let infer = || {
             let config = Config::infer().now_or_never().ok_or(ConnectError::Waits)?;
@@ -162,7 +164,7 @@ impl Cluster {
         };
         let config = match caller {
             Caller::Webhook => match Config::incluster() {
-                Err(_) if std::env::var_os("KUBECONFIG").is_some() => infer()?,
+                Err(_) if environment.get("KUBECONFIG").is_some() => infer()?,
                 config => config.map_err(ConnectError::ServiceAccount)?,
             },
             Caller::Person => infer()?,

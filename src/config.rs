@@ -6,6 +6,7 @@
 
 mod change;
 mod duration;
+mod environment;
 mod hosts;
 mod pools;
 mod print;
@@ -22,6 +23,7 @@ use std::net::{Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+pub use environment::Environment;
 pub use print::explained;
 pub use reader::{FieldError, Location};
 pub use schema::schema;
@@ -192,9 +194,9 @@ impl Config {
     ///
     /// # Errors
     /// A variable of the environment names no proxy.
-    pub fn registry_settings(&self) -> Result<Settings, ProxyError> {
+    pub fn registry_settings(&self, environment: &Environment) -> Result<Settings, ProxyError> {
         let Registries { hosts, hosts_dir, allowed, .. } = self.registries.clone();
-        let proxies = Proxies::of(|name| std::env::var(name).ok())?;
+        let proxies = Proxies::of(|name| environment.text(name))?;
         Ok(Settings { hosts, hosts_dir, allowed, guard: self.network.clone(), proxies })
     }
 

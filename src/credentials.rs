@@ -12,11 +12,14 @@ mod directory;
 mod docker;
 mod docker_keyring;
 mod duration;
+mod fault;
 mod file;
+mod files;
 #[cfg(any(fuzzing, test))]
 pub(crate) mod fuzzing;
 mod helper;
 mod limits;
+mod metrics;
 
 mod pattern;
 mod process;
@@ -33,15 +36,18 @@ use std::sync::Arc;
 
 pub use candidate::CredentialCandidate;
 pub use credential::{Credential, CredentialId, Sensitive};
+pub use fault::{CredentialSource, FaultCause, SourceFault};
+pub use metrics::CredentialMetrics;
 pub use pattern::{ImagePattern, PatternError};
 pub(crate) use process::Busy;
 pub use settings::{CredentialSettings, CredentialsError, ProviderSettings};
 
 use crate::cluster::Caller;
+use crate::config::Environment;
 use crate::image::ImageRef;
 use candidate::{Origin, OriginSource};
 use pull_secrets::PullSecret;
-use sources::{Environment, Sources};
+use sources::{LoadContext, Sources};
 
 /// All sources of credentials, as loaded. Cheap to clone. The default has none: access is anonymous.
 #[derive(Clone, Default)]
@@ -50,31 +56,57 @@ pub struct Credentials {
 }
 
 impl Credentials {
-    /// Reads all files once. To be called within the runtime, as pull secrets are read through a client of its own.
+    /// Reads all files. To be called within the runtime, as pull secrets are read through a client of its own.
     ///
     /// `private` are images that are never asked for without a credential (`registries.private`). `caller` is the one on
-    /// whose behalf pull secrets are read; a person goes without where that cannot be.
+    /// whose behalf pull secrets are read; a person goes without where that cannot be. What is wrong with a file is one of
+    /// [`Credentials::faults`]; what was read of it `before` stays in use, unless it is gone.
     ///
     /// # Errors
-    /// A file is missing or wrong; the text names the configuration's key and the file, never what is in it.
+    /// The settings themselves are wrong.
     pub fn load(
         settings: &CredentialSettings,
         private: Vec<ImagePattern>,
         caller: Caller,
+        environment: &Environment,
+        before: Option<&Self>,
     ) -> Result<Self, CredentialsError> {
-        Self::load_within(settings, private, &Environment::of_process(caller))
+        Self::load_within(settings, private, &LoadContext::new(caller, environment), before)
     }
 
     fn load_within(
         settings: &CredentialSettings,
         private: Vec<ImagePattern>,
-        environment: &Environment,
+        context: &LoadContext<'_>,
+        before: Option<&Self>,
     ) -> Result<Self, CredentialsError> {
         if *settings == CredentialSettings::default() && private.is_empty() {
             return Ok(Self::default());
         }
-        let sources = Sources::load(settings, private, environment)?;
+        let before = before.and_then(|before| before.sources.as_deref());
+        let sources = Sources::load(settings, private, context, before)?;
         Ok(Self { sources: Some(Arc::new(sources)) })
+    }
+
+    /// What is wrong with files, directories and programs.
+    pub fn faults(&self) -> &[SourceFault] {
+        self.sources.as_ref().map_or(&[], |sources| &sources.files.faults)
+    }
+
+    /// What would be wrong with them if they were loaded now: a program may be there by now, or a file be readable again.
+    pub fn faults_now(
+        &self,
+        settings: &CredentialSettings,
+        caller: Caller,
+        environment: &Environment,
+    ) -> Vec<SourceFault> {
+        let before = self.sources.as_ref().map(|sources| &sources.files);
+        LoadContext::new(caller, environment).files(settings, before).faults
+    }
+
+    /// Whether there is any source.
+    pub fn is_configured(&self) -> bool {
+        self.sources.is_some()
     }
 
     /// The credentials that a Pod of this namespace may use, which names these pull secrets (those of its service account

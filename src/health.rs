@@ -61,6 +61,7 @@ impl Reported {
 pub struct Component {
     name: &'static str,
     checks: Vec<Check>,
+    exists: Box<dyn Fn() -> bool + Send + Sync>,
 }
 
 type Check = Box<dyn Fn() -> State + Send + Sync>;
@@ -68,7 +69,7 @@ type Check = Box<dyn Fn() -> State + Send + Sync>;
 impl Component {
     /// A component without checks.
     pub fn new(name: &'static str) -> Self {
-        Self { name, checks: Vec::new() }
+        Self { name, checks: Vec::new(), exists: Box::new(|| true) }
     }
 
     /// Also checks this, whenever it is asked.
@@ -76,6 +77,12 @@ impl Component {
     pub fn checked(mut self, check: impl Fn() -> State + Send + Sync + 'static) -> Self {
         self.checks.push(Box::new(check));
         self
+    }
+
+    /// Is one only while this is so.
+    #[must_use]
+    pub fn only_if(self, exists: impl Fn() -> bool + Send + Sync + 'static) -> Self {
+        Self { exists: Box::new(exists), ..self }
     }
 
     /// Also looks at what a task reports.
@@ -113,7 +120,7 @@ impl Health {
             self.healthy.with_label_values(&[component.name]).set((state == State::Healthy).into());
             (component.name, state)
         };
-        self.components.iter().map(check).collect()
+        self.components.iter().filter(|component| (component.exists)()).map(check).collect()
     }
 }
 

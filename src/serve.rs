@@ -18,7 +18,7 @@ use tokio::time::{Duration, timeout};
 use crate::admin::Admin;
 use crate::admission::Webhook;
 use crate::cluster::{Caller, Cluster, ConnectError};
-use crate::config::{Config, Sources};
+use crate::config::{Config, Environment, Sources};
 use crate::decide::{Current, Snapshot};
 use crate::health::{Component, Health, Reported, State};
 use crate::listener::{Limits, Listener, Phase};
@@ -81,8 +81,19 @@ pub enum ServeError {
 ///
 /// # Errors
 /// See [`ServeError`].
-pub fn snapshot(config: &Config, traces: Option<Traces>) -> Result<Snapshot, ServeError> {
-    Ok(snapshot::load(config, &Families::register(&Metrics::new([])?)?, traces, Caller::Person, None)?)
+pub fn snapshot(
+    config: &Config,
+    environment: &Environment,
+    traces: Option<Traces>,
+) -> Result<Snapshot, ServeError> {
+    Ok(snapshot::load(
+        config,
+        &Families::register(&Metrics::new([])?)?,
+        traces,
+        Caller::Person,
+        environment,
+        None,
+    )?)
 }
 
 /// A webhook that listens, and does not answer yet.
@@ -110,6 +121,7 @@ struct Live {
     config: Config,
     current: Current,
     metrics: Families,
+    environment: Environment,
 }
 
 /// How long a connection of an API server may rest. Longer than the 90 s after which it closes it itself, so that it never
@@ -130,7 +142,7 @@ impl Server {
     ///
     /// # Errors
     /// Whatever is missing: it is better not to start than to start half.
-    pub async fn bind(config: Config) -> Result<Self, ServeError> {
+    pub async fn bind(config: Config, environment: &Environment) -> Result<Self, ServeError> {
         let Config { server, tls, admin, .. } = config.clone();
         let metrics = Metrics::new(config.registries.hosts.keys().map(String::as_str))?;
         let counts = Families::register(&metrics)?;
@@ -141,13 +153,15 @@ impl Server {
             }
             TlsMode::Managed => {
                 let certificate = ServingCertificate::none(counts.tls.clone());
-                let cluster = Cluster::of(Caller::Webhook)?;
+                let cluster = Cluster::of(Caller::Webhook, environment)?;
                 let counts = counts.managed.clone();
                 let managed = ManagedCertificate::new(cluster, tls.managed, certificate.clone(), counts);
                 (certificate, Renewal::Manager(managed.into()))
             }
         };
-        let current = Current::new(snapshot::load(&config, &counts, None, Caller::Webhook, None)?);
+        let current =
+            Current::new(snapshot::load(&config, &counts, None, Caller::Webhook, environment, None)?);
+        counts.credentials.show(current.get().credentials.faults());
         let listener = Listener {
             tcp: listen("server.listen", server.listen).await?,
             tls: Some(Arc::new(certificate.server_config()?)),
@@ -171,7 +185,7 @@ impl Server {
             admin: listen("admin.listen", admin.listen).await?,
             metrics,
             drain: server.drain,
-            live: Live { config, current, metrics: counts },
+            live: Live { config, current, metrics: counts, environment: environment.clone() },
         })
     }
 
@@ -223,7 +237,14 @@ impl Server {
             Phase::Serving => State::Healthy,
             Phase::Draining | Phase::Stopping => State::Failed(""),
         });
-        let health = Health::register(&metrics, vec![configuration, certificate, serving])?;
+        let (current, own) = (live.current.clone(), live.current);
+        let credentials = Component::new("credentials")
+            .checked(move || match current.get().credentials.faults() {
+                [] => State::Healthy,
+                _ => State::Degraded("a source cannot be used; the log names it, and the others are in use"),
+            })
+            .only_if(move || own.get().credentials.is_configured());
+        let health = Health::register(&metrics, vec![configuration, certificate, credentials, serving])?;
         let admin = Listener {
             tcp: admin,
             tls: None,
@@ -268,7 +289,7 @@ pub async fn run(config: Config, sources: Sources, levels: Levels) -> Result<(),
     let mut interrupt = signal(SignalKind::interrupt()).map_err(ServeError::Signals)?;
     // Before the files are used, so that no change after that is missed.
     let seen = reload::Seen::now(&sources, &config).await;
-    let mut server = Server::bind(config).await?;
+    let mut server = Server::bind(config, &sources.environment).await?;
     logging::count_panics(server.live.metrics.panics.clone());
     let address = |address: io::Result<SocketAddr>| {
         address.map_or_else(|_| String::new(), |address| address.to_string())

@@ -37,6 +37,7 @@ pub(crate) fn registry_metrics() -> RegistryMetrics {
 /// another directory with more of them.
 pub(crate) fn upstream<C: DeserializeOwned>(kind: &str) -> Vec<C> {
     let committed = || PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("e2e/upstream/cases");
+    #[expect(clippy::disallowed_methods, reason = "only in tests")]
     let directory = std::env::var_os("UPSTREAM_CASES").map_or_else(committed, PathBuf::from);
     let file = directory.join(kind).with_extension("json");
     let text = std::fs::read(&file).unwrap_or_else(|error| panic!("{}: {error}", file.display()));

@@ -7,6 +7,7 @@ use testregistry::{Auth, Registry};
 
 use super::program::Program;
 use crate::support::review::pod;
+use crate::support::until;
 
 const USER: &str = "canary-user";
 const PASSWORD: &str = "canary-password";
@@ -72,4 +73,51 @@ async fn a_private_image_without_a_credential_is_asked_of_nobody() {
     let program = Program::start(&registry, settings).await;
     assert_eq!(program.review(&pod(&[&repo.reference("v1")])).await.reason, "denied");
     assert_eq!(registry.connections(), 0);
+}
+
+/// What is wrong with one source must end neither the process nor the others.
+#[tokio::test]
+async fn broken_sources_are_lived_with_and_taken_when_they_are_mended() {
+    let registry = Registry::start().await;
+    for name in ["one", "other"] {
+        let repo = registry.repo(name);
+        repo.require(Auth::basic(USER, PASSWORD));
+        repo.index(Some("v1"), ["linux/amd64", "linux/arm64"]);
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let [good, broken] = ["good.json", "broken.json"].map(|name| directory.path().join(name));
+    let auth = STANDARD.encode(format!("{USER}:{PASSWORD}"));
+    let config =
+        |name: &str| json!({"auths": {format!("{}/{name}", registry.address()): {"auth": auth}}}).to_string();
+    std::fs::write(&good, config("one")).unwrap();
+    std::fs::write(&broken, "{").unwrap();
+    let settings = json!({
+        "credentials": {
+            "dockerConfigs": [good, broken, directory.path().join("missing.json")],
+            "directory": directory.path().join("missing"),
+        },
+        "cache": {"negative": {"denied": "1ms"}},
+    });
+    let program = Program::start(&registry, settings).await;
+    let reason =
+        async |name: &str| program.review(&pod(&[&registry.repo(name).reference("v1")])).await.reason;
+    assert_eq!((reason("one").await.as_str(), reason("other").await.as_str()), ("tolerated", "denied"));
+    let faults = |source: &str| format!("tolerarch_credentials_source_faults{{source=\"{source}\"}}");
+    assert_eq!(program.metric(&faults("docker-configs")).await, "2");
+    assert_eq!(program.metric(&faults("directory")).await, "1");
+    assert_eq!(program.metric(&faults("providers")).await, "0");
+    let ready = program.admin.get("/readyz?verbose").await;
+    assert!(ready.status == 200 && ready.text().contains("[-]credentials failed: "), "{ready:?}");
+
+    std::fs::write(&broken, config("other")).unwrap();
+    std::fs::create_dir(directory.path().join("missing")).unwrap();
+    until("the mended file", async || reason("other").await == "tolerated").await;
+    assert_eq!(program.metric(&faults("docker-configs")).await, "1");
+    std::fs::write(directory.path().join("missing.json"), "{}").unwrap();
+    until("no fault", async || {
+        program.admin.get("/readyz?verbose").await.text().contains("[+]credentials ok\n")
+    })
+    .await;
+    let written = program.written().await;
+    assert!(written.contains("credentials.dockerConfigs: ") && !written.contains("canary"), "{written}");
 }

@@ -93,7 +93,10 @@ impl Distribution {
         let mut process = match spawned {
             Ok(process) => process,
             Err(error) => {
-                assert!(std::env::var_os("CI").is_none_or(|ci| ci != "true"), "docker-registry: {error}");
+                assert!(
+                    tolerarch::config::Environment::of_process().get("CI").is_none_or(|ci| ci != "true"),
+                    "docker-registry: {error}"
+                );
                 // Not by a macro, whose output the test harness keeps to itself.
                 let text = format!("SKIPPED: docker-registry cannot be run here: {error}\n");
                 io::stderr().write_all(text.as_bytes()).unwrap();

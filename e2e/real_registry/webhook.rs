@@ -1,6 +1,6 @@
 //! tolerarch in front of a real registry: its registry client alone, and the whole of it over HTTPS.
 
-use tolerarch::config::Config;
+use tolerarch::config::{Config, Environment};
 use tolerarch::metrics::Metrics;
 use tolerarch::registry::{AddressGuard, HostSettings, Registry, RegistryMetrics};
 use tolerarch::serve::Server;
@@ -49,7 +49,7 @@ network:
             directory = directory.display(),
             registry = before.address,
         );
-        let server = Server::bind(Config::parse(&config).unwrap()).await.unwrap();
+        let server = Server::bind(Config::parse(&config).unwrap(), &Environment::of_process()).await.unwrap();
         let client = Client::secure(server.address().unwrap(), &before.pki);
         tokio::spawn(server.run(std::future::pending()));
         Self(client)

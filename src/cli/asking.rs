@@ -118,7 +118,8 @@ pub(super) fn ask<T>(
     // Not a part of the work, which may be at something that does not let others in between.
     drop(runtime.spawn(interrupted(progress.clone())));
     let done = runtime.block_on(async {
-        let snapshot = serve::snapshot(&config, Some(traces.clone())).map_err(|error| fail(&error))?;
+        let snapshot = serve::snapshot(&config, &shared.environment, Some(traces.clone()))
+            .map_err(|error| fail(&error))?;
         Ok(work(Asking { snapshot, limits, progress, traces, pull_secrets }).await)
     });
     // Lookups may still run; their results are no longer needed.

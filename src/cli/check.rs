@@ -72,7 +72,7 @@ impl Check {
             tell(&format!("tolerarch: {}", report.told(fault)));
         }
         let written = match self.output {
-            Output::Table => print(&report.table(Look::of_stdout())),
+            Output::Table => print(&report.table(Look::of_stdout(&shared.environment))),
             Output::Json => report.json().map_err(io::Error::from).and_then(|text| print(&text)),
             Output::Patch => report.patches(),
         };

@@ -13,6 +13,7 @@ use tokio::time::Instant;
 use super::asking::{Asking, Decided, FailOn, ask, cause};
 use super::output::{Colour, Look, Row, print, shown, table};
 use super::{Shared, fail};
+use crate::config::Environment;
 use crate::image::{ImageRef, PlatformSet, ReferenceError, Support};
 use crate::pod::Pod;
 use crate::registry::trace::{Fate, Trace, TracedEntry, TracedRequest};
@@ -57,16 +58,16 @@ impl Inspect {
             Ok(inspected) => inspected,
             Err(status) => return status,
         };
-        if let Err(error) = self.write(&inspected) {
+        if let Err(error) = self.write(&inspected, &shared.environment) {
             return fail(&error);
         }
         if inspected.iter().any(Inspected::failed) { ExitCode::FAILURE } else { ExitCode::SUCCESS }
     }
 
-    fn write(&self, inspected: &[Inspected]) -> io::Result<()> {
+    fn write(&self, inspected: &[Inspected], environment: &Environment) -> io::Result<()> {
         match self.output {
             Output::Table => {
-                let look = Look::of_stdout();
+                let look = Look::of_stdout(environment);
                 let all: Vec<String> = inspected.iter().map(|one| one.table(self.explain, look)).collect();
                 print(&all.join("\n"))
             }

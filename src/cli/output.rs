@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use tracing_subscriber::fmt::MakeWriter;
 
+use crate::config::Environment;
 use crate::logging::{self, Format, Level};
 
 /// Columns are cut to no less.
@@ -36,10 +37,10 @@ pub(super) struct Look {
 
 impl Look {
     /// Colours and widths are for terminals only; `NO_COLOR` (no-color.org) is obeyed there, too.
-    pub(super) fn of_stdout() -> Self {
+    pub(super) fn of_stdout(environment: &Environment) -> Self {
         let width =
             || terminal_size::terminal_size().map(|(terminal_size::Width(width), _)| usize::from(width));
-        Self::of(io::stdout().is_terminal(), width, |name| std::env::var_os(name))
+        Self::of(io::stdout().is_terminal(), width, |name| environment.get(name).map(Into::into))
     }
 
     fn of(

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use super::quote::{may_be_secret, quoted};
 use super::reader::{FieldError, Location, Reader, expected, nearest};
 use super::shape::{Shape, Slot};
-use super::{Config, ConfigError, print};
+use super::{Config, ConfigError, Environment, print};
 use crate::file;
 
 /// What every variable begins with.
@@ -17,8 +17,8 @@ const PREFIX: &str = "TOLERARCH_";
 pub struct Sources {
     /// The file.
     pub file: Option<PathBuf>,
-    /// Variables of the environment, those of others among them.
-    pub environment: Vec<(String, String)>,
+    /// The environment, with variables that are not ours.
+    pub environment: Environment,
     /// Flags of the command line that were given.
     pub flags: Vec<Flag>,
     /// Whether a variable that looks like one of ours and is none is a warning instead of a fault: the commands run in
@@ -47,13 +47,6 @@ pub struct Loaded {
 }
 
 impl Sources {
-    /// The environment of this process under a file.
-    pub fn of_process(file: Option<PathBuf>, flags: Vec<Flag>) -> Self {
-        let text = |text: std::ffi::OsString| text.to_string_lossy().into_owned();
-        let environment = std::env::vars_os().map(|(name, value)| (text(name), text(value))).collect();
-        Self { file, environment, flags, tolerant: false }
-    }
-
     /// Reads all of it. The file may be a pipe, such as a shell's `<(…)`.
     ///
     /// # Errors
@@ -87,7 +80,8 @@ impl Sources {
     pub fn read(&self, text: &str) -> Result<Loaded, Vec<FieldError>> {
         let (mut config, mut reader) = (Config::default(), Reader::default());
         reader.document(text, &mut config);
-        reader.environment(&self.environment, self.tolerant, &mut config);
+        let variables: Vec<_> = self.environment.texts().collect();
+        reader.environment(&variables, self.tolerant, &mut config);
         for Flag { name, path, value } in &self.flags {
             reader.set(&mut config, path, value, &Location::Flag(name));
         }

@@ -1,6 +1,5 @@
 //! The operator's files: read at once when they are loaded, and once more when a registry refuses what was in them.
 
-use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -10,11 +9,11 @@ use zeroize::Zeroizing;
 use super::credential::IdentifiedCredential;
 use super::directory;
 use super::docker::DockerConfig;
+use super::fault::FaultCause;
 use super::pattern::ImagePattern;
-use super::settings::CredentialsError;
 
 /// Bytes of a file that are read.
-const SIZE: u64 = 1 << 20;
+const SIZE: usize = 1 << 20;
 /// How long after it was read it is not read again because a registry refuses what was in it.
 const AGAIN: Duration = Duration::from_secs(5);
 
@@ -35,6 +34,10 @@ pub(super) enum Form {
 impl File {
     pub(super) fn new(path: PathBuf, form: Form) -> Arc<Self> {
         Arc::new(Self { path, form, read: Mutex::new(Instant::now()) })
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.path
     }
 
     pub(super) fn kind(&self) -> &'static str {
@@ -59,8 +62,8 @@ impl File {
     }
 
     fn under(&self, key: &ImagePattern) -> Option<Vec<IdentifiedCredential>> {
-        // A reload reports what is wrong with it.
-        let text = text("", &self.path).ok()?;
+        // A fault is reported when the sources are loaded again.
+        let text = text(&self.path).ok()?;
         Some(match self.form {
             Form::DockerConfig => {
                 DockerConfig::parse(text.as_bytes()).ok()?.read().keyring.under(key).cloned().collect()
@@ -70,22 +73,14 @@ impl File {
     }
 }
 
-/// The text of a file that `key` of the configuration names.
-pub(super) fn text(key: &'static str, path: &Path) -> Result<Zeroizing<String>, CredentialsError> {
-    let unreadable = |cause| CredentialsError::Read { key, file: path.to_owned(), cause };
-    let fault = |fault: &str| CredentialsError::Fault { key, file: path.to_owned(), fault: fault.into() };
-    // Reading a pipe might never end.
-    if !path.metadata().map_err(unreadable)?.is_file() {
-        return Err(fault("is no file"));
-    }
-    let mut bytes = Zeroizing::new(Vec::new());
-    let file = std::fs::File::open(path).map_err(unreadable)?;
-    file.take(SIZE + 1).read_to_end(&mut bytes).map_err(unreadable)?;
-    if bytes.len() as u64 > SIZE {
-        return Err(fault("is larger than 1 MiB"));
+/// The text of a file.
+pub(super) fn text(path: &Path) -> Result<Zeroizing<String>, FaultCause> {
+    let bytes = Zeroizing::new(crate::file::read(path)?);
+    if bytes.len() > SIZE {
+        return Err(std::io::Error::from(std::io::ErrorKind::FileTooLarge).into());
     }
     match std::str::from_utf8(&bytes) {
         Ok(text) => Ok(text.to_owned().into()),
-        Err(_) => Err(fault("is not UTF-8")),
+        Err(_) => Err("is not UTF-8".into()),
     }
 }

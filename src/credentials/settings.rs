@@ -27,30 +27,10 @@ pub struct ProviderSettings {
     pub bin_dir: Option<PathBuf>,
 }
 
-/// Why the credentials cannot be loaded. No text quotes what is in a file.
+/// Why there are no credentials: the configuration is not right. What is wrong with the files that it names is a
+/// [`SourceFault`](super::SourceFault).
 #[derive(Debug, thiserror::Error)]
 pub enum CredentialsError {
-    /// A file or directory cannot be read.
-    #[error("{key}: {file}: cannot be read")]
-    Read {
-        /// The key of the configuration.
-        key: &'static str,
-        /// The file.
-        file: PathBuf,
-        /// Why.
-        #[source]
-        cause: std::io::Error,
-    },
-    /// A file says something that cannot be.
-    #[error("{key}: {file}: {fault}")]
-    Fault {
-        /// The key of the configuration.
-        key: &'static str,
-        /// The file.
-        file: PathBuf,
-        /// What is wrong, and how to mend it.
-        fault: String,
-    },
     /// One half of a pair is missing.
     #[error("credentials.providers: config and binDir belong together; one of them is missing")]
     Providers,

@@ -67,13 +67,14 @@ pub(super) fn limits() -> Limits {
     Limits { time: Duration::from_secs(60), output: 10_000, runs: 4 }
 }
 
+/// Programs are found in `bin`.
 fn environment(place: &Place) -> Environment {
-    Environment {
-        path: Some(place.path("bin").into()),
-        limits: limits(),
-        caller: Caller::Webhook,
-        connect: |_| unreachable!("pull secrets are off"),
-    }
+    Environment::from_iter([("PATH", place.path("bin"))])
+}
+
+fn context(environment: &Environment) -> LoadContext<'_> {
+    let connect = |_: Caller, _: &Environment| unreachable!("pull secrets are off");
+    LoadContext { environment, limits: limits(), caller: Caller::Webhook, connect }
 }
 
 fn load(
@@ -82,7 +83,7 @@ fn load(
     private: &[&str],
 ) -> Result<Credentials, CredentialsError> {
     let private = private.iter().map(|pattern| pattern.parse().unwrap()).collect();
-    Credentials::load_within(settings, private, &environment(place))
+    Credentials::load_within(settings, private, &context(&environment(place)), None)
 }
 
 fn image(name: &str) -> ImageRef {
@@ -135,7 +136,14 @@ providers:
 
 #[tokio::test]
 async fn nothing_configured_is_anonymous_access() {
-    let credentials = Credentials::load(&CredentialSettings::default(), Vec::new(), Caller::Webhook).unwrap();
+    let credentials = Credentials::load(
+        &CredentialSettings::default(),
+        Vec::new(),
+        Caller::Webhook,
+        &Environment::default(),
+        None,
+    )
+    .unwrap();
     let keyring = credentials.keyring("team", ["regcred"]).await;
     let candidates = keyring.candidates(&image("a.b/x"));
     assert!(matches!(&candidates, Cow::Borrowed([one]) if one.id() == CredentialId::ANONYMOUS));
@@ -294,7 +302,7 @@ pub(crate) fn secret(kind: &str, content: &serde_json::Value) -> serde_json::Val
 pub(crate) fn with_cluster(api: &ApiServer, configs: &[PathBuf]) -> Credentials {
     let place = Place::new();
     let settings = CredentialSettings { docker_configs: configs.to_vec(), ..CredentialSettings::default() };
-    let mut sources = Sources::load(&settings, Vec::new(), &environment(&place)).unwrap();
+    let mut sources = Sources::load(&settings, Vec::new(), &context(&environment(&place)), None).unwrap();
     sources.pull_secrets = Some(pull_secrets::PullSecrets::new(api.cluster(), Duration::from_secs(60)));
     Credentials { sources: Some(Arc::new(sources)) }
 }
@@ -306,7 +314,8 @@ pub(crate) fn with_helper(registry: &str, output: &str) -> (Credentials, TempDir
     let config = serde_json::json!({"credHelpers": {registry: "test"}}).to_string();
     let docker_configs = vec![place.write("config.json", &config)];
     let settings = CredentialSettings { docker_configs, ..CredentialSettings::default() };
-    let credentials = Credentials::load_within(&settings, Vec::new(), &environment(&place)).unwrap();
+    let credentials =
+        Credentials::load_within(&settings, Vec::new(), &context(&environment(&place)), None).unwrap();
     (credentials, place.0)
 }
 

@@ -3,6 +3,7 @@
 use prometheus::{IntCounter, IntGauge};
 
 use crate::admission::ReviewMetrics;
+use crate::credentials::CredentialMetrics;
 use crate::metrics::Metrics;
 use crate::registry::RegistryMetrics;
 use crate::resolver::ResolverMetrics;
@@ -16,6 +17,7 @@ pub(super) struct Families {
     pub(super) reviews: ReviewMetrics,
     pub(super) resolver: ResolverMetrics,
     pub(super) registry: RegistryMetrics,
+    pub(super) credentials: CredentialMetrics,
     pub(super) tls: TlsMetrics,
     pub(super) managed: ManagedMetrics,
     pub(super) reload: ReloadMetrics,
@@ -30,6 +32,7 @@ impl Families {
             reviews: ReviewMetrics::register(metrics)?,
             resolver: ResolverMetrics::register(metrics)?,
             registry: RegistryMetrics::register(metrics)?,
+            credentials: CredentialMetrics::register(metrics)?,
             tls: TlsMetrics::register(metrics)?,
             managed: ManagedMetrics::register(metrics)?,
             reload: ReloadMetrics::register(metrics)?,

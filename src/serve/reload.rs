@@ -15,7 +15,7 @@ use tokio::time::{Duration, MissedTickBehavior, interval};
 use super::Live;
 use super::snapshot::{self, AccessError, files};
 use crate::cluster::Caller;
-use crate::config::{Config, ConfigError, Loaded, Sources};
+use crate::config::{Config, ConfigError, Environment, Loaded, Sources};
 use crate::health::{Reported, State};
 use crate::logging::Levels;
 
@@ -61,7 +61,7 @@ pub(super) struct Seen {
 impl Seen {
     /// As it is now.
     pub(super) async fn now(sources: &Sources, config: &Config) -> Self {
-        Self::read(sources.file.clone(), named(config).await).await
+        Self::read(sources.file.clone(), named(config, &sources.environment).await).await
     }
 
     async fn read(file: Option<PathBuf>, named: Vec<PathBuf>) -> Self {
@@ -72,9 +72,9 @@ impl Seen {
 }
 
 /// The files that are read for this configuration.
-async fn named(config: &Config) -> Vec<PathBuf> {
-    let config = config.clone();
-    spawn_blocking(move || files(&config)).await.unwrap_or_default()
+async fn named(config: &Config, environment: &Environment) -> Vec<PathBuf> {
+    let (config, environment) = (config.clone(), environment.clone());
+    spawn_blocking(move || files(&config, &environment)).await.unwrap_or_default()
 }
 
 /// Follows the files of a configuration, and takes over what changed.
@@ -129,13 +129,16 @@ impl Follower {
                     .looking(load(&self.sources))
                     .await
                     .is_ok_and(|loaded| loaded.config != self.live.config);
-                self.files.insert(named(&self.live.config).await).clone()
+                self.files.insert(named(&self.live.config, &self.sources.environment).await).clone()
             }
         };
         let now = state.looking(Seen::read(self.sources.file.clone(), files)).await;
         let settled = now == self.before;
         self.before = now.clone();
-        if !settled || now == self.seen && !self.due {
+        if settled && now == self.seen && !self.due {
+            return state.looking(self.mend()).await;
+        }
+        if !settled {
             return;
         }
         (self.seen, self.due) = (now, false);
@@ -161,11 +164,30 @@ impl Follower {
         }
     }
 
+    /// Takes over sources of credentials that can be used by now, although no file of the configuration has changed: a
+    /// helper that has been installed, or a file that could not be read for a while.
+    async fn mend(&mut self) {
+        let current = self.live.current.get();
+        if current.credentials.faults().is_empty() {
+            return;
+        }
+        let (settings, own) = (self.live.config.credentials.clone(), current.credentials.clone());
+        let environment = self.live.environment.clone();
+        let look = spawn_blocking(move || own.faults_now(&settings, Caller::Webhook, &environment));
+        if !look.await.is_ok_and(|now| now != current.credentials.faults()) {
+            return;
+        }
+        match self.live.take(self.live.config.clone()).await {
+            Ok(_) => tracing::info!("sources of credentials read again"),
+            Err(error) => tracing::error!(%error, "sources of credentials cannot be read again"),
+        }
+    }
+
     /// Takes over the configuration as it is now. Gives the keys that need a restart.
     async fn reload(&mut self) -> Result<Vec<String>, Refused> {
         let loaded = load(&self.sources).await?;
         // First what the files are, then their use: a change in between is seen the next time.
-        let files = named(&loaded.config).await;
+        let files = named(&loaded.config, &self.sources.environment).await;
         self.seen.named = Seen::read(None, files.clone()).await.named;
         self.files = Some(files);
         self.before = self.seen.clone();
@@ -190,8 +212,12 @@ impl Live {
     async fn take(&mut self, mut config: Config) -> Result<Vec<String>, Refused> {
         let kept = config.keep(&self.config);
         let (parts, metrics, before) = (config.clone(), self.metrics.clone(), self.current.get());
-        let load = move || snapshot::load(&parts, &metrics, None, Caller::Webhook, Some(&before));
-        self.current.publish(spawn_blocking(load).await??);
+        let environment = self.environment.clone();
+        let load =
+            move || snapshot::load(&parts, &metrics, None, Caller::Webhook, &environment, Some(&before));
+        let snapshot = spawn_blocking(load).await??;
+        self.metrics.credentials.show(snapshot.credentials.faults());
+        self.current.publish(snapshot);
         self.config = config;
         Ok(kept)
     }

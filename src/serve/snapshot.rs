@@ -5,11 +5,14 @@ use std::path::PathBuf;
 
 use super::metrics::Families;
 use crate::cluster::Caller;
-use crate::config::Config;
-use crate::credentials::{Credentials, CredentialsError};
+use crate::config::{Config, Environment};
+use crate::credentials::{Credentials, CredentialsError, SourceFault};
 use crate::decide::Snapshot;
 use crate::registry::{ProxyError, Registry, Traces, TrustError};
 use crate::resolver::Resolver;
+
+/// Faults of credentials that are logged at a time: a directory may have thousands of files.
+const LOGGED_FAULTS: usize = 20;
 
 /// Why registries cannot be asked as the configuration says.
 #[derive(Debug, thiserror::Error)]
@@ -20,7 +23,7 @@ pub enum AccessError {
     /// A proxy of the environment cannot be used.
     #[error(transparent)]
     Proxy(#[from] ProxyError),
-    /// The credentials cannot be loaded.
+    /// The configuration of credentials is wrong.
     #[error(transparent)]
     Credentials(#[from] CredentialsError),
 }
@@ -32,10 +35,18 @@ pub(super) fn load(
     metrics: &Families,
     traces: Option<Traces>,
     caller: Caller,
+    environment: &Environment,
     before: Option<&Snapshot>,
 ) -> Result<Snapshot, AccessError> {
-    let credentials = Credentials::load(&config.credentials, config.registries.private.clone(), caller)?;
-    let registry = Registry::load(config.registry_settings()?, metrics.registry.clone())?;
+    let credentials = Credentials::load(
+        &config.credentials,
+        config.registries.private.clone(),
+        caller,
+        environment,
+        before.map(|before| &before.credentials),
+    )?;
+    report(credentials.faults(), before.map_or(&[], |before| before.credentials.faults()));
+    let registry = Registry::load(config.registry_settings(environment)?, metrics.registry.clone())?;
     let registry = registry.with_credentials(credentials.clone());
     let Config { policy, lookup, cache, .. } = config.clone();
     let budget = lookup.budget;
@@ -46,12 +57,24 @@ pub(super) fn load(
     Ok(Snapshot { policy, budget, credentials, resolver })
 }
 
+/// Logs what is wrong with sources of credentials, apart from what has been logged `before`.
+fn report(faults: &[SourceFault], before: &[SourceFault]) {
+    let new = || faults.iter().filter(|fault| !before.contains(fault));
+    for error in new().take(LOGGED_FAULTS) {
+        let kept = error.kept;
+        tracing::error!(%error, kept, "a source of credentials cannot be used; the others are");
+    }
+    if let Some(more) = new().count().checked_sub(LOGGED_FAULTS).filter(|more| *more > 0) {
+        tracing::error!(more, "more sources of credentials cannot be used");
+    }
+}
+
 /// The files and directories that are read for this configuration: those that it names, and those that a `hosts.toml` names.
 /// It may wait for them.
-pub(super) fn files(config: &Config) -> Vec<PathBuf> {
+pub(super) fn files(config: &Config, environment: &Environment) -> Vec<PathBuf> {
     let mut files = config.files();
     // Where the proxies cannot be used nothing is read for registries.
-    files.extend(config.registry_settings().map(|settings| settings.files()).unwrap_or_default());
+    files.extend(config.registry_settings(environment).map(|settings| settings.files()).unwrap_or_default());
     files.sort_unstable();
     files.dedup();
     files

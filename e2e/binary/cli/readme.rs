@@ -81,7 +81,11 @@ async fn the_sessions_of_the_readme_are_true() {
     );
     fs::write(&wrapper, script).unwrap();
     fs::set_permissions(&wrapper, fs::Permissions::from_mode(0o755)).unwrap();
-    let path = format!("{}:{}", wrapper.parent().unwrap().display(), std::env::var("PATH").unwrap());
+    let path = format!(
+        "{}:{}",
+        wrapper.parent().unwrap().display(),
+        tolerarch::config::Environment::of_process().text("PATH").unwrap()
+    );
 
     for session in sessions {
         let line = |step: &Step| format!("{}\ns=$?; printf '{MARK}'; (exit $s)\n", step.command);

@@ -11,7 +11,7 @@ fn file(text: &str) -> (tempfile::TempDir, PathBuf) {
 
 fn load(text: &str, environment: &[(&str, &str)], flags: &[Flag]) -> Result<Loaded, ConfigError> {
     let (_directory, file) = file(text);
-    let environment = environment.iter().map(|(name, value)| ((*name).into(), (*value).into())).collect();
+    let environment = environment.iter().copied().collect();
     Sources { file: Some(file), environment, flags: flags.to_vec(), tolerant: false }.load()
 }
 
@@ -223,7 +223,7 @@ registries:
 
 #[test]
 fn a_variable_of_no_key_ends_serve_and_warns_commands() {
-    let environment = vec![("TOLERARCH_CACHE__TAG_TLT".to_owned(), "1h".to_owned())];
+    let environment = Environment::from_iter([("TOLERARCH_CACHE__TAG_TLT", "1h")]);
     let mut sources = Sources { environment, ..Sources::default() };
     let faults = sources.read("").unwrap_err();
     sources.tolerant = true;
@@ -231,7 +231,7 @@ fn a_variable_of_no_key_ends_serve_and_warns_commands() {
     assert_eq!(loaded.warnings(), faults);
     assert!(faults[0].to_string().contains("did you mean TOLERARCH_CACHE__TAG_TTL"), "{faults:?}");
     // A value that cannot be is a fault to both.
-    sources.environment = vec![("TOLERARCH_CACHE__TAG_TTL".to_owned(), "1M".to_owned())];
+    sources.environment = Environment::from_iter([("TOLERARCH_CACHE__TAG_TTL", "1M")]);
     let faults = sources.read("").unwrap_err();
     assert!(faults[0].message.ends_with("; did you mean 1m?"), "{faults:?}");
 }

@@ -88,12 +88,15 @@ pub(in super::super) fn files(path: &Path) -> std::io::Result<Vec<PathBuf>> {
     Ok(files)
 }
 
-/// Adds the providers of a file's text. Errors leave out its values, as those of `env` may be secret.
+/// Adds the providers of a file's text. Gives what is wrong with single providers, which are left out.
+///
+/// # Errors
+/// What is wrong with the file as a whole. Both leave out its values, as those of `env` may be secret.
 pub(in super::super) fn read(
     text: &str,
     bin_dir: &Path,
     providers: &mut Vec<Provider>,
-) -> Result<(), String> {
+) -> Result<Vec<String>, String> {
     let documents = yaml::read(text, Dialect::Kubernetes, &mut Copies::default());
     let documents = documents.map_err(|error| format!("line {}: not YAML", error.line))?;
     // Kubelet reads no other.
@@ -112,14 +115,21 @@ pub(in super::super) fn read(
         }
         _ => return Err("providers: at least one is needed".into()),
     };
+    let mut faults = Vec::new();
     for (place, node) in given.iter().enumerate() {
-        let provider: Given = decode(node)?;
-        if providers.iter().any(|other| other.name == provider.name) {
-            return Err(format!("providers[{place}].name: there is another of this name"));
+        let fault = |fault| format!("providers[{place}].{fault}");
+        let checked = decode::<Given>(node).and_then(|provider| {
+            if providers.iter().any(|other| other.name == provider.name) {
+                return Err(fault("name: there is another of this name".to_owned()));
+            }
+            provider.check(bin_dir).map_err(fault)
+        });
+        match checked {
+            Ok(provider) => providers.push(provider),
+            Err(fault) => faults.push(fault),
         }
-        providers.push(provider.check(bin_dir).map_err(|fault| format!("providers[{place}].{fault}"))?);
     }
-    Ok(())
+    Ok(faults)
 }
 
 const OTHER_TYPE: &str = "not the YAML of a CredentialProviderConfig: a value of another kind is expected";

@@ -1,4 +1,4 @@
-//! Errors of files say how to mend them, and quote nothing of what is in them.
+//! A fault says how to mend a file, quotes nothing of it, and costs no other file its credentials.
 
 use super::*;
 use crate::cluster::{Cluster, ConnectError};
@@ -121,7 +121,8 @@ async fn faults_name_the_key_and_the_file_and_no_content() {
             },
             _ => CredentialSettings { directory: Some(place.path("d")), ..Default::default() },
         };
-        let error = load(&bin, &settings, &[]).unwrap_err();
+        let credentials = load(&bin, &settings, &[]).unwrap();
+        let [error] = credentials.faults() else { panic!("{name}: {:?}", credentials.faults()) };
         let told = error.to_string().replace(&file.display().to_string(), "FILE");
         assert!(told.contains(expected), "{name}: {told}");
         assert!(!format!("{told} {error:?}").contains("canary"), "{name}: {told}");
@@ -140,35 +141,114 @@ async fn faults_of_missing_files() {
             ..Default::default()
         },
     ] {
-        let error = load(&place, &settings, &[]).unwrap_err();
-        assert!(matches!(&error, CredentialsError::Read { file, .. } if *file == missing), "{error}");
+        let credentials = load(&place, &settings, &[]).unwrap();
+        let [error] = credentials.faults() else { panic!("{:?}", credentials.faults()) };
+        assert!(error.file == missing && matches!(error.cause, FaultCause::Missing(_)), "{error}");
         assert!(error.to_string().starts_with("credentials."), "{error}");
     }
     std::fs::create_dir(place.path("empty")).unwrap();
     let (config, bin_dir) = (Some(place.path("empty")), Some(place.root().into()));
     let empty = CredentialSettings { providers: ProviderSettings { config, bin_dir }, ..Default::default() };
-    assert!(load(&place, &empty, &[]).unwrap_err().to_string().contains("has no file that ends in"));
+    let credentials = load(&place, &empty, &[]).unwrap();
+    assert!(credentials.faults()[0].to_string().contains("has no file that ends in"));
     let half = ProviderSettings { config: Some(missing), bin_dir: None };
     let error = load(&place, &CredentialSettings { providers: half, ..Default::default() }, &[]).unwrap_err();
     assert!(matches!(error, CredentialsError::Providers), "{error}");
     let settings = CredentialSettings { docker_configs: vec![place.root().into()], ..Default::default() };
-    assert!(load(&place, &settings, &[]).unwrap_err().to_string().ends_with("is no file"));
+    let credentials = load(&place, &settings, &[]).unwrap();
+    assert!(credentials.faults()[0].to_string().ends_with("is no file"));
+}
+
+/// The credentials for an image of this host.
+async fn of(credentials: &Credentials, host: &str) -> Vec<String> {
+    shown(&credentials.shared_keyring().candidates(&image(&format!("{host}/x")))).await
+}
+
+#[tokio::test]
+async fn a_fault_costs_its_own_file_alone() {
+    let place = Place::new();
+    let helped = serde_json::json!({"credHelpers": {"h.b": "missing"}, "auths": auths(&[("a.b", "a", "1")])});
+    let settings = CredentialSettings {
+        docker_configs: vec![
+            place.write("broken.json", "{"),
+            place.path("missing.json"),
+            place.write("helped.json", &helped.to_string()),
+        ],
+        directory: Some(place.path("d")),
+        providers: ProviderSettings {
+            config: Some(place.write("p.yaml", "providers: {")),
+            bin_dir: Some(place.path("bin")),
+        },
+        ..Default::default()
+    };
+    let entry = |user: &str| format!("user = \"{user}\"\nsecret = \"2\"");
+    place.write("d/broken.b.toml", "canary");
+    place.write("d/c.b.toml", &entry("c"));
+    place.write("d/notes.txt", "canary");
+    let credentials = load(&place, &settings, &[]).unwrap();
+    let faults: Vec<_> = credentials.faults().iter().map(|fault| (fault.from, fault.kept)).collect();
+    let [configs, directory, providers] = CredentialSource::ALL.map(|source| (source, false));
+    assert_eq!(faults, [configs, configs, configs, directory, directory, providers]);
+    assert_eq!(of(&credentials, "a.b").await, ["docker config a:1", "anonymous -"]);
+    assert_eq!(of(&credentials, "c.b").await, ["credentials directory c:2", "anonymous -"]);
+    assert_eq!(of(&credentials, "broken.b").await, ["anonymous -"]);
+
+    place.write("d/broken.b.toml", &entry("mended"));
+    let credentials = load(&place, &settings, &[]).unwrap();
+    assert_eq!(of(&credentials, "broken.b").await, ["credentials directory mended:2", "anonymous -"]);
+}
+
+#[tokio::test]
+async fn what_was_read_of_a_file_stays_in_use_until_it_is_gone() {
+    let place = Place::new();
+    place.program("bin/plugin", "cat >/dev/null; echo '{}'");
+    let provider = "apiVersion: kubelet.config.k8s.io/v1\nkind: CredentialProviderConfig\nproviders:\n  - name: plugin\n    apiVersion: credentialprovider.kubelet.k8s.io/v1\n    matchImages: [p.b]\n    defaultCacheDuration: 1h\n";
+    let files = [("config.json", ""), ("d/c.b.toml", "user = \"c\"\nsecret = \"2\""), ("p.yaml", provider)];
+    files.iter().for_each(|(name, text)| drop(place.write(name, text)));
+    place.write("config.json", &serde_json::json!({"auths": auths(&[("a.b", "a", "1")])}).to_string());
+    let settings = CredentialSettings {
+        docker_configs: vec![place.path("config.json")],
+        directory: Some(place.path("d")),
+        providers: ProviderSettings { config: Some(place.path("p.yaml")), bin_dir: Some(place.path("bin")) },
+        ..Default::default()
+    };
+    let again = |before: &Credentials| {
+        let environment = environment(&place);
+        Credentials::load_within(&settings, Vec::new(), &context(&environment), Some(before)).unwrap()
+    };
+    let first = load(&place, &settings, &[]).unwrap();
+    assert_eq!(first.faults(), []);
+    files.iter().for_each(|(name, _)| drop(place.write(name, "{")));
+    let broken = again(&first);
+    assert_eq!(broken.faults().iter().map(|fault| fault.kept).collect::<Vec<_>>(), [true; 3]);
+    assert_eq!(of(&broken, "a.b").await, ["docker config a:1", "anonymous -"]);
+    assert_eq!(of(&broken, "c.b").await, ["credentials directory c:2", "anonymous -"]);
+    assert_eq!(broken.sources.as_ref().unwrap().of_plugins("p.b/x").count(), 1);
+    files.iter().for_each(|(name, _)| std::fs::remove_file(place.path(name)).unwrap());
+    let gone = again(&broken);
+    assert!(gone.faults().iter().all(|fault| !fault.kept));
+    for host in ["a.b", "c.b"] {
+        assert_eq!(of(&gone, host).await, ["anonymous -"], "a credential that was taken away");
+    }
+    assert_eq!(gone.sources.as_ref().unwrap().of_plugins("p.b/x").count(), 0);
 }
 
 #[tokio::test]
 async fn pull_secrets_need_a_cluster() {
     let place = Place::new();
     let settings = CredentialSettings { pull_secrets: true, ..Default::default() };
-    let unreachable: fn(Caller) -> Result<Cluster, ConnectError> =
-        |_| Err(ConnectError::ServiceAccount(kube::config::Config::incluster_env().unwrap_err()));
-    let environment = |caller| Environment { caller, connect: unreachable, ..environment(&place) };
-    let error = Credentials::load_within(&settings, Vec::new(), &environment(Caller::Webhook)).unwrap_err();
+    let no_cluster: fn(Caller, &Environment) -> Result<Cluster, ConnectError> =
+        |_, _| Err(ConnectError::ServiceAccount(kube::config::Config::incluster_env().unwrap_err()));
+    let environment = environment(&place);
+    let context = |caller| LoadContext { caller, connect: no_cluster, ..context(&environment) };
+    let error = Credentials::load_within(&settings, Vec::new(), &context(Caller::Webhook), None).unwrap_err();
     let told = error.to_string();
     assert!(told.starts_with("credentials.pullSecrets: no service account"), "{told}");
     assert_eq!(told.matches("environment variable").count(), 2, "what kube says and what it is: {told}");
     assert!(std::error::Error::source(&error).is_none(), "nothing is said twice");
     // People have no service account, and ask all the same.
-    let credentials = Credentials::load_within(&settings, Vec::new(), &environment(Caller::Person)).unwrap();
+    let credentials =
+        Credentials::load_within(&settings, Vec::new(), &context(Caller::Person), None).unwrap();
     let keyring = credentials.keyring("team", ["regcred"]).await;
     assert_eq!(shown(&keyring.candidates(&image("a.b/x"))).await, ["anonymous -"]);
 }

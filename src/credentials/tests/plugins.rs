@@ -25,6 +25,7 @@ async fn plugins_may_be_configured_in_a_directory() {
     assert_eq!(shown(&keyring.candidates(&image("a.b/x"))).await, expected);
 
     place.write("d/40.yaml", &config("one"));
-    let fault = load(&place, &settings, &[]).unwrap_err().to_string();
+    let credentials = load(&place, &settings, &[]).unwrap();
+    let fault = credentials.faults()[0].to_string();
     assert!(fault.ends_with("40.yaml: providers[0].name: there is another of this name"), "{fault}");
 }

@@ -73,7 +73,7 @@ async fn nothing_secret_is_ever_said() {
             bin_dir: Some(place.path("bin")),
         },
     };
-    let mut sources = Sources::load(&settings, Vec::new(), &environment(&place)).unwrap();
+    let mut sources = Sources::load(&settings, Vec::new(), &context(&environment(&place)), None).unwrap();
     sources.pull_secrets = Some(pull_secrets::PullSecrets::new(api.cluster(), Duration::from_secs(60)));
     let credentials = Credentials { sources: Some(Arc::new(sources)) };
 

@@ -5,6 +5,7 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 
 use super::*;
 use crate::cluster::Caller;
+use crate::config::Environment;
 use crate::credentials::CredentialSettings;
 use crate::credentials::tests::with_helper;
 
@@ -276,7 +277,9 @@ async fn a_mirror_sees_what_the_operator_has_for_it_and_nothing_else() {
         let auths = json!({"auths": {key: {"auth": BASE64.encode("operator:o")}}});
         std::fs::write(&file, auths.to_string()).unwrap();
         let settings = CredentialSettings { docker_configs: vec![file], ..CredentialSettings::default() };
-        let client = client.with_credentials(Credentials::load(&settings, vec![], Caller::Webhook).unwrap());
+        let client = client.with_credentials(
+            Credentials::load(&settings, vec![], Caller::Webhook, &Environment::default(), None).unwrap(),
+        );
         let found = client.fetch(&image, Some(&pods), &Recorder::default()).await.unwrap();
         assert_eq!(found.support, Support::Index(platforms(&BOTH)));
         assert_eq!((shown(&mirror), shown(&remote)), (at_mirror, at_registry));

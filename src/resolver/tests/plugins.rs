@@ -29,7 +29,14 @@ echo '{{"apiVersion":"credentialprovider.kubelet.k8s.io/v1","kind":"CredentialPr
     let providers =
         ProviderSettings { config: Some(dir.join("config.yaml")), bin_dir: Some(dir.to_path_buf()) };
     let settings = CredentialSettings { providers, ..CredentialSettings::default() };
-    Credentials::load(&settings, Vec::new(), cluster::Caller::Webhook).unwrap()
+    Credentials::load(
+        &settings,
+        Vec::new(),
+        cluster::Caller::Webhook,
+        &crate::config::Environment::default(),
+        None,
+    )
+    .unwrap()
 }
 
 /// A plugin that could not run has not said that it has no credential.

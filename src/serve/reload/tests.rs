@@ -1,4 +1,5 @@
 use std::os::unix::fs::symlink;
+use std::sync::Arc;
 
 use serde_json::{Value, json};
 use testregistry::Registry as Remote;
@@ -74,9 +75,11 @@ async fn no_review_fails_while_it_changes() {
     };
     let metrics = Families::register(&Metrics::new([]).unwrap()).unwrap();
     let first = config("a");
-    let current = Current::new(snapshot::load(&first, &metrics, None, Caller::Webhook, None).unwrap());
+    let current = Current::new(
+        snapshot::load(&first, &metrics, None, Caller::Webhook, &Environment::default(), None).unwrap(),
+    );
     let webhook = Webhook::new(current.clone(), metrics.reviews.clone());
-    let mut live = Live { config: first, current, metrics };
+    let mut live = Live { config: first, current, metrics, environment: Environment::default() };
     let change = async {
         for round in 0..50 {
             live.take(config(if round % 2 == 0 { "b" } else { "a" })).await.unwrap();
@@ -131,12 +134,16 @@ async fn what_has_begun_ends_by_the_configuration_that_it_began_with() {
     };
     let metrics = Families::register(&Metrics::new([]).unwrap()).unwrap();
     let first = config("a", true);
-    let current = Current::new(snapshot::load(&first, &metrics, None, Caller::Webhook, None).unwrap());
-    let mut live = Live { config: first, current: current.clone(), metrics };
+    let current = Current::new(
+        snapshot::load(&first, &metrics, None, Caller::Webhook, &Environment::default(), None).unwrap(),
+    );
+    let environment = Environment::default();
+    let mut live = Live { config: first, current: current.clone(), metrics, environment };
     let begun = current.get();
-    live.take(config("b", false)).await.unwrap();
     let (one, other) = (pod("one"), pod("other"));
     assert_eq!(decide(&begun, &one).await, ("tolerated", "a".to_owned()));
+    live.take(config("b", false)).await.unwrap();
+    assert_eq!(decide(&begun, &pod("late")).await, ("tolerated", "a".to_owned()));
     let now = current.get();
     assert_eq!(decide(&now, &other).await, ("unreachable", String::new()), "it is asked by TLS");
     assert_eq!(decide(&now, &one).await, ("tolerated", "b".to_owned()), "what is known stays known");
@@ -182,15 +189,24 @@ impl Followed {
     async fn start() -> Self {
         let root = tempfile::tempdir().unwrap();
         fs::write(root.path().join("ca.crt"), testregistry::Pki::new().ca_pem()).unwrap();
+        let config = Self::config(root.path(), "enforce");
+        Self::with(root, &config).await
+    }
+
+    /// With this configuration; helpers are looked for in `bin`.
+    async fn with(root: tempfile::TempDir, config: &str) -> Self {
         let file = root.path().join("config.yaml");
-        fs::write(&file, Self::config(root.path(), "enforce")).unwrap();
-        let sources = Sources { file: Some(file), ..Sources::default() };
+        fs::write(&file, config).unwrap();
+        let environment = Environment::from_iter([("PATH", root.path().join("bin"))]);
+        let sources = Sources { file: Some(file), environment, ..Sources::default() };
         let config = load(&sources).await.unwrap().config;
         let seen = Seen::now(&sources, &config).await;
         let metrics = Metrics::new([]).unwrap();
         let families = Families::register(&metrics).unwrap();
-        let current = Current::new(snapshot::load(&config, &families, None, Caller::Webhook, None).unwrap());
-        let live = Live { config, current, metrics: families };
+        let current = Current::new(
+            snapshot::load(&config, &families, None, Caller::Webhook, &sources.environment, None).unwrap(),
+        );
+        let live = Live { config, current, metrics: families, environment: sources.environment.clone() };
         let follower = Follower::new(live, sources, Levels::detached(), seen).unwrap();
         Self { root, metrics, follower }
     }
@@ -210,10 +226,9 @@ impl Followed {
         self.follower.live.current.get().policy.mode
     }
 
-    /// A metric of reloads.
     fn metric(&self, name: &str) -> u64 {
         let text = self.metrics.render().unwrap();
-        let name = format!("tolerarch_config_{name} ");
+        let name = format!("tolerarch_{name} ");
         text.lines().find_map(|line| line.strip_prefix(&name)).unwrap().parse().unwrap()
     }
 }
@@ -269,8 +284,8 @@ async fn what_is_no_file_does_not_end_reloading() {
     }
 }
 
-const FAILED: &str = "reloads_total{result=\"failure\"}";
-const IN_USE: &str = "last_reload_successful";
+const FAILED: &str = "config_reloads_total{result=\"failure\"}";
+const IN_USE: &str = "config_last_reload_successful";
 
 #[tokio::test]
 async fn probes_say_what_is_wrong_with_a_configuration() {
@@ -286,4 +301,29 @@ async fn probes_say_what_is_wrong_with_a_configuration() {
         followed.look().await;
         assert_eq!(followed.follower.state.get(), State::Degraded(expected));
     }
+}
+
+#[tokio::test]
+async fn a_helper_that_is_installed_later_is_taken() {
+    use std::os::unix::fs::PermissionsExt;
+    const FAULTS: &str = "credentials_source_faults{source=\"docker-configs\"}";
+    let root = tempfile::tempdir().unwrap();
+    let (docker, bin) = (root.path().join("config.json"), root.path().join("bin"));
+    fs::write(&docker, r#"{"credsStore": "late"}"#).unwrap();
+    fs::create_dir(&bin).unwrap();
+    let config = json!({"credentials": {"dockerConfigs": [docker]}}).to_string();
+    let mut followed = Followed::with(root, &config).await;
+    let live = followed.follower.live.clone();
+    live.metrics.credentials.show(live.current.get().credentials.faults());
+    followed.look().await;
+    assert_eq!(followed.metric(FAULTS), 1);
+    let before = live.current.get();
+    followed.look().await;
+    assert!(Arc::ptr_eq(&before, &live.current.get()), "nothing has changed");
+
+    let helper = bin.join("docker-credential-late");
+    fs::write(&helper, "").unwrap();
+    fs::set_permissions(&helper, fs::Permissions::from_mode(0o755)).unwrap();
+    followed.look().await;
+    assert_eq!((followed.metric(FAULTS), live.current.get().credentials.faults().len()), (0, 0));
 }

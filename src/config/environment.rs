@@ -1,0 +1,38 @@
+//! The environment of the process. It is read once, at the process's edge, and passed on: what depends on a variable says so
+//! in its signature, and tests need not change what all threads share.
+
+use std::ffi::{OsStr, OsString};
+
+/// Variables by their names.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Environment(Vec<(OsString, OsString)>);
+
+impl Environment {
+    /// That of this process.
+    #[expect(clippy::disallowed_methods, reason = "the one place where it is read")]
+    pub fn of_process() -> Self {
+        Self(std::env::vars_os().collect())
+    }
+
+    /// The value of a variable.
+    pub fn get(&self, name: &str) -> Option<&OsStr> {
+        self.0.iter().find(|(own, _)| own == name).map(|(_, value)| &**value)
+    }
+
+    /// The value of a variable that is text.
+    pub fn text(&self, name: &str) -> Option<String> {
+        self.get(name)?.to_str().map(str::to_owned)
+    }
+
+    /// Names and values as text; what is none is replaced by U+FFFD.
+    pub(super) fn texts(&self) -> impl Iterator<Item = (String, String)> {
+        let text = |text: &OsString| text.to_string_lossy().into_owned();
+        self.0.iter().map(move |(name, value)| (text(name), text(value)))
+    }
+}
+
+impl<N: Into<OsString>, V: Into<OsString>> FromIterator<(N, V)> for Environment {
+    fn from_iter<I: IntoIterator<Item = (N, V)>>(variables: I) -> Self {
+        Self(variables.into_iter().map(|(name, value)| (name.into(), value.into())).collect())
+    }
+}
