@@ -181,7 +181,7 @@ impl Slot for Registries {
 impl Slot for CredentialSettings {
     fn shape(&mut self) -> Shape<'_> {
         let providers = Section(vec![
-            key("config", "a CredentialProviderConfig", &mut self.providers.config),
+            key("config", "a CredentialProviderConfig, or a directory of them", &mut self.providers.config),
             key("binDir", "the directory of the plugins", &mut self.providers.bin_dir),
         ]);
         Shape::Section(vec![
