@@ -4,7 +4,8 @@
 #
 # The compiler runs on the builder's own architecture and cross-compiles, so that nothing is emulated. Debian 12 in
 # both stages: the binary needs no newer glibc than it was linked with.
-FROM --platform=$BUILDPLATFORM rust:1-bookworm AS build
+# The toolchain of rust-toolchain.toml.
+FROM --platform=$BUILDPLATFORM rust:1.95-bookworm AS build
 ARG TARGETARCH
 WORKDIR /src
 

@@ -1,5 +1,5 @@
 //! All that talks to the Kubernetes API: as the service account that is mounted, or as a person's kubeconfig says, so that
-//! nobody waits for an API server that does not answer.
+//! no request waits long for an API server that does not answer.
 //!
 //! The types of kube are not used for what comes back: its client reads bodies of any size, and logs those that it
 //! cannot read.
@@ -37,7 +37,7 @@ pub enum Caller {
     /// The webhook, as the service account that is mounted into its Pod; where none is, as `KUBECONFIG` says. Without
     /// either it does not start.
     Webhook,
-    /// Whoever runs a command, as the kubeconfig says, else as the service account. Goes on without either.
+    /// The person who runs a command, as the kubeconfig says, else as the service account. Goes on without either.
     Person,
 }
 
@@ -174,7 +174,7 @@ impl Cluster {
 
     /// With another configuration and another limits.
     pub(crate) fn new(mut config: Config, time: Duration) -> Result<Self, ConnectError> {
-        // Retries and their pauses are of no use to whoever waits.
+        // Callers have no time for retries and their pauses.
         config.default_retry = false;
         config.connect_timeout = Some(time);
         // Those of a connection count while it rests; each request has a deadline of its own.
@@ -189,7 +189,7 @@ impl Cluster {
     /// # Errors
     /// See [`ClusterError`].
     pub async fn secret<T: DeserializeOwned>(&self, namespace: &str, name: &str) -> Result<T, ClusterError> {
-        // Both come from strangers: names of pull secrets are checked after admission.
+        // Both are untrusted input: names of pull secrets are checked after admission.
         if !is_label(namespace) || !is_name(name) {
             return Err(ClusterError::Name);
         }
@@ -210,7 +210,7 @@ impl Cluster {
         &self.config.default_namespace
     }
 
-    /// Reads one object for a part that waits for nobody, and asks even if there was no answer a moment ago. `path` has
+    /// Reads one object for a background task, and asks even if there was no answer a moment ago. `path` has
     /// been checked.
     ///
     /// # Errors

@@ -15,7 +15,7 @@
 //! | [`review`] | bytes to AdmissionReview and back, read partially, the Pod never copied |
 //! | [`pod`] | facts of a Pod, from a review or a value: images, tolerations, why it is skipped |
 //! | [`decide`] | from a Pod to what becomes of it: which images to look up, with which credentials, until when |
-//! | [`image`] | value types: reference, platform, platform set, and why nobody knows |
+//! | [`image`] | value types: reference, platform, platform set, and why it is unknown |
 //! | [`resolver`] | image to platforms: cache, one lookup a key, deadlines, work that goes on behind |
 //! | [`registry`] | the OCI distribution protocol, and every limit it is held to |
 //! | [`credentials`] | which credentials to try for an image, in which order |
@@ -24,8 +24,11 @@
 //! | [`reason`] | the closed list of what became of a Pod, and why |
 //! | [`patch`] | pure: edits to a JSON patch that is known to apply |
 //!
-//! Beside the road: [`cluster`] (all that talks to the Kubernetes API), [`tls`] (the serving certificate), [`config`],
-//! [`metrics`], [`logging`], [`admin`] (metrics and probes), and the wiring, [`serve`] and [`cli`].
+//! Beside it: [`cluster`] (all that talks to the Kubernetes API), [`tls`] (the serving certificate), [`config`],
+//! [`metrics`], [`logging`], [`health`] (what each component says of itself), [`admin`] (metrics and probes), and the
+//! wiring, [`serve`] and [`cli`]. Below them: `body` (bodies within a budget), `concurrency` (limits shared fairly),
+//! `single_flight` (one run for all who ask), `file` (the operator's files within bounds), `json` and `yaml` (reading
+//! untrusted text within bounds).
 //!
 //! I/O lives in `registry`, `credentials`, `cluster` and `tls`, state in `resolver` and in what `registry` and
 //! `credentials` remember; `review`, `pod`, `image`, `policy`, `placement` and `patch` are pure.

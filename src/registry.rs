@@ -6,7 +6,7 @@
 //!
 //! # Layout
 //! Each room imports only those above it in this list:
-//! - `limits`, `digest`, `manifest`, `metrics`, `trace`: numbers and values, without I/O.
+//! - `limits`, `digest`, `manifest`, `metrics`, `settings`, `trace`: numbers and values, without I/O.
 //! - `net`: one HTTP request, and everything between it and the wire: TLS, proxies, the address guard.
 //! - `error`: why a lookup failed, and what that implies.
 //! - `hosts`: where a registry's images can be had, and what the operator configured for each host.

@@ -295,7 +295,22 @@ pub async fn run(config: Config, sources: Sources, levels: Levels) -> Result<(),
         address.map_or_else(|_| String::new(), |address| address.to_string())
     };
     let (listen, admin) = (address(server.address()), address(server.admin_address()));
-    tracing::info!(version = env!("CARGO_PKG_VERSION"), listen, admin, "serving");
+    {
+        let Config { policy, credentials, .. } = &server.live.config;
+        let mode = format!("{:?}", policy.mode).to_lowercase();
+        let pools: Vec<&str> = policy.pools.iter().map(|pool| &*pool.name).collect();
+        let config = sources.file.as_deref().map(|file| file.display().to_string());
+        tracing::info!(
+            version = env!("CARGO_PKG_VERSION"),
+            listen,
+            admin,
+            mode,
+            pools = pools.join(","),
+            config,
+            credentials = credentials.sources().join(","),
+            "serving"
+        );
+    }
     server.follower = Follower::new(server.live.clone(), sources, levels, seen);
     let mut told = async || {
         tokio::select! {

@@ -99,6 +99,10 @@ async fn broken_sources_are_lived_with_and_taken_when_they_are_mended() {
         "cache": {"negative": {"denied": "1ms"}},
     });
     let program = Program::start(&registry, settings).await;
+    let serving = program.logged("serving").await;
+    assert_eq!((&serving["mode"], &serving["pools"]), (&json!("enforce"), &json!("multi-arch")), "{serving}");
+    assert_eq!(serving["credentials"], "dockerConfigs,directory", "{serving}");
+    assert!(serving["config"].as_str().unwrap().ends_with("config.yaml"), "{serving}");
     let reason =
         async |name: &str| program.review(&pod(&[&registry.repo(name).reference("v1")])).await.reason;
     assert_eq!((reason("one").await.as_str(), reason("other").await.as_str()), ("tolerated", "denied"));

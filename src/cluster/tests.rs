@@ -155,7 +155,7 @@ async fn one_that_does_not_answer_is_left_alone_for_a_while() {
 }
 
 #[tokio::test]
-async fn says_when_nobody_is_there() {
+async fn says_when_there_is_no_api_server() {
     let api = ApiServer::start().await;
     let cluster = api.cluster();
     api.server.abort();
@@ -180,7 +180,7 @@ async fn takes_up_a_new_token() {
     assert_eq!(read(&cluster, "there").await, Err(ClusterError::Unauthorized));
 }
 
-/// A Pod's pull secrets are named by whoever makes the Pod, and checked after admission.
+/// A Pod's pull secrets are named by the one who creates the Pod, and checked after admission.
 #[tokio::test]
 async fn a_name_leads_nowhere_else() {
     let api = ApiServer::start().await;

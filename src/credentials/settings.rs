@@ -17,6 +17,20 @@ pub struct CredentialSettings {
     pub providers: ProviderSettings,
 }
 
+impl CredentialSettings {
+    /// The keys of the sources that are configured.
+    pub fn sources(&self) -> Vec<&'static str> {
+        let Self { pull_secrets, docker_configs, directory, providers } = self;
+        let all = [
+            ("pullSecrets", *pull_secrets),
+            ("dockerConfigs", !docker_configs.is_empty()),
+            ("directory", directory.is_some()),
+            ("providers", providers.config.is_some()),
+        ];
+        all.into_iter().filter(|(_, configured)| *configured).map(|(name, _)| name).collect()
+    }
+}
+
 /// Kubelet's credential provider plugins: what kubelet calls `--image-credential-provider-config` and
 /// `--image-credential-provider-bin-dir`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -79,7 +79,7 @@ impl Objects {
         self.state.stalled.notified().await;
     }
 
-    /// Ends it, so that nobody is there.
+    /// Ends it, so that connections are refused.
     pub(crate) async fn stop(mut self) {
         self.server.abort();
         let _ = (&mut self.server).await;

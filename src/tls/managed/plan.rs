@@ -156,7 +156,7 @@ impl Seen {
     }
 }
 
-/// What to do. Signing needs nobody; a write may fail, and is then planned again.
+/// What to do. Signing needs no API server; a write may fail, and is then planned again.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Plan {
     /// The certificate that is served is trusted.

@@ -345,7 +345,7 @@ async fn without_rights_or_api_server_what_there_is_goes_on_and_is_renewed() {
     replica.look().await;
     assert_eq!(failures(&replica, "write-secret"), 1);
     assert!(replica.is_trusted(&api, now), "by the old CA");
-    // No right to read, and then nobody there at all.
+    // No right to read, and then no API server at all.
     api.refuse(Some((Method::GET, "", 500)));
     for away in [false, true] {
         if away {
