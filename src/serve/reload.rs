@@ -8,6 +8,7 @@ use std::fs;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io;
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 use tokio::task::spawn_blocking;
 use tokio::time::{Duration, MissedTickBehavior, interval};
@@ -199,7 +200,7 @@ impl Follower {
 
 /// Whether this can be read only once: a pipe, as a shell's `<(…)`.
 fn is_stream(file: &Path) -> bool {
-    fs::metadata(file).is_ok_and(|metadata| !metadata.is_file())
+    file::in_time(file, |file| fs::metadata(file)).is_ok_and(|metadata| !metadata.is_file())
 }
 
 async fn load(sources: &Sources) -> Result<Loaded, Refused> {
@@ -247,6 +248,29 @@ impl Content {
     }
 
     fn read(&mut self, path: &Path, depth: usize) -> io::Result<()> {
+        match file::in_time(path, Found::at)? {
+            Found::Directory(entries) => {
+                for entry in entries.iter().filter(|_| depth > 0) {
+                    self.add(entry, depth - 1);
+                }
+            }
+            Found::Large(length, modified) => (length, modified).hash(&mut self.hasher),
+            Found::File(bytes) => bytes.hash(&mut self.hasher),
+        }
+        Ok(())
+    }
+}
+
+/// What is at a path.
+enum Found {
+    Directory(Vec<PathBuf>),
+    /// Length and time of what is not read.
+    Large(u64, Option<SystemTime>),
+    File(Vec<u8>),
+}
+
+impl Found {
+    fn at(path: &Path) -> io::Result<Self> {
         let metadata = fs::metadata(path)?;
         if metadata.is_dir() {
             let entries = fs::read_dir(path)?.take(FILES).filter_map(|entry| Some(entry.ok()?.path()));
@@ -255,15 +279,12 @@ impl Content {
                 |path: &PathBuf| path.file_name().is_some_and(|n| n.as_encoded_bytes().starts_with(b".."));
             let mut entries: Vec<PathBuf> = entries.filter(|path| !hidden(path)).collect();
             entries.sort();
-            for entry in entries.iter().filter(|_| depth > 0) {
-                self.add(entry, depth - 1);
-            }
-        } else if metadata.len() > LARGE || !metadata.is_file() {
-            (metadata.len(), metadata.modified().ok()).hash(&mut self.hasher);
-        } else {
-            fs::read(path)?.hash(&mut self.hasher);
+            return Ok(Self::Directory(entries));
         }
-        Ok(())
+        if metadata.len() > LARGE || !metadata.is_file() {
+            return Ok(Self::Large(metadata.len(), metadata.modified().ok()));
+        }
+        file::regular(path, LARGE).map(Self::File)
     }
 }
 
