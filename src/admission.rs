@@ -21,6 +21,7 @@ pub use metrics::ReviewMetrics;
 
 use crate::body::{Budget, FREE, Pace, Read, ReadError};
 use crate::decide::{self, Current, Decision, Wait, shortened};
+use crate::go_duration;
 use crate::listener::HEAD_BYTES;
 use crate::patch;
 use crate::reason::Reason;
@@ -257,7 +258,7 @@ fn is_json(headers: &HeaderMap) -> bool {
 /// How long the API server will wait, which it tells as `?timeout=10s`; what cannot be read is not told.
 fn timeout_of(query: Option<&str>) -> Option<Duration> {
     let value = query?.split('&').find_map(|pair| pair.strip_prefix("timeout="))?;
-    humantime::parse_duration(value).ok()
+    go_duration::parse(value)
 }
 
 #[cfg(test)]

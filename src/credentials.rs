@@ -11,7 +11,6 @@ mod credential;
 mod directory;
 mod docker;
 mod docker_keyring;
-mod duration;
 mod fault;
 mod file;
 mod files;

@@ -72,6 +72,7 @@ pub mod tls;
 mod body;
 mod concurrency;
 mod file;
+mod go_duration;
 mod json;
 mod single_flight;
 mod yaml;

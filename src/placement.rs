@@ -4,7 +4,7 @@
 mod ownership;
 mod room;
 
-pub use ownership::{AnnotationEdit, Ownership, POOLS};
+pub use ownership::{AnnotationEdit, Ownership};
 
 use crate::pod::{Pod, Toleration};
 use crate::policy::{Pool, Verdicts};

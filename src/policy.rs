@@ -76,12 +76,11 @@ pub struct Blocker<'a> {
 
 /// What the images of a Pod mean for one pool.
 #[derive(Clone, Copy, Debug)]
-pub struct Verdict<'a, 'i> {
+pub struct Verdict<'a> {
     /// The pool.
     pub pool: &'a Pool,
     /// Whether every image runs on every platform of the pool.
     pub is_open: bool,
-    images: &'i [ImageSupport<'a>],
 }
 
 impl<'a> Blocker<'a> {
@@ -97,13 +96,6 @@ impl<'a> Blocker<'a> {
     /// Whether it is known that it does not run on the pool.
     fn lacks(&self) -> bool {
         matches!(self.cause, Cause::Lacks(_))
-    }
-}
-
-impl<'a> Verdict<'a, '_> {
-    /// The images that keep the pool closed, in the order of the Pod.
-    pub fn blockers(&self) -> impl Iterator<Item = Blocker<'a>> {
-        self.images.iter().filter_map(|image| Blocker::of(image, self.pool))
     }
 }
 
@@ -135,14 +127,13 @@ impl Policy {
     }
 }
 
-impl<'a, 'i> Verdicts<'a, 'i> {
+impl<'a> Verdicts<'a, '_> {
     /// One for each pool, in the order of the configuration.
-    pub fn of_pools(&self) -> impl Iterator<Item = Verdict<'a, 'i>> + Clone {
-        let Self { shared, images, .. } = *self;
+    pub fn of_pools(&self) -> impl Iterator<Item = Verdict<'a>> + Clone {
+        let shared = self.shared;
         self.pools.iter().map(move |pool| Verdict {
             pool,
             is_open: shared.is_some_and(|shared| shared.contains_all(pool.platforms)),
-            images,
         })
     }
 

@@ -212,6 +212,8 @@ fn reads_the_api_servers_timeout() {
         (None, None),
         (Some("timeout=10s"), seconds(10)),
         (Some("a=b&timeout=1m30s"), seconds(90)),
+        (Some("timeout=1.5s"), Some(Duration::from_millis(1500))),
+        (Some("timeout=5min"), None),
         (Some("timeout=banana"), None),
         (Some("timeout=-5s"), None),
         (Some("timeout=99999999999999999999s"), None),

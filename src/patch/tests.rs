@@ -6,7 +6,8 @@ use serde_json::{Value, json};
 use crate::decide::Decision;
 use crate::fuzzing::patches::{pass, policy, without_own};
 use crate::image::{LookupError, PlatformSet, Support};
-use crate::placement::{AnnotationEdit, Edits, POOLS};
+use crate::placement::{AnnotationEdit, Edits};
+use crate::pod::POOLS_KEY;
 use crate::pod::{Pod, Purpose};
 use crate::policy::ImageSupport;
 use crate::testing::{platforms, toleration};
@@ -224,7 +225,7 @@ fn writes_only_what_is_set_and_any_text() {
         json!({"key": "a", "value": "b", "effect": "NoExecute", "tolerationSeconds": -60}),
     ] {
         let own = toleration(&written);
-        let annotations = vec![AnnotationEdit { key: POOLS, value: "\"\n".into() }];
+        let annotations = vec![AnnotationEdit { key: POOLS_KEY, value: "\"\n".into() }];
         let edits = Edits { remove: Vec::new(), add: vec![&own, &own], annotations };
         let patch: Value = serde_json::from_str(&super::build("", &pod, &edits)).unwrap();
         let annotations = json!({"annotations": {"tolerarch.io/pools": "\"\n"}});

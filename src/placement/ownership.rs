@@ -3,9 +3,6 @@
 use crate::pod::{POOLS_KEY, Pod, Toleration};
 use crate::policy::Pool;
 
-/// Annotation that names the pools opened by tolerarch, comma-separated. By it a later pass knows its own work.
-pub const POOLS: &str = POOLS_KEY;
-
 /// An annotation that changes.
 #[derive(Debug, PartialEq, Eq)]
 pub struct AnnotationEdit {
@@ -63,7 +60,7 @@ impl<'p> Ownership<'p> {
             names
         };
         let same = before.len() == after.len() && sorted(&before) == sorted(&after);
-        (!same).then(|| AnnotationEdit { key: POOLS, value: after.join(",") })
+        (!same).then(|| AnnotationEdit { key: POOLS_KEY, value: after.join(",") })
     }
 }
 

@@ -3,10 +3,11 @@ use serde_json::json;
 use super::room::{ANNOTATIONS, OBJECT, REFUSED_ANYWAY};
 use super::*;
 use crate::image::PlatformSet;
+use crate::pod::POOLS_KEY;
 use crate::testing::toleration;
 
 fn annotated(value: &str) -> Vec<AnnotationEdit> {
-    vec![AnnotationEdit { key: POOLS, value: value.into() }]
+    vec![AnnotationEdit { key: POOLS_KEY, value: value.into() }]
 }
 
 #[test]
@@ -35,7 +36,7 @@ fn nothing_is_added_to_a_pod_that_would_become_too_large() {
 
 #[test]
 fn annotations_stay_within_their_own_limit() {
-    let room = ANNOTATIONS - POOLS.len() - "multi-arch".len();
+    let room = ANNOTATIONS - POOLS_KEY.len() - "multi-arch".len();
     for (size, fits) in [(room, true), (room + 1, false)] {
         let pod = json!({"metadata": {"annotations": {"k": "v".repeat(size - 1)}}});
         let edits = Edits { annotations: annotated("multi-arch"), ..Edits::default() };

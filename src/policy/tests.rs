@@ -28,8 +28,10 @@ fn names_every_image_that_keeps_a_pool_closed_and_why() {
     let policy = two_pools();
     let images = [both(), runs("amd", &["linux/amd64"]), unknown(LookupError::Denied), runs("none", &[])];
     let verdicts = policy.verdicts(&images);
-    let blockers: Vec<Vec<Blocker<'_>>> =
-        verdicts.of_pools().map(|verdict| verdict.blockers().collect()).collect();
+    let blockers: Vec<Vec<Blocker<'_>>> = verdicts
+        .of_pools()
+        .map(|verdict| images.iter().filter_map(|image| Blocker::of(image, verdict.pool)).collect())
+        .collect();
     let lacks = |image, platforms: &[&str]| Blocker { image, cause: Cause::Lacks(set(platforms)) };
     let denied = Blocker { image: "unknown", cause: Cause::Unknown(LookupError::Denied) };
     let arm = ["linux/arm64"];

@@ -17,6 +17,7 @@ use super::Live;
 use super::snapshot::{self, AccessError, files};
 use crate::cluster::Caller;
 use crate::config::{Config, ConfigError, Environment, Loaded, Sources};
+use crate::file;
 use crate::health::{Reported, State};
 use crate::logging::Levels;
 

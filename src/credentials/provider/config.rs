@@ -8,9 +8,9 @@ use serde::Deserialize;
 use serde::de::{DeserializeOwned, IgnoredAny};
 use tokio::time::Duration;
 
-use super::super::duration;
 use super::super::pattern::ImagePattern;
 use super::super::process;
+use crate::go_duration;
 use crate::yaml::{self, Copies, Data, Dialect, Node};
 
 const API_VERSIONS: [&str; 3] =
@@ -177,7 +177,7 @@ impl Given {
         };
         let match_images = patterns.iter().enumerate().map(parse).collect::<Result<_, _>>()?;
         let default_cache_duration = default_cache_duration.ok_or("defaultCacheDuration: is needed")?;
-        let default_cache_duration = duration::parse(&default_cache_duration)
+        let default_cache_duration = go_duration::parse(&default_cache_duration)
             .ok_or("defaultCacheDuration: write a duration such as 12h, 30m or 0s")?;
         let api_version = api_version.filter(|version| EXEC_VERSIONS.contains(&version.as_str()));
         let api_version =

@@ -9,7 +9,7 @@ use tokio::time::Duration;
 
 use super::super::credential::{Credential, Sensitive};
 use super::super::docker_keyring::DockerKeyring;
-use super::super::duration;
+use crate::go_duration;
 
 /// For which images an answer is good.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
@@ -100,7 +100,7 @@ pub(super) fn response(text: &[u8], api_version: &str) -> Result<Response, Respo
         _ => return Err(ResponseError::CacheKeyType),
     };
     let cache_duration = match document.cache_duration {
-        Some(text) => Some(duration::parse_or_zero(&text).ok_or(ResponseError::CacheDuration)?),
+        Some(text) => Some(go_duration::parse_or_zero(&text).ok_or(ResponseError::CacheDuration)?),
         None => None,
     };
     let auth = document.auth.unwrap_or_default();
