@@ -7,7 +7,7 @@
 //! can be.
 //!
 //! Every Pod is sent twice: to an empty cache, then to a warm one. The last Pod is the first one as patched, into which
-//! somebody injects a sidecar before the webhook sees it again.
+//! another webhook injects a sidecar before the webhook sees it again.
 //!
 //! It ends by itself, with exit code 0 if everything was as expected, else 1. `-- --keep` leaves it running until
 //! ctrl-c, and tells how to ask it with curl.
@@ -150,7 +150,7 @@ async fn push_images() -> (Registry, Vec<Image>) {
     let attestations =
         entries.each_ref().map(|entry| api.attestation(entry["digest"].as_str().unwrap_or_default()));
     api.index(Some("2"), entries.into_iter().chain(attestations).map(Entry::from));
-    let slow = pushed("slow", "1", "OCI index, but nobody answers", "amd64, arm64");
+    let slow = pushed("slow", "1", "OCI index, but it never answers", "amd64, arm64");
     slow.index(Some("1"), BOTH);
     slow.fault(Some(Fault::hang()));
     (registry, images)
@@ -207,13 +207,13 @@ fn cases(registry: &Registry) -> Vec<Case> {
         case("attestations, manifest list", &[&api, &tool], "tolerated", &["tolerated"]),
         opted_out,
         tolerated,
-        case("an image nobody pushed", &[&image("web", "typo")], "unchanged", &["not-found"]),
+        case("an image that was never pushed", &[&image("web", "typo")], "unchanged", &["not-found"]),
         // Whether the Pod's budget or the lookup's own timeout ends first is a matter of when it was started.
         case("a registry that hangs", &[&slow], "unchanged", &["budget-exceeded", "timeout"]),
     ]
 }
 
-/// The Pod after somebody else's webhook, which tolerarch is asked about again (`reinvocationPolicy: IfNeeded`).
+/// The Pod after another webhook, which tolerarch is asked about again (`reinvocationPolicy: IfNeeded`).
 fn injected(pod: &Value, registry: &Registry) -> Case {
     let mut pod = pod.clone();
     if let Some(containers) = pod["spec"]["containers"].as_array_mut() {

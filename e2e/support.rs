@@ -10,7 +10,7 @@ use tokio::time::{interval, timeout};
 
 /// How long something is waited for that has to come: far more than it takes.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// How often something is asked that nobody tells.
+/// How often something is polled.
 const ASK: Duration = Duration::from_millis(10);
 
 /// Waits for `event`, and fails with `what` if it does not come.

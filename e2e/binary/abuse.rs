@@ -55,7 +55,7 @@ async fn closes_connections_beyond_the_limit_at_once() {
 
 /// All at the same time, as each takes its ten to fifteen seconds.
 #[tokio::test]
-async fn cuts_off_who_stalls_and_nobody_else() {
+async fn cuts_off_only_connections_that_stall() {
     let program = Program::start(&Registry::start().await, json!({})).await;
     let connect = || program.webhook.connect();
     let mut resting = connect().await;

@@ -65,7 +65,7 @@ async fn private_images_are_read_and_nothing_shows_what_opened_them() {
 }
 
 #[tokio::test]
-async fn a_private_image_without_a_credential_is_asked_of_nobody() {
+async fn a_private_image_without_a_credential_is_not_looked_up() {
     let registry = Registry::start().await;
     let repo = registry.repo("team/app");
     repo.index(Some("v1"), ["linux/amd64", "linux/arm64"]);

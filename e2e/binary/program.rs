@@ -251,7 +251,7 @@ fn collect(
         let mut lines = BufReader::new(stream).lines();
         while let Ok(Some(line)) = lines.next_line().await {
             sender.send_modify(|text| *text += &(line + "\n"));
-            // Fails when nobody is interested any more.
+            // Fails when the receiver is gone.
             let _ = reading.wait_for(|reading| *reading).await;
         }
     });

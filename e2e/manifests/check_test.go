@@ -145,7 +145,7 @@ func TestNotices(t *testing.T) {
 			"Service/tolerarch", "selects the Pods of no Deployment"},
 		"targetPort without a port": {
 			"targetPort: webhook", "targetPort: https", "Service/tolerarch", "targetPort https of port 443"},
-		"secret that nobody makes": {
+		"secret that nothing makes": {
 			"          secretName: tolerarch-tls", "          secretName: tolerarch", deployment, "no Certificate makes the Secret"},
 		"config file that is not there": {
 			"/etc/tolerarch/config/config.yaml", "/etc/tolerarch/config.yaml", deployment, "no ConfigMap brings the file"},
@@ -153,7 +153,7 @@ func TestNotices(t *testing.T) {
 			"mountPath: /etc/tolerarch/tls", "mountPath: /etc/tolerarch/tls\n          subPath: tls", deployment, "subPath"},
 		"service links": {
 			"enableServiceLinks: false", "enableServiceLinks: true", deployment, "enableServiceLinks has to be false"},
-		"token that nobody needs": {
+		"token that is not needed": {
 			"      automountServiceAccountToken: false\n", "      automountServiceAccountToken: true\n", deployment, "unless it uses the API"},
 		"writable root": {
 			"readOnlyRootFilesystem: true", "readOnlyRootFilesystem: false", deployment, "readOnlyRootFilesystem"},

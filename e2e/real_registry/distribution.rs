@@ -153,7 +153,7 @@ pub(crate) async fn listening(process: &mut Child) -> String {
         panic!("docker-registry ended");
     };
     let address = soon("docker-registry listens", address).await;
-    // A pipe that nobody reads would stop it.
+    // A full pipe would stop it.
     tokio::spawn(async move { while let Ok(Some(_)) = lines.next_line().await {} });
     address
 }

@@ -1,4 +1,4 @@
-//! A pull-through mirror that takes nobody without a certificate, before a registry that cannot be reached.
+//! A pull-through mirror that requires a client certificate, in front of a registry that cannot be reached.
 
 use std::fs;
 use std::process::Stdio;
@@ -11,7 +11,7 @@ use super::distribution::{Distribution, REPO, listening};
 use super::images;
 use super::webhook::registry_metrics;
 
-/// Where nobody listens: the registry that the images name.
+/// A port without a listener: the registry that the images name.
 const GONE: &str = "127.0.0.1:1";
 
 /// Starts a mirror of this registry, which tells its address. It is killed when it is dropped.
@@ -93,12 +93,12 @@ async fn a_mirror_answers_for_a_registry_that_is_gone() {
             .unwrap_err();
         assert!(matches!(absent, Error::Unexpected(_)), "the registry itself has not said so: {absent}");
     }
-    let [mut stranger, _] = settings(&upstream, &address);
-    if let Some(host) = stranger.hosts.get_mut(&address) {
+    let [mut unauthenticated, _] = settings(&upstream, &address);
+    if let Some(host) = unauthenticated.hosts.get_mut(&address) {
         (host.client_cert_file, host.client_key_file) = (None, None);
     }
-    let stranger = Registry::load(stranger, registry_metrics()).unwrap();
-    let error = stranger
+    let unauthenticated = Registry::load(unauthenticated, registry_metrics()).unwrap();
+    let error = unauthenticated
         .fetch(&format!("{GONE}/{REPO}:buildkit").parse().unwrap(), None, &Recorder::default())
         .await
         .unwrap_err();

@@ -14,7 +14,7 @@ use crate::support::soon;
 const PROGRAM: &str = env!("CARGO_BIN_EXE_tolerarch");
 
 #[tokio::test]
-async fn nobody_has_to_read_to_the_end() {
+async fn a_reader_that_stops_early_is_no_error() {
     let desk = Desk::new(json!({})).await;
     let list = json!({"apiVersion": "v1", "kind": "List", "items": vec![json!({
         "apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": {"name": "x".repeat(100)},

@@ -86,7 +86,7 @@ async fn create_all_the_time(namespace: &Namespace, rate: u32, images: &Images) 
         let tag = if number % 2 == 0 { "start".to_owned() } else { (number / rate).to_string() };
         let mut pod = images.pod(&tag);
         // Keeps the scheduler out of what is measured.
-        pod["spec"]["schedulerName"] = "nobody".into();
+        pod["spec"]["schedulerName"] = "none".into();
         let namespace = namespace.clone();
         creations.push(tokio::spawn(async move {
             let start = Instant::now();
@@ -120,7 +120,7 @@ async fn make_trouble(
         roll(service, &mut replicas, turn).await;
     }
     steps.tick().await;
-    // Nobody tells the Service.
+    // The Service does not learn of it.
     replicas[0].process.kill().await;
     steps.tick().await;
     replicas[0].start_again().await;

@@ -7,7 +7,7 @@ use kube::api::PostParams;
 use serde_json::{Value, json};
 
 /// Multi-arch Pods that would be tolerated if they were not what they are; all of them can be created by hand.
-fn left_alone(cluster: &Cluster, namespace: &Namespace) -> Vec<(&'static str, Value)> {
+fn skipped(cluster: &Cluster, namespace: &Namespace) -> Vec<(&'static str, Value)> {
     let changed = |change: &dyn Fn(&mut Value)| {
         let mut pod = pod(&[&cluster.images.tag("multi")]);
         change(&mut pod);
@@ -35,14 +35,14 @@ fn left_alone(cluster: &Cluster, namespace: &Namespace) -> Vec<(&'static str, Va
     ]
 }
 
-pub(crate) async fn pods_that_are_none_of_its_business_are_left_alone(cluster: &Cluster) {
+pub(crate) async fn pods_that_are_skipped_stay_as_they_are(cluster: &Cluster) {
     let namespace = cluster.namespace("left-alone").await;
-    for (what, pod) in left_alone(cluster, &namespace) {
+    for (what, pod) in skipped(cluster, &namespace) {
         assert!(is_untouched(&namespace.dry_run(&pod).await.unwrap()), "{what}");
     }
 }
 
-pub(crate) async fn pods_of_daemon_sets_are_left_alone(cluster: &Cluster) {
+pub(crate) async fn pods_of_daemon_sets_stay_as_they_are(cluster: &Cluster) {
     let namespace = cluster.namespace("daemons").await;
     let pod = pod(&[&cluster.images.tag("multi")]);
     let selector = json!({"matchExpressions": [{"key": "e2e.tolerarch.io/node", "operator": "Exists"}]});
@@ -64,7 +64,7 @@ pub(crate) async fn pods_of_daemon_sets_are_left_alone(cluster: &Cluster) {
     namespace.until_pods("agent", 1, |pod| is_untouched(pod) && namespace.is_on_plain_node(pod)).await;
 }
 
-pub(crate) async fn opted_out_namespaces_are_left_alone(cluster: &Cluster) {
+pub(crate) async fn pods_of_opted_out_namespaces_stay_as_they_are(cluster: &Cluster) {
     let namespace = cluster.namespace_opted_out("opted-out").await;
     let pod = pod(&[&cluster.images.tag("multi")]);
     assert!(is_untouched(&namespace.pod(&pod).await));
@@ -75,7 +75,7 @@ pub(crate) async fn the_api_server_does_not_even_call_for_them(cluster: &Cluster
     let namespace = cluster.namespace("not-called").await;
     let opted_out = cluster.namespace_opted_out("not-called").await;
     let before = cluster.calls().await;
-    for (what, pod) in left_alone(cluster, &namespace) {
+    for (what, pod) in skipped(cluster, &namespace) {
         namespace.dry_run(&pod).await.unwrap();
         assert_eq!(cluster.calls().await, before, "{what}");
     }

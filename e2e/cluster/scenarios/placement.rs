@@ -134,7 +134,7 @@ pub(crate) async fn tolerations_of_users_stay(cluster: &Cluster) {
     let created = namespace.pod(&pod).await;
     assert!(created.tolerates_pool() && has_own(&created), "{created:?}");
 
-    // Whoever brings the toleration along keeps it, and it is not called ours.
+    // A toleration that the user brought stays the user's.
     pod["spec"]["tolerations"] = json!([{"key": e2e::POOL, "operator": "Exists"}]);
     let created = namespace.pod(&pod).await;
     assert_eq!(created.pools(), None, "{created:?}");

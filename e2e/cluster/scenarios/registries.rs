@@ -1,4 +1,4 @@
-//! Registries fail, Pods do not notice, and when the registry is well again the next Pods get their toleration.
+//! Registries fail, Pods do not notice, and when the registry answers again the next Pods get their toleration.
 
 use std::net::SocketAddr;
 use std::sync::Arc;

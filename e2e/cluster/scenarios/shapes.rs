@@ -48,7 +48,7 @@ pub(crate) async fn no_generated_pod_is_rejected_because_of_the_webhook(cluster:
         // Its volume has another name each time.
         pod["spec"]["automountServiceAccountToken"] = false.into();
         // Where it would run is no question here.
-        pod["spec"]["schedulerName"] = "nobody".into();
+        pod["spec"]["schedulerName"] = "none".into();
         let expected = without.try_pod(&pod).await;
         let found = with.try_pod(&pod).await;
         match (&expected, &found) {

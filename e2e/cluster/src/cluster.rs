@@ -127,7 +127,7 @@ impl Cluster {
         Namespace::create(&self.client, &self.nodes, name, json!({SCENARIO: "true"})).await
     }
 
-    /// A namespace that the installed tolerarch leaves alone.
+    /// A namespace for which the installed tolerarch is not called.
     pub async fn namespace_opted_out(&self, name: &str) -> Namespace {
         let labels = json!({SCENARIO: "true", "tolerarch.io/mode": "off"});
         Namespace::create(&self.client, &self.nodes, name, labels).await

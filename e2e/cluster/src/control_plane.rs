@@ -12,7 +12,7 @@ use testregistry::Pki;
 use crate::process::{Process, free_port};
 use crate::programs;
 
-/// Whoever has it may do everything; the API server listens on loopback only.
+/// It may do everything; the API server listens on loopback only.
 const TOKEN: &str = "e2e";
 
 /// A running control plane; its parts are killed when it is dropped.
@@ -56,7 +56,7 @@ impl ControlPlane {
         Self { client, kubeconfig, program, directory: directory.to_owned(), parts }
     }
 
-    /// Ends it, and waits until nobody writes any more.
+    /// Ends it, and waits until its files are written no more.
     pub(crate) async fn stop(&mut self) {
         for part in self.parts.iter_mut().rev() {
             part.kill().await;
@@ -126,7 +126,7 @@ fn etcd_arguments(directory: &Path, port: u16, peers: u16) -> Vec<String> {
         format!("--initial-advertise-peer-urls={peer}"),
         format!("--initial-cluster=default={peer}"),
         "--log-level=warn".into(),
-        // Nobody reads it after a crash.
+        // It is not read after a crash.
         "--unsafe-no-fsync".into(),
     ]
 }

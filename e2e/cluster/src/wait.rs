@@ -6,7 +6,7 @@ use tokio::time::{interval, timeout};
 
 /// How long something is waited for that has to come: far more than it takes, also on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(90);
-/// How often something is asked that nobody tells.
+/// How often something is polled.
 const ASK: Duration = Duration::from_millis(50);
 
 /// Waits for `event`.
