@@ -125,44 +125,4 @@ impl Health {
 }
 
 #[cfg(test)]
-mod tests {
-    use tokio::sync::oneshot;
-
-    use super::*;
-
-    #[test]
-    fn a_component_is_as_its_worst_check() {
-        let metrics = Metrics::new([]).unwrap();
-        let (one, other) = (Reported::default(), Reported::default());
-        let component = Component::new("part").reported(one.clone()).reported(other.clone());
-        let health = Health::register(&metrics, vec![component]).unwrap();
-        let shows = |state, value| {
-            assert_eq!(health.check(), [("part", state)]);
-            let line = format!("tolerarch_component_healthy{{component=\"part\"}} {value}\n");
-            assert!(metrics.render().unwrap().contains(&line));
-        };
-        shows(State::Healthy, 1);
-        one.set(State::Degraded("a"));
-        shows(State::Degraded("a"), 0);
-        other.set(State::Failed(""));
-        shows(State::Failed(""), 0);
-        one.set(State::Healthy);
-        other.set(State::Healthy);
-        shows(State::Healthy, 1);
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_look_at_files_that_hangs_shows() {
-        let state = Reported::default();
-        let (end, ended) = oneshot::channel::<u8>();
-        let own = state.clone();
-        let look = tokio::spawn(async move { own.looking(ended).await });
-        tokio::time::sleep(STALLED / 2).await;
-        assert_eq!(state.get(), State::Healthy);
-        tokio::time::sleep(STALLED).await;
-        assert!(matches!(state.get(), State::Degraded(_)));
-        end.send(7).unwrap();
-        assert_eq!(look.await.unwrap(), Ok(7));
-        assert_eq!(state.get(), State::Healthy);
-    }
-}
+mod tests;

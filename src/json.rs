@@ -120,40 +120,4 @@ pub(crate) const fn is_escaped(byte: u8) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[derive(Debug, serde::Deserialize)]
-    struct Pair {
-        a: u8,
-        b: u8,
-    }
-
-    #[test]
-    fn an_array_is_no_object() {
-        assert!(serde_json::from_str::<Pair>("[1, 2]").is_ok());
-        assert!(serde_json::from_str::<Object<Pair>>("[1, 2]").is_err());
-        let pair: Object<Pair> = serde_json::from_str(r#"{"b": 2, "a": 1, "c": []}"#).unwrap();
-        assert_eq!((pair.a, pair.b), (1, 2));
-    }
-
-    #[test]
-    fn any_character_is_written_so_that_it_reads_back() {
-        for character in (0..=0x100).filter_map(char::from_u32) {
-            let text = format!("a{character}b");
-            let mut json = String::new();
-            push_text(&mut json, &text);
-            assert_eq!(serde_json::from_str::<String>(&json).unwrap(), text);
-        }
-    }
-
-    #[test]
-    fn a_list_costs_no_more_than_its_limit() {
-        let read =
-            |text: &str| serde_json::from_str::<First<u8, 2>>(text).map(|first| (first.is_cut(), first.0));
-        assert_eq!(read("[]").unwrap(), (false, vec![]));
-        assert_eq!(read("[1, 2]").unwrap(), (false, vec![1, 2]));
-        assert_eq!(read("[1, 2, 3, {}, [4]]").unwrap(), (true, vec![1, 2, 3]));
-        assert!(read("[1, {}]").is_err() && read("{}").is_err() && read("[1, 2, 3, ").is_err());
-    }
-}
+mod tests;

@@ -137,30 +137,4 @@ impl ResolverMetrics {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn hosts_are_a_closed_set() {
-        let metrics = Metrics::new(["docker.io"]).unwrap();
-        let counts = ResolverMetrics::register(&metrics).unwrap();
-        for host in ["docker.io", "docker.io:443", "evil-1.test", "evil-2.test", "evil-3.test"] {
-            counts.looked_up(host, LookupResult::Hit);
-        }
-        let text = metrics.render().unwrap();
-        for (host, hits) in [("docker.io", 2), ("other", 3)] {
-            let line = format!(r#"tolerarch_lookups_total{{registry="{host}",result="hit"}} {hits}"#);
-            assert!(text.contains(&line), "{line} in\n{text}");
-        }
-        assert!(!text.contains("evil"));
-    }
-
-    #[test]
-    fn what_is_under_way_ends() {
-        let metrics = Metrics::new([]).unwrap();
-        let lookup = ResolverMetrics::register(&metrics).unwrap().lookup_in_flight();
-        assert!(metrics.render().unwrap().contains("tolerarch_lookups_in_flight 1"));
-        drop(lookup);
-        assert!(metrics.render().unwrap().contains("tolerarch_lookups_in_flight 0"));
-    }
-}
+mod tests;

@@ -1,0 +1,119 @@
+use std::convert::Infallible;
+
+use futures_util::stream;
+use http_body_util::StreamBody;
+use hyper::body::Frame;
+use tokio::sync::mpsc;
+use tokio::time::advance;
+
+use super::*;
+
+const PACE: Option<Pace> = Some(Pace { grace: Duration::from_secs(2), rate: 1000 });
+
+fn body(pieces: &[&'static str]) -> impl Body<Data = Bytes, Error = &'static str> + Unpin + use<> {
+    let pieces: Vec<_> =
+        pieces.iter().map(|piece| Ok(Frame::data(Bytes::from_static(piece.as_bytes())))).collect();
+    StreamBody::new(stream::iter(pieces))
+}
+
+async fn read(pieces: &[&'static str]) -> Option<String> {
+    let read = Budget::new(1 << 20).read(body(pieces), 8, None).await.ok()?;
+    Some(String::from_utf8(read.bytes.to_vec()).unwrap())
+}
+
+#[tokio::test]
+async fn reads_to_the_limit() {
+    for (pieces, expected) in [
+        (&[][..], Some("")),
+        (&["ab"], Some("ab")),
+        (&["ab", "", "cd", "efgh"], Some("abcdefgh")),
+        (&["", "ab"], Some("ab")),
+        (&["abcdefghi"], None),
+        (&["abcd", "efghi"], None),
+    ] {
+        assert_eq!(read(pieces).await.as_deref(), expected, "{pieces:?}");
+    }
+    let broken = StreamBody::new(stream::iter([Err::<Frame<Bytes>, _>("broken")]));
+    assert!(matches!(Budget::new(1 << 20).read(broken, 8, None).await, Err(ReadError::Broken("broken"))));
+}
+
+/// A body whose pieces arrive when they are sent.
+fn arriving() -> (mpsc::UnboundedSender<usize>, impl Body<Data = Bytes, Error = Infallible> + Unpin) {
+    let (sender, mut pieces) = mpsc::unbounded_channel();
+    let pieces = stream::poll_fn(move |context| pieces.poll_recv(context));
+    let frame = |length| Ok(Frame::data(Bytes::from(vec![b'x'; length])));
+    (sender, StreamBody::new(futures_util::StreamExt::map(pieces, frame)))
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_body_that_does_not_keep_the_pace_is_given_up() {
+    let budget = Budget::new(1 << 20);
+    let (sender, drips) = arriving();
+    let begun = Instant::now();
+    let reading = tokio::spawn(async move { budget.read(drips, 1 << 20, PACE).await.err() });
+    for _ in 0..3 {
+        sender.send(1000).unwrap();
+        tokio::task::yield_now().await;
+    }
+    assert!(matches!(reading.await.unwrap(), Some(ReadError::TooSlow)));
+    assert_eq!(begun.elapsed().as_secs(), 5, "two seconds, and three for as many thousand bytes");
+}
+
+#[tokio::test(start_paused = true)]
+async fn many_slow_bodies_give_way_to_one_that_arrives_at_once() {
+    let budget = Budget::new(1 << 20);
+    let slow: Vec<_> = (0..100)
+        .map(|_| {
+            let (sender, body) = arriving();
+            for _ in 0..3 {
+                sender.send(21 << 10).unwrap();
+            }
+            let budget = budget.clone();
+            (sender, tokio::spawn(async move { budget.read(body, 8 << 20, PACE).await.err() }))
+        })
+        .collect();
+    tokio::task::yield_now().await;
+    for size in [15 << 10, 20 << 10, 400 << 10] {
+        advance(Duration::from_millis(100)).await;
+        let (sender, body) = arriving();
+        sender.send(size - 1000).unwrap();
+        sender.send(1000).unwrap();
+        drop(sender);
+        let read = budget.read(body, 8 << 20, PACE).await;
+        assert!(read.is_ok_and(|read| read.bytes.len() == size));
+    }
+    let crowded = futures_util::future::join_all(slow.into_iter().map(|(_sender, read)| read)).await;
+    let crowded = crowded.iter().filter(|read| matches!(read, Ok(Some(ReadError::BudgetExhausted)))).count();
+    assert!(crowded >= 84, "{crowded}");
+}
+
+/// As many as there may be connections, each with 63 KB of a large body.
+#[tokio::test(start_paused = true)]
+async fn thousands_of_unfinished_bodies_stay_within_the_budget() {
+    const TOTAL: usize = 4 << 20;
+    let budget = Budget::new(TOTAL);
+    let mut unfinished = Vec::new();
+    for _ in 0..4000 {
+        let (sender, body) = arriving();
+        let budget = budget.clone();
+        (0..9).for_each(|_| sender.send(7000).unwrap());
+        unfinished.push((sender, tokio::spawn(async move { budget.read(body, 8 << 20, None).await.err() })));
+        tokio::task::yield_now().await;
+    }
+    advance(Duration::from_secs(1)).await;
+    let held = unfinished.iter().filter(|(_, read)| !read.is_finished()).count();
+    assert!(held * (CONNECTION + 63_000) <= TOTAL && held > TOTAL / (CONNECTION + (128 << 10)), "{held}");
+    let (sender, body) = arriving();
+    (0..10).for_each(|_| sender.send(7000).unwrap());
+    drop(sender);
+    assert!(budget.read(body, 8 << 20, PACE).await.is_ok_and(|read| read.bytes.len() == 70_000));
+}
+
+#[tokio::test]
+async fn what_is_announced_costs_nothing() {
+    let budget = Budget::new(FREE + 1);
+    let announced = http_body_util::Full::new(Bytes::from(vec![b'x'; FREE]));
+    assert!(budget.read(announced, 8 << 20, None).await.is_ok());
+    let too_large = http_body_util::Full::new(Bytes::from(vec![b'x'; 9]));
+    assert!(matches!(budget.read(too_large, 8, None).await, Err(ReadError::TooLarge)));
+}

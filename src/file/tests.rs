@@ -1,0 +1,75 @@
+use std::fs;
+use std::process::Command;
+use std::sync::mpsc::channel;
+
+use super::*;
+
+fn fifo(path: &Path) {
+    assert!(Command::new("mkfifo").arg(path).status().unwrap().success());
+}
+
+#[test]
+fn reads_regular_files_within_bounds() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = |name: &str| directory.path().join(name);
+    fs::write(path("good"), "text").unwrap();
+    assert_eq!(read(&path("good")).unwrap(), b"text");
+    File::create(path("huge")).unwrap().set_len(1 << 40).unwrap();
+    assert_eq!(read(&path("huge")).unwrap_err().to_string(), "larger than 4 MiB");
+    assert_eq!(read_at_most(&path("huge"), 1 << 20).unwrap_err().to_string(), "larger than 1 MiB");
+    fifo(&path("fifo"));
+    for other in [&path("fifo"), directory.path(), Path::new("/dev/zero")] {
+        assert_eq!(read(other).unwrap_err().to_string(), "not a regular file");
+    }
+    assert_eq!(read_or_stream(Path::new("/dev/null")).unwrap(), b"");
+    assert!(read_or_stream(Path::new("/dev/zero")).is_err());
+}
+
+/// A file that becomes a FIFO between a look at it and its opening would be waited for without an end.
+#[test]
+fn judges_the_file_that_it_has_opened() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = |name: &str| directory.path().join(name);
+    fs::write(path("file"), "text").unwrap();
+    fifo(&path("fifo"));
+    let swaps = path("link");
+    std::os::unix::fs::symlink(path("file"), &swaps).unwrap();
+    let (stop, stopped) = channel::<()>();
+    let root = directory.path().to_owned();
+    let swapping = thread::spawn(move || {
+        let targets = ["fifo", "file"].into_iter().cycle();
+        for target in
+            targets.take_while(|_| stopped.try_recv() != Err(std::sync::mpsc::TryRecvError::Disconnected))
+        {
+            std::os::unix::fs::symlink(root.join(target), root.join("new")).unwrap();
+            fs::rename(root.join("new"), root.join("link")).unwrap();
+        }
+    });
+    for _ in 0..3000 {
+        match within(Duration::from_secs(1), &swaps, |path| regular(path, 9)) {
+            Ok(text) => assert_eq!(text, b"text"),
+            Err(error) => assert_eq!(error.to_string(), "not a regular file"),
+        }
+    }
+    drop(stop);
+    swapping.join().unwrap();
+}
+
+#[test]
+fn a_file_that_hangs_is_given_up_and_keeps_no_other_waiting() {
+    let (release, released) = channel::<()>();
+    let path = Path::new("/hangs");
+    let hung = within(Duration::from_millis(20), path, move |_| {
+        released.recv().unwrap();
+        Ok(())
+    });
+    assert_eq!(hung.unwrap_err().kind(), io::ErrorKind::TimedOut);
+    // Not tried again while its thread hangs; others are.
+    let again = in_time(path, |_| Ok(()));
+    assert_eq!(again.unwrap_err().kind(), io::ErrorKind::TimedOut);
+    in_time(Path::new("/other"), |_| Ok(())).unwrap();
+    release.send(()).unwrap();
+    while in_time(path, |_| Ok(())).is_err() {
+        thread::yield_now();
+    }
+}

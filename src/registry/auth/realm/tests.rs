@@ -1,0 +1,80 @@
+use super::*;
+use crate::registry::hosts::{HostSettings, HostsDirectory};
+
+fn realm(hosts: &Hosts, origin: &str, realm: &str) -> Option<Realm> {
+    Realm::of(hosts, &Url::parse(origin).unwrap(), realm, None)
+}
+
+#[test]
+fn accepts_only_realms_that_cannot_hurt() {
+    let hosts = Hosts::default();
+    let https = "https://registry.test:5000/";
+    for (origin, text, expected) in [
+        (https, "https://auth.test/token", Some("https://auth.test/token")),
+        (https, "https://auth.test/token?a=b#c", Some("https://auth.test/token?a=b")),
+        (https, "/token", Some("https://registry.test:5000/token")),
+        (https, "token", Some("https://registry.test:5000/token")),
+        (https, "//auth.test/token", Some("https://auth.test/token")),
+        (https, "http://auth.test/token", None),
+        (https, "https://user:secret@auth.test/", None),
+        (https, "file:///etc/passwd", None),
+        (https, "https://", None),
+        ("http://registry.test/", "http://auth.test/token", Some("http://auth.test/token")),
+        ("http://registry.test/", "ftp://auth.test/token", None),
+    ] {
+        let url = realm(&hosts, origin, text).map(|realm| String::from(realm.url));
+        assert_eq!(url.as_deref(), expected, "{text} of {origin}");
+    }
+}
+
+#[test]
+fn only_the_registry_and_those_it_is_paired_with_see_its_credentials() {
+    let settings = |plain_http, token_hosts: &[&str]| HostSettings {
+        plain_http,
+        token_hosts: token_hosts.iter().map(ToString::to_string).collect(),
+        ..HostSettings::default()
+    };
+    let hosts = Hosts::new(
+        [
+            ("own.test:5000".into(), settings(false, &["auth.test", "plain.test", "port.test:8443"])),
+            ("plain.test".into(), settings(true, &[])),
+            ("open.test".into(), settings(true, &["auth.test"])),
+            ("eighty.test:80".into(), settings(true, &["auth.test:80", "plain.test:80"])),
+        ],
+        HostsDirectory::default(),
+    );
+    for (origin, text, expected) in [
+        ("https://a.test/", "/token", true),
+        ("https://a.test/", "https://A.test:443/token", true),
+        ("https://a.test/", "https://a.test:444/token", false),
+        ("https://a.test/", "https://auth.a.test/token", false),
+        ("https://a.test/", "https://a.test.evil.test/token", false),
+        ("https://a.test/", "https://auth.docker.io/token", false),
+        ("https://a.test/", "https://gitlab.com/jwt/auth", false),
+        ("https://registry-1.docker.io/", "https://auth.docker.io/token", true),
+        ("https://registry-1.docker.io/", "https://auth.docker.io:444/token", false),
+        ("https://registry-1.docker.io/", "https://xauth.docker.io/token", false),
+        ("https://registry-1.docker.io/", "https://gitlab.com/jwt/auth", false),
+        ("https://registry.gitlab.com/", "https://gitlab.com/jwt/auth", true),
+        ("https://registry.gitlab.com:5000/", "https://gitlab.com/jwt/auth", false),
+        ("https://nvcr.io/", "https://authn.nvidia.com/token", true),
+        ("https://own.test:5000/", "https://auth.test/token", true),
+        ("https://own.test:5000/", "https://AUTH.test:443/token", true),
+        ("https://own.test:5000/", "https://auth.test:444/token", false),
+        ("https://own.test:5000/", "https://port.test:8443/token", true),
+        ("https://own.test:5000/", "https://port.test/token", false),
+        ("https://own.test:5000/", "http://plain.test/token", true),
+        ("https://own.test/", "https://auth.test/token", false),
+        // Without TLS the registry itself may have them, as configured, but no other host.
+        ("http://open.test/", "http://open.test/token", true),
+        ("http://open.test/", "https://auth.test/token", true),
+        ("http://open.test/", "http://auth.test/token", false),
+        ("http://eighty.test/", "http://plain.test/token", true),
+        ("http://eighty.test/", "http://auth.test/token", false),
+        ("http://eighty.test/", "https://auth.test/token", false),
+    ] {
+        let url = Url::parse(origin).unwrap();
+        let may = realm(&hosts, origin, text).unwrap().may_see_credentials(&hosts, &url);
+        assert_eq!(may, expected, "{text} of {origin}");
+    }
+}

@@ -1,0 +1,122 @@
+use super::*;
+use proptest::prelude::*;
+
+fn patterns(texts: &[&str]) -> Vec<NamePattern> {
+    texts.iter().map(|text| text.parse().unwrap()).collect()
+}
+
+#[test]
+fn a_pattern_covers_what_it_matches_and_all_below() {
+    for (pattern, covered, not) in [
+        (
+            "ghcr.io",
+            &["ghcr.io/x", "GHCR.io/x/y", "ghcr.io:443/x"][..],
+            &["xghcr.io/x", "ghcr.io:5000/x"][..],
+        ),
+        ("a.b:5000", &["a.b:5000/x"], &["a.b/x", "a.b:500/x"]),
+        ("a.b:*", &["a.b:5000/x", "a.b:1/x"], &["a.b/x"]),
+        (
+            "*.example.com",
+            &["r.example.com/x", "a.b.example.com/x"],
+            &["example.com/x", "r.example.com.evil.net/x"],
+        ),
+        ("*", &["nginx", "a.b:5/x/y"], &[]),
+        ("**", &["nginx", "a.b:5/x/y"], &[]),
+        (
+            "docker.io/library",
+            &["nginx", "docker.io/library/nginx:1"],
+            &["grafana/grafana", "docker.io/libraryx/y"],
+        ),
+        (
+            "docker.io/library/nginx",
+            &["nginx", "index.docker.io/nginx", "registry-1.docker.io/library/nginx"],
+            &["nginx2", "x/nginx"],
+        ),
+        ("index.docker.io/grafana", &["grafana/grafana"], &["nginx"]),
+        (
+            "https://index.docker.io/v1/",
+            &["nginx", "INDEX.docker.io/library/nginx", "Docker.io/nginx", "registry-1.Docker.io/x/y"],
+            &["ghcr.io/nginx"],
+        ),
+        ("h*", &["Host/x", "h.b/x"], &["nginx"]),
+        (
+            "ghcr.io/org/*-public",
+            &["ghcr.io/org/x-public", "ghcr.io/org/x-public/y"],
+            &["ghcr.io/org/a/x-public", "ghcr.io/org/public"],
+        ),
+        (
+            "ghcr.io/**/app",
+            &["ghcr.io/app", "ghcr.io/a/b/app", "ghcr.io/app/app/x"],
+            &["ghcr.io/apps", "ghcr.io/a/b"],
+        ),
+        ("**/secret", &["a.b/secret", "a.b/x/secret/y", "secret"], &["a.b/secrets"]),
+        ("a.b/x**", &[], &[]),
+        ("[::1]:5000", &["[::1]:5000/x"], &["[::2]:5000/x"]),
+    ] {
+        let Ok(read) = pattern.parse::<NamePattern>() else {
+            assert!(covered.is_empty(), "{pattern}");
+            continue;
+        };
+        assert_eq!(read.to_string().parse().as_ref(), Ok(&read), "{pattern}");
+        for (names, expected) in [(covered, true), (not, false)] {
+            for name in names {
+                assert_eq!(read.covers(&name.parse().unwrap()), expected, "{pattern} and {name}");
+            }
+        }
+    }
+}
+
+#[test]
+fn refuses_what_would_never_match() {
+    use ParsePatternError::{Host, Part};
+    for (text, error) in [
+        ("nginx", Host),
+        ("library/nginx", Host),
+        ("", Host),
+        ("https://a.b", Host),
+        ("a.b/", Part),
+        ("a.b//x", Part),
+        ("a.b/X", Part),
+        ("a.b/x:1", Part),
+        ("a.b/x@sha256", Part),
+        ("a.b/x**y", Part),
+        ("a.b/x y", Part),
+    ] {
+        let read = text.parse::<NamePattern>();
+        // A URL's "https:" looks like a host with a port; its empty second part gives it away.
+        let error = if text.starts_with("https") { Part } else { error };
+        assert_eq!(read, Err(error), "{text}");
+    }
+}
+
+#[test]
+fn deny_beats_allow() {
+    let image = |text: &str| text.parse::<ImageRef>().unwrap();
+    let allowed = Allowed { allow: patterns(&["ghcr.io", "a.b"]), deny: patterns(&["ghcr.io/evil"]) };
+    for (name, expected) in
+        [("ghcr.io/x", true), ("a.b/x", true), ("ghcr.io/evil/x", false), ("nginx", false)]
+    {
+        assert_eq!(allowed.admits(&image(name)), expected, "{name}");
+    }
+    assert!(Allowed::default().admits(&image("nginx")));
+    let allowed = Allowed { allow: vec![], deny: patterns(&["docker.io"]) };
+    assert!(!allowed.admits(&image("nginx")) && allowed.admits(&image("a.b/x")));
+}
+
+/// The same by the definition, at any price.
+fn slow(pattern: &[u8], text: &[u8]) -> bool {
+    match (pattern, text) {
+        ([], []) => true,
+        ([b'*', rest @ ..], _) => (0..=text.len()).any(|taken| slow(rest, &text[taken..])),
+        ([p, pattern @ ..], [t, text @ ..]) => p == t && slow(pattern, text),
+        _ => false,
+    }
+}
+
+proptest! {
+    #[test]
+    fn agrees_with_the_definition(pattern in "[ab*]{0,8}", text in "[ab]{0,8}") {
+        let fast = matches(pattern.bytes(), text.bytes(), |b| b == b'*', |b, c| b == c);
+        prop_assert_eq!(fast, slow(pattern.as_bytes(), text.as_bytes()));
+    }
+}

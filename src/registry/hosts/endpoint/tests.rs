@@ -1,0 +1,103 @@
+use super::*;
+use crate::registry::net::authority;
+
+#[test]
+fn reads_mirrors() {
+    for (text, expected) in [
+        ("cache.example.com", Some(("cache.example.com", ""))),
+        ("Cache.example.com:5000", Some(("cache.example.com:5000", ""))),
+        ("https://cache.example.com", Some(("cache.example.com", ""))),
+        ("https://cache.example.com:443/hub/", Some(("cache.example.com", "hub/"))),
+        ("cache.example.com/hub/x", Some(("cache.example.com", "hub/x/"))),
+        ("[::1]:5000", Some(("[::1]:5000", ""))),
+        ("http://cache.example.com", None),
+        ("ftp://cache.example.com", None),
+        ("https://user:password@cache.example.com", None),
+        ("https://cache.example.com/hub:1", None),
+        ("https://cache.example.com/hub?x", None),
+        ("https://cache.example.com/Hub", None),
+        ("https://cache.example.com/../x", None),
+        ("https://", None),
+        ("cache", None),
+        ("", None),
+    ] {
+        let read = text.parse::<Mirror>().ok();
+        let expected =
+            expected.map(|(host, prefix)| Mirror { authority: host.into(), prefix: prefix.into() });
+        assert_eq!(read, expected, "{text}");
+    }
+}
+
+#[test]
+fn finds_the_image_at_each_endpoint() {
+    let url = |endpoint: &Endpoint, image: &str| {
+        endpoint.url(&image.parse().unwrap(), "manifests/v1").unwrap().to_string()
+    };
+    let mirror = |text: &str| Endpoint::of_mirror(&text.parse().unwrap(), false).unwrap();
+    let hub = Endpoint::at("docker.io", "", false).unwrap();
+    assert_eq!(url(&hub, "nginx"), "https://registry-1.docker.io/v2/library/nginx/manifests/v1");
+    assert!(hub.is_own(&"nginx".parse().unwrap()));
+    let cache = mirror("https://cache.example.com/hub");
+    assert_eq!(
+        url(&cache, "nginx"),
+        "https://cache.example.com/v2/hub/library/nginx/manifests/v1?ns=docker.io"
+    );
+    assert_eq!(cache.repository(&"nginx".parse().unwrap()), "hub/library/nginx");
+    assert!(!cache.is_own(&"nginx".parse().unwrap()));
+    let own = Endpoint::at("a.b:5000", "", true).unwrap();
+    assert_eq!(url(&own, "a.b:5000/x"), "http://a.b:5000/v2/x/manifests/v1");
+    for (host, plain, expected) in [
+        ("a.b:443", false, "https://a.b/v2/x/manifests/v1"),
+        ("a.b:80", true, "http://a.b/v2/x/manifests/v1"),
+        ("a.b:80", false, "https://a.b:80/v2/x/manifests/v1"),
+        ("a.b:443", true, "http://a.b:443/v2/x/manifests/v1"),
+    ] {
+        let own = Endpoint::at(host, "", plain).unwrap();
+        assert_eq!(url(&own, &format!("{host}/x")), expected);
+    }
+    assert!(!Endpoint::at("a.b", "", false).unwrap().is_own(&"a.b:80/x".parse().unwrap()));
+}
+
+#[test]
+fn a_tag_is_asked_for_where_it_is_resolved_and_pulled() {
+    let image = "e.f/x".parse().unwrap();
+    for (resolves, pulls, by_tag, by_digest) in
+        [(true, true, 1, 1), (true, false, 0, 0), (false, true, 0, 1), (false, false, 0, 0)]
+    {
+        let base = Url::parse("https://a.b/v2/").ok();
+        let host = RegistryHost { base, resolves, pulls, ..RegistryHost::default() };
+        let all = [Arc::new(Endpoint::of_registry_host(&host, true).unwrap())];
+        let found = [true, false].map(|by_tag| in_order(&all, &image, by_tag).len());
+        assert_eq!(found, [by_tag, by_digest], "{resolves} {pulls}");
+    }
+}
+
+#[test]
+fn only_the_very_origin_is_its_home() {
+    let endpoint = Endpoint::at("a.b:5000", "", false).unwrap();
+    for (url, expected) in [
+        ("https://a.b:5000/token", true),
+        ("http://a.b:5000/token", false),
+        ("https://a.b/token", false),
+        ("https://a.b.c:5000/", false),
+    ] {
+        assert_eq!(endpoint.is_at(&Url::parse(url).unwrap()), expected, "{url}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_failing_mirror_is_tried_last() {
+    let [a, b] = ["a.b", "c.d"].map(|text| Endpoint::of_mirror(&text.parse().unwrap(), false).unwrap());
+    let registry = Endpoint::at("e.f", "", false).unwrap();
+    let all = [Arc::new(a), Arc::new(b), Arc::new(registry)];
+    let image = "e.f/x".parse().unwrap();
+    let order = || -> Vec<String> {
+        in_order(&all, &image, true).iter().map(|endpoint| authority(&endpoint.origin)).collect()
+    };
+    assert_eq!(order(), ["a.b", "c.d", "e.f"]);
+    all[0].health.failed(&image);
+    all[2].health.failed(&image);
+    assert_eq!(order(), ["c.d", "e.f", "a.b"]);
+    tokio::time::advance(limits::MIRROR_FAILING).await;
+    assert_eq!(order(), ["a.b", "c.d", "e.f"]);
+}

@@ -1,0 +1,68 @@
+use super::*;
+
+fn proxies(pairs: &[(&str, &str)]) -> Result<Proxies, ProxyError> {
+    Proxies::of(|name| pairs.iter().find(|(key, _)| *key == name).map(|(_, value)| (*value).to_owned()))
+}
+
+#[test]
+fn exempts_as_go_does() {
+    for (exempt, host, port, proxied) in [
+        ("", "a.b", 443, true),
+        ("", "localhost", 443, false),
+        ("", "127.0.0.1", 443, false),
+        ("", "::1", 443, false),
+        ("*", "a.b", 443, false),
+        ("a.b", "a.b", 443, false),
+        ("a.b", "A.B.", 443, false),
+        ("a.b", "x.a.b", 443, false),
+        ("a.b", "xa.b", 443, true),
+        (".a.b", "a.b", 443, true),
+        (".a.b", "x.a.b", 443, false),
+        ("*.a.b", "x.a.b", 443, false),
+        ("*.a.b", "a.b", 443, true),
+        (" x.y , a.b ", "a.b", 443, false),
+        ("a.b:5000", "a.b", 5000, false),
+        ("a.b:5000", "a.b", 443, true),
+        (".svc,.cluster.local", "r.ns.svc.cluster.local", 443, false),
+        ("10.0.0.0/8", "10.1.2.3", 443, false),
+        ("10.0.0.0/8", "11.1.2.3", 443, true),
+        ("10.0.0.0/8", "ten.example.com", 443, true),
+        ("10.1.2.3", "10.1.2.3", 5000, false),
+        ("10.1.2.3:443", "10.1.2.3", 5000, true),
+        ("fd00::/8", "fd12::1", 443, false),
+        ("fd12::1", "fd12::1", 443, false),
+        ("[fd12::1]:5000", "fd12::1", 5000, false),
+        (",,. ,*.", "a.b", 443, true),
+    ] {
+        let proxies = proxies(&[("HTTPS_PROXY", "proxy:3128"), ("no_proxy", exempt)]).unwrap();
+        assert_eq!(proxies.find(true, host, port).is_some(), proxied, "{exempt:?}: {host}:{port}");
+        assert!(proxies.find(false, host, port).is_none(), "of HTTPS only");
+    }
+}
+
+#[test]
+fn reads_proxies_and_shows_no_credentials() {
+    let found = proxies(&[
+        ("HTTPS_PROXY", ""),
+        ("https_proxy", "http://user:p%40ss+word@proxy.example.com"),
+        ("HTTP_PROXY", "https://10.0.0.1:8443/"),
+    ])
+    .unwrap();
+    let https = found.find(true, "a.b", 443).unwrap();
+    assert_eq!(https.uri, "http://proxy.example.com:80/");
+    let expected = format!("Basic {}", BASE64.encode("user:p@ss+word"));
+    assert_eq!(https.authorization.as_ref().unwrap(), &expected);
+    let http = found.find(false, "a.b", 80).unwrap();
+    assert_eq!((http.uri.to_string().as_str(), &http.authorization), ("https://10.0.0.1:8443/", &None));
+    let shown = format!("{found:?} {https:?}");
+    assert!(!shown.contains("user") && !shown.contains("ss+word") && !shown.contains("Basic"), "{shown}");
+}
+
+#[test]
+fn what_cannot_be_used_is_said_and_not_shown() {
+    for text in ["socks5://u:canary@a", "http://", "http://u:canary@a:99999", "u:canary@a b"] {
+        let error = proxies(&[("HTTPS_PROXY", text)]).unwrap_err().to_string();
+        assert!(error.contains("HTTPS_PROXY") && !error.contains("canary"), "{error}");
+    }
+    assert!(proxies(&[]).unwrap().find(true, "a.b", 443).is_none());
+}

@@ -1,0 +1,134 @@
+use super::*;
+use proptest::prelude::*;
+use serde_json::json;
+
+fn review(change: impl FnOnce(&mut Value)) -> String {
+    let mut review = json!({
+        "apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",
+        "request": {
+            "uid": "u-1", "operation": "CREATE", "namespace": "shop",
+            "kind": {"group": "", "version": "v1", "kind": "Pod"},
+            "resource": {"group": "", "version": "v1", "resource": "pods"},
+            "object": {"metadata": {"name": "web"}, "spec": {"containers": [{"image": "nginx"}]}},
+            "oldObject": null, "dryRun": null, "futureField": [{}],
+        },
+    });
+    change(&mut review);
+    review.to_string()
+}
+
+fn subject(body: &str) -> &'static str {
+    let review = decode(body.as_bytes()).unwrap();
+    assert_eq!(review.uid.as_str(), "u-1");
+    match review.subject {
+        Subject::Pod(_) => "pod",
+        Subject::Malformed => "malformed",
+        Subject::Other => "other",
+    }
+}
+
+#[test]
+fn reads_the_creation_of_a_pod() {
+    let body = review(|_| {});
+    let review = decode(body.as_bytes()).unwrap();
+    assert_eq!((review.uid.as_str(), review.namespace.as_str()), ("u-1", "shop"));
+    let Subject::Pod(pod) = review.subject else { panic!("a Pod") };
+    assert_eq!(pod.images()[0].given, "nginx");
+}
+
+#[test]
+fn everything_else_is_not_applicable() {
+    for (place, value) in [
+        ("/request/operation", json!("UPDATE")),
+        ("/request/operation", json!("DELETE")),
+        ("/request/operation", Value::Null),
+        ("/request/kind/kind", json!("Deployment")),
+        ("/request/kind/group", json!("apps")),
+        ("/request/kind", Value::Null),
+        ("/request/resource/resource", json!("deployments")),
+        ("/request/resource/group", json!("apps")),
+        ("/request/resource/version", json!("v2")),
+        ("/request/resource", Value::Null),
+    ] {
+        let body = review(|review| *review.pointer_mut(place).unwrap() = value.clone());
+        assert_eq!(subject(&body), "other", "{place} {value}");
+    }
+    assert_eq!(subject(&review(|r| r["request"]["subResource"] = "binding".into())), "other");
+    assert_eq!(subject(&review(|r| r["request"]["subResource"] = "".into())), "pod");
+}
+
+#[test]
+fn an_odd_pod_never_costs_the_answer() {
+    for object in [Value::Null, json!([]), json!(1), json!({"spec": {"containers": [{"image": 7}]}})] {
+        assert_eq!(subject(&review(|r| r["request"]["object"] = object.clone())), "malformed", "{object}");
+    }
+    let odd_deployment = review(|r| {
+        r["request"]["kind"]["kind"] = "Deployment".into();
+        r["request"]["object"] = json!({"spec": 3});
+    });
+    assert_eq!(subject(&odd_deployment), "other");
+    assert_eq!(subject(&review(|r| r["request"]["object"] = json!({}))), "pod");
+}
+
+#[test]
+fn refuses_what_cannot_be_answered_and_quotes_nothing() {
+    let error = |body: &str| decode(body.as_bytes()).unwrap_err().to_string();
+    for body in [
+        String::new(),
+        "null".into(),
+        "[]".into(),
+        r#"{"kind":"AdmissionReview","apiVersion"#.into(),
+        format!(r#"{{"a":{}"#, "[".repeat(200_000)),
+        review(|r| r["request"] = Value::Null),
+        review(|r| r["request"] = json!("canary-secret")),
+        review(|r| r["request"]["uid"] = "".into()),
+        review(|r| r["request"]["uid"] = json!(7)),
+        review(|r| r["kind"] = "Canary-secret".into()),
+        review(|r| r["apiVersion"] = "admission.k8s.io/v1beta1".into()),
+    ] {
+        let text = error(&body);
+        assert!(text.contains("AdmissionReview") && !text.contains("anary"), "{text}");
+    }
+    assert!(decode(b"{\"kind\":\"Admission\xff\xfeReview\"}").is_err());
+}
+
+#[test]
+fn answers_with_patch_and_type_together_or_not_at_all() {
+    let audit = Audit { decision: "tolerated", reason: "tolerated", image: None };
+    let answer: Value = serde_json::from_slice(&encode("u-1", "[]", &audit)).unwrap();
+    assert_eq!(
+        answer,
+        json!({"kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1", "response": {
+            "uid": "u-1", "allowed": true, "patchType": "JSONPatch", "patch": "W10=",
+            "auditAnnotations": {"decision": "tolerated", "reason": "tolerated"},
+        }})
+    );
+    let answer: Value = serde_json::from_slice(&encode("u-1", "", &audit)).unwrap();
+    assert!(answer["response"].get("patch").is_none() && answer["response"].get("patchType").is_none());
+}
+
+proptest! {
+    #[test]
+    fn any_answer_reads_back(uid in any::<String>(), image in any::<Option<String>>(), patch in any::<String>()) {
+        let audit = Audit { decision: "tolerated", reason: "tolerated", image: image.as_deref() };
+        let answer: Value = serde_json::from_slice(&encode(&uid, &patch, &audit)).unwrap();
+        let response = &answer["response"];
+        prop_assert_eq!(response["uid"].as_str(), Some(uid.as_str()));
+        prop_assert_eq!(response["auditAnnotations"]["image"].as_str(), image.as_deref());
+        let sent = response["patch"].as_str().map(|text| BASE64.decode(text).unwrap());
+        prop_assert_eq!(sent.unwrap_or_default(), patch.into_bytes());
+    }
+
+    #[test]
+    fn any_bytes_are_read_or_refused(body in prop::collection::vec(any::<u8>(), 0..200)) {
+        let _ = decode(&body);
+    }
+
+    #[test]
+    fn any_damage_to_a_review_is_survived(place in 0usize..400, byte in any::<u8>()) {
+        let mut body = review(|_| {}).into_bytes();
+        let place = place % body.len();
+        body[place] = byte;
+        let _ = decode(&body);
+    }
+}

@@ -1,0 +1,49 @@
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::*;
+
+/// Panics, then returns, then panics again, always at once; its fifth run goes on.
+struct Fragile(Arc<AtomicU64>);
+
+impl Task for Fragile {
+    const NAME: &'static str = "fragile";
+    async fn run(&mut self) {
+        match self.0.fetch_add(1, Ordering::SeqCst) {
+            0 | 2 => panic!("a canary"),
+            1 | 3 => {}
+            _ => std::future::pending().await,
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_task_that_dies_shows_and_is_started_again_ever_more_slowly() {
+    let metrics = Metrics::new([]).unwrap();
+    let mut supervisor = Supervisor::new(SupervisorMetrics::register(&metrics).unwrap());
+    let (runs, state) = (Arc::new(AtomicU64::new(0)), Reported::default());
+    supervisor.keep(Fragile(Arc::clone(&runs)), state.clone());
+    let restarts = || supervisor.metrics.0.with_label_values(&["fragile"]).get();
+    let begun = Instant::now();
+    for (run, pause) in [(1, 1), (2, 2), (3, 4), (4, 8)] {
+        sleep(Duration::from_millis(100)).await;
+        assert_eq!((runs.load(Ordering::SeqCst), restarts()), (run, run - 1));
+        assert!(matches!(state.get(), State::Degraded(_)), "{run}");
+        sleep(Duration::from_secs(pause) - Duration::from_millis(100)).await;
+        // The pause of the supervisor ends at the same time.
+        tokio::task::yield_now().await;
+    }
+    sleep(Duration::from_millis(100)).await;
+    assert_eq!(begun.elapsed().as_secs(), 15);
+    assert_eq!((runs.load(Ordering::SeqCst), restarts()), (5, 4));
+    assert_eq!(state.get(), State::Healthy);
+    assert!(supervisor.ended().now_or_never().is_none());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_supervisor_that_dies_is_noticed() {
+    let mut supervisor = Supervisor::new(SupervisorMetrics::register(&Metrics::new([]).unwrap()).unwrap());
+    assert!(supervisor.ended().now_or_never().is_none(), "without tasks");
+    supervisor.tasks.spawn(async {});
+    supervisor.ended().await;
+}
