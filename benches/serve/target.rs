@@ -115,7 +115,8 @@ impl Target {
     fn sleeps(&self) -> Result<u64> {
         let threads = std::fs::read_dir(self.path("task")?)?;
         let of = |thread: std::io::Result<std::fs::DirEntry>| -> Result<u64> {
-            let status = std::fs::read_to_string(thread?.path().join("status"))?;
+            // A thread that has just ended counts no more.
+            let Ok(status) = std::fs::read_to_string(thread?.path().join("status")) else { return Ok(0) };
             let count = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
             Ok(count.unwrap_or_default().trim().parse()?)
         };
