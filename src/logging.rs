@@ -1,5 +1,5 @@
 //! Log lines, on standard output: JSON for machines or text for people. Every value goes through one writer, see
-//! [`escape`].
+//! `escape`.
 
 mod escape;
 mod json;
