@@ -49,7 +49,9 @@ async fn a_change_is_taken_over_and_the_cache_is_kept() {
     let asked = registry.requests().len();
 
     program.configure(pool("new"));
-    program.logged("configuration reloaded").await;
+    let line = program.logged("configuration reloaded").await;
+    let changes = line["changes"].as_str().unwrap();
+    assert!(changes.contains("example.com/old → example.com/new"), "{changes}");
     let verdict = program.review(&pod(&[&image])).await;
     assert!(patch(&verdict).contains("example.com/new"), "{}", patch(&verdict));
     assert_eq!(registry.requests().len(), asked, "the cache is kept");

@@ -1,10 +1,12 @@
 //! From one configuration to the next while the program runs: what has to wait for a restart, and which files count.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use serde_json::Value as Json;
 
 use super::Config;
+use super::quote::may_be_secret;
 use super::shape::{Shape, Slot};
 
 impl Config {
@@ -13,6 +15,25 @@ impl Config {
         let mut kept = Vec::new();
         keep(self.shape(), old.clone().shape(), false, "", &mut kept);
         kept
+    }
+
+    /// What is other than in `old`, for a log line: `lookup.budget: 3s → 5s`. What may hold a password is named, not shown.
+    pub fn changes(&self, old: &Self) -> Vec<String> {
+        let [old, new] = [old, self].map(|config| {
+            let mut values = BTreeMap::new();
+            flatten(&mut config.clone(), String::new(), &mut values);
+            values
+        });
+        let mut keys: Vec<&String> = old.keys().chain(new.keys()).collect();
+        keys.sort();
+        keys.dedup();
+        let changed = keys.into_iter().filter(|key| old.get(*key) != new.get(*key));
+        let shown = |value: Option<&String>| match value {
+            None => "none".to_owned(),
+            Some(value) if may_be_secret(value) => "…".to_owned(),
+            Some(value) => value.clone(),
+        };
+        changed.map(|key| format!("{key}: {} → {}", shown(old.get(key)), shown(new.get(key)))).collect()
     }
 
     /// Lets `~` at the beginning of any path mean this directory, as a shell would.
@@ -61,6 +82,37 @@ fn keep(new: Shape<'_>, old: Shape<'_>, at_start: bool, path: &str, kept: &mut V
     }
 }
 
+/// The scalars and lists of scalars by their paths, empty ones left out.
+fn flatten(slot: &mut dyn Slot, path: String, values: &mut BTreeMap<String, String>) {
+    let text = |value: Json| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+    match slot.shape() {
+        Shape::Section(keys) => {
+            for mut key in keys {
+                let path = if path.is_empty() { key.name.to_owned() } else { format!("{path}.{}", key.name) };
+                flatten(&mut *key.slot, path, values);
+            }
+        }
+        Shape::Value(value) => {
+            let written = Some(value.written()).filter(|written| !written.is_null()).map(text);
+            values.extend(written.filter(|text| !text.is_empty()).map(|text| (path, text)));
+        }
+        Shape::Values(list) => {
+            let items: Vec<String> = list.written().into_iter().map(text).collect();
+            if !items.is_empty() {
+                values.insert(path, format!("[{}]", items.join(", ")));
+            }
+        }
+        Shape::List(list) => {
+            let mut at = 0;
+            list.each(&mut |slot| {
+                flatten(slot, format!("{path}[{at}]"), values);
+                at += 1;
+            });
+        }
+        Shape::Map(map) => map.each(&mut |name, slot| flatten(slot, format!("{path}[{name:?}]"), values)),
+    }
+}
+
 fn collect(slot: &mut dyn Slot, files: &mut Vec<PathBuf>) {
     match slot.shape() {
         Shape::Section(keys) => {
@@ -98,5 +150,36 @@ fn expand(slot: &mut dyn Slot, home: &Path) {
         }
         Shape::List(list) => list.each(&mut |slot| expand(slot, home)),
         Shape::Map(map) => map.each(&mut |_, slot| expand(slot, home)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn config(text: &str) -> Config {
+        Config::parse(text).unwrap_or_else(|faults| panic!("{faults:?}"))
+    }
+
+    #[test]
+    fn says_what_has_changed_and_shows_no_password() {
+        let old = config(
+            "{lookup: {budget: 3s}, registries: {hosts: {a.b: {plainHttp: true}}}, network: {allow: [10.0.0.0/8]}}",
+        );
+        let new = config(
+            "{mode: observe, lookup: {budget: 5s}, credentials: {directory: /u:p@w}, network: {allow: [10.0.0.0/8, ::1/128]}}",
+        );
+        assert_eq!(
+            new.changes(&old),
+            [
+                "credentials.directory: none → …",
+                "lookup.budget: 3s → 5s",
+                "mode: enforce → observe",
+                "network.allow: [10.0.0.0/8] → [10.0.0.0/8, ::1/128]",
+                r#"registries.hosts["a.b"].plainHttp: true → none"#,
+                r#"registries.hosts["a.b"].skipVerify: false → none"#,
+            ]
+        );
+        assert_eq!(new.changes(&new), Vec::<String>::new());
     }
 }

@@ -144,6 +144,7 @@ impl Follower {
             return;
         }
         (self.seen, self.due) = (now, false);
+        let old = self.live.config.clone();
         let reloaded = state.looking(self.reload()).await;
         self.levels.set(self.live.config.log.level);
         self.live.metrics.reload.reloaded(reloaded.is_ok());
@@ -152,12 +153,14 @@ impl Follower {
             Err(refused) => State::Degraded(refused.summary()),
         });
         match reloaded {
-            Ok(kept) if kept.is_empty() => tracing::info!("configuration reloaded"),
             Ok(kept) => {
-                tracing::warn!(
-                    restart = kept.join(", "),
-                    "configuration reloaded, but for what needs a restart"
-                );
+                let changes = self.live.config.changes(&old).join(", ");
+                if kept.is_empty() {
+                    tracing::info!(changes, "configuration reloaded");
+                } else {
+                    let restart = kept.join(", ");
+                    tracing::warn!(changes, restart, "configuration reloaded, but for what needs a restart");
+                }
             }
             Err(refused) => {
                 let error = refused.to_string();
