@@ -2,13 +2,13 @@
 //!
 //! 0 is success, 1 that something could not be done, 2 wrong usage; a subcommand may know more.
 
-mod asking;
 mod check;
 mod completions;
 mod config;
 mod inspect;
 mod output;
 mod serve;
+mod session;
 
 use std::error::Error as StdError;
 use std::ffi::OsString;

@@ -29,7 +29,7 @@ use crate::tls::{CertificateError, CertificateWatch, ManagedCertificate, Serving
 
 use metrics::Families;
 use reload::Follower;
-pub use snapshot::AccessError;
+pub use snapshot::SnapshotError;
 use supervisor::Supervisor;
 
 /// How long the metrics and probes are waited for at the end.
@@ -56,7 +56,7 @@ pub enum ServeError {
     Certificate(#[from] CertificateError),
     /// Registries cannot be asked as the configuration says.
     #[error(transparent)]
-    Access(#[from] AccessError),
+    Access(#[from] SnapshotError),
     /// The Kubernetes API cannot be talked to, which managed certificates take.
     #[error("tls.mode managed needs the Kubernetes API")]
     Cluster(#[from] ConnectError),
@@ -288,7 +288,7 @@ pub async fn run(config: Config, sources: Sources, levels: Levels) -> Result<(),
     let mut terminate = signal(SignalKind::terminate()).map_err(ServeError::Signals)?;
     let mut interrupt = signal(SignalKind::interrupt()).map_err(ServeError::Signals)?;
     // Before the files are used, so that no change after that is missed.
-    let seen = reload::Seen::now(&sources, &config).await;
+    let seen = reload::FileVersions::now(&sources, &config).await;
     let mut server = Server::bind(config, &sources.environment).await?;
     logging::count_panics(server.live.metrics.panics.clone());
     let address = |address: io::Result<SocketAddr>| {

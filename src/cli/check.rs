@@ -16,8 +16,8 @@ use std::process::ExitCode;
 use clap::{Args, ValueEnum};
 use futures_util::stream::{self, StreamExt};
 
-use super::asking::{Asking, Decided, FailOn, ask};
 use super::output::{Look, print, tell};
+use super::session::{Decided, FailOn, Session, ask};
 use super::{Shared, fail};
 use crate::image::ImageRef;
 use crate::pod::Pod;
@@ -58,9 +58,9 @@ impl Check {
     pub(super) fn run(self, shared: &Shared) -> ExitCode {
         let (mut report, objects) = self.read();
         let images: Vec<ImageRef> = objects.iter().flat_map(|asked| asked.object.images()).collect();
-        let asked = ask(shared, &images, async |asking| {
+        let asked = ask(shared, &images, async |session| {
             let patches = self.output != Output::Table;
-            decide(asking, objects, patches).await.into_iter().for_each(|decided| report.add(decided));
+            decide(session, objects, patches).await.into_iter().for_each(|decided| report.add(decided));
             report
         });
         let mut report = match asked {
@@ -90,7 +90,7 @@ impl Check {
     }
 
     /// Reads all files. What cannot be read is a fault of the report; what is to be decided comes along.
-    fn read(&self) -> (Report, Vec<Asked>) {
+    fn read(&self) -> (Report, Vec<PendingObject>) {
         let (mut report, mut asked) = (Report::default(), Vec::new());
         for given in &self.file {
             match files(given) {
@@ -119,7 +119,7 @@ impl Check {
 }
 
 /// An object that is to be decided, and where it stands.
-pub(super) struct Asked {
+pub(super) struct PendingObject {
     source: usize,
     document: usize,
     object: Object,
@@ -144,7 +144,7 @@ fn is_stdin(path: &Path) -> bool {
     path.as_os_str() == "-"
 }
 
-fn read_file(file: &Path, report: &mut Report, asked: &mut Vec<Asked>) {
+fn read_file(file: &Path, report: &mut Report, asked: &mut Vec<PendingObject>) {
     let source = report.source(file);
     let mut bytes = Vec::new();
     let read = if is_stdin(file) {
@@ -172,7 +172,7 @@ fn read_file(file: &Path, report: &mut Report, asked: &mut Vec<Asked>) {
         };
         for content in contents {
             match content {
-                Content::Object(object) => asked.push(Asked { source, document: number, object }),
+                Content::Object(object) => asked.push(PendingObject { source, document: number, object }),
                 Content::Skipped(kind) => *report.skipped.entry(kind).or_default() += 1,
                 Content::Foreign(kind) => *report.foreign.entry(kind).or_default() += 1,
                 Content::Invalid { line, message } => {
@@ -184,34 +184,38 @@ fn read_file(file: &Path, report: &mut Report, asked: &mut Vec<Asked>) {
 }
 
 /// Decides on all of them, some at a time, in the order in which they stand.
-async fn decide(asking: Asking, asked: Vec<Asked>, patches: bool) -> Vec<Result<Verdict, InputError>> {
+async fn decide(
+    session: Session,
+    asked: Vec<PendingObject>,
+    patches: bool,
+) -> Vec<Result<Verdict, InputError>> {
     let all = asked.len();
     let mut done = 0;
-    let mut verdicts = stream::iter(asked).map(|asked| asked.verdict(&asking, patches)).buffered(AT_A_TIME);
+    let mut verdicts = stream::iter(asked).map(|asked| asked.verdict(&session, patches)).buffered(AT_A_TIME);
     let mut collected = Vec::with_capacity(all);
-    asking.progress.show(&format!("checked 0 of {all}"));
+    session.progress.show(&format!("checked 0 of {all}"));
     while let Some(verdict) = verdicts.next().await {
         collected.push(verdict);
         done += 1;
-        asking.progress.show(&format!("checked {done} of {all}"));
+        session.progress.show(&format!("checked {done} of {all}"));
     }
-    asking.progress.show("");
+    session.progress.show("");
     collected
 }
 
-impl Asked {
+impl PendingObject {
     /// The decision; a fault where the API server would refuse the Pod.
-    async fn verdict(self, asking: &Asking, patches: bool) -> Result<Verdict, InputError> {
+    async fn verdict(self, session: &Session, patches: bool) -> Result<Verdict, InputError> {
         let Self { source, document, object } = self;
         let root = patches.then_some(&*object.template);
-        match decided(&object, asking, root).await {
+        match decided(&object, session, root).await {
             Ok(decided) => Ok(Verdict { source, document, object, decided }),
             Err(message) => Err(InputError { source, document, line: object.line, message }),
         }
     }
 }
 
-async fn decided(object: &Object, asking: &Asking, root: Option<&str>) -> Result<Decided, String> {
+async fn decided(object: &Object, session: &Session, root: Option<&str>) -> Result<Decided, String> {
     let Object { kind, namespace, name, .. } = object;
     let malformed = |why: &str| format!("the Pod of {kind} {name:?} is malformed: {why}");
     let no_object = || malformed("request.object is missing");
@@ -228,6 +232,6 @@ async fn decided(object: &Object, asking: &Asking, root: Option<&str>) -> Result
         },
     };
     let pod = pod.map_err(|error| malformed(&error.to_string()))?;
-    let decided = asking.decide(namespace, &pod, root).await;
+    let decided = session.decide(namespace, &pod, root).await;
     if decided.reason == Reason::Malformed { Err(malformed("it has no containers")) } else { Ok(decided) }
 }

@@ -10,8 +10,8 @@ use futures_util::future::join_all;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use super::asking::{Asking, Decided, FailOn, ask, cause};
 use super::output::{Colour, Look, Row, print, shown, table};
+use super::session::{Decided, FailOn, Session, ask, cause};
 use super::{Shared, fail};
 use crate::config::Environment;
 use crate::image::{ImageRef, PlatformSet, ReferenceError, Support};
@@ -45,13 +45,13 @@ enum Output {
 impl Inspect {
     pub(super) fn run(self, shared: &Shared) -> ExitCode {
         let images: Vec<ImageRef> = self.images.iter().filter_map(|given| given.parse().ok()).collect();
-        let inspected = ask(shared, &images, async |asking: Asking| {
+        let inspected = ask(shared, &images, async |session: Session| {
             let many = self.images.len();
             let images = if many == 1 { "image" } else { "images" };
-            asking.progress.show(&format!("asking for {many} {images}"));
-            let all = self.images.iter().map(|given| Inspected::of(given, &asking));
+            session.progress.show(&format!("asking for {many} {images}"));
+            let all = self.images.iter().map(|given| Inspected::of(given, &session));
             let all = join_all(all).await;
-            asking.progress.show("");
+            session.progress.show("");
             all
         });
         let inspected = match inspected {
@@ -89,15 +89,15 @@ struct Inspected {
 }
 
 impl Inspected {
-    async fn of(given: &str, asking: &Asking) -> Self {
+    async fn of(given: &str, session: &Session) -> Self {
         let begun = Instant::now();
         let image: Result<ImageRef, _> = given.parse();
         let pod = json!({"metadata": {}, "spec": {"containers": [{"image": given}]}});
         let decided = match Pod::of_value(&pod) {
-            Ok(pod) => Some(asking.decide("", &pod, None).await),
+            Ok(pod) => Some(session.decide("", &pod, None).await),
             Err(_) => None,
         };
-        let trace = image.as_ref().map(|image| asking.traces.of(image)).unwrap_or_default();
+        let trace = image.as_ref().map(|image| session.traces.of(image)).unwrap_or_default();
         Self { given: given.to_owned(), image, decided, trace, took: begun.elapsed() }
     }
 

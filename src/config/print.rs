@@ -6,7 +6,7 @@ use serde_json::Value as Json;
 
 use super::Config;
 use super::reader::Location;
-use super::shape::{Key, Map, Shape, Slot};
+use super::shape::{ConfigKey, Map, Shape, Slot};
 
 /// Where comments begin, if there is room.
 const COLUMN: usize = 44;
@@ -46,7 +46,7 @@ impl Printer<'_> {
     }
 
     /// One key with what it holds; `false` where nothing would be written.
-    fn key(&mut self, key: &mut Key<'_>, before: &str, indent: &str, path: &str) -> bool {
+    fn key(&mut self, key: &mut ConfigKey<'_>, before: &str, indent: &str, path: &str) -> bool {
         let comment = match self.places {
             None if key.at_start => format!("{} (restart)", key.doc),
             None => key.doc.to_owned(),

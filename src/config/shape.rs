@@ -25,7 +25,7 @@ pub(super) trait Slot {
 /// What a slot consists of.
 pub(super) enum Shape<'a> {
     /// Keys, and no others.
-    Section(Vec<Key<'a>>),
+    Section(Vec<ConfigKey<'a>>),
     /// One scalar.
     Value(&'a mut dyn Value),
     /// A list of scalars.
@@ -37,7 +37,7 @@ pub(super) enum Shape<'a> {
 }
 
 /// One key of a section.
-pub(super) struct Key<'a> {
+pub(super) struct ConfigKey<'a> {
     pub(super) name: &'static str,
     /// What it means, in one line: in the schema, and in the README.
     pub(super) doc: &'static str,
@@ -47,16 +47,16 @@ pub(super) struct Key<'a> {
 }
 
 /// A key whose changes take effect while the program runs.
-pub(super) fn key<'a>(name: &'static str, doc: &'static str, slot: &'a mut (dyn Slot + 'a)) -> Key<'a> {
+pub(super) fn key<'a>(name: &'static str, doc: &'static str, slot: &'a mut (dyn Slot + 'a)) -> ConfigKey<'a> {
     key_as(name, doc, Borrowed(slot))
 }
 
 /// A key that shows something as the slot it is not by itself: a [`Section`], a choice, a checked text.
-pub(super) fn key_as<'a>(name: &'static str, doc: &'static str, slot: impl Slot + 'a) -> Key<'a> {
-    Key { name, doc, at_start: false, slot: Box::new(slot) }
+pub(super) fn key_as<'a>(name: &'static str, doc: &'static str, slot: impl Slot + 'a) -> ConfigKey<'a> {
+    ConfigKey { name, doc, at_start: false, slot: Box::new(slot) }
 }
 
-impl Key<'_> {
+impl ConfigKey<'_> {
     /// A key whose changes take effect only at the next start.
     pub(super) fn at_start(mut self) -> Self {
         self.at_start = true;
@@ -189,11 +189,11 @@ impl<T: Value + Default + 'static> Values for Vec<T> {
 }
 
 /// A section that is no type of its own.
-pub(super) struct Section<'a>(pub(super) Vec<Key<'a>>);
+pub(super) struct Section<'a>(pub(super) Vec<ConfigKey<'a>>);
 
 impl Slot for Section<'_> {
     fn shape(&mut self) -> Shape<'_> {
-        let keys = self.0.iter_mut().map(|Key { name, doc, at_start, slot }| Key {
+        let keys = self.0.iter_mut().map(|ConfigKey { name, doc, at_start, slot }| ConfigKey {
             name,
             doc,
             at_start: *at_start,

@@ -19,9 +19,9 @@ mod secrecy;
 mod upstream;
 
 /// A directory with files and programs.
-pub(super) struct Place(TempDir);
+pub(super) struct TestDir(TempDir);
 
-impl Place {
+impl TestDir {
     pub(super) fn new() -> Self {
         Self(TempDir::new().unwrap())
     }
@@ -68,8 +68,8 @@ pub(super) fn limits() -> Limits {
 }
 
 /// Programs are found in `bin`.
-fn environment(place: &Place) -> Environment {
-    Environment::from_iter([("PATH", place.path("bin"))])
+fn environment(dir: &TestDir) -> Environment {
+    Environment::from_iter([("PATH", dir.path("bin"))])
 }
 
 fn context(environment: &Environment) -> LoadContext<'_> {
@@ -78,12 +78,12 @@ fn context(environment: &Environment) -> LoadContext<'_> {
 }
 
 fn load(
-    place: &Place,
+    dir: &TestDir,
     settings: &CredentialSettings,
     private: &[&str],
 ) -> Result<Credentials, CredentialsError> {
     let private = private.iter().map(|pattern| pattern.parse().unwrap()).collect();
-    Credentials::load_within(settings, private, &context(&environment(place)), None)
+    Credentials::load_within(settings, private, &context(&environment(dir)), None)
 }
 
 fn image(name: &str) -> ImageRef {
@@ -153,8 +153,8 @@ async fn nothing_configured_is_anonymous_access() {
 
 #[tokio::test]
 async fn private_images_are_never_asked_for_anonymously() {
-    let place = Place::new();
-    let credentials = load(&place, &CredentialSettings::default(), &["a.b", "*.example.com/team"]).unwrap();
+    let dir = TestDir::new();
+    let credentials = load(&dir, &CredentialSettings::default(), &["a.b", "*.example.com/team"]).unwrap();
     let keyring = credentials.shared_keyring();
     for (name, candidates) in [
         ("a.b/x", 0),
@@ -169,9 +169,9 @@ async fn private_images_are_never_asked_for_anonymously() {
 
 #[tokio::test]
 async fn sources_come_in_their_order_and_within_them_the_most_specific_first() {
-    let place = Place::new();
+    let dir = TestDir::new();
     let helper = |name: &str| {
-        place.program(
+        dir.program(
             &format!("bin/docker-credential-{name}"),
             &format!(r#"read server; echo "{{\"Username\":\"{name}\",\"Secret\":\"$server\"}}""#),
         );
@@ -184,24 +184,24 @@ async fn sources_come_in_their_order_and_within_them_the_most_specific_first() {
         "credsStore": "store",
     });
     let two = serde_json::json!({"auths": auths(&[("a.b/team/app", "two", "app"), ("a.b", "one", "host")])});
-    place.program("bin/plugin", PLUGIN);
+    dir.program("bin/plugin", PLUGIN);
     let settings = CredentialSettings {
         pull_secrets: false,
         docker_configs: vec![
-            place.write("one.json", &one.to_string()),
-            place.write("two.json", &two.to_string()),
+            dir.write("one.json", &one.to_string()),
+            dir.write("two.json", &two.to_string()),
         ],
-        directory: Some(place.path("registries")),
+        directory: Some(dir.path("registries")),
         providers: ProviderSettings {
-            config: Some(place.write("providers.yaml", PROVIDERS)),
-            bin_dir: Some(place.path("bin")),
+            config: Some(dir.write("providers.yaml", PROVIDERS)),
+            bin_dir: Some(dir.path("bin")),
         },
     };
-    place.write("registries/a.b.toml", "user = \"file\"\nsecret = \"word\"\n");
-    place.write("registries/c.d:5000.toml", "user = \"port\"\nsecret = \"word\"\n");
-    place.write("registries/docker.io.toml", "user = \"hub\"\nsecret = \"word\"\n");
-    place.write("registries/..data/ignored", "");
-    let credentials = load(&place, &settings, &["c.d"]).unwrap();
+    dir.write("registries/a.b.toml", "user = \"file\"\nsecret = \"word\"\n");
+    dir.write("registries/c.d:5000.toml", "user = \"port\"\nsecret = \"word\"\n");
+    dir.write("registries/docker.io.toml", "user = \"hub\"\nsecret = \"word\"\n");
+    dir.write("registries/..data/ignored", "");
+    let credentials = load(&dir, &settings, &["c.d"]).unwrap();
     let keyring = credentials.keyring("team", ["regcred"]).await;
     assert_eq!(
         shown(&keyring.candidates(&image("a.b/team/app:1"))).await,
@@ -258,8 +258,8 @@ async fn pull_secrets_come_first_and_stay_with_their_pod() {
         ),
     );
     api.answer("team", "two", 200, &secret("dockercfg", &auths(&[("https://a.b/v1/team", "pod", "2")])));
-    let place = Place::new();
-    let config = place.write(
+    let dir = TestDir::new();
+    let config = dir.write(
         "config.json",
         &serde_json::json!({"auths": auths(&[("a.b", "file", "4"), ("x.y", "same", "3")])}).to_string(),
     );
@@ -300,41 +300,41 @@ pub(crate) fn secret(kind: &str, content: &serde_json::Value) -> serde_json::Val
 
 /// Credentials with this API server and these docker files.
 pub(crate) fn with_cluster(api: &ApiServer, configs: &[PathBuf]) -> Credentials {
-    let place = Place::new();
+    let dir = TestDir::new();
     let settings = CredentialSettings { docker_configs: configs.to_vec(), ..CredentialSettings::default() };
-    let mut sources = Sources::load(&settings, Vec::new(), &context(&environment(&place)), None).unwrap();
+    let mut sources = Sources::load(&settings, Vec::new(), &context(&environment(&dir)), None).unwrap();
     sources.pull_secrets = Some(pull_secrets::PullSecrets::new(api.cluster(), Duration::from_secs(60)));
     Credentials { sources: Some(Arc::new(sources)) }
 }
 
 /// Credentials of a helper for this registry, which writes `output`. It is in the directory.
 pub(crate) fn with_helper(registry: &str, output: &str) -> (Credentials, TempDir) {
-    let place = Place::new();
-    place.program("bin/docker-credential-test", &format!("echo '{output}'"));
+    let dir = TestDir::new();
+    dir.program("bin/docker-credential-test", &format!("echo '{output}'"));
     let config = serde_json::json!({"credHelpers": {registry: "test"}}).to_string();
-    let docker_configs = vec![place.write("config.json", &config)];
+    let docker_configs = vec![dir.write("config.json", &config)];
     let settings = CredentialSettings { docker_configs, ..CredentialSettings::default() };
     let credentials =
-        Credentials::load_within(&settings, Vec::new(), &context(&environment(&place)), None).unwrap();
-    (credentials, place.0)
+        Credentials::load_within(&settings, Vec::new(), &context(&environment(&dir)), None).unwrap();
+    (credentials, dir.0)
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_refused_file_is_read_again() {
-    let place = Place::new();
+    let dir = TestDir::new();
     let config = |word: &str| serde_json::json!({"auths": auths(&[("a.b", "user", word)])}).to_string();
-    let path = place.write("config.json", &config("old"));
-    place.write("registries/a.b.toml", "user = \"file\"\nsecret = \"old\"\n");
+    let path = dir.write("config.json", &config("old"));
+    dir.write("registries/a.b.toml", "user = \"file\"\nsecret = \"old\"\n");
     let settings = CredentialSettings {
         docker_configs: vec![path],
-        directory: Some(place.path("registries")),
+        directory: Some(dir.path("registries")),
         ..CredentialSettings::default()
     };
-    let credentials = load(&place, &settings, &["a.b"]).unwrap();
+    let credentials = load(&dir, &settings, &["a.b"]).unwrap();
     let candidates = credentials.shared_keyring().candidates(&image("a.b/x")).into_owned();
     assert_eq!(shown(&candidates).await, ["docker config user:old", "credentials directory file:old"]);
-    place.write("config.json", &config("new"));
-    place.write("registries/a.b.toml", "user = \"file\"\nsecret = \"new\"\n");
+    dir.write("config.json", &config("new"));
+    dir.write("registries/a.b.toml", "user = \"file\"\nsecret = \"new\"\n");
     assert!(candidates[0].refetch(&Callers::operator()).await.is_none(), "it was read a moment ago");
     tokio::time::advance(Duration::from_secs(5)).await;
     let changed = [
@@ -352,7 +352,7 @@ async fn a_refused_file_is_read_again() {
 #[tokio::test]
 async fn of_many_credentials_for_an_image_the_first_are_tried() {
     let api = ApiServer::start().await;
-    let place = Place::new();
+    let dir = TestDir::new();
     let config = |who: &str| {
         let entries: Vec<_> =
             (0..limits::ENTRIES.max).map(|n| (format!("a.b?{n}"), format!("{n}"))).collect();
@@ -363,7 +363,7 @@ async fn of_many_credentials_for_an_image_the_first_are_tried() {
     for name in &names {
         api.answer("team", name, 200, &secret("dockerconfigjson", &config(name)));
     }
-    let credentials = with_cluster(&api, &[place.write("config.json", &config("file").to_string())]);
+    let credentials = with_cluster(&api, &[dir.write("config.json", &config("file").to_string())]);
     let keyring = credentials.keyring("team", names.iter().map(String::as_str)).await;
     let kinds = |candidates: &[CredentialCandidate]| {
         candidates.iter().map(CredentialCandidate::kind).collect::<Vec<_>>()

@@ -14,7 +14,7 @@ use tokio::task::spawn_blocking;
 use tokio::time::{Duration, MissedTickBehavior, interval};
 
 use super::Live;
-use super::snapshot::{self, AccessError, files};
+use super::snapshot::{self, SnapshotError, files};
 use crate::cluster::Caller;
 use crate::config::{Config, ConfigError, Environment, Loaded, Sources};
 use crate::file;
@@ -35,7 +35,7 @@ enum Refused {
     #[error(transparent)]
     Config(#[from] ConfigError),
     #[error(transparent)]
-    Access(#[from] AccessError),
+    Access(#[from] SnapshotError),
     #[error("a defect: the reading broke off")]
     Broken(#[from] tokio::task::JoinError),
 }
@@ -54,13 +54,13 @@ impl Refused {
 
 /// What was read of the files of a configuration.
 #[derive(Clone, PartialEq, Eq)]
-pub(super) struct Seen {
+pub(super) struct FileVersions {
     file: u64,
     /// What the configuration names.
     named: u64,
 }
 
-impl Seen {
+impl FileVersions {
     /// As it is now.
     pub(super) async fn now(sources: &Sources, config: &Config) -> Self {
         Self::read(sources.file.clone(), named(config, &sources.environment).await).await
@@ -87,9 +87,9 @@ pub(super) struct Follower {
     /// The files that the configuration in use names; none before the first look.
     files: Option<Vec<PathBuf>>,
     /// The files as they were when they were last used or refused.
-    seen: Seen,
+    seen: FileVersions,
     /// As they were at the last look.
-    before: Seen,
+    before: FileVersions,
     /// Whether they are to be read even if they have not changed.
     due: bool,
     state: Reported,
@@ -97,7 +97,7 @@ pub(super) struct Follower {
 
 impl Follower {
     /// `seen` is what the files were before they were used. None where the configuration cannot be read again.
-    pub(super) fn new(live: Live, sources: Sources, levels: Levels, seen: Seen) -> Option<Self> {
+    pub(super) fn new(live: Live, sources: Sources, levels: Levels, seen: FileVersions) -> Option<Self> {
         if sources.file.as_deref().is_some_and(is_stream) {
             tracing::info!("the configuration comes from a stream, so it is not followed");
             return None;
@@ -134,7 +134,7 @@ impl Follower {
                 self.files.insert(named(&self.live.config, &self.sources.environment).await).clone()
             }
         };
-        let now = state.looking(Seen::read(self.sources.file.clone(), files)).await;
+        let now = state.looking(FileVersions::read(self.sources.file.clone(), files)).await;
         let settled = now == self.before;
         self.before = now.clone();
         if settled && now == self.seen && !self.due {
@@ -193,7 +193,7 @@ impl Follower {
         let loaded = load(&self.sources).await?;
         // First what the files are, then their use: a change in between is seen the next time.
         let files = named(&loaded.config, &self.sources.environment).await;
-        self.seen.named = Seen::read(None, files.clone()).await.named;
+        self.seen.named = FileVersions::read(None, files.clone()).await.named;
         self.files = Some(files);
         self.before = self.seen.clone();
         let kept = self.live.take(loaded.config.clone()).await?;

@@ -16,7 +16,7 @@ const LOGGED_FAULTS: usize = 20;
 
 /// Why registries cannot be asked as the configuration says.
 #[derive(Debug, thiserror::Error)]
-pub enum AccessError {
+pub enum SnapshotError {
     /// A certificate authority, a client certificate or a hosts directory cannot be used.
     #[error(transparent)]
     Trust(#[from] TrustError),
@@ -37,7 +37,7 @@ pub(super) fn load(
     caller: Caller,
     environment: &Environment,
     before: Option<&Snapshot>,
-) -> Result<Snapshot, AccessError> {
+) -> Result<Snapshot, SnapshotError> {
     let credentials = Credentials::load(
         &config.credentials,
         config.registries.private.clone(),

@@ -21,7 +21,7 @@ use authority::{Authority, BundleCertificate, SignError};
 pub use metrics::ManagedMetrics;
 use objects::{Configuration, Secret, SecretName};
 pub use plan::Lifetimes;
-use plan::{Leaf, Plan, Seen, Time, View, Write, plan};
+use plan::{History, Leaf, Plan, Time, View, Write, plan};
 
 /// Steps of a look: a replica that starts first of all takes five.
 const STEPS: usize = 10;
@@ -125,7 +125,7 @@ pub struct ManagedCertificate {
     served: ServingCertificate,
     metrics: ManagedMetrics,
     clock: Clock,
-    seen: Seen,
+    seen: History,
     /// What is served, and what signed it.
     own: Option<(Leaf, Arc<Authority>)>,
     ready: bool,
@@ -150,7 +150,7 @@ impl ManagedCertificate {
             served,
             metrics,
             clock: Clock::default(),
-            seen: Seen::default(),
+            seen: History::default(),
             own: None,
             ready: false,
             failing: None,

@@ -8,8 +8,8 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-use super::super::asking::{Decided, FailOn};
 use super::super::output::{Colour, Look, Row, print, shown, table, tell};
+use super::super::session::{Decided, FailOn};
 use super::workload::Object;
 use crate::reason::Reason;
 

@@ -1,4 +1,4 @@
-use super::super::tests::{Place, limits};
+use super::super::tests::{TestDir, limits};
 use super::*;
 
 const CONFIG: &str = r"
@@ -14,26 +14,26 @@ providers:
       - {name: CANARY, value: canary}
 ";
 
-fn providers(place: &Place, config: &str) -> Vec<Provider> {
+fn providers(dir: &TestDir, config: &str) -> Vec<Provider> {
     let mut providers = Vec::new();
-    read(config, place.root(), &mut providers).unwrap();
+    read(config, dir.root(), &mut providers).unwrap();
     providers
 }
 
 /// A plugin that runs this script after it has noted its run.
-fn plugin_with(place: &Place, script: &str, config: &str, limits: Limits) -> Arc<Plugin> {
-    place.program("plugin", &format!("cat >>'{0}'; echo >>'{0}'\n{script}", place.path("runs").display()));
-    let mut providers = providers(place, config);
+fn plugin_with(dir: &TestDir, script: &str, config: &str, limits: Limits) -> Arc<Plugin> {
+    dir.program("plugin", &format!("cat >>'{0}'; echo >>'{0}'\n{script}", dir.path("runs").display()));
+    let mut providers = providers(dir, config);
     assert_eq!(providers.len(), 1);
     Arc::new(Plugin::new(providers.remove(0), limits))
 }
 
-fn plugin(place: &Place, script: &str) -> Arc<Plugin> {
-    plugin_with(place, script, CONFIG, limits())
+fn plugin(dir: &TestDir, script: &str) -> Arc<Plugin> {
+    plugin_with(dir, script, CONFIG, limits())
 }
 
-fn runs(place: &Place) -> usize {
-    place.read("runs").lines().count()
+fn runs(dir: &TestDir) -> usize {
+    dir.read("runs").lines().count()
 }
 
 /// A script that answers so.
@@ -55,9 +55,9 @@ async fn words(plugin: &Arc<Plugin>, image: &str) -> Vec<String> {
 
 #[tokio::test]
 async fn speaks_kubelets_protocol() {
-    let place = Place::new();
+    let dir = TestDir::new();
     let auth = r#"{"r.example.com":{"username":"'"$CANARY"'","password":"'"$1/$2"'"},"r.example.com/team":{"username":"team","password":"'"$HOME"'"},"other.com":{"username":"no","password":"no"}}"#;
-    let plugin = plugin(&place, &says("Image", "", auth));
+    let plugin = plugin(&dir, &says("Image", "", auth));
     assert!(plugin.is_for("r.example.com/team/app"));
     assert!(plugin.is_for("a.b:5000/team/app"));
     assert!(!plugin.is_for("a.b/team/app"));
@@ -67,7 +67,7 @@ async fn speaks_kubelets_protocol() {
         words(&plugin, "r.example.com/team/app").await,
         [format!("team:{home}"), "canary:first/second arg".into()]
     );
-    let request: serde_json::Value = serde_json::from_str(&place.read("runs")).unwrap();
+    let request: serde_json::Value = serde_json::from_str(&dir.read("runs")).unwrap();
     assert_eq!(
         request,
         serde_json::json!({
@@ -81,15 +81,15 @@ async fn speaks_kubelets_protocol() {
 #[tokio::test]
 async fn an_answer_is_good_for_what_it_says() {
     for (cache_key, expected) in [("Image", 3), ("Registry", 2), ("Global", 1)] {
-        let place = Place::new();
+        let dir = TestDir::new();
         let plugin =
-            plugin(&place, &says(cache_key, "", r#"{"*.example.com":{"username":"u","password":"p"}}"#));
+            plugin(&dir, &says(cache_key, "", r#"{"*.example.com":{"username":"u","password":"p"}}"#));
         for _ in 0..2 {
             for image in ["r.example.com/a", "r.example.com/b", "s.example.com/a"] {
                 assert_eq!(words(&plugin, image).await, ["u:p"]);
             }
         }
-        assert_eq!(runs(&place), expected, "{cache_key}");
+        assert_eq!(runs(&dir), expected, "{cache_key}");
     }
 }
 
@@ -107,12 +107,12 @@ async fn an_answer_is_good_for_as_long_as_it_says() {
         (&default_none, "", 2),
         (&default_none, r#""cacheDuration":"1h","#, 1),
     ] {
-        let place = Place::new();
-        let plugin = plugin_with(&place, &says("Registry", duration, AUTH), config, limits());
+        let dir = TestDir::new();
+        let plugin = plugin_with(&dir, &says("Registry", duration, AUTH), config, limits());
         for _ in 0..2 {
             assert_eq!(words(&plugin, "r.example.com/a").await, ["user:word"], "{duration}");
         }
-        assert_eq!(runs(&place), expected, "{duration}");
+        assert_eq!(runs(&dir), expected, "{duration}");
     }
 }
 
@@ -127,39 +127,39 @@ async fn an_answer_may_lack_what_kubelet_does_not_need() {
         (r#"{"r.example.com":null,"*.example.com":{"username":"u","password":"p"}}"#, &["u:p"]),
         ("null", &[]),
     ] {
-        let place = Place::new();
-        let plugin = plugin(&place, &says("Image", "", auth));
+        let dir = TestDir::new();
+        let plugin = plugin(&dir, &says("Image", "", auth));
         assert_eq!(words(&plugin, "r.example.com/a").await, expected, "{auth}");
         assert_eq!(words(&plugin, "r.example.com/a").await, expected, "{auth}");
-        assert_eq!(runs(&place), 1, "{auth}");
+        assert_eq!(runs(&dir), 1, "{auth}");
     }
 }
 
 #[test]
 fn reads_what_kubelet_reads_of_a_configuration() {
-    let place = Place::new();
-    place.program("plugin", "");
+    let dir = TestDir::new();
+    dir.program("plugin", "");
     for config in [
         CONFIG.replace("value: canary", "value: null"),
         CONFIG.replace(", value: canary", ""),
         CONFIG.replace("value: canary", "value: ''"),
     ] {
-        assert_eq!(providers(&place, &config)[0].env, [("CANARY".to_owned(), String::new())], "{config}");
+        assert_eq!(providers(&dir, &config)[0].env, [("CANARY".to_owned(), String::new())], "{config}");
     }
     for config in [format!("{CONFIG}---\n"), format!("---{CONFIG}---\nother: document\n")] {
-        assert_eq!(providers(&place, &config).len(), 1, "{config}");
+        assert_eq!(providers(&dir, &config).len(), 1, "{config}");
     }
     let twice = format!("{CONFIG}    args: []\n");
-    let fault = read(&twice, place.root(), &mut Vec::new()).unwrap_err();
+    let fault = read(&twice, dir.root(), &mut Vec::new()).unwrap_err();
     assert_eq!(fault, "line 12: duplicate field `args`");
 }
 
 #[tokio::test]
 async fn runs_once_for_all_who_ask_for_an_image() {
-    let place = Place::new();
-    let plugin = plugin(&place, &says("Image", r#""cacheDuration":"0s","#, AUTH));
+    let dir = TestDir::new();
+    let plugin = plugin(&dir, &says("Image", r#""cacheDuration":"0s","#, AUTH));
     let (one, other) = tokio::join!(words(&plugin, "r.example.com/a"), words(&plugin, "r.example.com/a"));
-    assert_eq!((one, runs(&place)), (other, 1));
+    assert_eq!((one, runs(&dir)), (other, 1));
 }
 
 #[tokio::test]
@@ -167,16 +167,12 @@ async fn other_versions_are_spoken_where_they_are_configured() {
     for version in ["v1beta1", "v1alpha1"] {
         let config = CONFIG.replace("k8s.io/v1", &format!("k8s.io/{version}"));
         let answer = says("Image", "", AUTH);
-        let place = Place::new();
-        let spoken = plugin_with(
-            &place,
-            &answer.replace("k8s.io/v1", &format!("k8s.io/{version}")),
-            &config,
-            limits(),
-        );
+        let dir = TestDir::new();
+        let spoken =
+            plugin_with(&dir, &answer.replace("k8s.io/v1", &format!("k8s.io/{version}")), &config, limits());
         assert_eq!(words(&spoken, "r.example.com/a").await, ["user:word"], "{version}");
-        let place = Place::new();
-        let other = plugin_with(&place, &answer, &config, limits());
+        let dir = TestDir::new();
+        let other = plugin_with(&dir, &answer, &config, limits());
         assert!(words(&other, "r.example.com/a").await.is_empty(), "{version}");
     }
 }
@@ -196,26 +192,26 @@ async fn a_plugin_that_fails_gives_nothing_and_is_left_alone_for_a_while() {
         says("Image", r#""cacheDuration":"1 hour","#, AUTH),
         format!("{good}; while :; do echo canarycanarycanarycanary; done"),
     ] {
-        let place = Place::new();
-        let plugin = plugin(&place, &script);
+        let dir = TestDir::new();
+        let plugin = plugin(&dir, &script);
         for _ in 0..2 {
             assert!(words(&plugin, "r.example.com/a").await.is_empty(), "{script}");
         }
-        assert_eq!(runs(&place), 1, "{script}");
+        assert_eq!(runs(&dir), 1, "{script}");
     }
-    let place = Place::new();
+    let dir = TestDir::new();
     let impatient = Limits { time: Duration::from_millis(200), ..limits() };
-    let hanging = plugin_with(&place, "exec sleep 600", CONFIG, impatient);
+    let hanging = plugin_with(&dir, "exec sleep 600", CONFIG, impatient);
     assert!(words(&hanging, "r.example.com/a").await.is_empty());
 }
 
 #[tokio::test]
 async fn runs_again_for_a_refused_credential_but_not_at_once() {
-    let place = Place::new();
-    let plugin = plugin(&place, &format!(". '{}'", place.path("answer").display()));
-    place.write("answer", &says("Registry", "", &AUTH.replace(":\"word", ":\"old")));
+    let dir = TestDir::new();
+    let plugin = plugin(&dir, &format!(". '{}'", dir.path("answer").display()));
+    dir.write("answer", &says("Registry", "", &AUTH.replace(":\"word", ":\"old")));
     assert_eq!(words(&plugin, "r.example.com/a").await, ["user:old"]);
-    place.write("answer", &says("Registry", "", &AUTH.replace(":\"word", ":\"new")));
+    dir.write("answer", &says("Registry", "", &AUTH.replace(":\"word", ":\"new")));
     let registry = || "r.example.com".into();
     let later = || {
         for recent in [CacheKey::Recent(Scope::Registry(registry())), CacheKey::Again(registry())] {
@@ -232,45 +228,44 @@ async fn runs_again_for_a_refused_credential_but_not_at_once() {
     assert_eq!(words(&plugin, "r.example.com/b").await, ["user:new"]);
     later();
     assert!(!plugin.refetch("r.example.com/a", &Callers::operator()).await, "nothing has changed");
-    assert_eq!(runs(&place), 3);
+    assert_eq!(runs(&dir), 3);
 }
 
 /// A tenant that names images which a registry denies cannot have a plugin run for each.
 #[tokio::test]
 async fn runs_again_once_for_a_registry_however_many_images_it_refuses() {
-    let place = Place::new();
-    let plugin = plugin(&place, &says("Image", "", r#"{"*.example.com":{"username":"u","password":"p"}}"#));
+    let dir = TestDir::new();
+    let plugin = plugin(&dir, &says("Image", "", r#"{"*.example.com":{"username":"u","password":"p"}}"#));
     for image in ["r.example.com/a", "r.example.com/b", "s.example.com/a"] {
         assert_eq!(words(&plugin, image).await, ["u:p"]);
         plugin.answers.put(CacheKey::Recent(Scope::Image(image.into())), Arc::default(), Duration::ZERO);
     }
     for (image, runs_by_then) in [("r.example.com/a", 4), ("r.example.com/b", 4), ("s.example.com/a", 5)] {
         plugin.refetch(image, &Callers::operator()).await;
-        assert_eq!(runs(&place), runs_by_then, "{image}");
+        assert_eq!(runs(&dir), runs_by_then, "{image}");
     }
 }
 
 #[tokio::test]
 async fn a_plugin_that_fails_fails_for_all_that_its_answers_are_good_for() {
     for (scope, expected) in [("Image", 3), ("Registry", 2), ("Global", 1)] {
-        let place = Place::new();
+        let dir = TestDir::new();
         let answer = says(scope, r#""cacheDuration":"0s","#, AUTH);
-        let plugin =
-            plugin(&place, &format!("[ -e '{}' ] && exit 1; {answer}", place.path("fails").display()));
+        let plugin = plugin(&dir, &format!("[ -e '{}' ] && exit 1; {answer}", dir.path("fails").display()));
         words(&plugin, "r.example.com/before").await;
-        place.write("fails", "");
+        dir.write("fails", "");
         for image in ["r.example.com/a", "r.example.com/b", "s.example.com/a"] {
             assert!(words(&plugin, image).await.is_empty());
         }
-        assert_eq!(runs(&place), 1 + expected, "{scope}");
+        assert_eq!(runs(&dir), 1 + expected, "{scope}");
     }
 }
 
 /// Waiting for others says nothing of a plugin.
 #[tokio::test]
 async fn a_run_that_never_began_is_no_failure() {
-    let place = Place::new();
-    let plugin = plugin(&place, &says("Image", "", AUTH));
+    let dir = TestDir::new();
+    let plugin = plugin(&dir, &says("Image", "", AUTH));
     let all = plugin.runner.all_slots().await;
     tokio::time::pause();
     let busy = plugin.credentials("r.example.com/a", &Callers::operator()).await;
@@ -282,23 +277,23 @@ async fn a_run_that_never_began_is_no_failure() {
 
 #[test]
 fn a_plugin_that_needs_a_service_account_token_is_left_out() {
-    let place = Place::new();
+    let dir = TestDir::new();
     for name in ["plugin", "other"] {
-        place.program(name, "");
+        dir.program(name, "");
     }
     let config = format!(
         "{CONFIG}    tokenAttributes: {{serviceAccountTokenAudience: x, requireServiceAccount: true, cacheType: Token}}\n{}",
         CONFIG.split_once("providers:\n").unwrap().1.replace("name: plugin", "name: other")
     );
-    let plugins = plugins(providers(&place, &config), limits());
+    let plugins = plugins(providers(&dir, &config), limits());
     let names: Vec<_> = plugins.iter().map(|plugin| &*plugin.provider.name).collect();
     assert_eq!(names, ["other"]);
 }
 
 #[test]
 fn accepts_json_and_older_versions_of_the_configuration() {
-    let place = Place::new();
-    place.program("plugin", "");
+    let dir = TestDir::new();
+    dir.program("plugin", "");
     for version in ["v1", "v1beta1", "v1alpha1"] {
         let json = serde_json::json!({
             "apiVersion": format!("kubelet.config.k8s.io/{version}"),
@@ -310,9 +305,9 @@ fn accepts_json_and_older_versions_of_the_configuration() {
                 "defaultCacheDuration": "12h",
             }],
         });
-        let given = providers(&place, &json.to_string());
+        let given = providers(&dir, &json.to_string());
         assert_eq!(given[0].default_cache_duration, Duration::from_secs(12 * 3600));
-        assert_eq!(given[0].program, place.path("plugin"));
+        assert_eq!(given[0].program, dir.path("plugin"));
     }
 }
 
@@ -322,11 +317,11 @@ fn the_examples_of_the_readme_are_right() {
     let readme = include_str!("../../../README.md");
     let example = readme.split("```yaml\n").find(|part| part.starts_with("# providers.yaml")).unwrap();
     let example = example.split("```").next().unwrap();
-    let place = Place::new();
+    let dir = TestDir::new();
     for name in ["ecr-credential-provider", "auth-provider-gcp", "acr-credential-provider"] {
-        place.program(name, "");
+        dir.program(name, "");
     }
-    let plugins = plugins(providers(&place, example), limits());
+    let plugins = plugins(providers(&dir, example), limits());
     for (image, expected) in [
         ("123456789012.dkr.ecr.eu-central-1.amazonaws.com/app", "ecr-credential-provider"),
         ("123456789012.dkr.ecr-fips.us-gov-west-1.amazonaws.com/app", "ecr-credential-provider"),

@@ -5,7 +5,7 @@ use crate::cluster::{Cluster, ConnectError};
 
 #[tokio::test]
 async fn faults_name_the_key_and_the_file_and_no_content() {
-    let bin = Place::new();
+    let bin = TestDir::new();
     bin.program("bin/docker-credential-there", "");
     bin.program("bin/plugin", "");
     let provider = |text: &str| {
@@ -111,15 +111,15 @@ async fn faults_name_the_key_and_the_file_and_no_content() {
         ("p.yaml", "providers: {".into(), "credentials.providers.config"),
     ];
     for (name, text, expected) in cases {
-        let place = Place::new();
-        let file = place.write(name, &text);
+        let dir = TestDir::new();
+        let file = dir.write(name, &text);
         let settings = match name {
             "config.json" => CredentialSettings { docker_configs: vec![file.clone()], ..Default::default() },
             "p.yaml" => CredentialSettings {
                 providers: ProviderSettings { config: Some(file.clone()), bin_dir: Some(bin.path("bin")) },
                 ..Default::default()
             },
-            _ => CredentialSettings { directory: Some(place.path("d")), ..Default::default() },
+            _ => CredentialSettings { directory: Some(dir.path("d")), ..Default::default() },
         };
         let credentials = load(&bin, &settings, &[]).unwrap();
         let [error] = credentials.faults() else { panic!("{name}: {:?}", credentials.faults()) };
@@ -131,31 +131,31 @@ async fn faults_name_the_key_and_the_file_and_no_content() {
 
 #[tokio::test]
 async fn faults_of_missing_files() {
-    let place = Place::new();
-    let missing = place.path("missing");
+    let dir = TestDir::new();
+    let missing = dir.path("missing");
     for settings in [
         CredentialSettings { docker_configs: vec![missing.clone()], ..Default::default() },
         CredentialSettings { directory: Some(missing.clone()), ..Default::default() },
         CredentialSettings {
-            providers: ProviderSettings { config: Some(missing.clone()), bin_dir: Some(place.root().into()) },
+            providers: ProviderSettings { config: Some(missing.clone()), bin_dir: Some(dir.root().into()) },
             ..Default::default()
         },
     ] {
-        let credentials = load(&place, &settings, &[]).unwrap();
+        let credentials = load(&dir, &settings, &[]).unwrap();
         let [error] = credentials.faults() else { panic!("{:?}", credentials.faults()) };
         assert!(error.file == missing && matches!(error.cause, FaultCause::Missing(_)), "{error}");
         assert!(error.to_string().starts_with("credentials."), "{error}");
     }
-    std::fs::create_dir(place.path("empty")).unwrap();
-    let (config, bin_dir) = (Some(place.path("empty")), Some(place.root().into()));
+    std::fs::create_dir(dir.path("empty")).unwrap();
+    let (config, bin_dir) = (Some(dir.path("empty")), Some(dir.root().into()));
     let empty = CredentialSettings { providers: ProviderSettings { config, bin_dir }, ..Default::default() };
-    let credentials = load(&place, &empty, &[]).unwrap();
+    let credentials = load(&dir, &empty, &[]).unwrap();
     assert!(credentials.faults()[0].to_string().contains("has no file that ends in"));
     let half = ProviderSettings { config: Some(missing), bin_dir: None };
-    let error = load(&place, &CredentialSettings { providers: half, ..Default::default() }, &[]).unwrap_err();
+    let error = load(&dir, &CredentialSettings { providers: half, ..Default::default() }, &[]).unwrap_err();
     assert!(matches!(error, CredentialsError::Providers), "{error}");
-    let settings = CredentialSettings { docker_configs: vec![place.root().into()], ..Default::default() };
-    let credentials = load(&place, &settings, &[]).unwrap();
+    let settings = CredentialSettings { docker_configs: vec![dir.root().into()], ..Default::default() };
+    let credentials = load(&dir, &settings, &[]).unwrap();
     assert!(credentials.faults()[0].to_string().ends_with("is no file"));
 }
 
@@ -166,26 +166,26 @@ async fn of(credentials: &Credentials, host: &str) -> Vec<String> {
 
 #[tokio::test]
 async fn a_fault_costs_its_own_file_alone() {
-    let place = Place::new();
+    let dir = TestDir::new();
     let helped = serde_json::json!({"credHelpers": {"h.b": "missing"}, "auths": auths(&[("a.b", "a", "1")])});
     let settings = CredentialSettings {
         docker_configs: vec![
-            place.write("broken.json", "{"),
-            place.path("missing.json"),
-            place.write("helped.json", &helped.to_string()),
+            dir.write("broken.json", "{"),
+            dir.path("missing.json"),
+            dir.write("helped.json", &helped.to_string()),
         ],
-        directory: Some(place.path("d")),
+        directory: Some(dir.path("d")),
         providers: ProviderSettings {
-            config: Some(place.write("p.yaml", "providers: {")),
-            bin_dir: Some(place.path("bin")),
+            config: Some(dir.write("p.yaml", "providers: {")),
+            bin_dir: Some(dir.path("bin")),
         },
         ..Default::default()
     };
     let entry = |user: &str| format!("user = \"{user}\"\nsecret = \"2\"");
-    place.write("d/broken.b.toml", "canary");
-    place.write("d/c.b.toml", &entry("c"));
-    place.write("d/notes.txt", "canary");
-    let credentials = load(&place, &settings, &[]).unwrap();
+    dir.write("d/broken.b.toml", "canary");
+    dir.write("d/c.b.toml", &entry("c"));
+    dir.write("d/notes.txt", "canary");
+    let credentials = load(&dir, &settings, &[]).unwrap();
     let faults: Vec<_> = credentials.faults().iter().map(|fault| (fault.from, fault.kept)).collect();
     let [configs, directory, providers] = CredentialSource::ALL.map(|source| (source, false));
     assert_eq!(faults, [configs, configs, configs, directory, directory, providers]);
@@ -193,38 +193,38 @@ async fn a_fault_costs_its_own_file_alone() {
     assert_eq!(of(&credentials, "c.b").await, ["credentials directory c:2", "anonymous -"]);
     assert_eq!(of(&credentials, "broken.b").await, ["anonymous -"]);
 
-    place.write("d/broken.b.toml", &entry("mended"));
-    let credentials = load(&place, &settings, &[]).unwrap();
+    dir.write("d/broken.b.toml", &entry("mended"));
+    let credentials = load(&dir, &settings, &[]).unwrap();
     assert_eq!(of(&credentials, "broken.b").await, ["credentials directory mended:2", "anonymous -"]);
 }
 
 #[tokio::test]
 async fn what_was_read_of_a_file_stays_in_use_until_it_is_gone() {
-    let place = Place::new();
-    place.program("bin/plugin", "cat >/dev/null; echo '{}'");
+    let dir = TestDir::new();
+    dir.program("bin/plugin", "cat >/dev/null; echo '{}'");
     let provider = "apiVersion: kubelet.config.k8s.io/v1\nkind: CredentialProviderConfig\nproviders:\n  - name: plugin\n    apiVersion: credentialprovider.kubelet.k8s.io/v1\n    matchImages: [p.b]\n    defaultCacheDuration: 1h\n";
     let files = [("config.json", ""), ("d/c.b.toml", "user = \"c\"\nsecret = \"2\""), ("p.yaml", provider)];
-    files.iter().for_each(|(name, text)| drop(place.write(name, text)));
-    place.write("config.json", &serde_json::json!({"auths": auths(&[("a.b", "a", "1")])}).to_string());
+    files.iter().for_each(|(name, text)| drop(dir.write(name, text)));
+    dir.write("config.json", &serde_json::json!({"auths": auths(&[("a.b", "a", "1")])}).to_string());
     let settings = CredentialSettings {
-        docker_configs: vec![place.path("config.json")],
-        directory: Some(place.path("d")),
-        providers: ProviderSettings { config: Some(place.path("p.yaml")), bin_dir: Some(place.path("bin")) },
+        docker_configs: vec![dir.path("config.json")],
+        directory: Some(dir.path("d")),
+        providers: ProviderSettings { config: Some(dir.path("p.yaml")), bin_dir: Some(dir.path("bin")) },
         ..Default::default()
     };
     let again = |before: &Credentials| {
-        let environment = environment(&place);
+        let environment = environment(&dir);
         Credentials::load_within(&settings, Vec::new(), &context(&environment), Some(before)).unwrap()
     };
-    let first = load(&place, &settings, &[]).unwrap();
+    let first = load(&dir, &settings, &[]).unwrap();
     assert_eq!(first.faults(), []);
-    files.iter().for_each(|(name, _)| drop(place.write(name, "{")));
+    files.iter().for_each(|(name, _)| drop(dir.write(name, "{")));
     let broken = again(&first);
     assert_eq!(broken.faults().iter().map(|fault| fault.kept).collect::<Vec<_>>(), [true; 3]);
     assert_eq!(of(&broken, "a.b").await, ["docker config a:1", "anonymous -"]);
     assert_eq!(of(&broken, "c.b").await, ["credentials directory c:2", "anonymous -"]);
     assert_eq!(broken.sources.as_ref().unwrap().of_plugins("p.b/x").count(), 1);
-    files.iter().for_each(|(name, _)| std::fs::remove_file(place.path(name)).unwrap());
+    files.iter().for_each(|(name, _)| std::fs::remove_file(dir.path(name)).unwrap());
     let gone = again(&broken);
     assert!(gone.faults().iter().all(|fault| !fault.kept));
     for host in ["a.b", "c.b"] {
@@ -235,11 +235,11 @@ async fn what_was_read_of_a_file_stays_in_use_until_it_is_gone() {
 
 #[tokio::test]
 async fn pull_secrets_need_a_cluster() {
-    let place = Place::new();
+    let dir = TestDir::new();
     let settings = CredentialSettings { pull_secrets: true, ..Default::default() };
     let no_cluster: fn(Caller, &Environment) -> Result<Cluster, ConnectError> =
         |_, _| Err(ConnectError::ServiceAccount(kube::config::Config::incluster_env().unwrap_err()));
-    let environment = environment(&place);
+    let environment = environment(&dir);
     let context = |caller| LoadContext { caller, connect: no_cluster, ..context(&environment) };
     let error = Credentials::load_within(&settings, Vec::new(), &context(Caller::Webhook), None).unwrap_err();
     let told = error.to_string();

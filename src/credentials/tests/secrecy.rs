@@ -37,17 +37,17 @@ async fn nothing_secret_is_ever_said() {
     api.answer("team", "failing", 500, &serde_json::json!("canary"));
     api.answer("team", "forbidden", 403, &serde_json::json!("canary"));
     api.rotate("canary-token");
-    let place = Place::new();
+    let dir = TestDir::new();
     for (name, script) in [
         ("good", r#"echo '{"Username":"user","Secret":"canary"}'"#),
         ("bad", "echo canary; echo canary >&2"),
         ("failing", "echo canary; echo canary >&2; exit 1"),
     ] {
-        place.program(&format!("bin/docker-credential-{name}"), script);
-        place.program(&format!("bin/plugin-{name}"), &PLUGIN.replace("\"1\"", "\"canary\""));
+        dir.program(&format!("bin/docker-credential-{name}"), script);
+        dir.program(&format!("bin/plugin-{name}"), &PLUGIN.replace("\"1\"", "\"canary\""));
     }
-    place.program("bin/plugin-bad", "echo canary; echo canary >&2");
-    place.program("bin/plugin-failing", "echo canary; echo canary >&2; exit 1");
+    dir.program("bin/plugin-bad", "echo canary; echo canary >&2");
+    dir.program("bin/plugin-failing", "echo canary; echo canary >&2; exit 1");
     let helpers = serde_json::json!({
         "auths": auths(&[("a.b", "file", "canary")]),
         "credHelpers": {"a.b": "good", "a.b/x": "bad", "a.b/x/y": "failing"},
@@ -63,17 +63,17 @@ async fn nothing_secret_is_ever_said() {
         })
         .collect();
     let header = PROVIDERS.split_once("providers:\n").unwrap().0;
-    place.write("registries/a.b.toml", "user = \"user\"\nsecret = \"canary\"\n");
+    dir.write("registries/a.b.toml", "user = \"user\"\nsecret = \"canary\"\n");
     let settings = CredentialSettings {
         pull_secrets: false,
-        docker_configs: vec![place.write("config.json", &helpers.to_string())],
-        directory: Some(place.path("registries")),
+        docker_configs: vec![dir.write("config.json", &helpers.to_string())],
+        directory: Some(dir.path("registries")),
         providers: ProviderSettings {
-            config: Some(place.write("p.yaml", &format!("{header}providers:\n{providers}"))),
-            bin_dir: Some(place.path("bin")),
+            config: Some(dir.write("p.yaml", &format!("{header}providers:\n{providers}"))),
+            bin_dir: Some(dir.path("bin")),
         },
     };
-    let mut sources = Sources::load(&settings, Vec::new(), &context(&environment(&place)), None).unwrap();
+    let mut sources = Sources::load(&settings, Vec::new(), &context(&environment(&dir)), None).unwrap();
     sources.pull_secrets = Some(pull_secrets::PullSecrets::new(api.cluster(), Duration::from_secs(60)));
     let credentials = Credentials { sources: Some(Arc::new(sources)) };
 

@@ -166,16 +166,16 @@ async fn what_a_hosts_toml_names_counts() {
     let config = json!({"registries": {"hostsDir": root.path()}});
     let config = Config::parse(&config.to_string()).unwrap();
     let sources = Sources { file: None, ..Sources::default() };
-    let absent = Seen::now(&sources, &config).await;
+    let absent = FileVersions::now(&sources, &config).await;
     fs::write(&ca, "1").unwrap();
-    let one = Seen::now(&sources, &config).await;
+    let one = FileVersions::now(&sources, &config).await;
     fs::write(&ca, "2").unwrap();
-    let other = Seen::now(&sources, &config).await;
+    let other = FileVersions::now(&sources, &config).await;
     assert!(absent != one && one != other && other != absent);
     fs::write(&toml, "").unwrap();
-    let without = Seen::now(&sources, &config).await;
+    let without = FileVersions::now(&sources, &config).await;
     fs::write(&ca, "1").unwrap();
-    assert!(Seen::now(&sources, &config).await == without, "it is not read any more");
+    assert!(FileVersions::now(&sources, &config).await == without, "it is not read any more");
 }
 
 /// A configuration on disk that names a certificate authority, and what follows both.
@@ -200,7 +200,7 @@ impl Followed {
         let environment = Environment::from_iter([("PATH", root.path().join("bin"))]);
         let sources = Sources { file: Some(file), environment, ..Sources::default() };
         let config = load(&sources).await.unwrap().config;
-        let seen = Seen::now(&sources, &config).await;
+        let seen = FileVersions::now(&sources, &config).await;
         let metrics = Metrics::new([]).unwrap();
         let families = Families::register(&metrics).unwrap();
         let current = Current::new(

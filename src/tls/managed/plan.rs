@@ -123,7 +123,7 @@ impl View {
 
 /// What this process has seen of the bundles, and since when without a break.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Seen {
+pub(super) struct History {
     looked: bool,
     /// CAs of the Secret that are in all bundles.
     trusted: HashMap<Id, Time>,
@@ -131,7 +131,7 @@ pub(super) struct Seen {
     left: HashMap<Id, Time>,
 }
 
-impl Seen {
+impl History {
     pub(super) fn look(&mut self, view: &View, now: Time) {
         let trusted = view.cas.iter().filter(|ca| view.trusts(ca.id));
         // What the first look finds is there since its creation: bundles are written right after the Secret.
@@ -178,7 +178,13 @@ pub(super) enum Write {
 }
 
 /// The next steps of a replica that serves `leaf`.
-pub(super) fn plan(view: &View, seen: &Seen, leaf: Option<&Leaf>, now: Time, lifetimes: Lifetimes) -> Plan {
+pub(super) fn plan(
+    view: &View,
+    seen: &History,
+    leaf: Option<&Leaf>,
+    now: Time,
+    lifetimes: Lifetimes,
+) -> Plan {
     let valid: Vec<&Ca> = view.cas.iter().filter(|ca| ca.is_valid(now)).collect();
     let settled = |ca: &Ca| seen.lasts(ca.id, lifetimes.settle(), now);
     let ready = leaf.is_some_and(|leaf| settled(&leaf.ca));

@@ -6,12 +6,12 @@ use super::*;
 use crate::concurrency::{Caller, Tenant};
 
 /// A plugin whose runs for made-up accounts hang.
-fn plugin_for_real_accounts(place: &Place, cache_key: &str) -> Arc<Plugin> {
+fn plugin_for_real_accounts(dir: &TestDir, cache_key: &str) -> Arc<Plugin> {
     let answer =
         says(cache_key, r#""cacheDuration":"0s","#, r#"{"*.example.com":{"username":"u","password":"p"}}"#);
     // The request is the last line so far.
-    let hangs = format!("tail -n 1 '{}' | grep -q made-up && exec sleep 600", place.path("runs").display());
-    plugin(place, &format!("{hangs}\n{answer}"))
+    let hangs = format!("tail -n 1 '{}' | grep -q made-up && exec sleep 600", dir.path("runs").display());
+    plugin(dir, &format!("{hangs}\n{answer}"))
 }
 
 fn of(namespace: &str) -> Callers {
@@ -34,8 +34,8 @@ async fn victim_is_served(plugin: &Arc<Plugin>, image: &str) {
 
 #[tokio::test]
 async fn a_run_that_another_tenant_has_queued_begins_by_the_share_of_who_joins() {
-    let place = Place::new();
-    let plugin = plugin_for_real_accounts(&place, "Registry");
+    let dir = TestDir::new();
+    let plugin = plugin_for_real_accounts(&dir, "Registry");
     for account in 0..4 {
         ask(&plugin, &format!("made-up-{account}.example.com/app"), "attacker").await;
     }
@@ -46,8 +46,8 @@ async fn a_run_that_another_tenant_has_queued_begins_by_the_share_of_who_joins()
 /// A plugin with one answer for all images is not waited for while it hangs for another one.
 #[tokio::test]
 async fn a_run_that_hangs_for_another_image_keeps_no_one_waiting() {
-    let place = Place::new();
-    let plugin = plugin_for_real_accounts(&place, "Global");
+    let dir = TestDir::new();
+    let plugin = plugin_for_real_accounts(&dir, "Global");
     victim_is_served(&plugin, "real.example.com/app").await;
     for _ in 0..8 {
         ask(&plugin, "made-up.example.com/app", "attacker").await;

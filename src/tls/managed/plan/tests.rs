@@ -32,7 +32,7 @@ impl<T> Versioned<T> {
 
 #[derive(Clone, Default)]
 struct Replica {
-    seen: Seen,
+    seen: History,
     leaf: Option<Leaf>,
     /// Signed before the present one by the same process.
     switched: bool,
@@ -345,12 +345,12 @@ fn switches_only_when_the_bundle_has_been_seen_for_a_while() {
     let trusted = |ca: Ca| Trusted { id: ca.id, expires: ca.expires };
     let names = vec!["tolerarch".to_owned()];
     let mut view = View { cas: vec![old], bundles: vec![vec![trusted(old)]; 2], names: names.clone() };
-    let mut seen = Seen::default();
+    let mut seen = History::default();
     let now = new.created;
     seen.look(&view, now);
     let leaf = Leaf { ca: old, names, issued: now, expires: now + LIFETIMES.leaf };
     view.cas.insert(0, new);
-    let next = |seen: &mut Seen, view: &View, after: u64| {
+    let next = |seen: &mut History, view: &View, after: u64| {
         let now = now + Duration::from_secs(after);
         seen.look(view, now);
         plan(view, seen, Some(&leaf), now, LIFETIMES)

@@ -20,7 +20,7 @@ use crate::registry::{HostSettings, Traces};
 use crate::serve;
 
 /// What decides, and what goes on meanwhile.
-pub(super) struct Asking {
+pub(super) struct Session {
     pub(super) snapshot: Snapshot,
     pub(super) limits: BatchLimits,
     pub(super) progress: Progress,
@@ -48,7 +48,7 @@ pub(super) struct Decided {
     pub(super) lacks_pull_secrets: bool,
 }
 
-impl Asking {
+impl Session {
     /// Decides as the webhook would, but waits for every image. The patch is written where `root` says where in its object
     /// the Pod stands.
     pub(super) async fn decide(&self, namespace: &str, pod: &Pod<'_>, root: Option<&str>) -> Decided {
@@ -105,7 +105,7 @@ pub(super) fn cause(trace: &Trace) -> Option<String> {
 pub(super) fn ask<T>(
     shared: &Shared,
     images: &[ImageRef],
-    work: impl AsyncFnOnce(Asking) -> T,
+    work: impl AsyncFnOnce(Session) -> T,
 ) -> Result<T, ExitCode> {
     let mut config = shared.load().map_err(|error| fail(&error))?;
     admit_loopback(&mut config, images);
@@ -120,7 +120,7 @@ pub(super) fn ask<T>(
     let done = runtime.block_on(async {
         let snapshot = serve::snapshot(&config, &shared.environment, Some(traces.clone()))
             .map_err(|error| fail(&error))?;
-        Ok(work(Asking { snapshot, limits, progress, traces, pull_secrets }).await)
+        Ok(work(Session { snapshot, limits, progress, traces, pull_secrets }).await)
     });
     // Lookups may still run; their results are no longer needed.
     runtime.shutdown_background();
