@@ -8,7 +8,7 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, Read};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
-use std::sync::mpsc::sync_channel;
+use std::sync::mpsc::{RecvTimeoutError, sync_channel};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 
@@ -21,6 +21,8 @@ const LIMIT: u64 = 4 << 20;
 const TIME: Duration = Duration::from_secs(5);
 /// Threads that may hang; with as many no file is read.
 const HANGING: usize = 16;
+/// Those in one directory: a mount that hangs with many files must not keep the certificate's, on another one, unread.
+const HANGING_IN_DIRECTORY: usize = 2;
 
 /// Paths whose threads hang.
 static HANGS: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
@@ -79,7 +81,8 @@ fn within<T: Send + 'static>(
     let hanging = || io::Error::new(io::ErrorKind::TimedOut, "reading it takes too long");
     {
         let hangs = hangs();
-        if hangs.len() >= HANGING || hangs.contains(path) {
+        let beside = hangs.iter().filter(|hung| hung.parent() == path.parent()).count();
+        if hangs.len() >= HANGING || beside >= HANGING_IN_DIRECTORY || hangs.contains(path) {
             return Err(hanging());
         }
     }
@@ -90,14 +93,19 @@ fn within<T: Send + 'static>(
         let _ = done.send(work(&own));
         hangs().remove(&own);
     })?;
-    outcome.recv_timeout(time).unwrap_or_else(|_| {
-        // Its end is not missed: it sends before it looks here.
-        let mut hangs = hangs();
-        outcome.try_recv().unwrap_or_else(|_| {
-            hangs.insert(path.to_owned());
-            Err(hanging())
-        })
-    })
+    match outcome.recv_timeout(time) {
+        Ok(outcome) => outcome,
+        // The thread has panicked, so it does not hang.
+        Err(RecvTimeoutError::Disconnected) => Err(io::Error::other("a defect: reading it broke off")),
+        Err(RecvTimeoutError::Timeout) => {
+            // Its end is not missed: it sends before it looks here.
+            let mut hangs = hangs();
+            outcome.try_recv().unwrap_or_else(|_| {
+                hangs.insert(path.to_owned());
+                Err(hanging())
+            })
+        }
+    }
 }
 
 fn hangs() -> MutexGuard<'static, BTreeSet<PathBuf>> {

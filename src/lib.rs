@@ -28,7 +28,7 @@
 //! [`metrics`], [`logging`], [`health`] (what each component says of itself), [`admin`] (metrics and probes), and the
 //! wiring, [`serve`] and [`cli`]. Below them: `body` (bodies within a budget), `concurrency` (limits shared fairly),
 //! `single_flight` (one run for all who ask), `file` (the operator's files within bounds), `json` and `yaml` (reading
-//! untrusted text within bounds).
+//! untrusted text within bounds), `go_duration` (durations as Go writes them).
 //!
 //! I/O lives in `registry`, `credentials`, `cluster` and `tls`, state in `resolver` and in what `registry` and
 //! `credentials` remember; `review`, `pod`, `image`, `policy`, `placement` and `patch` are pure.

@@ -9,7 +9,7 @@
 //! - `limits`, `digest`, `manifest`, `metrics`, `settings`, `trace`: numbers and values, without I/O.
 //! - `net`: one HTTP request, and everything between it and the wire: TLS, proxies, the address guard.
 //! - `error`: why a lookup failed, and what that implies.
-//! - `hosts`: where a registry's images can be had, and what the operator configured for each host.
+//! - `hosts`: from where a registry's images are pulled, and what the operator configured for each host.
 //! - `auth`: challenges, realms and tokens.
 //! - `client`: one API request, tried at each endpoint, authorised and redirected.
 //! - `platforms`: which documents are read to find the platforms of an image.

@@ -73,3 +73,31 @@ fn a_file_that_hangs_is_given_up_and_keeps_no_other_waiting() {
         thread::yield_now();
     }
 }
+
+#[test]
+fn a_mount_that_hangs_keeps_no_other_directory_unread() {
+    let directory = Path::new("/a/mount");
+    let mut releases = Vec::new();
+    for number in 0..2 * HANGING {
+        let (release, released) = channel::<()>();
+        let hung = within(Duration::from_millis(20), &directory.join(number.to_string()), move |_| {
+            let _ = released.recv();
+            Ok(())
+        });
+        assert_eq!(hung.unwrap_err().kind(), io::ErrorKind::TimedOut);
+        releases.push(release);
+    }
+    in_time(Path::new("/the/certificate"), |_| Ok(())).unwrap();
+    drop(releases);
+    while in_time(&directory.join("0"), |_| Ok(())).is_err() {
+        thread::yield_now();
+    }
+}
+
+#[test]
+fn a_reading_that_panics_is_no_hang() {
+    let path = Path::new("/b/panics");
+    let broken = in_time(path, |_| -> io::Result<()> { panic!("expected in this test") });
+    assert_eq!(broken.unwrap_err().kind(), io::ErrorKind::Other);
+    in_time(path, |_| Ok(())).unwrap();
+}

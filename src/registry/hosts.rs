@@ -36,7 +36,7 @@ pub struct HostSettings {
     pub plain_http: bool,
     /// Take any certificate of this host.
     pub skip_verify: bool,
-    /// Where this registry's images can be had, too; asked in this order before the registry itself.
+    /// Mirrors of this registry, tried in this order before the registry itself.
     pub mirrors: Vec<Mirror>,
     /// Other hosts that this registry's realm may name and get its credentials, as [`canonical_host`] writes them.
     pub token_hosts: Vec<String>,

@@ -94,7 +94,8 @@ impl Cluster {
         let control_plane = ControlPlane::start(path, &pki).await;
         let distribution = Distribution::start(path, &pki).await;
         let tolerarch =
-            Tolerarch::start(&program, path, "tolerarch", &pki, &distribution.address, json!({})).await;
+            Tolerarch::start(&program, path, "tolerarch", &pki, &distribution.address, json!({}), Vec::new())
+                .await;
         let images = Images::push(&Push::secure(&distribution.address, &pki), &distribution.address).await;
         let client = control_plane.client.clone();
         let nodes = Nodes { plain: "plain".into(), pool: "multi-arch".into() };
@@ -231,7 +232,16 @@ impl Local {
     /// Another tolerarch, that trusts the cluster's authority for this registry.
     pub async fn tolerarch_for(&self, registry: &str, settings: Value) -> Tolerarch {
         let name = format!("tolerarch-{}", self.started.fetch_add(1, Ordering::Relaxed));
-        Tolerarch::start(&self.program, self.directory.path(), &name, &self.pki, registry, settings).await
+        Tolerarch::start(
+            &self.program,
+            self.directory.path(),
+            &name,
+            &self.pki,
+            registry,
+            settings,
+            Vec::new(),
+        )
+        .await
     }
 
     /// A tolerarch that uses the Kubernetes API as this kubeconfig says.
@@ -239,7 +249,7 @@ impl Local {
         let name = format!("tolerarch-{}", self.started.fetch_add(1, Ordering::Relaxed));
         let environment = vec![("KUBECONFIG", kubeconfig.display().to_string())];
         let registry = &self.distribution.address;
-        let start = Tolerarch::start_with(
+        let start = Tolerarch::start(
             &self.program,
             self.directory.path(),
             &name,

@@ -24,20 +24,9 @@ pub struct Tolerarch {
 }
 
 impl Tolerarch {
-    /// Starts it with a registry, and with `settings` over a configuration for tests; both have certificates of `pki`.
+    /// Starts it with a registry, and with `settings` over a configuration for tests; both have certificates of `pki`. Its
+    /// environment gets these variables.
     pub(crate) async fn start(
-        program: &Path,
-        parent: &Path,
-        name: &str,
-        pki: &Arc<Pki>,
-        registry: &str,
-        settings: Value,
-    ) -> Self {
-        Self::start_with(program, parent, name, pki, registry, settings, Vec::new()).await
-    }
-
-    /// The same, with these variables in its environment.
-    pub(crate) async fn start_with(
         program: &Path,
         parent: &Path,
         name: &str,
