@@ -2,7 +2,7 @@
 # Runs the scenarios that need nothing broken on kind: builds the image, creates a cluster and a registry, installs
 # manifests/, pushes the images, runs the scenarios, and removes everything again.
 #
-#   kind/e2e.sh [--kubernetes v1.36.1] [--cert-manager v1.21.2] [FILTER]
+#   kind/e2e.sh [--kubernetes v1.36.1] [FILTER]
 #
 # --kubernetes is a tag of kindest/node, otherwise kind's own; FILTER is a part of the names of scenarios, otherwise all.
 # KEEP=1 leaves the cluster and the registry; the next run uses them again.
@@ -11,11 +11,10 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-kubernetes='' certmanager=v1.21.2
+kubernetes=''
 while [ $# -gt 0 ]; do
     case $1 in
         --kubernetes) kubernetes=${2:?a version} && shift 2 ;;
-        --cert-manager) certmanager=${2:?a version} && shift 2 ;;
         -*) sed -n 's/^#   //p' "$0" >&2 && exit 2 ;;
         *) break ;;
     esac
@@ -24,7 +23,6 @@ done
 name=tolerarch-e2e
 registry=$name-registry
 image=tolerarch:e2e
-certmanager_url=https://github.com/cert-manager/cert-manager/releases/download/$certmanager/cert-manager.yaml
 work=$(mktemp -d)
 
 end() {
@@ -53,10 +51,9 @@ fi
 address=$(docker inspect --format '{{.NetworkSettings.Networks.kind.IPAddress}}' "$registry"):443
 push=$(docker port "$registry" 443/tcp)
 
-kubectl apply --filename "$certmanager_url"
-kubectl --namespace cert-manager wait --for=condition=Available --timeout=5m deployment --all
-
 cat >"$work/config.yaml" <<CONFIG
+tls:
+  mode: managed
 registries:
   hosts:
     "$address": {plainHttp: true}

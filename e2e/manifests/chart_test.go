@@ -73,8 +73,12 @@ func TestFeatures(t *testing.T) {
 		},
 		"host-network": {"Deployment/arm-tolerarch: uses a namespace of the host", "NetworkPolicy: there is none"},
 		"issuer":       {"Certificate/arm-tolerarch-tls: issuerRef: there is no ClusterIssuer company-ca"},
-		"minimal":      {`Deployment/arm-tolerarch: there is no ServiceAccount "existing"`, "NetworkPolicy: there is none", "PodDisruptionBudget: there is none"},
-		"network":      {"Deployment/arm-tolerarch: volume ca: there is no ConfigMap company-ca"},
+		"minimal": {
+			"ClusterRoleBinding/arm-tolerarch-certificates: there is no ServiceAccount platform/existing",
+			"RoleBinding/arm-tolerarch-certificates: there is no ServiceAccount platform/existing",
+			`Deployment/arm-tolerarch: there is no ServiceAccount "existing"`, "NetworkPolicy: there is none", "PodDisruptionBudget: there is none",
+		},
+		"network": {"Deployment/arm-tolerarch: volume ca: there is no ConfigMap company-ca"},
 		"webhook": {
 			"MutatingWebhookConfiguration/zz-arm-tolerarch: pods.tolerarch.io: namespaceSelector has to be true for the labels kubernetes.io/metadata.name=default",
 		},
@@ -284,7 +288,7 @@ func TestKustomizationInAnotherNamespace(t *testing.T) {
 	if err := os.WriteFile(file, text, 0o644); err != nil {
 		t.Fatal(err)
 	}
-	for _, folder := range []string{"testdata/namespace", edited} {
+	for _, folder := range []string{"testdata/namespace", "testdata/namespace-cert-manager", edited} {
 		items := checked(t, renderedFrom(t, folder))
 		for _, fault := range faults(items) {
 			t.Errorf("%s: %s", folder, fault)

@@ -307,8 +307,8 @@ func (s set) checkDeployment(it *item, d *apps.Deployment) {
 	account, ok := find[*core.ServiceAccount](s, d.Namespace, pod.ServiceAccountName)
 	if !ok {
 		it.fault("there is no ServiceAccount %q", pod.ServiceAccountName)
-	} else if !isFalse(account.AutomountServiceAccountToken) || isFalse(pod.AutomountServiceAccountToken) == s.usesTheAPI() {
-		it.fault("automountServiceAccountToken has to be false in the ServiceAccount, and in the Pod unless it uses the API")
+	} else if !isFalse(account.AutomountServiceAccountToken) || isTrue(pod.AutomountServiceAccountToken) != s.usesTheAPI() {
+		it.fault("automountServiceAccountToken has to be false in the ServiceAccount, and in the Pod true if and only if it uses the API")
 	}
 	// The variables of service links begin with the name of a Service, as those that override settings do.
 	if pod.EnableServiceLinks == nil || *pod.EnableServiceLinks {

@@ -46,10 +46,21 @@ func checked(t *testing.T, manifests string) []*item {
 }
 
 func TestPassesTheManifestsAsTheyAre(t *testing.T) {
-	for _, it := range checked(t, rendered(t)) {
-		for _, fault := range it.faults {
-			t.Errorf("%s: %s", it.id, fault)
+	for _, folder := range []string{"../../manifests", "testdata/cert-manager", "testdata/tls-secret"} {
+		for _, it := range checked(t, renderedFrom(t, folder)) {
+			for _, fault := range it.faults {
+				t.Errorf("%s: %s: %s", folder, it.id, fault)
+			}
 		}
+	}
+}
+
+// Who brings a certificate gives no rights for one, and no token is mounted.
+func TestCertificatesOfOthersNeedNoRights(t *testing.T) {
+	manifests := renderedFrom(t, "testdata/cert-manager")
+	if strings.Contains(manifests, "kind: Role") || strings.Contains(manifests, "kind: ClusterRole") ||
+		strings.Contains(manifests, "automountServiceAccountToken: true") {
+		t.Error(manifests)
 	}
 }
 
@@ -104,7 +115,8 @@ func TestRightsToPullSecrets(t *testing.T) {
 // Each case breaks one thing, and the fault has to be reported at the right object.
 func TestNotices(t *testing.T) {
 	const webhook, deployment = "MutatingWebhookConfiguration/zz-tolerarch", "Deployment/tolerarch"
-	manifests := rendered(t)
+	// With cert-manager there is more to get wrong; what the managed certificates need is only in the other one.
+	withCertManager, managed := renderedFrom(t, "testdata/cert-manager")+"---\n", rendered(t)+"---\n"
 	for name, c := range map[string]struct{ old, new, id, fault string }{
 		"unknown field": {
 			"  timeoutSeconds: 5\n---", "  timeoutSecond: 5\n---", webhook, `unknown field "webhooks[0].timeoutSecond"`},
@@ -154,17 +166,29 @@ func TestNotices(t *testing.T) {
 		"service links": {
 			"enableServiceLinks: false", "enableServiceLinks: true", deployment, "enableServiceLinks has to be false"},
 		"token that is not needed": {
-			"      automountServiceAccountToken: false\n", "      automountServiceAccountToken: true\n", deployment, "unless it uses the API"},
+			"      automountServiceAccountToken: false\n", "      automountServiceAccountToken: true\n", deployment, "if and only if it uses the API"},
 		"writable root": {
 			"readOnlyRootFilesystem: true", "readOnlyRootFilesystem: false", deployment, "readOnlyRootFilesystem"},
 		"closed port": {
 			"    - port: 8443\n", "    - port: 9443\n", "NetworkPolicy/tolerarch", "does not admit the port webhook (8443)"},
+		"caBundle that two want to write": {
+			"    admissions.enforcer/disabled: \"true\"\n  labels", "    cert-manager.io/inject-ca-from: a/b\n  labels", webhook, "tls.mode is managed"},
+		"right to another Secret": {
+			"  resourceNames:\n  - tolerarch-certificates\n", "", "Role/tolerarch-certificates", "gives other rights"},
+		"right to all webhooks": {
+			"  resourceNames:\n  - zz-tolerarch\n", "", "ClusterRole/tolerarch-certificates", "gives rights in the whole cluster"},
+		"token that is missing": {
+			"      automountServiceAccountToken: true\n", "", deployment, "if and only if it uses the API"},
 		"certificate without its issuer": {
 			"    name: tolerarch-selfsigned\n  privateKey", "    name: selfsigned\n  privateKey", "Certificate/tolerarch-ca", "there is no Issuer selfsigned"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			broken := strings.Replace(manifests+"---\n", c.old, c.new, 1)
-			if broken == manifests+"---\n" {
+			manifests := withCertManager
+			if !strings.Contains(manifests, c.old) {
+				manifests = managed
+			}
+			broken := strings.Replace(manifests, c.old, c.new, 1)
+			if broken == manifests {
 				t.Fatalf("the manifests do not contain %q any more", c.old)
 			}
 			var faults []string

@@ -21,6 +21,9 @@ type managedTLS struct {
 
 // managed gives it, with the program's defaults; nil if the certificates come from elsewhere.
 func (s set) managed() *managedTLS {
+	if s.sets("TOLERARCH_TLS__MODE", "files") {
+		return nil
+	}
 	for _, c := range all[*core.ConfigMap](s) {
 		config := struct{ TLS managedTLS }{managedTLS{Secret: "tolerarch-certificates", WebhookConfigurations: []string{"zz-tolerarch"}}}
 		if yaml.Unmarshal([]byte(c.Data["config.yaml"]), &config) == nil && config.TLS.Mode == "managed" {
@@ -37,17 +40,25 @@ func (s set) usesTheAPI() bool {
 
 // readsPullSecrets tells whether the program is configured to.
 func (s set) readsPullSecrets() bool {
-	for _, d := range all[*apps.Deployment](s) {
-		for _, c := range d.Spec.Template.Spec.Containers {
-			if slices.Contains(c.Env, core.EnvVar{Name: "TOLERARCH_CREDENTIALS__PULL_SECRETS", Value: "true"}) {
-				return true
-			}
-		}
+	if s.sets("TOLERARCH_CREDENTIALS__PULL_SECRETS", "true") {
+		return true
 	}
 	for _, c := range all[*core.ConfigMap](s) {
 		var config struct{ Credentials struct{ PullSecrets bool } }
 		if yaml.Unmarshal([]byte(c.Data["config.yaml"]), &config) == nil && config.Credentials.PullSecrets {
 			return true
+		}
+	}
+	return false
+}
+
+// sets tells whether a variable overrides the configuration.
+func (s set) sets(name, value string) bool {
+	for _, d := range all[*apps.Deployment](s) {
+		for _, c := range d.Spec.Template.Spec.Containers {
+			if slices.Contains(c.Env, core.EnvVar{Name: name, Value: value}) {
+				return true
+			}
 		}
 	}
 	return false

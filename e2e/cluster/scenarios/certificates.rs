@@ -86,13 +86,8 @@ async fn replicas(cluster: &Cluster, namespace: &Namespace) -> [Tolerarch; 2] {
 /// Applies the service account, its rights and the empty Secret as the chart renders them, and gives what makes a program
 /// this account.
 async fn give_rights(cluster: &Cluster, namespace: &Namespace) -> PathBuf {
-    // The service account is in the rendering of the defaults, of which the other one has only the differences.
-    let mut documents = documents("default", &["ServiceAccount"]);
-    documents.extend(self::documents(
-        "managed",
-        &["Secret", "Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding"],
-    ));
-    let documents = documents
+    let kinds = ["ServiceAccount", "Secret", "Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding"];
+    let documents = documents("default", &kinds)
         .join("---\n")
         .replace(&format!("zz-{RELEASE}"), &cluster.configuration_of(namespace))
         .replace("\"platform\"", &format!("{:?}", namespace.name))

@@ -23,13 +23,14 @@ pub(crate) async fn the_deployment_gets_its_pods(cluster: &Cluster) {
 /// The expected renderings of the chart: `default.yaml`, and what each value file in the chart's `ci` changes.
 pub(crate) async fn the_api_server_accepts_what_every_value_file_renders(cluster: &Cluster) {
     let local = cluster.local();
+    local.define_cert_manager().await;
     // That of the release, and those whose pull secrets are read.
     for namespace in ["platform", "shop", "team-a"] {
         local.kubectl(&["create", "namespace", namespace]).await;
     }
     let renderings = Path::new(env!("CARGO_MANIFEST_DIR")).join("../manifests/testdata/chart");
     let mut applied = 0;
-    for file in std::fs::read_dir(renderings).unwrap() {
+    for file in std::fs::read_dir(&renderings).unwrap() {
         let file = file.unwrap().path();
         // The kinds of the Prometheus operator are not installed here; they are decoded strictly by the check.
         if file.ends_with("monitors.yaml") {
@@ -42,6 +43,12 @@ pub(crate) async fn the_api_server_accepts_what_every_value_file_renders(cluster
         applied += 1;
     }
     assert!(applied > 10, "{applied}");
+    // The components of the kustomization, in the namespace where it has been installed.
+    for overlay in ["cert-manager", "tls-secret", "pull-secrets"] {
+        let folder = renderings.join("..").join(overlay).display().to_string();
+        let as_is = ["--server-side", "--force-conflicts", "--dry-run=server", "--validate=strict", "-k"];
+        local.kubectl(&[&["apply"], &as_is[..], &[&folder]].concat()).await;
+    }
     for namespace in ["platform", "shop", "team-a"] {
         local.kubectl(&["delete", "namespace", namespace, "--wait=false"]).await;
     }

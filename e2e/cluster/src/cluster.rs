@@ -266,6 +266,22 @@ impl Local {
         self.control_plane.kubectl(arguments).await;
     }
 
+    /// Defines the kinds of cert-manager, for what names them.
+    pub async fn define_cert_manager(&self) {
+        let cert_manager = programs::go_module("manifests", "github.com/cert-manager/cert-manager").await;
+        let definitions = cert_manager.join("deploy/crds");
+        for file in std::fs::read_dir(definitions).expect("the definitions of cert-manager") {
+            let file = file.unwrap().path();
+            if file.extension().is_some_and(|extension| extension == "yaml") {
+                self.kubectl(&["apply", "--server-side", "-f", &file.display().to_string()]).await;
+            }
+        }
+        for kind in ["issuers", "certificates"] {
+            let definition = format!("crd/{kind}.cert-manager.io");
+            self.kubectl(&["wait", "--for=condition=Established", "--timeout=60s", &definition]).await;
+        }
+    }
+
     /// For programs that use the API.
     pub fn kubeconfig(&self) -> &Path {
         &self.control_plane.kubeconfig
@@ -309,18 +325,6 @@ fn client_config(url: &str, pki: &Pki) -> Value {
 
 /// Applies `manifests/` as a user does, and lets the API server call the tolerarch that runs here.
 async fn install(control_plane: &ControlPlane, url: &str, pki: &Pki) {
-    let cert_manager = programs::go_module("manifests", "github.com/cert-manager/cert-manager").await;
-    let definitions = cert_manager.join("deploy/crds");
-    for file in std::fs::read_dir(definitions).expect("the definitions of cert-manager") {
-        let file = file.unwrap().path();
-        if file.extension().is_some_and(|extension| extension == "yaml") {
-            control_plane.kubectl(&["apply", "--server-side", "-f", &file.display().to_string()]).await;
-        }
-    }
-    for kind in ["issuers", "certificates"] {
-        let definition = format!("crd/{kind}.cert-manager.io");
-        control_plane.kubectl(&["wait", "--for=condition=Established", "--timeout=60s", &definition]).await;
-    }
     let manifests = programs::repository().join("manifests").display().to_string();
     control_plane.kubectl(&["apply", "--server-side", "--validate=strict", "-k", &manifests]).await;
     let webhooks = Api::<MutatingWebhookConfiguration>::all(control_plane.client.clone());

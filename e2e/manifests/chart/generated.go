@@ -81,7 +81,8 @@ func schemaAndTable(files map[string]string) error {
 	return err
 }
 
-// configFile is the default configuration with its comments: the block under `config:` of values.yaml.
+// configFile is the default configuration with its comments: the block under `config:` of values.yaml, and what the chart
+// derives from tls.mode.
 func configFile(values string) (string, error) {
 	_, block, found := strings.Cut(values, "\nconfig:\n")
 	if !found {
@@ -99,7 +100,12 @@ func configFile(values string) (string, error) {
 		}
 		file.WriteString(strings.TrimPrefix(line, "  "))
 	}
-	return strings.TrimRight(file.String(), "\n") + "\n", nil
+	return strings.TrimRight(file.String(), "\n") + `
+
+# tolerarch issues its serving certificate itself. A file that replaces this one needs the section as well.
+tls:
+  mode: managed
+`, nil
 }
 
 // kustomization makes the files that manifests/kustomization.yaml lists. The ConfigMap is not among them: kustomize makes
@@ -124,6 +130,16 @@ func kustomization(files map[string]string) error {
 	for _, document := range Documents(rendering) {
 		if document.Template != "configmap.yaml" {
 			add("manifests/"+document.Template, document.Template, document.Text)
+		}
+	}
+
+	rendering, err = Template("tolerarch", "tolerarch", "--set", "tls.mode=cert-manager")
+	if err != nil {
+		return err
+	}
+	for _, document := range Documents(rendering) {
+		if document.Template == "issuer.yaml" || document.Template == "certificate.yaml" {
+			add("manifests/cert-manager/"+document.Template, document.Template, document.Text)
 		}
 	}
 
