@@ -25,8 +25,6 @@ use plan::{History, Leaf, Plan, Time, View, Write, plan};
 
 /// Steps of a look: a replica that starts first of all takes five.
 const STEPS: usize = 10;
-/// How often the cluster is looked at until the first certificate is trusted.
-const HASTE: Duration = Duration::from_secs(1);
 
 /// Where the CAs are, and for whom they are.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -161,8 +159,8 @@ impl ManagedCertificate {
     pub async fn run(&mut self) {
         loop {
             self.look().await;
-            let poll = self.lifetimes.poll();
-            let pause = if self.ready { poll } else { poll.min(HASTE) };
+            let leaf = self.own.as_ref().map(|(leaf, _)| leaf);
+            let pause = self.lifetimes.pause(leaf, self.ready, self.clock.now());
             // Replicas do not all look at the same time.
             sleep(pause.mul_f64(0.8 + 0.4 * fastrand::f64())).await;
         }
@@ -228,7 +226,7 @@ impl ManagedCertificate {
         if view.names.is_empty() {
             return Err(Operation::ReadWebhooks.failed()(Cause::NoWebhook));
         }
-        self.seen.look(&view, now);
+        self.seen.look(&view, now, self.lifetimes);
         let leaf = self.own.as_ref().map(|(leaf, _)| leaf);
         let Plan { ready, sign, write } = plan(&view, &self.seen, leaf, now, self.lifetimes);
         self.metrics.ca_expires(view.cas.first().map_or(0, |ca| seconds(ca.expires)));

@@ -19,6 +19,8 @@ pub(super) type Time = Duration;
 
 /// How far back validity begins, as clocks differ.
 pub(super) const BACKDATE: Duration = Duration::from_secs(5 * 60);
+/// How often the cluster is looked at until the first certificate is trusted, and at most.
+const HASTE: Duration = Duration::from_secs(1);
 /// Certificates in a bundle. A CA that is replaced every ten seconds fills it in minutes, and replicas follow in less.
 const BUNDLE: usize = 16;
 
@@ -36,8 +38,15 @@ impl Lifetimes {
     pub const LEAST: Duration = Duration::from_secs(5);
 
     /// How often the cluster is looked at.
-    pub(super) fn poll(self) -> Duration {
+    fn poll(self) -> Duration {
         Duration::from_secs(10).min(self.leaf / 10)
+    }
+
+    /// How long not to look, while `leaf` is served: not until it expires, as one that was signed at its CA's end may live
+    /// for less than a poll.
+    pub(super) fn pause(self, leaf: Option<&Leaf>, ready: bool, now: Time) -> Duration {
+        let left = leaf.filter(|_| ready).map_or(Duration::ZERO, |leaf| leaf.expires.saturating_sub(now));
+        self.poll().min((left / 2).max(HASTE))
     }
 
     /// How long a change of the bundles may take to reach every API server.
@@ -132,10 +141,11 @@ pub(super) struct History {
 }
 
 impl History {
-    pub(super) fn look(&mut self, view: &View, now: Time) {
+    pub(super) fn look(&mut self, view: &View, now: Time, lifetimes: Lifetimes) {
         let trusted = view.cas.iter().filter(|ca| view.trusts(ca.id));
-        // What the first look finds is there since its creation: bundles are written right after the Secret.
-        let first = |ca: &Ca| if self.looked { now } else { ca.created };
+        // What the first look finds is no news, unless it is so young that a bundle may have been written just now.
+        let is_young = |ca: &Ca| now < ca.created + 3 * lifetimes.poll();
+        let first = |ca: &Ca| if self.looked || is_young(ca) { now } else { ca.created };
         let since = |ca: &Ca| self.trusted.get(&ca.id).copied().unwrap_or_else(|| first(ca)).min(now);
         self.trusted = trusted.map(|ca| (ca.id, since(ca))).collect();
         let left =

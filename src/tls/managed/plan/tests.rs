@@ -119,7 +119,7 @@ impl World {
                     bundles: vec![bundle.value],
                     names: vec!["tolerarch".into()],
                 };
-                replica.seen.look(&view, self.now);
+                replica.seen.look(&view, self.now, LIFETIMES);
                 let plan = plan(&view, &replica.seen, replica.leaf.as_ref(), self.now, LIFETIMES);
                 replica.ready |= plan.ready;
                 // Nothing is waited for in between.
@@ -169,7 +169,9 @@ impl World {
     fn pass(&mut self, time: Duration) {
         self.now += time;
         for index in 0..REPLICAS {
-            if self.now.saturating_sub(self.replicas[index].last) >= LIFETIMES.poll() {
+            let replica = &self.replicas[index];
+            let pause = LIFETIMES.pause(replica.leaf.as_ref(), replica.ready, replica.last);
+            if self.now.saturating_sub(replica.last) >= pause {
                 self.round(index);
             }
         }
@@ -348,12 +350,12 @@ fn switches_only_when_the_bundle_has_been_seen_for_a_while() {
     let mut view = View { cas: vec![old], bundles: vec![vec![trusted(old)]; 2], names: names.clone() };
     let mut seen = History::default();
     let now = new.created;
-    seen.look(&view, now);
+    seen.look(&view, now, LIFETIMES);
     let leaf = Leaf { ca: old, names, issued: now, expires: now + LIFETIMES.leaf };
     view.cas.insert(0, new);
     let next = |seen: &mut History, view: &View, after: u64| {
         let now = now + Duration::from_secs(after);
-        seen.look(view, now);
+        seen.look(view, now, LIFETIMES);
         plan(view, seen, Some(&leaf), now, LIFETIMES)
     };
     let ready = Plan { ready: true, ..Plan::default() };
