@@ -274,13 +274,14 @@ const OWN: [HeaderName; 8] = [
 fn bases(server: &str, override_path: bool, tls: bool) -> Result<(Option<Url>, Option<Url>), String> {
     let text = if server.contains("://") { server.to_owned() } else { format!("https://{server}") };
     let authority = text.split('/').nth(2).unwrap_or_default();
-    if authority.contains('@') {
+    let unusable = || "no URL of a server; write https://host, https://host:port or with a path".to_owned();
+    let mut url = Url::parse(&text).map_err(|_| unusable())?;
+    // What is parsed counts: it looks for a host behind any number of slashes.
+    if authority.contains('@') || !url.username().is_empty() || url.password().is_some() {
         // Not quoted: it may hold a password.
         return Err("a server's URL holds no user; write it into the files of credentials".to_owned());
     }
-    let unusable = || "no URL of a server; write https://host, https://host:port or with a path".to_owned();
-    let mut url = Url::parse(&text).map_err(|_| unusable())?;
-    if !(matches!(url.scheme(), "http" | "https") && url.has_host()) {
+    if !(matches!(url.scheme(), "http" | "https") && url.has_host()) || authority.is_empty() {
         return Err(unusable());
     }
     url.set_query(None);

@@ -132,6 +132,9 @@ fn an_error_names_its_line_and_quotes_nothing() {
         ("[host.'https://a.b']\n[host.'ftp://a.b/canary']", "[host] table 2: no URL"),
         ("server = 'ftp://canary'", "server: no URL"),
         ("server = 'https://u:canary@a.b'", "holds no user"),
+        ("server = 'https:////u:canary@a.b'", "holds no user"),
+        ("server = 'https://\\/u:canary@a.b'", "holds no user"),
+        ("server = 'https:///a.b'", "no URL of a server"),
     ] {
         let error = parse(text).err().unwrap_or_else(|| panic!("{text:?} is read"));
         assert!(error.contains(said) && !error.contains("canary"), "{text:?}: {error}");
