@@ -29,6 +29,7 @@ pub use reader::{FieldError, Location};
 pub use schema::schema;
 pub use sources::{Flag, Loaded, Sources};
 
+use crate::cluster::ObjectName;
 use crate::credentials::{CredentialSettings, ImagePattern};
 use crate::image::PlatformSet;
 use crate::logging::{Format, Level};
@@ -81,6 +82,8 @@ pub struct Server {
 pub struct Tls {
     /// From files, or not.
     pub mode: TlsMode,
+    /// The name that a certificate from files has to have, if it is known.
+    pub server_name: Option<ObjectName>,
     /// How it is managed, if it is.
     pub managed: ManagedSettings,
 }
@@ -160,7 +163,7 @@ impl Default for Config {
                 drain: Duration::from_secs(10),
                 max_connections: 4096,
             },
-            tls: Tls { mode: TlsMode::Files, managed: ManagedSettings::default() },
+            tls: Tls { mode: TlsMode::Files, server_name: None, managed: ManagedSettings::default() },
             admin: Admin { listen: unspecified(8080) },
             policy: Policy { mode: Mode::Enforce, pools: vec![pool] },
             lookup: LookupSettings {

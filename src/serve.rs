@@ -148,7 +148,8 @@ impl Server {
         let counts = Families::register(&metrics)?;
         let (certificate, renewal) = match tls.mode {
             TlsMode::Files => {
-                let (certificate, watch) = ServingCertificate::load(server.files, counts.tls.clone()).await?;
+                let (files, name) = (server.files, tls.server_name);
+                let (certificate, watch) = ServingCertificate::load(files, name, counts.tls.clone()).await?;
                 (certificate, Renewal::Watch(watch))
             }
             TlsMode::Managed => {

@@ -6,6 +6,7 @@
 
 mod managed;
 mod metrics;
+mod validity;
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,10 +20,12 @@ use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use tokio::time::{Duration, MissedTickBehavior};
 
+use crate::cluster::ObjectName;
 use crate::health::{Reported, State};
 
 pub use managed::{Lifetimes, ManagedCertificate, ManagedMetrics, ManagedSettings};
 pub use metrics::TlsMetrics;
+use validity::{Invalid, Validity};
 
 /// How often the files are read.
 const POLL: Duration = Duration::from_secs(5);
@@ -95,10 +98,15 @@ struct Inner {
 
 struct Current {
     pair: Arc<CertifiedKey>,
-    /// When it expires, in seconds since 1970.
-    expiry: i64,
-    /// How many seconds the clock that counts is ahead of this machine's.
-    ahead: i64,
+    validity: Validity,
+    /// How many seconds the API server's clock is ahead of this machine's, where it is known.
+    ahead: Option<i64>,
+}
+
+impl Current {
+    fn invalid(&self) -> Option<Invalid> {
+        self.validity.invalid(unix_now().saturating_add(self.ahead.unwrap_or(0)))
+    }
 }
 
 /// What was read: both files, as they are.
@@ -109,20 +117,24 @@ struct Content {
 }
 
 impl ServingCertificate {
-    /// Loads the pair; the watch serves the next ones.
+    /// Loads the pair; the watch serves the next ones. `name` is the one that API servers verify, if it is known.
     ///
     /// # Errors
     /// The first pair has to be good.
     pub async fn load(
         files: CertificateFiles,
+        name: Option<ObjectName>,
         metrics: TlsMetrics,
     ) -> Result<(Self, CertificateWatch), CertificateError> {
         let seen = read(&files).await?;
-        let (pair, expiry) = parse(&files, &seen)?;
+        let (pair, validity) = parse(&files, name.as_ref(), &seen)?;
         let served = Self::none(metrics);
-        served.replace(pair, expiry, unix_now());
+        served.replace(pair, validity, None);
         served.trusted();
-        Ok((served.clone(), CertificateWatch { served, files, seen, missing: 0 }))
+        let mut watch =
+            CertificateWatch { served: served.clone(), files, name, seen, missing: 0, invalid: None };
+        watch.verify();
+        Ok((served, watch))
     }
 
     /// None yet: handshakes fail until there is one.
@@ -135,13 +147,12 @@ impl ServingCertificate {
     pub fn state(&self) -> State {
         let current = self.0.current.read().unwrap_or_else(PoisonError::into_inner);
         match &*current {
-            Some(current) if self.is_trusted() => {
-                if current.expiry <= unix_now().saturating_add(current.ahead) {
-                    State::Failed("it has expired")
-                } else {
-                    self.0.renewal.get()
-                }
-            }
+            Some(current) if self.is_trusted() => match (current.invalid(), current.ahead) {
+                (None, _) => self.0.renewal.get(),
+                (Some(invalid), Some(_)) => State::Failed(invalid.reason()),
+                // Without the API server's clock and its caBundle, only API servers know whether they refuse it.
+                (Some(invalid), None) => State::Degraded(invalid.reason()),
+            },
             _ => State::Failed("there is none yet that API servers trust"),
         }
     }
@@ -155,12 +166,16 @@ impl ServingCertificate {
         self.0.trusted.store(true, Ordering::Relaxed);
     }
 
-    /// Serves this one from now on. Times are in seconds since 1970, by the clock of those who verify it.
-    fn replace(&self, pair: CertifiedKey, expiry: i64, now: i64) {
-        let ahead = now.saturating_sub(unix_now());
-        let current = Current { pair: Arc::new(pair), expiry, ahead };
+    /// Serves this one from now on. `now` is the API server's time in seconds since 1970, where it is known.
+    fn replace(&self, pair: CertifiedKey, validity: Validity, now: Option<i64>) {
+        let ahead = now.map(|now| now.saturating_sub(unix_now()));
+        let current = Current { pair: Arc::new(pair), validity, ahead };
         *self.0.current.write().unwrap_or_else(PoisonError::into_inner) = Some(current);
-        self.0.metrics.expires(expiry);
+        self.0.metrics.expires(validity.end);
+    }
+
+    fn invalid(&self) -> Option<Invalid> {
+        self.0.current.read().unwrap_or_else(PoisonError::into_inner).as_ref()?.invalid()
     }
 
     /// TLS settings that serve whatever certificate is current at each handshake.
@@ -203,9 +218,12 @@ impl ResolvesServerCert for Resolver {
 pub struct CertificateWatch {
     served: ServingCertificate,
     files: CertificateFiles,
+    name: Option<ObjectName>,
     seen: Content,
     /// Readings in a row that failed.
     missing: u32,
+    /// What was wrong with the certificate in use at the last look.
+    invalid: Option<Invalid>,
 }
 
 impl CertificateWatch {
@@ -216,7 +234,20 @@ impl CertificateWatch {
         loop {
             ticks.tick().await;
             self.look().await;
+            self.verify();
         }
+    }
+
+    /// Reports it if API servers will refuse the certificate in use.
+    fn verify(&mut self) {
+        let invalid = self.served.invalid();
+        self.served.0.metrics.invalid(invalid);
+        if let Some(invalid) = invalid.filter(|_| invalid != self.invalid) {
+            let (file, name) = (self.files.certificate.display(), self.name.as_ref().map(ObjectName::as_str));
+            let error = invalid.as_str();
+            tracing::error!(error, %file, name, "API servers refuse the serving certificate: no Pod is decided");
+        }
+        self.invalid = invalid;
     }
 
     async fn look(&mut self) {
@@ -241,12 +272,12 @@ impl CertificateWatch {
         if unchanged {
             return;
         }
-        match parse(&self.files, &content) {
-            Ok((pair, expiry)) => {
-                self.served.replace(pair, expiry, unix_now());
+        match parse(&self.files, self.name.as_ref(), &content) {
+            Ok((pair, validity)) => {
+                self.served.replace(pair, validity, None);
                 metrics.reloaded(true);
                 renewal.set(State::Healthy);
-                tracing::info!(expiry, "serving certificate reloaded");
+                tracing::info!(expiry = validity.end, "serving certificate reloaded");
             }
             Err(error) => {
                 metrics.reloaded(false);
@@ -276,20 +307,22 @@ async fn read(files: &CertificateFiles) -> Result<Content, CertificateError> {
     Ok(Content { certificate: read(&files.certificate).await?, key: read(&files.key).await? })
 }
 
-/// The pair, and when its certificate expires, in seconds since 1970.
-fn parse(files: &CertificateFiles, content: &Content) -> Result<(CertifiedKey, i64), CertificateError> {
+fn parse(
+    files: &CertificateFiles,
+    name: Option<&ObjectName>,
+    content: &Content,
+) -> Result<(CertifiedKey, Validity), CertificateError> {
     let fault = |file: &PathBuf, fault| CertificateError::Content { file: file.clone(), fault };
     let chain = CertificateDer::pem_slice_iter(&content.certificate).collect::<Result<Vec<_>, _>>();
     let chain = chain.map_err(|_| fault(&files.certificate, "no PEM certificate"))?;
     let leaf = chain.first().ok_or_else(|| fault(&files.certificate, "no PEM certificate"))?;
-    let (_, parsed) = x509_parser::parse_x509_certificate(leaf)
-        .map_err(|_| fault(&files.certificate, "not an X.509 certificate"))?;
-    let expiry = parsed.validity().not_after.timestamp();
+    let validity =
+        Validity::of(leaf, name).ok_or_else(|| fault(&files.certificate, "not an X.509 certificate"))?;
     let key =
         PrivateKeyDer::from_pem_slice(&content.key).map_err(|_| fault(&files.key, "no PEM private key"))?;
     let pair = CertifiedKey::from_der(chain, key, &rustls::crypto::aws_lc_rs::default_provider());
     let pair = pair.map_err(|cause| CertificateError::Pair { file: files.certificate.clone(), cause })?;
-    Ok((pair, expiry))
+    Ok((pair, validity))
 }
 
 #[cfg(test)]

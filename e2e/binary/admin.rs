@@ -32,6 +32,7 @@ async fn shows_its_metrics() {
         ("tolerarch_tls_handshake_errors_total", "counter"),
         ("tolerarch_certificate_expiry_timestamp_seconds", "gauge"),
         ("tolerarch_certificate_reloads_total", "counter"),
+        ("tolerarch_certificate_invalid", "gauge"),
         ("tolerarch_build_info", "gauge"),
         ("process_resident_memory_bytes", "gauge"),
     ] {

@@ -37,7 +37,35 @@ async fn follows_its_files() {
     tokio::join!(
         new_connections_see_a_new_certificate_and_open_ones_go_on(),
         a_new_pair_that_cannot_be_used_changes_nothing(),
+        a_certificate_that_api_servers_refuse_is_reported_and_the_process_stays_ready(),
     );
+}
+
+async fn a_certificate_that_api_servers_refuse_is_reported_and_the_process_stays_ready() {
+    let registry = Registry::start().await;
+    let (pki, now) = (registry.pki(), SystemTime::now());
+    let day = Duration::from_secs(24 * 3600);
+    let cases = [
+        (pki.leaf_until(&[NAME], now - day), "expired", "it has expired"),
+        (pki.leaf_from(&[NAME], now + day), "not-yet-valid", "it is not valid yet"),
+        (pki.leaf(&["other.test"]), "wrong-name", "it is not for the name in tls.serverName"),
+    ];
+    join_all(cases.into_iter().map(async |(bad, error, reason)| {
+        let program = Program::start(&registry, json!({"tls": {"serverName": NAME}})).await;
+        program.mount.swap(&bad);
+        let line = program.logged("API servers refuse the serving certificate: no Pod is decided").await;
+        assert_eq!(
+            (&line["level"], &line["error"], &line["name"]),
+            (&json!("ERROR"), &json!(error), &json!(NAME))
+        );
+        let ready = program.admin.get("/readyz?verbose").await;
+        assert_eq!(ready.status, 200, "{error}");
+        let text = ready.text();
+        assert!(text.contains(&format!("[-]certificate failed: {reason}\n")), "{text}");
+        let metric = format!("tolerarch_certificate_invalid{{error=\"{error}\"}}");
+        assert_eq!(program.metric(&metric).await, "1");
+    }))
+    .await;
 }
 
 async fn new_connections_see_a_new_certificate_and_open_ones_go_on() {

@@ -61,12 +61,18 @@ impl Slot for Server {
 
 impl Slot for Tls {
     fn shape(&mut self) -> Shape<'_> {
-        let Self { mode, managed } = self;
+        let Self { mode, server_name, managed } = self;
         Shape::Section(vec![
             key_as(
                 "mode",
                 "files: server.certFile and keyFile; managed: a CA of its own, kept in a Secret and in the caBundle of its webhooks",
                 Choice(mode),
+            )
+            .at_start(),
+            key(
+                "serverName",
+                "files: by which name API servers call it, <service>.<namespace>.svc; a certificate without it is reported",
+                server_name,
             )
             .at_start(),
             key("secret", "managed: the Secret with the CA, in its own namespace", &mut managed.secret).at_start(),

@@ -190,6 +190,25 @@ impl Value for ObjectName {
     }
 }
 
+/// A name that may be missing, written as `""`.
+impl Value for Option<ObjectName> {
+    fn expected(&self) -> Cow<'static, str> {
+        "a name such as tolerarch.tolerarch.svc".into()
+    }
+
+    fn schema(&self) -> Json {
+        json!({"type": "string", "pattern": r"^([a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*)?$", "maxLength": 253})
+    }
+
+    fn read(&mut self, text: &str) -> bool {
+        taken(self, if text.is_empty() { Some(None) } else { ObjectName::new(text).map(Some) })
+    }
+
+    fn written(&self) -> Json {
+        json!(self.as_ref().map_or("", ObjectName::as_str))
+    }
+}
+
 const MODES: [(&str, Mode); 2] = [("enforce", Mode::Enforce), ("observe", Mode::Observe)];
 
 impl Value for Mode {

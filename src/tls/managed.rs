@@ -14,7 +14,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use tokio::time::{Duration, Instant, sleep};
 
-use super::ServingCertificate;
+use super::{ServingCertificate, Validity};
 use crate::cluster::{Cluster, ClusterError, ObjectName};
 use crate::health::State;
 use authority::{Authority, BundleCertificate, SignError};
@@ -279,7 +279,9 @@ impl ManagedCertificate {
 
     fn sign(&mut self, authority: Arc<Authority>, names: &[String], now: Time) -> Result<(), SignError> {
         let (leaf, pair) = authority.sign(names, now, self.lifetimes.leaf)?;
-        self.served.replace(pair, seconds(leaf.expires), seconds(now));
+        // It begins in the past, and has the names that it was asked for.
+        let validity = Validity { begin: i64::MIN, end: seconds(leaf.expires), named: true };
+        self.served.replace(pair, validity, Some(seconds(now)));
         tracing::info!(expires = leaf.expires.as_secs(), ?names, "serving a new certificate");
         self.own = Some((leaf, authority));
         Ok(())

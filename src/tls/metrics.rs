@@ -2,6 +2,7 @@
 
 use prometheus::{IntCounter, IntGauge};
 
+use super::validity::Invalid;
 use crate::metrics::Metrics;
 
 /// Counts handshakes and certificates; clones count the same.
@@ -10,6 +11,7 @@ pub struct TlsMetrics {
     handshake_errors: IntCounter,
     expiry: IntGauge,
     reloads: [IntCounter; 2],
+    invalid: [IntGauge; Invalid::ALL.len()],
 }
 
 impl TlsMetrics {
@@ -23,7 +25,13 @@ impl TlsMetrics {
             "Changes of the certificate files, by whether the new pair could be used.",
             &["result"],
         )?;
+        let invalid = metrics.gauges(
+            "tolerarch_certificate_invalid",
+            "Whether API servers refuse the certificate in the files, and why.",
+            &["error"],
+        )?;
         Ok(Self {
+            invalid: Invalid::ALL.map(|error| invalid.with_label_values(&[error.as_str()])),
             handshake_errors: metrics
                 .counter("tolerarch_tls_handshake_errors_total", "TLS handshakes of clients that failed.")?,
             expiry: metrics.gauge(
@@ -42,6 +50,13 @@ impl TlsMetrics {
     /// The certificate in use from now on expires at this time, in seconds since 1970.
     pub(super) fn expires(&self, timestamp: i64) {
         self.expiry.set(timestamp);
+    }
+
+    /// What is wrong with the certificate in use.
+    pub(super) fn invalid(&self, error: Option<Invalid>) {
+        for known in Invalid::ALL {
+            self.invalid[known as usize].set((error == Some(known)).into());
+        }
     }
 
     /// The certificate's files changed.

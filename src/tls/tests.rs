@@ -12,9 +12,14 @@ fn files(dir: &Path) -> CertificateFiles {
 }
 
 async fn load(dir: &Path) -> Result<(ServingCertificate, Metrics), CertificateError> {
+    load_for(dir, None).await
+}
+
+async fn load_for(dir: &Path, name: Option<&str>) -> Result<(ServingCertificate, Metrics), CertificateError> {
     let metrics = Metrics::new([]).unwrap();
     let counts = TlsMetrics::register(&metrics).unwrap();
-    let (certificate, mut watch) = ServingCertificate::load(files(dir), counts).await?;
+    let name = name.map(|name| ObjectName::new(name).unwrap());
+    let (certificate, mut watch) = ServingCertificate::load(files(dir), name, counts).await?;
     tokio::spawn(async move { watch.run().await });
     Ok((certificate, metrics))
 }
@@ -178,9 +183,43 @@ async fn a_certificate_is_healthy_from_when_it_is_trusted_until_it_expires() {
         let content = read(&files(dir.path())).await.unwrap();
         // By the clock of the API server, which may be another.
         for (now, healthy) in [(expiry - 1, true), (expiry, false)] {
-            let (pair, expiry) = parse(&files(dir.path()), &content).unwrap();
-            certificate.replace(pair, expiry, i64::try_from(now).unwrap());
+            let (pair, validity) = parse(&files(dir.path()), None, &content).unwrap();
+            certificate.replace(pair, validity, i64::try_from(now).ok());
             assert_eq!(certificate.state() == State::Healthy, healthy, "{now}");
         }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_certificate_that_api_servers_refuse_shows_and_is_served() {
+    const NAME: &str = "tolerarch.a.svc";
+    let (pki, dir) = (Pki::new(), tempfile::tempdir().unwrap());
+    let now = SystemTime::now();
+    let day = Duration::from_secs(24 * 3600);
+    let good = pki.leaf(&["b.test", NAME]);
+    let leaves = [
+        (pki.leaf_until(&[NAME], now - day), Some(Invalid::Expired)),
+        (pki.leaf_from(&[NAME], now + day), Some(Invalid::NotYetValid)),
+        (pki.leaf(&["b.test"]), Some(Invalid::WrongName)),
+        (good.clone(), None),
+        (pki.leaf(&["*.a.svc"]), None),
+    ];
+    let shows = |metrics: &Metrics, expected: Option<Invalid>| {
+        let text = metrics.render().unwrap();
+        Invalid::ALL.iter().all(|error| {
+            let value = i32::from(Some(*error) == expected);
+            text.contains(&format!("tolerarch_certificate_invalid{{error=\"{}\"}} {value}\n", error.as_str()))
+        })
+    };
+    good.write(dir.path()).unwrap();
+    let (reloaded, metrics) = load_for(dir.path(), Some(NAME)).await.unwrap();
+    for (leaf, expected) in leaves {
+        let state = expected.map_or(State::Healthy, |invalid| State::Degraded(invalid.reason()));
+        leaf.write(dir.path()).unwrap();
+        let (first, counts) = load_for(dir.path(), Some(NAME)).await.unwrap();
+        assert_eq!(first.state(), state);
+        assert!(shows(&counts, expected), "{expected:?}");
+        serves(&reloaded, &leaf).await;
+        until(|| reloaded.state() == state && shows(&metrics, expected)).await;
     }
 }

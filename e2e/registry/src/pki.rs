@@ -28,7 +28,7 @@ pub struct Pki {
 impl Pki {
     /// A new authority with a new key.
     pub fn new() -> Self {
-        let mut params = params(&[], SystemTime::now() + 365 * DAY);
+        let mut params = params(&[], SystemTime::now() - DAY, SystemTime::now() + 365 * DAY);
         let key = key();
         // Each authority has a name of its own, else a client takes another one for the issuer of a certificate and
         // complains of a bad signature instead of an unknown issuer.
@@ -52,16 +52,28 @@ impl Pki {
 
     /// A serving certificate that is valid until `not_after`, which may be in the past.
     pub fn leaf_until(&self, names: &[&str], not_after: SystemTime) -> Leaf {
-        self.signed(names, not_after, ExtendedKeyUsagePurpose::ServerAuth)
+        self.signed(names, begin(not_after), not_after, ExtendedKeyUsagePurpose::ServerAuth)
+    }
+
+    /// A serving certificate that is valid for a month from `not_before`, which may be in the future.
+    pub fn leaf_from(&self, names: &[&str], not_before: SystemTime) -> Leaf {
+        self.signed(names, not_before, not_before + 30 * DAY, ExtendedKeyUsagePurpose::ServerAuth)
     }
 
     /// A certificate for a client, valid for a month.
     pub fn client_leaf(&self) -> Leaf {
-        self.signed(&[], SystemTime::now() + 30 * DAY, ExtendedKeyUsagePurpose::ClientAuth)
+        let not_after = SystemTime::now() + 30 * DAY;
+        self.signed(&[], begin(not_after), not_after, ExtendedKeyUsagePurpose::ClientAuth)
     }
 
-    fn signed(&self, names: &[&str], not_after: SystemTime, usage: ExtendedKeyUsagePurpose) -> Leaf {
-        let mut params = params(names, not_after);
+    fn signed(
+        &self,
+        names: &[&str],
+        not_before: SystemTime,
+        not_after: SystemTime,
+        usage: ExtendedKeyUsagePurpose,
+    ) -> Leaf {
+        let mut params = params(names, not_before, not_after);
         params.distinguished_name.push(DnType::CommonName, "testregistry leaf");
         params.is_ca = IsCa::ExplicitNoCa;
         params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
@@ -132,14 +144,18 @@ fn key() -> KeyPair {
     KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256).expect("generate a key")
 }
 
-/// Valid from a day before now or before its end, whichever is earlier: clocks differ, and some leaves are expired.
-fn params(names: &[&str], not_after: SystemTime) -> CertificateParams {
+/// A day before now or before the end, whichever is earlier: clocks differ, and some leaves are expired.
+fn begin(not_after: SystemTime) -> SystemTime {
+    not_after.min(SystemTime::now()) - DAY
+}
+
+fn params(names: &[&str], not_before: SystemTime, not_after: SystemTime) -> CertificateParams {
     let names: Vec<String> = names.iter().map(ToString::to_string).collect();
     let mut params = CertificateParams::new(names).expect("names of a certificate");
     let epoch = rcgen::date_time_ymd(1970, 1, 1);
     let since_epoch = |time: SystemTime| time.duration_since(UNIX_EPOCH).expect("a time after 1970");
     params.distinguished_name = rcgen::DistinguishedName::new();
-    params.not_before = epoch + since_epoch(not_after.min(SystemTime::now()) - DAY);
+    params.not_before = epoch + since_epoch(not_before);
     params.not_after = epoch + since_epoch(not_after);
     params
 }

@@ -1,0 +1,72 @@
+//! What a serving certificate says of itself: when it is valid, and for which names.
+
+use rustls::client::verify_server_name;
+use rustls::server::ParsedCertificate;
+use rustls_pki_types::{CertificateDer, ServerName};
+
+use crate::cluster::ObjectName;
+
+/// Why an API server that verifies the certificate refuses it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Invalid {
+    Expired,
+    NotYetValid,
+    WrongName,
+}
+
+impl Invalid {
+    pub(super) const ALL: [Self; 3] = [Self::Expired, Self::NotYetValid, Self::WrongName];
+
+    pub(super) const fn as_str(self) -> &'static str {
+        match self {
+            Self::Expired => "expired",
+            Self::NotYetValid => "not-yet-valid",
+            Self::WrongName => "wrong-name",
+        }
+    }
+
+    /// As a reason in `/readyz`.
+    pub(super) const fn reason(self) -> &'static str {
+        match self {
+            Self::Expired => "it has expired",
+            Self::NotYetValid => "it is not valid yet",
+            Self::WrongName => "it is not for the name in tls.serverName",
+        }
+    }
+}
+
+/// When a certificate is valid, in seconds since 1970, and whether it has the expected name.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Validity {
+    pub(super) begin: i64,
+    pub(super) end: i64,
+    pub(super) named: bool,
+}
+
+impl Validity {
+    /// None if it cannot be read. Without an expected name every name will do.
+    pub(super) fn of(leaf: &CertificateDer<'_>, expected: Option<&ObjectName>) -> Option<Self> {
+        let (_, parsed) = x509_parser::parse_x509_certificate(leaf).ok()?;
+        let named = |name: &ObjectName| {
+            let Ok(name) = ServerName::try_from(name.as_str()) else { return false };
+            ParsedCertificate::try_from(leaf).is_ok_and(|leaf| verify_server_name(&leaf, &name).is_ok())
+        };
+        let validity = parsed.validity();
+        Some(Self {
+            begin: validity.not_before.timestamp(),
+            end: validity.not_after.timestamp(),
+            named: expected.is_none_or(named),
+        })
+    }
+
+    /// What is wrong with it at this time.
+    pub(super) fn invalid(&self, now: i64) -> Option<Invalid> {
+        if self.end <= now {
+            Some(Invalid::Expired)
+        } else if now < self.begin {
+            Some(Invalid::NotYetValid)
+        } else {
+            (!self.named).then_some(Invalid::WrongName)
+        }
+    }
+}
