@@ -114,7 +114,7 @@ impl Webhook {
 
     /// Decides in time. A review for which there is no memory any more is answered at once, with the Pod unchanged.
     async fn decide(&self, review: Review<'_>, begun: Instant, timeout: Option<Duration>) -> Vec<u8> {
-        let mut room = self.0.waiting.room();
+        let mut room = self.0.waiting.room(begun);
         let held = review.held();
         if held > FREE {
             // Where it does not fit, `evicted` ends at once.
@@ -195,7 +195,7 @@ fn mutate(State(webhook): State<Webhook>, request: Request) -> impl Future<Outpu
         if !is_json {
             return refuse(StatusCode::UNSUPPORTED_MEDIA_TYPE, "a review is application/json");
         }
-        let body = match webhook.0.uploads.read(&mut body, BODY_LIMIT, Some(PACE)).await {
+        let body = match webhook.0.uploads.read(&mut body, BODY_LIMIT, begun, Some(PACE)).await {
             Ok(body) => body,
             Err(error) => {
                 let (status, why) = match error {

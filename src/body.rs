@@ -45,27 +45,28 @@ pub(crate) enum ReadError<E> {
 impl Budget {
     /// A body of which nothing is read.
     pub(crate) fn nothing(&self) -> Read {
-        Read { bytes: Bytes::new(), room: self.room() }
+        Read { bytes: Bytes::new(), room: self.room(Instant::now()) }
     }
 
-    /// Reads a body of `limit` bytes at most. Memory grows with what has arrived, by no more than twice at a time.
+    /// Reads a body of `limit` bytes at most, which has been arriving since `begun`. Memory grows with what has arrived, by no
+    /// more than twice at a time.
     pub(crate) async fn read<B>(
         &self,
         mut body: B,
         limit: usize,
+        begun: Instant,
         pace: Option<Pace>,
     ) -> Result<Read, ReadError<B::Error>>
     where
         B: Body<Data = Bytes> + Unpin,
     {
-        let begun = Instant::now();
         let hint = body.size_hint();
         if hint.lower() > limit as u64 {
             return Err(ReadError::TooLarge);
         }
         let announced =
             hint.upper().map_or(limit, |upper| usize::try_from(upper).unwrap_or(limit).min(limit));
-        let mut room = self.room();
+        let mut room = self.room(begun);
         let mut first = Bytes::new();
         let mut all = BytesMut::new();
         while !body.is_end_stream() {

@@ -27,7 +27,7 @@ use crate::credentials::{CredentialCandidate, CredentialId};
 use crate::image::{ImageRef, LookupError};
 use crate::registry::{Found, Registry, Traces};
 use crate::single_flight::{self, InFlight, SingleFlight};
-use cache::{Cache, Cached};
+use cache::{Cache, Cached, Millis};
 use host::{Host, Hosts, Permission};
 use lookup::{Completed, Fetcher, Job, ProbeDue};
 use metrics::LookupResult;
@@ -159,12 +159,13 @@ impl Resolver {
         let mut outcomes: Vec<Option<Outcome>> = Vec::with_capacity(images.len());
         let (mut settled, mut pending) = (false, Vec::new());
         {
+            let now = self.0.fetcher.cache.now();
             // Cached answers need no caller.
             let mut caller = None;
             let mut caller = || caller.get_or_insert_with(|| Caller::of(tenant)).clone();
             for (place, image) in images.iter().enumerate() {
                 let request = Request { image, candidates: &candidates(image) };
-                outcomes.push(match self.find(request, &mut caller) {
+                outcomes.push(match self.find(request, now, &mut caller) {
                     Lookup::Ready(outcome) => {
                         settled |= enough(image, outcome);
                         Some(outcome)
@@ -221,7 +222,8 @@ impl Resolver {
     /// Whether a good answer to this image is cached, or none is allowed: then there is nothing to wait for, not even more
     /// credentials. Asks no registry.
     pub fn is_settled(&self, image: &ImageRef, candidates: &[CredentialCandidate]) -> bool {
-        let cached = || Request { image, candidates }.cached(&self.0.fetcher.cache).0;
+        let cache = &self.0.fetcher.cache;
+        let cached = || Request { image, candidates }.cached(cache, cache.now()).0;
         !self.0.fetcher.registry.admits(image)
             || matches!(cached(), Cached::Fresh(Ok(_)) | Cached::Stale { .. })
     }
@@ -232,7 +234,7 @@ impl Resolver {
     }
 
     /// The answer that serves at once, or the lookup that will give one.
-    fn find(&self, request: Request<'_>, caller: &mut impl FnMut() -> Caller) -> Lookup {
+    fn find(&self, request: Request<'_>, now: Millis, caller: &mut impl FnMut() -> Caller) -> Lookup {
         let Fetcher { registry, cache, metrics, .. } = &self.0.fetcher;
         let count = |result| metrics.looked_up(request.image.host(), result);
         // Before the cache: a registry that is no longer allowed is no longer trusted either.
@@ -240,7 +242,7 @@ impl Resolver {
             count(LookupResult::Failed);
             return Lookup::Ready(Err(LookupError::NotAllowed));
         }
-        let (cached, refresh) = request.cached(cache);
+        let (cached, refresh) = request.cached(cache, now);
         match cached {
             Cached::Fresh(outcome) => {
                 count(if outcome.is_ok() { LookupResult::Hit } else { LookupResult::Negative });
@@ -280,7 +282,7 @@ impl Resolver {
             callers.join(caller);
             return Ok(Lookup::Pending(Pending { flight: flight.clone(), joined: true, probe: false }));
         }
-        if let (Cached::Fresh(outcome), _) = request.cached(&fetcher.cache) {
+        if let (Cached::Fresh(outcome), _) = request.cached(&fetcher.cache, fetcher.cache.now()) {
             // It has completed since the cache was asked.
             return Ok(Lookup::Ready(outcome));
         }

@@ -50,9 +50,9 @@ impl Budget {
         Self(Arc::new(Shared { total, state: Mutex::default() }))
     }
 
-    /// Room that is taken from now on, for nothing yet.
-    pub(crate) fn room(&self) -> Room {
-        Room { budget: self.clone(), since: Instant::now(), holder: None }
+    /// Room that is taken since then, for nothing yet.
+    pub(crate) fn room(&self, since: Instant) -> Room {
+        Room { budget: self.clone(), since, holder: None }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {

@@ -17,7 +17,7 @@ fn body(pieces: &[&'static str]) -> impl Body<Data = Bytes, Error = &'static str
 }
 
 async fn read(pieces: &[&'static str]) -> Option<String> {
-    let read = Budget::new(1 << 20).read(body(pieces), 8, None).await.ok()?;
+    let read = Budget::new(1 << 20).read(body(pieces), 8, Instant::now(), None).await.ok()?;
     Some(String::from_utf8(read.bytes.to_vec()).unwrap())
 }
 
@@ -34,7 +34,10 @@ async fn reads_to_the_limit() {
         assert_eq!(read(pieces).await.as_deref(), expected, "{pieces:?}");
     }
     let broken = StreamBody::new(stream::iter([Err::<Frame<Bytes>, _>("broken")]));
-    assert!(matches!(Budget::new(1 << 20).read(broken, 8, None).await, Err(ReadError::Broken("broken"))));
+    assert!(matches!(
+        Budget::new(1 << 20).read(broken, 8, Instant::now(), None).await,
+        Err(ReadError::Broken("broken"))
+    ));
 }
 
 /// A body whose pieces arrive when they are sent.
@@ -50,7 +53,7 @@ async fn a_body_that_does_not_keep_the_pace_is_given_up() {
     let budget = Budget::new(1 << 20);
     let (sender, drips) = arriving();
     let begun = Instant::now();
-    let reading = tokio::spawn(async move { budget.read(drips, 1 << 20, PACE).await.err() });
+    let reading = tokio::spawn(async move { budget.read(drips, 1 << 20, Instant::now(), PACE).await.err() });
     for _ in 0..3 {
         sender.send(1000).unwrap();
         tokio::task::yield_now().await;
@@ -69,7 +72,10 @@ async fn many_slow_bodies_give_way_to_one_that_arrives_at_once() {
                 sender.send(21 << 10).unwrap();
             }
             let budget = budget.clone();
-            (sender, tokio::spawn(async move { budget.read(body, 8 << 20, PACE).await.err() }))
+            (
+                sender,
+                tokio::spawn(async move { budget.read(body, 8 << 20, Instant::now(), PACE).await.err() }),
+            )
         })
         .collect();
     tokio::task::yield_now().await;
@@ -79,7 +85,7 @@ async fn many_slow_bodies_give_way_to_one_that_arrives_at_once() {
         sender.send(size - 1000).unwrap();
         sender.send(1000).unwrap();
         drop(sender);
-        let read = budget.read(body, 8 << 20, PACE).await;
+        let read = budget.read(body, 8 << 20, Instant::now(), PACE).await;
         assert!(read.is_ok_and(|read| read.bytes.len() == size));
     }
     let crowded = futures_util::future::join_all(slow.into_iter().map(|(_sender, read)| read)).await;
@@ -97,7 +103,10 @@ async fn thousands_of_unfinished_bodies_stay_within_the_budget() {
         let (sender, body) = arriving();
         let budget = budget.clone();
         (0..9).for_each(|_| sender.send(7000).unwrap());
-        unfinished.push((sender, tokio::spawn(async move { budget.read(body, 8 << 20, None).await.err() })));
+        unfinished.push((
+            sender,
+            tokio::spawn(async move { budget.read(body, 8 << 20, Instant::now(), None).await.err() }),
+        ));
         tokio::task::yield_now().await;
     }
     advance(Duration::from_secs(1)).await;
@@ -106,14 +115,16 @@ async fn thousands_of_unfinished_bodies_stay_within_the_budget() {
     let (sender, body) = arriving();
     (0..10).for_each(|_| sender.send(7000).unwrap());
     drop(sender);
-    assert!(budget.read(body, 8 << 20, PACE).await.is_ok_and(|read| read.bytes.len() == 70_000));
+    assert!(
+        budget.read(body, 8 << 20, Instant::now(), PACE).await.is_ok_and(|read| read.bytes.len() == 70_000)
+    );
 }
 
 #[tokio::test]
 async fn what_is_announced_costs_nothing() {
     let budget = Budget::new(FREE + 1);
     let announced = http_body_util::Full::new(Bytes::from(vec![b'x'; FREE]));
-    assert!(budget.read(announced, 8 << 20, None).await.is_ok());
+    assert!(budget.read(announced, 8 << 20, Instant::now(), None).await.is_ok());
     let too_large = http_body_util::Full::new(Bytes::from(vec![b'x'; 9]));
-    assert!(matches!(budget.read(too_large, 8, None).await, Err(ReadError::TooLarge)));
+    assert!(matches!(budget.read(too_large, 8, Instant::now(), None).await, Err(ReadError::TooLarge)));
 }

@@ -7,6 +7,8 @@ use std::fmt;
 use std::net::Ipv6Addr;
 use std::str::FromStr;
 
+use memchr::memchr;
+
 use super::host::{DOCKER_HUB, DOCKER_HUB_INDEX};
 
 /// Longest repository, `RepositoryNameTotalLengthMax` of distribution/reference.
@@ -121,9 +123,9 @@ impl FromStr for ImageRef {
         let library = if host == DOCKER_HUB && !repository.contains('/') { "library/" } else { "" };
         let host_end = host.len();
         let repository_end = host_end + 1 + library.len() + repository.len();
+        let is_long = library.len() + repository.len() > MAX_REPOSITORY || host_end > MAX_HOST;
         // To distribution/reference a host with an underscore is a part of the repository.
-        let repository_begin = if is_host_with_underscore(host) { 0 } else { host_end + 1 };
-        if repository_end - repository_begin > MAX_REPOSITORY || host_end > MAX_HOST {
+        if is_long || repository_end > MAX_REPOSITORY && is_host_with_underscore(host) {
             return Err(ReferenceError::TooLong);
         }
         let (mark, target) = match digest {
@@ -160,7 +162,7 @@ fn split_host(named: &str) -> (&str, &str) {
 
 /// `str::split_once`, which is slow over texts as short as these.
 fn cut(text: &str, at: u8) -> Option<(&str, &str)> {
-    let place = text.bytes().position(|b| b == at)?;
+    let place = memchr(at, text.as_bytes())?;
     Some((&text[..place], &text[place + 1..]))
 }
 

@@ -41,7 +41,7 @@ const PHASES: u64 = (1 << BITS) - 1;
 const NEW: u64 = 0;
 /// A part of a head has arrived.
 const HEAD: u64 = 1;
-/// The head has arrived, and not all of the body.
+/// The head has arrived, and not all of the body; since the head began.
 const BODY: u64 = 2;
 /// A request is being answered.
 const ANSWERING: u64 = 3;
@@ -73,28 +73,34 @@ impl Activity {
         u64::try_from(self.0.began.elapsed().as_millis()).unwrap_or(u64::MAX >> BITS)
     }
 
-    fn phase(&self) -> (u64, Duration) {
-        let phase = self.0.phase.load(Ordering::Relaxed);
-        (phase & PHASES, Duration::from_millis(self.now().saturating_sub(phase >> BITS)))
+    fn phase(&self) -> u64 {
+        self.0.phase.load(Ordering::Relaxed) & PHASES
     }
 
+    /// Enters a phase that begins now.
     fn enter(&self, phase: u64) {
         self.0.phase.store(self.now() << BITS | phase, Ordering::Relaxed);
     }
 
+    /// Enters a phase of the same request, whose time goes on: looking at the clock costs more than all else here.
+    fn go_on(&self, phase: u64) {
+        let since = self.0.phase.load(Ordering::Relaxed) & !PHASES;
+        self.0.phase.store(since | phase, Ordering::Relaxed);
+    }
+
     fn bytes_arrived(&self) {
-        if matches!(self.phase().0, NEW | REST) {
+        if matches!(self.phase(), NEW | REST) {
             self.enter(HEAD);
         }
     }
 
     pub(super) fn head_complete(&self) {
-        self.enter(BODY);
+        self.go_on(BODY);
     }
 
     pub(super) fn body_complete(&self) {
-        if self.phase().0 == BODY {
-            self.enter(ANSWERING);
+        if self.phase() == BODY {
+            self.go_on(ANSWERING);
         }
     }
 
@@ -143,7 +149,9 @@ impl Activity {
         if stalled != 0 && self.now().saturating_sub(stalled) > ANSWER_TIME.as_millis() as u64 {
             return Some(Overdue::Client);
         }
-        match self.phase() {
+        let phase = self.0.phase.load(Ordering::Relaxed);
+        let since = Duration::from_millis(self.now().saturating_sub(phase >> BITS));
+        match (phase & PHASES, since) {
             (HEAD, since) if since > HEAD_TIME => Some(Overdue::Client),
             (NEW, since) if since > first => Some(Overdue::Idle),
             (REST, since) if since > idle => Some(Overdue::Idle),

@@ -20,8 +20,21 @@ pub(super) enum Context {
 
 /// Writes a value so that it stays within its place.
 pub(super) fn escaped(writer: &mut impl Write, context: Context, value: fmt::Arguments<'_>) -> fmt::Result {
+    within(writer, context, |escaped| escaped.write_fmt(value))
+}
+
+/// The same for a text, which is not formatted: most values of a review's line are.
+pub(super) fn escaped_text(writer: &mut impl Write, context: Context, value: &str) -> fmt::Result {
+    within(writer, context, |escaped| escaped.write_str(value))
+}
+
+fn within<W: Write>(
+    writer: &mut W,
+    context: Context,
+    write: impl FnOnce(&mut Escaped<'_, W>) -> fmt::Result,
+) -> fmt::Result {
     let mut escaped = Escaped { writer, context, left: LIMIT, cut: false };
-    match escaped.write_fmt(value) {
+    match write(&mut escaped) {
         // The rest of a long value is not even formatted.
         Err(_) if escaped.cut => escaped.writer.write_char('…'),
         written => written,

@@ -7,7 +7,7 @@ use serde_json::Number;
 use tracing::Event;
 use tracing::field::{Field, Visit};
 
-use super::escape::{Context, escaped};
+use super::escape::{Context, escaped, escaped_text};
 
 pub(super) fn line(mut writer: impl Write, event: &Event<'_>) -> fmt::Result {
     let time = humantime::format_rfc3339_micros(SystemTime::now());
@@ -28,27 +28,30 @@ struct Members<W> {
 
 impl<W: Write> Members<W> {
     fn member(&mut self, field: &Field, value: impl FnOnce(&mut W) -> fmt::Result) {
-        let writer = &mut self.writer;
-        self.written = self.written.and_then(|()| {
-            for part in [",\"", field.name(), "\":"] {
-                writer.write_str(part)?;
-            }
-            value(writer)
+        self.begun(field, "\":", value);
+    }
+
+    fn text(&mut self, field: &Field, value: impl FnOnce(&mut W) -> fmt::Result) {
+        self.begun(field, "\":\"", |writer| {
+            value(writer)?;
+            writer.write_str("\"")
         });
     }
 
-    fn text(&mut self, field: &Field, value: fmt::Arguments<'_>) {
-        self.member(field, |writer| {
-            writer.write_str("\"")?;
-            escaped(writer, Context::Json, value)?;
-            writer.write_str("\"")
+    fn begun(&mut self, field: &Field, begin: &str, value: impl FnOnce(&mut W) -> fmt::Result) {
+        let writer = &mut self.writer;
+        self.written = self.written.and_then(|()| {
+            for part in [",\"", field.name(), begin] {
+                writer.write_str(part)?;
+            }
+            value(writer)
         });
     }
 }
 
 impl<W: Write> Visit for Members<W> {
     fn record_str(&mut self, field: &Field, value: &str) {
-        self.text(field, format_args!("{value}"));
+        self.text(field, |writer| escaped_text(writer, Context::Json, value));
     }
 
     fn record_f64(&mut self, field: &Field, value: f64) {
@@ -72,6 +75,6 @@ impl<W: Write> Visit for Members<W> {
     }
 
     fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
-        self.text(field, format_args!("{value:?}"));
+        self.text(field, |writer| escaped(writer, Context::Json, format_args!("{value:?}")));
     }
 }

@@ -89,7 +89,7 @@ struct Levels {
 }
 
 /// Milliseconds since the cache began.
-type Millis = u64;
+pub(super) type Millis = u64;
 
 #[derive(Clone, Copy, Debug)]
 enum Tag {
@@ -138,12 +138,16 @@ impl Cache {
 
     /// What is cached of the image right now.
     pub(super) fn get(&self, image: &ImageRef, access: CredentialId) -> Cached {
+        self.get_at(image, access, self.now())
+    }
+
+    /// The same for those who ask for several images: looking at the clock takes longer than a hit.
+    pub(super) fn get_at(&self, image: &ImageRef, access: CredentialId, now: Millis) -> Cached {
         if let Some(support) =
             image.digest().and_then(|digest| self.platforms_of(image, access, Digest::of_text(digest)))
         {
             return Cached::Fresh(Ok(support));
         }
-        let now = self.now();
         match self.levels.tags.get(&*key(image, access)) {
             None => Cached::Nothing,
             Some(Tag::Failed { why, until }) if now < until => Cached::Fresh(Err(why)),
@@ -298,7 +302,7 @@ impl Cache {
         PlatformsKey { repository, digest }
     }
 
-    fn now(&self) -> Millis {
+    pub(super) fn now(&self) -> Millis {
         millis(self.levels.began.elapsed())
     }
 }

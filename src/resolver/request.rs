@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::fmt::Write;
 use std::hash::{BuildHasher, RandomState};
 
-use super::cache::{Cache, Cached};
+use super::cache::{Cache, Cached, Millis};
 use crate::concurrency::Caller;
 use crate::credentials::{CredentialCandidate, CredentialId};
 use crate::image::{ImageRef, LookupError, Support};
@@ -90,11 +90,11 @@ impl<'a> Request<'a> {
 
     /// What is cached for any of the candidates, and the request that would refresh it: a stale answer is refreshed by
     /// the candidate that gave it.
-    pub(super) fn cached(self, cache: &Cache) -> (Cached, Self) {
+    pub(super) fn cached(self, cache: &Cache, now: Millis) -> (Cached, Self) {
         let (mut stale, mut expired, mut refused, mut failed) = (None, None, None, None);
         let mut open = false;
         for (place, candidate) in self.candidates.iter().enumerate() {
-            match cache.get(self.image, candidate.id()) {
+            match cache.get_at(self.image, candidate.id(), now) {
                 good @ Cached::Fresh(Ok(_)) => return (good, self),
                 Cached::Fresh(Err(error)) if is_refusal(error) => {
                     refused = Some(combine_refusals(refused, error, candidate));

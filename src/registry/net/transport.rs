@@ -159,7 +159,7 @@ impl Transport {
         let (head, body) = response.into_parts();
         if !head.status.is_success() {
             // Read so that the connection can be used again, and as it may say what the status does not.
-            let read = self.bodies.read(body, limits::ERROR, None);
+            let read = self.bodies.read(body, limits::ERROR, Instant::now(), None);
             let read = timeout(limits::ERROR_TIME, read).await.ok().and_then(Result::ok);
             let body = read.unwrap_or_else(|| self.bodies.nothing());
             return Ok(HttpResponse { status: head.status, headers: head.headers, body });
@@ -168,11 +168,14 @@ impl Transport {
         if encoding.is_some_and(|encoding| !encoding.as_bytes().eq_ignore_ascii_case(b"identity")) {
             return Err(RequestError::Encoding);
         }
-        let body = self.bodies.read(body, request.limit, None).await.map_err(|error| match error {
-            ReadError::TooLarge => RequestError::TooLarge,
-            ReadError::BudgetExhausted | ReadError::TooSlow => RequestError::Crowded,
-            ReadError::Broken(error) => broken(&error),
-        })?;
+        let body =
+            self.bodies.read(body, request.limit, Instant::now(), None).await.map_err(
+                |error| match error {
+                    ReadError::TooLarge => RequestError::TooLarge,
+                    ReadError::BudgetExhausted | ReadError::TooSlow => RequestError::Crowded,
+                    ReadError::Broken(error) => broken(&error),
+                },
+            )?;
         Ok(HttpResponse { status: head.status, headers: head.headers, body })
     }
 
