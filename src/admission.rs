@@ -182,7 +182,8 @@ fn log(review: &Review<'_>, decision: &Decision<'_>, took: Duration) {
     let milliseconds = took.as_micros() as f64 / 1000.0;
     let (reason, image) = (decision.reason.as_str(), decision.image.map(shortened));
     let pools = decision.pools();
-    tracing::info!(namespace, pod, reason, image, pools, milliseconds, "reviewed");
+    let blockers = decision.told().map(tracing::field::display);
+    tracing::info!(namespace, pod, reason, image, blockers, pools, milliseconds, "reviewed");
 }
 
 fn mutate(State(webhook): State<Webhook>, request: Request) -> impl Future<Output = Response> {

@@ -163,6 +163,28 @@ impl<'a> Verdicts<'a, '_> {
         };
         images.iter().find_map(unknown).or_else(missing)
     }
+
+    /// Every image that keeps the Pod closed, each once and in the order of the Pod, with all that it lacks; none where a
+    /// pool is open.
+    pub fn blockers(&self) -> Vec<Blocker<'a>> {
+        let mut blockers: Vec<Blocker<'a>> = Vec::new();
+        if self.of_pools().any(|verdict| verdict.is_open) {
+            return blockers;
+        }
+        let wanted = self.pools.iter().fold(PlatformSet::EMPTY, |all, pool| all.union(pool.platforms));
+        for image in self.images {
+            let cause = match image.nodes().map(|nodes| wanted.difference(nodes)) {
+                Ok(lacking) if lacking.is_empty() => continue,
+                Ok(lacking) => Cause::Lacks(lacking),
+                Err(error) => Cause::Unknown(error),
+            };
+            let blocker = Blocker { image: image.given, cause };
+            if !blockers.contains(&blocker) {
+                blockers.push(blocker);
+            }
+        }
+        blockers
+    }
 }
 
 #[cfg(test)]

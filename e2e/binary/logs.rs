@@ -23,6 +23,7 @@ async fn tells_each_decision_in_one_log_line() {
         ("pod", "ReplicaSet/web-5d5c"),
         ("reason", "platform-missing"),
         ("image", &image),
+        ("blockers", &format!("{image} (lacks linux/arm64)")),
         ("pools", ""),
     ] {
         assert_eq!(line[field], value, "{field} in {line}");

@@ -16,6 +16,7 @@ use super::{Shared, fail};
 use crate::config::Environment;
 use crate::image::{ImageRef, PlatformSet, ReferenceError, Support};
 use crate::pod::Pod;
+use crate::policy::Pool;
 use crate::registry::trace::{Fate, Trace, TracedEntry, TracedRequest};
 use crate::registry::{RequestKind, Skip};
 
@@ -82,6 +83,8 @@ impl Inspect {
 /// What is known of one image.
 struct Inspected {
     given: String,
+    /// For each pool that it does not run on, by name: the platforms that it lacks.
+    lacks: Vec<(String, PlatformSet)>,
     image: Result<ImageRef, ReferenceError>,
     decided: Option<Decided>,
     trace: Trace,
@@ -98,7 +101,13 @@ impl Inspected {
             Err(_) => None,
         };
         let trace = image.as_ref().map(|image| session.traces.of(image)).unwrap_or_default();
-        Self { given: given.to_owned(), image, decided, trace, took: begun.elapsed() }
+        let runs_on = trace.found.and_then(|found| found.support.runs_on());
+        let lacks = |pool: &Pool| {
+            let lacking = pool.platforms.difference(runs_on?);
+            (!lacking.is_empty()).then(|| (pool.name.clone(), lacking))
+        };
+        let lacks = session.snapshot.policy.pools.iter().filter_map(lacks).collect();
+        Self { given: given.to_owned(), lacks, image, decided, trace, took: begun.elapsed() }
     }
 
     /// Whether its platforms could not be determined.
@@ -133,6 +142,11 @@ impl Inspected {
         self.trace.found.and_then(|found| found.support.runs_on())
     }
 
+    /// What it lacks of any pool.
+    fn lacking(&self) -> PlatformSet {
+        self.lacks.iter().fold(PlatformSet::EMPTY, |all, (_, lacking)| all.union(*lacking))
+    }
+
     fn table(&self, explain: bool, look: Look) -> String {
         let Trace { requests, media_type, entries, found, .. } = &self.trace;
         let mut lines: Vec<(&str, String)> = Vec::new();
@@ -149,6 +163,9 @@ impl Inspected {
                 Support::Artifact => "cannot be said: an artifact, no image".to_owned(),
             };
             lines.push(("platforms", platforms));
+            for (pool, lacking) in &self.lacks {
+                lines.push(("lacks", format!("{lacking} of the pool {pool}")));
+            }
             lines.push(("digest", found.digest.to_string()));
         }
         if !media_type.is_empty() {
@@ -195,6 +212,7 @@ impl Inspected {
             "digest": found.map(|found| found.digest.to_string()),
             "mediaType": text(media_type),
             "platforms": self.platforms().map(|set| set.names().collect::<Vec<_>>()),
+            "lacks": self.lacking().names().collect::<Vec<_>>(),
             "source": self.source().map(origin),
             "milliseconds": milliseconds(self.took),
             "entries": entries.iter().map(entry_json).collect::<Vec<_>>(),

@@ -82,9 +82,9 @@ pub(super) struct Row {
 
 /// Columns that are cut first: their texts may be long, while the others hold words from short lists.
 const LONG: &[&str] = &["IMAGE", "OBJECT", "FILE", "URL", "AS"];
-/// Columns that are cut last: without them a line says nothing.
+/// Columns that are never cut: without them a line says nothing.
 const VERDICT: &[&str] = &["REASON", "DECISION"];
-/// Columns other than those are cut to no less.
+/// All others are cut to no less.
 const LEAST: usize = 4;
 
 /// To how many characters columns of these names may be cut.
@@ -101,11 +101,10 @@ pub(super) fn table(header: &[&str], rows: &[Row], indent: &str, look: Look) -> 
     }
     if let Some(terminal) = look.width {
         let gaps = GAP.len() * header.len().saturating_sub(1) + indent.len();
-        let steps: [Step; 4] = [
+        let steps: [Step; 3] = [
             (NARROW, |name| LONG.contains(&name)),
             (NARROW, |name| !VERDICT.contains(&name)),
             (LEAST, |name| !VERDICT.contains(&name)),
-            (NARROW, |_| true),
         ];
         for (least, may) in steps {
             while widths.iter().sum::<usize>() + gaps > terminal {

@@ -11,9 +11,10 @@ use super::output::Progress;
 use super::{Shared, fail};
 use crate::config::Config;
 use crate::decide::{self, BatchLimits, Decision, Snapshot, Wait, shortened};
-use crate::image::{ImageRef, canonical_host};
+use crate::image::{ImageRef, PlatformSet, canonical_host};
 use crate::patch;
 use crate::pod::Pod;
+use crate::policy::{Blocker, Cause};
 use crate::reason::Reason;
 use crate::registry::trace::{Trace, TracedRequest};
 use crate::registry::{HostSettings, Traces};
@@ -38,6 +39,8 @@ pub(super) struct Decided {
     pub(super) done: &'static str,
     /// The image that decided, shortened.
     pub(super) image: Option<String>,
+    /// Every image that keeps the Pod closed.
+    pub(super) blockers: Vec<BlockingImage>,
     /// The pools that are open to the Pod through tolerarch.
     pub(super) pools: Vec<String>,
     /// The JSON patch, where one is wanted and something changes.
@@ -46,6 +49,23 @@ pub(super) struct Decided {
     pub(super) cause: Option<String>,
     /// Whether access failed for a Pod that names pull secrets, which are not read.
     pub(super) lacks_pull_secrets: bool,
+}
+
+/// An image that keeps a Pod closed.
+#[derive(Clone, Debug)]
+pub(super) struct BlockingImage {
+    /// As the Pod names it, shortened.
+    pub(super) image: String,
+    pub(super) reason: Reason,
+    /// The platforms of pools that it lacks; none where its platforms are unknown.
+    pub(super) lacks: PlatformSet,
+}
+
+impl From<Blocker<'_>> for BlockingImage {
+    fn from(blocker: Blocker<'_>) -> Self {
+        let lacks = if let Cause::Lacks(platforms) = blocker.cause { platforms } else { PlatformSet::EMPTY };
+        Self { image: shortened(blocker.image).to_owned(), reason: blocker.into(), lacks }
+    }
 }
 
 impl Session {
@@ -77,6 +97,7 @@ impl Decided {
             reason: decision.reason,
             done: decision.done(),
             image: decision.image.map(|image| shortened(image).to_owned()),
+            blockers: decision.blockers.iter().copied().map(BlockingImage::from).collect(),
             pools: decision.opened.iter().map(|pool| pool.name.clone()).collect(),
             patch: None,
             cause: None,

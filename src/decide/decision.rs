@@ -1,5 +1,8 @@
 //! What becomes of a Pod, in one word and in edits: pure.
 
+use std::fmt::{self, Debug, Display};
+
+use super::shortened;
 use crate::placement::{self, Edits, Placement};
 use crate::pod::Pod;
 use crate::policy::{Blocker, Cause, ImageSupport, Mode, Policy, Pool};
@@ -12,6 +15,8 @@ pub struct Decision<'a> {
     pub reason: Reason,
     /// The image that decided, as the Pod names it; `None` where none did.
     pub image: Option<&'a str>,
+    /// Every image that keeps the Pod closed, as far as they are known; none where a pool is open.
+    pub blockers: Vec<Blocker<'a>>,
     /// The pools that are open to the Pod through tolerarch, after this pass.
     pub opened: Vec<&'a Pool>,
     /// What is to be changed, if anything.
@@ -21,7 +26,7 @@ pub struct Decision<'a> {
 impl<'a> Decision<'a> {
     /// Leaves the Pod as it is.
     pub fn unchanged(reason: Reason) -> Self {
-        Self { reason, image: None, opened: Vec::new(), edits: Edits::default() }
+        Self { reason, image: None, blockers: Vec::new(), opened: Vec::new(), edits: Edits::default() }
     }
 
     /// What is done: `tolerated`, `retracted` or `unchanged`.
@@ -31,6 +36,11 @@ impl<'a> Decision<'a> {
             edits if edits.add.is_empty() => "retracted",
             _ => "tolerated",
         }
+    }
+
+    /// The first images that keep the Pod closed, for a log line; `None` where none does.
+    pub fn told(&self) -> Option<impl Display + Debug> {
+        (!self.blockers.is_empty()).then_some(Told(&self.blockers))
     }
 
     /// The names of the opened pools, comma-separated.
@@ -74,11 +84,34 @@ impl<'a> Decision<'a> {
         if !edits.fit(pod) {
             return Self::unchanged(Reason::NoRoom);
         }
+        let blockers = verdicts.blockers();
         let image = blocker.map(|blocker| blocker.image).filter(|_| reason != Reason::Tolerated);
         if policy.mode == Mode::Observe && !edits.is_empty() {
-            return Self { reason: Reason::Observed, image, opened, edits: Edits::default() };
+            return Self { reason: Reason::Observed, image, blockers, opened, edits: Edits::default() };
         }
-        Self { reason, image, opened, edits }
+        Self { reason, image, blockers, opened, edits }
+    }
+}
+
+/// Images of a log line; most Pods have fewer.
+const TOLD: usize = 5;
+
+/// `redis:7 (lacks linux/arm64), app:1 (not-found), and 3 more`
+#[derive(Debug)]
+struct Told<'d>(&'d [Blocker<'d>]);
+
+impl Display for Told<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (first, others) = self.0.split_at(self.0.len().min(TOLD));
+        for (at, blocker) in first.iter().enumerate() {
+            let before = if at == 0 { "" } else { ", " };
+            write!(f, "{before}{} ", shortened(blocker.image))?;
+            match blocker.cause {
+                Cause::Lacks(platforms) => write!(f, "(lacks {platforms})")?,
+                Cause::Unknown(_) => write!(f, "({})", Reason::from(*blocker))?,
+            }
+        }
+        if others.is_empty() { Ok(()) } else { write!(f, ", and {} more", others.len()) }
     }
 }
 

@@ -70,3 +70,19 @@ fn one_image_may_close_every_pool() {
     assert!(!policy.is_closed_by(&runs("arm", &["linux/arm64"])));
     assert!(!policy.is_closed_by(&both()));
 }
+
+#[test]
+fn every_image_that_keeps_a_pod_closed_is_told_once_with_all_that_it_lacks() {
+    let policy = two_pools();
+    let blockers = |images: &[ImageSupport<'static>]| policy.verdicts(images).blockers();
+    let lacks = |image, platforms: &[&str]| Blocker { image, cause: Cause::Lacks(set(platforms)) };
+    let denied = Blocker { image: "unknown", cause: Cause::Unknown(LookupError::Denied) };
+    let (amd, none) = (runs("amd", &["linux/amd64"]), runs("none", &[]));
+    assert_eq!(
+        blockers(&[both(), amd, unknown(LookupError::Denied), amd, none]),
+        [lacks("amd", &["linux/arm64"]), denied, lacks("none", &["linux/amd64", "linux/arm64"])]
+    );
+    // A pool for arm64 is open: the Pod is not closed.
+    assert_eq!(blockers(&[runs("arm", &["linux/arm64"])]), []);
+    assert_eq!(blockers(&[both()]), []);
+}

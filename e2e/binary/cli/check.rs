@@ -160,6 +160,30 @@ async fn what_an_image_lacks_is_found_whatever_is_not_known() {
 }
 
 #[tokio::test]
+async fn every_image_that_keeps_a_pod_closed_is_told() {
+    let desk = Desk::new(json!({})).await;
+    let (amd, arm) = (desk.image("amd", &["linux/amd64"]), desk.image("arm", &["linux/arm64"]));
+    let (gone, multi) = (desk.registry.repo("gone").reference("v1"), desk.image("multi", &BOTH));
+    let containers = [&amd, &multi, &gone, &arm].map(|image| json!({"image": image}));
+    let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "web"}, "spec": {"containers": containers}});
+    let (_, all) = desk.check(pod.to_string()).await;
+    assert_eq!(
+        all["results"][0]["blockers"],
+        json!([
+            {"image": amd, "reason": "platform-missing", "lacks": ["linux/arm64"]},
+            {"image": gone, "reason": "not-found", "lacks": []},
+            {"image": arm, "reason": "platform-missing", "lacks": ["linux/amd64"]},
+        ])
+    );
+    let ran = desk.run_with(&["check", "-f", "-"], pod.to_string()).await;
+    for told in [format!("{amd} lacks linux/arm64\n"), format!("{arm} lacks linux/amd64\n")] {
+        assert!(ran.stdout.contains(&told), "{}", ran.stdout);
+    }
+    let row = ran.stdout.lines().find(|line| line.contains(" not-found ")).unwrap();
+    assert!(row.ends_with(&gone), "{}", ran.stdout);
+}
+
+#[tokio::test]
 async fn many_images_of_one_registry_are_no_burden() {
     // The webhook itself would let two run and sixteen wait.
     let desk = Desk::new(json!({"lookup": {"perRegistry": 2}})).await;

@@ -146,6 +146,7 @@ async fn shows_each_entry_and_why_it_counts() {
     let single = ask("arm64").await;
     assert_eq!((&single["entries"], &single["platforms"]), (&json!([]), &json!(["linux/arm64"])));
     assert_eq!(single["requests"].as_array().unwrap().len(), 2);
+    assert_eq!((&single["lacks"], &said["lacks"]), (&json!(["linux/amd64"]), &json!([])));
 }
 
 #[tokio::test]

@@ -9,7 +9,7 @@ use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use super::super::output::{Colour, Look, Row, print, shown, table, tell};
-use super::super::session::{Decided, FailOn};
+use super::super::session::{BlockingImage, Decided, FailOn};
 use super::workload::Object;
 use crate::reason::Reason;
 
@@ -94,7 +94,8 @@ impl Report {
         if files {
             header.insert(0, "FILE");
         }
-        let row = |verdict: &Verdict| {
+        // A row for the decision, and one for each other image that keeps the Pod closed.
+        let rows_of = |verdict: &Verdict| {
             let Verdict { source, object, decided, .. } = verdict;
             let mut cells = vec![
                 shown(&object.namespace),
@@ -107,15 +108,34 @@ impl Report {
             if files {
                 cells.insert(0, format!("{}:{}", shown(self.name_of(*source)), object.line));
             }
-            Row { colour: colour(decided.reason), cells }
+            let mut rows = vec![Row { colour: colour(decided.reason), cells }];
+            for other in decided.blockers.iter().filter(|other| decided.image.as_ref() != Some(&other.image))
+            {
+                let mut cells = vec![String::new(); header.len()];
+                cells[header.len() - 2] = other.reason.as_str().to_owned();
+                cells[header.len() - 1] = shown(&other.image);
+                rows.push(Row { colour: colour(other.reason), cells });
+            }
+            rows
         };
-        let rows: Vec<Row> = self.verdicts.iter().map(row).collect();
+        let rows: Vec<Row> = self.verdicts.iter().flat_map(rows_of).collect();
         let mut text = String::new();
         if !rows.is_empty() {
             text += &table(&header, &rows, "", look);
             text.push('\n');
         }
-        text + &self.causes() + &self.footer()
+        text + &self.lacking() + &self.causes() + &self.footer()
+    }
+
+    /// What images lack, each once.
+    fn lacking(&self) -> String {
+        let blockers = self.verdicts.iter().flat_map(|verdict| &verdict.decided.blockers);
+        let lacking = blockers.filter(|blocker| !blocker.lacks.is_empty());
+        let lines: BTreeSet<String> = lacking
+            .map(|BlockingImage { image, lacks, .. }| format!("{} lacks {lacks}\n", shown(image)))
+            .collect();
+        let text: String = lines.into_iter().collect();
+        if text.is_empty() { text } else { text + "\n" }
     }
 
     /// Why images are unknown, each once.
@@ -245,6 +265,8 @@ struct CheckResult<'r> {
     decision: &'r str,
     reason: &'r str,
     pools: &'r [String],
+    /// All that keep the Pod closed.
+    blockers: Vec<Value>,
     #[serde(skip_serializing_if = "Option::is_none")]
     image: Option<&'r str>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -257,7 +279,8 @@ struct CheckResult<'r> {
 impl<'r> CheckResult<'r> {
     fn of(verdict: &'r Verdict, file: &'r str) -> Self {
         let Verdict { document, object: Object { line, kind, namespace, name, .. }, decided, .. } = verdict;
-        let Decided { reason, done, image, pools, patch, cause, .. } = decided;
+        let Decided { reason, done, image, blockers, pools, patch, cause, .. } = decided;
+        let blocker = |BlockingImage { image, reason, lacks }: &BlockingImage| json!({"image": image, "reason": reason.as_str(), "lacks": lacks.names().collect::<Vec<_>>()});
         Self {
             file,
             document: *document,
@@ -268,6 +291,7 @@ impl<'r> CheckResult<'r> {
             decision: done,
             reason: reason.as_str(),
             pools,
+            blockers: blockers.iter().map(blocker).collect(),
             image: image.as_deref(),
             error: cause.as_deref(),
             patch: patch.as_deref().and_then(|patch| serde_json::from_str(patch).ok()),

@@ -259,3 +259,21 @@ fn decides_without_images_where_nothing_can_be_gained() {
     assert_eq!(unseen(&policy, &json!({"spec": {"containers": []}})), Some(Reason::Malformed));
     assert_eq!(unseen(&policy, &json!({"spec": {"nodeName": "n"}})), Some(Reason::NodeAssigned));
 }
+
+#[test]
+fn a_log_line_names_the_first_five_images() {
+    let images: Vec<ImageSupport<'static>> =
+        (0..7).map(|at| runs(&format!("app{at}"), &["linux/amd64"])).collect();
+    let text = pod(json!([]), None).to_string();
+    let pod: Pod<'_> = serde_json::from_str(&text).unwrap();
+    let policy = multi_arch();
+    let told = |images: &[ImageSupport<'static>]| {
+        Decision::of(&policy, &pod, images).told().map(|told| told.to_string())
+    };
+    let five = "app0 (lacks linux/arm64), app1 (lacks linux/arm64), app2 (lacks linux/arm64), \
+                app3 (lacks linux/arm64), app4 (lacks linux/arm64), and 2 more";
+    assert_eq!(told(&images).as_deref(), Some(five));
+    let mixed = [both(), unknown(LookupError::NotFound), images[0]];
+    assert_eq!(told(&mixed).as_deref(), Some("unknown (not-found), app0 (lacks linux/arm64)"));
+    assert_eq!(told(&[both()]), None);
+}
