@@ -165,7 +165,7 @@ impl Webhook {
                 reason: decision.reason.as_str(),
                 image: decision.image.map(shortened),
             };
-            review::encode(review.uid.as_str(), &patch, &audit)
+            review::encode(review.uid.as_str(), &patch, &decision.warnings, &audit)
         })
     }
 }

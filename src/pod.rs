@@ -6,6 +6,7 @@
 
 mod json;
 mod kept;
+mod mode;
 mod stored;
 mod toleration;
 
@@ -13,6 +14,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 pub use json::Text;
+pub use mode::PodMode;
 pub(crate) use stored::{size_of_json, size_of_value};
 pub use toleration::Toleration;
 
@@ -21,7 +23,8 @@ use crate::json::{First, List, Object};
 use crate::reason::Reason;
 use json::{Annotations, Field};
 
-/// Label or annotation that takes a Pod (or, as a label, a namespace) out: `"off"`.
+/// Label or annotation that takes a Pod (or, as a label, a namespace) out, `"off"`, or says whether decisions on it are
+/// carried out.
 pub const MODE_KEY: &str = "tolerarch.io/mode";
 /// Annotation that names the pools opened by tolerarch, comma-separated. By it a later pass knows its own work.
 pub const POOLS_KEY: &str = "tolerarch.io/pools";
@@ -82,8 +85,9 @@ struct Owner<'a> {
 
 #[derive(Debug, Deserialize)]
 struct Labels<'a> {
-    #[serde(borrow, rename = "tolerarch.io/mode")]
-    mode: Option<Text<'a>>,
+    /// The API server reads null as the empty text.
+    #[serde(borrow, default, rename = "tolerarch.io/mode")]
+    mode: Field<Text<'a>>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -194,15 +198,13 @@ impl<'a> Pod<'a> {
 impl Pod<'_> {
     /// Why the Pod is skipped without a look at its images, if it is.
     pub fn skipped(&self) -> Option<Reason> {
-        let metadata = self.metadata.present();
         let spec = self.spec.present();
         let is = |text: Option<&Text<'_>>, value: &str| text.is_some_and(|text| text.as_str() == value);
         let annotations = self.annotations();
         if annotations.is_some_and(|a| a.mirror) {
             return Some(Reason::MirrorPod);
         }
-        let label = metadata.and_then(|m| m.labels.as_ref()).and_then(|l| l.mode.as_ref());
-        if is(label, "off") || is(annotations.and_then(|a| a.mode.as_ref()), "off") {
+        if matches!(self.mode(), PodMode::Off | PodMode::Unknown(_)) {
             return Some(Reason::OptedOut);
         }
         if spec.and_then(|s| s.node_name.as_ref()).is_some_and(|name| !name.as_str().is_empty()) {
@@ -217,6 +219,17 @@ impl Pod<'_> {
             return Some(Reason::Windows);
         }
         None
+    }
+
+    /// What the Pod says itself about whether decisions on it are carried out.
+    pub fn mode(&self) -> PodMode<'_> {
+        let label = match self.metadata.present().and_then(|metadata| metadata.labels.as_ref()) {
+            None | Some(Labels { mode: Field::Absent }) => None,
+            Some(Labels { mode }) => Some(text(mode.present())),
+        };
+        let annotation =
+            self.annotations().and_then(|annotations| annotations.mode.as_ref()).map(Text::as_str);
+        PodMode::of(label.into_iter().chain(annotation))
     }
 
     /// Every image that counts, in the order of the Pod: init containers, containers, image volumes.

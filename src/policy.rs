@@ -4,12 +4,12 @@
 //! Everything fails open here and only here: whatever is unknown about an image opens no pool.
 
 use crate::image::{LookupError, PlatformSet, Support};
-use crate::pod::{Purpose, Toleration};
+use crate::pod::{Pod, PodMode, Purpose, Toleration};
 
 /// What decides over Pods.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Policy {
-    /// Whether decisions are carried out.
+    /// Whether decisions are carried out, unless the Pod says it.
     pub mode: Mode,
     /// The pools, in the order of the configuration; at least one.
     pub pools: Vec<Pool>,
@@ -116,6 +116,15 @@ impl Policy {
         let shared = nodes.try_fold(PlatformSet::ALL, |shared, nodes| Some(shared.intersection(nodes.ok()?)));
         let shared = shared.filter(|_| !images.is_empty());
         Verdicts { shared, pools: &self.pools, images }
+    }
+
+    /// Whether decisions on this Pod are carried out.
+    pub fn mode_for(&self, pod: &Pod<'_>) -> Mode {
+        match pod.mode() {
+            PodMode::Enforce => Mode::Enforce,
+            PodMode::Observe => Mode::Observe,
+            PodMode::Unset | PodMode::Unknown(_) | PodMode::Off => self.mode,
+        }
     }
 
     /// Whether this image alone keeps every pool closed, so that no other needs to be waited for.

@@ -221,8 +221,9 @@ pub struct Audit<'a> {
     pub image: Option<&'a str>,
 }
 
-/// The answer to the review with this uid: always allowed, with the patch (as JSON) unless that is empty.
-pub fn encode(uid: &str, patch: &str, audit: &Audit<'_>) -> Vec<u8> {
+/// The answer to the review with this uid: always allowed, with the patch (as JSON) unless that is empty, and with warnings
+/// to the creator of the Pod.
+pub fn encode(uid: &str, patch: &str, warnings: &[String], audit: &Audit<'_>) -> Vec<u8> {
     let mut answer = String::with_capacity(ANSWER + patch.len() * 4 / 3);
     answer.push_str(
         r#"{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1","response":{"allowed":true,"uid":"#,
@@ -232,6 +233,15 @@ pub fn encode(uid: &str, patch: &str, audit: &Audit<'_>) -> Vec<u8> {
         answer.push_str(r#","patchType":"JSONPatch","patch":""#);
         BASE64.encode_string(patch, &mut answer);
         answer.push('"');
+    }
+    let mut before = r#","warnings":["#;
+    for warning in warnings {
+        answer.push_str(before);
+        push_text(&mut answer, warning);
+        before = ",";
+    }
+    if !warnings.is_empty() {
+        answer.push(']');
     }
     let Audit { decision, reason, image } = audit;
     let annotations = [("decision", Some(*decision)), ("reason", Some(*reason)), ("image", *image)];

@@ -43,6 +43,8 @@ pub(super) struct Decided {
     pub(super) blockers: Vec<BlockingImage>,
     /// The pools that are open to the Pod through tolerarch.
     pub(super) pools: Vec<String>,
+    /// What the creator of the Pod would be told.
+    pub(super) warnings: Vec<String>,
     /// The JSON patch, where one is wanted and something changes.
     pub(super) patch: Option<String>,
     /// Why the platforms of that image are unknown, as the registry was asked.
@@ -99,6 +101,7 @@ impl Decided {
             image: decision.image.map(|image| shortened(image).to_owned()),
             blockers: decision.blockers.iter().copied().map(BlockingImage::from).collect(),
             pools: decision.opened.iter().map(|pool| pool.name.clone()).collect(),
+            warnings: decision.warnings.clone(),
             patch: None,
             cause: None,
             lacks_pull_secrets: false,

@@ -21,12 +21,21 @@ pub struct Decision<'a> {
     pub opened: Vec<&'a Pool>,
     /// What is to be changed, if anything.
     pub edits: Edits<'a>,
+    /// What the creator of the Pod is to be told: short, and plain ASCII.
+    pub warnings: Vec<String>,
 }
 
 impl<'a> Decision<'a> {
     /// Leaves the Pod as it is.
     pub fn unchanged(reason: Reason) -> Self {
-        Self { reason, image: None, blockers: Vec::new(), opened: Vec::new(), edits: Edits::default() }
+        Self {
+            reason,
+            image: None,
+            blockers: Vec::new(),
+            opened: Vec::new(),
+            edits: Edits::default(),
+            warnings: Vec::new(),
+        }
     }
 
     /// What is done: `tolerated`, `retracted` or `unchanged`.
@@ -63,7 +72,8 @@ impl<'a> Decision<'a> {
             None if placement::is_needless(pod, &policy.pools) => Reason::AlreadyTolerated,
             None => return None,
         };
-        Some(Self::unchanged(reason))
+        let warnings = pod.mode().warning().filter(|_| reason == Reason::OptedOut).into_iter().collect();
+        Some(Self { warnings, ..Self::unchanged(reason) })
     }
 
     /// The decision. `images` has one image for each image of the Pod that counts; some may be missing where one of them
@@ -86,10 +96,18 @@ impl<'a> Decision<'a> {
         }
         let blockers = verdicts.blockers();
         let image = blocker.map(|blocker| blocker.image).filter(|_| reason != Reason::Tolerated);
-        if policy.mode == Mode::Observe && !edits.is_empty() {
-            return Self { reason: Reason::Observed, image, blockers, opened, edits: Edits::default() };
+        let warnings = Vec::new();
+        if !edits.is_empty() && policy.mode_for(pod) == Mode::Observe {
+            return Self {
+                reason: Reason::Observed,
+                image,
+                blockers,
+                opened,
+                edits: Edits::default(),
+                warnings,
+            };
         }
-        Self { reason, image, blockers, opened, edits }
+        Self { reason, image, blockers, opened, edits, warnings }
     }
 }
 

@@ -122,7 +122,8 @@ impl<'de: 'a, 'a> Deserialize<'de> for Annotations<'a> {
                     picked.bytes +=
                         key.as_str().len() + value.as_ref().map_or(0, |value| value.as_str().len());
                     match key.as_str() {
-                        MODE_KEY => picked.mode = value,
+                        // The API server reads null as the empty text.
+                        MODE_KEY => picked.mode = Some(value.unwrap_or_default()),
                         POOLS_KEY => picked.pools = value,
                         MIRROR_KEY => picked.mirror = true,
                         _ => {}

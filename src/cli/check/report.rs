@@ -124,7 +124,18 @@ impl Report {
             text += &table(&header, &rows, "", look);
             text.push('\n');
         }
-        text + &self.lacking() + &self.causes() + &self.footer()
+        text + &self.warnings() + &self.lacking() + &self.causes() + &self.footer()
+    }
+
+    /// What the API server would print for whoever creates the Pod.
+    fn warnings(&self) -> String {
+        let mut text = String::new();
+        for Verdict { object: Object { kind, name, .. }, decided, .. } in &self.verdicts {
+            for warning in &decided.warnings {
+                text += &format!("warning: {}: {}\n", shown(&format!("{kind}/{name}")), shown(warning));
+            }
+        }
+        if text.is_empty() { text } else { text + "\n" }
     }
 
     /// What images lack, each once.
@@ -239,6 +250,7 @@ impl Report {
                 print(&format!("{patch}\n"))?;
             }
         }
+        self.warnings().lines().filter(|line| !line.is_empty()).for_each(tell);
         tell(&format!("# {}", self.footer().trim_end()));
         Ok(())
     }
@@ -267,6 +279,8 @@ struct CheckResult<'r> {
     pools: &'r [String],
     /// All that keep the Pod closed.
     blockers: Vec<Value>,
+    #[serde(skip_serializing_if = "<[String]>::is_empty")]
+    warnings: &'r [String],
     #[serde(skip_serializing_if = "Option::is_none")]
     image: Option<&'r str>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -279,7 +293,7 @@ struct CheckResult<'r> {
 impl<'r> CheckResult<'r> {
     fn of(verdict: &'r Verdict, file: &'r str) -> Self {
         let Verdict { document, object: Object { line, kind, namespace, name, .. }, decided, .. } = verdict;
-        let Decided { reason, done, image, blockers, pools, patch, cause, .. } = decided;
+        let Decided { reason, done, image, blockers, pools, warnings, patch, cause, .. } = decided;
         let blocker = |BlockingImage { image, reason, lacks }: &BlockingImage| json!({"image": image, "reason": reason.as_str(), "lacks": lacks.names().collect::<Vec<_>>()});
         Self {
             file,
@@ -292,6 +306,7 @@ impl<'r> CheckResult<'r> {
             reason: reason.as_str(),
             pools,
             blockers: blockers.iter().map(blocker).collect(),
+            warnings,
             image: image.as_deref(),
             error: cause.as_deref(),
             patch: patch.as_deref().and_then(|patch| serde_json::from_str(patch).ok()),

@@ -277,3 +277,27 @@ fn a_log_line_names_the_first_five_images() {
     assert_eq!(told(&mixed).as_deref(), Some("unknown (not-found), app0 (lacks linux/arm64)"));
     assert_eq!(told(&[both()]), None);
 }
+
+#[test]
+fn a_pod_says_itself_whether_it_is_changed() {
+    let with = |kind: &str, value: &str| json!({"metadata": {kind: {"tolerarch.io/mode": value}}, "spec": {"containers": [{"image": "x"}]}});
+    let mut observing = multi_arch();
+    observing.mode = Mode::Observe;
+    for kind in ["labels", "annotations"] {
+        assert_eq!(decide(&observing, &with(kind, "enforce"), &[both()]).0, Reason::Tolerated);
+        let seen = decide(&multi_arch(), &with(kind, "observe"), &[both()]);
+        assert_eq!((seen.0, seen.3), (Reason::Observed, 0));
+        for (value, warned) in [("off", false), ("On", true), ("", true)] {
+            let text = with(kind, value).to_string();
+            let pod: Pod<'_> = serde_json::from_str(&text).unwrap();
+            let policy = multi_arch();
+            let Decision { reason, warnings, .. } = Decision::without_images(&policy, &pod).unwrap();
+            assert_eq!((reason, !warnings.is_empty()), (Reason::OptedOut, warned), "{value}");
+            assert!(
+                warnings
+                    .iter()
+                    .all(|told| told.contains(&format!("\"{value}\" is none of off, observe, enforce")))
+            );
+        }
+    }
+}

@@ -1,0 +1,91 @@
+//! What a Pod says itself about whether decisions on it are carried out.
+
+use super::MODE_KEY;
+
+/// Characters of a value that a warning shows. With them it has at most the 120 that the API server advises
+/// (k8s.io/api admission/v1); it cuts warnings of more than 256.
+const SHOWN: usize = 24;
+
+/// `tolerarch.io/mode` of a Pod, as its label and its annotation say together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PodMode<'p> {
+    /// Neither is there: the configuration decides.
+    Unset,
+    /// Decisions are carried out, whatever the configuration says.
+    Enforce,
+    /// Decisions are counted and logged only.
+    Observe,
+    /// A value that means nothing, the empty one among them. It was meant to do something, so the Pod stays as it is.
+    Unknown(&'p str),
+    /// The Pod stays as it is.
+    Off,
+}
+
+impl<'p> PodMode<'p> {
+    /// Of several values, the most careful one.
+    pub(super) fn of(values: impl IntoIterator<Item = &'p str>) -> Self {
+        let modes = values.into_iter().map(|value| match value {
+            "off" => Self::Off,
+            "observe" => Self::Observe,
+            "enforce" => Self::Enforce,
+            _ => Self::Unknown(value),
+        });
+        let careful = |mode: &Self| match mode {
+            Self::Unset => 0,
+            Self::Enforce => 1,
+            Self::Observe => 2,
+            Self::Unknown(_) => 3,
+            Self::Off => 4,
+        };
+        modes.max_by_key(careful).unwrap_or(Self::Unset)
+    }
+
+    /// What is to be said about a value that means nothing. The value is untrusted input, and a warning is a header: it has
+    /// to be short, and must not hold control characters (k8s.io/apiserver `warning.AddWarning`).
+    pub fn warning(self) -> Option<String> {
+        let Self::Unknown(value) = self else { return None };
+        let mut shown: String = value.chars().take(SHOWN).flat_map(char::escape_default).collect();
+        if shown.len() > SHOWN || value.chars().nth(SHOWN).is_some() {
+            shown.truncate(SHOWN - 3);
+            shown.push_str("...");
+        }
+        Some(format!(
+            "{MODE_KEY}: \"{shown}\" is none of off, observe, enforce; tolerarch left the Pod unchanged"
+        ))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_most_careful_value_counts() {
+        for (values, expected) in [
+            (&[][..], PodMode::Unset),
+            (&["enforce"], PodMode::Enforce),
+            (&["observe", "enforce"], PodMode::Observe),
+            (&["enforce", "of"], PodMode::Unknown("of")),
+            (&[""], PodMode::Unknown("")),
+            (&["OFF", "off"], PodMode::Off),
+            (&["off", "enforce"], PodMode::Off),
+        ] {
+            assert_eq!(PodMode::of(values.iter().copied()), expected, "{values:?}");
+        }
+    }
+
+    #[test]
+    fn a_warning_is_short_and_plain_whatever_the_value_is() {
+        let told = |value: &str| PodMode::Unknown(value).warning().unwrap();
+        let expected =
+            "tolerarch.io/mode: \"of\" is none of off, observe, enforce; tolerarch left the Pod unchanged";
+        assert_eq!(told("of"), expected);
+        assert!(told("a\"\n\u{1b}[31m").contains(r#""a\"\n\u{1b}[31m""#));
+        for long in ["x".repeat(300_000), "\u{10ffff}".repeat(99), "\0".repeat(24), "é".repeat(24)] {
+            let text = told(&long);
+            assert!(text.len() <= 120 && text.bytes().all(|b| (b' '..=b'~').contains(&b)), "{text}");
+            assert!(text.contains("...\""), "{text}");
+        }
+        assert_eq!(PodMode::Off.warning(), None);
+    }
+}
