@@ -8,6 +8,7 @@ mod change;
 mod duration;
 mod environment;
 mod hosts;
+mod overrides;
 mod pools;
 mod print;
 mod quote;
@@ -165,7 +166,7 @@ impl Default for Config {
             },
             tls: Tls { mode: TlsMode::Files, server_name: None, managed: ManagedSettings::default() },
             admin: Admin { listen: unspecified(8080) },
-            policy: Policy { mode: Mode::Enforce, pools: vec![pool] },
+            policy: Policy { mode: Mode::Enforce, pools: vec![pool], overrides: Vec::new() },
             lookup: LookupSettings {
                 budget: Duration::from_secs(3),
                 timeout: Duration::from_secs(10),

@@ -17,7 +17,7 @@ pub use batch::BatchLimits;
 pub use decision::Decision;
 
 use crate::credentials::{Credentials, Keyring};
-use crate::image::{ImageRef, LookupError};
+use crate::image::{ImageRef, LookupError, Support};
 use crate::pod::{Pod, Usage};
 use crate::policy::{ImageSupport, Policy};
 use crate::resolver::{Outcome, Resolver, Tenant};
@@ -104,8 +104,11 @@ impl Snapshot {
         if !credentials.reads_pull_secrets() || pod.pull_secrets().next().is_none() {
             return shared;
         }
-        let settled = |image| self.resolver.is_settled(image, &shared.candidates(image));
-        if usages.iter().all(|usage| usage.image.as_ref().map_or(true, settled)) {
+        let settled = |usage: &Usage<'_>| {
+            let asked = usage.image.as_ref().ok().filter(|_| self.policy.override_for(usage).is_none());
+            asked.is_none_or(|image| self.resolver.is_settled(image, &shared.candidates(image)))
+        };
+        if usages.iter().all(settled) {
             return shared;
         }
         let keyring = Box::pin(credentials.keyring(namespace, pod.pull_secrets()));
@@ -125,6 +128,14 @@ impl Snapshot {
         let mut images: Vec<&ImageRef> = Vec::with_capacity(usages.len());
         let mut not_asked = Vec::new();
         for usage in usages {
+            if let Some(platforms) = self.policy.override_for(usage) {
+                let image = known(usage, Ok(Support::Index(platforms)));
+                not_asked.push(image);
+                if matches!(wait, Wait::Until(_)) && self.policy.is_closed_by(&image) {
+                    return not_asked;
+                }
+                continue;
+            }
             let error = match &usage.image {
                 Ok(image) if images.contains(&image) => continue,
                 Ok(image) if images.len() < IMAGES => {

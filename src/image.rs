@@ -4,6 +4,7 @@
 
 mod choice;
 mod host;
+mod name_pattern;
 mod platform;
 mod reference;
 
@@ -11,6 +12,7 @@ pub use choice::Preference;
 pub use host::{
     DOCKER_HUB, DOCKER_HUB_ENDPOINT, DOCKER_HUB_INDEX, canonical_host, canonical_name, is_docker_hub,
 };
+pub use name_pattern::{NamePattern, ParsePatternError};
 pub use platform::{ParsePlatformError, Platform, PlatformSet, Support};
 pub(crate) use reference::is_digest;
 pub use reference::{ImageRef, ReferenceError};

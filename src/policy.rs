@@ -3,8 +3,8 @@
 //!
 //! Everything fails open here and only here: whatever is unknown about an image opens no pool.
 
-use crate::image::{LookupError, PlatformSet, Support};
-use crate::pod::{Pod, PodMode, Purpose, Toleration};
+use crate::image::{LookupError, NamePattern, PlatformSet, Support};
+use crate::pod::{Pod, PodMode, Purpose, Toleration, Usage};
 
 /// What decides over Pods.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -13,6 +13,17 @@ pub struct Policy {
     pub mode: Mode,
     /// The pools, in the order of the configuration; at least one.
     pub pools: Vec<Pool>,
+    /// What is believed of images instead of their registries; the first that matches.
+    pub overrides: Vec<Override>,
+}
+
+/// What is believed of some images, so that no registry is asked for them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Override {
+    /// Which images.
+    pub images: NamePattern,
+    /// Where they run.
+    pub platforms: PlatformSet,
 }
 
 /// Whether decisions are carried out.
@@ -116,6 +127,25 @@ impl Policy {
         let shared = nodes.try_fold(PlatformSet::ALL, |shared, nodes| Some(shared.intersection(nodes.ok()?)));
         let shared = shared.filter(|_| !images.is_empty());
         Verdicts { shared, pools: &self.pools, images }
+    }
+
+    /// What the configuration says of an image, if it does.
+    pub fn override_for(&self, usage: &Usage<'_>) -> Option<PlatformSet> {
+        if self.overrides.is_empty() {
+            return None;
+        }
+        let parsed;
+        let image = match &usage.image {
+            Ok(image) => image,
+            // The node has it already; what it runs on is for the operator to say.
+            Err(LookupError::PullNever) => {
+                parsed = usage.given.parse().ok()?;
+                &parsed
+            }
+            Err(_) => return None,
+        };
+        let found = self.overrides.iter().find(|known| known.images.covers(image))?;
+        Some(found.platforms)
     }
 
     /// Whether decisions on this Pod are carried out.

@@ -29,7 +29,7 @@ pub mod trace;
 
 pub use digest::Digest;
 pub use error::Error;
-pub use hosts::{Allowed, HostSettings, Mirror, NamePattern, ParseMirrorError, ParsePatternError};
+pub use hosts::{Allowed, HostSettings, Mirror, ParseMirrorError};
 pub use manifest::{EntryInfo, Found, ManifestError, Skip};
 pub use metrics::{RegistryMetrics, RequestKind};
 pub use net::{AddressGuard, Proxies, ProxyError, TrustError};

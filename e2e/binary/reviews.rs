@@ -113,3 +113,25 @@ async fn changes_nothing_when_it_only_observes() {
     assert_eq!(program.metric(r#"tolerarch_reviews_total{reason="observed"}"#).await, "1");
     assert_eq!(program.logged("reviewed").await["pools"], "multi-arch");
 }
+
+#[tokio::test]
+async fn a_mode_that_means_nothing_is_a_warning() {
+    let registry = Registry::start().await;
+    let repo = registry.repo("team/app");
+    repo.index(Some("v1"), ["linux/amd64", "linux/arm64"]);
+    let program = Program::start(&registry, json!({"mode": "observe"})).await;
+    let moded = |mode: &str| {
+        let mut pod = pod(&[&repo.reference("v1")]);
+        pod["metadata"]["labels"]["tolerarch.io/mode"] = json!(mode);
+        pod
+    };
+    let verdict = program.review(&moded("on\n")).await;
+    assert_eq!((verdict.audit(), verdict.patch.is_some()), (("unchanged", "opted-out", None), false));
+    let told =
+        r#"tolerarch.io/mode: "on\n" is none of off, observe, enforce; tolerarch left the Pod unchanged"#;
+    assert_eq!(verdict.warnings, [told]);
+    for (mode, reason) in [("off", "opted-out"), ("observe", "observed"), ("enforce", "tolerated")] {
+        let verdict = program.review(&moded(mode)).await;
+        assert_eq!((&*verdict.reason, verdict.warnings.len()), (reason, 0), "{mode}");
+    }
+}

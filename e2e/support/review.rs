@@ -65,6 +65,7 @@ pub(crate) struct Verdict {
     pub(crate) reason: String,
     pub(crate) image: Option<String>,
     pub(crate) patch: Option<json_patch::Patch>,
+    pub(crate) warnings: Vec<String>,
 }
 
 impl Verdict {
@@ -92,6 +93,9 @@ impl Verdict {
             reason: audit("reason").unwrap(),
             image: audit("image"),
             patch,
+            warnings: serde_json::from_value::<Option<_>>(response["warnings"].clone())
+                .unwrap()
+                .unwrap_or_default(),
         }
     }
 

@@ -87,6 +87,8 @@ struct Inspected {
     lacks: Vec<(String, PlatformSet)>,
     image: Result<ImageRef, ReferenceError>,
     decided: Option<Decided>,
+    /// What the configuration says of it, so that nobody was asked.
+    overridden: Option<PlatformSet>,
     trace: Trace,
     took: Duration,
 }
@@ -96,18 +98,22 @@ impl Inspected {
         let begun = Instant::now();
         let image: Result<ImageRef, _> = given.parse();
         let pod = json!({"metadata": {}, "spec": {"containers": [{"image": given}]}});
-        let decided = match Pod::of_value(&pod) {
-            Ok(pod) => Some(session.decide("", &pod, None).await),
-            Err(_) => None,
+        let policy = &session.snapshot.policy;
+        let (decided, overridden) = match Pod::of_value(&pod) {
+            Ok(pod) => (
+                Some(session.decide("", &pod, None).await),
+                pod.images().first().and_then(|usage| policy.override_for(usage)),
+            ),
+            Err(_) => (None, None),
         };
         let trace = image.as_ref().map(|image| session.traces.of(image)).unwrap_or_default();
-        let runs_on = trace.found.and_then(|found| found.support.runs_on());
+        let runs_on = overridden.or_else(|| trace.found.and_then(|found| found.support.runs_on()));
         let lacks = |pool: &Pool| {
             let lacking = pool.platforms.difference(runs_on?);
             (!lacking.is_empty()).then(|| (pool.name.clone(), lacking))
         };
-        let lacks = session.snapshot.policy.pools.iter().filter_map(lacks).collect();
-        Self { given: given.to_owned(), lacks, image, decided, trace, took: begun.elapsed() }
+        let lacks = policy.pools.iter().filter_map(lacks).collect();
+        Self { given: given.to_owned(), lacks, image, decided, overridden, trace, took: begun.elapsed() }
     }
 
     /// Whether its platforms could not be determined.
@@ -138,8 +144,13 @@ impl Inspected {
         self.trace.requests.iter().find(brought)
     }
 
+    /// Where its platforms come from.
+    fn origin(&self) -> Option<String> {
+        if self.overridden.is_some() { Some("overrides".to_owned()) } else { self.source().map(origin) }
+    }
+
     fn platforms(&self) -> Option<PlatformSet> {
-        self.trace.found.and_then(|found| found.support.runs_on())
+        self.overridden.or_else(|| self.trace.found.and_then(|found| found.support.runs_on()))
     }
 
     /// What it lacks of any pool.
@@ -157,15 +168,19 @@ impl Inspected {
         if let Some(error) = self.error() {
             lines.push(("error", error));
         }
-        if let Some(found) = found {
+        if let Some(platforms) = self.overridden {
+            lines.push(("platforms", platforms.to_string()));
+        } else if let Some(found) = found {
             let platforms = match found.support {
                 Support::Index(set) | Support::Single(set) => set.to_string(),
                 Support::Artifact => "cannot be said: an artifact, no image".to_owned(),
             };
             lines.push(("platforms", platforms));
-            for (pool, lacking) in &self.lacks {
-                lines.push(("lacks", format!("{lacking} of the pool {pool}")));
-            }
+        }
+        for (pool, lacking) in &self.lacks {
+            lines.push(("lacks", format!("{lacking} of the pool {pool}")));
+        }
+        if let Some(found) = found {
             lines.push(("digest", found.digest.to_string()));
         }
         if !media_type.is_empty() {
@@ -175,7 +190,7 @@ impl Inspected {
             1 => "1 request".to_owned(),
             count => format!("{count} requests"),
         };
-        let source = self.source().map_or_else(String::new, |request| format!("{}, ", origin(request)));
+        let source = self.origin().map_or_else(String::new, |origin| format!("{origin}, "));
         lines.push(("from", format!("{source}{asked}, {} ms", milliseconds(self.took))));
 
         let name = self.image.as_ref().map_or(&*self.given, ImageRef::as_str);
@@ -213,7 +228,7 @@ impl Inspected {
             "mediaType": text(media_type),
             "platforms": self.platforms().map(|set| set.names().collect::<Vec<_>>()),
             "lacks": self.lacking().names().collect::<Vec<_>>(),
-            "source": self.source().map(origin),
+            "source": self.origin(),
             "milliseconds": milliseconds(self.took),
             "entries": entries.iter().map(entry_json).collect::<Vec<_>>(),
             "requests": requests.iter().map(request_json).collect::<Vec<_>>(),

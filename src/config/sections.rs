@@ -24,6 +24,11 @@ impl Slot for Config {
                 "a Pod gets the tolerations of every pool that all its images can run on",
                 &mut self.policy.pools,
             ),
+            key(
+                "overrides",
+                "what is believed of images instead of asking their registry: the first that matches; beats registries",
+                &mut self.policy.overrides,
+            ),
             key("lookup", "how the platforms of images are looked up", &mut self.lookup),
             key("cache", "how long what was looked up counts", &mut self.cache),
             key("registries", "which registries are asked, and how", &mut self.registries),

@@ -150,7 +150,7 @@ zzz: 1
              linux/arm/v5, linux/arm/v6, linux/arm/v7, linux/386, linux/loong64, linux/mips64le, linux/ppc64le, linux/riscv64, \
              linux/s390x, linux/mips64",
             "pools[0].tolerations[0].opertor (line 9): unknown key; did you mean operator?",
-            "zzz (line 10): unknown key; known are mode, server, tls, admin, pools, lookup, cache, registries, credentials, network, log",
+            "zzz (line 10): unknown key; known are mode, server, tls, admin, pools, overrides, lookup, cache, registries, credentials, network, log",
         ]
     );
 }
@@ -239,6 +239,10 @@ fn refuses_what_could_not_work() {
             "pools: [&p {name: a, platforms: [linux/arm64], tolerations: [{key: a, operator: Exists}]}, *p]",
             "two pools are named \"a\"",
         ),
+        ("overrides: [{match: ghcr.io/acme}]", "the override has no platforms"),
+        ("overrides: [{match: ghcr.io/acme, platforms: []}]", "the override has no platforms"),
+        ("overrides: [{platforms: [linux/amd64]}]", "the override has no match"),
+        ("overrides: [{match: nginx, platforms: [linux/amd64]}]", "expected host[/path]"),
         ("lookup: {concurrency: 0}", "expected a number from 1"),
         ("lookup: {concurrency: -1}", "expected a number from 1"),
         ("lookup: {budget: 0s}", "expected a duration"),

@@ -6,6 +6,7 @@ use crate::cluster::tests::ApiServer;
 use crate::config::Config;
 use crate::credentials::tests::with_cluster;
 use crate::metrics::Metrics;
+use crate::policy::Override;
 use crate::registry::{AddressGuard, HostSettings, Registry};
 use crate::resolver::ResolverMetrics;
 use crate::testing::registry_metrics;
@@ -119,4 +120,41 @@ async fn what_is_lost_anyway_is_not_waited_for() {
     assert_eq!(bench.reason(&[&hanging, &amd]).await, "platform-missing");
     assert_eq!(bench.reason(&[&hanging, "Bad Image"]).await, "image-invalid");
     assert!(begun.elapsed() < Duration::from_secs(3), "it did not take the budget");
+}
+
+#[tokio::test]
+async fn an_override_is_believed_and_nobody_is_asked() {
+    let api = ApiServer::start().await;
+    let bench = Bench::with(with_cluster(&api, &[])).await;
+    let snapshot = bench.current.get();
+    let host = bench.remote.address().to_string();
+    let known = |images: &str, platforms: &[&str]| Override {
+        images: format!("{host}/{images}").parse().unwrap(),
+        platforms: crate::testing::platforms(platforms),
+    };
+    let overrides = vec![known("team/legacy*", &["linux/amd64"]), known("team", &BOTH)];
+    let policy = Policy { overrides, ..snapshot.policy.clone() };
+    let Snapshot { budget, credentials, resolver, .. } = &*snapshot;
+    bench.current.publish(Snapshot {
+        policy,
+        budget: *budget,
+        credentials: credentials.clone(),
+        resolver: resolver.clone(),
+    });
+    let image = |name: &str| format!("{host}/team/{name}");
+    let (app, legacy) = (image("app:1"), image("legacy-app"));
+    assert_eq!(bench.reason(&[&app]).await, "tolerated");
+    assert_eq!(bench.reason(&[&app, &legacy]).await, "platform-missing");
+    // Of what the node has already, only the operator can tell; and they do not count as images that are asked for.
+    let mut pod = pod(&[app.as_str()]);
+    pod["spec"]["containers"] = (0..=IMAGES)
+        .map(|at| json!({"image": image(&format!("app:{at}")), "imagePullPolicy": "Never"}))
+        .collect();
+    pod["spec"]["imagePullSecrets"] = json!([{"name": "pull"}]);
+    assert_eq!(bench.decide(&pod).await, "tolerated");
+    assert_eq!((bench.remote.requests().len(), api.requests()), (0, 0));
+    // One that closes every pool is enough, without the others.
+    bench.remote.repo("hanging").fault(Some(Fault::hang()));
+    assert_eq!(bench.reason(&[&format!("{host}/hanging"), &legacy]).await, "platform-missing");
+    assert_eq!(bench.remote.requests().len(), 0);
 }

@@ -1,4 +1,5 @@
 use super::*;
+use crate::config::Config;
 use crate::testing::platforms as set;
 
 fn two_pools() -> Policy {
@@ -8,7 +9,7 @@ fn two_pools() -> Policy {
         tolerations: Vec::new(),
     };
     let pools = vec![pool(&["linux/amd64", "linux/arm64"]), pool(&["linux/arm64"])];
-    Policy { mode: Mode::Enforce, pools }
+    Policy { pools, ..Config::default().policy }
 }
 
 fn runs(given: &'static str, platforms: &[&str]) -> ImageSupport<'static> {

@@ -18,7 +18,7 @@ use super::net::{Tls, authority, dialled, names};
 use crate::image::canonical_host;
 use directory::RegistryHost;
 
-pub use allowed::{Allowed, NamePattern, ParsePatternError};
+pub use allowed::Allowed;
 pub(super) use directory::HostsDirectory;
 pub(super) use endpoint::{Endpoint, in_order};
 pub use endpoint::{Mirror, ParseMirrorError};

@@ -184,6 +184,20 @@ async fn every_image_that_keeps_a_pod_closed_is_told() {
 }
 
 #[tokio::test]
+async fn a_mode_that_means_nothing_is_told() {
+    let desk = Desk::new(json!({})).await;
+    let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "web", "annotations": {"tolerarch.io/mode": "On"}},
+        "spec": {"containers": [{"image": "x"}]}});
+    let warning = "tolerarch.io/mode: \"On\" is none of off, observe, enforce";
+    let (_, all) = desk.check(pod.to_string()).await;
+    assert!(all["results"][0]["warnings"][0].as_str().unwrap().starts_with(warning), "{all}");
+    let ran = desk.run_with(&["check", "-f", "-"], pod.to_string()).await;
+    assert!(ran.stdout.contains(&format!("\nwarning: Pod/web: {warning}")), "{}", ran.stdout);
+    let ran = desk.run_with(&["check", "-f", "-", "-o", "patch"], pod.to_string()).await;
+    assert!(ran.stdout.is_empty() && ran.stderr.contains(warning), "{}{}", ran.stdout, ran.stderr);
+}
+
+#[tokio::test]
 async fn many_images_of_one_registry_are_no_burden() {
     // The webhook itself would let two run and sixteen wait.
     let desk = Desk::new(json!({"lookup": {"perRegistry": 2}})).await;

@@ -299,3 +299,20 @@ async fn a_variable_of_no_key_is_a_warning() {
     let stderr = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success() && stderr.contains("did you mean TOLERARCH_MODE"), "{stderr}");
 }
+
+#[tokio::test]
+async fn an_override_is_believed_and_the_registry_is_not_asked() {
+    let registry = Registry::start().await;
+    let overrides =
+        json!([{"match": format!("{}/team/*", registry.address()), "platforms": ["linux/amd64"]}]);
+    let desk = Desk::new(json!({"overrides": overrides, "registries": {"deny": [registry.address()]}})).await;
+    let image = registry.repo("team/app").reference("v1");
+    let ran = desk.run(&["inspect", "-o", "json", &image]).await;
+    let said: Value = serde_json::from_str(&ran.stdout).unwrap();
+    let said = &said["images"][0];
+    assert_eq!((ran.status, &said["reason"]), (Some(0), &json!("platform-missing")), "{said}");
+    assert_eq!((&said["platforms"], &said["lacks"]), (&json!(["linux/amd64"]), &json!(["linux/arm64"])));
+    assert_eq!((&said["source"], registry.requests().len()), (&json!("overrides"), 0));
+    let ran = desk.run(&["inspect", &image]).await;
+    assert!(ran.stdout.contains("from       overrides, 0 requests"), "{}", ran.stdout);
+}

@@ -1,6 +1,7 @@
 use serde_json::{Value, json};
 
 use super::*;
+use crate::config::Config;
 use crate::image::{LookupError, Support};
 use crate::pod::Purpose;
 use crate::policy::Pool;
@@ -13,7 +14,8 @@ fn pool(name: &str, platforms: &[&str], tolerations: Value) -> Pool {
 
 fn multi_arch() -> Policy {
     let own = json!([{"key": "tolerarch.io/multi-arch", "operator": "Exists", "effect": "NoSchedule"}]);
-    Policy { mode: Mode::Enforce, pools: vec![pool("multi-arch", &["linux/amd64", "linux/arm64"], own)] }
+    let pools = vec![pool("multi-arch", &["linux/amd64", "linux/arm64"], own)];
+    Policy { pools, ..Config::default().policy }
 }
 
 fn two_pools() -> Policy {

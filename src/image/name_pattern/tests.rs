@@ -1,10 +1,6 @@
 use super::*;
 use proptest::prelude::*;
 
-fn patterns(texts: &[&str]) -> Vec<NamePattern> {
-    texts.iter().map(|text| text.parse().unwrap()).collect()
-}
-
 #[test]
 fn a_pattern_covers_what_it_matches_and_all_below() {
     for (pattern, covered, not) in [
@@ -87,20 +83,6 @@ fn refuses_what_would_never_match() {
         let error = if text.starts_with("https") { Part } else { error };
         assert_eq!(read, Err(error), "{text}");
     }
-}
-
-#[test]
-fn deny_beats_allow() {
-    let image = |text: &str| text.parse::<ImageRef>().unwrap();
-    let allowed = Allowed { allow: patterns(&["ghcr.io", "a.b"]), deny: patterns(&["ghcr.io/evil"]) };
-    for (name, expected) in
-        [("ghcr.io/x", true), ("a.b/x", true), ("ghcr.io/evil/x", false), ("nginx", false)]
-    {
-        assert_eq!(allowed.admits(&image(name)), expected, "{name}");
-    }
-    assert!(Allowed::default().admits(&image("nginx")));
-    let allowed = Allowed { allow: vec![], deny: patterns(&["docker.io"]) };
-    assert!(!allowed.admits(&image("nginx")) && allowed.admits(&image("a.b/x")));
 }
 
 /// The same by the definition, at any price.

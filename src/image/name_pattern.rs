@@ -1,0 +1,110 @@
+//! Globs over normalised names of images. Pure.
+
+use std::fmt;
+use std::str::FromStr;
+
+use super::{DOCKER_HUB, ImageRef, canonical_host, canonical_name, is_docker_hub};
+
+/// A glob over `host/repository`: `*` stands for any run of characters within one part, `**` as a whole part for any
+/// number of parts. It covers what it matches and everything below that, so a bare host covers all its images.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NamePattern {
+    parts: Vec<String>,
+}
+
+/// Why a text is no pattern.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ParsePatternError {
+    /// The first part cannot be a host.
+    #[error("a pattern begins with a registry, such as docker.io/library/nginx or *.example.com")]
+    Host,
+    /// A part is empty, or has a character that no name has.
+    #[error(
+        "a pattern is host[/path] of lower-case letters, digits, '.', '_', '-', '*', without https://, tag or digest"
+    )]
+    Part,
+}
+
+impl FromStr for NamePattern {
+    type Err = ParsePatternError;
+
+    fn from_str(text: &str) -> Result<Self, ParsePatternError> {
+        let mut parts: Vec<String> = canonical_name(text).split('/').map(str::to_owned).collect();
+        let host = canonical_host(&parts[0]);
+        if !(host == "localhost" || host.contains(['.', ':', '*'])) {
+            return Err(ParsePatternError::Host);
+        }
+        parts[0] = host;
+        let usable = |place: usize, part: &String| {
+            let known = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b"._-*".contains(&b);
+            let of_host = |b: u8| place == 0 && b":[]".contains(&b);
+            !part.is_empty()
+                && part.bytes().all(|b| known(b) || of_host(b))
+                && (part == "**" || !part.contains("**"))
+        };
+        if !parts.iter().enumerate().all(|(place, part)| usable(place, part)) {
+            return Err(ParsePatternError::Part);
+        }
+        // What is below is covered, too.
+        if parts.last().is_some_and(|last| last != "**") {
+            parts.push("**".to_owned());
+        }
+        Ok(Self { parts })
+    }
+}
+
+impl fmt::Display for NamePattern {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let text = self.parts.join("/");
+        f.write_str(text.strip_suffix("/**").unwrap_or(&text))
+    }
+}
+
+impl NamePattern {
+    /// Whether it covers this image. Allocates nothing: it is asked for each image of each Pod.
+    pub fn covers(&self, image: &ImageRef) -> bool {
+        let host = image.host();
+        let host = host.strip_suffix(":443").unwrap_or(host);
+        let host = if is_docker_hub(host) { DOCKER_HUB } else { host };
+        let name = std::iter::once(host).chain(image.repository().split('/'));
+        matches(
+            self.parts.iter().map(String::as_str),
+            name,
+            |part| part == "**",
+            |part, text| {
+                matches(part.bytes(), text.bytes(), |b| b == b'*', |b, c| b == c.to_ascii_lowercase())
+            },
+        )
+    }
+}
+
+/// Whether a sequence of `pattern`s matches `text` as a whole, where a star stands for any number of items. Only the last
+/// star that was met can ever have to take one more, hence no recursion and no more than the product of the lengths.
+fn matches<P: Copy, T: Copy>(
+    mut pattern: impl Iterator<Item = P> + Clone,
+    mut text: impl Iterator<Item = T> + Clone,
+    is_star: impl Fn(P) -> bool,
+    same: impl Fn(P, T) -> bool,
+) -> bool {
+    let mut retry = None;
+    loop {
+        let left = text.clone();
+        match (pattern.next(), text.next()) {
+            (Some(star), _) if is_star(star) => {
+                retry = Some((pattern.clone(), left.clone()));
+                text = left;
+            }
+            (Some(wanted), Some(item)) if same(wanted, item) => {}
+            (None, None) => return true,
+            (_, None) => return false,
+            (_, Some(_)) => {
+                let Some((after, from)) = &mut retry else { return false };
+                from.next();
+                (pattern, text) = (after.clone(), from.clone());
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
