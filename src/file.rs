@@ -4,7 +4,7 @@
 //! which is given up after a while, and the path is not touched again before that thread is back.
 
 use std::collections::BTreeSet;
-use std::fs::{File, OpenOptions};
+use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
@@ -47,6 +47,18 @@ pub(crate) fn regular(path: &Path, limit: u64) -> io::Result<Vec<u8>> {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"));
     }
     bounded(file, metadata.len(), limit)
+}
+
+/// The paths in a directory, sorted; at most so many.
+pub(crate) fn entries(directory: &Path, most: usize) -> io::Result<Vec<PathBuf>> {
+    in_time(directory, move |directory| {
+        let mut paths = fs::read_dir(directory)?
+            .take(most)
+            .map(|entry| Ok(entry?.path()))
+            .collect::<io::Result<Vec<_>>>()?;
+        paths.sort_unstable();
+        Ok(paths)
+    })
 }
 
 /// What a file or a pipe holds, such as a shell's `<(…)`.

@@ -90,7 +90,7 @@ impl Files {
         let source = CredentialSource::Directory;
         let known = || before.into_iter().flat_map(|before| &before.directory.files);
         let mut found: Vec<(String, Filed)> = Vec::new();
-        match list(directory).map_err(FaultCause::from) {
+        match crate::file::entries(directory, usize::MAX).map_err(FaultCause::from) {
             Ok(paths) => {
                 for path in paths {
                     let host = match directory::host(&path) {
@@ -191,13 +191,6 @@ impl DockerFile {
         let file = File::new(path.to_owned(), Form::DockerConfig);
         Ok((Self { file, keyring: read.keyring, helpers: by_host, store }, faults))
     }
-}
-
-fn list(directory: &Path) -> std::io::Result<Vec<PathBuf>> {
-    let mut files =
-        std::fs::read_dir(directory)?.map(|entry| Ok(entry?.path())).collect::<std::io::Result<Vec<_>>>()?;
-    files.sort();
-    Ok(files)
 }
 
 fn is_missing(cause: &FaultCause) -> bool {

@@ -10,6 +10,7 @@ use tokio::time::Duration;
 
 use super::super::pattern::ImagePattern;
 use super::super::process;
+use crate::file;
 use crate::go_duration;
 use crate::yaml::{self, Copies, Data, Dialect, Node};
 
@@ -70,21 +71,16 @@ struct Variable {
 /// # Errors
 /// The directory cannot be read.
 pub(in super::super) fn files(path: &Path) -> std::io::Result<Vec<PathBuf>> {
-    if !path.is_dir() {
+    let is_directory = |path: &Path| file::in_time(path, |path| Ok(path.is_dir()));
+    if !is_directory(path)? {
         return Ok(vec![path.to_owned()]);
     }
-    let mut files = Vec::new();
-    for entry in std::fs::read_dir(path)? {
-        let file = entry?.path();
-        let is_config = file
-            .extension()
-            .and_then(OsStr::to_str)
-            .is_some_and(|extension| matches!(extension, "json" | "yaml" | "yml"));
-        if is_config && !file.is_dir() {
-            files.push(file);
-        }
-    }
-    files.sort();
+    let mut files = file::entries(path, usize::MAX)?;
+    let is_config = |file: &Path| {
+        let extension = file.extension().and_then(OsStr::to_str);
+        extension.is_some_and(|extension| matches!(extension, "json" | "yaml" | "yml"))
+    };
+    files.retain(|file| is_config(file) && !is_directory(file).unwrap_or_default());
     Ok(files)
 }
 

@@ -7,7 +7,6 @@
 mod file;
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -102,15 +101,9 @@ pub(super) fn host_of(directory: &str) -> String {
 
 /// What is in a directory, sorted; without the names by which Kubernetes keeps the versions of a mounted ConfigMap.
 fn entries(directory: &Path) -> Result<Vec<PathBuf>, (PathBuf, io::Error)> {
-    let failed = |error| (directory.to_owned(), error);
-    let mut paths = Vec::new();
-    for entry in fs::read_dir(directory).map_err(failed)?.take(limits::HOST_DIRECTORIES) {
-        let entry = entry.map_err(failed)?;
-        if !entry.file_name().as_encoded_bytes().starts_with(b".") {
-            paths.push(entry.path());
-        }
-    }
-    paths.sort_unstable();
+    let paths = crate::file::entries(directory, limits::HOST_DIRECTORIES);
+    let mut paths = paths.map_err(|error| (directory.to_owned(), error))?;
+    paths.retain(|path| !path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b".")));
     Ok(paths)
 }
 
