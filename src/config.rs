@@ -9,6 +9,7 @@ mod duration;
 mod environment;
 mod hosts;
 mod overrides;
+mod placement;
 mod pools;
 mod print;
 mod quote;
@@ -35,7 +36,7 @@ use crate::credentials::{CredentialSettings, ImagePattern};
 use crate::image::PlatformSet;
 use crate::logging::{Format, Level};
 use crate::pod::Toleration;
-use crate::policy::{Mode, Policy, Pool};
+use crate::policy::{Mode, PlacementRules, Policy, Pool};
 use crate::registry::{AddressGuard, Allowed, HostSettings, Proxies, ProxyError, Settings};
 use crate::resolver::{CacheSettings, LookupSettings};
 use crate::tls::{CertificateFiles, ManagedSettings, TlsMode};
@@ -166,7 +167,12 @@ impl Default for Config {
             },
             tls: Tls { mode: TlsMode::Files, server_name: None, managed: ManagedSettings::default() },
             admin: Admin { listen: unspecified(8080) },
-            policy: Policy { mode: Mode::Enforce, pools: vec![pool], overrides: Vec::new() },
+            policy: Policy {
+                mode: Mode::Enforce,
+                pools: vec![pool],
+                placement: PlacementRules::default(),
+                overrides: Vec::new(),
+            },
             lookup: LookupSettings {
                 budget: Duration::from_secs(3),
                 timeout: Duration::from_secs(10),

@@ -145,8 +145,9 @@ impl Snapshot {
                 Ok(_) => LookupError::TooMany,
                 Err(error) => *error,
             };
-            not_asked.push(known(usage, Err(error)));
-            if matches!(wait, Wait::Until(_)) {
+            let image = known(usage, Err(error));
+            not_asked.push(image);
+            if matches!(wait, Wait::Until(_)) && self.policy.is_closed_by(&image) {
                 return not_asked;
             }
         }

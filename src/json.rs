@@ -2,6 +2,7 @@
 
 mod reader;
 mod source;
+mod unread;
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -10,6 +11,7 @@ use serde::de::value::MapAccessDeserializer;
 use serde::de::{Deserialize, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
 pub(crate) use reader::read;
+pub(crate) use unread::Unread;
 
 /// A struct that is read from an object only.
 ///

@@ -2,7 +2,9 @@
 //!
 //! That matters more than it seems: a patch that does not apply fails the creation of the Pod, and
 //! `failurePolicy: Ignore` does not help (k8s.io/apiserver `admission/plugin/webhook/mutating/dispatcher.go`). Hence no
-//! `test` operation, parents are created, and an index is used only to remove what stood there.
+//! `test` operation, parents are created, and an index is used only for what stood there.
+
+mod nodes;
 
 use crate::json::push_text;
 use crate::placement::{AnnotationEdit, Edits};
@@ -37,7 +39,16 @@ impl Patch<'_> {
 
     /// `value` appends what is to be added.
     fn add(&mut self, path: &[&str], value: impl FnOnce(&mut String)) {
-        self.operation("add", path);
+        self.with_value("add", path, value);
+    }
+
+    /// `value` appends what is to be there instead.
+    fn replace(&mut self, path: &[&str], value: impl FnOnce(&mut String)) {
+        self.with_value("replace", path, value);
+    }
+
+    fn with_value(&mut self, op: &str, path: &[&str], value: impl FnOnce(&mut String)) {
+        self.operation(op, path);
         self.json.push_str(r#","value":"#);
         value(&mut self.json);
         self.json.push('}');
@@ -68,6 +79,9 @@ pub fn build(root: &str, pod: &Pod<'_>, edits: &Edits<'_>) -> String {
         for toleration in &edits.add {
             patch.add(&["/spec/tolerations/-"], |json| push_toleration(json, toleration));
         }
+    }
+    if let Some(edits) = &edits.nodes {
+        nodes::push(&mut patch, edits);
     }
     if pod.has_annotations() {
         for edit in &edits.annotations {

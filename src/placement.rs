@@ -2,12 +2,18 @@
 //! is closed by now is taken back. Which of it is ours, [`Ownership`] says.
 
 mod ownership;
+mod requirement;
 mod room;
+mod steering;
 
 pub use ownership::{AnnotationEdit, Ownership};
+pub use requirement::{RequiredEdit, Requirement, SelectorEdit, TermEdit};
+pub use steering::{NodeEdits, ParentEdit};
 
 use crate::pod::{Pod, Toleration};
-use crate::policy::{Pool, Verdicts};
+use crate::policy::{Policy, Pool, Verdicts};
+use ownership::names;
+use steering::Steering;
 
 /// What is to be changed in a Pod.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -16,6 +22,8 @@ pub struct Edits<'a> {
     pub remove: Vec<usize>,
     /// Tolerations to append.
     pub add: Vec<&'a Toleration<'static>>,
+    /// What changes in the node selector and the node affinity, if anything.
+    pub nodes: Option<Box<NodeEdits>>,
     /// Annotations to set or to remove, each once.
     pub annotations: Vec<AnnotationEdit>,
 }
@@ -23,7 +31,12 @@ pub struct Edits<'a> {
 impl Edits<'_> {
     /// Whether nothing is to be changed.
     pub fn is_empty(&self) -> bool {
-        self.remove.is_empty() && self.add.is_empty() && self.annotations.is_empty()
+        self.remove.is_empty() && self.add.is_empty() && self.nodes.is_none() && self.annotations.is_empty()
+    }
+
+    /// Whether the Pod gets something that steers it.
+    pub fn steer(&self) -> bool {
+        self.nodes.as_ref().is_some_and(|nodes| nodes.adds())
     }
 
     /// Whether the API server still stores the Pod with what is added.
@@ -37,12 +50,19 @@ impl Edits<'_> {
 pub struct Placement<'a> {
     /// The pools that are open to the Pod through tolerarch, after this pass.
     pub opened: Vec<&'a Pool>,
+    /// Whether something that tolerarch added steers it, after this pass.
+    pub is_steered: bool,
+    /// Whether it would be steered if its images had a platform in common.
+    pub is_nowhere: bool,
     /// How the Pod has to be changed for that.
     pub edits: Edits<'a>,
 }
 
-/// Whether the Pod tolerates every pool by itself: then its images do not matter.
-pub fn is_needless(pod: &Pod<'_>, pools: &[Pool]) -> bool {
+/// Whether the Pod tolerates every pool by itself, and is not steered: then its images do not matter.
+pub fn is_needless(pod: &Pod<'_>, Policy { pools, placement, .. }: &Policy) -> bool {
+    if placement.is_on() {
+        return false;
+    }
     let covered = |own: &Toleration<'_>| pod.tolerations().iter().any(|there| there.covers(own));
     let tolerated = |pool: &Pool| pool.tolerations.iter().all(covered);
     !Ownership::is_claimed(pod) && pools.iter().all(tolerated)
@@ -65,8 +85,12 @@ pub fn place<'a>(pod: &Pod<'_>, verdicts: Verdicts<'a, '_>) -> Placement<'a> {
     let stays = |place: &usize| add.iter().any(|own| tolerations[*place].same(own));
     let remove = ownership.tolerations().iter().copied().filter(|place| !stays(place)).collect();
     add.retain(|own| !ownership.tolerations().iter().any(|&place| tolerations[place].same(own)));
-    let annotations = ownership.record(verdicts.pools(), &opened).into_iter().collect();
-    Placement { opened, edits: Edits { remove, add, annotations } }
+    let mut annotations: Vec<AnnotationEdit> =
+        ownership.record(verdicts.pools(), &opened).into_iter().collect();
+    let Steering { edits: nodes, annotations: others, stands, is_nowhere } = steering::steer(pod, &verdicts);
+    annotations.extend(others);
+    let nodes = (nodes != NodeEdits::default()).then(|| Box::new(nodes));
+    Placement { opened, is_steered: stands, is_nowhere, edits: Edits { remove, add, nodes, annotations } }
 }
 
 #[cfg(test)]

@@ -7,19 +7,23 @@
 mod json;
 mod kept;
 mod mode;
+mod scheduling;
 mod stored;
 mod toleration;
 
 use serde::Deserialize;
 use serde_json::Value;
 
-pub use json::Text;
+pub use json::{Text, Texts};
 pub use mode::PodMode;
+pub use scheduling::{
+    ARCH_KEY, Affinity, Expression, NodeAffinity, NodeSelector, Scheduling, Term, names_architecture,
+};
 pub(crate) use stored::{size_of_json, size_of_value};
 pub use toleration::Toleration;
 
 use crate::image::{ImageRef, LookupError};
-use crate::json::{First, List, Object};
+use crate::json::{First, List, Object, Unread};
 use crate::reason::Reason;
 use json::{Annotations, Field};
 
@@ -28,6 +32,11 @@ use json::{Annotations, Field};
 pub const MODE_KEY: &str = "tolerarch.io/mode";
 /// Annotation that names the pools opened by tolerarch, comma-separated. By it a later pass knows its own work.
 pub const POOLS_KEY: &str = "tolerarch.io/pools";
+/// Annotation that names what tolerarch requires of the Pod's nodes: architectures, comma-separated. It marks our own, too.
+pub const REQUIRED_KEY: &str = "tolerarch.io/required";
+/// The label of nodes for their operating system, and the one that gets none of our Pods.
+const OS_KEY: &str = "kubernetes.io/os";
+const WINDOWS: &str = "windows";
 /// Set by the kubelet on the mirror of a static Pod.
 const MIRROR_KEY: &str = "kubernetes.io/config.mirror";
 
@@ -98,7 +107,9 @@ struct Spec<'a> {
     #[serde(borrow)]
     os: Option<Os<'a>>,
     #[serde(borrow)]
-    node_selector: Option<NodeSelector<'a>>,
+    node_selector: Option<Unread<'a>>,
+    #[serde(borrow)]
+    affinity: Option<Unread<'a>>,
     #[serde(borrow)]
     containers: Option<List<Container<'a>, ITEMS>>,
     #[serde(borrow)]
@@ -115,12 +126,6 @@ struct Spec<'a> {
 struct Os<'a> {
     #[serde(borrow)]
     name: Option<Text<'a>>,
-}
-
-#[derive(Debug, Deserialize)]
-struct NodeSelector<'a> {
-    #[serde(borrow, rename = "kubernetes.io/os")]
-    os: Option<Text<'a>>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -214,8 +219,11 @@ impl Pod<'_> {
             return Some(Reason::DaemonSet);
         }
         let os = spec.and_then(|s| s.os.as_ref()).and_then(|os| os.name.as_ref());
-        let selected = spec.and_then(|s| s.node_selector.as_ref()).and_then(|s| s.os.as_ref());
-        if is(os, "windows") || is(selected, "windows") {
+        let selector = spec.and_then(|s| s.node_selector.as_ref()).filter(|json| json.may_have(WINDOWS));
+        let selects_windows = selector
+            .and_then(Unread::read::<Texts<'_>>)
+            .is_some_and(|selector| selector.get(OS_KEY) == Some(WINDOWS));
+        if is(os, WINDOWS) || selects_windows {
             return Some(Reason::Windows);
         }
         None
@@ -266,6 +274,11 @@ impl Pod<'_> {
     /// What the annotation says that names the pools opened by tolerarch.
     pub fn pools_annotation(&self) -> &str {
         text(self.annotations().and_then(|annotations| annotations.pools.as_ref()))
+    }
+
+    /// What the annotation says that names what tolerarch requires of the Pod's nodes.
+    pub fn required_annotation(&self) -> &str {
+        text(self.annotations().and_then(|annotations| annotations.required.as_ref()))
     }
 
     /// Whether there is any annotation.

@@ -3,6 +3,10 @@
 //!
 //! Everything fails open here and only here: whatever is unknown about an image opens no pool.
 
+mod rules;
+
+pub use rules::{NodeFit, PlacementRules, Require};
+
 use crate::image::{LookupError, NamePattern, PlatformSet, Support};
 use crate::pod::{Pod, PodMode, Purpose, Toleration, Usage};
 
@@ -13,6 +17,8 @@ pub struct Policy {
     pub mode: Mode,
     /// The pools, in the order of the configuration; at least one.
     pub pools: Vec<Pool>,
+    /// How Pods are steered beyond that.
+    pub placement: PlacementRules,
     /// What is believed of images instead of their registries; the first that matches.
     pub overrides: Vec<Override>,
 }
@@ -115,7 +121,7 @@ impl<'a> Blocker<'a> {
 pub struct Verdicts<'a, 'i> {
     /// The platforms on which every image runs; `None` where one is not known, or where there are no images.
     pub shared: Option<PlatformSet>,
-    pools: &'a [Pool],
+    policy: &'a Policy,
     images: &'i [ImageSupport<'a>],
 }
 
@@ -126,7 +132,7 @@ impl Policy {
         let mut nodes = images.iter().map(ImageSupport::nodes);
         let shared = nodes.try_fold(PlatformSet::ALL, |shared, nodes| Some(shared.intersection(nodes.ok()?)));
         let shared = shared.filter(|_| !images.is_empty());
-        Verdicts { shared, pools: &self.pools, images }
+        Verdicts { shared, policy: self, images }
     }
 
     /// What the configuration says of an image, if it does.
@@ -157,12 +163,14 @@ impl Policy {
         }
     }
 
-    /// Whether this image alone keeps every pool closed, so that no other needs to be waited for.
+    /// Whether this image alone keeps every pool closed and the Pod from being steered, so that no other needs to be waited
+    /// for.
     pub fn is_closed_by(&self, image: &ImageSupport<'_>) -> bool {
-        match image.nodes() {
+        let closes_pools = match image.nodes() {
             Ok(nodes) => !self.pools.iter().any(|pool| nodes.contains_all(pool.platforms)),
             Err(_) => true,
-        }
+        };
+        closes_pools && self.placement.is_settled_by(image)
     }
 }
 
@@ -170,7 +178,7 @@ impl<'a> Verdicts<'a, '_> {
     /// One for each pool, in the order of the configuration.
     pub fn of_pools(&self) -> impl Iterator<Item = Verdict<'a>> + Clone {
         let shared = self.shared;
-        self.pools.iter().map(move |pool| Verdict {
+        self.pools().iter().map(move |pool| Verdict {
             pool,
             is_open: shared.is_some_and(|shared| shared.contains_all(pool.platforms)),
         })
@@ -178,13 +186,13 @@ impl<'a> Verdicts<'a, '_> {
 
     /// The pools.
     pub fn pools(&self) -> &'a [Pool] {
-        self.pools
+        &self.policy.pools
     }
 
     /// The blocker that decides: `None` if every pool is open. Where images that are known close every pool, those that
     /// are not known change nothing: so it does not depend on which image was known first.
     pub fn decisive(&self) -> Option<Blocker<'a>> {
-        let Self { pools, images, .. } = *self;
+        let (pools, images) = (self.pools(), self.images);
         let lacks = |image: &ImageSupport<'a>, pool: &Pool| Blocker::of(image, pool).filter(Blocker::lacks);
         let lacking = |pool: &Pool| images.iter().find_map(|image| lacks(image, pool));
         let missing = || {
@@ -210,7 +218,7 @@ impl<'a> Verdicts<'a, '_> {
         if self.of_pools().any(|verdict| verdict.is_open) {
             return blockers;
         }
-        let wanted = self.pools.iter().fold(PlatformSet::EMPTY, |all, pool| all.union(pool.platforms));
+        let wanted = self.pools().iter().fold(PlatformSet::EMPTY, |all, pool| all.union(pool.platforms));
         for image in self.images {
             let cause = match image.nodes().map(|nodes| wanted.difference(nodes)) {
                 Ok(lacking) if lacking.is_empty() => continue,

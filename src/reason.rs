@@ -29,6 +29,8 @@ macro_rules! reasons {
 reasons! {
     /// At least one pool was opened to the Pod.
     Tolerated => "tolerated",
+    /// A requirement or a preference for nodes was added, and no toleration.
+    Placed => "placed",
     /// The Pod tolerates every pool that its images can run on.
     AlreadyTolerated => "already-tolerated",
     /// `tolerarch.io/mode: "off"` as a label or annotation of the Pod.
@@ -45,6 +47,8 @@ reasons! {
     NotApplicable => "not-applicable",
     /// An image lacks a platform of every pool.
     PlatformMissing => "platform-missing",
+    /// The images share no platform of the cluster.
+    NoCommonPlatform => "no-common-platform",
     /// An image reference is empty or malformed.
     ImageInvalid => "image-invalid",
     /// An image is never pulled, so the registry cannot tell what the node has.

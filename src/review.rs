@@ -213,7 +213,7 @@ fn is_creation_of_a_pod<O>(request: &Request<'_, O>) -> bool {
 /// What the audit log of the cluster shows (`<webhook name>/decision`, …).
 #[derive(Debug, Default)]
 pub struct Audit<'a> {
-    /// What was done: `tolerated`, `retracted` or `unchanged`.
+    /// What was done: `tolerated`, `placed`, `retracted` or `unchanged`.
     pub decision: &'static str,
     /// Why: the name of a [`Reason`](crate::reason::Reason).
     pub reason: &'static str,

@@ -35,7 +35,7 @@ pub(super) struct Session {
 #[derive(Debug)]
 pub(super) struct Decided {
     pub(super) reason: Reason,
-    /// What is done: `tolerated`, `retracted` or `unchanged`.
+    /// What is done: `tolerated`, `placed`, `retracted` or `unchanged`.
     pub(super) done: &'static str,
     /// The image that decided, shortened.
     pub(super) image: Option<String>,
@@ -194,7 +194,7 @@ impl FailOn {
     /// whether an image has lost a platform or can no longer be asked for.
     pub(super) fn of(reason: Reason) -> &'static [Self] {
         match reason {
-            Reason::PlatformMissing => &[Self::Unsupported],
+            Reason::PlatformMissing | Reason::NoCommonPlatform => &[Self::Unsupported],
             Reason::Retracted => &[Self::Unsupported, Self::Unknown],
             Reason::ImageInvalid
             | Reason::PullNever
@@ -212,6 +212,7 @@ impl FailOn {
             | Reason::TooManyImages
             | Reason::Internal => &[Self::Unknown],
             Reason::Tolerated
+            | Reason::Placed
             | Reason::AlreadyTolerated
             | Reason::Observed
             | Reason::OptedOut

@@ -192,6 +192,10 @@ impl Value for One {
         format!("a platform that nodes can have: {}", PlatformSet::ALL).into()
     }
 
+    fn hint(&self, text: &str) -> Option<String> {
+        (text == "discovered").then(|| "discovered needs `discover`, which is off".to_owned())
+    }
+
     fn schema(&self) -> Json {
         json!({"enum": PlatformSet::ALL.written()})
     }

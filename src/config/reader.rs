@@ -120,7 +120,11 @@ impl Reader {
                     });
                 }
             }
-            (Shape::Values(_) | Shape::List(_), _) => self.wrong(node, "a list"),
+            (Shape::Values(values), _) => {
+                let hint = scalar(node).and_then(|text| values.blank().hint(text));
+                self.wrong(node, &hint.map_or_else(|| "a list".to_owned(), |hint| format!("a list; {hint}")));
+            }
+            (Shape::List(_), _) => self.wrong(node, "a list"),
             (Shape::Map(map), Data::Map(members)) => {
                 for (name, value) in self.distinct(members) {
                     let text = name.text.as_str();

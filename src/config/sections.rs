@@ -25,6 +25,11 @@ impl Slot for Config {
                 &mut self.policy.pools,
             ),
             key(
+                "placement",
+                "which nodes a Pod may run on, and which it prefers",
+                &mut self.policy.placement,
+            ),
+            key(
                 "overrides",
                 "what is believed of images instead of asking their registry: the first that matches; beats registries",
                 &mut self.policy.overrides,

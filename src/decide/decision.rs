@@ -38,12 +38,13 @@ impl<'a> Decision<'a> {
         }
     }
 
-    /// What is done: `tolerated`, `retracted` or `unchanged`.
+    /// What is done: `tolerated`, `placed`, `retracted` or `unchanged`.
     pub fn done(&self) -> &'static str {
         match &self.edits {
             edits if edits.is_empty() => "unchanged",
-            edits if edits.add.is_empty() => "retracted",
-            _ => "tolerated",
+            edits if !edits.add.is_empty() => "tolerated",
+            edits if edits.steer() => "placed",
+            _ => "retracted",
         }
     }
 
@@ -69,7 +70,7 @@ impl<'a> Decision<'a> {
         let reason = match pod.skipped() {
             Some(reason) => reason,
             None if !pod.has_containers() => Reason::Malformed,
-            None if placement::is_needless(pod, &policy.pools) => Reason::AlreadyTolerated,
+            None if placement::is_needless(pod, policy) => Reason::AlreadyTolerated,
             None => return None,
         };
         let warnings = pod.mode().warning().filter(|_| reason == Reason::OptedOut).into_iter().collect();
@@ -80,14 +81,21 @@ impl<'a> Decision<'a> {
     /// closes every pool.
     pub(crate) fn of(policy: &'a Policy, pod: &Pod<'_>, images: &[ImageSupport<'a>]) -> Self {
         let verdicts = policy.verdicts(images);
-        let Placement { opened, edits } = placement::place(pod, verdicts);
-        let blocker = verdicts.decisive();
+        let Placement { opened, is_steered, is_nowhere, edits } = placement::place(pod, verdicts);
+        let blocker =
+            verdicts.decisive().or_else(|| verdicts.narrowing().filter(|_| is_steered || is_nowhere));
         let reason = if !edits.add.is_empty() {
             Reason::Tolerated
+        } else if edits.steer() {
+            Reason::Placed
         } else if !edits.is_empty() {
             Reason::Retracted
+        } else if is_steered && opened.is_empty() {
+            Reason::Placed
         } else if verdicts.of_pools().any(|verdict| verdict.is_open) {
             Reason::AlreadyTolerated
+        } else if is_nowhere {
+            Reason::NoCommonPlatform
         } else {
             blocker.map_or(Reason::Internal, Reason::from)
         };

@@ -158,6 +158,27 @@ impl PlatformSet {
         other.0 & !self.0 == 0
     }
 
+    /// Those whose architecture no platform of `other` has.
+    #[must_use]
+    pub fn without_architectures_of(self, other: Self) -> Self {
+        let architectures = other.architectures();
+        self.filter(|node| !architectures.contains(&&*NODES[node].architecture))
+    }
+
+    /// The architectures of its platforms as nodes are labelled with them, sorted, each once.
+    pub fn architectures(self) -> Vec<&'static str> {
+        let nodes = NODES.iter().enumerate().filter(|(bit, _)| self.0 & (1 << bit) != 0);
+        let mut names: Vec<&str> = nodes.map(|(_, node)| &*node.architecture).collect();
+        names.sort_unstable();
+        names.dedup();
+        names
+    }
+
+    /// All platforms of an architecture as nodes are labelled with it; empty where no node is known to have it.
+    pub fn of_architecture(name: &str) -> Self {
+        Self::ALL.filter(|node| NODES[node].architecture == name)
+    }
+
     /// The names of its platforms, in the order of the list of known ones.
     pub fn names(self) -> impl Iterator<Item = String> {
         NODES

@@ -9,6 +9,7 @@ use std::fmt::{self, Display};
 use serde::de::{self, Deserialize, DeserializeSeed, MapAccess, SeqAccess, Visitor};
 
 use super::source::{Characters, Source};
+use super::unread;
 
 /// The text is not read here: perhaps it is malformed, perhaps only unusual.
 #[derive(Debug)]
@@ -104,6 +105,19 @@ impl<'de> de::Deserializer<'de> for &mut Reader<'de> {
         self.deserialize_map(visitor)
     }
 
+    fn deserialize_newtype_struct<V: Visitor<'de>>(
+        self,
+        name: &'static str,
+        visitor: V,
+    ) -> Result<V::Value, Doubt> {
+        if name != unread::NAME {
+            return Err(Doubt);
+        }
+        let begin = self.source.at;
+        self.source.value().ok_or(Doubt)?;
+        visitor.visit_borrowed_str(&self.text[begin..self.source.at])
+    }
+
     fn deserialize_seq<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Doubt> {
         self.source.byte(b'[').ok_or(Doubt)?;
         let mut parts = Parts { reader: self, place: Position::First };
@@ -112,8 +126,8 @@ impl<'de> de::Deserializer<'de> for &mut Reader<'de> {
     }
 
     serde::forward_to_deserialize_any! {
-        i8 i16 i32 i128 u8 u16 u32 u64 u128 f32 f64 char string bytes byte_buf unit unit_struct newtype_struct tuple
-        tuple_struct enum
+        i8 i16 i32 i128 u8 u16 u32 u64 u128 f32 f64 char string bytes byte_buf unit unit_struct tuple tuple_struct
+        enum
     }
 }
 

@@ -226,7 +226,7 @@ fn writes_only_what_is_set_and_any_text() {
     ] {
         let own = toleration(&written);
         let annotations = vec![AnnotationEdit { key: POOLS_KEY, value: "\"\n".into() }];
-        let edits = Edits { remove: Vec::new(), add: vec![&own, &own], annotations };
+        let edits = Edits { remove: Vec::new(), add: vec![&own, &own], nodes: None, annotations };
         let patch: Value = serde_json::from_str(&super::build("", &pod, &edits)).unwrap();
         let annotations = json!({"annotations": {"tolerarch.io/pools": "\"\n"}});
         assert_eq!(

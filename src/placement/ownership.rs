@@ -64,7 +64,8 @@ impl<'p> Ownership<'p> {
     }
 }
 
-fn names(written: &str) -> impl Iterator<Item = &str> {
+/// The parts of an annotation of ours.
+pub(super) fn names(written: &str) -> impl Iterator<Item = &str> {
     written.split(',').map(str::trim).filter(|name| !name.is_empty())
 }
 

@@ -11,7 +11,7 @@ pub(super) const OBJECT: usize = (1536 - 16) << 10;
 /// Bytes from which our additions no longer decide: even if the estimate of a Pod's size is a third too large, it does not
 /// fit without them.
 pub(super) const REFUSED_ANYWAY: usize = 2 << 20;
-/// Bytes of a toleration or an annotation beside its texts: names of members, quotes, tags.
+/// Bytes of a toleration, a requirement or an annotation beside its texts: names of members, quotes, tags.
 const AROUND: usize = 128;
 
 /// Whether there is room for what is added. What is taken back always fits.
@@ -22,11 +22,13 @@ pub(super) fn is_enough(pod: &Pod<'_>, edits: &Edits<'_>) -> bool {
     if written > 0 && pod.annotation_bytes() + written > ANNOTATIONS {
         return false;
     }
-    if edits.add.is_empty() && !edits.remove.is_empty() {
+    let steering = edits.nodes.as_ref().filter(|nodes| nodes.adds());
+    if edits.add.is_empty() && steering.is_none() && !edits.remove.is_empty() {
         return true;
     }
-    let count = edits.add.len() + annotations.count();
-    let added: usize = edits.add.iter().map(|toleration| length(toleration)).sum();
+    let (requirements, texts) = steering.map_or((0, 0), |nodes| nodes.size());
+    let count = edits.add.len() + annotations.count() + requirements;
+    let added = edits.add.iter().map(|toleration| length(toleration)).sum::<usize>() + texts;
     let after = pod.bytes() + added + written + count * AROUND;
     count == 0 || after <= OBJECT || pod.bytes() >= REFUSED_ANYWAY
 }

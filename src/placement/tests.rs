@@ -1,3 +1,7 @@
+mod laws;
+mod model;
+mod steering;
+
 use serde_json::json;
 
 use super::room::{ANNOTATIONS, OBJECT, REFUSED_ANYWAY};

@@ -6,7 +6,7 @@ use std::fmt;
 
 use serde::de::{Deserialize, Deserializer, Error, MapAccess, Visitor};
 
-use super::{MIRROR_KEY, MODE_KEY, POOLS_KEY};
+use super::{ITEMS, MIRROR_KEY, MODE_KEY, POOLS_KEY, REQUIRED_KEY};
 
 /// A text that borrows from the JSON unless it had to be unescaped.
 ///
@@ -103,6 +103,7 @@ pub(super) struct Annotations<'a> {
     pub(super) bytes: usize,
     pub(super) mode: Option<Text<'a>>,
     pub(super) pools: Option<Text<'a>>,
+    pub(super) required: Option<Text<'a>>,
     pub(super) mirror: bool,
 }
 
@@ -125,6 +126,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for Annotations<'a> {
                         // The API server reads null as the empty text.
                         MODE_KEY => picked.mode = Some(value.unwrap_or_default()),
                         POOLS_KEY => picked.pools = value,
+                        REQUIRED_KEY => picked.required = value,
                         MIRROR_KEY => picked.mirror = true,
                         _ => {}
                     }
@@ -133,5 +135,44 @@ impl<'de: 'a, 'a> Deserialize<'de> for Annotations<'a> {
             }
         }
         deserializer.deserialize_map(Pick)
+    }
+}
+
+/// An object of texts, such as labels.
+#[derive(Debug, Default)]
+pub struct Texts<'a>(Vec<(Text<'a>, Text<'a>)>);
+
+impl Texts<'_> {
+    /// The text of this name.
+    pub fn get(&self, name: &str) -> Option<&str> {
+        self.0.iter().find(|(key, _)| key.as_str() == name).map(|(_, text)| text.as_str())
+    }
+
+    /// All names.
+    pub fn names(&self) -> impl ExactSizeIterator<Item = &str> {
+        self.0.iter().map(|(key, _)| key.as_str())
+    }
+}
+
+impl<'de: 'a, 'a> Deserialize<'de> for Texts<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Members;
+        impl<'de> Visitor<'de> for Members {
+            type Value = Texts<'de>;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object of strings")
+            }
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+                let mut members = Vec::new();
+                while let Some((name, text)) = map.next_entry::<_, Option<Text<'de>>>()? {
+                    if members.len() == ITEMS {
+                        return Err(A::Error::custom("too many members"));
+                    }
+                    members.push((name, text.unwrap_or_default()));
+                }
+                Ok(Texts(members))
+            }
+        }
+        deserializer.deserialize_map(Members)
     }
 }

@@ -5,10 +5,10 @@
 
 use super::json::{Annotations, Field};
 use super::{
-    Container, Labels, Metadata, NodeSelector, Os, Owner, Pod, SecretName, Spec, Text, Toleration, Usage,
-    Volume, VolumeImage,
+    Container, Labels, Metadata, Os, Owner, Pod, SecretName, Spec, Text, Toleration, Usage, Volume,
+    VolumeImage,
 };
-use crate::json::{First, List, Object};
+use crate::json::{First, List, Object, Unread};
 
 /// Bytes for each image beside its text, while it is looked up: its usage, and what makes its text a full reference.
 const USAGE: usize = size_of::<Usage<'_>>() + 96;
@@ -54,6 +54,16 @@ impl Kept for Text<'_> {
     }
     fn held(&self) -> usize {
         self.as_str().len()
+    }
+}
+
+impl Kept for Unread<'_> {
+    type Owned = Unread<'static>;
+    fn into_owned(self) -> Unread<'static> {
+        self.into_owned()
+    }
+    fn held(&self) -> usize {
+        self.len()
     }
 }
 
@@ -155,10 +165,9 @@ kept! {
     Metadata { name, generate_name, owner_references, labels, annotations }
     Owner { kind, name, controller }
     Labels { mode }
-    Annotations { count, bytes, mode, pools, mirror }
-    Spec { node_name, os, node_selector, containers, init_containers, volumes, image_pull_secrets, tolerations }
+    Annotations { count, bytes, mode, pools, required, mirror }
+    Spec { node_name, os, node_selector, affinity, containers, init_containers, volumes, image_pull_secrets, tolerations }
     Os { name }
-    NodeSelector { os }
     Container { image, image_pull_policy }
     Volume { image }
     VolumeImage { reference, pull_policy }

@@ -316,7 +316,9 @@ impl<'r> CheckResult<'r> {
 
 fn colour(reason: Reason) -> Colour {
     match (reason, FailOn::of(reason)) {
-        (Reason::Tolerated | Reason::AlreadyTolerated | Reason::Observed, _) => Colour::Green,
+        (Reason::Tolerated | Reason::Placed | Reason::AlreadyTolerated | Reason::Observed, _) => {
+            Colour::Green
+        }
         (_, [FailOn::Unsupported, ..]) => Colour::Red,
         (_, [FailOn::Unknown, ..]) => Colour::Yellow,
         (_, []) => Colour::Faint,

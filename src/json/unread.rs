@@ -1,0 +1,109 @@
+//! A part of a JSON text that is read only if it is needed.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use serde::de::{Deserialize, Deserializer, Error, IgnoredAny, Visitor};
+use serde_json::Value;
+use serde_json::value::RawValue;
+
+use super::reader;
+
+/// By this name the reader knows that it has to skip the value and hand over its text.
+pub(super) const NAME: &str = "tolerarch::Unread";
+
+/// The text of a value. It costs no more than to skip the value, and borrows where the value is read fast.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Unread<'a>(Cow<'a, str>);
+
+impl Unread<'_> {
+    /// Reads it; `None` where it is no `T`, or written in an unusual way.
+    pub(crate) fn read<'p, T: Deserialize<'p>>(&'p self) -> Option<T> {
+        reader::read(self.0.as_bytes()).ok()
+    }
+
+    /// Whether this text, which needs no escapes, may be in one of its strings.
+    pub(crate) fn may_have(&self, text: &str) -> bool {
+        self.0.contains(text) || self.0.contains('\\')
+    }
+
+    /// Its length in bytes.
+    pub(crate) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// The same, without the text that it was read from.
+    pub(crate) fn into_owned(self) -> Unread<'static> {
+        Unread(self.0.into_owned().into())
+    }
+}
+
+impl<'de: 'a, 'a> Deserialize<'de> for Unread<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Skipped;
+        impl<'de> Visitor<'de> for Skipped {
+            type Value = Unread<'de>;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("JSON")
+            }
+            fn visit_borrowed_str<E: Error>(self, json: &'de str) -> Result<Self::Value, E> {
+                Ok(Unread(json.into()))
+            }
+            /// Any other source of JSON. Blanks go, so that it can be read later.
+            fn visit_newtype_struct<D: Deserializer<'de>>(self, source: D) -> Result<Self::Value, D::Error> {
+                let raw = Box::<RawValue>::deserialize(source)?;
+                let json = raw.get();
+                if reader::read::<IgnoredAny>(json.as_bytes()).is_ok() {
+                    return Ok(Unread(json.to_owned().into()));
+                }
+                let value: Value = serde_json::from_str(json).map_err(D::Error::custom)?;
+                Ok(Unread(value.to_string().into()))
+            }
+        }
+        deserializer.deserialize_newtype_struct(NAME, Skipped)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::pod::Text;
+
+    #[derive(Debug, serde::Deserialize)]
+    struct Outer<'a> {
+        #[serde(borrow)]
+        part: Option<Unread<'a>>,
+    }
+
+    #[test]
+    fn comes_from_any_source_and_borrows_from_a_compact_text() {
+        let compact = r#"{"a":1,"part":{"x":["\u0061","b"]}}"#;
+        let fast: Outer<'_> = crate::json::read(compact.as_bytes()).unwrap();
+        let part = fast.part.unwrap();
+        assert!(matches!(part.0, Cow::Borrowed(_)));
+        assert_eq!(&*part.0, r#"{"x":["\u0061","b"]}"#);
+
+        let spacious = compact.replace(':', " :\n ");
+        let slow: Outer<'_> = serde_json::from_str(&spacious).unwrap();
+        let value = json!({"part": {"x": ["a", "b"]}});
+        let of_value = Outer::deserialize(&value).unwrap();
+        let traced: Outer<'_> = serde_path_to_error::deserialize(&value).unwrap();
+        for part in [part, slow.part.unwrap(), of_value.part.unwrap(), traced.part.unwrap()] {
+            let read: Inner<'_> = part.read().unwrap();
+            assert_eq!(read.x.iter().map(Text::as_str).collect::<String>(), "ab");
+            assert!(part.may_have("b"));
+            assert!(part.read::<bool>().is_none());
+        }
+        for none in [json!({"part": null}), json!({})] {
+            assert!(Outer::deserialize(&none).unwrap().part.is_none());
+        }
+    }
+
+    #[derive(serde::Deserialize)]
+    struct Inner<'a> {
+        #[serde(borrow)]
+        x: Vec<Text<'a>>,
+    }
+}

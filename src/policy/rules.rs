@@ -1,0 +1,119 @@
+//! On which nodes a Pod may run at all, by what its images run on.
+
+use super::{Blocker, Cause, ImageSupport, Verdicts};
+use crate::image::PlatformSet;
+
+/// How Pods are steered, beyond the pools that are opened to them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PlacementRules {
+    /// Whether Pods are kept off the platforms that their images lack.
+    pub require: Require,
+    /// The platforms that the cluster's nodes have.
+    pub platforms: PlatformSet,
+    /// Those for a Pod with an image that is not known; empty where such a Pod is not steered.
+    pub when_unknown: PlatformSet,
+}
+
+/// How Pods are kept off the platforms that their images lack.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Require {
+    /// They are not.
+    #[default]
+    Off,
+    /// By a required node affinity.
+    Affinity,
+    /// By the node selector where one architecture is left, else by the affinity.
+    NodeSelector,
+}
+
+/// The nodes on which a Pod may run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NodeFit {
+    /// Those of the whole cluster.
+    Everywhere,
+    /// Those with these platforms: all that the cluster has of their architectures.
+    Only(PlatformSet),
+    /// None.
+    Nowhere,
+    /// That is not known.
+    Unknown,
+}
+
+impl Default for PlacementRules {
+    fn default() -> Self {
+        Self {
+            require: Require::Off,
+            platforms: PlatformSet::AMD64_AND_ARM64,
+            when_unknown: PlatformSet::EMPTY,
+        }
+    }
+}
+
+impl PlacementRules {
+    /// Whether Pods are steered at all.
+    pub fn is_on(&self) -> bool {
+        self.require != Require::Off
+    }
+
+    /// Whether this image alone decides that a Pod is not steered, whatever its other images are.
+    pub(super) fn is_settled_by(&self, image: &ImageSupport<'_>) -> bool {
+        match image.nodes() {
+            _ if !self.is_on() => true,
+            Ok(nodes) => self.within(nodes).is_empty(),
+            Err(_) => self.when_unknown.is_empty(),
+        }
+    }
+
+    /// Of the cluster's platforms those on which something runs that runs on `nodes`. Nodes are told apart by their
+    /// architecture: one of which a variant is lacking is none.
+    fn within(&self, nodes: PlatformSet) -> PlatformSet {
+        let runs = self.platforms.intersection(nodes);
+        if runs == self.platforms {
+            return runs;
+        }
+        runs.without_architectures_of(self.platforms.difference(nodes))
+    }
+}
+
+impl<'a> Verdicts<'a, '_> {
+    /// The rules of placement.
+    pub fn rules(&self) -> &'a PlacementRules {
+        &self.policy.placement
+    }
+
+    /// The nodes on which the Pod may run, by the rules. If images that are known leave none, those that are not known
+    /// change nothing.
+    pub fn node_fit(&self) -> NodeFit {
+        let rules = self.rules();
+        let known = self.images.iter().filter_map(|image| image.nodes().ok());
+        let known = known.fold(PlatformSet::ALL, PlatformSet::intersection);
+        let allowed = match self.shared {
+            _ if self.images.is_empty() => return NodeFit::Unknown,
+            _ if rules.within(known).is_empty() => return NodeFit::Nowhere,
+            Some(shared) => rules.within(shared),
+            None => rules.within(known.intersection(rules.when_unknown)),
+        };
+        if allowed.is_empty() {
+            NodeFit::Unknown
+        } else if allowed == rules.platforms {
+            NodeFit::Everywhere
+        } else {
+            NodeFit::Only(allowed)
+        }
+    }
+
+    /// The image that keeps the Pod off some of the cluster's platforms: the first one that lacks one, or else that is not
+    /// known.
+    pub fn narrowing(&self) -> Option<Blocker<'a>> {
+        let platforms = self.rules().platforms;
+        let cause = |image: &ImageSupport<'a>| match image.nodes() {
+            Ok(nodes) if nodes.contains_all(platforms) => None,
+            Ok(nodes) => Some(Cause::Lacks(platforms.difference(nodes))),
+            Err(error) => Some(Cause::Unknown(error)),
+        };
+        let blockers = || {
+            self.images.iter().filter_map(|image| Some(Blocker { image: image.given, cause: cause(image)? }))
+        };
+        blockers().find(Blocker::lacks).or_else(|| blockers().next())
+    }
+}
