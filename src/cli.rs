@@ -5,7 +5,9 @@
 mod check;
 mod completions;
 mod config;
+mod doctor;
 mod inspect;
+mod kubernetes;
 mod output;
 mod serve;
 mod session;
@@ -79,6 +81,22 @@ Exit status:
   1  those of an image could not be determined; the rest is done
   2  wrong usage")]
     Inspect(inspect::Inspect),
+    /// Prove an installation from end to end, and name what to do
+    ///
+    /// Looks at the webhook configurations, their certificates, Services and scope, at the order among other webhooks, at
+    /// rights, pools, nodes and Karpenter's NodePools, and creates a dry-run Pod that only tolerarch can have answered.
+    /// Uses your own rights, and changes nothing. What you have no right to read is said and left out.
+    #[command(after_help = "\
+Examples:
+  tolerarch doctor
+  tolerarch doctor -n team -o json
+
+Exit status:
+  0  nothing is wrong
+  1  the cluster could not be asked
+  2  wrong usage
+  3  something is wrong")]
+    Doctor(doctor::Doctor),
     /// Write a script that completes commands and flags
     #[command(after_help = "Example:\n  source <(tolerarch completions bash)")]
     Completions(completions::Completions),
@@ -115,6 +133,7 @@ impl Cli {
             Command::Config(show) => show.run(&shared),
             Command::Check(check) => check.run(&shared),
             Command::Inspect(inspect) => inspect.run(&shared),
+            Command::Doctor(doctor) => doctor.run(&shared),
             Command::Completions(completions) => completions.run(),
         }
     }

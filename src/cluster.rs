@@ -4,6 +4,8 @@
 //! The types of kube are not used for what comes back: its client reads bodies of any size, and logs those that it
 //! cannot read.
 
+mod user;
+
 use std::sync::{Mutex, PoisonError};
 
 use std::time::SystemTime;
@@ -14,12 +16,16 @@ use http::{Method, Request, StatusCode};
 use http_body_util::{BodyExt, Limited};
 use kube::Client;
 use kube::client::Body;
-use kube::config::{Config, InClusterError, InferConfigError};
+use kube::config::{Config, InClusterError, InferConfigError, KubeconfigError};
 use serde::de::DeserializeOwned;
 use tokio::time::{Duration, Instant, timeout};
 use zeroize::Zeroizing;
 
 use crate::config::Environment;
+
+#[cfg(test)]
+pub(crate) use user::tests as user_tests;
+pub use user::{RequestError, UserClient};
 
 /// How long an answer may take in all.
 const TIME: Duration = Duration::from_secs(3);
@@ -50,6 +56,9 @@ pub enum ConnectError {
     /// There is no kubeconfig that can be used, nor a service account.
     #[error("no kubeconfig can be used here: {0}")]
     Kubeconfig(Box<InferConfigError>),
+    /// The kubeconfig or the context that was named cannot be used.
+    #[error("the kubeconfig cannot be used: {0}")]
+    Named(Box<KubeconfigError>),
     /// Reading the kubeconfig has to wait for something.
     #[error("the kubeconfig cannot be read at once")]
     Waits,

@@ -1,6 +1,7 @@
 //! The commands that people run, as they run them: files in, tables out, and the statuses that scripts go by.
 
 mod check;
+mod doctor;
 mod inspect;
 mod readme;
 mod streams;

@@ -1,0 +1,77 @@
+//! `tolerarch doctor`: its statuses and its JSON. What it finds is tried in its own module, against a fake API server.
+
+use axum::Router;
+use axum::http::{StatusCode, Uri};
+use axum::response::IntoResponse;
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use tokio::net::TcpListener;
+use tokio::process::Command;
+
+use super::Ran;
+use crate::support::soon;
+
+/// An API server of a cluster where nothing is installed.
+async fn api() -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let router = Router::new().fallback(async |uri: Uri| match uri.path() {
+        "/version" => json!({"minor": "34", "gitVersion": "v1.34.0"}).to_string().into_response(),
+        "/api/v1/namespaces" => {
+            json!({"items": [{"metadata": {"name": "default"}}]}).to_string().into_response()
+        }
+        path if path.ends_with("/mutatingwebhookconfigurations") => {
+            json!({"items": []}).to_string().into_response()
+        }
+        _ => StatusCode::NOT_FOUND.into_response(),
+    });
+    tokio::spawn(async move { axum::serve(listener, router).await.unwrap() });
+    url
+}
+
+async fn doctor(server: &str, arguments: &[&str]) -> Ran {
+    let directory = TempDir::new().unwrap();
+    let kubeconfig = json!({
+        "current-context": "c",
+        "clusters": [{"name": "c", "cluster": {"server": server}}],
+        "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
+        "users": [{"name": "u", "user": {}}],
+    });
+    let file = directory.path().join("kubeconfig");
+    std::fs::write(&file, kubeconfig.to_string()).unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tolerarch"));
+    command.arg("doctor").arg("--kubeconfig").arg(file).args(arguments).kill_on_drop(true);
+    let output = soon("the end", command.output()).await.unwrap();
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    Ran { status: output.status.code(), stdout: text(output.stdout), stderr: text(output.stderr) }
+}
+
+#[tokio::test]
+async fn something_wrong_is_status_3() {
+    let api = api().await;
+    let ran = doctor(&api, &[]).await;
+    assert_eq!(ran.status, Some(3), "{}", ran.stderr);
+    assert!(ran.stdout.starts_with("✓ version "), "{}", ran.stdout);
+    assert!(ran.stdout.contains("\n✗ webhook "), "{}", ran.stdout);
+    assert!(ran.stdout.contains("→ install it"), "{}", ran.stdout);
+    let ran = doctor(&api, &["-o", "json"]).await;
+    assert_eq!(ran.status, Some(3));
+    let json: Value = serde_json::from_str(&ran.stdout).unwrap();
+    assert_eq!(json["healthy"], false);
+    let failed = json["checks"].as_array().unwrap().iter().find(|check| check["status"] == "failed").unwrap();
+    assert_eq!(failed["check"], "webhook");
+    assert!(failed["fix"].as_str().unwrap().contains("helm install"));
+}
+
+#[tokio::test]
+async fn a_cluster_that_cannot_be_asked_is_status_1() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let gone = format!("http://{}", listener.local_addr().unwrap());
+    drop(listener);
+    let ran = doctor(&gone, &[]).await;
+    assert_eq!((ran.status, ran.stdout.as_str()), (Some(1), ""));
+    assert!(ran.stderr.starts_with("tolerarch: the API server cannot be reached"), "{}", ran.stderr);
+    let ran = doctor(&gone, &["--context", "other"]).await;
+    assert_eq!(ran.status, Some(1));
+    assert!(ran.stderr.contains("kubeconfig cannot be used"), "{}", ran.stderr);
+}

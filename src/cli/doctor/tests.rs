@@ -1,0 +1,174 @@
+//! A right installation, and one with each of the faults that occur.
+
+mod faults;
+mod world;
+
+use std::time::{Duration, SystemTime};
+
+use serde_json::json;
+use testregistry::{Leaf, Pki};
+
+use super::findings::{Finding, Status};
+use super::*;
+use world::{
+    CONFIG, Call, NAMESPACES, NODE_POOLS, NODES, POD_METRICS, PODS, SERVICE, SLICES, World, namespace,
+};
+
+const DAY: Duration = Duration::from_secs(24 * 3600);
+
+fn failed(findings: &Findings) -> Vec<&Finding> {
+    findings.0.iter().filter(|finding| finding.status == Status::Failed).collect()
+}
+
+#[tokio::test]
+async fn a_right_installation_passes_every_check() {
+    let mut world = World::healthy();
+    // Rights are looked at where something needs them.
+    world.config("credentials: {pullSecrets: true}\ntls: {mode: managed}\n");
+    let findings = world.examine(None).await;
+    assert!(findings.0.iter().all(|finding| finding.status == Status::Ok), "{:#?}", findings.0);
+    for check in [
+        "version",
+        "webhook",
+        "scope",
+        "installations",
+        "order",
+        "ca-bundle",
+        "service",
+        "endpoints",
+        "certificate",
+        "dry-run",
+        "fail-open",
+        "configuration",
+        "rights",
+        "toleration-restriction",
+        "pools",
+    ] {
+        assert!(findings.0.iter().any(|finding| finding.check == check), "{check}");
+    }
+    assert_eq!(findings.json()["healthy"], true);
+}
+
+#[tokio::test]
+async fn a_certificate_at_a_url_is_verified_as_the_api_server_does() {
+    let now = SystemTime::now();
+    let other = Pki::new();
+    type Make = fn(&Pki, SystemTime) -> Leaf;
+    let cases: [(Make, Option<(&str, &str)>); 4] = [
+        (|pki, _| pki.leaf(&["127.0.0.1"]), None),
+        (|pki, now| pki.leaf_until(&["127.0.0.1"], now - DAY), Some(("has expired", "renew it"))),
+        (|pki, now| pki.leaf_from(&["127.0.0.1"], now + DAY), Some(("is not valid yet", "clocks"))),
+        (|pki, _| pki.leaf(&["tolerarch.svc"]), Some(("is not for 127.0.0.1", "DNS names"))),
+    ];
+    let mut worlds = Vec::new();
+    for (leaf, expected) in cases {
+        let world = World::healthy();
+        let leaf = leaf(&world.pki, now);
+        worlds.push((world, leaf, expected));
+    }
+    worlds.push((
+        World::healthy(),
+        other.leaf(&["127.0.0.1"]),
+        Some(("another CA has signed it", "into the caBundle")),
+    ));
+    for (mut world, leaf, expected) in worlds {
+        world.serve(&leaf).await;
+        let findings = world.examine(None).await;
+        let failed = failed(&findings);
+        match expected {
+            None => assert!(failed.is_empty(), "{failed:#?}"),
+            Some((message, fix)) => {
+                assert_eq!(failed.len(), 1, "{failed:#?}");
+                assert_eq!(failed[0].check, "certificate");
+                assert!(failed[0].message.contains(message) && failed[0].fix.contains(fix), "{failed:#?}");
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_profile_of_the_configuration_needs_its_entry() {
+    let mut findings = Findings::default();
+    let configuration = WebhookConfiguration::default();
+    let webhook = objects::Webhook::default();
+    let entry = Entry { configuration: &configuration, webhook: &webhook };
+    webhooks::check_profiles(&[entry], &["batch".to_owned()], &mut findings);
+    assert_eq!(findings.0.len(), 1);
+    assert!(findings.0[0].message.contains("profile batch is never used"));
+    assert!(findings.0[0].fix.contains("tolerarch.io/profile=batch"));
+}
+
+#[tokio::test]
+async fn missing_rights_are_notes() {
+    let all = [
+        "/version",
+        NAMESPACES,
+        SERVICE,
+        SLICES,
+        PODS,
+        CONFIG,
+        NODES,
+        NODE_POOLS,
+        POD_METRICS,
+        "/metrics",
+        "/apis/authorization.k8s.io/v1/subjectaccessreviews",
+        "/api/v1/namespaces/team/pods",
+    ];
+    for path in all {
+        let mut world = World::healthy();
+        world.config("credentials: {pullSecrets: true}\n");
+        world.forbidden.push(path);
+        let findings = world.examine(None).await;
+        assert!(failed(&findings).is_empty(), "{path}: {:#?}", findings.0);
+        let noted =
+            |finding: &Finding| finding.status == Status::Unknown && finding.message.contains("forbidden");
+        assert!(findings.0.iter().any(noted), "{path}: {:#?}", findings.0);
+    }
+    let mut world = World::healthy();
+    world.forbidden = [&all[..], &[installation::WEBHOOKS]].concat();
+    assert!(failed(&world.examine(None).await).is_empty());
+}
+
+#[tokio::test]
+async fn a_pod_that_others_refuse_proves_nothing() {
+    let mut world = World::healthy();
+    world.call = Call::IsRefusedElsewhere;
+    let findings = world.examine(None).await;
+    assert!(failed(&findings).is_empty());
+    let dry_run = findings.0.iter().find(|finding| finding.check == "dry-run").unwrap();
+    assert!(
+        dry_run.status == Status::Unknown && dry_run.message.contains("denied by a policy"),
+        "{dry_run:?}"
+    );
+}
+
+#[tokio::test]
+async fn with_a_namespace_only_what_is_called_for_it() {
+    for (name, labels, selected) in
+        [("team", json!({}), true), ("closed", json!({"tolerarch.io/mode": "off"}), false)]
+    {
+        let mut world = World::healthy();
+        world.objects.insert(format!("{NAMESPACES}/{name}"), namespace(name, &labels));
+        let findings = world.examine(Some(name)).await;
+        let failed = failed(&findings);
+        assert_eq!(failed.is_empty(), selected, "{failed:#?}");
+        assert!(
+            failed.iter().all(|finding| finding.message.contains("selects namespace closed")),
+            "{failed:#?}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn what_untrusted_names_hold_does_not_reach_the_terminal() {
+    let mut findings = Findings::default();
+    findings.failed("scope", "a\u{1b}[31mb", "c\nd");
+    findings.ok("order", "fine");
+    findings.unknown("pools", "hidden");
+    let look = Look { colour: false, width: None };
+    assert_eq!(
+        findings.table(look),
+        "✗ scope                   a\\u{1b}[31mb\n                          → c\\nd\n\
+         ✓ order                   fine\n– pools                   hidden\n"
+    );
+}

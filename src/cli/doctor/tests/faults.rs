@@ -1,0 +1,280 @@
+//! One fault after the other in an installation that is right otherwise.
+
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD;
+use serde_json::{Value, json};
+use testregistry::Pki;
+
+use super::super::installation;
+use super::failed;
+use super::world::{
+    Call, NAMESPACES, NODE_POOLS, NODES, POD_METRICS, PODS, SERVICE, SLICES, World, node, node_pool,
+    our_taint,
+};
+
+type Break = fn(&mut World);
+/// A failed check, with words of its message and of its fix.
+type Expected = (&'static str, &'static str, &'static str);
+
+#[tokio::test]
+async fn each_fault_is_found_and_its_fix_is_named() {
+    let cases: &[(&str, Break, &[Expected])] = &[
+        (
+            "the caBundle is empty",
+            |world| {
+                world.webhook()["clientConfig"]["caBundle"] = Value::Null;
+                world.call = Call::Fails;
+            },
+            &[
+                ("ca-bundle", "is empty", "cert-manager.io/inject-ca-from"),
+                ("dry-run", "came back without", "caBundle"),
+            ],
+        ),
+        (
+            "the caBundle is another CA's",
+            |world| {
+                world.webhook()["clientConfig"]["caBundle"] =
+                    BASE64_STANDARD.encode(Pki::new().ca_pem()).into();
+                world.call = Call::Fails;
+            },
+            &[("dry-run", "refuses their certificate", "caBundle")],
+        ),
+        (
+            "the caBundle holds garbage",
+            |world| world.webhook()["clientConfig"]["caBundle"] = BASE64_STANDARD.encode("garbage").into(),
+            &[("ca-bundle", "holds no certificate", "cainjector")],
+        ),
+        (
+            "a leaf has expired",
+            |world| *world.at(POD_METRICS) = json!("tolerarch_certificate_expiry_timestamp_seconds 1.5e9\n"),
+            &[("certificate", "Pod tolerarch-1 serves one that has expired at 2017-07-14", "renew it")],
+        ),
+        (
+            "a leaf is for another name",
+            |world| {
+                *world.at(POD_METRICS) = json!(
+                    "tolerarch_certificate_expiry_timestamp_seconds 4e9\ntolerarch_certificate_invalid{error=\"wrong-name\"} 1\n"
+                );
+            },
+            &[("certificate", "not for the name of its Service", "DNS names")],
+        ),
+        (
+            "no endpoint is ready",
+            |world| *world.at(SLICES) = json!([{"endpoints": [{"conditions": {"ready": false}}]}]),
+            &[(
+                "endpoints",
+                "no endpoint that is ready",
+                "kubectl -n tolerarch describe pods -l app=tolerarch",
+            )],
+        ),
+        (
+            "the Service does not exist",
+            |world| drop(world.objects.remove(SERVICE)),
+            &[("service", "does not exist", "clientConfig")],
+        ),
+        (
+            "the Service has another port",
+            |world| {
+                *world.at(SERVICE) =
+                    json!({"spec": {"ports": [{"port": 8443}], "selector": {"app": "tolerarch"}}});
+            },
+            &[("service", "calls port 443", "clientConfig.service.port")],
+        ),
+        (
+            "the selector excludes everything",
+            |world| world.webhook()["namespaceSelector"] = json!({"matchLabels": {"team": "none"}}),
+            &[("scope", "excludes every namespace, all 4", "namespaceSelector")],
+        ),
+        (
+            "no Pod can have the labels",
+            |world| {
+                world.webhook()["objectSelector"] = json!({
+                    "matchLabels": {"a": "b"},
+                    "matchExpressions": [{"key": "a", "operator": "NotIn", "values": ["b"]}],
+                });
+            },
+            &[("scope", "contradicts itself", "objectSelector")],
+        ),
+        (
+            "a black hole between the API server and the webhook",
+            |world| world.call = Call::HangsUntilTheTimeout,
+            &[("dry-run", "waited 5 s", "firewall")],
+        ),
+        (
+            "the Pods do not listen",
+            |world| {
+                world.call = Call::Fails;
+                let path = "/api/v1/namespaces/tolerarch/services/https:tolerarch:443/proxy/mutate";
+                world.objects.insert(path.into(), json!("connection refused"));
+                world.proxied = 503;
+            },
+            &[("dry-run", "cannot reach the Service: connection refused", "targetPort")],
+        ),
+        (
+            "it is not called",
+            |world| {
+                world.call = Call::IsNotMade;
+                world.webhook()["matchConditions"] = json!([{"name": "only-mine", "expression": "false"}]);
+            },
+            &[("dry-run", "did not call it", "only-mine")],
+        ),
+        (
+            "it comes before an injector and is not called again",
+            |world| world.webhook()["reinvocationPolicy"] = "Never".into(),
+            &[("order", "zzz-injector may add containers", "IfNeeded")],
+        ),
+        (
+            "a profile has no entry",
+            |world| {
+                world.webhook()["namespaceSelector"]["matchExpressions"][1] =
+                    json!({"key": "tolerarch.io/profile", "operator": "NotIn", "values": ["batch"]});
+                let mut entry = world.webhook().clone();
+                entry["name"] = "batch.pods.tolerarch.io".into();
+                entry["clientConfig"]["service"]["path"] = "/mutate/batch".into();
+                entry["namespaceSelector"] = json!({"matchLabels": {"tolerarch.io/profile": "batch"}});
+                world.at(installation::WEBHOOKS)[1]["webhooks"].as_array_mut().unwrap().push(entry);
+            },
+            &[("profiles", "/mutate/batch is called, and there is no such profile", "add batch to profiles")],
+        ),
+        (
+            "no node has the pool's taint",
+            |world| {
+                *world.at(NODES) = json!([node("plain", "amd64", &json!([]))]);
+                world.objects.remove(NODE_POOLS);
+            },
+            &[(
+                "pools",
+                "pool multi-arch opens nothing",
+                "taint the nodes of the pool (tolerarch.io/multi-arch)",
+            )],
+        ),
+        (
+            "the pool has another taint as well",
+            |world| {
+                let taints = json!([our_taint()[0], {"key": "gpu", "effect": "NoSchedule"}]);
+                *world.at(NODES) = json!([node("arm", "arm64", &taints)]);
+                world.objects.remove(NODE_POOLS);
+            },
+            &[("pools", "arm also has the taint gpu", "add a toleration for gpu")],
+        ),
+        (
+            "the pool has nodes of another architecture",
+            |world| *world.at(NODES) = json!([node("big", "s390x", &our_taint())]),
+            &[("pools", "opens big, of an architecture", "platforms")],
+        ),
+        (
+            "Karpenter never chooses the pool, by weight",
+            |world| {
+                *world.at(NODE_POOLS) =
+                    json!([node_pool("default", 10, &json!([])), node_pool("multi-arch", 1, &our_taint())]);
+            },
+            &[("pools", "new nodes come from default", "give multi-arch a weight of 11 or more")],
+        ),
+        (
+            "Karpenter never chooses the pool, by name",
+            |world| {
+                *world.at(NODE_POOLS) =
+                    json!([node_pool("spot", 0, &json!([])), node_pool("arm", 0, &our_taint())]);
+            },
+            &[(
+                "pools",
+                "NodePool arm is never chosen: new nodes come from spot",
+                "give arm a weight of 1 or more",
+            )],
+        ),
+        (
+            "the right to read pull secrets is missing",
+            |world| {
+                world.config("credentials: {pullSecrets: true}\n");
+                world.allowed = false;
+            },
+            &[("rights", "no right to get secrets in team", "RoleBinding")],
+        ),
+        (
+            "no token is mounted",
+            |world| {
+                world.config("credentials: {pullSecrets: true}\n");
+                world.at(PODS)[0]["spec"]["automountServiceAccountToken"] = false.into();
+            },
+            &[("rights", "no token is mounted", "automountServiceAccountToken")],
+        ),
+        (
+            "PodTolerationRestriction",
+            |world| {
+                world.restricted = true;
+                world.at(NAMESPACES)[1]["metadata"]["annotations"] = json!({
+                    "scheduler.alpha.kubernetes.io/tolerationsWhitelist": "[]",
+                });
+            },
+            &[("toleration-restriction", "in team", "tolerationsWhitelist")],
+        ),
+        (
+            "two installations",
+            |world| {
+                let mut other = world.at(installation::WEBHOOKS)[1].clone();
+                other["metadata"]["name"] = "zz-second".into();
+                world.at(installation::WEBHOOKS).as_array_mut().unwrap().push(other);
+            },
+            &[("installations", "are both called for Pods in team", "uninstall one")],
+        ),
+        (
+            "an old version, by its tag",
+            |world| {
+                world.at(PODS)[0]["spec"]["containers"][0]["image"] =
+                    "ghcr.io/tolerarch/tolerarch:v0.0.9@sha256:00".into();
+            },
+            &[("version", "tolerarch v0.0.9 runs, older", "helm upgrade")],
+        ),
+        (
+            "an old version, by its answer",
+            |world| world.call = Call::AnswersOtherwise,
+            &[("dry-run", "an old version runs", "upgrade")],
+        ),
+        (
+            "an old cluster",
+            |world| *world.at("/version") = json!({"minor": "29", "gitVersion": "v1.29.3"}),
+            &[("version", "Kubernetes v1.29.3 is too old", "1.30")],
+        ),
+        (
+            "Pods would fail with it",
+            |world| world.webhook()["failurePolicy"] = "Fail".into(),
+            &[("webhook", "failurePolicy Fail", "Ignore")],
+        ),
+        (
+            "no Pod is reviewed",
+            |world| world.webhook()["rules"] = json!([]),
+            &[("webhook", "no rule covers it", "resources [pods]")],
+        ),
+        (
+            "a condition that always fails",
+            |world| {
+                world.webhook()["matchConditions"] =
+                    json!([{"name": "team", "expression": "namespaceObject.metadata.name == 'a'"}]);
+            },
+            &[("webhook", "is never called: its matchCondition team", "namespaceSelector")],
+        ),
+        (
+            "a configuration with faults",
+            |world| world.config("mode: enforced\n"),
+            &[("configuration", "ConfigMap tolerarch/tolerarch is not valid", "correct it")],
+        ),
+        (
+            "nothing is installed",
+            |world| drop(world.at(installation::WEBHOOKS).as_array_mut().unwrap().remove(1)),
+            &[("webhook", "no MutatingWebhookConfiguration calls tolerarch", "helm install")],
+        ),
+    ];
+    for (what, make, expected) in cases {
+        let mut world = World::healthy();
+        make(&mut world);
+        let findings = world.examine(None).await;
+        let failed = failed(&findings);
+        assert_eq!(failed.len(), expected.len(), "{what}: {:#?}", findings.0);
+        for (finding, (check, message, fix)) in failed.iter().zip(*expected) {
+            assert_eq!(finding.check, *check, "{what}: {finding:#?}");
+            assert!(finding.message.contains(message), "{what}: {finding:#?}");
+            assert!(finding.fix.contains(fix), "{what}: {finding:#?}");
+        }
+        assert_eq!(findings.json()["healthy"], false, "{what}");
+    }
+}

@@ -1,0 +1,244 @@
+//! A cluster as its API server shows it.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD;
+use http::Method;
+use serde_json::{Value, json};
+use testregistry::{Leaf, Pki};
+use tokio::net::TcpListener;
+use tokio_rustls::TlsAcceptor;
+
+use super::super::{Findings, examine, installation};
+use crate::cluster::user_tests::{Asked, FakeApi, Reply};
+
+const CONFIGURATION: &str = "zz-tolerarch";
+const EVERY_POD: &str =
+    r#"{"operations": ["CREATE"], "apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"]}"#;
+
+/// What happens when the API server is to call the webhook.
+#[derive(Clone, Copy, PartialEq)]
+pub(super) enum Call {
+    Answers,
+    /// Without the warning by which it is known.
+    AnswersOtherwise,
+    Fails,
+    HangsUntilTheTimeout,
+    IsNotMade,
+    /// Another webhook refuses the Pod.
+    IsRefusedElsewhere,
+}
+
+/// A cluster, as its API server shows it.
+pub(super) struct World {
+    pub(super) pki: Pki,
+    /// By path; what is missing is 404.
+    pub(super) objects: BTreeMap<String, Value>,
+    /// These paths are forbidden.
+    pub(super) forbidden: Vec<&'static str>,
+    pub(super) call: Call,
+    pub(super) allowed: bool,
+    /// A white list that the plugin refuses our toleration by.
+    pub(super) restricted: bool,
+    /// The status of what is read through the API server as a proxy to the Service.
+    pub(super) proxied: u16,
+}
+
+pub(super) fn namespace(name: &str, labels: &Value) -> Value {
+    let mut labels = labels.clone();
+    labels["kubernetes.io/metadata.name"] = name.into();
+    json!({"metadata": {"name": name, "labels": labels}})
+}
+
+pub(super) fn node(name: &str, architecture: &str, taints: &Value) -> Value {
+    let labels = json!({"kubernetes.io/arch": architecture, "kubernetes.io/os": "linux"});
+    json!({"metadata": {"name": name, "labels": labels}, "spec": {"taints": taints}})
+}
+
+pub(super) fn node_pool(name: &str, weight: u32, taints: &Value) -> Value {
+    json!({"metadata": {"name": name}, "spec": {"weight": weight, "template": {"spec": {"taints": taints}}}})
+}
+
+pub(super) fn our_taint() -> Value {
+    json!([{"key": "tolerarch.io/multi-arch", "value": "true", "effect": "NoSchedule"}])
+}
+
+pub(super) const PODS: &str = "/api/v1/namespaces/tolerarch/pods";
+pub(super) const NODES: &str = "/api/v1/nodes";
+pub(super) const NODE_POOLS: &str = "/apis/karpenter.sh/v1/nodepools";
+pub(super) const SERVICE: &str = "/api/v1/namespaces/tolerarch/services/tolerarch";
+pub(super) const SLICES: &str = "/apis/discovery.k8s.io/v1/namespaces/tolerarch/endpointslices";
+pub(super) const CONFIG: &str = "/api/v1/namespaces/tolerarch/configmaps/tolerarch";
+pub(super) const POD_METRICS: &str = "/api/v1/namespaces/tolerarch/pods/http:tolerarch-1:8080/proxy/metrics";
+pub(super) const NAMESPACES: &str = "/api/v1/namespaces";
+
+impl World {
+    pub(super) fn healthy() -> Self {
+        let pki = Pki::new();
+        let webhook = json!({
+            "name": "pods.tolerarch.io",
+            "clientConfig": {
+                "caBundle": BASE64_STANDARD.encode(pki.ca_pem()),
+                "service": {"name": "tolerarch", "namespace": "tolerarch", "port": 443, "path": "/mutate"},
+            },
+            "rules": [serde_json::from_str::<Value>(EVERY_POD).unwrap()],
+            "failurePolicy": "Ignore",
+            "timeoutSeconds": 5,
+            "reinvocationPolicy": "IfNeeded",
+            "namespaceSelector": {"matchExpressions": [
+                {"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": ["tolerarch", "kube-system"]},
+                {"key": "tolerarch.io/mode", "operator": "NotIn", "values": ["off"]},
+            ]},
+            "objectSelector": {"matchExpressions": [{"key": "tolerarch.io/mode", "operator": "NotIn", "values": ["off"]}]},
+        });
+        let injector = |name: &str| {
+            json!({
+                "metadata": {"name": name},
+                "webhooks": [{"name": "inject.example.com", "rules": [serde_json::from_str::<Value>(EVERY_POD).unwrap()]}],
+            })
+        };
+        let pod = json!({
+            "metadata": {"name": "tolerarch-1"},
+            "spec": {
+                "serviceAccountName": "tolerarch",
+                "containers": [{
+                    "image": concat!("ghcr.io/tolerarch/tolerarch:", env!("CARGO_PKG_VERSION")),
+                    "ports": [{"name": "webhook", "containerPort": 8443}, {"name": "admin", "containerPort": 8080}],
+                }],
+                "volumes": [{"name": "config", "configMap": {"name": "tolerarch"}}],
+            },
+        });
+        let objects = [
+            ("/version", json!({"minor": "34+", "gitVersion": "v1.34.1"})),
+            (
+                installation::WEBHOOKS,
+                json!([
+                    injector("istio-sidecar-injector"),
+                    {"metadata": {"name": CONFIGURATION}, "webhooks": [webhook]},
+                    injector("zzz-injector"),
+                ]),
+            ),
+            (
+                NAMESPACES,
+                json!([
+                    namespace("kube-system", &json!({})),
+                    namespace("team", &json!({})),
+                    namespace("tolerarch", &json!({})),
+                    namespace("closed", &json!({"tolerarch.io/mode": "off"})),
+                ]),
+            ),
+            (
+                SERVICE,
+                json!({"spec": {"ports": [{"port": 443}, {"port": 8080}], "selector": {"app": "tolerarch"}}}),
+            ),
+            (SLICES, json!([{"endpoints": [{"conditions": {"ready": true}}]}])),
+            (PODS, json!([pod])),
+            (CONFIG, json!({"data": {"config.yaml": "mode: enforce\n"}})),
+            (NODES, json!([node("plain", "amd64", &json!(null)), node("arm", "arm64", &our_taint())])),
+            (
+                NODE_POOLS,
+                json!([node_pool("default", 0, &json!([])), node_pool("multi-arch", 1, &our_taint())]),
+            ),
+            (POD_METRICS, json!("tolerarch_certificate_expiry_timestamp_seconds 4000000000\n")),
+        ];
+        Self {
+            pki,
+            objects: objects.map(|(path, object)| (path.to_owned(), object)).into(),
+            forbidden: Vec::new(),
+            call: Call::Answers,
+            allowed: true,
+            restricted: false,
+            proxied: 200,
+        }
+    }
+
+    pub(super) fn at(&mut self, path: &str) -> &mut Value {
+        self.objects.get_mut(path).unwrap()
+    }
+
+    /// The one webhook of ours.
+    pub(super) fn webhook(&mut self) -> &mut Value {
+        &mut self.at(installation::WEBHOOKS)[1]["webhooks"][0]
+    }
+
+    pub(super) fn config(&mut self, text: &str) {
+        *self.at(CONFIG) = json!({"data": {"config.yaml": text}});
+    }
+
+    /// Calls this instead of the Service.
+    pub(super) async fn serve(&mut self, leaf: &Leaf) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("https://127.0.0.1:{}/mutate", listener.local_addr().unwrap().port());
+        let config = self.webhook()["clientConfig"].as_object_mut().unwrap();
+        config.remove("service");
+        config.insert("url".into(), url.into());
+        let acceptor = TlsAcceptor::from(Arc::new(leaf.server_config()));
+        tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                drop(acceptor.accept(stream).await);
+            }
+        });
+    }
+
+    fn answer(&self, made: &AtomicUsize, asked: &Asked) -> Reply {
+        if self.forbidden.contains(&asked.path.as_str()) {
+            return Reply::refused(403, "forbidden to you");
+        }
+        if asked.path == "/metrics" {
+            let called = !matches!(self.call, Call::IsNotMade);
+            let failed = matches!(self.call, Call::Fails | Call::HangsUntilTheTimeout);
+            let calls = made.load(Ordering::SeqCst);
+            let count = |so| if so { calls } else { 0 };
+            return Reply::of(
+                200,
+                json!(format!(
+                    "apiserver_admission_webhook_request_total{{code=\"200\",name=\"pods.tolerarch.io\"}} {}\n\
+                     apiserver_admission_webhook_fail_open_count{{name=\"pods.tolerarch.io\"}} {}\n",
+                    count(called && !failed),
+                    count(failed)
+                )),
+            );
+        }
+        if asked.method == Method::GET {
+            let status = if asked.path.contains("/services/https:") { self.proxied } else { 200 };
+            let known = self.objects.get(&asked.path).cloned();
+            return known
+                .map_or_else(|| Reply::refused(404, "not found"), |object| Reply::of(status, object));
+        }
+        if asked.path.ends_with("/subjectaccessreviews") {
+            return Reply::of(201, json!({"status": {"allowed": self.allowed}}));
+        }
+        assert!(asked.query.contains("dryRun=All"), "{} {}", asked.method, asked.path);
+        self.create(made, asked)
+    }
+
+    fn create(&self, made: &AtomicUsize, asked: &Asked) -> Reply {
+        let tolerates = asked.body["spec"]["tolerations"].as_array().is_some_and(|list| !list.is_empty());
+        if tolerates && self.restricted {
+            return Reply::refused(403, "pod tolerations conflict with its namespace whitelist");
+        }
+        let Some(mode) = asked.body["metadata"]["annotations"]["tolerarch.io/mode"].as_str() else {
+            return Reply::of(201, asked.body.clone());
+        };
+        made.fetch_add(1, Ordering::SeqCst);
+        let created = Reply::of(201, asked.body.clone());
+        match self.call {
+            Call::Answers => {
+                Reply { warning: Some(format!("tolerarch.io/mode: {mode} is not known")), ..created }
+            }
+            Call::HangsUntilTheTimeout => Reply { takes: Duration::from_secs(5), ..created },
+            Call::IsRefusedElsewhere => Reply::refused(403, "denied by a policy"),
+            Call::AnswersOtherwise | Call::Fails | Call::IsNotMade => created,
+        }
+    }
+
+    pub(super) async fn examine(self, only: Option<&str>) -> Findings {
+        let made = AtomicUsize::new(0);
+        let api = FakeApi::start(move |asked| self.answer(&made, &asked)).await;
+        examine(&api.client(), only, None).await.unwrap()
+    }
+}

@@ -1,0 +1,162 @@
+//! What the webhook configurations themselves say: calls, scope, order, profiles, and two of a kind.
+
+use super::findings::Findings;
+use super::installation::Entry;
+use super::objects::{Namespace, Rule, WebhookConfiguration};
+
+/// Names in one message.
+const NAMED: usize = 5;
+
+/// The first few of these names.
+pub(super) fn some_of<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
+    let all: Vec<&str> = names.into_iter().collect();
+    let first = all.iter().take(NAMED).copied().collect::<Vec<_>>().join(", ");
+    if all.len() > NAMED { format!("{first} and {} more", all.len() - NAMED) } else { first }
+}
+
+/// Whether Pods are reviewed, and cannot be harmed.
+pub(super) fn check_calls(entry: Entry<'_>, findings: &mut Findings) {
+    let (name, webhook) = (entry.name(), entry.webhook);
+    let before = findings.0.len();
+    if !webhook.rules.iter().any(Rule::has_pods) && !name.contains("daemonset") {
+        findings.failed(
+            "webhook",
+            format!("{name} is not called when Pods are created: no rule covers it"),
+            "add a rule with operations [CREATE], apiGroups [\"\"], apiVersions [v1] and resources [pods]",
+        );
+    }
+    if webhook.failure_policy != "Ignore" {
+        findings.failed(
+            "webhook",
+            format!(
+                "{name} has failurePolicy {}: no Pod starts while tolerarch is away",
+                webhook.failure_policy
+            ),
+            "set failurePolicy to Ignore",
+        );
+    }
+    // Declared for expressions and never passed to them: each evaluation fails, and the webhook is skipped.
+    let odd = webhook.match_conditions.iter().find(|known| known.expression.contains("namespaceObject"));
+    if let Some(condition) = odd {
+        findings.failed(
+            "webhook",
+            format!("{name} is never called: its matchCondition {} uses namespaceObject", condition.name),
+            "use a namespaceSelector instead: API servers have no namespaceObject for the conditions of webhooks",
+        );
+    }
+    if findings.0.len() == before {
+        let config = &webhook.client_config;
+        let target = match (&config.service, &config.url) {
+            (Some(service), _) => {
+                format!("Service {}/{}:{}", service.namespace, service.name, service.port())
+            }
+            (None, url) => url.clone().unwrap_or_default(),
+        };
+        findings.ok("webhook", format!("{name} calls {target}"));
+    }
+}
+
+/// Whether it selects anything.
+pub(super) fn check_scope(entry: Entry<'_>, namespaces: &[Namespace], findings: &mut Findings) {
+    let name = entry.name();
+    if entry.webhook.object_selector.example().is_none() {
+        findings.failed(
+            "scope",
+            format!("the objectSelector of {name} contradicts itself: it selects no Pod at all"),
+            "correct the objectSelector (webhook.objectSelector in the chart)",
+        );
+    }
+    if namespaces.is_empty() {
+        return;
+    }
+    let selected = namespaces.iter().filter(|namespace| entry.selects(namespace)).count();
+    let all = namespaces.len();
+    match (selected, entry.profile()) {
+        (0, Some(profile)) => {
+            findings.unknown("scope", format!("no namespace is labelled tolerarch.io/profile={profile} for {name}"));
+        }
+        (0, None) => findings.failed(
+            "scope",
+            format!("the namespaceSelector of {name} excludes every namespace, all {all}"),
+            "correct the namespaceSelector (webhook.namespaceSelector in the chart), or label a namespace for it",
+        ),
+        _ => findings.ok("scope", format!("{name} selects {selected} of {all} namespaces")),
+    }
+}
+
+/// Whether other webhooks add containers after ours has looked.
+pub(super) fn check_order(entry: Entry<'_>, all: &[WebhookConfiguration], findings: &mut Findings) {
+    let own = &entry.configuration.metadata.name;
+    let later = all.iter().filter(|other| {
+        other.metadata.name > *own
+            && other.webhooks.iter().any(|webhook| {
+                webhook.rules.iter().any(Rule::has_pods) && !super::installation::is_ours(webhook)
+            })
+    });
+    let later = some_of(later.map(|other| other.metadata.name.as_str()));
+    if later.is_empty() {
+        findings.ok("order", format!("{} is called after all other webhooks for Pods", entry.name()));
+    } else if entry.webhook.reinvocation_policy == "IfNeeded" {
+        findings.ok("order", format!("{} is called again after {later}", entry.name()));
+    } else {
+        findings.failed(
+            "order",
+            format!("{later} may add containers after {} has decided", entry.name()),
+            "set reinvocationPolicy to IfNeeded, and let the name of the configuration begin with zz-",
+        );
+    }
+}
+
+/// Whether two of ours are called for the same Pods.
+pub(super) fn check_overlaps(entries: &[Entry<'_>], namespaces: &[Namespace], findings: &mut Findings) {
+    let mut overlaps = false;
+    for (at, one) in entries.iter().enumerate() {
+        for other in entries.iter().skip(at + 1) {
+            let both =
+                namespaces.iter().filter(|namespace| one.selects(namespace) && other.selects(namespace));
+            let both = some_of(both.map(|namespace| namespace.metadata.name.as_str()));
+            if both.is_empty() {
+                continue;
+            }
+            overlaps = true;
+            let same = one.configuration.metadata.name == other.configuration.metadata.name;
+            let fix = if same {
+                "make their namespaceSelectors exclude each other: profiles by In, the default by NotIn"
+            } else {
+                "uninstall one of them, or make their namespaceSelectors exclude each other"
+            };
+            findings.failed(
+                "installations",
+                format!("{} and {} are both called for Pods in {both}", one.name(), other.name()),
+                fix,
+            );
+        }
+    }
+    if !overlaps {
+        findings.ok("installations", "no namespace has two webhooks of tolerarch");
+    }
+}
+
+/// Whether each profile is called, and each one that is called exists.
+pub(super) fn check_profiles(entries: &[Entry<'_>], profiles: &[String], findings: &mut Findings) {
+    let called: Vec<String> = entries.iter().filter_map(Entry::profile).collect();
+    for profile in profiles.iter().filter(|profile| !called.contains(profile)) {
+        findings.failed(
+            "profiles",
+            format!("profile {profile} is never used: no webhook calls /mutate/{profile}"),
+            format!(
+                "add an entry with this path and a namespaceSelector for tolerarch.io/profile={profile} (the chart renders one for each profile)"
+            ),
+        );
+    }
+    for profile in called.iter().filter(|profile| !profiles.contains(profile)) {
+        findings.failed(
+            "profiles",
+            format!("/mutate/{profile} is called, and there is no such profile: Pods are left unchanged (profile-unknown)"),
+            format!("add {profile} to profiles in the configuration, or remove the entry"),
+        );
+    }
+    if !profiles.is_empty() && profiles.iter().all(|profile| called.contains(profile)) {
+        findings.ok("profiles", format!("each has its entry: {}", profiles.join(", ")));
+    }
+}

@@ -1,0 +1,275 @@
+use std::sync::{Arc, Mutex};
+
+use axum::Router;
+use axum::body::Bytes;
+use axum::http::{HeaderMap, Uri};
+use axum::response::{IntoResponse, Response};
+use rustls::RootCertStore;
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject;
+use rustls::server::WebPkiClientVerifier;
+use serde_json::json;
+use testregistry::{Leaf, Pki};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio_rustls::TlsAcceptor;
+
+use super::*;
+
+/// A request as it came.
+pub(crate) struct Asked {
+    pub(crate) method: Method,
+    pub(crate) path: String,
+    pub(crate) query: String,
+    pub(crate) authorization: String,
+    pub(crate) body: Value,
+}
+
+/// What comes back. An array is a list, which is given page by page.
+pub(crate) struct Reply {
+    pub(crate) status: u16,
+    pub(crate) warning: Option<String>,
+    pub(crate) body: Value,
+    /// How long it takes, on the clock of the test.
+    pub(crate) takes: Duration,
+}
+
+impl Reply {
+    pub(crate) fn of(status: u16, body: Value) -> Self {
+        Self { status, warning: None, body, takes: Duration::ZERO }
+    }
+
+    pub(crate) fn refused(status: u16, message: &str) -> Self {
+        Self::of(status, json!({"kind": "Status", "message": message}))
+    }
+}
+
+/// Objects of a page of the fake, which is less than what is asked for.
+const SMALL_PAGE: usize = 2;
+
+/// A Kubernetes API over plain HTTP, that says what it is told to.
+pub(crate) struct FakeApi {
+    pub(crate) url: String,
+    server: tokio::task::JoinHandle<()>,
+}
+
+impl FakeApi {
+    pub(crate) async fn start(answer: impl Fn(Asked) -> Reply + Send + Sync + 'static) -> Self {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let answer = Arc::new(answer);
+        let router =
+            Router::new().fallback(async move |method, uri: Uri, headers: HeaderMap, body: Bytes| {
+                respond(&*answer, method, &uri, &headers, &body).await
+            });
+        let server = tokio::spawn(async move { axum::serve(listener, router).await.unwrap() });
+        Self { url, server }
+    }
+
+    pub(crate) fn client(&self) -> UserClient {
+        UserClient::new(Config::new(self.url.parse().unwrap())).unwrap()
+    }
+}
+
+impl Drop for FakeApi {
+    fn drop(&mut self) {
+        self.server.abort();
+    }
+}
+
+async fn respond(
+    answer: &impl Fn(Asked) -> Reply,
+    method: Method,
+    uri: &Uri,
+    headers: &HeaderMap,
+    body: &[u8],
+) -> Response {
+    let header = headers.get("authorization").map(|value| value.to_str().unwrap().to_owned());
+    let query = uri.query().unwrap_or_default().to_owned();
+    let reply = answer(Asked {
+        method,
+        path: uri.path().to_owned(),
+        query: query.clone(),
+        authorization: header.unwrap_or_default(),
+        body: serde_json::from_slice(body).unwrap_or_default(),
+    });
+    if reply.takes > Duration::ZERO {
+        tokio::time::pause();
+        tokio::time::advance(reply.takes).await;
+        tokio::time::resume();
+    }
+    let body = match &reply.body {
+        Value::Array(items) => page(items, &query).to_string(),
+        Value::String(text) => text.clone(),
+        object => object.to_string(),
+    };
+    let mut response = (StatusCode::from_u16(reply.status).unwrap(), body).into_response();
+    if let Some(warning) = reply.warning {
+        response.headers_mut().append("warning", format!("299 - \"{warning}\"").parse().unwrap());
+    }
+    response
+}
+
+fn page(items: &[Value], query: &str) -> Value {
+    let pairs: Vec<(String, String)> = url::form_urlencoded::parse(query.as_bytes()).into_owned().collect();
+    let value = |name: &str| pairs.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str());
+    if value("limit").is_none() {
+        return json!({"items": items});
+    }
+    let begin = value("continue").map_or(0, |token| token.strip_prefix("a+/=").unwrap().parse().unwrap());
+    let end = items.len().min(begin + SMALL_PAGE);
+    let more = if end < items.len() { format!("a+/={end}") } else { String::new() };
+    json!({"metadata": {"continue": more}, "items": items[begin..end]})
+}
+
+#[tokio::test]
+async fn reads_lists_page_by_page() {
+    let items: Vec<Value> = (0..5).map(|number| json!({"number": number})).collect();
+    let asked = Arc::new(Mutex::new(Vec::new()));
+    let seen = Arc::clone(&asked);
+    let api = FakeApi::start(move |request| {
+        seen.lock().unwrap().push(request.query);
+        match request.path.as_str() {
+            "/things" => Reply::of(200, items.clone().into()),
+            "/none" => Reply::of(200, json!({"items": null})),
+            _ => Reply::refused(404, "no such thing"),
+        }
+    })
+    .await;
+    let client = api.client();
+    let things: Vec<Value> = client.list("/things?labelSelector=a%3Db").await.unwrap();
+    assert_eq!(things.len(), 5);
+    assert_eq!(asked.lock().unwrap().len(), 3);
+    assert!(asked.lock().unwrap().iter().all(|query| query.contains("labelSelector=a%3Db&limit=500")));
+    assert!(client.list::<Value>("/none").await.unwrap().is_empty());
+    assert!(client.list::<Value>("/missing").await.unwrap_err().is_missing());
+}
+
+#[tokio::test]
+async fn a_list_that_has_expired_is_read_at_once() {
+    let api = FakeApi::start(|request| {
+        if request.query.contains("continue") {
+            return Reply::refused(410, "the provided continue parameter is too old");
+        }
+        Reply::of(200, json!([1, 2, 3]))
+    })
+    .await;
+    assert_eq!(api.client().list::<u8>("/things").await.unwrap(), [1, 2, 3]);
+}
+
+#[tokio::test]
+async fn says_what_the_api_server_said() {
+    let api = FakeApi::start(|request| {
+        let reply = match request.path.as_str() {
+            "/forbidden" => Reply::refused(403, "nodes is forbidden"),
+            "/text" => Reply::of(503, json!("error trying to reach service")),
+            _ => Reply::of(200, json!([])),
+        };
+        Reply { warning: (request.method == Method::POST).then(|| "careful".into()), ..reply }
+    })
+    .await;
+    let client = api.client();
+    let error = client.get::<Value>("/forbidden").await.unwrap_err();
+    assert!(error.is_forbidden());
+    assert_eq!(error.to_string(), "nodes is forbidden (403)");
+    let error = client.text("/text").await.unwrap_err();
+    assert_eq!(error.to_string(), "error trying to reach service (503)");
+    // Warnings come with a refusal, too.
+    let (refused, warnings) = client.post::<Value>("/forbidden", &json!({})).await;
+    assert!(refused.is_err());
+    assert_eq!(warnings, ["299 - \"careful\""]);
+}
+
+#[tokio::test]
+async fn an_exec_plugin_gives_the_token_of_the_context_that_is_named() {
+    let api = FakeApi::start(|request| Reply::of(200, json!(request.authorization))).await;
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("kubeconfig");
+    let user = |name: &str| {
+        let credential = json!({
+            "apiVersion": "client.authentication.k8s.io/v1",
+            "kind": "ExecCredential",
+            "status": {"token": format!("token-of-{name}")},
+        });
+        json!({"name": name, "user": {"exec": {
+            "apiVersion": "client.authentication.k8s.io/v1",
+            "command": "sh",
+            "args": ["-c", format!("echo '{credential}'")],
+            "interactiveMode": "Never",
+        }}})
+    };
+    let context = |name: &str| json!({"name": name, "context": {"cluster": "c", "user": name, "namespace": format!("ns-{name}")}});
+    let kubeconfig = json!({
+        "apiVersion": "v1",
+        "kind": "Config",
+        "current-context": "one",
+        "clusters": [{"name": "c", "cluster": {"server": api.url}}],
+        "contexts": [context("one"), context("two")],
+        "users": [user("one"), user("two")],
+    });
+    std::fs::write(&file, kubeconfig.to_string()).unwrap();
+    for (context, name) in [(None, "one"), (Some("two"), "two")] {
+        let client = UserClient::connect(Some(&file), context).await.unwrap();
+        assert_eq!(client.text("/").await.unwrap(), format!("Bearer token-of-{name}"));
+        assert_eq!(client.namespace(), format!("ns-{name}"));
+    }
+    assert!(UserClient::connect(Some(&file), Some("three")).await.is_err());
+    assert!(UserClient::connect(Some(&directory.path().join("missing")), None).await.is_err());
+}
+
+/// An API server that lets in who has a certificate of its CA.
+async fn strict_api(pki: &Pki, leaf: &Leaf) -> String {
+    let mut roots = RootCertStore::empty();
+    roots.add(CertificateDer::from_pem_slice(pki.ca_pem().as_bytes()).unwrap()).unwrap();
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let verifier =
+        WebPkiClientVerifier::builder_with_provider(Arc::new(roots), Arc::clone(&provider)).build();
+    let chain = vec![CertificateDer::from_pem_slice(leaf.cert_pem.as_bytes()).unwrap()];
+    let key = rustls::pki_types::PrivateKeyDer::from_pem_slice(leaf.key_pem.as_bytes()).unwrap();
+    let config = rustls::ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_client_cert_verifier(verifier.unwrap())
+        .with_single_cert(chain, key)
+        .unwrap();
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("https://{}", listener.local_addr().unwrap());
+    tokio::spawn(async move {
+        let acceptor = TlsAcceptor::from(Arc::new(config));
+        while let Ok((stream, _)) = listener.accept().await {
+            let Ok(mut stream) = acceptor.accept(stream).await else { continue };
+            let mut head = [0; 4096];
+            let _ = stream.read(&mut head).await;
+            let _ = stream
+                .write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\nconnection: close\r\n\r\n{}")
+                .await;
+            let _ = stream.shutdown().await;
+        }
+    });
+    url
+}
+
+#[tokio::test]
+async fn a_client_certificate_is_shown() {
+    let pki = Pki::new();
+    let server = strict_api(&pki, &pki.leaf(&["127.0.0.1"])).await;
+    let directory = tempfile::tempdir().unwrap();
+    let path = |name: &str| directory.path().join(name);
+    let leaf = pki.client_leaf();
+    std::fs::write(path("ca.crt"), pki.ca_pem()).unwrap();
+    std::fs::write(path("client.crt"), &leaf.cert_pem).unwrap();
+    std::fs::write(path("client.key"), &leaf.key_pem).unwrap();
+    for (user, allowed) in [
+        (json!({"client-certificate": path("client.crt"), "client-key": path("client.key")}), true),
+        (json!({}), false),
+    ] {
+        let kubeconfig = json!({
+            "current-context": "c",
+            "clusters": [{"name": "c", "cluster": {"server": server, "certificate-authority": path("ca.crt")}}],
+            "contexts": [{"name": "c", "context": {"cluster": "c", "user": "c"}}],
+            "users": [{"name": "c", "user": user}],
+        });
+        std::fs::write(path("kubeconfig"), kubeconfig.to_string()).unwrap();
+        let client = UserClient::connect(Some(&path("kubeconfig")), None).await.unwrap();
+        assert_eq!(client.get::<Value>("/version").await.is_ok(), allowed);
+    }
+}
