@@ -187,7 +187,7 @@ func TestMetricsExist(t *testing.T) {
 		"process_cpu_seconds_total":                              true,
 		"process_resident_memory_bytes":                          true,
 	}
-	for _, name := range regexp.MustCompile("`(tolerarch_[a-z_]+)`").FindAllStringSubmatch(readFile(t, "README.md"), -1) {
+	for _, name := range regexp.MustCompile("`(tolerarch_[a-z_]+)`").FindAllStringSubmatch(readFile(t, "docs/metrics.md"), -1) {
 		exist[name[1]] = true
 	}
 	expressions := queries(t)

@@ -39,7 +39,7 @@ pub(super) enum Shape<'a> {
 /// One key of a section.
 pub(super) struct ConfigKey<'a> {
     pub(super) name: &'static str,
-    /// What it means, in one line: in the schema, and in the README.
+    /// What it means, in one line: in the schema, and in docs/configuration.md.
     pub(super) doc: &'static str,
     /// Whether a change takes effect only at the next start.
     pub(super) at_start: bool,

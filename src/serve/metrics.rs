@@ -79,24 +79,54 @@ mod tests {
     use crate::health::{Component, Health};
     use crate::registry::RequestKind;
 
-    #[test]
-    fn the_readme_has_every_metric_and_no_other() {
-        let readme = include_str!("../../README.md");
+    /// All metrics there are.
+    fn rendered() -> String {
         let metrics = Metrics::new([]).unwrap();
         let counts = Families::register(&metrics).unwrap();
         // Families that have no value yet are not rendered.
         counts.registry.request("a.test", RequestKind::Token).end("2xx");
         counts.registry.requests_left("docker.io", 1);
         Health::register(&metrics, vec![Component::new("serving")]).unwrap().check();
-        let text = metrics.render().unwrap();
+        metrics.render().unwrap()
+    }
+
+    /// Alerts and dashboard are tried on series that are written by hand.
+    #[test]
+    fn the_series_of_alerts_and_dashboard_have_our_labels() {
+        let tests = [
+            include_str!("../../e2e/manifests/testdata/alerts.yaml"),
+            include_str!("../../e2e/manifests/testdata/series.yaml"),
+        ];
+        let text = rendered();
+        let tests = tests.concat();
+        let series = tests.split("{series: '").skip(1).filter_map(|rest| rest.split('\'').next());
+        let ours: Vec<&str> = series.filter(|series| series.starts_with("tolerarch_")).collect();
+        assert!(ours.len() > 30, "{ours:?}");
+        for series in ours {
+            let (name, labels) = series.split_once('{').unwrap();
+            let labels = labels.trim_end_matches('}').split(',').map(|label| label.split_once('=').unwrap());
+            for (label, value) in labels.filter(|(label, _)| !["job", "instance"].contains(label)) {
+                // Of the others all values are there from the start.
+                let open = ["code", "component", "kind", "le", "registry", "version"].contains(&label);
+                let wanted = if open { format!("{label}=\"") } else { format!("{label}={value}") };
+                let mut lines = text.lines().filter(|line| line.split('{').next() == Some(name));
+                assert!(lines.any(|line| line.contains(&wanted)), "{series}: {label}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_documentation_has_every_metric_and_no_other() {
+        let page = include_str!("../../docs/metrics.md");
+        let text = rendered();
         let names = text.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split(' ').next());
         let names: Vec<&str> = names.collect();
         assert!(names.contains(&"process_open_fds"), "{names:?}");
         for name in names.iter().filter(|name| !name.starts_with("process_")) {
-            assert!(readme.contains(&format!("`{name}`")), "{name} is not in the README");
+            assert!(page.contains(&format!("`{name}`")), "{name} is not in docs/metrics.md");
         }
-        for name in readme.split('`').filter(|text| text.starts_with("tolerarch_")) {
-            assert!(names.contains(&name), "{name} is in the README only");
+        for name in page.split('`').filter(|text| text.starts_with("tolerarch_")) {
+            assert!(names.contains(&name), "{name} is in docs/metrics.md only");
         }
     }
 }

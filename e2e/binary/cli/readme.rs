@@ -1,8 +1,9 @@
-//! The shell sessions of the README, run line by line: what they show is what comes out.
+//! What README and docs show of the program: sessions are run line by line, and what they show is what comes out; other
+//! commands are parsed.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use serde_json::json;
 use tokio::process::Command;
@@ -10,7 +11,7 @@ use tokio::process::Command;
 use super::{BOTH, Desk};
 use crate::support::soon;
 
-/// By this name the README calls the registry.
+/// By this name the pages call the registry.
 const NAME: &str = "registry.example.com";
 /// What stands between the outputs of two commands.
 const MARK: &str = "\u{1}";
@@ -22,9 +23,27 @@ struct Step {
     output: String,
 }
 
-/// The fenced blocks of `console`.
-fn sessions(readme: &str) -> Vec<Vec<Step>> {
-    let blocks = readme.split("```console\n").skip(1).map(|rest| rest.split("```").next().unwrap());
+/// README, docs and runbooks.
+fn pages() -> Vec<(PathBuf, String)> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let folders = [root.join("docs"), root.join("docs/runbooks")];
+    let files =
+        folders.iter().flat_map(|folder| fs::read_dir(folder).unwrap().map(|file| file.unwrap().path()));
+    let pages = files.filter(|file| file.extension().is_some_and(|extension| extension == "md"));
+    let mut pages: Vec<PathBuf> = pages.chain([root.join("README.md")]).collect();
+    pages.sort();
+    pages.into_iter().map(|page| (page.clone(), fs::read_to_string(page).unwrap())).collect()
+}
+
+/// The fenced blocks of a language.
+fn blocks<'a>(page: &'a str, language: &str) -> Vec<&'a str> {
+    let fence = format!("```{language}\n");
+    page.split(&*fence).skip(1).map(|rest| rest.split("```").next().unwrap()).collect()
+}
+
+/// The blocks of `console`.
+fn sessions(page: &str) -> Vec<Vec<Step>> {
+    let blocks = blocks(page, "console").into_iter();
     let steps = |block: &str| {
         let mut steps: Vec<Step> = Vec::new();
         for line in block.lines() {
@@ -52,10 +71,10 @@ fn timeless(text: &str) -> String {
 }
 
 #[tokio::test]
-async fn the_sessions_of_the_readme_are_true() {
+async fn the_sessions_of_the_documentation_are_true() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let sessions = sessions(&fs::read_to_string(root.join("README.md")).unwrap());
-    assert!(sessions.len() >= 3, "{sessions:?}");
+    let sessions: Vec<_> = pages().iter().flat_map(|(_, page)| sessions(page)).collect();
+    assert!(sessions.len() >= 5, "{sessions:?}");
 
     let desk = Desk::new(json!({})).await;
     let web = desk.registry.repo("shop/web");
@@ -70,7 +89,7 @@ async fn the_sessions_of_the_readme_are_true() {
         let text = fs::read_to_string(file.path()).unwrap().replace(NAME, &address);
         desk.write(file.file_name().to_str().unwrap(), text);
     }
-    // What the registry of this test needs, so that the README need not show it.
+    // What the registry of this test needs, so that the pages need not show it.
     fs::create_dir(desk.path().join("bin")).unwrap();
     let wrapper = desk.path().join("bin/tolerarch");
     let config = desk.path().join("config.yaml");
@@ -98,5 +117,66 @@ async fn the_sessions_of_the_readme_are_true() {
         for (step, output) in session.iter().zip(written.split(MARK)) {
             assert_eq!(timeless(output), timeless(&step.output), "$ {}\n{output}", step.command);
         }
+    }
+}
+
+/// Commands that need a cluster, or files that are not here, are not run: subcommands, flags and their order are right.
+#[tokio::test]
+async fn the_commands_of_the_documentation_are_known() {
+    let mut parsed = 0;
+    for (page, text) in pages() {
+        for line in blocks(&text, "sh").into_iter().flat_map(str::lines) {
+            // What stands before redirections and comments, in each part of a pipe.
+            let parts =
+                line.split('|').map(|part| part.split(['>', '#', '<', '(', ')', '$']).next().unwrap().trim());
+            for part in parts.filter(|part| part.starts_with("tolerarch ")) {
+                let mut command = Command::new(env!("CARGO_BIN_EXE_tolerarch"));
+                let arguments = part.split_whitespace().skip(1).filter(|word| *word != "\\");
+                command.args(arguments).arg("--help").kill_on_drop(true);
+                let ran = soon("help", command.output()).await.unwrap();
+                let said = String::from_utf8_lossy(&ran.stderr);
+                assert!(ran.status.success(), "{}: {part}: {said}", page.display());
+                parsed += 1;
+            }
+        }
+    }
+    assert!(parsed >= 5, "{parsed}");
+}
+
+/// The Pod before, and what the webhook adds to it.
+#[tokio::test]
+async fn the_readme_shows_what_is_added() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let readme = fs::read_to_string(root.join("README.md")).unwrap();
+    let lines: Vec<&str> = blocks(&readme, "diff")[0].lines().collect();
+    let desk = Desk::new(json!({})).await;
+    desk.registry.repo("shop/web").index(Some("1.4"), BOTH);
+    let pod = |with: &[char]| {
+        let lines = lines.iter().filter_map(|line| line.strip_prefix(with));
+        lines.map(|line| format!("{line}\n")).collect::<String>().replace(NAME, &desk.registry.address())
+    };
+    let added: String = lines.iter().filter_map(|line| line.strip_prefix('+')).collect();
+    let patch = async |name, text| {
+        let file = desk.write(name, text);
+        let ran = desk.run(&["check", "-o", "patch", "-f", file.to_str().unwrap()]).await;
+        assert_eq!(ran.status, Some(0), "{}", ran.stderr);
+        ran.stdout
+    };
+    assert_eq!(patch("after.yaml", pod(&[' ', '+'])).await, "");
+    let before = patch("before.yaml", pod(&[' '])).await;
+    let operations: Vec<serde_json::Value> = serde_json::from_str(&before).unwrap();
+    let texts = texts(&operations.iter().map(|operation| operation["value"].clone()).collect());
+    assert!(texts.len() >= 7, "{before}");
+    assert!(texts.iter().all(|text| added.contains(&**text)), "{texts:?} in {added}");
+}
+
+/// The keys and values of a JSON value.
+fn texts(value: &serde_json::Value) -> Vec<String> {
+    match value {
+        serde_json::Value::Array(elements) => elements.iter().flat_map(texts).collect(),
+        serde_json::Value::Object(members) => {
+            members.iter().flat_map(|(key, value)| [vec![key.clone()], texts(value)].concat()).collect()
+        }
+        other => vec![other.as_str().map_or_else(|| other.to_string(), str::to_owned)],
     }
 }

@@ -90,7 +90,7 @@ func configFile(values string) (string, error) {
 	}
 	file := &strings.Builder{}
 	file.WriteString(`# yaml-language-server: $schema=config.schema.json
-# The configuration of tolerarch. What is not named here has its default (see the README). A change takes effect while
+# The configuration of tolerarch. What is not named here has its default (see docs/configuration.md). A change takes effect while
 # tolerarch runs, some seconds after it has reached the Pods; a file with faults is refused, and the old one stays in use.
 
 `)

@@ -1,4 +1,4 @@
-//! What is generated from the keys: the schema and the README's reference. `UPDATE=1 cargo test config` writes both.
+//! What is generated from the keys: the schema and the reference in the documentation. `UPDATE=1 cargo test config` writes both.
 
 use std::sync::LazyLock;
 
@@ -28,9 +28,9 @@ fn the_schema_is_up_to_date() {
 }
 
 #[test]
-fn the_readme_explains_every_key() {
+fn the_documentation_explains_every_key() {
     let marks = ("<!-- every key -->\n```yaml\n", "```\n");
-    is_up_to_date("README.md", Some(marks), &explained());
+    is_up_to_date("docs/configuration.md", Some(marks), &explained());
 }
 
 #[test]
@@ -151,14 +151,15 @@ fn the_shipped_file_names_the_schema() {
     assert!(text.starts_with("# yaml-language-server: $schema="), "{text}");
 }
 
-/// What the README shows of pools can be used as it stands.
+/// What the documentation shows of pools can be used as it stands.
 #[test]
-fn the_readme_shows_valid_pools() {
-    let readme = include_str!("../../../README.md");
-    let blocks = readme.split("```yaml\n").skip(1).filter_map(|text| text.split("```").next());
-    let inline = readme.split('`').filter(|text| text.starts_with("pools: ["));
+fn the_documentation_shows_valid_pools() {
+    let pages = [include_str!("../../../docs/configuration.md"), include_str!("../../../docs/clouds.md")];
+    let pages = pages.concat();
+    let blocks = pages.split("```yaml\n").skip(1).filter_map(|text| text.split("```").next());
+    let inline = pages.split('`').filter(|text| text.starts_with("pools: ["));
     let shown: Vec<&str> = blocks.filter(|text| text.starts_with("pools:")).chain(inline).collect();
-    assert!(shown.len() >= 2, "{shown:?}");
+    assert!(shown.len() >= 3, "{shown:?}");
     for text in shown {
         Config::parse(text).map_err(|faults| format!("{text}: {faults:?}")).unwrap();
     }

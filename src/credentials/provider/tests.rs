@@ -311,11 +311,11 @@ fn accepts_json_and_older_versions_of_the_configuration() {
     }
 }
 
-/// The README's examples work as they stand.
+/// The documentation's examples work as they stand.
 #[test]
-fn the_examples_of_the_readme_are_right() {
-    let readme = include_str!("../../../README.md");
-    let example = readme.split("```yaml\n").find(|part| part.starts_with("# providers.yaml")).unwrap();
+fn the_examples_of_the_documentation_are_right() {
+    let page = include_str!("../../../docs/credentials.md");
+    let example = page.split("```yaml\n").find(|part| part.starts_with("# providers.yaml")).unwrap();
     let example = example.split("```").next().unwrap();
     let dir = TestDir::new();
     for name in ["ecr-credential-provider", "auth-provider-gcp", "acr-credential-provider"] {

@@ -1,0 +1,141 @@
+package main
+
+import (
+	"encoding/json"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"tolerarch.io/e2e/manifests/chart"
+)
+
+var (
+	fenced  = regexp.MustCompile("(?s)```.*?```")
+	link    = regexp.MustCompile(`\]\(([^)\s]+)\)`)
+	heading = regexp.MustCompile(`(?m)^#+ (.+)$`)
+	notSlug = regexp.MustCompile("[^a-z0-9 _-]")
+	isFile  = regexp.MustCompile(`\.(json|rs|yaml)$`)
+	dotted  = regexp.MustCompile("`([a-zA-Z]+(?:\\.[a-zA-Z]+)+)(?:`|: |=)")
+)
+
+// pages are all pages of the repository, by their paths in it, without what is fenced.
+func pages(t *testing.T) map[string]string {
+	t.Helper()
+	found := map[string]string{}
+	err := filepath.WalkDir(chart.Repository, func(path string, entry fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if name := entry.Name(); entry.IsDir() && (name == "target" || name == ".git") {
+			return filepath.SkipDir
+		}
+		if filepath.Ext(path) == ".md" {
+			text, err := os.ReadFile(path)
+			if err != nil {
+				return err
+			}
+			name, _ := filepath.Rel(chart.Repository, path)
+			found[name] = fenced.ReplaceAllString(string(text), "")
+		}
+		return nil
+	})
+	if err != nil || len(found) < 10 {
+		t.Fatal(found, err)
+	}
+	return found
+}
+
+// slugs are the anchors of a page's headings, as GitHub makes them.
+func slugs(page string) map[string]bool {
+	found := map[string]bool{}
+	for _, match := range heading.FindAllStringSubmatch(page, -1) {
+		text := link.ReplaceAllString(match[1], "")
+		found[strings.ReplaceAll(notSlug.ReplaceAllString(strings.ToLower(text), ""), " ", "-")] = true
+	}
+	return found
+}
+
+// Links lead to what is there, and every page of docs is reached from the README. Other hosts are not asked.
+func TestLinks(t *testing.T) {
+	pages := pages(t)
+	for page, text := range pages {
+		for _, match := range link.FindAllStringSubmatch(text, -1) {
+			target, anchor, _ := strings.Cut(match[1], "#")
+			if strings.Contains(target, "://") {
+				continue
+			}
+			path := page
+			if target != "" {
+				path = filepath.Join(filepath.Dir(page), target)
+			}
+			if _, err := os.Stat(filepath.Join(chart.Repository, path)); err != nil {
+				t.Errorf("%s: %s is not there", page, match[1])
+			} else if anchor != "" && !slugs(pages[path])[anchor] {
+				t.Errorf("%s: %s: no such heading", page, match[1])
+			}
+		}
+	}
+	for page := range pages {
+		if filepath.Dir(page) == "docs" && !strings.Contains(pages["README.md"], "("+page+")") {
+			t.Errorf("the README does not link %s", page)
+		}
+	}
+}
+
+func TestReadmeIsShort(t *testing.T) {
+	if lines := strings.Count(readFile(t, "README.md"), "\n"); lines > 200 {
+		t.Errorf("%d lines", lines)
+	}
+}
+
+// What looks like a value of the chart or a key of the configuration is one.
+func TestKeysInPagesExist(t *testing.T) {
+	var values, config map[string]any
+	for file, into := range map[string]*map[string]any{
+		chart.Directory + "/values.schema.json": &values, "manifests/config.schema.json": &config,
+	} {
+		if err := json.Unmarshal([]byte(readFile(t, file)), into); err != nil {
+			t.Fatal(err)
+		}
+	}
+	checked := 0
+	for page, text := range pages(t) {
+		// The changelog names what is gone.
+		if page == "CHANGELOG.md" {
+			continue
+		}
+		for _, match := range dotted.FindAllStringSubmatch(text, -1) {
+			if isFile.MatchString(match[1]) {
+				continue
+			}
+			inValues, isValue := resolve(values, match[1])
+			inConfig, isKey := resolve(config, match[1])
+			if (isValue || isKey) && !inValues && !inConfig {
+				t.Errorf("%s: there is no %s", page, match[1])
+			}
+			checked++
+		}
+	}
+	if checked < 50 {
+		t.Errorf("%d keys", checked)
+	}
+}
+
+// resolve tells whether a schema has a path, and whether it has at least its first key.
+func resolve(schema map[string]any, path string) (found, begins bool) {
+	for _, key := range strings.Split(path, ".") {
+		properties, ok := schema["properties"].(map[string]any)
+		if !ok {
+			// Whatever a map or a list holds.
+			return begins, begins
+		}
+		if schema, ok = properties[key].(map[string]any); !ok {
+			return false, begins
+		}
+		begins = true
+	}
+	return true, begins
+}
