@@ -182,6 +182,7 @@ fn log(review: &Review<'_>, decision: &Decision<'_>, took: Duration) {
     let milliseconds = took.as_micros() as f64 / 1000.0;
     let (reason, image) = (decision.reason.as_str(), decision.image.map(shortened));
     let pools = decision.pools();
+    let pools = &*pools;
     let blockers = decision.told().map(tracing::field::display);
     tracing::info!(namespace, pod, reason, image, blockers, pools, milliseconds, "reviewed");
 }

@@ -1,5 +1,6 @@
 //! What becomes of a Pod, in one word and in edits: pure.
 
+use std::borrow::Cow;
 use std::fmt::{self, Debug, Display};
 
 use super::shortened;
@@ -54,15 +55,14 @@ impl<'a> Decision<'a> {
     }
 
     /// The names of the opened pools, comma-separated.
-    pub fn pools(&self) -> String {
-        let mut names = String::new();
-        for pool in &self.opened {
-            if !names.is_empty() {
-                names.push(',');
+    pub fn pools(&self) -> Cow<'_, str> {
+        match &*self.opened {
+            [one] => Cow::Borrowed(&one.name),
+            several => {
+                let names: Vec<&str> = several.iter().map(|pool| pool.name.as_str()).collect();
+                names.join(",").into()
             }
-            names.push_str(&pool.name);
         }
-        names
     }
 
     /// The decision, where the images do not matter: the Pod is skipped, or it tolerates every pool.
