@@ -92,26 +92,22 @@ async fn examine(
             return Ok(findings);
         }
     };
-    let entries = all.iter().flat_map(|configuration| {
-        let ours = configuration.webhooks.iter().filter(|webhook| installation::is_ours(webhook));
-        ours.map(move |webhook| Entry { configuration, webhook })
-    });
-    let mut entries: Vec<Entry<'_>> = entries.collect();
-    let installed = !entries.is_empty();
+    let ours: Vec<Entry<'_>> = all.iter().flat_map(installation::entries).collect();
+    let mut entries: Vec<Entry<'_>> = ours.iter().copied().filter(Entry::is_for_pods).collect();
     if only.is_some() && !namespaces.is_empty() {
         entries.retain(|entry| namespaces.iter().any(|namespace| entry.selects(namespace)));
     }
-    let Some(first) = entries.first() else {
-        nothing(installed, only, &mut findings);
+    if entries.is_empty() {
+        nothing(!ours.is_empty(), only, &mut findings);
         return Ok(findings);
-    };
+    }
     for &entry in &entries {
         webhooks::check_calls(entry, &mut findings);
         webhooks::check_scope(entry, &namespaces, &mut findings);
     }
     webhooks::check_overlaps(&entries, &namespaces, &mut findings);
     for &entry in &entries {
-        webhooks::check_order(entry, &all, &mut findings);
+        webhooks::check_order(entry, &all, &namespaces, &mut findings);
     }
     for &entry in &entries {
         let roots = certificate::check_bundle(entry, &mut findings);
@@ -119,19 +115,25 @@ async fn examine(
             certificate::check_url(url, roots, &mut findings).await;
         }
     }
-    // Profiles are entries of one installation, with one Service.
-    let backend = Backend::of(client, *first, &mut findings).await;
-    certificate::check_replicas(client, &backend, &mut findings).await;
-    version::check_pods(&backend, &mut findings);
+    let mut backends = Vec::new();
+    for entry in installation::by_service(&entries) {
+        let backend = Backend::of(client, entry, &mut findings).await;
+        certificate::check_replicas(client, &backend, &mut findings).await;
+        version::check_pods(&backend, &mut findings);
+        backends.push((entry, backend));
+    }
     for &entry in &entries {
         let selected = by_preference(client, entry, &namespaces);
         if !selected.is_empty() {
             probe::check(client, entry, &selected, &mut findings).await;
         }
     }
-    if let Some(settings) = Settings::read(client, &backend, config, &mut findings).await {
-        webhooks::check_profiles(&entries, &settings.profiles, &mut findings);
-        check_settings(client, *first, &backend, &settings, &namespaces, &mut findings).await;
+    for (entry, backend) in &backends {
+        if let Some(settings) = Settings::read(client, backend, config, &mut findings).await {
+            let own = ours.iter().filter(|other| other.belongs_with(*entry)).copied();
+            webhooks::check_profiles(&own.collect::<Vec<_>>(), &settings.profiles, &mut findings);
+            check_settings(client, *entry, backend, &settings, &namespaces, &mut findings).await;
+        }
     }
     Ok(findings)
 }

@@ -133,16 +133,11 @@ fn explain(invalid: &CertificateError, host: &str) -> (String, String) {
 pub(super) async fn check_replicas(client: &UserClient, backend: &Backend, findings: &mut Findings) {
     let namespace = &backend.namespace;
     let mut end: Option<i64> = None;
-    for pod in &backend.pods {
-        let name = &pod.metadata.name;
-        let ports = pod.spec.containers.iter().flat_map(|container| &container.ports);
-        let admin = ports.filter(|port| port.name == "admin").map(|port| port.container_port).next();
-        let port = admin.unwrap_or(8080);
-        let path = format!("/api/v1/namespaces/{namespace}/pods/http:{name}:{port}/proxy/metrics");
-        let metrics = match client.text(&path).await {
+    for (name, path) in &backend.metrics {
+        let metrics = match client.text(path).await {
             Ok(metrics) => metrics,
             Err(error) => {
-                findings.unread("certificate", &format!("what Pod {name} serves"), &error);
+                findings.unread("certificate", &format!("what {name} serves"), &error);
                 continue;
             }
         };
@@ -155,21 +150,17 @@ pub(super) async fn check_replicas(client: &UserClient, backend: &Backend, findi
         let expiry = value("tolerarch_certificate_expiry_timestamp_seconds ").map(|expiry| expiry as i64);
         if expiry.is_some_and(|expiry| expiry <= now()) {
             let since = date(expiry.unwrap_or_default());
-            findings.failed(
-                "certificate",
-                format!("Pod {name} serves one that has expired at {since}"),
-                RENEW,
-            );
+            findings.failed("certificate", format!("{name} serves one that has expired at {since}"), RENEW);
         } else if invalid("not-yet-valid") {
             findings.failed(
                 "certificate",
-                format!("Pod {name} serves one that is not valid yet"),
+                format!("{name} serves one that is not valid yet"),
                 "compare the clocks of the machines, and renew it",
             );
         } else if invalid("wrong-name") {
             findings.failed(
                 "certificate",
-                format!("Pod {name} serves one that is not for the name of its Service"),
+                format!("{name} serves one that is not for the name of its Service"),
                 format!("issue one with <service>.{namespace}.svc among its DNS names"),
             );
         } else {

@@ -70,6 +70,11 @@ impl Findings {
         self.0.push(Finding { check, status, message, fix });
     }
 
+    /// Whether this check has failed.
+    pub(super) fn has_failed(&self, check: &str) -> bool {
+        self.0.iter().any(|finding| finding.check == check && finding.status == Status::Failed)
+    }
+
     pub(super) fn any_failed(&self) -> bool {
         self.0.iter().any(|finding| finding.status == Status::Failed)
     }

@@ -4,13 +4,16 @@ use std::path::Path;
 
 use super::findings::Findings;
 use super::objects::{
-    ConfigMap, EndpointSlice, Labels, Namespace, Pod, Service, Webhook, WebhookConfiguration,
+    ConfigMap, EndpointSlice, Labels, Namespace, Pod, Rule, Service, Webhook, WebhookConfiguration,
 };
 use crate::cluster::UserClient;
 use crate::config::Config;
 use crate::yaml::{self, Copies, Dialect};
 
 pub(super) const WEBHOOKS: &str = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations";
+
+/// The admin port, where nothing says otherwise.
+const ADMIN: u16 = 8080;
 
 /// One webhook of ours, with the configuration that it stands in.
 #[derive(Clone, Copy)]
@@ -25,6 +28,11 @@ impl Entry<'_> {
         format!("{}/{}", self.configuration.metadata.name, self.webhook.name)
     }
 
+    /// Whether both stand in the same configuration, as the entries of one installation do.
+    pub(super) fn belongs_with(&self, other: Entry<'_>) -> bool {
+        self.configuration.metadata.name == other.configuration.metadata.name
+    }
+
     /// The profile whose path it calls.
     pub(super) fn profile(&self) -> Option<String> {
         let config = &self.webhook.client_config;
@@ -36,9 +44,36 @@ impl Entry<'_> {
         path.strip_prefix("/mutate/").filter(|profile| !profile.is_empty()).map(ToOwned::to_owned)
     }
 
+    /// Whether it is not only there for DaemonSets.
+    pub(super) fn is_for_pods(&self) -> bool {
+        let rules = &self.webhook.rules;
+        rules.iter().any(Rule::has_pods) || !rules.iter().any(Rule::has_daemon_sets)
+    }
+
     pub(super) fn selects(&self, namespace: &Namespace) -> bool {
         self.webhook.namespace_selector.matches(&namespace.metadata.labels)
     }
+}
+
+/// Ours of a configuration.
+pub(super) fn entries(configuration: &WebhookConfiguration) -> impl Iterator<Item = Entry<'_>> {
+    let ours = configuration.webhooks.iter().filter(|webhook| is_ours(webhook));
+    ours.map(move |webhook| Entry { configuration, webhook })
+}
+
+/// One for each Service that is called: profiles are entries of one installation.
+pub(super) fn by_service<'a>(entries: &[Entry<'a>]) -> Vec<Entry<'a>> {
+    let mut first: Vec<Entry<'a>> = Vec::new();
+    for &entry in entries {
+        let called = |entry: &Entry<'_>| {
+            let service = entry.webhook.client_config.service.as_ref();
+            service.map(|service| (service.namespace.clone(), service.name.clone(), service.port()))
+        };
+        if !first.iter().any(|known| called(known) == called(&entry)) {
+            first.push(entry);
+        }
+    }
+    first
 }
 
 /// Whether a webhook is one of tolerarch: they are named below its domain.
@@ -67,6 +102,8 @@ pub(super) async fn namespaces(
 pub(super) struct Backend {
     pub(super) namespace: String,
     pub(super) pods: Vec<Pod>,
+    /// Where it tells its metrics, by what people call it: through the API server as a proxy.
+    pub(super) metrics: Vec<(String, String)>,
 }
 
 impl Backend {
@@ -126,18 +163,29 @@ impl Backend {
             },
             Err(error) => findings.unread("endpoints", "the EndpointSlices", &error),
         }
-        // Without a selector somebody else says what is behind it.
+        // Without a selector its Pods are not known.
         if spec.selector.is_empty() {
-            return Self::default();
+            let path = format!("/api/v1/namespaces/{namespace}/services/http:{name}:{ADMIN}/proxy/metrics");
+            let shown = spec.ports.iter().any(|known| known.port == ADMIN);
+            let metrics = shown.then_some((called, path)).into_iter().collect();
+            return Self { namespace: namespace.clone(), pods: Vec::new(), metrics };
         }
         let query: String =
             url::form_urlencoded::byte_serialize(selector(&spec.selector).as_bytes()).collect();
         let path = format!("/api/v1/namespaces/{namespace}/pods?labelSelector={query}");
-        let pods = client.list(&path).await.unwrap_or_else(|error| {
+        let pods: Vec<Pod> = client.list(&path).await.unwrap_or_else(|error| {
             findings.unread("version", "the Pods of tolerarch", &error);
             Vec::new()
         });
-        Self { namespace: namespace.clone(), pods }
+        let metrics = pods.iter().map(|pod| {
+            let name = &pod.metadata.name;
+            let ports = pod.spec.containers.iter().flat_map(|container| &container.ports);
+            let admin = ports.filter(|port| port.name == "admin").map(|port| port.container_port).next();
+            let port = admin.unwrap_or(ADMIN);
+            let path = format!("/api/v1/namespaces/{namespace}/pods/http:{name}:{port}/proxy/metrics");
+            (format!("Pod {name}"), path)
+        });
+        Self { namespace: namespace.clone(), metrics: metrics.collect(), pods }
     }
 }
 

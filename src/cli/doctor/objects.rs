@@ -82,10 +82,18 @@ pub(super) struct Rule {
 impl Rule {
     /// Whether it covers that Pods are created.
     pub(super) fn has_pods(&self) -> bool {
-        let has = |list: &[String], wanted: &[&str]| list.iter().any(|one| wanted.contains(&one.as_str()));
-        has(&self.operations, &["CREATE", "*"])
-            && has(&self.api_groups, &["", "*"])
-            && has(&self.resources, &["pods", "*", "*/*"])
+        let creates = self.operations.iter().any(|one| one == "CREATE" || one == "*");
+        creates && self.has("", &["pods", "*", "*/*"])
+    }
+
+    /// Whether it covers DaemonSets, by name.
+    pub(super) fn has_daemon_sets(&self) -> bool {
+        self.has("apps", &["daemonsets"])
+    }
+
+    fn has(&self, group: &str, resources: &[&str]) -> bool {
+        self.api_groups.iter().any(|one| one == group || one == "*")
+            && self.resources.iter().any(|one| resources.contains(&one.as_str()))
     }
 }
 

@@ -170,11 +170,16 @@ async fn diagnose(
             format!("{what}: the call failed"),
             "compare the caBundle with the certificate, and see that Pods listen; the API server's log names the error",
         ),
-        _ => findings.failed(
-            "dry-run",
-            format!("{what}: the API server reaches the Pods and refuses their certificate"),
-            "write the CA that signs the certificate into the caBundle: tls.mode managed and cert-manager's cainjector do that",
-        ),
+        _ => {
+            let known = findings.has_failed("certificate") || findings.has_failed("ca-bundle");
+            let fix = if known {
+                "see above: the certificate or the caBundle is why"
+            } else {
+                "write the CA that signs the certificate into the caBundle: tls.mode managed and cert-manager's cainjector do that"
+            };
+            let message = format!("{what}: the API server reaches the Pods and refuses their certificate");
+            findings.failed("dry-run", message, fix);
+        }
     }
 }
 

@@ -172,3 +172,53 @@ async fn what_untrusted_names_hold_does_not_reach_the_terminal() {
          ✓ order                   fine\n– pools                   hidden\n"
     );
 }
+
+#[tokio::test]
+async fn only_injectors_for_the_same_namespaces_count() {
+    let mut world = World::healthy();
+    world.webhook()["reinvocationPolicy"] = "Never".into();
+    world.at(installation::WEBHOOKS)[2]["webhooks"][0]["namespaceSelector"] =
+        json!({"matchLabels": {"kubernetes.io/metadata.name": "kube-system"}});
+    assert!(failed(&world.examine(None).await).is_empty());
+}
+
+#[tokio::test]
+async fn a_service_without_a_selector_shows_the_metrics_behind_it() {
+    let mut world = World::healthy();
+    *world.at(SERVICE) = json!({"spec": {"ports": [{"port": 443}, {"port": 8080}]}});
+    let path = "/api/v1/namespaces/tolerarch/services/http:tolerarch:8080/proxy/metrics";
+    world.objects.insert(path.into(), json!("tolerarch_certificate_expiry_timestamp_seconds 1.5e9\n"));
+    let findings = world.examine(None).await;
+    let failed = failed(&findings);
+    assert_eq!(failed.len(), 1, "{failed:#?}");
+    assert!(
+        failed[0].message.contains("Service tolerarch/tolerarch serves one that has expired"),
+        "{failed:#?}"
+    );
+}
+
+#[tokio::test]
+async fn each_installation_is_looked_at() {
+    let mut world = World::healthy();
+    let mut other = world.at(installation::WEBHOOKS)[1].clone();
+    other["metadata"]["name"] = "zz-second".into();
+    other["webhooks"][0]["clientConfig"]["service"]["namespace"] = "second".into();
+    other["webhooks"][0]["namespaceSelector"] =
+        json!({"matchLabels": {"kubernetes.io/metadata.name": "kube-system"}});
+    world.at(installation::WEBHOOKS).as_array_mut().unwrap().push(other);
+    let findings = world.examine(None).await;
+    let failed = failed(&findings);
+    assert_eq!(failed.len(), 1, "{failed:#?}");
+    assert!(failed[0].message.contains("Service second/tolerarch, which does not exist"), "{failed:#?}");
+}
+
+#[tokio::test]
+async fn the_entry_for_daemon_sets_is_none_for_pods() {
+    let mut world = World::healthy();
+    let mut entry = world.webhook().clone();
+    entry["name"] = "daemonsets.tolerarch.io".into();
+    entry["rules"] =
+        json!([{"operations": ["CREATE", "UPDATE"], "apiGroups": ["apps"], "resources": ["daemonsets"]}]);
+    world.at(installation::WEBHOOKS)[1]["webhooks"].as_array_mut().unwrap().push(entry);
+    assert!(failed(&world.examine(None).await).is_empty());
+}

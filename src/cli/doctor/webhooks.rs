@@ -1,8 +1,8 @@
 //! What the webhook configurations themselves say: calls, scope, order, profiles, and two of a kind.
 
 use super::findings::Findings;
-use super::installation::Entry;
-use super::objects::{Namespace, Rule, WebhookConfiguration};
+use super::installation::{Entry, is_ours};
+use super::objects::{Namespace, Rule, Webhook, WebhookConfiguration};
 
 /// Names in one message.
 const NAMED: usize = 5;
@@ -18,7 +18,7 @@ pub(super) fn some_of<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
 pub(super) fn check_calls(entry: Entry<'_>, findings: &mut Findings) {
     let (name, webhook) = (entry.name(), entry.webhook);
     let before = findings.0.len();
-    if !webhook.rules.iter().any(Rule::has_pods) && !name.contains("daemonset") {
+    if !webhook.rules.iter().any(Rule::has_pods) && entry.is_for_pods() {
         findings.failed(
             "webhook",
             format!("{name} is not called when Pods are created: no rule covers it"),
@@ -85,14 +85,22 @@ pub(super) fn check_scope(entry: Entry<'_>, namespaces: &[Namespace], findings: 
 }
 
 /// Whether other webhooks add containers after ours has looked.
-pub(super) fn check_order(entry: Entry<'_>, all: &[WebhookConfiguration], findings: &mut Findings) {
+pub(super) fn check_order(
+    entry: Entry<'_>,
+    all: &[WebhookConfiguration],
+    namespaces: &[Namespace],
+    findings: &mut Findings,
+) {
     let own = &entry.configuration.metadata.name;
-    let later = all.iter().filter(|other| {
-        other.metadata.name > *own
-            && other.webhooks.iter().any(|webhook| {
-                webhook.rules.iter().any(Rule::has_pods) && !super::installation::is_ours(webhook)
-            })
-    });
+    // Where no namespace can be read, any could be theirs.
+    let meets = |other: &Webhook| {
+        let both = |known: &Namespace| {
+            entry.selects(known) && other.namespace_selector.matches(&known.metadata.labels)
+        };
+        namespaces.is_empty() || namespaces.iter().any(both)
+    };
+    let adds = |other: &Webhook| other.rules.iter().any(Rule::has_pods) && !is_ours(other) && meets(other);
+    let later = all.iter().filter(|other| other.metadata.name > *own && other.webhooks.iter().any(adds));
     let later = some_of(later.map(|other| other.metadata.name.as_str()));
     if later.is_empty() {
         findings.ok("order", format!("{} is called after all other webhooks for Pods", entry.name()));
