@@ -6,6 +6,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests and their support")]
 
 mod certificates;
+mod doctor;
 mod faults;
 mod karpenter;
 mod load;
@@ -94,6 +95,7 @@ fn here() -> Vec<Trial> {
         registries::a_registry_that_fails_leaves_pods_unchanged_until_it_heals,
         registries::a_registry_with_a_wrong_certificate_leaves_pods_unchanged_until_it_has_a_right_one,
         certificates::managed_certificates_rotate_without_one_failed_call,
+        doctor::doctor_proves_a_right_installation_and_names_what_is_broken,
         karpenter::nodes_appear_in_the_pool_that_the_images_allow,
         load::no_creation_fails_or_waits_while_everything_is_restarted,
         scale_up::a_warm_deployment_is_bound_about_as_fast_as_without_webhook,

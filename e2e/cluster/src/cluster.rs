@@ -11,6 +11,7 @@ use kube::{Api, Client, ResourceExt};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use testregistry::Pki;
+use tokio::process::Command;
 
 use crate::control_plane::ControlPlane;
 use crate::distribution::{Distribution, Push};
@@ -280,6 +281,14 @@ impl Local {
             let definition = format!("crd/{kind}.cert-manager.io");
             self.kubectl(&["wait", "--for=condition=Established", "--timeout=60s", &definition]).await;
         }
+    }
+
+    /// Runs a command of tolerarch as the administrator. Gives its status and its standard output.
+    pub async fn run_tolerarch(&self, arguments: &[&str]) -> (i32, String) {
+        let mut command = Command::new(&self.program);
+        command.args(arguments).env("KUBECONFIG", self.kubeconfig()).kill_on_drop(true);
+        let output = command.output().await.unwrap();
+        (output.status.code().unwrap_or(-1), String::from_utf8_lossy(&output.stdout).into_owned())
     }
 
     /// For programs that use the API.
