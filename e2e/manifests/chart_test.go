@@ -12,6 +12,7 @@ import (
 	admissionregistration "k8s.io/api/admissionregistration/v1"
 	apps "k8s.io/api/apps/v1"
 	core "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
 
 	"tolerarch.io/e2e/manifests/chart"
 )
@@ -79,6 +80,14 @@ func TestFeatures(t *testing.T) {
 			`Deployment/arm-tolerarch: there is no ServiceAccount "existing"`, "NetworkPolicy: there is none", "PodDisruptionBudget: there is none",
 		},
 		"network": {"Deployment/arm-tolerarch: volume ca: there is no ConfigMap company-ca"},
+		"test": { // as long as helm test runs
+			"ClusterRole/arm-tolerarch-test: gives rights in the whole cluster",
+			"ClusterRole/arm-tolerarch-test: gives rights in the whole cluster",
+			"Role/arm-tolerarch-test: gives other rights than to get Secrets: {[get] [] [services configmaps] [arm-tolerarch] []}",
+			"Role/arm-tolerarch-test: gives other rights than to get Secrets: {[list] [] [pods] [] []}",
+			"Role/arm-tolerarch-test: gives other rights than to get Secrets: {[list] [discovery.k8s.io] [endpointslices] [] []}",
+			"Role/arm-tolerarch-test-dry-run: gives other rights than to get Secrets: {[create] [] [pods] [] []}",
+		},
 		"webhook": {
 			"MutatingWebhookConfiguration/zz-arm-tolerarch: pods.tolerarch.io: namespaceSelector has to be true for the labels kubernetes.io/metadata.name=default",
 		},
@@ -202,9 +211,12 @@ func TestSubchart(t *testing.T) {
 
 // Rendering depends on the values only, and nothing stays behind when a release is uninstalled.
 func TestTemplatesAreInert(t *testing.T) {
-	templates, err := filepath.Glob(filepath.Join(chart.Repository, chart.Directory, "templates/*"))
+	templates, err := filepath.Glob(filepath.Join(chart.Repository, chart.Directory, "templates/*.*"))
 	if err != nil || len(templates) == 0 {
 		t.Fatal(templates, err)
+	}
+	if rendering, err := chart.Template("arm", "platform"); err != nil || strings.Contains(rendering, "helm.sh/hook") {
+		t.Error("a hook is there without test.enabled", err)
 	}
 	forbidden := regexp.MustCompile(`\blookup\b "|\bgenCA\b|\bgenSignedCert\b|\brand[A-Z]\w*|\bnow\b \||helm\.sh/hook|helm\.sh/resource-policy|finalizers|namespaceObject|Capabilities`)
 	for _, template := range templates {
@@ -225,6 +237,32 @@ func TestTemplatesAreInert(t *testing.T) {
 		if rendering != again || strings.Contains(rendering, "namespaceObject") || strings.Contains(rendering, "caBundle:") != (feature == "tls-secret") {
 			t.Errorf("%s", feature)
 		}
+	}
+}
+
+// What helm test runs is there only for the test, and gets no reviews: the Service does not select its Pod.
+func TestTheTestLeavesNothingBehind(t *testing.T) {
+	rendering, err := chart.TemplateFeature("test", "arm", "platform")
+	if err != nil {
+		t.Fatal(err)
+	}
+	items := installed(t, rendering, "platform")
+	tests := 0
+	for _, it := range items {
+		if annotations := it.object.GetAnnotations(); strings.Contains(it.object.GetName(), "-test") {
+			tests++
+			if annotations["helm.sh/hook"] != "test" || annotations["helm.sh/hook-delete-policy"] != "before-hook-creation,hook-succeeded,hook-failed" {
+				t.Errorf("%s: %v", it.id, annotations)
+			}
+		}
+	}
+	pods := all[*core.Pod](items)
+	service, ok := find[*core.Service](items, "platform", "arm-tolerarch")
+	if tests != 8 || len(pods) != 1 || !ok {
+		t.Fatalf("%d objects, %d Pods, Service %t", tests, len(pods), ok)
+	}
+	if labels.SelectorFromSet(service.Spec.Selector).Matches(labels.Set(pods[0].Labels)) {
+		t.Error("the Service selects the Pod of the test")
 	}
 }
 

@@ -28,6 +28,8 @@ pub(crate) async fn the_api_server_accepts_what_every_value_file_renders(cluster
     for namespace in ["platform", "shop", "team-a"] {
         local.kubectl(&["create", "namespace", namespace]).await;
     }
+    // The chart's test is a Pod, which needs its account also in a dry run.
+    local.kubectl(&["create", "serviceaccount", "arm-tolerarch-test", "--namespace=platform"]).await;
     let renderings = Path::new(env!("CARGO_MANIFEST_DIR")).join("../manifests/testdata/chart");
     let mut applied = 0;
     for file in std::fs::read_dir(&renderings).unwrap() {
