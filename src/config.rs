@@ -154,6 +154,7 @@ impl Default for Config {
             name: "multi-arch".into(),
             platforms: PlatformSet::AMD64_AND_ARM64,
             tolerations: vec![exists],
+            share: Pool::ALL,
         };
         Self {
             server: Server {
@@ -172,6 +173,7 @@ impl Default for Config {
                 pools: vec![pool],
                 placement: PlacementRules::default(),
                 overrides: Vec::new(),
+                explain: false,
             },
             lookup: LookupSettings {
                 budget: Duration::from_secs(3),

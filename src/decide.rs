@@ -5,6 +5,7 @@
 
 mod batch;
 mod decision;
+mod explanation;
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -87,7 +88,7 @@ impl Snapshot {
         let usages = pod.images();
         let keyring = self.keyring(namespace, pod, &usages, wait.deadline()).await;
         let images = self.look_up(namespace, &usages, &keyring, wait).await;
-        Decision::of(&self.policy, pod, &images)
+        Decision::of(&self.policy, pod, self.policy.rank(namespace, pod), &images)
     }
 
     /// The credentials that the Pod may use. Its pull secrets are read only if some image is not known without them; where

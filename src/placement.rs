@@ -63,9 +63,13 @@ pub fn is_needless(pod: &Pod<'_>, Policy { pools, placement, .. }: &Policy) -> b
     if placement.is_on() {
         return false;
     }
+    !Ownership::is_claimed(pod) && pools.iter().all(|pool| is_tolerated(pod, pool))
+}
+
+/// Whether the Pod tolerates the pool.
+pub fn is_tolerated(pod: &Pod<'_>, pool: &Pool) -> bool {
     let covered = |own: &Toleration<'_>| pod.tolerations().iter().any(|there| there.covers(own));
-    let tolerated = |pool: &Pool| pool.tolerations.iter().all(covered);
-    !Ownership::is_claimed(pod) && pools.iter().all(tolerated)
+    pool.tolerations.iter().all(covered)
 }
 
 /// Places a Pod by what its images mean for the pools.

@@ -10,6 +10,7 @@ mod mode;
 mod scheduling;
 mod stored;
 mod toleration;
+mod workload;
 
 use serde::Deserialize;
 use serde_json::Value;
@@ -37,6 +38,8 @@ pub const REQUIRED_KEY: &str = "tolerarch.io/required";
 /// The label of nodes for their operating system, and the one that gets none of our Pods.
 const OS_KEY: &str = "kubernetes.io/os";
 const WINDOWS: &str = "windows";
+/// Annotation that says why a Pod stays closed.
+pub const REASON_KEY: &str = "tolerarch.io/reason";
 /// Set by the kubelet on the mirror of a static Pod.
 const MIRROR_KEY: &str = "kubernetes.io/config.mirror";
 
@@ -97,6 +100,12 @@ struct Labels<'a> {
     /// The API server reads null as the empty text.
     #[serde(borrow, default, rename = "tolerarch.io/mode")]
     mode: Field<Text<'a>>,
+    /// Of a ReplicaSet's Pods.
+    #[serde(borrow, rename = "pod-template-hash")]
+    template_hash: Option<Text<'a>>,
+    /// The same of an Argo Rollout.
+    #[serde(borrow, rename = "rollouts-pod-template-hash")]
+    rollout_hash: Option<Text<'a>>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -232,8 +241,8 @@ impl Pod<'_> {
     /// What the Pod says itself about whether decisions on it are carried out.
     pub fn mode(&self) -> PodMode<'_> {
         let label = match self.metadata.present().and_then(|metadata| metadata.labels.as_ref()) {
-            None | Some(Labels { mode: Field::Absent }) => None,
-            Some(Labels { mode }) => Some(text(mode.present())),
+            None | Some(Labels { mode: Field::Absent, .. }) => None,
+            Some(Labels { mode, .. }) => Some(text(mode.present())),
         };
         let annotation =
             self.annotations().and_then(|annotations| annotations.mode.as_ref()).map(Text::as_str);
@@ -281,6 +290,11 @@ impl Pod<'_> {
         text(self.annotations().and_then(|annotations| annotations.required.as_ref()))
     }
 
+    /// What the annotation says that names why the Pod stays closed.
+    pub fn reason_annotation(&self) -> Option<&str> {
+        self.annotations()?.reason.as_ref().map(Text::as_str)
+    }
+
     /// Whether there is any annotation.
     pub fn has_annotations(&self) -> bool {
         self.annotations().is_some_and(|annotations| annotations.count > 0)
@@ -306,9 +320,14 @@ impl Pod<'_> {
         if let Some((kind, name)) = self.controller() {
             return [kind, "/", name].concat();
         }
+        self.name().to_owned()
+    }
+
+    /// Its name, or the name's prefix.
+    fn name(&self) -> &str {
         let metadata = self.metadata.present();
         let names = metadata.map(|m| [text(m.name.as_ref()), text(m.generate_name.as_ref())]);
-        names.into_iter().flatten().find(|name| !name.is_empty()).unwrap_or_default().to_owned()
+        names.into_iter().flatten().find(|name| !name.is_empty()).unwrap_or_default()
     }
 
     fn annotations(&self) -> Option<&Annotations<'_>> {

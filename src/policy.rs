@@ -4,8 +4,10 @@
 //! Everything fails open here and only here: whatever is unknown about an image opens no pool.
 
 mod rules;
+mod share;
 
 pub use rules::{NodeFit, PlacementRules, Require};
+pub use share::Rank;
 
 use crate::image::{LookupError, NamePattern, PlatformSet, Support};
 use crate::pod::{Pod, PodMode, Purpose, Toleration, Usage};
@@ -21,6 +23,8 @@ pub struct Policy {
     pub placement: PlacementRules,
     /// What is believed of images instead of their registries; the first that matches.
     pub overrides: Vec<Override>,
+    /// Whether a Pod that stays closed gets an annotation that says why.
+    pub explain: bool,
 }
 
 /// What is believed of some images, so that no registry is asked for them.
@@ -50,6 +54,8 @@ pub struct Pool {
     pub platforms: PlatformSet,
     /// What opens it.
     pub tolerations: Vec<Toleration<'static>>,
+    /// To how many of the workloads that could use it, in percent.
+    pub share: u8,
 }
 
 /// What is known of one image of a Pod.
@@ -96,7 +102,7 @@ pub struct Blocker<'a> {
 pub struct Verdict<'a> {
     /// The pool.
     pub pool: &'a Pool,
-    /// Whether every image runs on every platform of the pool.
+    /// Whether every image runs on every platform of the pool, which is open to the Pod's workload.
     pub is_open: bool,
 }
 
@@ -122,17 +128,18 @@ pub struct Verdicts<'a, 'i> {
     /// The platforms on which every image runs; `None` where one is not known, or where there are no images.
     pub shared: Option<PlatformSet>,
     policy: &'a Policy,
+    rank: Rank,
     images: &'i [ImageSupport<'a>],
 }
 
 impl Policy {
     /// The verdicts. `images` has one image for each image of the Pod that counts; some may be missing where one of them
     /// closes every pool.
-    pub fn verdicts<'a, 'i>(&'a self, images: &'i [ImageSupport<'a>]) -> Verdicts<'a, 'i> {
+    pub fn verdicts<'a, 'i>(&'a self, rank: Rank, images: &'i [ImageSupport<'a>]) -> Verdicts<'a, 'i> {
         let mut nodes = images.iter().map(ImageSupport::nodes);
         let shared = nodes.try_fold(PlatformSet::ALL, |shared, nodes| Some(shared.intersection(nodes.ok()?)));
         let shared = shared.filter(|_| !images.is_empty());
-        Verdicts { shared, policy: self, images }
+        Verdicts { shared, policy: self, rank, images }
     }
 
     /// What the configuration says of an image, if it does.
@@ -177,11 +184,20 @@ impl Policy {
 impl<'a> Verdicts<'a, '_> {
     /// One for each pool, in the order of the configuration.
     pub fn of_pools(&self) -> impl Iterator<Item = Verdict<'a>> + Clone {
-        let shared = self.shared;
-        self.pools().iter().map(move |pool| Verdict {
-            pool,
-            is_open: shared.is_some_and(|shared| shared.contains_all(pool.platforms)),
-        })
+        let verdicts = *self;
+        self.pools()
+            .iter()
+            .map(move |pool| Verdict { pool, is_open: verdicts.fit(pool) && pool.takes(verdicts.rank) })
+    }
+
+    /// Whether every image runs on every platform of the pool.
+    fn fit(&self, pool: &Pool) -> bool {
+        self.shared.is_some_and(|shared| shared.contains_all(pool.platforms))
+    }
+
+    /// The first pool that the Pod could use, and that is not open to its workload yet.
+    pub fn held_back(&self) -> Option<&'a Pool> {
+        self.pools().iter().find(|pool| self.fit(pool) && !pool.takes(self.rank))
     }
 
     /// The pools.
@@ -211,11 +227,11 @@ impl<'a> Verdicts<'a, '_> {
         images.iter().find_map(unknown).or_else(missing)
     }
 
-    /// Every image that keeps the Pod closed, each once and in the order of the Pod, with all that it lacks; none where a
-    /// pool is open.
+    /// Every image that keeps the Pod closed, each once and in the order of the Pod, with all that it lacks; none where the
+    /// images suit a pool.
     pub fn blockers(&self) -> Vec<Blocker<'a>> {
         let mut blockers: Vec<Blocker<'a>> = Vec::new();
-        if self.of_pools().any(|verdict| verdict.is_open) {
+        if self.pools().iter().any(|pool| self.fit(pool)) {
             return blockers;
         }
         let wanted = self.pools().iter().fold(PlatformSet::EMPTY, |all, pool| all.union(pool.platforms));

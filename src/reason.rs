@@ -87,6 +87,8 @@ reasons! {
     Observed => "observed",
     /// Support is gone since an earlier pass; what that pass added was taken back.
     Retracted => "retracted",
+    /// The pools that the Pod could use are not open to its workload yet.
+    NotInShare => "not-in-share",
 }
 
 impl From<LookupError> for Reason {

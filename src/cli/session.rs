@@ -215,6 +215,7 @@ impl FailOn {
             | Reason::Placed
             | Reason::AlreadyTolerated
             | Reason::Observed
+            | Reason::NotInShare
             | Reason::OptedOut
             | Reason::MirrorPod
             | Reason::NodeAssigned

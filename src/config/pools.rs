@@ -42,9 +42,15 @@ impl List for Vec<Pool> {
     }
 
     fn each(&mut self, visit: Visit<'_>) {
-        for Pool { name, platforms, tolerations } in self {
+        for Pool { name, platforms, tolerations, share } in self {
             let (name, tolerations) = (name.clone(), tolerations.clone());
-            visit(&mut Entry { preset: None, name, platforms: *platforms, tolerations });
+            visit(&mut Entry {
+                preset: None,
+                name,
+                platforms: *platforms,
+                tolerations,
+                share: Percent(*share),
+            });
         }
     }
 }
@@ -72,11 +78,13 @@ impl Preset {
                 name: "gke".into(),
                 platforms: PlatformSet::serving(&Platform::new("linux", "arm64", "")),
                 tolerations: vec![toleration("kubernetes.io/arch", "Equal", "arm64")],
+                share: Pool::ALL,
             },
             Self::Karpenter => Pool {
                 name: "karpenter".into(),
                 platforms: PlatformSet::AMD64_AND_ARM64,
                 tolerations: vec![toleration("tolerarch.io/multi-arch", "Exists", "")],
+                share: Pool::ALL,
             },
         }
     }
@@ -89,16 +97,18 @@ struct Entry {
     name: String,
     platforms: PlatformSet,
     tolerations: Vec<Toleration<'static>>,
+    share: Percent,
 }
 
 impl From<Entry> for Pool {
-    fn from(Entry { preset, name, platforms, tolerations }: Entry) -> Self {
-        let said = Self { name, platforms, tolerations };
+    fn from(Entry { preset, name, platforms, tolerations, share: Percent(share) }: Entry) -> Self {
+        let said = Self { name, platforms, tolerations, share };
         let Some(preset) = preset.map(Preset::pool) else { return said };
         Self {
             name: if said.name.is_empty() { preset.name } else { said.name },
             platforms: if said.platforms.is_empty() { preset.platforms } else { said.platforms },
             tolerations: if said.tolerations.is_empty() { preset.tolerations } else { said.tolerations },
+            share,
         }
     }
 }
@@ -114,6 +124,11 @@ impl Slot for Entry {
             key_as("name", "as the annotation of opened Pods shows it", PoolName(&mut self.name)),
             key("platforms", "that its nodes can have; an image has to run on all", &mut self.platforms),
             key("tolerations", "that open it", &mut self.tolerations),
+            key(
+                "share",
+                "to how many of the workloads that could use it, in percent; which ones, their names decide",
+                &mut self.share,
+            ),
         ])
     }
 
@@ -132,6 +147,34 @@ impl Slot for Entry {
 /// Those that hold.
 fn objections<const N: usize>(all: [(bool, &str); N]) -> Vec<String> {
     all.into_iter().filter(|(holds, _)| *holds).map(|(_, text)| text.to_owned()).collect()
+}
+
+/// A share of the workloads.
+struct Percent(u8);
+
+impl Default for Percent {
+    fn default() -> Self {
+        Self(Pool::ALL)
+    }
+}
+
+impl Value for Percent {
+    fn expected(&self) -> Cow<'static, str> {
+        "a number from 0 to 100".into()
+    }
+
+    fn schema(&self) -> Json {
+        json!({"type": "integer", "minimum": 0, "maximum": Pool::ALL})
+    }
+
+    fn read(&mut self, text: &str) -> bool {
+        let digits = text.bytes().all(|b| b.is_ascii_digit());
+        taken(&mut self.0, text.parse().ok().filter(|share| digits && *share <= Pool::ALL))
+    }
+
+    fn written(&self) -> Json {
+        json!(self.0)
+    }
 }
 
 /// A name that can stand in the annotation.

@@ -34,6 +34,11 @@ impl Slot for Config {
                 "what is believed of images instead of asking their registry: the first that matches; beats registries",
                 &mut self.policy.overrides,
             ),
+            key(
+                "explain",
+                "whether a Pod that stays closed gets the annotation tolerarch.io/reason, which says why",
+                &mut self.policy.explain,
+            ),
             key("lookup", "how the platforms of images are looked up", &mut self.lookup),
             key("cache", "how long what was looked up counts", &mut self.cache),
             key("registries", "which registries are asked, and how", &mut self.registries),

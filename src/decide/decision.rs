@@ -3,10 +3,11 @@
 use std::borrow::Cow;
 use std::fmt::{self, Debug, Display};
 
+use super::explanation::{self, Closed};
 use super::shortened;
 use crate::placement::{self, Edits, Placement};
 use crate::pod::Pod;
-use crate::policy::{Blocker, Cause, ImageSupport, Mode, Policy, Pool};
+use crate::policy::{Blocker, Cause, ImageSupport, Mode, Policy, Pool, Rank};
 use crate::reason::Reason;
 
 /// What becomes of one Pod.
@@ -41,11 +42,11 @@ impl<'a> Decision<'a> {
 
     /// What is done: `tolerated`, `placed`, `retracted` or `unchanged`.
     pub fn done(&self) -> &'static str {
-        match &self.edits {
-            edits if edits.is_empty() => "unchanged",
-            edits if !edits.add.is_empty() => "tolerated",
-            edits if edits.steer() => "placed",
-            _ => "retracted",
+        match self.reason {
+            Reason::Tolerated => "tolerated",
+            Reason::Placed if self.edits.steer() => "placed",
+            Reason::Retracted => "retracted",
+            _ => "unchanged",
         }
     }
 
@@ -70,7 +71,9 @@ impl<'a> Decision<'a> {
         let reason = match pod.skipped() {
             Some(reason) => reason,
             None if !pod.has_containers() => Reason::Malformed,
-            None if placement::is_needless(pod, policy) => Reason::AlreadyTolerated,
+            None if pod.reason_annotation().is_none() && placement::is_needless(pod, policy) => {
+                Reason::AlreadyTolerated
+            }
             None => return None,
         };
         let warnings = pod.mode().warning().filter(|_| reason == Reason::OptedOut).into_iter().collect();
@@ -79,9 +82,12 @@ impl<'a> Decision<'a> {
 
     /// The decision. `images` has one image for each image of the Pod that counts; some may be missing where one of them
     /// closes every pool.
-    pub(crate) fn of(policy: &'a Policy, pod: &Pod<'_>, images: &[ImageSupport<'a>]) -> Self {
-        let verdicts = policy.verdicts(images);
-        let Placement { opened, is_steered, is_nowhere, edits } = placement::place(pod, verdicts);
+    pub(crate) fn of(policy: &'a Policy, pod: &Pod<'_>, rank: Rank, images: &[ImageSupport<'a>]) -> Self {
+        let verdicts = policy.verdicts(rank, images);
+        let Placement { opened, is_steered, is_nowhere, mut edits } = placement::place(pod, verdicts);
+        let is_open = verdicts.of_pools().any(|verdict| verdict.is_open);
+        let held_back = verdicts.held_back().filter(|_| !is_open);
+        let is_tolerated = |pool: &Pool| placement::is_tolerated(pod, pool);
         let blocker =
             verdicts.decisive().or_else(|| verdicts.narrowing().filter(|_| is_steered || is_nowhere));
         let reason = if !edits.add.is_empty() {
@@ -92,10 +98,12 @@ impl<'a> Decision<'a> {
             Reason::Retracted
         } else if is_steered && opened.is_empty() {
             Reason::Placed
-        } else if verdicts.of_pools().any(|verdict| verdict.is_open) {
+        } else if is_open || held_back.is_some_and(is_tolerated) {
             Reason::AlreadyTolerated
         } else if is_nowhere {
             Reason::NoCommonPlatform
+        } else if held_back.is_some() {
+            Reason::NotInShare
         } else {
             blocker.map_or(Reason::Internal, Reason::from)
         };
@@ -103,9 +111,11 @@ impl<'a> Decision<'a> {
             return Self::unchanged(Reason::NoRoom);
         }
         let blockers = verdicts.blockers();
-        let image = blocker.map(|blocker| blocker.image).filter(|_| reason != Reason::Tolerated);
+        let image = blocker.map(|blocker| blocker.image);
+        let image = image.filter(|_| !matches!(reason, Reason::Tolerated | Reason::NotInShare));
+        let is_observed = policy.mode_for(pod) == Mode::Observe;
         let warnings = Vec::new();
-        if !edits.is_empty() && policy.mode_for(pod) == Mode::Observe {
+        if !edits.is_empty() && is_observed {
             return Self {
                 reason: Reason::Observed,
                 image,
@@ -114,6 +124,24 @@ impl<'a> Decision<'a> {
                 edits: Edits::default(),
                 warnings,
             };
+        }
+        let closed = match held_back {
+            _ if is_open => None,
+            Some(pool) => Some(Closed::NotInShare(pool)).filter(|_| reason != Reason::AlreadyTolerated),
+            None => blocker.map(|blocker| Closed::by(blocker, &blockers)),
+        };
+        if (policy.explain || closed.is_none())
+            && !is_observed
+            && let Some(explanation) = explanation::edit(pod, closed)
+        {
+            let is_all = edits.is_empty();
+            edits.annotations.push(explanation);
+            if !edits.fit(pod) {
+                if is_all {
+                    return Self::unchanged(Reason::NoRoom);
+                }
+                edits.annotations.pop();
+            }
         }
         Self { reason, image, blockers, opened, edits, warnings }
     }

@@ -1,5 +1,5 @@
 //! The law of patches, for any Pod that JSON can express: the patch applies, it changes nothing but our tolerations and our
-//! annotation, and deciding again changes nothing more.
+//! annotations, and deciding again changes nothing more.
 
 use k8s_openapi::api::core::v1::Pod as TypedPod;
 use serde::Deserialize;
@@ -10,7 +10,7 @@ use crate::decide::Decision;
 use crate::image::{LookupError, PlatformSet, Support};
 use crate::patch;
 use crate::pod::{Pod, Purpose, Toleration};
-use crate::policy::{ImageSupport, Policy};
+use crate::policy::{ImageSupport, Policy, Rank};
 use crate::review::{self, Subject};
 
 const POOLS: &str = "
@@ -44,6 +44,11 @@ pub fn review(data: &[u8]) -> bool {
 
 /// Panics unless the law holds for this Pod, whatever its images support.
 pub(crate) fn holds(policy: &Policy, pod: &Value) {
+    let explaining = Policy { explain: true, ..policy.clone() };
+    [policy, &explaining].into_iter().for_each(|policy| holds_under(policy, pod));
+}
+
+fn holds_under(policy: &Policy, pod: &Value) {
     let outcomes = [
         Ok(Support::Index(PlatformSet::ALL)),
         Ok(Support::Single(PlatformSet::EMPTY)),
@@ -81,7 +86,7 @@ pub(crate) fn pass(
         .iter()
         .map(|support| ImageSupport { given: "image", purpose: Purpose::Run, support: *support })
         .collect();
-    let edits = Decision::of(policy, &decoded, &images).edits;
+    let edits = Decision::of(policy, &decoded, Rank::FIRST, &images).edits;
     if edits.is_empty() {
         return Some((pod.clone(), 0));
     }
@@ -97,11 +102,12 @@ pub(crate) fn applied(patch: &str, pod: &Value) -> (Value, usize) {
     (patched, patch.0.len())
 }
 
-/// The Pod without what tolerarch may add: its tolerations and its annotation; empty and absent are the same.
+/// The Pod without what tolerarch may add: its tolerations and its annotations; empty and absent are the same.
 pub(crate) fn without_own(policy: &Policy, pod: &Value) -> Value {
     let mut pod = pod.clone();
     if let Some(annotations) = pod.pointer_mut("/metadata/annotations").and_then(Value::as_object_mut) {
         annotations.remove("tolerarch.io/pools");
+        annotations.remove("tolerarch.io/reason");
     }
     let is_own = |given: &Value| {
         let own = policy.pools.iter().flat_map(|pool| &pool.tolerations);

@@ -9,7 +9,7 @@ use crate::image::{LookupError, PlatformSet, Support};
 use crate::placement::{AnnotationEdit, Edits};
 use crate::pod::POOLS_KEY;
 use crate::pod::{Pod, Purpose};
-use crate::policy::ImageSupport;
+use crate::policy::{ImageSupport, Rank};
 use crate::testing::{platforms, toleration};
 
 fn own() -> [Value; 3] {
@@ -158,7 +158,7 @@ fn patch_of(pod: Value, support: Support) -> Value {
     let mut policy = policy();
     policy.pools.truncate(1);
     let images = [ImageSupport { given: "image", purpose: Purpose::Run, support: Ok(support) }];
-    let decision = Decision::of(&policy, &decoded, &images);
+    let decision = Decision::of(&policy, &decoded, Rank::FIRST, &images);
     serde_json::from_str(&super::build("", &decoded, &decision.edits)).unwrap()
 }
 

@@ -55,6 +55,7 @@ fn knows_its_own_earlier_work() {
         name: name.into(),
         platforms: PlatformSet::ALL,
         tolerations: vec![toleration(&tolerates(name))],
+        share: Pool::ALL,
     });
     let tolerations = ["gpu", "other", "multi-arch"].map(tolerates);
     let pod = json!({

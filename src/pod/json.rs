@@ -6,7 +6,7 @@ use std::fmt;
 
 use serde::de::{Deserialize, Deserializer, Error, MapAccess, Visitor};
 
-use super::{ITEMS, MIRROR_KEY, MODE_KEY, POOLS_KEY, REQUIRED_KEY};
+use super::{ITEMS, MIRROR_KEY, MODE_KEY, POOLS_KEY, REASON_KEY, REQUIRED_KEY};
 
 /// A text that borrows from the JSON unless it had to be unescaped.
 ///
@@ -104,6 +104,7 @@ pub(super) struct Annotations<'a> {
     pub(super) mode: Option<Text<'a>>,
     pub(super) pools: Option<Text<'a>>,
     pub(super) required: Option<Text<'a>>,
+    pub(super) reason: Option<Text<'a>>,
     pub(super) mirror: bool,
 }
 
@@ -127,6 +128,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for Annotations<'a> {
                         MODE_KEY => picked.mode = Some(value.unwrap_or_default()),
                         POOLS_KEY => picked.pools = value,
                         REQUIRED_KEY => picked.required = value,
+                        REASON_KEY => picked.reason = Some(value.unwrap_or_default()),
                         MIRROR_KEY => picked.mirror = true,
                         _ => {}
                     }

@@ -164,8 +164,8 @@ kept! {
     Pod { metadata, spec, bytes, template_of }
     Metadata { name, generate_name, owner_references, labels, annotations }
     Owner { kind, name, controller }
-    Labels { mode }
-    Annotations { count, bytes, mode, pools, required, mirror }
+    Labels { mode, template_hash, rollout_hash }
+    Annotations { count, bytes, mode, pools, required, reason, mirror }
     Spec { node_name, os, node_selector, affinity, containers, init_containers, volumes, image_pull_secrets, tolerations }
     Os { name }
     Container { image, image_pull_policy }

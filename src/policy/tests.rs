@@ -7,6 +7,7 @@ fn two_pools() -> Policy {
         name: platforms.join(" "),
         platforms: set(platforms),
         tolerations: Vec::new(),
+        share: Pool::ALL,
     };
     let pools = vec![pool(&["linux/amd64", "linux/arm64"]), pool(&["linux/arm64"])];
     Policy { pools, ..Config::default().policy }
@@ -28,7 +29,7 @@ fn unknown(why: LookupError) -> ImageSupport<'static> {
 fn names_every_image_that_keeps_a_pool_closed_and_why() {
     let policy = two_pools();
     let images = [both(), runs("amd", &["linux/amd64"]), unknown(LookupError::Denied), runs("none", &[])];
-    let verdicts = policy.verdicts(&images);
+    let verdicts = policy.verdicts(Rank::FIRST, &images);
     let blockers: Vec<Vec<Blocker<'_>>> = verdicts
         .of_pools()
         .map(|verdict| images.iter().filter_map(|image| Blocker::of(image, verdict.pool)).collect())
@@ -51,7 +52,7 @@ fn names_every_image_that_keeps_a_pool_closed_and_why() {
 fn a_pool_is_open_to_what_all_images_share() {
     let policy = two_pools();
     let of = |images: &[ImageSupport<'static>]| {
-        let verdicts = policy.verdicts(images);
+        let verdicts = policy.verdicts(Rank::FIRST, images);
         let open: Vec<bool> = verdicts.of_pools().map(|verdict| verdict.is_open).collect();
         (verdicts.shared, [open[0], open[1]])
     };
@@ -75,7 +76,7 @@ fn one_image_may_close_every_pool() {
 #[test]
 fn every_image_that_keeps_a_pod_closed_is_told_once_with_all_that_it_lacks() {
     let policy = two_pools();
-    let blockers = |images: &[ImageSupport<'static>]| policy.verdicts(images).blockers();
+    let blockers = |images: &[ImageSupport<'static>]| policy.verdicts(Rank::FIRST, images).blockers();
     let lacks = |image, platforms: &[&str]| Blocker { image, cause: Cause::Lacks(set(platforms)) };
     let denied = Blocker { image: "unknown", cause: Cause::Unknown(LookupError::Denied) };
     let (amd, none) = (runs("amd", &["linux/amd64"]), runs("none", &[]));

@@ -7,9 +7,11 @@ use crate::pod::Purpose;
 use crate::policy::Pool;
 use crate::testing::{platforms as set, toleration};
 
+mod closed;
+
 fn pool(name: &str, platforms: &[&str], tolerations: Value) -> Pool {
     let tolerations = tolerations.as_array().unwrap().iter().map(toleration).collect();
-    Pool { name: name.into(), platforms: set(platforms), tolerations }
+    Pool { name: name.into(), platforms: set(platforms), tolerations, share: Pool::ALL }
 }
 
 fn multi_arch() -> Policy {
@@ -52,7 +54,7 @@ type Summary = (Reason, Option<String>, Vec<usize>, usize, Option<String>);
 fn decide(policy: &Policy, pod: &Value, images: &[ImageSupport<'static>]) -> Summary {
     let text = pod.to_string();
     let pod: Pod<'_> = serde_json::from_str(&text).unwrap();
-    let Decision { reason, image, edits, .. } = Decision::of(policy, &pod, images);
+    let Decision { reason, image, edits, .. } = Decision::of(policy, &pod, Rank::FIRST, images);
     let annotation = edits.annotations.into_iter().next().map(|edit| edit.value);
     (reason, image.map(str::to_owned), edits.remove, edits.add.len(), annotation)
 }
@@ -270,7 +272,7 @@ fn a_log_line_names_the_first_five_images() {
     let pod: Pod<'_> = serde_json::from_str(&text).unwrap();
     let policy = multi_arch();
     let told = |images: &[ImageSupport<'static>]| {
-        Decision::of(&policy, &pod, images).told().map(|told| told.to_string())
+        Decision::of(&policy, &pod, Rank::FIRST, images).told().map(|told| told.to_string())
     };
     let five = "app0 (lacks linux/arm64), app1 (lacks linux/arm64), app2 (lacks linux/arm64), \
                 app3 (lacks linux/arm64), app4 (lacks linux/arm64), and 2 more";

@@ -7,7 +7,7 @@ use crate::decide::Decision;
 use crate::image::{LookupError, Support};
 use crate::patch;
 use crate::pod::{Pod, Purpose};
-use crate::policy::{ImageSupport, Policy};
+use crate::policy::{ImageSupport, Policy, Rank};
 use crate::testing::platforms;
 
 const REQUIRED: &str = "/spec/affinity/nodeAffinity/requiredDuringSchedulingIgnoredDuringExecution";
@@ -39,7 +39,7 @@ fn decide(policy: &Policy, pod: &Value, images: &[Result<Support, LookupError>])
         support: *support,
     };
     let images: Vec<ImageSupport<'_>> = images.iter().zip(names).map(given).collect();
-    let decision = Decision::of(policy, &pod, &images);
+    let decision = Decision::of(policy, &pod, Rank::FIRST, &images);
     let patch = patch::build("", &pod, &decision.edits);
     let patch = if patch.is_empty() { json!([]) } else { serde_json::from_str(&patch).unwrap() };
     let summary = [decision.done(), decision.reason.as_str(), decision.image.unwrap_or_default()].join(" ");

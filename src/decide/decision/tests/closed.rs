@@ -1,0 +1,105 @@
+//! What a Pod says of itself that stays closed.
+
+use super::*;
+
+/// (reason, what is done, value of the annotation after the pass)
+fn explained(
+    policy: &Policy,
+    pod: &mut Value,
+    images: &[ImageSupport<'static>],
+) -> (Reason, &'static str, Value) {
+    let given = pod.clone();
+    let decoded = Pod::of_value(&given).unwrap();
+    let decision = Decision::without_images(policy, &decoded)
+        .unwrap_or_else(|| Decision::of(policy, &decoded, Rank::FIRST, images));
+    if !decision.edits.is_empty() {
+        *pod = crate::fuzzing::patches::applied(&crate::patch::build("", &decoded, &decision.edits), pod).0;
+    }
+    (decision.reason, decision.done(), pod["metadata"]["annotations"]["tolerarch.io/reason"].clone())
+}
+
+#[test]
+fn a_closed_pod_says_why_until_it_is_open() {
+    let policy = Policy { explain: true, ..multi_arch() };
+    let amd = runs("amd", &["linux/amd64"]);
+    let mut bare = pod(json!([]), None);
+    let lacks = json!("platform-missing: amd lacks linux/arm64");
+    for _ in 0..2 {
+        let seen = explained(&policy, &mut bare, &[both(), amd]);
+        assert_eq!(seen, (Reason::PlatformMissing, "unchanged", lacks.clone()));
+    }
+    let seen =
+        explained(&policy, &mut bare, &[amd, unknown(LookupError::Denied), runs("arm", &["linux/arm64"])]);
+    assert_eq!(seen.2, json!("platform-missing: amd lacks linux/arm64 (and 2 more images)"));
+    // Opened, also by a replica that no longer explains; and closed again.
+    let mut opened = bare.clone();
+    assert_eq!(
+        explained(&multi_arch(), &mut opened, &[both()]),
+        (Reason::Tolerated, "tolerated", Value::Null)
+    );
+    assert_eq!(explained(&policy, &mut bare, &[both()]), (Reason::Tolerated, "tolerated", Value::Null));
+    let seen = explained(&policy, &mut bare, &[unknown(LookupError::NotFound)]);
+    assert_eq!(seen, (Reason::Retracted, "retracted", json!("not-found: unknown")));
+    // It tolerates the pool by itself by now.
+    bare["spec"]["tolerations"] = json!([{"operator": "Exists"}]);
+    assert_eq!(
+        explained(&policy, &mut bare, &[both()]),
+        (Reason::AlreadyTolerated, "unchanged", Value::Null)
+    );
+}
+
+#[test]
+fn only_a_pod_that_was_decided_on_says_why() {
+    let amd = runs("amd", &["linux/amd64"]);
+    let explain = |policy: Policy| Policy { explain: true, ..policy };
+    let observing = Policy { mode: Mode::Observe, ..multi_arch() };
+    let mut skipped = pod(json!([]), None);
+    skipped["spec"]["nodeName"] = json!("n");
+    for (policy, pod) in [
+        (multi_arch(), pod(json!([]), None)),
+        (explain(observing), pod(json!([]), None)),
+        (explain(multi_arch()), skipped),
+    ] {
+        let mut same = pod.clone();
+        assert_eq!(explained(&policy, &mut same, &[amd]).2, Value::Null);
+        assert_eq!(same, pod);
+    }
+}
+
+#[test]
+fn there_is_no_room_for_a_reason_near_the_limit_of_annotations() {
+    let policy = Policy { explain: true, ..multi_arch() };
+    let amd = [runs("amd", &["linux/amd64"])];
+    let mut full = pod(json!([]), None);
+    full["metadata"]["annotations"] = json!({"a": "x".repeat((256 << 10) - 40)});
+    assert_eq!(explained(&policy, &mut full, &amd), (Reason::NoRoom, "unchanged", Value::Null));
+    // What is taken back always fits.
+    let mut opened = pod(json!([own()]), Some("multi-arch"));
+    opened["metadata"]["annotations"]["a"] = json!("x".repeat((256 << 10) - 60));
+    assert_eq!(explained(&policy, &mut opened, &amd), (Reason::Retracted, "retracted", Value::Null));
+    assert_eq!(opened["spec"]["tolerations"], json!([]));
+}
+
+#[test]
+fn a_pool_that_is_not_open_to_all_workloads_is_closed_to_the_others() {
+    let mut policy = Policy { explain: true, ..multi_arch() };
+    policy.pools[0].share = 0;
+    let mut bare = pod(json!([]), None);
+    let told = json!("not-in-share: the pool multi-arch is open to 0 % of the workloads");
+    let seen = explained(&policy, &mut bare, &[both()]);
+    assert_eq!(seen, (Reason::NotInShare, "unchanged", told.clone()));
+    let decided = decide(&policy, &pod(json!([]), None), &[both()]);
+    assert_eq!((decided.0, decided.1, decided.3), (Reason::NotInShare, None, 0));
+    // What does not qualify is told as before, and so is what needs nothing.
+    let seen = explained(&policy, &mut pod(json!([]), None), &[runs("amd", &["linux/amd64"])]);
+    assert_eq!(seen.0, Reason::PlatformMissing);
+    let mut tolerant = pod(json!([own()]), None);
+    assert_eq!(explained(&policy, &mut tolerant, &[both()]).0, Reason::AlreadyTolerated);
+    // A share that has become smaller takes back what was opened.
+    let mut opened = pod(json!([own()]), Some("multi-arch"));
+    assert_eq!(explained(&policy, &mut opened, &[both()]), (Reason::Retracted, "retracted", told));
+    // Another pool may be open.
+    let mut two = two_pools();
+    two.pools[0].share = 0;
+    assert_eq!(decide(&two, &pod(json!([]), None), &[both()]).4.as_deref(), Some("arm"));
+}

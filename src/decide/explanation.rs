@@ -1,0 +1,90 @@
+//! Why a Pod stays closed, as an annotation of the Pod, for people who cannot read audit logs.
+
+use crate::placement::AnnotationEdit;
+use crate::pod::{Pod, REASON_KEY};
+use crate::policy::{Blocker, Cause, Pool};
+use crate::reason::Reason;
+
+/// Characters of the annotation.
+const LENGTH: usize = 256;
+
+/// Why a Pod stays closed.
+#[derive(Clone, Copy)]
+pub(super) enum Closed<'a> {
+    /// By this image, and by others.
+    By(Blocker<'a>, usize),
+    /// The pool is not open to its workload yet.
+    NotInShare(&'a Pool),
+}
+
+impl<'a> Closed<'a> {
+    /// By the image that decides, which is one of all.
+    pub(super) fn by(decisive: Blocker<'a>, all: &[Blocker<'a>]) -> Self {
+        let whole = all.iter().find(|blocker| blocker.image == decisive.image).copied().unwrap_or(decisive);
+        Self::By(whole, all.len().saturating_sub(1))
+    }
+
+    /// `platform-missing: ghcr.io/acme/app:1 lacks linux/arm64 (and 2 more images)`. An image that is too long keeps its end,
+    /// which tells images apart.
+    fn text(self) -> String {
+        let (blocker, others) = match self {
+            Self::NotInShare(Pool { name, share, .. }) => {
+                return format!(
+                    "{}: the pool {name} is open to {share} % of the workloads",
+                    Reason::NotInShare
+                );
+            }
+            Self::By(blocker, others) => (blocker, others),
+        };
+        let before = format!("{}: ", Reason::from(blocker));
+        let mut after = match blocker.cause {
+            Cause::Lacks(platforms) => format!(" lacks {platforms}"),
+            Cause::Unknown(_) => String::new(),
+        };
+        match others {
+            0 => {}
+            1 => after += " (and 1 more image)",
+            _ => after += &format!(" (and {others} more images)"),
+        }
+        // All platforms together have some 150 characters, so that this leaves some.
+        let room = LENGTH.saturating_sub(before.len() + after.len());
+        let image = blocker.image;
+        let length = image.chars().count();
+        let (mark, skipped) = if length > room { ("…", length + 1 - room) } else { ("", 0) };
+        let kept = image.chars().skip(skipped).map(|c| if c.is_control() { '\u{fffd}' } else { c });
+        [before.as_str(), mark].into_iter().flat_map(str::chars).chain(kept).chain(after.chars()).collect()
+    }
+}
+
+/// How to write down why the Pod stays closed, or that it does not any more; `None` where nothing changes.
+pub(super) fn edit(pod: &Pod<'_>, closed: Option<Closed<'_>>) -> Option<AnnotationEdit> {
+    let value = closed.map(Closed::text).unwrap_or_default();
+    let written = pod.reason_annotation();
+    let same = if value.is_empty() { written.is_none() } else { written == Some(&value) };
+    (!same).then_some(AnnotationEdit { key: REASON_KEY, value })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::image::{LookupError, PlatformSet};
+
+    #[test]
+    fn the_annotation_is_short_whatever_the_image_is_called() {
+        let (long, wide) = ("x".repeat(300_000), "é\u{1b}".repeat(200));
+        for image in ["", "nginx", &long, &wide] {
+            for cause in [Cause::Lacks(PlatformSet::ALL), Cause::Unknown(LookupError::NotAllowed)] {
+                for others in [0, 1, 4095] {
+                    let text = Closed::By(Blocker { image, cause }, others).text();
+                    assert!(text.chars().count() <= LENGTH, "{text}");
+                    assert!(!text.chars().any(char::is_control), "{text}");
+                    assert!(text.contains(": ") && (image.len() < 9 || text.contains('…')), "{text}");
+                }
+            }
+        }
+        let lacks = Cause::Lacks(crate::testing::platforms(&["linux/arm64"]));
+        let told = |others| Closed::By(Blocker { image: "nginx", cause: lacks }, others).text();
+        assert_eq!(told(0), "platform-missing: nginx lacks linux/arm64");
+        assert_eq!(told(2), "platform-missing: nginx lacks linux/arm64 (and 2 more images)");
+    }
+}

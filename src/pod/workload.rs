@@ -1,0 +1,79 @@
+//! Which workload a Pod is of: what stays the same from one rollout to the next.
+
+use super::{Pod, text};
+
+/// Digits at the end of the name of a CronJob's Job: minutes since 1970, or seconds as older versions wrote them
+/// (k8s.io/kubernetes `pkg/controller/cronjob/utils.go`).
+const TIME: std::ops::RangeInclusive<usize> = 8..=10;
+
+impl Pod<'_> {
+    /// Kind and name of its controller, without what differs between its rollouts or runs; of the Pod itself where it has
+    /// none.
+    pub fn workload(&self) -> (&str, &str) {
+        match self.controller() {
+            Some(("ReplicaSet", name)) => ("ReplicaSet", self.without_template_hash(name)),
+            Some(("Job", name)) => ("Job", without_time(name)),
+            Some(controller) => controller,
+            None => ("Pod", self.name()),
+        }
+    }
+
+    /// A ReplicaSet is named after its Deployment (or Rollout) and the hash of its template, which each Pod has as a label.
+    fn without_template_hash<'n>(&self, name: &'n str) -> &'n str {
+        let labels = self.metadata.present().and_then(|metadata| metadata.labels.as_ref());
+        let hashes = labels.map(|labels| [&labels.template_hash, &labels.rollout_hash]);
+        let hashes = hashes.into_iter().flatten().map(|hash| text(hash.as_ref()));
+        let stripped = |hash: &str| name.strip_suffix(hash)?.strip_suffix('-');
+        hashes.filter(|hash| !hash.is_empty()).find_map(stripped).unwrap_or(name)
+    }
+}
+
+fn without_time(name: &str) -> &str {
+    match name.rsplit_once('-') {
+        Some((workload, time)) if TIME.contains(&time.len()) && time.bytes().all(|b| b.is_ascii_digit()) => {
+            workload
+        }
+        _ => name,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    #[test]
+    fn all_pods_of_a_workload_are_of_the_same() {
+        let pod = |kind: &str, name: &str, labels: Value| {
+            json!({"metadata": {
+                "generateName": "x-", "labels": labels,
+                "ownerReferences": [{"kind": kind, "name": name, "controller": true}],
+            }})
+        };
+        let none = json!({});
+        for (pod, expected) in [
+            (pod("ReplicaSet", "web-5d5c", json!({"pod-template-hash": "5d5c"})), ("ReplicaSet", "web")),
+            (pod("ReplicaSet", "web-9x2f", json!({"pod-template-hash": "9x2f"})), ("ReplicaSet", "web")),
+            (pod("ReplicaSet", "web-7b", json!({"rollouts-pod-template-hash": "7b"})), ("ReplicaSet", "web")),
+            (pod("ReplicaSet", "web-5d5c", none.clone()), ("ReplicaSet", "web-5d5c")),
+            (pod("ReplicaSet", "web-5d5c", json!({"pod-template-hash": ""})), ("ReplicaSet", "web-5d5c")),
+            (
+                pod("ReplicaSet", "web-5d5c", json!({"pod-template-hash": "web-5d5c"})),
+                ("ReplicaSet", "web-5d5c"),
+            ),
+            (pod("Job", "bills-29388480", none.clone()), ("Job", "bills")),
+            (pod("Job", "bills-1763270400", none.clone()), ("Job", "bills")),
+            (pod("Job", "bills-2026", none.clone()), ("Job", "bills-2026")),
+            (pod("StatefulSet", "db-0", none.clone()), ("StatefulSet", "db-0")),
+            (json!({"metadata": {"generateName": "x-"}}), ("Pod", "x-")),
+            (json!({"metadata": {"generateName": "x-", "name": "x-1"}}), ("Pod", "x-1")),
+            (json!({}), ("Pod", "")),
+        ] {
+            assert_eq!(Pod::of_value(&pod).unwrap().workload(), expected, "{pod}");
+        }
+        let template = json!({"spec": {}});
+        let of_file = Pod::of_template(&template, "ReplicaSet", "web").unwrap();
+        assert_eq!(of_file.workload(), ("ReplicaSet", "web"));
+    }
+}

@@ -1,0 +1,79 @@
+//! Which workloads a pool is open to while it is rolled out to a share of them.
+
+use aws_lc_rs::digest::{SHA256, digest};
+
+use super::{Policy, Pool};
+use crate::pod::Pod;
+
+/// The place of a workload in the order in which a growing share takes them in: 0 to 99. It is the same for all its Pods, on
+/// every replica, and from one rollout to the next; so must it be from one version to the next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Rank(u8);
+
+impl Rank {
+    /// Every share but an empty one has it.
+    pub const FIRST: Self = Self(0);
+
+    fn of(namespace: &str, kind: &str, name: &str) -> Self {
+        // A file may leave out what kubectl would fill in.
+        let namespace = if namespace.is_empty() { "default" } else { namespace };
+        let hash = digest(&SHA256, [namespace, kind, name].join("\0").as_bytes());
+        let number = hash.as_ref().iter().take(8).fold(0, |number, &byte| number << 8 | u64::from(byte));
+        Self((number % 100) as u8)
+    }
+}
+
+impl Policy {
+    /// The rank of a Pod's workload; computed only where a pool asks for it.
+    pub fn rank(&self, namespace: &str, pod: &Pod<'_>) -> Rank {
+        if self.pools.iter().all(|pool| pool.share == Pool::ALL) {
+            return Rank::FIRST;
+        }
+        let (kind, name) = pod.workload();
+        Rank::of(namespace, kind, name)
+    }
+}
+
+impl Pool {
+    /// The share of all workloads.
+    pub const ALL: u8 = 100;
+
+    /// Whether it is open to workloads of this rank at all.
+    pub fn takes(&self, rank: Rank) -> bool {
+        rank.0 < self.share
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Config;
+
+    #[test]
+    fn a_higher_share_only_adds_and_takes_what_it_says() {
+        let pool = Config::default().policy.pools.remove(0);
+        let ranks: Vec<Rank> =
+            (0..10_000).map(|at| Rank::of("shop", "ReplicaSet", &format!("web-{at}"))).collect();
+        let taken = |share| {
+            let pool = Pool { share, ..pool.clone() };
+            ranks.iter().map(|&rank| pool.takes(rank)).collect::<Vec<bool>>()
+        };
+        let mut before = taken(0);
+        assert!(before.iter().all(|taken| !taken));
+        for share in 1..=100 {
+            let now = taken(share);
+            assert!(before.iter().zip(&now).all(|(before, now)| before <= now), "{share}");
+            let count = now.iter().filter(|taken| **taken).count();
+            assert!(count.abs_diff(usize::from(share) * 100) < 250, "{count} of {share} percent");
+            before = now;
+        }
+        assert!(before.iter().all(|taken| *taken));
+    }
+
+    #[test]
+    fn a_rank_never_changes() {
+        assert_eq!(Rank::of("shop", "ReplicaSet", "web"), Rank(42));
+        assert_eq!(Rank::of("", "Pod", "a"), Rank::of("default", "Pod", "a"));
+        assert_ne!(Rank::of("ab", "c", "d"), Rank::of("a", "bc", "d"));
+    }
+}
