@@ -148,8 +148,7 @@ async fn check_settings(
     findings: &mut Findings,
 ) {
     let selected = by_preference(client, entry, namespaces);
-    let namespace = selected.first().map_or("default", |namespace| namespace.metadata.name.as_str());
-    rights::check(client, backend, settings, namespace, findings).await;
+    rights::check(client, backend, settings, &selected, findings).await;
     let pools = &settings.config.policy.pools;
     let tolerations: Vec<_> = pools.iter().flat_map(|pool| pool.tolerations.clone()).collect();
     rights::check_restrictions(client, &tolerations, &selected, findings).await;

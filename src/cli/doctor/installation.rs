@@ -92,7 +92,8 @@ pub(super) async fn namespaces(
         None => client.list("/api/v1/namespaces").await,
     };
     read.unwrap_or_else(|error| {
-        findings.unread("scope", "the namespaces", &error);
+        let hint = if only.is_none() { "; name one with -n" } else { "" };
+        findings.unknown("scope", format!("the namespaces cannot be read: {error}{hint}"));
         Vec::new()
     })
 }

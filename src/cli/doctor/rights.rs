@@ -14,107 +14,156 @@ use crate::tls::TlsMode;
 /// The annotation of PodTolerationRestriction.
 const WHITE_LIST: &str = "scheduler.alpha.kubernetes.io/tolerationsWhitelist";
 
+/// Namespaces that are asked for one by one, where a right is not given for all.
+const ASKED: usize = 50;
+
 /// Something that the service account does.
-struct Right {
+struct Right<'a> {
     verb: &'static str,
     group: &'static str,
     resource: &'static str,
-    namespace: String,
-    name: String,
-    why: &'static str,
+    namespace: &'a str,
+    name: &'a str,
 }
 
-/// What this configuration takes. Pull secrets are looked for in `namespace`, where Pods are.
-fn needed(settings: &Settings, own: &str, namespace: &str) -> Vec<Right> {
-    let mut all = Vec::new();
-    if settings.config.credentials.pull_secrets {
-        all.push(Right {
-            verb: "get",
-            group: "",
-            resource: "secrets",
-            namespace: namespace.to_owned(),
-            name: String::new(),
-            why: "credentials.pullSecrets",
-        });
+impl<'a> Right<'a> {
+    fn secret(verb: &'static str, namespace: &'a str, name: &'a str) -> Self {
+        Self { verb, group: "", resource: "secrets", namespace, name }
     }
-    let tls = &settings.config.tls;
-    if tls.mode == TlsMode::Managed {
+}
+
+/// A service account, whose rights are asked for.
+struct Account<'a> {
+    client: &'a UserClient,
+    namespace: &'a str,
+    name: &'a str,
+}
+
+impl Account<'_> {
+    async fn has(&self, right: &Right<'_>) -> Result<bool, RequestError> {
+        let Right { verb, group, resource, namespace, name } = right;
+        let own = self.namespace;
+        let review = json!({
+            "apiVersion": "authorization.k8s.io/v1",
+            "kind": "SubjectAccessReview",
+            "spec": {
+                "user": format!("system:serviceaccount:{own}:{}", self.name),
+                "groups": ["system:serviceaccounts", format!("system:serviceaccounts:{own}"), "system:authenticated"],
+                "resourceAttributes":
+                    {"verb": verb, "group": group, "resource": resource, "namespace": namespace, "name": name},
+            },
+        });
+        let path = "/apis/authorization.k8s.io/v1/subjectaccessreviews";
+        Ok(self.client.post::<AccessReview>(path, &review).await.0?.status.allowed)
+    }
+
+    /// What managed certificates take.
+    async fn check_managed(&self, settings: &Settings, findings: &mut Findings) -> Result<(), RequestError> {
+        let managed = &settings.config.tls.managed;
+        let mut missing = Vec::new();
         for verb in ["get", "patch"] {
-            all.push(Right {
-                verb,
-                group: "",
-                resource: "secrets",
-                namespace: own.to_owned(),
-                name: tls.managed.secret.as_str().to_owned(),
-                why: "tls.mode managed",
-            });
-            all.extend(tls.managed.webhook_configurations.iter().map(|name| Right {
+            let secret = Right::secret(verb, self.namespace, managed.secret.as_str());
+            let webhooks = managed.webhook_configurations.iter().map(|name| Right {
                 verb,
                 group: "admissionregistration.k8s.io",
                 resource: "mutatingwebhookconfigurations",
-                namespace: String::new(),
-                name: name.as_str().to_owned(),
-                why: "tls.mode managed",
-            }));
+                namespace: "",
+                name: name.as_str(),
+            });
+            for right in std::iter::once(secret).chain(webhooks) {
+                if !self.has(&right).await? {
+                    missing.push(format!("{verb} {} {}", right.resource, right.name));
+                }
+            }
         }
+        if missing.is_empty() {
+            findings.ok("rights", format!("ServiceAccount {} may manage its certificates", self.name));
+        } else {
+            findings.failed(
+                "rights",
+                format!(
+                    "ServiceAccount {} may not {}: tls.mode managed needs it",
+                    self.name,
+                    missing.join(", ")
+                ),
+                "give it a Role or ClusterRole with that (the chart renders them)",
+            );
+        }
+        Ok(())
     }
-    all
+
+    /// Whether pull secrets can be read where Pods are. Some operators give the right for some namespaces only.
+    async fn check_pull_secrets(
+        &self,
+        namespaces: &[&Namespace],
+        findings: &mut Findings,
+    ) -> Result<(), RequestError> {
+        let name = self.name;
+        if self.has(&Right::secret("get", "", "")).await? {
+            findings.ok("rights", format!("ServiceAccount {name} may read pull secrets everywhere"));
+            return Ok(());
+        }
+        let (mut may, mut may_not) = (0, Vec::new());
+        for namespace in namespaces.iter().take(ASKED).map(|namespace| namespace.metadata.name.as_str()) {
+            if self.has(&Right::secret("get", namespace, "")).await? {
+                may += 1;
+            } else {
+                may_not.push(namespace);
+            }
+        }
+        let lacking = some_of(may_not.iter().copied());
+        if may_not.is_empty() {
+            findings.ok("rights", format!("ServiceAccount {name} may read pull secrets in {may} namespaces"));
+        } else if may > 0 {
+            findings.unknown(
+                "rights",
+                format!(
+                    "ServiceAccount {name} may read pull secrets in {may} namespaces, and not in {lacking}"
+                ),
+            );
+        } else {
+            findings.failed(
+                "rights",
+                format!("ServiceAccount {name} has no right to get secrets in {lacking}: credentials.pullSecrets needs it"),
+                "give it a Role and a RoleBinding in the namespaces whose pull secrets it is to use (the chart renders them)",
+            );
+        }
+        Ok(())
+    }
 }
 
-/// Whether the service account of the Pods has them.
+/// Whether the service account of the Pods has what the configuration takes.
 pub(super) async fn check(
     client: &UserClient,
     backend: &Backend,
     settings: &Settings,
-    namespace: &str,
+    namespaces: &[&Namespace],
     findings: &mut Findings,
 ) {
-    let rights = needed(settings, &backend.namespace, namespace);
-    let Some(pod) = backend.pods.first().filter(|_| !rights.is_empty()) else { return };
-    let account = match pod.spec.service_account_name.as_str() {
-        "" => "default",
-        account => account,
-    };
+    let pull_secrets = settings.config.credentials.pull_secrets;
+    let managed = settings.config.tls.mode == TlsMode::Managed;
+    let Some(pod) = backend.pods.first().filter(|_| pull_secrets || managed) else { return };
     if pod.spec.automount_service_account_token == Some(false) {
         findings.failed(
             "rights",
-            format!(
-                "no token is mounted, and {} uses the Kubernetes API",
-                rights.first().map_or("", |right| right.why)
-            ),
+            "no token is mounted, and the configuration needs the Kubernetes API",
             "set automountServiceAccountToken to true on the Pods (the chart does it with what needs it)",
         );
     }
-    let user = format!("system:serviceaccount:{}:{account}", backend.namespace);
-    let groups = ["system:serviceaccounts", &format!("system:serviceaccounts:{}", backend.namespace)];
-    let mut has_all = true;
-    for Right { verb, group, resource, namespace, name, why } in &rights {
-        let attributes =
-            json!({"verb": verb, "group": group, "resource": resource, "namespace": namespace, "name": name});
-        let review = json!({
-            "apiVersion": "authorization.k8s.io/v1",
-            "kind": "SubjectAccessReview",
-            "spec": {"user": user, "groups": groups, "resourceAttributes": attributes},
-        });
-        let path = "/apis/authorization.k8s.io/v1/subjectaccessreviews";
-        match client.post::<AccessReview>(path, &review).await.0 {
-            Ok(review) if review.status.allowed => {}
-            Ok(_) => {
-                has_all = false;
-                let place = if namespace.is_empty() { String::new() } else { format!(" in {namespace}") };
-                let name = if name.is_empty() { String::new() } else { format!(" {name}") };
-                findings.failed(
-                    "rights",
-                    format!("ServiceAccount {account} has no right to {verb} {resource}{name}{place}: {why} needs it"),
-                    "give it a Role and a RoleBinding for that (the chart renders them with what is switched on)",
-                );
-            }
-            Err(error) => return findings.unread("rights", "what the service account may do", &error),
-        }
+    let name = match pod.spec.service_account_name.as_str() {
+        "" => "default",
+        name => name,
+    };
+    let account = Account { client, namespace: &backend.namespace, name };
+    let mut asked = Ok(());
+    if managed {
+        asked = account.check_managed(settings, findings).await;
     }
-    if has_all {
-        findings
-            .ok("rights", format!("ServiceAccount {account} has the {} rights that it needs", rights.len()));
+    if pull_secrets && asked.is_ok() {
+        asked = account.check_pull_secrets(namespaces, findings).await;
+    }
+    if let Err(error) = asked {
+        findings.unread("rights", "what the service account may do", &error);
     }
 }
 

@@ -222,3 +222,18 @@ async fn the_entry_for_daemon_sets_is_none_for_pods() {
     world.at(installation::WEBHOOKS)[1]["webhooks"].as_array_mut().unwrap().push(entry);
     assert!(failed(&world.examine(None).await).is_empty());
 }
+
+#[tokio::test]
+async fn rights_in_some_namespaces_may_be_meant() {
+    let mut world = World::healthy();
+    world.config("credentials: {pullSecrets: true}\n");
+    world.at(NAMESPACES).as_array_mut().unwrap().push(namespace("other", &json!({})));
+    world.allowed = |namespace| namespace == "team";
+    let findings = world.examine(None).await;
+    assert!(failed(&findings).is_empty(), "{:#?}", findings.0);
+    let rights = findings.0.iter().find(|finding| finding.check == "rights").unwrap();
+    assert!(
+        rights.status == Status::Unknown && rights.message.contains("1 namespaces, and not in other"),
+        "{rights:?}"
+    );
+}

@@ -186,9 +186,17 @@ async fn each_fault_is_found_and_its_fix_is_named() {
             "the right to read pull secrets is missing",
             |world| {
                 world.config("credentials: {pullSecrets: true}\n");
-                world.allowed = false;
+                world.allowed = |_| false;
             },
             &[("rights", "no right to get secrets in team", "RoleBinding")],
+        ),
+        (
+            "the right to managed certificates is missing",
+            |world| {
+                world.config("tls: {mode: managed}\n");
+                world.allowed = |namespace| namespace == "tolerarch";
+            },
+            &[("rights", "may not get mutatingwebhookconfigurations zz-tolerarch, patch", "ClusterRole")],
         ),
         (
             "no token is mounted",

@@ -41,7 +41,8 @@ pub(super) struct World {
     /// These paths are forbidden.
     pub(super) forbidden: Vec<&'static str>,
     pub(super) call: Call,
-    pub(super) allowed: bool,
+    /// Whether the service account may do something in a namespace; empty for all of them.
+    pub(super) allowed: fn(&str) -> bool,
     /// A white list that the plugin refuses our toleration by.
     pub(super) restricted: bool,
     /// The status of what is read through the API server as a proxy to the Service.
@@ -150,7 +151,7 @@ impl World {
             objects: objects.map(|(path, object)| (path.to_owned(), object)).into(),
             forbidden: Vec::new(),
             call: Call::Answers,
-            allowed: true,
+            allowed: |_| true,
             restricted: false,
             proxied: 200,
         }
@@ -210,7 +211,8 @@ impl World {
                 .map_or_else(|| Reply::refused(404, "not found"), |object| Reply::of(status, object));
         }
         if asked.path.ends_with("/subjectaccessreviews") {
-            return Reply::of(201, json!({"status": {"allowed": self.allowed}}));
+            let namespace = asked.body["spec"]["resourceAttributes"]["namespace"].as_str().unwrap();
+            return Reply::of(201, json!({"status": {"allowed": (self.allowed)(namespace)}}));
         }
         assert!(asked.query.contains("dryRun=All"), "{} {}", asked.method, asked.path);
         self.create(made, asked)
