@@ -18,6 +18,7 @@ mod binary {
     mod http;
     mod logs;
     mod lookups;
+    mod monitoring;
     mod reload;
     mod reviews;
     mod shutdown;
