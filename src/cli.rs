@@ -53,7 +53,8 @@ Examples:
     ///
     /// Takes Pods, Deployments, StatefulSets, DaemonSets, ReplicaSets,
     /// ReplicationControllers, Jobs, CronJobs, PodTemplates, Lists of them, and AdmissionReviews, many documents, YAML or
-    /// JSON. The webhook's own code decides, with the same configuration, but waits for each image as long as
+    /// JSON; and kinds of Argo Rollouts, Knative, Strimzi, Kubeflow, Ray, Volcano, KEDA, Agones, OpenKruise, OpenShift,
+    /// JobSet and LeaderWorkerSet (--workload names others). The webhook's own code decides, with the same configuration, but waits for each image as long as
     /// lookup.timeout says, not lookup.budget. The webhook configuration's selectors are not evaluated.
     #[command(after_help = "\
 Examples:

@@ -4,6 +4,7 @@ mod documents;
 #[cfg(any(fuzzing, test))]
 pub(crate) mod fuzzing;
 mod json;
+mod kinds;
 mod report;
 mod workload;
 
@@ -24,6 +25,7 @@ use crate::pod::Pod;
 use crate::reason::Reason;
 use crate::review::{self, Subject};
 use documents::Document;
+use kinds::CustomKind;
 use report::{InputError, Report, Verdict};
 use workload::{Content, Given, Object};
 
@@ -40,8 +42,16 @@ pub(super) struct Check {
     /// How the result is written: aligned columns, one JSON document, or the JSON patches alone, one a line
     #[arg(short, long, value_enum, default_value_t)]
     output: Output,
-    /// Exit with status 3 if an image lacks a platform of every pool (unsupported), or if the platforms of an image could
-    /// not be determined (unknown); a toleration that is taken back counts as both
+    /// Read directories with all that are below them
+    #[arg(short = 'R', long)]
+    recursive: bool,
+    /// A kind that creates Pods, and where their template stands in it; may be repeated, also for one kind with several
+    /// templates, and beats what is built in. [] stands for each item of a list, * for each member
+    #[arg(long, value_name = "KIND.GROUP=.PATH")]
+    workload: Vec<CustomKind>,
+    /// Exit with status 3 if an image lacks a platform of every pool (unsupported), if the platforms of an image could
+    /// not be determined (unknown), or if a kind is not known that holds something like a Pod template (not-looked-at); a
+    /// toleration that is taken back counts as unsupported and unknown
     #[arg(long, value_enum, value_name = "WHAT", value_delimiter = ',')]
     fail_on: Vec<FailOn>,
 }
@@ -86,17 +96,22 @@ impl Check {
         let stumbles = |verdict: &Verdict| {
             FailOn::of(verdict.decided.reason).iter().any(|kind| self.fail_on.contains(kind))
         };
-        if report.verdicts.iter().any(stumbles) { ExitCode::from(FAILED_ON) } else { ExitCode::SUCCESS }
+        let unseen = !report.foreign.is_empty() && self.fail_on.contains(&FailOn::NotLookedAt);
+        if unseen || report.verdicts.iter().any(stumbles) {
+            ExitCode::from(FAILED_ON)
+        } else {
+            ExitCode::SUCCESS
+        }
     }
 
     /// Reads all files. What cannot be read is a fault of the report; what is to be decided comes along.
     fn read(&self) -> (Report, Vec<PendingObject>) {
         let (mut report, mut asked) = (Report::default(), Vec::new());
         for given in &self.file {
-            match files(given) {
+            match files(given, self.recursive) {
                 Ok(files) => {
                     for file in files {
-                        read_file(&file, &mut report, &mut asked);
+                        read_file(&file, &self.workload, &mut report, &mut asked);
                     }
                 }
                 Err(error) => {
@@ -125,17 +140,28 @@ pub(super) struct PendingObject {
     object: Object,
 }
 
-/// The file itself, or those of a directory that hold manifests, as `kubectl -f` takes them.
-fn files(given: &Path) -> io::Result<Vec<PathBuf>> {
+/// The file itself, or those of a directory that hold manifests, as `kubectl -f` takes them; like that, no link is followed
+/// to a directory below.
+fn files(given: &Path, recursive: bool) -> io::Result<Vec<PathBuf>> {
     if is_stdin(given) || !fs::metadata(given)?.is_dir() {
         return Ok(vec![given.to_owned()]);
     }
-    let entries = fs::read_dir(given)?.map(|entry| Ok(entry?.path())).collect::<io::Result<Vec<_>>>()?;
-    let is_manifest = |path: &PathBuf| {
+    let is_manifest = |path: &Path| {
         let extension = path.extension().and_then(OsStr::to_str);
         matches!(extension, Some("yaml" | "yml" | "json")) && !path.is_dir()
     };
-    let mut files: Vec<PathBuf> = entries.into_iter().filter(is_manifest).collect();
+    let (mut files, mut directories) = (Vec::new(), vec![given.to_owned()]);
+    while let Some(directory) = directories.pop() {
+        for entry in fs::read_dir(directory)? {
+            let entry = entry?;
+            let path = entry.path();
+            if is_manifest(&path) {
+                files.push(path);
+            } else if recursive && entry.file_type()?.is_dir() {
+                directories.push(path);
+            }
+        }
+    }
     files.sort();
     Ok(files)
 }
@@ -144,7 +170,7 @@ fn is_stdin(path: &Path) -> bool {
     path.as_os_str() == "-"
 }
 
-fn read_file(file: &Path, report: &mut Report, asked: &mut Vec<PendingObject>) {
+fn read_file(file: &Path, custom: &[CustomKind], report: &mut Report, asked: &mut Vec<PendingObject>) {
     let source = report.source(file);
     let mut bytes = Vec::new();
     let read = if is_stdin(file) {
@@ -167,7 +193,7 @@ fn read_file(file: &Path, report: &mut Report, asked: &mut Vec<PendingObject>) {
     for Document { number, line, content } in documents::read(&bytes) {
         report.documents += 1;
         let contents = match content {
-            Ok(node) => workload::contents(&node),
+            Ok(node) => workload::contents(&node, custom),
             Err(message) => vec![Content::Invalid { line, message }],
         };
         for content in contents {
@@ -175,6 +201,7 @@ fn read_file(file: &Path, report: &mut Report, asked: &mut Vec<PendingObject>) {
                 Content::Object(object) => asked.push(PendingObject { source, document: number, object }),
                 Content::Skipped(kind) => *report.skipped.entry(kind).or_default() += 1,
                 Content::Foreign(kind) => *report.foreign.entry(kind).or_default() += 1,
+                Content::Templateless(kind) => *report.templateless.entry(kind).or_default() += 1,
                 Content::Invalid { line, message } => {
                     report.faults.push(InputError { source, document: number, line, message });
                 }

@@ -187,6 +187,7 @@ async fn interrupted(progress: Progress) {
 pub(super) enum FailOn {
     Unsupported,
     Unknown,
+    NotLookedAt,
 }
 
 impl FailOn {

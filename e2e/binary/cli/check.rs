@@ -323,11 +323,13 @@ async fn nothing_to_check_is_no_success() {
     assert!(ran.stderr.starts_with("tolerarch: empty: no objects"), "{}", ran.stderr);
     // A list of a cluster that has none.
     assert_eq!(desk.check("apiVersion: v1\nkind: List\nitems: []\n").await.0, Some(0));
-    let rollout = "apiVersion: argoproj.io/v1alpha1\nkind: Rollout\n";
-    let (status, all) = desk.check(rollout).await;
-    assert_eq!((status, &all["notLookedAt"]), (Some(0), &json!({"Rollout.argoproj.io": 1})));
-    let ran = desk.run_with(&["check", "-f", "-"], rollout).await;
-    assert_eq!(ran.stdout, "0 checked; 1 not looked at (1 Rollout.argoproj.io)\n");
+    let thing = "apiVersion: example.com/v1\nkind: Thing\nspec: {containers: [{image: x}]}\n";
+    let (status, all) = desk.check(thing).await;
+    assert_eq!((status, &all["notLookedAt"]), (Some(0), &json!({"Thing.example.com": 1})));
+    let ran = desk.run_with(&["check", "-f", "-"], thing).await;
+    assert_eq!(ran.stdout, "0 checked; 1 not looked at (1 Thing.example.com)\n");
+    let ran = desk.run_with(&["check", "-f", "-", "--fail-on", "not-looked-at"], thing).await;
+    assert_eq!(ran.status, Some(3), "{}", ran.stderr);
 }
 
 #[tokio::test]
@@ -342,4 +344,29 @@ async fn items_of_a_json_list_have_lines_of_their_own() {
     let line = |one: &Value| one["line"].as_u64().unwrap() as usize;
     assert_eq!((status, line(&all["results"][0])), (Some(1), line_of("\"apiVersion\"") + 2), "{all}");
     assert_eq!(line(&all["errors"][0]), line_of("\"image\": 7"), "{all}");
+}
+
+#[tokio::test]
+async fn kinds_of_others_are_looked_at_where_their_templates_are_known() {
+    let desk = Desk::new(json!({})).await;
+    let (multi, single) = (desk.image("multi", &BOTH), desk.image("single", &["linux/amd64"]));
+    let template = |image: &str| json!({"spec": {"containers": [{"image": image}]}});
+    let object = |version: &str, kind: &str, spec: Value| json!({"apiVersion": version, "kind": kind, "metadata": {"name": "a"}, "spec": spec});
+    let list = json!({"apiVersion": "v1", "kind": "List", "items": [
+        object("argoproj.io/v1alpha1", "Rollout", json!({"template": template(&multi)})),
+        object("example.com/v1", "Thing", json!({"parts": [{"pod": template(&single)}, {"pod": template(&multi)}]})),
+    ]})
+    .to_string();
+    std::fs::create_dir_all(desk.path().join("dir/below")).unwrap();
+    desk.write("dir/below/list.yaml", &list);
+    let with =
+        &["check", "-R", "-f", "dir", "-o", "json", "--workload", "Thing.example.com=.spec.parts[].pod"];
+    let ran = desk.run(with).await;
+    let all: Value = serde_json::from_str(&ran.stdout).unwrap();
+    assert_eq!(reasons(&all), ["tolerated", "platform-missing", "tolerated"], "{}", ran.stderr);
+    let paths: Vec<&Value> = all["results"].as_array().unwrap().iter().map(|one| &one["path"]).collect();
+    assert_eq!(paths, [".spec.template", ".spec.parts[0].pod", ".spec.parts[1].pod"]);
+    assert_eq!(all["results"][2]["patch"][0]["path"], "/spec/parts/1/pod/spec/tolerations");
+    let wrong = desk.run(&["check", "-f", "dir", "--workload", "Thing"]).await;
+    assert!(wrong.status == Some(2) && wrong.stderr.contains("KIND.GROUP=.path"), "{}", wrong.stderr);
 }

@@ -14,7 +14,7 @@ pub fn check(data: &[u8]) -> bool {
         assert_eq!(number, place + 1);
         assert!((1..=lines).contains(&line), "line {line} of {lines}");
         let Ok(node) = content else { continue };
-        for content in workload::contents(&node) {
+        for content in workload::contents(&node, &[]) {
             match content {
                 Content::Invalid { line, message } => {
                     assert!((1..=lines).contains(&line), "line {line} of {lines}: {message}");
@@ -27,7 +27,7 @@ pub fn check(data: &[u8]) -> bool {
                     };
                     patches::holds(&policy, pod);
                 }
-                Content::Skipped(_) | Content::Foreign(_) => {}
+                Content::Skipped(_) | Content::Foreign(_) | Content::Templateless(_) => {}
             }
         }
     }

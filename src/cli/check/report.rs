@@ -29,6 +29,8 @@ pub(super) struct Report {
     pub(super) skipped: BTreeMap<String, usize>,
     /// The same of each kind that may bring Pods, and is not known.
     pub(super) foreign: BTreeMap<String, usize>,
+    /// The same of each kind whose operator makes Pods by no template that stands in it.
+    pub(super) templateless: BTreeMap<String, usize>,
     /// How many documents there were in all.
     pub(super) documents: usize,
 }
@@ -99,7 +101,7 @@ impl Report {
             let Verdict { source, object, decided, .. } = verdict;
             let mut cells = vec![
                 shown(&object.namespace),
-                shown(&format!("{}/{}", object.kind, object.name)),
+                shown(&object.label()),
                 decided.done.to_owned(),
                 shown(&decided.pools.join(",")),
                 decided.reason.as_str().to_owned(),
@@ -130,9 +132,9 @@ impl Report {
     /// What the API server would print for whoever creates the Pod.
     fn warnings(&self) -> String {
         let mut text = String::new();
-        for Verdict { object: Object { kind, name, .. }, decided, .. } in &self.verdicts {
+        for Verdict { object, decided, .. } in &self.verdicts {
             for warning in &decided.warnings {
-                text += &format!("warning: {}: {}\n", shown(&format!("{kind}/{name}")), shown(warning));
+                text += &format!("warning: {}: {}\n", shown(&object.label()), shown(warning));
             }
         }
         if text.is_empty() { text } else { text + "\n" }
@@ -209,8 +211,12 @@ impl Report {
         };
         let mut text = format!("{} checked{reasons}", self.verdicts.len());
         let ((skipped, without), (foreign, which)) = (kinds(&self.skipped), kinds(&self.foreign));
+        let (templateless, whose) = kinds(&self.templateless);
         if skipped > 0 {
             text += &format!("; {skipped} without Pods{without}");
+        }
+        if templateless > 0 {
+            text += &format!("; {templateless} without a Pod template of their own{whose}");
         }
         if foreign > 0 {
             text += &format!("; {foreign} not looked at{which}");
@@ -236,6 +242,7 @@ impl Report {
             errors: self.faults.iter().map(error).collect(),
             skipped: &self.skipped,
             not_looked_at: &self.foreign,
+            without_template: &self.templateless,
         };
         Ok(serde_json::to_string_pretty(&all)? + "\n")
     }
@@ -264,6 +271,7 @@ struct Results<'r> {
     errors: Vec<Value>,
     skipped: &'r BTreeMap<String, usize>,
     not_looked_at: &'r BTreeMap<String, usize>,
+    without_template: &'r BTreeMap<String, usize>,
 }
 
 #[derive(Serialize)]
@@ -274,6 +282,9 @@ struct CheckResult<'r> {
     kind: &'r str,
     namespace: &'r str,
     name: &'r str,
+    /// Where the template of the Pod stands.
+    #[serde(skip_serializing_if = "str::is_empty")]
+    path: &'r str,
     decision: &'r str,
     reason: &'r str,
     pools: &'r [String],
@@ -292,7 +303,8 @@ struct CheckResult<'r> {
 
 impl<'r> CheckResult<'r> {
     fn of(verdict: &'r Verdict, file: &'r str) -> Self {
-        let Verdict { document, object: Object { line, kind, namespace, name, .. }, decided, .. } = verdict;
+        let Verdict { document, object: Object { line, kind, namespace, name, path, .. }, decided, .. } =
+            verdict;
         let Decided { reason, done, image, blockers, pools, warnings, patch, cause, .. } = decided;
         let blocker = |BlockingImage { image, reason, lacks }: &BlockingImage| json!({"image": image, "reason": reason.as_str(), "lacks": lacks.names().collect::<Vec<_>>()});
         Self {
@@ -302,6 +314,7 @@ impl<'r> CheckResult<'r> {
             kind,
             namespace,
             name,
+            path,
             decision: done,
             reason: reason.as_str(),
             pools,
@@ -321,7 +334,7 @@ fn colour(reason: Reason) -> Colour {
         }
         (_, [FailOn::Unsupported, ..]) => Colour::Red,
         (_, [FailOn::Unknown, ..]) => Colour::Yellow,
-        (_, []) => Colour::Faint,
+        (_, [] | [FailOn::NotLookedAt, ..]) => Colour::Faint,
     }
 }
 

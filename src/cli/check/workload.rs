@@ -2,6 +2,7 @@
 
 use serde_json::Value;
 
+use super::kinds::{self, CustomKind, Found, Workload, holds_template, is_of_kubernetes, is_templateless};
 use crate::image::ImageRef;
 use crate::yaml::{Data, Node};
 
@@ -16,9 +17,19 @@ pub(super) struct Object {
     pub(super) given: Given,
     /// Where its Pod template stands, as a JSON pointer: what the paths of a patch begin with.
     pub(super) template: String,
+    /// The same as people write it; empty for a Pod and a review.
+    pub(super) path: String,
+    /// Whether its document has other templates, too.
+    pub(super) is_one_of_several: bool,
 }
 
 impl Object {
+    /// `Deployment/web`; with the place of the template where there are several.
+    pub(super) fn label(&self) -> String {
+        let Self { kind, name, path, .. } = self;
+        if self.is_one_of_several { format!("{kind}/{name}{path}") } else { format!("{kind}/{name}") }
+    }
+
     /// Every image that is named anywhere in it.
     pub(super) fn images(&self) -> Vec<ImageRef> {
         let mut images = Vec::new();
@@ -52,7 +63,7 @@ pub(super) enum Given {
     Template {
         value: Value,
         /// The kind of the Pods' controller; empty where they have none.
-        owner: &'static str,
+        owner: String,
     },
     /// A review as it was written down.
     Review(Value),
@@ -64,53 +75,25 @@ pub(super) enum Content {
     Object(Object),
     /// A kind that brings no Pods.
     Skipped(String),
-    /// A custom resource, which may create Pods: with its group.
+    /// A custom resource that is not known, and holds something like a template: with its group.
     Foreign(String),
+    /// A custom resource whose operator makes Pods by no template that stands in it: with its group.
+    Templateless(String),
     Invalid {
         line: usize,
         message: String,
     },
 }
 
-/// What creates Pods, and how.
-struct Workload {
-    /// Where the template of the Pod is.
-    template: &'static [&'static str],
-    /// The kind of the Pod's controller; empty where it has none.
-    owner: &'static str,
-}
-
-fn workload(group: &str, kind: &str) -> Option<Workload> {
-    const TEMPLATE: &[&str] = &["spec", "template"];
-    let (template, owner) = match (group, kind) {
-        ("", "Pod") => (&[][..], ""),
-        ("", "PodTemplate") => (&["template"][..], ""),
-        ("", "ReplicationController") => (TEMPLATE, "ReplicationController"),
-        ("apps" | "extensions", "Deployment" | "ReplicaSet") => (TEMPLATE, "ReplicaSet"),
-        ("apps" | "extensions", "DaemonSet") => (TEMPLATE, "DaemonSet"),
-        ("apps", "StatefulSet") => (TEMPLATE, "StatefulSet"),
-        ("batch", "Job") => (TEMPLATE, "Job"),
-        ("batch", "CronJob") => (&["spec", "jobTemplate", "spec", "template"][..], "Job"),
-        _ => return None,
-    };
-    Some(Workload { template, owner })
-}
-
-/// Whether Kubernetes itself serves this group: all its kinds that bring Pods are known. `*.x-k8s.io` are its projects'.
-fn is_of_kubernetes(group: &str) -> bool {
-    matches!(group, "" | "apps" | "autoscaling" | "batch" | "extensions" | "policy")
-        || group.ends_with(".k8s.io")
-}
-
 /// All that a document holds, its lists taken apart.
-pub(super) fn contents(document: &Node) -> Vec<Content> {
+pub(super) fn contents(document: &Node, custom: &[CustomKind]) -> Vec<Content> {
     let mut all = Vec::new();
-    collect(document, None, &mut all);
+    collect(document, None, custom, &mut all);
     all
 }
 
 /// `given` is what the list says of its items: those of a typed list have no kind of their own.
-fn collect(node: &Node, given: Option<(&str, &str)>, all: &mut Vec<Content>) {
+fn collect(node: &Node, given: Option<(&str, &str)>, custom: &[CustomKind], all: &mut Vec<Content>) {
     let mut fault =
         |message: &str| all.push(Content::Invalid { line: node.line, message: message.to_owned() });
     if !matches!(node.data, Data::Map(_)) {
@@ -127,19 +110,22 @@ fn collect(node: &Node, given: Option<(&str, &str)>, all: &mut Vec<Content>) {
     if let (Some(item), Some(items)) = (kind.strip_suffix("List"), node.get("items")) {
         let Data::List(items) = &items.data else { return fault("its items are no list") };
         for node in items {
-            collect(node, (!item.is_empty()).then_some((version, item)), all);
+            collect(node, (!item.is_empty()).then_some((version, item)), custom, all);
         }
         return;
     }
     if kind == "AdmissionReview" && group == "admission.k8s.io" {
         return all.push(review(node));
     }
-    all.push(match workload(group, kind) {
-        Some(workload) => object(node, kind, &workload),
-        None if kind == "List" => return,
-        None if is_of_kubernetes(group) => Content::Skipped(kind.to_owned()),
-        None => Content::Foreign(format!("{kind}.{group}")),
-    });
+    let name = || format!("{kind}.{group}");
+    match kinds::workload(group, kind, custom) {
+        Some(workload) => objects(node, group, kind, &workload, all),
+        None if kind == "List" => {}
+        None if is_of_kubernetes(group) => all.push(Content::Skipped(kind.to_owned())),
+        None if is_templateless(group, kind) => all.push(Content::Templateless(name())),
+        None if holds_template(node) => all.push(Content::Foreign(name())),
+        None => all.push(Content::Skipped(name())),
+    }
 }
 
 /// A review as it was written down.
@@ -156,15 +142,36 @@ fn review(node: &Node) -> Content {
         name: names.into_iter().find(|name| !name.is_empty()).unwrap_or_default(),
         given: Given::Review(node.value()),
         template: String::new(),
+        path: String::new(),
+        is_one_of_several: false,
     })
 }
 
-fn object(node: &Node, kind: &str, workload: &Workload) -> Content {
-    let Some(template) = node.at(workload.template) else {
-        let message = format!("the {kind} has no {}", workload.template.join("."));
-        return Content::Invalid { line: node.line, message };
-    };
-    if let Some(fault) = no_text(node, kind, workload) {
+/// One for each template.
+fn objects(node: &Node, group: &str, kind: &str, workload: &Workload, all: &mut Vec<Content>) {
+    let found: Vec<Found<'_>> = workload.paths.iter().flat_map(|path| path.find(node)).collect();
+    if found.is_empty() {
+        // What creates Pods by a template that stands elsewhere.
+        if node.at(&["spec", "workloadRef"]).is_some() {
+            return all.push(Content::Templateless(format!("{kind}.{group}")));
+        }
+        let paths: Vec<String> = workload.paths.iter().map(|path| path.text()).collect();
+        let message = format!("the {kind} has no {}", paths.join(" and no ").trim_start_matches('.'));
+        return all.push(Content::Invalid { line: node.line, message });
+    }
+    let is_one_of_several = found.len() > 1;
+    for found in found {
+        let object = object(node, group, kind, workload, found);
+        all.push(match object {
+            Content::Object(object) => Content::Object(Object { is_one_of_several, ..object }),
+            fault => fault,
+        });
+    }
+}
+
+fn object(node: &Node, group: &str, kind: &str, workload: &Workload, found: Found<'_>) -> Content {
+    let Found { node: template, pointer, path } = found;
+    if let Some(fault) = no_text(node, kind, template, &path) {
         return fault;
     }
     let metadata = node.get("metadata");
@@ -172,9 +179,9 @@ fn object(node: &Node, kind: &str, workload: &Workload) -> Content {
     let name = if text("name").is_empty() { text("generateName") } else { text("name") };
     let namespace = text("namespace");
     let value = template.value();
-    let given = match kind {
-        "Pod" => Given::Pod(as_created(value)),
-        _ => Given::Template { value, owner: workload.owner },
+    let given = match (group, kind) {
+        ("", "Pod") => Given::Pod(as_created(value)),
+        _ => Given::Template { value, owner: workload.owner.clone() },
     };
     Content::Object(Object {
         line: node.line,
@@ -182,7 +189,9 @@ fn object(node: &Node, kind: &str, workload: &Workload) -> Content {
         namespace: namespace.to_owned(),
         name: name.to_owned(),
         given,
-        template: workload.template.iter().map(|name| format!("/{name}")).collect(),
+        template: pointer,
+        path,
+        is_one_of_several: false,
     })
 }
 
@@ -214,9 +223,8 @@ const POD: &[&[&str]] = &[
 ];
 
 /// A value that lacks its quotes: the API server takes only texts there, and would refuse the object.
-fn no_text(node: &Node, kind: &str, workload: &Workload) -> Option<Content> {
-    let template = node.at(workload.template)?;
-    let within = workload.template.iter().map(|name| format!("{name}.")).collect::<String>();
+fn no_text(node: &Node, kind: &str, template: &Node, path: &str) -> Option<Content> {
+    let within = path.strip_prefix('.').map(|path| format!("{path}.")).unwrap_or_default();
     let own = METADATA.iter().find_map(|path| bare(node, path, String::new()));
     let (value, place) =
         own.or_else(|| METADATA.iter().chain(POD).find_map(|path| bare(template, path, within.clone())))?;

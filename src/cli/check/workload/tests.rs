@@ -4,7 +4,7 @@ use super::*;
 use crate::yaml::{self, Copies, Dialect};
 
 fn contents_of(text: &str) -> Vec<Content> {
-    contents(&yaml::read(text, Dialect::Kubernetes, &mut Copies::default()).unwrap()[0])
+    contents(&yaml::read(text, Dialect::Kubernetes, &mut Copies::default()).unwrap()[0], &[])
 }
 
 fn object_of(text: &str) -> Object {
@@ -43,7 +43,7 @@ fn takes_the_template_of_each_kind() {
         let object = object_of(&text);
         assert_eq!((&*object.kind, &*object.namespace, &*object.name), (kind, "shop", "web"));
         assert_eq!(object.template, template);
-        assert!(matches!(object.given, Given::Template { owner: kind, .. } if kind == owner));
+        assert!(matches!(&object.given, Given::Template { owner: kind, .. } if *kind == owner));
         let pod = pod_of(&object);
         assert_eq!(pod["metadata"]["labels"], json!({"a": "b"}));
         assert_eq!(pod["spec"]["containers"][0]["image"], "x");
@@ -65,14 +65,76 @@ fn other_kinds_bring_no_pods_and_other_groups_may() {
         let contents = of(version, kind);
         assert!(matches!(&contents[..], [Content::Skipped(skipped)] if skipped == kind), "{contents:?}");
     }
-    for (version, kind, name) in [
-        ("batch.volcano.sh/v1alpha1", "Job", "Job.batch.volcano.sh"),
-        ("argoproj.io/v1alpha1", "Rollout", "Rollout.argoproj.io"),
-        ("jobset.x-k8s.io/v1alpha2", "JobSet", "JobSet.jobset.x-k8s.io"),
+    // Of kinds that are not known, those that hold something like a template.
+    for (spec, is_foreign) in [
+        ("{template: {spec: {containers: [{image: x}]}}}", true),
+        ("{templates: [{container: {image: x}}]}", true),
+        ("{podTemplate: {containers: [{name: x}]}}", false),
+        ("{template: {}}", false),
     ] {
-        let contents = of(version, kind);
-        assert!(matches!(&contents[..], [Content::Foreign(foreign)] if foreign == name), "{contents:?}");
+        let contents = contents_of(&format!("apiVersion: example.com/v1\nkind: Thing\nspec: {spec}"));
+        match &contents[..] {
+            [Content::Foreign(name)] if is_foreign => assert_eq!(name, "Thing.example.com"),
+            [Content::Skipped(name)] if !is_foreign => assert_eq!(name, "Thing.example.com"),
+            other => panic!("{spec}: {other:?}"),
+        }
     }
+    let data = "apiVersion: v1\nkind: ConfigMap\ndata: {containers: [{image: x}]}";
+    assert!(matches!(&contents_of(data)[..], [Content::Skipped(_)]));
+    for (version, kind, spec) in [
+        ("kafka.strimzi.io/v1beta2", "Kafka", "{}"),
+        ("argoproj.io/v1alpha1", "Rollout", "{workloadRef: {kind: Deployment, name: web}}"),
+    ] {
+        let contents = contents_of(&format!("apiVersion: {version}\nkind: {kind}\nspec: {spec}"));
+        assert!(matches!(&contents[..], [Content::Templateless(_)]), "{contents:?}");
+    }
+}
+
+#[test]
+fn takes_every_template_of_a_kind_with_several() {
+    let template = "{spec: {containers: [{image: x}]}}";
+    for (version, kind, spec, paths) in [
+        ("argoproj.io/v1alpha1", "Rollout", format!("{{template: {template}}}"), &[".spec.template"][..]),
+        (
+            "ray.io/v1",
+            "RayCluster",
+            format!(
+                "{{headGroupSpec: {{template: {template}}}, workerGroupSpecs: [{{template: {template}}}, {{template: {template}}}]}}"
+            ),
+            &[
+                ".spec.headGroupSpec.template",
+                ".spec.workerGroupSpecs[0].template",
+                ".spec.workerGroupSpecs[1].template",
+            ],
+        ),
+        (
+            "kubeflow.org/v1",
+            "PyTorchJob",
+            format!(
+                "{{pytorchReplicaSpecs: {{Master: {{template: {template}}}, a/b: {{template: {template}}}}}}}"
+            ),
+            &[".spec.pytorchReplicaSpecs.Master.template", ".spec.pytorchReplicaSpecs.a/b.template"],
+        ),
+        ("core.strimzi.io/v1beta2", "StrimziPodSet", format!("{{pods: [{template}]}}"), &[".spec.pods[0]"]),
+        ("serving.knative.dev/v1", "Revision", "{containers: [{image: x}]}".to_owned(), &[""]),
+    ] {
+        let text = format!("apiVersion: {version}\nkind: {kind}\nmetadata: {{name: a}}\nspec: {spec}");
+        let document = &yaml::read(&text, Dialect::Kubernetes, &mut Copies::default()).unwrap()[0];
+        let objects: Vec<Object> = contents_of(&text)
+            .into_iter()
+            .map(|content| if let Content::Object(object) = content { object } else { panic!("{content:?}") })
+            .collect();
+        let found: Vec<&str> = objects.iter().map(|object| &*object.path).collect();
+        assert_eq!(found, paths, "{kind}");
+        for object in &objects {
+            assert_eq!(document.value().pointer(&object.template), Some(pod_of(object)), "{}", object.path);
+            assert_eq!(object.label() == format!("{kind}/a"), paths.len() == 1);
+        }
+    }
+    let contents = contents_of("apiVersion: ray.io/v1\nkind: RayCluster\nspec: {}");
+    let [Content::Invalid { message, .. }] = &contents[..] else { panic!("{contents:?}") };
+    let told = "the RayCluster has no spec.headGroupSpec.template and no .spec.workerGroupSpecs[].template";
+    assert_eq!(message, told);
 }
 
 #[test]
