@@ -72,6 +72,12 @@ pub fn is_tolerated(pod: &Pod<'_>, pool: &Pool) -> bool {
     pool.tolerations.iter().all(covered)
 }
 
+/// Whether the API server refuses the Pod whatever is decided, as its annotations are too long. They are untrusted input,
+/// and only checked after webhooks: ours are not read there.
+pub fn is_refused_anyway(pod: &Pod<'_>) -> bool {
+    pod.annotation_bytes() > room::ANNOTATIONS
+}
+
 /// Places a Pod by what its images mean for the pools.
 pub fn place<'a>(pod: &Pod<'_>, verdicts: Verdicts<'a, '_>) -> Placement<'a> {
     let tolerations = pod.tolerations();

@@ -6,6 +6,8 @@
 mod rules;
 mod share;
 
+use std::collections::HashSet;
+
 pub use rules::{NodeFit, PlacementRules, Require};
 pub use share::Rank;
 
@@ -80,7 +82,7 @@ impl ImageSupport<'_> {
 }
 
 /// Why an image keeps a pool closed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Cause {
     /// It does not run on these platforms of the pool.
     Lacks(PlatformSet),
@@ -89,7 +91,7 @@ pub enum Cause {
 }
 
 /// An image that keeps a pool closed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Blocker<'a> {
     /// The image as the Pod names it.
     pub image: &'a str,
@@ -230,7 +232,8 @@ impl<'a> Verdicts<'a, '_> {
     /// Every image that keeps the Pod closed, each once and in the order of the Pod, with all that it lacks; none where the
     /// images suit a pool.
     pub fn blockers(&self) -> Vec<Blocker<'a>> {
-        let mut blockers: Vec<Blocker<'a>> = Vec::new();
+        // A Pod may name one image under thousands of tags that its digest overrides.
+        let (mut blockers, mut told) = (Vec::new(), HashSet::new());
         if self.pools().iter().any(|pool| self.fit(pool)) {
             return blockers;
         }
@@ -242,7 +245,7 @@ impl<'a> Verdicts<'a, '_> {
                 Err(error) => Cause::Unknown(error),
             };
             let blocker = Blocker { image: image.given, cause };
-            if !blockers.contains(&blocker) {
+            if told.insert(blocker) {
                 blockers.push(blocker);
             }
         }

@@ -71,6 +71,7 @@ impl<'a> Decision<'a> {
         let reason = match pod.skipped() {
             Some(reason) => reason,
             None if !pod.has_containers() => Reason::Malformed,
+            None if placement::is_refused_anyway(pod) => Reason::NoRoom,
             None if pod.reason_annotation().is_none() && placement::is_needless(pod, policy) => {
                 Reason::AlreadyTolerated
             }

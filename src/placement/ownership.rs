@@ -54,11 +54,11 @@ impl<'p> Ownership<'p> {
         let others = before.iter().copied().filter(|name| !pools.iter().any(|pool| pool.name == *name));
         let after: Vec<&str> = others.chain(opened.iter().map(|pool| pool.name.as_str())).collect();
         // Sorted, as the annotation may be long: it is untrusted input.
-        let sorted = |names: &[&str]| {
-            let mut names: Vec<String> = names.iter().map(|&name| name.to_owned()).collect();
+        fn sorted<'s>(names: &[&'s str]) -> Vec<&'s str> {
+            let mut names = names.to_vec();
             names.sort_unstable();
             names
-        };
+        }
         let same = before.len() == after.len() && sorted(&before) == sorted(&after);
         (!same).then(|| AnnotationEdit { key: POOLS_KEY, value: after.join(",") })
     }

@@ -14,7 +14,7 @@ pub const ARCH_KEY: &str = "kubernetes.io/arch";
 const BETA_ARCH_KEY: &str = "beta.kubernetes.io/arch";
 /// Bytes of a node selector, and of an affinity, that are read. Their lists take up to thirty times as many, and are gone
 /// when the Pod is decided; people write a few hundred.
-const BYTES: usize = 64 << 10;
+pub(super) const BYTES: usize = 64 << 10;
 /// Items of a list. Each term gets an operation of the patch.
 const ITEMS: usize = 128;
 /// Values of an expression that are read: more than there are architectures.

@@ -80,6 +80,16 @@ fn there_is_no_room_for_a_reason_near_the_limit_of_annotations() {
     assert_eq!(opened["spec"]["tolerations"], json!([]));
 }
 
+/// The API server checks it after webhooks, and a Pod can have a million names of pools until then.
+#[test]
+fn annotations_that_are_too_long_are_not_read() {
+    let mut long = pod(json!([own()]), Some("multi-arch"));
+    long["metadata"]["annotations"]["tolerarch.io/pools"] = json!("a,".repeat(128 << 10));
+    let long = Pod::of_value(&long).unwrap();
+    let decision = Decision::without_images(&multi_arch(), &long).unwrap();
+    assert_eq!((decision.reason, decision.edits.is_empty()), (Reason::NoRoom, true));
+}
+
 #[test]
 fn a_pool_that_is_not_open_to_all_workloads_is_closed_to_the_others() {
     let mut policy = Policy { explain: true, ..multi_arch() };
