@@ -155,6 +155,7 @@ impl Default for Config {
             platforms: PlatformSet::AMD64_AND_ARM64,
             tolerations: vec![exists],
             share: Pool::ALL,
+            prefer: None,
         };
         Self {
             server: Server {

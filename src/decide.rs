@@ -87,7 +87,7 @@ impl Snapshot {
         }
         let usages = pod.images();
         let keyring = self.keyring(namespace, pod, &usages, wait.deadline()).await;
-        let images = self.look_up(namespace, &usages, &keyring, wait).await;
+        let images = self.look_up(namespace, pod, &usages, &keyring, wait).await;
         Decision::of(&self.policy, pod, self.policy.rank(namespace, pod), &images)
     }
 
@@ -120,6 +120,7 @@ impl Snapshot {
     async fn look_up<'a>(
         &self,
         namespace: &str,
+        pod: &Pod<'_>,
         usages: &[Usage<'a>],
         keyring: &Keyring,
         wait: Wait<'_>,
@@ -132,7 +133,7 @@ impl Snapshot {
             if let Some(platforms) = self.policy.override_for(usage) {
                 let image = known(usage, Ok(Support::Index(platforms)));
                 not_asked.push(image);
-                if matches!(wait, Wait::Until(_)) && self.policy.is_closed_by(&image) {
+                if matches!(wait, Wait::Until(_)) && self.policy.is_closed_by(pod, &image) {
                     return not_asked;
                 }
                 continue;
@@ -148,7 +149,7 @@ impl Snapshot {
             };
             let image = known(usage, Err(error));
             not_asked.push(image);
-            if matches!(wait, Wait::Until(_)) && self.policy.is_closed_by(&image) {
+            if matches!(wait, Wait::Until(_)) && self.policy.is_closed_by(pod, &image) {
                 return not_asked;
             }
         }
@@ -158,7 +159,7 @@ impl Snapshot {
             usages
                 .iter()
                 .filter(|usage| uses(usage, image))
-                .any(|usage| self.policy.is_closed_by(&known(usage, outcome)))
+                .any(|usage| self.policy.is_closed_by(pod, &known(usage, outcome)))
         };
         let candidates = |image: &ImageRef| keyring.candidates(image);
         let outcomes = match wait {

@@ -2,11 +2,13 @@
 //! is closed by now is taken back. Which of it is ours, [`Ownership`] says.
 
 mod ownership;
+mod preference;
 mod requirement;
 mod room;
 mod steering;
 
 pub use ownership::{AnnotationEdit, Ownership};
+pub use preference::{Preferred, PreferredEdit};
 pub use requirement::{RequiredEdit, Requirement, SelectorEdit, TermEdit};
 pub use steering::{NodeEdits, ParentEdit};
 
@@ -60,7 +62,7 @@ pub struct Placement<'a> {
 
 /// Whether the Pod tolerates every pool by itself, and is not steered: then its images do not matter.
 pub fn is_needless(pod: &Pod<'_>, Policy { pools, placement, .. }: &Policy) -> bool {
-    if placement.is_on() {
+    if placement.steer(pod) {
         return false;
     }
     !Ownership::is_claimed(pod) && pools.iter().all(|pool| is_tolerated(pod, pool))
@@ -97,7 +99,8 @@ pub fn place<'a>(pod: &Pod<'_>, verdicts: Verdicts<'a, '_>) -> Placement<'a> {
     add.retain(|own| !ownership.tolerations().iter().any(|&place| tolerations[place].same(own)));
     let mut annotations: Vec<AnnotationEdit> =
         ownership.record(verdicts.pools(), &opened).into_iter().collect();
-    let Steering { edits: nodes, annotations: others, stands, is_nowhere } = steering::steer(pod, &verdicts);
+    let Steering { edits: nodes, annotations: others, stands, is_nowhere } =
+        steering::steer(pod, &verdicts, &opened);
     annotations.extend(others);
     let nodes = (nodes != NodeEdits::default()).then(|| Box::new(nodes));
     Placement { opened, is_steered: stands, is_nowhere, edits: Edits { remove, add, nodes, annotations } }

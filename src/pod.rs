@@ -6,7 +6,9 @@
 
 mod json;
 mod kept;
+mod labels;
 mod mode;
+mod preference;
 mod scheduling;
 mod stored;
 mod toleration;
@@ -16,9 +18,12 @@ use serde::Deserialize;
 use serde_json::Value;
 
 pub use json::{Text, Texts};
+pub use labels::is_label_value;
 pub use mode::PodMode;
+pub use preference::PodPreference;
 pub use scheduling::{
-    ARCH_KEY, Affinity, Expression, NodeAffinity, NodeSelector, Scheduling, Term, names_architecture,
+    ARCH_KEY, Affinity, Expression, NodeAffinity, NodeSelector, Scheduling, Term, WeightedTerm,
+    names_architecture,
 };
 pub(crate) use stored::{size_of_json, size_of_value};
 pub use toleration::Toleration;
@@ -27,14 +32,20 @@ use crate::image::{ImageRef, LookupError};
 use crate::json::{First, List, Object, Unread};
 use crate::reason::Reason;
 use json::{Annotations, Field};
+use labels::{Labels, Own};
 
 /// Label or annotation that takes a Pod (or, as a label, a namespace) out, `"off"`, or says whether decisions on it are
 /// carried out.
 pub const MODE_KEY: &str = "tolerarch.io/mode";
 /// Annotation that names the pools opened by tolerarch, comma-separated. By it a later pass knows its own work.
 pub const POOLS_KEY: &str = "tolerarch.io/pools";
-/// Annotation that names what tolerarch requires of the Pod's nodes: architectures, comma-separated. It marks our own, too.
+/// Annotation that names what tolerarch requires of the Pod's nodes: architectures, and labels with their values,
+/// comma-separated. It marks our own, too.
 pub const REQUIRED_KEY: &str = "tolerarch.io/required";
+/// The same for what tolerarch prefers: architectures and pools with their weights.
+pub const PREFERRED_KEY: &str = "tolerarch.io/preferred";
+/// Label or annotation that says which architecture a Pod prefers, or `none`.
+pub const PREFER_KEY: &str = "tolerarch.io/prefer";
 /// The label of nodes for their operating system, and the one that gets none of our Pods.
 const OS_KEY: &str = "kubernetes.io/os";
 const WINDOWS: &str = "windows";
@@ -93,19 +104,6 @@ struct Owner<'a> {
     #[serde(borrow)]
     name: Option<Text<'a>>,
     controller: Option<bool>,
-}
-
-#[derive(Debug, Deserialize)]
-struct Labels<'a> {
-    /// The API server reads null as the empty text.
-    #[serde(borrow, default, rename = "tolerarch.io/mode")]
-    mode: Field<Text<'a>>,
-    /// Of a ReplicaSet's Pods.
-    #[serde(borrow, rename = "pod-template-hash")]
-    template_hash: Option<Text<'a>>,
-    /// The same of an Argo Rollout.
-    #[serde(borrow, rename = "rollouts-pod-template-hash")]
-    rollout_hash: Option<Text<'a>>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -242,8 +240,8 @@ impl Pod<'_> {
     /// What the Pod says itself about whether decisions on it are carried out.
     pub fn mode(&self) -> PodMode<'_> {
         let label = match self.metadata.present().and_then(|metadata| metadata.labels.as_ref()) {
-            None | Some(Labels { mode: Field::Absent, .. }) => None,
-            Some(Labels { mode, .. }) => Some(text(mode.present())),
+            None | Some(Labels { own: Own { mode: Field::Absent, .. }, .. }) => None,
+            Some(Labels { own, .. }) => Some(text(own.mode.present())),
         };
         let annotation =
             self.annotations().and_then(|annotations| annotations.mode.as_ref()).map(Text::as_str);
@@ -294,6 +292,16 @@ impl Pod<'_> {
     /// What the annotation says that names why the Pod stays closed.
     pub fn reason_annotation(&self) -> Option<&str> {
         self.annotations()?.reason.as_ref().map(Text::as_str)
+    }
+
+    /// The same of what tolerarch prefers.
+    pub fn preferred_annotation(&self) -> &str {
+        text(self.annotations().and_then(|annotations| annotations.preferred.as_ref()))
+    }
+
+    /// The value of a label.
+    pub fn label(&self, key: &str) -> Option<String> {
+        self.metadata.present()?.labels.as_ref()?.get(key)
     }
 
     /// Whether there is any annotation.

@@ -6,9 +6,9 @@
 mod rules;
 mod share;
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 
-pub use rules::{NodeFit, PlacementRules, Require};
+pub use rules::{NodeFit, PlacementRules, Preference, Require};
 pub use share::Rank;
 
 use crate::image::{LookupError, NamePattern, PlatformSet, Support};
@@ -58,6 +58,17 @@ pub struct Pool {
     pub tolerations: Vec<Toleration<'static>>,
     /// To how many of the workloads that could use it, in percent.
     pub share: u8,
+    /// How Pods to which it is opened prefer its nodes.
+    pub prefer: Option<PoolPreference>,
+}
+
+/// How Pods prefer the nodes of a pool.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PoolPreference {
+    /// 1 to 100.
+    pub weight: u8,
+    /// Labels of its nodes; at least one.
+    pub labels: BTreeMap<String, String>,
 }
 
 /// What is known of one image of a Pod.
@@ -174,12 +185,12 @@ impl Policy {
 
     /// Whether this image alone keeps every pool closed and the Pod from being steered, so that no other needs to be waited
     /// for.
-    pub fn is_closed_by(&self, image: &ImageSupport<'_>) -> bool {
+    pub fn is_closed_by(&self, pod: &Pod<'_>, image: &ImageSupport<'_>) -> bool {
         let closes_pools = match image.nodes() {
             Ok(nodes) => !self.pools.iter().any(|pool| nodes.contains_all(pool.platforms)),
             Err(_) => true,
         };
-        closes_pools && self.placement.is_settled_by(image)
+        closes_pools && self.placement.is_settled_by(pod, image)
     }
 }
 

@@ -1,5 +1,7 @@
 //! The pools of the configuration, checked so that no Pod can fail by what a pool gives it.
 
+mod preference;
+
 use std::borrow::Cow;
 
 use clap::ValueEnum;
@@ -8,7 +10,7 @@ use serde_json::{Value as Json, json};
 use super::shape::{List, Shape, Slot, Value, Values, Visit, key, key_as};
 use super::values::{Checked, Maybe, OneOf, taken};
 use crate::image::{Platform, PlatformSet};
-use crate::pod::{Text, Toleration};
+use crate::pod::{Text, Toleration, is_label_value};
 use crate::policy::Pool;
 
 impl Slot for Vec<Pool> {
@@ -42,7 +44,7 @@ impl List for Vec<Pool> {
     }
 
     fn each(&mut self, visit: Visit<'_>) {
-        for Pool { name, platforms, tolerations, share } in self {
+        for Pool { name, platforms, tolerations, share, prefer } in self {
             let (name, tolerations) = (name.clone(), tolerations.clone());
             visit(&mut Entry {
                 preset: None,
@@ -50,6 +52,7 @@ impl List for Vec<Pool> {
                 platforms: *platforms,
                 tolerations,
                 share: Percent(*share),
+                prefer: preference::Entry::from(&*prefer),
             });
         }
     }
@@ -79,12 +82,14 @@ impl Preset {
                 platforms: PlatformSet::serving(&Platform::new("linux", "arm64", "")),
                 tolerations: vec![toleration("kubernetes.io/arch", "Equal", "arm64")],
                 share: Pool::ALL,
+                prefer: None,
             },
             Self::Karpenter => Pool {
                 name: "karpenter".into(),
                 platforms: PlatformSet::AMD64_AND_ARM64,
                 tolerations: vec![toleration("tolerarch.io/multi-arch", "Exists", "")],
                 share: Pool::ALL,
+                prefer: None,
             },
         }
     }
@@ -98,17 +103,19 @@ struct Entry {
     platforms: PlatformSet,
     tolerations: Vec<Toleration<'static>>,
     share: Percent,
+    prefer: preference::Entry,
 }
 
 impl From<Entry> for Pool {
-    fn from(Entry { preset, name, platforms, tolerations, share: Percent(share) }: Entry) -> Self {
-        let said = Self { name, platforms, tolerations, share };
+    fn from(Entry { preset, name, platforms, tolerations, share: Percent(share), prefer }: Entry) -> Self {
+        let said = Self { name, platforms, tolerations, share, prefer: prefer.into() };
         let Some(preset) = preset.map(Preset::pool) else { return said };
         Self {
             name: if said.name.is_empty() { preset.name } else { said.name },
             platforms: if said.platforms.is_empty() { preset.platforms } else { said.platforms },
             tolerations: if said.tolerations.is_empty() { preset.tolerations } else { said.tolerations },
             share,
+            prefer: said.prefer,
         }
     }
 }
@@ -128,6 +135,11 @@ impl Slot for Entry {
                 "share",
                 "to how many of the workloads that could use it, in percent; which ones, their names decide",
                 &mut self.share,
+            ),
+            key(
+                "prefer",
+                "its nodes are preferred by Pods to which it is opened: with a weight, by their labels",
+                &mut self.prefer,
             ),
         ])
     }
@@ -228,7 +240,7 @@ impl Values for PlatformSet {
 }
 
 /// One platform of a list.
-struct One(PlatformSet);
+pub(super) struct One(pub(super) PlatformSet);
 
 impl Value for One {
     fn expected(&self) -> Cow<'static, str> {
@@ -327,7 +339,7 @@ impl Slot for Toleration<'static> {
     }
 }
 
-fn label_key<'a>(text: &'a mut Text<'static>) -> Checked<'a> {
+pub(super) fn label_key<'a>(text: &'a mut Text<'static>) -> Checked<'a> {
     Checked {
         text,
         expected: "a label key such as example.com/pool",
@@ -336,7 +348,7 @@ fn label_key<'a>(text: &'a mut Text<'static>) -> Checked<'a> {
     }
 }
 
-fn label_value<'a>(text: &'a mut Text<'static>) -> Checked<'a> {
+pub(super) fn label_value<'a>(text: &'a mut Text<'static>) -> Checked<'a> {
     Checked {
         text,
         expected: "a label value",
@@ -346,7 +358,7 @@ fn label_value<'a>(text: &'a mut Text<'static>) -> Checked<'a> {
 }
 
 /// `IsQualifiedName` of k8s.io/apimachinery: an optional DNS subdomain, a slash, and a name.
-fn is_label_key(text: &str) -> bool {
+pub(super) fn is_label_key(text: &str) -> bool {
     let (prefix, name) = text.rsplit_once('/').map_or((None, text), |(prefix, name)| (Some(prefix), name));
     let label = |part: &str| {
         let edge = |b: Option<&u8>| b.is_some_and(|b| b.is_ascii_lowercase() || b.is_ascii_digit());
@@ -355,13 +367,4 @@ fn is_label_key(text: &str) -> bool {
     };
     let domain = |prefix: &str| prefix.len() <= 253 && prefix.split('.').all(label);
     !name.is_empty() && is_label_value(name) && prefix.is_none_or(domain)
-}
-
-/// `IsValidLabelValue` of k8s.io/apimachinery.
-fn is_label_value(text: &str) -> bool {
-    let edge = |b: Option<u8>| b.is_none_or(|b| b.is_ascii_alphanumeric());
-    text.len() <= 63
-        && edge(text.bytes().next())
-        && edge(text.bytes().next_back())
-        && text.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_.".contains(&b))
 }

@@ -93,8 +93,20 @@ impl Printer<'_> {
         let start = self.text.len();
         self.line(name, if self.places.is_some() { "" } else { comment });
         let mut entry = |printer: &mut Self, key: &str, slot: &mut dyn Slot| {
-            printer.line(&format!("{indent}{}:", Json::from(key)), "");
-            printer.section(slot.shape(), &format!("{indent}  "), "", &format!("{path}[{key:?}]"));
+            let name = format!("{indent}{}:", Json::from(key));
+            let path = format!("{path}[{key:?}]");
+            match slot.shape() {
+                Shape::Value(value) => {
+                    // A new one has no value that could be shown.
+                    let Some((file, places)) = printer.places else { return };
+                    printer
+                        .line(&format!("{name} {}", scalar(&value.written())), &origin(file, places, &path));
+                }
+                shape => {
+                    printer.line(&name, "");
+                    printer.section(shape, &format!("{indent}  "), "", &path);
+                }
+            }
             entries += 1;
         };
         match self.places {

@@ -115,7 +115,7 @@ impl<'a> Decision<'a> {
         let image = blocker.map(|blocker| blocker.image);
         let image = image.filter(|_| !matches!(reason, Reason::Tolerated | Reason::NotInShare));
         let is_observed = policy.mode_for(pod) == Mode::Observe;
-        let warnings = Vec::new();
+        let warnings = pod.preference().warning().into_iter().collect();
         if !edits.is_empty() && is_observed {
             return Self {
                 reason: Reason::Observed,

@@ -37,6 +37,12 @@ impl Bench {
         Self { remote, current: Current::new(Snapshot { policy, budget, credentials, resolver }), metrics }
     }
 
+    /// Decides by another policy from now on.
+    fn decide_by(&self, policy: Policy) {
+        let (budget, resolver) = (self.current.get().budget, self.current.get().resolver.clone());
+        self.current.publish(Snapshot { policy, budget, credentials: Credentials::default(), resolver });
+    }
+
     /// The reference of an image with these platforms.
     pub(crate) fn image(&self, name: &str, platforms: &[&str]) -> String {
         let repo = self.remote.repo(name);
@@ -157,4 +163,18 @@ async fn an_override_is_believed_and_nobody_is_asked() {
     bench.remote.repo("hanging").fault(Some(Fault::hang()));
     assert_eq!(bench.reason(&[&format!("{host}/hanging"), &legacy]).await, "platform-missing");
     assert_eq!(bench.remote.requests().len(), 0);
+}
+
+/// Which architectures are left can only be told from all images.
+#[tokio::test]
+async fn what_a_pod_is_steered_by_is_waited_for() {
+    let bench = Bench::new().await;
+    let (arm, amd) = (bench.image("arm", &["linux/arm64"]), bench.image("amd", &["linux/amd64"]));
+    let both = bench.image("both", &BOTH);
+    let rules = "placement: {require: affinity, whenUnknown: [linux/amd64]}";
+    bench.decide_by(Config::parse(rules).unwrap().policy);
+    assert_eq!(bench.reason(&[&amd, &both]).await, "placed");
+    assert_eq!(bench.reason(&[&amd, &arm]).await, "no-common-platform");
+    assert_eq!(bench.reason(&[&both, "Bad Image", &amd]).await, "placed");
+    assert_eq!(bench.reason(&["Bad Image", &arm]).await, "platform-missing");
 }

@@ -15,6 +15,13 @@ pub(super) const NAME: &str = "tolerarch::Unread";
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Unread<'a>(Cow<'a, str>);
 
+impl<'a> Unread<'a> {
+    /// Its text, if that is borrowed.
+    pub(crate) fn borrowed(&self) -> Option<&'a str> {
+        if let Cow::Borrowed(json) = self.0 { Some(json) } else { None }
+    }
+}
+
 impl Unread<'_> {
     /// Reads it; `None` where it is no `T`, or written in an unusual way.
     pub(crate) fn read<'p, T: Deserialize<'p>>(&'p self) -> Option<T> {

@@ -2,7 +2,9 @@
 
 use super::Patch;
 use crate::json::push_text;
-use crate::placement::{NodeEdits, ParentEdit, RequiredEdit, Requirement, SelectorEdit, TermEdit};
+use crate::placement::{
+    NodeEdits, ParentEdit, Preferred, PreferredEdit, RequiredEdit, Requirement, SelectorEdit, TermEdit,
+};
 
 const SELECTOR: &str = "/spec/nodeSelector";
 /// The architecture in the node selector, as a step of a JSON pointer.
@@ -10,6 +12,7 @@ const ARCH: &str = "/kubernetes.io~1arch";
 const AFFINITY: &str = "/spec/affinity";
 const NODE_AFFINITY: &str = "/spec/affinity/nodeAffinity";
 const REQUIRED: &str = "/spec/affinity/nodeAffinity/requiredDuringSchedulingIgnoredDuringExecution";
+const PREFERRED: &str = "/spec/affinity/nodeAffinity/preferredDuringSchedulingIgnoredDuringExecution";
 const TERMS: &str =
     "/spec/affinity/nodeAffinity/requiredDuringSchedulingIgnoredDuringExecution/nodeSelectorTerms/";
 
@@ -48,6 +51,32 @@ pub(super) fn push(patch: &mut Patch<'_>, edits: &NodeEdits) {
             terms.iter().rev().for_each(|(term, edit)| push_term(patch, &term.to_string(), edit));
         }
     }
+    if let Some(edit) = &edits.preferred {
+        push_preferred(patch, edit);
+    }
+}
+
+fn push_preferred(patch: &mut Patch<'_>, edit: &PreferredEdit) {
+    match edit {
+        PreferredEdit::Create(new) => patch.add(&[PREFERRED], |json| push_list(json, new, push_weighted)),
+        PreferredEdit::Remove => patch.remove(&[PREFERRED]),
+        PreferredEdit::Items { remove, append } => {
+            for place in remove.iter().rev() {
+                patch.remove(&[PREFERRED, "/", &place.to_string()]);
+            }
+            for new in append {
+                patch.add(&[PREFERRED, "/-"], |json| push_weighted(json, new));
+            }
+        }
+    }
+}
+
+fn push_weighted(json: &mut String, Preferred { weight, requirements, .. }: &Preferred) {
+    for part in [r#"{"weight":"#, &weight.to_string(), r#","preference":{"matchExpressions":"#] {
+        json.push_str(part);
+    }
+    push_list(json, requirements, push_requirement);
+    json.push_str("}}");
 }
 
 fn push_term(patch: &mut Patch<'_>, term: &str, edit: &TermEdit) {

@@ -1,4 +1,5 @@
-//! What is required of a Pod's nodes: their architecture, in its node selector or its node affinity.
+//! What is required of a Pod's nodes, in its node selector or its node affinity: their architecture, and labels that the Pod
+//! itself has.
 //!
 //! The terms of an affinity are alternatives, so a requirement of ours goes into each of them: a term of our own would
 //! undo what the user requires. Only where there is no term at all there is one that is ours.
@@ -6,7 +7,7 @@
 use std::borrow::Cow;
 
 use crate::image::PlatformSet;
-use crate::pod::{ARCH_KEY, Scheduling, Term};
+use crate::pod::{ARCH_KEY, Expression, Scheduling, Term};
 
 /// A label of nodes, and the values of which it has to have one.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,9 +24,19 @@ impl Requirement {
         self.key.len() + self.values.iter().map(|value| value.len()).sum::<usize>()
     }
 
+    /// Whether this expression says just that.
+    pub(super) fn is(&self, expression: &Expression<'_>) -> bool {
+        expression.is_in(&self.key, self.values.iter().map(|value| &**value))
+    }
+
     /// One of these architectures.
     pub(super) fn of_architectures(names: &[&'static str]) -> Self {
         Self { key: ARCH_KEY.into(), values: names.iter().map(|&name| name.into()).collect() }
+    }
+
+    /// The same value as the Pod's label has.
+    pub(super) fn of_label(key: &str, value: &str) -> Self {
+        Self { key: key.to_owned().into(), values: vec![value.to_owned().into()] }
     }
 }
 
@@ -114,11 +125,8 @@ impl<'p> Terms<'p> {
     pub(super) fn of(scheduling: &'p Scheduling<'p>, marked: Vec<Requirement>) -> Self {
         let terms = scheduling.required().map_or(&[][..], |required| required.terms());
         // Of two equal ones the last is ours: it was appended.
-        let place = |term: &Term<'_>, own: &Requirement| {
-            term.expressions()
-                .iter()
-                .rposition(|there| there.is_in(&own.key, own.values.iter().map(|value| &**value)))
-        };
+        let place =
+            |term: &Term<'_>, own: &Requirement| term.expressions().iter().rposition(|there| own.is(there));
         let own = terms.iter().map(|term| marked.iter().map(|own| place(term, own)).collect()).collect();
         Self { terms, own, marked }
     }

@@ -1,19 +1,29 @@
 //! On which nodes a Pod is to run: what it asks for by node selector and node affinity, after this pass.
 
+use std::collections::HashMap;
+
+use super::preference::{self, Preferred, PreferredEdit, WeightedTerms};
 use super::requirement::{RequiredEdit, Requirement, SelectorEdit, Terms, architectures};
 use super::{AnnotationEdit, names};
-use crate::pod::{ARCH_KEY, Pod, REQUIRED_KEY, Scheduling, names_architecture};
-use crate::policy::{NodeFit, Require, Verdicts};
+use crate::pod::{
+    ARCH_KEY, PREFERRED_KEY, Pod, PodPreference, REQUIRED_KEY, Scheduling, is_label_value, names_architecture,
+};
+use crate::policy::{NodeFit, PlacementRules, Pool, Require, Verdicts};
+
+/// Preferences of an annotation that are looked for; we write one for each architecture and pool.
+const MARKED: usize = 128;
 
 /// How a Pod's node selector and node affinity change.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct NodeEdits {
     /// In the node selector.
     pub selector: Option<SelectorEdit>,
-    /// In what the node affinity requires.
-    pub required: Option<RequiredEdit>,
     /// What of the affinity has to be created first, or has nothing left and goes as a whole.
     pub parent: Option<ParentEdit>,
+    /// In what the node affinity requires.
+    pub required: Option<RequiredEdit>,
+    /// In what it prefers.
+    pub preferred: Option<PreferredEdit>,
 }
 
 /// How the objects change that hold a Pod's node affinity.
@@ -53,58 +63,156 @@ impl NodeEdits {
             Some(SelectorEdit::Create(arch) | SelectorEdit::Set(arch)) => (1, ARCH_KEY.len() + arch.len()),
             _ => (0, 0),
         };
-        let added = self.required.iter().flat_map(RequiredEdit::added);
+        let required = self.required.iter().flat_map(RequiredEdit::added);
+        let preferred = self.preferred.iter().flat_map(PreferredEdit::added);
+        let added = required.chain(preferred.flat_map(|preferred| &preferred.requirements));
         added.fold(selected, |(count, bytes), added| (count + 1, bytes + added.bytes()))
     }
 }
 
-/// Steers a Pod by what its images mean for the cluster's nodes.
-pub(super) fn steer(pod: &Pod<'_>, verdicts: &Verdicts<'_, '_>) -> Steering {
-    let rules = verdicts.rules();
-    if !rules.is_on() {
+/// Steers a Pod to which these pools are opened by what its images mean for the cluster's nodes.
+pub(super) fn steer(pod: &Pod<'_>, verdicts: &Verdicts<'_, '_>, opened: &[&Pool]) -> Steering {
+    let (rules, preference) = (verdicts.rules(), pod.preference());
+    let prefers = !rules.prefer.is_empty()
+        || verdicts.pools().iter().any(|pool| pool.prefer.is_some())
+        || matches!(preference, PodPreference::None | PodPreference::Architecture(_));
+    if !rules.requires() && !prefers {
         return Steering::default();
     }
-    let fit = verdicts.node_fit();
-    let written = pod.required_annotation();
-    let none_written = names(written).next().is_none();
-    if none_written && matches!(fit, NodeFit::Everywhere | NodeFit::Unknown) {
+    let fit = if rules.requires() { verdicts.node_fit() } else { NodeFit::Unknown };
+    let is_nowhere = fit == NodeFit::Nowhere && rules.require != Require::Off;
+    let mut wanted = Wanted::of(pod, verdicts, fit);
+    if !is_nowhere {
+        wanted.preferred = preference::possible(preference, verdicts, opened);
+    }
+    // What is off is not looked for, either.
+    let required = if rules.requires() { pod.required_annotation() } else { "" };
+    let preferred = if prefers { pod.preferred_annotation() } else { "" };
+    let is_marked = names(required).chain(names(preferred)).next().is_some();
+    if wanted.is_empty() && !is_marked && !is_nowhere {
         return Steering::default();
     }
     let Some(scheduling) = pod.scheduling() else { return Steering::default() };
+    let own = Marked::of(&scheduling, rules, required);
+    let marked = names(preferred).filter_map(|name| Preferred::named(name, verdicts.pools()));
+    let weighted = WeightedTerms::of(&scheduling, marked.take(MARKED));
+    let is_free = wanted.restrict(&scheduling, &own, &weighted);
 
-    let marked = architectures(names(written));
-    let own_selector = selects_own(&scheduling, &marked, rules.require);
-    let of_terms =
-        if own_selector || marked.is_empty() { vec![] } else { vec![Requirement::of_architectures(&marked)] };
-    let terms = Terms::of(&scheduling, of_terms);
-    let users_selector = scheduling.selector.iter().flat_map(|selector| selector.names());
-    let names_its_own =
-        users_selector.filter(|&key| !(own_selector && key == ARCH_KEY)).any(names_architecture)
-            || terms.keys().any(names_architecture);
-    let free = !names_its_own && !terms.match_nothing(&scheduling);
-
-    let wanted = match fit {
-        NodeFit::Only(platforms) if free => platforms.architectures(),
-        _ => Vec::new(),
-    };
-    let (selected, required) = match (rules.require, &*wanted) {
-        (_, []) => (None, vec![]),
-        (Require::NodeSelector, [one]) => (Some(*one), vec![]),
-        (_, several) => (None, vec![Requirement::of_architectures(several)]),
-    };
-    let required = terms.edit(&required);
-    let parent = parent(&scheduling, required.as_ref());
-    let edits = NodeEdits { selector: selector(&scheduling, own_selector, selected), required, parent };
-    let annotations = record(written, &wanted).into_iter().collect();
-    Steering { edits, annotations, stands: !wanted.is_empty(), is_nowhere: free && fit == NodeFit::Nowhere }
+    let mut annotations = Vec::new();
+    annotations.extend(record(REQUIRED_KEY, required, &wanted.required_names()));
+    let preferred_names: Vec<&str> = wanted.preferred.iter().map(|own| &*own.name).collect();
+    annotations.extend(record(PREFERRED_KEY, preferred, &preferred_names));
+    let stands = !wanted.is_empty();
+    let (selected, requirements) = wanted.requirements(rules.require);
+    let selector = selector(&scheduling, own.is_selector, selected);
+    let required = own.terms.edit(&requirements);
+    let preferred = weighted.edit(wanted.preferred);
+    let parent = parent(&scheduling, required.as_ref(), preferred.as_ref());
+    let edits = NodeEdits { selector, parent, required, preferred };
+    Steering { edits, annotations, stands, is_nowhere: is_free && is_nowhere }
 }
 
-/// Whether the architecture in the node selector is ours. It may be the user's where the affinity has ours.
-fn selects_own(scheduling: &Scheduling<'_>, marked: &[&'static str], require: Require) -> bool {
-    let selected = scheduling.selector.as_ref().and_then(|selector| selector.get(ARCH_KEY));
-    let [one] = marked else { return false };
-    let in_terms = || Terms::of(scheduling, vec![Requirement::of_architectures(marked)]).has_own();
-    selected == Some(one) && (require == Require::NodeSelector || !in_terms())
+/// What is wanted of a Pod's nodes.
+#[derive(Default)]
+struct Wanted {
+    architectures: Vec<&'static str>,
+    /// Labels and their values, sorted.
+    labels: Vec<(String, String)>,
+    preferred: Vec<Preferred>,
+}
+
+impl Wanted {
+    /// What the images allow to require, whatever the Pod says of its nodes.
+    fn of(pod: &Pod<'_>, verdicts: &Verdicts<'_, '_>, fit: NodeFit) -> Self {
+        let rules = verdicts.rules();
+        let architectures = match fit {
+            NodeFit::Only(platforms) if rules.require != Require::Off => platforms.architectures(),
+            _ => Vec::new(),
+        };
+        let is_known = match rules.require {
+            Require::Off => verdicts.shared.is_some(),
+            _ => matches!(fit, NodeFit::Everywhere | NodeFit::Only(_)),
+        };
+        // What is no value of a label is no valid Pod, either.
+        let label = |key: &String| Some((key.clone(), pod.label(key).filter(|value| is_label_value(value))?));
+        let mut labels: Vec<_> = rules.pod_labels.iter().filter(|_| is_known).filter_map(label).collect();
+        labels.sort_unstable();
+        Self { architectures, labels, preferred: Vec::new() }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.architectures.is_empty() && self.labels.is_empty() && self.preferred.is_empty()
+    }
+
+    /// Leaves what does not contradict the Pod's own words; tells whether its architecture is ours to say.
+    fn restrict(
+        &mut self,
+        scheduling: &Scheduling<'_>,
+        own: &Marked<'_>,
+        weighted: &WeightedTerms<'_>,
+    ) -> bool {
+        let users_selector = scheduling.selector.iter().flat_map(|selector| selector.names());
+        let mut keys =
+            users_selector.filter(|&key| !(own.is_selector && key == ARCH_KEY)).chain(own.terms.keys());
+        if keys.any(names_architecture) || own.terms.match_nothing(scheduling) {
+            *self = Self::default();
+            return false;
+        }
+        let selects =
+            |key: &str| scheduling.selector.as_ref().is_some_and(|selector| selector.get(key).is_some());
+        self.labels.retain(|(key, _)| !selects(key) && !own.terms.keys().any(|other| other == key));
+        self.preferred.retain(|new| !weighted.contradict(new));
+        true
+    }
+
+    /// As the annotation says it: architectures, then labels.
+    fn required_names(&self) -> Vec<String> {
+        let labels = self.labels.iter().map(|(key, value)| [key, "=", value].concat());
+        self.architectures.iter().map(|&name| name.to_owned()).chain(labels).collect()
+    }
+
+    /// What the node selector gets, and what the node affinity.
+    fn requirements(&self, require: Require) -> (Option<&'static str>, Vec<Requirement>) {
+        let labels = self.labels.iter().map(|(key, value)| Requirement::of_label(key, value));
+        let (selected, several) = match (require, &*self.architectures) {
+            (_, []) => (None, None),
+            (Require::NodeSelector, [one]) => (Some(*one), None),
+            (_, several) => (None, Some(Requirement::of_architectures(several))),
+        };
+        (selected, several.into_iter().chain(labels).collect())
+    }
+}
+
+/// What an earlier pass required.
+struct Marked<'p> {
+    /// Whether the architecture in the node selector is ours.
+    is_selector: bool,
+    terms: Terms<'p>,
+}
+
+impl<'p> Marked<'p> {
+    fn of(scheduling: &'p Scheduling<'p>, rules: &PlacementRules, written: &str) -> Self {
+        let marked = architectures(names(written));
+        let mut labels: HashMap<&str, &str> = HashMap::new();
+        for (key, value) in names(written).filter_map(|name| name.split_once('=')) {
+            if rules.pod_labels.iter().any(|own| own == key) {
+                labels.entry(key).or_insert(value);
+            }
+        }
+        let labels = rules.pod_labels.iter().filter_map(|key| labels.get_key_value(&**key));
+        let labels: Vec<_> = labels.map(|(key, value)| Requirement::of_label(key, value)).collect();
+        let mut all: Vec<_> =
+            (!marked.is_empty()).then(|| Requirement::of_architectures(&marked)).into_iter().collect();
+        // The node selector's may be the user's where the affinity has ours.
+        let selected = scheduling.selector.as_ref().and_then(|selector| selector.get(ARCH_KEY));
+        let is_selector = matches!(&*marked, [one] if selected == Some(one))
+            && (rules.require == Require::NodeSelector || !Terms::of(scheduling, all.clone()).has_own());
+        if is_selector {
+            all.clear();
+        }
+        all.extend(labels);
+        Self { is_selector, terms: Terms::of(scheduling, all) }
+    }
 }
 
 fn selector(scheduling: &Scheduling<'_>, is_own: bool, wanted: Option<&'static str>) -> Option<SelectorEdit> {
@@ -118,23 +226,36 @@ fn selector(scheduling: &Scheduling<'_>, is_own: bool, wanted: Option<&'static s
     }
 }
 
-fn parent(scheduling: &Scheduling<'_>, required: Option<&RequiredEdit>) -> Option<ParentEdit> {
-    let affinity = scheduling.affinity.as_ref();
-    let of_nodes = affinity.and_then(|affinity| affinity.node_affinity.as_ref());
-    match required? {
-        RequiredEdit::Create(_) if affinity.is_none() => Some(ParentEdit::CreateAffinity),
-        RequiredEdit::Create(_) if of_nodes.is_none() => Some(ParentEdit::CreateNodeAffinity),
-        RequiredEdit::Remove if of_nodes?.preferred.is_some() => None,
-        RequiredEdit::Remove if affinity?.is_of_nodes() => Some(ParentEdit::RemoveAffinity),
-        RequiredEdit::Remove => Some(ParentEdit::RemoveNodeAffinity),
-        RequiredEdit::Create(_) | RequiredEdit::Terms(_) => None,
+fn parent(
+    scheduling: &Scheduling<'_>,
+    required: Option<&RequiredEdit>,
+    preferred: Option<&PreferredEdit>,
+) -> Option<ParentEdit> {
+    if matches!(required, Some(RequiredEdit::Create(_)))
+        || matches!(preferred, Some(PreferredEdit::Create(_)))
+    {
+        return match scheduling.affinity.as_ref().map(|affinity| affinity.node_affinity.is_some()) {
+            None => Some(ParentEdit::CreateAffinity),
+            Some(false) => Some(ParentEdit::CreateNodeAffinity),
+            Some(true) => None,
+        };
     }
+    let (no_longer_required, no_longer_preferred) =
+        (required == Some(&RequiredEdit::Remove), preferred == Some(&PreferredEdit::Remove));
+    let required = scheduling.required().is_some() && !no_longer_required;
+    let preferred = scheduling.preferred().is_some() && !no_longer_preferred;
+    if required || preferred || !no_longer_required && !no_longer_preferred {
+        return None;
+    }
+    let alone = scheduling.affinity.as_ref()?.is_of_nodes();
+    Some(if alone { ParentEdit::RemoveAffinity } else { ParentEdit::RemoveNodeAffinity })
 }
 
-/// How to write down what is required; `None` where it stands there.
-fn record(written: &str, wanted: &[&'static str]) -> Option<AnnotationEdit> {
+/// How to write down what is ours; `None` where it stands there.
+fn record<T: AsRef<str>>(key: &'static str, written: &str, wanted: &[T]) -> Option<AnnotationEdit> {
+    let wanted: Vec<&str> = wanted.iter().map(AsRef::as_ref).collect();
     if names(written).eq(wanted.iter().copied()) {
         return None;
     }
-    Some(AnnotationEdit { key: REQUIRED_KEY, value: wanted.join(",") })
+    Some(AnnotationEdit { key, value: wanted.join(",") })
 }

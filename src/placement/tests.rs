@@ -1,5 +1,6 @@
 mod laws;
 mod model;
+mod preferring;
 mod steering;
 
 use serde_json::json;
@@ -56,6 +57,7 @@ fn knows_its_own_earlier_work() {
         platforms: PlatformSet::ALL,
         tolerations: vec![toleration(&tolerates(name))],
         share: Pool::ALL,
+        prefer: None,
     });
     let tolerations = ["gpu", "other", "multi-arch"].map(tolerates);
     let pod = json!({

@@ -6,7 +6,7 @@ use std::fmt;
 
 use serde::de::{Deserialize, Deserializer, Error, MapAccess, Visitor};
 
-use super::{ITEMS, MIRROR_KEY, MODE_KEY, POOLS_KEY, REASON_KEY, REQUIRED_KEY};
+use super::{ITEMS, MIRROR_KEY, MODE_KEY, POOLS_KEY, PREFER_KEY, PREFERRED_KEY, REASON_KEY, REQUIRED_KEY};
 
 /// A text that borrows from the JSON unless it had to be unescaped.
 ///
@@ -105,6 +105,8 @@ pub(super) struct Annotations<'a> {
     pub(super) pools: Option<Text<'a>>,
     pub(super) required: Option<Text<'a>>,
     pub(super) reason: Option<Text<'a>>,
+    pub(super) preferred: Option<Text<'a>>,
+    pub(super) prefer: Option<Text<'a>>,
     pub(super) mirror: bool,
 }
 
@@ -129,6 +131,8 @@ impl<'de: 'a, 'a> Deserialize<'de> for Annotations<'a> {
                         POOLS_KEY => picked.pools = value,
                         REQUIRED_KEY => picked.required = value,
                         REASON_KEY => picked.reason = Some(value.unwrap_or_default()),
+                        PREFERRED_KEY => picked.preferred = value,
+                        PREFER_KEY => picked.prefer = value,
                         MIRROR_KEY => picked.mirror = true,
                         _ => {}
                     }

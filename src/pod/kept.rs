@@ -5,7 +5,7 @@
 
 use super::json::{Annotations, Field};
 use super::{
-    Container, Labels, Metadata, Os, Owner, Pod, SecretName, Spec, Text, Toleration, Usage, Volume,
+    Container, Labels, Metadata, Os, Own, Owner, Pod, SecretName, Spec, Text, Toleration, Usage, Volume,
     VolumeImage,
 };
 use crate::json::{First, List, Object, Unread};
@@ -37,6 +37,13 @@ impl Pod<'_> {
                 + length(spec.volumes.as_ref().map(|list| list.len()))
         });
         Kept::held(self) + images * USAGE
+    }
+}
+
+impl Own<'_> {
+    /// The same, without the bytes that it was read from.
+    pub(super) fn into_owned(self) -> Own<'static> {
+        Kept::into_owned(self)
     }
 }
 
@@ -164,8 +171,9 @@ kept! {
     Pod { metadata, spec, bytes, template_of }
     Metadata { name, generate_name, owner_references, labels, annotations }
     Owner { kind, name, controller }
-    Labels { mode, template_hash, rollout_hash }
-    Annotations { count, bytes, mode, pools, required, reason, mirror }
+    Labels { own, all }
+    Own { mode, prefer }
+    Annotations { count, bytes, mode, pools, required, preferred, prefer, reason, mirror }
     Spec { node_name, os, node_selector, affinity, containers, init_containers, volumes, image_pull_secrets, tolerations }
     Os { name }
     Container { image, image_pull_policy }

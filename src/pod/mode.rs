@@ -44,15 +44,21 @@ impl<'p> PodMode<'p> {
     /// to be short, and must not hold control characters (k8s.io/apiserver `warning.AddWarning`).
     pub fn warning(self) -> Option<String> {
         let Self::Unknown(value) = self else { return None };
-        let mut shown: String = value.chars().take(SHOWN).flat_map(char::escape_default).collect();
-        if shown.len() > SHOWN || value.chars().nth(SHOWN).is_some() {
-            shown.truncate(SHOWN - 3);
-            shown.push_str("...");
-        }
+        let shown = quoted(value);
         Some(format!(
-            "{MODE_KEY}: \"{shown}\" is none of off, observe, enforce; tolerarch left the Pod unchanged"
+            "{MODE_KEY}: {shown} is none of off, observe, enforce; tolerarch left the Pod unchanged"
         ))
     }
+}
+
+/// The beginning of a value in a warning.
+pub(super) fn quoted(value: &str) -> String {
+    let mut shown: String = value.chars().take(SHOWN).flat_map(char::escape_default).collect();
+    if shown.len() > SHOWN || value.chars().nth(SHOWN).is_some() {
+        shown.truncate(SHOWN - 3);
+        shown.push_str("...");
+    }
+    format!("\"{shown}\"")
 }
 
 #[cfg(test)]

@@ -47,9 +47,17 @@ pub struct NodeAffinity<'p> {
     /// What a node has to match.
     #[serde(borrow, rename = "requiredDuringSchedulingIgnoredDuringExecution")]
     pub required: Option<NodeSelector<'p>>,
-    /// What makes a node better than others.
-    #[serde(rename = "preferredDuringSchedulingIgnoredDuringExecution")]
-    pub preferred: Option<IgnoredAny>,
+    #[serde(borrow, rename = "preferredDuringSchedulingIgnoredDuringExecution")]
+    preferred: Option<List<WeightedTerm<'p>, ITEMS>>,
+}
+
+/// `v1.PreferredSchedulingTerm`.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct WeightedTerm<'p> {
+    weight: Option<i64>,
+    #[serde(borrow)]
+    preference: Option<Term<'p>>,
 }
 
 /// `v1.NodeSelector`: a node has to match one of the terms.
@@ -99,6 +107,28 @@ impl<'p> Scheduling<'p> {
     /// What the node affinity requires, where it requires something.
     pub fn required(&self) -> Option<&NodeSelector<'p>> {
         self.affinity.as_ref()?.node_affinity.as_ref()?.required.as_ref()
+    }
+
+    /// What the node affinity prefers, where there is a list.
+    pub fn preferred(&self) -> Option<&[WeightedTerm<'p>]> {
+        self.affinity.as_ref()?.node_affinity.as_ref()?.preferred.as_deref()
+    }
+}
+
+impl<'p> WeightedTerm<'p> {
+    /// 1 to 100.
+    pub fn weight(&self) -> Option<i64> {
+        self.weight
+    }
+
+    /// The expressions of its term.
+    pub fn expressions(&self) -> &[Expression<'p>] {
+        self.preference.as_ref().map_or(&[], Term::expressions)
+    }
+
+    /// Whether its term selects nodes by a field.
+    pub fn has_fields(&self) -> bool {
+        self.preference.as_ref().is_some_and(Term::has_fields)
     }
 }
 

@@ -1,6 +1,6 @@
 //! Which workload a Pod is of: what stays the same from one rollout to the next.
 
-use super::{Pod, text};
+use super::Pod;
 
 /// Digits at the end of the name of a CronJob's Job: minutes since 1970, or seconds as older versions wrote them
 /// (k8s.io/kubernetes `pkg/controller/cronjob/utils.go`).
@@ -20,11 +20,10 @@ impl Pod<'_> {
 
     /// A ReplicaSet is named after its Deployment (or Rollout) and the hash of its template, which each Pod has as a label.
     fn without_template_hash<'n>(&self, name: &'n str) -> &'n str {
-        let labels = self.metadata.present().and_then(|metadata| metadata.labels.as_ref());
-        let hashes = labels.map(|labels| [&labels.template_hash, &labels.rollout_hash]);
-        let hashes = hashes.into_iter().flatten().map(|hash| text(hash.as_ref()));
-        let stripped = |hash: &str| name.strip_suffix(hash)?.strip_suffix('-');
-        hashes.filter(|hash| !hash.is_empty()).find_map(stripped).unwrap_or(name)
+        let hashes = ["pod-template-hash", "rollouts-pod-template-hash"].into_iter();
+        let hashes = hashes.filter_map(|label| self.label(label)).filter(|hash| !hash.is_empty());
+        let stripped = |hash: String| name.strip_suffix(&*hash)?.strip_suffix('-');
+        hashes.into_iter().find_map(stripped).unwrap_or(name)
     }
 }
 

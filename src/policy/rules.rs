@@ -2,6 +2,7 @@
 
 use super::{Blocker, Cause, ImageSupport, Verdicts};
 use crate::image::PlatformSet;
+use crate::pod::{Pod, PodPreference};
 
 /// How Pods are steered, beyond the pools that are opened to them.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -12,6 +13,19 @@ pub struct PlacementRules {
     pub platforms: PlatformSet,
     /// Those for a Pod with an image that is not known; empty where such a Pod is not steered.
     pub when_unknown: PlatformSet,
+    /// The platforms that Pods prefer whose images run there.
+    pub prefer: Vec<Preference>,
+    /// Labels of Pods that are required of their nodes as well.
+    pub pod_labels: Vec<String>,
+}
+
+/// A platform that Pods prefer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Preference {
+    /// One platform.
+    pub platform: PlatformSet,
+    /// 1 to 100.
+    pub weight: u8,
 }
 
 /// How Pods are kept off the platforms that their images lack.
@@ -45,22 +59,37 @@ impl Default for PlacementRules {
             require: Require::Off,
             platforms: PlatformSet::AMD64_AND_ARM64,
             when_unknown: PlatformSet::EMPTY,
+            prefer: Vec::new(),
+            pod_labels: Vec::new(),
         }
     }
 }
 
 impl PlacementRules {
-    /// Whether Pods are steered at all.
-    pub fn is_on(&self) -> bool {
-        self.require != Require::Off
+    /// Whether this Pod is steered, if its images allow it.
+    pub fn steer(&self, pod: &Pod<'_>) -> bool {
+        self.requires()
+            || !self.prefer.is_empty()
+            || matches!(pod.preference(), PodPreference::Architecture(_))
+    }
+
+    /// Whether something is required of nodes.
+    pub fn requires(&self) -> bool {
+        self.require != Require::Off || !self.pod_labels.is_empty()
     }
 
     /// Whether this image alone decides that a Pod is not steered, whatever its other images are.
-    pub(super) fn is_settled_by(&self, image: &ImageSupport<'_>) -> bool {
+    pub(super) fn is_settled_by(&self, pod: &Pod<'_>, image: &ImageSupport<'_>) -> bool {
+        let required = self.require != Require::Off;
         match image.nodes() {
-            _ if !self.is_on() => true,
-            Ok(nodes) => self.within(nodes).is_empty(),
-            Err(_) => self.when_unknown.is_empty(),
+            Ok(nodes) => {
+                if required {
+                    self.within(nodes).is_empty()
+                } else {
+                    !self.steer(pod)
+                }
+            }
+            Err(_) => !required || self.when_unknown.is_empty(),
         }
     }
 

@@ -8,6 +8,7 @@ fn two_pools() -> Policy {
         platforms: set(platforms),
         tolerations: Vec::new(),
         share: Pool::ALL,
+        prefer: None,
     };
     let pools = vec![pool(&["linux/amd64", "linux/arm64"]), pool(&["linux/arm64"])];
     Policy { pools, ..Config::default().policy }
@@ -67,10 +68,10 @@ fn a_pool_is_open_to_what_all_images_share() {
 #[test]
 fn one_image_may_close_every_pool() {
     let policy = two_pools();
-    assert!(policy.is_closed_by(&unknown(LookupError::Denied)));
-    assert!(policy.is_closed_by(&runs("amd", &["linux/amd64"])));
-    assert!(!policy.is_closed_by(&runs("arm", &["linux/arm64"])));
-    assert!(!policy.is_closed_by(&both()));
+    assert!(policy.is_closed_by(&Pod::default(), &unknown(LookupError::Denied)));
+    assert!(policy.is_closed_by(&Pod::default(), &runs("amd", &["linux/amd64"])));
+    assert!(!policy.is_closed_by(&Pod::default(), &runs("arm", &["linux/arm64"])));
+    assert!(!policy.is_closed_by(&Pod::default(), &both()));
 }
 
 #[test]

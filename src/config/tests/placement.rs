@@ -11,7 +11,7 @@ fn faults(placement: &str) -> Vec<String> {
 fn reads_placement() {
     let text = "placement: {require: nodeSelector, platforms: [linux/s390x, linux/amd64], whenUnknown: [linux/amd64]}";
     let placement = Config::parse(text).unwrap().policy.placement;
-    let PlacementRules { require, platforms: all, when_unknown } = placement;
+    let PlacementRules { require, platforms: all, when_unknown, .. } = placement;
     assert_eq!(require, Require::NodeSelector);
     assert_eq!(all, platforms(&["linux/amd64", "linux/s390x"]));
     assert_eq!(when_unknown, platforms(&["linux/amd64"]));
@@ -46,4 +46,55 @@ fn warns_of_what_does_nothing() {
         warnings("{require: affinity, whenUnknown: [linux/s390x]}"),
         ["whenUnknown has linux/s390x, which the cluster's nodes do not have by platforms"]
     );
+}
+
+#[test]
+fn reads_preferences_and_labels() {
+    let text = "{prefer: [{platform: linux/arm64, weight: 80}], podLabels: [team, example.com/x]}";
+    let loaded = Sources::default().read(&format!("placement: {text}")).unwrap();
+    let placement = &loaded.config.policy.placement;
+    let expected = crate::policy::Preference { platform: platforms(&["linux/arm64"]), weight: 80 };
+    assert_eq!(placement.prefer, [expected]);
+    assert_eq!(placement.pod_labels, ["team", "example.com/x"]);
+    assert_eq!(Config::parse(&loaded.to_yaml()).unwrap(), loaded.config);
+
+    for (text, message) in [
+        ("{prefer: [{platform: linux/arm64}]}", "the preference has no weight; write 1 to 100"),
+        ("{prefer: [{weight: 1}]}", "the preference has no platform"),
+        ("{prefer: [{platform: linux/arm64, weight: 0}]}", "a weight from 1 to 100"),
+        (
+            "{prefer: [{platform: linux/arm64, weight: 1}, {platform: linux/arm64, weight: 2}]}",
+            "is preferred twice",
+        ),
+        ("{podLabels: [a b]}", "expected a label key"),
+        ("{podLabels: [kubernetes.io/arch]}", "expected a label key"),
+    ] {
+        let seen = faults(text);
+        assert!(seen.len() == 1 && seen[0].contains(message), "{text}: {seen:?}");
+    }
+}
+
+#[test]
+fn reads_how_a_pool_is_preferred() {
+    let pool = |prefer: &str| {
+        let text = format!("pools: [{{preset: karpenter, prefer: {prefer}}}]");
+        Sources::default().read(&text).map_err(|faults| faults[0].message.clone())
+    };
+    let loaded = pool("{weight: 50, labels: {karpenter.sh/nodepool: multi-arch, plain: }}").unwrap();
+    let prefer = loaded.config.policy.pools[0].prefer.as_ref().unwrap();
+    assert_eq!((prefer.weight, prefer.labels.len()), (50, 2));
+    assert_eq!(Config::parse(&loaded.to_yaml()).unwrap(), loaded.config);
+    for none in ["", "{}", "{labels: {}}"] {
+        assert_eq!(pool(none).unwrap().config.policy.pools[0].prefer, None);
+    }
+    for (prefer, message) in [
+        ("{weight: 50}", "the preference has no labels"),
+        ("{labels: {a: b}}", "the preference has no weight"),
+        ("{weight: 101, labels: {a: b}}", "a weight from 1 to 100"),
+        ("{weight: 1, labels: {a b: c}}", "no label key"),
+        ("{weight: 1, labels: {a: b c}}", "expected a label value"),
+    ] {
+        let seen = pool(prefer).unwrap_err();
+        assert!(seen.contains(message), "{prefer}: {seen}");
+    }
 }

@@ -11,7 +11,7 @@ mod closed;
 
 fn pool(name: &str, platforms: &[&str], tolerations: Value) -> Pool {
     let tolerations = tolerations.as_array().unwrap().iter().map(toleration).collect();
-    Pool { name: name.into(), platforms: set(platforms), tolerations, share: Pool::ALL }
+    Pool { name: name.into(), platforms: set(platforms), tolerations, share: Pool::ALL, prefer: None }
 }
 
 fn multi_arch() -> Policy {

@@ -12,10 +12,16 @@ use crate::testing::platforms;
 
 const ARCHITECTURES: [&str; 3] = ["amd64", "arm64", "s390x"];
 
-fn policy(require: &str, unknown: &[&str]) -> Policy {
+/// `is_full` is with preferences and labels of Pods, too.
+fn policy(require: &str, unknown: &[&str], is_full: bool) -> Policy {
     let platforms = ARCHITECTURES.map(|arch| format!("linux/{arch}"));
     let unknown: Vec<String> = unknown.iter().map(|arch| format!("linux/{arch}")).collect();
-    let placement = json!({"require": require, "platforms": platforms, "whenUnknown": unknown});
+    let mut placement = json!({"require": require, "platforms": platforms, "whenUnknown": unknown});
+    if is_full {
+        placement["prefer"] =
+            json!([{"platform": "linux/arm64", "weight": 80}, {"platform": "linux/amd64", "weight": 7}]);
+        placement["podLabels"] = json!(["zone", "team"]);
+    }
     Config::parse(&json!({"placement": placement}).to_string()).unwrap().policy
 }
 
@@ -57,9 +63,12 @@ fn affinity() -> impl Strategy<Value = Value> {
     });
     let terms = prop::collection::vec(term, 1..4).prop_map(Value::from);
     let required = terms.prop_map(|terms| json!({"nodeSelectorTerms": terms}));
+    let weighted = |weight: u8, expression: Value| json!({"weight": weight, "preference": {"matchExpressions": [expression]}});
+    let zone = weighted(3, json!({"key": "zone", "operator": "Exists"}));
+    let arm64 = weighted(80, json!({"key": "kubernetes.io/arch", "operator": "In", "values": ["arm64"]}));
     let preferred =
-        json!([{"weight": 3, "preference": {"matchExpressions": [{"key": "zone", "operator": "Exists"}]}}]);
-    let nodes = (sometimes(required), prop::option::of(Just(preferred))).prop_map(|(required, preferred)| {
+        prop::sample::select(vec![json!([]), json!([zone]), json!([zone, arm64, zone]), Value::Null]);
+    let nodes = (sometimes(required), prop::option::of(preferred)).prop_map(|(required, preferred)| {
         object(vec![
             ("requiredDuringSchedulingIgnoredDuringExecution", required),
             ("preferredDuringSchedulingIgnoredDuringExecution", preferred),
@@ -78,12 +87,19 @@ fn pod() -> impl Strategy<Value = Value> {
         json!({"kubernetes.io/arch": "amd64"}),
         json!({"zone": "a", "beta.kubernetes.io/arch": "arm64"}),
     ]);
-    (sometimes(affinity()), sometimes(selector)).prop_map(|(affinity, selector)| {
-        let containers = Some(json!([{"image": "x"}]));
-        let spec =
-            object(vec![("containers", containers), ("affinity", affinity), ("nodeSelector", selector)]);
-        json!({"metadata": {"name": "web"}, "spec": spec})
-    })
+    let labels = prop::sample::select(vec![
+        json!({}),
+        json!({"zone": "a", "other": "x"}),
+        json!({"zone": "no, label"}),
+    ]);
+    (sometimes(affinity()), sometimes(selector), sometimes(labels)).prop_map(
+        |(affinity, selector, labels)| {
+            let containers = Some(json!([{"image": "x"}]));
+            let spec =
+                object(vec![("containers", containers), ("affinity", affinity), ("nodeSelector", selector)]);
+            json!({"metadata": object(vec![("name", Some("web".into())), ("labels", labels)]), "spec": spec})
+        },
+    )
 }
 
 type Known = Result<Support, LookupError>;
@@ -98,17 +114,34 @@ fn image() -> impl Strategy<Value = Known> {
     prop_oneof![6 => known, 1 => Just(Err(LookupError::Timeout))]
 }
 
-/// On which architectures a Pod with these images may run; all where nothing is to be said.
-fn allowed(images: &[Known], unknown: &[&'static str]) -> Vec<&'static str> {
-    let supports = |image: &Known, arch: &str| {
-        image.is_ok_and(|support| support.mounts_on().contains_all(format!("linux/{arch}").parse().unwrap()))
-    };
+fn supports(image: &Known, arch: &str) -> bool {
+    image.is_ok_and(|support| support.mounts_on().contains_all(format!("linux/{arch}").parse().unwrap()))
+}
+
+/// On which architectures a Pod with these images may run; `None` where nothing is to be said at all.
+fn allowed(form: &str, images: &[Known], unknown: &[&'static str]) -> Option<Vec<&'static str>> {
+    let is_known = images.iter().all(Result::is_ok);
+    if form == "off" {
+        return is_known.then(|| ARCHITECTURES.to_vec());
+    }
     let known = |arch: &&str| images.iter().all(|image| image.is_err() || supports(image, arch));
     let mut shared: Vec<&str> = ARCHITECTURES.into_iter().filter(known).collect();
-    if images.iter().any(Result::is_err) {
-        shared.retain(|arch| unknown.contains(arch));
-    }
-    if shared.is_empty() { ARCHITECTURES.to_vec() } else { shared }
+    shared.retain(|arch| is_known || unknown.contains(arch));
+    (!shared.is_empty()).then_some(shared)
+}
+
+/// The zone that a Pod's label asks for, where the Pod says nothing of zones itself.
+fn zone(pod: &Value) -> Option<&str> {
+    let zone = pod.pointer("/metadata/labels/zone")?.as_str()?;
+    let required = &pod["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"];
+    let says = required.to_string().contains("zone") || !pod["spec"]["nodeSelector"]["zone"].is_null();
+    (zone == "a" && !says).then_some(zone)
+}
+
+/// Whether the Pod prefers something of the architecture itself.
+fn prefers_architecture(pod: &Value) -> bool {
+    let list = &pod["spec"]["affinity"]["nodeAffinity"]["preferredDuringSchedulingIgnoredDuringExecution"];
+    list.to_string().contains("kubernetes.io/arch")
 }
 
 proptest! {
@@ -119,20 +152,35 @@ proptest! {
         pod in pod(),
         first in prop::collection::vec(image(), 1..3),
         then in prop::collection::vec(image(), 1..3),
-        form in prop::sample::select(vec!["affinity", "nodeSelector"]),
+        form in prop::sample::select(vec!["affinity", "nodeSelector", "off"]),
         unknown in prop::sample::select(vec![&[][..], &["amd64"], &["amd64", "arm64"]]),
+        is_full in any::<bool>(),
     ) {
-        let (policy, world) = (policy(form, unknown), world());
+        let unknown = if form == "off" { &[] } else { unknown };
+        let (policy, world) = (policy(form, unknown, is_full), world());
         prop_assert!(is_valid(&pod), "{}", pod);
         let (once, _) = pass(&policy, &pod, &first).unwrap();
         prop_assert!(is_valid(&once), "{}", once);
-        let before = fitting(&pod, &world);
-        let mut expected = before.clone();
-        if !names_architecture(&pod) {
-            let allowed = allowed(&first, unknown);
+        let mut expected = fitting(&pod, &world);
+        let can_match = !expected.is_empty();
+        let allowed = allowed(form, &first, unknown).filter(|_| !names_architecture(&pod));
+        if let Some(allowed) = &allowed {
             expected.retain(|&node| allowed.contains(&world[node].arch()));
+            let zone = zone(&pod).filter(|_| is_full);
+            expected.retain(|&node| zone.is_none() || world[node].label("zone") == zone);
         }
         prop_assert_eq!(fitting(&once, &world), expected, "{} became {}", pod, once);
+
+        let may_prefer = is_full && first.iter().all(Result::is_ok) && !prefers_architecture(&pod);
+        let is_preferred = |arch: &str| {
+            may_prefer && allowed.is_some() && first.iter().all(|image| supports(image, arch))
+        };
+        let preferred = ["amd64=7", "arm64=80"].into_iter().filter(|name| is_preferred(&name[..5]));
+        let shown = once.pointer("/metadata/annotations/tolerarch.io~1preferred");
+        if can_match {
+            let preferred = preferred.collect::<Vec<_>>().join(",");
+            prop_assert_eq!(shown.and_then(Value::as_str).unwrap_or_default(), preferred);
+        }
 
         let (again, operations) = pass(&policy, &once, &first).unwrap();
         prop_assert_eq!(operations, 0, "a second pass changed {} into {}", once, again);
@@ -141,8 +189,9 @@ proptest! {
         let (direct, _) = pass(&policy, &pod, &then).unwrap();
         prop_assert_eq!(normal(&later), normal(&direct), "by way of {}", once);
 
-        // An image that runs everywhere opens the pool, which is the concern of other tests.
-        let (free, _) = pass(&policy, &once, &[runs_on(&[])]).unwrap();
+        // Pools are the concern of other tests: here none opens.
+        let nothing = if form == "off" { Err(LookupError::Timeout) } else { runs_on(&[]) };
+        let (free, _) = pass(&policy, &once, &[nothing]).unwrap();
         prop_assert_eq!(normal(&free), normal(&pod), "by way of {}", once);
     }
 }

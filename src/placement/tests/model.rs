@@ -14,7 +14,7 @@ impl Node {
         self.label("kubernetes.io/arch").unwrap_or_default()
     }
 
-    fn label(&self, key: &str) -> Option<&str> {
+    pub(super) fn label(&self, key: &str) -> Option<&str> {
         self.labels.iter().find(|(name, _)| *name == key).map(|(_, value)| *value)
     }
 }
@@ -120,11 +120,21 @@ pub(super) fn is_valid(pod: &Value) -> bool {
         && list(preferred).all(|item| weight(item) && term(&item["preference"]))
 }
 
-/// The Pod without members that say nothing: null, and what is empty, but for terms, which match nothing then.
+/// Lists in which the order means nothing.
+const SETS: [&str; 2] = ["matchExpressions", "preferredDuringSchedulingIgnoredDuringExecution"];
+
+/// The Pod without members that say nothing: null, and what is empty, but for terms, which match nothing then; and with an
+/// order in lists that have none.
 pub(super) fn normal(value: &Value) -> Value {
     match value {
         Value::Object(members) => {
-            let kept = members.iter().map(|(key, member)| (key.clone(), normal(member)));
+            let sorted = |key: &str, mut member: Value| {
+                if let Some(items) = member.as_array_mut().filter(|_| SETS.contains(&key)) {
+                    items.sort_by_key(Value::to_string);
+                }
+                member
+            };
+            let kept = members.iter().map(|(key, member)| (key.clone(), sorted(key, normal(member))));
             let empty = |member: &Value| member.is_null() || *member == json!([]) || *member == json!({});
             kept.filter(|(_, member)| !empty(member)).collect()
         }

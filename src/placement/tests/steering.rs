@@ -10,9 +10,10 @@ use crate::pod::{Pod, Purpose};
 use crate::policy::{ImageSupport, Policy, Rank};
 use crate::testing::platforms;
 
-const REQUIRED: &str = "/spec/affinity/nodeAffinity/requiredDuringSchedulingIgnoredDuringExecution";
+pub(super) const REQUIRED: &str =
+    "/spec/affinity/nodeAffinity/requiredDuringSchedulingIgnoredDuringExecution";
 
-fn policy(placement: Value) -> Policy {
+pub(super) fn policy(placement: Value) -> Policy {
     let platforms = placement.get("platforms").is_none();
     let mut placement = placement;
     if platforms {
@@ -21,16 +22,20 @@ fn policy(placement: Value) -> Policy {
     Config::parse(&json!({"placement": placement}).to_string()).unwrap().policy
 }
 
-fn runs(names: &[&str]) -> Result<Support, LookupError> {
+pub(super) fn runs(names: &[&str]) -> Result<Support, LookupError> {
     Ok(Support::Index(platforms(names)))
 }
 
-const BOTH: [&str; 2] = ["linux/amd64", "linux/arm64"];
-const AMD64: [&str; 1] = ["linux/amd64"];
-const UNKNOWN: Result<Support, LookupError> = Err(LookupError::Denied);
+pub(super) const BOTH: [&str; 2] = ["linux/amd64", "linux/arm64"];
+pub(super) const AMD64: [&str; 1] = ["linux/amd64"];
+pub(super) const UNKNOWN: Result<Support, LookupError> = Err(LookupError::Denied);
 
 /// The reason, what was done, and the patch.
-fn decide(policy: &Policy, pod: &Value, images: &[Result<Support, LookupError>]) -> (String, Value) {
+pub(super) fn decide(
+    policy: &Policy,
+    pod: &Value,
+    images: &[Result<Support, LookupError>],
+) -> (String, Value) {
     let pod = Pod::of_value(pod).unwrap();
     let names = ["first", "second", "third"];
     let given = |(support, given): (&_, &'static str)| ImageSupport {
@@ -46,17 +51,17 @@ fn decide(policy: &Policy, pod: &Value, images: &[Result<Support, LookupError>])
     (summary.trim_end().to_owned(), patch)
 }
 
-fn pod(spec: Value) -> Value {
+pub(super) fn pod(spec: Value) -> Value {
     let mut spec = spec;
     spec["containers"] = json!([{"image": "x"}]);
     json!({"metadata": {"annotations": {"a": "b"}}, "spec": spec})
 }
 
-fn add(path: &str, value: Value) -> Value {
+pub(super) fn add(path: &str, value: Value) -> Value {
     json!({"op": "add", "path": path, "value": value})
 }
 
-fn arch(values: &[&str]) -> Value {
+pub(super) fn arch(values: &[&str]) -> Value {
     json!({"key": "kubernetes.io/arch", "operator": "In", "values": values})
 }
 
