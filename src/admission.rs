@@ -158,7 +158,7 @@ impl Webhook {
             let (decision, patch) =
                 rendered.unwrap_or_else(|| (Decision::unchanged(Reason::Internal), String::new()));
             let took = begun.elapsed();
-            self.0.metrics.reviewed(decision.reason, took);
+            self.0.metrics.reviewed(&decision, took);
             log(review, &decision, took);
             let audit = Audit {
                 decision: decision.done(),

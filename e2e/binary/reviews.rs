@@ -110,7 +110,10 @@ async fn changes_nothing_when_it_only_observes() {
     let verdict = program.review(&pod(&[&repo.reference("v1")])).await;
     assert_eq!(verdict.audit(), ("unchanged", "observed", None));
     assert_eq!(verdict.patch, None);
-    assert_eq!(program.metric(r#"tolerarch_reviews_total{reason="observed"}"#).await, "1");
+    assert_eq!(
+        program.metric(r#"tolerarch_reviews_total{decision="observed",reason="observed"}"#).await,
+        "1"
+    );
     assert_eq!(program.logged("reviewed").await["pools"], "multi-arch");
 }
 

@@ -2,10 +2,12 @@
 
 use std::sync::Arc;
 
-use prometheus::{Histogram, IntCounter};
+use prometheus::{Histogram, IntCounter, IntCounterVec};
 use tokio::time::Duration;
 
+use crate::decide::Decision;
 use crate::metrics::Metrics;
+use crate::policy::Pool;
 use crate::reason::Reason;
 
 /// Seconds of a review: from a cached answer to the largest budget.
@@ -14,12 +16,31 @@ const BUCKETS: [f64; 14] =
 
 /// Counts reviews; clones count the same.
 #[derive(Clone)]
-pub struct ReviewMetrics(Arc<[Reviews]>);
+pub struct ReviewMetrics(Arc<Counters>);
+
+struct Counters {
+    /// In the order of the reasons.
+    reviews: Vec<Reviews>,
+    /// By pool. The names come from the configuration, which may change.
+    opened: IntCounterVec,
+}
 
 /// Of one reason.
 struct Reviews {
-    total: IntCounter,
+    /// By what was done.
+    totals: Vec<(&'static str, IntCounter)>,
     durations: Histogram,
+}
+
+/// What may be done for a reason.
+fn decisions(reason: Reason) -> &'static [&'static str] {
+    match reason {
+        Reason::Tolerated => &["tolerated"],
+        Reason::Placed => &["placed", "unchanged"],
+        Reason::Retracted => &["retracted"],
+        Reason::Observed => &["observed"],
+        _ => &["unchanged"],
+    }
 }
 
 impl ReviewMetrics {
@@ -31,7 +52,7 @@ impl ReviewMetrics {
         let total = metrics.counters(
             "tolerarch_reviews_total",
             "Reviews answered, by what became of the Pod.",
-            &["reason"],
+            &["reason", "decision"],
         )?;
         let durations = metrics.histograms(
             "tolerarch_review_duration_seconds",
@@ -39,33 +60,76 @@ impl ReviewMetrics {
             &["reason"],
             &BUCKETS,
         )?;
+        let opened = metrics.counters(
+            "tolerarch_pools_opened_total",
+            "Pods to which a pool was opened, by the pool's name.",
+            &["pool"],
+        )?;
+        let count = |reason: Reason, decision| total.with_label_values(&[reason.as_str(), decision]);
         let of = |reason: &Reason| Reviews {
-            total: total.with_label_values(&[reason.as_str()]),
+            totals: decisions(*reason).iter().map(|&decision| (decision, count(*reason, decision))).collect(),
             durations: durations.with_label_values(&[reason.as_str()]),
         };
-        Ok(Self(Reason::ALL.iter().map(of).collect()))
+        Ok(Self(Arc::new(Counters { reviews: Reason::ALL.iter().map(of).collect(), opened })))
+    }
+
+    /// Shows these pools, though none may have been opened yet.
+    pub(crate) fn show(&self, pools: &[Pool]) {
+        for pool in pools {
+            self.0.opened.with_label_values(&[&pool.name]);
+        }
     }
 
     /// A review was answered.
-    pub(super) fn reviewed(&self, reason: Reason, took: Duration) {
-        let reviews = &self.0[reason as usize];
-        reviews.total.inc();
+    pub(super) fn reviewed(&self, decision: &Decision<'_>, took: Duration) {
+        let reviews = &self.0.reviews[decision.reason as usize];
+        let done = if decision.reason == Reason::Observed { "observed" } else { decision.done() };
+        let total = reviews.totals.iter().find(|(decision, _)| *decision == done).or(reviews.totals.first());
+        total.inspect(|(_, total)| total.inc());
         reviews.durations.observe(took.as_secs_f64());
+        if done == "tolerated" {
+            for pool in &decision.opened {
+                self.0.opened.with_label_values(&[&pool.name]).inc();
+            }
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::Config;
+    use crate::placement::Edits;
 
     #[test]
     fn every_reason_is_there_from_the_start() {
         let metrics = Metrics::new([]).unwrap();
-        ReviewMetrics::register(&metrics).unwrap().reviewed(Reason::Tolerated, Duration::from_millis(1));
+        let reviews = ReviewMetrics::register(&metrics).unwrap();
+        let took = Duration::from_millis(1);
+        let policy = Config::default().policy;
+        let opened: Vec<&Pool> = policy.pools.iter().collect();
+        let own = policy.pools[0].tolerations.iter().collect();
+        let edits = Edits { add: own, ..Edits::default() };
+        let tolerated = Decision { opened, edits, ..Decision::unchanged(Reason::Tolerated) };
+        reviews.reviewed(&tolerated, took);
+        reviews.reviewed(&Decision { edits: Edits::default(), reason: Reason::Observed, ..tolerated }, took);
+        reviews.reviewed(&Decision::unchanged(Reason::Placed), took);
         let text = metrics.render().unwrap();
         for reason in Reason::ALL {
-            assert!(text.contains(&format!("tolerarch_reviews_total{{reason=\"{reason}\"}} ")), "{reason}");
+            for decision in decisions(*reason) {
+                let series =
+                    format!("tolerarch_reviews_total{{decision=\"{decision}\",reason=\"{reason}\"}} ");
+                assert!(text.contains(&series), "{series}");
+            }
         }
-        assert!(text.contains("tolerarch_review_duration_seconds_count{reason=\"tolerated\"} 1"));
+        for counted in [
+            r#"tolerarch_reviews_total{decision="tolerated",reason="tolerated"} 1"#,
+            r#"tolerarch_reviews_total{decision="observed",reason="observed"} 1"#,
+            r#"tolerarch_reviews_total{decision="unchanged",reason="placed"} 1"#,
+            r#"tolerarch_pools_opened_total{pool="multi-arch"} 1"#,
+            r#"tolerarch_review_duration_seconds_count{reason="tolerated"} 1"#,
+        ] {
+            assert!(text.contains(counted), "{counted}");
+        }
     }
 }

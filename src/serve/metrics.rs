@@ -76,6 +76,7 @@ impl ReloadMetrics {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::Config;
     use crate::health::{Component, Health};
     use crate::registry::RequestKind;
 
@@ -84,6 +85,7 @@ mod tests {
         let metrics = Metrics::new([]).unwrap();
         let counts = Families::register(&metrics).unwrap();
         // Families that have no value yet are not rendered.
+        counts.reviews.show(&Config::default().policy.pools);
         counts.registry.request("a.test", RequestKind::Token).end("2xx");
         counts.registry.requests_left("docker.io", 1);
         Health::register(&metrics, vec![Component::new("serving")]).unwrap().check();

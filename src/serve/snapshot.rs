@@ -49,6 +49,7 @@ pub(super) fn load(
     let registry = Registry::load(config.registry_settings(environment)?, metrics.registry.clone())?;
     let registry = registry.with_credentials(credentials.clone());
     let Config { policy, lookup, cache, .. } = config.clone();
+    metrics.reviews.show(&policy.pools);
     let budget = lookup.budget;
     let resolver = match before {
         Some(before) => before.resolver.reconfigured(registry, lookup, cache),
