@@ -91,11 +91,13 @@ impl<'a> Decision<'a> {
         let is_tolerated = |pool: &Pool| placement::is_tolerated(pod, pool);
         let blocker =
             verdicts.decisive().or_else(|| verdicts.narrowing().filter(|_| is_steered || is_nowhere));
+        // What steers the Pod stays, and is written down in another way.
+        let is_only_rewritten = is_steered && edits.remove.is_empty() && edits.nodes.is_none();
         let reason = if !edits.add.is_empty() {
             Reason::Tolerated
         } else if edits.steer() {
             Reason::Placed
-        } else if !edits.is_empty() {
+        } else if !edits.is_empty() && !is_only_rewritten {
             Reason::Retracted
         } else if is_steered && opened.is_empty() {
             Reason::Placed
@@ -129,7 +131,7 @@ impl<'a> Decision<'a> {
         let closed = match held_back {
             _ if is_open => None,
             Some(pool) => Some(Closed::NotInShare(pool)).filter(|_| reason != Reason::AlreadyTolerated),
-            None => blocker.map(|blocker| Closed::by(blocker, &blockers)),
+            None => blocker.map(|blocker| Closed::by(reason, blocker, &blockers)),
         };
         if (policy.explain || closed.is_none())
             && !is_observed

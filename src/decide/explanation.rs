@@ -11,32 +11,34 @@ const LENGTH: usize = 256;
 /// Why a Pod stays closed.
 #[derive(Clone, Copy)]
 pub(super) enum Closed<'a> {
-    /// By this image, and by others.
-    By(Blocker<'a>, usize),
+    /// For this reason by this image, and by others.
+    By(Reason, Blocker<'a>, usize),
     /// The pool is not open to its workload yet.
     NotInShare(&'a Pool),
 }
 
 impl<'a> Closed<'a> {
     /// By the image that decides, which is one of all.
-    pub(super) fn by(decisive: Blocker<'a>, all: &[Blocker<'a>]) -> Self {
+    pub(super) fn by(decided: Reason, decisive: Blocker<'a>, all: &[Blocker<'a>]) -> Self {
         let whole = all.iter().find(|blocker| blocker.image == decisive.image).copied().unwrap_or(decisive);
-        Self::By(whole, all.len().saturating_sub(1))
+        // Of a Pod that is placed or taken back, it is told why it gets no pool.
+        let reason = if decided == Reason::NoCommonPlatform { decided } else { whole.into() };
+        Self::By(reason, whole, all.len().saturating_sub(1))
     }
 
     /// `platform-missing: ghcr.io/acme/app:1 lacks linux/arm64 (and 2 more images)`. An image that is too long keeps its end,
     /// which tells images apart.
     fn text(self) -> String {
-        let (blocker, others) = match self {
+        let (reason, blocker, others) = match self {
             Self::NotInShare(Pool { name, share, .. }) => {
                 return format!(
                     "{}: the pool {name} is open to {share} % of the workloads",
                     Reason::NotInShare
                 );
             }
-            Self::By(blocker, others) => (blocker, others),
+            Self::By(reason, blocker, others) => (reason, blocker, others),
         };
-        let before = format!("{}: ", Reason::from(blocker));
+        let before = format!("{reason}: ");
         let mut after = match blocker.cause {
             Cause::Lacks(platforms) => format!(" lacks {platforms}"),
             Cause::Unknown(_) => String::new(),
@@ -75,7 +77,7 @@ mod tests {
         for image in ["", "nginx", &long, &wide] {
             for cause in [Cause::Lacks(PlatformSet::ALL), Cause::Unknown(LookupError::NotAllowed)] {
                 for others in [0, 1, 4095] {
-                    let text = Closed::By(Blocker { image, cause }, others).text();
+                    let text = Closed::By(Reason::NoCommonPlatform, Blocker { image, cause }, others).text();
                     assert!(text.chars().count() <= LENGTH, "{text}");
                     assert!(!text.chars().any(char::is_control), "{text}");
                     assert!(text.contains(": ") && (image.len() < 9 || text.contains('…')), "{text}");
@@ -83,7 +85,9 @@ mod tests {
             }
         }
         let lacks = Cause::Lacks(crate::testing::platforms(&["linux/arm64"]));
-        let told = |others| Closed::By(Blocker { image: "nginx", cause: lacks }, others).text();
+        let told = |others| {
+            Closed::By(Reason::PlatformMissing, Blocker { image: "nginx", cause: lacks }, others).text()
+        };
         assert_eq!(told(0), "platform-missing: nginx lacks linux/arm64");
         assert_eq!(told(2), "platform-missing: nginx lacks linux/arm64 (and 2 more images)");
     }

@@ -179,6 +179,19 @@ fn images_that_share_no_platform_leave_the_pod_as_it_is() {
     assert_eq!(decide(&arm, &pod(json!({})), &[runs(&["linux/arm/v7"])]), none);
 }
 
+/// As after a rollback, or by hand.
+#[test]
+fn what_is_written_down_in_another_way_is_not_taken_back() {
+    let arm = runs(&["linux/arm64", "linux/s390x"]);
+    let terms = terms(json!([{"matchExpressions":
+        [{"key": "kubernetes.io/arch", "operator": "In", "values": ["arm64", "s390x"]}]}]));
+    let mut steered = pod(json!({"affinity": terms}));
+    steered["metadata"]["annotations"]["tolerarch.io/required"] = json!("s390x,arm64");
+    let (seen, patch) = decide(&policy(json!({"require": "affinity"})), &steered, &[arm]);
+    assert_eq!(seen, "unchanged placed first");
+    assert_eq!(patch, json!([add("/metadata/annotations/tolerarch.io~1required", json!("arm64,s390x"))]));
+}
+
 #[test]
 fn an_image_that_is_not_known_leaves_what_is_configured() {
     let rules = policy(json!({"require": "affinity", "whenUnknown": ["linux/amd64"]}));
