@@ -111,7 +111,11 @@ impl<'a> Decision<'a> {
             blocker.map_or(Reason::Internal, Reason::from)
         };
         if !edits.fit(pod) {
-            return Self::unchanged(Reason::NoRoom);
+            // What has become wrong goes even if there is no room for what would replace it.
+            let changes = !images.is_empty() && (!edits.remove.is_empty() || edits.nodes.is_some());
+            let back = changes.then(|| Self::of(policy, pod, rank, &[]));
+            let back = back.filter(|back| matches!(back.reason, Reason::Retracted | Reason::Observed));
+            return back.unwrap_or_else(|| Self::unchanged(Reason::NoRoom));
         }
         let blockers = verdicts.blockers();
         let image = blocker.map(|blocker| blocker.image);

@@ -1,6 +1,7 @@
 //! What a Pod says of itself that stays closed.
 
 use super::*;
+use crate::policy::Require;
 
 /// (reason, what is done, value of the annotation after the pass)
 fn explained(
@@ -78,6 +79,21 @@ fn there_is_no_room_for_a_reason_near_the_limit_of_annotations() {
     opened["metadata"]["annotations"]["a"] = json!("x".repeat((256 << 10) - 60));
     assert_eq!(explained(&policy, &mut opened, &amd), (Reason::Retracted, "retracted", Value::Null));
     assert_eq!(opened["spec"]["tolerations"], json!([]));
+}
+
+#[test]
+fn a_wrong_toleration_goes_even_without_room_for_a_requirement() {
+    let mut policy = multi_arch();
+    policy.placement.require = Require::Affinity;
+    let amd = [runs("amd", &["linux/amd64"])];
+    let mut opened = pod(json!([own()]), Some("multi-arch"));
+    let room = (256 << 10) - "a".len() - "tolerarch.io/pools".len() - "multi-arch".len();
+    opened["metadata"]["annotations"]["a"] = json!("x".repeat(room));
+    let seen = explained(&policy, &mut opened, &amd);
+    assert_eq!(seen, (Reason::Retracted, "retracted", Value::Null));
+    assert_eq!(opened["spec"]["tolerations"], json!([]));
+    // What went has left room for it.
+    assert_eq!(explained(&policy, &mut opened, &amd).0, Reason::Placed);
 }
 
 /// The API server checks it after webhooks, and a Pod can have a million names of pools until then.
