@@ -17,6 +17,7 @@ mod registries;
 mod reinvocation;
 mod scale_up;
 mod shapes;
+mod steering;
 
 use std::panic::catch_unwind;
 use std::process::ExitCode;
@@ -94,6 +95,9 @@ fn here() -> Vec<Trial> {
         registries::a_registry_that_throttles_leaves_pods_unchanged_until_it_does_no_more,
         registries::a_registry_that_fails_leaves_pods_unchanged_until_it_heals,
         registries::a_registry_with_a_wrong_certificate_leaves_pods_unchanged_until_it_has_a_right_one,
+        steering::pods_stay_off_the_architectures_that_their_images_lack,
+        steering::pods_prefer_an_architecture_where_both_have_room,
+        steering::constraints_of_users_stay_valid,
         certificates::managed_certificates_rotate_without_one_failed_call,
         doctor::doctor_proves_a_right_installation_and_names_what_is_broken,
         karpenter::nodes_appear_in_the_pool_that_the_images_allow,
