@@ -4,9 +4,10 @@
 use std::path::Path;
 
 use e2e::{Cluster, PodExt, until};
+use k8s_openapi::api::admissionregistration::v1::MutatingWebhookConfiguration;
 use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
-use kube::api::ListParams;
+use kube::api::{DeleteParams, ListParams, ObjectMeta, PostParams};
 
 pub(crate) async fn the_deployment_gets_its_pods(cluster: &Cluster) {
     // Its namespace enforces the restricted Pod security standard, and tolerarch is not called for itself.
@@ -45,12 +46,23 @@ pub(crate) async fn the_api_server_accepts_what_every_value_file_renders(cluster
         applied += 1;
     }
     assert!(applied > 10, "{applied}");
-    // The components of the kustomization, in the namespace where it has been installed.
+    // The components of the kustomization, in the namespace where it has been installed. What is installed has a URL in place
+    // of the Service, and the two cannot be merged.
+    let webhooks = Api::<MutatingWebhookConfiguration>::all(cluster.client.clone());
+    let mut installed = webhooks.get("zz-tolerarch").await.unwrap();
+    webhooks.delete("zz-tolerarch", &DeleteParams::default()).await.unwrap();
     for overlay in ["cert-manager", "tls-secret", "pull-secrets"] {
         let folder = renderings.join("..").join(overlay).display().to_string();
         let as_is = ["--server-side", "--force-conflicts", "--dry-run=server", "--validate=strict", "-k"];
         local.kubectl(&[&["apply"], &as_is[..], &[&folder]].concat()).await;
     }
+    installed.metadata = ObjectMeta {
+        name: installed.metadata.name,
+        labels: installed.metadata.labels,
+        ..ObjectMeta::default()
+    };
+    webhooks.create(&PostParams::default(), &installed).await.unwrap();
+    cluster.until_called(&cluster.namespace("again").await).await;
     for namespace in ["platform", "shop", "team-a"] {
         local.kubectl(&["delete", "namespace", namespace, "--wait=false"]).await;
     }
