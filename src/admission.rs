@@ -20,6 +20,7 @@ use tokio::time::{Duration, Instant, timeout};
 pub use metrics::ReviewMetrics;
 
 use crate::body::{Budget, FREE, Pace, Read, ReadError};
+use crate::config::UNKNOWN_PROFILE;
 use crate::decide::{self, Current, Decision, Wait, shortened};
 use crate::go_duration;
 use crate::listener::HEAD_BYTES;
@@ -73,9 +74,13 @@ impl Webhook {
         Self(Arc::new(Inner { current, metrics, uploads, waiting }))
     }
 
-    /// `POST /mutate`; anything else is 404 or 405.
+    /// `POST /mutate`, and `/mutate/<profile>`; anything else is 404 or 405.
     pub fn router(self) -> Router {
-        Router::new().route("/mutate", post(mutate)).with_state(self)
+        let paths = ["/mutate", "/mutate/", "/mutate/{*profile}"];
+        paths
+            .into_iter()
+            .fold(Router::new(), |router, path| router.route(path, post(mutate)))
+            .with_state(self)
     }
 
     /// Answers the review in `body`, which arrived at `begun`; `timeout` is how long the API server will wait.
@@ -88,13 +93,14 @@ impl Webhook {
         begun: Instant,
         timeout: Option<Duration>,
     ) -> Result<Vec<u8>, ReviewError> {
-        Ok(self.decide(review::decode(body)?, begun, timeout).await)
+        Ok(self.decide(review::decode(body)?, None, begun, timeout).await)
     }
 
-    /// Answers the review in a body that has been received. A large one gives back its memory before the Pod waits.
+    /// Answers the review in a body that has been received for a profile. A large one gives back its memory before the Pod waits.
     async fn answer_received(
         &self,
         body: Read,
+        profile: Option<&str>,
         begun: Instant,
         timeout: Option<Duration>,
     ) -> Result<Vec<u8>, ReviewError> {
@@ -109,11 +115,17 @@ impl Webhook {
             review
         };
         drop(room);
-        Ok(self.decide(review, begun, timeout).await)
+        Ok(self.decide(review, profile, begun, timeout).await)
     }
 
     /// Decides in time. A review for which there is no memory any more is answered at once, with the Pod unchanged.
-    async fn decide(&self, review: Review<'_>, begun: Instant, timeout: Option<Duration>) -> Vec<u8> {
+    async fn decide(
+        &self,
+        review: Review<'_>,
+        profile: Option<&str>,
+        begun: Instant,
+        timeout: Option<Duration>,
+    ) -> Vec<u8> {
         let mut room = self.0.waiting.room(begun);
         let held = review.held();
         if held > FREE {
@@ -121,9 +133,11 @@ impl Webhook {
             let _ = room.hold(held);
         }
         let snapshot = self.0.current.get();
+        let policy = snapshot.policy_for(profile);
         let budget =
             timeout.map_or(snapshot.budget, |timeout| snapshot.budget.min(timeout.saturating_sub(MARGIN)));
         let decision = async {
+            let Some(policy) = policy else { return Decision::unchanged(Reason::ProfileUnknown) };
             match &review.subject {
                 Subject::Other => Decision::unchanged(Reason::NotApplicable),
                 Subject::Malformed => Decision::unchanged(Reason::Malformed),
@@ -131,19 +145,21 @@ impl Webhook {
                     let wait = Wait::Until(begun + budget);
                     tokio::select! {
                         biased;
-                        decision = snapshot.decide(review.namespace.as_str(), pod, wait) => decision,
+                        decision = snapshot.decide(policy, review.namespace.as_str(), pod, wait) => decision,
                         () = room.evicted() => Decision::unchanged(Reason::Overloaded),
                     }
                 }
             }
         };
-        self.answer_with(&review, begun, decision).await
+        let profile = profile.map(|name| if policy.is_some() { name } else { UNKNOWN_PROFILE });
+        self.answer_with(&review, profile, begun, decision).await
     }
 
     /// Counts and logs the decision, and gives the answer that says so; a panic on the way to it changes nothing in the Pod.
     fn answer_with<'a>(
         &self,
         review: &Review<'_>,
+        profile: Option<&str>,
         begun: Instant,
         decision: impl Future<Output = Decision<'a>>,
     ) -> impl Future<Output = Vec<u8>> {
@@ -158,8 +174,8 @@ impl Webhook {
             let (decision, patch) =
                 rendered.unwrap_or_else(|| (Decision::unchanged(Reason::Internal), String::new()));
             let took = begun.elapsed();
-            self.0.metrics.reviewed(&decision, took);
-            log(review, &decision, took);
+            self.0.metrics.reviewed(&decision, profile, took);
+            log(review, profile, &decision, took);
             let audit = Audit {
                 decision: decision.done(),
                 reason: decision.reason.as_str(),
@@ -171,7 +187,7 @@ impl Webhook {
 }
 
 /// One line for each decision.
-fn log(review: &Review<'_>, decision: &Decision<'_>, took: Duration) {
+fn log(review: &Review<'_>, profile: Option<&str>, decision: &Decision<'_>, took: Duration) {
     let pod = match &review.subject {
         Subject::Pod(pod) => pod.described(),
         Subject::Malformed | Subject::Other => String::new(),
@@ -184,7 +200,7 @@ fn log(review: &Review<'_>, decision: &Decision<'_>, took: Duration) {
     let pools = decision.pools();
     let pools = &*pools;
     let blockers = decision.told().map(tracing::field::display);
-    tracing::info!(namespace, pod, reason, image, blockers, pools, milliseconds, "reviewed");
+    tracing::info!(namespace, profile, pod, reason, image, blockers, pools, milliseconds, "reviewed");
 }
 
 fn mutate(State(webhook): State<Webhook>, request: Request) -> impl Future<Output = Response> {
@@ -192,6 +208,7 @@ fn mutate(State(webhook): State<Webhook>, request: Request) -> impl Future<Outpu
     let (head, mut body) = request.into_parts();
     let is_json = is_json(&head.headers);
     let timeout = timeout_of(head.uri.query());
+    let profile = head.uri.path().strip_prefix("/mutate/").map(str::to_owned);
     // What is passed through the router's layers stays small.
     Box::pin(async move {
         if !is_json {
@@ -214,7 +231,7 @@ fn mutate(State(webhook): State<Webhook>, request: Request) -> impl Future<Outpu
                 return closing(refuse(status, why));
             }
         };
-        match webhook.answer_received(body, begun, timeout).await {
+        match webhook.answer_received(body, profile.as_deref(), begun, timeout).await {
             Ok(answer) => ([(CONTENT_TYPE, HeaderValue::from_static(JSON))], answer).into_response(),
             Err(error) => {
                 tracing::warn!(%error, "not a review");

@@ -12,6 +12,7 @@ mod overrides;
 mod placement;
 mod pools;
 mod print;
+mod profiles;
 mod quote;
 mod reader;
 mod schema;
@@ -27,6 +28,8 @@ use std::time::Duration;
 
 pub use environment::Environment;
 pub use print::explained;
+pub use profiles::Profile;
+pub(crate) use profiles::UNKNOWN as UNKNOWN_PROFILE;
 pub use reader::{FieldError, Location};
 pub use schema::schema;
 pub use sources::{Flag, Loaded, Sources};
@@ -52,6 +55,8 @@ pub struct Config {
     pub admin: Admin,
     /// What decides over Pods.
     pub policy: Policy,
+    /// What differs for the reviews of each profile.
+    pub profiles: BTreeMap<String, Profile>,
     /// How lookups are done.
     pub lookup: LookupSettings,
     /// What is remembered of them.
@@ -176,6 +181,7 @@ impl Default for Config {
                 overrides: Vec::new(),
                 explain: false,
             },
+            profiles: BTreeMap::new(),
             lookup: LookupSettings {
                 budget: Duration::from_secs(3),
                 timeout: Duration::from_secs(10),

@@ -7,6 +7,7 @@ mod batch;
 mod decision;
 mod explanation;
 
+use std::collections::BTreeMap;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
@@ -32,6 +33,8 @@ pub(crate) const SHOWN: usize = 300;
 pub struct Snapshot {
     /// What is decided by.
     pub policy: Policy,
+    /// What is decided by for the reviews of each profile.
+    pub profiles: BTreeMap<String, Policy>,
     /// How long a Pod waits for its images, at most.
     pub budget: Duration,
     /// Which credentials its images are looked up with.
@@ -80,15 +83,26 @@ impl Wait<'_> {
 }
 
 impl Snapshot {
-    /// Decides on a Pod that is to be created in this namespace.
-    pub async fn decide<'a>(&'a self, namespace: &str, pod: &'a Pod<'_>, wait: Wait<'_>) -> Decision<'a> {
-        if let Some(decision) = Decision::without_images(&self.policy, pod) {
+    /// What decides for a profile, or for reviews without one; `None` where there is no such profile.
+    pub fn policy_for(&self, profile: Option<&str>) -> Option<&Policy> {
+        profile.map_or(Some(&self.policy), |name| self.profiles.get(name))
+    }
+
+    /// Decides by this policy of the snapshot on a Pod that is to be created in this namespace.
+    pub async fn decide<'a>(
+        &'a self,
+        policy: &'a Policy,
+        namespace: &str,
+        pod: &'a Pod<'_>,
+        wait: Wait<'_>,
+    ) -> Decision<'a> {
+        if let Some(decision) = Decision::without_images(policy, pod) {
             return decision;
         }
         let usages = pod.images();
         let keyring = self.keyring(namespace, pod, &usages, wait.deadline()).await;
-        let images = self.look_up(namespace, pod, &usages, &keyring, wait).await;
-        Decision::of(&self.policy, pod, self.policy.rank(namespace, pod), &images)
+        let images = self.look_up(policy, namespace, pod, &usages, &keyring, wait).await;
+        Decision::of(policy, pod, policy.rank(namespace, pod), &images)
     }
 
     /// The credentials that the Pod may use. Its pull secrets are read only if some image is not known without them; where
@@ -119,6 +133,7 @@ impl Snapshot {
     /// What is known of each image; of fewer where one of them closes every pool.
     async fn look_up<'a>(
         &self,
+        policy: &Policy,
         namespace: &str,
         pod: &Pod<'_>,
         usages: &[Usage<'a>],
@@ -130,10 +145,10 @@ impl Snapshot {
         let mut images: Vec<&ImageRef> = Vec::with_capacity(usages.len());
         let mut not_asked = Vec::new();
         for usage in usages {
-            if let Some(platforms) = self.policy.override_for(usage) {
+            if let Some(platforms) = policy.override_for(usage) {
                 let image = known(usage, Ok(Support::Index(platforms)));
                 not_asked.push(image);
-                if matches!(wait, Wait::Until(_)) && self.policy.is_closed_by(pod, &image) {
+                if matches!(wait, Wait::Until(_)) && policy.is_closed_by(pod, &image) {
                     return not_asked;
                 }
                 continue;
@@ -149,7 +164,7 @@ impl Snapshot {
             };
             let image = known(usage, Err(error));
             not_asked.push(image);
-            if matches!(wait, Wait::Until(_)) && self.policy.is_closed_by(pod, &image) {
+            if matches!(wait, Wait::Until(_)) && policy.is_closed_by(pod, &image) {
                 return not_asked;
             }
         }
@@ -159,7 +174,7 @@ impl Snapshot {
             usages
                 .iter()
                 .filter(|usage| uses(usage, image))
-                .any(|usage| self.policy.is_closed_by(pod, &known(usage, outcome)))
+                .any(|usage| policy.is_closed_by(pod, &known(usage, outcome)))
         };
         let candidates = |image: &ImageRef| keyring.candidates(image);
         let outcomes = match wait {

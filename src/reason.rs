@@ -89,6 +89,8 @@ reasons! {
     Retracted => "retracted",
     /// The pools that the Pod could use are not open to its workload yet.
     NotInShare => "not-in-share",
+    /// The path of the review names a profile that there is not.
+    ProfileUnknown => "profile-unknown",
 }
 
 impl From<LookupError> for Reason {

@@ -40,7 +40,7 @@ async fn shows_its_metrics() {
     }
     let host = registry.address();
     for line in [
-        r#"tolerarch_reviews_total{decision="tolerated",reason="tolerated"} 2"#.into(),
+        r#"tolerarch_reviews_total{decision="tolerated",profile="",reason="tolerated"} 2"#.into(),
         r#"tolerarch_review_duration_seconds_count{reason="tolerated"} 2"#.into(),
         format!(r#"tolerarch_lookups_total{{registry="{host}",result="fetched"}} 1"#),
         format!(r#"tolerarch_lookups_total{{registry="{host}",result="hit"}} 1"#),

@@ -111,7 +111,7 @@ async fn changes_nothing_when_it_only_observes() {
     assert_eq!(verdict.audit(), ("unchanged", "observed", None));
     assert_eq!(verdict.patch, None);
     assert_eq!(
-        program.metric(r#"tolerarch_reviews_total{decision="observed",reason="observed"}"#).await,
+        program.metric(r#"tolerarch_reviews_total{decision="observed",profile="",reason="observed"}"#).await,
         "1"
     );
     assert_eq!(program.logged("reviewed").await["pools"], "multi-arch");

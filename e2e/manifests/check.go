@@ -156,8 +156,12 @@ func (s set) checkWebhooks(it *item, c *admissionregistration.MutatingWebhookCon
 			it.fault("%s: clientConfig names no service", w.Name)
 			continue
 		}
-		if ref.Path == nil || *ref.Path != "/mutate" {
-			it.fault("%s: the path has to be /mutate", w.Name)
+		path := "/mutate"
+		if profile := profileOf(w); profile != "" {
+			path += "/" + profile
+		}
+		if ref.Path == nil || *ref.Path != path {
+			it.fault("%s: the path has to be %s", w.Name, path)
 		}
 		service, ok := find[*core.Service](s, ref.Namespace, ref.Name)
 		if !ok {
@@ -187,8 +191,29 @@ func (s set) checkWebhooks(it *item, c *admissionregistration.MutatingWebhookCon
 }
 
 // checkWebhookSelectors tries the selectors out: the API server fills them with these labels.
+// profileOf tells for which profile an entry is: that of the namespaces that it selects.
+func profileOf(w admissionregistration.MutatingWebhook) string {
+	if w.NamespaceSelector == nil {
+		return ""
+	}
+	for _, e := range w.NamespaceSelector.MatchExpressions {
+		if e.Key == profileLabel && e.Operator == metav1.LabelSelectorOpIn && len(e.Values) == 1 {
+			return e.Values[0]
+		}
+	}
+	return ""
+}
+
+const profileLabel = "tolerarch.io/profile"
+
 func (s set) checkWebhookSelectors(it *item, w admissionregistration.MutatingWebhook) {
 	const name, mode = core.LabelMetadataName, "tolerarch.io/mode"
+	chosen := func(l labels.Set) labels.Set {
+		if profile := profileOf(w); profile != "" {
+			l[profileLabel] = profile
+		}
+		return l
+	}
 	try := func(field string, selector *metav1.LabelSelector, l labels.Set, want bool) {
 		compiled, err := metav1.LabelSelectorAsSelector(selector)
 		if err != nil {
@@ -200,9 +225,13 @@ func (s set) checkWebhookSelectors(it *item, w admissionregistration.MutatingWeb
 	for _, ns := range all[*core.Namespace](s) {
 		try("namespaceSelector", w.NamespaceSelector, labels.Set{name: ns.Name}, false)
 	}
-	try("namespaceSelector", w.NamespaceSelector, labels.Set{name: "kube-system"}, false)
-	try("namespaceSelector", w.NamespaceSelector, labels.Set{name: "default"}, true)
-	try("namespaceSelector", w.NamespaceSelector, labels.Set{name: "default", mode: "off"}, false)
+	try("namespaceSelector", w.NamespaceSelector, chosen(labels.Set{name: "kube-system"}), false)
+	try("namespaceSelector", w.NamespaceSelector, chosen(labels.Set{name: "default"}), true)
+	try("namespaceSelector", w.NamespaceSelector, chosen(labels.Set{name: "default", mode: "off"}), false)
+	if profileOf(w) != "" {
+		// No Pod is for two entries.
+		try("namespaceSelector", w.NamespaceSelector, labels.Set{name: "default"}, false)
+	}
 	try("objectSelector", w.ObjectSelector, labels.Set{}, true)
 	try("objectSelector", w.ObjectSelector, labels.Set{mode: "off"}, false)
 }

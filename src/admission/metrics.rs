@@ -19,8 +19,10 @@ const BUCKETS: [f64; 14] =
 pub struct ReviewMetrics(Arc<Counters>);
 
 struct Counters {
-    /// In the order of the reasons.
+    /// In the order of the reasons; of reviews without a profile.
     reviews: Vec<Reviews>,
+    /// The same of all. The names of profiles come from the configuration, which may change.
+    totals: IntCounterVec,
     /// By pool. The names come from the configuration, which may change.
     opened: IntCounterVec,
 }
@@ -52,7 +54,7 @@ impl ReviewMetrics {
         let total = metrics.counters(
             "tolerarch_reviews_total",
             "Reviews answered, by what became of the Pod.",
-            &["reason", "decision"],
+            &["reason", "decision", "profile"],
         )?;
         let durations = metrics.histograms(
             "tolerarch_review_duration_seconds",
@@ -65,27 +67,37 @@ impl ReviewMetrics {
             "Pods to which a pool was opened, by the pool's name.",
             &["pool"],
         )?;
-        let count = |reason: Reason, decision| total.with_label_values(&[reason.as_str(), decision]);
+        let count = |reason: Reason, decision| total.with_label_values(&[reason.as_str(), decision, ""]);
         let of = |reason: &Reason| Reviews {
             totals: decisions(*reason).iter().map(|&decision| (decision, count(*reason, decision))).collect(),
             durations: durations.with_label_values(&[reason.as_str()]),
         };
-        Ok(Self(Arc::new(Counters { reviews: Reason::ALL.iter().map(of).collect(), opened })))
+        let reviews = Reason::ALL.iter().map(of).collect();
+        Ok(Self(Arc::new(Counters { reviews, totals: total.clone(), opened })))
     }
 
-    /// Shows these pools, though none may have been opened yet.
-    pub(crate) fn show(&self, pools: &[Pool]) {
+    /// Shows these pools and profiles, though there may have been no Pod for them yet.
+    pub(crate) fn show<'p>(&self, pools: &[Pool], profiles: impl Iterator<Item = &'p String>) {
         for pool in pools {
             self.0.opened.with_label_values(&[&pool.name]);
         }
+        for profile in profiles {
+            self.0.totals.with_label_values(&[Reason::Tolerated.as_str(), "tolerated", profile]);
+        }
     }
 
-    /// A review was answered.
-    pub(super) fn reviewed(&self, decision: &Decision<'_>, took: Duration) {
+    /// A review was answered by a profile of the configuration, or as one that there is not.
+    pub(super) fn reviewed(&self, decision: &Decision<'_>, profile: Option<&str>, took: Duration) {
         let reviews = &self.0.reviews[decision.reason as usize];
         let done = if decision.reason == Reason::Observed { "observed" } else { decision.done() };
         let total = reviews.totals.iter().find(|(decision, _)| *decision == done).or(reviews.totals.first());
-        total.inspect(|(_, total)| total.inc());
+        match (profile, total) {
+            (None, Some((_, total))) => total.inc(),
+            (Some(profile), Some((done, _))) => {
+                self.0.totals.with_label_values(&[decision.reason.as_str(), done, profile]).inc();
+            }
+            (_, None) => {}
+        }
         reviews.durations.observe(took.as_secs_f64());
         if done == "tolerated" {
             for pool in &decision.opened {
@@ -111,21 +123,28 @@ mod tests {
         let own = policy.pools[0].tolerations.iter().collect();
         let edits = Edits { add: own, ..Edits::default() };
         let tolerated = Decision { opened, edits, ..Decision::unchanged(Reason::Tolerated) };
-        reviews.reviewed(&tolerated, took);
-        reviews.reviewed(&Decision { edits: Edits::default(), reason: Reason::Observed, ..tolerated }, took);
-        reviews.reviewed(&Decision::unchanged(Reason::Placed), took);
+        reviews.reviewed(&tolerated, None, took);
+        reviews.reviewed(
+            &Decision { edits: Edits::default(), reason: Reason::Observed, ..tolerated },
+            None,
+            took,
+        );
+        reviews.reviewed(&Decision::unchanged(Reason::Placed), None, took);
+        reviews.reviewed(&Decision::unchanged(Reason::OptedOut), Some("batch"), took);
         let text = metrics.render().unwrap();
         for reason in Reason::ALL {
             for decision in decisions(*reason) {
-                let series =
-                    format!("tolerarch_reviews_total{{decision=\"{decision}\",reason=\"{reason}\"}} ");
+                let series = format!(
+                    "tolerarch_reviews_total{{decision=\"{decision}\",profile=\"\",reason=\"{reason}\"}} "
+                );
                 assert!(text.contains(&series), "{series}");
             }
         }
         for counted in [
-            r#"tolerarch_reviews_total{decision="tolerated",reason="tolerated"} 1"#,
-            r#"tolerarch_reviews_total{decision="observed",reason="observed"} 1"#,
-            r#"tolerarch_reviews_total{decision="unchanged",reason="placed"} 1"#,
+            r#"tolerarch_reviews_total{decision="tolerated",profile="",reason="tolerated"} 1"#,
+            r#"tolerarch_reviews_total{decision="observed",profile="",reason="observed"} 1"#,
+            r#"tolerarch_reviews_total{decision="unchanged",profile="",reason="placed"} 1"#,
+            r#"tolerarch_reviews_total{decision="unchanged",profile="batch",reason="opted-out"} 1"#,
             r#"tolerarch_pools_opened_total{pool="multi-arch"} 1"#,
             r#"tolerarch_review_duration_seconds_count{reason="tolerated"} 1"#,
         ] {

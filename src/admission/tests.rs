@@ -6,8 +6,9 @@ use testregistry::Fault;
 use tower_service::Service;
 
 use super::*;
-use crate::decide::SHOWN;
 use crate::decide::tests::{BOTH, Bench as Deciding, pod};
+use crate::decide::{SHOWN, Snapshot};
+use crate::policy::Policy;
 
 /// A webhook in front of a registry in this process, with the default pool.
 struct Bench {
@@ -50,6 +51,49 @@ fn review(pod: Value) -> Value {
         "kind": {"group": "", "version": "v1", "kind": "Pod"},
         "resource": {"group": "", "version": "v1", "resource": "pods"},
     }})
+}
+
+#[tokio::test]
+async fn a_path_chooses_a_profile() {
+    let bench = Bench::new().await;
+    let snapshot = bench.deciding.current.get();
+    let Snapshot { policy, budget, credentials, resolver, .. } = &*snapshot;
+    let none = Policy { pools: Vec::new(), ..policy.clone() };
+    bench.deciding.current.publish(Snapshot {
+        policy: policy.clone(),
+        profiles: [("none".to_owned(), none), ("all".to_owned(), policy.clone())].into(),
+        budget: *budget,
+        credentials: credentials.clone(),
+        resolver: resolver.clone(),
+    });
+    let multi = bench.image("multi", &BOTH);
+    for (path, reason) in [
+        ("/mutate?timeout=10s", "tolerated"),
+        ("/mutate/all?timeout=10s", "tolerated"),
+        ("/mutate/none", "already-tolerated"),
+        ("/mutate/nobody", "profile-unknown"),
+        ("/mutate/", "profile-unknown"),
+        ("/mutate/all/x", "profile-unknown"),
+        ("/mutate/%61ll", "profile-unknown"),
+    ] {
+        let request = Request::post(path).header(CONTENT_TYPE, JSON);
+        let request = request.body(Body::from(review(pod(&[&multi])).to_string())).unwrap();
+        let answer = bench.webhook.clone().router().call(request).await.unwrap();
+        assert_eq!(answer.status(), StatusCode::OK, "{path}");
+        let answer = answer.into_body().collect().await.unwrap().to_bytes();
+        let answer: Value = serde_json::from_slice(&answer).unwrap();
+        assert_eq!(answer["response"]["allowed"], true);
+        assert_eq!(answer["response"]["auditAnnotations"]["reason"], reason, "{path}");
+    }
+    let text = bench.deciding.metrics.render().unwrap();
+    for counted in [
+        r#"{decision="tolerated",profile="",reason="tolerated"} 1"#,
+        r#"{decision="tolerated",profile="all",reason="tolerated"} 1"#,
+        r#"{decision="unchanged",profile="none",reason="already-tolerated"} 1"#,
+        r#"{decision="unchanged",profile="unknown",reason="profile-unknown"} 4"#,
+    ] {
+        assert!(text.contains(counted), "{counted}");
+    }
 }
 
 #[tokio::test]
@@ -156,7 +200,7 @@ async fn a_panic_costs_nothing_but_the_change() {
     let bench = Bench::new().await;
     let body = review(json!({"spec": {"containers": [{"image": "x"}]}})).to_string();
     let review = review::decode(body.as_bytes()).unwrap();
-    let answer = bench.webhook.answer_with(&review, Instant::now(), async { panic!("a defect") }).await;
+    let answer = bench.webhook.answer_with(&review, None, Instant::now(), async { panic!("a defect") }).await;
     let answer: Value = serde_json::from_slice(&answer).unwrap();
     assert_eq!(answer["response"]["allowed"], true);
     assert_eq!(

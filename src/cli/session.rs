@@ -75,7 +75,8 @@ impl Session {
     /// the Pod stands.
     pub(super) async fn decide(&self, namespace: &str, pod: &Pod<'_>, root: Option<&str>) -> Decided {
         let decided = async {
-            let decision = self.snapshot.decide(namespace, pod, Wait::ForAll(&self.limits)).await;
+            let decision =
+                self.snapshot.decide(&self.snapshot.policy, namespace, pod, Wait::ForAll(&self.limits)).await;
             let patch = root.map(|root| patch::build(root, pod, &decision.edits));
             let patch = patch.filter(|patch| !patch.is_empty());
             let unknown = FailOn::of(decision.reason).contains(&FailOn::Unknown);
@@ -217,6 +218,7 @@ impl FailOn {
             | Reason::AlreadyTolerated
             | Reason::Observed
             | Reason::NotInShare
+            | Reason::ProfileUnknown
             | Reason::OptedOut
             | Reason::MirrorPod
             | Reason::NodeAssigned

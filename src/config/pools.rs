@@ -190,7 +190,7 @@ impl Value for Percent {
 }
 
 /// A name that can stand in the annotation.
-struct PoolName<'a>(&'a mut String);
+pub(super) struct PoolName<'a>(pub(super) &'a mut String);
 
 impl Value for PoolName<'_> {
     fn expected(&self) -> Cow<'static, str> {

@@ -39,6 +39,11 @@ impl Slot for Config {
                 "whether a Pod that stays closed gets the annotation tolerarch.io/reason, which says why",
                 &mut self.policy.explain,
             ),
+            key(
+                "profiles",
+                "what differs for reviews at /mutate/<name>: of namespaces with the label tolerarch.io/profile",
+                &mut self.profiles,
+            ),
             key("lookup", "how the platforms of images are looked up", &mut self.lookup),
             key("cache", "how long what was looked up counts", &mut self.cache),
             key("registries", "which registries are asked, and how", &mut self.registries),

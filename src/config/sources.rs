@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use super::quote::{may_be_secret, quoted};
 use super::reader::{FieldError, Location, Reader, expected, nearest};
 use super::shape::{Shape, Slot};
-use super::{Config, ConfigError, Environment, print};
+use super::{Config, ConfigError, Environment, print, profiles};
 use crate::file;
 
 /// What every variable begins with.
@@ -85,6 +85,7 @@ impl Sources {
         for Flag { name, path, value } in &self.flags {
             reader.set(&mut config, path, value, &Location::Flag(name));
         }
+        profiles::inherit(&mut config, &mut reader);
         reader.object(&mut config);
         if reader.has_faults() {
             return Err(reader.faults());

@@ -89,6 +89,8 @@ impl<'a> Decision<'a> {
         let is_open = verdicts.of_pools().any(|verdict| verdict.is_open);
         let held_back = verdicts.held_back().filter(|_| !is_open);
         let is_tolerated = |pool: &Pool| placement::is_tolerated(pod, pool);
+        // A profile may have no pools, and the images need nothing else.
+        let nothing_opens = policy.pools.is_empty() && verdicts.narrowing().is_none();
         let blocker =
             verdicts.decisive().or_else(|| verdicts.narrowing().filter(|_| is_steered || is_nowhere));
         // What steers the Pod stays, and is written down in another way.
@@ -101,14 +103,14 @@ impl<'a> Decision<'a> {
             Reason::Retracted
         } else if is_steered && opened.is_empty() {
             Reason::Placed
-        } else if is_open || held_back.is_some_and(is_tolerated) {
+        } else if is_open || held_back.is_some_and(is_tolerated) || nothing_opens {
             Reason::AlreadyTolerated
         } else if is_nowhere {
             Reason::NoCommonPlatform
         } else if held_back.is_some() {
             Reason::NotInShare
         } else {
-            blocker.map_or(Reason::Internal, Reason::from)
+            blocker.or_else(|| verdicts.narrowing()).map_or(Reason::Internal, Reason::from)
         };
         if !edits.fit(pod) {
             // What has become wrong goes even if there is no room for what would replace it.

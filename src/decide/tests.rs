@@ -34,13 +34,29 @@ impl Bench {
         let Config { policy, lookup, cache, .. } = Config::default();
         let budget = lookup.budget;
         let resolver = Resolver::new(registry, lookup, cache, ResolverMetrics::register(&metrics).unwrap());
-        Self { remote, current: Current::new(Snapshot { policy, budget, credentials, resolver }), metrics }
+        Self {
+            remote,
+            current: Current::new(Snapshot {
+                policy,
+                profiles: BTreeMap::new(),
+                budget,
+                credentials,
+                resolver,
+            }),
+            metrics,
+        }
     }
 
     /// Decides by another policy from now on.
     fn decide_by(&self, policy: Policy) {
         let (budget, resolver) = (self.current.get().budget, self.current.get().resolver.clone());
-        self.current.publish(Snapshot { policy, budget, credentials: Credentials::default(), resolver });
+        self.current.publish(Snapshot {
+            policy,
+            profiles: BTreeMap::new(),
+            budget,
+            credentials: Credentials::default(),
+            resolver,
+        });
     }
 
     /// The reference of an image with these platforms.
@@ -53,7 +69,7 @@ impl Bench {
     async fn decide(&self, pod: &Value) -> &'static str {
         let snapshot = self.current.get();
         let until = Wait::Until(Instant::now() + snapshot.budget);
-        snapshot.decide("shop", &Pod::of_value(pod).unwrap(), until).await.reason.as_str()
+        snapshot.decide(&snapshot.policy, "shop", &Pod::of_value(pod).unwrap(), until).await.reason.as_str()
     }
 
     async fn reason(&self, images: &[&str]) -> &'static str {
@@ -143,6 +159,7 @@ async fn an_override_is_believed_and_nobody_is_asked() {
     let Snapshot { budget, credentials, resolver, .. } = &*snapshot;
     bench.current.publish(Snapshot {
         policy,
+        profiles: BTreeMap::new(),
         budget: *budget,
         credentials: credentials.clone(),
         resolver: resolver.clone(),

@@ -85,7 +85,7 @@ mod tests {
         let metrics = Metrics::new([]).unwrap();
         let counts = Families::register(&metrics).unwrap();
         // Families that have no value yet are not rendered.
-        counts.reviews.show(&Config::default().policy.pools);
+        counts.reviews.show(&Config::default().policy.pools, std::iter::empty());
         counts.registry.request("a.test", RequestKind::Token).end("2xx");
         counts.registry.requests_left("docker.io", 1);
         Health::register(&metrics, vec![Component::new("serving")]).unwrap().check();

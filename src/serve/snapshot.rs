@@ -48,14 +48,15 @@ pub(super) fn load(
     report(credentials.faults(), before.map_or(&[], |before| before.credentials.faults()));
     let registry = Registry::load(config.registry_settings(environment)?, metrics.registry.clone())?;
     let registry = registry.with_credentials(credentials.clone());
+    let profiles = config.policies();
     let Config { policy, lookup, cache, .. } = config.clone();
-    metrics.reviews.show(&policy.pools);
+    metrics.reviews.show(&policy.pools, profiles.keys());
     let budget = lookup.budget;
     let resolver = match before {
         Some(before) => before.resolver.reconfigured(registry, lookup, cache),
         None => Resolver::with_traces(registry, lookup, cache, metrics.resolver.clone(), traces),
     };
-    Ok(Snapshot { policy, budget, credentials, resolver })
+    Ok(Snapshot { policy, profiles, budget, credentials, resolver })
 }
 
 /// Logs what is wrong with sources of credentials, apart from what has been logged `before`.

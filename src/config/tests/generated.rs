@@ -38,6 +38,8 @@ fn what_is_explained_is_the_default() {
     let mut config = Config::parse(&explained()).unwrap();
     assert_eq!(config.registries.hosts.len(), 1, "an example");
     config.registries.hosts.clear();
+    assert_eq!(config.profiles.len(), 1, "an example");
+    config.profiles.clear();
     assert_eq!(config, Config::default());
 }
 

@@ -129,7 +129,8 @@ async fn what_has_begun_ends_by_the_configuration_that_it_began_with() {
     };
     let decide = async |snapshot: &Snapshot, pod: &Value| {
         let pod = Pod::of_value(pod).unwrap();
-        let decision = snapshot.decide("", &pod, Wait::Until(Instant::now() + 10 * POLL)).await;
+        let decision =
+            snapshot.decide(&snapshot.policy, "", &pod, Wait::Until(Instant::now() + 10 * POLL)).await;
         (decision.reason.as_str(), decision.pools().into_owned())
     };
     let metrics = Families::register(&Metrics::new([]).unwrap()).unwrap();

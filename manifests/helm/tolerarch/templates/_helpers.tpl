@@ -124,3 +124,16 @@ caBundle: {{ b64enc . }}
 {{- define "tolerarch.usesTheAPI" -}}
 {{- if or (include "tolerarch.readsPullSecrets" .) (eq .Values.tls.mode "managed") }}yes{{ end -}}
 {{- end -}}
+
+{{/* The name of the entry for a profile, or for reviews without one. API servers take only DNS names there, and in the path
+of a Service. */}}
+{{- define "tolerarch.webhook" -}}
+{{- if . -}}
+{{- if not (regexMatch "^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*$" .) -}}
+{{- fail (printf "config.profiles: %q cannot be in the path of a webhook; write lower-case letters, digits, '-' and '.'" .) -}}
+{{- end -}}
+{{- printf "%s.profiles.tolerarch.io" . -}}
+{{- else -}}
+pods.tolerarch.io
+{{- end -}}
+{{- end -}}
