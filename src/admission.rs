@@ -76,11 +76,8 @@ impl Webhook {
 
     /// `POST /mutate`, and `/mutate/<profile>`; anything else is 404 or 405.
     pub fn router(self) -> Router {
-        let paths = ["/mutate", "/mutate/", "/mutate/{*profile}"];
-        paths
-            .into_iter()
-            .fold(Router::new(), |router, path| router.route(path, post(mutate)))
-            .with_state(self)
+        let router = Router::new().route("/mutate", post(mutate));
+        router.route("/mutate/{*profile}", post(mutate)).with_state(self)
     }
 
     /// Answers the review in `body`, which arrived at `begun`; `timeout` is how long the API server will wait.
