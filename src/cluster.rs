@@ -1,10 +1,21 @@
 //! All that talks to the Kubernetes API: as the service account that is mounted, or as a person's kubeconfig says, so that
 //! no request waits long for an API server that does not answer.
 //!
-//! The types of kube are not used for what comes back: its client reads bodies of any size, and logs those that it
-//! cannot read.
+//! Where a review waits, the types of kube are not used for what comes back: its client reads bodies of any size. Its
+//! watches are used behind that, see `watch`.
 
+mod event;
+mod lease;
+mod metadata;
+mod namespace;
+mod node;
+mod node_pool;
+mod pod;
+mod quantity;
+mod selector;
+mod tainted_node;
 mod user;
+mod watch;
 
 use std::sync::{Mutex, PoisonError};
 
@@ -23,9 +34,22 @@ use zeroize::Zeroizing;
 
 use crate::config::Environment;
 
+pub use event::{EventType, PodEvent};
+pub use lease::{Lease, LeaseName, StoredLease, micro_time};
+pub(crate) use metadata::or_default;
+pub use namespace::Namespace;
+pub use node::{Node, Taint};
+pub use node_pool::{NodePool, Requirement};
+pub use pod::{ContainerStatus, Owner, Phase, Requests, StoredPod, Terminated, Waiting};
+pub use quantity::{Quantity, QuantityError};
+pub use selector::Selector;
+pub use tainted_node::{TAINTS_KEY, TaintedNode};
 #[cfg(test)]
 pub(crate) use user::tests as user_tests;
-pub use user::{RequestError, UserClient};
+pub use user::{Page, RequestError, UserClient};
+#[cfg(test)]
+pub(crate) use watch::tests as watch_tests;
+pub use watch::{Change, Known, Selection, Watcher};
 
 /// How long an answer may take in all.
 const TIME: Duration = Duration::from_secs(3);
@@ -34,6 +58,8 @@ const TIME: Duration = Duration::from_secs(3);
 const BODY: usize = 512 << 10;
 /// How long an API server that did not answer is not asked, so that no Pod waits for it in the meantime.
 const REST: Duration = Duration::from_secs(15);
+/// How an object comes back without what is in it.
+const METADATA: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json";
 /// Longest name of an object (RFC 1123, as Kubernetes checks names).
 const NAME: usize = 253;
 
@@ -45,6 +71,24 @@ pub enum Caller {
     Webhook,
     /// The person who runs a command, as the kubeconfig says, else as the service account. Goes on without either.
     Person,
+}
+
+impl Caller {
+    /// Where the API server is, and as whom to ask it.
+    fn config(self, environment: &Environment) -> Result<Config, ConnectError> {
+        // Async by its signature only: it reads files, and waits for nothing.
+        let infer = || {
+            let config = Config::infer().now_or_never().ok_or(ConnectError::Waits)?;
+            config.map_err(|error| ConnectError::Kubeconfig(error.into()))
+        };
+        match self {
+            Self::Webhook => match Config::incluster() {
+                Err(_) if environment.get("KUBECONFIG").is_some() => infer(),
+                config => config.map_err(ConnectError::ServiceAccount),
+            },
+            Self::Person => infer(),
+        }
+    }
 }
 
 /// Why the Kubernetes API cannot be talked to at all. Each text is whole: the causes are in it.
@@ -100,9 +144,12 @@ pub enum ClusterError {
     /// No name that an object can have, and so nothing to put into a path.
     #[error("invalid name")]
     Name,
-    /// The object has changed since it was read.
+    /// The object has changed since it was read, or is there already.
     #[error("conflict")]
     Conflict,
+    /// The change cannot be made: it does not apply, or what comes of it is not valid.
+    #[error("invalid")]
+    Invalid,
 }
 
 /// What was read, and when by the API server's clock, where it says so.
@@ -166,19 +213,7 @@ impl Cluster {
     /// # Errors
     /// Nothing says where the API server is and as whom to ask it, or that cannot be used.
     pub fn of(caller: Caller, environment: &Environment) -> Result<Self, ConnectError> {
-        // Async by its signature only: it reads files, and waits for nothing.
-        let infer = || {
-            let config = Config::infer().now_or_never().ok_or(ConnectError::Waits)?;
-            config.map_err(|error| ConnectError::Kubeconfig(error.into()))
-        };
-        let config = match caller {
-            Caller::Webhook => match Config::incluster() {
-                Err(_) if environment.get("KUBECONFIG").is_some() => infer()?,
-                config => config.map_err(ConnectError::ServiceAccount)?,
-            },
-            Caller::Person => infer()?,
-        };
-        Self::new(config, TIME)
+        Self::new(caller.config(environment)?, TIME)
     }
 
     /// With another configuration and another limits.
@@ -191,6 +226,13 @@ impl Cluster {
         config.write_timeout = None;
         let client = Client::try_from(config.clone()).map_err(ConnectError::Client)?;
         Ok(Self { config, client: Mutex::new(client), time, silent: Mutex::default() })
+    }
+
+    /// With a client that leads to no server.
+    #[cfg(test)]
+    pub(crate) fn of_client(client: Client, time: Duration) -> Self {
+        let config = Config::new(http::Uri::from_static("http://localhost"));
+        Self { config, client: Mutex::new(client), time, silent: Mutex::default() }
     }
 
     /// Reads one Secret, by its name.
@@ -242,7 +284,44 @@ impl Cluster {
     ) -> Result<(), ClusterError> {
         let path = format!("{path}?fieldManager=tolerarch");
         let patch = patch.to_string();
-        self.bounded(|| request(Method::PATCH, &path, Some((r#type, &patch)))).await.map(drop)
+        self.bounded(|| request(Method::PATCH, &path, Some((r#type.media_type(), &patch)))).await.map(drop)
+    }
+
+    /// Creates one object in a list. What comes back is not looked at.
+    ///
+    /// # Errors
+    /// [`ClusterError::Conflict`] where there is one by this name already; see [`ClusterError`].
+    pub async fn create(&self, list: &str, object: &serde_json::Value) -> Result<(), ClusterError> {
+        let path = format!("{list}?fieldManager=tolerarch");
+        let object = object.to_string();
+        let made = || request(Method::POST, &path, Some(("application/json", &object)));
+        self.bounded(made).await.map(drop)
+    }
+
+    /// The last line that a container of a Pod has written, or its first KiB; of the run before the present one where
+    /// `previous` says so. Untrusted text.
+    ///
+    /// # Errors
+    /// See [`ClusterError`].
+    pub async fn last_line(
+        &self,
+        pod: &StoredPod,
+        container: &str,
+        previous: bool,
+    ) -> Result<String, ClusterError> {
+        let query = url::form_urlencoded::Serializer::new(String::new())
+            .append_pair("container", container)
+            .append_pair("previous", if previous { "true" } else { "false" })
+            .append_pair("tailLines", "1")
+            .append_pair("limitBytes", "1024")
+            .finish();
+        let path = format!("/api/v1/namespaces/{}/pods/{}/log?{query}", pod.namespace(), pod.name());
+        let logged = || {
+            let request = Request::builder().uri(&path).header(ACCEPT, "text/plain, */*");
+            request.body(Body::empty()).map_err(|_| ClusterError::Name)
+        };
+        let Answer { object: line, .. } = self.bounded(logged).await?;
+        Ok(String::from_utf8_lossy(&line).into_owned())
     }
 
     async fn bounded(
@@ -268,15 +347,13 @@ impl Cluster {
     }
 }
 
-fn request(
-    method: Method,
-    path: &str,
-    patch: Option<(PatchType, &str)>,
-) -> Result<Request<Body>, ClusterError> {
-    let request = Request::builder().method(method).uri(path).header(ACCEPT, "application/json");
-    let request = match patch {
-        Some((r#type, patch)) => {
-            request.header(CONTENT_TYPE, r#type.media_type()).body(patch.as_bytes().to_vec().into())
+fn request(method: Method, path: &str, change: Option<(&str, &str)>) -> Result<Request<Body>, ClusterError> {
+    // What comes back of a change is not looked at, and a Pod may be large.
+    let accepted = if change.is_some() { METADATA } else { "application/json" };
+    let request = Request::builder().method(method).uri(path).header(ACCEPT, accepted);
+    let request = match change {
+        Some((media_type, body)) => {
+            request.header(CONTENT_TYPE, media_type).body(body.as_bytes().to_vec().into())
         }
         None => request.body(Body::empty()),
     };
@@ -291,6 +368,7 @@ async fn ask(client: &Client, request: Request<Body>) -> Result<Answer<Zeroizing
         StatusCode::FORBIDDEN => return Err(ClusterError::Forbidden),
         StatusCode::NOT_FOUND => return Err(ClusterError::NotFound),
         StatusCode::CONFLICT => return Err(ClusterError::Conflict),
+        StatusCode::UNPROCESSABLE_ENTITY => return Err(ClusterError::Invalid),
         _ => return Err(ClusterError::Status),
     }
     let date =

@@ -132,6 +132,13 @@ impl ConcurrencyLimit {
         Some(Queued { limit: Arc::clone(self), callers: callers.clone(), permit })
     }
 
+    /// Whether nothing waits, and less than half of all permits and of the host's are taken.
+    pub(crate) fn has_spare(&self, host: &str) -> bool {
+        let state = self.state();
+        let pools = [&state.all, &state.unknown].into_iter().chain(state.hosts.get(host));
+        state.queue.is_empty() && pools.into_iter().all(|pool| pool.running.taken * 2 < pool.limit)
+    }
+
     /// Runs queued work that the share of one of its callers permits by now.
     fn recheck(self: &Arc<Self>, callers: &Callers) {
         let mut state = self.state();

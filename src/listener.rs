@@ -156,7 +156,10 @@ async fn serve(
         _ = talk.activity.left() => return,
     };
     match shaken {
-        Ok(Ok(stream)) => talk.on(stream).await,
+        Ok(Ok(stream)) => {
+            metrics.handshake_succeeded();
+            talk.on(stream).await;
+        }
         Ok(Err(_)) | Err(_) => metrics.handshake_failed(),
     }
 }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use prometheus::core::Collector;
 use prometheus::{
-    HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry,
+    GaugeVec, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry,
     TextEncoder,
 };
 
@@ -77,6 +77,15 @@ impl Metrics {
         labels: &[&str],
     ) -> Result<IntGaugeVec, prometheus::Error> {
         self.add(IntGaugeVec::new(Opts::new(name, help), labels)?)
+    }
+
+    pub(crate) fn float_gauges(
+        &self,
+        name: &str,
+        help: &str,
+        labels: &[&str],
+    ) -> Result<GaugeVec, prometheus::Error> {
+        self.add(GaugeVec::new(Opts::new(name, help), labels)?)
     }
 
     pub(crate) fn histograms(

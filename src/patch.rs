@@ -7,7 +7,7 @@
 mod nodes;
 
 use crate::json::push_text;
-use crate::placement::{AnnotationEdit, Edits};
+use crate::placement::{AnnotationEdit, Edits, Restored};
 use crate::pod::{Pod, Toleration};
 
 /// Bytes of a usual patch.
@@ -83,6 +83,9 @@ pub fn build(root: &str, pod: &Pod<'_>, edits: &Edits<'_>) -> String {
     if let Some(edits) = &edits.nodes {
         nodes::push(&mut patch, edits);
     }
+    if let Some(restored) = &edits.restored {
+        restore(&mut patch, restored);
+    }
     if pod.has_annotations() {
         for edit in &edits.annotations {
             annotate(&mut patch, edit);
@@ -100,6 +103,17 @@ pub fn build(root: &str, pod: &Pod<'_>, edits: &Edits<'_>) -> String {
         }
     }
     patch.end()
+}
+
+/// A member that exists is replaced; null is as good as none, and can be written whether it is there or not.
+fn restore(patch: &mut Patch<'_>, restored: &Restored) {
+    let Restored { tolerations, node_selector, affinity } = restored;
+    let members = [("tolerations", tolerations), ("nodeSelector", node_selector), ("affinity", affinity)];
+    for (name, value) in members {
+        if let Some(value) = value {
+            patch.add(&["/spec/", name], |json| json.push_str(&value.to_string()));
+        }
+    }
 }
 
 /// Where there are annotations.

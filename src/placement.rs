@@ -7,10 +7,12 @@ mod requirement;
 mod room;
 mod steering;
 
-pub use ownership::{AnnotationEdit, Ownership};
+pub use ownership::{AnnotationEdit, Ownership, distinct};
 pub use preference::{Preferred, PreferredEdit};
 pub use requirement::{RequiredEdit, Requirement, SelectorEdit, TermEdit};
 pub use steering::{NodeEdits, ParentEdit};
+
+use serde_json::Value;
 
 use crate::pod::{Pod, Toleration};
 use crate::policy::{Policy, Pool, Verdicts};
@@ -28,17 +30,35 @@ pub struct Edits<'a> {
     pub nodes: Option<Box<NodeEdits>>,
     /// Annotations to set or to remove, each once.
     pub annotations: Vec<AnnotationEdit>,
+    /// What becomes as it was before an update, instead of the edits above.
+    pub restored: Option<Box<Restored>>,
+}
+
+/// Members of a Pod's spec that an update has changed and that become as they were: all that differs in them is ours.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Restored {
+    /// The tolerations; `None` where they differ by more, or by nothing.
+    pub tolerations: Option<Value>,
+    /// The node selector, in the same way; null where there was none.
+    pub node_selector: Option<Value>,
+    /// The affinity, in the same way.
+    pub affinity: Option<Value>,
 }
 
 impl Edits<'_> {
     /// Whether nothing is to be changed.
     pub fn is_empty(&self) -> bool {
-        self.remove.is_empty() && self.add.is_empty() && self.nodes.is_none() && self.annotations.is_empty()
+        self.remove.is_empty()
+            && self.add.is_empty()
+            && self.nodes.is_none()
+            && self.annotations.is_empty()
+            && self.restored.is_none()
     }
 
     /// Whether the Pod gets something that steers it.
     pub fn steer(&self) -> bool {
-        self.nodes.as_ref().is_some_and(|nodes| nodes.adds())
+        let steers = |restored: &Restored| restored.node_selector.is_some() || restored.affinity.is_some();
+        self.nodes.as_ref().is_some_and(|nodes| nodes.adds()) || self.restored.as_deref().is_some_and(steers)
     }
 
     /// Whether the API server still stores the Pod with what is added.
@@ -92,7 +112,7 @@ pub fn place<'a>(pod: &Pod<'_>, verdicts: Verdicts<'a, '_>) -> Placement<'a> {
     let is_closed = |pool: &&Pool| !pool.tolerations.iter().all(covered_by_others);
     let open = verdicts.of_pools().filter(|verdict| verdict.is_open).map(|verdict| verdict.pool);
     let opened: Vec<&Pool> = open.filter(is_closed).collect();
-    let mut add = ownership::distinct(opened.iter().copied());
+    let mut add = distinct(opened.iter().copied());
 
     let stays = |place: &usize| add.iter().any(|own| tolerations[*place].same(own));
     let remove = ownership.tolerations().iter().copied().filter(|place| !stays(place)).collect();
@@ -103,7 +123,12 @@ pub fn place<'a>(pod: &Pod<'_>, verdicts: Verdicts<'a, '_>) -> Placement<'a> {
         steering::steer(pod, &verdicts, &opened);
     annotations.extend(others);
     let nodes = (nodes != NodeEdits::default()).then(|| Box::new(nodes));
-    Placement { opened, is_steered: stands, is_nowhere, edits: Edits { remove, add, nodes, annotations } }
+    Placement {
+        opened,
+        is_steered: stands,
+        is_nowhere,
+        edits: Edits { remove, add, nodes, annotations, restored: None },
+    }
 }
 
 #[cfg(test)]

@@ -11,6 +11,7 @@ mod mode;
 mod preference;
 mod scheduling;
 mod stored;
+mod template;
 mod toleration;
 mod workload;
 
@@ -18,7 +19,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 pub use json::{Text, Texts};
-pub use labels::is_label_value;
+pub use labels::{is_label_key, is_label_value};
 pub use mode::PodMode;
 pub use preference::PodPreference;
 pub use scheduling::{
@@ -26,6 +27,7 @@ pub use scheduling::{
     names_architecture,
 };
 pub(crate) use stored::{size_of_json, size_of_value};
+pub use template::Template;
 pub use toleration::Toleration;
 
 use crate::image::{ImageRef, LookupError};
@@ -51,9 +53,13 @@ const OS_KEY: &str = "kubernetes.io/os";
 const WINDOWS: &str = "windows";
 /// Annotation that says why a Pod stays closed.
 pub const REASON_KEY: &str = "tolerarch.io/reason";
+/// The annotations that tolerarch itself writes.
+pub const ANNOTATIONS: [&str; 4] = [POOLS_KEY, REQUIRED_KEY, PREFERRED_KEY, REASON_KEY];
 /// Set by the kubelet on the mirror of a static Pod.
 const MIRROR_KEY: &str = "kubernetes.io/config.mirror";
 
+/// The controller whose Pods are skipped: it places them itself.
+pub(crate) const DAEMON_SET: &str = "DaemonSet";
 /// Pull secrets of one Pod that are looked at.
 const PULL_SECRETS: usize = 16;
 /// Items of one list that are read. No Pod has as many: etcd takes 1.5 MB, and the API server 3 MiB.
@@ -208,6 +214,15 @@ impl<'a> Pod<'a> {
 }
 
 impl Pod<'_> {
+    /// Whether this is the template of a DaemonSet's Pods, which is decided where the policy says so.
+    pub fn is_of_daemon_set(&self) -> bool {
+        self.is_template() && self.controller().is_some_and(|(kind, _)| kind == DAEMON_SET)
+    }
+
+    fn is_template(&self) -> bool {
+        self.template_of.is_some()
+    }
+
     /// Why the Pod is skipped without a look at its images, if it is.
     pub fn skipped(&self) -> Option<Reason> {
         let spec = self.spec.present();
@@ -222,7 +237,7 @@ impl Pod<'_> {
         if spec.and_then(|s| s.node_name.as_ref()).is_some_and(|name| !name.as_str().is_empty()) {
             return Some(Reason::NodeAssigned);
         }
-        if self.controller().is_some_and(|(kind, _)| kind == "DaemonSet") {
+        if self.controller().is_some_and(|(kind, _)| kind == DAEMON_SET) && !self.is_template() {
             return Some(Reason::DaemonSet);
         }
         let os = spec.and_then(|s| s.os.as_ref()).and_then(|os| os.name.as_ref());

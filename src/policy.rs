@@ -27,6 +27,8 @@ pub struct Policy {
     pub overrides: Vec<Override>,
     /// Whether a Pod that stays closed gets an annotation that says why.
     pub explain: bool,
+    /// Whether the templates of DaemonSets are decided like Pods.
+    pub daemon_sets: bool,
 }
 
 /// What is believed of some images, so that no registry is asked for them.
@@ -62,6 +64,12 @@ pub struct Pool {
     pub prefer: Option<PoolPreference>,
 }
 
+/// Whether this can name a pool in the annotation.
+pub fn is_pool_name(name: &str) -> bool {
+    let allowed = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-' || b == b'.';
+    (1..=63).contains(&name.len()) && name.bytes().all(allowed)
+}
+
 /// How Pods prefer the nodes of a pool.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PoolPreference {
@@ -84,7 +92,10 @@ pub struct ImageSupport<'a> {
 
 impl ImageSupport<'_> {
     /// The nodes on which the Pod could use this image.
-    fn nodes(&self) -> Result<PlatformSet, LookupError> {
+    ///
+    /// # Errors
+    /// Why that is not known.
+    pub fn nodes(&self) -> Result<PlatformSet, LookupError> {
         match self.purpose {
             Purpose::Run => self.support?.runs_on().ok_or(LookupError::BadManifest),
             Purpose::Mount => Ok(self.support?.mounts_on()),
@@ -130,7 +141,7 @@ impl<'a> Blocker<'a> {
     }
 
     /// Whether it is known that it does not run on the pool.
-    fn lacks(&self) -> bool {
+    pub fn lacks(&self) -> bool {
         matches!(self.cause, Cause::Lacks(_))
     }
 }

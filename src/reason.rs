@@ -6,7 +6,7 @@ use crate::image::LookupError;
 macro_rules! reasons {
     ($($(#[$doc:meta])* $variant:ident => $name:literal,)*) => {
         /// What became of a Pod, and why. The names are a contract: add, never rename.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
         #[repr(usize)]
         pub enum Reason {
             $($(#[$doc])* $variant,)*

@@ -3,6 +3,8 @@
 //! Reading is partial and borrowed: one pass over the body, no copy of the Pod, no typed Pod. What cannot be read of
 //! a Pod never costs the answer: as long as there is a uid, there is a review.
 
+mod daemon_set;
+
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use serde::Deserialize;
@@ -10,7 +12,9 @@ use serde::de::IgnoredAny;
 use serde_json::Value;
 
 use crate::json::{self, Object, push_text};
-use crate::pod::{self, Pod, Text};
+use crate::pod::{self, DAEMON_SET, Pod, Text};
+
+pub use daemon_set::DaemonSet;
 
 const API_VERSION: &str = "admission.k8s.io/v1";
 const KIND: &str = "AdmissionReview";
@@ -33,27 +37,40 @@ pub struct Review<'a> {
 pub enum Subject<'a> {
     /// The creation of a Pod.
     Pod(Box<Pod<'a>>),
-    /// The creation of a Pod that does not decode.
+    /// The creation or the update of a DaemonSet.
+    DaemonSet(Box<DaemonSet<'a>>),
+    /// A Pod or a DaemonSet that does not decode.
     Malformed,
     /// Anything else.
     Other,
 }
 
+impl Subject<'_> {
+    fn into_owned(self) -> Subject<'static> {
+        match self {
+            Self::Pod(pod) => Subject::Pod(Box::new(pod.into_owned())),
+            Self::DaemonSet(set) => Subject::DaemonSet(Box::new(set.into_owned())),
+            Self::Malformed => Subject::Malformed,
+            Self::Other => Subject::Other,
+        }
+    }
+}
+
 impl Review<'_> {
     /// The same, without the body that it was read from.
     pub(crate) fn into_owned(self) -> Review<'static> {
-        let subject = match self.subject {
-            Subject::Pod(pod) => Subject::Pod(Box::new(pod.into_owned())),
-            Subject::Malformed => Subject::Malformed,
-            Subject::Other => Subject::Other,
-        };
+        let subject = self.subject.into_owned();
         Review { uid: self.uid.into_owned(), namespace: self.namespace.into_owned(), subject }
     }
 
     /// Bytes that it holds while the Pod waits, or a few more.
     pub(crate) fn held(&self) -> usize {
-        let pod = if let Subject::Pod(pod) = &self.subject { pod.held() } else { 0 };
-        self.uid.as_str().len() + self.namespace.as_str().len() + pod
+        let subject = match &self.subject {
+            Subject::Pod(pod) => pod.held(),
+            Subject::DaemonSet(set) => set.held(),
+            Subject::Malformed | Subject::Other => 0,
+        };
+        self.uid.as_str().len() + self.namespace.as_str().len() + subject
     }
 }
 
@@ -158,9 +175,13 @@ pub fn decode(body: &[u8]) -> Result<Review<'_>, ReviewError> {
     // What the API server sends is read fast; over anything else serde_json decides.
     match json::read::<Decoded<'_>>(body).or_else(|_| serde_json::from_slice(body)) {
         // The Pod is a little smaller than the review around it.
-        Ok(envelope) => read(envelope, |pod| of_pod(pod, pod::size_of_json(body))),
+        Ok(envelope) => read(envelope, |pod| of_pod(pod, pod::size_of_json(body)), || daemon_set::read(body)),
         // Perhaps only the object is odd; then there is a uid all the same.
-        Err(_) => read(serde_json::from_slice::<Podless<'_>>(body)?, |_| Subject::Malformed),
+        Err(_) => read(
+            serde_json::from_slice::<Podless<'_>>(body)?,
+            |_| Subject::Malformed,
+            || daemon_set::read(body),
+        ),
     }
 }
 
@@ -169,13 +190,15 @@ pub fn decode(body: &[u8]) -> Result<Review<'_>, ReviewError> {
 /// # Errors
 /// See [`decode`].
 pub fn of_value(value: &Value) -> Result<Review<'_>, ReviewError> {
+    // Texts of a DaemonSet are compared, and a value has none.
+    let daemon_set = || daemon_set::read(value.to_string().as_bytes()).into_owned();
     match Decoded::deserialize(value) {
-        Ok(envelope) => read(envelope, |pod| of_pod(pod, pod::size_of_value(value))),
+        Ok(envelope) => read(envelope, |pod| of_pod(pod, pod::size_of_value(value)), daemon_set),
         Err(_) => {
             let envelope = serde_path_to_error::deserialize::<_, Podless<'_>>(value);
             let field = |error: serde_path_to_error::Error<_>| error.path().to_string();
             let envelope = envelope.map_err(|error| ReviewError::Value { field: field(error) })?;
-            read(envelope, |_| Subject::Malformed)
+            read(envelope, |_| Subject::Malformed, daemon_set)
         }
     }
 }
@@ -188,7 +211,8 @@ fn of_pod<'a>(pod: Option<Object<Box<Pod<'a>>>>, bytes: usize) -> Subject<'a> {
 
 fn read<'a, O>(
     Object(envelope): Object<Envelope<'a, O>>,
-    subject: impl FnOnce(Option<O>) -> Subject<'a>,
+    pod: impl FnOnce(Option<O>) -> Subject<'a>,
+    daemon_set: impl FnOnce() -> Subject<'a>,
 ) -> Result<Review<'a>, ReviewError> {
     let text = |text: &Option<Text<'a>>| text.clone().unwrap_or_default();
     if text(&envelope.api_version).as_str() != API_VERSION || text(&envelope.kind).as_str() != KIND {
@@ -197,7 +221,13 @@ fn read<'a, O>(
     let request = envelope.request.ok_or(ReviewError::NoUid)?;
     let uid = request.uid.clone().filter(|uid| !uid.is_empty()).ok_or(ReviewError::NoUid)?;
     let namespace = text(&request.namespace);
-    let subject = if is_creation_of_a_pod(&request) { subject(request.object) } else { Subject::Other };
+    let subject = if is_creation_of_a_pod(&request) {
+        pod(request.object)
+    } else if is_change_of_a_daemon_set(&request) {
+        daemon_set()
+    } else {
+        Subject::Other
+    };
     Ok(Review { uid, namespace, subject })
 }
 
@@ -208,6 +238,15 @@ fn is_creation_of_a_pod<O>(request: &Request<'_, O>) -> bool {
         && request.kind.as_ref().is_some_and(|kind| is(&kind.group, "") && is(&kind.kind, "Pod"))
         && (request.resource.as_ref())
             .is_some_and(|r| is(&r.group, "") && is(&r.version, "v1") && is(&r.resource, "pods"))
+}
+
+fn is_change_of_a_daemon_set<O>(request: &Request<'_, O>) -> bool {
+    let is = |text: &Option<Text<'_>>, value: &str| text.as_ref().map_or("", Text::as_str) == value;
+    (is(&request.operation, "CREATE") || is(&request.operation, "UPDATE"))
+        && is(&request.sub_resource, "")
+        && request.kind.as_ref().is_some_and(|kind| is(&kind.group, "apps") && is(&kind.kind, DAEMON_SET))
+        && (request.resource.as_ref())
+            .is_some_and(|r| is(&r.group, "apps") && is(&r.version, "v1") && is(&r.resource, "daemonsets"))
 }
 
 /// What the audit log of the cluster shows (`<webhook name>/decision`, …).

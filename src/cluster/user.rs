@@ -1,6 +1,7 @@
 //! The Kubernetes API for the commands: with a person's kubeconfig and that person's rights. Unlike [`super::Cluster`] it
 //! reads long lists, waits longer, and says what the API server said.
 
+use std::net::IpAddr;
 use std::path::Path;
 
 use http::header::{ACCEPT, CONTENT_TYPE, WARNING};
@@ -26,6 +27,8 @@ const BODY: usize = 128 << 20;
 const PAGE: usize = 500;
 /// Characters of an error that are shown.
 const SHOWN: usize = 500;
+/// Pauses before a page is asked for again: long enough for a burst that the API server's priorities hold back.
+const PAUSES: [Duration; 2] = [Duration::from_millis(500), Duration::from_secs(2)];
 
 /// Why something was not done.
 #[derive(Debug, thiserror::Error)]
@@ -58,7 +61,7 @@ pub enum RequestError {
 impl RequestError {
     /// Whether a right is missing.
     pub fn is_forbidden(&self) -> bool {
-        matches!(self, Self::Refused { status: 401 | 403, .. })
+        matches!(self, Self::Refused { status: 403, .. })
     }
 
     /// Whether there is no such object, or no such kind of objects.
@@ -103,6 +106,14 @@ struct List<T> {
     items: Option<Vec<T>>,
 }
 
+/// Objects of a page, in the order of the list.
+pub enum Page<T> {
+    /// Of the list's beginning; what came before it is void.
+    First(Vec<T>),
+    /// What follows.
+    Next(Vec<T>),
+}
+
 #[derive(Default, Deserialize)]
 struct ListMetadata {
     r#continue: Option<String>,
@@ -112,6 +123,9 @@ struct ListMetadata {
 pub struct UserClient {
     client: Client,
     namespace: String,
+    is_local: bool,
+    /// Pauses before a page is asked for again.
+    pub(super) pauses: [Duration; 2],
 }
 
 impl UserClient {
@@ -141,13 +155,19 @@ impl UserClient {
         config.write_timeout = None;
         config.default_retry = false;
         let namespace = config.default_namespace.clone();
+        let is_local = config.cluster_url.host().is_some_and(is_loopback);
         let client = Client::try_from(config).map_err(ConnectError::Client)?;
-        Ok(Self { client, namespace })
+        Ok(Self { client, namespace, is_local, pauses: PAUSES })
     }
 
     /// The namespace of the context.
     pub fn namespace(&self) -> &str {
         &self.namespace
+    }
+
+    /// Whether the cluster is on this very machine (kind, minikube), as its registries may then be, too.
+    pub fn is_local(&self) -> bool {
+        self.is_local
     }
 
     /// Reads one object.
@@ -172,27 +192,58 @@ impl UserClient {
     /// # Errors
     /// See [`RequestError`].
     pub async fn list<T: DeserializeOwned>(&self, path: &str) -> Result<Vec<T>, RequestError> {
+        let mut all = Vec::new();
+        let read = self.pages(path, |page| match page {
+            Page::First(items) => all = items,
+            Page::Next(items) => all.extend(items),
+        });
+        read.await?;
+        Ok(all)
+    }
+
+    /// The same for lists that are too large to be kept: each page is taken as it comes.
+    ///
+    /// # Errors
+    /// See [`RequestError`].
+    pub async fn pages<T: DeserializeOwned>(
+        &self,
+        path: &str,
+        mut take: impl FnMut(Page<T>),
+    ) -> Result<(), RequestError> {
         let separator = if path.contains('?') { '&' } else { '?' };
-        let (mut all, mut query) = (Vec::new(), format!("{separator}limit={PAGE}"));
+        let (mut is_first, mut query) = (true, format!("{separator}limit={PAGE}"));
         loop {
-            let page: List<T> = match self.get(&format!("{path}{query}")).await {
+            let page: List<T> = match self.page(&format!("{path}{query}")).await {
                 // The rest is no longer known as it was when the list began: all of it at once, as client-go does.
                 Err(RequestError::Refused { status: 410, .. }) if !query.is_empty() => {
-                    all.clear();
+                    is_first = true;
                     query.clear();
                     continue;
                 }
                 page => page?,
             };
-            all.extend(page.items.into_iter().flatten());
+            let items = page.items.unwrap_or_default();
+            take(if is_first { Page::First(items) } else { Page::Next(items) });
+            is_first = false;
             match page.metadata.r#continue.filter(|token| !token.is_empty()) {
                 Some(token) => {
                     let token: String = url::form_urlencoded::byte_serialize(token.as_bytes()).collect();
                     query = format!("{separator}limit={PAGE}&continue={token}");
                 }
-                None => return Ok(all),
+                None => return Ok(()),
             }
         }
+    }
+
+    /// A page; asked for again where the API server has too much to do, so that a long list is not lost for it.
+    async fn page<T: DeserializeOwned>(&self, path: &str) -> Result<List<T>, RequestError> {
+        for pause in self.pauses {
+            match self.get(path).await {
+                Err(RequestError::Refused { status: 429 | 500..=599, .. }) => tokio::time::sleep(pause).await,
+                page => return page,
+            }
+        }
+        self.get(path).await
     }
 
     /// Creates something that is not stored: a review or a dry run. Also gives the warnings, which come with a refusal, too.
@@ -231,6 +282,11 @@ impl UserClient {
         let body = Limited::new(answer.into_body(), BODY).collect().await.map_err(|_| RequestError::Body)?;
         Ok(Answer { status, warnings, body: body.to_bytes().to_vec() })
     }
+}
+
+fn is_loopback(host: &str) -> bool {
+    let address = host.trim_matches(['[', ']']).parse::<IpAddr>();
+    host == "localhost" || address.is_ok_and(|address| address.is_loopback())
 }
 
 #[cfg(test)]

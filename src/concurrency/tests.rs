@@ -246,3 +246,21 @@ async fn nothing_is_kept_of_work_that_ended_or_was_given_up() {
         }
     }
 }
+
+/// What comes behind everything else begins nothing while a Pod waits, or may soon have to.
+#[tokio::test]
+async fn half_of_the_permits_are_no_ones_to_spare() {
+    let limit = ConcurrencyLimit::new(CAPACITY);
+    assert!(limit.has_spare("a"));
+    let one = caller("one");
+    let mut works = Vec::new();
+    for _ in 0..8 {
+        assert!(limit.has_spare("a") && limit.has_spare("b"));
+        works.push(Work::of(&limit, &one, "a", true).await);
+    }
+    assert!(!limit.has_spare("a") && limit.has_spare("b"));
+    works.push(Work::of(&limit, &one, "a", true).await);
+    assert!(!works.last().unwrap().runs() && !limit.has_spare("b"), "one waits");
+    drop(works);
+    assert!(limit.has_spare("a") && limit.has_spare("b"));
+}

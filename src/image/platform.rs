@@ -179,6 +179,11 @@ impl PlatformSet {
         Self::ALL.filter(|node| NODES[node].architecture == name)
     }
 
+    /// All platforms of linux with the architecture of this one.
+    pub fn of_architecture_of(platform: &Platform<'_>) -> Self {
+        if platform.os == "linux" { Self::of_architecture(&platform.architecture) } else { Self::EMPTY }
+    }
+
     /// The names of its platforms, in the order of the list of known ones.
     pub fn names(self) -> impl Iterator<Item = String> {
         NODES
@@ -186,6 +191,16 @@ impl PlatformSet {
             .enumerate()
             .filter(move |(bit, _)| self.0 & (1 << bit) != 0)
             .map(|(_, node)| node.to_string())
+    }
+
+    /// A bit for each platform, by its place in the list of known ones.
+    pub(crate) fn bits(self) -> u32 {
+        self.0
+    }
+
+    /// The set of these bits; `None` if one of them stands for no known platform.
+    pub(crate) fn of_bits(bits: u32) -> Option<Self> {
+        Self::ALL.contains_all(Self(bits)).then_some(Self(bits))
     }
 
     /// Whether there is none.

@@ -85,7 +85,7 @@ impl<W: Write> Escaped<'_, W> {
 }
 
 /// Control characters, line and paragraph separators, and those that reorder text (Unicode's Bidi_Control).
-fn is_unsafe(c: char) -> bool {
+pub(crate) fn is_unsafe(c: char) -> bool {
     c.is_control()
         || matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }

@@ -25,11 +25,17 @@ impl<'p> Ownership<'p> {
     /// What the Pod says, under these pools.
     pub fn of(pod: &'p Pod<'_>, pools: &[Pool]) -> Self {
         let written = pod.pools_annotation();
-        let named = pools.iter().filter(|pool| names(written).any(|name| name == pool.name));
+        let named = Self::opened(pod, pools).into_iter();
         let place = |own: &&Toleration<'_>| pod.tolerations().iter().position(|there| there.same(own));
         let mut tolerations: Vec<usize> = distinct(named).iter().filter_map(place).collect();
         tolerations.sort_unstable();
         Self { pools: written, tolerations }
+    }
+
+    /// The pools that the Pod says were opened.
+    pub fn opened<'a>(pod: &Pod<'_>, pools: &'a [Pool]) -> Vec<&'a Pool> {
+        let written = pod.pools_annotation();
+        pools.iter().filter(|pool| names(written).any(|name| name == pool.name)).collect()
     }
 
     /// Whether the Pod says that a pool was opened.
@@ -70,7 +76,7 @@ pub(super) fn names(written: &str) -> impl Iterator<Item = &str> {
 }
 
 /// The tolerations of these pools, each once.
-pub(super) fn distinct<'a>(pools: impl Iterator<Item = &'a Pool>) -> Vec<&'a Toleration<'static>> {
+pub fn distinct<'a>(pools: impl Iterator<Item = &'a Pool>) -> Vec<&'a Toleration<'static>> {
     let mut all: Vec<&Toleration<'static>> = Vec::new();
     for own in pools.flat_map(|pool| &pool.tolerations) {
         if !all.iter().any(|other| other.same(own)) {

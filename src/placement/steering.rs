@@ -73,16 +73,19 @@ impl NodeEdits {
 /// Steers a Pod to which these pools are opened by what its images mean for the cluster's nodes.
 pub(super) fn steer(pod: &Pod<'_>, verdicts: &Verdicts<'_, '_>, opened: &[&Pool]) -> Steering {
     let (rules, preference) = (verdicts.rules(), pod.preference());
+    // The controller of a DaemonSet chooses the nodes: a preference would say nothing to it.
+    let may_prefer = !pod.is_of_daemon_set();
     let prefers = !rules.prefer.is_empty()
         || verdicts.pools().iter().any(|pool| pool.prefer.is_some())
         || matches!(preference, PodPreference::None | PodPreference::Architecture(_));
+    let prefers = prefers && may_prefer;
     if !rules.requires() && !prefers {
         return Steering::default();
     }
     let fit = if rules.requires() { verdicts.node_fit() } else { NodeFit::Unknown };
     let is_nowhere = fit == NodeFit::Nowhere && rules.require != Require::Off;
     let mut wanted = Wanted::of(pod, verdicts, fit);
-    if !is_nowhere {
+    if !is_nowhere && may_prefer {
         wanted.preferred = preference::possible(preference, verdicts, opened);
     }
     // What is off is not looked for, either.

@@ -55,3 +55,15 @@ pub fn is_label_value(text: &str) -> bool {
         && edge(text.bytes().next_back())
         && text.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_.".contains(&b))
 }
+
+/// `IsQualifiedName` of k8s.io/apimachinery: an optional DNS subdomain, a slash, and a name.
+pub fn is_label_key(text: &str) -> bool {
+    let (prefix, name) = text.rsplit_once('/').map_or((None, text), |(prefix, name)| (Some(prefix), name));
+    let label = |part: &str| {
+        let edge = |b: Option<&u8>| b.is_some_and(|b| b.is_ascii_lowercase() || b.is_ascii_digit());
+        let bytes = part.as_bytes();
+        edge(bytes.first()) && edge(bytes.last()) && bytes.iter().all(|&b| b == b'-' || edge(Some(&b)))
+    };
+    let domain = |prefix: &str| prefix.len() <= 253 && prefix.split('.').all(label);
+    !name.is_empty() && is_label_value(name) && prefix.is_none_or(domain)
+}

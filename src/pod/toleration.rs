@@ -52,6 +52,17 @@ impl Toleration<'_> {
         effect && long_enough && taints
     }
 
+    /// Whether a taint does not keep away a Pod with this toleration when it is scheduled; how long a `NoExecute` taint is
+    /// tolerated does not matter then.
+    pub fn tolerates(&self, key: &str, value: &str, effect: &str) -> bool {
+        let taint = match self.operator() {
+            "Exists" => self.key.is_empty() || self.key.as_str() == key,
+            "Equal" => self.key.as_str() == key && self.value.as_str() == value,
+            _ => false,
+        };
+        taint && (self.effect.is_empty() || self.effect.as_str() == effect)
+    }
+
     /// Whether both mean the same: what tolerarch added is found again by this.
     pub fn same(&self, other: &Toleration<'_>) -> bool {
         (
@@ -112,6 +123,23 @@ mod tests {
             (brief, r#"{"key":"k","operator":"Exists","effect":"NoExecute"}"#, false),
         ] {
             assert_eq!(t(mine).covers(&t(other)), expected, "{mine} over {other}");
+        }
+    }
+
+    #[test]
+    fn tolerates_taints_as_the_scheduler_does() {
+        let taint = ("arch", "arm64", "NoExecute");
+        for (toleration, expected) in [
+            (r#"{"key":"arch","value":"arm64","effect":"NoExecute"}"#, true),
+            (r#"{"key":"arch","value":"arm64","effect":"NoExecute","tolerationSeconds":1}"#, true),
+            (r#"{"key":"arch","operator":"Exists"}"#, true),
+            (r#"{"operator":"Exists"}"#, true),
+            (r#"{"key":"arch","value":"amd64"}"#, false),
+            (r#"{"key":"arch","operator":"Exists","effect":"NoSchedule"}"#, false),
+            (r#"{"key":"team","operator":"Exists"}"#, false),
+            (r#"{"key":"arch","operator":"Gt","value":"arm64"}"#, false),
+        ] {
+            assert_eq!(t(toleration).tolerates(taint.0, taint.1, taint.2), expected, "{toleration}");
         }
     }
 

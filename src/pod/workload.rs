@@ -1,12 +1,31 @@
 //! Which workload a Pod is of: what stays the same from one rollout to the next.
 
 use super::Pod;
+use super::json::Field;
 
 /// Digits at the end of the name of a CronJob's Job: minutes since 1970, or seconds as older versions wrote them
 /// (k8s.io/kubernetes `pkg/controller/cronjob/utils.go`).
 const TIME: std::ops::RangeInclusive<usize> = 8..=10;
 
 impl Pod<'_> {
+    /// A Pod of a list as it was when it was created: on no node, not stored, and without its own name where it has a
+    /// controller. What a controller has created alike is the same then.
+    #[must_use]
+    pub fn as_created(mut self) -> Self {
+        let is_controlled = self.controller().is_some();
+        if let Field::Present(metadata) = &mut self.metadata
+            && is_controlled
+        {
+            metadata.0.name = None;
+        }
+        if let Field::Present(spec) = &mut self.spec {
+            spec.0.node_name = None;
+        }
+        // What it takes by now says nothing of what it took.
+        self.bytes = 0;
+        self
+    }
+
     /// Kind and name of its controller, without what differs between its rollouts or runs; of the Pod itself where it has
     /// none.
     pub fn workload(&self) -> (&str, &str) {
@@ -71,6 +90,15 @@ mod tests {
         ] {
             assert_eq!(Pod::of_value(&pod).unwrap().workload(), expected, "{pod}");
         }
+        let running = |name: &str, node: &str| {
+            let mut pod = pod("ReplicaSet", "web-5d5c", none.clone());
+            pod["metadata"]["name"] = name.into();
+            pod["spec"] = json!({"nodeName": node, "containers": [{"image": "a"}]});
+            let facts = Pod::of_value(&pod).unwrap().as_created();
+            assert_eq!(facts.skipped(), None);
+            format!("{facts:?}")
+        };
+        assert_eq!(running("web-5d5c-x", "one"), running("web-5d5c-longer", "two"));
         let template = json!({"spec": {}});
         let of_file = Pod::of_template(&template, "ReplicaSet", "web").unwrap();
         assert_eq!(of_file.workload(), ("ReplicaSet", "web"));

@@ -11,6 +11,8 @@ pub struct PlacementRules {
     pub require: Require,
     /// The platforms that the cluster's nodes have.
     pub platforms: PlatformSet,
+    /// Whether these are only what counts until they have been read of the cluster.
+    pub discovered: bool,
     /// Those for a Pod with an image that is not known; empty where such a Pod is not steered.
     pub when_unknown: PlatformSet,
     /// The platforms that Pods prefer whose images run there.
@@ -58,6 +60,7 @@ impl Default for PlacementRules {
         Self {
             require: Require::Off,
             platforms: PlatformSet::AMD64_AND_ARM64,
+            discovered: false,
             when_unknown: PlatformSet::EMPTY,
             prefer: Vec::new(),
             pod_labels: Vec::new(),

@@ -22,6 +22,7 @@ fn subject(body: &str) -> &'static str {
     assert_eq!(review.uid.as_str(), "u-1");
     match review.subject {
         Subject::Pod(_) => "pod",
+        Subject::DaemonSet(_) => "daemonset",
         Subject::Malformed => "malformed",
         Subject::Other => "other",
     }
@@ -133,4 +134,37 @@ proptest! {
         body[place] = byte;
         let _ = decode(&body);
     }
+}
+
+#[test]
+fn reads_creations_and_updates_of_daemonsets() {
+    let template = json!({"spec": {"containers": [{"image": "nginx"}]}});
+    let set = json!({"metadata": {"name": "agent"}, "spec": {"template": template}});
+    let change = |review: &mut Value| {
+        let request = &mut review["request"];
+        request["kind"] = json!({"group": "apps", "version": "v1", "kind": "DaemonSet"});
+        request["resource"] = json!({"group": "apps", "version": "v1", "resource": "daemonsets"});
+        request["operation"] = "UPDATE".into();
+        (request["object"], request["oldObject"]) = (set.clone(), set.clone());
+    };
+    let body = review(change);
+    let Subject::DaemonSet(set) = decode(body.as_bytes()).unwrap().subject else { panic!("{body}") };
+    assert_eq!(set.template.pod.described(), "DaemonSet/agent");
+    assert_eq!(set.before.unwrap().value(), Some(template));
+
+    let with = |place: &str, value: Value| {
+        review(|review| {
+            change(review);
+            *review.pointer_mut(place).unwrap() = value;
+        })
+    };
+    assert_eq!(subject(&with("/request/operation", json!("CREATE"))), "daemonset");
+    assert_eq!(subject(&with("/request/oldObject/spec", json!(null))), "malformed");
+    for odd in
+        [json!(null), json!([]), json!({}), json!({"template": null}), json!({"template": {"spec": []}})]
+    {
+        assert_eq!(subject(&with("/request/object/spec", odd.clone())), "malformed", "{odd}");
+    }
+    assert_eq!(subject(&with("/request/operation", json!("DELETE"))), "other");
+    assert_eq!(subject(&with("/request/resource/resource", json!("deployments"))), "other");
 }

@@ -8,6 +8,7 @@ use crate::metrics::Metrics;
 /// Counts handshakes and certificates; clones count the same.
 #[derive(Clone)]
 pub struct TlsMetrics {
+    handshakes: IntCounter,
     handshake_errors: IntCounter,
     expiry: IntGauge,
     reloads: [IntCounter; 2],
@@ -32,6 +33,10 @@ impl TlsMetrics {
         )?;
         Ok(Self {
             invalid: Invalid::ALL.map(|error| invalid.with_label_values(&[error.as_str()])),
+            handshakes: metrics.counter(
+                "tolerarch_tls_handshakes_total",
+                "TLS handshakes of clients that succeeded: connections that API servers opened.",
+            )?,
             handshake_errors: metrics
                 .counter("tolerarch_tls_handshake_errors_total", "TLS handshakes of clients that failed.")?,
             expiry: metrics.gauge(
@@ -40,6 +45,11 @@ impl TlsMetrics {
             )?,
             reloads: ["failure", "success"].map(|result| reloads.with_label_values(&[result])),
         })
+    }
+
+    /// A client's handshake succeeded.
+    pub(crate) fn handshake_succeeded(&self) {
+        self.handshakes.inc();
     }
 
     /// A client's handshake failed.

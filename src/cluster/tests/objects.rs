@@ -20,6 +20,7 @@ pub(crate) struct Objects {
 struct Store {
     objects: Mutex<BTreeMap<String, Value>>,
     version: AtomicUsize,
+    creations: AtomicUsize,
     /// Seconds since 1970, for the answers.
     time: Mutex<u64>,
     /// Requests that are refused, by their method and by what is in their path.
@@ -53,6 +54,17 @@ impl Objects {
 
     pub(crate) fn get(&self, path: &str) -> Option<Value> {
         self.state.objects.lock().unwrap().get(path).cloned()
+    }
+
+    /// Those below this path.
+    pub(crate) fn all(&self, below: &str) -> Vec<Value> {
+        let objects = self.state.objects.lock().unwrap();
+        objects.iter().filter(|(path, _)| path.starts_with(below)).map(|(_, object)| object.clone()).collect()
+    }
+
+    /// How many were to be created so far, those that were there already among them.
+    pub(crate) fn creations(&self) -> usize {
+        self.state.creations.load(Ordering::SeqCst)
     }
 
     pub(crate) fn delete(&self, path: &str) {
@@ -123,6 +135,9 @@ async fn handle(State(store): State<Arc<Store>>, request: Request) -> Response {
 }
 
 fn answer(store: &Store, method: &Method, path: &str, headers: &HeaderMap, body: &[u8]) -> (u16, String) {
+    if method == Method::POST {
+        store.creations.fetch_add(1, Ordering::SeqCst);
+    }
     if let Some((refused, part, status)) = &*store.refused.lock().unwrap()
         && refused == method
         && path.contains(part)
@@ -135,6 +150,11 @@ fn answer(store: &Store, method: &Method, path: &str, headers: &HeaderMap, body:
         return old.map_or((404, "canary".into()), |object| (200, object.to_string()));
     }
     let patch: Value = serde_json::from_slice(body).unwrap();
+    if method == Method::POST {
+        let path = format!("{path}/{}", patch["metadata"]["name"].as_str().unwrap());
+        let is_new = objects.insert(path, patch).is_none();
+        return if is_new { (201, "{}".into()) } else { (409, "canary".into()) };
+    }
     let how = headers.get("content-type").unwrap().to_str().unwrap();
     let mut new = match (&old, how) {
         (None, "application/apply-patch+yaml") => patch,

@@ -1,3 +1,4 @@
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use axum::Router;
@@ -46,7 +47,7 @@ impl Reply {
 /// Objects of a page of the fake, which is less than what is asked for.
 const SMALL_PAGE: usize = 2;
 
-/// A Kubernetes API over plain HTTP, that says what it is told to.
+/// A Kubernetes API over plain HTTP, with canned answers.
 pub(crate) struct FakeApi {
     pub(crate) url: String,
     server: tokio::task::JoinHandle<()>,
@@ -154,6 +155,41 @@ async fn a_list_that_has_expired_is_read_at_once() {
     })
     .await;
     assert_eq!(api.client().list::<u8>("/things").await.unwrap(), [1, 2, 3]);
+}
+
+#[tokio::test]
+async fn a_page_is_asked_for_again_where_the_api_server_has_too_much_to_do() {
+    for (failures, is_read) in [(2, true), (3, false)] {
+        let asked = AtomicUsize::new(0);
+        let api = FakeApi::start(move |request| {
+            let is_second = request.query.contains("continue");
+            if is_second && asked.fetch_add(1, Ordering::SeqCst) < failures {
+                return Reply::refused(429, "too many requests");
+            }
+            Reply::of(200, json!([1, 2, 3]))
+        })
+        .await;
+        let mut client = api.client();
+        client.pauses = [Duration::ZERO; 2];
+        let list = client.list::<u8>("/things").await;
+        assert_eq!(list.ok(), is_read.then(|| vec![1, 2, 3]), "{failures}");
+    }
+}
+
+#[test]
+fn a_cluster_on_this_machine_is_known() {
+    let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+    for (url, is_local) in [
+        ("http://127.0.0.1:6443", true),
+        ("https://localhost:6443", true),
+        ("https://[::1]:6443", true),
+        ("https://10.0.0.1:6443", false),
+        ("https://localhost.example.com", false),
+    ] {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let _guard = runtime.enter();
+        assert_eq!(UserClient::new(Config::new(url.parse().unwrap())).unwrap().is_local(), is_local, "{url}");
+    }
 }
 
 #[tokio::test]

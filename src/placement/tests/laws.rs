@@ -145,7 +145,7 @@ fn prefers_architecture(pod: &Value) -> bool {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(1500))]
+    #![proptest_config(ProptestConfig::with_cases(800))]
 
     #[test]
     fn keeps_every_constraint_and_takes_back_its_own(

@@ -1,0 +1,171 @@
+//! Karpenter's NodePools (`karpenter.sh/v1`), as far as anything here asks about them.
+
+use std::collections::BTreeMap;
+
+use kube::ResourceExt;
+use kube::api::ObjectMeta;
+use serde::Deserialize;
+
+use super::metadata::{names_and_labels, or_default, resource};
+use super::node::{Condition, Taint, ready};
+
+/// A NodePool.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(from = "Wire")]
+pub struct NodePool {
+    /// Its name and labels; nothing else but what identifies it, and whether it is being deleted.
+    pub metadata: ObjectMeta,
+    /// Karpenter tries the heaviest first; 0 if it has none.
+    pub weight: u32,
+    /// Whether it keeps a number of nodes, whatever Pods there are.
+    pub is_static: bool,
+    /// The labels of its nodes, as far as its template has them.
+    pub template_labels: BTreeMap<String, String>,
+    /// The taints of its nodes.
+    pub taints: Vec<Taint>,
+    /// Taints that its nodes have only while they start.
+    pub startup_taints: Vec<Taint>,
+    /// What its nodes have to be.
+    pub requirements: Vec<Requirement>,
+    /// How much its nodes may have in all, by resource, as Kubernetes' quantities.
+    pub limits: BTreeMap<String, String>,
+    /// How much they have.
+    pub resources: BTreeMap<String, String>,
+    /// The API group of its node class, which tells the provider.
+    pub node_class_group: String,
+    /// Whether Karpenter says that it can be used; `None` if it has not said anything yet.
+    pub is_ready: Option<bool>,
+}
+
+resource!(NodePool, ClusterResourceScope, "karpenter.sh", "v1", "NodePool", "nodepools");
+
+impl NodePool {
+    /// The most that one can weigh.
+    pub const HEAVIEST: u32 = 100;
+    /// Where they are listed.
+    pub const PATH: &'static str = "/apis/karpenter.sh/v1/nodepools";
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        self.metadata.name.as_deref().unwrap_or_default()
+    }
+
+    /// The value of a label.
+    pub fn label(&self, key: &str) -> Option<&str> {
+        self.labels().get(key).map(String::as_str)
+    }
+}
+
+/// What a label of nodes has to be.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+pub struct Requirement {
+    /// The label.
+    pub key: String,
+    /// `In`, `NotIn`, `Exists`, `DoesNotExist`, `Gt`, `Lt`, and whatever may come.
+    pub operator: String,
+    /// What it is compared with.
+    #[serde(deserialize_with = "or_default")]
+    pub values: Vec<String>,
+}
+
+#[derive(Deserialize)]
+struct Wire {
+    #[serde(default, deserialize_with = "names_and_labels")]
+    metadata: ObjectMeta,
+    #[serde(default, deserialize_with = "or_default")]
+    spec: Spec,
+    #[serde(default, deserialize_with = "or_default")]
+    status: Status,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Spec {
+    weight: Option<u32>,
+    replicas: Option<u64>,
+    #[serde(deserialize_with = "or_default")]
+    template: Template,
+    #[serde(deserialize_with = "or_default")]
+    limits: BTreeMap<String, Quantity>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Template {
+    #[serde(deserialize_with = "or_default")]
+    metadata: TemplateMetadata,
+    #[serde(deserialize_with = "or_default")]
+    spec: TemplateSpec,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct TemplateMetadata {
+    #[serde(deserialize_with = "or_default")]
+    labels: BTreeMap<String, String>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct TemplateSpec {
+    #[serde(deserialize_with = "or_default")]
+    taints: Vec<Taint>,
+    #[serde(deserialize_with = "or_default")]
+    startup_taints: Vec<Taint>,
+    #[serde(deserialize_with = "or_default")]
+    requirements: Vec<Requirement>,
+    #[serde(deserialize_with = "or_default")]
+    node_class_ref: NodeClassRef,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct NodeClassRef {
+    group: String,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Status {
+    #[serde(deserialize_with = "or_default")]
+    conditions: Vec<Condition>,
+    #[serde(deserialize_with = "or_default")]
+    resources: BTreeMap<String, Quantity>,
+}
+
+/// A quantity, which may stand there as a number.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Quantity {
+    Text(String),
+    Number(serde_json::Number),
+}
+
+fn texts(quantities: BTreeMap<String, Quantity>) -> BTreeMap<String, String> {
+    let text = |quantity| match quantity {
+        Quantity::Text(text) => text,
+        Quantity::Number(number) => number.to_string(),
+    };
+    quantities.into_iter().map(|(name, quantity)| (name, text(quantity))).collect()
+}
+
+impl From<Wire> for NodePool {
+    fn from(Wire { metadata, spec, status }: Wire) -> Self {
+        let Spec { weight, replicas, template, limits } = spec;
+        let TemplateSpec { taints, startup_taints, requirements, node_class_ref } = template.spec;
+        Self {
+            metadata,
+            weight: weight.unwrap_or_default(),
+            is_static: replicas.is_some(),
+            template_labels: template.metadata.labels,
+            taints,
+            startup_taints,
+            requirements,
+            limits: texts(limits),
+            resources: texts(status.resources),
+            node_class_group: node_class_ref.group,
+            is_ready: ready(&status.conditions).map(|status| status == "True"),
+        }
+    }
+}

@@ -1,0 +1,129 @@
+use serde_json::json;
+
+use super::*;
+use crate::reason::Reason;
+
+fn pod() -> Value {
+    json!({
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": "web-1", "namespace": "team", "uid": "u-1", "resourceVersion": "42",
+            "labels": {"app": "web"}, "managedFields": [{"manager": "x"}],
+            "ownerReferences": [
+                {"apiVersion": "v1", "kind": "ConfigMap", "name": "other", "uid": "o-0"},
+                {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web", "uid": "o-1", "controller": true},
+            ],
+        },
+        "spec": {
+            "containers": [{"name": "app", "image": "nginx"}],
+            "tolerations": [{"key": "a", "operator": "Exists"}],
+        },
+        "status": {"phase": "Pending", "conditions": [
+            {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"},
+        ]},
+    })
+}
+
+fn read(value: &Value) -> StoredPod {
+    // As watches and lists do it.
+    serde_json::from_str(&value.to_string()).unwrap()
+}
+
+#[test]
+fn what_a_decision_takes_outlives_the_text() {
+    let pod = read(&pod());
+    let facts = pod.facts.as_ref().unwrap();
+    assert_eq!(facts.images()[0].given, "nginx");
+    assert_eq!(facts.tolerations()[0].key.as_str(), "a");
+    assert_eq!(facts.workload(), ("ReplicaSet", "web"));
+    assert_eq!(facts.skipped(), None);
+    assert_eq!((pod.namespace(), pod.name(), pod.uid()), ("team", "web-1", "u-1"));
+    assert_eq!(pod.metadata.resource_version.as_deref(), Some("42"));
+    assert_eq!(pod.metadata.managed_fields, None);
+    assert_eq!(pod.controller().unwrap().kind, "ReplicaSet");
+    assert!(pod.is_waiting_for_a_node());
+    assert_eq!(pod.phase, Phase::Pending);
+}
+
+#[test]
+fn only_a_pod_without_a_node_waits_for_one() {
+    let changed = |pointer: &str, value: Value| {
+        let mut pod = pod();
+        let (parent, key) = pointer.rsplit_once('/').unwrap();
+        pod.pointer_mut(parent).unwrap()[key] = value;
+        read(&pod)
+    };
+    assert!(!changed("/spec/nodeName", json!("node-1")).is_waiting_for_a_node());
+    assert_eq!(
+        changed("/spec/nodeName", json!("node-1")).facts.unwrap().skipped(),
+        Some(Reason::NodeAssigned)
+    );
+    assert!(!changed("/metadata/deletionTimestamp", json!("2026-01-01T00:00:00Z")).is_waiting_for_a_node());
+    let conditions = json!([{"type": "PodScheduled", "status": "True"}]);
+    assert!(!changed("/status/conditions", conditions).is_waiting_for_a_node());
+    assert!(!changed("/status", json!({})).is_waiting_for_a_node());
+    assert!(changed("/status/nominatedNodeName", json!("node-1")).is_nominated);
+    assert_eq!(changed("/status/phase", json!("Later")).phase, Phase::Unknown);
+}
+
+#[test]
+fn tells_how_containers_fare() {
+    let mut pod = pod();
+    pod["status"]["initContainerStatuses"] = json!([
+        {"name": "init", "image": "i", "state": {"terminated": {"exitCode": 255, "reason": "Error", "message": "m"}}},
+    ]);
+    pod["status"]["containerStatuses"] = json!([
+        {"name": "pull", "image": "p", "state": {"waiting": {"reason": "ErrImagePull", "message": "no match"}}},
+        {"name": "crash", "state": {"waiting": {"reason": "CrashLoopBackOff"}}, "lastState": {"terminated": {"exitCode": 1}}},
+        {"name": "fine", "state": {"running": {"startedAt": "x"}}},
+    ]);
+    let [init, pull, crash, fine] = read(&pod).containers.try_into().unwrap();
+    assert_eq!(init.terminated.map(|end| (end.exit_code, end.message)), Some((255, "m".into())));
+    assert_eq!(pull.waiting.map(|why| why.message), Some("no match".into()));
+    assert_eq!(crash.terminated.map(|end| end.exit_code), Some(1));
+    assert_eq!((fine.waiting, fine.terminated), (None, None));
+}
+
+/// Of a list none is lost because of one that a tenant made unreadable.
+#[test]
+fn a_pod_that_a_decision_cannot_read_is_there_without_facts() {
+    let mut pod = pod();
+    pod["spec"]["tolerations"] = json!(vec![json!({"operator": "Exists"}); 5000]);
+    let pod = read(&pod);
+    assert!(pod.facts.is_none());
+    assert_eq!(pod.name(), "web-1");
+}
+
+#[test]
+fn requests_are_what_the_scheduler_counts() {
+    let container =
+        |cpu: &str, memory: &str| json!({"resources": {"requests": {"cpu": cpu, "memory": memory}}});
+    let sidecar = |cpu: &str, memory: &str| {
+        let mut container = container(cpu, memory);
+        container["restartPolicy"] = "Always".into();
+        container
+    };
+    for (spec, cpu, memory) in [
+        (json!({"containers": [{}]}), 0, 0),
+        (json!({"containers": [container("100m", "1Ki"), container("1", "1k")]}), 1100, 2024),
+        (json!({"containers": [container("1", "1k")], "initContainers": [container("2", "1")]}), 2000, 1000),
+        (
+            json!({"containers": [container("1", "1")],
+                "initContainers": [container("500m", "5"), sidecar("1", "1"), container("3", "1")]}),
+            4000,
+            5,
+        ),
+        (
+            json!({"containers": [container("1", "1")], "overhead": {"cpu": "250m", "memory": "9"},
+                "resources": {"requests": {"cpu": "3"}}}),
+            3250,
+            10,
+        ),
+    ] {
+        let mut pod = pod();
+        pod["spec"] = spec;
+        let requests = read(&pod).requests;
+        assert_eq!((requests.cpu.millis(), requests.memory.units()), (cpu, memory), "{}", pod["spec"]);
+    }
+}

@@ -1,0 +1,195 @@
+//! Amounts of resources, read as Kubernetes reads them (k8s.io/apimachinery `resource.ParseQuantity`).
+
+use std::iter::Sum;
+use std::ops::{Add, AddAssign};
+use std::str::FromStr;
+
+use serde::de::{Deserialize, Deserializer, Error};
+
+/// Digits of a number before its suffix that are read: with more it is the largest amount. Kubernetes stores numbers of any
+/// length.
+const DIGITS: usize = 27;
+/// Digits after the point that are read.
+const FRACTION: usize = 12;
+/// Exponents beyond that are zero, or the largest amount.
+const EXPONENT: i32 = 60;
+const NANO: i128 = 1_000_000_000;
+
+/// An amount of a resource, to the billionth, as in Kubernetes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Quantity(i128);
+
+/// The text is no quantity.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+#[error("not a quantity")]
+pub struct QuantityError;
+
+impl Quantity {
+    /// In whole units, rounded up: bytes of memory.
+    pub fn units(self) -> u64 {
+        self.in_parts(NANO)
+    }
+
+    /// In thousandths, rounded up: millicores.
+    pub fn millis(self) -> u64 {
+        self.in_parts(NANO / 1000)
+    }
+
+    fn in_parts(self, part: i128) -> u64 {
+        u64::try_from(divided_up(self.0.max(0), part)).unwrap_or(u64::MAX)
+    }
+}
+
+impl FromStr for Quantity {
+    type Err = QuantityError;
+
+    fn from_str(text: &str) -> Result<Self, QuantityError> {
+        let (is_negative, text) = match text.as_bytes().first() {
+            Some(b'-') => (true, &text[1..]),
+            Some(b'+') => (false, &text[1..]),
+            _ => (false, text),
+        };
+        let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+        let (number, suffix) = text.split_at(end);
+        let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
+        if whole.len() + fraction.len() == 0 || fraction.contains('.') {
+            return Err(QuantityError);
+        }
+        let (whole, fraction) = (whole.trim_start_matches('0'), &fraction[..fraction.len().min(FRACTION)]);
+        let digits = ["0", whole, fraction].concat();
+        let is_large = whole.len() + fraction.len() > DIGITS;
+        let amount = if is_large { i128::MAX } else { digits.parse().map_err(|_| QuantityError)? };
+        let (factor, exponent) = scale(suffix).ok_or(QuantityError)?;
+        let fraction = i32::try_from(fraction.len()).map_err(|_| QuantityError)?;
+        let nanos = scaled(amount.saturating_mul(factor), exponent + 9 - fraction);
+        Ok(Self(if is_negative { -nanos } else { nanos }))
+    }
+}
+
+/// What a suffix multiplies by: a factor, and a power of ten.
+fn scale(suffix: &str) -> Option<(i128, i32)> {
+    let binary = |exponent: u32| Some((1 << (10 * exponent), 0));
+    let decimal = |exponent: i32| Some((1, exponent));
+    match suffix {
+        "n" => decimal(-9),
+        "u" => decimal(-6),
+        "m" => decimal(-3),
+        "" => decimal(0),
+        "k" => decimal(3),
+        "M" => decimal(6),
+        "G" => decimal(9),
+        "T" => decimal(12),
+        "P" => decimal(15),
+        "E" => decimal(18),
+        "Ki" => binary(1),
+        "Mi" => binary(2),
+        "Gi" => binary(3),
+        "Ti" => binary(4),
+        "Pi" => binary(5),
+        "Ei" => binary(6),
+        _ => {
+            let exponent: i32 = suffix.strip_prefix(['e', 'E'])?.parse().ok()?;
+            decimal(exponent.clamp(-EXPONENT, EXPONENT))
+        }
+    }
+}
+
+/// Times a power of ten; what is left of a billionth counts as one.
+fn scaled(amount: i128, exponent: i32) -> i128 {
+    let power = 10_i128.checked_pow(exponent.unsigned_abs());
+    match (power, exponent >= 0) {
+        _ if amount == 0 => 0,
+        (Some(power), true) => amount.saturating_mul(power),
+        (Some(power), false) => divided_up(amount, power),
+        (None, true) => i128::MAX,
+        (None, false) => 1,
+    }
+}
+
+fn divided_up(amount: i128, by: i128) -> i128 {
+    amount / by + i128::from(amount % by != 0)
+}
+
+impl Add for Quantity {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Self(self.0.saturating_add(other.0))
+    }
+}
+
+impl AddAssign for Quantity {
+    fn add_assign(&mut self, other: Self) {
+        *self = *self + other;
+    }
+}
+
+impl Sum for Quantity {
+    fn sum<I: Iterator<Item = Self>>(all: I) -> Self {
+        all.fold(Self::default(), Self::add)
+    }
+}
+
+impl<'de> Deserialize<'de> for Quantity {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        String::deserialize(deserializer)?.parse().map_err(D::Error::custom)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_what_kubernetes_reads() {
+        for (text, millis, units) in [
+            ("0", 0, 0),
+            ("100m", 100, 1),
+            ("1", 1000, 1),
+            ("1.5", 1500, 2),
+            (".5", 500, 1),
+            ("2.", 2000, 2),
+            ("+3", 3000, 3),
+            ("-3", 0, 0),
+            ("1k", 1_000_000, 1000),
+            ("128Mi", 134_217_728_000, 134_217_728),
+            ("1.5Gi", 1_610_612_736_000, 1_610_612_736),
+            ("129e6", 129_000_000_000, 129_000_000),
+            ("129E+6", 129_000_000_000, 129_000_000),
+            ("12E-1", 1200, 2),
+            ("1P", 1_000_000_000_000_000_000, 1_000_000_000_000_000),
+            ("1E", u64::MAX, 1_000_000_000_000_000_000),
+            ("128974848", 128_974_848_000, 128_974_848),
+            ("1u", 1, 1),
+            ("1n", 1, 1),
+            ("0.0000000001", 1, 1),
+            ("1e-99", 1, 1),
+        ] {
+            let quantity: Quantity = text.parse().unwrap();
+            assert_eq!(quantity.millis(), millis, "{text}");
+            assert_eq!(quantity.units(), units, "{text}");
+        }
+        for text in ["9999999999999999999999999Ei", "1e99"] {
+            assert_eq!(text.parse::<Quantity>().unwrap().units(), u64::MAX, "{text}");
+        }
+    }
+
+    #[test]
+    fn refuses_the_rest() {
+        for text in ["", ".", "m", "1 Gi", "1gi", "1K", "1.2.3", "1e", "1e1.5", "0x1", "é", "--1", "1Mi "] {
+            assert_eq!(text.parse::<Quantity>(), Err(QuantityError), "{text:?}");
+        }
+        // Of any length: the API server stores such a Pod, and a list with it has to be read.
+        for digits in [28, 40, 100_000] {
+            assert!("1".repeat(digits).parse::<Quantity>().unwrap() > "1E".parse().unwrap(), "{digits}");
+            let small = format!("0.{}1", "0".repeat(digits));
+            assert_eq!(small.parse::<Quantity>(), Ok(Quantity(0)), "{digits}");
+        }
+    }
+
+    #[test]
+    fn sums_exactly() {
+        let thirds = ["0.1m", "0.1m", "0.1m"].map(|text| text.parse::<Quantity>().unwrap());
+        assert_eq!(thirds.into_iter().sum::<Quantity>().millis(), 1);
+    }
+}

@@ -1,0 +1,90 @@
+use futures_util::StreamExt;
+use serde_json::json;
+
+use super::*;
+use crate::cluster::watch_tests::Lists;
+use crate::cluster::{Change, ClusterError, Node, NodePool, Selection};
+
+/// A node with so many bytes that nobody asks about.
+fn put(api: &Lists, name: &str, bytes: usize) {
+    api.put(Node::PATH, json!({"metadata": {"name": name}, "spec": {"providerID": "x".repeat(bytes)}}));
+}
+
+/// The names that a list has.
+async fn listed(api: &Lists) -> Vec<String> {
+    let (mut changes, mut names) = (api.watcher().follow::<Node>(Selection::default()), Vec::new());
+    loop {
+        match changes.next().await.unwrap() {
+            Change::Listed(node) => names.push(node.name().to_owned()),
+            Change::Complete => return names,
+            Change::Begins => {}
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+/// How many objects were asked for, page by page.
+fn sizes(api: &Lists) -> Vec<u32> {
+    let size =
+        |query: &String| query.split(['?', '&']).find_map(|pair| pair.strip_prefix("limit=")?.parse().ok());
+    api.queries().iter().filter_map(size).collect()
+}
+
+#[tokio::test]
+async fn pages_have_as_many_objects_as_fit() {
+    let api = Lists::start().await;
+    api.give_whole_pages();
+    let names: Vec<String> = (0..300).map(|at| format!("node-{at:03}")).collect();
+    for (at, name) in names.iter().enumerate() {
+        put(&api, name, if (100..120).contains(&at) { BYTES / 2 } else { 10 });
+    }
+    assert_eq!(listed(&api).await, names, "each once, in their order");
+    let sizes = sizes(&api);
+    assert_eq!(sizes[..2], [FIRST, 2 * FIRST]);
+    assert!(sizes.contains(&1) && *sizes.last().unwrap() > FIRST, "{sizes:?}");
+    assert!(sizes.len() < 60, "{sizes:?}");
+}
+
+#[tokio::test]
+async fn one_that_is_too_large_is_left_out() {
+    let api = Lists::start().await;
+    api.give_whole_pages();
+    for (name, bytes) in [("a", 1), ("b", BYTES), ("c", 1), ("d", 2 * BYTES)] {
+        put(&api, name, bytes);
+    }
+    assert_eq!(listed(&api).await, ["a", "c"]);
+}
+
+/// Lists of custom resources have their metadata at the end.
+#[tokio::test]
+async fn a_list_that_cannot_go_on_behind_it_says_so() {
+    let api = Lists::start().await;
+    api.give_whole_pages();
+    api.put(NodePool::PATH, json!({"metadata": {"name": "a", "labels": {"x": "x".repeat(BYTES)}}}));
+    api.write_metadata_last();
+    let mut changes = api.watcher().follow::<NodePool>(Selection::default());
+    assert!(matches!(changes.next().await, Some(Change::Begins)));
+    assert!(matches!(changes.next().await, Some(Change::Failed(ClusterError::TooLarge))));
+}
+
+#[test]
+fn takes_only_what_is_whole() {
+    let page = br#"{"kind":"List","metadata":{"resourceVersion":"7","continue":"t"},"items":[{"a"#;
+    let rest = br#"{"kind":"List","metadata":{"resourceVersion":"7","continue":"t"},"items":[]}"#;
+    assert_eq!(without_items(page).as_deref(), Some(rest.as_slice()));
+    for none in
+        [&br#"{"apiVersion":"v1","items":[{"a"#[..], b"", b"\"items\":", br#"{"metadata":{},"items":["#]
+    {
+        assert_eq!(without_items(none), None);
+    }
+}
+
+#[test]
+fn asks_for_the_same_but_for_the_size() {
+    let sized = |uri: &str| sized(&uri.parse().unwrap(), 7).unwrap().to_string();
+    assert_eq!(sized("/api/v1/pods?&limit=50"), "/api/v1/pods?limit=7");
+    assert_eq!(
+        sized("https://host/api/v1/pods?&fieldSelector=a%3Db&limit=50&continue=abc"),
+        "https://host/api/v1/pods?limit=7&fieldSelector=a%3Db&continue=abc"
+    );
+}

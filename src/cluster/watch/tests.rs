@@ -1,0 +1,293 @@
+use kube::api::ObjectMeta;
+use serde_json::{Value, json};
+
+use super::*;
+use crate::cluster::{Node, NodePool};
+
+mod server;
+
+pub(crate) use server::Lists;
+
+fn node(name: &str, architecture: &str) -> Value {
+    let labels = json!({"kubernetes.io/arch": architecture});
+    let managed = json!([{"manager": "kubelet", "fieldsV1": {}}]);
+    json!({"metadata": {"name": name, "uid": "u", "labels": labels, "annotations": {"a": "b"}, "managedFields": managed}})
+}
+
+fn pool(name: &str) -> Value {
+    json!({"metadata": {"name": name}})
+}
+
+/// What is followed, and what is known of it.
+struct Followed<K> {
+    changes: stream::BoxStream<'static, Change<K>>,
+    known: Known<String>,
+}
+
+impl<K> Followed<K>
+where
+    K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + Sync + 'static,
+{
+    fn of(api: &Lists, selection: Selection) -> Self {
+        Self { changes: api.watcher().follow(selection).boxed(), known: Known::default() }
+    }
+
+    async fn next(&mut self) -> Change<K> {
+        self.changes.next().await.unwrap()
+    }
+
+    /// Waits until just these are known.
+    async fn until(&mut self, names: &[&str]) {
+        while !self.known.is_complete() || self.known.values().ne(names) {
+            let change = self.next().await;
+            self.known.take(change, |object| name(&object));
+        }
+    }
+
+    /// Waits for a failure.
+    async fn failure(&mut self) -> ClusterError {
+        loop {
+            match self.next().await {
+                Change::Failed(error) => return error,
+                change => self.known.take(change, |object| name(&object)),
+            };
+        }
+    }
+}
+
+#[tokio::test]
+async fn follows_what_happens_to_a_list_that_has_many_pages() {
+    let api = Lists::start().await;
+    for name in ["a", "b", "c", "d", "e"] {
+        api.put(Node::PATH, node(name, "amd64"));
+    }
+    let mut nodes = Followed::<Node>::of(&api, Selection::default());
+    nodes.until(&["a", "b", "c", "d", "e"]).await;
+    api.put(Node::PATH, node("f", "arm64"));
+    nodes.until(&["a", "b", "c", "d", "e", "f"]).await;
+    api.delete(Node::PATH, "a");
+    nodes.until(&["b", "c", "d", "e", "f"]).await;
+    let queries = api.queries();
+    let lists = queries.iter().filter(|query| query.contains("limit="));
+    assert_eq!(lists.count(), 3, "{queries:?}");
+    // A list from the cache would ignore the limit, and many API servers refuse streaming lists.
+    for refused in ["resourceVersion=0", "sendInitialEvents"] {
+        assert!(!queries.iter().any(|query| query.contains(refused)), "{queries:?}");
+    }
+}
+
+#[tokio::test]
+async fn keeps_only_what_identifies_an_object() {
+    let api = Lists::start().await;
+    api.put(Node::PATH, node("a", "amd64"));
+    let mut nodes = api.watcher().follow::<Node>(Selection::default());
+    let node = loop {
+        if let Change::Listed(node) = nodes.next().await.unwrap() {
+            break node;
+        }
+    };
+    assert_eq!((node.name(), node.architecture.as_str()), ("a", "amd64"));
+    let ObjectMeta { annotations, managed_fields, uid, .. } = node.metadata;
+    assert_eq!((annotations, managed_fields, uid), (None, None, Some("u".into())));
+}
+
+#[tokio::test]
+async fn passes_on_selectors() {
+    let api = Lists::start().await;
+    let selection = Selection { labels: Some("a=b".into()), fields: Some("spec.unschedulable=false".into()) };
+    let mut nodes = Followed::<Node>::of(&api, selection);
+    nodes.until(&[]).await;
+    api.cut();
+    api.put(Node::PATH, node("a", "amd64"));
+    nodes.until(&["a"]).await;
+    for query in api.queries() {
+        assert!(query.contains("labelSelector=a%3Db"), "{query}");
+        assert!(query.contains("fieldSelector=spec.unschedulable%3Dfalse"), "{query}");
+    }
+}
+
+#[tokio::test]
+async fn goes_on_when_watches_end() {
+    let api = Lists::start().await;
+    api.put(Node::PATH, node("a", "amd64"));
+    let mut nodes = Followed::<Node>::of(&api, Selection::default());
+    nodes.until(&["a"]).await;
+    api.cut();
+    api.put(Node::PATH, node("b", "amd64"));
+    nodes.until(&["a", "b"]).await;
+    let lists = api.queries().iter().filter(|query| query.contains("limit")).count();
+    assert_eq!(lists, 1, "a watch that ends is resumed");
+}
+
+/// What was deleted meanwhile is noticed although no event tells.
+#[tokio::test]
+async fn lists_anew_what_cannot_be_resumed() {
+    let api = Lists::start().await;
+    for name in ["a", "b", "c"] {
+        api.put(Node::PATH, node(name, "amd64"));
+    }
+    let mut nodes = Followed::<Node>::of(&api, Selection::default());
+    nodes.until(&["a", "b", "c"]).await;
+    api.refuse(Node::PATH, Some(503));
+    assert_eq!(nodes.failure().await, ClusterError::Status);
+    api.delete(Node::PATH, "b");
+    api.compact();
+    assert!(nodes.known.values().eq(&["a", "b", "c"]), "what is known counts meanwhile");
+    api.refuse(Node::PATH, None);
+    nodes.until(&["a", "c"]).await;
+
+    // The same without a failure: the API server says so when the watch is to be resumed.
+    api.delete(Node::PATH, "a");
+    api.compact();
+    api.cut();
+    nodes.until(&["c"]).await;
+}
+
+#[tokio::test]
+async fn notices_a_kind_that_is_installed_later() {
+    let api = Lists::start().await;
+    api.refuse(NodePool::PATH, Some(404));
+    let mut pools = Followed::<NodePool>::of(&api, Selection::default());
+    assert_eq!(pools.failure().await, ClusterError::NotFound);
+    api.refuse(NodePool::PATH, None);
+    api.put(NodePool::PATH, pool("default"));
+    pools.until(&["default"]).await;
+}
+
+#[tokio::test]
+async fn says_that_a_right_is_lost_and_goes_on_when_it_is_back() {
+    let api = Lists::start().await;
+    api.put(Node::PATH, node("a", "amd64"));
+    let mut nodes = Followed::<Node>::of(&api, Selection::default());
+    nodes.until(&["a"]).await;
+    for (status, error) in [(403, ClusterError::Forbidden), (401, ClusterError::Unauthorized)] {
+        api.refuse(Node::PATH, Some(status));
+        assert_eq!(nodes.failure().await, error);
+        assert!(nodes.known.values().eq(&["a"]));
+    }
+    api.refuse(Node::PATH, None);
+    api.put(Node::PATH, node("b", "amd64"));
+    nodes.until(&["a", "b"]).await;
+}
+
+#[tokio::test]
+async fn waits_for_an_api_server_that_is_not_there_yet() {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    drop(listener);
+    let watcher = Watcher::new(Config::new(url.parse().unwrap()), Duration::from_millis(1)).unwrap();
+    let mut nodes = watcher.follow::<Node>(Selection::default());
+    for _ in 0..3 {
+        assert!(matches!(nodes.next().await, Some(Change::Begins)));
+        assert!(matches!(nodes.next().await, Some(Change::Failed(ClusterError::Unreachable))));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn pauses_grow_and_begin_anew_after_a_while() {
+    let mut pauses = Pauses { first: FIRST_PAUSE, next: FIRST_PAUSE, failed: None };
+    let mut last = Duration::ZERO;
+    for _ in 0..20 {
+        last = pauses.next();
+        assert!(last >= FIRST_PAUSE && last <= LONGEST_PAUSE.mul_f64(1.5));
+        tokio::time::advance(last).await;
+    }
+    assert!(last >= LONGEST_PAUSE);
+    tokio::time::advance(CALM).await;
+    assert!(pauses.next() < 2 * FIRST_PAUSE);
+}
+
+#[test]
+fn tells_what_is_new() {
+    let object = |name: &str, weight: u32| NodePool {
+        metadata: ObjectMeta { name: Some(name.into()), ..ObjectMeta::default() },
+        weight,
+        ..NodePool::default()
+    };
+    let mut known = Known::default();
+    let mut take = |change| known.take(change, |pool: NodePool| pool.weight);
+    assert!(!take(Change::Begins) && !take(Change::Listed(object("a", 1))));
+    assert!(take(Change::Complete), "the first reading");
+    assert!(!take(Change::Applied(object("a", 1))));
+    assert!(take(Change::Applied(object("a", 2))));
+    // A list that breaks off leaves no trace.
+    assert!(!take(Change::Begins) && !take(Change::Listed(object("b", 1))));
+    assert!(!take(Change::Failed(ClusterError::Forbidden)));
+    assert!(!take(Change::Begins) && !take(Change::Listed(object("a", 2))));
+    assert!(!take(Change::Complete));
+    assert!(take(Change::Deleted(object("a", 2))));
+    assert!(!take(Change::Deleted(object("a", 2))));
+
+    let mut missing = Known::<u32>::default();
+    let mut take = |change| missing.take(change, |pool: NodePool| pool.weight);
+    assert!(take(Change::Failed(ClusterError::NotFound)), "there are none: that is known now");
+    assert!(!take(Change::Failed(ClusterError::NotFound)));
+    assert!(missing.is_complete());
+}
+
+/// Every field that is looked at, and `null` where Go writes it.
+#[test]
+fn reads_nodes() {
+    let read = |value: Value| serde_json::from_value::<Node>(value).unwrap();
+    let node = read(json!({
+        "metadata": {"name": "n", "labels": {"kubernetes.io/os": "linux"}},
+        "spec": {"unschedulable": true, "taints": [{"key": "k", "effect": "NoSchedule", "timeAdded": null}]},
+        "status": {
+            "conditions": [{"type": "MemoryPressure", "status": "False"}, {"type": "Ready", "status": "True"}],
+            "nodeInfo": {"architecture": "arm64", "operatingSystem": "windows"},
+        },
+    }));
+    assert_eq!((node.name(), node.label("kubernetes.io/os")), ("n", Some("linux")));
+    assert_eq!((node.architecture.as_str(), node.os.as_str()), ("arm64", "linux"), "labels count first");
+    assert!(node.unschedulable && node.is_ready);
+    assert_eq!(
+        node.taints,
+        [crate::cluster::Taint { key: "k".into(), effect: "NoSchedule".into(), ..Default::default() }]
+    );
+    let bare = read(json!({"metadata": {"labels": null}, "spec": {"taints": null}, "status": null}));
+    assert_eq!(bare, Node::default());
+}
+
+#[test]
+fn reads_node_pools() {
+    let read = |value: Value| serde_json::from_value::<NodePool>(value).unwrap();
+    let pool = read(json!({
+        "metadata": {"name": "p", "labels": {"tolerarch.io/pool": "multi-arch"}},
+        "spec": {
+            "weight": 5,
+            "limits": {"cpu": 1000, "memory": "1000Gi"},
+            "template": {
+                "metadata": {"labels": {"team": "a"}},
+                "spec": {
+                    "nodeClassRef": {"group": "karpenter.k8s.aws", "kind": "EC2NodeClass", "name": "default"},
+                    "requirements": [{"key": "kubernetes.io/arch", "operator": "Exists"}],
+                    "taints": [{"key": "k", "value": "v", "effect": "NoSchedule"}],
+                    "startupTaints": [{"key": "s", "effect": "NoExecute"}],
+                },
+            },
+        },
+        "status": {"resources": {"cpu": "4"}, "conditions": [{"type": "Ready", "status": "False"}]},
+    }));
+    assert_eq!((pool.name(), pool.label("tolerarch.io/pool"), pool.weight), ("p", Some("multi-arch"), 5));
+    assert_eq!((pool.limits["cpu"].as_str(), pool.resources["cpu"].as_str()), ("1000", "4"));
+    assert_eq!((pool.taints.len(), pool.startup_taints.len()), (1, 1));
+    assert_eq!(pool.requirements[0].values, [""; 0]);
+    assert_eq!((pool.node_class_group.as_str(), pool.is_ready), ("karpenter.k8s.aws", Some(false)));
+    assert_eq!(pool.template_labels["team"], "a");
+    assert!(!pool.is_static && read(json!({"spec": {"replicas": 0}})).is_static);
+    assert_eq!(read(json!({"spec": {"limits": null}, "status": {}})), NodePool::default());
+}
+
+/// The commands read the same types, page by page.
+#[tokio::test]
+async fn commands_list_them_too() {
+    let api = Lists::start().await;
+    for name in ["a", "b", "c"] {
+        api.put(Node::PATH, node(name, "arm64"));
+    }
+    let nodes: Vec<Node> = api.client().list(Node::PATH).await.unwrap();
+    let names: Vec<&str> = nodes.iter().map(Node::name).collect();
+    assert_eq!(names, ["a", "b", "c"]);
+    assert_eq!(Node::PATH, Node::url_path(&(), None));
+    assert_eq!(NodePool::PATH, NodePool::url_path(&(), None));
+}

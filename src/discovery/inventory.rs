@@ -1,0 +1,82 @@
+//! What there is in a cluster, as far as it matters to pools.
+
+use std::collections::HashMap;
+
+use super::platforms::{of_node, of_node_pool};
+use super::taints::{is_passing, is_wish};
+use crate::cluster::{Node, NodePool, Taint};
+use crate::image::PlatformSet;
+
+/// The label of nodes that says which NodePool they belong to.
+const NODE_POOL: &str = "karpenter.sh/nodepool";
+
+/// The NodePools and nodes of a cluster.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Inventory {
+    /// The NodePools.
+    pub node_pools: Vec<NodePool>,
+    /// How many nodes there are of each kind. Thousands of nodes are of a few kinds.
+    pub nodes: HashMap<NodeKind, usize>,
+}
+
+/// All that matters of a node.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct NodeKind {
+    /// What keeps Pods away, apart from what passes.
+    taints: Vec<Taint>,
+    platforms: PlatformSet,
+    node_pool: Option<String>,
+}
+
+impl NodeKind {
+    /// That of a node.
+    pub fn of(node: &Node) -> Self {
+        let mut taints = node.taints.clone();
+        taints.retain(|taint| !is_passing(taint) && !is_wish(taint));
+        taints.sort_unstable();
+        Self { taints, platforms: of_node(node), node_pool: node.label(NODE_POOL).map(str::to_owned) }
+    }
+
+    /// Its platform; none for a node that does not run linux, or has not said anything of itself yet.
+    pub fn platforms(&self) -> PlatformSet {
+        self.platforms
+    }
+}
+
+impl Inventory {
+    /// Of these NodePools and nodes.
+    pub fn of<'a>(
+        node_pools: impl IntoIterator<Item = NodePool>,
+        nodes: impl IntoIterator<Item = &'a NodeKind>,
+    ) -> Self {
+        let mut counts = HashMap::<&NodeKind, usize>::new();
+        for kind in nodes {
+            *counts.entry(kind).or_default() += 1;
+        }
+        let nodes = counts.into_iter().map(|(kind, count)| (kind.clone(), count)).collect();
+        Self { node_pools: node_pools.into_iter().collect(), nodes }
+    }
+
+    /// The platforms of all NodePools and nodes; `None` if there are none.
+    pub(super) fn platforms(&self) -> Option<PlatformSet> {
+        let pools = self.node_pools.iter().map(of_node_pool);
+        let all = pools.chain(self.nodes.keys().map(|kind| kind.platforms));
+        Some(all.fold(PlatformSet::EMPTY, PlatformSet::union)).filter(|all| !all.is_empty())
+    }
+
+    /// The platforms that the nodes of a NodePool can have, or have.
+    pub fn platforms_of(&self, pool: &NodePool) -> PlatformSet {
+        let own = self.nodes.keys().filter(|kind| kind.node_pool.as_deref() == Some(pool.name()));
+        own.fold(of_node_pool(pool), |all, kind| all.union(kind.platforms))
+    }
+
+    /// The taints of nodes of this kind, apart from those that they have only while they start.
+    pub(super) fn lasting_taints<'a>(
+        &'a self,
+        kind: &'a NodeKind,
+    ) -> impl Iterator<Item = &'a Taint> + Clone {
+        let is_own = |pool: &&NodePool| kind.node_pool.as_deref() == Some(pool.name());
+        let startup = self.node_pools.iter().find(is_own).map_or(&[][..], |pool| &pool.startup_taints);
+        kind.taints.iter().filter(|taint| !startup.contains(taint))
+    }
+}

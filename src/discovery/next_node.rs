@@ -1,0 +1,151 @@
+//! From which NodePool the next node comes: Karpenter takes the first one that fits, by weight, then by name, the later in
+//! the alphabet first, and compares prices only within it (`OrderByWeight`, `addToNewNodeClaim`).
+
+use std::fmt;
+
+use super::limits;
+use super::platforms::of_node_pool;
+use super::taints::{is_tolerated, is_wish};
+use crate::cluster::NodePool;
+use crate::image::PlatformSet;
+use crate::pod::Toleration;
+
+/// Where new nodes come from for Pods to which a pool is opened.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Verdict<'a> {
+    /// The pool opens no NodePool.
+    NoNodePool,
+    /// From this one, which the pool opens.
+    Own(&'a NodePool),
+    /// From `first`, which needs no toleration of the pool, although `own` could make them as well.
+    Behind {
+        /// The one that Karpenter takes.
+        first: &'a NodePool,
+        /// The first of the pool.
+        own: &'a NodePool,
+    },
+    /// None of the pool can make nodes now, so that they come from `first`, if from any.
+    Unusable {
+        /// The one that Karpenter takes.
+        first: Option<&'a NodePool>,
+        /// The first of the pool.
+        own: &'a NodePool,
+        /// Why it makes none.
+        obstacle: Obstacle,
+    },
+}
+
+/// Why a NodePool makes no nodes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Obstacle {
+    /// It is being deleted.
+    Deleted,
+    /// It has a fixed number of nodes.
+    Static,
+    /// Karpenter says that it cannot be used.
+    NotReady,
+    /// It may have no more.
+    Limits,
+}
+
+impl Obstacle {
+    fn of(pool: &NodePool) -> Option<Self> {
+        if pool.metadata.deletion_timestamp.is_some() {
+            Some(Self::Deleted)
+        } else if pool.is_static {
+            Some(Self::Static)
+        } else if pool.is_ready == Some(false) {
+            Some(Self::NotReady)
+        } else if limits::are_reached(pool) {
+            Some(Self::Limits)
+        } else {
+            None
+        }
+    }
+}
+
+/// The NodePool of which Karpenter makes the next node for a Pod with these tolerations that may run on `platforms`, if
+/// there is one.
+pub fn next_node_pool<'a>(
+    all: &'a [NodePool],
+    tolerations: &[Toleration<'_>],
+    platforms: PlatformSet,
+) -> Option<&'a NodePool> {
+    let usable = || all.iter().filter(|pool| Obstacle::of(pool).is_none() && suits(pool, platforms));
+    let tolerated = |pool: &&NodePool| pool.taints.iter().all(|taint| is_tolerated(taint, tolerations));
+    // A taint with PreferNoSchedule is as good as any other, until no NodePool is left.
+    let mut hard =
+        |pool: &&NodePool| pool.taints.iter().all(|taint| is_wish(taint) || is_tolerated(taint, tolerations));
+    let first = usable().filter(tolerated).max_by(|a, b| rank(a).cmp(&rank(b)));
+    first.or_else(|| usable().filter(&mut hard).max_by(|a, b| rank(a).cmp(&rank(b))))
+}
+
+/// Whether it can make nodes with one of these platforms. Its nodes may also have none that is known: no linux.
+fn suits(pool: &NodePool, platforms: PlatformSet) -> bool {
+    platforms == PlatformSet::ALL || !of_node_pool(pool).intersection(platforms).is_empty()
+}
+
+/// The highest is tried first.
+fn rank(pool: &NodePool) -> (u32, &str) {
+    (pool.weight, pool.name())
+}
+
+impl<'a> Verdict<'a> {
+    /// For Pods with the tolerations of a pool, which opens the NodePools `own`.
+    pub(super) fn of(all: &'a [NodePool], own: &[&'a NodePool], tolerations: &[Toleration<'_>]) -> Self {
+        let first = next_node_pool(all, tolerations, PlatformSet::ALL);
+        let best = |usable: bool| {
+            let pools = own.iter().filter(|pool| Obstacle::of(pool).is_none() == usable);
+            pools.max_by(|a, b| rank(a).cmp(&rank(b))).copied()
+        };
+        match (first, best(true), best(false)) {
+            (_, None, None) => Self::NoNodePool,
+            (Some(first), Some(_), _) if own.iter().any(|pool| pool.name() == first.name()) => {
+                Self::Own(first)
+            }
+            (Some(first), Some(own), _) => Self::Behind { first, own },
+            (None, Some(own), _) => Self::Own(own),
+            (first, None, Some(own)) => {
+                let obstacle = Obstacle::of(own).unwrap_or(Obstacle::NotReady);
+                Self::Unusable { first, own, obstacle }
+            }
+        }
+    }
+}
+
+/// A sentence. It has "come from" just where they come from another NodePool.
+impl fmt::Display for Verdict<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoNodePool => f.write_str("it opens no NodePool"),
+            Self::Own(own) => write!(f, "`{}` is the first NodePool that Karpenter takes", own.name()),
+            Self::Behind { first, own } => {
+                let taints = if first.taints.is_empty() { "untainted" } else { "its taints are tolerated" };
+                let name = if first.weight == own.weight { ", later name" } else { "" };
+                let (weight, first, own) = (first.weight, first.name(), own.name());
+                write!(
+                    f,
+                    "new nodes come from `{first}` ({taints}, weight {weight}{name}) before `{own}`; "
+                )?;
+                if weight < NodePool::HEAVIEST {
+                    write!(f, "give it a weight of {} or more", weight + 1)
+                } else {
+                    write!(f, "lower the weight of `{first}`, as no NodePool can have more")
+                }
+            }
+            Self::Unusable { first, own, obstacle } => {
+                match first {
+                    Some(first) => write!(f, "new nodes come from `{}`", first.name())?,
+                    None => f.write_str("there are no new nodes")?,
+                }
+                let own = own.name();
+                match obstacle {
+                    Obstacle::Deleted => write!(f, ", as `{own}` is being deleted"),
+                    Obstacle::Static => write!(f, ", as `{own}` has a fixed number of nodes"),
+                    Obstacle::NotReady => write!(f, ", as `{own}` is not ready; see its status"),
+                    Obstacle::Limits => write!(f, ", as `{own}` has reached its limits; raise them"),
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,146 @@
+//! The platforms that nodes have, and those that the nodes of a NodePool can have.
+//!
+//! To say too many is safe: fewer images qualify then. So only what is certain narrows (Karpenter's `requirements.go`); an
+//! operator, a value or a provider that is not known never does.
+
+use std::collections::BTreeSet;
+
+use crate::cluster::{Node, NodePool, Requirement};
+use crate::image::PlatformSet;
+
+const ARCHITECTURE: &str = "kubernetes.io/arch";
+const OS: &str = "kubernetes.io/os";
+const INSTANCE_TYPE: &str = "node.kubernetes.io/instance-type";
+/// Names that Karpenter takes for others.
+const ALIASES: [(&str, &str); 3] = [
+    ("beta.kubernetes.io/arch", ARCHITECTURE),
+    ("beta.kubernetes.io/os", OS),
+    ("beta.kubernetes.io/instance-type", INSTANCE_TYPE),
+];
+/// What a NodePool makes that does not say more. Karpenter knows no other architectures.
+const EVERY: PlatformSet = PlatformSet::AMD64_AND_ARM64;
+/// API groups of node classes of EC2, which are prefixes of its labels as well.
+const EC2: [&str; 2] = ["karpenter.k8s.aws", "eks.amazonaws.com"];
+
+/// The platform of a node; none for one that does not run linux, or says nothing of itself yet.
+pub(super) fn of_node(node: &Node) -> PlatformSet {
+    let is_linux = node.os.is_empty() || node.os == "linux";
+    if is_linux && !node.architecture.is_empty() { named(&node.architecture) } else { PlatformSet::EMPTY }
+}
+
+/// Those of an architecture. One that is not known may be any: no image is known to run there.
+fn named(architecture: &str) -> PlatformSet {
+    format!("linux/{architecture}").parse().unwrap_or(PlatformSet::ALL)
+}
+
+/// Those that the nodes of a NodePool can have; none for one that never runs linux.
+pub(super) fn of_node_pool(pool: &NodePool) -> PlatformSet {
+    if !Allowed::of(pool, OS).has("linux") {
+        return PlatformSet::EMPTY;
+    }
+    let narrowed = |known: PlatformSet, by: PlatformSet| match known.intersection(by) {
+        none if none.is_empty() => known,
+        both => both,
+    };
+    let mut platforms = of_architectures(&Allowed::of(pool, ARCHITECTURE));
+    if let Some(&group) = EC2.iter().find(|group| **group == pool.node_class_group) {
+        for (key, architecture) in [
+            (
+                format!("{group}/instance-cpu-manufacturer"),
+                of_manufacturer as fn(&str) -> Option<&'static str>,
+            ),
+            (format!("{group}/instance-family"), of_family),
+            (INSTANCE_TYPE.to_owned(), of_instance_type),
+        ] {
+            if let Some(certain) = certain(&Allowed::of(pool, &key), architecture) {
+                platforms = narrowed(platforms, certain);
+            }
+        }
+    }
+    platforms
+}
+
+fn of_architectures(allowed: &Allowed<'_>) -> PlatformSet {
+    let platforms = match allowed {
+        Allowed::Only(names) => names.iter().fold(PlatformSet::EMPTY, |all, name| all.union(named(name))),
+        Allowed::AllBut(names) => {
+            let but = |all: PlatformSet| names.iter().fold(all, |left, name| left.difference(named(name)));
+            Some(but(EVERY)).filter(|left| !left.is_empty()).unwrap_or_else(|| but(PlatformSet::ALL))
+        }
+    };
+    // What contradicts itself makes no nodes, and must not be a set that every image covers.
+    if platforms.is_empty() { EVERY } else { platforms }
+}
+
+/// The platforms of all these values, if each of them has one for certain.
+fn certain(allowed: &Allowed<'_>, architecture: fn(&str) -> Option<&'static str>) -> Option<PlatformSet> {
+    let Allowed::Only(values) = allowed else { return None };
+    values.iter().try_fold(PlatformSet::EMPTY, |all, value| Some(all.union(named(architecture(value)?))))
+}
+
+fn of_manufacturer(name: &str) -> Option<&'static str> {
+    match name {
+        "aws" => Some("arm64"),
+        "intel" | "amd" => Some("amd64"),
+        _ => None,
+    }
+}
+
+/// The architecture of an EC2 family: arm64 if there is a g behind its generation, as in m7gd, and for a1.
+fn of_family(name: &str) -> Option<&'static str> {
+    let generation = name.find(|c: char| c.is_ascii_digit())?;
+    let (class, rest) = name.split_at(generation);
+    // Macs come with either.
+    if class.is_empty() || class == "mac" || !name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-') {
+        return None;
+    }
+    Some(if name == "a1" || rest.contains('g') { "arm64" } else { "amd64" })
+}
+
+fn of_instance_type(name: &str) -> Option<&'static str> {
+    of_family(name.split_once('.')?.0)
+}
+
+/// The values that the label of a node may have, as far as that is certain.
+enum Allowed<'a> {
+    Only(BTreeSet<&'a str>),
+    AllBut(BTreeSet<&'a str>),
+}
+
+impl<'a> Allowed<'a> {
+    fn of(pool: &'a NodePool, key: &str) -> Self {
+        let is_key =
+            |name: &str| name == key || ALIASES.iter().any(|(alias, known)| *alias == name && *known == key);
+        let mut allowed = Self::AllBut(BTreeSet::new());
+        for Requirement { key, operator, values } in &pool.requirements {
+            let values = || values.iter().map(String::as_str);
+            match operator.as_str() {
+                "In" if is_key(key) && !values().eq([""; 0]) => allowed.keep(values().collect()),
+                "NotIn" if is_key(key) => allowed.remove(values().collect()),
+                _ => {}
+            }
+        }
+        for (_, value) in pool.template_labels.iter().filter(|(key, _)| is_key(key)) {
+            allowed.keep([value.as_str()].into());
+        }
+        allowed
+    }
+
+    fn keep(&mut self, values: BTreeSet<&'a str>) {
+        *self = Self::Only(values.into_iter().filter(|value| self.has(value)).collect());
+    }
+
+    fn remove(&mut self, values: BTreeSet<&'a str>) {
+        match self {
+            Self::Only(known) => known.retain(|value| !values.contains(value)),
+            Self::AllBut(known) => known.extend(values),
+        }
+    }
+
+    fn has(&self, value: &str) -> bool {
+        match self {
+            Self::Only(known) => known.contains(value),
+            Self::AllBut(known) => !known.contains(value),
+        }
+    }
+}

@@ -1,0 +1,297 @@
+use serde_json::{Value, json};
+
+use super::*;
+use crate::cluster::Node;
+use crate::testing::{platforms, toleration};
+
+mod laws;
+mod verdicts;
+
+/// A NodePool with these requirements and taints, and what else its `spec` and `metadata` have.
+fn node_pool(name: &str, requirements: Value, taints: Value) -> Value {
+    let template = json!({"spec": {
+        "nodeClassRef": {"group": "karpenter.k8s.aws"},
+        "requirements": requirements,
+        "taints": taints,
+    }});
+    json!({"metadata": {"name": name}, "spec": {"template": template}})
+}
+
+fn arch(operator: &str, values: &[&str]) -> Value {
+    json!([{"key": "kubernetes.io/arch", "operator": operator, "values": values}])
+}
+
+fn taint(key: &str) -> Value {
+    json!({"key": key, "value": "true", "effect": "NoSchedule"})
+}
+
+fn labelled(mut object: Value, labels: Value) -> Value {
+    object["metadata"]["labels"] = labels;
+    object
+}
+
+fn node(architecture: &str, node_pool: &str, taints: Value) -> Value {
+    let labels = json!({
+        "kubernetes.io/arch": architecture, "kubernetes.io/os": "linux", "karpenter.sh/nodepool": node_pool,
+    });
+    json!({"metadata": {"name": "n", "labels": labels}, "spec": {"taints": taints}})
+}
+
+fn read<T: serde::de::DeserializeOwned>(value: &Value) -> T {
+    serde_json::from_value(value.clone()).unwrap()
+}
+
+fn inventory(node_pools: &[Value], nodes: &[Value]) -> Inventory {
+    let kinds: Vec<NodeKind> = nodes.iter().map(|node| NodeKind::of(&read::<Node>(node))).collect();
+    Inventory::of(node_pools.iter().map(read), &kinds)
+}
+
+/// A pool of the configuration, for amd64 and arm64 unless others are named.
+fn pool(name: &str, key: &str, names: &[&str]) -> Pool {
+    let open = toleration(&json!({"key": key, "operator": "Exists", "effect": "NoSchedule"}));
+    Pool {
+        name: name.into(),
+        platforms: if names.is_empty() { PlatformSet::AMD64_AND_ARM64 } else { platforms(names) },
+        tolerations: vec![open],
+        share: Pool::ALL,
+        prefer: None,
+    }
+}
+
+/// What a NodePool can have, by its requirements.
+#[test]
+fn only_what_is_certain_narrows() {
+    let both = &["linux/amd64", "linux/arm64"][..];
+    let (amd64, arm64) = (&["linux/amd64"][..], &["linux/arm64"][..]);
+    let one = |key: &str, operator: &str, values: &[&str]| json!([{"key": key, "operator": operator, "values": values}]);
+    let [family, r#type] = ["karpenter.k8s.aws/instance-family", "node.kubernetes.io/instance-type"];
+    let maker = "karpenter.k8s.aws/instance-cpu-manufacturer";
+    for (requirements, expected) in [
+        (json!([]), both),
+        (json!(null), both),
+        (arch("In", &["arm64"]), arm64),
+        (arch("In", &["amd64", "arm64"]), both),
+        (arch("In", &["s390x", "amd64"]), &["linux/amd64", "linux/s390x"]),
+        (arch("In", &[]), both),
+        (arch("NotIn", &["arm64"]), amd64),
+        (arch("NotIn", &["ppc64le"]), both),
+        (arch("Exists", &[]), both),
+        (arch("DoesNotExist", &[]), both),
+        (arch("Gt", &["1"]), both),
+        (arch("Gte", &["1"]), both),
+        (arch("Matches", &["arm64"]), both),
+        (one("beta.kubernetes.io/arch", "In", &["arm64"]), arm64),
+        (
+            json!([
+                {"key": "kubernetes.io/arch", "operator": "In", "values": ["amd64", "arm64"]},
+                {"key": "kubernetes.io/arch", "operator": "NotIn", "values": ["amd64"]},
+            ]),
+            arm64,
+        ),
+        // It makes no nodes, and the empty set would be covered by every image.
+        (
+            json!([
+                {"key": "kubernetes.io/arch", "operator": "In", "values": ["amd64"]},
+                {"key": "kubernetes.io/arch", "operator": "In", "values": ["arm64"]},
+            ]),
+            both,
+        ),
+        (one("kubernetes.io/os", "In", &["linux"]), both),
+        (one("kubernetes.io/os", "NotIn", &["windows"]), both),
+        (one("kubernetes.io/os", "In", &["windows"]), &[]),
+        (one("kubernetes.io/os", "NotIn", &["linux"]), &[]),
+        (one("topology.kubernetes.io/zone", "In", &["a"]), both),
+        (one(family, "In", &["m7g", "c6gn", "a1", "p6e-gb200"]), arm64),
+        (one(family, "In", &["m7i", "g5", "u-6tb1", "u7i-12tb"]), amd64),
+        (one(family, "In", &["m7g", "m7i"]), both),
+        (one(family, "In", &["m7g", "mac2"]), both),
+        (one(family, "In", &["m7g", "future"]), both),
+        (one(family, "NotIn", &["m7i"]), both),
+        (one(maker, "In", &["aws"]), arm64),
+        (one(maker, "In", &["intel", "amd"]), amd64),
+        (one(maker, "In", &["aws", "ampere"]), both),
+        (one(r#type, "In", &["m7g.large", "m7gd.metal"]), arm64),
+        (one(r#type, "In", &["m7g"]), both),
+        // Of another provider, and of none.
+        (one("eks.amazonaws.com/instance-family", "In", &["m7g"]), both),
+        (one("karpenter.azure.com/sku-family", "In", &["D"]), both),
+    ] {
+        let pool = read(&node_pool("p", requirements.clone(), json!([])));
+        assert_eq!(of_node_pool(&pool), platforms(expected), "{requirements}");
+    }
+    let mut template = node_pool("p", json!([]), json!([]));
+    template["spec"]["template"]["metadata"] = json!({"labels": {"kubernetes.io/arch": "arm64"}});
+    assert_eq!(
+        of_node_pool(&read(&template)),
+        platforms(arm64),
+        "labels of the template count as requirements"
+    );
+    let mut auto = node_pool("p", one("eks.amazonaws.com/instance-family", "In", &["m7g"]), json!([]));
+    auto["spec"]["template"]["spec"]["nodeClassRef"]["group"] = "eks.amazonaws.com".into();
+    assert_eq!(of_node_pool(&read(&auto)), platforms(arm64), "EKS Auto Mode");
+    let mut azure = node_pool("p", one(r#type, "In", &["m7g.large"]), json!([]));
+    azure["spec"]["template"]["spec"]["nodeClassRef"]["group"] = "karpenter.azure.com".into();
+    assert_eq!(of_node_pool(&read(&azure)), platforms(both), "names of types mean something else elsewhere");
+    let strange = read(&node_pool("p", arch("In", &["amd64", "sparc"]), json!([])));
+    assert_eq!(of_node_pool(&strange), PlatformSet::ALL, "no image is known to run there");
+}
+
+#[test]
+fn a_labelled_node_pool_is_a_pool() {
+    let taints = json!([
+        taint("tolerarch.io/multi-arch"),
+        {"key": "team", "effect": "NoExecute"},
+        {"key": "spot", "effect": "PreferNoSchedule"},
+    ]);
+    let mut labelled_pool =
+        labelled(node_pool("spot", arch("In", &["arm64"]), taints), json!({POOL_LABEL: "found"}));
+    labelled_pool["spec"]["template"]["spec"]["startupTaints"] = json!([taint("cilium")]);
+    let other = labelled(
+        node_pool("demand", arch("In", &["amd64"]), json!([taint("tolerarch.io/multi-arch")])),
+        json!({POOL_LABEL: "found"}),
+    );
+    let known = inventory(&[labelled_pool, other], &[]);
+    let discovery = Discovery::of(&[], &known);
+    let [found] = &discovery.pools[..] else { panic!("{discovery:?}") };
+    assert_eq!((found.pool.name.as_str(), found.source), ("found", Source::Discovered));
+    assert_eq!(found.pool.platforms, PlatformSet::AMD64_AND_ARM64, "of both");
+    let tolerations = [
+        json!({"key": "tolerarch.io/multi-arch", "operator": "Equal", "value": "true", "effect": "NoSchedule"}),
+        json!({"key": "team", "operator": "Equal", "effect": "NoExecute"}),
+        json!({"key": "spot", "operator": "Equal", "effect": "PreferNoSchedule"}),
+    ];
+    assert_eq!(found.pool.tolerations, tolerations.each_ref().map(toleration));
+    assert_eq!(discovery.warnings, [""; 0]);
+    let names: Vec<&str> = found.node_pools.iter().map(|pool| pool.name()).collect();
+    assert_eq!(names, ["spot", "demand"], "in the order of Karpenter");
+
+    // The configuration knows better.
+    let own = [pool("found", "own", &["linux/amd64"])];
+    let discovery = Discovery::of(&own, &known);
+    assert_eq!((discovery.pools.len(), &discovery.pools[0].pool), (1, &own[0]));
+}
+
+#[test]
+fn what_is_no_pool_is_left_out_with_a_warning() {
+    let taints = || json!([taint("t")]);
+    let bad = |name: &str, label: &str, requirements: Value, taints: Value| {
+        labelled(node_pool(name, requirements, taints), json!({POOL_LABEL: label}))
+    };
+    let windows = json!([{"key": "kubernetes.io/os", "operator": "In", "values": ["windows"]}]);
+    let all = [
+        bad("a", "Upper", json!([]), taints()),
+        bad("b", "", json!([]), taints()),
+        bad("c", "windows", windows, taints()),
+        bad("d", "open", json!([]), json!([])),
+        bad("e", "wish", json!([]), json!([{"key": "k", "effect": "PreferNoSchedule"}])),
+        node_pool("gpu", json!([]), json!([taint("gpu")])),
+    ];
+    let known = inventory(&all, &[]);
+    let discovery = Discovery::of(&[], &known);
+    assert_eq!(discovery.pools, []);
+    assert_eq!(discovery.warnings.len(), 5, "{:?}", discovery.warnings);
+    assert!(discovery.warnings[0].starts_with("NodePool a has the label tolerarch.io/pool"));
+    let closed: Vec<&str> = discovery.closed.iter().map(|pool| pool.name()).collect();
+    assert_eq!(closed, ["a", "b", "c", "gpu"]);
+}
+
+/// What a toleration opens has to suit the images, whatever the configuration says.
+/// A Pod with a toleration that the API server does not take is refused, whatever the webhook's failurePolicy says.
+#[test]
+fn taints_that_no_toleration_can_name_make_no_pool() {
+    let long = "x".repeat(64);
+    let valid = json!({"key": "example.com/team", "value": "blue", "effect": "NoSchedule"});
+    for (member, value) in [
+        ("value", json!("example.com/team")),
+        ("value", json!(long)),
+        ("key", json!(long)),
+        ("key", json!("a b")),
+        ("effect", json!("NoWay")),
+    ] {
+        let mut odd = valid.clone();
+        odd[member] = value.clone();
+        for (taint, pools) in [(&valid, 1), (&odd, 0)] {
+            let labels = json!({"tolerarch.io/pool": "team"});
+            let node_pool = labelled(node_pool("team", json!([]), json!([taint])), labels);
+            let (found, warnings) = found(&[], &inventory(&[node_pool], &[]));
+            assert_eq!((found.len(), warnings.len()), (pools, 1 - pools), "{member} {value}");
+        }
+    }
+}
+
+#[test]
+fn the_larger_set_counts() {
+    let own = [pool("multi-arch", "multi", &["linux/amd64"])];
+    let effective = |node_pools: &[Value], nodes: &[Value]| {
+        let known = inventory(node_pools, nodes);
+        let discovery = Discovery::of(&own, &known);
+        let found = &discovery.pools[0];
+        assert_eq!(found.mismatch(), found.pool.platforms.difference(platforms(&["linux/amd64"])));
+        (found.pool.platforms, found.nodes)
+    };
+    let amd64 = platforms(&["linux/amd64"]);
+    let both = PlatformSet::AMD64_AND_ARM64;
+    let multi = || json!([taint("multi")]);
+    assert_eq!(effective(&[], &[]), (amd64, 0));
+    assert_eq!(effective(&[node_pool("p", arch("In", &["arm64"]), multi())], &[]), (both, 0));
+    assert_eq!(effective(&[], &[node("arm64", "", multi()), node("amd64", "", multi())]), (both, 2));
+    // Pods could use these anyway.
+    assert_eq!(
+        effective(&[node_pool("p", json!([]), json!([]))], &[node("arm64", "", json!([]))]),
+        (amd64, 0)
+    );
+    let wish = json!([{"key": "multi", "value": "true", "effect": "PreferNoSchedule"}]);
+    assert_eq!(effective(&[node_pool("p", json!([]), wish.clone())], &[node("arm64", "", wish)]), (amd64, 0));
+    // They stay closed.
+    let closed = || json!([taint("multi"), taint("gpu")]);
+    assert_eq!(effective(&[node_pool("p", json!([]), closed())], &[node("arm64", "", closed())]), (amd64, 0));
+    // What passes does not count.
+    let new = json!([taint("multi"), {"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}]);
+    assert_eq!(effective(&[], &[node("arm64", "", new)]), (both, 1));
+    let mut starting = node_pool("p", arch("In", &["amd64"]), multi());
+    starting["spec"]["template"]["spec"]["startupTaints"] = json!([taint("cilium")]);
+    assert_eq!(
+        effective(&[starting], &[node("arm64", "p", json!([taint("multi"), taint("cilium")]))]),
+        (both, 1)
+    );
+    // A node outside of what its NodePool says.
+    let narrow = node_pool("p", arch("In", &["amd64"]), multi());
+    assert_eq!(effective(&[narrow], &[node("arm64", "p", closed())]), (both, 0));
+    assert_eq!(effective(&[], &[node("sparc", "", multi())]), (PlatformSet::ALL, 1));
+}
+
+/// A Pod may get the tolerations of both.
+#[test]
+fn pools_open_some_nodes_together_only() {
+    let own = [pool("a", "a", &[]), pool("b", "b", &[]), pool("c", "c", &[])];
+    let known = inventory(&[node_pool("p", arch("In", &["s390x"]), json!([taint("a"), taint("b")]))], &[]);
+    let discovery = Discovery::of(&own, &known);
+    let large = platforms(&["linux/amd64", "linux/arm64", "linux/s390x"]);
+    let all: Vec<PlatformSet> = discovery.pools.iter().map(|known| known.pool.platforms).collect();
+    assert_eq!(all, [large, large, PlatformSet::AMD64_AND_ARM64]);
+    assert!(discovery.pools.iter().all(|known| known.node_pools.is_empty()), "none opens it alone");
+    assert_eq!(discovery.closed.len(), 1);
+}
+
+#[test]
+fn the_platforms_of_the_cluster_are_those_of_all_nodes() {
+    let of = |known: &Inventory| Discovery::of(&[], known).platforms;
+    assert_eq!(of(&inventory(&[], &[])), None);
+    let windows = json!({"metadata": {"name": "w", "labels": {"kubernetes.io/os": "windows", "kubernetes.io/arch": "amd64"}}});
+    assert_eq!(of(&inventory(&[], std::slice::from_ref(&windows))), None);
+    let nodes = [node("s390x", "", json!([taint("x")])), windows];
+    let all = of(&inventory(&[node_pool("p", arch("In", &["arm64"]), json!([taint("gpu")]))], &nodes));
+    assert_eq!(all, Some(platforms(&["linux/arm64", "linux/s390x"])));
+}
+
+#[test]
+fn a_pool_fits_taints_if_it_tolerates_all() {
+    let own = [toleration(&json!({"key": "a", "operator": "Exists"}))];
+    let taints = |keys: &[&str]| -> Vec<Taint> { keys.iter().map(|key| read(&taint(key))).collect() };
+    assert_eq!(fit(&own, &taints(&[])), Fit::Foreign);
+    assert_eq!(fit(&own, &taints(&["b"])), Fit::Foreign);
+    assert_eq!(fit(&own, &taints(&["a"])), Fit::Opened);
+    assert_eq!(fit(&own, &taints(&["a", "node.kubernetes.io/not-ready"])), Fit::Opened);
+    let both = taints(&["a", "b"]);
+    assert_eq!(fit(&own, &both), Fit::Lacking(&both[1]));
+}

@@ -1,0 +1,123 @@
+use super::*;
+
+/// A NodePool with a weight, of which `spec` and `status` get more.
+fn weighed(name: &str, weight: u32, taints: Value, more: Value) -> Value {
+    let mut pool = node_pool(name, json!([]), taints);
+    if weight > 0 {
+        pool["spec"]["weight"] = weight.into();
+    }
+    for part in ["spec", "status", "metadata"] {
+        for (key, value) in more[part].as_object().into_iter().flatten() {
+            pool[part][key] = value.clone();
+        }
+    }
+    pool
+}
+
+/// What is said of a pool that tolerates the taint `multi`.
+fn verdict(node_pools: &[Value]) -> String {
+    let known = inventory(node_pools, &[]);
+    Discovery::of(&[pool("multi-arch", "multi", &[])], &known).pools[0].verdict.to_string()
+}
+
+#[test]
+fn the_first_by_weight_and_name_makes_the_next_node() {
+    let none = || json!({});
+    let open = |name: &str, weight, more| weighed(name, weight, json!([]), more);
+    let ours = |weight, more| weighed("multi-arch", weight, json!([taint("multi")]), more);
+    let ready = |status: &str| json!({"status": {"conditions": [{"type": "Ready", "status": status}]}});
+    let full = || json!({"spec": {"limits": {"cpu": 4}}, "status": {"resources": {"cpu": "4"}}});
+    let first = "`multi-arch` is the first NodePool that Karpenter takes";
+    for (others, own, expected) in [
+        (vec![open("default", 0, none())], ours(0, none()), first),
+        (
+            vec![open("spot", 0, none())],
+            ours(0, none()),
+            "new nodes come from `spot` (untainted, weight 0, later name) before `multi-arch`; give it a weight of 1 or more",
+        ),
+        (
+            vec![open("default", 7, none())],
+            ours(2, none()),
+            "new nodes come from `default` (untainted, weight 7) before `multi-arch`; give it a weight of 8 or more",
+        ),
+        (vec![open("default", 7, none())], ours(8, none()), first),
+        (
+            vec![open("default", 100, none())],
+            ours(99, none()),
+            "new nodes come from `default` (untainted, weight 100) before `multi-arch`; lower the weight of `default`, as no \
+             NodePool can have more",
+        ),
+        // One that keeps these Pods away is no rival.
+        (vec![weighed("zoo", 9, json!([taint("gpu")]), none())], ours(0, none()), first),
+        // Nor one that wishes they went elsewhere, as long as there is another.
+        (
+            vec![weighed("zoo", 9, json!([{"key": "k", "effect": "PreferNoSchedule"}]), none())],
+            ours(0, none()),
+            first,
+        ),
+        (vec![open("spot", 9, ready("False"))], ours(0, none()), first),
+        (vec![open("spot", 9, ready("Unknown"))], ours(0, none()), first),
+        (vec![open("spot", 9, full())], ours(0, none()), first),
+        (vec![open("spot", 9, json!({"spec": {"replicas": 3}}))], ours(0, none()), first),
+        (
+            vec![open("spot", 9, json!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}}))],
+            ours(0, none()),
+            first,
+        ),
+        (
+            vec![open("default", 0, none())],
+            ours(9, full()),
+            "new nodes come from `default`, as `multi-arch` has reached its limits; raise them",
+        ),
+        (
+            vec![open("default", 0, none())],
+            ours(9, ready("False")),
+            "new nodes come from `default`, as `multi-arch` is not ready; see its status",
+        ),
+        (
+            vec![],
+            ours(9, ready("False")),
+            "there are no new nodes, as `multi-arch` is not ready; see its status",
+        ),
+    ] {
+        let mut all = others;
+        all.push(own);
+        assert_eq!(verdict(&all), expected, "{all:?}");
+        all.reverse();
+        assert_eq!(verdict(&all), expected, "in another order");
+    }
+    assert_eq!(verdict(&[open("default", 0, none())]), "it opens no NodePool");
+}
+
+/// The best of several of the pool's own counts.
+#[test]
+fn one_of_several_is_enough() {
+    let ours = |name: &str, weight| weighed(name, weight, json!([taint("multi")]), json!({}));
+    let spot = weighed("spot", 5, json!([]), json!({}));
+    let first = "`b` is the first NodePool that Karpenter takes";
+    assert_eq!(verdict(&[ours("a", 0), ours("b", 9), spot.clone()]), first);
+    let behind = verdict(&[ours("a", 0), ours("b", 4), spot]);
+    assert!(behind.starts_with("new nodes come from `spot`") && behind.contains("before `b`"), "{behind}");
+}
+
+/// A NodePool of which all nodes lack what the Pod requires is passed over.
+#[test]
+fn the_requirement_of_a_pod_counts() {
+    let all = [weighed("amd64", 9, json!([]), json!({})), weighed("arm64", 0, json!([]), json!({}))];
+    let mut all = all.map(|pool| read::<NodePool>(&pool));
+    for pool in &mut all {
+        pool.requirements = read(&arch("In", &[pool.name()]));
+    }
+    let next = |names: &[&str]| next_node_pool(&all, &[], platforms(names)).map(NodePool::name);
+    assert_eq!(next(&["linux/amd64", "linux/arm64"]), Some("amd64"));
+    assert_eq!(next(&["linux/arm64"]), Some("arm64"));
+    assert_eq!(next(&["linux/s390x"]), None);
+}
+
+/// Where nothing else is left, a wish is no obstacle.
+#[test]
+fn a_wish_gives_way() {
+    let wish = weighed("wish", 9, json!([{"key": "k", "effect": "PreferNoSchedule"}]), json!({}));
+    let all: Vec<NodePool> = vec![read(&wish)];
+    assert_eq!(next_node_pool(&all, &[], PlatformSet::ALL).map(NodePool::name), Some("wish"));
+}

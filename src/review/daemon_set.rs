@@ -1,0 +1,88 @@
+//! The DaemonSet that a review is about.
+
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use super::Subject;
+use crate::json::Object;
+use crate::pod::{self, DAEMON_SET, Template, Text};
+
+/// What a DaemonSet makes its Pods by.
+#[derive(Debug)]
+pub struct DaemonSet<'a> {
+    /// Its template.
+    pub template: Template<'a>,
+    /// On an update, the template before it.
+    pub before: Option<Template<'a>>,
+}
+
+impl DaemonSet<'_> {
+    /// Where the template stands in it.
+    pub const TEMPLATE: &'static str = "/spec/template";
+
+    /// The same, without the body that it was read from.
+    pub(super) fn into_owned(self) -> DaemonSet<'static> {
+        DaemonSet { template: self.template.into_owned(), before: self.before.map(Template::into_owned) }
+    }
+
+    /// Bytes that it holds while its images are looked up, or a few more.
+    pub(super) fn held(&self) -> usize {
+        self.template.held() + self.before.as_ref().map_or(0, Template::held)
+    }
+}
+
+/// The body of a review of a DaemonSet, read once more: they are rare.
+#[derive(Deserialize)]
+struct Change<'a> {
+    #[serde(borrow)]
+    request: Objects<'a>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Objects<'a> {
+    #[serde(borrow)]
+    object: Object<Controller<'a>>,
+    #[serde(borrow)]
+    old_object: Option<Object<Controller<'a>>>,
+}
+
+#[derive(Deserialize)]
+struct Controller<'a> {
+    #[serde(borrow)]
+    metadata: Option<Named<'a>>,
+    #[serde(borrow)]
+    spec: Object<TemplateSpec<'a>>,
+}
+
+#[derive(Deserialize)]
+struct Named<'a> {
+    #[serde(borrow)]
+    name: Option<Text<'a>>,
+}
+
+#[derive(Deserialize)]
+struct TemplateSpec<'a> {
+    #[serde(borrow)]
+    template: &'a RawValue,
+}
+
+impl<'a> Controller<'a> {
+    fn template(self, bytes: usize) -> Option<Template<'a>> {
+        let name = self.metadata.and_then(|metadata| metadata.name).unwrap_or_default();
+        Template::of_json(self.spec.0.template, DAEMON_SET, name, bytes)
+    }
+}
+
+/// Reads the object of a review, and the one before it.
+pub(super) fn read(body: &[u8]) -> Subject<'_> {
+    let Ok(Change { request: Objects { object, old_object } }) = serde_json::from_slice(body) else {
+        return Subject::Malformed;
+    };
+    let bytes = pod::size_of_json(body);
+    // A template before that does not decode is none that an earlier review wrote into.
+    let before = old_object.and_then(|Object(old)| old.template(bytes));
+    let template = object.0.template(bytes);
+    template
+        .map_or(Subject::Malformed, |template| Subject::DaemonSet(Box::new(DaemonSet { template, before })))
+}
