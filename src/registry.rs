@@ -14,6 +14,7 @@
 //! - `client`: one API request, tried at each endpoint, authorised and redirected.
 //! - `platforms`: which documents are read to find the platforms of an image.
 
+mod allowance;
 mod auth;
 mod client;
 mod digest;
@@ -37,7 +38,7 @@ pub use settings::Settings;
 pub use trace::{Recorder, Traces};
 
 use crate::credentials::{Credential, Credentials};
-use crate::image::{ImageRef, is_digest};
+use crate::image::{ImageRef, PlatformSet, is_digest};
 use client::{ApiRequest, Client, Pull};
 use hosts::{Hosts, HostsDirectory};
 use net::{Connector, HttpResponse, NameResolver, Transport};
@@ -52,7 +53,10 @@ pub enum Head {
 }
 
 /// A client of all registries.
-pub struct Registry(Client);
+pub struct Registry {
+    client: Client,
+    verified: PlatformSet,
+}
 
 impl Registry {
     /// A client that trusts the system's certificate authorities and those of the hosts' settings.
@@ -70,7 +74,7 @@ impl Registry {
     /// The same client, which shows mirrors the operator's credentials for them, never a Pod's.
     #[must_use]
     pub fn with_credentials(self, credentials: Credentials) -> Self {
-        Self(self.0.with_credentials(credentials))
+        Self { client: self.client.with_credentials(credentials), ..self }
     }
 
     /// A client with these settings, and everything that they name read.
@@ -78,7 +82,7 @@ impl Registry {
     /// # Errors
     /// A file or directory that they name cannot be read.
     pub fn load(settings: Settings, metrics: RegistryMetrics) -> Result<Self, TrustError> {
-        let Settings { hosts, hosts_dir, allowed, guard, proxies } = settings;
+        let Settings { hosts, hosts_dir, allowed, guard, proxies, verified } = settings;
         let directory = hosts_dir.as_deref().map(HostsDirectory::load).transpose();
         let directory = directory.map_err(|(path, cause)| TrustError::HostsDir { path, cause })?;
         let directory = directory.unwrap_or_default();
@@ -89,12 +93,27 @@ impl Registry {
         let names = NameResolver::of_system().map_err(|error| TrustError::Names(error.to_string()))?;
         let tls = net::tls_settings(hosts.tls(), hosts.default_tls())?;
         let transport = Transport::new(Connector::new(guard, tls, proxies, names), metrics);
-        Ok(Self(Client::new(hosts, allowed, transport)))
+        Ok(Self { client: Client::new(hosts, allowed, transport), verified })
+    }
+
+    #[cfg(test)]
+    pub(crate) fn verifying(self, verified: PlatformSet) -> Self {
+        Self { verified, ..self }
+    }
+
+    /// For nodes of which platforms the configs of images are read.
+    pub fn verified(&self) -> PlatformSet {
+        self.verified
     }
 
     /// Whether the configuration allows asking for this image. Cheap, and decided anew for each Pod.
     pub fn admits(&self, image: &ImageRef) -> bool {
-        self.0.admits(image)
+        self.client.admits(image)
+    }
+
+    /// Whether the image's registry names no rate limit, or most of it is left as far as is known.
+    pub(crate) fn has_plenty(&self, image: &ImageRef) -> bool {
+        self.client.has_plenty(image)
     }
 
     /// Asks the image's registry what the image is and where it runs. The credential is sent to that registry only.
@@ -107,7 +126,7 @@ impl Registry {
         credential: Option<&Credential>,
         recorder: &Recorder,
     ) -> Result<Found, Error> {
-        platforms::find(&self.0, Pull { image, credential, recorder }).await
+        platforms::find(&self.client, Pull { image, credential, recorder }, self.verified).await
     }
 
     /// Asks where a tag points, without its manifest.
@@ -126,7 +145,7 @@ impl Registry {
             Ok(comparable.map_or(Head::Unsupported, Head::Digest))
         };
         let pull = Pull { image, credential, recorder };
-        match self.0.request(pull, &ApiRequest::head(image.target()), read).await {
+        match self.client.request(pull, &ApiRequest::head(image.target()), read).await {
             Err(error) if error.is_refusal() => Ok(Head::Unsupported),
             Err(Error::Unexpected(_)) => Ok(Head::Unsupported),
             head => head,

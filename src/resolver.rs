@@ -26,6 +26,7 @@ use crate::concurrency::{Caller, Callers, Capacity, ConcurrencyLimit, Queued};
 use crate::credentials::{CredentialCandidate, CredentialId};
 use crate::image::{ImageRef, LookupError};
 use crate::registry::{Found, Registry, Traces};
+use crate::shared_cache::SharedCache;
 use crate::single_flight::{self, InFlight, SingleFlight};
 use cache::{Cache, Cached, Millis};
 use host::{Host, Hosts, Permission};
@@ -62,6 +63,15 @@ struct Inner {
     /// Of this configuration: no Pod joins a lookup that began under another one.
     flights: Flights,
     shared: Arc<Shared>,
+}
+
+/// What a resolver may have beside its registries and its memory.
+#[derive(Default)]
+pub struct Extras {
+    /// The cache that replicas share.
+    pub shared: Option<SharedCache>,
+    /// What records lookups, for a command that shows them.
+    pub traces: Option<Traces>,
 }
 
 /// What outlives a change of the configuration, beside the cache.
@@ -110,33 +120,41 @@ impl Resolver {
         cache: CacheSettings,
         metrics: ResolverMetrics,
     ) -> Self {
-        Self::with_traces(registry, lookup, cache, metrics, None)
+        Self::with(registry, lookup, cache, metrics, Extras::default())
     }
 
-    /// A resolver that records its lookups, for a command that shows them.
-    pub fn with_traces(
+    /// The same with these.
+    pub fn with(
         registry: Registry,
         lookup: LookupSettings,
         cache: CacheSettings,
         metrics: ResolverMetrics,
-        traces: Option<Traces>,
+        Extras { shared: shared_cache, traces }: Extras,
     ) -> Self {
         let limit =
             ConcurrencyLimit::new(Capacity { all: lookup.concurrency, per_host: lookup.per_registry });
         let shared = Shared { hosts: Hosts::new(metrics.clone()), limit };
         let cache = Cache::new(cache, metrics.clone());
-        let fetcher = Fetcher { registry, cache, timeout: lookup.timeout, metrics, traces };
+        let timeout = lookup.timeout;
+        let shared_cache = shared_cache.map(|shared| shared.verifying(registry.verified()));
+        let fetcher = Fetcher { registry, cache, shared: shared_cache, timeout, metrics, traces };
         Self(Arc::new(Inner { fetcher, flights: Flights::default(), shared: Arc::new(shared) }))
     }
 
-    /// The resolver of another configuration. It shares the cache; lookups in flight end as they began, and leave nothing
+    /// The resolver of another configuration. It shares the cache, unless more or less
+    /// is verified; lookups in flight end as they began, and leave nothing
     /// behind. The limits on concurrency and on cached answers stay as at the start.
     #[must_use]
     pub fn reconfigured(&self, registry: Registry, lookup: LookupSettings, cache: CacheSettings) -> Self {
-        let Fetcher { metrics, traces, cache: before, .. } = &self.0.fetcher;
+        let Fetcher { metrics, traces, shared, cache: before, registry: asked, .. } = &self.0.fetcher;
         let (metrics, traces) = (metrics.clone(), traces.clone());
+        let shared = shared.clone().map(|shared| shared.verifying(registry.verified()));
         let cache = before.reconfigured(cache);
-        let fetcher = Fetcher { registry, cache, timeout: lookup.timeout, metrics, traces };
+        if registry.verified() != asked.verified() {
+            // What was believed may be a lie for platforms that were not looked at.
+            cache.clear();
+        }
+        let fetcher = Fetcher { registry, cache, shared, timeout: lookup.timeout, metrics, traces };
         Self(Arc::new(Inner { fetcher, flights: Flights::default(), shared: Arc::clone(&self.0.shared) }))
     }
 
@@ -228,6 +246,16 @@ impl Resolver {
             || matches!(cached(), Cached::Fresh(Ok(_)) | Cached::Stale { .. })
     }
 
+    /// Whether a lookup of this image would take nothing that a Pod needs now.
+    pub(crate) fn has_spare(&self, image: &ImageRef) -> bool {
+        self.0.shared.limit.has_spare(image.host())
+    }
+
+    /// Whether the image's registry names no rate limit, or most of it is left as far as is known.
+    pub(crate) fn has_plenty(&self, image: &ImageRef) -> bool {
+        self.0.fetcher.registry.has_plenty(image)
+    }
+
     /// Caches what anonymous access said of an image, to fill the cache ahead.
     pub fn learn(&self, image: &ImageRef, found: &Found) {
         self.0.fetcher.cache.learn(image, CredentialId::ANONYMOUS, found);
@@ -287,14 +315,18 @@ impl Resolver {
             return Ok(Lookup::Ready(outcome));
         }
         let permission = host.enter(access);
-        if let Some(error) = permission.refusal() {
+        let refused = permission.refusal();
+        if let Some(error) = refused {
             if error == LookupError::CircuitOpen {
                 host.refused(access, request);
             }
-            return Err(error);
+            // Another replica may have asked before the registry failed or throttled.
+            if !fetcher.shared.as_ref().is_some_and(SharedCache::is_connected) {
+                return Err(error);
+            }
         }
         let probe = if let Permission::Probe(slot) = permission { Some(slot) } else { None };
-        let job = Job { host, access, probe, callers: caller.clone().into() };
+        let job = Job { host, access, probe, refused, callers: caller.clone().into() };
         let known = job.host.is_known();
         let queued =
             shared.limit.queue(&job.callers, job.host.name(), known).ok_or(LookupError::Overloaded)?;
@@ -331,7 +363,7 @@ impl Resolver {
             let flights = resolver.0.flights.lock();
             let Some((probe, slot)) = host.begin_probe(failed) else { return };
             let Probe { request, access } = probe.clone();
-            let job = Job { host, access, probe: Some(slot), callers: Callers::operator() };
+            let job = Job { host, access, probe: Some(slot), refused: None, callers: Callers::operator() };
             if flights.get(&*request.borrow().key()).is_some() {
                 drop(flights);
                 return resolver.probe_at(&job.host, time + PROBE_AGAIN, Some(probe));

@@ -86,6 +86,15 @@ impl CredentialCandidate {
         }
     }
 
+    /// The credential, where it is known without asking anything; `Some(None)` is anonymous access.
+    pub(crate) fn held_credential(&self) -> Option<Option<&Credential>> {
+        match &self.source {
+            Source::Anonymous => Some(None),
+            Source::Held { credential, .. } => Some(Some(credential)),
+            Source::Helper { .. } | Source::Plugin { .. } => None,
+        }
+    }
+
     /// Whether the credential came with a Pod, or from an unknown source: anyone who may create a Pod can choose it.
     pub fn is_of_pod(&self) -> bool {
         match &self.source {

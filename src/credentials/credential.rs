@@ -56,12 +56,16 @@ pub enum Credential {
 impl Credential {
     /// The id of this credential.
     pub fn id(&self) -> CredentialId {
-        let (kind, user, secret) = match self {
-            Self::Basic { user, password } => ("basic", user.as_str(), password),
-            Self::Identity(token) => ("identity", "", token),
-            Self::Bearer(token) => ("bearer", "", token),
-        };
-        CredentialId::of(&[kind, user, secret.reveal()])
+        CredentialId::of(&self.parts())
+    }
+
+    /// What makes it this credential, secrets included, for keyed hashes.
+    pub(crate) fn parts(&self) -> [&str; 3] {
+        match self {
+            Self::Basic { user, password } => ["basic", user, password.reveal()],
+            Self::Identity(token) => ["identity", "", token.reveal()],
+            Self::Bearer(token) => ["bearer", "", token.reveal()],
+        }
     }
 
     /// Bytes of the longer of its parts.

@@ -227,7 +227,9 @@ impl From<ClusterError> for Unusable {
             ClusterError::Timeout => "the API server does not answer in time",
             ClusterError::Unreachable => "the API server cannot be reached",
             ClusterError::Resting => "the API server did not answer a moment ago",
-            ClusterError::Status | ClusterError::Conflict => "the API server answers with an error",
+            ClusterError::Status | ClusterError::Conflict | ClusterError::Invalid => {
+                "the API server answers with an error"
+            }
             ClusterError::TooLarge => "it is too large",
             ClusterError::Malformed => "the API server's answer is no Secret",
             ClusterError::Name => "it is called what no Secret can be called",

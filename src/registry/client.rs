@@ -93,6 +93,10 @@ impl Client {
         self.allowed.admits(image)
     }
 
+    pub(super) fn has_plenty(&self, image: &ImageRef) -> bool {
+        self.transport.allowances.is_plentiful(image.host())
+    }
+
     /// Tries each endpoint, until `read` accepts a response. What the registry itself answers counts more than what
     /// mirrors do: that one of them lacks the image means nothing.
     pub(super) async fn request<T>(

@@ -27,6 +27,14 @@ impl Digest {
         };
         read().unwrap_or_else(|| Self::of_content(text.as_bytes()))
     }
+
+    pub(crate) fn of_bytes(bytes: [u8; 32]) -> Self {
+        Self(bytes)
+    }
+
+    pub(crate) fn as_bytes(&self) -> &[u8; 32] {
+        &self.0
+    }
 }
 
 impl std::fmt::Display for Digest {

@@ -7,7 +7,7 @@ use super::manifest::ManifestError;
 use super::net::RequestError;
 
 /// Why a lookup failed.
-#[derive(Debug, thiserror::Error)]
+#[derive(Clone, Debug, thiserror::Error)]
 pub enum Error {
     /// 404: no such repository or manifest, or none that the credential may see.
     #[error("not found: the registry has no such manifest")]

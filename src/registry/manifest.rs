@@ -128,8 +128,8 @@ pub enum Skip {
 pub(super) enum EntryKind {
     /// No image.
     Skipped(Skip),
-    /// It says on which nodes it runs.
-    Runs(PlatformSet),
+    /// It says on which nodes it runs; with the digest of its manifest, if that is well-formed.
+    Runs(PlatformSet, Option<String>),
     /// It does not say; its config does.
     Manifest(String),
     /// An index, by its digest.
@@ -304,12 +304,10 @@ fn entry_kind(descriptor: &DescriptorJson) -> Result<EntryKind, ManifestError> {
         return Ok(EntryKind::Skipped(Skip::Artifact));
     }
     let nodes = descriptor.platform.as_ref().map(|platform| platform.nodes());
-    let digest = || {
-        let digest = descriptor.digest.as_ref().filter(|digest| is_digest(digest));
-        digest.cloned().ok_or(ManifestError::Descriptor)
-    };
+    let well_formed = || descriptor.digest.as_ref().filter(|digest| is_digest(digest)).cloned();
+    let digest = || well_formed().ok_or(ManifestError::Descriptor);
     Ok(match (media(descriptor.media_type.as_deref().unwrap_or_default()), nodes) {
-        (Media::Manifest, Some(nodes)) => EntryKind::Runs(nodes),
+        (Media::Manifest, Some(nodes)) => EntryKind::Runs(nodes, well_formed()),
         (Media::Manifest, None) => EntryKind::Manifest(digest()?),
         (Media::Index, _) => EntryKind::Index(digest()?),
         _ => EntryKind::Skipped(Skip::MediaType),
@@ -332,10 +330,20 @@ fn image(
 
 /// The nodes on which an image with this config runs.
 pub(super) fn read_config(body: &[u8]) -> Result<PlatformSet, ManifestError> {
-    let platform: Object<PlatformJson> = serde_json::from_slice(body).map_err(|_| ManifestError::Json)?;
+    Ok(config_platform(body)?.nodes())
+}
+
+/// The nodes with the architecture that this config names, whatever its variant: many a build leaves that out.
+pub(super) fn read_architecture(body: &[u8]) -> Result<PlatformSet, ManifestError> {
+    Ok(PlatformSet::of_architecture_of(&config_platform(body)?.platform()))
+}
+
+fn config_platform(body: &[u8]) -> Result<PlatformJson, ManifestError> {
+    let Object(platform) =
+        serde_json::from_slice::<Object<PlatformJson>>(body).map_err(|_| ManifestError::Json)?;
     let named = |member: &Option<String>| member.as_deref().is_some_and(|text| !text.is_empty());
     if !named(&platform.os) || !named(&platform.architecture) {
         return Err(ManifestError::NoPlatform);
     }
-    Ok(platform.nodes())
+    Ok(platform)
 }

@@ -1,5 +1,7 @@
 //! From a reference to the platforms of its image: which documents are read, and what they come to.
 
+use futures_util::future::try_join_all;
+
 use super::client::{ApiRequest, Client, Pull};
 use super::digest::{self, Digest};
 use super::error::Error;
@@ -10,12 +12,16 @@ use super::trace::{Fate, TracedEntry};
 use crate::image::{PlatformSet, Preference, Support, is_digest};
 
 /// Asks what an image is and where it runs.
-pub(super) async fn find(client: &Client, pull: Pull<'_>) -> Result<Found, Error> {
+///
+/// Of an index, entries that nodes of the platforms `verified` choose are not believed: their configs have to say the same.
+pub(super) async fn find(client: &Client, pull: Pull<'_>, verified: PlatformSet) -> Result<Found, Error> {
     let (digest, Manifest { media_type, content }) = manifest(client, pull, pull.image.target()).await?;
     pull.recorder.media_type(media_type);
     let support = match content {
-        Content::Index(entries) => Support::Index(of_index(client, pull, entries).await?),
-        Content::Image { config } => Support::Single(of_config(client, pull, &config).await?),
+        Content::Index(entries) => Support::Index(of_index(client, pull, entries, verified).await?),
+        Content::Image { config } => {
+            Support::Single(of_config(client, pull, &config, manifest::read_config).await?)
+        }
         Content::Artifact => Support::Artifact,
     };
     let found = Found { digest, support };
@@ -24,18 +30,25 @@ pub(super) async fn find(client: &Client, pull: Pull<'_>) -> Result<Found, Error
 }
 
 /// The nodes that get an image that they run: each follows the one entry that it chooses, in nested indexes, too.
-async fn of_index(client: &Client, pull: Pull<'_>, entries: Vec<IndexEntry>) -> Result<PlatformSet, Error> {
+async fn of_index(
+    client: &Client,
+    pull: Pull<'_>,
+    entries: Vec<IndexEntry>,
+    verified: PlatformSet,
+) -> Result<PlatformSet, Error> {
     let mut platforms = PlatformSet::EMPTY;
     let mut fetches = 0;
     // The next one is the last, so that they are seen in the order of the documents.
     let mut open = chosen(entries, PlatformSet::ALL, 1);
-    while let Some(Chosen { entry: IndexEntry { preference, kind, info }, nodes, within, depth }) = open.pop()
+    fetches += verify(client, pull, &mut open, verified).await?;
+    while let Some(Chosen { entry: IndexEntry { preference, kind, info }, nodes, within, depth, config }) =
+        open.pop()
     {
         if matches!(kind, EntryKind::Manifest(_) | EntryKind::Index(_)) && !nodes.is_empty() {
             fetches += 1;
-            if fetches > limits::FETCHES {
-                return Err(ManifestError::Nesting.into());
-            }
+        }
+        if fetches > limits::FETCHES {
+            return Err(ManifestError::Nesting.into());
         }
         let unchosen = || {
             let takers = preference.takers(PlatformSet::ALL);
@@ -47,10 +60,18 @@ async fn of_index(client: &Client, pull: Pull<'_>, entries: Vec<IndexEntry>) -> 
         };
         let (runs, fate) = match kind {
             EntryKind::Skipped(skip) => (PlatformSet::EMPTY, Fate::Skipped(skip)),
-            EntryKind::Runs(entry) => runs(entry),
+            EntryKind::Runs(entry, _) => match config {
+                Some(config) if config.intersection(entry).is_empty() => {
+                    (PlatformSet::EMPTY, Fate::Contradicted(config))
+                }
+                Some(config) => runs(config.intersection(entry)),
+                None => runs(entry),
+            },
             _ if nodes.is_empty() => (PlatformSet::EMPTY, unchosen()),
             EntryKind::Manifest(digest) => match part(client, pull, &digest).await? {
-                Content::Image { config } => runs(of_config(client, pull, &config).await?),
+                Content::Image { config } => {
+                    runs(of_config(client, pull, &config, manifest::read_config).await?)
+                }
                 Content::Artifact => (PlatformSet::EMPTY, Fate::Skipped(Skip::Artifact)),
                 Content::Index(_) => return Err(ManifestError::MediaType.into()),
             },
@@ -61,7 +82,9 @@ async fn of_index(client: &Client, pull: Pull<'_>, entries: Vec<IndexEntry>) -> 
                 let Content::Index(entries) = part(client, pull, &digest).await? else {
                     return Err(ManifestError::MediaType.into());
                 };
-                open.extend(chosen(entries, nodes, depth + 1));
+                let mut entries = chosen(entries, nodes, depth + 1);
+                fetches += verify(client, pull, &mut entries, verified).await?;
+                open.extend(entries);
                 (PlatformSet::EMPTY, Fate::Index)
             }
         };
@@ -77,6 +100,8 @@ struct Chosen {
     nodes: PlatformSet,
     within: PlatformSet,
     depth: usize,
+    /// The nodes with the architecture that its config names; `None` where that was not read.
+    config: Option<PlatformSet>,
 }
 
 /// What the nodes `within` choose of an index, the first entry last.
@@ -84,15 +109,46 @@ fn chosen(entries: Vec<IndexEntry>, within: PlatformSet, depth: usize) -> Vec<Ch
     let preferences: Vec<Preference> = entries.iter().map(|entry| entry.preference).collect();
     let nodes = Preference::choose(&preferences, within);
     let all = entries.into_iter().zip(nodes).rev();
-    all.map(|(entry, nodes)| Chosen { entry, nodes, within, depth }).collect()
+    all.map(|(entry, nodes)| Chosen { entry, nodes, within, depth, config: None }).collect()
 }
 
-async fn of_config(client: &Client, pull: Pull<'_>, digest: &str) -> Result<PlatformSet, Error> {
+/// Reads the configs of those that nodes of these platforms choose, at once; tells how many. Nodes choose one entry each, so
+/// they are no more than there are platforms.
+async fn verify(
+    client: &Client,
+    pull: Pull<'_>,
+    chosen: &mut [Chosen],
+    verified: PlatformSet,
+) -> Result<usize, Error> {
+    let configs = chosen.iter_mut().filter_map(|Chosen { entry, nodes, config, .. }| {
+        let EntryKind::Runs(runs, digest) = &entry.kind else { return None };
+        let wanted = !runs.intersection(*nodes).intersection(verified).is_empty();
+        wanted.then_some(async move {
+            let digest = digest.as_deref().ok_or(ManifestError::Descriptor)?;
+            *config = Some(match part(client, pull, digest).await? {
+                Content::Image { config } => {
+                    of_config(client, pull, &config, manifest::read_architecture).await?
+                }
+                Content::Artifact => PlatformSet::EMPTY,
+                Content::Index(_) => return Err(ManifestError::MediaType.into()),
+            });
+            Ok::<_, Error>(())
+        })
+    });
+    Ok(try_join_all(configs).await?.len())
+}
+
+async fn of_config(
+    client: &Client,
+    pull: Pull<'_>,
+    digest: &str,
+    read_config: fn(&[u8]) -> Result<PlatformSet, ManifestError>,
+) -> Result<PlatformSet, Error> {
     let read = |config: &HttpResponse| {
         if !digest::verifies(config.body(), digest) {
             return Err(ManifestError::Digest.into());
         }
-        Ok(manifest::read_config(config.body())?)
+        Ok(read_config(config.body())?)
     };
     missing_part(client.request(pull, &ApiRequest::config(digest), read).await)
 }

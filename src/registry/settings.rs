@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use super::hosts::{Allowed, HostSettings, HostsDirectory};
 use super::net::{AddressGuard, Proxies};
+use crate::image::PlatformSet;
 
 /// What the operator says of registries.
 #[derive(Clone, Debug, Default)]
@@ -19,6 +20,8 @@ pub struct Settings {
     pub guard: AddressGuard,
     /// Through which proxies.
     pub proxies: Proxies,
+    /// For nodes of which platforms an index is not believed: the config that such a node would get has to say the same.
+    pub verified: PlatformSet,
 }
 
 impl Settings {

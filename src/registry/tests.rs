@@ -12,11 +12,13 @@ use crate::image::{PlatformSet, Support};
 use crate::metrics::Metrics;
 use crate::testing::{platforms, registry_metrics};
 
+mod cold;
 mod endpoints;
 mod gates;
 mod indexes;
 mod tokens;
 mod upstream;
+mod verified;
 
 const BOTH: [&str; 2] = ["linux/amd64", "linux/arm64"];
 

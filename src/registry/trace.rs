@@ -3,7 +3,7 @@
 //!
 //! The lookup itself gets the [`Recorder`] as an argument, so a trace shows the very requests that the decision rests on.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -40,6 +40,8 @@ pub struct Trace {
     pub entries: Vec<TracedEntry>,
     /// The result.
     pub found: Option<Found>,
+    /// How many requests a host's limit leaves, as it last said.
+    pub requests_left: Option<(String, i64)>,
     /// Why there is no result, without anything that a registry sent.
     pub error: Option<String>,
 }
@@ -83,6 +85,8 @@ pub enum Fate {
     Outside,
     /// Nodes would take it, but choose another entry.
     Shadowed,
+    /// Nodes would take it, but its config is for these.
+    Contradicted(PlatformSet),
     /// An index whose entries follow.
     Index,
     /// No image.
@@ -94,6 +98,19 @@ impl Traces {
     pub fn of(&self, image: &ImageRef) -> Trace {
         let trace = self.all().get(image).cloned();
         trace.map_or_else(Trace::default, |trace| lock(&trace).clone())
+    }
+
+    /// How many requests the limit of each host leaves, where it says so.
+    pub fn requests_left(&self) -> BTreeMap<String, i64> {
+        let mut left = BTreeMap::new();
+        for trace in self.all().values() {
+            if let Some((host, requests)) = &lock(trace).requests_left {
+                // They only become fewer while a command runs.
+                let least = left.entry(host.clone()).or_insert(*requests);
+                *least = (*least).min(*requests);
+            }
+        }
+        left
     }
 
     /// Records the lookup of this image.
@@ -130,6 +147,11 @@ impl Recorder {
     /// The registry answered with an image.
     pub(crate) fn found(&self, found: Found) {
         self.record(|trace| trace.found = Some(found));
+    }
+
+    /// The limit of this host leaves so many requests.
+    pub(crate) fn requests_left(&self, host: &str, left: i64) {
+        self.record(|trace| trace.requests_left = Some((host.to_owned(), left)));
     }
 
     /// The lookup failed.

@@ -6,6 +6,8 @@
 //!
 //! A failure is never stored as platforms, and never replaces a good answer that may still serve.
 
+mod sharing;
+
 use quick_cache::sync::Cache as Bounded;
 use quick_cache::{DefaultHashBuilder, Lifecycle, UnitWeighter, Weighter};
 use std::borrow::Cow;
@@ -23,6 +25,8 @@ use crate::registry::{Digest, Error, Found};
 const RETRY_AFTER_MAX: Duration = Duration::from_secs(3600);
 /// Lifetimes are shortened by up to one in this many, so that replicas do not ask in step.
 const JITTER: u64 = 10;
+/// The clock begins long before the cache, so that answers of other replicas can be older than it.
+const EPOCH: Millis = 1 << 42;
 /// Bytes of a key that count as one entry; longer ones count more.
 const KEY_BYTES: usize = 256;
 
@@ -88,7 +92,7 @@ struct Levels {
     latest: AtomicU64,
 }
 
-/// Milliseconds since the cache began.
+/// Milliseconds since [`EPOCH`] before the cache began.
 pub(super) type Millis = u64;
 
 #[derive(Clone, Copy, Debug)]
@@ -134,6 +138,12 @@ impl Cache {
     pub(super) fn reconfigured(&self, settings: CacheSettings) -> Self {
         let generation = self.levels.latest.fetch_add(1, Ordering::Relaxed) + 1;
         Self { levels: self.levels.clone(), settings, generation }
+    }
+
+    /// Forgets everything.
+    pub(super) fn clear(&self) {
+        self.levels.tags.clear();
+        self.levels.platforms.clear();
     }
 
     /// What is cached of the image right now.
@@ -259,10 +269,13 @@ impl Cache {
     }
 
     fn point(&self, image: &ImageRef, access: CredentialId, to: Digest, support: Support) {
+        self.put_tag(image, access, Tag::Points { to, support, confirmed: self.early(), retry: 0 });
+    }
+
+    /// A time a little before now, by the jitter of a tag's lifetime.
+    fn early(&self) -> Millis {
         let tag = self.settings.tag;
-        let early = millis(tag) - jittered(tag);
-        let confirmed = self.now().saturating_sub(early);
-        self.put_tag(image, access, Tag::Points { to, support, confirmed, retry: 0 });
+        self.now().saturating_sub(millis(tag) - jittered(tag))
     }
 
     fn put_tag(&self, image: &ImageRef, access: CredentialId, tag: Tag) {
@@ -303,7 +316,7 @@ impl Cache {
     }
 
     pub(super) fn now(&self) -> Millis {
-        millis(self.levels.began.elapsed())
+        EPOCH + millis(self.levels.began.elapsed())
     }
 }
 

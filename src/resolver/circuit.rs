@@ -16,13 +16,13 @@ use crate::metrics::Counted;
 
 /// Failures in a row that open the circuit of an image; images of a repository; repositories of a registry.
 pub(super) const FAILURES: usize = 3;
-/// How long a circuit stays open before it is half-open. With [`PROBE_TIME`] below ten seconds, so that a registry that
-/// works again is in use within that time.
-pub(super) const OPEN: Duration = Duration::from_secs(5);
+/// How long a circuit stays open before it is half-open: a registry that works again is in use within that time, and the
+/// controller has repaired what waited for it within 5 s. With [`PROBE_TIME`] below ten seconds, for one that hangs.
+pub(super) const OPEN: Duration = Duration::from_secs(3);
 /// How long a probe may take.
 pub(super) const PROBE_TIME: Duration = Duration::from_secs(3);
 /// Probes in a row without a Pod that asks: ten minutes. After that the next Pod brings one.
-const PROBES: u32 = 120;
+const PROBES: u32 = 200;
 /// Failing images of one registry that are kept; the one that failed longest ago makes room. At most 4 KiB for each
 /// registry, 16 MiB for all that are kept.
 const FAILING: usize = 32;

@@ -14,14 +14,17 @@ use super::host::Host;
 use super::metrics::{LookupResult, ResolverMetrics};
 use super::request::{Access, Probe, Request, combine_refusals, is_refusal};
 use crate::concurrency::{Callers, Queued};
-use crate::credentials::{Busy, Credential, CredentialCandidate, CredentialId};
+use crate::credentials::{Busy, Credential, CredentialCandidate};
 use crate::image::{ImageRef, LookupError, Support};
 use crate::registry::{Error, Head, Recorder, Registry, Traces};
+use crate::shared_cache::SharedCache;
 
 /// Asks registries under one configuration, and caches what they answer.
 pub(super) struct Fetcher {
     pub(super) registry: Registry,
     pub(super) cache: Cache,
+    /// What replicas share.
+    pub(super) shared: Option<SharedCache>,
     /// How long one lookup may take in all.
     pub(super) timeout: Duration,
     pub(super) metrics: ResolverMetrics,
@@ -34,6 +37,8 @@ pub(super) struct Job {
     /// The first candidate's.
     pub(super) access: Access,
     pub(super) probe: Option<Slot>,
+    /// Why the registry may not be asked: only the shared cache is.
+    pub(super) refused: Option<LookupError>,
     pub(super) callers: Callers,
 }
 
@@ -124,6 +129,16 @@ impl Fetcher {
         job: &Job,
         queued: Queued,
     ) -> (Completed, Option<ProbeDue>) {
+        // A probe is there to find out whether the registry works.
+        if job.probe.is_none()
+            && let Some(support) = self.shared(request).await
+        {
+            self.metrics.looked_up(request.image.host(), LookupResult::Shared);
+            return (Completed { outcome: Ok(support), by_another: false }, None);
+        }
+        if let Some(error) = job.refused {
+            return (Completed { outcome: self.instead(request, error), by_another: false }, None);
+        }
         let mut progress = Progress::of(job.access);
         let recorder = self.traces.as_ref().map(|traces| traces.recorder(request.image));
         let recorder = recorder.unwrap_or_default();
@@ -149,6 +164,23 @@ impl Fetcher {
             }
         };
         (Completed { outcome, by_another: progress.by_another }, probe)
+    }
+
+    /// The answer of another replica, if it is as good as the registry's own. An older one is taken into the cache: the
+    /// registry can confirm it, and it serves where the registry fails.
+    async fn shared(&self, request: Request<'_>) -> Option<Support> {
+        let Request { image, candidates } = request;
+        let found = self.shared.as_ref()?.find(image, candidates).await;
+        for (id, entry) in &found {
+            self.cache.adopt(image, *id, entry);
+        }
+        match found.is_empty() {
+            true => None,
+            false => match request.cached(&self.cache, self.cache.now()).0 {
+                Cached::Fresh(Ok(support)) => Some(support),
+                _ => None,
+            },
+        }
     }
 
     /// What a failure says of the registry. When to probe it, if that is due.
@@ -258,7 +290,7 @@ impl Fetcher {
         let mut refused = Error::Denied("its source has no credential for the image".into());
         let recorder = recorder.with_credential(candidate.kind());
         for credential in progress.fetched(candidate.credentials_for(&job.callers)).await? {
-            match self.ask(image, candidate.id(), credential.as_deref(), &job.host, &recorder).await {
+            match self.ask(image, candidate, credential.as_deref(), &job.host, &recorder).await {
                 Err(error) if is_refusal(lookup_error(&error)) => {
                     progress.answered = true;
                     refused = error;
@@ -272,6 +304,9 @@ impl Fetcher {
         }
         // Never a good answer: a refusal replaces it.
         let _ = self.cache.fail(image, candidate.id(), &refused);
+        if let (Some((shared, _)), Some(credential)) = (self.sharing(), candidate.held_credential()) {
+            shared.forget(image, credential);
+        }
         Ok(Err(refused))
     }
 
@@ -279,17 +314,29 @@ impl Fetcher {
     async fn ask(
         &self,
         image: &ImageRef,
-        id: CredentialId,
+        candidate: &CredentialCandidate,
         credential: Option<&Credential>,
         host: &Host,
         recorder: &Recorder,
     ) -> Result<Support, Error> {
         let Self { registry, cache, .. } = self;
+        let id = candidate.id();
+        // What helpers and plugins give is another credential on every replica.
+        let sharing = self.sharing().filter(|_| candidate.held_credential().is_some());
         let mut headless = false;
         if cache.points_to(image, id).is_some() && host.answers_head() {
             match registry.head(image, credential, recorder).await? {
                 Head::Digest(digest) => {
+                    if let Some((shared, _)) = sharing
+                        && !cache.knows(image, id, digest)
+                        && let Some(support) = shared.find_digest(image, credential, digest).await
+                    {
+                        cache.adopt_digest(image, id, digest, support);
+                    }
                     if let Some(support) = cache.confirm(image, id, digest) {
+                        if let Some((shared, life)) = sharing {
+                            shared.confirm(image, credential, digest, support, life);
+                        }
                         return Ok(support);
                     }
                 }
@@ -301,6 +348,14 @@ impl Fetcher {
             host.note_headless();
         }
         cache.learn(image, id, &found);
+        if let Some((shared, life)) = sharing {
+            shared.learn(image, credential, found, life);
+        }
         Ok(found.support)
+    }
+
+    /// Where answers of this configuration are shared, and for how long.
+    fn sharing(&self) -> Option<(&SharedCache, Duration)> {
+        Some((self.shared.as_ref()?, self.cache.shared_life()?))
     }
 }

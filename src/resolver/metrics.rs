@@ -34,6 +34,8 @@ pub(super) enum LookupResult {
     Negative,
     /// By a lookup that another Pod had started.
     Joined,
+    /// By the shared cache.
+    Shared,
     /// By the registry.
     Fetched,
     /// Not: the registry or the way to it failed, no lookup may begin, or the Pod could not wait.
@@ -41,8 +43,8 @@ pub(super) enum LookupResult {
 }
 
 impl LookupResult {
-    const ALL: [Self; 6] =
-        [Self::Hit, Self::Stale, Self::Negative, Self::Joined, Self::Fetched, Self::Failed];
+    const ALL: [Self; 7] =
+        [Self::Hit, Self::Stale, Self::Negative, Self::Joined, Self::Shared, Self::Fetched, Self::Failed];
 
     const fn as_str(self) -> &'static str {
         match self {
@@ -50,6 +52,7 @@ impl LookupResult {
             Self::Stale => "stale",
             Self::Negative => "negative",
             Self::Joined => "joined",
+            Self::Shared => "shared",
             Self::Fetched => "fetched",
             Self::Failed => "failed",
         }

@@ -368,5 +368,6 @@ mod isolation;
 mod model;
 mod plugins;
 mod reload;
+mod shared;
 mod stress;
 mod tenants;

@@ -20,9 +20,12 @@ fn providers(dir: &TestDir, config: &str) -> Vec<Provider> {
     providers
 }
 
-/// A plugin that runs this script after it has noted its run.
+/// A plugin that runs this script, which finds the request in `$request`, after it has noted its run.
 fn plugin_with(dir: &TestDir, script: &str, config: &str, limits: Limits) -> Arc<Plugin> {
-    dir.program("plugin", &format!("cat >>'{0}'; echo >>'{0}'\n{script}", dir.path("runs").display()));
+    dir.program(
+        "plugin",
+        &format!("request=$(cat); echo \"$request\" >>'{}'\n{script}", dir.path("runs").display()),
+    );
     let mut providers = providers(dir, config);
     assert_eq!(providers.len(), 1);
     Arc::new(Plugin::new(providers.remove(0), limits))

@@ -15,6 +15,7 @@ use url::{Url, form_urlencoded};
 use zeroize::Zeroizing;
 
 use super::challenge::{Challenge, challenges};
+use super::fetches::Fetches;
 use super::realm::Realm;
 use crate::credentials::{Credential, CredentialId};
 use crate::registry::error::Error;
@@ -33,6 +34,7 @@ pub(crate) struct Tokens {
     /// By origin.
     schemes: Cache<String, Scheme>,
     tokens: Cache<TokenKey, CachedToken, Weight>,
+    fetches: Fetches<TokenKey, Result<HeaderValue, Error>>,
 }
 
 /// What a token is needed for.
@@ -129,6 +131,7 @@ impl Tokens {
         Self {
             schemes: Cache::new(limits::CHALLENGES),
             tokens: Cache::with_weighter(limits::TOKENS, limits::TOKENS_BYTES, Weight),
+            fetches: Fetches::default(),
         }
     }
 
@@ -148,9 +151,8 @@ impl Tokens {
             Some(Scheme::Basic) => Ok(request.credential.and_then(basic)),
             Some(Scheme::Bearer { realm, .. }) if !request.may_ask(hosts, &realm) => Ok(None),
             Some(Scheme::Bearer { realm, by_get }) => {
-                let token = self.tokens.get(&request.key(&realm));
-                if let Some(token) = token.filter(|token| Instant::now() < token.expires) {
-                    return Ok(Some(token.authorization));
+                if let Some(token) = self.valid(&request.key(&realm)) {
+                    return Ok(Some(token));
                 }
                 let fetched = self.fetch(transport, request, realm, by_get).await;
                 if fetched.is_err() {
@@ -173,7 +175,12 @@ impl Tokens {
         refused: &HttpResponse,
     ) -> Result<HeaderValue, Error> {
         if let Some(Scheme::Bearer { realm, .. }) = self.schemes.get(request.origin().as_str()) {
-            self.tokens.remove(&request.key(&realm));
+            let key = request.key(&realm);
+            // Another lookup may have renewed it since.
+            match self.valid(&key).filter(|token| Some(token) != sent) {
+                Some(token) => return Ok(token),
+                None => drop(self.tokens.remove(&key)),
+            }
         }
         if let Some(Credential::Bearer(_)) = request.credential {
             return Err(Error::Denied("the registry refused the token".into()));
@@ -203,9 +210,27 @@ impl Tokens {
         }
     }
 
+    /// A remembered token that has not expired.
+    fn valid(&self, key: &TokenKey) -> Option<HeaderValue> {
+        let token = self.tokens.get(key).filter(|token| Instant::now() < token.expires);
+        token.map(|token| token.authorization)
+    }
+
+    /// Fetches a token, or waits for another lookup that fetches it.
+    async fn fetch(
+        &self,
+        transport: &Transport,
+        request: TokenRequest<'_>,
+        realm: Realm,
+        by_get: bool,
+    ) -> Result<HeaderValue, Error> {
+        let key = request.key(&realm);
+        self.fetches.join(&key, self.fetch_now(transport, request, realm, by_get)).await
+    }
+
     /// Fetches a token and remembers it, and where it came from. With a credential by POST first; where that cannot be,
     /// by GET, as containerd does (`core/remotes/docker/authorizer.go`: GCR says 404, Artifactory 401, ACR 400).
-    async fn fetch(
+    async fn fetch_now(
         &self,
         transport: &Transport,
         request: TokenRequest<'_>,

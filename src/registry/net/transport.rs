@@ -18,6 +18,7 @@ use super::authority::label;
 use super::connect::{ConnectError, Connector};
 use super::meter::TooManyBytes;
 use crate::body::{Budget, Read, ReadError};
+use crate::registry::allowance::{Allowance, Allowances};
 use crate::registry::limits;
 use crate::registry::metrics::{RegistryMetrics, RequestKind};
 use crate::registry::trace::Recorder;
@@ -28,6 +29,8 @@ pub(crate) struct Transport {
     connector: Connector,
     bodies: Budget,
     metrics: RegistryMetrics,
+    /// What hosts say of their rate limits.
+    pub(crate) allowances: Allowances,
 }
 
 /// One request.
@@ -102,11 +105,10 @@ impl HttpResponse {
             || self.status == StatusCode::FORBIDDEN && says(b"secondary rate limit")
     }
 
-    /// How many requests are left of a limit (Docker Hub: `ratelimit-remaining: 20;w=21600`).
-    fn requests_left(&self) -> Option<i64> {
-        let text = self.header("ratelimit-remaining")?;
-        let left = text.split(';').next()?.trim().parse::<u32>().ok()?;
-        Some(left.into())
+    /// How many requests are left of a limit (Docker Hub: `ratelimit-remaining: 20;w=21600` and `ratelimit-limit: 100;w=21600`).
+    fn allowance(&self) -> Option<Allowance> {
+        let count = |name| self.header(name)?.split(';').next()?.trim().parse().ok();
+        Some(Allowance { left: count("ratelimit-remaining")?, limit: count("ratelimit-limit") })
     }
 
     /// `Retry-After` (RFC 9110 section 10.2.3): seconds, or a date.
@@ -127,7 +129,13 @@ impl Transport {
             .pool_max_idle_per_host(limits::IDLE)
             .http1_max_buf_size(limits::HEADERS)
             .build(connector.clone());
-        Self { client, connector, bodies: Budget::new(limits::BODIES), metrics }
+        Self {
+            client,
+            connector,
+            bodies: Budget::new(limits::BODIES),
+            metrics,
+            allowances: Allowances::new(),
+        }
     }
 
     /// Sends it. There is no timeout in here: the caller has one for the whole lookup.
@@ -140,8 +148,10 @@ impl Transport {
         let response = self.exchange(request).await;
         let outcome = response.as_ref().map(|response| response.status.as_u16()).map_err(RequestError::kind);
         recorder.request_ends(index, outcome, begun.elapsed());
-        if let Some(left) = response.as_ref().ok().and_then(HttpResponse::requests_left) {
-            self.metrics.requests_left(&label, left);
+        if let Some(allowance) = response.as_ref().ok().and_then(HttpResponse::allowance) {
+            self.metrics.requests_left(&label, allowance.left.into());
+            recorder.requests_left(&label, allowance.left.into());
+            self.allowances.told(&label, allowance);
         }
         observed.end(match outcome {
             Ok(200..=299) => "2xx",

@@ -39,6 +39,49 @@ async fn a_token_is_fetched_once_and_remembered() {
     assert_eq!(remote.connections(), 1, "all of it over one connection");
 }
 
+/// As where a workload with many images of one repository is created.
+#[tokio::test]
+async fn many_tags_at_once_cost_one_token() {
+    for (name, auth, credential) in [
+        ("anonymous", Auth::bearer(), None),
+        ("by GET", Auth::bearer().credentials("user", "password"), Some(("user", "password"))),
+        ("by POST", Auth::bearer().credentials("user", "password").oauth(), Some(("user", "password"))),
+    ] {
+        let remote = Remote::start().await;
+        let repo = remote.repo("team/app");
+        repo.require(auth.clone());
+        let tags: Vec<String> = (0..20).map(|tag| format!("v{tag}")).collect();
+        tags.iter().for_each(|tag| drop(repo.index(Some(tag), BOTH)));
+        let (client, _dir) = client(&remote);
+        let credential = credential.map(|(user, secret)| Credential::Basic {
+            user: user.into(),
+            password: secret.to_owned().into(),
+        });
+        let ask = async || {
+            let images: Vec<ImageRef> = tags.iter().map(|tag| repo.reference(tag).parse().unwrap()).collect();
+            let recorder = Recorder::default();
+            let asked = images.iter().map(|image| client.fetch(image, credential.as_ref(), &recorder));
+            for found in futures_util::future::join_all(asked).await {
+                found.unwrap();
+            }
+            let asked = remote.requests();
+            remote.forget_requests();
+            let tokens = asked.iter().filter(|request| request.kind == Kind::Token).count();
+            (tokens, asked.len() - tokens)
+        };
+        // A server that does not take POST is asked by GET then.
+        let one = if name == "by GET" { 2 } else { 1 };
+        let (tokens, manifests) = ask().await;
+        assert_eq!(tokens, one, "{name}");
+        assert!((21..=40).contains(&manifests), "{name}: {manifests}");
+        assert_eq!(ask().await, (0, 20), "{name}");
+        auth.revoke_all();
+        let (tokens, manifests) = ask().await;
+        assert_eq!(tokens, one, "{name}, after its tokens were revoked");
+        assert!((21..=40).contains(&manifests), "{name}: {manifests}");
+    }
+}
+
 #[tokio::test]
 async fn token_servers_may_be_odd() {
     let remote = Remote::start().await;

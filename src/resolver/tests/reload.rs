@@ -1,6 +1,9 @@
 //! Lookups that began before the configuration changed.
 
+use serde_json::json;
+
 use super::*;
+use crate::testing::platforms;
 
 impl Resolver {
     fn cached(&self, image: &ImageRef) -> Cached {
@@ -11,8 +14,12 @@ impl Resolver {
 impl Bench {
     /// Changes the configuration. Gives the resolver of the old one.
     fn reload(&mut self) -> Resolver {
+        self.reload_with(registry([&self.remote]))
+    }
+
+    fn reload_with(&mut self, registry: Registry) -> Resolver {
         let Config { lookup, cache, .. } = Config::default();
-        let resolver = self.resolver.reconfigured(registry([&self.remote]), lookup, cache);
+        let resolver = self.resolver.reconfigured(registry, lookup, cache);
         std::mem::replace(&mut self.resolver, resolver)
     }
 }
@@ -43,4 +50,23 @@ async fn a_lookup_of_the_old_configuration_stores_nothing() {
         assert_eq!(bench.ask(&image).await, expected);
         assert_eq!(bench.resolver.cached(&image), Cached::Fresh(expected));
     }
+}
+
+#[tokio::test]
+async fn what_was_believed_is_forgotten_where_more_is_verified() {
+    let mut bench = Bench::new().await;
+    let (repo, image) = bench.multi("app");
+    let lie = repo.image("linux/amd64", None);
+    let entry = |platform: &str| {
+        let mut entry = lie.clone();
+        let (os, architecture) = platform.split_once('/').unwrap();
+        entry["platform"] = json!({"os": os, "architecture": architecture});
+        entry
+    };
+    repo.index(Some(image.target()), ["linux/amd64", "linux/arm64"].map(entry));
+    assert_eq!(bench.ask(&image).await, Ok(BOTH));
+    bench.reload();
+    assert!(matches!(bench.resolver.cached(&image), Cached::Fresh(Ok(_))));
+    bench.reload_with(registry([&bench.remote]).verifying(PlatformSet::AMD64_AND_ARM64));
+    assert_eq!(bench.ask(&image).await, Ok(Support::Index(platforms(&["linux/amd64"]))));
 }

@@ -1,0 +1,69 @@
+//! What registries say of their rate limits, for who wants to leave most of them to others.
+
+use quick_cache::sync::Cache as Bounded;
+
+/// Hosts of which it is kept; the least recently used are evicted.
+const HOSTS: usize = 256;
+
+/// How many requests a registry answers in a while.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Allowance {
+    /// Those that are left.
+    pub(crate) left: u32,
+    /// All of them, where the registry says so.
+    pub(crate) limit: Option<u32>,
+}
+
+impl Allowance {
+    /// Whether at least three quarters of it are left.
+    fn is_plentiful(self) -> bool {
+        let Self { left, limit } = self;
+        limit.is_none_or(|limit| u64::from(left) * 4 >= u64::from(limit) * 3)
+    }
+}
+
+/// What each host said last, by the name that its metrics have.
+pub(crate) struct Allowances(Bounded<Box<str>, Allowance>);
+
+impl Allowances {
+    pub(crate) fn new() -> Self {
+        Self(Bounded::new(HOSTS))
+    }
+
+    /// A host says this. Where it names no limit, the most that it ever left is one.
+    pub(crate) fn told(&self, host: &str, Allowance { left, limit }: Allowance) {
+        let most = || self.0.get(host).and_then(|before| before.limit).map_or(left, |most| most.max(left));
+        self.0.insert(host.into(), Allowance { left, limit: Some(limit.unwrap_or_else(most)) });
+    }
+
+    /// Whether nothing is known of a limit of this host, or most of it is left.
+    pub(crate) fn is_plentiful(&self, host: &str) -> bool {
+        self.0.get(host).is_none_or(Allowance::is_plentiful)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn most_of_a_limit_is_three_quarters_of_it() {
+        let allowances = Allowances::new();
+        assert!(allowances.is_plentiful("a"), "nothing is known");
+        for (left, limit, expected) in [
+            (75, Some(100), true),
+            (74, Some(100), false),
+            (0, Some(0), true),
+            (u32::MAX, Some(u32::MAX), true),
+            (0, Some(u32::MAX), false),
+        ] {
+            allowances.told("a", Allowance { left, limit });
+            assert_eq!(allowances.is_plentiful("a"), expected, "{left} of {limit:?}");
+            assert!(allowances.is_plentiful("b"));
+        }
+        for (left, expected) in [(100, true), (80, true), (74, false), (100, true), (74, false)] {
+            allowances.told("b", Allowance { left, limit: None });
+            assert_eq!(allowances.is_plentiful("b"), expected, "{left}");
+        }
+    }
+}

@@ -1,0 +1,301 @@
+//! What replicas share through a real server: each answer once, and only with those who could have got it themselves.
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use tempfile::TempDir;
+use tokio::task::JoinHandle;
+
+use super::isolation::tenant;
+use super::*;
+use crate::health::{Reported, State};
+use crate::shared_cache::{SharedCache, SharedCacheMetrics, SharedCacheSettings};
+use redis::Redis;
+
+#[path = "../../../e2e/support/redis.rs"]
+mod redis;
+mod servers;
+
+const ONLY_AMD64: &str = "linux/amd64";
+
+/// A replica of the webhook.
+struct Replica {
+    remote: Arc<Remote>,
+    resolver: Resolver,
+    metrics: Metrics,
+    state: Reported,
+    keeper: JoinHandle<()>,
+}
+
+impl Drop for Replica {
+    fn drop(&mut self) {
+        self.keeper.abort();
+    }
+}
+
+impl Replica {
+    async fn new(remote: &Arc<Remote>, redis: &Redis) -> Self {
+        Self::with(remote, &redis.url(), |_, _| {}).await
+    }
+
+    async fn with(
+        remote: &Arc<Remote>,
+        url: &str,
+        change: impl FnOnce(&mut SharedCacheSettings, &mut CacheSettings),
+    ) -> Self {
+        let metrics = Metrics::new([remote.address().as_str()]).unwrap();
+        let Config { lookup, mut cache, .. } = Config::default();
+        // A machine under load is no dead server.
+        let mut settings = SharedCacheSettings {
+            url: Some(url.parse().unwrap()),
+            timeout: SECOND,
+            ..SharedCacheSettings::default()
+        };
+        change(&mut settings, &mut cache);
+        let counts = SharedCacheMetrics::register(&metrics).unwrap();
+        let (shared, mut keeper) = SharedCache::begin(settings, counts).await.unwrap();
+        let extras = Extras { shared: Some(shared), ..Extras::default() };
+        let counts = ResolverMetrics::register(&metrics).unwrap();
+        let resolver = Resolver::with(registry([&**remote]), lookup, cache, counts, extras);
+        let state = keeper.state();
+        let keeper = tokio::spawn(async move { keeper.run().await });
+        Self { remote: Arc::clone(remote), resolver, metrics, state, keeper }
+    }
+
+    async fn ask(&self, image: &ImageRef) -> Outcome {
+        self.ask_as(image, &CredentialCandidate::anonymous()).await
+    }
+
+    async fn ask_as(&self, image: &ImageRef, candidate: &CredentialCandidate) -> Outcome {
+        let candidates = |_: &ImageRef| vec![candidate.clone()].into();
+        let deadline = Instant::now() + 10 * SECOND;
+        self.resolver.resolve(Tenant::Operator, &[image], candidates, deadline, |_, _| false).await[0]
+            .unwrap()
+    }
+
+    /// Images that were looked up with this result.
+    fn looked_up(&self, result: &str) -> u64 {
+        let host = self.remote.address();
+        self.metric(&format!("tolerarch_lookups_total{{registry=\"{host}\",result=\"{result}\"}} "))
+    }
+
+    fn metric(&self, name: &str) -> u64 {
+        let text = self.metrics.render().unwrap();
+        text.lines().find_map(|line| line.strip_prefix(name)).unwrap().parse().unwrap()
+    }
+
+    fn counted(&self, operation: &str, result: &str) -> u64 {
+        self.metric(&format!(
+            "tolerarch_shared_cache_requests_total{{operation=\"{operation}\",result=\"{result}\"}} "
+        ))
+    }
+
+    /// Waits until so many entries have been written.
+    async fn wrote(&self, entries: u64) {
+        until("writes", || self.counted("set", "ok") >= entries).await;
+    }
+
+    async fn is(&self, healthy: bool) {
+        until("its state", || (self.state.get() == State::Healthy) == healthy).await;
+    }
+}
+
+/// Waits for what another process does.
+async fn until(what: &str, yes: impl Fn() -> bool) {
+    let mut times = tokio::time::interval(Duration::from_millis(5));
+    let wait = async {
+        while !yes() {
+            times.tick().await;
+        }
+    };
+    timeout(30 * SECOND, wait).await.unwrap_or_else(|_| panic!("waited in vain: {what}"));
+}
+
+async fn remote() -> Arc<Remote> {
+    Remote::builder().plain_http().start().await.into()
+}
+
+/// The methods of the manifest requests since the last call.
+fn seen(remote: &Remote) -> Vec<String> {
+    let requests = remote.requests();
+    remote.forget_requests();
+    requests.iter().filter(|r| r.kind == Kind::Manifest).map(|r| r.method.to_string()).collect()
+}
+
+fn multi(remote: &Remote, name: &str) -> (Repo, ImageRef) {
+    let repo = remote.repo(name);
+    repo.index(Some("v1"), ["linux/amd64", "linux/arm64"]);
+    (repo.clone(), repo.reference("v1").parse().unwrap())
+}
+
+/// The secret of all replicas.
+fn key_file() -> (TempDir, std::path::PathBuf) {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("key");
+    std::fs::write(&file, "a secret of the operator's, 32 bytes\n").unwrap();
+    (directory, file)
+}
+
+#[tokio::test]
+async fn replicas_ask_a_registry_once() {
+    let Some(redis) = Redis::start(&[]).await else { return };
+    let remote = remote().await;
+    let (repo, tag) = multi(&remote, "app");
+    let digest: ImageRef = repo.reference(&repo.digest_of("v1").unwrap()).parse().unwrap();
+    let (one, two) = (Replica::new(&remote, &redis).await, Replica::new(&remote, &redis).await);
+    assert_eq!(one.ask(&tag).await, Ok(BOTH));
+    one.wrote(2).await;
+    assert_eq!(two.ask(&tag).await, Ok(BOTH));
+    assert_eq!(two.ask(&digest).await, Ok(BOTH), "and the digest is known with it");
+    let three = Replica::new(&remote, &redis).await;
+    assert_eq!(three.ask(&digest).await, Ok(BOTH));
+    assert_eq!(seen(&remote), ["GET"], "one request in sum");
+    assert_eq!((two.looked_up("shared"), two.looked_up("fetched")), (1, 0));
+    assert_eq!(
+        (two.counted("get", "hit"), two.counted("get", "miss")),
+        (1, 0),
+        "a warm answer needs no server"
+    );
+    for key in redis.keys() {
+        let life: i64 = redis.cli(&["PTTL", &key]).parse().unwrap();
+        assert!((1..=7 * 24 * 3_600_000).contains(&life), "{key} lives for {life} ms");
+        assert!(key.starts_with("tolerarch:"), "{key}");
+    }
+}
+
+#[tokio::test]
+async fn an_old_answer_is_confirmed_and_serves_where_the_registry_fails() {
+    let Some(redis) = Redis::start(&[]).await else { return };
+    let remote = remote().await;
+    let (repo, image) = multi(&remote, "app");
+    let old = |_: &mut SharedCacheSettings, cache: &mut CacheSettings| cache.tag = Duration::from_millis(1);
+    let one = Replica::with(&remote, &redis.url(), old).await;
+    assert_eq!(one.ask(&image).await, Ok(BOTH));
+    one.wrote(2).await;
+    until("a millisecond", || redis.cli(&["PING"]) == "PONG").await;
+    let two = Replica::with(&remote, &redis.url(), old).await;
+    assert_eq!(two.ask(&image).await, Ok(BOTH));
+    assert_eq!(seen(&remote), ["GET", "HEAD"], "the registry confirms what another replica fetched");
+    repo.fault(Some(Fault::status(503)));
+    let three = Replica::with(&remote, &redis.url(), old).await;
+    assert_eq!(three.ask(&image).await, Ok(BOTH), "as it would after an answer of its own");
+}
+
+#[tokio::test]
+async fn a_moved_tag_costs_no_manifest_that_another_replica_has_read() {
+    let Some(redis) = Redis::start(&[]).await else { return };
+    let remote = remote().await;
+    let (repo, image) = multi(&remote, "app");
+    let old = |_: &mut SharedCacheSettings, cache: &mut CacheSettings| cache.tag = Duration::from_millis(1);
+    let one = Replica::with(&remote, &redis.url(), old).await;
+    assert_eq!(one.ask(&image).await, Ok(BOTH));
+    one.wrote(2).await;
+    repo.index(Some("v1"), [ONLY_AMD64]);
+    repo.index(Some("v2"), [ONLY_AMD64]);
+    let moved: ImageRef = repo.reference("v2").parse().unwrap();
+    let two = Replica::with(&remote, &redis.url(), old).await;
+    let amd64 = Ok(Support::Index(ONLY_AMD64.parse().unwrap()));
+    assert_eq!(two.ask(&moved).await, amd64);
+    two.wrote(2).await;
+    seen(&remote);
+    let three = Replica::with(&remote, &redis.url(), old).await;
+    assert_eq!(three.ask(&image).await, amd64);
+    assert_eq!(seen(&remote), ["HEAD"]);
+}
+
+#[tokio::test]
+async fn replicas_answer_each_other_while_a_registry_fails() {
+    let Some(redis) = Redis::start(&[]).await else { return };
+    let remote = remote().await;
+    let (_, known) = multi(&remote, "known");
+    let one = Replica::new(&remote, &redis).await;
+    assert_eq!(one.ask(&known).await, Ok(BOTH));
+    one.wrote(2).await;
+    let broken = |name: &str| {
+        let (repo, image) = multi(&remote, name);
+        repo.fault(Some(Fault::status(503)));
+        image
+    };
+    let two = Replica::new(&remote, &redis).await;
+    for name in ["a", "b", "c", "d", "e", "f", "g", "h"] {
+        assert!(two.ask(&broken(name)).await.is_err());
+    }
+    let open = two.ask(&broken("z")).await;
+    assert_eq!(open, Err(LookupError::CircuitOpen));
+    assert_eq!(two.ask(&known).await, Ok(BOTH), "although the circuit is open");
+}
+
+#[tokio::test]
+async fn a_refusal_takes_back_what_was_shared() {
+    let Some(redis) = Redis::start(&[]).await else { return };
+    let remote = remote().await;
+    let (repo, image) = multi(&remote, "app");
+    let old = |_: &mut SharedCacheSettings, cache: &mut CacheSettings| cache.tag = Duration::from_millis(1);
+    let one = Replica::with(&remote, &redis.url(), old).await;
+    assert_eq!(one.ask(&image).await, Ok(BOTH));
+    one.wrote(2).await;
+    repo.fault(Some(Fault::status(404)));
+    let two = Replica::with(&remote, &redis.url(), old).await;
+    assert_eq!(two.ask(&image).await, Err(LookupError::NotFound));
+    until("the deletion", || two.counted("delete", "ok") == 1).await;
+    assert_eq!(redis.keys().len(), 1, "the digest's, which is as it was");
+}
+
+#[tokio::test]
+async fn what_a_credential_gave_stays_with_those_who_hold_it() {
+    let Some(redis) = Redis::start(&[]).await else { return };
+    let remote = remote().await;
+    let (repo, image) = multi(&remote, "team/canary-app");
+    repo.require(Auth::basic("canary-user", "canary-user"));
+    let (canary, other, anonymous) = (tenant("canary-user"), tenant("b"), CredentialCandidate::anonymous());
+    let (_directory, file) = key_file();
+    let keyed =
+        |settings: &mut SharedCacheSettings, _: &mut CacheSettings| settings.key_file = Some(file.clone());
+
+    let plain = Replica::new(&remote, &redis).await;
+    assert_eq!(plain.ask_as(&image, &canary).await, Ok(BOTH));
+    let (_, public) = multi(&remote, "public");
+    assert_eq!(plain.ask(&public).await, Ok(BOTH));
+    plain.wrote(2).await;
+    assert_eq!(redis.keys().len(), 2, "without a key nothing of a credential is written");
+
+    let one = Replica::with(&remote, &redis.url(), keyed).await;
+    assert_eq!(one.ask(&public).await, Ok(BOTH));
+    assert_eq!(one.looked_up("shared"), 0, "what is not proved by the key is not believed");
+    assert_eq!(one.ask_as(&image, &canary).await, Ok(BOTH));
+    one.wrote(4).await;
+    seen(&remote);
+    let two = Replica::with(&remote, &redis.url(), keyed).await;
+    assert_eq!(two.ask_as(&image, &canary).await, Ok(BOTH));
+    assert_eq!(seen(&remote), Vec::<String>::new(), "the same credential");
+    for candidate in [&other, &anonymous] {
+        assert_eq!(two.ask_as(&image, candidate).await, Err(LookupError::Denied));
+    }
+    assert!(!seen(&remote).is_empty(), "others ask for themselves");
+
+    let content = redis.content();
+    let basic = BASE64.encode("canary-user:canary-user");
+    for secret in ["canary", "team/", &basic, &remote.address(), "secret of the operator"] {
+        let found = content.windows(secret.len()).any(|part| part == secret.as_bytes());
+        assert!(!found, "{secret} in a key or a value");
+    }
+}
+
+#[tokio::test]
+async fn lookups_of_a_former_configuration_share_nothing() {
+    let Some(redis) = Redis::start(&[]).await else { return };
+    let remote = remote().await;
+    let (_, image) = multi(&remote, "app");
+    let one = Replica::new(&remote, &redis).await;
+    let Config { lookup, cache, .. } = Config::default();
+    let new = one.resolver.reconfigured(registry([&*remote]), lookup, cache);
+    assert_eq!(one.ask(&image).await, Ok(BOTH));
+    until("the lookup's end", || one.resolver.0.flights.lock().len() == 0).await;
+    let of_new = async |image: &ImageRef| {
+        let candidates = |_: &ImageRef| vec![CredentialCandidate::anonymous()].into();
+        new.resolve(Tenant::Operator, &[image], candidates, Instant::now() + 5 * SECOND, |_, _| false).await
+            [0]
+    };
+    assert_eq!(of_new(&multi(&remote, "other").1).await, Some(Ok(BOTH)));
+    one.wrote(2).await;
+    assert_eq!(redis.keys().len(), 2, "those of the second image");
+}

@@ -1,0 +1,289 @@
+//! Servers that die, hang, are full or lie: a Pod gets its answer from the registry, and waits at most once.
+
+use testregistry::Pki;
+
+use super::*;
+
+/// Two answers of a replica whose server does not answer: how long they took, together.
+async fn two_answers(replica: &Replica, name: &str) -> Duration {
+    let begun = Instant::now();
+    for place in ["1", "2"] {
+        let (_, image) = multi(&replica.remote, &format!("{name}{place}"));
+        assert_eq!(replica.ask(&image).await, Ok(BOTH));
+    }
+    begun.elapsed()
+}
+
+#[tokio::test]
+async fn a_dead_server_is_not_asked_until_it_is_back() {
+    let Some(mut redis) = Redis::start(&[]).await else { return };
+    let remote = remote().await;
+    let one = Replica::new(&remote, &redis).await;
+    assert_eq!(one.ask(&multi(&remote, "app").1).await, Ok(BOTH));
+    redis.kill().await;
+    for round in 0..5 {
+        two_answers(&one, &format!("dead-{round}-")).await;
+    }
+    let failed = one.counted("get", "error") + one.counted("get", "timeout");
+    assert!(failed <= 2, "{failed} Pods met the dead server");
+    one.is(false).await;
+    assert!(one.counted("get", "skipped") >= 5);
+
+    redis.restart().await;
+    one.is(true).await;
+    let before = one.counted("set", "ok");
+    two_answers(&one, "back").await;
+    one.wrote(before + 4).await;
+}
+
+#[tokio::test]
+async fn a_replica_starts_without_its_server_and_finds_it_later() {
+    let Some(mut redis) = Redis::start(&[]).await else { return };
+    redis.kill().await;
+    let remote = remote().await;
+    let one = Replica::new(&remote, &redis).await;
+    two_answers(&one, "app").await;
+    assert_eq!(one.counted("get", "error"), 0, "nothing was sent");
+    redis.restart().await;
+    one.is(true).await;
+}
+
+#[tokio::test]
+async fn a_server_that_hangs_costs_one_timeout() {
+    let Some(redis) = Redis::start(&[]).await else { return };
+    let remote = remote().await;
+    let one = Replica::new(&remote, &redis).await;
+    redis.signal("STOP");
+    for round in 0..5 {
+        two_answers(&one, &format!("hangs-{round}-")).await;
+    }
+    let timeouts = one.counted("get", "timeout");
+    assert!((1..=2).contains(&timeouts), "{timeouts} Pods waited");
+    redis.signal("CONT");
+    one.is(true).await;
+    two_answers(&one, "again").await;
+}
+
+#[tokio::test]
+async fn a_full_server_still_answers() {
+    let Some(redis) = Redis::start(&[]).await else { return };
+    let remote = remote().await;
+    let one = Replica::new(&remote, &redis).await;
+    let (_, image) = multi(&remote, "app");
+    assert_eq!(one.ask(&image).await, Ok(BOTH));
+    one.wrote(2).await;
+    redis.cli(&["CONFIG", "SET", "maxmemory-policy", "noeviction"]);
+    redis.cli(&["CONFIG", "SET", "maxmemory", "1"]);
+    two_answers(&one, "more").await;
+    one.is(false).await;
+    let two = Replica::new(&remote, &redis).await;
+    assert_eq!(two.ask(&image).await, Ok(BOTH));
+    assert_eq!(two.looked_up("shared"), 1);
+    redis.cli(&["CONFIG", "SET", "maxmemory", "0"]);
+    let mut asked = 0;
+    while one.state.get() != State::Healthy {
+        asked += 1;
+        two_answers(&one, &format!("room-{asked}-")).await;
+    }
+}
+
+#[tokio::test]
+async fn a_read_only_replica_still_answers() {
+    let Some(primary) = Redis::start(&[]).await else { return };
+    let Some(copy) = Redis::start(&["--replicaof", "127.0.0.1", &primary.port.to_string()]).await else {
+        return;
+    };
+    let remote = remote().await;
+    let (_, image) = multi(&remote, "app");
+    let one = Replica::new(&remote, &primary).await;
+    assert_eq!(one.ask(&image).await, Ok(BOTH));
+    one.wrote(2).await;
+    until("the replication", || copy.keys().len() == 2).await;
+    let two = Replica::new(&remote, &copy).await;
+    assert_eq!(two.ask(&image).await, Ok(BOTH));
+    assert_eq!(two.looked_up("shared"), 1);
+    two_answers(&two, "more").await;
+    two.is(false).await;
+    assert!(two.counted("set", "error") >= 1);
+    assert_eq!(two.counted("get", "error"), 0);
+    // A failover makes it the primary.
+    copy.cli(&["REPLICAOF", "NO", "ONE"]);
+    until("the next write", || copy.cli(&["ROLE"]).starts_with("master")).await;
+    let mut asked = 0;
+    while two.counted("set", "ok") == 0 {
+        asked += 1;
+        two_answers(&two, &format!("after-{asked}-")).await;
+    }
+}
+
+#[tokio::test]
+async fn after_a_flush_registries_are_asked_again() {
+    let Some(redis) = Redis::start(&[]).await else { return };
+    let remote = remote().await;
+    let (_, image) = multi(&remote, "app");
+    let one = Replica::new(&remote, &redis).await;
+    assert_eq!(one.ask(&image).await, Ok(BOTH));
+    one.wrote(2).await;
+    redis.cli(&["FLUSHALL"]);
+    let two = Replica::new(&remote, &redis).await;
+    assert_eq!(two.ask(&image).await, Ok(BOTH));
+    assert_eq!((two.counted("get", "miss"), two.looked_up("fetched")), (1, 1));
+}
+
+#[tokio::test]
+async fn garbage_counts_as_nothing() {
+    let Some(redis) = Redis::start(&[]).await else { return };
+    let remote = remote().await;
+    let (_, image) = multi(&remote, "app");
+    let one = Replica::new(&remote, &redis).await;
+    assert_eq!(one.ask(&image).await, Ok(BOTH));
+    one.wrote(2).await;
+    let large = "x".repeat(100_000);
+    let garbage: [&[&str]; 5] = [
+        &["SET", "", "garbage"],
+        &["SET", "", &large],
+        &["SETRANGE", "", "0", "\u{7f}"],
+        &["APPEND", "", "x"],
+        &["LPUSH", "", "a", "list"],
+    ];
+    for command in garbage {
+        for key in redis.keys() {
+            if command[0] == "LPUSH" {
+                redis.cli(&["DEL", &key]);
+            }
+            let mut command = command.to_vec();
+            command[1] = &key;
+            redis.cli(&command);
+        }
+        let two = Replica::new(&remote, &redis).await;
+        assert_eq!(two.ask(&image).await, Ok(BOTH), "{command:?}");
+        assert_eq!((two.counted("get", "invalid"), two.looked_up("fetched")), (1, 1), "{command:?}");
+        two.is(true).await;
+        two.wrote(2).await;
+    }
+}
+
+#[tokio::test]
+async fn a_cluster_is_shared_as_one_server_is() {
+    let Some(redis) = Redis::start(&["--cluster-enabled", "yes"]).await else { return };
+    assert_eq!(redis.cli(&["CLUSTER", "ADDSLOTSRANGE", "0", "16383"]), "OK");
+    until("the cluster", || redis.cli(&["CLUSTER", "INFO"]).contains("cluster_state:ok")).await;
+    let remote = remote().await;
+    let url = format!("redis+cluster://127.0.0.1:{}", redis.port);
+    let one = Replica::with(&remote, &url, |_, _| {}).await;
+    let images: Vec<ImageRef> = (0..20).map(|name| multi(&remote, &format!("app-{name}")).1).collect();
+    for image in &images {
+        assert_eq!(one.ask(image).await, Ok(BOTH));
+    }
+    one.wrote(40).await;
+    let two = Replica::with(&remote, &url, |_, _| {}).await;
+    for image in &images {
+        assert_eq!(two.ask(image).await, Ok(BOTH));
+    }
+    assert_eq!(two.looked_up("shared"), 20);
+}
+
+#[tokio::test]
+async fn sentinels_lead_to_the_next_primary() {
+    let Some(mut primary) = Redis::start(&[]).await else { return };
+    let Some(copy) = Redis::start(&["--replicaof", "127.0.0.1", &primary.port.to_string()]).await else {
+        return;
+    };
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("sentinel.conf");
+    let text = format!(
+        "bind 127.0.0.1\nsentinel monitor main 127.0.0.1 {} 1\nsentinel down-after-milliseconds main 300\n\
+         sentinel failover-timeout main 2000\n",
+        primary.port
+    );
+    std::fs::write(&file, text).unwrap();
+    let Some(sentinel) = Redis::start_as("redis-sentinel", &[file.to_str().unwrap()]).await else { return };
+    until("the replica", || sentinel.cli(&["SENTINEL", "REPLICAS", "main"]).contains(&copy.port.to_string()))
+        .await;
+    let remote = remote().await;
+    let url = format!("redis+sentinel://127.0.0.1:{}/main", sentinel.port);
+    let one = Replica::with(&remote, &url, |_, _| {}).await;
+    two_answers(&one, "before").await;
+    one.wrote(4).await;
+    until("the replication", || copy.keys().len() == 4).await;
+    primary.kill().await;
+    two_answers(&one, "meanwhile").await;
+    one.is(false).await;
+    one.is(true).await;
+    let before = one.counted("set", "ok");
+    let mut asked = 0;
+    while one.counted("set", "ok") == before {
+        asked += 1;
+        two_answers(&one, &format!("after-{asked}-")).await;
+    }
+    assert!(copy.keys().len() > 4);
+}
+
+#[tokio::test]
+async fn a_password_is_read_anew_and_tls_is_verified() {
+    let pki = Pki::new();
+    let directory = tempfile::tempdir().unwrap();
+    let path = |name: &str| directory.path().join(name);
+    pki.leaf(&["127.0.0.1"]).write(directory.path()).unwrap();
+    std::fs::write(path("ca.crt"), pki.ca_pem()).unwrap();
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let text = |path: std::path::PathBuf| path.to_str().unwrap().to_owned();
+    let Some(redis) = Redis::start(&[
+        "--tls-port",
+        &port.to_string(),
+        "--tls-cert-file",
+        &text(path("tls.crt")),
+        "--tls-key-file",
+        &text(path("tls.key")),
+        "--tls-auth-clients",
+        "no",
+    ])
+    .await
+    else {
+        return;
+    };
+    let rights = ["~tolerarch:*", "+getrange", "+set", "+del", "+select"];
+    let user = |password: &str| {
+        let mut command = vec!["ACL", "SETUSER", "arch", "reset", "on", password];
+        command.extend(rights);
+        assert_eq!(redis.cli(&command), "OK");
+        redis.cli(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]);
+    };
+    user(">one");
+    std::fs::write(path("user"), "arch").unwrap();
+    let remote = remote().await;
+    let url = format!("rediss://127.0.0.1:{port}");
+    let change = |settings: &mut SharedCacheSettings, _: &mut CacheSettings| {
+        settings.ca_file = Some(path("ca.crt"));
+        settings.username_file = Some(path("user"));
+        settings.password_file = Some(path("password"));
+    };
+    let one = Replica::with(&remote, &url, change).await;
+    two_answers(&one, "without").await;
+    one.is(false).await;
+    std::fs::write(path("password"), "one\n").unwrap();
+    one.is(true).await;
+    two_answers(&one, "first").await;
+    one.wrote(4).await;
+
+    user(">two");
+    until("the loss", || {
+        let (_, image) = multi(&remote, "rotated");
+        let _ = futures_util::FutureExt::now_or_never(one.ask(&image));
+        one.state.get() != State::Healthy
+    })
+    .await;
+    std::fs::write(path("password"), "two\n").unwrap();
+    one.is(true).await;
+    two_answers(&one, "second").await;
+    one.wrote(8).await;
+
+    let strict = Replica::with(&remote, &url, |settings, cache| {
+        change(settings, cache);
+        std::fs::write(path("other.crt"), Pki::new().ca_pem()).unwrap();
+        settings.ca_file = Some(path("other.crt"));
+    })
+    .await;
+    two_answers(&strict, "strict").await;
+    assert_ne!(strict.state.get(), State::Healthy, "a certificate of another authority");
+}

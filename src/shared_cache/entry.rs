@@ -1,0 +1,172 @@
+//! What is shared of an image, as bytes: 46 of content and 32 that prove it.
+//!
+//! The server is untrusted input: what was written by another version, for another key or by anyone without the key of
+//! `keyFile` counts as nothing.
+
+use aws_lc_rs::constant_time::verify_slices_are_equal;
+use tokio::time::Duration;
+
+use super::key::{Key, Keys};
+use crate::image::{PlatformSet, Support};
+use crate::registry::Digest;
+
+/// Changed with the layout, or with the meaning of any part of it.
+pub(super) const FORMAT: u8 = 1;
+/// Format, kind, platforms, time, digest.
+const CONTENT: usize = 1 + 1 + 4 + 8 + 32;
+/// Bytes of an entry.
+pub(super) const LENGTH: usize = CONTENT + 32;
+/// Clocks of replicas may differ by this much.
+const SKEW: Duration = Duration::from_secs(60);
+
+/// What a registry said of an image.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Entry {
+    pub(crate) digest: Digest,
+    pub(crate) support: Support,
+    /// How long ago the registry said so.
+    pub(crate) age: Duration,
+}
+
+impl Entry {
+    /// The entry as it is stored under this key. `now` is the time since the Unix epoch.
+    pub(super) fn encode(&self, keys: &Keys, key: &Key, now: Duration) -> [u8; LENGTH] {
+        let (kind, platforms) = match self.support {
+            Support::Index(set) => (0, set),
+            Support::Single(set) => (1, set),
+            Support::Artifact => (2, PlatformSet::EMPTY),
+        };
+        let said = u64::try_from(now.saturating_sub(self.age).as_millis()).unwrap_or(u64::MAX);
+        let mut bytes = [0; LENGTH];
+        bytes[0] = FORMAT;
+        bytes[1] = kind;
+        bytes[2..6].copy_from_slice(&platforms.bits().to_be_bytes());
+        bytes[6..14].copy_from_slice(&said.to_be_bytes());
+        bytes[14..CONTENT].copy_from_slice(self.digest.as_bytes());
+        let proof = keys.proof(key, &bytes[..CONTENT]);
+        bytes[CONTENT..].copy_from_slice(&proof);
+        bytes
+    }
+
+    /// The entry in these bytes, if they are what [`Entry::encode`] wrote under this key.
+    pub(super) fn decode(bytes: &[u8], keys: &Keys, key: &Key, now: Duration) -> Option<Self> {
+        let bytes: &[u8; LENGTH] = bytes.try_into().ok()?;
+        let (content, proof) = bytes.split_at(CONTENT);
+        verify_slices_are_equal(&keys.proof(key, content), proof).ok()?;
+        let set = PlatformSet::of_bits(u32::from_be_bytes(content[2..6].try_into().ok()?))?;
+        let support = match (content[0], content[1]) {
+            (FORMAT, 0) => Support::Index(set),
+            (FORMAT, 1) => Support::Single(set),
+            (FORMAT, 2) if set.is_empty() => Support::Artifact,
+            _ => return None,
+        };
+        let said = Duration::from_millis(u64::from_be_bytes(content[6..14].try_into().ok()?));
+        if said > now + SKEW {
+            return None;
+        }
+        let digest = Digest::of_bytes(content[14..].try_into().ok()?);
+        Some(Self { digest, support, age: now.saturating_sub(said) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::image::ImageRef;
+
+    const NOW: Duration = Duration::from_secs(1_800_000_000);
+
+    fn keys(secret: Option<&str>) -> Keys {
+        Keys::new("tolerarch:", secret.map(str::as_bytes))
+    }
+
+    fn key(keys: &Keys, image: &str) -> Key {
+        let image: ImageRef = image.parse().unwrap();
+        keys.of(&image, None, PlatformSet::EMPTY).unwrap()
+    }
+
+    fn entry(support: Support) -> Entry {
+        Entry { digest: Digest::of_content(b"x"), support, age: Duration::from_secs(5) }
+    }
+
+    #[test]
+    fn every_entry_comes_back_and_ages() {
+        let own = keys(None);
+        let key = key(&own, "app");
+        for support in [
+            Support::Index(PlatformSet::AMD64_AND_ARM64),
+            Support::Single(PlatformSet::ALL),
+            Support::Single(PlatformSet::EMPTY),
+            Support::Artifact,
+        ] {
+            let bytes = entry(support).encode(&own, &key, NOW);
+            let later = NOW + Duration::from_secs(7);
+            let expected = Entry { age: Duration::from_secs(12), ..entry(support) };
+            assert_eq!(Entry::decode(&bytes, &own, &key, later), Some(expected));
+            // A replica whose clock is behind.
+            let before = NOW - Duration::from_secs(30);
+            assert_eq!(
+                Entry::decode(&bytes, &own, &key, before).map(|entry| entry.age),
+                Some(Duration::ZERO)
+            );
+            assert_eq!(Entry::decode(&bytes, &own, &key, NOW - Duration::from_secs(300)), None);
+        }
+    }
+
+    #[test]
+    fn whatever_is_changed_counts_as_nothing() {
+        for secret in [None, Some("the operator's own secret, 32 by")] {
+            let own = keys(secret);
+            let place = key(&own, "app");
+            let bytes = entry(Support::Index(PlatformSet::AMD64_AND_ARM64)).encode(&own, &place, NOW);
+            assert!(Entry::decode(&bytes, &own, &place, NOW).is_some());
+            for bit in 0..8 * LENGTH {
+                let mut lie = bytes;
+                lie[bit / 8] ^= 1 << (bit % 8);
+                assert_eq!(Entry::decode(&lie, &own, &place, NOW), None, "bit {bit}");
+            }
+            for length in 0..LENGTH {
+                assert_eq!(Entry::decode(&bytes[..length], &own, &place, NOW), None);
+            }
+            assert_eq!(Entry::decode(&[&bytes[..], b"\0"].concat(), &own, &place, NOW), None);
+            assert_eq!(Entry::decode(&bytes, &own, &key(&own, "other"), NOW), None, "copied to another key");
+        }
+    }
+
+    /// Content that a version would not write, with a checksum that fits: anyone can compute that without `keyFile`.
+    #[test]
+    fn lies_of_the_right_form_count_as_nothing() {
+        let own = keys(None);
+        let place = key(&own, "app");
+        let good = entry(Support::Index(PlatformSet::AMD64_AND_ARM64)).encode(&own, &place, NOW);
+        let forged = |change: fn(&mut [u8])| {
+            let mut bytes = good;
+            change(&mut bytes[..CONTENT]);
+            let proof = own.proof(&place, &bytes[..CONTENT]);
+            bytes[CONTENT..].copy_from_slice(&proof);
+            Entry::decode(&bytes, &own, &place, NOW)
+        };
+        assert!(forged(|_| {}).is_some());
+        let lies: [fn(&mut [u8]); 5] = [
+            |lie| lie[0] = FORMAT - 1,
+            |lie| lie[0] = FORMAT + 1,
+            |lie| lie[1] = 3,
+            |lie| lie[2] = 0x80,
+            |lie| lie[6..14].copy_from_slice(&u64::MAX.to_be_bytes()),
+        ];
+        for (at, lie) in lies.into_iter().enumerate() {
+            assert_eq!(forged(lie), None, "lie {at}");
+        }
+    }
+
+    #[test]
+    fn without_the_operators_key_nothing_is_believed() {
+        let (own, other) =
+            (keys(Some("one secret of at least 16 bytes")), keys(Some("another secret, as long")));
+        let place = key(&own, "app");
+        let bytes = entry(Support::Artifact).encode(&other, &place, NOW);
+        assert_eq!(Entry::decode(&bytes, &own, &place, NOW), None);
+        let bytes = entry(Support::Artifact).encode(&keys(None), &place, NOW);
+        assert_eq!(Entry::decode(&bytes, &own, &place, NOW), None);
+    }
+}

@@ -1,0 +1,164 @@
+//! At the start: looks up the images of running Pods, so that the Pods that come next find them known.
+//!
+//! It comes behind everything else. It begins a lookup only while no Pod waits for one and most permits are free, runs
+//! few at a time, and leaves out a registry as soon as it fails, limits requests, or says that less than three quarters of
+//! its limit are left. What it keeps is bounded.
+
+use std::collections::HashSet;
+
+use futures_util::StreamExt;
+use futures_util::stream;
+use tokio::sync::Mutex;
+use tokio::time::{Duration, Instant, MissedTickBehavior, interval};
+
+use crate::cluster::{Change, ClusterError, Selection, StoredPod, Watcher};
+use crate::decide::Current;
+use crate::health::{Reported, State};
+use crate::image::{ImageRef, LookupError};
+use crate::resolver::Tenant;
+
+/// Images at most, and bytes of their names and of what goes with them: some 10 MiB in all.
+const IMAGES: usize = 20_000;
+const BYTES: usize = 8 << 20;
+/// Lookups at a time.
+const LOOKUPS: usize = 2;
+/// How long one is waited for.
+const TIME: Duration = Duration::from_secs(15);
+
+/// Why it is degraded.
+pub(crate) const NOT_LISTED: &str = "Pods could not be listed; each image is looked up when a Pod needs it";
+
+/// Which images are looked up at the start.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WarmSettings {
+    /// Those of running Pods.
+    pub from_pods: bool,
+    /// How many a second, at most.
+    pub per_second: usize,
+}
+
+impl Default for WarmSettings {
+    fn default() -> Self {
+        Self { from_pods: false, per_second: 20 }
+    }
+}
+
+/// An image, and in whose name it is looked up.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Wanted {
+    image: ImageRef,
+    /// Empty where the Pod names no pull secrets.
+    namespace: String,
+    pull_secrets: Vec<String>,
+}
+
+/// Images, each once.
+#[derive(Default)]
+struct Found {
+    seen: HashSet<Wanted>,
+    bytes: usize,
+}
+
+impl Found {
+    fn add(&mut self, pod: &StoredPod, with_secrets: bool) {
+        let Some(facts) = &pod.facts else { return };
+        let mut pull_secrets: Vec<String> = Vec::new();
+        if with_secrets {
+            pull_secrets.extend(facts.pull_secrets().map(str::to_owned));
+        }
+        let namespace = if pull_secrets.is_empty() { "" } else { pod.namespace() };
+        for usage in facts.images() {
+            let Ok(image) = usage.image else { continue };
+            let wanted =
+                Wanted { image, namespace: namespace.to_owned(), pull_secrets: pull_secrets.clone() };
+            let bytes = size_of::<Wanted>()
+                + wanted.image.as_str().len()
+                + wanted.namespace.len()
+                + wanted.pull_secrets.iter().map(|name| size_of::<String>() + name.len()).sum::<usize>();
+            if self.seen.len() < IMAGES && self.bytes + bytes <= BYTES && self.seen.insert(wanted) {
+                self.bytes += bytes;
+            }
+        }
+    }
+}
+
+/// Looks up the images of running Pods, then ends.
+pub async fn run(watcher: Watcher, current: Current, settings: WarmSettings, state: Reported) {
+    let begun = Instant::now();
+    let Some(found) = list(&watcher, &current, &state).await else { return };
+    state.set(State::Healthy);
+    let images = found.seen.len();
+    let known = look_up(found, &current, settings.per_second).await;
+    let seconds = begun.elapsed().as_secs();
+    tracing::info!(images, known, seconds, "looked up the images of running Pods");
+}
+
+/// The images of running Pods, as soon as they can be listed; `None` without the right to.
+async fn list(watcher: &Watcher, current: &Current, state: &Reported) -> Option<Found> {
+    let running = Selection { fields: Some("status.phase=Running".to_owned()), ..Selection::default() };
+    let mut changes = watcher.follow::<StoredPod>(running);
+    let with_secrets = current.get().credentials.reads_pull_secrets();
+    let mut found = Found::default();
+    while let Some(change) = changes.next().await {
+        match change {
+            Change::Begins => found = Found::default(),
+            Change::Listed(pod) => found.add(&pod, with_secrets),
+            // What comes from now on comes as reviews, too.
+            Change::Complete => break,
+            Change::Applied(_) | Change::Deleted(_) => {}
+            Change::Failed(error) => {
+                let given_up = error == ClusterError::Forbidden;
+                if state.get() == State::Healthy {
+                    tracing::warn!(%error, given_up, "cache.warm.fromPods: Pods cannot be listed");
+                    state.set(State::Degraded(NOT_LISTED));
+                }
+                if given_up {
+                    return None;
+                }
+            }
+        }
+    }
+    Some(found)
+}
+
+/// Looks them up, and says how many of them are known then.
+async fn look_up(found: Found, current: &Current, per_second: usize) -> usize {
+    let mut ticks = interval(Duration::from_secs(1) / u32::try_from(per_second).unwrap_or(u32::MAX).max(1));
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let (ticks, left_out) = (&Mutex::new(ticks), &Mutex::new(HashSet::<String>::new()));
+    let one = async |wanted: Wanted| {
+        let Wanted { image, namespace, pull_secrets } = &wanted;
+        let snapshot = current.get();
+        let shared = snapshot.credentials.shared_keyring();
+        if snapshot.resolver.is_settled(image, &shared.candidates(image)) {
+            return true;
+        }
+        loop {
+            ticks.lock().await.tick().await;
+            if left_out.lock().await.contains(image.host()) {
+                return false;
+            }
+            if snapshot.resolver.has_spare(image) {
+                break;
+            }
+        }
+        let keyring = match pull_secrets.is_empty() {
+            true => shared,
+            false => snapshot.credentials.keyring(namespace, pull_secrets.iter().map(String::as_str)).await,
+        };
+        let candidates = |image: &ImageRef| keyring.candidates(image);
+        let (images, deadline) = ([image], Instant::now() + TIME);
+        let asked = snapshot.resolver.resolve(Tenant::Operator, &images, candidates, deadline, |_, _| false);
+        let found = asked.await.into_iter().next().flatten();
+        let refused = matches!(found, Some(Err(LookupError::Throttled | LookupError::CircuitOpen)));
+        if refused || !snapshot.resolver.has_plenty(image) {
+            left_out.lock().await.insert(image.host().to_owned());
+        }
+        matches!(found, Some(Ok(_)))
+    };
+    let looked_up = stream::iter(found.seen).map(one).buffer_unordered(LOOKUPS);
+    looked_up.fold(0, async |known, is_known| known + usize::from(is_known)).await
+}
+
+#[cfg(test)]
+mod tests;
