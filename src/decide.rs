@@ -4,6 +4,7 @@
 //! once for each decision, so that none sees half of a changed configuration.
 
 mod batch;
+mod daemon_set;
 mod decision;
 mod explanation;
 
@@ -103,6 +104,24 @@ impl Snapshot {
         let keyring = self.keyring(namespace, pod, &usages, wait.deadline()).await;
         let images = self.look_up(policy, namespace, pod, &usages, &keyring, wait).await;
         Decision::of(policy, pod, policy.rank(namespace, pod), &images)
+    }
+
+    /// The decision, and what is known of each image of the Pod, also where the decision does not depend on it: for a
+    /// command, which waits for all of them.
+    pub async fn examine<'a>(
+        &'a self,
+        policy: &'a Policy,
+        namespace: &str,
+        pod: &'a Pod<'_>,
+        limits: &BatchLimits,
+    ) -> (Decision<'a>, Vec<ImageSupport<'a>>) {
+        let (usages, wait) = (pod.images(), Wait::ForAll(limits));
+        let keyring = self.keyring(namespace, pod, &usages, wait.deadline()).await;
+        let images = self.look_up(policy, namespace, pod, &usages, &keyring, wait).await;
+        let decision = Decision::without_images(policy, pod);
+        let decision =
+            decision.unwrap_or_else(|| Decision::of(policy, pod, policy.rank(namespace, pod), &images));
+        (decision, images)
     }
 
     /// The credentials that the Pod may use. Its pull secrets are read only if some image is not known without them; where

@@ -71,7 +71,7 @@ async fn a_path_chooses_a_profile() {
         ("/mutate?timeout=10s", "tolerated"),
         ("/mutate/all?timeout=10s", "tolerated"),
         ("/mutate/none", "already-tolerated"),
-        ("/mutate/nobody", "profile-unknown"),
+        ("/mutate/no-such-profile", "profile-unknown"),
         ("/mutate/all/x", "profile-unknown"),
         ("/mutate/%61ll", "profile-unknown"),
     ] {

@@ -70,6 +70,7 @@ impl<'a> Decision<'a> {
     pub(crate) fn without_images(policy: &Policy, pod: &Pod<'_>) -> Option<Self> {
         let reason = match pod.skipped() {
             Some(reason) => reason,
+            None if pod.is_of_daemon_set() && !policy.daemon_sets => Reason::DaemonSet,
             None if !pod.has_containers() => Reason::Malformed,
             None if placement::is_refused_anyway(pod) => Reason::NoRoom,
             None if pod.reason_annotation().is_none() && placement::is_needless(pod, policy) => {
@@ -180,7 +181,13 @@ impl Display for Told<'_> {
 
 impl From<Blocker<'_>> for Reason {
     fn from(blocker: Blocker<'_>) -> Self {
-        match blocker.cause {
+        blocker.cause.into()
+    }
+}
+
+impl From<Cause> for Reason {
+    fn from(cause: Cause) -> Self {
+        match cause {
             Cause::Lacks(_) => Self::PlatformMissing,
             Cause::Unknown(error) => error.into(),
         }

@@ -21,7 +21,7 @@ impl<'a> Closed<'a> {
     /// By the image that decides, which is one of all.
     pub(super) fn by(decided: Reason, decisive: Blocker<'a>, all: &[Blocker<'a>]) -> Self {
         let whole = all.iter().find(|blocker| blocker.image == decisive.image).copied().unwrap_or(decisive);
-        // Of a Pod that is placed or taken back, it is told why it gets no pool.
+        // A Pod that is placed or taken back gets the reason why no pool opens.
         let reason = if decided == Reason::NoCommonPlatform { decided } else { whole.into() };
         Self::By(reason, whole, all.len().saturating_sub(1))
     }

@@ -8,7 +8,7 @@ use crate::credentials::tests::with_cluster;
 use crate::metrics::Metrics;
 use crate::policy::Override;
 use crate::registry::{AddressGuard, HostSettings, Registry};
-use crate::resolver::ResolverMetrics;
+use crate::resolver::{CacheSettings, ResolverMetrics};
 use crate::testing::registry_metrics;
 
 pub(crate) const BOTH: [&str; 2] = ["linux/amd64", "linux/arm64"];
@@ -26,12 +26,16 @@ impl Bench {
     }
 
     async fn with(credentials: Credentials) -> Self {
+        Self::with_cache(credentials, Config::default().cache).await
+    }
+
+    pub(crate) async fn with_cache(credentials: Credentials, cache: CacheSettings) -> Self {
         let remote = Remote::builder().plain_http().start().await;
         let metrics = Metrics::new([]).unwrap();
         let guard = AddressGuard { allow: vec!["127.0.0.0/8".parse().unwrap()], deny: vec![] };
         let plain = HostSettings { plain_http: true, ..HostSettings::default() };
         let registry = Registry::new([(remote.address(), plain)], guard, registry_metrics()).unwrap();
-        let Config { policy, lookup, cache, .. } = Config::default();
+        let Config { policy, lookup, .. } = Config::default();
         let budget = lookup.budget;
         let resolver = Resolver::new(registry, lookup, cache, ResolverMetrics::register(&metrics).unwrap());
         Self {

@@ -116,7 +116,7 @@ fn a_pool_that_is_not_open_to_all_workloads_is_closed_to_the_others() {
     assert_eq!(seen, (Reason::NotInShare, "unchanged", told.clone()));
     let decided = decide(&policy, &pod(json!([]), None), &[both()]);
     assert_eq!((decided.0, decided.1, decided.3), (Reason::NotInShare, None, 0));
-    // What does not qualify is told as before, and so is what needs nothing.
+    // A share changes no reason of Pods that do not qualify, or that need nothing.
     let seen = explained(&policy, &mut pod(json!([]), None), &[runs("amd", &["linux/amd64"])]);
     assert_eq!(seen.0, Reason::PlatformMissing);
     let mut tolerant = pod(json!([own()]), None);

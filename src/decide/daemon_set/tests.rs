@@ -1,0 +1,254 @@
+use proptest::prelude::*;
+use serde_json::json;
+
+use super::*;
+use crate::config::Config;
+use crate::decide::tests::Bench;
+use crate::review::{self, Subject};
+use tokio::time::Instant;
+
+fn policy(keys: Value) -> Policy {
+    let mut config = json!({"daemonSets": true});
+    config.as_object_mut().unwrap().extend(keys.as_object().unwrap().clone());
+    Config::parse(&config.to_string()).unwrap().policy
+}
+
+/// What a review shows of a DaemonSet with this template.
+fn daemon_set(template: &Value) -> Value {
+    json!({"metadata": {"name": "agent"}, "spec": {"template": template}})
+}
+
+fn body(after: &Value, before: Option<&Value>) -> String {
+    let review = json!({
+        "apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",
+        "request": {
+            "uid": "u-1", "operation": if before.is_some() { "UPDATE" } else { "CREATE" }, "namespace": "ops",
+            "kind": {"group": "apps", "version": "v1", "kind": "DaemonSet"},
+            "resource": {"group": "apps", "version": "v1", "resource": "daemonsets"},
+            "object": daemon_set(after), "oldObject": before.map(daemon_set),
+        },
+    });
+    review.to_string()
+}
+
+/// The reason, and the template as it is stored after the review.
+async fn decide(bench: &Bench, policy: &Policy, after: &Value, before: Option<&Value>) -> (String, Value) {
+    let body = body(after, before);
+    let review = review::decode(body.as_bytes()).unwrap();
+    let Subject::DaemonSet(set) = &review.subject else { panic!("{body}") };
+    let snapshot = bench.current.get();
+    let until = Wait::Until(Instant::now() + snapshot.budget);
+    let decision = snapshot.decide_daemon_set(policy, "ops", set, until).await;
+    let patch = patch::build(DaemonSet::TEMPLATE, &set.template.pod, &decision.edits);
+    let mut stored = daemon_set(after);
+    if !patch.is_empty() {
+        let patch: json_patch::Patch = serde_json::from_str(&patch).unwrap();
+        json_patch::patch(&mut stored, &patch).unwrap();
+    }
+    (decision.reason.to_string(), stored["spec"]["template"].take())
+}
+
+fn own() -> Value {
+    json!({"key": "tolerarch.io/multi-arch", "operator": "Exists", "effect": "NoSchedule"})
+}
+
+fn template(image: &str, spec: Value) -> Value {
+    let mut spec = spec;
+    spec["containers"] = json!([{"name": "agent", "image": image}]);
+    json!({"metadata": {"labels": {"app": "agent"}}, "spec": spec})
+}
+
+#[tokio::test]
+async fn a_new_one_gets_what_its_pods_would_get() {
+    let bench = Bench::new().await;
+    let (both, amd64) =
+        (bench.image("agent", &["linux/amd64", "linux/arm64"]), bench.image("old", &["linux/amd64"]));
+    let policy = policy(
+        json!({"placement": {"require": "affinity", "prefer": [{"platform": "linux/arm64", "weight": 9}]}}),
+    );
+
+    let (reason, stored) = decide(&bench, &policy, &template(&both, json!({})), None).await;
+    assert_eq!(reason, "tolerated");
+    assert_eq!(stored["spec"]["tolerations"], json!([own()]));
+    assert_eq!(
+        stored["metadata"]["annotations"],
+        json!({"tolerarch.io/pools": "multi-arch"}),
+        "no preference"
+    );
+    assert!(stored["spec"].get("affinity").is_none());
+
+    let (reason, stored) = decide(&bench, &policy, &template(&amd64, json!({})), None).await;
+    assert_eq!(reason, "placed");
+    assert_eq!(stored["metadata"]["annotations"], json!({"tolerarch.io/required": "amd64"}));
+
+    let off = Policy { daemon_sets: false, ..policy };
+    let (reason, stored) = decide(&bench, &off, &template(&both, json!({})), None).await;
+    assert_eq!((reason.as_str(), stored), ("not-applicable", template(&both, json!({}))));
+}
+
+#[tokio::test]
+async fn an_update_that_leaves_the_template_leaves_what_is_ours() {
+    let bench = Bench::new().await;
+    let image = bench.image("agent", &["linux/amd64", "linux/arm64"]);
+    let amd64 = bench.image("old", &["linux/amd64"]);
+    for (require, image) in [("off", &image), ("affinity", &amd64), ("nodeSelector", &amd64)] {
+        let policy = policy(json!({"placement": {"require": require}}));
+        let users = template(image, json!({"tolerations": [{"key": "gpu", "operator": "Exists"}]}));
+        let (_, before) = decide(&bench, &policy, &users, None).await;
+        assert_ne!(before, users);
+
+        let (reason, stored) = decide(&bench, &policy, &before, Some(&before)).await;
+        assert_eq!(stored, before, "{require}: as it was");
+        assert_eq!(reason, if require == "off" { "already-tolerated" } else { "placed" });
+
+        let (reason, stored) = decide(&bench, &policy, &users, Some(&before)).await;
+        assert_eq!(stored, before, "{require}: sent without ours");
+        assert_eq!(reason, if require == "off" { "tolerated" } else { "placed" });
+
+        let mut marked = users.clone();
+        marked["metadata"]["annotations"] = before["metadata"]["annotations"].clone();
+        let (_, stored) = decide(&bench, &policy, &marked, Some(&before)).await;
+        assert_eq!(stored, before, "{require}: server-side apply keeps annotations, and replaces lists");
+
+        let (reason, stored) = decide(&bench, &policy, &users, Some(&users)).await;
+        assert_eq!((reason.as_str(), stored), ("not-applicable", users), "{require}: no rollout of our own");
+    }
+}
+
+#[tokio::test]
+async fn ours_stay_where_the_user_has_put_something_behind_them() {
+    let bench = Bench::new().await;
+    let image = bench.image("agent", &["linux/amd64", "linux/arm64"]);
+    let policy = policy(json!({}));
+    let (gpu, spot) =
+        (json!({"key": "gpu", "operator": "Exists"}), json!({"key": "spot", "operator": "Exists"}));
+    let mut before = template(&image, json!({"tolerations": [gpu, own(), spot]}));
+    before["metadata"]["annotations"] = json!({"a": "b", "tolerarch.io/pools": "multi-arch"});
+    let mut users = template(&image, json!({"tolerations": [gpu, spot]}));
+    users["metadata"]["annotations"] = json!({"a": "b"});
+
+    let (_, stored) = decide(&bench, &policy, &users, Some(&before)).await;
+    assert_eq!(stored, before);
+}
+
+#[tokio::test]
+async fn a_changed_template_is_decided_anew() {
+    let bench = Bench::new().await;
+    let (both, amd64) =
+        (bench.image("agent", &["linux/amd64", "linux/arm64"]), bench.image("old", &["linux/amd64"]));
+    let policy = policy(json!({}));
+    let (_, before) = decide(&bench, &policy, &template(&both, json!({})), None).await;
+
+    let mut after = before.clone();
+    after["spec"]["containers"][0]["image"] = json!(amd64);
+    let (reason, stored) = decide(&bench, &policy, &after, Some(&before)).await;
+    assert_eq!((reason.as_str(), &stored["spec"]["tolerations"]), ("retracted", &json!([])));
+    assert!(stored["metadata"]["annotations"].get("tolerarch.io/pools").is_none());
+
+    let mut restarted = template(&both, json!({}));
+    restarted["metadata"]["annotations"] =
+        json!({"kubectl.kubernetes.io/restartedAt": "2026-11-22T10:00:00Z"});
+    let (reason, stored) = decide(&bench, &policy, &restarted, Some(&template(&both, json!({})))).await;
+    assert_eq!((reason.as_str(), &stored["spec"]["tolerations"]), ("tolerated", &json!([own()])));
+}
+
+#[tokio::test]
+async fn an_unknown_image_keeps_what_was_there() {
+    let bench = Bench::new().await;
+    let both = bench.image("agent", &["linux/amd64", "linux/arm64"]);
+    let unknown = both.replace("v1", "v2");
+    let policy = policy(json!({}));
+    let (_, before) = decide(&bench, &policy, &template(&both, json!({})), None).await;
+
+    let mut after = before.clone();
+    after["spec"]["containers"][0]["image"] = json!(unknown);
+    let (reason, stored) = decide(&bench, &policy, &after, Some(&before)).await;
+    assert_eq!((reason.as_str(), stored), ("not-found", after.clone()), "it has them");
+
+    let (reason, stored) = decide(&bench, &policy, &template(&unknown, json!({})), Some(&before)).await;
+    assert_eq!((reason.as_str(), stored), ("tolerated", after), "it gets them back");
+
+    let gpu = json!({"key": "gpu", "operator": "Exists"});
+    let users = template(&unknown, json!({"tolerations": [gpu]}));
+    let (reason, stored) = decide(&bench, &policy, &users, Some(&before)).await;
+    assert_eq!(reason, "tolerated");
+    assert_eq!(stored["spec"]["tolerations"], json!([gpu, own()]), "beside what the user has changed");
+
+    let never = template(&unknown, json!({}));
+    let (reason, stored) = decide(&bench, &policy, &never, Some(&template(&both, json!({})))).await;
+    assert_eq!((reason.as_str(), stored), ("not-found", never), "there was nothing");
+}
+
+#[tokio::test]
+async fn skips_what_is_opted_out_observed_or_too_large_to_compare() {
+    let bench = Bench::new().await;
+    let image = bench.image("agent", &["linux/amd64", "linux/arm64"]);
+    let policy = policy(json!({}));
+    let users = template(&image, json!({}));
+    let (_, before) = decide(&bench, &policy, &users, None).await;
+
+    let mut out = users.clone();
+    out["metadata"]["labels"]["tolerarch.io/mode"] = json!("off");
+    assert_eq!(decide(&bench, &policy, &out, Some(&before)).await, ("opted-out".to_owned(), out));
+
+    let observing = Policy { mode: Mode::Observe, ..policy.clone() };
+    assert_eq!(
+        decide(&bench, &observing, &users, Some(&before)).await,
+        ("observed".to_owned(), users.clone())
+    );
+
+    let mut large = users.clone();
+    large["metadata"]["annotations"] = json!({"a": "x".repeat(300 << 10)});
+    let (_, stored) = decide(&bench, &policy, &large, Some(&large)).await;
+    assert_eq!(stored, large);
+}
+
+fn users_spec() -> impl Strategy<Value = Value> {
+    let toleration = prop_oneof![
+        Just(json!({"key": "gpu", "operator": "Exists"})),
+        Just(json!({"key": "spot", "value": "true", "effect": "NoSchedule"})),
+        Just(json!({"key": "tolerarch.io/other", "operator": "Exists", "effect": "NoSchedule"})),
+    ];
+    let tolerations = proptest::option::of(proptest::collection::vec(toleration, 0..3));
+    let expression = json!({"key": "zone", "operator": "In", "values": ["a"]});
+    let affinity = prop_oneof![
+        Just(Value::Null),
+        Just(json!({})),
+        Just(json!({"podAffinity": {}})),
+        Just(
+            json!({"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [
+            {"matchExpressions": [expression]}, {"matchExpressions": []}]}}})
+        ),
+    ];
+    let selector = prop_oneof![Just(Value::Null), Just(json!({})), Just(json!({"disk": "ssd"}))];
+    (tolerations, affinity, selector).prop_map(|(tolerations, affinity, selector)| {
+        let mut spec = json!({});
+        for (name, value) in
+            [("tolerations", json!(tolerations)), ("affinity", affinity), ("nodeSelector", selector)]
+        {
+            if !value.is_null() {
+                spec[name] = value;
+            }
+        }
+        spec
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(32))]
+
+    #[test]
+    fn whatever_it_has_comes_back_to_the_byte(spec in users_spec(), is_small in any::<bool>(), require in proptest::sample::select(vec!["off", "affinity", "nodeSelector"])) {
+        let policy = policy(json!({"placement": {"require": require}}));
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let (before, stored) = runtime.block_on(async {
+            let bench = Bench::new().await;
+            let platforms: &[&str] = if is_small { &["linux/amd64"] } else { &["linux/amd64", "linux/arm64"] };
+            let users = template(&bench.image("agent", platforms), spec);
+            let (_, before) = decide(&bench, &policy, &users, None).await;
+            let (_, stored) = decide(&bench, &policy, &users, Some(&before)).await;
+            (before, stored)
+        });
+        prop_assert_eq!(before, stored);
+    }
+}
