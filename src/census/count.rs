@@ -1,0 +1,118 @@
+//! Sums over the Pods of a list by what their images support, and nothing else of them: what is kept is bounded, however
+//! many different Pods there are.
+
+use std::collections::HashMap;
+use std::hash::{BuildHasher, RandomState};
+use std::sync::Arc;
+
+use super::{Amount, Controller, Shape, Support, Workload};
+use crate::cluster::{Phase, StoredPod};
+use crate::pod::Pod;
+
+/// How much is kept. Those beyond count as other.
+#[derive(Clone, Copy, Debug)]
+struct Bounds {
+    /// Different Pods that are decided on, and bytes of what is kept of them.
+    shapes: usize,
+    bytes: usize,
+    /// Workloads, each with the shapes of its Pods.
+    sums: usize,
+}
+
+impl Default for Bounds {
+    fn default() -> Self {
+        Self { shapes: 20_000, bytes: 24 << 20, sums: 50_000 }
+    }
+}
+
+/// What was read. Texts are known by their keyed hashes: what tenants write is as short as anything else, and two of
+/// them are not the same by their will.
+#[derive(Default)]
+pub struct Count {
+    /// What decisions take; Pods that are alike share one.
+    pub shapes: Vec<Shape>,
+    bounds: Bounds,
+    bytes: usize,
+    hashes: RandomState,
+    known: HashMap<u64, usize>,
+    /// By shape, `None` where the Pod cannot be read within the limits on untrusted input, and by workload.
+    sums: HashMap<(Option<usize>, u64), Amount>,
+    other: Amount,
+}
+
+/// What the Pods of a cluster add up to.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Totals {
+    /// By what their images support: what they request, and how many workloads that are, each by the least supported of its Pods.
+    pub of: HashMap<Support, (Amount, u64)>,
+    /// Those that were not decided on, as there are too many that differ.
+    pub other: Amount,
+}
+
+impl Count {
+    /// Takes in a Pod, unless it has ended: such request nothing any more.
+    pub fn add(&mut self, mut pod: StoredPod) {
+        if matches!(pod.phase, Phase::Succeeded | Phase::Failed) {
+            return;
+        }
+        let namespace: Arc<str> = pod.namespace().into();
+        let workload = match pod.controller() {
+            // There is no right to list ReplicaSets and Jobs: names tell enough to count workloads.
+            Some(owner) => Controller::of(owner, &pod).workload_by_name(&namespace),
+            None => {
+                Workload { namespace: Arc::clone(&namespace), kind: "Pod".into(), name: pod.name().into() }
+            }
+        };
+        let amount = Amount {
+            cpu_millis: pod.requests.cpu.millis(),
+            memory_bytes: pod.requests.memory.units(),
+            pods: 1,
+        };
+        let facts = pod.facts.take().and_then(Arc::into_inner).map(Pod::as_created);
+        let shape = match facts.map(|facts| self.shape(namespace, facts)) {
+            Some(None) => return self.other.add(amount),
+            shape => shape.flatten(),
+        };
+        let key = (shape, self.hashes.hash_one(workload));
+        match self.sums.len() < self.bounds.sums || self.sums.contains_key(&key) {
+            true => self.sums.entry(key).or_default().add(amount),
+            false => self.other.add(amount),
+        }
+    }
+
+    /// Where the shape of these facts stands; `None` if there are too many.
+    fn shape(&mut self, namespace: Arc<str>, pod: Pod<'static>) -> Option<usize> {
+        let hash = self.hashes.hash_one(format!("{namespace} {pod:?}"));
+        if let Some(known) = self.known.get(&hash) {
+            return Some(*known);
+        }
+        let bytes = size_of::<Shape>() + pod.held() + namespace.len();
+        if self.shapes.len() == self.bounds.shapes || self.bytes + bytes > self.bounds.bytes {
+            return None;
+        }
+        self.bytes += bytes;
+        self.known.insert(hash, self.shapes.len());
+        self.shapes.push(Shape { namespace, pod });
+        Some(self.shapes.len() - 1)
+    }
+
+    /// What they add up to, by what the images of each shape support, in the order of the shapes.
+    pub fn totals(&self, supports: &[Support]) -> Totals {
+        let mut totals = Totals { other: self.other, ..Totals::default() };
+        totals.of.extend(Support::ALL.map(|support| (support, Default::default())));
+        let mut workloads: HashMap<u64, Support> = HashMap::new();
+        for ((shape, workload), amount) in &self.sums {
+            let support = shape.and_then(|shape| supports.get(shape)).copied().unwrap_or(Support::Unknown);
+            totals.of.entry(support).or_default().0.add(*amount);
+            let least = workloads.entry(*workload).or_insert(support);
+            *least = support.or_less(*least);
+        }
+        for support in workloads.into_values() {
+            totals.of.entry(support).or_default().1 += 1;
+        }
+        totals
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,91 @@
+use serde_json::{Value, json};
+
+use super::*;
+
+/// A Pod that requests a core, of the Deployment of this name.
+fn pod(deployment: &str, name: &str, image: &str) -> StoredPod {
+    let set = format!("{deployment}-5d5c");
+    let owner = json!({"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": set, "controller": true});
+    let container = json!({"name": "app", "image": image, "resources": {"requests": {"cpu": "1"}}});
+    stored(json!({
+        "metadata": {
+            "name": name, "namespace": "team", "labels": {"pod-template-hash": "5d5c"}, "ownerReferences": [owner],
+        },
+        "spec": {"containers": [container]},
+        "status": {"phase": "Running"},
+    }))
+}
+
+fn stored(pod: Value) -> StoredPod {
+    StoredPod::of_value(&pod).unwrap()
+}
+
+fn cores(totals: &Totals, support: Support) -> (u64, u64) {
+    let (amount, workloads) = totals.of[&support];
+    (amount.cpu_millis / 1000, workloads)
+}
+
+#[test]
+fn adds_up_what_is_alike_by_workload() {
+    let mut count = Count::default();
+    for at in 0..10 {
+        count.add(pod("web", &format!("web-{at}"), "nginx"));
+    }
+    count.add(pod("web", "web-new", "other"));
+    count.add(pod("api", "api-1", "nginx"));
+    // It cannot be read within the limits: that is not known.
+    let mut unreadable = pod("odd", "odd-1", "nginx");
+    unreadable.facts = None;
+    count.add(unreadable);
+    let mut ended = pod("job", "job-1", "nginx");
+    ended.phase = Phase::Succeeded;
+    count.add(ended);
+    assert_eq!(count.shapes.len(), 3);
+    let totals = count.totals(&[Support::All, Support::Partial, Support::All]);
+    assert_eq!(cores(&totals, Support::All), (11, 1), "api");
+    assert_eq!(cores(&totals, Support::Partial), (1, 1), "web, as its least supported Pod");
+    assert_eq!(cores(&totals, Support::Unknown), (1, 1));
+    assert_eq!(cores(&totals, Support::Skipped), (0, 0));
+    assert_eq!(totals.other, Amount::default());
+}
+
+#[test]
+fn what_is_kept_is_bounded_and_the_rest_counts_as_other() {
+    let bounds = Bounds { shapes: 20, bytes: 64 << 10, sums: 30 };
+    // By their number.
+    let mut count = Count { bounds, ..Count::default() };
+    for at in 0..27 {
+        count.add(pod("web", "web-1", &format!("image-{at}")));
+    }
+    count.add(pod("web", "web-1", "image-0"));
+    let totals = count.totals(&[]);
+    assert_eq!((count.shapes.len(), totals.other.pods), (20, 7));
+    assert_eq!(cores(&totals, Support::Unknown), (21, 1));
+
+    // By their bytes.
+    let mut count = Count { bounds, ..Count::default() };
+    for at in 0..15 {
+        let images =
+            (0..60).map(|image| json!({"image": format!("host.test/{}:{image}-{at}", "x".repeat(200))}));
+        let spec = json!({"containers": images.collect::<Vec<Value>>()});
+        count.add(stored(json!({"metadata": {"name": "p", "namespace": "team"}, "spec": spec})));
+    }
+    assert!(count.bytes <= bounds.bytes && !count.shapes.is_empty(), "{}", count.bytes);
+    assert_eq!(count.totals(&[]).other.pods as usize + count.shapes.len(), 15);
+
+    // By the workloads.
+    let mut count = Count { bounds, ..Count::default() };
+    for at in 0..37 {
+        count.add(pod(&format!("web-{at}"), "web-1", "image"));
+    }
+    // Each is of another ReplicaSet, and so a shape of its own.
+    assert_eq!(count.sums.len(), 20);
+    let mut unreadable = pod("web", "web-1", "image");
+    unreadable.facts = None;
+    for at in 0..17 {
+        let mut pod = unreadable.clone();
+        pod.owners[0].name = format!("other-{at}");
+        count.add(pod);
+    }
+    assert_eq!((count.sums.len(), count.totals(&[]).other.pods), (30, 24));
+}

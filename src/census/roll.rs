@@ -1,0 +1,151 @@
+//! Pods of a list, as far as a census takes them in: kept small, and those that are alike decided together. Of the raw Pods
+//! nothing stays.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::Arc;
+
+use super::{Amount, Controller, Judgement, Workload};
+use crate::cluster::{Phase, StoredPod};
+use crate::decide::{self, BatchLimits, Snapshot};
+use crate::image::LookupError;
+use crate::pod::{MODE_KEY, Pod};
+use crate::reason::Reason;
+
+/// All that were read.
+#[derive(Default)]
+pub struct Roll {
+    /// The Pods.
+    pub pods: Vec<RolledPod>,
+    /// What decisions take; Pods that are alike share one.
+    pub shapes: Vec<Shape>,
+    /// Shapes by namespace and all that a decision takes.
+    known: HashMap<String, usize>,
+    /// Names that many Pods share.
+    texts: HashSet<Arc<str>>,
+    controllers: HashSet<Arc<Controller>>,
+}
+
+/// A Pod.
+pub struct RolledPod {
+    /// Its namespace.
+    pub namespace: Arc<str>,
+    /// Its name.
+    pub name: Box<str>,
+    /// Its controller, if it has one.
+    pub controller: Option<Arc<Controller>>,
+    /// Where its shape stands; `None` where the Pod cannot be read within the limits on untrusted input.
+    pub shape: Option<usize>,
+    /// What it requests.
+    pub requests: Amount,
+    /// The name of its node, if it is on one.
+    pub node: Option<Arc<str>>,
+}
+
+/// A Pod as it was created.
+pub struct Shape {
+    /// Its namespace.
+    pub namespace: Arc<str>,
+    /// What a decision takes.
+    pub pod: Pod<'static>,
+}
+
+/// The label by which a namespace chooses a profile.
+const PROFILE_KEY: &str = "tolerarch.io/profile";
+
+/// How Pods of a namespace are decided on.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Terms<'a> {
+    /// The profile that the namespace has chosen.
+    pub profile: Option<&'a str>,
+    /// Whether it has opted out.
+    pub is_opted_out: bool,
+    /// Whether images count also where nothing is decided on the Pod, for the node that it is on.
+    pub with_nodes: bool,
+}
+
+impl<'a> Terms<'a> {
+    /// By the labels of the namespace, as the webhook configuration selects.
+    pub fn of(labels: Option<&'a BTreeMap<String, String>>, with_nodes: bool) -> Self {
+        let label = |key: &str| labels.and_then(|labels| labels.get(key)).map(String::as_str);
+        Self { profile: label(PROFILE_KEY), is_opted_out: label(MODE_KEY) == Some("off"), with_nodes }
+    }
+}
+
+impl RolledPod {
+    /// What it is of, as far as names tell.
+    pub fn workload_by_name(&self) -> Workload {
+        match &self.controller {
+            Some(controller) => controller.workload_by_name(&self.namespace),
+            None => Workload {
+                namespace: Arc::clone(&self.namespace),
+                kind: "Pod".into(),
+                name: (&*self.name).into(),
+            },
+        }
+    }
+}
+
+impl Shape {
+    /// Decides, as the webhook would, but waits for every image.
+    pub async fn judge(&self, snapshot: &Snapshot, limits: &BatchLimits, terms: Terms<'_>) -> Judgement {
+        let Self { namespace, pod } = self;
+        let skipped = pod.skipped().or(terms.is_opted_out.then_some(Reason::OptedOut));
+        // Of Windows no platform is known.
+        if let Some(reason) = skipped.filter(|reason| *reason == Reason::Windows || !terms.with_nodes) {
+            return Judgement::skipped(reason, &[]);
+        }
+        let policy = snapshot.policy_for(terms.profile).unwrap_or(&snapshot.policy);
+        let judged = async {
+            let (decision, images) = snapshot.examine(policy, namespace, pod, limits).await;
+            match skipped {
+                Some(reason) => Judgement::skipped(reason, &images),
+                None => Judgement::of(policy, namespace, pod, &decision, &images),
+            }
+        };
+        decide::caught(judged).await.unwrap_or_else(|| Judgement::not_known(pod, LookupError::Internal))
+    }
+}
+
+impl Roll {
+    /// Takes in a Pod, unless it has ended: such request nothing any more.
+    pub fn add(&mut self, mut pod: StoredPod) {
+        if matches!(pod.phase, Phase::Succeeded | Phase::Failed) {
+            return;
+        }
+        let namespace = self.text(pod.namespace());
+        let controller = pod.controller().map(|owner| self.controller(Controller::of(owner, &pod)));
+        let facts = pod.facts.take().and_then(Arc::into_inner).map(Pod::as_created);
+        let shape = facts.map(|facts| {
+            let shapes = &mut self.shapes;
+            *self.known.entry(format!("{namespace} {facts:?}")).or_insert_with(|| {
+                shapes.push(Shape { namespace: Arc::clone(&namespace), pod: facts });
+                shapes.len() - 1
+            })
+        });
+        let requests = Amount {
+            cpu_millis: pod.requests.cpu.millis(),
+            memory_bytes: pod.requests.memory.units(),
+            pods: 1,
+        };
+        let node = pod.node.as_deref().map(|name| self.text(name));
+        self.pods.push(RolledPod { namespace, name: pod.name().into(), controller, shape, requests, node });
+    }
+
+    fn controller(&mut self, controller: Controller) -> Arc<Controller> {
+        if let Some(known) = self.controllers.get(&controller) {
+            return Arc::clone(known);
+        }
+        let new = Arc::new(controller);
+        self.controllers.insert(Arc::clone(&new));
+        new
+    }
+
+    fn text(&mut self, text: &str) -> Arc<str> {
+        if let Some(known) = self.texts.get(text) {
+            return Arc::clone(known);
+        }
+        let new: Arc<str> = text.into();
+        self.texts.insert(Arc::clone(&new));
+        new
+    }
+}

@@ -1,0 +1,217 @@
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+use super::*;
+use crate::config::Config;
+use crate::decide::Decision;
+use crate::image::{LookupError, Support as ImageSupports};
+use crate::pod::{Pod, Purpose};
+use crate::policy::{ImageSupport, Policy};
+use crate::testing::platforms;
+
+type Known = Result<ImageSupports, LookupError>;
+
+const BOTH: &[&str] = &["linux/amd64", "linux/arm64"];
+
+fn runs(names: &[&str]) -> Known {
+    Ok(ImageSupports::Index(platforms(names)))
+}
+
+fn policy(settings: &Value) -> Policy {
+    Config::parse(&settings.to_string()).unwrap().policy
+}
+
+/// What is judged of a Pod whose images are known to be so.
+fn judge(policy: &Policy, pod: &Value, images: &[(&str, Known)]) -> Judgement {
+    let pod = Pod::of_value(pod).unwrap();
+    let purpose = Purpose::Run;
+    let images: Vec<ImageSupport<'_>> =
+        images.iter().map(|&(given, support)| ImageSupport { given, purpose, support }).collect();
+    let decision = Decision::without_images(policy, &pod);
+    let rank = policy.rank("shop", &pod);
+    let decision = decision.unwrap_or_else(|| Decision::of(policy, &pod, rank, &images));
+    Judgement::of(policy, "shop", &pod, &decision, &images)
+}
+
+fn pod(spec: &Value) -> Value {
+    let mut pod = json!({"metadata": {"name": "web-1"}, "spec": {"containers": [{"image": "a"}]}});
+    json_patch::merge(&mut pod, spec);
+    pod
+}
+
+#[test]
+fn support_is_judged_by_the_images_alone() {
+    let policy = policy(&json!({}));
+    let denied = Err(LookupError::Denied);
+    let tolerating = pod(&json!({"spec": {"tolerations": [{"operator": "Exists"}]}}));
+    let opened = pod(&json!({
+        "metadata": {"annotations": {"tolerarch.io/pools": "multi-arch"}},
+        "spec": {"tolerations": [{"key": "tolerarch.io/multi-arch", "operator": "Exists", "effect": "NoSchedule"}]},
+    }));
+    let plain = pod(&json!({}));
+    let agent = pod(
+        &json!({"metadata": {"ownerReferences": [{"kind": "DaemonSet", "name": "x", "controller": true}]}}),
+    );
+    for (pod, images, support, reason, blockers, missed) in [
+        (&plain, &[("a", runs(BOTH))][..], Support::All, Reason::Tolerated, 0, true),
+        (&plain, &[("a", runs(&["linux/amd64"]))], Support::Partial, Reason::PlatformMissing, 1, false),
+        (&plain, &[("a", denied), ("b", runs(BOTH))], Support::Unknown, Reason::Denied, 1, false),
+        (
+            &plain,
+            &[("a", denied), ("b", runs(&["linux/amd64"]))],
+            Support::Partial,
+            Reason::PlatformMissing,
+            2,
+            false,
+        ),
+        // Its images count although the decision does not depend on them.
+        (&tolerating, &[("a", runs(BOTH))], Support::All, Reason::AlreadyTolerated, 0, false),
+        (&tolerating, &[("a", runs(&["linux/amd64"]))], Support::Partial, Reason::PlatformMissing, 1, false),
+        (&opened, &[("a", runs(BOTH))], Support::All, Reason::AlreadyTolerated, 0, false),
+        (&agent, &[("a", runs(&["linux/amd64"]))], Support::Skipped, Reason::DaemonSet, 0, false),
+    ] {
+        let judged = judge(&policy, pod, images);
+        assert_eq!((judged.support, judged.reason), (support, reason), "{pod} {images:?}");
+        assert_eq!(judged.blockers.len(), blockers, "{pod} {images:?}");
+        assert_eq!(!judged.usable.is_empty(), missed, "{pod} {images:?}");
+    }
+}
+
+#[test]
+fn what_is_only_observed_is_missed_and_what_no_share_takes_is_not() {
+    let plain = pod(&json!({}));
+    let images = [("a", runs(BOTH))];
+    let observed = judge(&policy(&json!({"mode": "observe"})), &plain, &images);
+    assert_eq!((observed.support, observed.usable.len()), (Support::All, 1));
+    let pool = json!({"name": "p", "platforms": BOTH, "tolerations": [{"key": "k", "operator": "Exists"}], "share": 0});
+    let closed = judge(&policy(&json!({"pools": [pool]})), &plain, &images);
+    assert_eq!((closed.support, closed.reason), (Support::All, Reason::NotInShare));
+    assert!(closed.usable.is_empty());
+}
+
+#[test]
+fn pods_on_nodes_that_their_images_do_not_support_are_misplaced() {
+    let policy = policy(&json!({}));
+    let agent = pod(
+        &json!({"metadata": {"ownerReferences": [{"kind": "DaemonSet", "name": "x", "controller": true}]}}),
+    );
+    let workload = Arc::new(Workload { namespace: "ops".into(), kind: "DaemonSet".into(), name: "x".into() });
+    for (images, platform, expected) in [
+        (&[("a", runs(&["linux/amd64"]))][..], Some("linux/arm64"), &["a"][..]),
+        (&[("a", runs(&["linux/amd64"])), ("b", runs(BOTH))], Some("linux/arm64"), &["a"]),
+        (&[("a", runs(&["linux/amd64"]))], Some("linux/amd64"), &[]),
+        (&[("a", runs(&["linux/amd64"]))], None, &[]),
+        (&[("a", Err(LookupError::Timeout))], Some("linux/arm64"), &[]),
+    ] {
+        let judgement = judge(&policy, &agent, images);
+        let mut census = Census::default();
+        let node = Some(Node { name: "n", platform: platform.map(|name| platforms(&[name])) });
+        let requests = Amount { pods: 1, ..Amount::default() };
+        census.add(Member { name: "x-1", workload: &workload, requests, node, judgement: &judgement });
+        let misplaced = census.summary().misplaced;
+        let images: Vec<&str> = misplaced.iter().flat_map(|one| &one.images).map(|image| &**image).collect();
+        assert_eq!(images, expected);
+    }
+}
+
+/// A Pod of a small world: which workload, what it requests, how its images are known, and on which node it is.
+#[derive(Clone, Debug)]
+struct Drawn {
+    workload: u8,
+    cpu_millis: u64,
+    memory_bytes: u64,
+    images: Vec<(&'static str, Known)>,
+    is_skipped: bool,
+    node: Option<&'static str>,
+}
+
+fn drawn() -> impl Strategy<Value = Vec<Drawn>> {
+    let known = || {
+        prop::sample::select(vec![
+            runs(BOTH),
+            runs(&["linux/amd64"]),
+            runs(&[]),
+            Err(LookupError::Denied),
+            Err(LookupError::Timeout),
+        ])
+    };
+    let image = (prop::sample::select(vec!["a", "b", "c"]), known());
+    let images = prop::collection::vec(image, 1..4);
+    let node = prop::sample::select(vec![None, Some("linux/amd64"), Some("linux/arm64")]);
+    let one = (0..4_u8, 0..9_000_u64, 0..1_u64 << 40, images, any::<bool>(), node);
+    let one = one.prop_map(|(workload, cpu_millis, memory_bytes, images, is_skipped, node)| Drawn {
+        workload,
+        cpu_millis,
+        memory_bytes,
+        images,
+        is_skipped,
+        node,
+    });
+    prop::collection::vec(one, 0..24)
+}
+
+fn census<'d>(policy: &Policy, pods: impl IntoIterator<Item = (usize, &'d Drawn)>) -> Summary {
+    let mut census = Census::default();
+    for (number, one) in pods {
+        let mode = if one.is_skipped { "off" } else { "enforce" };
+        let pod = pod(&json!({"metadata": {"labels": {"tolerarch.io/mode": mode}}}));
+        let judgement = judge(policy, &pod, &one.images);
+        let name: Arc<str> = format!("w{}", one.workload).into();
+        let workload =
+            Workload { namespace: format!("n{}", one.workload % 2).into(), kind: "Deployment".into(), name };
+        let requests = Amount { cpu_millis: one.cpu_millis, memory_bytes: one.memory_bytes, pods: 1 };
+        let node = one.node.map(|name| Node { name, platform: Some(platforms(&[name])) });
+        let name = format!("pod-{number}");
+        census.add(Member {
+            name: &name,
+            workload: &Arc::new(workload),
+            requests,
+            node,
+            judgement: &judgement,
+        });
+    }
+    census.summary()
+}
+
+fn sum<'a>(amounts: impl IntoIterator<Item = &'a Amount>) -> Amount {
+    let mut sum = Amount::default();
+    amounts.into_iter().for_each(|amount| sum.add(*amount));
+    sum
+}
+
+proptest! {
+    #[test]
+    fn sums_are_conserved_and_the_order_does_not_matter(
+        pods in drawn(),
+        seed in any::<u64>(),
+    ) {
+        let policy = policy(&json!({}));
+        let summary = census(&policy, pods.iter().enumerate());
+        let all = Amount {
+            cpu_millis: pods.iter().map(|pod| pod.cpu_millis).sum(),
+            memory_bytes: pods.iter().map(|pod| pod.memory_bytes).sum(),
+            pods: pods.len() as u64,
+        };
+        prop_assert_eq!(summary.all(), all);
+        prop_assert_eq!(sum(summary.workloads.iter().map(|one| &one.amount)), all);
+        prop_assert_eq!(sum(summary.namespaces.iter().flat_map(|one| one.amounts.values())), all);
+        let workloads: u64 = summary.totals.values().map(|(_, workloads)| workloads).sum();
+        prop_assert_eq!(workloads, summary.workloads.len() as u64);
+        let of = |support| summary.totals[&support].0;
+        prop_assert_eq!(sum(summary.unknown.iter().map(|one| &one.amount)), of(Support::Unknown));
+        prop_assert_eq!(sum(summary.skipped.iter().map(|one| &one.amount)), of(Support::Skipped));
+        let kept = sum([&of(Support::Partial), &of(Support::Unknown)]);
+        // A Pod that one image keeps alone is counted there, and nowhere else.
+        let alone = sum(summary.images.iter().map(|one| &one.alone));
+        prop_assert!(alone.cpu_millis <= kept.cpu_millis && alone.pods <= kept.pods);
+        for image in &summary.images {
+            prop_assert!(image.alone.cpu_millis <= image.keeps.cpu_millis);
+            prop_assert!(image.keeps.cpu_millis <= kept.cpu_millis && image.keeps.pods <= kept.pods);
+        }
+        prop_assert!(summary.images.is_sorted_by_key(|one| std::cmp::Reverse(one.keeps.cpu_millis)));
+
+        let mut others: Vec<(usize, &Drawn)> = pods.iter().enumerate().collect();
+        fastrand::Rng::with_seed(seed).shuffle(&mut others);
+        prop_assert_eq!(census(&policy, others), summary);
+    }
+}

@@ -1,0 +1,30 @@
+//! What goes on beside admission, and needs rights in the cluster: a process of its own, with a service account of its own.
+//!
+//! Several replicas run, and one of them leads, by a Lease: only that one changes anything. Each loop is a task that
+//! begins when its replica leads and ends when it does not any more.
+
+mod census;
+mod election;
+mod failing;
+mod fair_queue;
+mod leadership;
+mod metrics;
+mod node_taints;
+mod note;
+mod pace;
+mod pending;
+mod recently;
+mod recorder;
+mod repair;
+mod scope;
+mod settings;
+mod symptom;
+
+pub use census::{CensusLoop, CensusMetrics};
+pub use failing::FailingPods;
+pub use leadership::{Elector, Leadership, Resignation};
+pub use metrics::ControllerMetrics;
+pub use node_taints::{NodeTaintMetrics, NodeTaints};
+pub use pending::PendingPods;
+pub use recorder::{EventLoop, Recorder};
+pub use settings::{ControllerSettings, NodeTaint};

@@ -1,0 +1,209 @@
+//! The census: how much of the cluster could run on every platform, as gauges. All Pods are listed now and then, page by
+//! page, and only what is added up stays, within bounds.
+
+use std::collections::BTreeMap;
+
+use futures_util::stream::{self, Stream, StreamExt};
+use prometheus::{GaugeVec, IntGaugeVec};
+use tokio::sync::watch;
+use tokio::time::{Duration, sleep};
+
+use super::{ControllerSettings, Leadership};
+use crate::census::{Amount, Count, Support, Terms, Totals};
+use crate::cluster::{Change, ClusterError, Namespace, Selection, StoredPod, Watcher};
+use crate::decide::{BatchLimits, Current};
+use crate::health::{Reported, State};
+use crate::metrics::{Metrics, OTHER};
+use crate::resolver::LookupSettings;
+
+/// Lookups at a time, in all and of one registry: behind what the webhook asks for, and what nodes pull.
+const LOOKUPS: usize = 8;
+const OF_REGISTRY: usize = 2;
+/// Shapes of Pods that wait for them at a time; each takes a few kilobytes.
+const SHAPES: usize = 256;
+/// How long a lookup may take in all; no review waits for it.
+const LOOKUP_TIME: Duration = Duration::from_secs(10);
+/// The pause after a census that failed.
+const RETRY: Duration = Duration::from_secs(30);
+
+/// The loop.
+pub struct CensusLoop {
+    /// Whether it may run.
+    pub leadership: Leadership,
+    /// What lists Pods and namespaces.
+    pub watcher: Watcher,
+    /// What decides.
+    pub current: Current,
+    /// How often it is to run.
+    pub settings: watch::Receiver<ControllerSettings>,
+    /// What it shows.
+    pub metrics: CensusMetrics,
+    /// How it fares.
+    pub state: Reported,
+}
+
+impl CensusLoop {
+    /// Goes on for ever.
+    pub async fn run(&mut self) {
+        loop {
+            let work =
+                Self::work(&self.watcher, &self.current, self.settings.clone(), &self.metrics, &self.state);
+            self.leadership.lead(work).await;
+            // Another replica shows them now.
+            self.metrics.clear();
+            self.state.set(State::Healthy);
+        }
+    }
+
+    async fn work(
+        watcher: &Watcher,
+        current: &Current,
+        mut settings: watch::Receiver<ControllerSettings>,
+        metrics: &CensusMetrics,
+        state: &Reported,
+    ) {
+        loop {
+            let period = settings.borrow_and_update().census;
+            if period.is_zero() {
+                metrics.clear();
+                // The sender lives as long as the process.
+                let _ = settings.changed().await;
+                continue;
+            }
+            let pause = match count(watcher, current).await {
+                Ok(totals) => {
+                    if totals.other.pods > 0 {
+                        let pods = totals.other.pods;
+                        tracing::warn!(
+                            pods,
+                            "there are too many different Pods to look at all of them: these count as other"
+                        );
+                    }
+                    metrics.show(&totals);
+                    state.set(State::Healthy);
+                    period
+                }
+                Err(error) => {
+                    tracing::error!(%error, "the cluster's Pods cannot be counted");
+                    state.set(State::Degraded("the cluster's Pods cannot be counted"));
+                    RETRY.min(period)
+                }
+            };
+            tokio::select! {
+                () = sleep(pause) => {}
+                _ = settings.changed() => {}
+            }
+        }
+    }
+}
+
+/// Adds up all Pods that there are.
+async fn count(watcher: &Watcher, current: &Current) -> Result<Totals, ClusterError> {
+    let mut namespaces = BTreeMap::new();
+    let of_namespaces =
+        listed(watcher.follow::<Namespace>(Selection::default()), |namespace| match namespace {
+            Some(Namespace { metadata }) => {
+                namespaces.insert(metadata.name.unwrap_or_default(), metadata.labels.unwrap_or_default());
+            }
+            None => namespaces.clear(),
+        });
+    of_namespaces.await?;
+    let live = Selection { fields: Some(StoredPod::LIVE.to_owned()), ..Selection::default() };
+    let mut added = Count::default();
+    let pods = listed(watcher.follow::<StoredPod>(live), |pod| match pod {
+        Some(pod) => added.add(pod),
+        None => added = Count::default(),
+    });
+    pods.await?;
+
+    let snapshot = current.get();
+    let limits = &BatchLimits::new(&LookupSettings {
+        budget: Duration::ZERO,
+        timeout: LOOKUP_TIME,
+        concurrency: 2 * LOOKUPS,
+        per_registry: OF_REGISTRY,
+    });
+    // By their places: a closure over references to them would not be general enough for a task.
+    let (added, namespaces, snapshot) = (&added, &namespaces, &snapshot);
+    let judged = stream::iter(0..added.shapes.len()).map(|place| async move {
+        let shape = &added.shapes[place];
+        shape.judge(snapshot, limits, Terms::of(namespaces.get(&*shape.namespace), false)).await.support
+    });
+    let supports: Vec<Support> = judged.buffered(SHAPES).collect().await;
+    Ok(added.totals(&supports))
+}
+
+/// Takes all objects of a list; `None` where it begins, whatever came before.
+async fn listed<K>(
+    mut changes: impl Stream<Item = Change<K>> + Unpin,
+    mut take: impl FnMut(Option<K>),
+) -> Result<(), ClusterError> {
+    while let Some(change) = changes.next().await {
+        match change {
+            Change::Begins => take(None),
+            Change::Listed(object) => take(Some(object)),
+            Change::Complete => return Ok(()),
+            Change::Failed(error) => return Err(error),
+            // Nothing is followed before the list is complete.
+            Change::Applied(_) | Change::Deleted(_) => {}
+        }
+    }
+    Err(ClusterError::Unreachable)
+}
+
+/// What a census shows.
+#[derive(Clone)]
+pub struct CensusMetrics {
+    cpu: GaugeVec,
+    memory: IntGaugeVec,
+    workloads: IntGaugeVec,
+}
+
+impl CensusMetrics {
+    /// Registers them.
+    ///
+    /// # Errors
+    /// A name is taken: a defect.
+    pub fn register(metrics: &Metrics) -> Result<Self, prometheus::Error> {
+        Ok(Self {
+            cpu: metrics.float_gauges(
+                "tolerarch_cluster_requested_cpu_cores",
+                "CPU that the cluster's Pods request, by what their images support.",
+                &["support"],
+            )?,
+            memory: metrics.gauges(
+                "tolerarch_cluster_requested_memory_bytes",
+                "Memory that the cluster's Pods request, by what their images support.",
+                &["support"],
+            )?,
+            workloads: metrics.gauges(
+                "tolerarch_cluster_workloads",
+                "Workloads of the cluster, by what the images of their Pods support.",
+                &["support"],
+            )?,
+        })
+    }
+
+    pub(crate) fn show(&self, totals: &Totals) {
+        let shown = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
+        let show = |support: &str, amount: &Amount| {
+            self.cpu.with_label_values(&[support]).set(amount.cpu_cores());
+            self.memory.with_label_values(&[support]).set(shown(amount.memory_bytes));
+        };
+        for (support, (amount, workloads)) in &totals.of {
+            show(support.as_str(), amount);
+            self.workloads.with_label_values(&[support.as_str()]).set(shown(*workloads));
+        }
+        show(OTHER, &totals.other);
+    }
+
+    /// Shows nothing, as nothing is known.
+    fn clear(&self) {
+        self.cpu.reset();
+        self.memory.reset();
+        self.workloads.reset();
+    }
+}
+
+#[cfg(test)]
+mod tests;

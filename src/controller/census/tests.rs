@@ -1,0 +1,115 @@
+use std::sync::Arc;
+use std::time::Duration as StdDuration;
+
+use serde_json::{Value, json};
+
+use super::*;
+use crate::cluster::tests::objects::Objects;
+use crate::cluster::watch_tests::Lists;
+use crate::cluster::{LeaseName, ObjectName};
+use crate::controller::{ControllerMetrics, Elector};
+use crate::decide::tests::{BOTH, Bench};
+
+const NAMESPACES: &str = "/api/v1/namespaces";
+
+fn pod(namespace: &str, name: &str, image: &str) -> Value {
+    let requests = json!({"cpu": "500m", "memory": "1Gi"});
+    json!({
+        "metadata": {
+            "name": name, "namespace": namespace, "uid": name, "labels": {"pod-template-hash": "5d5c"},
+            "ownerReferences": [{"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web-5d5c", "controller": true}],
+        },
+        "spec": {"containers": [{"name": "app", "image": image, "resources": {"requests": requests}}]},
+        "status": {"phase": "Running"},
+    })
+}
+
+/// Runs it under a leader until the metrics are so.
+async fn until(bench: &Bench, lists: &Lists, census: Duration, what: impl Fn(&str) -> bool) {
+    let (objects, metrics) = (Objects::start().await, Metrics::new([]).unwrap());
+    let counts = ControllerMetrics::register(&metrics).unwrap();
+    let lease = LeaseName { namespace: "team".into(), name: ObjectName::new("controller").unwrap() };
+    let mut elector = Elector::new(Arc::new(objects.cluster()), lease, "a".into(), &counts);
+    let (_sender, settings) = watch::channel(ControllerSettings { census, ..ControllerSettings::default() });
+    let mut census = CensusLoop {
+        leadership: elector.leadership(),
+        watcher: lists.watcher(),
+        current: bench.current.clone(),
+        settings,
+        metrics: CensusMetrics::register(&metrics).unwrap(),
+        state: Reported::default(),
+    };
+    let reached = async {
+        while !what(&metrics.render().unwrap()) {
+            sleep(StdDuration::from_millis(20)).await;
+        }
+    };
+    tokio::select! {
+        _ = elector.run() => {}
+        () = census.run() => {}
+        () = reached => {}
+        () = sleep(StdDuration::from_secs(30)) => panic!("not reached: {}", metrics.render().unwrap()),
+    }
+}
+
+#[tokio::test]
+async fn the_cluster_is_counted_by_what_images_support() {
+    let (bench, lists) = (Bench::new().await, Lists::start().await);
+    let (multi, single) = (bench.image("multi", &BOTH), bench.image("single", &BOTH[..1]));
+    for (name, mode) in [("team", "on"), ("out", "off")] {
+        lists.put(NAMESPACES, json!({"metadata": {"name": name, "labels": {"tolerarch.io/mode": mode}}}));
+    }
+    for at in 0..3 {
+        lists.put(StoredPod::PATH, pod("team", &format!("multi-{at}"), &multi));
+    }
+    lists.put(StoredPod::PATH, pod("other", "single", &single));
+    lists.put(StoredPod::PATH, pod("out", "out", &single));
+    let mut ended = pod("team", "ended", &single);
+    ended["status"]["phase"] = "Succeeded".into();
+    lists.put(StoredPod::PATH, ended);
+    let expected = [
+        r#"tolerarch_cluster_requested_cpu_cores{support="all"} 1.5"#,
+        r#"tolerarch_cluster_requested_cpu_cores{support="partial"} 0.5"#,
+        r#"tolerarch_cluster_requested_memory_bytes{support="all"} 3221225472"#,
+        r#"tolerarch_cluster_requested_memory_bytes{support="skipped"} 1073741824"#,
+        r#"tolerarch_cluster_workloads{support="all"} 1"#,
+        r#"tolerarch_cluster_workloads{support="partial"} 1"#,
+        r#"tolerarch_cluster_workloads{support="skipped"} 1"#,
+        r#"tolerarch_cluster_workloads{support="unknown"} 0"#,
+    ];
+    until(&bench, &lists, Duration::from_secs(600), |text| {
+        expected.iter().all(|line| text.lines().any(|own| own == *line))
+    })
+    .await;
+    // Ever so many Pods of an image are one lookup.
+    assert_eq!(bench.remote.count(|asked| asked.path.contains("/multi/manifests/")), 1);
+}
+
+/// Also what is added later, and what could not be read at first.
+#[tokio::test]
+async fn the_cluster_is_counted_again_and_again() {
+    let (bench, lists) = (Bench::new().await, Lists::start().await);
+    let multi = bench.image("multi", &BOTH);
+    lists.put(NAMESPACES, json!({"metadata": {"name": "team"}}));
+    lists.refuse(StoredPod::PATH, Some(500));
+    let is_there = std::cell::Cell::new(false);
+    until(&bench, &lists, Duration::from_millis(50), |text| {
+        if !is_there.replace(true) {
+            assert!(!text.contains("tolerarch_cluster_"), "{text}");
+            lists.refuse(StoredPod::PATH, None);
+            lists.put(StoredPod::PATH, pod("team", "multi", &multi));
+        }
+        text.contains(r#"tolerarch_cluster_requested_cpu_cores{support="all"} 0.5"#)
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_replica_that_does_not_count_shows_nothing() {
+    let metrics = Metrics::new([]).unwrap();
+    let shown = CensusMetrics::register(&metrics).unwrap();
+    shown.show(&Count::default().totals(&[]));
+    assert!(metrics.render().unwrap().contains(r#"tolerarch_cluster_workloads{support="all"} 0"#));
+    shown.clear();
+    assert!(!metrics.render().unwrap().contains("tolerarch_cluster_"));
+}

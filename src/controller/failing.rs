@@ -1,0 +1,223 @@
+//! Pods that do not run on their nodes: those whose image has a program for another architecture than it says, and those
+//! whose node finds nothing for its platform in an image.
+//!
+//! Of the Pods of the cluster nothing is kept but those that show a symptom, until they were looked at.
+
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use futures_util::stream::{FuturesUnordered, StreamExt};
+use tokio::sync::watch;
+use tokio::time::Duration;
+
+use super::fair_queue::FairQueue;
+use super::note::{EventReason, Place, Proof};
+use super::pace::Pace;
+use super::recently::Recently;
+use super::symptom::{Sign, Symptom, is_exec_format, symptoms};
+use super::{ControllerSettings, Leadership, Recorder};
+use crate::census::Terms;
+use crate::cluster::{Change, Cluster, ClusterError, Namespace, Node, Selection, StoredPod, Watcher};
+use crate::decide::{self, BatchLimits, Current};
+use crate::health::{Reported, State};
+use crate::image::PlatformSet;
+use crate::pod::{Pod, Purpose};
+use crate::resolver::LookupSettings;
+
+/// Pods on nodes that have not ended well.
+const PODS: &str = "spec.nodeName!=,status.phase!=Succeeded";
+/// Pods with a symptom that wait for a look: 32 MiB at most.
+const QUEUE: usize = 512;
+/// Bytes that a decision takes of one of them; usual ones have some 3 KiB.
+const POD: usize = 64 << 10;
+/// For how long, and of how many Pods, it is known that they were looked at.
+const LOOKED: (Duration, usize) = (Duration::from_secs(3600), 1 << 14);
+/// Looks a second, how many at once, and how many at a time.
+const PER_SECOND: u32 = 5;
+const BURST: u32 = 20;
+const LOOKS: usize = 4;
+/// Lookups of one registry at a time, and how long one may take in all.
+const OF_REGISTRY: usize = 2;
+const LOOKUP_TIME: Duration = Duration::from_secs(10);
+
+/// The loop.
+pub struct FailingPods {
+    /// Whether it may run.
+    pub leadership: Leadership,
+    /// What reads nodes, namespaces and logs.
+    pub cluster: Arc<Cluster>,
+    /// What follows Pods.
+    pub watcher: Watcher,
+    /// What knows images.
+    pub current: Current,
+    /// What it is to do.
+    pub settings: watch::Receiver<ControllerSettings>,
+    /// What it tells people by.
+    pub recorder: Recorder,
+    /// How it fares.
+    pub state: Reported,
+}
+
+/// A Pod with symptoms.
+struct Failing {
+    pod: StoredPod,
+    symptoms: Vec<Symptom>,
+}
+
+impl FailingPods {
+    /// Goes on for ever.
+    pub async fn run(&mut self) {
+        loop {
+            self.leadership.lead(self.work()).await;
+            self.state.set(State::Healthy);
+        }
+    }
+
+    /// Follows Pods while there is something to tell.
+    async fn work(&self) {
+        let mut settings = self.settings.clone();
+        loop {
+            // The sender lives as long as the process.
+            let _ = settings.wait_for(|settings| settings.events).await;
+            tokio::select! {
+                () = self.follow() => {}
+                _ = settings.wait_for(|settings| !settings.events) => self.state.set(State::Healthy),
+            }
+        }
+    }
+
+    async fn follow(&self) {
+        let selection = Selection { fields: Some(PODS.to_owned()), ..Selection::default() };
+        let mut changes = self.watcher.follow::<StoredPod>(selection);
+        let mut waiting = FairQueue::new(QUEUE);
+        let mut looked = Recently::new(LOOKED.0, LOOKED.1);
+        let pace = Pace::new(PER_SECOND, BURST);
+        let limits = BatchLimits::new(&LookupSettings {
+            budget: Duration::ZERO,
+            timeout: LOOKUP_TIME,
+            concurrency: 2 * LOOKS,
+            per_registry: OF_REGISTRY,
+        });
+        let (pace, limits) = (&pace, &limits);
+        let mut looks = FuturesUnordered::new();
+        loop {
+            tokio::select! {
+                Some(change) = changes.next() => match change {
+                    Change::Listed(pod) | Change::Applied(pod) => {
+                        if let Some(failing) = self.failing(pod) && looked.insert(failing.pod.uid()) {
+                            let namespace = failing.pod.namespace().to_owned();
+                            if let Some(Failing { pod, .. }) = waiting.push(&namespace, failing) {
+                                looked.remove(pod.uid());
+                            }
+                        }
+                    }
+                    Change::Complete => self.state.set(State::Healthy),
+                    Change::Failed(error) => {
+                        tracing::error!(%error, "the Pods on nodes cannot be read");
+                        self.state.set(State::Degraded("the Pods on nodes cannot be read"));
+                    }
+                    Change::Begins | Change::Deleted(_) => {}
+                },
+                Some(done) = looks.next() => {
+                    let (uid, is_settled): (String, Result<bool, ClusterError>) = done;
+                    match &is_settled {
+                        Ok(_) => self.state.set(State::Healthy),
+                        Err(ClusterError::Forbidden | ClusterError::Unauthorized) => {
+                            self.state.set(State::Degraded("a right to get nodes, namespaces or pods/log is missing"));
+                        }
+                        Err(error) => tracing::debug!(%error, "a Pod that does not run cannot be looked at"),
+                    }
+                    if is_settled != Ok(true) {
+                        // When it changes, which it does when it is tried again to run it.
+                        looked.remove(&uid);
+                    }
+                }
+            }
+            while looks.len() < LOOKS
+                && let Some(failing) = waiting.pop()
+            {
+                looks.push(async move {
+                    pace.turn().await;
+                    (failing.pod.uid().to_owned(), self.look(&failing, limits).await)
+                });
+            }
+        }
+    }
+
+    /// The Pod, if it shows something that can be looked at.
+    fn failing(&self, mut pod: StoredPod) -> Option<Failing> {
+        let mut symptoms = symptoms(&pod, SystemTime::now());
+        if !self.settings.borrow().pod_logs {
+            symptoms.retain(|symptom| matches!(symptom.sign, Sign::Told(_)));
+        }
+        // Only what is needed is kept.
+        pod.containers.clear();
+        pod.owners.clear();
+        pod.metadata.labels = None;
+        let is_small = pod.facts.as_ref().is_some_and(|facts| facts.held() <= POD);
+        (is_small && !symptoms.is_empty()).then_some(Failing { pod, symptoms })
+    }
+
+    /// Finds out whether an image is not for the node, and tells that. Returns whether all is known that this takes.
+    async fn look(
+        &self,
+        Failing { pod, symptoms }: &Failing,
+        limits: &BatchLimits,
+    ) -> Result<bool, ClusterError> {
+        let (Some(facts), Some(node)) = (&pod.facts, &pod.node) else { return Ok(true) };
+        let path = format!("/api/v1/namespaces/{}", pod.namespace());
+        let namespace: Namespace = self.cluster.get(&path).await?.object;
+        let terms = Terms::of(namespace.metadata.labels.as_ref(), false);
+        if terms.is_opted_out {
+            return Ok(true);
+        }
+        let found: Node = self.cluster.get(&format!("{}/{node}", Node::PATH)).await?.object;
+        if found.os == "windows" {
+            return Ok(true);
+        }
+        let images = self.platforms(pod, facts, terms, limits).await;
+        let mut is_settled = true;
+        for Symptom { container, image, sign } in symptoms {
+            let known = images.iter().find(|(given, _)| given == image);
+            let platforms = known.map(|(_, platforms)| *platforms);
+            let architecture = &*found.architecture;
+            let place = Place { container, image, node, architecture, platforms };
+            let proof = match *sign {
+                Sign::Told(Proof::NoMatch) => Proof::NoMatch,
+                // Only an image that says that it runs there is wrong.
+                _ if place.is_claimed() != Some(true) => {
+                    is_settled &= place.is_claimed().is_some();
+                    continue;
+                }
+                Sign::Told(Proof::ExecFormat) => Proof::ExecFormat,
+                Sign::InItsLog { previous } => {
+                    if !is_exec_format(&self.cluster.last_line(pod, container, previous).await?) {
+                        continue;
+                    }
+                    Proof::ExecFormat
+                }
+            };
+            self.recorder.record(EventReason::WrongArchitecture, pod, || place.wrong(proof));
+        }
+        Ok(is_settled)
+    }
+
+    /// Where the images that containers of the Pod run are known to run.
+    async fn platforms(
+        &self,
+        pod: &StoredPod,
+        facts: &Pod<'_>,
+        terms: Terms<'_>,
+        limits: &BatchLimits,
+    ) -> Vec<(String, PlatformSet)> {
+        let snapshot = self.current.get();
+        let policy = snapshot.policy_for(terms.profile).unwrap_or(&snapshot.policy);
+        let examined = snapshot.examine(policy, pod.namespace(), facts, limits);
+        let Some((_, images)) = decide::caught(examined).await else { return Vec::new() };
+        let run = images.iter().filter(|image| image.purpose == Purpose::Run);
+        run.filter_map(|image| Some((image.given.to_owned(), image.nodes().ok()?))).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,184 @@
+//! The Lease in the cluster, kept up by one task; and leadership, as the loops see it that may only run while this replica
+//! leads.
+
+use std::sync::Arc;
+
+use prometheus::IntGauge;
+use tokio::sync::watch;
+use tokio::time::{Duration, Instant, sleep, timeout, timeout_at};
+
+use super::ControllerMetrics;
+use super::election::{Election, RENEW, released};
+use crate::cluster::{Cluster, ClusterError, LeaseName, micro_time};
+use crate::health::{Reported, State};
+
+/// How long one look at the Lease may take in all, as in client-go.
+const ATTEMPT: Duration = Duration::from_secs(RENEW.as_secs() / 2);
+
+/// Keeps up the Lease.
+pub struct Elector {
+    cluster: Arc<Cluster>,
+    lease: LeaseName,
+    election: Election,
+    until: watch::Sender<Option<Instant>>,
+    leads: IntGauge,
+    state: Reported,
+    failing: Option<ClusterError>,
+}
+
+/// Whether this replica leads. Clones are the same.
+#[derive(Clone)]
+pub struct Leadership(watch::Receiver<Option<Instant>>);
+
+/// Gives the Lease back, once all that needs it has ended.
+pub struct Resignation {
+    cluster: Arc<Cluster>,
+    lease: LeaseName,
+    identity: String,
+}
+
+impl Elector {
+    /// Does nothing before [`Elector::run`]. No other replica may have this identity, nor this one after a restart.
+    pub fn new(
+        cluster: Arc<Cluster>,
+        lease: LeaseName,
+        identity: String,
+        metrics: &ControllerMetrics,
+    ) -> Self {
+        let (until, _) = watch::channel(None);
+        let (state, election) = (Reported::default(), Election::new(identity));
+        Self { cluster, lease, election, until, leads: metrics.leads.clone(), state, failing: None }
+    }
+
+    /// What the loops look at.
+    pub fn leadership(&self) -> Leadership {
+        Leadership(self.until.subscribe())
+    }
+
+    /// What gives the Lease back at the end.
+    pub fn resignation(&self) -> Resignation {
+        let Self { cluster, lease, election, .. } = self;
+        let identity = election.identity().to_owned();
+        Resignation { cluster: Arc::clone(cluster), lease: lease.clone(), identity }
+    }
+
+    /// Whether the Lease can be read and written.
+    pub fn state(&self) -> Reported {
+        self.state.clone()
+    }
+
+    /// Keeps it up for ever.
+    pub async fn run(&mut self) {
+        let (mut leadership, leads) = (self.leadership(), self.leads.clone());
+        let shown = async {
+            loop {
+                leadership.gained().await;
+                leads.set(1);
+                tracing::info!("leading");
+                leadership.lost().await;
+                leads.set(0);
+                tracing::warn!("not leading any more");
+            }
+        };
+        let kept_up = async {
+            loop {
+                self.attempt().await;
+                sleep(self.election.pause(Instant::now())).await;
+            }
+        };
+        // Neither ends.
+        tokio::join!(shown, kept_up);
+    }
+
+    async fn attempt(&mut self) {
+        let tried = timeout(ATTEMPT, self.renew()).await.unwrap_or(Err(ClusterError::Timeout));
+        self.until.send_if_modified(|until| {
+            let new = self.election.leads_until();
+            std::mem::replace(until, new) != new
+        });
+        match tried {
+            // Another replica came first.
+            Ok(()) | Err(ClusterError::Conflict) => {
+                if self.failing.take().is_some() {
+                    tracing::info!("the Lease can be read and written again");
+                    self.state.set(State::Healthy);
+                }
+            }
+            Err(error) => {
+                if self.failing.replace(error) != Some(error) {
+                    let lease = self.lease.name.as_str();
+                    tracing::error!(lease, %error, "the Lease cannot be read or written");
+                    self.state.set(State::Degraded("its Lease cannot be read or written"));
+                }
+            }
+        }
+    }
+
+    async fn renew(&mut self) -> Result<(), ClusterError> {
+        let stored = self.lease.read(&self.cluster).await?;
+        let begun = Instant::now();
+        let Some(wanted) = self.election.look(stored.lease.clone(), begun, micro_time()) else {
+            return Ok(());
+        };
+        self.lease.write(&self.cluster, &stored, &wanted).await?;
+        self.election.wrote(begun);
+        Ok(())
+    }
+}
+
+impl Leadership {
+    /// Whether this replica leads right now. To be asked before anything is changed in the cluster: a process that was
+    /// suspended may run on without knowing it.
+    pub fn holds(&self) -> bool {
+        self.0.borrow().is_some_and(|until| Instant::now() < until)
+    }
+
+    /// Runs this while this replica leads, from when it does; `None` when it does not any more.
+    pub async fn lead<T>(&self, work: impl Future<Output = T>) -> Option<T> {
+        let mut own = self.clone();
+        own.gained().await;
+        tokio::select! {
+            biased;
+            () = own.lost() => None,
+            done = work => Some(done),
+        }
+    }
+
+    async fn gained(&mut self) {
+        while !self.holds() {
+            if self.0.changed().await.is_err() {
+                std::future::pending::<()>().await;
+            }
+        }
+    }
+
+    async fn lost(&mut self) {
+        loop {
+            let until = *self.0.borrow_and_update();
+            let Some(until) = until.filter(|until| Instant::now() < *until) else { return };
+            // Renewed, given up, or out of time.
+            let _ = timeout_at(until, self.0.changed()).await;
+        }
+    }
+}
+
+impl Resignation {
+    /// Lets another replica lead at once, if this one does. Tried once: without it the others wait a little longer.
+    pub async fn resign(&self) {
+        let done = timeout(ATTEMPT, async {
+            let stored = self.lease.read(&self.cluster).await?;
+            if stored.lease.holder != self.identity {
+                return Ok(());
+            }
+            let free = released(&stored.lease, micro_time());
+            self.lease.write(&self.cluster, &stored, &free).await
+        });
+        match done.await.unwrap_or(Err(ClusterError::Timeout)) {
+            Ok(()) => tracing::info!("the Lease is released"),
+            Err(error) => tracing::warn!(%error, "the Lease cannot be released; another replica leads later"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,311 @@
+//! Replicas on paused time, with an API server that can be away. Every action is recorded where it arrives, with who holds
+//! the Lease then.
+
+use std::future::poll_fn;
+use std::pin::{Pin, pin};
+use std::sync::Mutex;
+use std::task::{Context, Poll, Waker};
+
+use bytes::Bytes;
+use http::{Method, Request, Response, StatusCode};
+use http_body_util::{BodyExt, Full};
+use kube::Client;
+use kube::client::Body;
+use serde_json::{Value, json};
+use tokio::task::JoinHandle;
+use tower_service::Service;
+
+use super::super::election::{LEASE, RETRY};
+use super::*;
+use crate::cluster::{ObjectName, PatchType};
+use crate::metrics::Metrics;
+
+const SECOND: Duration = Duration::from_secs(1);
+const ACTION: &str = "/api/v1/action";
+/// How long those who wait need at most, once the Lease has ended: their longest pause.
+const LONGEST: Duration = RETRY.saturating_mul(23).checked_div(10).unwrap();
+
+#[derive(Default)]
+struct Api {
+    lease: Mutex<Option<Value>>,
+    version: Mutex<u64>,
+    /// Who acted when, and who held the Lease then.
+    actions: Mutex<Vec<(Instant, String, String)>>,
+    /// Whose requests get no answer, and whether that goes for those about the Lease only.
+    cut: Mutex<Vec<(String, bool)>>,
+    /// By what the clocks of replicas are replaced.
+    clock: Mutex<Option<String>>,
+}
+
+/// One replica's way to it.
+#[derive(Clone)]
+struct Route {
+    api: Arc<Api>,
+    replica: String,
+}
+
+impl Service<Request<Body>> for Route {
+    type Response = Response<Full<Bytes>>;
+    type Error = std::io::Error;
+    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Self::Error>> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<Body>) -> Self::Future {
+        let route = self.clone();
+        Box::pin(async move {
+            let (head, body) = request.into_parts();
+            let body = body.collect().await.unwrap().to_bytes();
+            sleep(Duration::from_millis(fastrand::u64(1..200))).await;
+            let is_cut = {
+                let cut = route.api.cut.lock().unwrap();
+                let of_lease = head.uri.path() != ACTION;
+                cut.iter().any(|(who, only_lease)| *who == route.replica && (of_lease || !only_lease))
+            };
+            if is_cut {
+                std::future::pending::<()>().await;
+            }
+            let (status, answer) = route.answer(&head, &body);
+            Ok(Response::builder().status(status).body(answer.to_string().into()).unwrap())
+        })
+    }
+}
+
+impl Route {
+    fn answer(&self, head: &http::request::Parts, body: &[u8]) -> (StatusCode, Value) {
+        let Api { lease, version, actions, clock, .. } = &*self.api;
+        let mut lease = lease.lock().unwrap();
+        if head.uri.path() == ACTION {
+            let holder = lease.as_ref().map_or(&Value::Null, |lease| &lease["spec"]["holderIdentity"]);
+            let holder = holder.as_str().unwrap_or_default().to_owned();
+            actions.lock().unwrap().push((Instant::now(), self.replica.clone(), holder));
+            return (StatusCode::OK, json!({}));
+        }
+        if head.method == Method::GET {
+            return lease.clone().map_or((StatusCode::NOT_FOUND, json!({})), |lease| (StatusCode::OK, lease));
+        }
+        let patch: Value = serde_json::from_slice(body).unwrap();
+        let is_apply = head.headers["content-type"].to_str().unwrap().contains("apply");
+        let mut new = match &*lease {
+            None if is_apply => patch,
+            None => return (StatusCode::NOT_FOUND, json!({})),
+            Some(old) if is_apply => return (StatusCode::OK, old.clone()),
+            Some(old) if old["metadata"]["resourceVersion"] != patch["metadata"]["resourceVersion"] => {
+                return (StatusCode::CONFLICT, json!({}));
+            }
+            Some(old) => {
+                let mut new = old.clone();
+                json_patch::merge(&mut new, &patch);
+                new
+            }
+        };
+        if let Some(clock) = &*clock.lock().unwrap() {
+            let mut version = version.lock().unwrap();
+            *version += 1;
+            new["spec"]["renewTime"] = format!("{clock}:{version}").into();
+        }
+        let mut version = version.lock().unwrap();
+        *version += 1;
+        new["metadata"]["resourceVersion"] = version.to_string().into();
+        *lease = Some(new.clone());
+        (StatusCode::OK, new)
+    }
+}
+
+/// A replica that acts ten times a second while it leads.
+struct Replica {
+    name: String,
+    task: JoinHandle<()>,
+    suspended: Arc<Mutex<(bool, Option<Waker>)>>,
+    resignation: Resignation,
+}
+
+impl Replica {
+    fn start(api: &Arc<Api>, name: &str) -> Self {
+        let route = Route { api: Arc::clone(api), replica: name.to_owned() };
+        let cluster = Arc::new(Cluster::of_client(Client::new(route, "team"), 3 * SECOND));
+        let lease =
+            LeaseName { namespace: "team".into(), name: ObjectName::new("tolerarch-controller").unwrap() };
+        let metrics = ControllerMetrics::register(&Metrics::new([]).unwrap()).unwrap();
+        let mut elector = Elector::new(Arc::clone(&cluster), lease, name.to_owned(), &metrics);
+        let (leadership, resignation) = (elector.leadership(), elector.resignation());
+        let suspended = Arc::new(Mutex::new((false, None)));
+        let gate = Arc::clone(&suspended);
+        let work = async move {
+            let act = async {
+                loop {
+                    let acts = async {
+                        loop {
+                            if leadership.holds() {
+                                // What becomes of it does not matter.
+                                let _ = cluster.patch(ACTION, PatchType::Merge, &json!({})).await;
+                            }
+                            sleep(SECOND / 10).await;
+                        }
+                    };
+                    leadership.lead(acts).await.unwrap_or(());
+                }
+            };
+            tokio::join!(elector.run(), act);
+        };
+        let task = tokio::spawn(async move {
+            let mut work = pin!(work);
+            poll_fn(|context| {
+                let (suspended, waker) = &mut *gate.lock().unwrap();
+                if *suspended {
+                    *waker = Some(context.waker().clone());
+                    return Poll::Pending;
+                }
+                work.as_mut().poll(context)
+            })
+            .await;
+        });
+        Self { name: name.to_owned(), task, suspended, resignation }
+    }
+
+    /// As `kill -STOP` and `kill -CONT` do.
+    fn suspend(&self, suspend: bool) {
+        let (suspended, waker) = &mut *self.suspended.lock().unwrap();
+        *suspended = suspend;
+        waker.take().into_iter().for_each(Waker::wake);
+    }
+
+    async fn kill(self) {
+        self.task.abort();
+        let _ = self.task.await;
+    }
+
+    async fn end(self) {
+        let Self { task, resignation, .. } = self;
+        task.abort();
+        let _ = task.await;
+        resignation.resign().await;
+    }
+}
+
+impl Api {
+    /// Who has acted since then; fails if one has who did not hold the Lease.
+    fn actors(&self, since: Instant) -> Vec<String> {
+        let actions = self.actions.lock().unwrap();
+        for (at, actor, holder) in &*actions {
+            assert_eq!(actor, holder, "acted after {:?}", at.duration_since(since));
+        }
+        let mut actors: Vec<String> =
+            actions.iter().filter(|(at, ..)| *at > since).map(|(_, actor, _)| actor.clone()).collect();
+        actors.dedup();
+        actors
+    }
+
+    async fn first_actor(&self) -> String {
+        let begun = Instant::now();
+        loop {
+            if let Some(actor) = self.actors(begun).first() {
+                return actor.clone();
+            }
+            assert!(begun.elapsed() < 60 * SECOND, "no one leads");
+            sleep(SECOND / 10).await;
+        }
+    }
+}
+
+/// Two replicas, the one that leads first.
+async fn two(api: &Arc<Api>) -> (Replica, Replica) {
+    let (a, b) = (Replica::start(api, "a"), Replica::start(api, "b"));
+    let leads = api.first_actor().await;
+    if leads == a.name { (a, b) } else { (b, a) }
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_of_many_leads_and_goes_on() {
+    let api = Arc::new(Api::default());
+    let _replicas: Vec<Replica> = ["a", "b", "c", "d"].map(|name| Replica::start(&api, name)).into();
+    let begun = Instant::now();
+    sleep(120 * SECOND).await;
+    assert_eq!(api.actors(begun).len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn another_leads_when_the_leader_is_killed() {
+    let api = Arc::new(Api::default());
+    let (leader, other) = two(&api).await;
+    let killed = Instant::now();
+    leader.kill().await;
+    assert_eq!(api.first_actor().await, other.name);
+    let took = killed.elapsed();
+    // Paused time runs ahead while a busy machine answers.
+    assert!((LEASE - RETRY..2 * LEASE).contains(&took), "{took:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn another_leads_at_once_when_the_leader_ends() {
+    let api = Arc::new(Api::default());
+    let (leader, other) = two(&api).await;
+    let ended = Instant::now();
+    leader.end().await;
+    assert_eq!(api.first_actor().await, other.name);
+    assert!(ended.elapsed() < LONGEST + SECOND, "{:?}", ended.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_leader_that_was_suspended_does_nothing_when_it_goes_on() {
+    for pause in [3, 9, 12, 16, 60] {
+        let api = Arc::new(Api::default());
+        let (leader, other) = two(&api).await;
+        leader.suspend(true);
+        sleep(pause * SECOND).await;
+        leader.suspend(false);
+        let resumed = Instant::now();
+        sleep(30 * SECOND).await;
+        let actors = api.actors(resumed);
+        match pause {
+            ..10 => assert_eq!(actors, [&*leader.name], "{pause}"),
+            // In between either may have been faster.
+            10..20 => assert_eq!(actors.len(), 1, "{pause}"),
+            20.. => assert_eq!(actors, [&*other.name], "{pause}"),
+        }
+    }
+}
+
+/// It could still act, and does not.
+#[tokio::test(start_paused = true)]
+async fn a_leader_that_cannot_renew_its_lease_stops_in_time() {
+    let api = Arc::new(Api::default());
+    let (leader, other) = two(&api).await;
+    api.cut.lock().unwrap().push((leader.name.clone(), true));
+    let cut = Instant::now();
+    sleep(RENEW + 3 * SECOND).await;
+    let stopped = Instant::now();
+    assert_eq!(api.actors(cut), [&*leader.name]);
+    assert_eq!(api.first_actor().await, other.name);
+    api.cut.lock().unwrap().clear();
+    sleep(60 * SECOND).await;
+    assert_eq!(api.actors(stopped), [&*other.name]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_one_leads_while_the_api_server_is_away() {
+    let api = Arc::new(Api::default());
+    let (_a, _b) = two(&api).await;
+    api.cut.lock().unwrap().extend([("a".into(), false), ("b".into(), false)]);
+    sleep(100 * SECOND).await;
+    let back = Instant::now();
+    assert_eq!(api.actors(back - 80 * SECOND), [""; 0]);
+    api.cut.lock().unwrap().clear();
+    api.first_actor().await;
+    // The former leader knows its Lease; others have to see for themselves that it has ended.
+    assert!(back.elapsed() < LEASE + LONGEST + 5 * SECOND, "{:?}", back.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn clocks_that_jump_change_nothing() {
+    let api = Arc::new(Api::default());
+    let (leader, _other) = two(&api).await;
+    let begun = Instant::now();
+    for clock in ["1970-01-01", "2262-04-11", "garbage"] {
+        *api.clock.lock().unwrap() = Some(clock.into());
+        sleep(40 * SECOND).await;
+    }
+    assert_eq!(api.actors(begun), [&*leader.name]);
+}

@@ -1,0 +1,103 @@
+//! What becomes of the taints of one node. Pure.
+//!
+//! Ours is what the annotation names and what stands in the list with just this value. Anything else is somebody else's,
+//! and stays as it is.
+
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use crate::cluster::{TAINTS_KEY, Taint, TaintedNode};
+use crate::controller::NodeTaint;
+
+/// What is to be done with a node.
+#[derive(Debug, Default, PartialEq)]
+pub(super) struct Plan {
+    /// The merge patch, if something is to be changed. It names the version of the node that it is for, as it replaces the
+    /// list of taints.
+    pub(super) patch: Option<Value>,
+    /// Whether somebody else has set a taint of the same key and effect, with another value.
+    pub(super) is_in_the_way: bool,
+}
+
+/// What is to be done so that this node has the taints of these entries, of which the first one counts where two exclude
+/// each other, and no others of ours.
+pub(super) fn plan(node: &TaintedNode, entries: &[NodeTaint]) -> Plan {
+    // Without a version the patch would undo what others do meanwhile. The API server names one always.
+    let version = node.metadata.resource_version.as_deref().filter(|version| !version.is_empty());
+    let Some(version) = version.filter(|_| node.metadata.deletion_timestamp.is_none()) else {
+        return Plan::default();
+    };
+    let wanted = wanted(node, entries);
+    let was_ours: Vec<&str> = node.own.split(',').filter(|taint| !taint.is_empty()).collect();
+    let is_marked = |taint: &Taint| was_ours.contains(&taint.to_string().as_str());
+    let (mut taints, mut ours, mut is_in_the_way) = (Vec::new(), Vec::new(), false);
+    let mut missing = wanted.clone();
+    for raw in &node.taints {
+        let Ok(present) = Taint::deserialize(raw) else {
+            taints.push(raw.clone());
+            continue;
+        };
+        let at_its_place = missing.iter().position(|wanted| wanted.is_at_the_place_of(&present));
+        let wanted = at_its_place.map(|at| missing.remove(at));
+        match wanted {
+            Some(wanted) if *wanted == present => {
+                if is_marked(&present) {
+                    ours.push(wanted);
+                }
+                taints.push(raw.clone());
+            }
+            Some(wanted) if is_marked(&present) => {
+                ours.push(wanted);
+                taints.push(written(wanted));
+            }
+            Some(_) => {
+                is_in_the_way = true;
+                taints.push(raw.clone());
+            }
+            None if is_marked(&present) => {}
+            None => taints.push(raw.clone()),
+        }
+    }
+    for wanted in missing {
+        ours.push(wanted);
+        taints.push(written(wanted));
+    }
+    let mut ours: Vec<String> = ours.into_iter().map(Taint::to_string).collect();
+    ours.sort_unstable();
+    let own = ours.join(",");
+    if taints == node.taints && own == node.own {
+        return Plan { patch: None, is_in_the_way };
+    }
+    let own = if own.is_empty() { Value::Null } else { own.into() };
+    let mut patch = json!({"metadata": {"resourceVersion": version, "annotations": {TAINTS_KEY: own}}});
+    if taints != node.taints {
+        patch["spec"] = json!({"taints": taints});
+    }
+    Plan { patch: Some(patch), is_in_the_way }
+}
+
+/// The taints that a node is to have, each place once.
+fn wanted<'e>(node: &TaintedNode, entries: &'e [NodeTaint]) -> Vec<&'e Taint> {
+    let Some(labels) = &node.metadata.labels else { return Vec::new() };
+    let selected = |entry: &&NodeTaint| {
+        let has = |(key, value)| labels.get(key) == Some(value);
+        !entry.selector.is_empty() && entry.selector.iter().all(has)
+    };
+    let mut wanted: Vec<&Taint> = Vec::new();
+    for NodeTaint { taint, .. } in entries.iter().filter(selected) {
+        if !wanted.iter().any(|other| other.is_at_the_place_of(taint)) {
+            wanted.push(taint);
+        }
+    }
+    wanted
+}
+
+fn written(Taint { key, value, effect }: &Taint) -> Value {
+    match value.is_empty() {
+        true => json!({"key": key, "effect": effect}),
+        false => json!({"key": key, "value": value, "effect": effect}),
+    }
+}
+
+#[cfg(test)]
+mod tests;

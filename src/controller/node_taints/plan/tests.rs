@@ -1,0 +1,149 @@
+use proptest::prelude::*;
+
+use super::*;
+
+fn node(labels: &Value, taints: &Value, own: &str) -> TaintedNode {
+    let annotations = json!({TAINTS_KEY: own, "example.com/own": "x"});
+    let metadata = json!({"name": "n", "resourceVersion": "7", "labels": labels, "annotations": annotations});
+    serde_json::from_value(json!({"metadata": metadata, "spec": {"taints": taints}})).unwrap()
+}
+
+fn entry(label: (&str, &str), key: &str, value: &str) -> NodeTaint {
+    let taint = Taint { key: key.into(), value: value.into(), effect: "NoSchedule".into() };
+    NodeTaint { selector: [(label.0.to_owned(), label.1.to_owned())].into(), taint }
+}
+
+fn taint(key: &str, value: &str) -> Value {
+    json!({"key": key, "value": value, "effect": "NoSchedule"})
+}
+
+/// The node as it is after this change.
+fn changed(mut node: TaintedNode, patch: &Value) -> TaintedNode {
+    assert_eq!(patch["metadata"]["resourceVersion"], "7");
+    node.own = patch["metadata"]["annotations"][TAINTS_KEY].as_str().unwrap_or_default().to_owned();
+    if let Some(taints) = patch.pointer("/spec/taints") {
+        node.taints = taints.as_array().unwrap().clone();
+    }
+    node
+}
+
+fn settled(node: TaintedNode, entries: &[NodeTaint]) -> TaintedNode {
+    match plan(&node, entries).patch {
+        Some(patch) => changed(node, &patch),
+        None => node,
+    }
+}
+
+#[test]
+fn a_node_gets_its_taints_beside_those_of_others() {
+    let arm = json!({"arch": "arm64"});
+    let entries = [entry(("arch", "arm64"), "arch", "arm64"), entry(("arch", "amd64"), "arch", "amd64")];
+    let startup =
+        json!({"key": "s", "effect": "NoExecute", "timeAdded": "2026-01-01T00:00:00Z", "future": 1});
+    let before = node(&arm, &json!([startup]), "");
+    let after = settled(before, &entries);
+    assert_eq!(after.taints, [startup.clone(), taint("arch", "arm64")]);
+    assert_eq!(after.own, "arch=arm64:NoSchedule");
+    assert_eq!(plan(&after, &entries), Plan::default(), "the same again changes nothing");
+
+    let gone = settled(after.clone(), &[]);
+    assert_eq!((gone.taints.as_slice(), gone.own.as_str()), ([startup.clone()].as_slice(), ""));
+    let mut other = after;
+    other.metadata.labels = Some([("arch".to_owned(), "riscv64".to_owned())].into());
+    assert_eq!(settled(other, &entries).taints, [startup], "it is not meant any more");
+}
+
+#[test]
+fn a_taint_of_somebody_else_stays() {
+    let (arm, entries) = (json!({"arch": "arm64"}), [entry(("arch", "arm64"), "arch", "arm64")]);
+    // The same one, set before: it is not ours, now or later.
+    let same = node(&arm, &json!([taint("arch", "arm64")]), "");
+    assert_eq!(plan(&same, &entries), Plan::default());
+    assert_eq!(plan(&same, &[]), Plan::default());
+    // Another value stands in the way, also where ours was replaced by it.
+    for own in ["", "arch=arm64:NoSchedule"] {
+        let other = node(&arm, &json!([taint("arch", "team-a")]), own);
+        assert!(plan(&other, &entries).is_in_the_way);
+        let after = settled(other, &entries);
+        assert_eq!((after.taints, after.own.as_str()), (vec![taint("arch", "team-a")], ""));
+    }
+    // A mark of what is not there, or was replaced, removes nothing.
+    let forged =
+        node(&arm, &json!([taint("team", "a")]), "team=b:NoSchedule,,:,team:NoSchedule,x=y:NoExecute");
+    assert_eq!(settled(forged, &[]).taints, [taint("team", "a")]);
+}
+
+#[test]
+fn a_new_value_replaces_ours_at_its_place() {
+    let arm = json!({"arch": "arm64"});
+    let others = json!([taint("arch", "old"), taint("team", "a")]);
+    let after = settled(node(&arm, &others, "arch=old:NoSchedule"), &[entry(("arch", "arm64"), "arch", "")]);
+    assert_eq!(after.taints, [json!({"key": "arch", "effect": "NoSchedule"}), taint("team", "a")]);
+    assert_eq!(after.own, "arch:NoSchedule");
+}
+
+#[test]
+fn nodes_that_go_or_have_no_labels_are_left_alone() {
+    let entries = [entry(("arch", "arm64"), "arch", "arm64")];
+    let mut going = node(&json!({"arch": "arm64"}), &json!([]), "");
+    going.metadata.deletion_timestamp = serde_json::from_value(json!("2026-01-01T00:00:00Z")).unwrap();
+    let mut unversioned = node(&json!({"arch": "arm64"}), &json!([]), "");
+    unversioned.metadata.resource_version = None;
+    assert_eq!(plan(&unversioned, &entries), Plan::default());
+    let bare: TaintedNode = serde_json::from_value(json!({"metadata": {"labels": null}})).unwrap();
+    let all = NodeTaint::default();
+    for (node, entries) in [(&going, &entries[..]), (&bare, &entries), (&bare, std::slice::from_ref(&all))] {
+        assert_eq!(plan(node, entries), Plan::default());
+    }
+}
+
+/// Few names, so that they meet.
+fn some_taints() -> impl Strategy<Value = Vec<Taint>> {
+    let taint = ("[ab]", "[xy]?", prop_oneof![Just("NoSchedule"), Just("NoExecute")]);
+    let taint = taint.prop_map(|(key, value, effect)| Taint { key, value, effect: effect.to_owned() });
+    proptest::collection::vec(taint, 0..5)
+}
+
+/// As the API server has them: each place once.
+fn distinct(taints: Vec<Taint>) -> Vec<Taint> {
+    let mut distinct: Vec<Taint> = Vec::new();
+    for taint in taints {
+        if !distinct.iter().any(|other| other.is_at_the_place_of(&taint)) {
+            distinct.push(taint);
+        }
+    }
+    distinct
+}
+
+proptest! {
+    #[test]
+    fn what_is_not_ours_is_never_touched(there in some_taints(), marked in some_taints(), wanted in some_taints()) {
+        let there = distinct(there);
+        let own: Vec<String> = marked.iter().map(Taint::to_string).collect();
+        let raw: Vec<Value> = there.iter().map(written).collect();
+        let before = node(&json!({"l": "v"}), &raw.into(), &own.join(","));
+        let entries: Vec<NodeTaint> = wanted.iter().map(|taint| NodeTaint {
+            selector: [("l".to_owned(), "v".to_owned())].into(), taint: taint.clone(),
+        }).collect();
+        let foreign: Vec<&Taint> = there.iter().filter(|taint| !marked.contains(taint)).collect();
+        let read = |node: &TaintedNode| -> Vec<Taint> {
+            node.taints.iter().map(|raw| Taint::deserialize(raw).unwrap()).collect()
+        };
+
+        let after = settled(before, &entries);
+        prop_assert_eq!(plan(&after, &entries).patch, None, "settled at once");
+        let now = read(&after);
+        let kept: Vec<&Taint> = now.iter().filter(|taint| foreign.contains(taint)).collect();
+        prop_assert_eq!(&kept, &foreign, "in their order");
+        for wanted in distinct(wanted) {
+            prop_assert!(now.iter().any(|taint| taint.is_at_the_place_of(&wanted)));
+        }
+        prop_assert_eq!(distinct(now.clone()), now, "each place once");
+
+        // Without entries only what is not ours is left.
+        let bare = settled(after, &[]);
+        let left = read(&bare);
+        prop_assert_eq!(left.iter().collect::<Vec<_>>(), foreign);
+        prop_assert_eq!(bare.own, "");
+    }
+}

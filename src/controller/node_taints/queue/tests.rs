@@ -1,0 +1,88 @@
+use serde_json::json;
+
+use super::*;
+use crate::cluster::Taint;
+
+fn node(name: &str, tainted: bool) -> TaintedNode {
+    let taints = if tainted { json!([{"key": "k", "effect": "NoSchedule"}]) } else { json!([]) };
+    let annotations = if tainted { json!({"tolerarch.io/node-taints": "k:NoSchedule"}) } else { json!({}) };
+    let metadata =
+        json!({"name": name, "resourceVersion": "7", "labels": {"l": "v"}, "annotations": annotations});
+    serde_json::from_value(json!({"metadata": metadata, "spec": {"taints": taints}})).unwrap()
+}
+
+fn entries() -> Vec<NodeTaint> {
+    let taint = Taint { key: "k".into(), value: String::new(), effect: "NoSchedule".into() };
+    vec![NodeTaint { selector: [("l".to_owned(), "v".to_owned())].into(), taint }]
+}
+
+/// Waits for the next node that is due, and lets it end so.
+async fn one(queue: &mut Queue, written: Written) -> Option<News> {
+    tokio::time::sleep_until(queue.next_due().unwrap()).await;
+    let (name, patch) = queue.begin(1).remove(0);
+    queue.end(name, patch, written)
+}
+
+/// Another controller takes the taint away as soon as it is there.
+#[tokio::test(start_paused = true)]
+async fn a_fight_gets_slower_and_is_told_once() {
+    let (mut queue, entries, begun) = (Queue::default(), entries(), Instant::now());
+    let mut told = 0;
+    for _ in 0..100 {
+        queue.take(Change::Applied(node("a", false)), &entries);
+        told += usize::from(one(&mut queue, Written::Changed).await.is_some());
+        queue.take(Change::Applied(node("a", true)), &entries);
+        assert_eq!(queue.next_due(), None);
+    }
+    assert_eq!(told, 1);
+    assert!(begun.elapsed() > Duration::from_secs(85 * 600), "{:?}", begun.elapsed());
+    // Another node does not wait for it.
+    queue.take(Change::Applied(node("a", false)), &entries);
+    queue.take(Change::Applied(node("b", false)), &entries);
+    assert_eq!(queue.begin(10).len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_failed_is_tried_again_and_what_came_too_late_waits_for_news() {
+    let (mut queue, entries) = (Queue::default(), entries());
+    queue.take(Change::Applied(node("a", false)), &entries);
+    for _ in 0..3 {
+        assert_eq!(one(&mut queue, Written::Failed).await, None);
+    }
+    assert!(queue.begin(1).is_empty(), "not at once");
+    one(&mut queue, Written::Conflict).await;
+    assert_eq!(queue.next_due(), None, "it is told what the node is by now");
+    let begun = Instant::now();
+    queue.take(Change::Applied(node("a", false)), &entries);
+    one(&mut queue, Written::Gone).await;
+    assert!(begun.elapsed() < Duration::from_secs(1), "{:?}", begun.elapsed());
+    assert!(queue.wanted.is_empty() && queue.tried.is_empty() && queue.busy.is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_is_changed_once_at_a_time_and_as_it_is_by_then() {
+    let (mut queue, entries) = (Queue::default(), entries());
+    queue.take(Change::Applied(node("a", false)), &entries);
+    let (name, patch) = queue.begin(9).remove(0);
+    // Something newer comes meanwhile.
+    queue.take(Change::Applied(node("a", false)), &entries);
+    assert!(queue.begin(9).is_empty() && queue.next_due().is_none());
+    queue.take(Change::Applied(node("a", true)), &entries);
+    queue.end(name, patch, Written::Changed);
+    assert!(queue.next_due().is_none());
+}
+
+#[tokio::test]
+async fn it_is_settled_when_all_are_read_and_nothing_is_left() {
+    let (mut queue, none) = (Queue::default(), Vec::new());
+    assert!(!queue.is_settled());
+    queue.take(Change::Begins, &none);
+    queue.take(Change::Listed(node("a", true)), &none);
+    assert!(!queue.is_settled());
+    queue.take(Change::Complete, &none);
+    assert!(!queue.is_settled());
+    one(&mut queue, Written::Changed).await;
+    assert!(queue.is_settled());
+    queue.take(Change::Begins, &none);
+    assert!(!queue.is_settled(), "more may come");
+}

@@ -1,0 +1,227 @@
+//! What events say: pure. Names in them are what tenants chose, so they are cut and cleaned.
+
+use std::fmt::Write;
+
+use crate::cluster::{EventType, PodEvent, StoredPod};
+use crate::image::PlatformSet;
+use crate::logging::is_unsafe;
+use crate::policy::{Blocker, Cause, Pool};
+use crate::reason::Reason;
+
+/// Bytes of lists: a note has at most 1,024.
+const IMAGES: usize = 700;
+const POOLS: usize = 200;
+/// Characters of an image's name; the end of a longer one tells more.
+const IMAGE: usize = 150;
+/// Characters of other names.
+const NAME: usize = 100;
+
+/// What events are about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum EventReason {
+    /// Images keep the pools closed.
+    PoolClosed,
+    /// Pools were opened to a Pod that exists.
+    PoolOpened,
+    /// An image does not run on the node that it is on.
+    WrongArchitecture,
+}
+
+impl EventReason {
+    pub(super) const ALL: [Self; 3] = [Self::PoolClosed, Self::PoolOpened, Self::WrongArchitecture];
+
+    pub(super) const fn as_str(self) -> &'static str {
+        match self {
+            Self::PoolClosed => "PoolClosed",
+            Self::PoolOpened => "PoolOpened",
+            Self::WrongArchitecture => "WrongArchitecture",
+        }
+    }
+
+    /// With a note, on this Pod.
+    pub(super) fn on(self, pod: &StoredPod, note: String) -> PodEvent {
+        let (r#type, action) = match self {
+            Self::PoolClosed => (EventType::Normal, "Decide"),
+            Self::PoolOpened => (EventType::Normal, "Repair"),
+            Self::WrongArchitecture => (EventType::Warning, "Run"),
+        };
+        PodEvent::on(pod, r#type, self.as_str(), action, note)
+    }
+}
+
+/// `multi-arch stays closed: ghcr.io/acme/app:1 lacks linux/arm64; redis:7 is not known (not-found); and 2 more images`
+pub(super) fn closed(pools: &[Pool], blockers: &[Blocker<'_>]) -> String {
+    let list = listed(blockers, (IMAGES, "; ", "images"), |blocker| {
+        let image = image(blocker.image);
+        match blocker.cause {
+            Cause::Lacks(platforms) => format!("{image} lacks {platforms}"),
+            Cause::Unknown(_) => format!("{image} is not known ({})", Reason::from(*blocker)),
+        }
+    });
+    let stay = if pools.len() == 1 { "stays" } else { "stay" };
+    format!("{} {stay} closed: {list}", names(pools.iter()))
+}
+
+/// `opened multi-arch to this Pod after its creation`
+pub(super) fn opened<'p>(pools: impl IntoIterator<Item = &'p Pool>) -> String {
+    format!("opened {} to this Pod after its creation", names(pools))
+}
+
+/// How a container shows that its image is not for the node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Proof {
+    /// It ended by an exec format error.
+    ExecFormat,
+    /// The runtime found no entry for the node in the index.
+    NoMatch,
+}
+
+/// Where a container was to run.
+pub(super) struct Place<'a> {
+    pub(super) container: &'a str,
+    pub(super) image: &'a str,
+    pub(super) node: &'a str,
+    /// Empty if it is not known.
+    pub(super) architecture: &'a str,
+    /// Where the image runs, if that is known.
+    pub(super) platforms: Option<PlatformSet>,
+}
+
+impl Place<'_> {
+    /// Whether the image says that it runs on the node; `None` if that is not known.
+    pub(super) fn is_claimed(&self) -> Option<bool> {
+        let own = PlatformSet::of_architecture(self.architecture);
+        let platforms = self.platforms.filter(|_| own != PlatformSet::EMPTY)?;
+        Some(platforms.intersection(own) != PlatformSet::EMPTY)
+    }
+
+    /// What the event says.
+    pub(super) fn wrong(&self, proof: Proof) -> String {
+        let (container, image, node) = (name(self.container), image(self.image), name(self.node));
+        let architecture = match self.architecture {
+            "" => String::new(),
+            known => format!(" ({})", name(known)),
+        };
+        let claims = self.platforms.map(|platforms| format!("{platforms}")).unwrap_or_default();
+        match (proof, self.is_claimed()) {
+            (Proof::ExecFormat, _) => format!(
+                "container {container} ended by an exec format error on the node {node}{architecture}: \
+                 {image} says that it runs there ({claims}), and has a program for another architecture"
+            ),
+            (Proof::NoMatch, Some(true)) => format!(
+                "container {container} cannot start on the node {node}{architecture}: the node found nothing for its \
+                 platform in {image}, which the registry says runs there ({claims})"
+            ),
+            (Proof::NoMatch, Some(false)) => format!(
+                "container {container} cannot start on the node {node}{architecture}: {image} runs on {claims} only"
+            ),
+            (Proof::NoMatch, None) => format!(
+                "container {container} cannot start on the node {node}{architecture}: {image} has nothing for its platform"
+            ),
+        }
+    }
+}
+
+/// The names of pools, which the configuration chose.
+fn names<'p>(pools: impl IntoIterator<Item = &'p Pool>) -> String {
+    let pools: Vec<&Pool> = pools.into_iter().collect();
+    listed(&pools, (POOLS, ", ", "pools"), |pool| pool.name.clone())
+}
+
+/// As many as there is room for, and how many more there are.
+fn listed<T>(items: &[T], (room, between, what): (usize, &str, &str), text: impl Fn(&T) -> String) -> String {
+    let mut list = String::new();
+    for (at, item) in items.iter().enumerate() {
+        let text = text(item);
+        let between = if at == 0 { "" } else { between };
+        if list.len() + between.len() + text.len() > room {
+            // A text takes everything.
+            let _ = write!(list, "{between}and {} more {what}", items.len() - at);
+            break;
+        }
+        list += between;
+        list += &text;
+    }
+    list
+}
+
+fn image(image: &str) -> String {
+    let length = image.chars().count();
+    if length <= IMAGE {
+        return clean(image.chars());
+    }
+    format!("…{}", clean(image.chars().skip(length - IMAGE)))
+}
+
+fn name(name: &str) -> String {
+    clean(name.chars().take(NAME))
+}
+
+fn clean(text: impl Iterator<Item = char>) -> String {
+    text.map(|c| if is_unsafe(c) { '\u{fffd}' } else { c }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Config;
+    use crate::image::LookupError;
+    use crate::testing::platforms;
+
+    #[test]
+    fn a_closed_pod_is_told_by_its_images() {
+        let pools = Config::default().policy.pools;
+        let lacks = Blocker { image: "acme/app:1", cause: Cause::Lacks(platforms(&["linux/arm64"])) };
+        let unknown = Blocker { image: "redis:7", cause: Cause::Unknown(LookupError::NotFound) };
+        assert_eq!(
+            closed(&pools, &[lacks, unknown]),
+            "multi-arch stays closed: acme/app:1 lacks linux/arm64; redis:7 is not known (not-found)"
+        );
+        let many = closed(&pools, &[lacks; 4000]);
+        assert!(many.ends_with(" more images"), "{many}");
+        assert_eq!(opened(&pools), "opened multi-arch to this Pod after its creation");
+        let several = [&pools[0], &pools[0]];
+        assert_eq!(opened(several), "opened multi-arch, multi-arch to this Pod after its creation");
+    }
+
+    #[test]
+    fn notes_are_short_and_harmless_whatever_things_are_called() {
+        let pool = |name: String| Pool { name, ..Config::default().policy.pools.remove(0) };
+        let pools: Vec<Pool> = (0..50).map(|at| pool(format!("{at}{}", "p".repeat(60)))).collect();
+        for evil in ["x".repeat(300_000), "é\u{1b}[2J\n\u{202e}漢".repeat(200), String::new()] {
+            let mut notes = Vec::new();
+            for cause in [Cause::Lacks(PlatformSet::ALL), Cause::Unknown(LookupError::NotAllowed)] {
+                notes.push(closed(&pools, &[Blocker { image: &evil, cause }; 70]));
+            }
+            for (proof, platforms) in [
+                (Proof::ExecFormat, Some(PlatformSet::ALL)),
+                (Proof::NoMatch, None),
+                (Proof::NoMatch, Some(PlatformSet::ALL)),
+            ] {
+                let (container, image, node) = (&*evil, &*evil, &*evil);
+                for architecture in ["arm64", &*evil] {
+                    notes.push(Place { container, image, node, architecture, platforms }.wrong(proof));
+                }
+            }
+            for note in notes {
+                // What is longer loses its end.
+                assert!(note.len() < 1600, "{} {note}", note.len());
+                assert!(!note.chars().any(is_unsafe), "{note}");
+            }
+        }
+    }
+
+    #[test]
+    fn whether_an_image_claims_to_run_on_a_node() {
+        let place = |architecture, platforms| {
+            Place { container: "app", image: "nginx", node: "n", architecture, platforms }.is_claimed()
+        };
+        let amd = Some(platforms(&["linux/amd64"]));
+        assert_eq!(place("amd64", amd), Some(true));
+        assert_eq!(place("arm64", amd), Some(false));
+        assert_eq!(place("arm", Some(platforms(&["linux/arm/v6"]))), Some(true));
+        for (architecture, platforms) in [("amd64", None), ("", amd), ("vax", amd)] {
+            assert_eq!(place(architecture, platforms), None);
+        }
+    }
+}

@@ -1,0 +1,51 @@
+//! A limit on how often something is done.
+
+use std::sync::{Mutex, PoisonError};
+
+use tokio::time::{Duration, Instant, sleep_until};
+
+/// Lets through some at once if there were none for a while, and so many a second.
+pub(super) struct Pace {
+    per_second: u32,
+    burst: u32,
+    /// When the next one would be due without a burst.
+    next: Mutex<Option<Instant>>,
+}
+
+impl Pace {
+    pub(super) fn new(per_second: u32, burst: u32) -> Self {
+        Self { per_second, burst, next: Mutex::default() }
+    }
+
+    /// Waits until it is its turn.
+    pub(super) async fn turn(&self) {
+        let one = Duration::from_secs(1) / self.per_second;
+        let (now, ahead) = (Instant::now(), one * self.burst);
+        let turn = {
+            let mut next = self.next.lock().unwrap_or_else(PoisonError::into_inner);
+            let turn = next.unwrap_or(now).max(now);
+            *next = Some(turn + one);
+            turn
+        };
+        sleep_until(turn.checked_sub(ahead).unwrap_or(turn)).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn the_pace_holds() {
+        let (pace, begun) = (Pace::new(50, 100), Instant::now());
+        for _ in 0..100 {
+            pace.turn().await;
+        }
+        assert!(begun.elapsed() < Duration::from_millis(50), "{:?}", begun.elapsed());
+        for _ in 0..500 {
+            pace.turn().await;
+        }
+        assert!(begun.elapsed() > Duration::from_millis(9900), "{:?}", begun.elapsed());
+        assert!(begun.elapsed() < Duration::from_millis(10_100), "{:?}", begun.elapsed());
+    }
+}

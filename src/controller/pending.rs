@@ -1,0 +1,279 @@
+//! Pods that wait for a node: each is decided on again and again, until it is known what it is to get.
+//!
+//! A Pod whose images are not known is looked at every second, which the cache answers: when its registry works again, its
+//! circuit closes by itself, and the next look finds that out.
+
+mod pods;
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use futures_util::stream::{FuturesUnordered, StreamExt};
+use tokio::sync::watch;
+use tokio::time::{Duration, Instant, MissedTickBehavior, interval};
+
+use self::pods::Pods;
+use super::note::{self, EventReason};
+use super::pace::Pace;
+use super::repair::{self, Repair, Repaired, patch_of};
+use super::scope::{Called, Scope};
+use super::{ControllerMetrics, ControllerSettings, Leadership, Recorder};
+use crate::cluster::{Change, Cluster, ClusterError, Namespace, Selection, StoredPod, Watcher};
+use crate::decide::{self, Current, Decision, Wait};
+use crate::health::{Reported, State};
+use crate::pod::Pod;
+use crate::policy::{Mode, Policy};
+use crate::reason::Reason;
+
+/// How often there is a look for Pods that are due.
+const PERIOD: Duration = Duration::from_millis(250);
+/// Pods that are decided on at a time: 1,024 a second of which all is cached, which takes 4 % of a core, and as many as a
+/// usual scale-up has while a registry hangs.
+const DECIDING: usize = 256;
+/// How long an image has to be unknown before that is told: most registries are back by then.
+const TOLD: Duration = Duration::from_secs(10);
+/// How often all Pods are listed anew at most, as some had no room.
+const ANEW: Duration = Duration::from_secs(60);
+/// How often the webhook configurations are read.
+const SCOPE: Duration = Duration::from_secs(30);
+
+/// The loop.
+pub struct PendingPods {
+    /// Whether it may run.
+    pub leadership: Leadership,
+    /// What changes Pods.
+    pub cluster: Arc<Cluster>,
+    /// What follows them.
+    pub watcher: Watcher,
+    /// What decides.
+    pub current: Current,
+    /// Whether the cluster's pools have been read, where they are to be: until then a pool may open more nodes than is
+    /// known, and a toleration cannot be taken back.
+    pub discovered: Option<Arc<AtomicBool>>,
+    /// What it is to do.
+    pub settings: watch::Receiver<ControllerSettings>,
+    /// What it tells people by.
+    pub recorder: Recorder,
+    /// What it counts by.
+    pub metrics: ControllerMetrics,
+    /// How it fares.
+    pub state: Reported,
+}
+
+/// What a look at a Pod found.
+enum Look {
+    /// Its images are known, or do not matter.
+    Settled,
+    /// They are not.
+    Unknown,
+    /// It was tried to change it.
+    Tried(Repaired),
+}
+
+impl PendingPods {
+    /// Goes on for ever.
+    pub async fn run(&mut self) {
+        loop {
+            // Ends when another replica may lead.
+            self.leadership.lead(self.work()).await;
+            self.state.set(State::Healthy);
+        }
+    }
+
+    /// Follows Pods while there is something to do with them.
+    async fn work(&self) {
+        let mut settings = self.settings.clone();
+        loop {
+            let is_on = |settings: &ControllerSettings| settings.repair || settings.events;
+            // The sender lives as long as the process.
+            let _ = settings.wait_for(is_on).await;
+            tokio::select! {
+                () = self.follow() => {}
+                _ = settings.wait_for(|settings| !is_on(settings)) => {}
+            }
+        }
+    }
+
+    async fn follow(&self) {
+        let repair = Repair {
+            cluster: &self.cluster,
+            leadership: &self.leadership,
+            metrics: &self.metrics,
+            pace: Pace::new(repair::PER_SECOND, repair::BURST),
+        };
+        let repair = &repair;
+        let without_node = Selection { fields: Some("spec.nodeName=".to_owned()), ..Selection::default() };
+        let mut changes = self.watcher.follow::<StoredPod>(without_node.clone());
+        let mut listed = Instant::now();
+        let mut of_namespaces = self.watcher.follow::<Namespace>(Selection::default());
+        let (mut pods, mut namespaces) = (Pods::default(), Namespaces::default());
+        let (mut scope, mut scope_due) = (None, Instant::now());
+        let mut looks = FuturesUnordered::new();
+        let mut ticks = interval(PERIOD);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            tokio::select! {
+                Some(change) = changes.next() => {
+                    if let Change::Failed(error) = &change {
+                        self.failed("the Pods without a node cannot be read", *error);
+                    }
+                    pods.take(change);
+                }
+                Some(change) = of_namespaces.next() => {
+                    if let Change::Failed(error) = &change {
+                        self.failed("the namespaces cannot be read", *error);
+                    }
+                    namespaces.take(change);
+                }
+                Some(looked) = looks.next() => {
+                    let (uid, look): (String, Look) = looked;
+                    pods.looked(&uid, look);
+                }
+                _ = ticks.tick() => {
+                    if pods.has_room_again() && listed.elapsed() >= ANEW {
+                        changes = self.watcher.follow(without_node.clone());
+                        listed = Instant::now();
+                    }
+                    if scope_due <= Instant::now() {
+                        scope = self.scope().await.or(scope);
+                        scope_due = Instant::now() + SCOPE;
+                    }
+                    let Some(scope) = scope.as_ref().filter(|_| namespaces.is_complete) else { continue };
+                    let is_known = self.discovered.as_ref().is_none_or(|read| read.load(Ordering::Relaxed));
+                    if !is_known {
+                        continue;
+                    }
+                    for (pod, since) in pods.due(DECIDING.saturating_sub(looks.len())) {
+                        let labels = pod.metadata.labels.as_ref().unwrap_or(&namespaces.none);
+                        let called = namespaces.of.get(pod.namespace()).map(|of| scope.called(of, labels));
+                        let uid = pod.uid().to_owned();
+                        match called {
+                            Some(Called::For(profile)) => {
+                                let profile = profile.map(str::to_owned);
+                                looks.push(async move { (uid, self.look(repair, &pod, since, profile).await) });
+                            }
+                            Some(Called::No | Called::Unknown) => pods.looked(&uid, Look::Settled),
+                            // Its namespace is not known yet.
+                            None => pods.looked(&uid, Look::Unknown),
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    /// For which Pods the webhook is called; `None` where that cannot be read.
+    async fn scope(&self) -> Option<Scope> {
+        let names = self.settings.borrow().webhook_configurations.clone();
+        match Scope::read(&self.cluster, &names).await {
+            Ok(scope) if scope.is_evaluable() => {
+                self.state.set(State::Healthy);
+                Some(scope)
+            }
+            Ok(scope) => {
+                tracing::warn!(
+                    "a matchCondition of the webhook cannot be evaluated here: Pods that it is about are not repaired"
+                );
+                self.state.set(State::Degraded(
+                    "a matchCondition of the webhook cannot be evaluated; its Pods are not repaired",
+                ));
+                Some(scope)
+            }
+            Err(error) => {
+                self.failed("the webhook configurations cannot be read", error);
+                None
+            }
+        }
+    }
+
+    fn failed(&self, what: &'static str, error: ClusterError) {
+        tracing::error!(%error, "{what}");
+        self.state.set(State::Degraded(what));
+    }
+
+    /// Decides on a Pod, and changes it if that opens pools.
+    async fn look(
+        &self,
+        repair: &Repair<'_>,
+        pod: &StoredPod,
+        since: Instant,
+        profile: Option<String>,
+    ) -> Look {
+        let snapshot = self.current.get();
+        let (Some(facts), Some(policy)) = (&pod.facts, snapshot.policy_for(profile.as_deref())) else {
+            return Look::Settled;
+        };
+        let wait = Wait::Until(Instant::now() + snapshot.budget);
+        let decided = snapshot.decide(policy, pod.namespace(), facts, wait);
+        let Some(decision) = decide::caught(decided).await else { return Look::Settled };
+        let ControllerSettings { repair: repairs, events: tells, .. } = *self.settings.borrow();
+        let is_temporary = is_temporary(decision.reason);
+        if tells && is_closed(policy, facts, &decision) && (!is_temporary || since.elapsed() >= TOLD) {
+            let note = || note::closed(&policy.pools, &decision.blockers);
+            self.recorder.record(EventReason::PoolClosed, pod, note);
+        }
+        if is_temporary {
+            return Look::Unknown;
+        }
+        let opened = decision.opened.clone();
+        let Some(patch) = patch_of(pod, facts, decision).filter(|_| repairs) else { return Look::Settled };
+        let repaired = repair.apply(pod, &patch).await;
+        if tells && repaired == Repaired::Done {
+            self.recorder.record(EventReason::PoolOpened, pod, || note::opened(opened));
+        }
+        Look::Tried(repaired)
+    }
+}
+
+/// Whether images keep every pool closed to a Pod that is to be told so.
+fn is_closed(policy: &Policy, pod: &Pod<'_>, decision: &Decision<'_>) -> bool {
+    !decision.blockers.is_empty() && !policy.pools.is_empty() && policy.mode_for(pod) == Mode::Enforce
+}
+
+/// Whether the next look may find something else, as a registry has not said all it could.
+fn is_temporary(reason: Reason) -> bool {
+    matches!(
+        reason,
+        Reason::NotFound
+            | Reason::Denied
+            | Reason::Throttled
+            | Reason::Timeout
+            | Reason::BudgetExceeded
+            | Reason::Unreachable
+            | Reason::BadManifest
+            | Reason::CircuitOpen
+            | Reason::Overloaded
+            | Reason::Internal
+    )
+}
+
+type Labels = BTreeMap<String, String>;
+
+/// The labels of namespaces.
+#[derive(Default)]
+struct Namespaces {
+    of: HashMap<String, Labels>,
+    none: Labels,
+    is_complete: bool,
+}
+
+impl Namespaces {
+    fn take(&mut self, change: Change<Namespace>) {
+        match change {
+            // Of one that is gone there are no Pods either.
+            Change::Begins | Change::Failed(_) => {}
+            Change::Complete => self.is_complete = true,
+            Change::Listed(namespace) | Change::Applied(namespace) => {
+                let metadata = namespace.metadata;
+                self.of.insert(metadata.name.unwrap_or_default(), metadata.labels.unwrap_or_default());
+            }
+            Change::Deleted(namespace) => {
+                self.of.remove(namespace.metadata.name.as_deref().unwrap_or_default());
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

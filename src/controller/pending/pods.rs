@@ -1,0 +1,202 @@
+//! The Pods that wait, as far as they are kept: so many bytes, which namespaces share.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use tokio::time::{Duration, Instant};
+
+use super::Look;
+use crate::cluster::{Change, StoredPod};
+use crate::controller::repair::Repaired;
+
+/// Pods that are kept, and bytes of what is kept of them: 20,000 usual ones have some 60 MiB. Where there are more, those
+/// of the namespace with the most have to wait.
+pub(super) const PODS: usize = 20_000;
+const BYTES: usize = 64 << 20;
+/// Bytes of a Pod beside its facts and labels, and of a label beside its texts, or fewer.
+const POD: usize = 1024;
+const LABEL: usize = 64;
+/// Pods of one namespace that are decided on at a time.
+pub(super) const OF_NAMESPACE: usize = 64;
+/// When a Pod is looked at again whose images are not known, and one whose images are.
+const UNKNOWN: Duration = Duration::from_secs(1);
+const SETTLED: Duration = Duration::from_secs(60);
+/// Tries to change one Pod, and the pause after the first one; it grows with each.
+pub(super) const TRIES: u32 = 3;
+const RETRY: Duration = Duration::from_secs(2);
+
+/// A Pod that waits.
+struct Waiting {
+    pod: StoredPod,
+    /// Since when it is known here.
+    since: Instant,
+    /// When it is looked at next.
+    due: Instant,
+    tries: u32,
+    is_busy: bool,
+}
+
+/// What is kept of the Pods of a namespace.
+#[derive(Default)]
+struct Share {
+    bytes: usize,
+    uids: BTreeSet<String>,
+}
+
+/// The Pods that wait, by their uids.
+#[derive(Default)]
+pub(super) struct Pods {
+    known: HashMap<String, Waiting>,
+    bytes: usize,
+    /// None is empty.
+    shares: BTreeMap<String, Share>,
+    /// Those that were listed since the list began.
+    listed: BTreeSet<String>,
+    /// Whether some had no room since then.
+    has_dropped: bool,
+}
+
+impl Pods {
+    pub(super) fn take(&mut self, change: Change<StoredPod>) {
+        match change {
+            Change::Begins => {
+                self.listed.clear();
+                self.has_dropped = false;
+            }
+            Change::Listed(pod) => {
+                self.listed.insert(pod.uid().to_owned());
+                self.put(pod);
+            }
+            Change::Complete => {
+                let listed = std::mem::take(&mut self.listed);
+                let gone: Vec<String> =
+                    self.known.keys().filter(|uid| !listed.contains(*uid)).cloned().collect();
+                gone.iter().for_each(|uid| self.remove(uid));
+            }
+            Change::Applied(pod) => self.put(pod),
+            Change::Deleted(pod) => self.remove(pod.uid()),
+            Change::Failed(_) => {}
+        }
+    }
+
+    /// Whether there is room again for those that had none, so that they are to be listed anew.
+    pub(super) fn has_room_again(&self) -> bool {
+        self.has_dropped && self.known.len() <= PODS / 4 * 3 && self.bytes <= BYTES / 4 * 3
+    }
+
+    fn put(&mut self, mut pod: StoredPod) {
+        let concerns = pod.is_waiting_for_a_node() && !pod.is_nominated;
+        let skipped = pod.facts.as_ref().is_none_or(|facts| facts.skipped().is_some());
+        if !concerns || skipped {
+            return self.remove(pod.uid());
+        }
+        // Nobody asks for these, and a tenant chose them.
+        pod.owners.clear();
+        pod.containers.clear();
+        let before = self.detach(pod.uid());
+        if !self.make_room(&pod) {
+            self.has_dropped = true;
+            return;
+        }
+        let now = Instant::now();
+        let new = |pod| Waiting { pod, since: now, due: now, tries: 0, is_busy: false };
+        let (uid, size) = (pod.uid().to_owned(), size(&pod));
+        let share = self.shares.entry(pod.namespace().to_owned()).or_default();
+        share.bytes += size;
+        share.uids.insert(uid.clone());
+        self.bytes += size;
+        let waiting = match before {
+            Some(before) => Waiting { pod, ..before },
+            None => new(pod),
+        };
+        self.known.insert(uid, waiting);
+    }
+
+    /// Drops Pods of the namespace with the most until there is room for this one; false if that is its own.
+    fn make_room(&mut self, pod: &StoredPod) -> bool {
+        let size = size(pod);
+        while self.known.len() >= PODS || self.bytes + size > BYTES {
+            let own = self.shares.get(pod.namespace()).map_or(0, |share| share.bytes);
+            let most = self.shares.iter().max_by_key(|(_, share)| share.bytes);
+            let most = most.filter(|(_, share)| share.bytes > own + size);
+            let Some(last) = most.and_then(|(_, share)| share.uids.last().cloned()) else { return false };
+            self.remove(&last);
+            self.has_dropped = true;
+        }
+        true
+    }
+
+    fn remove(&mut self, uid: &str) {
+        self.detach(uid);
+    }
+
+    fn detach(&mut self, uid: &str) -> Option<Waiting> {
+        let known = self.known.remove(uid)?;
+        let size = size(&known.pod);
+        self.bytes -= size;
+        let namespace = known.pod.namespace();
+        if let Some(share) = self.shares.get_mut(namespace) {
+            share.bytes -= size;
+            share.uids.remove(uid);
+            if share.uids.is_empty() {
+                self.shares.remove(namespace);
+            }
+        }
+        Some(known)
+    }
+
+    /// At most so many that are due, the longest first, which are busy from now on, and since when they are known; and not
+    /// all of one namespace.
+    pub(super) fn due(&mut self, free: usize) -> Vec<(StoredPod, Instant)> {
+        let now = Instant::now();
+        let mut busy: BTreeMap<String, usize> = BTreeMap::new();
+        for known in self.known.values().filter(|known| known.is_busy) {
+            *busy.entry(known.pod.namespace().to_owned()).or_default() += 1;
+        }
+        let waits = |known: &&mut Waiting| !known.is_busy && known.tries < TRIES && known.due <= now;
+        let due = self.known.values_mut().filter(waits);
+        let mut due: Vec<&mut Waiting> = due.collect();
+        due.sort_unstable_by_key(|known| known.due);
+        let mut taken = Vec::new();
+        for known in due {
+            if taken.len() == free {
+                break;
+            }
+            let of_namespace = busy.entry(known.pod.namespace().to_owned()).or_default();
+            if *of_namespace < OF_NAMESPACE {
+                *of_namespace += 1;
+                known.is_busy = true;
+                taken.push((known.pod.clone(), known.since));
+            }
+        }
+        taken
+    }
+
+    pub(super) fn looked(&mut self, uid: &str, look: Look) {
+        let Some(known) = self.known.get_mut(uid) else { return };
+        known.is_busy = false;
+        let pause = match look {
+            Look::Unknown => UNKNOWN,
+            Look::Settled | Look::Tried(Repaired::Done | Repaired::Gone) => SETTLED,
+            Look::Tried(Repaired::NotLeading) => RETRY,
+            Look::Tried(Repaired::Refused | Repaired::Forbidden | Repaired::Failed) => {
+                known.tries += 1;
+                if known.tries == TRIES {
+                    let (namespace, pod) = (known.pod.namespace(), known.pod.name());
+                    tracing::warn!(namespace, pod, tries = TRIES, "a Pod cannot be repaired");
+                }
+                RETRY * known.tries
+            }
+        };
+        known.due = Instant::now() + pause;
+    }
+}
+
+/// Bytes of what is kept of a Pod.
+fn size(pod: &StoredPod) -> usize {
+    let labels = pod.metadata.labels.iter().flatten();
+    let labels: usize = labels.map(|(key, value)| LABEL + key.len() + value.len()).sum();
+    POD + labels + pod.facts.as_ref().map_or(0, |facts| facts.held())
+}
+
+#[cfg(test)]
+mod tests;

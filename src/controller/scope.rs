@@ -1,0 +1,235 @@
+//! For which Pods the webhook is called: its configurations are read from the cluster, so that there is one truth.
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+
+use crate::cluster::{Cluster, ClusterError, ObjectName, Selector};
+
+type Labels = BTreeMap<String, String>;
+
+const PATH: &str = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations";
+
+/// The conditions that are shipped, without blanks. They leave out Pods that are skipped by a decision anyway. Any other
+/// takes the API server's CEL.
+const CONDITIONS: [&str; 5] = [
+    "!has(object.spec.nodeName)||object.spec.nodeName==''",
+    "!has(object.metadata.annotations)||!('kubernetes.io/config.mirror'inobject.metadata.annotations)",
+    "!has(object.metadata.ownerReferences)||!object.metadata.ownerReferences.exists(o,o.kind=='DaemonSet'&&o.?controller.orValue(false))",
+    "object.spec.?os.?name.orValue('linux')!='windows'",
+    "!has(object.metadata.annotations)||!('tolerarch.io/mode'inobject.metadata.annotations)||object.metadata.annotations['tolerarch.io/mode']!='off'",
+];
+
+/// The webhooks that are called for Pods.
+#[derive(Debug, Default)]
+pub(super) struct Scope(Vec<Entry>);
+
+#[derive(Debug)]
+struct Entry {
+    profile: Option<String>,
+    namespaces: Selector,
+    objects: Selector,
+    is_evaluable: bool,
+}
+
+/// Whether the webhook is called for a Pod.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Called<'s> {
+    /// For this profile, or without one.
+    For(Option<&'s str>),
+    /// It is not.
+    No,
+    /// A condition decides that cannot be evaluated here.
+    Unknown,
+}
+
+#[derive(Deserialize)]
+struct Configuration {
+    #[serde(default)]
+    webhooks: Vec<Webhook>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct Webhook {
+    client_config: ClientConfig,
+    rules: Vec<Rule>,
+    namespace_selector: Selector,
+    object_selector: Selector,
+    match_conditions: Vec<Condition>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct ClientConfig {
+    service: Option<Service>,
+    url: Option<String>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Service {
+    path: String,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct Rule {
+    operations: Vec<String>,
+    api_groups: Vec<String>,
+    resources: Vec<String>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Condition {
+    expression: String,
+}
+
+impl Scope {
+    /// Reads these configurations; one that is missing calls no webhook.
+    ///
+    /// # Errors
+    /// See [`ClusterError`].
+    pub(super) async fn read(cluster: &Cluster, names: &[ObjectName]) -> Result<Self, ClusterError> {
+        let mut entries = Vec::new();
+        for name in names {
+            match cluster.get::<Configuration>(&format!("{PATH}/{}", name.as_str())).await {
+                Ok(answer) => entries.extend(answer.object.webhooks.into_iter().filter_map(Entry::of)),
+                Err(ClusterError::NotFound) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(Self(entries))
+    }
+
+    /// Whether the webhook is called for Pods with these labels in a namespace with those.
+    pub(super) fn called(&self, namespace: &Labels, pod: &Labels) -> Called<'_> {
+        let selects = |entry: &&Entry| entry.namespaces.matches(namespace) && entry.objects.matches(pod);
+        match self.0.iter().find(selects) {
+            None => Called::No,
+            Some(Entry { is_evaluable: false, .. }) => Called::Unknown,
+            Some(Entry { profile, .. }) => Called::For(profile.as_deref()),
+        }
+    }
+
+    /// Whether all conditions can be evaluated here.
+    pub(super) fn is_evaluable(&self) -> bool {
+        self.0.iter().all(|entry| entry.is_evaluable)
+    }
+}
+
+impl Entry {
+    /// None if it is not called where Pods are created.
+    fn of(webhook: Webhook) -> Option<Self> {
+        let has = |list: &[String], wanted: &str| list.iter().any(|one| one == wanted || one == "*");
+        let is_for_pods = |rule: &Rule| {
+            has(&rule.operations, "CREATE") && has(&rule.api_groups, "") && has(&rule.resources, "pods")
+        };
+        webhook.rules.iter().any(is_for_pods).then_some(())?;
+        let path = match (webhook.client_config.service, webhook.client_config.url) {
+            (Some(service), _) => service.path,
+            (None, Some(url)) => url::Url::parse(&url).ok()?.path().to_owned(),
+            (None, None) => return None,
+        };
+        let profile = path.strip_prefix("/mutate/").filter(|profile| !profile.is_empty());
+        let is_known = |condition: &Condition| {
+            let expression: String = condition.expression.split_whitespace().collect();
+            CONDITIONS.contains(&&*expression)
+        };
+        Some(Self {
+            profile: profile.map(str::to_owned),
+            namespaces: webhook.namespace_selector,
+            objects: webhook.object_selector,
+            is_evaluable: webhook.match_conditions.iter().all(is_known),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::yaml::{self, Copies, Dialect};
+
+    fn labels(labels: &[(&str, &str)]) -> Labels {
+        labels.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
+    }
+
+    fn scope(webhooks: &Value) -> Scope {
+        let configuration = json!({"webhooks": webhooks});
+        let configuration: Configuration = serde_json::from_value(configuration).unwrap();
+        Scope(configuration.webhooks.into_iter().filter_map(Entry::of).collect())
+    }
+
+    fn shipped() -> Value {
+        let text = include_str!("../../manifests/mutatingwebhookconfiguration.yaml");
+        let documents = yaml::read(text, Dialect::Kubernetes, &mut Copies::default()).unwrap();
+        documents[0].value()["webhooks"].take()
+    }
+
+    /// As the chart renders it with conditions of its own and one of the user's, the last.
+    fn conditioned() -> Value {
+        let text = include_str!("../../e2e/manifests/testdata/chart/webhook.yaml");
+        let documents = yaml::read(text, Dialect::Kubernetes, &mut Copies::default()).unwrap();
+        let mut documents = documents.iter().map(|document| document.value());
+        documents.find(|document| document["kind"] == "MutatingWebhookConfiguration").unwrap()["webhooks"]
+            .take()
+    }
+
+    #[test]
+    fn what_the_chart_renders_is_understood() {
+        let mut conditioned = conditioned();
+        let conditions = conditioned[0]["matchConditions"].as_array_mut().unwrap();
+        conditions.pop();
+        assert_eq!(conditions.len(), CONDITIONS.len());
+        assert!(scope(&conditioned).is_evaluable());
+        let scope = scope(&shipped());
+        assert!(scope.is_evaluable());
+        let name = "kubernetes.io/metadata.name";
+        let team = labels(&[(name, "team")]);
+        assert_eq!(scope.called(&team, &labels(&[])), Called::For(None));
+        for (namespace, pod) in [
+            (labels(&[(name, "kube-system")]), labels(&[])),
+            (labels(&[(name, "tolerarch")]), labels(&[])),
+            (labels(&[(name, "team"), ("tolerarch.io/mode", "off")]), labels(&[])),
+            (team.clone(), labels(&[("tolerarch.io/mode", "off")])),
+        ] {
+            assert_eq!(scope.called(&namespace, &pod), Called::No, "{namespace:?} {pod:?}");
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_evaluated_is_not_guessed() {
+        let mut webhooks = shipped();
+        webhooks[0]["matchConditions"] =
+            json!([{"name": "own", "expression": "object.metadata.name != 'web'"}]);
+        let scope = scope(&webhooks);
+        assert!(!scope.is_evaluable());
+        assert_eq!(scope.called(&labels(&[]), &labels(&[])), Called::Unknown);
+        assert_eq!(scope.called(&labels(&[("tolerarch.io/mode", "off")]), &labels(&[])), Called::No);
+    }
+
+    #[test]
+    fn a_profile_is_known_by_its_path() {
+        let mut webhooks = shipped();
+        let mut profile = webhooks[0].clone();
+        profile["clientConfig"] = json!({"url": "https://a.test:8443/mutate/batch?timeout=5s"});
+        profile["namespaceSelector"] = json!({"matchLabels": {"tolerarch.io/profile": "batch"}});
+        let without = json!({"key": "tolerarch.io/profile", "operator": "DoesNotExist"});
+        webhooks[0]["namespaceSelector"]["matchExpressions"].as_array_mut().unwrap().push(without);
+        webhooks.as_array_mut().unwrap().push(profile);
+        let mut daemon_sets = webhooks[0].clone();
+        daemon_sets["rules"] =
+            json!([{"operations": ["CREATE"], "apiGroups": ["apps"], "resources": ["daemonsets"]}]);
+        daemon_sets["namespaceSelector"] = json!({});
+        webhooks.as_array_mut().unwrap().insert(0, daemon_sets);
+        let scope = scope(&webhooks);
+        let batch = labels(&[("tolerarch.io/profile", "batch")]);
+        assert_eq!(scope.called(&batch, &labels(&[])), Called::For(Some("batch")));
+        assert_eq!(scope.called(&labels(&[]), &labels(&[])), Called::For(None));
+        let other = labels(&[("tolerarch.io/profile", "other")]);
+        assert_eq!(scope.called(&other, &labels(&[])), Called::No);
+    }
+}

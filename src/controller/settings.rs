@@ -1,0 +1,49 @@
+//! What the configuration says of the controller.
+
+use std::collections::BTreeMap;
+
+use tokio::time::Duration;
+
+use crate::cluster::{ObjectName, Taint};
+
+/// What the controller does.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ControllerSettings {
+    /// Whether Pods without a node get what the webhook could not give them.
+    pub repair: bool,
+    /// Whether Pods show by events what keeps their pools closed, and what has become of them.
+    pub events: bool,
+    /// Whether, for these events, the last line is read that a container has written which ended at once.
+    pub pod_logs: bool,
+    /// How often all Pods are counted; zero for never.
+    pub census: Duration,
+    /// Taints that nodes get.
+    pub node_taints: Vec<NodeTaint>,
+    /// The MutatingWebhookConfigurations that say which Pods are tolerarch's concern.
+    pub webhook_configurations: Vec<ObjectName>,
+    /// The Lease by which one replica leads.
+    pub lease: ObjectName,
+}
+
+/// A taint, and the nodes that get it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NodeTaint {
+    /// Labels, all of which such a node has. There is one at least.
+    pub selector: BTreeMap<String, String>,
+    /// The taint.
+    pub taint: Taint,
+}
+
+impl Default for ControllerSettings {
+    fn default() -> Self {
+        Self {
+            repair: true,
+            events: true,
+            pod_logs: false,
+            census: Duration::from_secs(600),
+            node_taints: Vec::new(),
+            webhook_configurations: ObjectName::new("zz-tolerarch").into_iter().collect(),
+            lease: ObjectName::new("tolerarch-controller").unwrap_or_default(),
+        }
+    }
+}
