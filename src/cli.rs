@@ -2,15 +2,23 @@
 //!
 //! 0 is success, 1 that something could not be done, 2 wrong usage; a subcommand may know more.
 
+mod advice;
 mod check;
 mod completions;
 mod config;
+mod controller;
 mod doctor;
 mod inspect;
+mod inventory;
+mod judge;
 mod kubernetes;
 mod output;
+mod pools;
+mod report;
 mod serve;
 mod session;
+mod survey;
+mod why;
 
 use std::error::Error as StdError;
 use std::ffi::OsString;
@@ -40,6 +48,14 @@ enum Command {
 Example:
   tolerarch serve --tls-cert tls.crt --tls-key tls.key --log-format text")]
     Serve(serve::Serve),
+    /// Run the controller: what goes on after admission, and needs rights in the cluster
+    ///
+    /// Opens pools to Pods without a node that the webhook could not decide. Uses
+    /// the same configuration as serve. Several replicas may run: one of them leads, by a Lease.
+    #[command(after_help = "\
+Example:
+  tolerarch controller --config config.yaml")]
+    Controller(controller::Controller),
     /// Validate the configuration and print it with the origin of each value; or all its faults
     ///
     /// The files that it names, certificates and credentials, are not opened, because they may not exist where this runs.
@@ -98,6 +114,55 @@ Exit status:
   2  wrong usage
   3  something is wrong")]
     Doctor(doctor::Doctor),
+    /// Show how much of a cluster could run on every platform, and which images keep how much from it
+    ///
+    /// Sums the CPU and memory that Pods request by what their images support, ranks the images that keep Pods from the pools,
+    /// says what is not known and what to do about it, and names Pods that could use a pool and were created without
+    /// (missed), and those on nodes that their images do not support (misplaced). Needs no installation, and no right but to
+    /// list; each image is looked up once, within the webhook's limits.
+    #[command(after_help = "\
+Examples:
+  tolerarch report
+  tolerarch report -n shop --by workload
+  tolerarch report -o html >report.html
+
+Exit status:
+  0  what could be read is reported
+  1  the cluster could not be asked
+  2  wrong usage
+Ctrl-C reports what is known by then.")]
+    Report(report::Command),
+    /// Explain what was decided on a Pod or a workload of the cluster, and what would be decided today
+    ///
+    /// Shows each image with its platforms and what it lacks, each pool and whether it is open, and where the Pods run. The webhook's
+    /// own code decides, with the configuration that is given here. Uses your own rights, and changes nothing.
+    #[command(after_help = "\
+Examples:
+  tolerarch why deploy/web
+  tolerarch why -n shop pod/web-5d5c-x1 cronjob/bills -o json
+  tolerarch why rollouts.argoproj.io/web
+
+Exit status:
+  0  everything is explained
+  1  something could not be read; the rest is done
+  2  wrong usage")]
+    Why(why::Why),
+    /// Show the pools, what the cluster says about them, and where new nodes come from
+    ///
+    /// For each pool of the configuration, and each that Karpenter's NodePools are by their label tolerarch.io/pool: its
+    /// platforms, the NodePools with their weights and the nodes that it opens, platforms of these that it does not name, and
+    /// from which NodePool Karpenter takes the next node. Needs the right to list nodes and nodepools.
+    #[command(after_help = "\
+Examples:
+  tolerarch pools
+  tolerarch pools --config config.yaml -o json
+  tolerarch pools -o yaml >pools.yaml
+
+Exit status:
+  0  what could be read is shown
+  1  the cluster could not be asked
+  2  wrong usage")]
+    Pools(pools::Command),
     /// Write a script that completes commands and flags
     #[command(after_help = "Example:\n  source <(tolerarch completions bash)")]
     Completions(completions::Completions),
@@ -108,10 +173,10 @@ struct Shared {
     /// The configuration; without one, the defaults do the main job
     #[arg(long, global = true, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// From which level on lines are logged [default: info for serve, otherwise warn]
+    /// From which level on lines are logged [default: info for serve and controller, otherwise warn]
     #[arg(long, global = true, value_enum, value_name = "LEVEL")]
     log_level: Option<Level>,
-    /// How a log line looks [default: json for serve, otherwise text]
+    /// How a log line looks [default: json for serve and controller, otherwise text]
     #[arg(long, global = true, value_enum, value_name = "FORMAT")]
     log_format: Option<Format>,
     #[arg(skip)]
@@ -131,10 +196,14 @@ impl Cli {
         shared.environment = Environment::of_process();
         match command {
             Command::Serve(serve) => serve.run(&shared),
+            Command::Controller(controller) => controller.run(&shared),
             Command::Config(show) => show.run(&shared),
             Command::Check(check) => check.run(&shared),
             Command::Inspect(inspect) => inspect.run(&shared),
             Command::Doctor(doctor) => doctor.run(&shared),
+            Command::Report(report) => report.run(&shared),
+            Command::Why(why) => why.run(&shared),
+            Command::Pools(pools) => pools.run(&shared),
             Command::Completions(completions) => completions.run(),
         }
     }

@@ -4,10 +4,15 @@
 //! All faults are reported at once, each with its path and place; a configuration that exists is valid. A key is added in
 //! `sections.rs`, in one line: reading, schema, environment, printing and reload come from there.
 
+mod cache;
 mod change;
+mod controller;
+mod discover;
 mod duration;
 mod environment;
 mod hosts;
+mod node_labels;
+mod node_taints;
 mod overrides;
 mod placement;
 mod pools;
@@ -26,6 +31,8 @@ use std::net::{Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use clap::ValueEnum;
+
 pub use environment::Environment;
 pub use print::explained;
 pub use profiles::Profile;
@@ -35,6 +42,7 @@ pub use schema::schema;
 pub use sources::{Flag, Loaded, Sources};
 
 use crate::cluster::ObjectName;
+use crate::controller::ControllerSettings;
 use crate::credentials::{CredentialSettings, ImagePattern};
 use crate::image::PlatformSet;
 use crate::logging::{Format, Level};
@@ -42,7 +50,9 @@ use crate::pod::Toleration;
 use crate::policy::{Mode, PlacementRules, Policy, Pool};
 use crate::registry::{AddressGuard, Allowed, HostSettings, Proxies, ProxyError, Settings};
 use crate::resolver::{CacheSettings, LookupSettings};
+use crate::shared_cache::SharedCacheSettings;
 use crate::tls::{CertificateFiles, ManagedSettings, TlsMode};
+use crate::warm_start::WarmSettings;
 
 /// Everything that can be configured, valid.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -55,20 +65,56 @@ pub struct Config {
     pub admin: Admin,
     /// What decides over Pods.
     pub policy: Policy,
+    /// What is read of the cluster to know its pools.
+    pub discover: Discover,
+    /// What is believed of an index.
+    pub verify: Verify,
     /// What differs for the reviews of each profile.
     pub profiles: BTreeMap<String, Profile>,
     /// How lookups are done.
     pub lookup: LookupSettings,
     /// What is remembered of them.
     pub cache: CacheSettings,
+    /// What replicas share of it.
+    pub shared_cache: SharedCacheSettings,
+    /// What of it is looked up at the start.
+    pub warm: WarmSettings,
     /// Registries.
     pub registries: Registries,
     /// Where credentials come from.
     pub credentials: CredentialSettings,
     /// Which addresses may be dialled.
     pub network: AddressGuard,
+    /// What goes on beside admission.
+    pub controller: ControllerSettings,
     /// What is logged.
     pub log: Log,
+}
+
+/// What is believed of an index.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum Verify {
+    /// What it says.
+    #[default]
+    Index,
+    /// What the configs of its entries say as well.
+    Config,
+}
+
+/// What is read of the cluster to know its pools.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Discover {
+    /// Karpenter's NodePools.
+    pub node_pools: bool,
+    /// The nodes that there are.
+    pub nodes: bool,
+}
+
+impl Discover {
+    /// Whether anything is.
+    pub fn is_on(self) -> bool {
+        self.node_pools || self.nodes
+    }
 }
 
 /// The webhook's listener.
@@ -180,7 +226,10 @@ impl Default for Config {
                 placement: PlacementRules::default(),
                 overrides: Vec::new(),
                 explain: false,
+                daemon_sets: false,
             },
+            discover: Discover::default(),
+            verify: Verify::default(),
             profiles: BTreeMap::new(),
             lookup: LookupSettings {
                 budget: Duration::from_secs(3),
@@ -200,9 +249,12 @@ impl Default for Config {
                 unreachable: minute / 4,
                 bad_manifest: minute,
             },
+            shared_cache: SharedCacheSettings::default(),
+            warm: WarmSettings::default(),
             registries: Registries::default(),
             credentials: CredentialSettings::default(),
             network: AddressGuard::default(),
+            controller: ControllerSettings::default(),
             log: Log::default(),
         }
     }
@@ -216,7 +268,23 @@ impl Config {
     pub fn registry_settings(&self, environment: &Environment) -> Result<Settings, ProxyError> {
         let Registries { hosts, hosts_dir, allowed, .. } = self.registries.clone();
         let proxies = Proxies::of(|name| environment.text(name))?;
-        Ok(Settings { hosts, hosts_dir, allowed, guard: self.network.clone(), proxies })
+        let verified = self.verified();
+        Ok(Settings { hosts, hosts_dir, allowed, guard: self.network.clone(), proxies, verified })
+    }
+
+    /// For nodes of which platforms an index is not believed: all that a pool or a placement names.
+    fn verified(&self) -> PlatformSet {
+        if self.verify == Verify::Index {
+            return PlatformSet::EMPTY;
+        }
+        if self.discover.is_on() {
+            return PlatformSet::ALL;
+        }
+        let placements = self.profiles.values().map(|profile| &profile.placement);
+        let placements = placements.chain([&self.policy.placement]);
+        let placed = placements.flat_map(|rules| [rules.platforms, rules.when_unknown]);
+        let pools = self.policy.pools.iter().map(|pool| pool.platforms);
+        placed.chain(pools).fold(PlatformSet::EMPTY, PlatformSet::union)
     }
 
     /// The configuration of a file with this text.

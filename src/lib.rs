@@ -5,7 +5,7 @@
 //! # The way of a request
 //!
 //! ```text
-//! listener → admission → review → pod → decide (resolver: cache → registry; policy → placement) → patch → admission
+//! listener → admission → review → pod → decide (resolver: cache → shared cache → registry; policy → placement) → patch → admission
 //! ```
 //!
 //! | module | its one job |
@@ -17,21 +17,25 @@
 //! | [`decide`] | from a Pod to what becomes of it: which images to look up, with which credentials, until when |
 //! | [`image`] | value types: reference, platform, platform set, and why it is unknown |
 //! | [`resolver`] | image to platforms: cache, one lookup a key, deadlines, work that goes on behind |
+//! | [`shared_cache`] | what replicas know of images, in a Valkey or Redis behind each one's memory |
 //! | [`registry`] | the OCI distribution protocol, and every limit it is held to |
 //! | [`credentials`] | which credentials to try for an image, in which order |
 //! | [`policy`] | pure: what is known of the images, to a verdict for each pool |
 //! | [`placement`] | pure: verdicts to edits of the Pod, and which of its parts are ours |
+//! | [`discovery`] | pure: a cluster's NodePools and nodes, to the pools there are and the platforms they can have |
 //! | [`reason`] | the closed list of what became of a Pod, and why |
 //! | [`patch`] | pure: edits to a JSON patch that is known to apply |
+//! | [`census`] | pure: decisions on all Pods of a cluster, to sums by what their images support |
 //!
-//! Beside it: [`cluster`] (all that talks to the Kubernetes API), [`tls`] (the serving certificate), [`config`],
+//! Beside it: [`cluster`] (all that talks to the Kubernetes API), [`controller`] (what goes on after admission), [`warm_start`]
+//! (the images of running Pods, at the start), [`tls`] (the serving certificate), [`config`],
 //! [`metrics`], [`logging`], [`health`] (what each component says of itself), [`admin`] (metrics and probes), and the
 //! wiring, [`serve`] and [`cli`]. Below them: `body` (bodies within a budget), `concurrency` (limits shared fairly),
 //! `single_flight` (one run for all who ask), `file` (the operator's files within bounds), `json` and `yaml` (reading
 //! untrusted text within bounds), `go_duration` (durations as Go writes them).
 //!
-//! I/O lives in `registry`, `credentials`, `cluster` and `tls`, state in `resolver` and in what `registry` and
-//! `credentials` remember; `review`, `pod`, `image`, `policy`, `placement` and `patch` are pure.
+//! I/O lives in `registry`, `shared_cache`, `credentials`, `cluster` and `tls`, state in `resolver` and in what `registry`
+//! and `credentials` remember; `review`, `pod`, `image`, `policy`, `placement`, `discovery`, `patch` and `census` are pure.
 
 pub mod listener;
 
@@ -46,19 +50,27 @@ pub mod image;
 
 pub mod resolver;
 
+pub mod shared_cache;
+
 pub mod registry;
 
 pub mod credentials;
 
 pub mod cluster;
 
+pub mod controller;
+
 pub mod policy;
 
 pub mod placement;
 
+pub mod discovery;
+
 pub mod reason;
 
 pub mod patch;
+
+pub mod census;
 
 pub mod admin;
 pub mod cli;
@@ -68,6 +80,7 @@ pub mod logging;
 pub mod metrics;
 pub mod serve;
 pub mod tls;
+pub mod warm_start;
 
 mod body;
 mod concurrency;

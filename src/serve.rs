@@ -1,83 +1,58 @@
 //! `tolerarch serve`: the only wiring. Configuration in, parts put together, run until told to end.
 
+mod controller;
+mod discovery;
+mod error;
 mod metrics;
 mod reload;
+mod signals;
 mod snapshot;
 mod supervisor;
 
 use std::future::Future;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
+use futures_util::FutureExt;
 use tokio::net::TcpListener;
-use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{Notify, watch};
 use tokio::time::{Duration, timeout};
+use tokio_util::task::AbortOnDropHandle;
 
 use crate::admin::Admin;
 use crate::admission::Webhook;
-use crate::cluster::{Caller, Cluster, ConnectError};
+use crate::cluster::{Caller, Cluster, Watcher};
 use crate::config::{Config, Environment, Sources};
-use crate::decide::{Current, Snapshot};
+use crate::decide::Snapshot;
+use crate::discovery::Discovery;
 use crate::health::{Component, Health, Reported, State};
 use crate::listener::{Limits, Listener, Phase};
 use crate::logging::{self, Levels};
 use crate::metrics::Metrics;
 use crate::registry::Traces;
-use crate::tls::{CertificateError, CertificateWatch, ManagedCertificate, ServingCertificate, TlsMode};
+use crate::resolver::Extras;
+use crate::shared_cache::{SharedCache, SharedCacheKeeper};
+use crate::tls::{CertificateWatch, ManagedCertificate, ServingCertificate, TlsMode};
+use crate::warm_start;
 
+use controller::Role;
+pub use controller::run as run_controller;
+use discovery::Discoverer;
+pub use error::ServeError;
 use metrics::Families;
 use reload::Follower;
-pub use snapshot::SnapshotError;
+use signals::Signals;
+use snapshot::Publisher;
+pub use snapshot::{Discovered, SnapshotError};
 use supervisor::Supervisor;
 
 /// How long the metrics and probes are waited for at the end.
 const ADMIN_FINISH_TIME: Duration = Duration::from_secs(1);
 
-/// Why the webhook does not start.
-#[derive(Debug, thiserror::Error)]
-pub enum ServeError {
-    /// An address cannot be listened on.
-    #[error("{key}: cannot listen on {address}")]
-    Listen {
-        /// The key of the configuration.
-        key: &'static str,
-        /// The address.
-        address: SocketAddr,
-        /// Why.
-        #[source]
-        cause: io::Error,
-    },
-    /// The serving certificate cannot be used.
-    #[error(
-        "the serving certificate cannot be used (server.certFile, server.keyFile; --tls-cert, --tls-key)"
-    )]
-    Certificate(#[from] CertificateError),
-    /// Registries cannot be asked as the configuration says.
-    #[error(transparent)]
-    Access(#[from] SnapshotError),
-    /// The Kubernetes API cannot be talked to, which managed certificates take.
-    #[error("tls.mode managed needs the Kubernetes API")]
-    Cluster(#[from] ConnectError),
-    /// TLS cannot be set up.
-    #[error("TLS cannot be set up")]
-    Tls(#[from] rustls::Error),
-    /// The metrics cannot be set up.
-    #[error("the metrics cannot be set up")]
-    Metrics(#[from] prometheus::Error),
-    /// The supervisor of background tasks ended.
-    #[error("a defect: background tasks are not supervised any more")]
-    Supervisor,
-    /// An accept loop ended.
-    #[error("{0}: a defect: connections are not accepted any more")]
-    Accept(&'static str),
-    /// Signals cannot be received.
-    #[error("signals cannot be received")]
-    Signals(#[source] io::Error),
-}
-
-/// What decides under this configuration, for the commands: as `serve` would. `traces` gets what registries are asked.
+/// What decides under this configuration, for the commands: as `serve` would, where the cluster shows this. `traces` gets
+/// what registries are asked.
 ///
 /// # Errors
 /// See [`ServeError`].
@@ -85,15 +60,21 @@ pub fn snapshot(
     config: &Config,
     environment: &Environment,
     traces: Option<Traces>,
+    discovered: Option<&Discovered>,
 ) -> Result<Snapshot, ServeError> {
-    Ok(snapshot::load(
+    let mut snapshot = snapshot::load(
         config,
         &Families::register(&Metrics::new([])?)?,
-        traces,
+        Extras { traces, ..Extras::default() },
         Caller::Person,
         environment,
         None,
-    )?)
+    )?;
+    if let Some(Discovered { inventory, is_complete }) = discovered {
+        let discovery = Discovery::of(&config.policy.pools, inventory);
+        (snapshot.policy, snapshot.profiles) = snapshot::policies(config, discovery, *is_complete);
+    }
+    Ok(snapshot)
 }
 
 /// A webhook that listens, and does not answer yet.
@@ -101,8 +82,12 @@ pub struct Server {
     listener: Listener,
     certificate: ServingCertificate,
     renewal: Renewal,
+    /// What keeps the cache that replicas share, if there is one.
+    shared_cache: Option<SharedCacheKeeper>,
     /// What follows the configuration, if anything does.
     follower: Option<Follower>,
+    /// What follows the cluster, if anything does.
+    discoverer: Option<Discoverer>,
     admin: TcpListener,
     metrics: Metrics,
     drain: Duration,
@@ -119,9 +104,10 @@ enum Renewal {
 #[derive(Clone)]
 struct Live {
     config: Config,
-    current: Current,
+    publisher: Publisher,
     metrics: Families,
     environment: Environment,
+    role: Role,
 }
 
 /// How long a connection of an API server may rest. Longer than the 90 s after which it closes it itself, so that it never
@@ -160,13 +146,28 @@ impl Server {
                 (certificate, Renewal::Manager(managed.into()))
             }
         };
-        let current =
-            Current::new(snapshot::load(&config, &counts, None, Caller::Webhook, environment, None)?);
-        counts.credentials.show(current.get().credentials.faults());
+        let shared = SharedCache::begin(config.shared_cache.clone(), counts.shared_cache.clone()).await;
+        let (shared, shared_cache) = shared.unzip();
+        let loaded = snapshot::load(
+            &config,
+            &counts,
+            Extras { shared, ..Extras::default() },
+            Caller::Webhook,
+            environment,
+            None,
+        )?;
+        counts.credentials.show(loaded.credentials.faults());
+        let publisher = Publisher::new(config.clone(), loaded, counts.clone());
+        let discoverer = if config.discover.is_on() {
+            let watcher = Watcher::of(Caller::Webhook, environment).map_err(ServeError::Discover)?;
+            Some(Discoverer::new(config.discover, watcher, publisher.clone()))
+        } else {
+            None
+        };
         let listener = Listener {
             tcp: listen("server.listen", server.listen).await?,
             tls: Some(Arc::new(certificate.server_config()?)),
-            router: Webhook::new(current.clone(), counts.reviews.clone()).router(),
+            router: Webhook::new(publisher.current().clone(), counts.reviews.clone()).router(),
             // API servers may share one address.
             limits: Limits {
                 connections: server.max_connections,
@@ -182,11 +183,19 @@ impl Server {
             listener,
             certificate,
             renewal,
+            shared_cache,
             follower: None,
+            discoverer,
             admin: listen("admin.listen", admin.listen).await?,
             metrics,
             drain: server.drain,
-            live: Live { config, current, metrics: counts, environment: environment.clone() },
+            live: Live {
+                config,
+                publisher,
+                metrics: counts,
+                environment: environment.clone(),
+                role: Role::Webhook,
+            },
         })
     }
 
@@ -214,10 +223,22 @@ impl Server {
     /// # Errors
     /// An accept loop ended by itself: a defect, after which it is better to be started anew than to be ready and deaf.
     pub async fn run(self, shutdown: impl Future<Output = ()>) -> Result<(), ServeError> {
-        let Self { listener, certificate, renewal, follower, admin, metrics, drain, live } = self;
+        let Self {
+            listener,
+            certificate,
+            renewal,
+            shared_cache,
+            follower,
+            discoverer,
+            admin,
+            metrics,
+            drain,
+            live,
+        } = self;
+        let (_warming, warm) = warm(&live).unzip();
         let (phase, seen) = watch::channel(Phase::Serving);
         let mut supervisor = Supervisor::new(live.metrics.supervisor);
-        let [reloading, renewing] = [(); 2].map(|()| Reported::default());
+        let [reloading, renewing, discovering, sharing] = [(); 4].map(|()| Reported::default());
         let configuration = Component::new("configuration").reported(reloading.clone());
         let configuration = match follower {
             Some(follower) => {
@@ -231,6 +252,11 @@ impl Server {
             Renewal::Watch(watch) => supervisor.keep(watch, renewing.clone()),
             Renewal::Manager(manager) => supervisor.keep(*manager, renewing.clone()),
         }
+        let discovery = discoverer.map(|discoverer| {
+            let component = Component::new("discovery").checked(discoverer.readiness());
+            supervisor.keep(discoverer, discovering.clone());
+            component.reported(discovering)
+        });
         let certificate =
             Component::new("certificate").checked(move || certificate.state()).reported(renewing);
         let own = seen.clone();
@@ -238,14 +264,22 @@ impl Server {
             Phase::Serving => State::Healthy,
             Phase::Draining | Phase::Stopping => State::Failed(""),
         });
-        let (current, own) = (live.current.clone(), live.current);
+        let (current, own) = (live.publisher.current().clone(), live.publisher.current().clone());
         let credentials = Component::new("credentials")
             .checked(move || match current.get().credentials.faults() {
                 [] => State::Healthy,
                 _ => State::Degraded("a source cannot be used; the log names it, and the others are in use"),
             })
             .only_if(move || own.get().credentials.is_configured());
-        let health = Health::register(&metrics, vec![configuration, certificate, credentials, serving])?;
+        let shared = shared_cache.map(|keeper| {
+            let state = keeper.state();
+            supervisor.keep(keeper, sharing.clone());
+            Component::new("shared-cache").reported(state).reported(sharing)
+        });
+        let warm = warm.map(|state| Component::new("warm-start").reported(state));
+        let components = [configuration, certificate, credentials].into_iter();
+        let components = components.chain(discovery).chain(shared).chain(warm);
+        let health = Health::register(&metrics, components.chain([serving]).collect())?;
         let admin = Listener {
             tcp: admin,
             tls: None,
@@ -286,8 +320,7 @@ impl Server {
 /// # Errors
 /// It does not start; see [`ServeError`].
 pub async fn run(config: Config, sources: Sources, levels: Levels) -> Result<(), ServeError> {
-    let mut terminate = signal(SignalKind::terminate()).map_err(ServeError::Signals)?;
-    let mut interrupt = signal(SignalKind::interrupt()).map_err(ServeError::Signals)?;
+    let signals = Signals::listen().map_err(ServeError::Signals)?;
     // Before the files are used, so that no change after that is missed.
     let seen = reload::FileVersions::now(&sources, &config).await;
     let mut server = Server::bind(config, &sources.environment).await?;
@@ -313,27 +346,33 @@ pub async fn run(config: Config, sources: Sources, levels: Levels) -> Result<(),
         );
     }
     server.follower = Follower::new(server.live.clone(), sources, levels, seen);
-    let mut told = async || {
-        tokio::select! {
-            _ = terminate.recv() => {}
-            _ = interrupt.recv() => {}
-        }
-    };
     let shutdown = Notify::new();
-    let twice = async {
-        told().await;
-        shutdown.notify_one();
-        told().await;
-    };
-    tokio::select! {
-        served = server.run(shutdown.notified()) => served?,
-        () = twice => {
-            tracing::warn!("a second signal: ended at once, open requests are cut off");
-            return Ok(());
+    signals.until(&shutdown, server.run(shutdown.notified())).await
+}
+
+/// Looks up the images of running Pods until the task is dropped, and says how that fares. A help, without which it starts
+/// all the same.
+fn warm(live: &Live) -> Option<(AbortOnDropHandle<()>, Reported)> {
+    let settings = live.config.warm.clone();
+    let watcher = settings.from_pods.then(|| Watcher::of(Caller::Webhook, &live.environment))?;
+    let (current, state) = (live.publisher.current().clone(), Reported::default());
+    let reported = state.clone();
+    let task = tokio::spawn(async move {
+        match watcher {
+            Ok(watcher) => {
+                let warmed = warm_start::run(watcher, current, settings, state.clone());
+                // The panic itself has been logged with its location.
+                if AssertUnwindSafe(warmed).catch_unwind().await.is_err() {
+                    state.set(State::Degraded("a defect: it ended by a panic"));
+                }
+            }
+            Err(error) => {
+                tracing::warn!(%error, "cache.warm.fromPods: Pods cannot be listed");
+                state.set(State::Degraded(warm_start::NOT_LISTED));
+            }
         }
-    }
-    tracing::info!("ended");
-    Ok(())
+    });
+    Some((AbortOnDropHandle::new(task), reported))
 }
 
 /// Listens; where the machine has no IPv6, `[::]` means every IPv4 address.

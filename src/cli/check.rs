@@ -19,13 +19,15 @@ use futures_util::stream::{self, StreamExt};
 
 use super::output::{Look, print, tell};
 use super::session::{Decided, FailOn, Session, ask};
+use super::survey::SurveyedPod;
 use super::{Shared, fail};
 use crate::image::ImageRef;
-use crate::pod::Pod;
+use crate::pod::{Pod, PodError};
 use crate::reason::Reason;
-use crate::review::{self, Subject};
+use crate::review::{self, DaemonSet, Subject};
 use documents::Document;
 use kinds::CustomKind;
+pub(super) use kinds::group_of_kind;
 use report::{InputError, Report, Verdict};
 use workload::{Content, Given, Object};
 
@@ -49,6 +51,9 @@ pub(super) struct Check {
     /// templates, and beats what is built in. [] stands for each item of a list, * for each member
     #[arg(long, value_name = "KIND.GROUP=.PATH")]
     workload: Vec<CustomKind>,
+    /// Decide as for the namespaces with the label tolerarch.io/profile=NAME
+    #[arg(long, value_name = "NAME")]
+    profile: Option<String>,
     /// Exit with status 3 if an image lacks a platform of every pool (unsupported), if the platforms of an image could
     /// not be determined (unknown), or if a kind is not known that holds something like a Pod template (not-looked-at); a
     /// toleration that is taken back counts as unsupported and unknown
@@ -68,7 +73,7 @@ impl Check {
     pub(super) fn run(self, shared: &Shared) -> ExitCode {
         let (mut report, objects) = self.read();
         let images: Vec<ImageRef> = objects.iter().flat_map(|asked| asked.object.images()).collect();
-        let asked = ask(shared, &images, async |session| {
+        let asked = ask(shared, self.profile.as_deref(), &images, async |session| {
             let patches = self.output != Output::Table;
             decide(session, objects, patches).await.into_iter().for_each(|decided| report.add(decided));
             report
@@ -138,6 +143,63 @@ pub(super) struct PendingObject {
     source: usize,
     document: usize,
     object: Object,
+}
+
+/// A Pod that an object of a cluster is, or would create.
+pub(super) struct Template {
+    pub(super) kind: String,
+    pub(super) name: String,
+    /// Where it stands in the object; empty for a Pod.
+    pub(super) path: String,
+    /// How people name it.
+    pub(super) label: String,
+    given: Given,
+}
+
+/// All Pods of an object as the API server shows it.
+///
+/// # Errors
+/// It holds none, as far as is known.
+pub(super) fn templates(object: &[u8]) -> Result<Vec<Template>, String> {
+    let mut templates = Vec::new();
+    for Document { content, .. } in documents::read(object) {
+        for content in workload::contents(&content?, &[]) {
+            match content {
+                Content::Object(object) => {
+                    let label = object.label();
+                    let Object { kind, name, path, given, .. } = object;
+                    templates.push(Template { kind, name, path, label, given });
+                }
+                Content::Invalid { message, .. } => return Err(message),
+                Content::Skipped(kind) | Content::Foreign(kind) | Content::Templateless(kind) => {
+                    return Err(format!("no Pod template is known in {kind}"));
+                }
+            }
+        }
+    }
+    Ok(templates)
+}
+
+impl Template {
+    /// The Pod as it would be created.
+    ///
+    /// # Errors
+    /// It is none that the API server would take.
+    pub(super) fn pod(&self) -> Result<Pod<'_>, PodError> {
+        match &self.given {
+            Given::Template { value, owner } => Pod::of_template(value, owner, &self.name),
+            Given::Pod(value) | Given::Review(value) => Pod::of_value(value),
+        }
+    }
+
+    /// Whether it has this name, or is named so as a controller or as the owner above.
+    pub(super) fn owns(&self, pod: &SurveyedPod) -> bool {
+        let is_it = |kind: &str, name: &str| self.kind == kind && self.name == name;
+        let controls = |(kind, name): (&str, &str)| is_it(kind, name);
+        is_it(&pod.workload.kind, &pod.workload.name)
+            || pod.controller().is_some_and(controls)
+            || is_it("Pod", &pod.name)
+    }
 }
 
 /// The file itself, or those of a directory that hold manifests, as `kubectl -f` takes them; like that, no link is followed
@@ -251,6 +313,10 @@ async fn decided(object: &Object, session: &Session, root: Option<&str>) -> Resu
         Given::Template { value, owner } => Pod::of_template(value, owner, name).map(Box::new),
         Given::Review(value) => match review::of_value(value).map_err(|error| error.to_string())?.subject {
             Subject::Pod(pod) => Ok(pod),
+            Subject::DaemonSet(set) => {
+                let root = root.map(|_| DaemonSet::TEMPLATE);
+                return Ok(session.decide_daemon_set(namespace, &set, root).await);
+            }
             Subject::Malformed => {
                 let object = value.pointer("/request/object").filter(|object| !object.is_null());
                 Pod::of_value(object.ok_or_else(no_object)?).map(Box::new)

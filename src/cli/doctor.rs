@@ -2,6 +2,7 @@
 //! rights of the person who runs it, and changes nothing: all it creates are dry runs and access reviews.
 
 mod certificate;
+mod controller;
 mod findings;
 mod installation;
 mod objects;
@@ -149,13 +150,12 @@ async fn check_settings(
 ) {
     let selected = by_preference(client, entry, namespaces);
     rights::check(client, backend, settings, &selected, findings).await;
+    controller::check(client, backend, settings, findings).await;
     let pools = &settings.config.policy.pools;
     let tolerations: Vec<_> = pools.iter().flat_map(|pool| pool.tolerations.clone()).collect();
     rights::check_restrictions(client, &tolerations, &selected, findings).await;
     let cluster = pools::Cluster::read(client, findings).await;
-    for pool in pools {
-        cluster.check(pool, findings);
-    }
+    cluster.check(&settings.config, findings);
 }
 
 /// There is no webhook to look at.

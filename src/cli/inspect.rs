@@ -31,6 +31,9 @@ pub(super) struct Inspect {
     /// How the result is written: aligned columns, or one JSON document
     #[arg(short, long, value_enum, default_value_t)]
     output: Output,
+    /// Compare with the pools for the namespaces with the label tolerarch.io/profile=NAME
+    #[arg(long, value_name = "NAME")]
+    profile: Option<String>,
     /// List every request: what was asked, with which kind of credential, and what came back
     #[arg(long)]
     explain: bool,
@@ -46,7 +49,7 @@ enum Output {
 impl Inspect {
     pub(super) fn run(self, shared: &Shared) -> ExitCode {
         let images: Vec<ImageRef> = self.images.iter().filter_map(|given| given.parse().ok()).collect();
-        let inspected = ask(shared, &images, async |session: Session| {
+        let inspected = ask(shared, self.profile.as_deref(), &images, async |session: Session| {
             let many = self.images.len();
             let images = if many == 1 { "image" } else { "images" };
             session.progress.show(&format!("asking for {many} {images}"));
@@ -87,7 +90,7 @@ struct Inspected {
     lacks: Vec<(String, PlatformSet)>,
     image: Result<ImageRef, ReferenceError>,
     decided: Option<Decided>,
-    /// What the configuration says of it, so that nobody was asked.
+    /// What the configuration says of it, so that no registry was asked.
     overridden: Option<PlatformSet>,
     trace: Trace,
     took: Duration,
@@ -253,6 +256,7 @@ fn why(entry: &TracedEntry) -> &'static str {
         Fate::Runs(_) => "other-os",
         Fate::Outside => "outside-its-index",
         Fate::Shadowed => "another-entry-is-chosen",
+        Fate::Contradicted(_) => "config-contradicts",
         Fate::Index => "index",
         Fate::Skipped(Skip::Attestation) => "attestation",
         Fate::Skipped(Skip::UnknownPlatform) => "unknown-platform",
@@ -273,6 +277,9 @@ fn entry_row(entry: &TracedEntry) -> Row {
     let digest: String = info.digest.chars().take(DIGEST).collect();
     let meaning = match fate {
         Fate::Skipped(Skip::MediaType) => format!("{meaning} {}", info.media_type),
+        Fate::Contradicted(config) if !config.is_empty() => {
+            format!("its config is for {}", config.architectures().join(", "))
+        }
         _ => meaning,
     };
     Row {

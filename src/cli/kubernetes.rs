@@ -4,23 +4,45 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use crate::cluster::{ConnectError, UserClient};
+use crate::cluster::{ConnectError, UserClient, is_name};
 
+/// Which cluster.
 #[derive(Debug, Args)]
-pub(super) struct Access {
+pub(super) struct Connection {
     /// The kubeconfig [default: as kubectl]
     #[arg(long, value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
     /// The context of the kubeconfig [default: the current one]
     #[arg(long, value_name = "NAME")]
     context: Option<String>,
-    /// Only what concerns this namespace [default: all namespaces]
-    #[arg(short, long, value_name = "NAME")]
+}
+
+/// Which cluster, and what of it.
+#[derive(Debug, Args)]
+pub(super) struct Access {
+    #[command(flatten)]
+    connection: Connection,
+    /// Only what concerns this namespace [default: all; for why that of the context]
+    #[arg(short, long, value_name = "NAME", value_parser = name)]
     pub(super) namespace: Option<String>,
+    /// All namespaces
+    #[arg(short = 'A', long, conflicts_with = "namespace")]
+    pub(super) all_namespaces: bool,
+}
+
+impl Connection {
+    pub(super) async fn connect(&self) -> Result<UserClient, ConnectError> {
+        UserClient::connect(self.kubeconfig.as_deref(), self.context.as_deref()).await
+    }
 }
 
 impl Access {
     pub(super) async fn connect(&self) -> Result<UserClient, ConnectError> {
-        UserClient::connect(self.kubeconfig.as_deref(), self.context.as_deref()).await
+        self.connection.connect().await
     }
+}
+
+/// A name becomes a part of paths.
+fn name(text: &str) -> Result<String, &'static str> {
+    if is_name(text) { Ok(text.to_owned()) } else { Err("no name that an object can have") }
 }

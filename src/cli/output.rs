@@ -81,7 +81,7 @@ pub(super) struct Row {
 }
 
 /// Columns that are cut first: their texts may be long, while the others hold words from short lists.
-const LONG: &[&str] = &["IMAGE", "OBJECT", "FILE", "URL", "AS"];
+const LONG: &[&str] = &["IMAGE", "OBJECT", "POD", "NODE", "FILE", "URL", "AS"];
 /// Columns that are never cut: without them a line says nothing.
 const VERDICT: &[&str] = &["REASON", "DECISION"];
 /// All others are cut to no less.
@@ -137,6 +137,24 @@ fn cut(cell: &str, width: usize) -> String {
     }
     let kept: String = cell.chars().skip(length + 1 - width).collect();
     format!("…{kept}")
+}
+
+/// A sentence, broken between its words where the terminal ends; all lines but the first get `indent`.
+pub(super) fn wrapped(text: &str, indent: &str, look: Look) -> String {
+    let width = look.width.unwrap_or(usize::MAX);
+    let (mut wrapped, mut column) = (String::new(), 0);
+    for word in text.split_inclusive(' ') {
+        let length = word.trim_end().chars().count();
+        if column + length > width && column > indent.len() {
+            wrapped.truncate(wrapped.trim_end().len());
+            wrapped += "\n";
+            wrapped += indent;
+            column = indent.len();
+        }
+        wrapped += word;
+        column += word.chars().count();
+    }
+    wrapped + "\n"
 }
 
 /// Untrusted text without anything that would control a terminal.

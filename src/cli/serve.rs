@@ -7,8 +7,9 @@ use std::time::Duration;
 use clap::Args;
 
 use super::{Shared, fail, flag};
-use crate::config::Flag;
-use crate::{logging, serve};
+use crate::config::{Config, Flag, Sources};
+use crate::logging::{self, Levels};
+use crate::serve::{self, ServeError};
 
 /// Look-ups of names that hang cannot be cancelled; the process does not wait longer for them.
 const RUNTIME_FINISH_TIME: Duration = Duration::from_millis(500);
@@ -31,25 +32,7 @@ pub(super) struct Serve {
 
 impl Serve {
     pub(super) fn run(self, shared: &Shared) -> ExitCode {
-        let sources = shared.sources(self.flags());
-        let loaded = match sources.load() {
-            Ok(loaded) => loaded,
-            Err(error) => return fail(&error),
-        };
-        let config = loaded.config.clone();
-        let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
-            Ok(runtime) => runtime,
-            Err(error) => return fail(&error),
-        };
-        let (logging, levels) = logging::start(config.log.level, config.log.format);
-        loaded.log_warnings();
-        let served = runtime.block_on(serve::run(config, sources, levels));
-        runtime.shutdown_timeout(RUNTIME_FINISH_TIME);
-        drop(logging);
-        match served {
-            Ok(()) => ExitCode::SUCCESS,
-            Err(error) => fail(&error),
-        }
+        run(shared, self.flags(), serve::run)
     }
 
     fn flags(self) -> [Option<Flag>; 4] {
@@ -60,5 +43,32 @@ impl Serve {
             flag("--listen", "server.listen", listen),
             flag("--admin-listen", "admin.listen", admin_listen),
         ]
+    }
+}
+
+/// Runs a service in a runtime of its own, until it ends.
+pub(super) fn run<F: Future<Output = Result<(), ServeError>>>(
+    shared: &Shared,
+    flags: impl IntoIterator<Item = Option<Flag>>,
+    service: impl FnOnce(Config, Sources, Levels) -> F,
+) -> ExitCode {
+    let sources = shared.sources(flags);
+    let loaded = match sources.load() {
+        Ok(loaded) => loaded,
+        Err(error) => return fail(&error),
+    };
+    let config = loaded.config.clone();
+    let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => return fail(&error),
+    };
+    let (logging, levels) = logging::start(config.log.level, config.log.format);
+    loaded.log_warnings();
+    let served = runtime.block_on(service(config, sources, levels));
+    runtime.shutdown_timeout(RUNTIME_FINISH_TIME);
+    drop(logging);
+    match served {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => fail(&error),
     }
 }

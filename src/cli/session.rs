@@ -3,13 +3,17 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use clap::ValueEnum;
 use ipnet::IpNet;
+use tokio::sync::Notify;
 
-use super::output::Progress;
+use super::inventory::Shown;
+use super::output::{Progress, shown, tell};
 use super::{Shared, fail};
-use crate::config::Config;
+use crate::config::{Config, Discover};
 use crate::decide::{self, BatchLimits, Decision, Snapshot, Wait, shortened};
 use crate::image::{ImageRef, PlatformSet, canonical_host};
 use crate::patch;
@@ -18,6 +22,7 @@ use crate::policy::{Blocker, Cause};
 use crate::reason::Reason;
 use crate::registry::trace::{Trace, TracedRequest};
 use crate::registry::{HostSettings, Traces};
+use crate::review::DaemonSet;
 use crate::serve;
 
 /// What decides, and what goes on meanwhile.
@@ -27,8 +32,11 @@ pub(super) struct Session {
     pub(super) progress: Progress,
     /// What registries were asked.
     pub(super) traces: Traces,
+    /// What the user should know of what the cluster shows, and of what it does not.
+    pub(super) notes: Vec<String>,
     /// Whether pull secrets are read.
     pull_secrets: bool,
+    pub(super) interrupts: Arc<Interrupts>,
 }
 
 /// A decision that outlives its Pod.
@@ -71,12 +79,49 @@ impl From<Blocker<'_>> for BlockingImage {
 }
 
 impl Session {
+    /// The same, deciding by a profile throughout.
+    fn under(mut self, profile: Option<&str>) -> Result<Self, ExitCode> {
+        let Some(name) = profile else { return Ok(self) };
+        let Snapshot { policy, profiles, .. } = &mut self.snapshot;
+        let Some(found) = profiles.remove(name) else {
+            let known: Vec<&str> = profiles.keys().map(String::as_str).collect();
+            let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
+            let message = format!("--profile {name:?}: `profiles` of the configuration has {known}");
+            tell(&format!("tolerarch: {}", shown(&message)));
+            return Err(ExitCode::from(2));
+        };
+        *policy = found;
+        Ok(self)
+    }
+
     /// Decides as the webhook would, but waits for every image. The patch is written where `root` says where in its object
     /// the Pod stands.
     pub(super) async fn decide(&self, namespace: &str, pod: &Pod<'_>, root: Option<&str>) -> Decided {
+        let Self { snapshot, limits, .. } = self;
+        let decision = snapshot.decide(&snapshot.policy, namespace, pod, Wait::ForAll(limits));
+        self.decided(decision, pod, root).await
+    }
+
+    /// The same for a DaemonSet.
+    pub(super) async fn decide_daemon_set(
+        &self,
+        namespace: &str,
+        set: &DaemonSet<'_>,
+        root: Option<&str>,
+    ) -> Decided {
+        let Self { snapshot, limits, .. } = self;
+        let decision = snapshot.decide_daemon_set(&snapshot.policy, namespace, set, Wait::ForAll(limits));
+        self.decided(decision, &set.template.pod, root).await
+    }
+
+    async fn decided<'a>(
+        &self,
+        decision: impl Future<Output = Decision<'a>>,
+        pod: &Pod<'_>,
+        root: Option<&str>,
+    ) -> Decided {
         let decided = async {
-            let decision =
-                self.snapshot.decide(&self.snapshot.policy, namespace, pod, Wait::ForAll(&self.limits)).await;
+            let decision = decision.await;
             let patch = root.map(|root| patch::build(root, pod, &decision.edits));
             let patch = patch.filter(|patch| !patch.is_empty());
             let unknown = FailOn::of(decision.reason).contains(&FailOn::Unknown);
@@ -125,27 +170,60 @@ pub(super) fn cause(trace: &Trace) -> Option<String> {
     Some(format!("{error} ({host} {answer} {method} {}, with {with})", kind.as_str()))
 }
 
-/// Does work with what `serve` would decide by with this configuration, about these images; the exit status, where that
-/// is impossible and the user has been told why.
+/// Does work with what `serve` would decide by with this configuration and for this profile, about these images; the exit
+/// status, where that is impossible and the user has been told why.
 pub(super) fn ask<T>(
     shared: &Shared,
+    profile: Option<&str>,
     images: &[ImageRef],
     work: impl AsyncFnOnce(Session) -> T,
 ) -> Result<T, ExitCode> {
+    let read = async |_: &Progress, discover: Discover| {
+        if discover.is_on() {
+            tell(
+                "tolerarch: note: this command asks no cluster: pools are those of the configuration, whatever `discover` finds",
+            );
+        }
+        Ok(Read { images: images.to_vec(), shown: None, rest: () })
+    };
+    ask_about(shared, read, async |session, ()| Ok(work(session.under(profile)?).await))?
+}
+
+/// What was read before anything is looked up.
+pub(super) struct Read<R> {
+    /// The images, as far as registries on this machine may have them.
+    pub(super) images: Vec<ImageRef>,
+    /// What the cluster shows of pools, where that is asked.
+    pub(super) shown: Option<Shown>,
+    pub(super) rest: R,
+}
+
+/// The same about what has to be read first.
+pub(super) fn ask_about<R, T>(
+    shared: &Shared,
+    read: impl AsyncFnOnce(&Progress, Discover) -> Result<Read<R>, ExitCode>,
+    work: impl AsyncFnOnce(Session, R) -> T,
+) -> Result<T, ExitCode> {
     let mut config = shared.load().map_err(|error| fail(&error))?;
-    admit_loopback(&mut config, images);
     let traces = Traces::default();
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
     let runtime = runtime.map_err(|error| fail(&error))?;
     let pull_secrets = config.credentials.pull_secrets;
     let progress = Progress::start(shared.log_level, shared.log_format);
     let limits = BatchLimits::new(&config.lookup);
+    let interrupts = Arc::new(Interrupts::default());
     // Not a part of the work, which may be at something that does not let others in between.
-    drop(runtime.spawn(interrupted(progress.clone())));
+    drop(runtime.spawn(interrupted(progress.clone(), Arc::clone(&interrupts))));
     let done = runtime.block_on(async {
-        let snapshot = serve::snapshot(&config, &shared.environment, Some(traces.clone()))
-            .map_err(|error| fail(&error))?;
-        Ok(work(Session { snapshot, limits, progress, traces, pull_secrets }).await)
+        let Read { images, shown, rest } = read(&progress, config.discover).await?;
+        admit_loopback(&mut config, &images);
+        let (discovered, notes) = shown.map(|shown| shown.noted(&config.policy.pools)).unzip();
+        let snapshot =
+            serve::snapshot(&config, &shared.environment, Some(traces.clone()), discovered.as_ref())
+                .map_err(|error| fail(&error))?;
+        let notes = notes.unwrap_or_default();
+        let session = Session { snapshot, limits, progress, traces, notes, pull_secrets, interrupts };
+        Ok(work(session, rest).await)
     });
     // Lookups may still run; their results are no longer needed.
     runtime.shutdown_background();
@@ -174,13 +252,43 @@ fn admit_loopback(config: &mut Config, images: &[ImageRef]) {
     }
 }
 
-/// Clears the progress line, then ends the process by the signal itself, as without a handler.
-async fn interrupted(progress: Progress) {
-    if tokio::signal::ctrl_c().await.is_ok() {
-        progress.show("");
-        // Does not come back.
-        let _ = signal_hook::low_level::emulate_default_handler(signal_hook::consts::SIGINT);
+/// What Ctrl-C means to the work at hand.
+#[derive(Default)]
+pub(super) struct Interrupts {
+    /// Whether the work ends by itself.
+    is_expected: AtomicBool,
+    came: Notify,
+}
+
+impl Interrupts {
+    /// Comes back when the user interrupts, for work that has something to show by then. A second time ends the process.
+    pub(super) async fn next(&self) {
+        self.is_expected.store(true, Ordering::SeqCst);
+        self.came.notified().await;
     }
+
+    /// From here on an interrupt ends the process.
+    pub(super) fn end(&self) {
+        self.is_expected.store(false, Ordering::SeqCst);
+    }
+}
+
+/// Clears the progress line, then ends the process by the signal itself, as without a handler.
+async fn interrupted(progress: Progress, interrupts: Arc<Interrupts>) {
+    while tokio::signal::ctrl_c().await.is_ok() {
+        if interrupts.is_expected.swap(false, Ordering::SeqCst) {
+            interrupts.came.notify_one();
+            continue;
+        }
+        progress.show("");
+        end_by_interrupt();
+    }
+}
+
+/// Ends the process by the signal, as shells look at that.
+pub(super) fn end_by_interrupt() {
+    // Does not come back.
+    let _ = signal_hook::low_level::emulate_default_handler(signal_hook::consts::SIGINT);
 }
 
 /// What of the decisions a pipeline may stumble over.

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use serde_json::{Value as Json, json};
 
-use super::shape::{Shape, Slot, Value, Values};
+use super::shape::Value;
 use super::values::taken;
 use crate::image::{ImageRef, NamePattern, canonical_host, is_docker_hub};
 use crate::registry::Mirror;
@@ -56,7 +56,13 @@ pub(super) fn is_host(text: &str) -> bool {
 
 /// One host, as it is compared.
 #[derive(Default)]
-struct HostName(String);
+pub(super) struct HostName(String);
+
+impl From<HostName> for String {
+    fn from(HostName(host): HostName) -> Self {
+        host
+    }
+}
 
 impl Value for HostName {
     fn expected(&self) -> Cow<'static, str> {
@@ -73,37 +79,5 @@ impl Value for HostName {
 
     fn written(&self) -> Json {
         json!(self.0)
-    }
-}
-
-/// A list of hosts.
-pub(super) struct HostNames<'a>(pub(super) &'a mut Vec<String>);
-
-impl Slot for HostNames<'_> {
-    fn shape(&mut self) -> Shape<'_> {
-        Shape::Values(self)
-    }
-}
-
-impl Values for HostNames<'_> {
-    fn blank(&self) -> Box<dyn Value> {
-        Box::<HostName>::default()
-    }
-
-    fn clear(&mut self) {
-        self.0.clear();
-    }
-
-    fn add(&mut self, text: &str) -> bool {
-        let mut host = HostName::default();
-        let read = host.read(text);
-        if read {
-            self.0.push(host.0);
-        }
-        read
-    }
-
-    fn written(&self) -> Vec<Json> {
-        self.0.iter().map(|host| json!(host)).collect()
     }
 }

@@ -1,33 +1,11 @@
 //! What is believed of images instead of their registries.
 
-use super::shape::{List, Shape, Slot, Visit, key};
+use super::shape::{Shape, Slot, key};
 use crate::policy::Override;
 
 impl Slot for Vec<Override> {
     fn shape(&mut self) -> Shape<'_> {
         Shape::List(self)
-    }
-}
-
-impl List for Vec<Override> {
-    fn blank(&self, visit: Visit<'_>) {
-        visit(&mut Override::default());
-    }
-
-    fn clear(&mut self) {
-        self.clear();
-    }
-
-    fn add(&mut self, fill: Visit<'_>) {
-        let mut entry = Override::default();
-        fill(&mut entry);
-        self.push(entry);
-    }
-
-    fn each(&mut self, visit: Visit<'_>) {
-        for entry in self {
-            visit(entry);
-        }
     }
 }
 

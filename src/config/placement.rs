@@ -4,11 +4,11 @@ use std::borrow::Cow;
 
 use serde_json::{Value as Json, json};
 
-use super::pools::{One, is_label_key, label_key};
-use super::shape::{List, Shape, Slot, Value, Values, Visit, key, key_as};
+use super::pools::{One, label_key};
+use super::shape::{List, Shape, Slot, Value, Values, Visit, key, key_as, texts};
 use super::values::{either, taken};
 use crate::image::PlatformSet;
-use crate::pod::{Text, names_architecture};
+use crate::pod::{Text, is_label_key, names_architecture};
 use crate::policy::{PlacementRules, Preference, Require};
 
 impl Slot for PlacementRules {
@@ -19,7 +19,11 @@ impl Slot for PlacementRules {
                 "off, affinity or nodeSelector: keep a Pod off the platforms that its images lack",
                 &mut self.require,
             ),
-            key("platforms", "that the cluster's nodes have", &mut self.platforms),
+            key_as(
+                "platforms",
+                "that the cluster's nodes have; discovered: those of all NodePools and nodes, see discover",
+                ClusterPlatforms { known: &mut self.platforms, discovered: &mut self.discovered },
+            ),
             key(
                 "whenUnknown",
                 "platforms for a Pod with an image that is not known; none: such a Pod is not steered",
@@ -33,7 +37,7 @@ impl Slot for PlacementRules {
             key_as(
                 "podLabels",
                 "labels of Pods that are required of their nodes, too",
-                LabelKeys(&mut self.pod_labels),
+                texts::<LabelKey>(&mut self.pod_labels),
             ),
         ])
     }
@@ -55,7 +59,9 @@ impl Slot for PlacementRules {
     }
 
     fn warnings(&self) -> Vec<String> {
-        let Self { require, platforms, when_unknown, prefer, .. } = self;
+        let Self { require, when_unknown, prefer, .. } = self;
+        // What the cluster has is not known here, if it is to be discovered.
+        let platforms = if self.discovered { &PlatformSet::ALL } else { &self.platforms };
         let idle = *require == Require::Off && !when_unknown.is_empty();
         let idle = idle.then(|| "whenUnknown does nothing while require is off".to_owned());
         let beyond = when_unknown.difference(*platforms);
@@ -65,6 +71,70 @@ impl Slot for PlacementRules {
         let strange = strange
             .map(|own| format!("prefer has {own}, which the cluster's nodes do not have by platforms"));
         idle.into_iter().chain(beyond).chain(strange).collect()
+    }
+}
+
+/// What stands for the platforms that are read of the cluster.
+const DISCOVERED: &str = "discovered";
+
+/// The platforms of the cluster, or the word that they are read of it.
+struct ClusterPlatforms<'a> {
+    known: &'a mut PlatformSet,
+    discovered: &'a mut bool,
+}
+
+impl Slot for ClusterPlatforms<'_> {
+    fn shape(&mut self) -> Shape<'_> {
+        Shape::Values(self)
+    }
+}
+
+impl Values for ClusterPlatforms<'_> {
+    fn blank(&self) -> Box<dyn Value> {
+        Box::new(OneOrDiscovered::default())
+    }
+
+    fn clear(&mut self) {
+        (*self.known, *self.discovered) = (PlatformSet::EMPTY, false);
+    }
+
+    fn add(&mut self, text: &str) -> bool {
+        if text == DISCOVERED {
+            (*self.known, *self.discovered) = (PlacementRules::default().platforms, true);
+            return true;
+        }
+        // Beside the word, which says it all.
+        if *self.discovered { text.parse::<PlatformSet>().is_ok() } else { self.known.add(text) }
+    }
+
+    fn written(&self) -> Vec<Json> {
+        if *self.discovered { vec![json!(DISCOVERED)] } else { Values::written(&*self.known) }
+    }
+
+    fn word(&self) -> Option<&'static str> {
+        Some(DISCOVERED)
+    }
+}
+
+/// An item of theirs.
+#[derive(Default)]
+struct OneOrDiscovered(PlatformSet);
+
+impl Value for OneOrDiscovered {
+    fn expected(&self) -> Cow<'static, str> {
+        format!("{}; or {DISCOVERED}", One(self.0).expected()).into()
+    }
+
+    fn schema(&self) -> Json {
+        json!({"anyOf": [One(self.0).schema(), {"const": DISCOVERED}]})
+    }
+
+    fn read(&mut self, text: &str) -> bool {
+        text == DISCOVERED || One(self.0).read(text)
+    }
+
+    fn written(&self) -> Json {
+        One(self.0).written()
     }
 }
 
@@ -186,39 +256,15 @@ impl List for Vec<Preference> {
     }
 }
 
-/// Keys of labels.
-struct LabelKeys<'a>(&'a mut Vec<String>);
+/// A key of labels that Pods and nodes have.
+#[derive(Default)]
+struct LabelKey(String);
 
-impl Slot for LabelKeys<'_> {
-    fn shape(&mut self) -> Shape<'_> {
-        Shape::Values(self)
+impl From<LabelKey> for String {
+    fn from(LabelKey(key): LabelKey) -> Self {
+        key
     }
 }
-
-impl Values for LabelKeys<'_> {
-    fn blank(&self) -> Box<dyn Value> {
-        Box::new(LabelKey)
-    }
-
-    fn clear(&mut self) {
-        self.0.clear();
-    }
-
-    fn add(&mut self, text: &str) -> bool {
-        let read = LabelKey.read(text);
-        if read && !self.0.iter().any(|own| own == text) {
-            self.0.push(text.to_owned());
-        }
-        read
-    }
-
-    fn written(&self) -> Vec<Json> {
-        self.0.iter().map(|key| json!(key)).collect()
-    }
-}
-
-/// What an item of theirs may be.
-struct LabelKey;
 
 impl Value for LabelKey {
     fn expected(&self) -> Cow<'static, str> {
@@ -231,10 +277,11 @@ impl Value for LabelKey {
 
     /// Not of an architecture: that is for the images to say.
     fn read(&mut self, text: &str) -> bool {
-        is_label_key(text) && !names_architecture(text)
+        let check = is_label_key(text) && !names_architecture(text);
+        taken(&mut self.0, check.then(|| text.to_owned()))
     }
 
     fn written(&self) -> Json {
-        Json::Null
+        json!(self.0)
     }
 }

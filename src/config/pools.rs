@@ -10,8 +10,8 @@ use serde_json::{Value as Json, json};
 use super::shape::{List, Shape, Slot, Value, Values, Visit, key, key_as};
 use super::values::{Checked, Maybe, OneOf, taken};
 use crate::image::{Platform, PlatformSet};
-use crate::pod::{Text, Toleration, is_label_value};
-use crate::policy::Pool;
+use crate::pod::{Text, Toleration, is_label_key, is_label_value};
+use crate::policy::{Pool, is_pool_name};
 
 impl Slot for Vec<Pool> {
     fn shape(&mut self) -> Shape<'_> {
@@ -45,7 +45,7 @@ impl List for Vec<Pool> {
 
     fn each(&mut self, visit: Visit<'_>) {
         for Pool { name, platforms, tolerations, share, prefer } in self {
-            let (name, tolerations) = (name.clone(), tolerations.clone());
+            let (name, tolerations) = (PoolName(name.clone()), tolerations.clone());
             visit(&mut Entry {
                 preset: None,
                 name,
@@ -99,7 +99,7 @@ impl Preset {
 #[derive(Default)]
 struct Entry {
     preset: Option<Preset>,
-    name: String,
+    name: PoolName,
     platforms: PlatformSet,
     tolerations: Vec<Toleration<'static>>,
     share: Percent,
@@ -108,7 +108,7 @@ struct Entry {
 
 impl From<Entry> for Pool {
     fn from(Entry { preset, name, platforms, tolerations, share: Percent(share), prefer }: Entry) -> Self {
-        let said = Self { name, platforms, tolerations, share, prefer: prefer.into() };
+        let said = Self { name: name.into(), platforms, tolerations, share, prefer: prefer.into() };
         let Some(preset) = preset.map(Preset::pool) else { return said };
         Self {
             name: if said.name.is_empty() { preset.name } else { said.name },
@@ -128,7 +128,7 @@ impl Slot for Entry {
                 "says what the pool itself does not: the Arm nodes of GKE, or a NodePool of Karpenter",
                 Maybe(&mut self.preset),
             ),
-            key_as("name", "as the annotation of opened Pods shows it", PoolName(&mut self.name)),
+            key("name", "as the annotation of opened Pods shows it", &mut self.name),
             key("platforms", "that its nodes can have; an image has to run on all", &mut self.platforms),
             key("tolerations", "that open it", &mut self.tolerations),
             key(
@@ -146,7 +146,7 @@ impl Slot for Entry {
 
     fn objections(&self) -> Vec<String> {
         objections([
-            (self.name.is_empty(), "the pool has no name"),
+            (self.name.0.is_empty(), "the pool has no name"),
             (
                 self.platforms.is_empty(),
                 "the pool has no platforms; write for example [linux/amd64, linux/arm64]",
@@ -190,9 +190,16 @@ impl Value for Percent {
 }
 
 /// A name that can stand in the annotation.
-pub(super) struct PoolName<'a>(pub(super) &'a mut String);
+#[derive(Default)]
+pub(super) struct PoolName(String);
 
-impl Value for PoolName<'_> {
+impl From<PoolName> for String {
+    fn from(PoolName(name): PoolName) -> Self {
+        name
+    }
+}
+
+impl Value for PoolName {
     fn expected(&self) -> Cow<'static, str> {
         "a name of at most 63 lower-case letters, digits, '-' and '.'".into()
     }
@@ -202,9 +209,7 @@ impl Value for PoolName<'_> {
     }
 
     fn read(&mut self, text: &str) -> bool {
-        let allowed = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-' || b == b'.';
-        let check = (1..=63).contains(&text.len()) && text.bytes().all(allowed);
-        taken(self.0, check.then(|| text.to_owned()))
+        taken(&mut self.0, is_pool_name(text).then(|| text.to_owned()))
     }
 
     fn written(&self) -> Json {
@@ -247,10 +252,6 @@ impl Value for One {
         format!("a platform that nodes can have: {}", PlatformSet::ALL).into()
     }
 
-    fn hint(&self, text: &str) -> Option<String> {
-        (text == "discovered").then(|| "discovered needs `discover`, which is off".to_owned())
-    }
-
     fn schema(&self) -> Json {
         json!({"enum": PlatformSet::ALL.written()})
     }
@@ -267,28 +268,6 @@ impl Value for One {
 impl Slot for Vec<Toleration<'static>> {
     fn shape(&mut self) -> Shape<'_> {
         Shape::List(self)
-    }
-}
-
-impl List for Vec<Toleration<'static>> {
-    fn blank(&self, visit: Visit<'_>) {
-        visit(&mut Toleration::default());
-    }
-
-    fn clear(&mut self) {
-        self.clear();
-    }
-
-    fn add(&mut self, fill: Visit<'_>) {
-        let mut toleration = Toleration::default();
-        fill(&mut toleration);
-        self.push(toleration);
-    }
-
-    fn each(&mut self, visit: Visit<'_>) {
-        for toleration in self {
-            visit(toleration);
-        }
     }
 }
 
@@ -355,16 +334,4 @@ pub(super) fn label_value<'a>(text: &'a mut Text<'static>) -> Checked<'a> {
         pattern: "^([A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?)?$",
         check: is_label_value,
     }
-}
-
-/// `IsQualifiedName` of k8s.io/apimachinery: an optional DNS subdomain, a slash, and a name.
-pub(super) fn is_label_key(text: &str) -> bool {
-    let (prefix, name) = text.rsplit_once('/').map_or((None, text), |(prefix, name)| (Some(prefix), name));
-    let label = |part: &str| {
-        let edge = |b: Option<&u8>| b.is_some_and(|b| b.is_ascii_lowercase() || b.is_ascii_digit());
-        let bytes = part.as_bytes();
-        edge(bytes.first()) && edge(bytes.last()) && bytes.iter().all(|&b| b == b'-' || edge(Some(&b)))
-    };
-    let domain = |prefix: &str| prefix.len() <= 253 && prefix.split('.').all(label);
-    !name.is_empty() && is_label_value(name) && prefix.is_none_or(domain)
 }

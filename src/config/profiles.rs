@@ -1,15 +1,12 @@
 //! Profiles: what differs for the reviews that arrive at `/mutate/<name>`.
 
-use std::borrow::Cow;
 use std::collections::BTreeMap;
-
-use serde_json::{Value as Json, json};
 
 use super::Config;
 use super::pools::PoolName;
 use super::quote::quoted;
 use super::reader::{Reader, nearest};
-use super::shape::{Map, Shape, Slot, Value, Values, Visit, key, key_as};
+use super::shape::{Map, Shape, Slot, Visit, key, key_as, texts};
 use crate::pod::is_label_value;
 use crate::policy::{Mode, PlacementRules, Policy, Pool};
 
@@ -23,6 +20,8 @@ pub struct Profile {
     pub mode: Mode,
     /// The names of the pools that it opens.
     pub pools: Vec<String>,
+    /// Whether it also opens those that are found in the cluster: it names none itself.
+    pub opens_found: bool,
     /// How Pods are steered.
     pub placement: PlacementRules,
     /// Whether a Pod that stays closed says why.
@@ -32,7 +31,7 @@ pub struct Profile {
 impl Default for Profile {
     fn default() -> Self {
         let Policy { mode, placement, explain, .. } = Config::default().policy;
-        Self { mode, pools: Vec::new(), placement, explain }
+        Self { mode, pools: Vec::new(), opens_found: false, placement, explain }
     }
 }
 
@@ -40,59 +39,14 @@ impl Slot for Profile {
     fn shape(&mut self) -> Shape<'_> {
         Shape::Section(vec![
             key("mode", "enforce or observe", &mut self.mode),
-            key_as("pools", "names of the pools that it opens; [] opens none", PoolNames(&mut self.pools)),
+            key_as(
+                "pools",
+                "names of the pools that it opens; [] opens none",
+                texts::<PoolName>(&mut self.pools),
+            ),
             key("placement", "merged key by key", &mut self.placement),
             key("explain", "whether a Pod that stays closed says why", &mut self.explain),
         ])
-    }
-}
-
-struct PoolNames<'a>(&'a mut Vec<String>);
-
-impl Slot for PoolNames<'_> {
-    fn shape(&mut self) -> Shape<'_> {
-        Shape::Values(self)
-    }
-}
-
-impl Values for PoolNames<'_> {
-    fn blank(&self) -> Box<dyn Value> {
-        Box::new(AnyPool)
-    }
-
-    fn clear(&mut self) {
-        self.0.clear();
-    }
-
-    fn add(&mut self, text: &str) -> bool {
-        let read = AnyPool.read(text);
-        self.0.extend(read.then(|| text.to_owned()));
-        read
-    }
-
-    fn written(&self) -> Vec<Json> {
-        self.0.iter().map(|name| json!(name)).collect()
-    }
-}
-
-/// What an item of theirs may be.
-struct AnyPool;
-
-impl Value for AnyPool {
-    fn expected(&self) -> Cow<'static, str> {
-        PoolName(&mut String::new()).expected()
-    }
-
-    fn schema(&self) -> Json {
-        PoolName(&mut String::new()).schema()
-    }
-
-    fn read(&mut self, text: &str) -> bool {
-        PoolName(&mut String::new()).read(text)
-    }
-
-    fn written(&self) -> Json {
-        Json::Null
     }
 }
 
@@ -144,7 +98,8 @@ pub(super) fn inherit(config: &mut Config, reader: &mut Reader) {
     for (name, own) in &mut config.profiles {
         let path = |key: &str| format!("profiles[{}].{key}", quoted(name));
         let says = |key: &str| reader.places.contains_key(&path(key));
-        let PlacementRules { require, platforms, when_unknown, prefer, pod_labels } = placement.clone();
+        let PlacementRules { require, platforms, discovered, when_unknown, prefer, pod_labels } =
+            placement.clone();
         let steered = &mut own.placement;
         if !says("mode") {
             own.mode = *mode;
@@ -156,7 +111,7 @@ pub(super) fn inherit(config: &mut Config, reader: &mut Reader) {
             steered.require = require;
         }
         if !says("placement.platforms") {
-            steered.platforms = platforms;
+            (steered.platforms, steered.discovered) = (platforms, discovered);
         }
         if !says("placement.whenUnknown") {
             steered.when_unknown = when_unknown;
@@ -169,6 +124,11 @@ pub(super) fn inherit(config: &mut Config, reader: &mut Reader) {
         }
         if !says("pools") {
             own.pools.clone_from(&names);
+            own.opens_found = config.discover.node_pools;
+        }
+        // Others may be found in the cluster.
+        if config.discover.node_pools {
+            continue;
         }
         let strange = own.pools.iter().find(|pool| !names.contains(pool));
         if let Some((strange, place)) = strange.zip(reader.places.get(&path("pools")).cloned()) {
@@ -181,11 +141,19 @@ pub(super) fn inherit(config: &mut Config, reader: &mut Reader) {
 impl Config {
     /// What decides over Pods by each profile.
     pub fn policies(&self) -> BTreeMap<String, Policy> {
+        self.policies_over(&self.policy)
+    }
+
+    /// The same over pools that were found in the cluster, too.
+    pub fn policies_over(&self, top: &Policy) -> BTreeMap<String, Policy> {
+        let is_found = |name: &String| !self.policy.pools.iter().any(|pool| pool.name == *name);
         let of = |profile: &Profile| {
             let Profile { mode, placement, explain, .. } = profile.clone();
-            let opens = |pool: &&Pool| profile.pools.contains(&pool.name);
-            let pools = self.policy.pools.iter().filter(opens).cloned().collect();
-            Policy { mode, pools, placement, explain, ..self.policy.clone() }
+            let opens = |pool: &&Pool| {
+                profile.pools.contains(&pool.name) || profile.opens_found && is_found(&pool.name)
+            };
+            let pools = top.pools.iter().filter(opens).cloned().collect();
+            Policy { mode, pools, placement, explain, ..top.clone() }
         };
         self.profiles.iter().map(|(name, profile)| (name.clone(), of(profile))).collect()
     }

@@ -120,6 +120,10 @@ impl Reader {
                     });
                 }
             }
+            (Shape::Values(values), _) if values.word().is_some_and(|word| scalar(node) == Some(word)) => {
+                values.clear();
+                values.add(scalar(node).unwrap_or_default());
+            }
             (Shape::Values(values), _) => {
                 let hint = scalar(node).and_then(|text| values.blank().hint(text));
                 self.wrong(node, &hint.map_or_else(|| "a list".to_owned(), |hint| format!("a list; {hint}")));

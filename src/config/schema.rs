@@ -35,7 +35,11 @@ fn of(slot: &mut dyn Slot) -> Json {
             with_default(schema, default)
         }
         Shape::Values(values) => {
-            let schema = json!({"type": "array", "items": values.blank().schema()});
+            let list = json!({"type": "array", "items": values.blank().schema()});
+            let schema = match values.word() {
+                Some(word) => json!({"anyOf": [list, {"const": word}]}),
+                None => list,
+            };
             let default = values.written();
             if default.is_empty() { schema } else { with_default(schema, default.into()) }
         }
@@ -56,6 +60,9 @@ fn or_null(mut schema: Json) -> Json {
     }
     if let Some(choices) = schema.get_mut("enum").and_then(Json::as_array_mut) {
         choices.push(Json::Null);
+    }
+    if let Some(choices) = schema.get_mut("anyOf").and_then(Json::as_array_mut) {
+        choices.push(json!({"type": "null"}));
     }
     schema
 }

@@ -2,14 +2,15 @@
 
 use std::collections::BTreeMap;
 
-use super::hosts::{HostNames, is_host};
-use super::shape::{Map, Section, Shape, Slot, Visit, key, key_as};
+use super::cache::CacheSection;
+use super::hosts::{HostName, is_host};
+use super::shape::{Map, Section, Shape, Slot, Visit, key, key_as, texts};
 use super::values::Choice;
 use super::{Admin, Config, Log, Registries, Server, Tls};
 use crate::credentials::CredentialSettings;
 use crate::image::canonical_host;
 use crate::registry::{AddressGuard, HostSettings, Mirror};
-use crate::resolver::{CacheSettings, LookupSettings};
+use crate::resolver::LookupSettings;
 use crate::tls::{Lifetimes, TlsMode};
 
 impl Slot for Config {
@@ -23,6 +24,11 @@ impl Slot for Config {
                 "pools",
                 "a Pod gets the tolerations of every pool that all its images can run on",
                 &mut self.policy.pools,
+            ),
+            key(
+                "discover",
+                "what is read of the cluster to know its pools and their platforms",
+                &mut self.discover,
             ),
             key(
                 "placement",
@@ -40,12 +46,26 @@ impl Slot for Config {
                 &mut self.policy.explain,
             ),
             key(
+                "daemonSets",
+                "whether the templates of DaemonSets get what their Pods would get; needs an entry of its own in the webhook configuration",
+                &mut self.policy.daemon_sets,
+            ),
+            key_as(
+                "verify",
+                "index or config: whether the config of each platform of pools and placement is read, too, as indexes can be wrong",
+                Choice(&mut self.verify),
+            ),
+            key(
                 "profiles",
                 "what differs for reviews at /mutate/<name>: of namespaces with the label tolerarch.io/profile",
                 &mut self.profiles,
             ),
             key("lookup", "how the platforms of images are looked up", &mut self.lookup),
-            key("cache", "how long what was looked up counts", &mut self.cache),
+            key_as(
+                "cache",
+                "how long what was looked up counts",
+                CacheSection { own: &mut self.cache, shared: &mut self.shared_cache, warm: &mut self.warm },
+            ),
             key("registries", "which registries are asked, and how", &mut self.registries),
             key(
                 "credentials",
@@ -57,6 +77,7 @@ impl Slot for Config {
                 "which addresses are dialled; loopback, link-local and metadata addresses are not",
                 &mut self.network,
             ),
+            key("controller", "what `tolerarch controller` does", &mut self.controller),
             key("log", "what is logged", &mut self.log),
         ])
     }
@@ -152,30 +173,6 @@ impl Slot for LookupSettings {
             ),
             key("concurrency", "lookups at a time, in all", &mut self.concurrency).at_start(),
             key("perRegistry", "lookups at a time, of one registry", &mut self.per_registry).at_start(),
-        ])
-    }
-}
-
-impl Slot for CacheSettings {
-    fn shape(&mut self) -> Shape<'_> {
-        let negative = Section(vec![
-            key("notFound", "no such image", &mut self.not_found),
-            key("denied", "access is denied", &mut self.denied),
-            key("throttled", "429: at least so long; Retry-After counts if longer", &mut self.throttled),
-            key("timeout", "no answer in time", &mut self.timeout),
-            key("unreachable", "no connection, or a status of 500 and more", &mut self.unreachable),
-            key("badManifest", "what came is no image", &mut self.bad_manifest),
-        ]);
-        Shape::Section(vec![
-            key("capacity", "images", &mut self.capacity).at_start(),
-            key("tagTtl", "how long a tag counts before the registry is asked again", &mut self.tag),
-            key(
-                "staleWhileRevalidate",
-                "after that: answers at once, while one refresh runs",
-                &mut self.stale_while_revalidate,
-            ),
-            key("staleIfError", "after that: answers while the registry fails", &mut self.stale_if_error),
-            key_as("negative", "how long failures count", negative),
         ])
     }
 }
@@ -305,7 +302,7 @@ impl Slot for HostSettings {
             key_as(
                 "tokenHosts",
                 "other hosts that this registry's realm may name and get its credentials",
-                HostNames(&mut self.token_hosts),
+                texts::<HostName>(&mut self.token_hosts),
             ),
         ])
     }

@@ -2,9 +2,10 @@
 //! are; the reading, the JSON schema, the names of the environment and what is printed all come from that.
 
 use std::borrow::Cow;
+use std::marker::PhantomData;
 use std::path::PathBuf;
 
-use serde_json::Value as Json;
+use serde_json::{Value as Json, json};
 
 /// Something of the configuration that can be filled and shown.
 pub(super) trait Slot {
@@ -94,6 +95,10 @@ pub(super) trait Values {
     fn add(&mut self, text: &str) -> bool;
     /// All items.
     fn written(&self) -> Vec<Json>;
+    /// An item that may also stand there alone, without a list.
+    fn word(&self) -> Option<&'static str> {
+        None
+    }
     /// See [`Value::file`].
     fn files(&self) -> Vec<PathBuf> {
         Vec::new()
@@ -185,6 +190,67 @@ impl<T: Value + Default + 'static> Values for Vec<T> {
 
     fn files(&self) -> Vec<PathBuf> {
         self.iter().filter_map(Value::file).collect()
+    }
+}
+
+/// A list of texts of which each is checked, and written down, as a `V`; each once.
+struct Texts<'a, V>(&'a mut Vec<String>, PhantomData<V>);
+
+/// A slot for texts that are checked as a `V`.
+pub(super) fn texts<V: Value + Default + Into<String> + 'static>(texts: &mut Vec<String>) -> impl Slot {
+    Texts(texts, PhantomData::<V>)
+}
+
+impl<V: Value + Default + Into<String> + 'static> Slot for Texts<'_, V> {
+    fn shape(&mut self) -> Shape<'_> {
+        Shape::Values(self)
+    }
+}
+
+impl<V: Value + Default + Into<String> + 'static> Values for Texts<'_, V> {
+    fn blank(&self) -> Box<dyn Value> {
+        Box::new(V::default())
+    }
+
+    fn clear(&mut self) {
+        self.0.clear();
+    }
+
+    fn add(&mut self, text: &str) -> bool {
+        let mut item = V::default();
+        let read = item.read(text);
+        let text = item.into();
+        if read && !self.0.contains(&text) {
+            self.0.push(text);
+        }
+        read
+    }
+
+    fn written(&self) -> Vec<Json> {
+        self.0.iter().map(|text| json!(text)).collect()
+    }
+}
+
+/// A list of sections that are as the file has them.
+impl<T: Slot + Default> List for Vec<T> {
+    fn blank(&self, visit: Visit<'_>) {
+        visit(&mut T::default());
+    }
+
+    fn clear(&mut self) {
+        self.clear();
+    }
+
+    fn add(&mut self, fill: Visit<'_>) {
+        let mut item = T::default();
+        fill(&mut item);
+        self.push(item);
+    }
+
+    fn each(&mut self, visit: Visit<'_>) {
+        for item in self {
+            visit(item);
+        }
     }
 }
 

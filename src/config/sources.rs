@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use super::quote::{may_be_secret, quoted};
 use super::reader::{FieldError, Location, Reader, expected, nearest};
 use super::shape::{Shape, Slot};
-use super::{Config, ConfigError, Environment, print, profiles};
+use super::{Config, ConfigError, Environment, discover, print, profiles};
 use crate::file;
 
 /// What every variable begins with.
@@ -86,6 +86,7 @@ impl Sources {
             reader.set(&mut config, path, value, &Location::Flag(name));
         }
         profiles::inherit(&mut config, &mut reader);
+        discover::check(&config, &mut reader);
         reader.object(&mut config);
         if reader.has_faults() {
             return Err(reader.faults());

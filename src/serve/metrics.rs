@@ -4,9 +4,11 @@ use prometheus::{IntCounter, IntGauge};
 
 use crate::admission::ReviewMetrics;
 use crate::credentials::CredentialMetrics;
+use crate::discovery::DiscoveryMetrics;
 use crate::metrics::Metrics;
 use crate::registry::RegistryMetrics;
 use crate::resolver::ResolverMetrics;
+use crate::shared_cache::SharedCacheMetrics;
 use crate::tls::{ManagedMetrics, TlsMetrics};
 
 use super::supervisor::SupervisorMetrics;
@@ -16,8 +18,10 @@ use super::supervisor::SupervisorMetrics;
 pub(super) struct Families {
     pub(super) reviews: ReviewMetrics,
     pub(super) resolver: ResolverMetrics,
+    pub(super) shared_cache: SharedCacheMetrics,
     pub(super) registry: RegistryMetrics,
     pub(super) credentials: CredentialMetrics,
+    pub(super) discovery: DiscoveryMetrics,
     pub(super) tls: TlsMetrics,
     pub(super) managed: ManagedMetrics,
     pub(super) reload: ReloadMetrics,
@@ -28,13 +32,24 @@ pub(super) struct Families {
 
 impl Families {
     pub(super) fn register(metrics: &Metrics) -> Result<Self, prometheus::Error> {
+        Self::register_both(metrics, metrics)
+    }
+
+    /// Without what only a webhook has, and which would look like one that fails: reviews and a certificate.
+    pub(super) fn register_beside_admission(metrics: &Metrics) -> Result<Self, prometheus::Error> {
+        Self::register_both(metrics, &Metrics::new([])?)
+    }
+
+    fn register_both(metrics: &Metrics, admission: &Metrics) -> Result<Self, prometheus::Error> {
         Ok(Self {
-            reviews: ReviewMetrics::register(metrics)?,
+            reviews: ReviewMetrics::register(admission)?,
             resolver: ResolverMetrics::register(metrics)?,
+            shared_cache: SharedCacheMetrics::register(metrics)?,
             registry: RegistryMetrics::register(metrics)?,
             credentials: CredentialMetrics::register(metrics)?,
-            tls: TlsMetrics::register(metrics)?,
-            managed: ManagedMetrics::register(metrics)?,
+            discovery: DiscoveryMetrics::register(metrics)?,
+            tls: TlsMetrics::register(admission)?,
+            managed: ManagedMetrics::register(admission)?,
             reload: ReloadMetrics::register(metrics)?,
             supervisor: SupervisorMetrics::register(metrics)?,
             panics: metrics
@@ -76,7 +91,10 @@ impl ReloadMetrics {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::census::Count;
     use crate::config::Config;
+    use crate::controller::{CensusMetrics, ControllerMetrics, NodeTaintMetrics};
+    use crate::discovery::{Discovery, Inventory};
     use crate::health::{Component, Health};
     use crate::registry::RequestKind;
 
@@ -88,6 +106,10 @@ mod tests {
         counts.reviews.show(&Config::default().policy.pools, std::iter::empty());
         counts.registry.request("a.test", RequestKind::Token).end("2xx");
         counts.registry.requests_left("docker.io", 1);
+        counts.discovery.show(&Discovery::of(&Config::default().policy.pools, &Inventory::default()).pools);
+        ControllerMetrics::register(&metrics).unwrap();
+        CensusMetrics::register(&metrics).unwrap().show(&Count::default().totals(&[]));
+        NodeTaintMetrics::register(&metrics).unwrap();
         Health::register(&metrics, vec![Component::new("serving")]).unwrap().check();
         metrics.render().unwrap()
     }

@@ -20,6 +20,7 @@ use crate::config::{Config, ConfigError, Environment, Loaded, Sources};
 use crate::file;
 use crate::health::{Reported, State};
 use crate::logging::Levels;
+use crate::resolver::Extras;
 
 /// How often the files are read.
 const POLL: Duration = Duration::from_secs(2);
@@ -172,7 +173,7 @@ impl Follower {
     /// Takes over sources of credentials that can be used by now, although no file of the configuration has changed: a
     /// helper that has been installed, or a file that could not be read for a while.
     async fn mend(&mut self) {
-        let current = self.live.current.get();
+        let current = self.live.publisher.current().get();
         if current.credentials.faults().is_empty() {
             return;
         }
@@ -216,13 +217,16 @@ impl Live {
     /// Goes on under another configuration, as a whole or not at all. Gives the keys that need a restart.
     async fn take(&mut self, mut config: Config) -> Result<Vec<String>, Refused> {
         let kept = config.keep(&self.config);
-        let (parts, metrics, before) = (config.clone(), self.metrics.clone(), self.current.get());
+        let parts = self.role.config(config.clone());
+        let (metrics, before) = (self.metrics.clone(), self.publisher.current().get());
         let environment = self.environment.clone();
-        let load =
-            move || snapshot::load(&parts, &metrics, None, Caller::Webhook, &environment, Some(&before));
+        let load = move || {
+            snapshot::load(&parts, &metrics, Extras::default(), Caller::Webhook, &environment, Some(&before))
+        };
         let snapshot = spawn_blocking(load).await??;
         self.metrics.credentials.show(snapshot.credentials.faults());
-        self.current.publish(snapshot);
+        self.publisher.reloaded(config.clone(), snapshot);
+        self.role.took(&config);
         self.config = config;
         Ok(kept)
     }

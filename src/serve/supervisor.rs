@@ -8,9 +8,11 @@ use prometheus::{IntCounter, IntCounterVec};
 use tokio::task::JoinSet;
 use tokio::time::{Duration, Instant, sleep};
 
+use super::discovery::Discoverer;
 use super::reload::Follower;
 use crate::health::{Reported, State};
 use crate::metrics::Metrics;
+use crate::shared_cache::SharedCacheKeeper;
 use crate::tls::{CertificateWatch, ManagedCertificate};
 
 /// The pause before a task is started again, doubled each time until it is the longest.
@@ -25,25 +27,27 @@ pub(super) trait Task: Send + 'static {
     fn run(&mut self) -> impl Future<Output = ()> + Send;
 }
 
-impl Task for Follower {
-    const NAME: &'static str = "reload";
-    fn run(&mut self) -> impl Future<Output = ()> + Send {
-        Self::run(self)
-    }
+/// Makes tasks of types that have such a `run` of their own.
+macro_rules! tasks {
+    ($($type:ty: $name:literal),* $(,)?) => {$(
+        impl $crate::serve::supervisor::Task for $type {
+            const NAME: &'static str = $name;
+
+            fn run(&mut self) -> impl Future<Output = ()> + Send {
+                Self::run(self)
+            }
+        }
+    )*};
 }
 
-impl Task for CertificateWatch {
-    const NAME: &'static str = "certificate-watch";
-    fn run(&mut self) -> impl Future<Output = ()> + Send {
-        Self::run(self)
-    }
-}
+pub(super) use tasks;
 
-impl Task for ManagedCertificate {
-    const NAME: &'static str = "certificate-manager";
-    fn run(&mut self) -> impl Future<Output = ()> + Send {
-        Self::run(self)
-    }
+tasks! {
+    Follower: "reload",
+    Discoverer: "discovery",
+    CertificateWatch: "certificate-watch",
+    ManagedCertificate: "certificate-manager",
+    SharedCacheKeeper: "shared-cache",
 }
 
 /// Counts restarts; clones count the same.
@@ -58,7 +62,14 @@ impl SupervisorMetrics {
             &["task"],
         )?;
         // So that each is there before it is needed.
-        for task in [Follower::NAME, CertificateWatch::NAME, ManagedCertificate::NAME] {
+        let own = [
+            Follower::NAME,
+            Discoverer::NAME,
+            CertificateWatch::NAME,
+            ManagedCertificate::NAME,
+            SharedCacheKeeper::NAME,
+        ];
+        for task in own {
             restarts.with_label_values(&[task]);
         }
         Ok(Self(restarts))
@@ -79,6 +90,11 @@ impl Supervisor {
     /// Keeps this task running, and reports whether it does.
     pub(super) fn keep<T: Task>(&mut self, task: T, state: Reported) {
         self.tasks.spawn(keep(task, state, self.metrics.0.with_label_values(&[T::NAME])));
+    }
+
+    /// Ends all tasks, and waits for that.
+    pub(super) async fn stop(mut self) {
+        self.tasks.shutdown().await;
     }
 
     /// Ends only if the supervision itself does, by a defect.

@@ -222,6 +222,15 @@ pub(super) fn workload(group: &str, kind: &str, custom: &[CustomKind]) -> Option
     })
 }
 
+/// The group of a kind that is known, by the kind's name or its plural in any case.
+pub(in crate::cli) fn group_of_kind(name: &str) -> Option<&'static str> {
+    let is_it = |kind: &str| {
+        let (own, name) = (kind.to_ascii_lowercase(), name.to_ascii_lowercase());
+        name == own || name.strip_suffix('s').is_some_and(|one| one == own)
+    };
+    KNOWN.iter().find(|known| is_it(known.1)).map(|known| known.0)
+}
+
 /// Whether Kubernetes itself serves this group: all its kinds that bring Pods are known. `*.x-k8s.io` are its projects'.
 pub(super) fn is_of_kubernetes(group: &str) -> bool {
     matches!(group, "" | "apps" | "autoscaling" | "batch" | "extensions" | "policy")

@@ -8,13 +8,12 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
+use super::super::advice::EXCLUDED;
 use super::super::output::{Colour, Look, Row, print, shown, table, tell};
 use super::super::session::{BlockingImage, Decided, FailOn};
 use super::workload::Object;
 use crate::reason::Reason;
 
-/// Namespaces that the webhook configuration of the shipped manifests excludes.
-const EXCLUDED: [&str; 2] = ["kube-system", "tolerarch"];
 /// Causes that are listed below a table.
 const CAUSES: usize = 20;
 
@@ -129,7 +128,7 @@ impl Report {
         text + &self.warnings() + &self.lacking() + &self.causes() + &self.footer()
     }
 
-    /// What the API server would print for whoever creates the Pod.
+    /// What the API server would print for the creator of the Pod.
     fn warnings(&self) -> String {
         let mut text = String::new();
         for Verdict { object, decided, .. } in &self.verdicts {
@@ -335,20 +334,5 @@ fn colour(reason: Reason) -> Colour {
         (_, [FailOn::Unsupported, ..]) => Colour::Red,
         (_, [FailOn::Unknown, ..]) => Colour::Yellow,
         (_, [] | [FailOn::NotLookedAt, ..]) => Colour::Faint,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_excluded_namespaces_are_those_of_the_manifests() {
-        let manifest = include_str!("../../../manifests/mutatingwebhookconfiguration.yaml");
-        let list = manifest.split("kubernetes.io/metadata.name").nth(1).unwrap();
-        let list = list.split('[').nth(1).unwrap().split(']').next().unwrap();
-        let mut names: Vec<&str> = list.split(',').map(|name| name.trim().trim_matches('"')).collect();
-        names.sort_unstable();
-        assert_eq!(names, EXCLUDED);
     }
 }

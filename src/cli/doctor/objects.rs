@@ -2,16 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use serde::{Deserialize, Deserializer};
+use serde::Deserialize;
+
+use crate::cluster::{Selector, or_default};
 
 pub(super) type Labels = BTreeMap<String, String>;
-
-/// What is `null` counts as absent.
-fn or_default<'de, D: Deserializer<'de>, T: Default + Deserialize<'de>>(
-    deserializer: D,
-) -> Result<T, D::Error> {
-    Ok(Option::deserialize(deserializer)?.unwrap_or_default())
-}
 
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
@@ -104,59 +99,6 @@ pub(super) struct MatchCondition {
     pub(super) expression: String,
 }
 
-#[derive(Clone, Default, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
-pub(super) struct Selector {
-    #[serde(deserialize_with = "or_default")]
-    match_labels: Labels,
-    #[serde(deserialize_with = "or_default")]
-    match_expressions: Vec<Requirement>,
-}
-
-#[derive(Clone, Default, Deserialize)]
-#[serde(default)]
-struct Requirement {
-    key: String,
-    operator: String,
-    #[serde(deserialize_with = "or_default")]
-    values: Vec<String>,
-}
-
-impl Selector {
-    /// As the API server decides; an operator that is not known matches nothing.
-    pub(super) fn matches(&self, labels: &Labels) -> bool {
-        let holds = |requirement: &Requirement| {
-            let value = labels.get(&requirement.key);
-            let listed = value.is_some_and(|value| requirement.values.contains(value));
-            match requirement.operator.as_str() {
-                "In" => listed,
-                "NotIn" => !listed,
-                "Exists" => value.is_some(),
-                "DoesNotExist" => value.is_none(),
-                _ => false,
-            }
-        };
-        self.match_labels.iter().all(|(key, value)| labels.get(key) == Some(value))
-            && self.match_expressions.iter().all(holds)
-    }
-
-    /// Labels that it selects; none if there are no such labels.
-    pub(super) fn example(&self) -> Option<Labels> {
-        let mut labels = self.match_labels.clone();
-        for Requirement { key, operator, values } in &self.match_expressions {
-            let value = match operator.as_str() {
-                "In" => values.first().cloned(),
-                "Exists" => Some("true".to_owned()),
-                _ => None,
-            };
-            if let Some(value) = value {
-                labels.entry(key.clone()).or_insert(value);
-            }
-        }
-        self.matches(&labels).then_some(labels)
-    }
-}
-
 #[derive(Default, Deserialize)]
 #[serde(default)]
 pub(super) struct Namespace {
@@ -228,6 +170,60 @@ pub(super) struct PodSpec {
     pub(super) volumes: Vec<Volume>,
 }
 
+impl PodSpec {
+    /// The name of its service account.
+    pub(super) fn service_account(&self) -> &str {
+        match self.service_account_name.as_str() {
+            "" => "default",
+            name => name,
+        }
+    }
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+pub(super) struct Lease {
+    pub(super) spec: LeaseSpec,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub(super) struct LeaseSpec {
+    #[serde(deserialize_with = "or_default")]
+    pub(super) holder_identity: String,
+    #[serde(deserialize_with = "or_default")]
+    pub(super) renew_time: String,
+}
+
+/// A ValidatingAdmissionPolicy.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+pub(super) struct Policy {
+    pub(super) metadata: Metadata,
+    pub(super) spec: PolicySpec,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub(super) struct PolicySpec {
+    #[serde(deserialize_with = "or_default")]
+    pub(super) match_conditions: Vec<MatchCondition>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+pub(super) struct PolicyBinding {
+    pub(super) spec: PolicyBindingSpec,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub(super) struct PolicyBindingSpec {
+    pub(super) policy_name: String,
+    #[serde(deserialize_with = "or_default")]
+    pub(super) validation_actions: Vec<String>,
+}
+
 #[derive(Default, Deserialize)]
 #[serde(default)]
 pub(super) struct Container {
@@ -261,65 +257,6 @@ pub(super) struct ConfigMapReference {
 pub(super) struct ConfigMap {
     #[serde(deserialize_with = "or_default")]
     pub(super) data: Labels,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default)]
-pub(super) struct Node {
-    pub(super) metadata: Metadata,
-    pub(super) spec: Tainted,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default)]
-pub(super) struct Tainted {
-    #[serde(deserialize_with = "or_default")]
-    pub(super) taints: Vec<Taint>,
-}
-
-#[derive(Clone, Default, Deserialize)]
-#[serde(default)]
-pub(super) struct Taint {
-    pub(super) key: String,
-    #[serde(deserialize_with = "or_default")]
-    pub(super) value: String,
-    pub(super) effect: String,
-}
-
-/// Karpenter's.
-#[derive(Default, Deserialize)]
-#[serde(default)]
-pub(super) struct NodePool {
-    pub(super) metadata: Metadata,
-    pub(super) spec: NodePoolSpec,
-    pub(super) status: NodePoolStatus,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default)]
-pub(super) struct NodePoolSpec {
-    pub(super) weight: Option<u32>,
-    pub(super) template: NodePoolTemplate,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default)]
-pub(super) struct NodePoolTemplate {
-    pub(super) spec: Tainted,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default)]
-pub(super) struct NodePoolStatus {
-    #[serde(deserialize_with = "or_default")]
-    pub(super) conditions: Vec<Condition>,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default)]
-pub(super) struct Condition {
-    pub(super) r#type: String,
-    pub(super) status: String,
 }
 
 #[derive(Default, Deserialize)]

@@ -2,52 +2,11 @@
 //! its images run there, and whether Karpenter would ever choose it.
 
 use super::findings::Findings;
-use super::objects::{Node, NodePool, Taint};
 use super::webhooks::some_of;
-use crate::cluster::UserClient;
-use crate::image::PlatformSet;
-use crate::pod::Toleration;
+use crate::cluster::{Node, NodePool, UserClient};
+use crate::config::Config;
+use crate::discovery::{Discovery, Fit, Inventory, KnownPool, NodeKind, Source, Verdict, fit};
 use crate::policy::Pool;
-
-const NODE_POOLS: &str = "/apis/karpenter.sh/v1/nodepools";
-/// Taints that come and go with a node's state.
-const PASSING: [&str; 3] = ["node.kubernetes.io/", "node.cloudprovider.kubernetes.io/", "karpenter.sh/"];
-
-/// What a pool's tolerations make of the taints of some nodes.
-#[derive(Debug, PartialEq)]
-enum Fit<'a> {
-    /// None of the taints concerns the pool.
-    Foreign,
-    /// All are tolerated, and there are some.
-    Opened,
-    /// Some are, and this one is not.
-    Lacking(&'a str),
-}
-
-/// Taints that keep Pods away.
-fn lasting(taints: &[Taint]) -> impl Iterator<Item = &Taint> {
-    let passes = |taint: &&Taint| PASSING.iter().any(|prefix| taint.key.starts_with(prefix));
-    taints.iter().filter(|taint| taint.effect != "PreferNoSchedule").filter(move |taint| !passes(taint))
-}
-
-fn fit<'a>(pool: &Pool, taints: &'a [Taint]) -> Fit<'a> {
-    let tolerated = |taint: &Taint| {
-        let taint = Toleration {
-            key: taint.key.clone().into(),
-            operator: "Equal".into(),
-            value: taint.value.clone().into(),
-            effect: taint.effect.clone().into(),
-            toleration_seconds: None,
-        };
-        pool.tolerations.iter().any(|toleration| toleration.covers(&taint))
-    };
-    let (open, closed): (Vec<&Taint>, Vec<&Taint>) = lasting(taints).partition(|taint| tolerated(taint));
-    match (open.is_empty(), closed.first()) {
-        (true, _) => Fit::Foreign,
-        (false, None) => Fit::Opened,
-        (false, Some(taint)) => Fit::Lacking(&taint.key),
-    }
-}
 
 /// The nodes and the NodePools, where they can be read.
 pub(super) struct Cluster {
@@ -57,14 +16,14 @@ pub(super) struct Cluster {
 
 impl Cluster {
     pub(super) async fn read(client: &UserClient, findings: &mut Findings) -> Self {
-        let nodes = match client.list("/api/v1/nodes").await {
+        let nodes = match client.list(Node::PATH).await {
             Ok(nodes) => Some(nodes),
             Err(error) => {
                 findings.unread("pools", "the nodes", &error);
                 None
             }
         };
-        let node_pools = match client.list(NODE_POOLS).await {
+        let node_pools = match client.list(NodePool::PATH).await {
             Ok(pools) => Some(pools),
             // No Karpenter.
             Err(error) if error.is_missing() => Some(Vec::new()),
@@ -76,56 +35,103 @@ impl Cluster {
         Self { nodes, node_pools }
     }
 
-    pub(super) fn check(&self, pool: &Pool, findings: &mut Findings) {
+    /// The pools of this configuration, and those that it lets be found.
+    pub(super) fn check(&self, config: &Config, findings: &mut Findings) {
+        let nodes = self.nodes.as_deref().unwrap_or_default();
+        let kinds: Vec<NodeKind> = nodes.iter().map(NodeKind::of).collect();
+        let inventory = Inventory::of(self.node_pools.iter().flatten().cloned(), &kinds);
+        let discovery = Discovery::of(&config.policy.pools, &inventory);
+        let finds = config.discover.node_pools;
+        for known in discovery.pools.iter().filter(|known| finds || known.source == Source::Configured) {
+            self.check_pool(known, &inventory, config, findings);
+        }
+        for warning in discovery.warnings.iter().filter(|_| finds) {
+            findings.unknown("pools", warning);
+        }
+    }
+
+    fn check_pool(
+        &self,
+        known: &KnownPool<'_>,
+        inventory: &Inventory,
+        config: &Config,
+        findings: &mut Findings,
+    ) {
+        let KnownPool { pool, node_pools, nodes, .. } = known;
         let name = &pool.name;
-        let (nodes, node_pools) = (self.nodes.as_deref(), self.node_pools.as_deref());
-        let opened: Vec<&Node> = nodes
-            .unwrap_or_default()
-            .iter()
-            .filter(|node| fit(pool, &node.spec.taints) == Fit::Opened)
-            .collect();
-        let chosen: Vec<&NodePool> = node_pools
-            .unwrap_or_default()
-            .iter()
-            .filter(|known| fit(pool, &known.spec.template.spec.taints) == Fit::Opened)
-            .collect();
-        if opened.is_empty() && chosen.is_empty() {
+        if *nodes == 0 && node_pools.is_empty() {
             return self.nothing(pool, findings);
         }
         let before = findings.0.len();
-        let foreign = opened.iter().filter(|node| !runs(pool, node)).map(|node| node.metadata.name.as_str());
-        let foreign = some_of(foreign);
-        if !foreign.is_empty() {
-            findings.failed(
-                "pools",
-                format!("pool {name} opens {foreign}, of an architecture that is not in its platforms"),
-                format!("add the architecture to the platforms of {name}, or taint these nodes otherwise"),
-            );
-        }
-        for own in &chosen {
-            if let Some(rival) = rival(own, node_pools.unwrap_or_default()) {
-                let (own, other) = (&own.metadata.name, &rival.metadata.name);
-                let weight = weight(rival);
+        if !known.mismatch().is_empty() {
+            let foreign = some_of(self.foreign(known, inventory));
+            let discover = config.discover;
+            if discover.nodes || discover.node_pools && !node_pools.is_empty() {
+                let mismatch = known.mismatch();
+                findings.unknown(
+                    "pools",
+                    format!("pool {name} opens {foreign}: its images have to run on {mismatch}, too"),
+                );
+            } else {
                 findings.failed(
                     "pools",
+                    format!("pool {name} opens {foreign}, of an architecture that is not in its platforms"),
                     format!(
-                        "pool {name}: NodePool {own} is never chosen: new nodes come from {other}, which has no taint, weight \
-                         {weight} and comes first"
+                        "add the architecture to the platforms of {name}, taint these nodes otherwise, or let tolerarch look \
+                         (discover)"
                     ),
-                    format!("give {own} a weight of {} or more: Karpenter compares prices only within one NodePool", weight + 1),
                 );
             }
         }
+        match &known.verdict {
+            Verdict::Behind { first, own } => {
+                let taints =
+                    if first.taints.is_empty() { "no taint" } else { "only taints that are tolerated" };
+                let (own, other, weight) = (own.name(), first.name(), first.weight);
+                let advice = if weight < NodePool::HEAVIEST {
+                    format!("give {own} a weight of {} or more", weight + 1)
+                } else {
+                    format!("lower the weight of {other}, as no NodePool can have more")
+                };
+                findings.failed(
+                    "pools",
+                    format!(
+                        "pool {name}: NodePool {own} is never chosen: new nodes come from {other}, which has {taints}, weight \
+                         {weight} and comes first"
+                    ),
+                    format!("{advice}: Karpenter compares prices only within one NodePool"),
+                );
+            }
+            verdict @ Verdict::Unusable { .. } => {
+                findings.unknown("pools", format!("pool {name}: {verdict}"));
+            }
+            Verdict::NoNodePool | Verdict::Own(_) => {}
+        }
         if findings.0.len() == before {
-            let of = match (opened.len(), chosen.len()) {
-                (nodes, 0) => format!("{nodes} nodes"),
-                (nodes, _) => {
-                    let names = some_of(chosen.iter().map(|known| known.metadata.name.as_str()));
+            let of = match node_pools.len() {
+                0 => format!("{nodes} nodes"),
+                _ => {
+                    let names = some_of(node_pools.iter().map(|known| known.name()));
                     format!("{nodes} nodes, and NodePool {names}")
                 }
             };
             findings.ok("pools", format!("pool {name} opens {of}"));
         }
+    }
+
+    /// What it opens that has other platforms than it declares.
+    fn foreign<'a>(
+        &'a self,
+        known: &'a KnownPool<'_>,
+        inventory: &'a Inventory,
+    ) -> impl Iterator<Item = &'a str> {
+        let nodes = self.nodes.iter().flatten().filter(|node| {
+            fit(&known.pool.tolerations, &node.taints) == Fit::Opened
+                && !known.declared.contains_all(NodeKind::of(node).platforms())
+        });
+        let node_pools = known.node_pools.iter();
+        let node_pools = node_pools.filter(|pool| !known.declared.contains_all(inventory.platforms_of(pool)));
+        nodes.map(Node::name).chain(node_pools.map(|pool| pool.name()))
     }
 
     /// Nothing has a taint of the pool, as far as can be seen.
@@ -134,11 +140,10 @@ impl Cluster {
             findings.unknown("pools", format!("no node that can be read has a taint of pool {}", pool.name));
             return;
         };
-        let nodes = nodes.iter().map(|node| (&node.metadata.name, &node.spec.taints));
-        let all = nodes
-            .chain(node_pools.iter().map(|known| (&known.metadata.name, &known.spec.template.spec.taints)));
-        let lacking = all.filter_map(|(name, taints)| match fit(pool, taints) {
-            Fit::Lacking(key) => Some((name, key)),
+        let nodes = nodes.iter().map(|node| (node.name(), &node.taints));
+        let all = nodes.chain(node_pools.iter().map(|known| (known.name(), &known.taints)));
+        let lacking = all.filter_map(|(name, taints)| match fit(&pool.tolerations, taints) {
+            Fit::Lacking(taint) => Some((name, &taint.key)),
             Fit::Foreign | Fit::Opened => None,
         });
         match lacking.into_iter().next() {
@@ -163,28 +168,4 @@ impl Cluster {
             }
         }
     }
-}
-
-/// Whether a node's architecture is one that the pool's images run on. What is not known does no harm here.
-fn runs(pool: &Pool, node: &Node) -> bool {
-    let label = |key: &str| node.metadata.labels.get(key).map(String::as_str);
-    let Some(architecture) = label("kubernetes.io/arch") else { return true };
-    let platform = format!("{}/{architecture}", label("kubernetes.io/os").unwrap_or("linux"));
-    platform.parse::<PlatformSet>().is_ok_and(|platform| pool.platforms.contains_all(platform))
-}
-
-fn weight(pool: &NodePool) -> u32 {
-    pool.spec.weight.unwrap_or(0)
-}
-
-/// The NodePool without taints that Karpenter always takes before this one, if there is one: it goes by weight, then by
-/// name, the later in the alphabet first.
-fn rival<'a>(own: &NodePool, all: &'a [NodePool]) -> Option<&'a NodePool> {
-    let rank = |pool: &NodePool| (weight(pool), pool.metadata.name.clone());
-    let is_ready = |pool: &NodePool| {
-        let mut conditions = pool.status.conditions.iter();
-        !conditions.any(|condition| condition.r#type == "Ready" && condition.status == "False")
-    };
-    let open = |pool: &&NodePool| lasting(&pool.spec.template.spec.taints).next().is_none() && is_ready(pool);
-    all.iter().filter(open).filter(|other| rank(other) > rank(own)).max_by_key(|other| rank(other))
 }

@@ -1,7 +1,7 @@
 //! The proof: a dry-run Pod that only tolerarch can have answered, without asking a registry.
 //!
-//! It has a value of `tolerarch.io/mode` that means nothing, and that nobody else knows: tolerarch answers it with a
-//! warning that quotes the value, and the API server passes warnings on to whoever creates the Pod.
+//! It has a value of `tolerarch.io/mode` that means nothing, and that is made up for this one Pod: tolerarch answers it with a
+//! warning that quotes the value, and the API server passes warnings on to the creator of the Pod.
 
 use serde_json::{Value, json};
 use tokio::time::{Duration, Instant};

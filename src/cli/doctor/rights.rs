@@ -8,6 +8,7 @@ use super::objects::{AccessReview, Namespace};
 use super::probe::{dry_run, pod};
 use super::webhooks::some_of;
 use crate::cluster::{RequestError, UserClient};
+use crate::config::Discover;
 use crate::pod::Toleration;
 use crate::tls::TlsMode;
 
@@ -18,12 +19,13 @@ const WHITE_LIST: &str = "scheduler.alpha.kubernetes.io/tolerationsWhitelist";
 const ASKED: usize = 50;
 
 /// Something that the service account does.
-struct Right<'a> {
-    verb: &'static str,
-    group: &'static str,
-    resource: &'static str,
-    namespace: &'a str,
-    name: &'a str,
+pub(super) struct Right<'a> {
+    pub(super) verb: &'static str,
+    pub(super) group: &'static str,
+    /// With a subresource as in `pods/log`.
+    pub(super) resource: &'static str,
+    pub(super) namespace: &'a str,
+    pub(super) name: &'a str,
 }
 
 impl<'a> Right<'a> {
@@ -33,49 +35,75 @@ impl<'a> Right<'a> {
 }
 
 /// A service account, whose rights are asked for.
-struct Account<'a> {
-    client: &'a UserClient,
-    namespace: &'a str,
-    name: &'a str,
+pub(super) struct Account<'a> {
+    pub(super) client: &'a UserClient,
+    pub(super) namespace: &'a str,
+    pub(super) name: &'a str,
 }
 
 impl Account<'_> {
     async fn has(&self, right: &Right<'_>) -> Result<bool, RequestError> {
         let Right { verb, group, resource, namespace, name } = right;
         let own = self.namespace;
+        let (resource, subresource) = resource.split_once('/').unwrap_or((resource, ""));
         let review = json!({
             "apiVersion": "authorization.k8s.io/v1",
             "kind": "SubjectAccessReview",
             "spec": {
                 "user": format!("system:serviceaccount:{own}:{}", self.name),
                 "groups": ["system:serviceaccounts", format!("system:serviceaccounts:{own}"), "system:authenticated"],
-                "resourceAttributes":
-                    {"verb": verb, "group": group, "resource": resource, "namespace": namespace, "name": name},
+                "resourceAttributes": {
+                    "verb": verb, "group": group, "resource": resource, "subresource": subresource,
+                    "namespace": namespace, "name": name,
+                },
             },
         });
         let path = "/apis/authorization.k8s.io/v1/subjectaccessreviews";
         Ok(self.client.post::<AccessReview>(path, &review).await.0?.status.allowed)
     }
 
+    /// Which of these it has not.
+    pub(super) async fn lacks(&self, rights: &[Right<'_>]) -> Result<Vec<String>, RequestError> {
+        let mut missing = Vec::new();
+        for right in rights {
+            if !self.has(right).await? {
+                missing
+                    .push(format!("{} {} {}", right.verb, right.resource, right.name).trim_end().to_owned());
+            }
+        }
+        Ok(missing)
+    }
+
+    /// What a warm start takes.
+    async fn check_warm(&self, findings: &mut Findings) -> Result<(), RequestError> {
+        let list = Right { verb: "list", group: "", resource: "pods", namespace: "", name: "" };
+        if self.lacks(&[list]).await?.is_empty() {
+            findings.ok("rights", format!("ServiceAccount {} may list Pods for a warm start", self.name));
+        } else {
+            findings.failed(
+                "rights",
+                format!("ServiceAccount {} may not list pods: cache.warm.fromPods needs it", self.name),
+                "give it a ClusterRole with that (the chart and manifests/warm bring it)",
+            );
+        }
+        Ok(())
+    }
+
     /// What managed certificates take.
     async fn check_managed(&self, settings: &Settings, findings: &mut Findings) -> Result<(), RequestError> {
         let managed = &settings.config.tls.managed;
-        let mut missing = Vec::new();
+        let mut rights = Vec::new();
         for verb in ["get", "patch"] {
-            let secret = Right::secret(verb, self.namespace, managed.secret.as_str());
-            let webhooks = managed.webhook_configurations.iter().map(|name| Right {
+            rights.push(Right::secret(verb, self.namespace, managed.secret.as_str()));
+            rights.extend(managed.webhook_configurations.iter().map(|name| Right {
                 verb,
                 group: "admissionregistration.k8s.io",
                 resource: "mutatingwebhookconfigurations",
                 namespace: "",
                 name: name.as_str(),
-            });
-            for right in std::iter::once(secret).chain(webhooks) {
-                if !self.has(&right).await? {
-                    missing.push(format!("{verb} {} {}", right.resource, right.name));
-                }
-            }
+            }));
         }
+        let missing = self.lacks(&rights).await?;
         if missing.is_empty() {
             findings.ok("rights", format!("ServiceAccount {} may manage its certificates", self.name));
         } else {
@@ -87,6 +115,27 @@ impl Account<'_> {
                     missing.join(", ")
                 ),
                 "give it a Role or ClusterRole with that (the chart renders them)",
+            );
+        }
+        Ok(())
+    }
+
+    /// What following the cluster takes.
+    async fn check_discover(&self, discover: Discover, findings: &mut Findings) -> Result<(), RequestError> {
+        let kinds = [("", "nodes", discover.nodes), ("karpenter.sh", "nodepools", discover.node_pools)];
+        let followed = kinds.iter().filter(|(.., is_on)| *is_on);
+        let rights = followed.flat_map(|&(group, resource, _)| {
+            ["get", "list", "watch"].map(|verb| Right { verb, group, resource, namespace: "", name: "" })
+        });
+        let missing = self.lacks(&rights.collect::<Vec<_>>()).await?;
+        if missing.is_empty() {
+            findings.ok("rights", format!("ServiceAccount {} may follow what discover names", self.name));
+        } else {
+            let missing = missing.join(", ");
+            findings.failed(
+                "rights",
+                format!("ServiceAccount {} may not {missing}: discover needs it", self.name),
+                "give it a ClusterRole with that (the chart renders it)",
             );
         }
         Ok(())
@@ -142,7 +191,10 @@ pub(super) async fn check(
 ) {
     let pull_secrets = settings.config.credentials.pull_secrets;
     let managed = settings.config.tls.mode == TlsMode::Managed;
-    let Some(pod) = backend.pods.first().filter(|_| pull_secrets || managed) else { return };
+    let discover = settings.config.discover;
+    let warm = settings.config.warm.from_pods;
+    let needs_any = pull_secrets || managed || warm || discover.is_on();
+    let Some(pod) = backend.pods.first().filter(|_| needs_any) else { return };
     if pod.spec.automount_service_account_token == Some(false) {
         findings.failed(
             "rights",
@@ -150,14 +202,17 @@ pub(super) async fn check(
             "set automountServiceAccountToken to true on the Pods (the chart does it with what needs it)",
         );
     }
-    let name = match pod.spec.service_account_name.as_str() {
-        "" => "default",
-        name => name,
-    };
+    let name = pod.spec.service_account();
     let account = Account { client, namespace: &backend.namespace, name };
     let mut asked = Ok(());
     if managed {
         asked = account.check_managed(settings, findings).await;
+    }
+    if discover.is_on() && asked.is_ok() {
+        asked = account.check_discover(discover, findings).await;
+    }
+    if warm && asked.is_ok() {
+        asked = account.check_warm(findings).await;
     }
     if pull_secrets && asked.is_ok() {
         asked = account.check_pull_secrets(namespaces, findings).await;

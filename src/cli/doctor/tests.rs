@@ -11,7 +11,8 @@ use testregistry::{Leaf, Pki};
 use super::findings::{Finding, Status};
 use super::*;
 use world::{
-    CONFIG, Call, NAMESPACES, NODE_POOLS, NODES, POD_METRICS, PODS, SERVICE, SLICES, World, namespace,
+    BINDINGS, CONFIG, Call, LEASE, NAMESPACES, NODE_POOLS, NODES, POD_METRICS, PODS, POLICIES, SERVICE,
+    SLICES, World, namespace,
 };
 
 const DAY: Duration = Duration::from_secs(24 * 3600);
@@ -22,9 +23,11 @@ fn failed(findings: &Findings) -> Vec<&Finding> {
 
 #[tokio::test]
 async fn a_right_installation_passes_every_check() {
-    let mut world = World::healthy();
+    let mut world = World::healthy().with_controller();
     // Rights are looked at where something needs them.
-    world.config("credentials: {pullSecrets: true}\ntls: {mode: managed}\n");
+    world.config(
+        "credentials: {pullSecrets: true}\ntls: {mode: managed}\ncache: {warm: {fromPods: true}}\ncontroller: {podLogs: true}\n",
+    );
     let findings = world.examine(None).await;
     assert!(findings.0.iter().all(|finding| finding.status == Status::Ok), "{:#?}", findings.0);
     for check in [
@@ -41,6 +44,7 @@ async fn a_right_installation_passes_every_check() {
         "fail-open",
         "configuration",
         "rights",
+        "controller",
         "toleration-restriction",
         "pools",
     ] {
@@ -236,4 +240,53 @@ async fn rights_in_some_namespaces_may_be_meant() {
         rights.status == Status::Unknown && rights.message.contains("1 namespaces, and not in other"),
         "{rights:?}"
     );
+}
+
+#[tokio::test]
+async fn what_the_controller_takes_is_checked_where_it_is_installed() {
+    type Break = fn(&mut World);
+    let cases: [(Break, &str, &str); 6] = [
+        (
+            |world| world.at(LEASE)["spec"]["renewTime"] = "2026-01-01T00:00:00.000000Z".into(),
+            "was renewed",
+            "log",
+        ),
+        (|world| world.at(LEASE)["spec"]["holderIdentity"] = "".into(), "nobody holds the Lease", "log"),
+        (|world| drop(world.objects.remove(LEASE)), "nobody holds the Lease", "log"),
+        (
+            |world| world.allowed = |namespace| namespace == "tolerarch",
+            "may not list pods, list namespaces, watch pods, watch namespaces, patch pods, create events, get nodes",
+            "manifests/controller",
+        ),
+        (
+            |world| *world.at(POLICIES) = json!([]),
+            "it may change every Pod",
+            "validatingadmissionpolicy.yaml",
+        ),
+        (
+            |world| world.at(BINDINGS)[0]["spec"]["validationActions"] = json!(["Audit"]),
+            "it may change every Pod",
+            "validatingadmissionpolicy.yaml",
+        ),
+    ];
+    for (broken, message, fix) in cases {
+        let mut world = World::healthy().with_controller();
+        broken(&mut world);
+        let findings = world.examine(None).await;
+        let failed = failed(&findings);
+        assert_eq!(failed.len(), 1, "{failed:#?}");
+        assert_eq!(failed[0].check, "controller");
+        assert!(failed[0].message.contains(message) && failed[0].fix.contains(fix), "{failed:#?}");
+    }
+    // Nothing is asked of one that is not there.
+    let findings = World::healthy().examine(None).await;
+    assert!(findings.0.iter().all(|finding| finding.check != "controller"));
+    // What is off takes no right.
+    let mut world = World::healthy().with_controller();
+    world.config("controller: {repair: false, events: false}\n");
+    world.allowed = |namespace| namespace == "tolerarch";
+    world.objects.remove(POLICIES);
+    let findings = world.examine(None).await;
+    let failed = failed(&findings);
+    assert!(failed.len() == 1 && !failed[0].message.contains("events"), "{failed:#?}");
 }

@@ -68,3 +68,12 @@ fn colours_are_for_terminals_that_want_them() {
 fn nothing_steers_a_terminal() {
     assert_eq!(shown("a\x1b[31m\n\u{202e}ü"), "a\\u{1b}[31m\\n\\u{202e}ü");
 }
+
+#[test]
+fn sentences_break_between_words() {
+    let look = |width| Look { colour: false, width };
+    assert_eq!(wrapped("one two three", "  ", look(None)), "one two three\n");
+    assert_eq!(wrapped("one two three", "  ", look(Some(8))), "one two\n  three\n");
+    assert_eq!(wrapped("one two three", "  ", look(Some(7))), "one two\n  three\n");
+    assert_eq!(wrapped("much-too-long for", "  ", look(Some(4))), "much-too-long\n  for\n");
+}

@@ -1,11 +1,8 @@
 //! How a pool of the configuration is preferred.
 
-use std::collections::BTreeMap;
-
-use super::{is_label_key, label_value};
+use crate::config::node_labels::NodeLabels;
 use crate::config::placement::Weight;
-use crate::config::shape::{Map, Shape, Slot, Visit, key};
-use crate::pod::Text;
+use crate::config::shape::{Shape, Slot, key};
 use crate::policy::PoolPreference;
 
 /// It as the file has it: with neither key there is none.
@@ -14,9 +11,6 @@ pub(super) struct Entry {
     weight: Weight,
     labels: NodeLabels,
 }
-
-#[derive(Default)]
-struct NodeLabels(BTreeMap<String, String>);
 
 impl From<&Option<PoolPreference>> for Entry {
     fn from(preference: &Option<PoolPreference>) -> Self {
@@ -48,41 +42,5 @@ impl Slot for Entry {
             _ => return Vec::new(),
         };
         vec![message.to_owned()]
-    }
-}
-
-impl Slot for NodeLabels {
-    fn shape(&mut self) -> Shape<'_> {
-        Shape::Map(self)
-    }
-}
-
-impl Map for NodeLabels {
-    fn key(&self) -> (&'static str, &'static str) {
-        ("label", "karpenter.sh/nodepool")
-    }
-
-    fn normal(&self, name: &str) -> String {
-        name.to_owned()
-    }
-
-    fn blank(&self, visit: Visit<'_>) {
-        visit(&mut label_value(&mut Text::default()));
-    }
-
-    fn add(&mut self, name: &str, fill: Visit<'_>) -> Result<(), String> {
-        if !is_label_key(name) {
-            return Err("no label key; write for example karpenter.sh/nodepool".to_owned());
-        }
-        let mut value = Text::default();
-        fill(&mut label_value(&mut value));
-        self.0.insert(name.to_owned(), value.into());
-        Ok(())
-    }
-
-    fn each(&mut self, visit: &mut dyn FnMut(&str, &mut dyn Slot)) {
-        for (name, value) in &self.0 {
-            visit(name, &mut label_value(&mut value.clone().into()));
-        }
     }
 }

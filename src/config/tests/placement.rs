@@ -35,6 +35,43 @@ fn refuses_what_cannot_be_placed() {
 }
 
 #[test]
+fn reads_that_the_cluster_says_its_platforms() {
+    let read = |text: &str| Sources::default().read(text).map_err(|faults| faults[0].to_string());
+    for discovered in ["discovered", "[discovered]", "[linux/s390x, discovered]", "[discovered, linux/s390x]"]
+    {
+        let text = format!(
+            "{{discover: {{nodes: true}}, placement: {{platforms: {discovered}, prefer: [{{platform: linux/s390x, weight: 1}}]}}}}"
+        );
+        let loaded = read(&text).unwrap();
+        let PlacementRules { platforms, discovered: is_discovered, .. } = loaded.config.policy.placement;
+        assert!(is_discovered && platforms == PlacementRules::default().platforms, "{discovered}");
+        assert_eq!(loaded.warnings(), [], "what the cluster has is not known yet");
+        assert_eq!(Config::parse(&loaded.to_yaml()).unwrap(), loaded.config);
+    }
+    let strange =
+        read("{discover: {nodes: true}, placement: {platforms: [discovered, linux/sparc]}}").unwrap_err();
+    assert!(strange.contains("linux/sparc"), "{strange}");
+    let profile = read("profiles: {batch: {placement: {platforms: discovered}}}").unwrap_err();
+    assert!(
+        profile.starts_with("profiles[\"batch\"].placement.platforms (line 1): discovered needs"),
+        "{profile}"
+    );
+    let inherited =
+        read("{discover: {nodePools: true}, placement: {platforms: discovered}, profiles: {batch: {}}}")
+            .unwrap();
+    assert!(inherited.config.profiles["batch"].placement.discovered);
+}
+
+#[test]
+fn profiles_may_name_pools_that_are_found() {
+    let read = |text: &str| Sources::default().read(text);
+    assert!(read("profiles: {batch: {pools: [spot]}}").is_err());
+    let loaded = read("{discover: {nodePools: true}, profiles: {batch: {pools: [spot]}, all: {}}}").unwrap();
+    let profiles = &loaded.config.profiles;
+    assert!(!profiles["batch"].opens_found && profiles["all"].opens_found);
+}
+
+#[test]
 fn warns_of_what_does_nothing() {
     let warnings = |placement: &str| -> Vec<String> {
         let loaded = Sources::default().read(&format!("placement: {placement}")).unwrap();

@@ -7,11 +7,13 @@ use tokio::time::Instant;
 
 use super::*;
 use crate::admission::Webhook;
-use crate::decide::{Current, Snapshot, Wait};
+use crate::decide::{Snapshot, Wait};
 use crate::metrics::Metrics;
 use crate::pod::Pod;
 use crate::policy::Mode;
+use crate::serve::controller::Role;
 use crate::serve::metrics::Families;
+use crate::serve::snapshot::Publisher;
 
 /// A ConfigMap volume as the kubelet lays it out.
 fn swap(root: &Path, version: &str, text: &str) {
@@ -75,11 +77,14 @@ async fn no_review_fails_while_it_changes() {
     };
     let metrics = Families::register(&Metrics::new([]).unwrap()).unwrap();
     let first = config("a");
-    let current = Current::new(
-        snapshot::load(&first, &metrics, None, Caller::Webhook, &Environment::default(), None).unwrap(),
-    );
+    let loaded =
+        snapshot::load(&first, &metrics, Extras::default(), Caller::Webhook, &Environment::default(), None)
+            .unwrap();
+    let publisher = Publisher::new(first.clone(), loaded, metrics.clone());
+    let current = publisher.current().clone();
     let webhook = Webhook::new(current.clone(), metrics.reviews.clone());
-    let mut live = Live { config: first, current, metrics, environment: Environment::default() };
+    let mut live =
+        Live { config: first, publisher, metrics, environment: Environment::default(), role: Role::Webhook };
     let change = async {
         for round in 0..50 {
             live.take(config(if round % 2 == 0 { "b" } else { "a" })).await.unwrap();
@@ -135,11 +140,13 @@ async fn what_has_begun_ends_by_the_configuration_that_it_began_with() {
     };
     let metrics = Families::register(&Metrics::new([]).unwrap()).unwrap();
     let first = config("a", true);
-    let current = Current::new(
-        snapshot::load(&first, &metrics, None, Caller::Webhook, &Environment::default(), None).unwrap(),
-    );
+    let loaded =
+        snapshot::load(&first, &metrics, Extras::default(), Caller::Webhook, &Environment::default(), None)
+            .unwrap();
+    let publisher = Publisher::new(first.clone(), loaded, metrics.clone());
+    let current = publisher.current().clone();
     let environment = Environment::default();
-    let mut live = Live { config: first, current: current.clone(), metrics, environment };
+    let mut live = Live { config: first, publisher, metrics, environment, role: Role::Webhook };
     let begun = current.get();
     let (one, other) = (pod("one"), pod("other"));
     assert_eq!(decide(&begun, &one).await, ("tolerated", "a".to_owned()));
@@ -204,10 +211,23 @@ impl Followed {
         let seen = FileVersions::now(&sources, &config).await;
         let metrics = Metrics::new([]).unwrap();
         let families = Families::register(&metrics).unwrap();
-        let current = Current::new(
-            snapshot::load(&config, &families, None, Caller::Webhook, &sources.environment, None).unwrap(),
-        );
-        let live = Live { config, current, metrics: families, environment: sources.environment.clone() };
+        let loaded = snapshot::load(
+            &config,
+            &families,
+            Extras::default(),
+            Caller::Webhook,
+            &sources.environment,
+            None,
+        )
+        .unwrap();
+        let publisher = Publisher::new(config.clone(), loaded, families.clone());
+        let live = Live {
+            config,
+            publisher,
+            metrics: families,
+            environment: sources.environment.clone(),
+            role: Role::Webhook,
+        };
         let follower = Follower::new(live, sources, Levels::detached(), seen).unwrap();
         Self { root, metrics, follower }
     }
@@ -224,7 +244,7 @@ impl Followed {
     }
 
     fn mode(&self) -> Mode {
-        self.follower.live.current.get().policy.mode
+        self.follower.live.publisher.current().get().policy.mode
     }
 
     fn metric(&self, name: &str) -> u64 {
@@ -315,16 +335,16 @@ async fn a_helper_that_is_installed_later_is_taken() {
     let config = json!({"credentials": {"dockerConfigs": [docker]}}).to_string();
     let mut followed = Followed::with(root, &config).await;
     let live = followed.follower.live.clone();
-    live.metrics.credentials.show(live.current.get().credentials.faults());
+    live.metrics.credentials.show(live.publisher.current().get().credentials.faults());
     followed.look().await;
     assert_eq!(followed.metric(FAULTS), 1);
-    let before = live.current.get();
+    let before = live.publisher.current().get();
     followed.look().await;
-    assert!(Arc::ptr_eq(&before, &live.current.get()), "nothing has changed");
+    assert!(Arc::ptr_eq(&before, &live.publisher.current().get()), "nothing has changed");
 
     let helper = bin.join("docker-credential-late");
     fs::write(&helper, "").unwrap();
     fs::set_permissions(&helper, fs::Permissions::from_mode(0o755)).unwrap();
     followed.look().await;
-    assert_eq!((followed.metric(FAULTS), live.current.get().credentials.faults().len()), (0, 0));
+    assert_eq!((followed.metric(FAULTS), live.publisher.current().get().credentials.faults().len()), (0, 0));
 }

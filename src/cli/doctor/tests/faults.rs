@@ -163,6 +163,14 @@ async fn each_fault_is_found_and_its_fix_is_named() {
             &[("pools", "opens big, of an architecture", "platforms")],
         ),
         (
+            "the pool has a NodePool of another architecture",
+            |world| {
+                let requirement = json!({"key": "kubernetes.io/arch", "operator": "In", "values": ["s390x"]});
+                world.at(NODE_POOLS)[1]["spec"]["template"]["spec"]["requirements"] = json!([requirement]);
+            },
+            &[("pools", "opens multi-arch, of an architecture", "discover")],
+        ),
+        (
             "Karpenter never chooses the pool, by weight",
             |world| {
                 *world.at(NODE_POOLS) =
@@ -189,6 +197,14 @@ async fn each_fault_is_found_and_its_fix_is_named() {
                 world.allowed = |_| false;
             },
             &[("rights", "no right to get secrets in team", "RoleBinding")],
+        ),
+        (
+            "the right to follow nodes is missing",
+            |world| {
+                world.config("discover: {nodes: true, nodePools: true}\n");
+                world.allowed = |_| false;
+            },
+            &[("rights", "may not get nodes, list nodes, watch nodes, get nodepools", "ClusterRole")],
         ),
         (
             "the right to managed certificates is missing",

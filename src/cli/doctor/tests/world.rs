@@ -75,6 +75,10 @@ pub(super) const SERVICE: &str = "/api/v1/namespaces/tolerarch/services/tolerarc
 pub(super) const SLICES: &str = "/apis/discovery.k8s.io/v1/namespaces/tolerarch/endpointslices";
 pub(super) const CONFIG: &str = "/api/v1/namespaces/tolerarch/configmaps/tolerarch";
 pub(super) const POD_METRICS: &str = "/api/v1/namespaces/tolerarch/pods/http:tolerarch-1:8080/proxy/metrics";
+pub(super) const LEASE: &str =
+    "/apis/coordination.k8s.io/v1/namespaces/tolerarch/leases/tolerarch-controller";
+pub(super) const POLICIES: &str = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies";
+pub(super) const BINDINGS: &str = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings";
 pub(super) const NAMESPACES: &str = "/api/v1/namespaces";
 
 impl World {
@@ -155,6 +159,20 @@ impl World {
             restricted: false,
             proxied: 200,
         }
+    }
+
+    /// Installs the controller, too.
+    pub(super) fn with_controller(mut self) -> Self {
+        self.at(PODS)[0]["metadata"]["labels"] = json!({"app.kubernetes.io/component": "controller"});
+        let user = "request.userInfo.username == 'system:serviceaccount:tolerarch:tolerarch'";
+        let lease = json!({"spec": {"holderIdentity": "tolerarch-controller-1", "renewTime": crate::cluster::micro_time()}});
+        let policy =
+            json!({"metadata": {"name": "fence"}, "spec": {"matchConditions": [{"expression": user}]}});
+        let binding = json!({"spec": {"policyName": "fence", "validationActions": ["Deny"]}});
+        for (path, object) in [(LEASE, lease), (POLICIES, json!([policy])), (BINDINGS, json!([binding]))] {
+            self.objects.insert(path.to_owned(), object);
+        }
+        self
     }
 
     pub(super) fn at(&mut self, path: &str) -> &mut Value {

@@ -1,0 +1,22 @@
+//! `tolerarch controller`: flags over the configuration, and a runtime that runs it.
+
+use std::net::SocketAddr;
+use std::process::ExitCode;
+
+use clap::Args;
+
+use super::{Shared, flag, serve};
+use crate::serve::run_controller;
+
+#[derive(Debug, Args)]
+pub(super) struct Controller {
+    /// Where metrics and probes are answered [default: [::]:8080]
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    admin_listen: Option<SocketAddr>,
+}
+
+impl Controller {
+    pub(super) fn run(self, shared: &Shared) -> ExitCode {
+        serve::run(shared, [flag("--admin-listen", "admin.listen", self.admin_listen)], run_controller)
+    }
+}

@@ -1,0 +1,129 @@
+use serde_json::{Value, json};
+
+use super::*;
+use crate::cluster::user_tests::{FakeApi, Reply};
+use crate::cluster::{Node, NodePool, RequestError};
+use crate::config::Config;
+
+const PLAIN: Look = Look { colour: false, width: Some(80) };
+
+fn node_pool(name: &str, weight: Option<u32>, labels: Value, taints: Value) -> Value {
+    let requirements = json!([{"key": "kubernetes.io/arch", "operator": "In", "values": ["amd64", "arm64"]}]);
+    let template = json!({"spec": {"requirements": requirements, "taints": taints}});
+    json!({"metadata": {"name": name, "labels": labels}, "spec": {"weight": weight, "template": template}})
+}
+
+fn taint(key: &str) -> Value {
+    json!({"key": key, "value": "true", "effect": "NoSchedule"})
+}
+
+fn node(architecture: &str, key: &str) -> Value {
+    json!({
+        "metadata": {"name": "n", "labels": {"kubernetes.io/arch": architecture}},
+        "spec": {"taints": [taint(key)]},
+    })
+}
+
+/// A cluster whose API server answers like this.
+async fn cluster(node_pools: Reply, nodes: Reply) -> Result<Shown, RequestError> {
+    let answers = std::sync::Mutex::new((node_pools, nodes));
+    let api = FakeApi::start(move |asked| {
+        let answers = answers.lock().unwrap();
+        let Reply { status, body, .. } = match asked.path.as_str() {
+            NodePool::PATH => &answers.0,
+            Node::PATH => &answers.1,
+            other => panic!("{other} is not needed"),
+        };
+        Reply::of(*status, body.clone())
+    })
+    .await;
+    Shown::read(&api.client(), Discover { node_pools: true, nodes: true }).await
+}
+
+fn configured() -> Vec<Pool> {
+    let text = "pools: [{name: multi-arch, platforms: [linux/amd64], share: 50, prefer: {weight: 3, labels: {a: b}}, \
+                tolerations: [{key: multi, operator: Exists, effect: NoSchedule}]}]";
+    Config::parse(text).unwrap().policy.pools
+}
+
+async fn shop() -> Shown {
+    let node_pools = json!([
+        node_pool("spot", None, json!({}), json!([])),
+        node_pool("multi-arch", None, json!({}), json!([taint("multi")])),
+        node_pool("found", Some(7), json!({"tolerarch.io/pool": "found"}), json!([taint("found")])),
+        node_pool("gpu", None, json!({}), json!([taint("nvidia.com/gpu")])),
+        node_pool("bad", None, json!({"tolerarch.io/pool": "Bad"}), json!([taint("gpu")])),
+    ]);
+    let nodes = json!([node("arm64", "multi"), node("amd64", "multi"), node("amd64", "found")]);
+    cluster(Reply::of(200, node_pools), Reply::of(200, nodes)).await.unwrap()
+}
+
+#[tokio::test]
+async fn a_table_fits_80_columns() {
+    let text = shop().await.written(&configured(), Output::Table, PLAIN);
+    assert_eq!(
+        text,
+        "\
+POOL        SOURCE      PLATFORMS     NODEPOOLS       NODES
+multi-arch  configured  amd64, arm64  multi-arch (0)  2
+found       discovered  amd64, arm64  found (7)       1
+multi-arch: new nodes come from `spot` (untainted, weight 0, later name) before
+  `multi-arch`; give it a weight of 1 or more
+multi-arch: it also opens nodes of linux/arm64, while linux/amd64 is configured;
+  see `discover`
+found: `found` is the first NodePool that Karpenter takes
+NodePool bad has the label tolerarch.io/pool and is no pool: its label names no
+  pool: at most 63 lower-case letters, digits, '-' and '.'
+
+NodePools with taints that no pool opens:
+NODEPOOL  PLATFORMS     TAINTS
+gpu       amd64, arm64  nvidia.com/gpu
+bad       amd64, arm64  gpu
+"
+    );
+    assert!(text.lines().all(|line| line.chars().count() <= 80));
+}
+
+#[tokio::test]
+async fn json_has_what_scripts_rely_on() {
+    let text = shop().await.written(&configured(), Output::Json, PLAIN);
+    let json: Value = serde_json::from_str(&text).unwrap();
+    let verdict = "new nodes come from `spot` (untainted, weight 0, later name) before `multi-arch`; give it a weight of 1 or more";
+    assert_eq!(
+        json["pools"][0],
+        json!({
+            "name": "multi-arch", "source": "configured", "platforms": ["linux/amd64", "linux/arm64"],
+            "nodePools": [{"name": "multi-arch", "weight": 0}], "nodes": 2, "mismatch": ["linux/arm64"],
+            "verdict": verdict,
+        })
+    );
+    assert_eq!(json["pools"][1]["source"], "discovered");
+    assert_eq!(json["closed"], json!(["gpu", "bad"]));
+}
+
+#[tokio::test]
+async fn yaml_is_configuration() {
+    let text = shop().await.written(&configured(), Output::Yaml, PLAIN);
+    let pools = Config::parse(&text).unwrap_or_else(|faults| panic!("{faults:?}\n{text}")).policy.pools;
+    let names: Vec<&str> = pools.iter().map(|pool| pool.name.as_str()).collect();
+    assert_eq!(names, ["multi-arch", "found"]);
+    assert_eq!(pools[0].platforms, crate::image::PlatformSet::AMD64_AND_ARM64, "the larger set");
+    let own = &configured()[0];
+    assert_eq!(
+        (&pools[0].tolerations, pools[0].share, &pools[0].prefer),
+        (&own.tolerations, 50, &own.prefer)
+    );
+    assert_eq!(pools[1].tolerations[0].value.as_str(), "true");
+}
+
+#[tokio::test]
+async fn what_cannot_be_read_is_left_out() {
+    let nodes = || Reply::of(200, json!([node("arm64", "multi")]));
+    let without = cluster(Reply::refused(404, "no such kind"), nodes()).await.unwrap();
+    assert_eq!(without.notes, [""; 0], "there is no Karpenter");
+    let forbidden = cluster(Reply::refused(403, "forbidden to you"), nodes()).await.unwrap();
+    assert_eq!(forbidden.notes.len(), 1);
+    let text = forbidden.written(&configured(), Output::Table, PLAIN);
+    assert!(text.contains("NodePools cannot be read") && text.contains("it opens no NodePool"), "{text}");
+    assert!(cluster(nodes(), Reply::refused(500, "broken")).await.is_err());
+}

@@ -1,0 +1,137 @@
+//! How pools are written.
+
+use serde_json::{Value, json};
+
+use crate::cli::output::{Colour, Look, Row, shown, table as aligned, wrapped};
+use crate::cluster::NodePool;
+use crate::discovery::{Discovery, Inventory, KnownPool, Source, Verdict};
+use crate::image::PlatformSet;
+use crate::policy::Pool;
+
+const fn source(source: Source) -> &'static str {
+    match source {
+        Source::Configured => "configured",
+        Source::Discovered => "discovered",
+    }
+}
+
+/// A table, and below it what is to be said about each pool.
+pub(super) fn table(
+    discovery: &Discovery<'_>,
+    inventory: &Inventory,
+    notes: &[String],
+    look: Look,
+) -> String {
+    let rows = discovery.pools.iter().map(row).collect::<Vec<Row>>();
+    let mut text = aligned(&["POOL", "SOURCE", "PLATFORMS", "NODEPOOLS", "NODES"], &rows, "", look);
+    let mut line = |colour: Colour, line: &str| {
+        text += &colour.paint(&wrapped(&shown(line), "  ", look), look);
+    };
+    for known in &discovery.pools {
+        let (name, mismatch) = (&known.pool.name, known.mismatch());
+        let is_fine = matches!(known.verdict, Verdict::Own(_) | Verdict::NoNodePool);
+        let colour = if is_fine { Colour::Plain } else { Colour::Yellow };
+        line(colour, &format!("{name}: {}", known.verdict));
+        if !mismatch.is_empty() {
+            let declared = known.declared;
+            let by = match known.source {
+                Source::Configured => "is configured",
+                Source::Discovered => "its NodePools say",
+            };
+            line(
+                Colour::Yellow,
+                &format!("{name}: it also opens nodes of {mismatch}, while {declared} {by}; see `discover`"),
+            );
+        }
+    }
+    for warning in discovery.warnings.iter().chain(notes) {
+        line(Colour::Yellow, warning);
+    }
+    if !discovery.closed.is_empty() {
+        let closed = discovery.closed.iter().map(|pool| closed_row(pool, inventory)).collect::<Vec<Row>>();
+        text += "\nNodePools with taints that no pool opens:\n";
+        text += &aligned(&["NODEPOOL", "PLATFORMS", "TAINTS"], &closed, "", look);
+    }
+    text
+}
+
+/// Without the operating system, which is linux for all of them.
+fn architectures(platforms: PlatformSet) -> String {
+    let names: Vec<String> =
+        platforms.names().map(|name| name.trim_start_matches("linux/").to_owned()).collect();
+    names.join(", ")
+}
+
+fn row(known: &KnownPool<'_>) -> Row {
+    let node_pools: Vec<String> =
+        known.node_pools.iter().map(|pool| format!("{} ({})", pool.name(), pool.weight)).collect();
+    let cells = vec![
+        known.pool.name.clone(),
+        source(known.source).to_owned(),
+        architectures(known.pool.platforms),
+        shown(&node_pools.join(", ")),
+        known.nodes.to_string(),
+    ];
+    Row { colour: Colour::Plain, cells }
+}
+
+fn closed_row(pool: &NodePool, inventory: &Inventory) -> Row {
+    let taints: Vec<&str> = pool.taints.iter().map(|taint| taint.key.as_str()).collect();
+    let platforms = architectures(inventory.platforms_of(pool));
+    let cells = vec![shown(pool.name()), platforms, shown(&taints.join(", "))];
+    Row { colour: Colour::Faint, cells }
+}
+
+pub(super) fn json(discovery: &Discovery<'_>, notes: &[String]) -> Value {
+    let names = |platforms: PlatformSet| platforms.names().collect::<Vec<String>>();
+    let pools = discovery.pools.iter().map(|known| {
+        let node_pools =
+            known.node_pools.iter().map(|pool| json!({"name": pool.name(), "weight": pool.weight}));
+        json!({
+            "name": known.pool.name,
+            "source": source(known.source),
+            "platforms": names(known.pool.platforms),
+            "nodePools": node_pools.collect::<Vec<Value>>(),
+            "nodes": known.nodes,
+            "mismatch": names(known.mismatch()),
+            "verdict": known.verdict.to_string(),
+        })
+    });
+    json!({
+        "pools": pools.collect::<Vec<Value>>(),
+        "closed": discovery.closed.iter().map(|pool| pool.name()).collect::<Vec<&str>>(),
+        "warnings": discovery.warnings,
+        "notes": notes,
+    })
+}
+
+/// The pools as the configuration has them. Texts are JSON, which YAML is, too.
+pub(super) fn yaml(discovery: &Discovery<'_>) -> String {
+    let mut text = "pools:\n".to_owned();
+    for KnownPool { pool, .. } in &discovery.pools {
+        let Pool { name, platforms, tolerations, share, prefer } = pool;
+        let platforms: Vec<String> = platforms.names().collect();
+        text += &format!("  - name: {}\n    platforms: [{}]\n", json!(name), platforms.join(", "));
+        text += "    tolerations:\n";
+        for toleration in tolerations {
+            let fields = [
+                ("key", &toleration.key),
+                ("operator", &toleration.operator),
+                ("value", &toleration.value),
+                ("effect", &toleration.effect),
+            ];
+            let fields = fields.iter().filter(|(_, value)| !value.is_empty());
+            let mut fields: Vec<String> =
+                fields.map(|(name, value)| format!("{name}: {}", json!(value.as_str()))).collect();
+            fields.extend(toleration.toleration_seconds.map(|time| format!("tolerationSeconds: {time}")));
+            text += &format!("      - {{{}}}\n", fields.join(", "));
+        }
+        if *share != Pool::ALL {
+            text += &format!("    share: {share}\n");
+        }
+        if let Some(prefer) = prefer {
+            text += &format!("    prefer: {{weight: {}, labels: {}}}\n", prefer.weight, json!(prefer.labels));
+        }
+    }
+    text
+}

@@ -1,0 +1,117 @@
+//! The report as a page: one file that loads nothing.
+//!
+//! All names are untrusted input. They are escaped, and stand in text and nowhere else: in no attribute, no style and no
+//! script. The page's own policy allows one script, by its hash, so that a name that got through would still run nothing.
+
+use aws_lc_rs::digest::{SHA256, digest};
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD;
+
+use super::super::output::shown;
+use super::figures::{cores, memory, percent};
+use super::markdown::capitalised;
+use super::sections::{Cell, Section};
+use super::{By, Report};
+use crate::census::{Amount, Support};
+
+const STYLE: &str = include_str!("html/page.css");
+const SCRIPT: &str = include_str!("html/sort.js");
+
+impl Report {
+    pub(super) fn html(&self) -> String {
+        let hash = BASE64_STANDARD.encode(digest(&SHA256, SCRIPT.as_bytes()));
+        let policy = format!("default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{hash}'");
+        let mut page = format!(
+            "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
+             <meta http-equiv=\"Content-Security-Policy\" content=\"{policy}\">\n\
+             <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
+             <title>tolerarch report</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n\
+             <h1>What could run on every platform</h1>\n"
+        );
+        if let Some(of) = &self.of {
+            page += &format!("<p>{}</p>\n", escaped(of));
+        }
+        page += &self.bars();
+        let mut sections = vec![self.totals()];
+        sections.extend([By::Image, By::Workload, By::Namespace].map(|by| self.kept(by)));
+        sections.extend([self.unknown(), self.causes(), self.missed(), self.misplaced()]);
+        page.extend(sections.iter().filter(|section| !section.rows.is_empty()).map(table));
+        if !self.notes.is_empty() {
+            let notes: String =
+                self.notes.iter().map(|note| format!("<li>{}</li>\n", escaped(note))).collect();
+            page += &format!("<h2>Notes</h2>\n<ul class=\"notes\">\n{notes}</ul>\n");
+        }
+        page += &format!(
+            "<footer>Written by tolerarch {}.</footer>\n<script>{SCRIPT}</script>\n</body>\n</html>\n",
+            env!("CARGO_PKG_VERSION")
+        );
+        page
+    }
+
+    /// Two bars, of CPU and of memory, with what the colours mean.
+    fn bars(&self) -> String {
+        let all = self.summary.all();
+        let part =
+            |support| self.summary.totals.get(&support).map_or(Amount::default(), |(amount, _)| *amount);
+        let bar = |title: &str, whole: String, of: fn(Amount) -> u64| {
+            let parts = Support::ALL.into_iter().filter(|support| of(part(*support)) > 0);
+            let parts = parts.map(|support| {
+                let share = of(part(support)) as f64 / of(all).max(1) as f64;
+                format!("<i class=\"{}\" style=\"flex-grow:{share:.5}\"></i>", support.as_str())
+            });
+            let parts: String = parts.collect();
+            format!("<h3>{title} <span>{whole} requested</span></h3>\n<div class=\"bar\">{parts}</div>\n")
+        };
+        let cpu = bar("CPU", format!("{} cores", cores(all)), |amount| amount.cpu_millis);
+        let memory = bar("Memory", memory(all), |amount| amount.memory_bytes);
+        let meaning = |support| {
+            let share = percent(part(support).cpu_millis, all.cpu_millis);
+            let name = support.as_str();
+            format!("<span class=\"{name}\">{name} {share}%</span>")
+        };
+        let legend: String = Support::ALL.map(meaning).concat();
+        format!("<div class=\"bars\">\n{cpu}{memory}<div class=\"legend\">{legend}</div>\n</div>\n")
+    }
+}
+
+fn table(section: &Section) -> String {
+    let Section { title, intro, columns, rows } = section;
+    let is_number = |at: usize| rows.first().is_some_and(|row| matches!(row.get(at), Some(Cell::Number(..))));
+    let class = |at| if is_number(at) { " class=\"number\"" } else { "" };
+    let head = |(at, name): (usize, &&str)| format!("<th{}>{}</th>", class(at), capitalised(name));
+    let header: String = columns.iter().enumerate().map(head).collect();
+    let rows: String =
+        rows.iter().map(|row| format!("<tr>{}</tr>\n", row.iter().map(cell).collect::<String>())).collect();
+    format!(
+        "<h2>{title}</h2>\n<p>{intro}</p>\n<div class=\"scroll\"><table>\n<thead><tr>{header}</tr></thead>\n\
+         <tbody>\n{rows}</tbody>\n</table></div>\n"
+    )
+}
+
+fn cell(cell: &Cell) -> String {
+    match cell {
+        Cell::Text(text) => format!("<td>{}</td>", escaped(text)),
+        Cell::Name(name) => format!("<td class=\"name\">{}</td>", escaped(name)),
+        Cell::Number(text, value) => format!("<td class=\"number\" data-v=\"{value}\">{text}</td>"),
+        Cell::Support(support) => {
+            let name = support.as_str();
+            format!("<td><b class=\"{name}\">{name}</b></td>")
+        }
+    }
+}
+
+/// Untrusted text, without anything that means something in a page, and with control characters made visible.
+fn escaped(text: &str) -> String {
+    let mut escaped = String::with_capacity(text.len());
+    for c in shown(text).chars() {
+        match c {
+            '&' => escaped += "&amp;",
+            '<' => escaped += "&lt;",
+            '>' => escaped += "&gt;",
+            '"' => escaped += "&quot;",
+            '\'' => escaped += "&#39;",
+            c => escaped.push(c),
+        }
+    }
+    escaped
+}

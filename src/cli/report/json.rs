@@ -1,0 +1,116 @@
+//! The report for programs. Members are added, never renamed.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+
+use super::super::advice::fix;
+use super::Report;
+use crate::census::{Amount, PodOf, ReasonTotal, Support, Workload};
+use crate::policy::Cause;
+use crate::reason::Reason;
+
+impl Report {
+    pub(super) fn json(&self) -> Value {
+        let summary = &self.summary;
+        let totals: BTreeMap<&str, Value> = summary
+            .totals
+            .iter()
+            .map(|(support, (part, workloads))| {
+                (support.as_str(), with(amount(*part), json!({"workloads": workloads})))
+            })
+            .collect();
+        let workloads = summary.workloads.iter().map(|one| {
+            let more = json!({
+                "support": one.support.as_str(),
+                "reason": one.reason.as_str(),
+                "images": texts(&one.images),
+                "missed": one.missed,
+                "misplaced": one.misplaced,
+            });
+            with(with(workload(&one.workload), amount(one.amount)), more)
+        });
+        let images = summary.images.iter().map(|one| {
+            let (reason, lacks) = match one.cause {
+                Cause::Lacks(platforms) => (Reason::PlatformMissing, platforms.names().collect()),
+                Cause::Unknown(error) => (error.into(), Vec::new()),
+            };
+            let more = json!({
+                "image": &*one.image,
+                "reason": reason.as_str(),
+                "lacks": lacks,
+                "workloads": one.workloads,
+                "alone": amount(one.alone),
+                "error": self.causes.get(&*one.image),
+            });
+            with(amount(one.keeps), more)
+        });
+        let namespaces = summary.namespaces.iter().map(|one| {
+            let of = |support: Support| one.amounts.get(&support).copied().unwrap_or_default();
+            let supports = Support::ALL.map(|support| (support.as_str(), amount(of(support))));
+            with(
+                json!({"namespace": &*one.namespace, "workloads": one.workloads}),
+                supports.into_iter().collect(),
+            )
+        });
+        let reasons = |all: &[ReasonTotal]| {
+            let one = |one: &ReasonTotal| {
+                let more = json!({"reason": one.reason.as_str(), "workloads": one.workloads});
+                with(more, amount(one.amount))
+            };
+            all.iter().map(one).collect::<Vec<Value>>()
+        };
+        let unknown = reasons(&summary.unknown).into_iter().zip(&summary.unknown);
+        let unknown = unknown
+            .map(|(value, one)| with(value, json!({"images": texts(&one.images), "fix": fix(one.reason)})));
+        let missed = summary.missed.iter().map(|(own, pools)| with(pod(own), json!({"pools": texts(pools)})));
+        let misplaced = summary.misplaced.iter().map(|one| {
+            let more = json!({
+                "node": one.node,
+                "platform": one.platform.to_string(),
+                "images": texts(&one.images),
+            });
+            with(pod(&one.pod), more)
+        });
+        json!({
+            "complete": self.is_complete,
+            "totals": totals,
+            "workloads": workloads.collect::<Vec<_>>(),
+            "images": images.collect::<Vec<_>>(),
+            "namespaces": namespaces.collect::<Vec<_>>(),
+            "unknown": unknown.collect::<Vec<_>>(),
+            "skipped": reasons(&summary.skipped),
+            "missed": missed.collect::<Vec<_>>(),
+            "misplaced": misplaced.collect::<Vec<_>>(),
+            "rateLimits": self.rate_limits,
+            "notes": self.notes,
+        })
+    }
+}
+
+fn amount(amount: Amount) -> Value {
+    json!({"cpuCores": amount.cpu_cores(), "memoryBytes": amount.memory_bytes, "pods": amount.pods})
+}
+
+fn workload(workload: &Workload) -> Value {
+    let Workload { namespace, kind, name } = workload;
+    json!({"namespace": &**namespace, "kind": &**kind, "name": &**name})
+}
+
+fn pod(pod: &PodOf) -> Value {
+    let Workload { namespace, kind, name } = &*pod.workload;
+    json!({"namespace": &**namespace, "pod": pod.name, "kind": &**kind, "name": &**name})
+}
+
+fn texts(texts: &[Arc<str>]) -> Vec<&str> {
+    texts.iter().map(|text| &**text).collect()
+}
+
+/// The members of both.
+fn with(mut object: Value, more: Value) -> Value {
+    if let (Value::Object(object), Value::Object(more)) = (&mut object, more) {
+        object.extend(more);
+    }
+    object
+}

@@ -1,0 +1,241 @@
+//! What a report says, in the order in which it is read: tables whose cells know whether they are untrusted, which each form
+//! writes in its own way.
+
+use std::sync::Arc;
+
+use super::super::advice::fix;
+use super::figures::{cores, count, memory, percent};
+use super::{By, Report};
+use crate::census::{Amount, ImageTotal, NamespaceTotal, Support, WorkloadTotal};
+use crate::policy::Cause;
+use crate::reason::Reason;
+
+/// A table below a title.
+pub(super) struct Section {
+    pub(super) title: &'static str,
+    /// What it means, and what to do.
+    pub(super) intro: String,
+    pub(super) columns: Vec<&'static str>,
+    pub(super) rows: Vec<Vec<Cell>>,
+}
+
+/// A cell.
+#[derive(Clone)]
+pub(super) enum Cell {
+    /// A text of ours.
+    Text(String),
+    /// Untrusted text: a name that was chosen in the cluster.
+    Name(String),
+    /// A number, and by what it sorts.
+    Number(String, f64),
+    /// What images support.
+    Support(Support),
+}
+
+impl Cell {
+    pub(super) fn text(&self) -> &str {
+        match self {
+            Self::Text(text) | Self::Name(text) | Self::Number(text, _) => text,
+            Self::Support(support) => support.as_str(),
+        }
+    }
+
+    fn number(number: u64) -> Self {
+        Self::Number(number.to_string(), number as f64)
+    }
+
+    fn name(name: &Arc<str>) -> Self {
+        Self::Name(name.as_ref().to_owned())
+    }
+}
+
+/// CPU, memory and Pods.
+fn amount(amount: Amount) -> [Cell; 3] {
+    [
+        Cell::Number(cores(amount), amount.cpu_millis as f64),
+        Cell::Number(memory(amount), amount.memory_bytes as f64),
+        Cell::number(amount.pods),
+    ]
+}
+
+impl Report {
+    /// How much there is of each kind of support.
+    pub(super) fn totals(&self) -> Section {
+        let all = self.summary.all();
+        let share = |part: u64, whole: u64| Cell::number(percent(part, whole));
+        let rows = self.summary.totals.iter().map(|(support, (part, workloads))| {
+            let [cpu, memory, pods] = amount(*part);
+            vec![
+                Cell::Support(*support),
+                cpu,
+                share(part.cpu_millis, all.cpu_millis),
+                memory,
+                share(part.memory_bytes, all.memory_bytes),
+                pods,
+                Cell::number(*workloads),
+            ]
+        });
+        Section {
+            title: "What the images of the Pods support",
+            intro: format!(
+                "all: every image runs on every platform of a pool; partial: an image lacks one; unknown: the platforms of \
+                 an image could not be determined; skipped: Pods that are not decided on. {} request {} cores and {} of \
+                 memory.",
+                count(all.pods, "Pod"),
+                cores(all),
+                memory(all)
+            ),
+            columns: vec!["SUPPORT", "CPU", "%", "MEMORY", "%", "PODS", "WORKLOADS"],
+            rows: rows.collect(),
+        }
+    }
+
+    /// What keeps Pods from the pools.
+    pub(super) fn kept(&self, by: By) -> Section {
+        match by {
+            By::Image => self.by_image(),
+            By::Workload => self.by_workload(),
+            By::Namespace => self.by_namespace(),
+        }
+    }
+
+    fn by_image(&self) -> Section {
+        let row = |image: &ImageTotal| {
+            let reason = match image.cause {
+                Cause::Lacks(platforms) => format!("lacks {platforms}"),
+                Cause::Unknown(error) => Reason::from(error).as_str().to_owned(),
+            };
+            let mut row = amount(image.keeps).to_vec();
+            row.extend([Cell::number(image.workloads), Cell::Text(reason), Cell::name(&image.image)]);
+            row
+        };
+        Section {
+            title: "Images that keep Pods from the pools",
+            intro:
+                "The one that keeps most comes first; a Pod that several images keep counts for each of them."
+                    .to_owned(),
+            columns: vec!["CPU", "MEMORY", "PODS", "WORKLOADS", "REASON", "IMAGE"],
+            rows: self.summary.images.iter().map(row).collect(),
+        }
+    }
+
+    fn by_workload(&self) -> Section {
+        let kept = |one: &&WorkloadTotal| matches!(one.support, Support::Partial | Support::Unknown);
+        let row = |one: &WorkloadTotal| {
+            let mut row = amount(one.amount).to_vec();
+            row.extend([
+                Cell::Support(one.support),
+                Cell::Text(one.reason.as_str().to_owned()),
+                Cell::name(&one.workload.namespace),
+                Cell::Name(one.workload.label()),
+            ]);
+            row
+        };
+        Section {
+            title: "Workloads that images keep from the pools",
+            intro: "The largest comes first.".to_owned(),
+            columns: vec!["CPU", "MEMORY", "PODS", "SUPPORT", "REASON", "NAMESPACE", "OBJECT"],
+            rows: self.summary.workloads.iter().filter(kept).map(row).collect(),
+        }
+    }
+
+    fn by_namespace(&self) -> Section {
+        let row = |one: &NamespaceTotal| {
+            let mut all = Amount::default();
+            one.amounts.values().for_each(|part| all.add(*part));
+            let mut row = vec![Cell::name(&one.namespace)];
+            row.extend(amount(all));
+            row.extend(Support::ALL.map(|support| {
+                let part = one.amounts.get(&support).copied().unwrap_or_default();
+                let percent = percent(part.cpu_millis, all.cpu_millis);
+                Cell::Number(format!("{percent}%"), percent as f64)
+            }));
+            row
+        };
+        Section {
+            title: "Namespaces",
+            intro: "Shares of the requested CPU; where images keep most comes first.".to_owned(),
+            columns: vec!["NAMESPACE", "CPU", "MEMORY", "PODS", "ALL", "PARTIAL", "UNKNOWN", "SKIPPED"],
+            rows: self.summary.namespaces.iter().map(row).collect(),
+        }
+    }
+
+    /// What is not known, and what to do about it.
+    pub(super) fn unknown(&self) -> Section {
+        let rows = self.summary.unknown.iter().map(|one| {
+            let mut row = vec![Cell::Text(one.reason.as_str().to_owned())];
+            row.extend(amount(one.amount));
+            row.extend([Cell::number(one.images.len() as u64), Cell::Text(fix(one.reason).to_owned())]);
+            row
+        });
+        Section {
+            title: "Unknown, and what to do",
+            intro: "Whether these Pods could use a pool is not known.".to_owned(),
+            columns: vec!["REASON", "CPU", "MEMORY", "PODS", "IMAGES", "DO"],
+            rows: rows.collect(),
+        }
+    }
+
+    /// Why single images are not known, as their registries were asked.
+    pub(super) fn causes(&self) -> Section {
+        let rows = self
+            .causes
+            .iter()
+            .map(|(image, cause)| vec![Cell::Name(image.clone()), Cell::Name(cause.clone())]);
+        Section {
+            title: "What the registries said",
+            intro: String::new(),
+            columns: vec!["IMAGE", "CAUSE"],
+            rows: rows.collect(),
+        }
+    }
+
+    /// Pods that could use a pool.
+    pub(super) fn missed(&self) -> Section {
+        let mut rows: Vec<(u64, Vec<Cell>)> = Vec::new();
+        let mut missed = self.summary.missed.iter().peekable();
+        // They are sorted by workload.
+        while let Some((pod, pools)) = missed.next() {
+            let mut pods = 1;
+            while missed.next_if(|(other, its)| other.workload == pod.workload && its == pools).is_some() {
+                pods += 1;
+            }
+            let row = vec![
+                Cell::number(pods),
+                Cell::Name(pools.join(",")),
+                Cell::name(&pod.workload.namespace),
+                Cell::Name(pod.workload.label()),
+            ];
+            rows.push((pods, row));
+        }
+        rows.sort_by_key(|(pods, _)| std::cmp::Reverse(*pods));
+        Section {
+            title: "Missed: Pods that could use a pool, and were created without",
+            intro: "They get it when they are created again.".to_owned(),
+            columns: vec!["PODS", "POOLS", "NAMESPACE", "OBJECT"],
+            rows: rows.into_iter().map(|(_, row)| row).collect(),
+        }
+    }
+
+    /// Pods that cannot run where they are.
+    pub(super) fn misplaced(&self) -> Section {
+        let rows = self.summary.misplaced.iter().flat_map(|one| {
+            one.images.iter().map(|image| {
+                vec![
+                    Cell::Text(one.platform.to_string()),
+                    Cell::Name(one.node.clone()),
+                    Cell::name(&one.pod.workload.namespace),
+                    Cell::Name(one.pod.name.clone()),
+                    Cell::name(image),
+                ]
+            })
+        });
+        Section {
+            title: "Misplaced: Pods on nodes that their images do not support",
+            intro: "They fail there, unless the node emulates: keep them off, by placement.require or their own affinity."
+                .to_owned(),
+            columns: vec!["PLATFORM", "NODE", "NAMESPACE", "POD", "IMAGE"],
+            rows: rows.collect(),
+        }
+    }
+}

@@ -1,0 +1,155 @@
+//! The Pods of a cluster, as far as the commands ask about them: read page by page with a person's rights, and kept small.
+//! Of the raw Pods nothing stays.
+
+mod owners;
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::Arc;
+
+use super::output::Progress;
+use crate::census::{Amount, Controller, Roll, RolledPod, Shape, Terms, Workload};
+use crate::cluster::{Namespace, Node, Page, RequestError, StoredPod, UserClient};
+use crate::image::{ImageRef, PlatformSet};
+use futures_util::future::join3;
+use owners::Owners;
+
+/// What was read.
+#[derive(Default)]
+pub(super) struct Survey {
+    pub(super) pods: Vec<SurveyedPod>,
+    /// What decisions take; Pods that are alike share one.
+    pub(super) shapes: Vec<Shape>,
+    /// The platform of each node, as far as it is known. `None` where nodes may not be listed.
+    pub(super) nodes: Option<HashMap<String, Option<PlatformSet>>>,
+    namespaces: HashMap<String, Labels>,
+    /// What could not be read, and what follows.
+    pub(super) notes: Vec<String>,
+}
+
+type Labels = BTreeMap<String, String>;
+
+/// A Pod.
+pub(super) struct SurveyedPod {
+    pub(super) name: Box<str>,
+    pub(super) workload: Arc<Workload>,
+    controller: Option<Arc<Controller>>,
+    /// Where its shape stands; `None` where the Pod cannot be read within the limits on untrusted input.
+    pub(super) shape: Option<usize>,
+    pub(super) requests: Amount,
+    pub(super) node: Option<Arc<str>>,
+}
+
+impl SurveyedPod {
+    /// The kind and name of its controller, which may be below the workload.
+    pub(super) fn controller(&self) -> Option<(&str, &str)> {
+        self.controller.as_deref().map(|of| (of.kind(), of.name()))
+    }
+}
+
+impl Survey {
+    /// Reads all Pods, or those of a namespace; then what they are of, and where.
+    ///
+    /// # Errors
+    /// The Pods cannot be listed. What else cannot be is a note.
+    pub(super) async fn read(
+        client: &UserClient,
+        namespace: Option<&str>,
+        progress: &Progress,
+    ) -> Result<Self, RequestError> {
+        let path = match namespace {
+            Some(namespace) => format!("/api/v1/namespaces/{namespace}/pods"),
+            None => StoredPod::PATH.to_owned(),
+        };
+        let path = format!("{path}?fieldSelector={}", StoredPod::LIVE);
+        let mut roll = Roll::default();
+        let list = client.pages(&path, |page| {
+            let items = match page {
+                Page::First(items) => {
+                    roll = Roll::default();
+                    items
+                }
+                Page::Next(items) => items,
+            };
+            items.into_iter().for_each(|pod| roll.add(pod));
+            progress.show(&format!("read {} Pods", roll.pods.len()));
+        });
+        list.await?;
+        let controllers: HashSet<(Arc<str>, Arc<Controller>)> = roll
+            .pods
+            .iter()
+            .filter_map(|read| Some((Arc::clone(&read.namespace), read.controller.clone()?)))
+            .collect();
+        progress.show("reading owners, nodes and namespaces");
+        let mut notes = Vec::new();
+        let of_owners = Owners::read(client, namespace, &controllers, &mut notes);
+        let (owners, nodes, namespaces) =
+            join3(of_owners, client.list::<Node>(Node::PATH), namespaces(client, namespace)).await;
+        let nodes =
+            nodes.map(|nodes| nodes.iter().map(|node| (node.name().to_owned(), platform(node))).collect());
+        let nodes = nodes.map_err(|error| {
+            notes.push(format!("nodes cannot be listed, so no Pod is found misplaced: {error}"));
+        });
+        let namespaces = namespaces.unwrap_or_else(|error| {
+            notes.push(format!("namespaces cannot be listed, so none counts as opted out: {error}"));
+            HashMap::new()
+        });
+        let mut workloads = HashMap::new();
+        let pods = roll.pods.into_iter().map(|pod| named(pod, &owners, &mut workloads)).collect();
+        Ok(Self { pods, shapes: roll.shapes, nodes: nodes.ok(), namespaces, notes })
+    }
+
+    /// Without anything but a note.
+    pub(super) fn noted(note: String) -> Self {
+        Self { notes: vec![note], ..Self::default() }
+    }
+
+    /// How Pods of this namespace are decided on.
+    pub(super) fn terms(&self, namespace: &str) -> Terms<'_> {
+        Terms::of(self.namespaces.get(namespace), self.nodes.is_some())
+    }
+
+    /// Every image that some Pod names.
+    pub(super) fn images(&self) -> Vec<ImageRef> {
+        let usages = self.shapes.iter().flat_map(|shape| shape.pod.images());
+        let images: HashSet<ImageRef> = usages.filter_map(|usage| usage.image.ok()).collect();
+        images.into_iter().collect()
+    }
+}
+
+async fn namespaces(
+    client: &UserClient,
+    only: Option<&str>,
+) -> Result<HashMap<String, Labels>, RequestError> {
+    let all: Vec<Namespace> = match only {
+        Some(name) => vec![client.get(&format!("/api/v1/namespaces/{name}")).await?],
+        None => client.list("/api/v1/namespaces").await?,
+    };
+    let labels = |one: Namespace| Some((one.metadata.name?, one.metadata.labels.unwrap_or_default()));
+    Ok(all.into_iter().filter_map(labels).collect())
+}
+
+/// The platform of a node, where it is one that images are known for.
+fn platform(node: &Node) -> Option<PlatformSet> {
+    let os = if node.os.is_empty() { "linux" } else { &node.os };
+    format!("{os}/{}", node.architecture).parse().ok()
+}
+
+/// Names each Pod after what it is of.
+fn named(
+    pod: RolledPod,
+    owners: &Owners,
+    workloads: &mut HashMap<(Arc<str>, Arc<Controller>), Arc<Workload>>,
+) -> SurveyedPod {
+    let RolledPod { namespace, name, controller, shape, requests, node } = pod;
+    let workload = match controller {
+        Some(ref controller) => {
+            let known = workloads.entry((namespace, Arc::clone(controller)));
+            let new = |(namespace, controller): &(Arc<str>, Arc<Controller>)| {
+                Arc::new(owners.top(namespace, controller))
+            };
+            Arc::clone(known.or_insert_with_key(new))
+        }
+        None => Arc::new(Workload { namespace, kind: "Pod".into(), name: (&*name).into() }),
+    };
+    SurveyedPod { name, workload, controller, shape, requests, node }
+}

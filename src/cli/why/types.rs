@@ -1,0 +1,166 @@
+//! `deploy/web`, `rollouts.argoproj.io/web`: which objects people mean, and where the API server has them.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::Deserialize;
+
+use crate::cli::check::group_of_kind;
+use crate::cluster::{RequestError, UserClient, is_name};
+
+/// Kubernetes' own kinds that bring Pods: group, version, plural, kind, and how kubectl abbreviates them.
+const KINDS: [(&str, &str, &str, &str, &str); 8] = [
+    ("", "v1", "pods", "Pod", "po"),
+    ("", "v1", "replicationcontrollers", "ReplicationController", "rc"),
+    ("apps", "v1", "deployments", "Deployment", "deploy"),
+    ("apps", "v1", "replicasets", "ReplicaSet", "rs"),
+    ("apps", "v1", "statefulsets", "StatefulSet", "sts"),
+    ("apps", "v1", "daemonsets", "DaemonSet", "ds"),
+    ("batch", "v1", "jobs", "Job", "job"),
+    ("batch", "v1", "cronjobs", "CronJob", "cj"),
+];
+
+/// What the command line names.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Target {
+    /// As it was given.
+    kind: String,
+    group: Option<String>,
+    name: String,
+}
+
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { kind, group, name } = self;
+        match group {
+            Some(group) => write!(f, "{kind}.{group}/{name}"),
+            None => write!(f, "{kind}/{name}"),
+        }
+    }
+}
+
+/// Why a text names no object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub(super) enum ParseTargetError {
+    #[error("write TYPE/NAME, such as pod/web-1, deploy/web or rollouts.argoproj.io/web")]
+    Form,
+    #[error("no name that an object can have")]
+    Name,
+}
+
+impl FromStr for Target {
+    type Err = ParseTargetError;
+
+    fn from_str(text: &str) -> Result<Self, ParseTargetError> {
+        let (kind, name) = text.split_once('/').ok_or(ParseTargetError::Form)?;
+        let (kind, group) = match kind.split_once('.') {
+            Some((kind, group)) => (kind, Some(group)),
+            None => (kind, None),
+        };
+        let is_word = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_alphanumeric());
+        if !is_word(kind) || group.is_some_and(|group| !is_name(group)) {
+            return Err(ParseTargetError::Form);
+        }
+        if !is_name(name) {
+            return Err(ParseTargetError::Name);
+        }
+        Ok(Self { kind: kind.to_owned(), group: group.map(ToOwned::to_owned), name: name.to_owned() })
+    }
+}
+
+/// Kinds of a version of a group, as the API server tells them.
+#[derive(Deserialize)]
+struct Resources {
+    resources: Vec<Resource>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Resource {
+    name: String,
+    kind: String,
+    #[serde(default)]
+    singular_name: String,
+    #[serde(default)]
+    short_names: Option<Vec<String>>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Group {
+    preferred_version: Version,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Version {
+    group_version: String,
+}
+
+impl Target {
+    /// The path of the object; `None` where the API server has no such kind.
+    pub(super) async fn path(
+        &self,
+        client: &UserClient,
+        namespace: &str,
+    ) -> Result<Option<String>, RequestError> {
+        let name = &self.name;
+        let own = |&&(group, _, plural, kind, short): &&(&str, &str, &str, &str, &str)| {
+            let is_group = self.group.as_deref().is_none_or(|wanted| wanted == group);
+            is_group && [plural, kind, short].iter().any(|known| known.eq_ignore_ascii_case(&self.kind))
+        };
+        if let Some((group, version, plural, ..)) = KINDS.iter().find(own) {
+            let api = if group.is_empty() { "/api".to_owned() } else { format!("/apis/{group}") };
+            return Ok(Some(format!("{api}/{version}/namespaces/{namespace}/{plural}/{name}")));
+        }
+        let group = self.group.as_deref().or_else(|| group_of_kind(&self.kind));
+        let Some(group) = group.filter(|group| !group.is_empty()) else { return Ok(None) };
+        let found = async {
+            let group: Group = client.get(&format!("/apis/{group}")).await?;
+            let version = group.preferred_version.group_version;
+            let resources: Resources = client.get(&format!("/apis/{version}")).await?;
+            Ok((version, resources.resources))
+        };
+        let (version, resources) = match found.await {
+            Err(RequestError::Refused { status: 404, .. }) => return Ok(None),
+            found => found?,
+        };
+        // Subresources have a slash in their names.
+        let is_it = |one: &&Resource| {
+            let names = [&one.name, &one.kind, &one.singular_name].into_iter();
+            let mut names = names.chain(one.short_names.iter().flatten());
+            !one.name.contains('/') && names.any(|known| known.eq_ignore_ascii_case(&self.kind))
+        };
+        let plural = resources.iter().find(is_it).map(|one| &one.name);
+        Ok(plural.map(|plural| format!("/apis/{version}/namespaces/{namespace}/{plural}/{name}")))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn objects_are_named_as_for_kubectl() {
+        for (text, kind, group, name) in [
+            ("po/web-1", "po", None, "web-1"),
+            ("Deployment.apps/web", "Deployment", Some("apps"), "web"),
+            ("rollouts.argoproj.io/a.b", "rollouts", Some("argoproj.io"), "a.b"),
+        ] {
+            let target: Target = text.parse().unwrap();
+            let group: Option<&str> = group;
+            assert_eq!((&*target.kind, target.group.as_deref(), &*target.name), (kind, group, name));
+        }
+        for (text, error) in [
+            ("web", ParseTargetError::Form),
+            ("/web", ParseTargetError::Form),
+            ("a..b/web", ParseTargetError::Form),
+            ("../pods/web", ParseTargetError::Form),
+            ("po/", ParseTargetError::Name),
+            ("po/../x", ParseTargetError::Name),
+            ("po/Web", ParseTargetError::Name),
+        ] {
+            assert_eq!(text.parse::<Target>(), Err(error), "{text}");
+        }
+    }
+}

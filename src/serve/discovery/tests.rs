@@ -1,0 +1,263 @@
+use serde_json::{Value, json};
+use testregistry::Registry as Remote;
+
+use super::*;
+use crate::cluster::Caller;
+use crate::cluster::watch_tests::Lists;
+use crate::config::{Config, Environment};
+use crate::decide::{Snapshot, Wait};
+use crate::metrics::Metrics;
+use crate::pod::Pod;
+use crate::policy::Policy;
+use crate::resolver::Extras;
+use crate::serve::metrics::Families;
+use crate::serve::snapshot;
+use crate::testing::platforms;
+
+const BOTH: &[&str] = &["linux/amd64", "linux/arm64"];
+const EITHER: &[&str] = &["amd64", "arm64"];
+
+/// A webhook that follows a cluster.
+struct Webhook {
+    api: Lists,
+    publisher: Publisher,
+    metrics: Metrics,
+    families: Families,
+    readiness: Box<dyn Fn() -> State>,
+    task: tokio::task::JoinHandle<()>,
+}
+
+impl Drop for Webhook {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+impl Webhook {
+    async fn start(api: Lists, config: &str) -> Self {
+        let config = Config::parse(config).unwrap();
+        let metrics = Metrics::new([]).unwrap();
+        let families = Families::register(&metrics).unwrap();
+        let publisher = Publisher::new(config.clone(), load(&config, &families), families.clone());
+        let mut discoverer = Discoverer::new(config.discover, api.watcher(), publisher.clone());
+        let readiness = Box::new(discoverer.readiness());
+        let task = tokio::spawn(async move { discoverer.run().await });
+        Self { api, publisher, metrics, families, readiness, task }
+    }
+
+    fn policy(&self) -> Policy {
+        self.publisher.current().get().policy.clone()
+    }
+
+    /// Waits until this is decided by.
+    async fn until(&self, what: &str, is_so: impl Fn(&Policy) -> bool) {
+        let published = async {
+            while !is_so(&self.policy()) {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        let done = tokio::time::timeout(Duration::from_secs(30), published).await;
+        assert!(done.is_ok(), "{what}: {:?}", self.policy());
+    }
+
+    async fn until_state(&self, is_so: impl Fn(State) -> bool) {
+        while !is_so((self.readiness)()) {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+
+    fn mismatch(&self, pool: &str) -> Option<String> {
+        let series = format!("tolerarch_pool_platforms_mismatch{{pool=\"{pool}\"}} ");
+        let text = self.metrics.render().unwrap();
+        text.lines().find_map(|line| line.strip_prefix(&series)).map(str::to_owned)
+    }
+}
+
+fn load(config: &Config, families: &Families) -> Snapshot {
+    snapshot::load(config, families, Extras::default(), Caller::Webhook, &Environment::default(), None)
+        .unwrap()
+}
+
+/// A NodePool of these architectures with the taint of the configured pool.
+fn node_pool(name: &str, architectures: &[&str], labels: Value) -> Value {
+    let requirement = json!({"key": "kubernetes.io/arch", "operator": "In", "values": architectures});
+    let taint = json!({"key": name, "value": "true", "effect": "NoSchedule"});
+    json!({
+        "metadata": {"name": name, "labels": labels},
+        "spec": {"template": {"spec": {"requirements": [requirement], "taints": [taint]}}},
+    })
+}
+
+fn node(name: &str, architecture: &str, taint: &str) -> Value {
+    json!({
+        "metadata": {"name": name, "labels": {"kubernetes.io/arch": architecture}},
+        "spec": {"taints": [{"key": taint, "value": "true", "effect": "NoSchedule"}]},
+    })
+}
+
+/// A pool `own` of amd64, behind the taint `own`.
+fn config(more: &Value) -> String {
+    let pool = json!({
+        "name": "own", "platforms": ["linux/amd64"], "tolerations": [{"key": "own", "operator": "Exists"}],
+    });
+    let mut config = json!({"discover": {"nodePools": true, "nodes": true}, "pools": [pool]});
+    for (key, value) in more.as_object().into_iter().flatten() {
+        config[key] = value.clone();
+    }
+    config.to_string()
+}
+
+fn own(policy: &Policy) -> crate::image::PlatformSet {
+    policy.pools[0].platforms
+}
+
+#[tokio::test]
+async fn a_pool_has_the_platforms_that_the_cluster_shows() {
+    let api = Lists::start().await;
+    api.put(NodePool::PATH, node_pool("own", &["amd64"], json!({})));
+    let webhook = Webhook::start(api, &config(&json!({}))).await;
+    webhook.until_state(|state| state == State::Healthy).await;
+    assert_eq!((own(&webhook.policy()), webhook.mismatch("own")), (platforms(&BOTH[..1]), Some("0".into())));
+
+    webhook.api.put(NodePool::PATH, node_pool("own", &["amd64", "arm64"], json!({})));
+    webhook.until("widened", |policy| own(policy) == platforms(BOTH)).await;
+    assert_eq!(webhook.mismatch("own"), Some("1".into()));
+    webhook.api.put(Node::PATH, node("big", "s390x", "own"));
+    let all = platforms(&["linux/amd64", "linux/arm64", "linux/s390x"]);
+    webhook.until("a node", |policy| own(policy) == all).await;
+
+    // What is no longer readable stays, also when the configuration is read again.
+    for list in [NodePool::PATH, Node::PATH] {
+        webhook.api.refuse(list, Some(403));
+    }
+    webhook.until_state(|state| state == State::Degraded(STALE)).await;
+    assert_eq!(own(&webhook.policy()), all);
+    let observing = Config::parse(&config(&json!({"mode": "observe"}))).unwrap();
+    webhook.publisher.reloaded(observing.clone(), load(&observing, &webhook.families));
+    assert_eq!((own(&webhook.policy()), webhook.policy().mode), (all, crate::policy::Mode::Observe));
+
+    webhook.api.delete(Node::PATH, "big");
+    for list in [NodePool::PATH, Node::PATH] {
+        webhook.api.refuse(list, None);
+    }
+    webhook.until("the node is gone", |policy| own(policy) == platforms(BOTH)).await;
+    assert_eq!(webhook.policy().mode, crate::policy::Mode::Observe, "of the configuration that is in use");
+    webhook.until_state(|state| state == State::Healthy).await;
+}
+
+#[tokio::test]
+async fn a_labelled_node_pool_is_opened_while_it_is_there() {
+    let profiles =
+        json!({"all": {"mode": "enforce"}, "one": {"pools": ["own"]}, "named": {"pools": ["found"]}});
+    let webhook = Webhook::start(Lists::start().await, &config(&json!({"profiles": profiles}))).await;
+    webhook.until_state(|state| state == State::Healthy).await;
+    webhook.api.put(NodePool::PATH, node_pool("spot", EITHER, json!({})));
+    webhook.api.put(NodePool::PATH, node_pool("spot", &["arm64"], json!({"tolerarch.io/pool": "found"})));
+    webhook.until("found", |policy| policy.pools.len() == 2).await;
+    let found = &webhook.policy().pools[1];
+    assert_eq!((found.name.as_str(), found.platforms), ("found", platforms(&["linux/arm64"])));
+    assert_eq!(found.tolerations[0].key.as_str(), "spot");
+    assert_eq!(webhook.mismatch("found"), Some("0".into()));
+    let names = |profile: &str| -> Vec<String> {
+        let snapshot = webhook.publisher.current().get();
+        snapshot.profiles[profile].pools.iter().map(|pool| pool.name.clone()).collect()
+    };
+    assert_eq!(names("all"), ["own", "found"]);
+    assert_eq!(names("one"), ["own"], "a profile that names its pools gets no others");
+    assert_eq!(names("named"), ["found"]);
+
+    webhook.api.delete(NodePool::PATH, "spot");
+    webhook.until("gone", |policy| policy.pools.len() == 1).await;
+    assert_eq!(webhook.mismatch("found"), None);
+}
+
+#[tokio::test]
+async fn placement_follows_the_cluster() {
+    let placement = json!({"require": "affinity", "platforms": "discovered"});
+    let more = json!({"placement": placement, "profiles": {"p": {}, "q": {"placement": {"platforms": ["linux/amd64"]}}}});
+    let api = Lists::start().await;
+    api.put(Node::PATH, node("a", "s390x", "x"));
+    api.refuse(NodePool::PATH, Some(503));
+    let webhook = Webhook::start(api, &config(&more)).await;
+    // While the NodePools are not known they may have what is assumed.
+    let all = platforms(&["linux/amd64", "linux/arm64", "linux/s390x"]);
+    webhook.until("nodes only", |policy| policy.placement.platforms == all).await;
+    webhook.api.refuse(NodePool::PATH, None);
+    webhook.until("both", |policy| policy.placement.platforms == platforms(&["linux/s390x"])).await;
+    let snapshot = webhook.publisher.current().get();
+    assert_eq!(snapshot.profiles["p"].placement.platforms, platforms(&["linux/s390x"]));
+    assert_eq!(snapshot.profiles["q"].placement.platforms, platforms(&["linux/amd64"]));
+    webhook.api.delete(Node::PATH, "a");
+    webhook.until("none at all", |policy| policy.placement.platforms == platforms(BOTH)).await;
+}
+
+#[tokio::test]
+async fn a_cluster_without_karpenter_has_no_node_pools() {
+    let api = Lists::start().await;
+    api.refuse(NodePool::PATH, Some(404));
+    let webhook = Webhook::start(api, &config(&json!({}))).await;
+    webhook.until_state(|state| state == State::Healthy).await;
+    webhook.api.refuse(NodePool::PATH, None);
+    webhook.api.put(NodePool::PATH, node_pool("own", EITHER, json!({})));
+    webhook.until("installed later", |policy| own(policy) == platforms(BOTH)).await;
+}
+
+/// What was looked up before does not have to be looked up again.
+#[tokio::test]
+async fn what_is_known_of_images_stays_known() {
+    let remote = Remote::builder().plain_http().start().await;
+    let repo = remote.repo("app");
+    repo.index(Some("v1"), BOTH.iter().copied());
+    let pod = json!({"spec": {"containers": [{"image": repo.reference("v1")}]}});
+    let hosts = json!({remote.address(): {"plainHttp": true}});
+    let more = json!({"registries": {"hosts": hosts}, "network": {"allow": ["127.0.0.0/8"]}});
+    let webhook = Webhook::start(Lists::start().await, &config(&more)).await;
+    webhook.until_state(|state| state == State::Healthy).await;
+    let decide = async || {
+        let snapshot = webhook.publisher.current().get();
+        let pod = Pod::of_value(&pod).unwrap();
+        let deadline = Wait::Until(Instant::now() + Duration::from_secs(30));
+        snapshot.decide(&snapshot.policy, "", &pod, deadline).await.reason.as_str()
+    };
+    assert_eq!(decide().await, "tolerated");
+    let asked = remote.requests().len();
+    webhook.api.put(Node::PATH, node("big", "s390x", "own"));
+    webhook.until("a node", |policy| own(policy) != platforms(&BOTH[..1])).await;
+    assert_eq!(decide().await, "platform-missing");
+    assert_eq!(remote.requests().len(), asked);
+}
+
+#[tokio::test]
+async fn many_changes_are_one() {
+    let webhook = Webhook::start(Lists::start().await, &config(&json!({}))).await;
+    webhook.until_state(|state| state == State::Healthy).await;
+    let begun = Instant::now();
+    // Each of them makes another difference.
+    for round in 0..500 {
+        let label = json!({"tolerarch.io/pool": format!("p{round}")});
+        webhook.api.put(NodePool::PATH, node_pool("spot", EITHER, label));
+    }
+    let (mut last, mut snapshots) = (webhook.publisher.current().get(), 0);
+    while last.policy.pools.last().unwrap().name != "p499" {
+        tokio::task::yield_now().await;
+        let now = webhook.publisher.current().get();
+        snapshots += u32::from(!Arc::ptr_eq(&last, &now));
+        last = now;
+    }
+    let most = 2 + begun.elapsed().as_millis() / 400;
+    assert!(u128::from(snapshots) <= most, "{snapshots} in {:?}", begun.elapsed());
+}
+
+#[tokio::test]
+async fn readiness_waits_for_the_first_reading_and_not_for_long() {
+    let api = Lists::start().await;
+    api.refuse(Node::PATH, Some(403));
+    let webhook = Webhook::start(api, &config(&json!({}))).await;
+    assert_eq!((webhook.readiness)(), State::Failed(NOT_READ));
+    tokio::time::pause();
+    tokio::time::advance(FIRST_READING).await;
+    tokio::time::resume();
+    assert_eq!((webhook.readiness)(), State::Degraded(NOT_READ));
+    webhook.api.refuse(Node::PATH, None);
+    webhook.until_state(|state| state == State::Healthy).await;
+}

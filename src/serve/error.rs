@@ -1,0 +1,56 @@
+//! Why the webhook does not start, or ends.
+
+use std::io;
+use std::net::SocketAddr;
+
+use super::SnapshotError;
+use crate::cluster::ConnectError;
+use crate::tls::CertificateError;
+
+/// Why the webhook does not start.
+#[derive(Debug, thiserror::Error)]
+pub enum ServeError {
+    /// An address cannot be listened on.
+    #[error("{key}: cannot listen on {address}")]
+    Listen {
+        /// The key of the configuration.
+        key: &'static str,
+        /// The address.
+        address: SocketAddr,
+        /// Why.
+        #[source]
+        cause: io::Error,
+    },
+    /// The serving certificate cannot be used.
+    #[error(
+        "the serving certificate cannot be used (server.certFile, server.keyFile; --tls-cert, --tls-key)"
+    )]
+    Certificate(#[from] CertificateError),
+    /// Registries cannot be asked as the configuration says.
+    #[error(transparent)]
+    Access(#[from] SnapshotError),
+    /// The Kubernetes API cannot be talked to, which managed certificates take.
+    #[error("tls.mode managed needs the Kubernetes API")]
+    Cluster(#[from] ConnectError),
+    /// The Kubernetes API cannot be talked to, which the controller takes.
+    #[error("the controller needs the Kubernetes API")]
+    Controller(#[source] ConnectError),
+    /// The Kubernetes API cannot be talked to, which discovery takes.
+    #[error("discover needs the Kubernetes API")]
+    Discover(#[source] ConnectError),
+    /// TLS cannot be set up.
+    #[error("TLS cannot be set up")]
+    Tls(#[from] rustls::Error),
+    /// The metrics cannot be set up.
+    #[error("the metrics cannot be set up")]
+    Metrics(#[from] prometheus::Error),
+    /// The supervisor of background tasks ended.
+    #[error("a defect: background tasks are not supervised any more")]
+    Supervisor,
+    /// An accept loop ended.
+    #[error("{0}: a defect: connections are not accepted any more")]
+    Accept(&'static str),
+    /// Signals cannot be received.
+    #[error("signals cannot be received")]
+    Signals(#[source] io::Error),
+}
