@@ -218,7 +218,7 @@ func TestTemplatesAreInert(t *testing.T) {
 	if rendering, err := chart.Template("arm", "platform"); err != nil || strings.Contains(rendering, "helm.sh/hook") {
 		t.Error("a hook is there without test.enabled", err)
 	}
-	forbidden := regexp.MustCompile(`\blookup\b "|\bgenCA\b|\bgenSignedCert\b|\brand[A-Z]\w*|\bnow\b \||helm\.sh/hook|helm\.sh/resource-policy|finalizers|namespaceObject|Capabilities`)
+	forbidden := regexp.MustCompile(`\blookup\b "|\bgenCA\b|\bgenSignedCert\b|\brand[A-Z]\w*|\bnow\b \||helm\.sh/hook|helm\.sh/resource-policy|finalizers:|namespaceObject|Capabilities`)
 	for _, template := range templates {
 		text, err := os.ReadFile(template)
 		if err != nil {

@@ -1,9 +1,12 @@
 package main
 
 import (
+	"reflect"
 	"slices"
+	"strings"
 
 	monitoring "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
+	admissionregistration "k8s.io/api/admissionregistration/v1"
 	apps "k8s.io/api/apps/v1"
 	core "k8s.io/api/core/v1"
 	flowcontrol "k8s.io/api/flowcontrol/v1"
@@ -35,7 +38,105 @@ func (s set) managed() *managedTLS {
 
 // usesTheAPI tells whether the program needs a token.
 func (s set) usesTheAPI() bool {
-	return s.readsPullSecrets() || s.managed() != nil
+	return s.readsPullSecrets() || s.managed() != nil || len(s.discovers()) > 0 || s.warms()
+}
+
+// discovers gives the resources, with their groups, that the program is configured to follow.
+func (s set) discovers() map[string]string {
+	found := map[string]string{}
+	for _, kind := range []struct{ variable, group, resource string }{
+		{"TOLERARCH_DISCOVER__NODE_POOLS", "karpenter.sh", "nodepools"},
+		{"TOLERARCH_DISCOVER__NODES", "", "nodes"},
+	} {
+		on := s.sets(kind.variable, "true")
+		for _, c := range all[*core.ConfigMap](s) {
+			var config struct {
+				Discover struct{ NodePools, Nodes bool }
+			}
+			if yaml.Unmarshal([]byte(c.Data["config.yaml"]), &config) == nil {
+				on = on || kind.resource == "nodes" && config.Discover.Nodes || kind.resource == "nodepools" && config.Discover.NodePools
+			}
+		}
+		if on {
+			found[kind.resource] = kind.group
+		}
+	}
+	return found
+}
+
+// warms tells whether the program is configured to look up the images of running Pods.
+func (s set) warms() bool {
+	for _, c := range all[*core.ConfigMap](s) {
+		var config struct {
+			Cache struct{ Warm struct{ FromPods bool } }
+		}
+		if yaml.Unmarshal([]byte(c.Data["config.yaml"]), &config) == nil && config.Cache.Warm.FromPods {
+			return true
+		}
+	}
+	return s.sets("TOLERARCH_CACHE__WARM__FROM_PODS", "true")
+}
+
+// isForWarmStart tells whether a rule lets the program list Pods, where it is configured to.
+func (s set) isForWarmStart(rule rbac.PolicyRule) bool {
+	return s.warms() && slices.Equal(rule.APIGroups, []string{""}) && slices.Equal(rule.Resources, []string{"pods"}) && slices.Equal(rule.Verbs, []string{"list"})
+}
+
+// isForDiscovery tells whether a rule lets the program follow what it is configured to, and nothing else.
+func (s set) isForDiscovery(rule rbac.PolicyRule) bool {
+	if len(rule.APIGroups) != 1 || len(rule.Resources) != 1 {
+		return false
+	}
+	group, ok := s.discovers()[rule.Resources[0]]
+	return ok && group == rule.APIGroups[0] && slices.Equal(rule.Verbs, []string{"get", "list", "watch"})
+}
+
+// isOfController tells whether objects of this name are the controller's, which a policy of the same name fences in.
+func (s set) isOfController(name string) bool {
+	fence, ok := find[*admissionregistration.ValidatingAdmissionPolicy](s, "", name)
+	return ok && strings.HasSuffix(name, "-controller") && *fence.Spec.FailurePolicy == admissionregistration.Fail
+}
+
+// isForController tells whether a rule lets the controller do what it does, and nothing else.
+func (s set) isForController(name string, rule rbac.PolicyRule) bool {
+	watched := []string{"get", "list", "watch"}
+	needed := []rbac.PolicyRule{
+		{APIGroups: []string{""}, Resources: []string{"pods"}, Verbs: append(watched, "patch")},
+		{APIGroups: []string{""}, Resources: []string{"namespaces"}, Verbs: watched},
+		{APIGroups: []string{"coordination.k8s.io"}, Resources: []string{"leases"}, ResourceNames: []string{name}, Verbs: []string{"get", "patch", "create"}},
+	}
+	if events, logs := s.tellsEvents(); events {
+		needed = append(needed,
+			rbac.PolicyRule{APIGroups: []string{"events.k8s.io"}, Resources: []string{"events"}, Verbs: []string{"create"}},
+			rbac.PolicyRule{APIGroups: []string{""}, Resources: []string{"nodes"}, Verbs: []string{"get"}})
+		if logs {
+			needed = append(needed, rbac.PolicyRule{APIGroups: []string{""}, Resources: []string{"pods/log"}, Verbs: []string{"get"}})
+		}
+	}
+	for _, c := range all[*admissionregistration.MutatingWebhookConfiguration](s) {
+		needed = append(needed, rbac.PolicyRule{APIGroups: []string{"admissionregistration.k8s.io"},
+			Resources: []string{"mutatingwebhookconfigurations"}, ResourceNames: []string{c.Name}, Verbs: []string{"get"}})
+	}
+	return s.isOfController(name) && slices.ContainsFunc(needed, func(one rbac.PolicyRule) bool { return reflect.DeepEqual(one, rule) })
+}
+
+// tellsEvents tells whether the controller is configured to write events, and to read logs for them.
+func (s set) tellsEvents() (events, logs bool) {
+	events = true
+	for _, c := range all[*core.ConfigMap](s) {
+		config := struct{ Controller struct{ Events, PodLogs bool } }{struct{ Events, PodLogs bool }{true, false}}
+		if yaml.Unmarshal([]byte(c.Data["config.yaml"]), &config) == nil {
+			events, logs = events && config.Controller.Events, logs || config.Controller.PodLogs
+		}
+	}
+	return events, logs
+}
+
+// isForNodeTaints tells whether a rule lets the controller change nodes, which a policy of the same name fences in.
+func (s set) isForNodeTaints(name string, rule rbac.PolicyRule) bool {
+	fence, ok := find[*admissionregistration.ValidatingAdmissionPolicy](s, "", name)
+	needed := rbac.PolicyRule{APIGroups: []string{""}, Resources: []string{"nodes"}, Verbs: []string{"get", "list", "watch", "patch"}}
+	return ok && strings.HasSuffix(name, "-node-taints") && *fence.Spec.FailurePolicy == admissionregistration.Fail && reflect.DeepEqual(needed, rule)
 }
 
 // readsPullSecrets tells whether the program is configured to.
@@ -64,16 +165,16 @@ func (s set) sets(name, value string) bool {
 	return false
 }
 
-// checkRights lets pass the rights that are used: to get Secrets of single namespaces, and to write the names that managed
-// certificates take.
+// checkRights lets pass the rights that are used: to get Secrets of single namespaces, to follow what is to be discovered, and
+// to write the names that managed certificates take.
 func (s set) checkRights(it *item) {
 	switch o := it.object.(type) {
 	case *rbac.Role:
-		if !s.usesTheAPI() {
+		if !s.usesTheAPI() && !s.isOfController(o.Name) {
 			it.fault("gives rights, and tolerarch needs none")
 		}
 		for _, rule := range o.Rules {
-			if s.isForManaged(rule, "", "secrets") {
+			if s.isForManaged(rule, "", "secrets") || s.isForController(o.Name, rule) {
 				continue
 			}
 			if !s.readsPullSecrets() || !slices.Equal(rule.APIGroups, []string{""}) || !slices.Equal(rule.Resources, []string{"secrets"}) || !slices.Equal(rule.Verbs, []string{"get"}) {
@@ -89,7 +190,7 @@ func (s set) checkRights(it *item) {
 		}
 	case *rbac.ClusterRole:
 		for _, rule := range o.Rules {
-			if !s.isForManaged(rule, "admissionregistration.k8s.io", "mutatingwebhookconfigurations") {
+			if !s.isForManaged(rule, "admissionregistration.k8s.io", "mutatingwebhookconfigurations") && !s.isForDiscovery(rule) && !s.isForWarmStart(rule) && !s.isForController(o.Name, rule) && !s.isForNodeTaints(o.Name, rule) {
 				it.fault("gives rights in the whole cluster")
 			}
 		}

@@ -143,6 +143,47 @@ func kustomization(files map[string]string) error {
 		}
 	}
 
+	rendering, err = Template("tolerarch", "tolerarch", "--set", "config.discover.nodePools=true,config.discover.nodes=true")
+	if err != nil {
+		return err
+	}
+	for _, document := range Documents(rendering) {
+		if document.Template == "discovery.yaml" {
+			add("manifests/discovery/discovery.yaml", document.Template, document.Text)
+		}
+	}
+
+	rendering, err = Template("tolerarch", "tolerarch", "--set", "controller.enabled=true")
+	if err != nil {
+		return err
+	}
+	for _, document := range Documents(rendering) {
+		if document.Template == "controller.yaml" || document.Template == "validatingadmissionpolicy.yaml" {
+			add("manifests/controller/"+document.Template, document.Template, document.Text)
+		}
+	}
+
+	const taint = `{"selector": {"kubernetes.io/arch": "arm64"}, "taint": {"key": "tolerarch.io/multi-arch", "effect": "NoSchedule"}}`
+	rendering, err = Template("tolerarch", "tolerarch", "--set", "controller.enabled=true", "--set-json", "config.controller.nodeTaints=["+taint+"]")
+	if err != nil {
+		return err
+	}
+	for _, document := range Documents(rendering) {
+		if document.Template == "nodetaints.yaml" {
+			add("manifests/node-taints/nodetaints.yaml", document.Template, document.Text)
+		}
+	}
+
+	rendering, err = Template("tolerarch", "tolerarch", "--set", "config.cache.warm.fromPods=true")
+	if err != nil {
+		return err
+	}
+	for _, document := range Documents(rendering) {
+		if document.Template == "warm.yaml" {
+			add("manifests/warm/warm.yaml", document.Template, document.Text)
+		}
+	}
+
 	// The rights to pull secrets are for whichever namespace they are applied to.
 	const anyNamespace = "any-namespace"
 	rendering, err = Template("tolerarch", "tolerarch", "--set", "config.credentials.pullSecrets=true,pullSecrets.namespaces={"+anyNamespace+"}")

@@ -26,7 +26,8 @@ app.kubernetes.io/component: webhook
 {{- toYaml (merge $own (default dict .Values.commonLabels)) -}}
 {{- end -}}
 
-{{/* Everything under metadata but the annotations of the object itself, which come as "annotations". */}}
+{{/* Everything under metadata but the annotations of the object itself, which come as "annotations". Objects of the controller say
+so by "component". */}}
 {{- define "tolerarch.metadata" -}}
 {{- $root := .root -}}
 name: {{ default (include "tolerarch.fullname" $root) .name | quote }}
@@ -34,7 +35,8 @@ name: {{ default (include "tolerarch.fullname" $root) .name | quote }}
 namespace: {{ default $root.Release.Namespace .namespace | quote }}
 {{- end }}
 labels:
-  {{- merge (include "tolerarch.labels" $root | fromYaml) (default dict .labels) | toYaml | nindent 2 }}
+  {{- $component := dict "app.kubernetes.io/component" (default "webhook" .component) }}
+  {{- merge $component (include "tolerarch.labels" $root | fromYaml) (default dict .labels) | toYaml | nindent 2 }}
 {{- with merge dict (default dict .annotations) (default dict $root.Values.commonAnnotations) }}
 annotations:
   {{- toYaml . | nindent 2 }}
@@ -97,6 +99,11 @@ caBundle: {{ b64enc . }}
 {{- with (include "tolerarch.tls" . | fromYaml).managed -}}
 {{- $config = merge $config (dict "tls" .) -}}
 {{- end -}}
+{{- if .Values.controller.enabled -}}
+{{- $fullname := include "tolerarch.fullname" . -}}
+{{- $own := dict "webhookConfigurations" (list (printf "zz-%s" $fullname)) "lease" (include "tolerarch.controllerName" .) -}}
+{{- $config = merge $config (dict "controller" $own) -}}
+{{- end -}}
 {{- toYaml $config -}}
 {{- end -}}
 
@@ -120,20 +127,69 @@ caBundle: {{ b64enc . }}
 {{- if dig "credentials" "pullSecrets" false (default dict .Values.config) }}yes{{ end -}}
 {{- end -}}
 
+{{- define "tolerarch.discovers" -}}
+{{- $discover := dig "discover" dict (default dict .Values.config) -}}
+{{- with $discover }}{{ if or .nodePools .nodes }}yes{{ end }}{{ end -}}
+{{- end -}}
+
+{{- define "tolerarch.warms" -}}
+{{- if dig "cache" "warm" "fromPods" false (default dict .Values.config) }}yes{{ end -}}
+{{- end -}}
+
 {{/* Not empty if the program talks to the Kubernetes API, and so needs a token and a way there. */}}
 {{- define "tolerarch.usesTheAPI" -}}
-{{- if or (include "tolerarch.readsPullSecrets" .) (eq .Values.tls.mode "managed") }}yes{{ end -}}
+{{- if or (include "tolerarch.readsPullSecrets" .) (include "tolerarch.discovers" .) (include "tolerarch.warms" .) (eq .Values.tls.mode "managed") }}yes{{ end -}}
 {{- end -}}
 
 {{/* The name of the entry for a profile, or for reviews without one. API servers take only DNS names there, and in the path
 of a Service. */}}
 {{- define "tolerarch.webhook" -}}
-{{- if . -}}
+{{- $kind := ternary "daemonsets" "pods" .daemonSets -}}
+{{- with .profile -}}
 {{- if not (regexMatch "^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*$" .) -}}
 {{- fail (printf "config.profiles: %q cannot be in the path of a webhook; write lower-case letters, digits, '-' and '.'" .) -}}
 {{- end -}}
-{{- printf "%s.profiles.tolerarch.io" . -}}
+{{- printf "%s.%s.tolerarch.io" . (ternary "profiles" "profiles-daemonsets" (eq $kind "pods")) -}}
 {{- else -}}
-pods.tolerarch.io
+{{- printf "%s.tolerarch.io" $kind -}}
 {{- end -}}
+{{- end -}}
+
+{{/* The name of the controller's objects. */}}
+{{- define "tolerarch.controllerName" -}}
+{{- printf "%s-controller" (include "tolerarch.fullname" .) -}}
+{{- end -}}
+
+{{- define "tolerarch.controllerLabels" -}}
+{{- toYaml (set (include "tolerarch.selectorLabels" . | fromYaml) "app.kubernetes.io/component" "controller") -}}
+{{- end -}}
+
+{{/* What is scraped: the webhook's Pods or Services, and the controller's. */}}
+{{- define "tolerarch.scraped" -}}
+{{- $labels := include "tolerarch.selectorLabels" . | fromYaml -}}
+{{- if .Values.controller.enabled -}}
+{{- $labels = omit $labels "app.kubernetes.io/component" -}}
+{{- $components := dict "key" "app.kubernetes.io/component" "operator" "In" "values" (list "webhook" "controller") -}}
+{{- toYaml (dict "matchLabels" $labels "matchExpressions" (list $components)) -}}
+{{- else -}}
+{{- toYaml (dict "matchLabels" $labels) -}}
+{{- end -}}
+{{- end -}}
+
+{{/* What the fence lets the controller add: the tolerations of the pools, and keys for those that are discovered. */}}
+{{- define "tolerarch.poolTolerations" -}}
+{{- $presets := dict
+  "gke" (dict "key" "kubernetes.io/arch" "operator" "Equal" "value" "arm64" "effect" "NoSchedule")
+  "karpenter" (dict "key" "tolerarch.io/multi-arch" "operator" "Exists" "effect" "NoSchedule") -}}
+{{- $default := list (dict "tolerations" (list $presets.karpenter)) -}}
+{{- $all := list -}}
+{{- range default $default (default dict .Values.config).pools -}}
+{{- range default (list (get $presets (default "" .preset))) .tolerations -}}
+{{- $all = append $all . -}}
+{{- end -}}
+{{- end -}}
+{{- range .Values.controller.tolerationKeys -}}
+{{- $all = append $all (dict "key" . "discovered" true) -}}
+{{- end -}}
+{{- uniq $all | toJson -}}
 {{- end -}}

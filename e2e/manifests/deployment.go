@@ -1,0 +1,133 @@
+package main
+
+import (
+	"fmt"
+	"path"
+	"slices"
+
+	apps "k8s.io/api/apps/v1"
+	core "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+)
+
+func (s set) checkDeployment(it *item, d *apps.Deployment) {
+	s.checkSelects(it, d.Namespace, d.Spec.Selector)
+	pod := d.Spec.Template.Spec
+
+	account, ok := find[*core.ServiceAccount](s, d.Namespace, pod.ServiceAccountName)
+	if !ok {
+		it.fault("there is no ServiceAccount %q", pod.ServiceAccountName)
+	} else if !isFalse(account.AutomountServiceAccountToken) || isTrue(pod.AutomountServiceAccountToken) != (s.usesTheAPI() || s.isOfController(d.Name)) {
+		it.fault("automountServiceAccountToken has to be false in the ServiceAccount, and in the Pod true if and only if it uses the API")
+	}
+	// The variables of service links begin with the name of a Service, as those that override settings do.
+	if pod.EnableServiceLinks == nil || *pod.EnableServiceLinks {
+		it.fault("enableServiceLinks has to be false")
+	}
+	if pod.HostNetwork || pod.HostPID || pod.HostIPC {
+		it.fault("uses a namespace of the host")
+	}
+	for _, v := range pod.Volumes {
+		switch {
+		case v.ConfigMap != nil:
+			if _, ok := find[*core.ConfigMap](s, d.Namespace, v.ConfigMap.Name); !ok {
+				it.fault("volume %s: there is no ConfigMap %s", v.Name, v.ConfigMap.Name)
+			}
+		case v.Secret != nil:
+			// An optional one does not keep the Pod from starting.
+			optional := v.Secret.Optional != nil && *v.Secret.Optional
+			if !optional && s.certificateOf(d.Namespace, v.Secret.SecretName) == nil && !s.hasCABundle() {
+				it.fault("volume %s: no Certificate makes the Secret %s", v.Name, v.Secret.SecretName)
+			}
+		case v.HostPath != nil:
+			it.fault("volume %s mounts a path of the host", v.Name)
+		}
+	}
+	for _, c := range slices.Concat(pod.InitContainers, pod.Containers) {
+		for _, problem := range soft(pod.SecurityContext, c.SecurityContext) {
+			it.fault("container %s: %s", c.Name, problem)
+		}
+		for _, probe := range []*core.Probe{c.LivenessProbe, c.ReadinessProbe} {
+			if probe == nil || probe.HTTPGet == nil {
+				it.fault("container %s: needs httpGet probes for liveness and readiness", c.Name)
+			} else if !hasPort(pod, probe.HTTPGet.Port) {
+				it.fault("container %s: no port %s for the probe %s", c.Name, probe.HTTPGet.Port.String(), probe.HTTPGet.Path)
+			}
+		}
+		for _, m := range c.VolumeMounts {
+			if !slices.ContainsFunc(pod.Volumes, func(v core.Volume) bool { return v.Name == m.Name }) {
+				it.fault("container %s: there is no volume %s", c.Name, m.Name)
+			}
+			if m.SubPath != "" || m.SubPathExpr != "" {
+				it.fault("container %s: files mounted by subPath (%s) do not follow changes", c.Name, m.MountPath)
+			}
+		}
+		if err := s.configError(d.Namespace, pod, c); err != nil {
+			it.fault("container %s: %v", c.Name, err)
+		}
+	}
+}
+
+// configError tells whether the file after --config is one that a ConfigMap brings there.
+func (s set) configError(namespace string, pod core.PodSpec, c core.Container) error {
+	i := slices.Index(c.Args, "--config")
+	if i < 0 || i+1 == len(c.Args) {
+		return nil
+	}
+	file := c.Args[i+1]
+	for _, m := range c.VolumeMounts {
+		if m.MountPath != path.Dir(file) {
+			continue
+		}
+		for _, v := range pod.Volumes {
+			if v.Name != m.Name || v.ConfigMap == nil {
+				continue
+			}
+			if configMap, ok := find[*core.ConfigMap](s, namespace, v.ConfigMap.Name); ok {
+				if _, ok := configMap.Data[path.Base(file)]; ok {
+					return nil
+				}
+			}
+		}
+	}
+	return fmt.Errorf("no ConfigMap brings the file %s", file)
+}
+
+// soft lists what keeps a container from being hardened.
+func soft(pod *core.PodSecurityContext, c *core.SecurityContext) []string {
+	if pod == nil || c == nil {
+		return []string{"needs a securityContext, and its Pod too"}
+	}
+	var problems []string
+	require := func(ok bool, problem string) {
+		if !ok {
+			problems = append(problems, problem)
+		}
+	}
+	require(isTrue(pod.RunAsNonRoot) && !isFalse(c.RunAsNonRoot), "runAsNonRoot has to be true")
+	require(pod.RunAsUser == nil && pod.RunAsGroup == nil && c.RunAsUser == nil && c.RunAsGroup == nil,
+		"runAsUser has to be the image's, or what OpenShift assigns")
+	require(pod.SeccompProfile != nil && pod.SeccompProfile.Type == core.SeccompProfileTypeRuntimeDefault &&
+		c.SeccompProfile == nil, "seccompProfile has to be RuntimeDefault")
+	require(isFalse(c.AllowPrivilegeEscalation), "allowPrivilegeEscalation has to be false")
+	require(isTrue(c.ReadOnlyRootFilesystem), "readOnlyRootFilesystem has to be true")
+	require(!isTrue(c.Privileged), "is privileged")
+	require(c.Capabilities != nil && len(c.Capabilities.Add) == 0 &&
+		slices.Contains(c.Capabilities.Drop, "ALL"), "capabilities have to drop ALL and add none")
+	return problems
+}
+
+func hasPort(pod core.PodSpec, port intstr.IntOrString) bool {
+	for _, c := range pod.Containers {
+		for _, p := range c.Ports {
+			if port == intstr.FromString(p.Name) || port == intstr.FromInt32(p.ContainerPort) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+func isTrue(b *bool) bool { return b != nil && *b }
+
+func isFalse(b *bool) bool { return b != nil && !*b }
