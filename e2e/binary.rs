@@ -14,13 +14,18 @@ mod binary {
     mod cli;
     mod config;
     mod connections;
+    mod controller;
     mod credentials;
+    mod discovery;
     mod http;
+    mod image;
     mod logs;
     mod lookups;
     mod monitoring;
     mod reload;
     mod reviews;
+    mod shared_cache;
     mod shutdown;
     mod start;
+    mod warm_start;
 }

@@ -1,6 +1,10 @@
 //! What the tests from outside have in common: the API server's side of a review, and how to wait.
 
 pub(crate) mod https;
+#[allow(dead_code, reason = "the tests of a real registry have none")]
+pub(crate) mod prometheus;
+#[allow(dead_code, reason = "the tests of the resolver use all of it")]
+pub(crate) mod redis;
 pub(crate) mod review;
 
 use std::future::Future;

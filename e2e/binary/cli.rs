@@ -1,10 +1,13 @@
 //! The commands that people run, as they run them: files in, tables out, and the statuses that scripts go by.
 
 mod check;
+pub(super) mod cluster;
 mod doctor;
 mod inspect;
 mod readme;
+mod report;
 mod streams;
+mod why;
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -1,6 +1,7 @@
 //! `tolerarch config`: what holds, or what is wrong with it.
 
 use std::fs;
+use std::path::Path;
 
 use super::program::run;
 
@@ -62,4 +63,28 @@ async fn it_explains_itself() {
     let (status, explained) = run(&["config", "--explain"]).await;
     assert!(status == Some(0) && explained.contains("tagTtl: 1h"), "{explained}");
     assert_eq!(run(&["config", "--explain", "--schema"]).await.0, Some(2));
+}
+
+/// The chart's schema knows keys and types; what does not go together only the program knows.
+#[tokio::test]
+async fn it_accepts_what_the_manifests_bring() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut configs =
+        vec![("manifests".into(), fs::read_to_string(root.join("manifests/config.yaml")).unwrap())];
+    for rendering in fs::read_dir(root.join("e2e/manifests/testdata/chart")).unwrap() {
+        let rendering = rendering.unwrap().path();
+        let text = fs::read_to_string(&rendering).unwrap();
+        for rest in text.split("\n  config.yaml: |\n").skip(1) {
+            let lines = rest.lines().map_while(|line| line.strip_prefix("    "));
+            configs.push((rendering.display().to_string(), lines.collect::<Vec<_>>().join("\n")));
+        }
+    }
+    assert!(configs.len() > 10, "{configs:?}");
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("config.yaml");
+    for (name, config) in configs {
+        fs::write(&file, config).unwrap();
+        let (status, written) = run(&["config", "--config", file.to_str().unwrap()]).await;
+        assert_eq!(status, Some(0), "{name}: {written}");
+    }
 }

@@ -1,126 +1,94 @@
-//! A real Prometheus (Debian's `prometheus`) scrapes the program: the shipped alerts fire and clear, and the dashboard
-//! shows something. What API servers count is tried by `promtool`, in `e2e/manifests`.
+//! A real Prometheus scrapes the program: the shipped alerts on its own metrics fire and clear, and the dashboard shows
+//! something. `promtool test rules` tries the alerts about API servers, with made-up series.
 
-use std::fs;
-use std::io::{self, Write};
-use std::net::SocketAddr;
-use std::path::Path;
-use std::process::Stdio;
 use std::time::{Duration, SystemTime};
 
 use serde_json::{Value, json};
-use tempfile::TempDir;
-use testregistry::Registry;
-use tokio::process::{Child, Command};
+use testregistry::{Fault, Registry, Reply};
 
 use super::program::Program;
-use crate::support::https::{Client, NAME};
+use crate::support::https::NAME;
+use crate::support::prometheus::{Prometheus, dashboard, filled};
 use crate::support::review::pod;
-use crate::support::{soon, until};
+use crate::support::until;
 
-/// What of the dashboard is not tried here: API servers' metrics, and one that only some registries give.
-const ELSEWHERE: [&str; 2] = ["apiserver_", "tolerarch_registry_ratelimit_remaining"];
+/// What of the dashboard is not tried: API servers' metrics, the controller's, and one that only some registries give.
+const ELSEWHERE: [&str; 3] = ["apiserver_", "tolerarch_cluster_", "tolerarch_registry_ratelimit_remaining"];
 
-/// A running one, which scrapes five times a second. It is killed when it is dropped.
-struct Prometheus {
-    _process: Child,
-    client: Client,
-    _directory: TempDir,
+/// A program that is scraped.
+struct Setup {
+    registry: Registry,
+    program: Program,
+    prometheus: Prometheus,
+    /// How many images were named so far.
+    images: std::cell::Cell<usize>,
 }
 
-impl Prometheus {
-    /// One for this target; `None`, and a word about it, where there is none.
-    async fn start(target: SocketAddr) -> Option<Self> {
-        let chart = Path::new(env!("CARGO_MANIFEST_DIR")).join("manifests/helm/tolerarch");
-        let directory = tempfile::tempdir().unwrap();
-        let file = |name: &str| directory.path().join(name);
-        let rules = fs::read_to_string(chart.join("rules/tolerarch.yaml")).unwrap();
-        // Alerts wait for minutes; tests do not.
-        let hasty = rules.lines().map(|line| match line.split_once("for: ") {
-            Some((indent, _)) => format!("{indent}for: 0s\n"),
-            None => format!("{line}\n"),
-        });
-        fs::write(file("rules.yaml"), hasty.collect::<String>()).unwrap();
-        let config = json!({
-            "global": {"scrape_interval": "200ms", "scrape_timeout": "200ms", "evaluation_interval": "200ms"},
-            "rule_files": [file("rules.yaml")],
-            "scrape_configs": [{"job_name": "tolerarch", "static_configs": [{"targets": [target]}]}],
-        });
-        fs::write(file("prometheus.yaml"), config.to_string()).unwrap();
-        let address = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-        let spawned = Command::new("prometheus")
-            .arg(format!("--config.file={}", file("prometheus.yaml").display()))
-            .arg(format!("--storage.tsdb.path={}", file("data").display()))
-            .arg(format!("--web.listen-address={address}"))
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(fs::File::create(file("log")).unwrap())
-            .kill_on_drop(true)
-            .spawn();
-        let process = match spawned {
-            Ok(process) => process,
-            Err(error) => {
-                assert!(
-                    tolerarch::config::Environment::of_process().get("CI").is_none_or(|ci| ci != "true"),
-                    "prometheus: {error}"
-                );
-                // Not by a macro, whose output the test harness keeps to itself.
-                let text = format!("SKIPPED: prometheus cannot be run here: {error}\n");
-                io::stderr().write_all(text.as_bytes()).unwrap();
-                return None;
-            }
-        };
-        let client = Client::plain(address);
-        until("prometheus listens", async || client.try_connect().await.is_ok()).await;
-        until("prometheus is ready", async || client.get("/-/ready").await.status == 200).await;
-        Some(Self { _process: process, client, _directory: directory })
+impl Setup {
+    /// `None` where there is no Prometheus.
+    async fn start(settings: Value) -> Option<Self> {
+        let registry = Registry::start().await;
+        let program = Program::start(&registry, settings).await;
+        let scrape =
+            json!([{"job_name": "tolerarch", "static_configs": [{"targets": [program.admin.address()]}]}]);
+        let prometheus = Prometheus::start("200ms", scrape).await?;
+        let setup = Self { registry, program, prometheus, images: 0.into() };
+        setup.until_found("tolerarch_build_info").await;
+        Some(setup)
     }
 
-    /// How many series a query finds.
-    async fn found(&self, query: &str) -> u64 {
-        let encoded: String = format!("count({query})").bytes().map(|byte| format!("%{byte:02X}")).collect();
-        // The API server's requests, which the client makes otherwise, accept gzip.
-        let request = format!("GET /api/v1/query?query={encoded} HTTP/1.1\r\nHost: prometheus\r\n\r\n");
-        let answer = soon("an answer", self.client.ask(request.as_bytes())).await;
-        let answer: Value = serde_json::from_str(&answer.text()).unwrap();
-        assert_eq!(answer["status"], "success", "{query}: {answer}");
-        answer["data"]["result"][0]["value"][1].as_str().map_or(0, |count| count.parse().unwrap())
+    async fn until_found(&self, query: &str) {
+        until(query, async || !self.prometheus.query(query).await.is_empty()).await;
     }
 
-    /// Whether an alert fires.
-    async fn fires(&self, alert: &str) -> bool {
-        self.found(&format!("ALERTS{{alertname=\"{alert}\",alertstate=\"firing\"}}")).await > 0
+    /// Reviews a Pod with so many images that nobody has named before, each of another repository.
+    async fn review(&self, images: usize, fault: Option<&Fault>) {
+        let first = self.images.replace(self.images.get() + images);
+        let images = (first..first + images).map(|number| {
+            let repo = self.registry.repo(&format!("team/app-{number}"));
+            repo.index(Some("v1"), ["linux/amd64", "linux/arm64"]);
+            repo.fault(fault.cloned());
+            repo.reference("v1")
+        });
+        let images: Vec<String> = images.collect();
+        self.program.review(&pod(&images.iter().map(String::as_str).collect::<Vec<_>>())).await;
+    }
+
+    /// Waits until the alert fires, doing this again and again.
+    async fn fires(&self, alert: &str, doing: impl AsyncFn()) {
+        until(&format!("{alert} fires"), async || {
+            doing().await;
+            self.prometheus.fires(alert).await
+        })
+        .await;
+    }
+
+    /// Waits until the alert fires no more, doing this again and again.
+    async fn clears(&self, alert: &str, doing: impl AsyncFn()) {
+        until(&format!("{alert} clears"), async || {
+            doing().await;
+            !self.prometheus.fires(alert).await
+        })
+        .await;
     }
 }
 
-/// The queries of the dashboard, as Grafana fills them in.
-fn queries() -> Vec<String> {
-    let dashboard = include_str!("../../manifests/helm/tolerarch/dashboards/tolerarch.json");
-    let dashboard: Value = serde_json::from_str(dashboard).unwrap();
+async fn nothing() {}
+
+#[tokio::test]
+async fn the_dashboard_shows_what_was_scraped() {
+    let Some(setup) = Setup::start(json!({})).await else { return };
+    let dashboard = dashboard();
     let panels = dashboard["panels"].as_array().unwrap().iter();
     let targets = panels.filter_map(|panel| panel["targets"].as_array()).flatten();
     let queries = targets.map(|target| target["expr"].as_str().unwrap());
     let queries = queries.filter(|query| !ELSEWHERE.iter().any(|metric| query.contains(metric)));
-    let fill = |query: &str| {
-        query.replace("$__rate_interval", "5s").replace("$__range", "1m").replace("$job", "tolerarch")
-    };
-    queries.map(fill).collect()
-}
-
-#[tokio::test]
-async fn the_dashboard_shows_what_was_scraped() {
-    let registry = Registry::start().await;
-    let repo = registry.repo("team/app");
-    repo.index(Some("v1"), ["linux/amd64", "linux/arm64"]);
-    let program = Program::start(&registry, json!({})).await;
-    let Some(prometheus) = Prometheus::start(program.admin.address()).await else { return };
-    let queries = queries();
+    let queries: Vec<String> = queries.map(filled).collect();
     assert!(queries.len() > 20, "{queries:?}");
-    let pod = pod(&[&repo.reference("v1")]);
     for query in queries {
         until(&query, async || {
-            program.review(&pod).await;
-            prometheus.found(&query).await > 0
+            setup.review(1, None).await;
+            !setup.prometheus.query(&query).await.is_empty()
         })
         .await;
     }
@@ -128,27 +96,57 @@ async fn the_dashboard_shows_what_was_scraped() {
 
 #[tokio::test]
 async fn an_alert_fires_while_a_configuration_is_refused() {
-    let registry = Registry::start().await;
-    let program = Program::start(&registry, json!({})).await;
-    let Some(prometheus) = Prometheus::start(program.admin.address()).await else { return };
-    until("it is scraped", async || prometheus.found("tolerarch_build_info").await > 0).await;
-    assert!(!prometheus.fires("TolerarchReloadRefused").await);
-    program.configure(json!({"mode": "nonsense"}));
-    until("it fires", async || prometheus.fires("TolerarchReloadRefused").await).await;
-    program.configure(json!({}));
-    until("it clears", async || !prometheus.fires("TolerarchReloadRefused").await).await;
+    let Some(setup) = Setup::start(json!({})).await else { return };
+    assert!(!setup.prometheus.fires("TolerarchReloadRefused").await);
+    setup.program.configure(json!({"mode": "nonsense"}));
+    setup.fires("TolerarchReloadRefused", nothing).await;
+    setup.program.configure(json!({}));
+    setup.clears("TolerarchReloadRefused", nothing).await;
 }
 
 #[tokio::test]
-async fn an_alert_fires_for_a_certificate_near_its_end() {
-    let registry = Registry::start().await;
-    let program = Program::start(&registry, json!({})).await;
-    let Some(prometheus) = Prometheus::start(program.admin.address()).await else { return };
-    until("it is scraped", async || prometheus.found("tolerarch_build_info").await > 0).await;
-    assert!(!prometheus.fires("TolerarchCertificateExpiresSoon").await);
+async fn alerts_fire_for_certificates_near_their_end_and_for_wrong_ones() {
+    let Some(setup) = Setup::start(json!({"tls": {"serverName": NAME}})).await else { return };
+    let (mount, pki) = (&setup.program.mount, &setup.program.pki);
     let tomorrow = SystemTime::now() + Duration::from_secs(24 * 3600);
-    program.mount.swap(&program.pki.leaf_until(&[NAME], tomorrow));
-    until("it fires", async || prometheus.fires("TolerarchCertificateExpiresSoon").await).await;
-    program.mount.swap(&program.pki.leaf(&[NAME]));
-    until("it clears", async || !prometheus.fires("TolerarchCertificateExpiresSoon").await).await;
+    for (alert, bad) in [
+        ("TolerarchCertificateExpiresSoon", pki.leaf_until(&[NAME], tomorrow)),
+        ("TolerarchCertificateInvalid", pki.leaf(&["other.tolerarch.svc"])),
+    ] {
+        assert!(!setup.prometheus.fires(alert).await);
+        mount.swap(&bad);
+        setup.fires(alert, nothing).await;
+        mount.swap(&pki.leaf(&[NAME]));
+        setup.clears(alert, nothing).await;
+    }
+}
+
+#[tokio::test]
+async fn alerts_fire_while_a_registry_fails() {
+    let Some(setup) = Setup::start(json!({})).await else { return };
+    let fault = Fault::status(503);
+    // Prometheus sees a count rise only from what it has seen before.
+    setup.review(1, Some(&fault)).await;
+    setup.until_found(r#"tolerarch_registry_requests_total{code="5xx"}"#).await;
+    // All at once, before the circuit opens.
+    setup.review(20, Some(&fault)).await;
+    setup.fires("TolerarchRegistryUnreachable", nothing).await;
+    setup.fires("TolerarchCircuitOpen", async || setup.review(1, Some(&fault)).await).await;
+    for alert in ["TolerarchRegistryUnreachable", "TolerarchCircuitOpen"] {
+        setup.clears(alert, async || setup.review(1, None).await).await;
+    }
+}
+
+#[tokio::test]
+async fn alerts_fire_while_a_registry_throttles_or_takes_too_long() {
+    let settings = json!({"lookup": {"budget": "100ms"}, "cache": {"negative": {"throttled": "100ms"}}});
+    let Some(setup) = Setup::start(settings).await else { return };
+    let reply = Reply::error(429, "TOOMANYREQUESTS").header("retry-after", "1");
+    for (alert, fault) in
+        [("TolerarchRegistryThrottles", Fault::reply(reply)), ("TolerarchBudgetExceeded", Fault::hang())]
+    {
+        assert!(!setup.prometheus.fires(alert).await);
+        setup.fires(alert, async || setup.review(1, Some(&fault)).await).await;
+        setup.clears(alert, async || setup.review(1, None).await).await;
+    }
 }

@@ -1,4 +1,4 @@
-//! A `tolerarch serve` under test: a configuration, a process, what it writes, and clients of both its ports.
+//! A `tolerarch serve` under test, or a `tolerarch controller`: a configuration, a process, what it writes, and clients of both its ports.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -37,6 +37,43 @@ pub(crate) struct Program {
 impl Program {
     /// Starts it with this registry, and with `settings` over a configuration for tests.
     pub(crate) async fn start(registry: &Registry, settings: Value) -> Self {
+        Self::start_with(registry, settings, &[]).await
+    }
+
+    /// The same, with these variables in its environment.
+    pub(crate) async fn start_with(
+        registry: &Registry,
+        settings: Value,
+        environment: &[(&str, &str)],
+    ) -> Self {
+        let program = [env!("CARGO_BIN_EXE_tolerarch")];
+        Self::run(&program, "serve", "serving", registry, settings, environment).await
+    }
+
+    /// Starts the controller, which has no webhook.
+    pub(crate) async fn controller(
+        registry: &Registry,
+        settings: Value,
+        environment: &[(&str, &str)],
+    ) -> Self {
+        let program = [env!("CARGO_BIN_EXE_tolerarch")];
+        Self::run(&program, "controller", "controlling", registry, settings, environment).await
+    }
+
+    /// Starts it as a webhook, by this command and its first arguments.
+    pub(crate) async fn start_by(launcher: &[&str], registry: &Registry, settings: Value) -> Self {
+        Self::run(launcher, "serve", "serving", registry, settings, &[]).await
+    }
+
+    /// Starts this command of the program that the launcher starts, and waits until it logs this message.
+    async fn run(
+        launcher: &[&str],
+        command: &str,
+        message: &str,
+        registry: &Registry,
+        settings: Value,
+        environment: &[(&str, &str)],
+    ) -> Self {
         let pki = registry.pki();
         let directory = tempfile::tempdir().unwrap();
         let mount = Mount::new(&pki.leaf(&[NAME]));
@@ -56,17 +93,23 @@ impl Program {
         let file = directory.path().join("config.yaml");
         symlink("..data/config.yaml", &file).unwrap();
         configure(directory.path(), &base, &settings);
-        let (child, output) = spawn(&["serve", "--config", file.to_str().unwrap()]);
-        let serving = output.line("serving").await;
-        let address = |port: &str| serving[port].as_str().unwrap().parse().unwrap();
-        let webhook = Client::secure(address("listen"), &pki);
-        let admin = Client::plain(address("admin"));
+        let (child, output) = spawn(launcher, &[command, "--config", file.to_str().unwrap()], environment);
+        let started = output.line(message).await;
+        let address = |port: &str| started[port].as_str().map(|address| address.parse().unwrap());
+        let admin = address("admin").unwrap();
+        let webhook = Client::secure(address("listen").unwrap_or(admin), &pki);
+        let admin = Client::plain(admin);
         Self { child, output, webhook, admin, pki, mount, base, directory }
     }
 
     /// Puts another configuration in place: these settings over the one for tests.
     pub(crate) fn configure(&self, settings: Value) {
         configure(self.directory.path(), &self.base, &settings);
+    }
+
+    /// The file of its configuration.
+    pub(crate) fn config(&self) -> PathBuf {
+        self.directory.path().join("config.yaml")
     }
 
     /// Writes a file beside the configuration.
@@ -188,15 +231,17 @@ impl Mount {
 
 /// Runs the program to its end: status, and all that it wrote.
 pub(crate) async fn run(arguments: &[&str]) -> (Option<i32>, String) {
-    let (mut child, output) = spawn(arguments);
+    let (mut child, output) = spawn(&[env!("CARGO_BIN_EXE_tolerarch")], arguments, &[]);
     let status = soon("the end of the process", child.wait()).await.unwrap();
     output.complete().await;
     (status.code(), output.all())
 }
 
-fn spawn(arguments: &[&str]) -> (Child, Output) {
-    let mut child = Command::new(Path::new(env!("CARGO_BIN_EXE_tolerarch")))
+fn spawn(launcher: &[&str], arguments: &[&str], environment: &[(&str, &str)]) -> (Child, Output) {
+    let mut child = Command::new(launcher[0])
+        .args(&launcher[1..])
         .args(arguments)
+        .envs(environment.iter().copied())
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())

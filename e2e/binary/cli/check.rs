@@ -20,6 +20,26 @@ fn reasons(all: &Value) -> Vec<&str> {
 }
 
 #[tokio::test]
+async fn a_profile_decides_where_one_is_named() {
+    let desk =
+        Desk::new(json!({"profiles": {"batch": {"mode": "observe"}}, "discover": {"nodes": true}})).await;
+    let text = deployment("web", &desk.image("multi", &BOTH));
+    let check = async |arguments: &[&str]| {
+        let ran = desk.run_with(&[&["check", "-f", "-", "-o", "json"], arguments].concat(), &text).await;
+        let reason = serde_json::from_str(&ran.stdout).map(|all: Value| reasons(&all)[0].to_owned());
+        (ran.status, reason.unwrap_or_default(), ran.stderr)
+    };
+    let (status, reason, stderr) = check(&[]).await;
+    assert_eq!((status, reason.as_str()), (Some(0), "tolerated"));
+    assert!(stderr.contains("note: this command asks no cluster"), "{stderr}");
+    let (status, reason, _) = check(&["--profile", "batch"]).await;
+    assert_eq!((status, reason.as_str()), (Some(0), "observed"));
+    let (status, reason, stderr) = check(&["--profile", "bacth"]).await;
+    assert_eq!((status, reason.as_str()), (Some(2), ""));
+    assert!(stderr.contains("--profile \"bacth\": `profiles` of the configuration has batch"), "{stderr}");
+}
+
+#[tokio::test]
 async fn each_workload_gets_the_decision_of_its_pods() {
     let desk = Desk::new(json!({})).await;
     let (multi, single) = (desk.image("multi", &BOTH), desk.image("single", &["linux/amd64"]));

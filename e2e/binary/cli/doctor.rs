@@ -1,44 +1,27 @@
 //! `tolerarch doctor`: its statuses and its JSON. What it finds is tried in its own module, against a fake API server.
 
-use axum::Router;
-use axum::http::{StatusCode, Uri};
-use axum::response::IntoResponse;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::net::TcpListener;
 use tokio::process::Command;
 
 use super::Ran;
+use super::cluster::{FakeCluster, kubeconfig};
 use crate::support::soon;
 
-/// An API server of a cluster where nothing is installed.
-async fn api() -> String {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let url = format!("http://{}", listener.local_addr().unwrap());
-    let router = Router::new().fallback(async |uri: Uri| match uri.path() {
-        "/version" => json!({"minor": "34", "gitVersion": "v1.34.0"}).to_string().into_response(),
-        "/api/v1/namespaces" => {
-            json!({"items": [{"metadata": {"name": "default"}}]}).to_string().into_response()
-        }
-        path if path.ends_with("/mutatingwebhookconfigurations") => {
-            json!({"items": []}).to_string().into_response()
-        }
-        _ => StatusCode::NOT_FOUND.into_response(),
-    });
-    tokio::spawn(async move { axum::serve(listener, router).await.unwrap() });
-    url
+/// A cluster where nothing is installed.
+async fn nothing() -> String {
+    let webhooks = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations";
+    let cluster = FakeCluster::default()
+        .with("/version", json!({"minor": "34", "gitVersion": "v1.34.0"}))
+        .with("/api/v1/namespaces", json!([{"metadata": {"name": "default"}}]))
+        .with(webhooks, json!([]));
+    cluster.serve().await.url
 }
 
 async fn doctor(server: &str, arguments: &[&str]) -> Ran {
     let directory = TempDir::new().unwrap();
-    let kubeconfig = json!({
-        "current-context": "c",
-        "clusters": [{"name": "c", "cluster": {"server": server}}],
-        "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
-        "users": [{"name": "u", "user": {}}],
-    });
-    let file = directory.path().join("kubeconfig");
-    std::fs::write(&file, kubeconfig.to_string()).unwrap();
+    let file = kubeconfig(server, directory.path());
     let mut command = Command::new(env!("CARGO_BIN_EXE_tolerarch"));
     command.arg("doctor").arg("--kubeconfig").arg(file).args(arguments).kill_on_drop(true);
     let output = soon("the end", command.output()).await.unwrap();
@@ -48,7 +31,7 @@ async fn doctor(server: &str, arguments: &[&str]) -> Ran {
 
 #[tokio::test]
 async fn something_wrong_is_status_3() {
-    let api = api().await;
+    let api = nothing().await;
     let ran = doctor(&api, &[]).await;
     assert_eq!(ran.status, Some(3), "{}", ran.stderr);
     assert!(ran.stdout.starts_with("✓ version "), "{}", ran.stdout);

@@ -1,13 +1,15 @@
 //! What README and docs show of the program: sessions are run line by line, and what they show is what comes out; other
 //! commands are parsed.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::process::Command;
 
+use super::cluster::FakeCluster;
 use super::{BOTH, Desk};
 use crate::support::soon;
 
@@ -89,6 +91,10 @@ async fn the_sessions_of_the_documentation_are_true() {
         let text = fs::read_to_string(file.path()).unwrap().replace(NAME, &address);
         desk.write(file.file_name().to_str().unwrap(), text);
     }
+    let cluster: BTreeMap<String, Value> =
+        serde_json::from_str(&fs::read_to_string(desk.path().join("cluster.json")).unwrap()).unwrap();
+    let cluster = FakeCluster { objects: cluster, ..FakeCluster::default() }.serve().await;
+    let kubeconfig = cluster.kubeconfig(desk.path());
     // What the registry of this test needs, so that the pages need not show it.
     fs::create_dir(desk.path().join("bin")).unwrap();
     let wrapper = desk.path().join("bin/tolerarch");
@@ -111,7 +117,7 @@ async fn the_sessions_of_the_documentation_are_true() {
         let script = session.iter().map(line).collect::<String>().replace(NAME, &address);
         let mut shell = Command::new("sh");
         shell.args(["-c", &format!("exec 2>&1\n{script}")]).current_dir(desk.path()).env("PATH", &path);
-        shell.env("SSL_CERT_FILE", desk.path().join("ca.crt"));
+        shell.env("SSL_CERT_FILE", desk.path().join("ca.crt")).env("KUBECONFIG", &kubeconfig);
         let ran = soon("the end of the session", shell.output()).await.unwrap();
         let written = String::from_utf8(ran.stdout).unwrap().replace(&address, NAME);
         for (step, output) in session.iter().zip(written.split(MARK)) {

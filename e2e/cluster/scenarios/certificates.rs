@@ -21,7 +21,7 @@ const ROTATING: Duration = Duration::from_secs(75);
 /// Pods in a second.
 const RATE: u32 = 20;
 /// What the chart calls its objects in the rendering that the rights are taken from.
-const RELEASE: &str = "arm-tolerarch";
+pub(crate) const RELEASE: &str = "arm-tolerarch";
 
 pub(crate) async fn managed_certificates_rotate_without_one_failed_call(cluster: &Cluster) {
     let service = Forwarder::start(&[]).await;
@@ -71,7 +71,8 @@ pub(crate) async fn managed_certificates_rotate_without_one_failed_call(cluster:
 
 /// Two that start at the same time, before there is any CA.
 async fn replicas(cluster: &Cluster, namespace: &Namespace) -> [Tolerarch; 2] {
-    let kubeconfig = give_rights(cluster, namespace).await;
+    let kinds = ["ServiceAccount", "Secret", "Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding"];
+    let kubeconfig = give_rights(cluster, namespace, &[("default", &kinds)]).await;
     let settings = json!({"tls": {
         "mode": "managed",
         "secret": format!("{RELEASE}-certificates"),
@@ -83,25 +84,41 @@ async fn replicas(cluster: &Cluster, namespace: &Namespace) -> [Tolerarch; 2] {
     tokio::join!(start(), start()).into()
 }
 
-/// Applies the service account, its rights and the empty Secret as the chart renders them, and gives what makes a program
-/// this account.
-async fn give_rights(cluster: &Cluster, namespace: &Namespace) -> PathBuf {
-    let kinds = ["ServiceAccount", "Secret", "Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding"];
-    let documents = documents("default", &kinds)
+/// Applies the service account and its rights, documents of these kinds as the chart renders them, and gives what makes a
+/// program this account.
+pub(crate) async fn give_rights(
+    cluster: &Cluster,
+    namespace: &Namespace,
+    rights: &[(&str, &[&str])],
+) -> PathBuf {
+    let documents: Vec<String> =
+        rights.iter().flat_map(|(rendering, kinds)| documents(rendering, kinds)).collect();
+    apply(cluster, namespace, &documents).await;
+    kubeconfig_of(cluster, namespace, RELEASE).await
+}
+
+/// Applies documents of an expected rendering, in a namespace of a scenario.
+pub(crate) async fn apply(cluster: &Cluster, namespace: &Namespace, documents: &[String]) {
+    let documents = documents
         .join("---\n")
         .replace(&format!("zz-{RELEASE}"), &cluster.configuration_of(namespace))
         .replace("\"platform\"", &format!("{:?}", namespace.name))
-        .replace("namespace: platform", &format!("namespace: {}", namespace.name));
+        .replace("namespace: platform", &format!("namespace: {}", namespace.name))
+        .replace("serviceaccount:platform:", &format!("serviceaccount:{}:", namespace.name));
     let directory = cluster.local().directory();
     let file = directory.join(format!("{}.yaml", namespace.name));
     fs::write(&file, documents).unwrap();
     cluster.local().kubectl(&["apply", "--server-side", "-f", &file.display().to_string()]).await;
+}
 
+/// What makes a program this service account.
+pub(crate) async fn kubeconfig_of(cluster: &Cluster, namespace: &Namespace, account: &str) -> PathBuf {
+    let directory = cluster.local().directory();
     let path = format!("/api/v1/namespaces/{}/serviceaccounts", namespace.name);
     let token = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"expirationSeconds": 3600}});
     let token = Request::new(path).create_subresource(
         "token",
-        RELEASE,
+        account,
         &PostParams::default(),
         token.to_string().into_bytes(),
     );
@@ -116,7 +133,7 @@ async fn give_rights(cluster: &Cluster, namespace: &Namespace) -> PathBuf {
 }
 
 /// The documents of these kinds in an expected rendering of the chart, each once.
-fn documents(rendering: &str, kinds: &[&str]) -> Vec<String> {
+pub(crate) fn documents(rendering: &str, kinds: &[&str]) -> Vec<String> {
     let renderings = Path::new(env!("CARGO_MANIFEST_DIR")).join("../manifests/testdata/chart");
     let text = fs::read_to_string(renderings.join(rendering).with_extension("yaml")).unwrap();
     let is_wanted =

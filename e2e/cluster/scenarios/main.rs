@@ -6,15 +6,20 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests and their support")]
 
 mod certificates;
+mod controller;
+mod daemonsets;
+mod discovery;
 mod doctor;
 mod faults;
 mod karpenter;
 mod load;
 mod manifests;
+mod node_taints;
 mod opt_outs;
 mod placement;
 mod registries;
 mod reinvocation;
+mod report;
 mod scale_up;
 mod shapes;
 mod steering;
@@ -82,6 +87,7 @@ fn here() -> Vec<Trial> {
     scenarios![
         manifests::the_api_server_accepts_what_every_value_file_renders,
         opt_outs::the_api_server_does_not_even_call_for_them,
+        opt_outs::with_conditions_the_api_server_does_not_call_for_any_of_them,
         reinvocation::a_sidecar_for_one_architecture_takes_the_toleration_back,
         reinvocation::a_multi_arch_sidecar_leaves_it,
         reinvocation::tolerations_of_another_webhook_stay,
@@ -98,9 +104,17 @@ fn here() -> Vec<Trial> {
         steering::pods_stay_off_the_architectures_that_their_images_lack,
         steering::pods_prefer_an_architecture_where_both_have_room,
         steering::constraints_of_users_stay_valid,
+        daemonsets::daemon_sets_run_in_the_pool_and_are_not_rolled_out_by_themselves,
         certificates::managed_certificates_rotate_without_one_failed_call,
+        controller::pods_are_repaired_when_their_registry_is_back,
+        controller::pods_show_by_events_what_is_wrong_with_their_images,
         doctor::doctor_proves_a_right_installation_and_names_what_is_broken,
+        // Before those of Karpenter, which leave more nodes for a while.
+        report::two_thousand_pods_are_added_up_and_explained,
         karpenter::nodes_appear_in_the_pool_that_the_images_allow,
+        node_taints::nodes_get_their_taints_and_lose_only_these,
+        discovery::pools_follow_the_node_pools,
+        discovery::the_next_node_comes_from_where_it_was_predicted,
         load::no_creation_fails_or_waits_while_everything_is_restarted,
         scale_up::a_warm_deployment_is_bound_about_as_fast_as_without_webhook,
     ]

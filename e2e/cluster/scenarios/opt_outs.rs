@@ -75,7 +75,8 @@ pub(crate) async fn the_api_server_does_not_even_call_for_them(cluster: &Cluster
     let namespace = cluster.namespace("not-called").await;
     let opted_out = cluster.namespace_opted_out("not-called").await;
     let before = cluster.calls().await;
-    for (what, pod) in skipped(cluster, &namespace) {
+    // The others take conditions.
+    for (what, pod) in skipped(cluster, &namespace).into_iter().filter(|(what, _)| *what == "label") {
         namespace.dry_run(&pod).await.unwrap();
         assert_eq!(cluster.calls().await, before, "{what}");
     }
@@ -86,6 +87,21 @@ pub(crate) async fn the_api_server_does_not_even_call_for_them(cluster: &Cluster
     // What would be seen otherwise.
     namespace.pod(&pod(&[&cluster.images.tag("multi")])).await;
     assert!(cluster.calls().await > before);
+}
+
+pub(crate) async fn with_conditions_the_api_server_does_not_call_for_any_of_them(cluster: &Cluster) {
+    let own = cluster.local().tolerarch(json!({})).await;
+    let conditions = cluster.local().conditions().await;
+    let change = |webhook: &mut Value| webhook["matchConditions"] = conditions;
+    let namespace = cluster.namespace_with_changed("conditions", &own.url, change).await;
+    cluster.until_called(&namespace).await;
+    let before = cluster.calls_of(&namespace).await;
+    for (what, pod) in skipped(cluster, &namespace) {
+        namespace.dry_run(&pod).await.unwrap();
+        assert_eq!(cluster.calls_of(&namespace).await, before, "{what}");
+    }
+    namespace.pod(&pod(&[&cluster.images.tag("multi")])).await;
+    assert!(cluster.calls_of(&namespace).await > before);
 }
 
 async fn shown_in_kube_system(cluster: &Cluster, mut pod: Value) -> Pod {

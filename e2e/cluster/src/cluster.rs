@@ -1,21 +1,19 @@
 //! What the scenarios run on: a control plane of this machine, or a cluster where tolerarch is installed.
 
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::AtomicUsize;
 
 use k8s_openapi::api::admissionregistration::v1::MutatingWebhookConfiguration;
 use k8s_openapi::api::core::v1::{Namespace as NamespaceObject, Node};
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client, ResourceExt};
 use serde_json::{Value, json};
-use tempfile::TempDir;
 use testregistry::Pki;
-use tokio::process::Command;
 
 use crate::control_plane::ControlPlane;
 use crate::distribution::{Distribution, Push};
 use crate::fixtures::Images;
+use crate::local::Local;
 use crate::metrics;
 use crate::namespace::Namespace;
 use crate::pods::{POOL, PodExt, pod};
@@ -44,18 +42,6 @@ pub struct Cluster {
 pub(crate) struct Nodes {
     pub(crate) plain: String,
     pub(crate) pool: String,
-}
-
-/// What there is only on this machine.
-pub struct Local {
-    /// Signs all certificates.
-    pub pki: Arc<Pki>,
-    program: PathBuf,
-    control_plane: ControlPlane,
-    distribution: Distribution,
-    _tolerarch: Tolerarch,
-    started: AtomicUsize,
-    directory: TempDir,
 }
 
 impl Cluster {
@@ -137,13 +123,40 @@ impl Cluster {
 
     /// A namespace where a webhook at `url` is called in place of the installed one, by the same configuration.
     pub async fn namespace_with(&self, name: &str, url: &str) -> Namespace {
+        self.namespace_with_changed(name, url, |_| ()).await
+    }
+
+    /// The same with a change of the configuration.
+    pub async fn namespace_with_changed(
+        &self,
+        name: &str,
+        url: &str,
+        change: impl FnOnce(&mut Value),
+    ) -> Namespace {
         let namespace = self.namespace_opted_out(name).await;
         let webhooks = Api::<MutatingWebhookConfiguration>::all(self.client.clone());
         let shipped = webhooks.get(SHIPPED).await.expect("the shipped configuration");
         let mut webhook = serde_json::to_value(&shipped.webhooks.expect("webhooks")[0]).unwrap();
         webhook["name"] = webhook_of(&namespace).into();
+        change(&mut webhook);
         self.add_webhook(&namespace, SHIPPED, webhook, url).await;
         namespace
+    }
+
+    /// Calls the webhook at `url` for the DaemonSets of a namespace, too, as `manifests/daemonsets` has it.
+    pub async fn review_daemon_sets(&self, namespace: &Namespace, url: &str) {
+        let webhook = json!({
+            "name": format!("daemonsets.{}.example.com", namespace.name),
+            "failurePolicy": "Ignore",
+            "sideEffects": "None",
+            "admissionReviewVersions": ["v1"],
+            "reinvocationPolicy": "IfNeeded",
+            "rules": [{"operations": ["CREATE", "UPDATE"], "apiGroups": ["apps"], "apiVersions": ["v1"],
+                "resources": ["daemonsets"]}],
+            "matchConditions": [{"name": "template-changes",
+                "expression": "oldObject == null || object.spec.template != oldObject.spec.template"}],
+        });
+        self.add_webhook(namespace, "zz-daemonsets", webhook, url).await;
     }
 
     /// Calls another webhook for all Pods of a namespace, before tolerarch if its name is lower than `zz-tolerarch`,
@@ -224,88 +237,6 @@ impl Cluster {
     }
 }
 
-impl Local {
-    /// Another tolerarch, with the authority and the registry of the cluster, and `settings` over its configuration.
-    pub async fn tolerarch(&self, settings: Value) -> Tolerarch {
-        self.tolerarch_for(&self.distribution.address, settings).await
-    }
-
-    /// Another tolerarch, that trusts the cluster's authority for this registry.
-    pub async fn tolerarch_for(&self, registry: &str, settings: Value) -> Tolerarch {
-        let name = format!("tolerarch-{}", self.started.fetch_add(1, Ordering::Relaxed));
-        Tolerarch::start(
-            &self.program,
-            self.directory.path(),
-            &name,
-            &self.pki,
-            registry,
-            settings,
-            Vec::new(),
-        )
-        .await
-    }
-
-    /// A tolerarch that uses the Kubernetes API as this kubeconfig says.
-    pub async fn tolerarch_as(&self, kubeconfig: &Path, settings: Value) -> Tolerarch {
-        let name = format!("tolerarch-{}", self.started.fetch_add(1, Ordering::Relaxed));
-        let environment = vec![("KUBECONFIG", kubeconfig.display().to_string())];
-        let registry = &self.distribution.address;
-        let start = Tolerarch::start(
-            &self.program,
-            self.directory.path(),
-            &name,
-            &self.pki,
-            registry,
-            settings,
-            environment,
-        );
-        start.await
-    }
-
-    /// Runs kubectl, of the control plane's version, to its good end.
-    pub async fn kubectl(&self, arguments: &[&str]) {
-        self.control_plane.kubectl(arguments).await;
-    }
-
-    /// Defines the kinds of cert-manager, for what names them.
-    pub async fn define_cert_manager(&self) {
-        let cert_manager = programs::go_module("manifests", "github.com/cert-manager/cert-manager").await;
-        let definitions = cert_manager.join("deploy/crds");
-        for file in std::fs::read_dir(definitions).expect("the definitions of cert-manager") {
-            let file = file.unwrap().path();
-            if file.extension().is_some_and(|extension| extension == "yaml") {
-                self.kubectl(&["apply", "--server-side", "-f", &file.display().to_string()]).await;
-            }
-        }
-        for kind in ["issuers", "certificates"] {
-            let definition = format!("crd/{kind}.cert-manager.io");
-            self.kubectl(&["wait", "--for=condition=Established", "--timeout=60s", &definition]).await;
-        }
-    }
-
-    /// Runs a command of tolerarch as the administrator. Gives its status and its standard output.
-    pub async fn run_tolerarch(&self, arguments: &[&str]) -> (i32, String) {
-        let mut command = Command::new(&self.program);
-        command.args(arguments).env("KUBECONFIG", self.kubeconfig()).kill_on_drop(true);
-        let output = command.output().await.unwrap();
-        (output.status.code().unwrap_or(-1), String::from_utf8_lossy(&output.stdout).into_owned())
-    }
-
-    /// For programs that use the API.
-    pub fn kubeconfig(&self) -> &Path {
-        &self.control_plane.kubeconfig
-    }
-
-    /// Where logs go.
-    pub fn directory(&self) -> &Path {
-        self.directory.path()
-    }
-
-    fn client_config(&self, url: &str) -> Value {
-        client_config(url, &self.pki)
-    }
-}
-
 /// The name of the webhook that is called in place of the installed one.
 fn webhook_of(namespace: &Namespace) -> String {
     format!("pods.{}.tolerarch.io", namespace.name)
@@ -328,7 +259,7 @@ async fn clean_up(client: &Client, nodes: &Nodes) {
     }
 }
 
-fn client_config(url: &str, pki: &Pki) -> Value {
+pub(crate) fn client_config(url: &str, pki: &Pki) -> Value {
     json!({"url": url, "caBundle": k8s_openapi::ByteString(pki.ca_pem().into_bytes())})
 }
 

@@ -63,8 +63,8 @@ impl ControlPlane {
         }
     }
 
-    /// Runs kubectl to its good end.
-    pub(crate) async fn kubectl(&self, arguments: &[&str]) {
+    /// Runs kubectl to its good end. Gives its standard output.
+    pub(crate) async fn kubectl(&self, arguments: &[&str]) -> String {
         let output = tokio::process::Command::new(&self.program)
             .arg("kubectl")
             .arg("--kubeconfig")
@@ -81,6 +81,7 @@ impl ControlPlane {
             "kubectl {arguments:?}: {}",
             String::from_utf8_lossy(&output.stderr)
         );
+        String::from_utf8_lossy(&output.stdout).into_owned()
     }
 }
 

@@ -2,11 +2,11 @@
 
 use std::fs;
 
-use k8s_openapi::api::core::v1::Node;
-use kube::Api;
-use kube::api::{DynamicObject, ListParams, Patch, PatchParams};
+use k8s_openapi::api::core::v1::{Namespace, Node};
+use kube::api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams};
 use kube::core::{GroupVersionKind, TypeMeta};
 use kube::discovery::ApiResource;
+use kube::{Api, ResourceExt};
 use serde_json::{Value, json};
 
 use crate::cluster::Cluster;
@@ -18,17 +18,31 @@ use crate::wait::until;
 /// The label by which Karpenter says to which of its pools a node belongs.
 const NODE_POOL: &str = "karpenter.sh/nodepool";
 
+/// What brings Pods, those first that bring others of them.
+const WORKLOADS: [(&str, &str); 7] = [
+    ("batch", "CronJob"),
+    ("apps", "Deployment"),
+    ("apps", "StatefulSet"),
+    ("apps", "DaemonSet"),
+    ("apps", "ReplicaSet"),
+    ("batch", "Job"),
+    ("", "Pod"),
+];
+
 /// A running autoscaler with two pools: `plain`, of amd64 nodes, and `multi-arch`, of amd64 and arm64 nodes with the
 /// taint, which it prefers, and where arm64 is cheaper. Its nodes end with it.
 pub struct Karpenter {
     nodes: Api<Node>,
+    node_pools: Api<DynamicObject>,
+    node_claims: Api<DynamicObject>,
     _parts: [Process; 2],
 }
 
 impl Karpenter {
-    /// Installs and starts it.
+    /// Installs and starts it, in a cluster without workloads: it would make nodes for what other scenarios have left.
     pub async fn start(cluster: &Cluster) -> Self {
         let local = cluster.local();
+        remove_workloads(cluster).await;
         let (kwok, karpenter) = (programs::kwok().await, programs::karpenter().await);
         let module = programs::go_module("controlplane", "sigs.k8s.io/karpenter").await;
         for definitions in ["pkg/apis/crds", "kwok/apis/crds"] {
@@ -88,7 +102,50 @@ impl Karpenter {
         local
             .kubectl(&["wait", "--for=condition=Ready", "--timeout=60s", "nodepools.karpenter.sh", "--all"])
             .await;
-        Self { nodes: Api::all(cluster.client.clone()), _parts: [kwok, karpenter] }
+        let all = |kind: &str| {
+            let kind = ApiResource::from_gvk(&GroupVersionKind::gvk("karpenter.sh", "v1", kind));
+            Api::all_with(cluster.client.clone(), &kind)
+        };
+        let (node_pools, node_claims) = (all("NodePool"), all("NodeClaim"));
+        let nodes = Api::all(cluster.client.clone());
+        Self { nodes, node_pools, node_claims, _parts: [kwok, karpenter] }
+    }
+
+    /// Creates or changes a NodePool, and waits until Karpenter has judged it.
+    pub async fn apply(&self, node_pool: &Value) {
+        let name = node_pool["metadata"]["name"].as_str().expect("a name");
+        let how = PatchParams::apply("e2e").force();
+        let applied = self.node_pools.patch(name, &how, &Patch::Apply(node_pool)).await;
+        let applied = applied.unwrap_or_else(|error| panic!("{error}: {node_pool}"));
+        let generation = applied.metadata.generation;
+        until(&format!("NodePool {name} is judged"), async || {
+            let found = self.node_pools.get(name).await.ok()?;
+            let conditions = found.data["status"]["conditions"].as_array()?;
+            let mut ready = conditions.iter().filter(|condition| condition["type"] == "Ready");
+            let is_judged = |condition: &Value| {
+                condition["status"] != "Unknown" && condition["observedGeneration"].as_i64() >= generation
+            };
+            ready.any(is_judged).then_some(())
+        })
+        .await;
+    }
+
+    /// Removes all NodePools, with their nodes. Each kind by itself and again until it is gone: a node that comes when its
+    /// NodeClaim has gone has nobody who would remove it, and the API server's garbage collection may take its time.
+    pub async fn remove_node_pools(&self) {
+        let (how, all, its) =
+            (DeleteParams::default(), ListParams::default(), ListParams::default().labels(NODE_POOL));
+        until("the NodePools, their NodeClaims and nodes are gone", async || {
+            for kind in [&self.node_pools, &self.node_claims] {
+                kind.delete_collection(&how, &all).await.ok()?;
+            }
+            self.nodes.delete_collection(&how, &its).await.ok()?;
+            let node_pools = self.node_pools.list(&all).await.ok()?.items;
+            let node_claims = self.node_claims.list(&all).await.ok()?.items;
+            let nodes = self.nodes.list(&its).await.ok()?.items;
+            (node_pools.is_empty() && node_claims.is_empty() && nodes.is_empty()).then_some(())
+        })
+        .await;
     }
 
     /// The pool of Karpenter's that a node belongs to, and the node's architecture.
@@ -118,6 +175,21 @@ impl Karpenter {
     }
 }
 
+/// Removes all Pods and what brings them, each kind of a namespace by one request, as there may be thousands.
+async fn remove_workloads(cluster: &Cluster) {
+    let now = DeleteParams::default().grace_period(0);
+    let namespaces =
+        Api::<Namespace>::all(cluster.client.clone()).list(&ListParams::default()).await.unwrap();
+    for namespace in namespaces {
+        for (group, kind) in WORKLOADS {
+            let kind = ApiResource::from_gvk(&GroupVersionKind::gvk(group, "v1", kind));
+            let objects =
+                Api::<DynamicObject>::namespaced_with(cluster.client.clone(), &namespace.name_any(), &kind);
+            let _ = objects.delete_collection(&now, &ListParams::default()).await.unwrap();
+        }
+    }
+}
+
 async fn apply(cluster: &Cluster, object: &Value) {
     let meta: TypeMeta = serde_json::from_value(object.clone()).expect("an object says what it is");
     let kind = ApiResource::from_gvk(&GroupVersionKind::try_from(meta).expect("a kind"));
@@ -127,13 +199,13 @@ async fn apply(cluster: &Cluster, object: &Value) {
     applied.unwrap_or_else(|error| panic!("{error}: {object}"));
 }
 
-fn node_pool(name: &str, architectures: &[&str], taints: Value, weight: u32) -> Value {
-    json!({
+/// A NodePool of machines for tests; without a weight if that is 0.
+pub fn node_pool(name: &str, architectures: &[&str], taints: Value, weight: u32) -> Value {
+    let mut pool = json!({
         "apiVersion": "karpenter.sh/v1",
         "kind": "NodePool",
         "metadata": {"name": name},
         "spec": {
-            "weight": weight,
             "template": {"spec": {
                 "nodeClassRef": {"group": "karpenter.kwok.sh", "kind": "KWOKNodeClass", "name": "default"},
                 "requirements": [
@@ -149,7 +221,11 @@ fn node_pool(name: &str, architectures: &[&str], taints: Value, weight: u32) -> 
                 "budgets": [{"nodes": "100%"}],
             },
         },
-    })
+    });
+    if weight > 0 {
+        pool["spec"]["weight"] = weight.into();
+    }
+    pool
 }
 
 /// Machines with room for some Pods; arm64 costs less.

@@ -3,7 +3,7 @@
 //! A scenario gets the [`Cluster`], makes itself a [`Namespace`], and says what it expects there. Under the cluster lie
 //! `programs` (what has to be built), [`Process`] (a program that runs, and ends with this one), `control_plane` (etcd,
 //! API server, controller manager, scheduler), `distribution` (a real registry with the images of `fixtures`) and
-//! [`Tolerarch`]. [`Stub`] is a webhook that does what a scenario wants, [`Forwarder`] stands for a Service, and
+//! [`Tolerarch`], as far as they are of this machine a [`Local`]. [`Stub`] is a webhook that does what a scenario wants, [`Forwarder`] stands for a Service, and
 //! [`Karpenter`] is the autoscaler.
 
 mod cluster;
@@ -12,6 +12,7 @@ mod distribution;
 mod fixtures;
 mod forwarder;
 mod karpenter;
+mod local;
 mod metrics;
 mod namespace;
 mod pods;
@@ -21,9 +22,10 @@ mod stub;
 mod tolerarch;
 mod wait;
 
-pub use cluster::{Cluster, Local};
+pub use cluster::Cluster;
 pub use forwarder::Forwarder;
-pub use karpenter::Karpenter;
+pub use karpenter::{Karpenter, node_pool};
+pub use local::Local;
 pub use namespace::Namespace;
 pub use pods::{POOL, PodExt, add_container, deployment, pod};
 pub use process::Process;

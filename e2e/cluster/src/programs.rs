@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 
 use tokio::process::Command;
 
-const VERSION: (&str, &str, &str) = ("v1.36.1", "1", "36");
+/// Another Kubernetes than that of `controlplane/go.mod`, for instance `1.31`: that of `controlplane/kubernetes-1.31.mod`.
+const KUBERNETES: &str = "E2E_KUBERNETES";
 
 /// The repository.
 pub(crate) fn repository() -> &'static Path {
@@ -14,22 +15,33 @@ pub(crate) fn repository() -> &'static Path {
 
 /// etcd, the parts of the control plane, and kubectl, by the first argument.
 pub(crate) async fn control_plane() -> PathBuf {
-    let (version, major, minor) = VERSION;
+    let other = std::env::var(KUBERNETES).ok();
+    let (name, module_file) = match &other {
+        Some(other) => (format!("controlplane-{other}"), format!("kubernetes-{other}.mod")),
+        None => ("controlplane".to_owned(), "go.mod".to_owned()),
+    };
+    let module = repository().join("e2e/controlplane").join(&module_file);
+    let module = std::fs::read_to_string(&module)
+        .unwrap_or_else(|error| panic!("{KUBERNETES}: {}: {error}", module.display()));
+    let version = module.lines().find_map(|line| line.trim().strip_prefix("k8s.io/kubernetes "));
+    let version = version.expect("a version of Kubernetes");
+    let mut parts = version.trim_start_matches('v').split('.');
+    let (major, minor) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
     let package = "k8s.io/component-base/version";
     let flags = format!(
         "-s -w -X {package}.gitVersion={version} -X {package}.gitMajor={major} -X {package}.gitMinor={minor}"
     );
-    go("controlplane", ".", &flags).await
+    go(&name, ".", &module_file, &flags).await
 }
 
 /// The controller that plays the kubelets of fake nodes.
 pub(crate) async fn kwok() -> PathBuf {
-    go("kwok", "sigs.k8s.io/kwok/cmd/kwok", "-s -w").await
+    go("kwok", "sigs.k8s.io/kwok/cmd/kwok", "go.mod", "-s -w").await
 }
 
 /// Karpenter with its provider for tests.
 pub(crate) async fn karpenter() -> PathBuf {
-    go("karpenter", "sigs.k8s.io/karpenter/kwok", "-s -w").await
+    go("karpenter", "sigs.k8s.io/karpenter/kwok", "go.mod", "-s -w").await
 }
 
 /// The directory of a Go module that belongs to one of those here; it is downloaded if need be.
@@ -63,11 +75,12 @@ pub(crate) async fn tolerarch() -> PathBuf {
     artifact.expect("cargo names what it built")
 }
 
-async fn go(name: &str, package: &str, flags: &str) -> PathBuf {
+async fn go(name: &str, package: &str, module_file: &str, flags: &str) -> PathBuf {
     let program = repository().join("target/e2e").join(name);
     let mut command = Command::new("go");
     command.current_dir(repository().join("e2e/controlplane")).env("CGO_ENABLED", "0");
-    command.args(["build", "-trimpath", "-ldflags", flags, "-o"]).arg(&program).arg(package);
+    let module_file = format!("-modfile={module_file}");
+    command.args(["build", &module_file, "-trimpath", "-ldflags", flags, "-o"]).arg(&program).arg(package);
     output(command).await;
     program
 }

@@ -1,7 +1,10 @@
 //! A webhook that does what a scenario wants: another one beside tolerarch, or a broken one in its place.
 
+use std::future::Future;
+use std::io;
 use std::net::Ipv4Addr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use serde_json::{Value, json};
 use testregistry::Pki;
@@ -9,6 +12,7 @@ use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
 use tokio_rustls::TlsAcceptor;
+use tokio_rustls::server::TlsStream;
 
 /// What it does with a review.
 pub enum Reaction {
@@ -28,26 +32,56 @@ pub enum Reaction {
 pub struct Stub {
     /// Where it serves.
     pub url: String,
+    connections: Arc<AtomicUsize>,
     task: JoinHandle<()>,
 }
 
 impl Stub {
     /// Starts one with a certificate of this authority, which reacts on what `object` of a request is.
     pub async fn start(pki: &Pki, react: impl Fn(&Value) -> Reaction + Send + Sync + 'static) -> Self {
+        let react = Arc::new(react);
+        Self::serving(pki, move |stream| {
+            let react = react.clone();
+            async move { serve(stream, &*react).await }
+        })
+        .await
+    }
+
+    /// Starts one that answers every review at once with this patch, and keeps its connections. It does not even decode the
+    /// review: no webhook costs an API server less.
+    pub async fn at_once(pki: &Pki, patch: &Value) -> Self {
+        let body = String::from_utf8(answer(&json!({"request": {"uid": UID}}), patch)).expect("JSON");
+        let (before, after) = body.split_once(UID).expect("the uid");
+        let around = Arc::new((before.to_owned(), after.to_owned()));
+        Self::serving(pki, move |stream| serve_at_once(stream, around.clone())).await
+    }
+
+    /// How many connections it has accepted.
+    pub fn connections(&self) -> usize {
+        self.connections.load(Ordering::Relaxed)
+    }
+
+    async fn serving<F>(pki: &Pki, serve: impl Fn(Stream) -> F + Send + Sync + 'static) -> Self
+    where
+        F: Future<Output = io::Result<()>> + Send + 'static,
+    {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
         let url = format!("https://{}/mutate", listener.local_addr().unwrap());
         let tls = TlsAcceptor::from(Arc::new(pki.leaf(&["127.0.0.1"]).server_config()));
-        let react = Arc::new(react);
+        let connections = Arc::<AtomicUsize>::default();
+        let (accepted, serve) = (connections.clone(), Arc::new(serve));
         let task = tokio::spawn(async move {
             while let Ok((connection, _)) = listener.accept().await {
-                let (tls, react) = (tls.clone(), react.clone());
+                accepted.fetch_add(1, Ordering::Relaxed);
+                let (tls, serve) = (tls.clone(), serve.clone());
                 tokio::spawn(async move {
+                    connection.set_nodelay(true)?;
                     // An API server that goes away is no fault of the stub.
-                    let _ = serve(tls, connection, &*react).await;
+                    serve(BufReader::new(tls.accept(connection).await?)).await
                 });
             }
         });
-        Self { url, task }
+        Self { url, connections, task }
     }
 }
 
@@ -57,16 +91,19 @@ impl Drop for Stub {
     }
 }
 
-async fn serve(
-    tls: TlsAcceptor,
-    connection: TcpStream,
-    react: &(dyn Fn(&Value) -> Reaction + Send + Sync),
-) -> std::io::Result<()> {
-    let mut stream = BufReader::new(tls.accept(connection).await?);
+type Stream = BufReader<TlsStream<TcpStream>>;
+
+/// Stands for the uid of a review.
+const UID: &str = "UID";
+
+/// The body of the next request.
+async fn request(stream: &mut Stream) -> io::Result<Vec<u8>> {
     let mut length = 0;
     loop {
         let mut line = String::new();
-        stream.read_line(&mut line).await?;
+        if stream.read_line(&mut line).await? == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
         let line = line.trim_end().to_ascii_lowercase();
         if line.is_empty() {
             break;
@@ -77,7 +114,11 @@ async fn serve(
     }
     let mut body = vec![0; length];
     stream.read_exact(&mut body).await?;
-    let review: Value = serde_json::from_slice(&body)?;
+    Ok(body)
+}
+
+async fn serve(mut stream: Stream, react: &(dyn Fn(&Value) -> Reaction + Send + Sync)) -> io::Result<()> {
+    let review: Value = serde_json::from_slice(&request(&mut stream).await?)?;
     let (status, body) = match react(&review["request"]["object"]) {
         Reaction::Patch(patch) => (200, answer(&review, &patch)),
         Reaction::Bytes(bytes) => (200, bytes),
@@ -92,6 +133,22 @@ async fn serve(
     stream.write_all(head.as_bytes()).await?;
     stream.write_all(&body).await?;
     stream.shutdown().await
+}
+
+async fn serve_at_once(mut stream: Stream, around: Arc<(String, String)>) -> io::Result<()> {
+    let (before, after) = &*around;
+    loop {
+        let review = request(&mut stream).await?;
+        // The first one in a review is that of the request.
+        let uid = std::str::from_utf8(&review).ok().and_then(|review| review.split("\"uid\":\"").nth(1));
+        let uid = uid.and_then(|uid| uid.split('"').next()).ok_or(io::ErrorKind::InvalidData)?;
+        let length = before.len() + uid.len() + after.len();
+        let answer = format!(
+            "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: {length}\r\n\r\n{before}{uid}{after}"
+        );
+        stream.write_all(answer.as_bytes()).await?;
+        stream.flush().await?;
+    }
 }
 
 fn answer(review: &Value, patch: &Value) -> Vec<u8> {

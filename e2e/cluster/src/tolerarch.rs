@@ -1,11 +1,14 @@
-//! A `tolerarch serve` of a scenario.
+//! A `tolerarch serve` of a scenario, or a `tolerarch controller`.
 
 use std::fs;
+use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use serde_json::{Value, json};
 use testregistry::Pki;
+use tokio::io::{AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::net::TcpStream;
 
 use crate::process::{Process, free_port};
 
@@ -25,7 +28,7 @@ pub struct Tolerarch {
 
 impl Tolerarch {
     /// Starts it with a registry, and with `settings` over a configuration for tests; both have certificates of `pki`. Its
-    /// environment gets these variables.
+    /// environment gets these variables. A name that begins with `controller` is one's.
     pub(crate) async fn start(
         program: &Path,
         parent: &Path,
@@ -64,6 +67,17 @@ impl Tolerarch {
         self.process = run(&self.program, &self.directory, self.admin, &self.environment).await;
     }
 
+    /// The value of a metric without labels, a count.
+    pub async fn metric(&self, name: &str) -> usize {
+        let stream = TcpStream::connect((Ipv4Addr::LOCALHOST, self.admin)).await.unwrap();
+        let mut stream = BufReader::new(stream);
+        stream.write_all(b"GET /metrics HTTP/1.0\r\n\r\n").await.unwrap();
+        let mut text = String::new();
+        stream.read_to_string(&mut text).await.unwrap();
+        let value = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+        value.unwrap_or_else(|| panic!("no {name} in\n{text}")).trim().parse().expect("a count")
+    }
+
     /// Gives it another certificate, which it takes up by itself.
     pub fn renew_certificate(&self, pki: &Pki) {
         let new = tempfile::tempdir_in(&self.directory).unwrap();
@@ -75,10 +89,13 @@ impl Tolerarch {
 }
 
 async fn run(program: &Path, directory: &Path, admin: u16, environment: &[(&str, String)]) -> Process {
+    let is_controller =
+        directory.file_name().is_some_and(|name| name.to_string_lossy().starts_with("controller"));
+    let command = if is_controller { "controller" } else { "serve" };
     let arguments =
-        ["serve".to_owned(), "--config".to_owned(), directory.join("config.yaml").display().to_string()];
+        [command.to_owned(), "--config".to_owned(), directory.join("config.yaml").display().to_string()];
     let mut process = Process::start_with("tolerarch", program, &arguments, environment, directory).await;
-    let listens = async || tokio::net::TcpStream::connect(("127.0.0.1", admin)).await.ok().map(drop);
+    let listens = async || TcpStream::connect(("127.0.0.1", admin)).await.ok().map(drop);
     process.until("tolerarch listens", listens).await;
     process
 }

@@ -1,0 +1,99 @@
+//! A cluster as its API server shows it to commands: lists page by page, over plain HTTP on the loopback.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+
+use axum::Router;
+use axum::http::{StatusCode, Uri};
+use axum::response::{IntoResponse, Response};
+use serde_json::{Value, json};
+use tokio::net::TcpListener;
+use tokio::time::Duration;
+
+/// What the API server shows: an array is a list.
+#[derive(Default)]
+pub(crate) struct FakeCluster {
+    pub(crate) objects: BTreeMap<String, Value>,
+    /// Paths that the user has no right to.
+    pub(crate) forbidden: Vec<&'static str>,
+    /// How long each answer takes.
+    pub(crate) takes: Duration,
+}
+
+/// It serves until the test ends.
+pub(crate) struct Served {
+    pub(crate) url: String,
+    /// Paths and queries, in the order in which they were asked for.
+    asked: Arc<Mutex<Vec<String>>>,
+}
+
+impl FakeCluster {
+    pub(crate) fn with(mut self, path: &str, object: Value) -> Self {
+        self.objects.insert(path.to_owned(), object);
+        self
+    }
+
+    pub(crate) async fn serve(self) -> Served {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let asked = Arc::new(Mutex::new(Vec::new()));
+        let seen = Arc::clone(&asked);
+        let cluster = Arc::new(self);
+        let router = Router::new().fallback(async move |uri: Uri| {
+            seen.lock().unwrap().push(uri.to_string());
+            tokio::time::sleep(cluster.takes).await;
+            cluster.answer(&uri)
+        });
+        tokio::spawn(async move { axum::serve(listener, router).await.unwrap() });
+        Served { url, asked }
+    }
+
+    fn answer(&self, uri: &Uri) -> Response {
+        if self.forbidden.contains(&uri.path()) {
+            let status = json!({"kind": "Status", "message": format!("{} is forbidden", uri.path())});
+            return (StatusCode::FORBIDDEN, status.to_string()).into_response();
+        }
+        match self.objects.get(uri.path()) {
+            Some(Value::Array(items)) => {
+                page(items, uri.query().unwrap_or_default()).to_string().into_response()
+            }
+            Some(object) => object.to_string().into_response(),
+            None => StatusCode::NOT_FOUND.into_response(),
+        }
+    }
+}
+
+fn page(items: &[Value], query: &str) -> Value {
+    let parameter = |name: &str| {
+        let pairs = query.split('&').filter_map(|pair| pair.split_once('='));
+        pairs.filter(|(key, _)| *key == name).find_map(|(_, value)| value.parse::<usize>().ok())
+    };
+    let (limit, begin) = (parameter("limit").unwrap_or(items.len()), parameter("continue").unwrap_or(0));
+    let end = items.len().min(begin + limit);
+    let more = if end < items.len() { end.to_string() } else { String::new() };
+    json!({"metadata": {"resourceVersion": "7", "continue": more}, "items": items[begin..end]})
+}
+
+impl Served {
+    pub(crate) fn asked(&self) -> Vec<String> {
+        self.asked.lock().unwrap().clone()
+    }
+
+    pub(crate) fn kubeconfig(&self, directory: &Path) -> String {
+        kubeconfig(&self.url, directory)
+    }
+}
+
+/// Writes a kubeconfig for an API server.
+pub(crate) fn kubeconfig(server: &str, directory: &Path) -> String {
+    let kubeconfig = json!({
+        "current-context": "c",
+        "clusters": [{"name": "c", "cluster": {"server": server}}],
+        "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
+        "users": [{"name": "u", "user": {}}],
+    });
+    let file = directory.join("kubeconfig");
+    std::fs::write(&file, kubeconfig.to_string()).unwrap();
+    file.display().to_string()
+}

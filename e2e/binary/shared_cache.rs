@@ -1,0 +1,87 @@
+//! Two replicas that share what they know, and a server between them that does not have to be there.
+
+use serde_json::{Value, json};
+use testregistry::{Kind, Registry};
+
+use super::program::{self, Program};
+use crate::support::redis::Redis;
+use crate::support::review::pod;
+use crate::support::until;
+
+fn shared(redis: &Redis) -> Value {
+    json!({"cache": {"shared": {"url": redis.url(), "timeout": "1s"}}})
+}
+
+const KEYLESS: &str = "cache.shared has no keyFile: whoever can write to its server can open pools to images that do not run there";
+
+const SET: &str = r#"tolerarch_shared_cache_requests_total{operation="set",result="ok"}"#;
+
+#[tokio::test]
+async fn two_replicas_send_one_request_in_sum() {
+    let Some(mut redis) = Redis::start(&[]).await else { return };
+    let registry = Registry::start().await;
+    let repo = registry.repo("team/app");
+    repo.index(Some("v1"), ["linux/amd64", "linux/arm64"]);
+    repo.index(Some("v2"), ["linux/amd64", "linux/arm64"]);
+    let image = pod(&[&repo.reference("v1")]);
+    let one = Program::start(&registry, shared(&redis)).await;
+    assert_eq!(one.review(&image).await.reason, "tolerated");
+    one.logged(KEYLESS).await;
+    until("the writes", async || one.metric(SET).await == "2").await;
+    let two = Program::start(&registry, shared(&redis)).await;
+    assert_eq!(two.review(&image).await.reason, "tolerated");
+    assert_eq!(repo.count(|request| request.kind == Kind::Manifest), 1);
+    assert!(two.admin.get("/readyz?verbose").await.text().contains("[+]shared-cache ok"));
+
+    redis.kill().await;
+    assert_eq!(two.review(&pod(&[&repo.reference("v2")])).await.reason, "tolerated");
+    until("the loss", async || {
+        let ready = two.admin.get("/readyz?verbose").await;
+        assert_eq!(ready.status, 200, "it is ready all the same");
+        ready.text().contains("[-]shared-cache failed: no server answers")
+    })
+    .await;
+    redis.restart().await;
+    until("the server", async || {
+        two.admin.get("/readyz?verbose").await.text().contains("[+]shared-cache ok")
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_password_in_the_url_is_refused_and_not_shown() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("config.yaml");
+    std::fs::write(&file, r#"cache: {shared: {url: "redis://:canary@host"}}"#).unwrap();
+    let (status, told) = program::run(&["config", "--config", file.to_str().unwrap()]).await;
+    assert_ne!(status, Some(0));
+    assert!(told.contains("usernameFile and passwordFile") && !told.contains("canary"), "{told}");
+}
+
+#[tokio::test]
+async fn a_missing_password_is_said_and_lived_with() {
+    let Some(redis) = Redis::start(&["--requirepass", "canary"]).await else { return };
+    let registry = Registry::start().await;
+    let repo = registry.repo("team/app");
+    repo.index(Some("v1"), ["linux/amd64", "linux/arm64"]);
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("password");
+    let mut settings = shared(&redis);
+    settings["cache"]["shared"]["passwordFile"] = json!(file);
+    let key = directory.path().join("key");
+    std::fs::write(&key, "0123456789abcdef0123456789abcdef").unwrap();
+    settings["cache"]["shared"]["keyFile"] = json!(key);
+    let one = Program::start(&registry, settings).await;
+    assert_eq!(one.review(&pod(&[&repo.reference("v1")])).await.reason, "tolerated");
+    let line = one.logged("the shared cache is not used as it should be; registries are asked instead").await;
+    assert!(line["error"].as_str().unwrap().contains("cache.shared.passwordFile"), "{line}");
+    std::fs::write(&file, "canary\n").unwrap();
+    until("the server", async || {
+        one.admin.get("/readyz?verbose").await.text().contains("[+]shared-cache ok")
+    })
+    .await;
+    let written = one.written().await;
+    assert!(
+        !written.contains("canary") && !written.contains("0123456789abcdef") && !written.contains(KEYLESS)
+    );
+}

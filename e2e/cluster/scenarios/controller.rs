@@ -1,0 +1,292 @@
+//! What the controller does after admission: with its own service account, the rights of the chart and no others.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use e2e::{Cluster, Namespace, POOL, PodExt, deployment, pod, until};
+use k8s_openapi::api::core::v1::{Event, Pod};
+use kube::api::{ListParams, Patch, PatchParams};
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::{Api, Client, Config, ResourceExt};
+use serde_json::{Value, json};
+use testregistry::{Fault, Registry};
+use tokio::time::Instant;
+
+use crate::certificates::{RELEASE, apply, documents, kubeconfig_of};
+
+/// Pods that wait for the registry.
+const PODS: usize = 100;
+/// How soon after its return they have to be repaired; debug builds on a busy machine take longer than the 5 s that are promised.
+const SOON: Duration = Duration::from_secs(10);
+
+pub(crate) async fn pods_are_repaired_when_their_registry_is_back(cluster: &Cluster) {
+    let local = cluster.local();
+    let registry = Registry::builder().pki(local.pki.clone()).start().await;
+    let repo = registry.repo("app");
+    repo.index(Some("v1"), ["linux/amd64", "linux/arm64"]);
+    repo.fault(Some(Fault::status(503)));
+    let webhook = local.tolerarch_for(&registry.address(), json!({})).await;
+    let namespace = cluster.namespace_with("repair", &webhook.url).await;
+    cluster.until_called_in_vain(&namespace).await;
+    namespace.offer(0, 2 * u32::try_from(PODS).unwrap()).await;
+    let web = namespace.takes_a_place(&pod(&[&repo.reference("v1")]));
+    namespace.apply(&deployment("web", u32::try_from(PODS).unwrap(), &web)).await;
+    let before = namespace.until_pods("web", PODS, PodExt::is_unschedulable).await;
+    assert!(before.iter().all(|pod| !pod.tolerates_pool() && pod.pools().is_none()));
+
+    let account = give_rights(cluster, &namespace).await;
+    let settings = json!({"controller": {
+        "webhookConfigurations": [cluster.configuration_of(&namespace)],
+        "lease": format!("{RELEASE}-controller"),
+    }});
+    let address = registry.address();
+    let start = || local.controller_as(&account, &address, settings.clone());
+    let mut controllers = [start().await, start().await];
+    let leads = async |controllers: &[e2e::Tolerarch; 2]| {
+        until("one of the controllers leads", async || {
+            controllers.iter().position(|one| one.process.log().contains(r#""message":"leading""#))
+        })
+        .await
+    };
+    let leader = leads(&controllers).await;
+    controllers[leader].process.kill().await;
+    let killed = Instant::now();
+    let other = &controllers[1 - leader];
+    until("the other one leads", async || {
+        other.process.log().contains(r#""message":"leading""#).then_some(())
+    })
+    .await;
+    let took_over = killed.elapsed();
+    assert!(took_over < Duration::from_secs(25), "{took_over:?}");
+    let pods = namespace.until_pods("web", PODS, |_| true).await;
+    assert!(pods.iter().all(|pod| !pod.tolerates_pool()), "the registry is away");
+
+    repo.fault(None);
+    let back = Instant::now();
+    namespace.until_pods("web", PODS, PodExt::tolerates_pool).await;
+    let repaired = back.elapsed();
+    assert!(repaired < SOON, "{repaired:?}");
+    let after = namespace.until_pods("web", PODS, |pod| namespace.is_in_pool(pod)).await;
+    print!(
+        "controller: led {took_over:.1?} after a kill, {PODS} Pods repaired {repaired:.1?} after the registry's return; "
+    );
+    for pod in &after {
+        assert_eq!(pod.pools(), Some("multi-arch"));
+        let old = before.iter().find(|old| old.uid() == pod.uid()).expect("the same Pods");
+        assert_eq!(rest(pod), rest(old));
+    }
+    // By now the policy is long in force.
+    the_fence_holds(&namespace, &account, &after[0]).await;
+}
+
+pub(crate) async fn pods_show_by_events_what_is_wrong_with_their_images(cluster: &Cluster) {
+    let local = cluster.local();
+    let registry = Registry::builder().pki(local.pki.clone()).start().await;
+    let repo = registry.repo("app");
+    repo.index(Some("both"), ["linux/amd64", "linux/arm64"]);
+    repo.index(Some("one"), ["linux/amd64"]);
+    let webhook = local.tolerarch_for(&registry.address(), json!({})).await;
+    let namespace = cluster.namespace_with("events", &webhook.url).await;
+    cluster.until_called_in_vain(&namespace).await;
+    namespace.offer(0, 10).await;
+    let named = |name: &str, image: &str| {
+        let mut pod = namespace.takes_a_place(&pod(&[&repo.reference(image)]));
+        pod["metadata"] = json!({"name": name});
+        pod
+    };
+    namespace.pod(&named("closed", "one")).await;
+    // As if it had been there before the webhook was.
+    let mut older = named("older", "both");
+    older["metadata"]["labels"] = json!({"tolerarch.io/mode": "off"});
+    namespace.pod(&older).await;
+    for name in ["lies", "lies-too"] {
+        namespace.pod(&named(name, "both")).await;
+    }
+    dies(&namespace, "lies").await;
+    // Of a namespace that has opted out, as this one has of the installed webhook, nothing wrong is told.
+    let opted_in = json!({"metadata": {"labels": {"tolerarch.io/mode": null}}});
+    let namespaces = Api::<k8s_openapi::api::core::v1::Namespace>::all(cluster.client.clone());
+    namespaces.patch(&namespace.name, &PatchParams::default(), &Patch::Merge(opted_in)).await.unwrap();
+
+    let account = give_rights(cluster, &namespace).await;
+    let settings = json!({"controller": {
+        "webhookConfigurations": [cluster.configuration_of(&namespace)],
+        "lease": format!("{RELEASE}-controller"),
+        "census": "0",
+    }});
+    let address = registry.address();
+    let mut controller = local.controller_as(&account, &address, settings.clone()).await;
+    let described = async |pod: &str, event: &str| {
+        let path = ["describe", "pod", pod, "-n", &namespace.name];
+        until(&format!("{pod} shows {event}"), async || {
+            let text = local.kubectl(&path).await;
+            let line = text.lines().find(|line| line.contains(event))?;
+            Some(line.split_whitespace().collect::<Vec<_>>().join(" "))
+        })
+        .await
+    };
+    let closed = described("closed", "PoolClosed").await;
+    let image = repo.reference("one");
+    let note = format!(" multi-arch stays closed: {image} lacks linux/arm64");
+    assert!(closed.starts_with("Normal PoolClosed ") && closed.ends_with(&note), "{closed}");
+    assert!(closed.contains(" tolerarch.io/controller"), "{closed}");
+    let lies = described("lies", "WrongArchitecture").await;
+    let parts = ["Warning WrongArchitecture ", "ended by an exec format error", &repo.reference("both")];
+    assert!(parts.iter().all(|part| lies.contains(part)), "{lies}");
+
+    // The next leader finds the same, and tells only what is new.
+    controller.process.kill().await;
+    let on = json!({"metadata": {"labels": {"tolerarch.io/mode": null}}});
+    namespace.pods().patch("older", &PatchParams::default(), &Patch::Merge(on)).await.unwrap();
+    let next = local.controller_as(&account, &address, settings).await;
+    described("older", "PoolOpened").await;
+    dies(&namespace, "lies-too").await;
+    described("lies-too", "WrongArchitecture").await;
+    drop(next);
+    let events = namespace.api::<Event>().list(&ListParams::default()).await.unwrap();
+    let own = |event: &&Event| event.reporting_component.as_deref() == Some("tolerarch.io/controller");
+    let mut told: Vec<String> = events
+        .iter()
+        .filter(own)
+        .map(|event| {
+            format!("{} {}", event.involved_object.name.as_deref().unwrap(), event.reason.as_deref().unwrap())
+        })
+        .collect();
+    told.sort_unstable();
+    assert_eq!(
+        told,
+        ["closed PoolClosed", "lies WrongArchitecture", "lies-too WrongArchitecture", "older PoolOpened"]
+    );
+    its_rights_are_few(&namespace, &account).await;
+}
+
+/// Plays the kubelet of a node on which the container of this Pod cannot be run.
+async fn dies(namespace: &Namespace, pod: &str) {
+    let on_a_node = until(&format!("{pod} is on a node"), async || {
+        namespace.pods().get(pod).await.ok().filter(|pod| pod.node().is_some())
+    })
+    .await;
+    let container = &on_a_node.spec.as_ref().unwrap().containers[0].name;
+    let now = k8s_openapi::jiff::Timestamp::now().to_string();
+    let ended = json!({"exitCode": 255, "reason": "Error", "message": "exec /app: exec format error",
+        "startedAt": now, "finishedAt": now});
+    let status = json!({"status": {"phase": "Running", "containerStatuses": [{
+        "name": container, "image": "app", "imageID": "", "ready": false, "restartCount": 1,
+        "state": {"terminated": ended},
+    }]}});
+    namespace.pods().patch_status(pod, &PatchParams::default(), &Patch::Merge(status)).await.unwrap();
+}
+
+/// What events take is the right to create them, and no more.
+async fn its_rights_are_few(namespace: &Namespace, account: &PathBuf) {
+    let client = client_of(account).await;
+    let own = format!("/api/v1/namespaces/{}", namespace.name);
+    let events = format!("/apis/events.k8s.io/v1/namespaces/{}/events", namespace.name);
+    for (method, path) in [
+        ("GET", events.clone()),
+        ("DELETE", events),
+        ("POST", format!("{own}/events")),
+        ("POST", format!("{own}/pods/lies/exec")),
+        ("PUT", format!("{own}/pods/lies/status")),
+        ("DELETE", format!("{own}/pods/lies")),
+        ("POST", format!("{own}/pods")),
+        ("GET", format!("{own}/secrets")),
+        ("GET", "/api/v1/nodes".to_owned()),
+    ] {
+        let request = http::Request::builder().method(method).uri(&path).body(b"{}".to_vec()).unwrap();
+        let error = client.request::<Value>(request).await.expect_err(&path);
+        let kube::Error::Api(status) = &error else { panic!("{method} {path}: {error}") };
+        assert_eq!(status.code, 403, "{method} {path}: {error}");
+    }
+}
+
+async fn client_of(account: &PathBuf) -> Client {
+    let config = Kubeconfig::read_from(account).unwrap();
+    let config = Config::from_custom_kubeconfig(config, &KubeConfigOptions::default()).await.unwrap();
+    Client::try_from(config).unwrap()
+}
+
+/// What neither the controller nor the scheduler may change.
+fn rest(pod: &Pod) -> Value {
+    let mut pod = serde_json::to_value(pod).unwrap();
+    for (part, key) in
+        [("metadata", "resourceVersion"), ("metadata", "managedFields"), ("metadata", "generation")]
+    {
+        pod[part].as_object_mut().unwrap().remove(key);
+    }
+    let annotations = pod["metadata"].as_object_mut().unwrap().remove("annotations").unwrap_or_default();
+    let annotations: Vec<_> = annotations.as_object().into_iter().flatten().collect();
+    let foreign: Vec<_> = annotations.iter().filter(|(key, _)| *key != "tolerarch.io/pools").collect();
+    assert!(foreign.is_empty(), "{foreign:?}");
+    let spec = pod["spec"].as_object_mut().unwrap();
+    spec.remove("nodeName");
+    let tolerations = spec["tolerations"].as_array_mut().unwrap();
+    tolerations.retain(|toleration| toleration["key"] != POOL);
+    pod.as_object_mut().unwrap().remove("status");
+    pod
+}
+
+/// All else that its rights would let this account do with a Pod.
+async fn the_fence_holds(namespace: &Namespace, account: &PathBuf, pod: &Pod) {
+    let client = client_of(account).await;
+    let path = format!("/api/v1/namespaces/{}/pods/{}", namespace.name, pod.name_any());
+    let patch = async |operation: Value| {
+        let request = http::Request::patch(&path).header("content-type", "application/json-patch+json");
+        let request = request.body(json!([operation]).to_string().into_bytes()).unwrap();
+        client.request::<Value>(request).await
+    };
+    let add = |path: &str, value: Value| json!({"op": "add", "path": path, "value": value});
+    let pool = json!({"key": POOL, "operator": "Exists", "effect": "NoSchedule"});
+    for refused in [
+        add("/spec/containers/0/image", json!("evil.test/x")),
+        add("/spec/activeDeadlineSeconds", json!(1)),
+        add("/metadata/labels/own", json!("x")),
+        add("/metadata/annotations/example.com~1own", json!("x")),
+        add("/metadata/finalizers", json!(["example.com/own"])),
+        add("/spec/tolerations/-", json!({"key": "example.com/other", "operator": "Exists"})),
+        add("/spec/tolerations/-", json!({"operator": "Exists"})),
+        add("/spec/tolerations/-", json!({"key": POOL, "operator": "Exists", "effect": "NoExecute"})),
+        add("/spec/tolerations/-", json!({"key": POOL, "operator": "Exists"})),
+        add("/spec/tolerations/-", json!({"key": POOL, "effect": "NoSchedule"})),
+        // A pool's toleration that names no operator and no value.
+        add(
+            "/spec/tolerations/-",
+            json!({"key": "example.com/bare", "operator": "Exists", "effect": "NoSchedule"}),
+        ),
+        add("/spec/tolerations/-", json!({"key": "example.com/bare", "value": "x", "effect": "NoSchedule"})),
+        add("/spec/tolerations/-", json!({"key": "example.com/brief", "value": "x", "effect": "NoExecute"})),
+        // One of discovery.
+        add("/spec/tolerations/-", json!({"key": "example.com/spot", "operator": "Exists"})),
+    ] {
+        let error = patch(refused.clone()).await.err().unwrap_or_else(|| panic!("allowed: {refused}"));
+        assert!(error.to_string().contains("the controller of tolerarch may"), "{refused}: {error}");
+    }
+    let brief =
+        json!({"key": "example.com/brief", "value": "x", "effect": "NoExecute", "tolerationSeconds": 60});
+    let spot = json!({"key": "example.com/spot", "operator": "Equal", "value": "y", "effect": "NoSchedule"});
+    let bare = json!({"key": "example.com/bare", "effect": "NoSchedule"});
+    for allowed in [
+        add("/metadata/annotations/tolerarch.io~1reason", json!("x")),
+        add("/spec/tolerations/-", pool),
+        add("/spec/tolerations/-", bare),
+        add("/spec/tolerations/-", brief),
+        add("/spec/tolerations/-", spot),
+    ] {
+        patch(allowed.clone()).await.unwrap_or_else(|error| panic!("{allowed}: {error}"));
+    }
+}
+
+/// Applies the service account, its rights and the fence as the chart renders them.
+async fn give_rights(cluster: &Cluster, namespace: &Namespace) -> PathBuf {
+    let kinds = [
+        "ServiceAccount",
+        "Role",
+        "RoleBinding",
+        "ClusterRole",
+        "ClusterRoleBinding",
+        "ValidatingAdmissionPolicy",
+        "ValidatingAdmissionPolicyBinding",
+    ];
+    apply(cluster, namespace, &documents("controller", &kinds)).await;
+    kubeconfig_of(cluster, namespace, &format!("{RELEASE}-controller")).await
+}

@@ -1,0 +1,131 @@
+//! What there is only on this machine, beside the cluster.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use serde_json::Value;
+use tempfile::TempDir;
+use testregistry::Pki;
+use tokio::process::Command;
+
+use crate::cluster::client_config;
+use crate::control_plane::ControlPlane;
+use crate::distribution::Distribution;
+use crate::programs;
+use crate::tolerarch::Tolerarch;
+
+/// What there is only on this machine.
+pub struct Local {
+    /// Signs all certificates.
+    pub pki: Arc<Pki>,
+    pub(crate) program: PathBuf,
+    pub(crate) control_plane: ControlPlane,
+    pub(crate) distribution: Distribution,
+    pub(crate) _tolerarch: Tolerarch,
+    pub(crate) started: AtomicUsize,
+    pub(crate) directory: TempDir,
+}
+
+impl Local {
+    /// Another tolerarch, with the authority and the registry of the cluster, and `settings` over its configuration.
+    pub async fn tolerarch(&self, settings: Value) -> Tolerarch {
+        self.tolerarch_for(&self.distribution.address, settings).await
+    }
+
+    /// Another tolerarch, that trusts the cluster's authority for this registry.
+    pub async fn tolerarch_for(&self, registry: &str, settings: Value) -> Tolerarch {
+        let name = format!("tolerarch-{}", self.started.fetch_add(1, Ordering::Relaxed));
+        Tolerarch::start(
+            &self.program,
+            self.directory.path(),
+            &name,
+            &self.pki,
+            registry,
+            settings,
+            Vec::new(),
+        )
+        .await
+    }
+
+    /// A tolerarch that uses the Kubernetes API as this kubeconfig says.
+    pub async fn tolerarch_as(&self, kubeconfig: &Path, settings: Value) -> Tolerarch {
+        let name = format!("tolerarch-{}", self.started.fetch_add(1, Ordering::Relaxed));
+        let environment = vec![("KUBECONFIG", kubeconfig.display().to_string())];
+        let registry = &self.distribution.address;
+        let start = Tolerarch::start(
+            &self.program,
+            self.directory.path(),
+            &name,
+            &self.pki,
+            registry,
+            settings,
+            environment,
+        );
+        start.await
+    }
+
+    /// A controller that uses the Kubernetes API as this kubeconfig says, and trusts the cluster's authority for this registry.
+    pub async fn controller_as(&self, kubeconfig: &Path, registry: &str, settings: Value) -> Tolerarch {
+        let name = format!("controller-{}", self.started.fetch_add(1, Ordering::Relaxed));
+        let environment = vec![("KUBECONFIG", kubeconfig.display().to_string())];
+        let (program, directory) = (&self.program, self.directory.path());
+        Tolerarch::start(program, directory, &name, &self.pki, registry, settings, environment).await
+    }
+
+    /// Runs kubectl, of the control plane's version, to its good end. Gives its standard output.
+    pub async fn kubectl(&self, arguments: &[&str]) -> String {
+        self.control_plane.kubectl(arguments).await
+    }
+
+    /// The conditions that the chart renders with `webhook.skipInApiServer`, and one of a user behind them.
+    pub async fn conditions(&self) -> Value {
+        let file = programs::repository().join("e2e/manifests/testdata/chart/webhook.yaml");
+        let file = file.display().to_string();
+        let rendered = self.kubectl(&["create", "--dry-run=client", "-o", "json", "-f", &file]).await;
+        let mut objects = serde_json::Deserializer::from_str(&rendered).into_iter::<Value>();
+        let webhooks = objects.find_map(|object| {
+            let object = object.expect("kubectl prints JSON");
+            (object["kind"] == "MutatingWebhookConfiguration").then(|| object["webhooks"].clone())
+        });
+        webhooks.expect("a webhook configuration")[0]["matchConditions"].clone()
+    }
+
+    /// Defines the kinds of cert-manager, for what names them.
+    pub async fn define_cert_manager(&self) {
+        let cert_manager = programs::go_module("manifests", "github.com/cert-manager/cert-manager").await;
+        let definitions = cert_manager.join("deploy/crds");
+        for file in std::fs::read_dir(definitions).expect("the definitions of cert-manager") {
+            let file = file.unwrap().path();
+            if file.extension().is_some_and(|extension| extension == "yaml") {
+                self.kubectl(&["apply", "--server-side", "-f", &file.display().to_string()]).await;
+            }
+        }
+        for kind in ["issuers", "certificates"] {
+            let definition = format!("crd/{kind}.cert-manager.io");
+            self.kubectl(&["wait", "--for=condition=Established", "--timeout=60s", &definition]).await;
+        }
+    }
+
+    /// Runs a command of tolerarch as the administrator. Gives its status and its standard output.
+    pub async fn run_tolerarch(&self, arguments: &[&str]) -> (i32, String) {
+        let mut command = Command::new(&self.program);
+        command.args(arguments).env("KUBECONFIG", self.kubeconfig()).kill_on_drop(true);
+        let output = command.output().await.unwrap();
+        (output.status.code().unwrap_or(-1), String::from_utf8_lossy(&output.stdout).into_owned())
+    }
+
+    /// For programs that use the API.
+    pub fn kubeconfig(&self) -> &Path {
+        &self.control_plane.kubeconfig
+    }
+
+    /// Where logs go.
+    pub fn directory(&self) -> &Path {
+        self.directory.path()
+    }
+
+    pub(crate) fn client_config(&self, url: &str) -> Value {
+        client_config(url, &self.pki)
+    }
+}
