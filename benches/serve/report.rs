@@ -1,10 +1,10 @@
 //! What came of it, as a table with a column for each process.
 
-use super::Result;
 use super::target::Target;
+use crate::support::Result;
 
 /// Prints the table, and what share of the ceiling, the last of the processes, each other one reaches.
-pub(super) fn report(targets: &[Target]) -> Result<()> {
+pub(crate) fn report(targets: &[Target]) -> Result<()> {
     let row = |what: &str, cell: &dyn Fn(&Target) -> String| {
         let cells: String = targets.iter().map(|target| format!("{:<28}", cell(target))).collect();
         println!("{}", format!("{what:<26}{cells}").trim_end());
@@ -31,15 +31,25 @@ pub(super) fn report(targets: &[Target]) -> Result<()> {
         let shares: Vec<f64> = target.rates.iter().zip(&ceiling.rates).map(share).collect();
         println!("{} reaches {} % of its ceiling.", target.name, spread(&shares, 1));
     }
+    if let [this, other] = others {
+        let share = |(rate, other): (&f64, &f64)| 100.0 * other / rate;
+        let shares: Vec<f64> = this.rates.iter().zip(&other.rates).map(share).collect();
+        println!(
+            "A review costs {} {} % of the CPU that it costs {}.",
+            this.name,
+            spread(&shares, 1),
+            other.name
+        );
+    }
     Ok(())
 }
 
-/// The median, and the range of all.
+/// The median, and between which values half of all are.
 fn spread(values: &[f64], digits: usize) -> String {
-    let (least, most) = values
-        .iter()
-        .fold((f64::INFINITY, 0.0_f64), |(least, most), &value| (least.min(value), most.max(value)));
-    format!("{:.digits$} ({least:.digits$}..{most:.digits$})", median(values))
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let at = |quarter: usize| sorted.get(sorted.len() * quarter / 4).copied().unwrap_or(f64::NAN);
+    format!("{:.digits$} ({:.digits$}..{:.digits$})", median(values), at(1), at(3))
 }
 
 fn median(values: &[f64]) -> f64 {

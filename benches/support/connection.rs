@@ -1,50 +1,33 @@
 //! The client: one kept connection of an API server.
 
 use std::net::SocketAddr;
-use std::sync::Arc;
 
 use rustls_pki_types::ServerName;
-use serde_json::Value;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
-use tokio::time::{Duration, Instant};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
-use crate::{NAME, Result};
+use super::{NAME, Result};
 
 /// One kept connection. It knows just enough of HTTP to cost little beside what it measures.
 pub(crate) struct Connection {
     stream: TlsStream<TcpStream>,
-    request: Arc<[u8]>,
     /// What was read of the answer.
     read: Vec<u8>,
 }
 
 impl Connection {
-    pub(crate) async fn open(address: SocketAddr, tls: &TlsConnector, request: Arc<[u8]>) -> Result<Self> {
+    pub(crate) async fn open(address: SocketAddr, tls: &TlsConnector) -> Result<Self> {
         let stream = TcpStream::connect(address).await?;
         stream.set_nodelay(true)?;
         let stream = tls.connect(ServerName::try_from(NAME)?, stream).await?;
-        Ok(Self { stream, request, read: Vec::with_capacity(16 << 10) })
+        Ok(Self { stream, read: Vec::with_capacity(16 << 10) })
     }
 
-    pub(crate) async fn drive(&mut self, end: Instant, answer: &[u8]) -> Result<Vec<Duration>> {
-        let mut latencies = Vec::new();
-        let mut now = Instant::now();
-        while now < end {
-            if self.review().await? != answer {
-                return Err(format!("another answer: {}", String::from_utf8_lossy(&self.read)).into());
-            }
-            let begun = std::mem::replace(&mut now, Instant::now());
-            latencies.push(now - begun);
-        }
-        Ok(latencies)
-    }
-
-    /// Sends the review and gives the body of its answer.
-    async fn review(&mut self) -> Result<&[u8]> {
-        self.stream.write_all(&self.request).await?;
+    /// Sends a review and gives the body of its answer.
+    pub(crate) async fn review(&mut self, request: &[u8]) -> Result<&[u8]> {
+        self.stream.write_all(request).await?;
         self.stream.flush().await?;
         self.read.clear();
         loop {
@@ -57,16 +40,6 @@ impl Connection {
                 return Ok(&self.read[head + 4..whole]);
             }
         }
-    }
-
-    /// The body of the first answer, after a look at what is in it.
-    pub(crate) async fn first_answer(&mut self) -> Result<Vec<u8>> {
-        let body = self.review().await?.to_vec();
-        let answer: Value = serde_json::from_slice(&body)?;
-        if answer["response"]["allowed"] == true && answer["response"]["patch"].is_string() {
-            return Ok(body);
-        }
-        Err(format!("an answer without a patch: {answer}").into())
     }
 }
 

@@ -15,12 +15,13 @@
 //!
 //! Nothing here asserts a time. That each answer is right is asserted: status 200, and the body byte for byte.
 
-mod connection;
-mod report;
-mod target;
-mod typical;
+mod support;
 
-use std::error::Error;
+mod serve {
+    pub(super) mod report;
+    pub(super) mod target;
+}
+
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -45,13 +46,10 @@ use tolerarch::listener::{Limits, Listener, Phase};
 use tolerarch::metrics::Metrics;
 use tolerarch::tls::{CertificateFiles, ServingCertificate, TlsMetrics};
 
-use report::report;
-use target::Target;
+use serve::report::report;
+use serve::target::Target;
+use support::{NAME, Result, typical};
 
-type Result<T> = std::result::Result<T, Box<dyn Error>>;
-
-/// The name by which the API server knows the webhook.
-const NAME: &str = "tolerarch.tolerarch.svc";
 /// API servers keep a few connections open; this is a busy cluster with several of them.
 const CONNECTIONS: usize = 16;
 /// With this argument the benchmark is its own ceiling.
@@ -71,8 +69,8 @@ fn main() -> ExitCode {
     let is = |name: &str| arguments.iter().any(|argument| argument == name);
     // Without `--bench`, cargo is testing: it is enough to see that everything works.
     let plan = if is("--bench") && !is("--test") {
-        // Many and short, so that what else the machine does is in few of them.
-        Plan { rounds: 40, round: Duration::from_millis(500), warm_up: Duration::from_secs(2) }
+        // Many and short, so that what else the machine does is in few of them, or in all turns of a round.
+        Plan { rounds: 240, round: Duration::from_millis(100), warm_up: Duration::from_secs(2) }
     } else {
         Plan { rounds: 1, round: Duration::from_millis(100), warm_up: Duration::ZERO }
     };
@@ -167,12 +165,22 @@ async fn compare(plan: &Plan, against: Option<&Path>) -> Result<()> {
     for target in &mut targets {
         target.drive(plan.warm_up).await?;
     }
-    for _ in 0..plan.rounds {
-        for target in &mut targets {
-            target.measure(plan.round).await?;
+    for round in 0..plan.rounds {
+        for target in turns(round, targets.len()) {
+            targets[target].measure(plan.round).await?;
         }
     }
     report(&targets)
+}
+
+/// The order of a round. Each target comes first, in the middle and last equally often, and after each other one: whose
+/// turn follows another's finds what that one has left in the CPU's caches.
+fn turns(round: usize, targets: usize) -> impl Iterator<Item = usize> {
+    let backwards = (round / targets) % 2 == 1;
+    (0..targets).map(move |turn| {
+        let turn = if backwards { targets - 1 - turn } else { turn };
+        (round + turn) % targets
+    })
 }
 
 /// All that concerns tolerarch but its ports is the default.

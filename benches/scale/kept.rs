@@ -1,0 +1,60 @@
+//! What connections cost that API servers keep open.
+
+use futures_util::future::try_join_all;
+use serde_json::json;
+use tokio::time::{Duration, Instant};
+
+use super::registry::Registry;
+use super::replica::{Replicas, reason};
+use crate::support::connection::Connection;
+use crate::support::{Result, percentile, request, typical};
+
+/// Handshakes at a time.
+const AT_ONCE: usize = 50;
+
+pub(crate) async fn run(part: usize) -> Result<()> {
+    let (count, reviews) = (4000 / part, 20_000 / part);
+    let registry = Registry::start(Duration::ZERO).await?;
+    let replicas = Replicas::start(1, &registry, json!({})).await?;
+    let image = format!("{}/shop/web:v1", registry.address());
+    let request = request(&typical::review(&typical::pod(&[image])).to_string());
+    let mut one = replicas.connect(0).await?;
+    let latencies = async |connection: &mut Connection| {
+        let mut latencies = Vec::new();
+        for _ in 0..reviews {
+            let begun = Instant::now();
+            let answer = connection.review(&request).await?;
+            latencies.push(begun.elapsed());
+            if reason(answer)? != "tolerated" {
+                return Err(reason(answer)?.to_owned().into());
+            }
+        }
+        latencies.sort_unstable();
+        Result::Ok(latencies)
+    };
+    let alone = latencies(&mut one).await?;
+    let (before, cpu, begun) = (replicas.resident()?, replicas.cpu_seconds()?, Instant::now());
+    let mut kept = Vec::new();
+    while kept.len() < count {
+        let some = (0..AT_ONCE.min(count - kept.len())).map(|_| replicas.connect(0));
+        kept.extend(try_join_all(some).await?);
+    }
+    let (opened, cpu) = (begun.elapsed(), replicas.cpu_seconds()? - cpu);
+    // Each has been used once.
+    for connection in &mut kept {
+        connection.review(&request).await?;
+    }
+    let (after, beside) = (replicas.resident()?, latencies(&mut one).await?);
+    println!("kept: {count} connections beside one in use");
+    println!("  opened in {opened:.1?}, {:.0} µs of CPU each", 1e6 * cpu / count as f64);
+    println!(
+        "  resident: {before:.1} MiB before, {after:.1} MiB after, {:.1} KiB each",
+        (after - before) * 1024.0 / count as f64
+    );
+    let show = |sorted: &[Duration]| {
+        format!("p50 {:.0?}, p99 {:.0?}", percentile(sorted, 50), percentile(sorted, 99))
+    };
+    println!("  reviews on the one in use: {} alone, {} beside them\n", show(&alone), show(&beside));
+    drop(kept);
+    Ok(())
+}
