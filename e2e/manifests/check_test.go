@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	admissionregistration "k8s.io/api/admissionregistration/v1"
+	apps "k8s.io/api/apps/v1"
 	core "k8s.io/api/core/v1"
 	rbac "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -100,6 +101,34 @@ func TestPassesWithController(t *testing.T) {
 		if !strings.Contains(manifests, expected) {
 			t.Errorf("no %q", expected)
 		}
+	}
+}
+
+// The webhook and the controller follow the cluster alike.
+func TestPassesWithDiscoveryForTheController(t *testing.T) {
+	items := checked(t, renderedFrom(t, "testdata/controller-discovery"))
+	discovering, accounts := []string{}, []string{}
+	for _, it := range items {
+		for _, fault := range it.faults {
+			t.Errorf("%s: %s", it.id, fault)
+		}
+		switch o := it.object.(type) {
+		case *apps.Deployment:
+			if slices.Contains(o.Spec.Template.Spec.Containers[0].Env, core.EnvVar{Name: "TOLERARCH_DISCOVER__NODE_POOLS", Value: "true"}) {
+				discovering = append(discovering, o.Name)
+			}
+		case *rbac.ClusterRoleBinding:
+			if o.Name == "tolerarch-discovery" {
+				for _, subject := range o.Subjects {
+					accounts = append(accounts, subject.Name)
+				}
+			}
+		}
+	}
+	slices.Sort(discovering)
+	both := []string{"tolerarch", "tolerarch-controller"}
+	if !slices.Equal(discovering, both) || !slices.Equal(accounts, both) {
+		t.Errorf("%v discover, %v may", discovering, accounts)
 	}
 }
 

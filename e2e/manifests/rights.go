@@ -124,7 +124,9 @@ func (s set) isForController(name string, rule rbac.PolicyRule) bool {
 func (s set) tellsEvents() (events, logs bool) {
 	events = true
 	for _, c := range all[*core.ConfigMap](s) {
-		config := struct{ Controller struct{ Events, PodLogs bool } }{struct{ Events, PodLogs bool }{true, false}}
+		config := struct {
+			Controller struct{ Events, PodLogs bool }
+		}{struct{ Events, PodLogs bool }{true, false}}
 		if yaml.Unmarshal([]byte(c.Data["config.yaml"]), &config) == nil {
 			events, logs = events && config.Controller.Events, logs || config.Controller.PodLogs
 		}

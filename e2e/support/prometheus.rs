@@ -86,7 +86,8 @@ impl Prometheus {
         !self.query(&format!("ALERTS{{alertname=\"{alert}\",alertstate=\"firing\"}}")).await.is_empty()
     }
 
-    async fn ask(&self, query: &str, path: &str) -> Vec<Value> {
+    /// The result of a query, by the path that asks for it.
+    pub(crate) async fn ask(&self, query: &str, path: &str) -> Vec<Value> {
         let answer =
             soon("an answer of prometheus", self.get(path)).await.unwrap_or_else(|| panic!("{query}"));
         let mut answer: Value = serde_json::from_str(&answer).unwrap();
@@ -156,6 +157,7 @@ fn chart() -> PathBuf {
     chart.into_iter().find(|chart| chart.exists()).expect("the chart")
 }
 
-fn encoded(query: &str) -> String {
+/// A query as a part of a path.
+pub(crate) fn encoded(query: &str) -> String {
     query.bytes().map(|byte| format!("%{byte:02X}")).collect()
 }

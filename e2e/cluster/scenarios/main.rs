@@ -14,9 +14,12 @@ mod faults;
 mod karpenter;
 mod load;
 mod manifests;
+mod monitoring;
 mod node_taints;
 mod opt_outs;
 mod placement;
+#[path = "../../support/prometheus.rs"]
+mod prometheus;
 mod registries;
 mod reinvocation;
 mod report;
@@ -28,7 +31,7 @@ use std::panic::catch_unwind;
 use std::process::ExitCode;
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 
-use e2e::Cluster;
+use e2e::{Cluster, soon};
 use libtest_mimic::{Arguments, Failed, Trial};
 use tokio::runtime::Runtime;
 
@@ -108,6 +111,8 @@ fn here() -> Vec<Trial> {
         certificates::managed_certificates_rotate_without_one_failed_call,
         controller::pods_are_repaired_when_their_registry_is_back,
         controller::pods_show_by_events_what_is_wrong_with_their_images,
+        monitoring::alerts_fire_while_the_api_server_goes_on_without_tolerarch,
+        monitoring::every_panel_of_the_dashboard_shows_something,
         doctor::doctor_proves_a_right_installation_and_names_what_is_broken,
         // Before those of Karpenter, which leave more nodes for a while.
         report::two_thousand_pods_are_added_up_and_explained,

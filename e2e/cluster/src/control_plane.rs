@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
-use serde_json::json;
+use serde_json::{Value, json};
 use testregistry::Pki;
 
 use crate::process::{Process, free_port};
@@ -20,6 +20,8 @@ pub(crate) struct ControlPlane {
     pub(crate) client: Client,
     /// For programs.
     pub(crate) kubeconfig: PathBuf,
+    /// The port of the API server.
+    port: u16,
     program: PathBuf,
     directory: PathBuf,
     parts: Vec<Process>,
@@ -53,7 +55,7 @@ impl ControlPlane {
             let arguments: Vec<String> = [vec![name.to_owned()], arguments].concat();
             parts.push(Process::start(name, &program, &arguments, directory).await);
         }
-        Self { client, kubeconfig, program, directory: directory.to_owned(), parts }
+        Self { client, kubeconfig, port: api, program, directory: directory.to_owned(), parts }
     }
 
     /// Ends it, and waits until its files are written no more.
@@ -61,6 +63,20 @@ impl ControlPlane {
         for part in self.parts.iter_mut().rev() {
             part.kill().await;
         }
+    }
+
+    /// How Prometheus scrapes the API server: what is counted of requests and of webhooks.
+    pub(crate) fn scraped(&self) -> Value {
+        json!({
+            "job_name": "apiserver",
+            "scheme": "https",
+            "authorization": {"credentials": TOKEN},
+            "tls_config": {"ca_file": self.directory.join("ca.crt")},
+            "static_configs": [{"targets": [format!("127.0.0.1:{}", self.port)]}],
+            // All the rest is some ten thousand series.
+            "metric_relabel_configs": [{"source_labels": ["__name__"], "action": "keep",
+                "regex": "apiserver_admission_webhook_.*|apiserver_request_total"}],
+        })
     }
 
     /// Runs kubectl to its good end. Gives its standard output.

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use tempfile::TempDir;
 use testregistry::Pki;
 use tokio::process::Command;
@@ -113,6 +113,13 @@ impl Local {
         command.args(arguments).env("KUBECONFIG", self.kubeconfig()).kill_on_drop(true);
         let output = command.output().await.unwrap();
         (output.status.code().unwrap_or(-1), String::from_utf8_lossy(&output.stdout).into_owned())
+    }
+
+    /// How Prometheus scrapes the API server, and these.
+    pub fn scraped(&self, programs: &[&Tolerarch]) -> Value {
+        let targets: Vec<String> = programs.iter().map(|program| program.scraped_at()).collect();
+        let own = json!({"job_name": "tolerarch", "static_configs": [{"targets": targets}]});
+        json!([self.control_plane.scraped(), own])
     }
 
     /// For programs that use the API.

@@ -67,6 +67,11 @@ impl Tolerarch {
         self.process = run(&self.program, &self.directory, self.admin, &self.environment).await;
     }
 
+    /// Where its metrics are.
+    pub(crate) fn scraped_at(&self) -> String {
+        format!("127.0.0.1:{}", self.admin)
+    }
+
     /// The value of a metric without labels, a count.
     pub async fn metric(&self, name: &str) -> usize {
         let stream = TcpStream::connect((Ipv4Addr::LOCALHOST, self.admin)).await.unwrap();
