@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime};
 
 use super::findings::Findings;
 use super::installation::{Backend, Settings};
-use super::objects::{Lease, Pod, Policy, PolicyBinding};
+use super::objects::{Lease, Pod, Policy, PolicyBinding, PolicySpec};
 use super::rights::{Account, Right};
 use crate::cluster::{RequestError, UserClient};
 use crate::controller::ControllerSettings;
@@ -14,6 +14,20 @@ use crate::controller::ControllerSettings;
 const COMPONENT: (&str, &str) = ("app.kubernetes.io/component", "controller");
 const POLICIES: &str = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies";
 const BINDINGS: &str = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings";
+/// What it may change, and what is to be done where that is not fenced in.
+struct Fenced {
+    resource: &'static str,
+    fix: &'static str,
+}
+
+const PODS: Fenced = Fenced {
+    resource: "pods",
+    fix: "apply manifests/controller/validatingadmissionpolicy.yaml with this account in it, or set controller.repair to false",
+};
+const NODES: Fenced = Fenced {
+    resource: "nodes",
+    fix: "apply the policies of manifests/node-taints/nodetaints.yaml with this account in them, or take its right to patch nodes away",
+};
 /// A leader renews every 2 s, and is replaced after 15 s; the rest is for clocks that differ.
 const RENEWED: Duration = Duration::from_secs(60);
 
@@ -46,9 +60,12 @@ pub(super) async fn check(
     if let Err(error) = check_rights(&account, controller, findings).await {
         findings.unread("controller", "what its service account may do", &error);
     }
+    let user = format!("system:serviceaccount:{namespace}:{name}");
     if controller.repair {
-        let user = format!("system:serviceaccount:{namespace}:{name}");
-        check_fence(client, &user, findings).await;
+        check_fence(client, &user, &PODS, findings).await;
+    }
+    if !controller.node_taints.is_empty() {
+        check_fence(client, &user, &NODES, findings).await;
     }
 }
 
@@ -109,6 +126,9 @@ async fn check_rights(
     if controller.events && controller.pod_logs {
         rights.push(everywhere("get", "", "pods/log"));
     }
+    if !controller.node_taints.is_empty() {
+        rights.extend(["list", "watch", "patch"].map(|verb| everywhere(verb, "", "nodes")));
+    }
     for name in &controller.webhook_configurations {
         let group = "admissionregistration.k8s.io";
         let name = name.as_str();
@@ -125,14 +145,15 @@ async fn check_rights(
         findings.failed(
             "controller",
             format!("ServiceAccount {} may not {}", account.name, missing.join(", ")),
-            "give it a ClusterRole with that (the chart and manifests/controller bring it), or switch off what needs it",
+            "give it a ClusterRole with that (the chart brings it, manifests/controller and manifests/node-taints do), or switch off what needs it",
         );
     }
     Ok(())
 }
 
-/// Whether its right to patch Pods is fenced in.
-async fn check_fence(client: &UserClient, user: &str, findings: &mut Findings) {
+/// Whether its right to change these is fenced in.
+async fn check_fence(client: &UserClient, user: &str, fenced: &Fenced, findings: &mut Findings) {
+    let Fenced { resource, fix } = *fenced;
     let read = async {
         let policies: Vec<Policy> = client.list(POLICIES).await?;
         let bindings: Vec<PolicyBinding> = client.list(BINDINGS).await?;
@@ -144,7 +165,9 @@ async fn check_fence(client: &UserClient, user: &str, findings: &mut Findings) {
     };
     let quoted = format!("'{user}'");
     let is_about = |policy: &&Policy| {
-        policy.spec.match_conditions.iter().any(|condition| condition.expression.contains(&quoted))
+        let PolicySpec { match_constraints, match_conditions } = &policy.spec;
+        match_constraints.resource_rules.iter().any(|rule| rule.has_updates_of(resource))
+            && match_conditions.iter().any(|condition| condition.expression.contains(&quoted))
     };
     let is_bound = |policy: &&Policy| {
         let denies = |binding: &PolicyBinding| {
@@ -156,12 +179,12 @@ async fn check_fence(client: &UserClient, user: &str, findings: &mut Findings) {
     match policies.iter().filter(is_about).find(is_bound) {
         Some(policy) => {
             let name = &policy.metadata.name;
-            findings.ok("controller", format!("the ValidatingAdmissionPolicy {name} fences it in"));
+            findings.ok("controller", format!("the ValidatingAdmissionPolicy {name} fences in what it changes of {resource}"));
         }
         None => findings.failed(
             "controller",
-            format!("no ValidatingAdmissionPolicy that is bound with Deny fences in {user}: it may change every Pod"),
-            "apply manifests/controller/validatingadmissionpolicy.yaml with this account in it, or set controller.repair to false",
+            format!("no ValidatingAdmissionPolicy for {resource} that is bound with Deny fences in {user}: it may change all of them"),
+            fix,
         ),
     }
 }

@@ -86,6 +86,12 @@ impl Rule {
         self.has("apps", &["daemonsets"])
     }
 
+    /// Whether it covers changes of this resource of the core group.
+    pub(super) fn has_updates_of(&self, resource: &str) -> bool {
+        let updates = self.operations.iter().any(|one| one == "UPDATE" || one == "*");
+        updates && self.has("", &[resource, "*", "*/*"])
+    }
+
     fn has(&self, group: &str, resources: &[&str]) -> bool {
         self.api_groups.iter().any(|one| one == group || one == "*")
             && self.resources.iter().any(|one| resources.contains(&one.as_str()))
@@ -206,8 +212,16 @@ pub(super) struct Policy {
 #[derive(Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub(super) struct PolicySpec {
+    pub(super) match_constraints: MatchConstraints,
     #[serde(deserialize_with = "or_default")]
     pub(super) match_conditions: Vec<MatchCondition>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub(super) struct MatchConstraints {
+    #[serde(deserialize_with = "or_default")]
+    pub(super) resource_rules: Vec<Rule>,
 }
 
 #[derive(Default, Deserialize)]

@@ -242,10 +242,13 @@ async fn rights_in_some_namespaces_may_be_meant() {
     );
 }
 
+const NODE_TAINTS: &str =
+    "controller: {nodeTaints: [{selector: {team: a}, taint: {key: team, effect: NoSchedule}}]}\n";
+
 #[tokio::test]
 async fn what_the_controller_takes_is_checked_where_it_is_installed() {
     type Break = fn(&mut World);
-    let cases: [(Break, &str, &str); 6] = [
+    let cases: [(Break, &str, &str); 8] = [
         (
             |world| world.at(LEASE)["spec"]["renewTime"] = "2026-01-01T00:00:00.000000Z".into(),
             "was renewed",
@@ -260,13 +263,29 @@ async fn what_the_controller_takes_is_checked_where_it_is_installed() {
         ),
         (
             |world| *world.at(POLICIES) = json!([]),
-            "it may change every Pod",
+            "for pods that is bound with Deny",
             "validatingadmissionpolicy.yaml",
         ),
         (
-            |world| world.at(BINDINGS)[0]["spec"]["validationActions"] = json!(["Audit"]),
-            "it may change every Pod",
+            |world| world.at(BINDINGS)[1]["spec"]["validationActions"] = json!(["Audit"]),
+            "for pods that is bound with Deny",
             "validatingadmissionpolicy.yaml",
+        ),
+        (
+            |world| {
+                world.config(NODE_TAINTS);
+                drop(world.at(POLICIES).as_array_mut().unwrap().remove(0));
+            },
+            "for nodes that is bound with Deny",
+            "nodetaints.yaml",
+        ),
+        (
+            |world| {
+                world.config(NODE_TAINTS);
+                world.allowed = |namespace| namespace == "tolerarch";
+            },
+            "get nodes, get namespaces, list nodes, watch nodes, patch nodes",
+            "manifests/node-taints",
         ),
     ];
     for (broken, message, fix) in cases {

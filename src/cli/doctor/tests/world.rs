@@ -166,10 +166,16 @@ impl World {
         self.at(PODS)[0]["metadata"]["labels"] = json!({"app.kubernetes.io/component": "controller"});
         let user = "request.userInfo.username == 'system:serviceaccount:tolerarch:tolerarch'";
         let lease = json!({"spec": {"holderIdentity": "tolerarch-controller-1", "renewTime": crate::cluster::micro_time()}});
-        let policy =
-            json!({"metadata": {"name": "fence"}, "spec": {"matchConditions": [{"expression": user}]}});
-        let binding = json!({"spec": {"policyName": "fence", "validationActions": ["Deny"]}});
-        for (path, object) in [(LEASE, lease), (POLICIES, json!([policy])), (BINDINGS, json!([binding]))] {
+        let policy = |resource: &str| {
+            let rule = json!({"apiGroups": [""], "operations": ["*"], "resources": [resource]});
+            json!({"metadata": {"name": format!("fence-{resource}")}, "spec": {
+                "matchConstraints": {"resourceRules": [rule]}, "matchConditions": [{"expression": user}],
+            }})
+        };
+        let binding = |resource: &str| json!({"spec": {"policyName": format!("fence-{resource}"), "validationActions": ["Deny"]}});
+        let both = ["nodes", "pods"];
+        let (policies, bindings) = (json!(both.map(policy)), json!(both.map(binding)));
+        for (path, object) in [(LEASE, lease), (POLICIES, policies), (BINDINGS, bindings)] {
             self.objects.insert(path.to_owned(), object);
         }
         self
