@@ -25,6 +25,9 @@ pub struct Quantity(i128);
 pub struct QuantityError;
 
 impl Quantity {
+    /// One unit: a core, or a node.
+    pub const ONE: Self = Self(NANO);
+
     /// In whole units, rounded up: bytes of memory.
     pub fn units(self) -> u64 {
         self.in_parts(NANO)

@@ -5,13 +5,17 @@ use crate::cluster::{NodePool, Quantity};
 /// Resources of which every machine has some. A NodePool that has reached its limit of GPUs can still make other nodes.
 const OF_EVERY_NODE: [&str; 5] = ["cpu", "memory", "nodes", "pods", "ephemeral-storage"];
 
-/// Whether no machine fits into what is left, however small it is (`filterByRemainingResources` of Karpenter).
+/// Whether no machine fits into what is left, however small it is (`filterByRemainingResources` of Karpenter). No cloud has
+/// one with less than a core.
 pub(super) fn are_reached(pool: &NodePool) -> bool {
     let reached = |name: &str| {
         let limit: Quantity = pool.limits.get(name)?.parse().ok()?;
         let used: Quantity =
             pool.resources.get(name).map_or(Ok(Quantity::default()), |used| used.parse()).ok()?;
-        Some(used >= limit)
+        Some(match name {
+            "cpu" | "nodes" => used + Quantity::ONE > limit,
+            _ => used >= limit,
+        })
     };
     OF_EVERY_NODE.iter().any(|name| reached(name) == Some(true))
 }
@@ -31,6 +35,8 @@ mod tests {
         for (limits, resources, expected) in [
             (&[][..], &[("cpu", "4")][..], false),
             (&[("cpu", "8")], &[("cpu", "4")], false),
+            (&[("cpu", "8")], &[("cpu", "7")], false),
+            (&[("cpu", "8")], &[("cpu", "7100m")], true),
             (&[("cpu", "8")], &[("cpu", "8000m")], true),
             (&[("cpu", "8"), ("memory", "1Gi")], &[("cpu", "4"), ("memory", "2Gi")], true),
             (&[("cpu", "0")], &[], true),
