@@ -23,6 +23,20 @@ pub(super) static NODES: [Platform<'static>; KNOWN] = [
     Platform::linux("mips64", ""),
 ];
 
+/// The architectures of these nodes as they are labelled with them, sorted, and all platforms of each.
+const ARCHITECTURES: [(&str, PlatformSet); 10] = [
+    ("386", PlatformSet(1 << 5)),
+    ("amd64", PlatformSet(1 << 0)),
+    ("arm", PlatformSet(1 << 2 | 1 << 3 | 1 << 4)),
+    ("arm64", PlatformSet(1 << 1)),
+    ("loong64", PlatformSet(1 << 6)),
+    ("mips64", PlatformSet(1 << 11)),
+    ("mips64le", PlatformSet(1 << 7)),
+    ("ppc64le", PlatformSet(1 << 8)),
+    ("riscv64", PlatformSet(1 << 9)),
+    ("s390x", PlatformSet(1 << 10)),
+];
+
 /// How many there are.
 pub(super) const KNOWN: usize = 12;
 
@@ -161,22 +175,19 @@ impl PlatformSet {
     /// Those whose architecture no platform of `other` has.
     #[must_use]
     pub fn without_architectures_of(self, other: Self) -> Self {
-        let architectures = other.architectures();
-        self.filter(|node| !architectures.contains(&&*NODES[node].architecture))
+        let others = ARCHITECTURES.iter().filter(|(_, all)| !all.intersection(other).is_empty());
+        others.fold(self, |set, (_, all)| set.difference(*all))
     }
 
     /// The architectures of its platforms as nodes are labelled with them, sorted, each once.
     pub fn architectures(self) -> Vec<&'static str> {
-        let nodes = NODES.iter().enumerate().filter(|(bit, _)| self.0 & (1 << bit) != 0);
-        let mut names: Vec<&str> = nodes.map(|(_, node)| &*node.architecture).collect();
-        names.sort_unstable();
-        names.dedup();
-        names
+        let own = ARCHITECTURES.iter().filter(|(_, all)| !all.intersection(self).is_empty());
+        own.map(|(name, _)| *name).collect()
     }
 
     /// All platforms of an architecture as nodes are labelled with it; empty where no node is known to have it.
     pub fn of_architecture(name: &str) -> Self {
-        Self::ALL.filter(|node| NODES[node].architecture == name)
+        ARCHITECTURES.iter().find(|(known, _)| *known == name).map_or(Self::EMPTY, |(_, all)| *all)
     }
 
     /// All platforms of linux with the architecture of this one.

@@ -30,21 +30,25 @@ pub(super) fn push(patch: &mut Patch<'_>, edits: &NodeEdits) {
     }
     match edits.parent {
         None => {}
-        Some(ParentEdit::CreateAffinity) => {
-            patch.add(&[AFFINITY], |json| json.push_str(r#"{"nodeAffinity":{}}"#));
-        }
-        Some(ParentEdit::CreateNodeAffinity) => patch.add(&[NODE_AFFINITY], |json| json.push_str("{}")),
         // With all that is in them.
+        Some(ParentEdit::CreateAffinity) => {
+            return patch.add(&[AFFINITY], |json| {
+                json.push_str(r#"{"nodeAffinity":"#);
+                push_node_affinity(json, edits);
+                json.push('}');
+            });
+        }
+        Some(ParentEdit::CreateNodeAffinity) => {
+            return patch.add(&[NODE_AFFINITY], |json| push_node_affinity(json, edits));
+        }
         Some(ParentEdit::RemoveAffinity) => return patch.remove(&[AFFINITY]),
         Some(ParentEdit::RemoveNodeAffinity) => return patch.remove(&[NODE_AFFINITY]),
     }
     match &edits.required {
         None => {}
-        Some(RequiredEdit::Create(requirements)) => patch.add(&[REQUIRED], |json| {
-            json.push_str(r#"{"nodeSelectorTerms":[{"matchExpressions":"#);
-            push_list(json, requirements, push_requirement);
-            json.push_str("}]}");
-        }),
+        Some(RequiredEdit::Create(requirements)) => {
+            patch.add(&[REQUIRED], |json| push_required(json, requirements));
+        }
         Some(RequiredEdit::Remove) => patch.remove(&[REQUIRED]),
         // From the end, so that the places of the others stay.
         Some(RequiredEdit::Terms(terms)) => {
@@ -54,6 +58,28 @@ pub(super) fn push(patch: &mut Patch<'_>, edits: &NodeEdits) {
     if let Some(edit) = &edits.preferred {
         push_preferred(patch, edit);
     }
+}
+
+/// What is created of a node affinity that was not there.
+fn push_node_affinity(json: &mut String, edits: &NodeEdits) {
+    let mut before = '{';
+    if let Some(RequiredEdit::Create(requirements)) = &edits.required {
+        json.push_str(r#"{"requiredDuringSchedulingIgnoredDuringExecution":"#);
+        push_required(json, requirements);
+        before = ',';
+    }
+    if let Some(PreferredEdit::Create(new)) = &edits.preferred {
+        json.push(before);
+        json.push_str(r#""preferredDuringSchedulingIgnoredDuringExecution":"#);
+        push_list(json, new, push_weighted);
+    }
+    json.push('}');
+}
+
+fn push_required(json: &mut String, requirements: &[Requirement]) {
+    json.push_str(r#"{"nodeSelectorTerms":[{"matchExpressions":"#);
+    push_list(json, requirements, push_requirement);
+    json.push_str("}]}");
 }
 
 fn push_preferred(patch: &mut Patch<'_>, edit: &PreferredEdit) {

@@ -11,6 +11,15 @@ fn serving(text: &str) -> PlatformSet {
 }
 
 #[test]
+fn every_node_has_its_architecture() {
+    let of = |name: &str| PlatformSet::ALL.filter(|node| NODES[node].architecture == name);
+    assert!(ARCHITECTURES.iter().all(|(name, all)| of(name) == *all));
+    assert!(ARCHITECTURES.is_sorted_by_key(|(name, _)| *name));
+    let all = ARCHITECTURES.iter().fold(PlatformSet::EMPTY, |all, (_, own)| all.union(*own));
+    assert_eq!(all, PlatformSet::ALL);
+}
+
+#[test]
 fn nodes_choose_as_containerd_does() {
     for (entry, nodes) in [
         ("linux/amd64", &["linux/amd64"][..]),
