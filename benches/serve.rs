@@ -11,7 +11,8 @@
 //! ceiling more often than tolerarch; how often is printed, as they pay for that themselves.
 //!
 //! `cargo bench --bench serve -- --against PATH` measures another binary beside these two, in the same turns: one built
-//! before a change, for instance.
+//! before a change, for instance. With `--steering` the binary is measured once more with the parts on that are off
+//! by default: placement and explain.
 //!
 //! Nothing here asserts a time. That each answer is right is asserted: status 200, and the body byte for byte.
 
@@ -56,6 +57,14 @@ const CONNECTIONS: usize = 16;
 const CEILING: &str = "--ceiling";
 /// With this argument another binary of tolerarch is measured, too.
 const AGAINST: &str = "--against";
+/// With this argument tolerarch is measured with this configured, too.
+const STEERING: &str = "--steering";
+const STEERED: &str = "placement:
+  require: affinity
+  platforms: [linux/amd64, linux/arm64, linux/s390x]
+  prefer: [{platform: linux/arm64, weight: 80}]
+explain: true
+";
 
 /// How long it is measured.
 struct Plan {
@@ -82,7 +91,10 @@ fn main() -> ExitCode {
         // As the binary has it.
         Some(dir) => run(tokio::runtime::Builder::new_multi_thread(), ceiling(dir)),
         // The driver leaves one core to what it measures.
-        None => run(tokio::runtime::Builder::new_current_thread(), compare(&plan, value_of(AGAINST))),
+        None => run(
+            tokio::runtime::Builder::new_current_thread(),
+            compare(&plan, value_of(AGAINST), is(STEERING)),
+        ),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
@@ -126,7 +138,7 @@ async fn ceiling(dir: &Path) -> Result<()> {
 }
 
 /// Starts the processes, drives them in turns, and prints what came of it.
-async fn compare(plan: &Plan, against: Option<&Path>) -> Result<()> {
+async fn compare(plan: &Plan, against: Option<&Path>, steering: bool) -> Result<()> {
     let registry = Registry::start().await;
     let images = ["shop/web", "shop/cache", "mesh/proxy"].map(|name| {
         registry.repo(name).index(Some("v1.4.2"), ["linux/amd64", "linux/arm64"]);
@@ -137,18 +149,24 @@ async fn compare(plan: &Plan, against: Option<&Path>) -> Result<()> {
     let pki = Pki::new();
     pki.leaf(&[NAME]).write(dir.path())?;
     std::fs::write(dir.path().join("registry-ca.crt"), registry.pki().ca_pem())?;
-    std::fs::write(dir.path().join("config.yaml"), configuration(dir.path(), &registry.address()))?;
+    let configuration = configuration(dir.path(), &registry.address());
+    std::fs::write(dir.path().join("config.yaml"), &configuration)?;
+    std::fs::write(dir.path().join("steering.yaml"), configuration + STEERED)?;
     let tls = TlsConnector::from(Arc::new(pki.client_config()));
 
     let mut targets = Vec::new();
-    let this = ("tolerarch", Path::new(env!("CARGO_BIN_EXE_tolerarch")));
-    for (name, binary) in [Some(this), against.map(|binary| ("the other", binary))].into_iter().flatten() {
+    let this = Path::new(env!("CARGO_BIN_EXE_tolerarch"));
+    let steered = steering.then_some(("steering", this, "steering.yaml"));
+    let against = against.map(|binary| ("the other", binary, "config.yaml"));
+    let sides = [steered, Some(("tolerarch", this, "config.yaml")), against];
+    for (name, binary, config) in sides.into_iter().flatten() {
         let mut command = Command::new(binary);
-        command.arg("serve").arg("--config").arg(dir.path().join("config.yaml"));
+        command.arg("serve").arg("--config").arg(dir.path().join(config));
         targets.push(Target::start(name, command, dir.path(), &tls, &review).await?);
     }
     // The first answer comes from the registry, all others from the cache; they are the same.
-    let answer = &targets[0].answer;
+    let answer =
+        &targets.iter().find(|target| target.name == "tolerarch").ok_or("nothing to measure")?.answer;
     std::fs::write(dir.path().join("answer.json"), answer)?;
     println!(
         "{CONNECTIONS} kept TLS connections, reviews of {} bytes with {} cached images, answers of {} bytes with a \

@@ -31,7 +31,8 @@ pub(crate) fn report(targets: &[Target]) -> Result<()> {
         let shares: Vec<f64> = target.rates.iter().zip(&ceiling.rates).map(share).collect();
         println!("{} reaches {} % of its ceiling.", target.name, spread(&shares, 1));
     }
-    if let [this, other] = others {
+    for pair in others.windows(2) {
+        let [this, other] = pair else { continue };
         let share = |(rate, other): (&f64, &f64)| 100.0 * other / rate;
         let shares: Vec<f64> = this.rates.iter().zip(&other.rates).map(share).collect();
         println!(

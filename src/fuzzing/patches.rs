@@ -1,5 +1,6 @@
 //! The law of patches, for any Pod that JSON can express: the patch applies, it changes nothing but our tolerations and our
-//! annotations, and deciding again changes nothing more.
+//! annotations, and deciding again changes nothing more. Steered, it changes node affinity and the node selector, too: what
+//! that keeps of the user's, `placement::tests::laws` knows for the Pods that an API server takes.
 
 use k8s_openapi::api::core::v1::Pod as TypedPod;
 use serde::Deserialize;
@@ -25,9 +26,29 @@ pools:
       - {key: arm, operator: Exists, effect: NoExecute, tolerationSeconds: 60}
 ";
 
+const STEERING: &str = "
+placement:
+  require: affinity
+  platforms: [linux/amd64, linux/arm64, linux/s390x]
+  whenUnknown: [linux/amd64]
+  prefer: [{platform: linux/arm64, weight: 80}]
+  podLabels: [team]
+";
+
+/// What can be known of an image.
+const OUTCOMES: [Result<Support, LookupError>; 3] = [
+    Ok(Support::Index(PlatformSet::ALL)),
+    Ok(Support::Single(PlatformSet::EMPTY)),
+    Err(LookupError::Timeout),
+];
+
 /// Two pools, of which an image can open both, one or none.
 pub(crate) fn policy() -> Policy {
-    let loaded = Sources::default().read(POOLS).unwrap_or_else(|faults| panic!("{faults:?}"));
+    policy_of(POOLS)
+}
+
+fn policy_of(config: &str) -> Policy {
+    let loaded = Sources::default().read(config).unwrap_or_else(|faults| panic!("{faults:?}"));
     loaded.config.policy
 }
 
@@ -39,6 +60,9 @@ pub fn review(data: &[u8]) -> bool {
     let Ok(mut body) = serde_json::from_slice::<Value>(data) else { return false };
     let pod = body["request"]["object"].take();
     holds(&policy(), &pod);
+    let affinity = policy_of(STEERING);
+    let selector = policy_of(&STEERING.replace("affinity", "nodeSelector"));
+    [affinity, selector].iter().for_each(|policy| holds_steered(policy, &pod));
     true
 }
 
@@ -48,20 +72,33 @@ pub(crate) fn holds(policy: &Policy, pod: &Value) {
     [policy, &explaining].into_iter().for_each(|policy| holds_under(policy, pod));
 }
 
-fn holds_under(policy: &Policy, pod: &Value) {
-    let outcomes = [
-        Ok(Support::Index(PlatformSet::ALL)),
-        Ok(Support::Single(PlatformSet::EMPTY)),
-        Err(LookupError::Timeout),
-    ];
+/// Panics unless the patch applies, a Pod stays one, and a second pass changes nothing, whatever was found before.
+fn holds_steered(policy: &Policy, pod: &Value) {
     let is_typed = TypedPod::deserialize(pod).is_ok();
-    for first in outcomes {
+    for first in OUTCOMES {
+        let Some((once, _)) = pass(policy, pod, &[first]) else { return };
+        for then in OUTCOMES {
+            let Some((again, _)) = pass(policy, &once, &[then]) else { panic!("no Pod: {once}") };
+            let Some((settled, operations)) = pass(policy, &again, &[then]) else {
+                panic!("no Pod: {again}")
+            };
+            assert_eq!(operations, 0, "a second pass changed {again} into {settled}");
+            if is_typed {
+                TypedPod::deserialize(&again).unwrap_or_else(|error| panic!("{error}: {again}"));
+            }
+        }
+    }
+}
+
+fn holds_under(policy: &Policy, pod: &Value) {
+    let is_typed = TypedPod::deserialize(pod).is_ok();
+    for first in OUTCOMES {
         let Some((once, _)) = pass(policy, pod, &[first]) else { return };
         assert_eq!(without_own(policy, &once), without_own(policy, pod));
         if is_typed {
             TypedPod::deserialize(&once).unwrap_or_else(|error| panic!("{error}: {once}"));
         }
-        for then in outcomes {
+        for then in OUTCOMES {
             let Some((again, operations)) = pass(policy, &once, &[then]) else { panic!("no Pod: {once}") };
             assert_eq!(without_own(policy, &again), without_own(policy, pod));
             if then == first {
