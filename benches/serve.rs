@@ -61,7 +61,6 @@ const AGAINST: &str = "--against";
 const STEERING: &str = "--steering";
 const STEERED: &str = "placement:
   require: affinity
-  platforms: [linux/amd64, linux/arm64, linux/s390x]
   prefer: [{platform: linux/arm64, weight: 80}]
 explain: true
 ";

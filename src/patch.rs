@@ -10,8 +10,9 @@ use crate::json::push_text;
 use crate::placement::{AnnotationEdit, Edits, Restored};
 use crate::pod::{Pod, Toleration};
 
-/// Bytes of a usual patch.
+/// Bytes of a usual patch, and of what steers.
 const PATCH: usize = 512;
+const STEERING: usize = 480;
 
 /// Operations of RFC 6902, as JSON.
 struct Patch<'a> {
@@ -66,7 +67,8 @@ pub fn build(root: &str, pod: &Pod<'_>, edits: &Edits<'_>) -> String {
     if edits.is_empty() {
         return String::new();
     }
-    let mut patch = Patch { json: String::with_capacity(PATCH), root };
+    let bytes = PATCH + if edits.nodes.is_some() { STEERING } else { 0 };
+    let mut patch = Patch { json: String::with_capacity(bytes), root };
     for place in edits.remove.iter().rev() {
         patch.remove(&["/spec/tolerations/", &place.to_string()]);
     }

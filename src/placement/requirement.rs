@@ -70,6 +70,15 @@ pub enum RequiredEdit {
 }
 
 impl RequiredEdit {
+    /// Whether something is added.
+    pub(super) fn adds(&self) -> bool {
+        match self {
+            Self::Create(_) => true,
+            Self::Terms(terms) => terms.iter().any(|(_, edit)| !edit.added().is_empty()),
+            Self::Remove => false,
+        }
+    }
+
     /// What is added, for each term.
     pub(super) fn added(&self) -> Vec<&Requirement> {
         match self {
@@ -168,16 +177,16 @@ impl<'p> Terms<'p> {
     }
 
     /// How the terms become what they would be if this had been required from the start.
-    pub(super) fn edit(&self, wanted: &[Requirement]) -> Option<RequiredEdit> {
+    pub(super) fn edit(&self, wanted: Vec<Requirement>) -> Option<RequiredEdit> {
         let mut terms: Vec<(usize, TermEdit)> = Vec::new();
         let all = 0..self.terms.len();
         if all.clone().all(|term| self.is_ours(term)) {
             return match (self.terms.is_empty(), wanted.is_empty()) {
                 (true, true) => None,
-                (true, false) => Some(RequiredEdit::Create(wanted.to_vec())),
+                (true, false) => Some(RequiredEdit::Create(wanted)),
                 (false, true) => Some(RequiredEdit::Remove),
                 (false, false) => {
-                    terms.extend(self.synchronised(0, wanted));
+                    terms.extend(self.synchronised(0, &wanted));
                     terms.extend(all.skip(1).map(|term| (term, TermEdit::Drop)));
                     (!terms.is_empty()).then_some(RequiredEdit::Terms(terms))
                 }
@@ -188,7 +197,7 @@ impl<'p> Terms<'p> {
                 // Others have required something since.
                 terms.push((term, TermEdit::Drop));
             } else {
-                terms.extend(self.synchronised(term, wanted));
+                terms.extend(self.synchronised(term, &wanted));
             }
         }
         (!terms.is_empty()).then_some(RequiredEdit::Terms(terms))

@@ -54,7 +54,9 @@ pub(super) struct Steering {
 impl NodeEdits {
     /// Whether something is added, and not only taken back.
     pub(super) fn adds(&self) -> bool {
-        self.size().0 > 0
+        matches!(self.selector, Some(SelectorEdit::Create(_) | SelectorEdit::Set(_)))
+            || self.required.as_ref().is_some_and(RequiredEdit::adds)
+            || self.preferred.as_ref().is_some_and(|edit| !edit.added().is_empty())
     }
 
     /// How many requirements it adds, and the bytes of their texts.
@@ -102,13 +104,12 @@ pub(super) fn steer(pod: &Pod<'_>, verdicts: &Verdicts<'_, '_>, opened: &[&Pool]
     let is_free = wanted.restrict(&scheduling, &own, &weighted);
 
     let mut annotations = Vec::new();
-    annotations.extend(record(REQUIRED_KEY, required, &wanted.required_names()));
-    let preferred_names: Vec<&str> = wanted.preferred.iter().map(|own| &*own.name).collect();
-    annotations.extend(record(PREFERRED_KEY, preferred, &preferred_names));
+    annotations.extend(record(REQUIRED_KEY, required, wanted.required_text()));
+    annotations.extend(record(PREFERRED_KEY, preferred, wanted.preferred_text()));
     let stands = !wanted.is_empty();
     let (selected, requirements) = wanted.requirements(rules.require);
     let selector = selector(&scheduling, own.is_selector, selected);
-    let required = own.terms.edit(&requirements);
+    let required = own.terms.edit(requirements);
     let preferred = weighted.edit(wanted.preferred);
     let parent = parent(&scheduling, required.as_ref(), preferred.as_ref());
     let edits = NodeEdits { selector, parent, required, preferred };
@@ -169,9 +170,24 @@ impl Wanted {
     }
 
     /// As the annotation says it: architectures, then labels.
-    fn required_names(&self) -> Vec<String> {
-        let labels = self.labels.iter().map(|(key, value)| [key, "=", value].concat());
-        self.architectures.iter().map(|&name| name.to_owned()).chain(labels).collect()
+    fn required_text(&self) -> String {
+        let mut text = String::new();
+        for name in &self.architectures {
+            push_name(&mut text, &[name]);
+        }
+        for (key, value) in &self.labels {
+            push_name(&mut text, &[key, "=", value]);
+        }
+        text
+    }
+
+    /// As the annotation says it.
+    fn preferred_text(&self) -> String {
+        let mut text = String::new();
+        for own in &self.preferred {
+            push_name(&mut text, &[&own.name]);
+        }
+        text
     }
 
     /// What the node selector gets, and what the node affinity.
@@ -254,11 +270,15 @@ fn parent(
     Some(if alone { ParentEdit::RemoveAffinity } else { ParentEdit::RemoveNodeAffinity })
 }
 
-/// How to write down what is ours; `None` where it stands there.
-fn record<T: AsRef<str>>(key: &'static str, written: &str, wanted: &[T]) -> Option<AnnotationEdit> {
-    let wanted: Vec<&str> = wanted.iter().map(AsRef::as_ref).collect();
-    if names(written).eq(wanted.iter().copied()) {
-        return None;
+/// Appends a name, of these parts.
+fn push_name(text: &mut String, parts: &[&str]) {
+    if !text.is_empty() {
+        text.push(',');
     }
-    Some(AnnotationEdit { key, value: wanted.join(",") })
+    parts.iter().for_each(|part| text.push_str(part));
+}
+
+/// How to write down what is ours; `None` where it stands there.
+fn record(key: &'static str, written: &str, value: String) -> Option<AnnotationEdit> {
+    (!names(written).eq(names(&value))).then_some(AnnotationEdit { key, value })
 }

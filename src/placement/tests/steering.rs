@@ -30,12 +30,36 @@ pub(super) const BOTH: [&str; 2] = ["linux/amd64", "linux/arm64"];
 pub(super) const AMD64: [&str; 1] = ["linux/amd64"];
 pub(super) const UNKNOWN: Result<Support, LookupError> = Err(LookupError::Denied);
 
-/// The reason, what was done, and the patch.
+/// The reason, what was done, and the patch, with what creates a node affinity in its parts: the object, then each member.
 pub(super) fn decide(
     policy: &Policy,
     pod: &Value,
     images: &[Result<Support, LookupError>],
 ) -> (String, Value) {
+    let (summary, patch) = decide_in_one(policy, pod, images);
+    let mut parts = Vec::new();
+    for operation in patch.as_array().unwrap() {
+        let members = match operation["path"].as_str() {
+            Some("/spec/affinity") => operation["value"]["nodeAffinity"].as_object(),
+            Some("/spec/affinity/nodeAffinity") => operation["value"].as_object(),
+            _ => None,
+        };
+        let Some(members) = members else {
+            parts.push(operation.clone());
+            continue;
+        };
+        let path = operation["path"].as_str().unwrap();
+        let is_whole = path == "/spec/affinity";
+        parts.push(add(path, if is_whole { json!({"nodeAffinity": {}}) } else { json!({}) }));
+        // In the order in which the patch has them.
+        for (name, value) in members.iter().rev() {
+            parts.push(add(&format!("/spec/affinity/nodeAffinity/{name}"), value.clone()));
+        }
+    }
+    (summary, parts.into())
+}
+
+fn decide_in_one(policy: &Policy, pod: &Value, images: &[Result<Support, LookupError>]) -> (String, Value) {
     let pod = Pod::of_value(pod).unwrap();
     let names = ["first", "second", "third"];
     let given = |(support, given): (&_, &'static str)| ImageSupport {
@@ -96,6 +120,24 @@ fn requires_the_architectures_that_all_images_share() {
         let mut expected = parents;
         expected.extend([add(REQUIRED, term(&["amd64"])), required("amd64")]);
         assert_eq!(patch, json!(expected));
+    }
+}
+
+#[test]
+fn a_node_affinity_is_created_in_one_operation() {
+    let policy = policy(json!({"require": "affinity", "prefer": [{"platform": "linux/amd64", "weight": 7}]}));
+    let created = json!({
+        "requiredDuringSchedulingIgnoredDuringExecution":
+            {"nodeSelectorTerms": [{"matchExpressions": [arch(&["amd64"])]}]},
+        "preferredDuringSchedulingIgnoredDuringExecution":
+            [{"weight": 7, "preference": {"matchExpressions": [arch(&["amd64"])]}}],
+    });
+    for (affinity, operation) in [
+        (Value::Null, add("/spec/affinity", json!({"nodeAffinity": created}))),
+        (json!({"podAffinity": {}}), add("/spec/affinity/nodeAffinity", created.clone())),
+    ] {
+        let (_, patch) = decide_in_one(&policy, &pod(json!({"affinity": affinity})), &[runs(&AMD64)]);
+        assert_eq!(patch[0], operation);
     }
 }
 
