@@ -38,8 +38,9 @@ pub(crate) const NAME_REQUESTS: usize = 4096;
 pub(crate) const ADDRESSES: usize = 8;
 /// How long one address is tried alone before the next one is tried beside it (RFC 8305, section 5).
 pub(crate) const NEXT_ADDRESS: Duration = Duration::from_millis(250);
-/// Connections to one registry that are kept for the next lookup, and for how long.
-pub(crate) const IDLE: usize = 4;
+/// Connections to one registry that are kept for the next lookup, and for how long. As many as run at a time by default
+/// (`lookup.perRegistry`): with fewer, those that end together would be closed while others wait to begin.
+pub(crate) const IDLE: usize = 16;
 pub(crate) const IDLE_TIME: Duration = Duration::from_secs(20);
 /// Challenges (by host) and tokens (by repository and credential) that are remembered.
 pub(crate) const CHALLENGES: usize = 1000;
