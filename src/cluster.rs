@@ -63,12 +63,15 @@ const METADATA: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;
 /// Longest name of an object (RFC 1123, as Kubernetes checks names).
 const NAME: usize = 253;
 
+/// The MutatingWebhookConfiguration of the manifests. API servers call webhooks in the order of these names.
+pub const WEBHOOK_CONFIGURATION: &str = "zz-tolerarch";
+
 /// On whose behalf the Kubernetes API is asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Caller {
-    /// The webhook, as the service account that is mounted into its Pod; where none is, as `KUBECONFIG` says. Without
-    /// either it does not start.
-    Webhook,
+    /// The webhook or the controller, as the service account that is mounted into its Pod; where none is, as `KUBECONFIG`
+    /// says. Without either it does not start.
+    Service,
     /// The person who runs a command, as the kubeconfig says, else as the service account. Goes on without either.
     Person,
 }
@@ -82,7 +85,7 @@ impl Caller {
             config.map_err(|error| ConnectError::Kubeconfig(error.into()))
         };
         match self {
-            Self::Webhook => match Config::incluster() {
+            Self::Service => match Config::incluster() {
                 Err(_) if environment.get("KUBECONFIG").is_some() => infer(),
                 config => config.map_err(ConnectError::ServiceAccount),
             },

@@ -23,8 +23,8 @@ pub use labels::{is_label_key, is_label_value};
 pub use mode::PodMode;
 pub use preference::PodPreference;
 pub use scheduling::{
-    ARCH_KEY, Affinity, Expression, NodeAffinity, NodeSelector, Scheduling, Term, WeightedTerm,
-    names_architecture,
+    ARCH_KEY, Affinity, BETA_ARCH_KEY, Expression, NodeAffinity, NodeSelector, Scheduling, Term,
+    WeightedTerm, names_architecture,
 };
 pub(crate) use stored::{size_of_json, size_of_value};
 pub use template::Template;

@@ -140,7 +140,7 @@ impl Server {
             }
             TlsMode::Managed => {
                 let certificate = ServingCertificate::none(counts.tls.clone());
-                let cluster = Cluster::of(Caller::Webhook, environment)?;
+                let cluster = Cluster::of(Caller::Service, environment)?;
                 let counts = counts.managed.clone();
                 let managed = ManagedCertificate::new(cluster, tls.managed, certificate.clone(), counts);
                 (certificate, Renewal::Manager(managed.into()))
@@ -152,14 +152,14 @@ impl Server {
             &config,
             &counts,
             Extras { shared, ..Extras::default() },
-            Caller::Webhook,
+            Caller::Service,
             environment,
             None,
         )?;
         counts.credentials.show(loaded.credentials.faults());
         let publisher = Publisher::new(config.clone(), loaded, counts.clone());
         let discoverer = if config.discover.is_on() {
-            let watcher = Watcher::of(Caller::Webhook, environment).map_err(ServeError::Discover)?;
+            let watcher = Watcher::of(Caller::Service, environment).map_err(ServeError::Discover)?;
             Some(Discoverer::new(config.discover, watcher, publisher.clone()))
         } else {
             None
@@ -354,7 +354,7 @@ pub async fn run(config: Config, sources: Sources, levels: Levels) -> Result<(),
 /// all the same.
 fn warm(live: &Live) -> Option<(AbortOnDropHandle<()>, Reported)> {
     let settings = live.config.warm.clone();
-    let watcher = settings.from_pods.then(|| Watcher::of(Caller::Webhook, &live.environment))?;
+    let watcher = settings.from_pods.then(|| Watcher::of(Caller::Service, &live.environment))?;
     let (current, state) = (live.publisher.current().clone(), Reported::default());
     let reported = state.clone();
     let task = tokio::spawn(async move {

@@ -8,6 +8,7 @@ use kube::api::ObjectMeta;
 use serde::Deserialize;
 
 use super::metadata::{names_and_labels, or_default, resource};
+use crate::pod::ARCH_KEY;
 
 /// A node.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
@@ -128,7 +129,7 @@ impl From<Wire> for Node {
         let labels = metadata.labels.as_ref().unwrap_or(&none);
         let labelled = |key: &str, reported: String| labels.get(key).cloned().unwrap_or(reported);
         let NodeInfo { architecture, operating_system } = status.node_info;
-        let architecture = labelled("kubernetes.io/arch", architecture);
+        let architecture = labelled(ARCH_KEY, architecture);
         let os = labelled("kubernetes.io/os", operating_system);
         let is_ready = ready(&status.conditions) == Some("True");
         let Spec { taints, unschedulable } = spec;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use tokio::time::Duration;
 
-use crate::cluster::{ObjectName, Taint};
+use crate::cluster::{ObjectName, Taint, WEBHOOK_CONFIGURATION};
 
 /// What the controller does.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -42,7 +42,7 @@ impl Default for ControllerSettings {
             pod_logs: false,
             census: Duration::from_secs(600),
             node_taints: Vec::new(),
-            webhook_configurations: ObjectName::new("zz-tolerarch").into_iter().collect(),
+            webhook_configurations: ObjectName::new(WEBHOOK_CONFIGURATION).into_iter().collect(),
             lease: ObjectName::new("tolerarch-controller").unwrap_or_default(),
         }
     }

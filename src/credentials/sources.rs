@@ -43,7 +43,7 @@ impl<'e> LoadContext<'e> {
     /// Where pull secrets are read. Commands go on without.
     fn pull_secrets(&self) -> Result<Option<Arc<PullSecrets>>, CredentialsError> {
         match (self.caller, (self.connect)(self.caller, self.environment)) {
-            (Caller::Webhook, cluster) => {
+            (Caller::Service, cluster) => {
                 let cluster = cluster.map_err(CredentialsError::Cluster)?;
                 Ok(Some(PullSecrets::new(cluster, pull_secrets::WAIT)))
             }

@@ -74,7 +74,7 @@ fn environment(dir: &TestDir) -> Environment {
 
 fn context(environment: &Environment) -> LoadContext<'_> {
     let connect = |_: Caller, _: &Environment| unreachable!("pull secrets are off");
-    LoadContext { environment, limits: limits(), caller: Caller::Webhook, connect }
+    LoadContext { environment, limits: limits(), caller: Caller::Service, connect }
 }
 
 fn load(
@@ -139,7 +139,7 @@ async fn nothing_configured_is_anonymous_access() {
     let credentials = Credentials::load(
         &CredentialSettings::default(),
         Vec::new(),
-        Caller::Webhook,
+        Caller::Service,
         &Environment::default(),
         None,
     )

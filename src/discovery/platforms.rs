@@ -7,13 +7,13 @@ use std::collections::BTreeSet;
 
 use crate::cluster::{Node, NodePool, Requirement};
 use crate::image::PlatformSet;
+use crate::pod::{ARCH_KEY, BETA_ARCH_KEY};
 
-const ARCHITECTURE: &str = "kubernetes.io/arch";
 const OS: &str = "kubernetes.io/os";
 const INSTANCE_TYPE: &str = "node.kubernetes.io/instance-type";
 /// Names that Karpenter takes for others.
 const ALIASES: [(&str, &str); 3] = [
-    ("beta.kubernetes.io/arch", ARCHITECTURE),
+    (BETA_ARCH_KEY, ARCH_KEY),
     ("beta.kubernetes.io/os", OS),
     ("beta.kubernetes.io/instance-type", INSTANCE_TYPE),
 ];
@@ -42,7 +42,7 @@ pub(super) fn of_node_pool(pool: &NodePool) -> PlatformSet {
         none if none.is_empty() => known,
         both => both,
     };
-    let mut platforms = of_architectures(&Allowed::of(pool, ARCHITECTURE));
+    let mut platforms = of_architectures(&Allowed::of(pool, ARCH_KEY));
     if let Some(&group) = EC2.iter().find(|group| **group == pool.node_class_group) {
         for (key, architecture) in [
             (

@@ -11,7 +11,7 @@ use crate::json::{First, List, Unread};
 /// The label of nodes for their architecture.
 pub const ARCH_KEY: &str = "kubernetes.io/arch";
 /// The label that it replaced.
-const BETA_ARCH_KEY: &str = "beta.kubernetes.io/arch";
+pub const BETA_ARCH_KEY: &str = "beta.kubernetes.io/arch";
 /// Bytes of a node selector, and of an affinity, that are read. Their lists take up to thirty times as many, and are gone
 /// when the Pod is decided; people write a few hundred.
 pub(super) const BYTES: usize = 64 << 10;

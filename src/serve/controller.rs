@@ -97,12 +97,12 @@ impl Controller {
         let shared = SharedCache::begin(config.shared_cache.clone(), counts.shared_cache.clone()).await;
         let (shared, shared_cache) = shared.unzip();
         let extras = Extras { shared, ..Extras::default() };
-        let loaded = snapshot::load(&parts, &counts, extras, Caller::Webhook, environment, None)?;
+        let loaded = snapshot::load(&parts, &counts, extras, Caller::Service, environment, None)?;
         counts.credentials.show(loaded.credentials.faults());
         let publisher = Publisher::new(config.clone(), loaded, counts.clone());
-        let cluster = Cluster::of(Caller::Webhook, environment).map_err(ServeError::Controller)?;
+        let cluster = Cluster::of(Caller::Service, environment).map_err(ServeError::Controller)?;
         let cluster = Arc::new(cluster);
-        let watcher = Watcher::of(Caller::Webhook, environment).map_err(ServeError::Controller)?;
+        let watcher = Watcher::of(Caller::Service, environment).map_err(ServeError::Controller)?;
         let discoverer = config.discover.is_on();
         let discoverer =
             discoverer.then(|| Discoverer::new(config.discover, watcher.clone(), publisher.clone()));

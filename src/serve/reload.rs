@@ -179,7 +179,7 @@ impl Follower {
         }
         let (settings, own) = (self.live.config.credentials.clone(), current.credentials.clone());
         let environment = self.live.environment.clone();
-        let look = spawn_blocking(move || own.faults_now(&settings, Caller::Webhook, &environment));
+        let look = spawn_blocking(move || own.faults_now(&settings, Caller::Service, &environment));
         if !look.await.is_ok_and(|now| now != current.credentials.faults()) {
             return;
         }
@@ -221,7 +221,7 @@ impl Live {
         let (metrics, before) = (self.metrics.clone(), self.publisher.current().get());
         let environment = self.environment.clone();
         let load = move || {
-            snapshot::load(&parts, &metrics, Extras::default(), Caller::Webhook, &environment, Some(&before))
+            snapshot::load(&parts, &metrics, Extras::default(), Caller::Service, &environment, Some(&before))
         };
         let snapshot = spawn_blocking(load).await??;
         self.metrics.credentials.show(snapshot.credentials.faults());

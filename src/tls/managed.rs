@@ -15,7 +15,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use tokio::time::{Duration, Instant, sleep};
 
 use super::{ServingCertificate, Validity};
-use crate::cluster::{Cluster, ClusterError, ObjectName};
+use crate::cluster::{Cluster, ClusterError, ObjectName, WEBHOOK_CONFIGURATION};
 use crate::health::State;
 use authority::{Authority, BundleCertificate, SignError};
 pub use metrics::ManagedMetrics;
@@ -42,7 +42,7 @@ impl Default for ManagedSettings {
         let day = Duration::from_secs(24 * 3600);
         Self {
             secret: ObjectName::new("tolerarch-certificates").unwrap_or_default(),
-            webhook_configurations: ObjectName::new("zz-tolerarch").into_iter().collect(),
+            webhook_configurations: ObjectName::new(WEBHOOK_CONFIGURATION).into_iter().collect(),
             lifetimes: Lifetimes { ca: 365 * day, leaf: day },
         }
     }

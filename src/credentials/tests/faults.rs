@@ -241,7 +241,7 @@ async fn pull_secrets_need_a_cluster() {
         |_, _| Err(ConnectError::ServiceAccount(kube::config::Config::incluster_env().unwrap_err()));
     let environment = environment(&dir);
     let context = |caller| LoadContext { caller, connect: no_cluster, ..context(&environment) };
-    let error = Credentials::load_within(&settings, Vec::new(), &context(Caller::Webhook), None).unwrap_err();
+    let error = Credentials::load_within(&settings, Vec::new(), &context(Caller::Service), None).unwrap_err();
     let told = error.to_string();
     assert!(told.starts_with("credentials.pullSecrets: no service account"), "{told}");
     assert_eq!(told.matches("environment variable").count(), 2, "what kube says and what it is: {told}");

@@ -278,7 +278,7 @@ async fn a_mirror_sees_what_the_operator_has_for_it_and_nothing_else() {
         std::fs::write(&file, auths.to_string()).unwrap();
         let settings = CredentialSettings { docker_configs: vec![file], ..CredentialSettings::default() };
         let client = client.with_credentials(
-            Credentials::load(&settings, vec![], Caller::Webhook, &Environment::default(), None).unwrap(),
+            Credentials::load(&settings, vec![], Caller::Service, &Environment::default(), None).unwrap(),
         );
         let found = client.fetch(&image, Some(&pods), &Recorder::default()).await.unwrap();
         assert_eq!(found.support, Support::Index(platforms(&BOTH)));

@@ -32,7 +32,7 @@ echo '{{"apiVersion":"credentialprovider.kubelet.k8s.io/v1","kind":"CredentialPr
     Credentials::load(
         &settings,
         Vec::new(),
-        cluster::Caller::Webhook,
+        cluster::Caller::Service,
         &crate::config::Environment::default(),
         None,
     )

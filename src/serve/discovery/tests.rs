@@ -74,7 +74,7 @@ impl Webhook {
 }
 
 fn load(config: &Config, families: &Families) -> Snapshot {
-    snapshot::load(config, families, Extras::default(), Caller::Webhook, &Environment::default(), None)
+    snapshot::load(config, families, Extras::default(), Caller::Service, &Environment::default(), None)
         .unwrap()
 }
 

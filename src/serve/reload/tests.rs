@@ -78,7 +78,7 @@ async fn no_review_fails_while_it_changes() {
     let metrics = Families::register(&Metrics::new([]).unwrap()).unwrap();
     let first = config("a");
     let loaded =
-        snapshot::load(&first, &metrics, Extras::default(), Caller::Webhook, &Environment::default(), None)
+        snapshot::load(&first, &metrics, Extras::default(), Caller::Service, &Environment::default(), None)
             .unwrap();
     let publisher = Publisher::new(first.clone(), loaded, metrics.clone());
     let current = publisher.current().clone();
@@ -141,7 +141,7 @@ async fn what_has_begun_ends_by_the_configuration_that_it_began_with() {
     let metrics = Families::register(&Metrics::new([]).unwrap()).unwrap();
     let first = config("a", true);
     let loaded =
-        snapshot::load(&first, &metrics, Extras::default(), Caller::Webhook, &Environment::default(), None)
+        snapshot::load(&first, &metrics, Extras::default(), Caller::Service, &Environment::default(), None)
             .unwrap();
     let publisher = Publisher::new(first.clone(), loaded, metrics.clone());
     let current = publisher.current().clone();
@@ -215,7 +215,7 @@ impl Followed {
             &config,
             &families,
             Extras::default(),
-            Caller::Webhook,
+            Caller::Service,
             &sources.environment,
             None,
         )
