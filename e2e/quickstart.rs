@@ -32,7 +32,8 @@ use tokio::net::TcpStream;
 use tokio::sync::oneshot;
 use tokio::time::{Duration, Instant};
 use tokio_rustls::TlsConnector;
-use tolerarch::config::{Config, Environment};
+use tolerarch::config::Config;
+use tolerarch::environment::Environment;
 use tolerarch::serve::Server;
 
 type Result<T> = std::result::Result<T, Box<dyn Error>>;

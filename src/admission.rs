@@ -20,11 +20,11 @@ use tokio::time::{Duration, Instant, timeout};
 pub use metrics::ReviewMetrics;
 
 use crate::body::{Budget, FREE, Pace, Read, ReadError};
-use crate::config::UNKNOWN_PROFILE;
 use crate::decide::{self, Current, Decision, Wait, shortened};
 use crate::go_duration;
 use crate::listener::HEAD_BYTES;
 use crate::patch;
+use crate::policy::UNKNOWN_PROFILE;
 use crate::reason::Reason;
 use crate::review::{self, Audit, DaemonSet, Review, ReviewError, Subject};
 

@@ -28,7 +28,8 @@ use std::process::ExitCode;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 
-use crate::config::{Config, ConfigError, Environment, Flag, Loaded, Sources};
+use crate::config::{Config, ConfigError, Flag, Loaded, Sources};
+use crate::environment::Environment;
 use crate::logging::{Format, Level};
 
 /// Opens multi-arch node pools to the Pods whose images run on every architecture of the pool.

@@ -32,7 +32,7 @@ use serde::de::DeserializeOwned;
 use tokio::time::{Duration, Instant, timeout};
 use zeroize::Zeroizing;
 
-use crate::config::Environment;
+use crate::environment::Environment;
 
 pub use event::{EventType, PodEvent};
 pub use lease::{Lease, LeaseName, StoredLease, micro_time};

@@ -9,7 +9,6 @@ mod change;
 mod controller;
 mod discover;
 mod duration;
-mod environment;
 mod hosts;
 mod node_labels;
 mod node_taints;
@@ -33,10 +32,8 @@ use std::time::Duration;
 
 use clap::ValueEnum;
 
-pub use environment::Environment;
 pub use print::explained;
 pub use profiles::Profile;
-pub(crate) use profiles::UNKNOWN as UNKNOWN_PROFILE;
 pub use reader::{FieldError, Location};
 pub use schema::schema;
 pub use sources::{Flag, Loaded, Sources};
@@ -44,6 +41,7 @@ pub use sources::{Flag, Loaded, Sources};
 use crate::cluster::ObjectName;
 use crate::controller::ControllerSettings;
 use crate::credentials::{CredentialSettings, ImagePattern};
+use crate::environment::Environment;
 use crate::image::PlatformSet;
 use crate::logging::{Format, Level};
 use crate::pod::Toleration;

@@ -42,7 +42,7 @@ pub(crate) use process::Busy;
 pub use settings::{CredentialSettings, CredentialsError, ProviderSettings};
 
 use crate::cluster::Caller;
-use crate::config::Environment;
+use crate::environment::Environment;
 use crate::image::ImageRef;
 use candidate::{Origin, OriginSource};
 use pull_secrets::PullSecret;

@@ -29,7 +29,7 @@
 //!
 //! Beside it: [`cluster`] (all that talks to the Kubernetes API), [`controller`] (what goes on after admission), [`warm_start`]
 //! (the images of running Pods, at the start), [`tls`] (the serving certificate), [`config`],
-//! [`metrics`], [`logging`], [`health`] (what each component says of itself), [`admin`] (metrics and probes), and the
+//! [`environment`], [`metrics`], [`logging`], [`health`] (what each component says of itself), [`admin`] (metrics and probes), and the
 //! wiring, [`serve`] and [`cli`]. Below them: `body` (bodies within a budget), `concurrency` (limits shared fairly),
 //! `single_flight` (one run for all who ask), `file` (the operator's files within bounds), `json` and `yaml` (reading
 //! untrusted text within bounds), `go_duration` (durations as Go writes them).
@@ -75,6 +75,7 @@ pub mod census;
 pub mod admin;
 pub mod cli;
 pub mod config;
+pub mod environment;
 pub mod health;
 pub mod logging;
 pub mod metrics;

@@ -14,6 +14,9 @@ pub use share::Rank;
 use crate::image::{LookupError, NamePattern, PlatformSet, Support};
 use crate::pod::{Pod, PodMode, Purpose, Toleration, Usage};
 
+/// What metrics call profiles that do not exist; none has this name.
+pub const UNKNOWN_PROFILE: &str = "unknown";
+
 /// What decides over Pods.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Policy {

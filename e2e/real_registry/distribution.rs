@@ -94,7 +94,7 @@ impl Distribution {
             Ok(process) => process,
             Err(error) => {
                 assert!(
-                    tolerarch::config::Environment::of_process().get("CI").is_none_or(|ci| ci != "true"),
+                    tolerarch::environment::Environment::of_process().get("CI").is_none_or(|ci| ci != "true"),
                     "docker-registry: {error}"
                 );
                 // Not by a macro, whose output the test harness keeps to itself.

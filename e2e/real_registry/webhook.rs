@@ -1,6 +1,7 @@
 //! tolerarch in front of a real registry: its registry client alone, and the whole of it over HTTPS.
 
-use tolerarch::config::{Config, Environment};
+use tolerarch::config::Config;
+use tolerarch::environment::Environment;
 use tolerarch::metrics::Metrics;
 use tolerarch::registry::{AddressGuard, HostSettings, Registry, RegistryMetrics};
 use tolerarch::serve::Server;

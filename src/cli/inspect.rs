@@ -13,7 +13,7 @@ use tokio::time::Instant;
 use super::output::{Colour, Look, Row, print, shown, table};
 use super::session::{Decided, FailOn, Session, ask, cause};
 use super::{Shared, fail};
-use crate::config::Environment;
+use crate::environment::Environment;
 use crate::image::{ImageRef, PlatformSet, ReferenceError, Support};
 use crate::pod::Pod;
 use crate::policy::Pool;

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use tracing_subscriber::fmt::MakeWriter;
 
-use crate::config::Environment;
+use crate::environment::Environment;
 use crate::logging::{self, Format, Level};
 
 /// Columns are cut to no less.

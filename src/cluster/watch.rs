@@ -19,7 +19,7 @@ use tokio::time::{Duration, Instant, sleep};
 
 use self::pages::{FIRST, Pages, TooLarge};
 use super::{Caller, ClusterError, ConnectError};
-use crate::config::Environment;
+use crate::environment::Environment;
 
 /// Seconds after which the API server ends a watch, which is then resumed. What it does not end is given up 5 s later, so
 /// this is how long a connection may be dead unnoticed.

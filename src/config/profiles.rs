@@ -8,10 +8,7 @@ use super::quote::quoted;
 use super::reader::{Reader, nearest};
 use super::shape::{Map, Shape, Slot, Visit, key, key_as, texts};
 use crate::pod::is_label_value;
-use crate::policy::{Mode, PlacementRules, Policy, Pool};
-
-/// The label of metrics for paths that name no profile.
-pub(crate) const UNKNOWN: &str = "unknown";
+use crate::policy::{Mode, PlacementRules, Policy, Pool, UNKNOWN_PROFILE};
 
 /// What differs; what it does not name is as at the top level.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -75,7 +72,7 @@ impl Map for BTreeMap<String, Profile> {
                         begins and ends with a letter or digit"
                 .to_owned());
         }
-        if name == UNKNOWN {
+        if name == UNKNOWN_PROFILE {
             return Err("metrics call profiles that do not exist so; choose another name".to_owned());
         }
         let mut profile = Profile::default();

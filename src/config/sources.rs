@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 use super::quote::{may_be_secret, quoted};
 use super::reader::{FieldError, Location, Reader, expected, nearest};
 use super::shape::{Shape, Slot};
-use super::{Config, ConfigError, Environment, discover, print, profiles};
+use super::{Config, ConfigError, discover, print, profiles};
+use crate::environment::Environment;
 use crate::file;
 
 /// What every variable begins with.

@@ -19,11 +19,12 @@ use super::{
 };
 use crate::admin::Admin;
 use crate::cluster::{Caller, Cluster, LeaseName, Watcher};
-use crate::config::{Config, Environment, Sources};
+use crate::config::{Config, Sources};
 use crate::controller::{
     CensusLoop, CensusMetrics, ControllerMetrics, ControllerSettings, Elector, EventLoop, FailingPods,
     NodeTaintMetrics, NodeTaints, PendingPods, Recorder, Resignation,
 };
+use crate::environment::Environment;
 use crate::health::{Component, Health, Reported};
 use crate::listener::{Listener, Phase};
 use crate::logging::{self, Levels};

@@ -7,10 +7,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use super::metrics::Families;
 use crate::cluster::Caller;
-use crate::config::{Config, Environment};
+use crate::config::Config;
 use crate::credentials::{Credentials, CredentialsError, SourceFault};
 use crate::decide::{Current, Snapshot};
 use crate::discovery::{Discovery, Inventory};
+use crate::environment::Environment;
 use crate::policy::Policy;
 use crate::registry::{ProxyError, Registry, TrustError};
 use crate::resolver::{Extras, Resolver};

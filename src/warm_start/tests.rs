@@ -3,7 +3,8 @@ use testregistry::{Fault, Kind, Registry as Remote};
 
 use super::*;
 use crate::cluster::watch_tests::Lists;
-use crate::config::{Config, Environment};
+use crate::config::Config;
+use crate::environment::Environment;
 use crate::serve;
 
 /// A cluster with running Pods, and a registry.

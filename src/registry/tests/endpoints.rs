@@ -5,9 +5,9 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 
 use super::*;
 use crate::cluster::Caller;
-use crate::config::Environment;
 use crate::credentials::CredentialSettings;
 use crate::credentials::tests::with_helper;
+use crate::environment::Environment;
 
 /// A client that asks `mirrors` for the images of `host`, and trusts what `remotes` share.
 fn client_of(host: &str, mirrors: &[&str], remotes: &[&Remote]) -> (Registry, tempfile::TempDir) {

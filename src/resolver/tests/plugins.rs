@@ -33,7 +33,7 @@ echo '{{"apiVersion":"credentialprovider.kubelet.k8s.io/v1","kind":"CredentialPr
         &settings,
         Vec::new(),
         cluster::Caller::Service,
-        &crate::config::Environment::default(),
+        &crate::environment::Environment::default(),
         None,
     )
     .unwrap()
