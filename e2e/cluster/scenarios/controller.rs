@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use e2e::{Cluster, Namespace, POOL, PodExt, deployment, pod, until};
+use e2e::{Cluster, Karpenter, Namespace, POOL, PodExt, deployment, pod, until};
 use k8s_openapi::api::core::v1::{Event, Pod};
 use kube::api::{ListParams, Patch, PatchParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
@@ -77,6 +77,37 @@ pub(crate) async fn pods_are_repaired_when_their_registry_is_back(cluster: &Clus
     }
     // By now the policy is long in force.
     the_fence_holds(&namespace, &account, &after[0]).await;
+}
+
+pub(crate) async fn karpenter_makes_nodes_for_repaired_pods(cluster: &Cluster) {
+    let karpenter = Karpenter::start(cluster).await;
+    let local = cluster.local();
+    let registry = Registry::builder().pki(local.pki.clone()).start().await;
+    let repo = registry.repo("app");
+    repo.index(Some("v1"), ["linux/amd64", "linux/arm64"]);
+    repo.fault(Some(Fault::status(503)));
+    let address = registry.address();
+    let webhook = local.tolerarch_for(&address, json!({})).await;
+    let namespace = cluster.namespace_with("repaired", &webhook.url).await;
+    cluster.until_called_in_vain(&namespace).await;
+    let mut web = pod(&[&repo.reference("v1")]);
+    web["spec"]["nodeSelector"] = json!({"karpenter.sh/nodepool": "multi-arch"});
+    namespace.apply(&deployment("web", 2, &web)).await;
+    let before = namespace.until_pods("web", 2, PodExt::is_unschedulable).await;
+    assert!(before.iter().all(|pod| !pod.tolerates_pool()));
+
+    let account = give_rights(cluster, &namespace).await;
+    let settings = json!({"controller": {
+        "webhookConfigurations": [cluster.configuration_of(&namespace)],
+        "lease": format!("{RELEASE}-controller"),
+    }});
+    let _controller = local.controller_as(&account, &address, settings).await;
+    repo.fault(None);
+    for pod in namespace.until_pods("web", 2, |pod| pod.node().is_some()).await {
+        let (pool, _) = karpenter.node(pod.node().unwrap()).await;
+        assert_eq!((&*pool, pod.pools()), ("multi-arch", Some("multi-arch")));
+        assert!(before.iter().any(|old| old.uid() == pod.uid()), "the same Pods");
+    }
 }
 
 pub(crate) async fn pods_show_by_events_what_is_wrong_with_their_images(cluster: &Cluster) {

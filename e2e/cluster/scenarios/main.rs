@@ -117,6 +117,7 @@ fn here() -> Vec<Trial> {
         // Before those of Karpenter, which leave more nodes for a while.
         report::two_thousand_pods_are_added_up_and_explained,
         karpenter::nodes_appear_in_the_pool_that_the_images_allow,
+        controller::karpenter_makes_nodes_for_repaired_pods,
         node_taints::nodes_get_their_taints_and_lose_only_these,
         discovery::pools_follow_the_node_pools,
         discovery::the_next_node_comes_from_where_it_was_predicted,
