@@ -4,6 +4,7 @@
 //! Where a review waits, the types of kube are not used for what comes back: its client reads bodies of any size. Its
 //! watches are used behind that, see `watch`.
 
+mod caller;
 mod event;
 mod lease;
 mod metadata;
@@ -21,19 +22,19 @@ use std::sync::{Mutex, PoisonError};
 
 use std::time::SystemTime;
 
-use futures_util::FutureExt;
 use http::header::{ACCEPT, CONTENT_TYPE, DATE};
 use http::{Method, Request, StatusCode};
 use http_body_util::{BodyExt, Limited};
 use kube::Client;
 use kube::client::Body;
-use kube::config::{Config, InClusterError, InferConfigError, KubeconfigError};
+use kube::config::Config;
 use serde::de::DeserializeOwned;
 use tokio::time::{Duration, Instant, timeout};
 use zeroize::Zeroizing;
 
 use crate::environment::Environment;
 
+pub use caller::{Caller, ConnectError};
 pub use event::{EventType, PodEvent};
 pub use lease::{Lease, LeaseName, StoredLease, micro_time};
 pub(crate) use metadata::or_default;
@@ -65,54 +66,6 @@ const NAME: usize = 253;
 
 /// The MutatingWebhookConfiguration of the manifests. API servers call webhooks in the order of these names.
 pub const WEBHOOK_CONFIGURATION: &str = "zz-tolerarch";
-
-/// On whose behalf the Kubernetes API is asked.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Caller {
-    /// The webhook or the controller, as the service account that is mounted into its Pod; where none is, as `KUBECONFIG`
-    /// says. Without either it does not start.
-    Service,
-    /// The person who runs a command, as the kubeconfig says, else as the service account. Goes on without either.
-    Person,
-}
-
-impl Caller {
-    /// Where the API server is, and as whom to ask it.
-    fn config(self, environment: &Environment) -> Result<Config, ConnectError> {
-        // Async by its signature only: it reads files, and waits for nothing.
-        let infer = || {
-            let config = Config::infer().now_or_never().ok_or(ConnectError::Waits)?;
-            config.map_err(|error| ConnectError::Kubeconfig(error.into()))
-        };
-        match self {
-            Self::Service => match Config::incluster() {
-                Err(_) if environment.get("KUBECONFIG").is_some() => infer(),
-                config => config.map_err(ConnectError::ServiceAccount),
-            },
-            Self::Person => infer(),
-        }
-    }
-}
-
-/// Why the Kubernetes API cannot be talked to at all. Each text is whole: the causes are in it.
-#[derive(Debug, thiserror::Error)]
-pub enum ConnectError {
-    /// No service account is mounted, or this is no cluster.
-    #[error("no service account is mounted here (automountServiceAccountToken): {0}")]
-    ServiceAccount(InClusterError),
-    /// There is no kubeconfig that can be used, nor a service account.
-    #[error("no kubeconfig can be used here: {0}")]
-    Kubeconfig(Box<InferConfigError>),
-    /// The kubeconfig or the context that was named cannot be used.
-    #[error("the kubeconfig cannot be used: {0}")]
-    Named(Box<KubeconfigError>),
-    /// Reading the kubeconfig has to wait for something.
-    #[error("the kubeconfig cannot be read at once")]
-    Waits,
-    /// The client cannot be set up with it.
-    #[error("what is to be used for the Kubernetes API is not right: {0}")]
-    Client(kube::Error),
-}
 
 /// Why something was not read. Never quotes an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, thiserror::Error)]
