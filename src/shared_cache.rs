@@ -120,7 +120,7 @@ impl SharedCache {
         let url = settings.url.clone()?;
         if settings.key_file.is_none() {
             tracing::warn!(
-                "cache.shared has no keyFile: whoever can write to its server can open pools to images that do not run there"
+                "cache.shared has no keyFile: anyone who can write to its server can open pools to images that do not run there"
             );
         }
         let (writes, queue) = mpsc::channel(WRITES);

@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use testregistry::Registry;
 use tokio::net::TcpListener;
 use tokio::sync::Mutex;
-use tokio::time::sleep;
+use tokio::time::interval;
 
 use super::cli::cluster::kubeconfig;
 use super::program::Program;
@@ -166,8 +166,9 @@ async fn twenty_thousand_pods_and_five_thousand_nodes_fit_into_its_memory() {
     let program = Program::controller(&registry, settings, &[("KUBECONFIG", &kubeconfig)]).await;
     let counted = format!("tolerarch_cluster_workloads{{support=\"unknown\"}} {}", PODS / PODS_OF_WORKLOAD);
     // Longer than other tests wait.
+    let mut ask = interval(ASK);
     while api.tainted.load(Ordering::SeqCst) < TAINTED || !program.metrics().await.contains(&counted) {
-        sleep(ASK).await;
+        ask.tick().await;
     }
     let peak = program.peak_memory();
     println!("{peak} MiB with {PODS} Pods that wait, {NODES} nodes, repair, census and taints of nodes");

@@ -41,7 +41,7 @@ impl Setup {
         until(query, async || !self.prometheus.query(query).await.is_empty()).await;
     }
 
-    /// Reviews a Pod with so many images that nobody has named before, each of another repository.
+    /// Reviews a Pod with so many new images, each of another repository.
     async fn review(&self, images: usize, fault: Option<&Fault>) {
         let first = self.images.replace(self.images.get() + images);
         let images = (first..first + images).map(|number| {

@@ -12,7 +12,7 @@ fn shared(redis: &Redis) -> Value {
     json!({"cache": {"shared": {"url": redis.url(), "timeout": "1s"}}})
 }
 
-const KEYLESS: &str = "cache.shared has no keyFile: whoever can write to its server can open pools to images that do not run there";
+const KEYLESS: &str = "cache.shared has no keyFile: anyone who can write to its server can open pools to images that do not run there";
 
 const SET: &str = r#"tolerarch_shared_cache_requests_total{operation="set",result="ok"}"#;
 

@@ -14,7 +14,7 @@ const INSTANCE: usize = 128;
 /// Who reports.
 const CONTROLLER: &str = "tolerarch.io/controller";
 
-/// Whether somebody has to do something.
+/// Whether something is wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EventType {
     /// For information.
@@ -32,7 +32,7 @@ pub struct PodEvent {
     pub pod: String,
     /// The uid of the Pod.
     pub uid: String,
-    /// Whether somebody has to do something.
+    /// Whether something is wrong.
     pub r#type: EventType,
     /// What happened, in one word.
     pub reason: &'static str,
@@ -43,8 +43,8 @@ pub struct PodEvent {
 }
 
 impl PodEvent {
-    /// What two events have in common that are about the same Pod and say the same: its name in the cluster. Whoever writes
-    /// it, there is one of them until the API server forgets it, an hour later by default.
+    /// What two events have in common that are about the same Pod and say the same: its name in the cluster. Every
+    /// replica writes the same one, and the API server forgets it an hour later by default.
     pub fn name(&self) -> String {
         let hash = digest(&SHA256, [&self.uid, self.reason].join("\0").as_bytes());
         hash.as_ref().iter().take(16).fold("tolerarch-".to_owned(), |mut name, byte| {

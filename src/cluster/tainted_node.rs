@@ -1,4 +1,4 @@
-//! Nodes, as far as somebody asks about them who changes their taints.
+//! Nodes, as far as is needed to change their taints.
 
 use std::collections::BTreeMap;
 

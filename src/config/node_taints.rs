@@ -111,7 +111,7 @@ impl Slot for TaintEntry {
         if self.effect.is_empty() {
             faults.push("the taint has no effect; write for example effect: NoSchedule".to_owned());
         }
-        // They come and go with the state of a node: whoever sets them would be fought over every node.
+        // They come and go with the state of a node: setting them would be a fight over every node.
         if RESERVED.iter().any(|prefix| self.key.as_str().starts_with(prefix)) {
             faults.push(format!("{} is a key of Kubernetes' or Karpenter's own taints", self.key.as_str()));
         }

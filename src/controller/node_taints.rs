@@ -129,7 +129,7 @@ impl NodeTaints {
             ),
             News::InTheWay(node) => tracing::warn!(
                 node,
-                "a node has a taint of the same key and effect with another value, which somebody else has set; it stays"
+                "a node has a taint of the same key and effect with another value, set by another owner; it stays"
             ),
         }
     }

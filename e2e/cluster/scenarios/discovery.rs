@@ -55,7 +55,7 @@ pub(crate) async fn pools_follow_the_node_pools(cluster: &Cluster) {
     follows("widened", "arm64", "").await;
     assert_eq!(pools_of("multi").await, "wide");
     let told = || tolerarch.process.log().matches("pool wide opens nodes with linux/amd64").count();
-    until("it is told why", async || (told() > 0).then_some(())).await;
+    until("the reason is logged", async || (told() > 0).then_some(())).await;
     assert_eq!(told(), 1);
     karpenter.apply(&wide(&["arm64"])).await;
     follows("narrowed", "arm64", "wide").await;

@@ -58,7 +58,7 @@ pub(crate) async fn nodes_get_their_taints_and_lose_only_these(cluster: &Cluster
     assert!(fought > Duration::from_secs(6), "1, 2 and 4 s later: {fought:?}");
     // The API server shows the fourth change before the controller has its answer.
     let told = || controller.process.log().matches("another controller changes the taints").count();
-    until("the fight is told", async || (told() > 0).then_some(())).await;
+    until("the fight is logged", async || (told() > 0).then_some(())).await;
     assert_eq!(told(), 1);
 
     // Karpenter's nodes come with their labels, and with startup taints that go.

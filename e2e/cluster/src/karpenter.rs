@@ -130,8 +130,8 @@ impl Karpenter {
         .await;
     }
 
-    /// Removes all NodePools, with their nodes. Each kind by itself and again until it is gone: a node that comes when its
-    /// NodeClaim has gone has nobody who would remove it, and the API server's garbage collection may take its time.
+    /// Removes all NodePools, with their nodes. Each kind by itself and again until it is gone: nothing
+    /// removes a node that comes when its NodeClaim has gone, and the API server's garbage collection may take its time.
     pub async fn remove_node_pools(&self) {
         let (how, all, its) =
             (DeleteParams::default(), ListParams::default(), ListParams::default().labels(NODE_POOL));

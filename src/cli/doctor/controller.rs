@@ -98,7 +98,7 @@ async fn check_lease(
         ),
         None => findings.failed(
             "controller",
-            format!("no replica leads: nobody holds the Lease {name}"),
+            format!("no replica leads: the Lease {name} has no holder"),
             "find out why its Pods do not run, or why they cannot write the Lease: their log says it",
         ),
     }

@@ -254,8 +254,8 @@ async fn what_the_controller_takes_is_checked_where_it_is_installed() {
             "was renewed",
             "log",
         ),
-        (|world| world.at(LEASE)["spec"]["holderIdentity"] = "".into(), "nobody holds the Lease", "log"),
-        (|world| drop(world.objects.remove(LEASE)), "nobody holds the Lease", "log"),
+        (|world| world.at(LEASE)["spec"]["holderIdentity"] = "".into(), "has no holder", "log"),
+        (|world| drop(world.objects.remove(LEASE)), "has no holder", "log"),
         (
             |world| world.allowed = |namespace| namespace == "tolerarch",
             "may not list pods, list namespaces, watch pods, watch namespaces, patch pods, create events, get nodes",

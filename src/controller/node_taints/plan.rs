@@ -1,7 +1,7 @@
 //! What becomes of the taints of one node. Pure.
 //!
-//! Ours is what the annotation names and what stands in the list with just this value. Anything else is somebody else's,
-//! and stays as it is.
+//! Ours is what the annotation names and what stands in the list with just this value. Anything else has another
+//! owner, and stays as it is.
 
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -15,7 +15,7 @@ pub(super) struct Plan {
     /// The merge patch, if something is to be changed. It names the version of the node that it is for, as it replaces the
     /// list of taints.
     pub(super) patch: Option<Value>,
-    /// Whether somebody else has set a taint of the same key and effect, with another value.
+    /// Whether there is a taint of another owner, of the same key and effect, with another value.
     pub(super) is_in_the_way: bool,
 }
 

@@ -30,7 +30,7 @@ pub(super) struct Queue {
     /// Nodes that are being changed.
     busy: HashSet<String>,
     tried: HashMap<String, Tried>,
-    /// Nodes where somebody else's taint is in the way.
+    /// Nodes where a taint of another owner is in the way.
     in_the_way: HashSet<String>,
     is_complete: bool,
 }
@@ -59,7 +59,7 @@ impl Tried {
 /// What is new about a node, and worth being told.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum News {
-    /// Somebody else has set a taint of this node, of the same key and effect, with another value.
+    /// This node has a taint of another owner, of the same key and effect, with another value.
     InTheWay(String),
     /// What was changed of this node does not last: another controller wants it otherwise.
     Contested(String),

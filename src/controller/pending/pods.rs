@@ -89,7 +89,7 @@ impl Pods {
         if !concerns || skipped {
             return self.remove(pod.uid());
         }
-        // Nobody asks for these, and a tenant chose them.
+        // Not needed any more, and as large as a tenant made them.
         pod.owners.clear();
         pod.containers.clear();
         let before = self.detach(pod.uid());

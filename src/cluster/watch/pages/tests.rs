@@ -5,7 +5,7 @@ use super::*;
 use crate::cluster::watch_tests::Lists;
 use crate::cluster::{Change, ClusterError, Node, NodePool, Selection};
 
-/// A node with so many bytes that nobody asks about.
+/// A node with so many bytes of fields that are not read.
 fn put(api: &Lists, name: &str, bytes: usize) {
     api.put(Node::PATH, json!({"metadata": {"name": name}, "spec": {"providerID": "x".repeat(bytes)}}));
 }
