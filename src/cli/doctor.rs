@@ -15,9 +15,9 @@ mod webhooks;
 use std::path::Path;
 use std::process::ExitCode;
 
-use clap::{Args, ValueEnum};
+use clap::Args;
 
-use super::output::{Look, Progress, print};
+use super::output::{Look, Output, Progress, print};
 use super::{Shared, fail};
 use crate::cluster::{RequestError, UserClient};
 use findings::Findings;
@@ -34,13 +34,6 @@ pub(super) struct Doctor {
     /// How the result is written: a line for each check, or one JSON document
     #[arg(short, long, value_enum, default_value_t)]
     output: Output,
-}
-
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-enum Output {
-    #[default]
-    Table,
-    Json,
 }
 
 impl Doctor {

@@ -5,12 +5,12 @@ use std::io;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use clap::{Args, ValueEnum};
+use clap::Args;
 use futures_util::future::join_all;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use super::output::{Colour, Look, Row, print, shown, table};
+use super::output::{Colour, Look, Output, Row, print, shown, table};
 use super::session::{Decided, FailOn, Session, ask, cause};
 use super::{Shared, fail};
 use crate::environment::Environment;
@@ -37,13 +37,6 @@ pub(super) struct Inspect {
     /// List every request: what was asked, with which kind of credential, and what came back
     #[arg(long)]
     explain: bool,
-}
-
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-enum Output {
-    #[default]
-    Table,
-    Json,
 }
 
 impl Inspect {

@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::io::{self, IsTerminal, Write};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use clap::ValueEnum;
 use tracing_subscriber::fmt::MakeWriter;
 
 use crate::environment::Environment;
@@ -25,6 +26,14 @@ pub(super) fn print(text: &str) -> io::Result<()> {
 /// A line on standard error; dropped where that is closed.
 pub(super) fn tell(line: &str) {
     let _ = writeln!(io::stderr().lock(), "{line}");
+}
+
+/// How a command writes its result.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub(super) enum Output {
+    #[default]
+    Table,
+    Json,
 }
 
 /// How standard output is to be written.

@@ -7,12 +7,12 @@ mod types;
 use std::io;
 use std::process::ExitCode;
 
-use clap::{Args, ValueEnum};
+use clap::Args;
 use serde_json::{Value, json};
 
 use super::check::{Template, templates};
 use super::inventory::Shown;
-use super::output::{Look, Progress, print, shown, tell};
+use super::output::{Look, Output, Progress, print, shown, tell};
 use super::session::{Read, ask_about};
 use super::survey::Survey;
 use super::{Shared, fail};
@@ -32,13 +32,6 @@ pub(super) struct Why {
     /// How the result is written: aligned columns, or one JSON document
     #[arg(short, long, value_enum, default_value_t)]
     output: Output,
-}
-
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-enum Output {
-    #[default]
-    Table,
-    Json,
 }
 
 /// What was read before anything is looked up.
