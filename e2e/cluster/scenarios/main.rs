@@ -10,6 +10,7 @@ mod controller;
 mod daemonsets;
 mod discovery;
 mod doctor;
+mod documentation;
 mod faults;
 mod karpenter;
 mod load;
@@ -114,6 +115,7 @@ fn here() -> Vec<Trial> {
         monitoring::alerts_fire_while_the_api_server_goes_on_without_tolerarch,
         monitoring::every_panel_of_the_dashboard_shows_something,
         doctor::doctor_proves_a_right_installation_and_names_what_is_broken,
+        documentation::every_command_for_a_cluster_works,
         // Before those of Karpenter, which leave more nodes for a while.
         report::two_thousand_pods_are_added_up_and_explained,
         karpenter::nodes_appear_in_the_pool_that_the_images_allow,

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 
-use k8s_openapi::api::admissionregistration::v1::MutatingWebhookConfiguration;
+use k8s_openapi::api::admissionregistration::v1::{MutatingWebhookConfiguration, WebhookClientConfig};
 use k8s_openapi::api::core::v1::{Namespace as NamespaceObject, Node};
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client, ResourceExt};
@@ -267,11 +267,18 @@ pub(crate) fn client_config(url: &str, pki: &Pki) -> Value {
 async fn install(control_plane: &ControlPlane, url: &str, pki: &Pki) {
     let manifests = programs::repository().join("manifests").display().to_string();
     control_plane.kubectl(&["apply", "--server-side", "--validate=strict", "-k", &manifests]).await;
-    let webhooks = Api::<MutatingWebhookConfiguration>::all(control_plane.client.clone());
+    let here = serde_json::from_value(client_config(url, pki)).unwrap();
+    exchange_client_config(&control_plane.client, here).await;
+}
+
+/// Changes where the shipped configuration leads to. Gives where it led.
+pub(crate) async fn exchange_client_config(client: &Client, new: WebhookClientConfig) -> WebhookClientConfig {
+    let webhooks = Api::<MutatingWebhookConfiguration>::all(client.clone());
     let mut configuration = webhooks.get(SHIPPED).await.expect("the shipped configuration");
     let webhook = &mut configuration.webhooks.as_mut().expect("webhooks")[0];
-    webhook.client_config = serde_json::from_value(client_config(url, pki)).unwrap();
+    let old = std::mem::replace(&mut webhook.client_config, new);
     webhooks.replace(SHIPPED, &PostParams::default(), &configuration).await.unwrap();
+    old
 }
 
 /// A node that nothing runs on, and that is ready for ever.

@@ -58,6 +58,11 @@ impl ControlPlane {
         Self { client, kubeconfig, port: api, program, directory: directory.to_owned(), parts }
     }
 
+    /// etcd, the parts of the control plane, and kubectl, by the first argument.
+    pub(crate) fn program(&self) -> &Path {
+        &self.program
+    }
+
     /// Ends it, and waits until its files are written no more.
     pub(crate) async fn stop(&mut self) {
         for part in self.parts.iter_mut().rev() {

@@ -10,6 +10,7 @@ use kube::{Api, ResourceExt};
 use serde_json::{Value, json};
 
 use crate::cluster::Cluster;
+use crate::kwok;
 use crate::pods::POOL;
 use crate::process::{Process, free_port};
 use crate::programs;
@@ -43,7 +44,7 @@ impl Karpenter {
     pub async fn start(cluster: &Cluster) -> Self {
         let local = cluster.local();
         remove_workloads(cluster).await;
-        let (kwok, karpenter) = (programs::kwok().await, programs::karpenter().await);
+        let karpenter = programs::karpenter().await;
         let module = programs::go_module("controlplane", "sigs.k8s.io/karpenter").await;
         for definitions in ["pkg/apis/crds", "kwok/apis/crds"] {
             let definitions = module.join(definitions).display().to_string();
@@ -55,24 +56,8 @@ impl Karpenter {
             local.kubectl(&["wait", "--for=condition=Established", "--timeout=60s", &definition]).await;
         }
 
+        let kwok = kwok::start(local.kubeconfig(), local.directory(), free_port(), &[]).await;
         let kubeconfig = local.kubeconfig().display().to_string();
-        let module = programs::go_module("controlplane", "sigs.k8s.io/kwok").await;
-        let mut arguments = vec![
-            format!("--kubeconfig={kubeconfig}"),
-            "--manage-nodes-with-annotation-selector=kwok.x-k8s.io/node=fake".into(),
-            format!("--server-address=127.0.0.1:{}", free_port()),
-        ];
-        for stage in [
-            "node/fast/node-initialize.yaml",
-            "node/heartbeat/node-heartbeat.yaml",
-            "pod/fast/pod-ready.yaml",
-            "pod/fast/pod-complete.yaml",
-            "pod/fast/pod-delete.yaml",
-        ] {
-            arguments.push(format!("--config={}", module.join("kustomize/stage").join(stage).display()));
-        }
-        let kwok = Process::start("kwok", &kwok, &arguments, local.directory()).await;
-
         let types = local.directory().join("instance-types.json");
         fs::write(&types, instance_types().to_string()).unwrap();
         let health = free_port();

@@ -4,14 +4,16 @@
 //! `programs` (what has to be built), [`Process`] (a program that runs, and ends with this one), `control_plane` (etcd,
 //! API server, controller manager, scheduler), `distribution` (a real registry with the images of `fixtures`) and
 //! [`Tolerarch`], as far as they are of this machine a [`Local`]. [`Stub`] is a webhook that does what a scenario wants, [`Forwarder`] stands for a Service, and
-//! [`Karpenter`] is the autoscaler.
+//! [`Karpenter`] is the autoscaler. A [`Desk`] is a cluster of its own for what changes all of it.
 
 mod cluster;
 mod control_plane;
+mod desk;
 mod distribution;
 mod fixtures;
 mod forwarder;
 mod karpenter;
+mod kwok;
 mod local;
 mod metrics;
 mod namespace;
@@ -23,6 +25,7 @@ mod tolerarch;
 mod wait;
 
 pub use cluster::Cluster;
+pub use desk::Desk;
 pub use forwarder::Forwarder;
 pub use karpenter::{Karpenter, node_pool};
 pub use local::Local;

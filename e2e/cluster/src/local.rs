@@ -132,7 +132,8 @@ impl Local {
         self.directory.path()
     }
 
-    pub(crate) fn client_config(&self, url: &str) -> Value {
+    /// How a webhook configuration leads to a URL.
+    pub fn client_config(&self, url: &str) -> Value {
         client_config(url, &self.pki)
     }
 }

@@ -44,6 +44,13 @@ pub(crate) async fn karpenter() -> PathBuf {
     go("karpenter", "sigs.k8s.io/karpenter/kwok", "go.mod", "-s -w").await
 }
 
+/// helm, at the version of `manifests/go.mod`.
+pub(crate) async fn helm() -> PathBuf {
+    let mut command = Command::new("go");
+    command.current_dir(repository().join("e2e/manifests")).args(["tool", "-n", "helm"]);
+    PathBuf::from(output(command).await.trim())
+}
+
 /// The directory of a Go module that belongs to one of those here; it is downloaded if need be.
 pub(crate) async fn go_module(within: &str, module: &str) -> PathBuf {
     let within = repository().join("e2e").join(within);

@@ -83,6 +83,16 @@ impl Tolerarch {
         value.unwrap_or_else(|| panic!("no {name} in\n{text}")).trim().parse().expect("a count")
     }
 
+    /// The file of its configuration.
+    pub(crate) fn config(&self) -> PathBuf {
+        self.directory.join("config.yaml")
+    }
+
+    /// Puts something else in the place of its certificate, which it does not take up.
+    pub fn damage_certificate(&self) {
+        fs::write(self.directory.join("tls.crt"), "no certificate").unwrap();
+    }
+
     /// Gives it another certificate, which it takes up by itself.
     pub fn renew_certificate(&self, pki: &Pki) {
         let new = tempfile::tempdir_in(&self.directory).unwrap();

@@ -1,0 +1,216 @@
+//! The commands that the documentation has for a cluster, as they are written there, with the real helm, kubectl and
+//! tolerarch. Those for developers are left out, as are sessions of tolerarch alone: `e2e/binary/cli/readme.rs` has these.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use e2e::{Cluster, Desk, PodExt, Tolerarch, pod, until};
+use k8s_openapi::api::core::v1::Pod;
+use kube::Api;
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
+use serde_json::{Value, json};
+use testregistry::{Fault, Pki, Registry};
+
+/// By this name the pages call the registry.
+const NAME: &str = "registry.example.com";
+/// What is told when everything else has been done.
+const LAST: [&str; 4] =
+    ["docs/controller.md", "docs/upgrade.md", "manifests/helm/tolerarch/README.md", "docs/uninstall.md"];
+/// What comes out of some commands at least.
+const OUTPUTS: [(&str, &str); 5] = [
+    ("kubectl run probe", "tolerarch.io/multi-arch"),
+    ("kubectl get pod web-7d4", "multi-arch"),
+    ("kubectl get pods -A", "web-7d4"),
+    ("kubectl get --raw /metrics", "apiserver_admission_webhook_request_total"),
+    ("openssl x509", "DNS:tolerarch.tolerarch.svc"),
+];
+
+pub(crate) async fn every_command_for_a_cluster_works(cluster: &Cluster) {
+    let local = cluster.local();
+    let registry = Registry::builder().pki(local.pki.clone()).start().await;
+    let limited = Registry::builder().pki(local.pki.clone()).start().await;
+    let settings = settings(&registry, &limited, &local.directory().join("ca.crt"));
+    let tolerarch = local.tolerarch_for(&registry.address(), settings).await;
+    let desk = Desk::start(local, &tolerarch).await;
+    let mut pages = pages();
+    let last: Vec<Page> = LAST.map(|name| take(&mut pages, name)).into();
+    let first = take(&mut pages, "README.md");
+
+    // The first command of the README installs it.
+    let (install, rest) = first.commands.split_first().expect("commands");
+    desk.run(install).await;
+    // It runs beside the cluster, which cannot reach it by the Service.
+    let here = serde_json::from_value(local.client_config(&tolerarch.url)).unwrap();
+    let service = desk.exchange_client_config(here).await;
+    prepare(&desk, &registry, &limited, &local.pki).await;
+    go_wrong(&desk, &tolerarch, &limited, &local.pki).await;
+    let mut count = 1;
+    for command in rest.iter().chain(pages.iter().flat_map(|page| &page.commands)) {
+        run(&desk, command).await;
+        count += 1;
+    }
+    let _ = desk.exchange_client_config(service).await;
+    for command in last.iter().flat_map(|page| &page.commands).filter(|command| *command != install) {
+        if command.starts_with("helm test") {
+            tokio::join!(run(&desk, command), succeed(&desk));
+        } else {
+            run(&desk, command).await;
+        }
+        count += 1;
+    }
+    assert!(count > 30, "{count}");
+    let left = desk.run("kubectl get mutatingwebhookconfigurations,clusterroles,clusterrolebindings -o name | grep tolerarch || true");
+    assert_eq!(left.await, "", "uninstalling leaves nothing");
+}
+
+/// A page of the documentation.
+struct Page {
+    name: String,
+    commands: Vec<String>,
+}
+
+/// README, docs, runbooks and the chart's README, in this order.
+fn pages() -> Vec<Page> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let folder = |folder: &str| {
+        let files = fs::read_dir(root.join(folder)).unwrap().map(|file| file.unwrap().path());
+        let mut files: Vec<PathBuf> =
+            files.filter(|file| file.extension().is_some_and(|extension| extension == "md")).collect();
+        files.sort();
+        files
+    };
+    let chart = root.join("manifests/helm/tolerarch/README.md");
+    let files = [vec![root.join("README.md")], folder("docs"), folder("docs/runbooks"), vec![chart]].concat();
+    let page = |file: PathBuf| Page {
+        name: file.strip_prefix(&root).unwrap().display().to_string(),
+        commands: commands(&fs::read_to_string(&file).unwrap()),
+    };
+    files.into_iter().map(page).collect()
+}
+
+/// The lines of its blocks of `sh`; one that ends with a pipe goes on in the next one.
+fn commands(page: &str) -> Vec<String> {
+    let mut commands: Vec<String> = Vec::new();
+    for block in page.split("```sh\n").skip(1) {
+        let mut goes_on = false;
+        for line in block.split("```").next().unwrap_or_default().lines() {
+            match commands.last_mut() {
+                Some(command) if goes_on => *command += &format!("\n{line}"),
+                _ => commands.push(line.to_owned()),
+            }
+            goes_on = line.ends_with('|');
+        }
+    }
+    commands.retain(|command| !["cargo ", "#"].iter().any(|begin| command.starts_with(begin)));
+    commands
+}
+
+fn take(pages: &mut Vec<Page>, name: &str) -> Page {
+    let place = pages.iter().position(|page| page.name == name);
+    pages.remove(place.unwrap_or_else(|| panic!("{name}")))
+}
+
+async fn run(desk: &Desk, command: &str) {
+    let output = desk.run(command).await;
+    for (begin, expected) in OUTPUTS {
+        assert!(!command.contains(begin) || output.contains(expected), "{command}\n{output}");
+    }
+    assert!(!output.is_empty() || command.contains(" >"), "{command}");
+}
+
+/// A registry by the names of the pages, one that will limit requests, and one that is not there.
+fn settings(registry: &Registry, limited: &Registry, ca: &Path) -> Value {
+    let mirrored = json!({"mirrors": [registry.address()]});
+    let mut hosts = json!({NAME: mirrored, "docker.io": mirrored, "ghcr.io": mirrored});
+    hosts[limited.address()] = json!({"caFile": ca});
+    json!({"registries": {"hosts": hosts}})
+}
+
+/// What the pages take for granted: images, namespaces, workloads, a chart of one's own.
+async fn prepare(desk: &Desk, registry: &Registry, limited: &Registry, pki: &Pki) {
+    let both = ["linux/amd64", "linux/arm64"];
+    for (repo, tag) in [
+        ("shop/web", "1.4"),
+        ("ops/agent", "3"),
+        ("library/nginx", "latest"),
+        ("library/busybox", "latest"),
+        ("tolerarch/tolerarch", env!("CARGO_PKG_VERSION")),
+    ] {
+        registry.repo(repo).index(Some(tag), both);
+    }
+    limited.repo("team/app").fault(Some(Fault::status(429)));
+    desk.run("helm create my-chart").await;
+    registry.repo("library/nginx").index(Some("1.16.0"), both);
+    for command in [
+        "kubectl create namespace shop",
+        "kubectl create namespace team-a",
+        "kubectl create deployment web --namespace shop --image registry.example.com/shop/web:1.4",
+    ] {
+        desk.run(command).await;
+    }
+    let agent = json!({
+        "apiVersion": "apps/v1",
+        "kind": "DaemonSet",
+        "metadata": {"name": "agent", "namespace": "shop"},
+        "spec": {
+            "selector": {"matchLabels": {"app": "agent"}},
+            "template": {
+                "metadata": {"labels": {"app": "agent"}},
+                "spec": {"containers": [{"name": "agent", "image": format!("{NAME}/ops/agent:3")}]},
+            },
+        },
+    });
+    fs::write(desk.folder().join("agent.json"), agent.to_string()).unwrap();
+    desk.run("kubectl apply -f agent.json").await;
+    // As `tls.mode: files` has it.
+    pki.leaf(&["tolerarch.tolerarch.svc"]).write(&desk.folder()).unwrap();
+    desk.run("kubectl --namespace tolerarch create secret tls tolerarch-tls --cert tls.crt --key tls.key")
+        .await;
+}
+
+/// What the runbooks look for in the log: a Pod that is tolerated, registries that are away or limit requests, a
+/// certificate that cannot be used.
+async fn go_wrong(desk: &Desk, tolerarch: &Tolerarch, limited: &Registry, pki: &Pki) {
+    let pods = Api::<Pod>::namespaced(desk.client.clone(), "default");
+    let create = async |name: &str, image: &str| {
+        let mut pod = pod(&[image]);
+        pod["metadata"] = json!({"name": name});
+        pods.create(&PostParams::default(), &serde_json::from_value(pod).unwrap()).await.unwrap()
+    };
+    until("the API server calls tolerarch", async || {
+        let pod = create("web-7d4", &format!("{NAME}/shop/web:1.4")).await;
+        if pod.tolerates_pool() {
+            return Some(());
+        }
+        pods.delete("web-7d4", &DeleteParams::default().grace_period(0)).await.unwrap();
+        None
+    })
+    .await;
+    create("limited", &format!("{}/team/app:v1", limited.address())).await;
+    for number in 0..3 {
+        // Nothing listens there.
+        create(&format!("away-{number}"), &format!("127.0.0.1:1/team/app-{number}:v1")).await;
+    }
+    tolerarch.damage_certificate();
+    until("everything is in the log", async || {
+        let log = tolerarch.process.log();
+        let all = ["web-7d4", "throttled", "lookup failed", "circuit opened", "cannot be used"];
+        all.iter().all(|text| log.contains(text)).then_some(())
+    })
+    .await;
+    desk.log(&tolerarch.process.log());
+    tolerarch.renew_certificate(pki);
+}
+
+/// Ends the Pod of `helm test` as if what runs in it had found nothing wrong: there is no kubelet that could run it.
+async fn succeed(desk: &Desk) {
+    let pods = Api::<Pod>::namespaced(desk.client.clone(), "tolerarch");
+    let tests = ListParams::default().labels("app.kubernetes.io/component=test");
+    let name = until("the Pod of the test runs", async || {
+        let pod = pods.list(&tests).await.ok()?.items.pop()?;
+        (pod.status?.phase? == "Running").then_some(pod.metadata.name?)
+    })
+    .await;
+    let done = Patch::Merge(json!({"status": {"phase": "Succeeded"}}));
+    pods.patch_status(&name, &PatchParams::default(), &done).await.unwrap();
+}

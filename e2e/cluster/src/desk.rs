@@ -1,0 +1,157 @@
+//! Where an administrator types commands: a control plane of its own, on which they may do anything, with nodes whose
+//! kubelets kwok plays, and a shell that finds the real kubectl, helm and tolerarch.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::Output;
+use std::time::SystemTime;
+
+use k8s_openapi::api::admissionregistration::v1::WebhookClientConfig;
+use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::jiff::Timestamp;
+use kube::api::PostParams;
+use kube::{Api, Client};
+use serde_json::{Value, json};
+use tokio::process::Command;
+
+use crate::cluster::exchange_client_config;
+use crate::control_plane::ControlPlane;
+use crate::local::Local;
+use crate::pods::POOL;
+use crate::process::{Process, free_port};
+use crate::tolerarch::Tolerarch;
+use crate::{kwok, programs};
+
+/// A cluster, and a shell in an own directory with `manifests/` of the repository in it.
+pub struct Desk {
+    /// May do everything.
+    pub client: Client,
+    control_plane: ControlPlane,
+    directory: PathBuf,
+    _kwok: Process,
+}
+
+impl Desk {
+    /// Starts it. Commands of tolerarch go by the configuration of this one, unless they name another.
+    pub async fn start(local: &Local, tolerarch: &Tolerarch) -> Self {
+        let directory = local.directory().join("desk");
+        fs::create_dir(&directory).unwrap();
+        let control_plane = ControlPlane::start(&directory, &local.pki).await;
+        let client = control_plane.client.clone();
+        let kwok = kubelets(local, &control_plane.kubeconfig, &directory).await;
+        node(&client, "plain", "amd64", json!([])).await;
+        let taint = json!({"key": POOL, "value": "true", "effect": "NoSchedule"});
+        node(&client, "multi-arch", "arm64", json!([taint])).await;
+
+        let bin = directory.join("bin");
+        fs::create_dir(&bin).unwrap();
+        let script = |name: &str, text: String| {
+            fs::write(bin.join(name), format!("#!/bin/sh\n{text}\n")).unwrap();
+            fs::set_permissions(bin.join(name), fs::Permissions::from_mode(0o755)).unwrap();
+        };
+        script("kubectl", format!("exec '{}' kubectl \"$@\"", control_plane.program().display()));
+        script("helm", format!("exec '{}' \"$@\"", programs::helm().await.display()));
+        let (program, config) = (local.program.display(), tolerarch.config().display().to_string());
+        let configured = format!("*) exec '{program}' --config '{config}' \"$@\" ;;");
+        script(
+            "tolerarch",
+            format!("case \" $* \" in\n*' --config '*) exec '{program}' \"$@\" ;;\n{configured}\nesac"),
+        );
+        let desk = Self { client, control_plane, directory, _kwok: kwok };
+        fs::create_dir(desk.folder()).unwrap();
+        let manifests = programs::repository().join("manifests");
+        desk.run(&format!("cp -r '{}' .", manifests.display())).await;
+        desk
+    }
+
+    /// Where commands run.
+    pub fn folder(&self) -> PathBuf {
+        self.directory.join("work")
+    }
+
+    /// Runs a command of the shell to its good end. Gives what it wrote.
+    ///
+    /// # Panics
+    /// If it, or a part of a pipe, exits with another status than 0.
+    pub async fn run(&self, command: &str) -> String {
+        let Output { status, stdout, stderr } = self.shell(command).output().await.unwrap();
+        let (stdout, stderr) = (String::from_utf8_lossy(&stdout), String::from_utf8_lossy(&stderr));
+        assert!(status.success(), "{command}\n{status}\n{stdout}\n{stderr}");
+        stdout.into_owned()
+    }
+
+    fn shell(&self, command: &str) -> Command {
+        let mut shell = Command::new("bash");
+        let path = std::env::var("PATH").unwrap_or_default();
+        shell
+            .args(["-o", "pipefail", "-c", command])
+            .current_dir(self.folder())
+            .env("PATH", format!("{}:{path}", self.directory.join("bin").display()))
+            .env("KUBECONFIG", &self.control_plane.kubeconfig)
+            // For caches.
+            .env("HOME", &self.directory)
+            .kill_on_drop(true);
+        shell
+    }
+
+    /// Gives every container this log, as if each line had been written now: what runs beside the cluster has no kubelet.
+    pub fn log(&self, text: &str) {
+        let now = Timestamp::try_from(SystemTime::now()).expect("a time of this age");
+        // The format of the kubelet's files (KEP 1957 calls it the CRI log format).
+        let lines: String = text.lines().map(|line| format!("{now} stdout F {line}\n")).collect();
+        fs::write(log(&self.directory), lines).unwrap();
+    }
+
+    /// Changes where the shipped webhook configuration leads to. Gives where it led.
+    pub async fn exchange_client_config(&self, new: WebhookClientConfig) -> WebhookClientConfig {
+        exchange_client_config(&self.client, new).await
+    }
+}
+
+/// The file of all containers' logs.
+fn log(directory: &Path) -> PathBuf {
+    directory.join("containers.log")
+}
+
+async fn kubelets(local: &Local, kubeconfig: &Path, directory: &Path) -> Process {
+    let file = |name: &str| directory.join("kubelet").join(name);
+    fs::create_dir(directory.join("kubelet")).unwrap();
+    local.pki.leaf(&["127.0.0.1"]).write(&directory.join("kubelet")).unwrap();
+    fs::write(log(directory), "").unwrap();
+    let logs = json!({
+        "apiVersion": "kwok.x-k8s.io/v1alpha1",
+        "kind": "ClusterLogs",
+        "metadata": {"name": "all"},
+        "spec": {"logs": [{"logsFile": log(directory)}]},
+    });
+    // JSON is YAML.
+    fs::write(file("logs.yaml"), logs.to_string()).unwrap();
+    let port = free_port();
+    let arguments = [
+        format!("--config={}", file("logs.yaml").display()),
+        "--node-ip=127.0.0.1".to_owned(),
+        format!("--node-port={port}"),
+        format!("--tls-cert-file={}", file("tls.crt").display()),
+        format!("--tls-private-key-file={}", file("tls.key").display()),
+    ];
+    kwok::start(kubeconfig, directory, port, &arguments).await
+}
+
+/// A node that kwok makes ready.
+async fn node(client: &Client, name: &str, architecture: &str, taints: Value) {
+    let node = json!({
+        "metadata": {
+            "name": name,
+            "annotations": {"kwok.x-k8s.io/node": "fake"},
+            "labels": {
+                "kubernetes.io/hostname": name,
+                "kubernetes.io/arch": architecture,
+                "kubernetes.io/os": "linux",
+            },
+        },
+        "spec": {"taints": taints},
+    });
+    let nodes = Api::<Node>::all(client.clone());
+    nodes.create(&PostParams::default(), &serde_json::from_value(node).unwrap()).await.unwrap();
+}
