@@ -20,8 +20,6 @@ const TIME: Duration = Duration::from_secs(60);
 const QUICK: Duration = Duration::from_secs(10);
 /// How long the registry takes to answer.
 const LATENCY: Duration = Duration::from_millis(20);
-/// How long the shared cache may take; more than by default, as one machine is all replicas, the driver and the server.
-const SHARED_TIMEOUT: &str = "1s";
 /// Connections of API servers to each replica.
 const CONNECTIONS: usize = 16;
 
@@ -61,7 +59,7 @@ fn settings(time: Duration, redis: Option<&Redis>) -> Value {
         },
     });
     if let Some(redis) = redis {
-        settings["cache"]["shared"] = json!({"url": redis.url(), "timeout": SHARED_TIMEOUT});
+        settings["cache"]["shared"] = json!({"url": redis.url()});
     }
     settings
 }
