@@ -29,6 +29,11 @@ impl<T> DockerKeyring<T> {
         self.0.len()
     }
 
+    /// The hosts of the keys that have wildcards there.
+    pub(super) fn globs(&self) -> impl Iterator<Item = &str> {
+        self.0.iter().filter_map(|(key, _)| key.glob())
+    }
+
     /// Keys and values.
     pub(super) fn entries(&self) -> impl Iterator<Item = (&ImagePattern, &T)> {
         self.0.iter().map(|(key, value)| (key, value))

@@ -2,7 +2,7 @@
 
 use super::credential::Credential;
 use super::docker::{self, DockerConfig, Read};
-use super::limits::{ENTRIES, KEY, WORD};
+use super::limits::{ENTRIES, GLOB, KEY, WORD};
 use super::pull_secrets;
 
 /// No configuration's secret is in what is logged of it.
@@ -17,6 +17,7 @@ pub fn secret(data: &[u8]) -> bool {
     let Some(read) = pull_secrets::decode(data) else { return false };
     shows_no_secret(&read);
     assert!(read.keyring.len() <= ENTRIES.max, "{}", read.keyring.len());
+    assert!(read.keyring.globs().all(|host| host.len() <= GLOB.max));
     for (key, held) in read.keyring.entries() {
         assert!(key.as_str().len() <= KEY.max && held.credential.longest() <= WORD.max, "{key:?}");
     }

@@ -28,8 +28,14 @@ pub(super) const KEY: Limit =
 pub(super) const WORD: Limit =
     Limit { max: 16 << 10, message: "one of its users, passwords or tokens has more than 16 KiB" };
 
-/// Entries of all secrets of one Pod: each is matched against each of its images, and may be a glob.
+/// Bytes of a host with wildcards: comparing takes up to 63 times as many steps.
+pub(super) const GLOB: Limit =
+    Limit { max: 128, message: "one of its entries has wildcards in a host of more than 128 bytes" };
+
+/// Entries of all secrets of one Pod: each is matched against each of its images.
 pub(super) const ENTRIES_OF_POD: usize = 256;
+/// Those among them with wildcards, of which real ones have one or two for each cloud.
+pub(super) const GLOBS_OF_POD: usize = 16;
 /// Credential candidates for one image that come from pull secrets.
 pub(super) const PULLED: usize = 8;
 /// Credential candidates for one image from all sources.

@@ -9,6 +9,8 @@ use std::str::FromStr;
 
 /// Bytes of a part of a host.
 const LABEL: usize = 63;
+/// What a glob has and a name has not.
+const SPECIAL: [char; 4] = ['*', '?', '[', '\\'];
 
 /// A pattern of images such as `*.dkr.ecr.*.amazonaws.com` or `registry.example.com:5000/team`. The default one means none.
 #[derive(Clone, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -39,6 +41,11 @@ impl ImagePattern {
             && other.path.starts_with(own.path)
             && own.host.split('.').count() == other.host.split('.').count()
             && own.host.split('.').zip(other.host.split('.')).all(|(glob, part)| glob_matches(glob, part))
+    }
+
+    /// The host, if parts of it are globs: comparing may take the square of its length.
+    pub(super) fn glob(&self) -> Option<&str> {
+        Some(Parts::of(&self.0).host).filter(|host| host.contains(SPECIAL))
     }
 
     /// The pattern as it is compared.
@@ -116,7 +123,7 @@ fn is_glob(glob: &str) -> bool {
 
 /// Go's `filepath.Match` for texts without slashes.
 fn glob_matches(glob: &str, text: &str) -> bool {
-    if !glob.contains(['*', '?', '[', '\\']) {
+    if !glob.contains(SPECIAL) {
         return glob == text;
     }
     // No part of a host has more (RFC 1035), and a glob may take the square of it.

@@ -14,7 +14,7 @@ use zeroize::Zeroizing;
 use super::credential::{Credential, IdentifiedCredential, Sensitive};
 use super::docker::{self, BASE64, DockerConfig, Read, Size};
 use super::docker_keyring::DockerKeyring;
-use super::limits::{self, DATA, ENTRIES, KEY, WORD};
+use super::limits::{self, DATA, ENTRIES, GLOB, KEY, WORD};
 use super::pattern::ImagePattern;
 use super::ttl_cache::TtlCache;
 use crate::cluster::{self, Cluster, ClusterError};
@@ -123,11 +123,13 @@ impl PullSecrets {
             Some(PullSecret { secrets: Arc::clone(self), name, keyring: content.keyring })
         });
         let mut read: Vec<PullSecret> = join_all(read).await.into_iter().flatten().collect();
-        let mut room = limits::ENTRIES_OF_POD;
+        let (mut entries, mut globs) = (limits::ENTRIES_OF_POD, limits::GLOBS_OF_POD);
         read.retain(|own| {
-            let fits = own.keyring.len() <= room;
-            room -= own.keyring.len().min(room);
-            fits && own.keyring.len() > 0
+            let (of_own, globs_of_own) = (own.keyring.len(), own.keyring.globs().count());
+            let fits = of_own <= entries && globs_of_own <= globs;
+            entries -= of_own.min(entries);
+            globs -= globs_of_own.min(globs);
+            fits && of_own > 0
         });
         read
     }
@@ -266,7 +268,8 @@ fn content(object: Object) -> Result<Read, Unusable> {
     };
     let read = read.map_err(|_| Unusable("its data is not JSON of docker's form"))?;
     let Size { entries, key, word } = read.size;
-    for (most, given) in [(ENTRIES, entries), (KEY, key), (WORD, word)] {
+    let glob = read.keyring.globs().map(str::len).max().unwrap_or_default();
+    for (most, given) in [(ENTRIES, entries), (KEY, key), (WORD, word), (GLOB, glob)] {
         most.check(given).map_err(Unusable)?;
     }
     Ok(read)

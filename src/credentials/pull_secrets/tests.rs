@@ -200,6 +200,26 @@ async fn a_refused_secret_is_read_again_but_not_at_once() {
     assert!(read[0].refetch(&"c.d".parse().unwrap()).await.is_empty());
 }
 
+/// As each is compared with each image.
+#[tokio::test]
+async fn a_pod_has_no_more_than_so_many_wildcards_nor_long_ones() {
+    let api = ApiServer::start().await;
+    let globs = |count: usize, length: usize| {
+        let entry = json!({"username": "user", "password": "word"});
+        let host = |place: usize| format!("*.{place:02}{}", "a".repeat(length - 4));
+        let auths: serde_json::Map<_, _> = (0..count).map(|place| (host(place), entry.clone())).collect();
+        secret("dockerconfigjson", &json!({"auths": auths}))
+    };
+    for name in ["first", "second", "third"] {
+        api.answer("team", name, 200, &globs(limits::GLOBS_OF_POD / 2, GLOB.max));
+    }
+    api.answer("team", "long", 200, &globs(1, GLOB.max + 1));
+    let secrets = PullSecrets::new(api.cluster(), LONG);
+    let read = secrets.read("team", ["long", "first", "second", "third"].into_iter()).await;
+    let names: Vec<&str> = read.iter().map(|own| &*own.name.name).collect();
+    assert_eq!(names, ["first", "second"]);
+}
+
 /// A secret for `a.b` with this many more entries, and with a key and a password of these lengths.
 fn sized(entries: usize, key: usize, word: usize) -> serde_json::Value {
     let entry = |word: &str| json!({"username": "user", "password": word});
