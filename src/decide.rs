@@ -115,13 +115,26 @@ impl Snapshot {
         pod: &'a Pod<'_>,
         limits: &BatchLimits,
     ) -> (Decision<'a>, Vec<ImageSupport<'a>>) {
-        let (usages, wait) = (pod.images(), Wait::ForAll(limits));
-        let keyring = self.keyring(namespace, pod, &usages, wait.deadline()).await;
-        let images = self.look_up(policy, namespace, pod, &usages, &keyring, wait).await;
+        let images = self.supports(policy, namespace, pod, |_| true, limits).await;
         let decision = Decision::without_images(policy, pod);
         let decision =
             decision.unwrap_or_else(|| Decision::of(policy, pod, policy.rank(namespace, pod), &images));
         (decision, images)
+    }
+
+    /// What is known of those images of the Pod that are wanted, by the texts in it.
+    pub async fn supports<'a>(
+        &self,
+        policy: &Policy,
+        namespace: &str,
+        pod: &'a Pod<'_>,
+        is_wanted: impl Fn(&str) -> bool,
+        limits: &BatchLimits,
+    ) -> Vec<ImageSupport<'a>> {
+        let (mut usages, wait) = (pod.images(), Wait::ForAll(limits));
+        usages.retain(|usage| is_wanted(usage.given));
+        let keyring = self.keyring(namespace, pod, &usages, wait.deadline()).await;
+        self.look_up(policy, namespace, pod, &usages, &keyring, wait).await
     }
 
     /// The credentials that the Pod may use. Its pull secrets are read only if some image is not known without them; where

@@ -175,7 +175,7 @@ impl FailingPods {
         if found.os == "windows" {
             return Ok(true);
         }
-        let images = self.platforms(pod, facts, terms, limits).await;
+        let images = self.platforms(pod, symptoms, facts, terms, limits).await;
         let mut is_settled = true;
         for Symptom { container, image, sign } in symptoms {
             let known = images.iter().find(|(given, _)| given == image);
@@ -202,18 +202,21 @@ impl FailingPods {
         Ok(is_settled)
     }
 
-    /// Where the images that containers of the Pod run are known to run.
+    /// Where the images that show symptoms are known to run.
     async fn platforms(
         &self,
         pod: &StoredPod,
+        symptoms: &[Symptom],
         facts: &Pod<'_>,
         terms: Terms<'_>,
         limits: &BatchLimits,
     ) -> Vec<(String, PlatformSet)> {
         let snapshot = self.current.get();
         let policy = snapshot.policy_for(terms.profile).unwrap_or(&snapshot.policy);
-        let examined = snapshot.examine(policy, pod.namespace(), facts, limits);
-        let Some((_, images)) = decide::caught(examined).await else { return Vec::new() };
+        // The others are none of its business, and a tenant may have named 64.
+        let is_wanted = |given: &str| symptoms.iter().any(|symptom| symptom.image == given);
+        let supports = snapshot.supports(policy, pod.namespace(), facts, is_wanted, limits);
+        let Some(images) = decide::caught(supports).await else { return Vec::new() };
         let run = images.iter().filter(|image| image.purpose == Purpose::Run);
         run.filter_map(|image| Some((image.given.to_owned(), image.nodes().ok()?))).collect()
     }

@@ -49,12 +49,15 @@ impl BatchLimits {
         let one = async |image: &ImageRef| {
             let host = self.host(image.host());
             // First the host's share, so that one that hangs keeps no others waiting. They are never closed.
-            let _share = host.acquire().await;
-            let _turn = self.running.acquire().await;
+            let share = host.acquire().await;
+            let turn = self.running.acquire().await;
             let deadline = Instant::now() + self.time;
             let images = [image];
             let answers = resolver.resolve(Tenant::Operator, &images, candidates, deadline, |_, _| false);
-            answers.await.into_iter().next().flatten()
+            let outcome = answers.await.into_iter().next().flatten();
+            drop((share, turn));
+            self.leave(image.host(), host);
+            outcome
         };
         join_all(images.iter().map(|image| one(image))).await
     }
@@ -64,5 +67,14 @@ impl BatchLimits {
         let host =
             hosts.entry(name.to_owned()).or_insert_with(|| Arc::new(Semaphore::new(self.per_registry)));
         host.clone()
+    }
+
+    /// Forgets a host that no other image is asked of: Pods name hosts as they like.
+    fn leave(&self, name: &str, host: Arc<Semaphore>) {
+        let mut hosts = self.hosts.lock().unwrap_or_else(PoisonError::into_inner);
+        drop(host);
+        if hosts.get(name).is_some_and(|host| Arc::strong_count(host) == 1) {
+            hosts.remove(name);
+        }
     }
 }
