@@ -18,7 +18,7 @@ use rustls::server::{ClientHello, NoServerSessionStorage, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
-use tokio::time::{Duration, MissedTickBehavior};
+use tokio::time::{Duration, Instant, MissedTickBehavior};
 
 use crate::cluster::ObjectName;
 use crate::health::{Reported, State};
@@ -99,13 +99,14 @@ struct Inner {
 struct Current {
     pair: Arc<CertifiedKey>,
     validity: Validity,
-    /// How many seconds the API server's clock is ahead of this machine's, where it is known.
-    ahead: Option<i64>,
+    /// The API server's time, in seconds since 1970, and when it was told; where it is known.
+    told: Option<(i64, Instant)>,
 }
 
 impl Current {
     fn invalid(&self) -> Option<Invalid> {
-        self.validity.invalid(unix_now().saturating_add(self.ahead.unwrap_or(0)))
+        let since = |(now, at): (i64, Instant)| now.saturating_add_unsigned(at.elapsed().as_secs());
+        self.validity.invalid(self.told.map_or_else(unix_now, since))
     }
 }
 
@@ -147,7 +148,7 @@ impl ServingCertificate {
     pub fn state(&self) -> State {
         let current = self.0.current.read().unwrap_or_else(PoisonError::into_inner);
         match &*current {
-            Some(current) if self.is_trusted() => match (current.invalid(), current.ahead) {
+            Some(current) if self.is_trusted() => match (current.invalid(), current.told) {
                 (None, _) => self.0.renewal.get(),
                 (Some(invalid), Some(_)) => State::Failed(invalid.reason()),
                 // Without the API server's clock and its caBundle, only API servers know whether they refuse it.
@@ -168,10 +169,18 @@ impl ServingCertificate {
 
     /// Serves this one from now on. `now` is the API server's time in seconds since 1970, where it is known.
     fn replace(&self, pair: CertifiedKey, validity: Validity, now: Option<i64>) {
-        let ahead = now.map(|now| now.saturating_sub(unix_now()));
-        let current = Current { pair: Arc::new(pair), validity, ahead };
+        let told = now.map(|now| (now, Instant::now()));
+        let current = Current { pair: Arc::new(pair), validity, told };
         *self.0.current.write().unwrap_or_else(PoisonError::into_inner) = Some(current);
         self.0.metrics.expires(validity.end);
+    }
+
+    /// The API server's time now: this machine's clock may be set at any time.
+    fn told(&self, now: i64) {
+        let mut current = self.0.current.write().unwrap_or_else(PoisonError::into_inner);
+        if let Some(current) = &mut *current {
+            current.told = Some((now, Instant::now()));
+        }
     }
 
     fn invalid(&self) -> Option<Invalid> {

@@ -129,6 +129,8 @@ pub struct ManagedCertificate {
     ready: bool,
     /// What failed at the last look, in words.
     failing: Option<String>,
+    /// A configuration that was not there at the last look.
+    absent: Option<ObjectName>,
 }
 
 impl ManagedCertificate {
@@ -152,6 +154,7 @@ impl ManagedCertificate {
             own: None,
             ready: false,
             failing: None,
+            absent: None,
         }
     }
 
@@ -207,11 +210,7 @@ impl ManagedCertificate {
 
     /// One look and at most one change. Tells whether there was one, so that there may be more to do.
     async fn step(&mut self) -> Result<bool, Failure> {
-        let mut configurations = Vec::new();
-        for name in &self.configurations {
-            let read = Configuration::read(&self.cluster, name).await;
-            configurations.push(read.map_err(Operation::ReadWebhooks.failed())?);
-        }
+        let configurations = self.read_configurations().await?;
         // After the webhooks, see `plan`.
         let answer = match self.secret.read(&self.cluster).await {
             Err(ClusterError::NotFound) => {
@@ -222,6 +221,7 @@ impl ManagedCertificate {
             answer => answer.map_err(Operation::ReadSecret.failed())?,
         };
         let (secret, now) = (answer.object, self.clock.set(answer.date));
+        self.served.told(seconds(now));
         let view = view(&configurations, &secret);
         if view.names.is_empty() {
             return Err(Operation::ReadWebhooks.failed()(Cause::NoWebhook));
@@ -270,6 +270,29 @@ impl ManagedCertificate {
             }
         }
         Ok(sign.is_some() || write.is_some())
+    }
+
+    /// Those that are there: one that is not installed keeps no replica from getting ready for the others.
+    async fn read_configurations(&mut self) -> Result<Vec<Configuration>, Failure> {
+        let (mut found, mut absent) = (Vec::new(), None);
+        for name in &self.configurations {
+            match Configuration::read(&self.cluster, name).await {
+                Ok(configuration) => found.push(configuration),
+                Err(ClusterError::NotFound) => absent = Some(name.clone()),
+                Err(error) => return Err(Operation::ReadWebhooks.failed()(error)),
+            }
+        }
+        if found.is_empty() && absent.is_some() {
+            return Err(Operation::ReadWebhooks.failed()(ClusterError::NotFound));
+        }
+        if self.absent != absent {
+            if let Some(name) = &absent {
+                let name = name.as_str();
+                tracing::warn!(name, "a webhook configuration of tls.webhookConfigurations is not there");
+            }
+            self.absent = absent;
+        }
+        Ok(found)
     }
 
     async fn write_secret(&self, seen: &Secret, authorities: &[&Authority]) -> Result<(), Failure> {

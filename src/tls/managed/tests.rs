@@ -84,6 +84,43 @@ impl Replica {
     }
 }
 
+/// The machine's clock, which may be years behind when it starts and right a moment later, is another one.
+#[tokio::test]
+async fn only_the_api_servers_clock_says_whether_the_certificate_is_valid() {
+    let api = cluster().await;
+    let mut replica = Replica::new(&api);
+    replica.look().await;
+    api.set_time(START + 6);
+    replica.look().await;
+    assert_eq!(replica.served.state(), State::Healthy);
+    // Nothing can be written, so the certificate expires.
+    api.refuse(Some((Method::GET, SECRET, 403)));
+    let end = i64::try_from(START + DAY).unwrap();
+    replica.served.told(end + 1);
+    assert!(matches!(replica.served.state(), State::Failed(_)));
+    replica.served.told(end - 1);
+    assert!(!matches!(replica.served.state(), State::Failed(_)));
+    // What it is told at each look counts from then on.
+    replica.served.told(end + 1);
+    api.refuse(None);
+    replica.look().await;
+    assert_eq!(replica.served.state(), State::Healthy);
+}
+
+#[tokio::test]
+async fn a_configuration_that_is_not_there_does_not_matter_to_the_others() {
+    let api = cluster().await;
+    let names = ["zz-tolerarch", "not-installed"].map(|name| ObjectName::new(name).unwrap()).to_vec();
+    let mut replica = Replica::new(&api);
+    replica.managed.configurations = names;
+    replica.look().await;
+    assert!(replica.is_trusted(&api, START));
+    api.delete(WEBHOOKS);
+    let mut other = Replica::new(&api);
+    other.look().await;
+    assert_eq!(other.leaf(), None);
+}
+
 fn decoded(text: &Value) -> Vec<u8> {
     use base64::Engine;
     base64::prelude::BASE64_STANDARD.decode(text.as_str().unwrap_or_default()).unwrap()
