@@ -299,15 +299,25 @@ impl Fetcher {
                     candidate.accepted();
                     return Ok(Ok(support));
                 }
-                failed => return Ok(failed),
+                Err(error) => {
+                    if error.is_answer() {
+                        self.take_back(image, candidate);
+                    }
+                    return Ok(Err(error));
+                }
             }
         }
         // Never a good answer: a refusal replaces it.
         let _ = self.cache.fail(image, candidate.id(), &refused);
+        self.take_back(image, candidate);
+        Ok(Err(refused))
+    }
+
+    /// Shares no more what the registry says no more.
+    fn take_back(&self, image: &ImageRef, candidate: &CredentialCandidate) {
         if let (Some((shared, _)), Some(credential)) = (self.sharing(), candidate.held_credential()) {
             shared.forget(image, credential);
         }
-        Ok(Err(refused))
     }
 
     /// One HEAD request if that may suffice, as Docker Hub does not count those; otherwise the whole lookup.

@@ -3,6 +3,7 @@
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use tempfile::TempDir;
+use testregistry::OCI_INDEX;
 use tokio::task::JoinHandle;
 
 use super::isolation::tenant;
@@ -225,19 +226,26 @@ async fn replicas_answer_each_other_while_a_registry_fails() {
 }
 
 #[tokio::test]
-async fn a_refusal_takes_back_what_was_shared() {
-    let Some(redis) = Redis::start(&[]).await else { return };
-    let remote = remote().await;
-    let (repo, image) = multi(&remote, "app");
-    let old = |_: &mut SharedCacheSettings, cache: &mut CacheSettings| cache.tag = Duration::from_millis(1);
-    let one = Replica::with(&remote, &redis.url(), old).await;
-    assert_eq!(one.ask(&image).await, Ok(BOTH));
-    one.wrote(2).await;
-    repo.fault(Some(Fault::status(404)));
-    let two = Replica::with(&remote, &redis.url(), old).await;
-    assert_eq!(two.ask(&image).await, Err(LookupError::NotFound));
-    until("the deletion", || two.counted("delete", "ok") == 1).await;
-    assert_eq!(redis.keys().len(), 1, "the digest's, which is as it was");
+async fn a_definite_answer_takes_back_what_was_shared() {
+    for (fault, expected) in [
+        (Fault::status(404), LookupError::NotFound),
+        // A tag that was pushed anew, as no manifest.
+        (Fault::body("[]", OCI_INDEX), LookupError::BadManifest),
+    ] {
+        let Some(redis) = Redis::start(&[]).await else { return };
+        let remote = remote().await;
+        let (repo, image) = multi(&remote, "app");
+        let old =
+            |_: &mut SharedCacheSettings, cache: &mut CacheSettings| cache.tag = Duration::from_millis(1);
+        let one = Replica::with(&remote, &redis.url(), old).await;
+        assert_eq!(one.ask(&image).await, Ok(BOTH));
+        one.wrote(2).await;
+        repo.fault(Some(fault));
+        let two = Replica::with(&remote, &redis.url(), old).await;
+        assert_eq!(two.ask(&image).await, Err(expected));
+        until("the deletion", || two.counted("delete", "ok") == 1).await;
+        assert_eq!(redis.keys().len(), 1, "the digest's, which is as it was");
+    }
 }
 
 #[tokio::test]
