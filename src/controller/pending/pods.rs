@@ -20,9 +20,11 @@ pub(super) const OF_NAMESPACE: usize = 64;
 /// When a Pod is looked at again whose images are not known, and one whose images are.
 const UNKNOWN: Duration = Duration::from_secs(1);
 const SETTLED: Duration = Duration::from_secs(60);
-/// Tries to change one Pod, and the pause after the first one; it grows with each.
+/// Refusals after which a Pod is left as it is, and the pause after the first one; it grows with each.
 pub(super) const TRIES: u32 = 3;
 const RETRY: Duration = Duration::from_secs(2);
+/// The longest pause where the cause is not the Pod: no answer, or a right that is missing.
+const LONGEST: Duration = Duration::from_secs(600);
 
 /// A Pod that waits.
 struct Waiting {
@@ -31,7 +33,9 @@ struct Waiting {
     since: Instant,
     /// When it is looked at next.
     due: Instant,
-    tries: u32,
+    refusals: u32,
+    /// Tries that failed for a cause that is not the Pod.
+    failures: u32,
     is_busy: bool,
 }
 
@@ -98,7 +102,7 @@ impl Pods {
             return;
         }
         let now = Instant::now();
-        let new = |pod| Waiting { pod, since: now, due: now, tries: 0, is_busy: false };
+        let new = |pod| Waiting { pod, since: now, due: now, refusals: 0, failures: 0, is_busy: false };
         let (uid, size) = (pod.uid().to_owned(), size(&pod));
         let share = self.shares.entry(pod.namespace().to_owned()).or_default();
         share.bytes += size;
@@ -152,7 +156,7 @@ impl Pods {
         for known in self.known.values().filter(|known| known.is_busy) {
             *busy.entry(known.pod.namespace().to_owned()).or_default() += 1;
         }
-        let waits = |known: &&mut Waiting| !known.is_busy && known.tries < TRIES && known.due <= now;
+        let waits = |known: &&mut Waiting| !known.is_busy && known.refusals < TRIES && known.due <= now;
         let due = self.known.values_mut().filter(waits);
         let mut due: Vec<&mut Waiting> = due.collect();
         due.sort_unstable_by_key(|known| known.due);
@@ -178,13 +182,18 @@ impl Pods {
             Look::Unknown => UNKNOWN,
             Look::Settled | Look::Tried(Repaired::Done | Repaired::Gone) => SETTLED,
             Look::Tried(Repaired::NotLeading) => RETRY,
-            Look::Tried(Repaired::Refused | Repaired::Forbidden | Repaired::Failed) => {
-                known.tries += 1;
-                if known.tries == TRIES {
+            Look::Tried(Repaired::Refused) => {
+                known.refusals += 1;
+                if known.refusals == TRIES {
                     let (namespace, pod) = (known.pod.namespace(), known.pod.name());
                     tracing::warn!(namespace, pod, tries = TRIES, "a Pod cannot be repaired");
                 }
-                RETRY * known.tries
+                RETRY * known.refusals
+            }
+            Look::Tried(Repaired::Forbidden | Repaired::Failed) => {
+                let pause = RETRY.saturating_mul(1 << known.failures.min(16)).min(LONGEST);
+                known.failures += 1;
+                pause
             }
         };
         known.due = Instant::now() + pause;

@@ -12,20 +12,24 @@ fn stored(name: &str, namespace: &str) -> StoredPod {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pod_is_tried_three_times() {
-    let mut pods = Pods::default();
-    pods.take(Change::Applied(stored("a", "team")));
-    let mut tries = 0;
-    for _ in 0..1000 {
-        // Its changes do not begin anew.
+async fn a_refused_pod_is_tried_three_times_and_others_less_and_less_often() {
+    // In an hour.
+    for (result, expected) in [(Repaired::Refused, TRIES), (Repaired::Failed, 14), (Repaired::Forbidden, 14)]
+    {
+        let mut pods = Pods::default();
         pods.take(Change::Applied(stored("a", "team")));
-        for (pod, _) in pods.due(10) {
-            tries += 1;
-            pods.looked(pod.uid(), Look::Tried(Repaired::Refused));
+        let mut tries = 0;
+        for _ in 0..3600 {
+            // Its changes do not begin anew.
+            pods.take(Change::Applied(stored("a", "team")));
+            for (pod, _) in pods.due(10) {
+                tries += 1;
+                pods.looked(pod.uid(), Look::Tried(result));
+            }
+            tokio::time::advance(Duration::from_secs(1)).await;
         }
-        tokio::time::advance(Duration::from_secs(1)).await;
+        assert_eq!(tries, expected, "{result:?}");
     }
-    assert_eq!(tries, TRIES);
 }
 
 #[tokio::test(start_paused = true)]
