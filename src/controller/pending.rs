@@ -136,7 +136,7 @@ impl PendingPods {
                         listed = Instant::now();
                     }
                     if scope_due <= Instant::now() {
-                        scope = self.scope().await.or(scope);
+                        scope = self.scope(scope.as_ref()).await.or(scope);
                         scope_due = Instant::now() + SCOPE;
                     }
                     let Some(scope) = scope.as_ref().filter(|_| namespaces.is_complete) else { continue };
@@ -164,20 +164,17 @@ impl PendingPods {
     }
 
     /// For which Pods the webhook is called; `None` where that cannot be read.
-    async fn scope(&self) -> Option<Scope> {
+    async fn scope(&self, before: Option<&Scope>) -> Option<Scope> {
         let names = self.settings.borrow().webhook_configurations.clone();
         match Scope::read(&self.cluster, &names).await {
-            Ok(scope) if scope.is_evaluable() => {
-                self.state.set(State::Healthy);
-                Some(scope)
-            }
             Ok(scope) => {
-                tracing::warn!(
-                    "a matchCondition of the webhook cannot be evaluated here: Pods that it is about are not repaired"
-                );
-                self.state.set(State::Degraded(
-                    "a matchCondition of the webhook cannot be evaluated; its Pods are not repaired",
-                ));
+                self.state.set(State::Healthy);
+                // Once: nothing is wrong.
+                if !scope.is_evaluable() && before.is_none_or(Scope::is_evaluable) {
+                    tracing::warn!(
+                        "a matchCondition of the webhook cannot be evaluated here: Pods that it is about are not repaired"
+                    );
+                }
                 Some(scope)
             }
             Err(error) => {
