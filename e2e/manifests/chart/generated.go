@@ -14,16 +14,8 @@ const (
 	tableEnd   = "<!-- end of values -->\n"
 )
 
-// Generated returns the files that are made from the chart, by their paths in the repository.
-func Generated() (map[string]string, error) {
-	files := map[string]string{}
-	for _, generate := range []func(map[string]string) error{schemaAndTable, kustomization, goldens} {
-		if err := generate(files); err != nil {
-			return nil, err
-		}
-	}
-	return files, nil
-}
+// Generators make files from the chart, by their paths in the repository. Each needs the files of those before it.
+var Generators = []func(map[string]string) error{schemaAndTable, kustomization, goldens}
 
 func read(path ...string) (string, error) {
 	text, err := os.ReadFile(filepath.Join(append([]string{Repository}, path...)...))
@@ -249,9 +241,10 @@ func goldens(files map[string]string) error {
 	return nil
 }
 
-// Stale returns the generated files that are not in the repository as they should be.
-func Stale() (map[string]string, error) {
-	files, err := Generated()
+// Stale returns the files of a generator that are not in the repository as they should be.
+func Stale(generate func(map[string]string) error) (map[string]string, error) {
+	files := map[string]string{}
+	err := generate(files)
 	for path, text := range files {
 		if found, err := read(path); err == nil && found == text {
 			delete(files, path)
