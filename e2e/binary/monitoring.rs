@@ -9,6 +9,7 @@ use testregistry::{Fault, Registry, Reply};
 use super::program::Program;
 use crate::support::https::NAME;
 use crate::support::prometheus::{Prometheus, dashboard, filled};
+use crate::support::redis::Redis;
 use crate::support::review::pod;
 use crate::support::until;
 
@@ -102,6 +103,17 @@ async fn an_alert_fires_while_a_configuration_is_refused() {
     setup.fires("TolerarchReloadRefused", nothing).await;
     setup.program.configure(json!({}));
     setup.clears("TolerarchReloadRefused", nothing).await;
+}
+
+#[tokio::test]
+async fn an_alert_fires_while_the_shared_cache_is_away() {
+    let Some(mut redis) = Redis::start(&[]).await else { return };
+    let Some(setup) = Setup::start(json!({"cache": {"shared": {"url": redis.url()}}})).await else { return };
+    assert!(!setup.prometheus.fires("TolerarchDegraded").await);
+    redis.kill().await;
+    setup.fires("TolerarchDegraded", async || setup.review(1, None).await).await;
+    redis.restart().await;
+    setup.clears("TolerarchDegraded", nothing).await;
 }
 
 #[tokio::test]
