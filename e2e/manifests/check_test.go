@@ -104,31 +104,40 @@ func TestPassesWithController(t *testing.T) {
 	}
 }
 
-// The webhook and the controller follow the cluster alike.
-func TestPassesWithDiscoveryForTheController(t *testing.T) {
-	items := checked(t, renderedFrom(t, "testdata/controller-discovery"))
-	discovering, accounts := []string{}, []string{}
-	for _, it := range items {
-		for _, fault := range it.faults {
-			t.Errorf("%s: %s", it.id, fault)
-		}
-		switch o := it.object.(type) {
-		case *apps.Deployment:
-			if slices.Contains(o.Spec.Template.Spec.Containers[0].Env, core.EnvVar{Name: "TOLERARCH_DISCOVER__NODE_POOLS", Value: "true"}) {
-				discovering = append(discovering, o.Name)
-			}
-		case *rbac.ClusterRoleBinding:
-			if o.Name == "tolerarch-discovery" {
-				for _, subject := range o.Subjects {
+// The webhook and the controller decide alike: what one follows or reads, the other does.
+func TestControllerDecidesAsTheWebhook(t *testing.T) {
+	for _, c := range []struct{ overlay, variable, binding string }{
+		{"controller-discovery", "TOLERARCH_DISCOVER__NODE_POOLS", "tolerarch-discovery"},
+		{"controller-pull-secrets", "TOLERARCH_CREDENTIALS__PULL_SECRETS", "tolerarch-pull-secrets"},
+	} {
+		configured, accounts := []string{}, []string{}
+		may := func(name string, subjects []rbac.Subject) {
+			for _, subject := range subjects {
+				if name == c.binding {
 					accounts = append(accounts, subject.Name)
 				}
 			}
 		}
-	}
-	slices.Sort(discovering)
-	both := []string{"tolerarch", "tolerarch-controller"}
-	if !slices.Equal(discovering, both) || !slices.Equal(accounts, both) {
-		t.Errorf("%v discover, %v may", discovering, accounts)
+		for _, it := range checked(t, renderedFrom(t, "testdata/"+c.overlay)) {
+			for _, fault := range it.faults {
+				t.Errorf("%s: %s: %s", c.overlay, it.id, fault)
+			}
+			switch o := it.object.(type) {
+			case *apps.Deployment:
+				if slices.Contains(o.Spec.Template.Spec.Containers[0].Env, core.EnvVar{Name: c.variable, Value: "true"}) {
+					configured = append(configured, o.Name)
+				}
+			case *rbac.ClusterRoleBinding:
+				may(o.Name, o.Subjects)
+			case *rbac.RoleBinding:
+				may(o.Name, o.Subjects)
+			}
+		}
+		slices.Sort(configured)
+		both := []string{"tolerarch", "tolerarch-controller"}
+		if !slices.Equal(configured, both) || !slices.Equal(accounts, both) {
+			t.Errorf("%s: %v are told to, %v may", c.overlay, configured, accounts)
+		}
 	}
 }
 
