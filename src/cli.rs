@@ -171,7 +171,7 @@ Exit status:
 
 #[derive(Debug, Args)]
 struct Shared {
-    /// The configuration; without one, the defaults do the main job
+    /// The configuration [default: the built-in defaults; for doctor that of the cluster]
     #[arg(long, global = true, value_name = "FILE")]
     config: Option<PathBuf>,
     /// From which level on lines are logged [default: info for serve and controller, otherwise warn]

@@ -44,5 +44,5 @@ impl Access {
 
 /// A name becomes a part of paths.
 fn name(text: &str) -> Result<String, &'static str> {
-    if is_name(text) { Ok(text.to_owned()) } else { Err("no name that an object can have") }
+    if is_name(text) { Ok(text.to_owned()) } else { Err("not a valid name of a Kubernetes object") }
 }

@@ -44,7 +44,7 @@ impl fmt::Display for Target {
 pub(super) enum ParseTargetError {
     #[error("write TYPE/NAME, such as pod/web-1, deploy/web or rollouts.argoproj.io/web")]
     Form,
-    #[error("no name that an object can have")]
+    #[error("not a valid name of a Kubernetes object")]
     Name,
 }
 
