@@ -25,6 +25,10 @@ use crate::registry::{HostSettings, Traces};
 use crate::review::DaemonSet;
 use crate::serve;
 
+/// Noted where a cluster is asked and no configuration is named: it may run with another one.
+const BY_DEFAULTS: &str =
+    "decided by the built-in defaults; if the cluster has a configuration of its own, name it by --config";
+
 /// What decides, and what goes on meanwhile.
 pub(super) struct Session {
     pub(super) snapshot: Snapshot,
@@ -221,7 +225,10 @@ pub(super) fn ask_about<R, T>(
         let snapshot =
             serve::snapshot(&config, &shared.environment, Some(traces.clone()), discovered.as_ref())
                 .map_err(|error| fail(&error))?;
-        let notes = notes.unwrap_or_default();
+        let mut notes = notes.unwrap_or_default();
+        if shared.config.is_none() {
+            notes.push(BY_DEFAULTS.to_owned());
+        }
         let session = Session { snapshot, limits, progress, traces, notes, pull_secrets, interrupts };
         Ok(work(session, rest).await)
     });
