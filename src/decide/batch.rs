@@ -78,3 +78,28 @@ impl BatchLimits {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::config::Config;
+    use crate::decide::tests::{BOTH, Bench, pod};
+    use crate::pod::Pod;
+
+    #[tokio::test]
+    async fn only_what_is_wanted_is_asked_and_no_host_is_kept() {
+        let bench = Bench::new().await;
+        let (wanted, other) = (bench.image("wanted", &BOTH), bench.image("other", &BOTH));
+        let snapshot = bench.current.get();
+        let limits = BatchLimits::new(&Config::default().lookup);
+        let mut pod = pod(&[&wanted, &other]);
+        pod["spec"]["initContainers"] = json!([{"image": wanted}]);
+        let pod = Pod::of_value(&pod).unwrap();
+        let supports = snapshot.supports(&snapshot.policy, "shop", &pod, |given| given == wanted, &limits);
+        assert_eq!(supports.await.len(), 2, "as an init container and as a container");
+        assert_eq!(bench.remote.requests().len(), 1);
+        assert!(limits.hosts.lock().unwrap().is_empty());
+    }
+}
