@@ -1,8 +1,8 @@
 //! At the start: looks up the images of running Pods, so that the Pods that come next find them known.
 //!
 //! It comes behind everything else. It begins a lookup only while no Pod waits for one and most permits are free, runs
-//! few at a time, and leaves out a registry as soon as its circuit opens, it limits requests, or says that less than three quarters of
-//! its limit are left. What it keeps is bounded.
+//! few at a time, and leaves out a registry as soon as its circuit opens, it limits requests, or says that less than three
+//! quarters of its limit are left. What it keeps is bounded.
 
 use std::collections::HashSet;
 

@@ -17,6 +17,8 @@ use crate::image::LookupError;
 const HOSTS: usize = 4096;
 /// How long a registry that does not support HEAD requests gets none.
 const HEADLESS: Duration = Duration::from_secs(600);
+/// How often the failures of probes are told: there is one every three seconds.
+const TELL: Duration = Duration::from_secs(60);
 /// Credentials of one host whose pauses are kept.
 const ACCOUNTS: usize = 64;
 
@@ -42,6 +44,8 @@ struct State {
     anonymous: Option<Instant>,
     accounts: Vec<(CredentialId, Instant)>,
     headless: Option<Instant>,
+    /// When a failure of a probe was told last.
+    told: Option<Instant>,
     known: bool,
 }
 
@@ -154,6 +158,16 @@ impl Host {
             }
             Change::StillOpen(due) => due,
         }
+    }
+
+    /// Whether the failure of a probe is to be told.
+    pub(super) fn tells(&self) -> bool {
+        let (mut state, now) = (self.state(), Instant::now());
+        let is_due = state.told.is_none_or(|told| now.duration_since(told) >= TELL);
+        if is_due {
+            state.told = Some(now);
+        }
+        is_due
     }
 
     /// The registry asked for a pause, which holds for this credential.

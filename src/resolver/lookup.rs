@@ -160,7 +160,7 @@ impl Fetcher {
             Ok(Err(error)) => {
                 recorder.failed(&error);
                 probe = self.note_failure(request, job, &progress, &error);
-                self.outcome_of(request, &progress, &error)
+                self.outcome_of(request, job, &progress, &error)
             }
         };
         (Completed { outcome, by_another: progress.by_another }, probe)
@@ -204,7 +204,7 @@ impl Fetcher {
         Some(ProbeDue { time, failed: request.probe(access) })
     }
 
-    fn outcome_of(&self, request: Request<'_>, progress: &Progress, error: &Error) -> Outcome {
+    fn outcome_of(&self, request: Request<'_>, job: &Job, progress: &Progress, error: &Error) -> Outcome {
         let image = request.image;
         let outcome = match lookup_error(error) {
             // It is cached already, for each candidate.
@@ -215,7 +215,12 @@ impl Fetcher {
         let result = if outcome.is_ok() { LookupResult::Stale } else { LookupResult::Failed };
         self.metrics.looked_up(image.host(), result);
         let Progress { credential, .. } = progress;
-        tracing::warn!(%image, %error, credential, stale = outcome.is_ok(), "lookup failed");
+        let stale = outcome.is_ok();
+        if job.probe.is_none() || job.host.tells() {
+            tracing::warn!(%image, %error, credential, stale, "lookup failed");
+        } else {
+            tracing::debug!(%image, %error, credential, stale, "lookup failed");
+        }
         outcome
     }
 

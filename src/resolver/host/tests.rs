@@ -312,3 +312,15 @@ async fn a_host_that_is_forgotten_takes_its_open_circuit_along() {
     drop(host);
     assert!(!open(&metrics));
 }
+
+#[tokio::test(start_paused = true)]
+async fn failures_of_probes_are_told_once_a_minute() {
+    let (host, _) = host();
+    // As often as an open circuit probes, for ten minutes.
+    let mut told = 0;
+    for _ in 0..200 {
+        told += u32::from(host.tells());
+        tokio::time::advance(Duration::from_secs(3)).await;
+    }
+    assert_eq!(told, 10);
+}
