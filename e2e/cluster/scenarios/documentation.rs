@@ -13,7 +13,7 @@ use testregistry::{Fault, Pki, Registry};
 
 /// By this name the pages call the registry.
 const NAME: &str = "registry.example.com";
-/// What is told when everything else has been done.
+/// Whose commands come last: they change the installation, and take it away.
 const LAST: [&str; 4] =
     ["docs/controller.md", "docs/upgrade.md", "manifests/helm/tolerarch/README.md", "docs/uninstall.md"];
 /// What comes out of some commands at least.
