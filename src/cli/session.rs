@@ -25,9 +25,8 @@ use crate::registry::{HostSettings, Traces};
 use crate::review::DaemonSet;
 use crate::serve;
 
-/// Noted where a cluster is asked and no configuration is named: it may run with another one.
-const BY_DEFAULTS: &str =
-    "decided by the built-in defaults; if the cluster has a configuration of its own, name it by --config";
+/// A note where a cluster is asked and no configuration is named.
+const NO_FILE: &str = "no configuration file is named: if the cluster has one, name it with --config";
 
 /// What decides, and what goes on meanwhile.
 pub(super) struct Session {
@@ -227,7 +226,7 @@ pub(super) fn ask_about<R, T>(
                 .map_err(|error| fail(&error))?;
         let mut notes = notes.unwrap_or_default();
         if shared.config.is_none() {
-            notes.push(BY_DEFAULTS.to_owned());
+            notes.push(NO_FILE.to_owned());
         }
         let session = Session { snapshot, limits, progress, traces, notes, pull_secrets, interrupts };
         Ok(work(session, rest).await)

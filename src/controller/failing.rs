@@ -213,7 +213,7 @@ impl FailingPods {
     ) -> Vec<(String, PlatformSet)> {
         let snapshot = self.current.get();
         let policy = snapshot.policy_for(terms.profile).unwrap_or(&snapshot.policy);
-        // The others are none of its business, and a tenant may have named 64.
+        // No others: a Pod may name 64 images.
         let is_wanted = |given: &str| symptoms.iter().any(|symptom| symptom.image == given);
         let supports = snapshot.supports(policy, pod.namespace(), facts, is_wanted, limits);
         let Some(images) = decide::caught(supports).await else { return Vec::new() };

@@ -9,7 +9,7 @@ use std::str::FromStr;
 
 /// Bytes of a part of a host.
 const LABEL: usize = 63;
-/// What a glob has and a name has not.
+/// Characters that make a part of a host a glob.
 const SPECIAL: [char; 4] = ['*', '?', '[', '\\'];
 
 /// A pattern of images such as `*.dkr.ecr.*.amazonaws.com` or `registry.example.com:5000/team`. The default one means none.

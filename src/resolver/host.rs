@@ -17,8 +17,8 @@ use crate::image::LookupError;
 const HOSTS: usize = 4096;
 /// How long a registry that does not support HEAD requests gets none.
 const HEADLESS: Duration = Duration::from_secs(600);
-/// How often the failures of probes are told: there is one every three seconds.
-const TELL: Duration = Duration::from_secs(60);
+/// How often the failure of a probe is logged as a warning: there may be one every three seconds.
+const WARN: Duration = Duration::from_secs(60);
 /// Credentials of one host whose pauses are kept.
 const ACCOUNTS: usize = 64;
 
@@ -44,8 +44,8 @@ struct State {
     anonymous: Option<Instant>,
     accounts: Vec<(CredentialId, Instant)>,
     headless: Option<Instant>,
-    /// When a failure of a probe was told last.
-    told: Option<Instant>,
+    /// When the failure of a probe was last logged as a warning.
+    warned: Option<Instant>,
     known: bool,
 }
 
@@ -160,12 +160,12 @@ impl Host {
         }
     }
 
-    /// Whether the failure of a probe is to be told.
-    pub(super) fn tells(&self) -> bool {
+    /// Whether to log the failure of a probe as a warning.
+    pub(super) fn warns(&self) -> bool {
         let (mut state, now) = (self.state(), Instant::now());
-        let is_due = state.told.is_none_or(|told| now.duration_since(told) >= TELL);
+        let is_due = state.warned.is_none_or(|warned| now.duration_since(warned) >= WARN);
         if is_due {
-            state.told = Some(now);
+            state.warned = Some(now);
         }
         is_due
     }

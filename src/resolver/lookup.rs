@@ -216,7 +216,7 @@ impl Fetcher {
         self.metrics.looked_up(image.host(), result);
         let Progress { credential, .. } = progress;
         let stale = outcome.is_ok();
-        if job.probe.is_none() || job.host.tells() {
+        if job.probe.is_none() || job.host.warns() {
             tracing::warn!(%image, %error, credential, stale, "lookup failed");
         } else {
             tracing::debug!(%image, %error, credential, stale, "lookup failed");
@@ -318,7 +318,7 @@ impl Fetcher {
         Ok(Err(refused))
     }
 
-    /// Shares no more what the registry says no more.
+    /// Removes from the shared cache what the registry no longer says.
     fn take_back(&self, image: &ImageRef, candidate: &CredentialCandidate) {
         if let (Some((shared, _)), Some(credential)) = (self.sharing(), candidate.held_credential()) {
             shared.forget(image, credential);

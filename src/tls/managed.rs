@@ -272,7 +272,7 @@ impl ManagedCertificate {
         Ok(sign.is_some() || write.is_some())
     }
 
-    /// Those that are there: one that is not installed keeps no replica from getting ready for the others.
+    /// Reads the configurations that exist: a missing one must not keep a replica from getting ready for the others.
     async fn read_configurations(&mut self) -> Result<Vec<Configuration>, Failure> {
         let (mut found, mut absent) = (Vec::new(), None);
         for name in &self.configurations {

@@ -147,7 +147,7 @@ async fn it_is_said_that_no_configuration_was_named() {
     command.args(["why", "-n", "shop", "po/web-1"]).env("KUBECONFIG", cluster.kubeconfig(desk.path()));
     let ran = command.env("HOME", desk.path()).output().await.unwrap();
     let stderr = String::from_utf8_lossy(&ran.stderr);
-    assert!(stderr.contains("note: decided by the built-in defaults"), "{stderr}");
+    assert!(stderr.contains("note: no configuration file is named"), "{stderr}");
 }
 
 #[tokio::test]

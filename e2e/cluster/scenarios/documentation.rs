@@ -16,7 +16,7 @@ const NAME: &str = "registry.example.com";
 /// Whose commands come last: they change the installation, and take it away.
 const LAST: [&str; 4] =
     ["docs/controller.md", "docs/upgrade.md", "manifests/helm/tolerarch/README.md", "docs/uninstall.md"];
-/// What comes out of some commands at least.
+/// What the output of some commands has to contain.
 const OUTPUTS: [(&str, &str); 5] = [
     ("kubectl run probe", "tolerarch.io/multi-arch"),
     ("kubectl get pod web-7d4", "multi-arch"),
@@ -118,7 +118,7 @@ async fn run(desk: &Desk, command: &str) {
     assert!(!output.is_empty() || command.contains(" >"), "{command}");
 }
 
-/// A registry by the names of the pages, one that will limit requests, and one that is not there.
+/// The registry under the names that the pages use, and one that limits requests.
 fn settings(registry: &Registry, limited: &Registry, ca: &Path) -> Value {
     let mirrored = json!({"mirrors": [registry.address()]});
     let mut hosts = json!({NAME: mirrored, "docker.io": mirrored, "ghcr.io": mirrored});

@@ -23,7 +23,7 @@ use crate::process::{Process, free_port};
 use crate::tolerarch::Tolerarch;
 use crate::{kwok, programs};
 
-/// A cluster, and a shell in an own directory with `manifests/` of the repository in it.
+/// A cluster, and a shell in a directory of its own, with `manifests/` of the repository in it.
 pub struct Desk {
     /// May do everything.
     pub client: Client,
@@ -98,7 +98,7 @@ impl Desk {
     /// Gives every container this log, as if each line had been written now: what runs beside the cluster has no kubelet.
     pub fn log(&self, text: &str) {
         let now = Timestamp::try_from(SystemTime::now()).expect("a time of this age");
-        // The format of the kubelet's files (KEP 1957 calls it the CRI log format).
+        // The format of a container runtime's log files: timestamp, stream, tag, line.
         let lines: String = text.lines().map(|line| format!("{now} stdout F {line}\n")).collect();
         fs::write(log(&self.directory), lines).unwrap();
     }

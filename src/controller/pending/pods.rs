@@ -193,6 +193,15 @@ impl Pods {
             Look::Tried(Repaired::Forbidden | Repaired::Failed) => {
                 let pause = RETRY.saturating_mul(1 << known.failures.min(16)).min(LONGEST);
                 known.failures += 1;
+                if known.failures == TRIES {
+                    let (namespace, pod) = (known.pod.namespace(), known.pod.name());
+                    tracing::warn!(
+                        namespace,
+                        pod,
+                        tries = TRIES,
+                        "a Pod cannot be repaired yet; it is tried again"
+                    );
+                }
                 pause
             }
         };

@@ -314,13 +314,13 @@ async fn a_host_that_is_forgotten_takes_its_open_circuit_along() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn failures_of_probes_are_told_once_a_minute() {
+async fn failures_of_probes_are_warned_of_once_a_minute() {
     let (host, _) = host();
     // As often as an open circuit probes, for ten minutes.
-    let mut told = 0;
+    let mut warnings = 0;
     for _ in 0..200 {
-        told += u32::from(host.tells());
+        warnings += u32::from(host.warns());
         tokio::time::advance(Duration::from_secs(3)).await;
     }
-    assert_eq!(told, 10);
+    assert_eq!(warnings, 10);
 }

@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// The machine's clock, which may be years behind when it starts and right a moment later, is another one.
+/// This machine's clock does not count: it may be set at any time.
 #[tokio::test]
 async fn only_the_api_servers_clock_says_whether_the_certificate_is_valid() {
     let api = cluster().await;
@@ -18,7 +18,7 @@ async fn only_the_api_servers_clock_says_whether_the_certificate_is_valid() {
     assert!(matches!(replica.served.state(), State::Failed(_)));
     replica.served.told(end - 1);
     assert!(!matches!(replica.served.state(), State::Failed(_)));
-    // What it is told at each look counts from then on.
+    // Each look updates it with the API server's time.
     replica.served.told(end + 1);
     api.refuse(None);
     replica.look().await;
