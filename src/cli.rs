@@ -3,6 +3,7 @@
 //! 0 is success, 1 that something could not be done, 2 wrong usage; a subcommand may know more.
 
 mod advice;
+mod certificates;
 mod check;
 mod completions;
 mod config;
@@ -57,6 +58,14 @@ Example:
 Example:
   tolerarch controller --config config.yaml")]
     Controller(controller::Controller),
+    /// Issue the webhook's certificates (tls.mode managed), with an account of its own
+    ///
+    /// Keeps the CA in one Secret, what it signs in another, from which the webhook serves, and the
+    /// CA in the caBundle of the webhooks. One replica is enough: the webhook goes on without it.
+    #[command(after_help = "\
+Example:
+  tolerarch certificates --config config.yaml")]
+    Certificates(certificates::Certificates),
     /// Validate the configuration and print it with the origin of each value; or all its faults
     ///
     /// The files that it names, certificates and credentials, are not opened, because they may not exist where this runs.
@@ -198,6 +207,7 @@ impl Cli {
         match command {
             Command::Serve(serve) => serve.run(&shared),
             Command::Controller(controller) => controller.run(&shared),
+            Command::Certificates(certificates) => certificates.run(&shared),
             Command::Config(show) => show.run(&shared),
             Command::Check(check) => check.run(&shared),
             Command::Inspect(inspect) => inspect.run(&shared),
@@ -294,7 +304,9 @@ fn fail(error: &dyn StdError) -> ExitCode {
         text += &format!(": {error}");
         cause = error.source();
     }
-    output::tell(&text);
+    // What an API server says is untrusted; faults of a configuration have lines of their own.
+    let lines: Vec<String> = text.lines().map(output::shown).collect();
+    output::tell(&lines.join("\n"));
     ExitCode::FAILURE
 }
 

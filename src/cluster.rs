@@ -1,16 +1,17 @@
 //! All that talks to the Kubernetes API: as the service account that is mounted, or as a person's kubeconfig says, so that
 //! no request waits long for an API server that does not answer.
 //!
-//! Where a review waits, the types of kube are not used for what comes back: its client reads bodies of any size. Its
-//! watches are used behind that, see `watch`.
+//! Of kube only the client is used, and what it gives is read here: whatever comes back has a bound.
 
 mod caller;
 mod event;
 mod lease;
+mod list;
 mod metadata;
 mod namespace;
 mod node;
 mod node_pool;
+mod object;
 mod pod;
 mod quantity;
 mod selector;
@@ -50,7 +51,7 @@ pub(crate) use user::tests as user_tests;
 pub use user::{Page, RequestError, UserClient};
 #[cfg(test)]
 pub(crate) use watch::tests as watch_tests;
-pub use watch::{Change, Known, Selection, Watcher};
+pub use watch::{Change, Known, Selection, UnreadMetrics, Watcher};
 
 /// How long an answer may take in all.
 const TIME: Duration = Duration::from_secs(3);
@@ -265,19 +266,22 @@ impl Cluster {
         container: &str,
         previous: bool,
     ) -> Result<String, ClusterError> {
-        let query = url::form_urlencoded::Serializer::new(String::new())
-            .append_pair("container", container)
-            .append_pair("previous", if previous { "true" } else { "false" })
-            .append_pair("tailLines", "1")
-            .append_pair("limitBytes", "1024")
-            .finish();
-        let path = format!("/api/v1/namespaces/{}/pods/{}/log?{query}", pod.namespace(), pod.name());
+        let path = log_path(pod, container, previous);
         let logged = || {
             let request = Request::builder().uri(&path).header(ACCEPT, "text/plain, */*");
             request.body(Body::empty()).map_err(|_| ClusterError::Name)
         };
         let Answer { object: line, .. } = self.bounded(logged).await?;
         Ok(String::from_utf8_lossy(&line).into_owned())
+    }
+
+    /// Whether there is a right to get this; `None` where nobody says so.
+    pub async fn may_get(&self, path: &str) -> Option<bool> {
+        match self.bounded(|| request(Method::GET, path, None)).await {
+            Err(ClusterError::Forbidden | ClusterError::Unauthorized) => Some(false),
+            Err(ClusterError::Timeout | ClusterError::Unreachable | ClusterError::Resting) => None,
+            _ => Some(true),
+        }
     }
 
     async fn bounded(
@@ -301,6 +305,17 @@ impl Cluster {
         *self.client.lock().unwrap_or_else(PoisonError::into_inner) = client.clone();
         ask(&client, request()?).await
     }
+}
+
+/// The path of the last line that a container has written.
+pub(crate) fn log_path(pod: &StoredPod, container: &str, previous: bool) -> String {
+    let query = url::form_urlencoded::Serializer::new(String::new())
+        .append_pair("container", container)
+        .append_pair("previous", if previous { "true" } else { "false" })
+        .append_pair("tailLines", "1")
+        .append_pair("limitBytes", "1024")
+        .finish();
+    format!("/api/v1/namespaces/{}/pods/{}/log?{query}", pod.namespace(), pod.name())
 }
 
 fn request(method: Method, path: &str, change: Option<(&str, &str)>) -> Result<Request<Body>, ClusterError> {

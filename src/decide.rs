@@ -70,6 +70,8 @@ impl Current {
 pub enum Wait<'a> {
     /// Until one of them closes every pool, and no longer than this.
     Until(Instant),
+    /// For all of them, and no longer than this.
+    ForAllUntil(Instant),
     /// For all of them.
     ForAll(&'a BatchLimits),
 }
@@ -77,8 +79,16 @@ pub enum Wait<'a> {
 impl Wait<'_> {
     fn deadline(self) -> Instant {
         match self {
-            Self::Until(deadline) => deadline,
+            Self::Until(deadline) | Self::ForAllUntil(deadline) => deadline,
             Self::ForAll(limits) => Instant::now() + limits.time,
+        }
+    }
+
+    /// The same, for all images.
+    fn for_all(self) -> Self {
+        match self {
+            Self::Until(deadline) => Self::ForAllUntil(deadline),
+            all => all,
         }
     }
 }
@@ -100,9 +110,7 @@ impl Snapshot {
         if let Some(decision) = Decision::without_images(policy, pod) {
             return decision;
         }
-        let usages = pod.images();
-        let keyring = self.keyring(namespace, pod, &usages, wait.deadline()).await;
-        let images = self.look_up(policy, namespace, pod, &usages, &keyring, wait).await;
+        let images = self.look_up_all(policy, namespace, pod, pod.images(), wait).await;
         Decision::of(policy, pod, policy.rank(namespace, pod), &images)
     }
 
@@ -133,6 +141,18 @@ impl Snapshot {
     ) -> Vec<ImageSupport<'a>> {
         let (mut usages, wait) = (pod.images(), Wait::ForAll(limits));
         usages.retain(|usage| is_wanted(usage.given));
+        self.look_up_all(policy, namespace, pod, usages, wait).await
+    }
+
+    /// What is known of these images of the Pod, with the credentials that it may use.
+    async fn look_up_all<'a>(
+        &self,
+        policy: &Policy,
+        namespace: &str,
+        pod: &'a Pod<'_>,
+        usages: Vec<Usage<'a>>,
+        wait: Wait<'_>,
+    ) -> Vec<ImageSupport<'a>> {
         let keyring = self.keyring(namespace, pod, &usages, wait.deadline()).await;
         self.look_up(policy, namespace, pod, &usages, &keyring, wait).await
     }
@@ -203,14 +223,15 @@ impl Snapshot {
         let uses =
             |usage: &&Usage<'a>, image: &ImageRef| usage.image.as_ref().is_ok_and(|used| used == image);
         let enough = |image: &ImageRef, outcome: Outcome| {
-            usages
-                .iter()
-                .filter(|usage| uses(usage, image))
-                .any(|usage| policy.is_closed_by(pod, &known(usage, outcome)))
+            matches!(wait, Wait::Until(_))
+                && usages
+                    .iter()
+                    .filter(|usage| uses(usage, image))
+                    .any(|usage| policy.is_closed_by(pod, &known(usage, outcome)))
         };
         let candidates = |image: &ImageRef| keyring.candidates(image);
         let outcomes = match wait {
-            Wait::Until(deadline) => {
+            Wait::Until(deadline) | Wait::ForAllUntil(deadline) => {
                 let tenant = Tenant::Namespace(namespace);
                 self.resolver.resolve(tenant, &images, candidates, deadline, enough).await
             }

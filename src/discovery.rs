@@ -122,8 +122,10 @@ fn found(configured: &[Pool], inventory: &Inventory) -> (Vec<Pool>, Vec<String>)
             Some("its label names no pool: at most 63 lower-case letters, digits, '-' and '.'")
         } else if platforms.is_empty() {
             Some("it never runs linux")
-        } else if !node_pool.taints.iter().any(|taint| !is_wish(taint)) {
+        } else if node_pool.taints.is_empty() {
             Some("it has no taint, so that Pods use it anyway")
+        } else if node_pool.taints.iter().all(is_wish) {
+            Some("its taints are only PreferNoSchedule, so that Pods use it anyway")
         } else if !node_pool.taints.iter().all(is_tolerable) {
             Some("it has a taint that no toleration can name: the API server would refuse Pods with it")
         } else if !pools.contains_key(name) && pools.len() == MOST {

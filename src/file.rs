@@ -1,14 +1,16 @@
 //! Files that the operator names: read within bounds of size and time, whatever is found at their path.
 //!
-//! A file on a network mount that hangs keeps its thread for as long as it hangs. So each access has a thread of its own,
-//! which is given up after a while, and the path is not touched again before that thread is back.
+//! A file on a network mount that hangs keeps its thread for as long as it hangs. So each access has a thread to itself,
+//! which is given up after a while, and the path is not touched again before that thread is back. Until one hangs it is
+//! the same thread for all.
 
+use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
-use std::sync::mpsc::{RecvTimeoutError, sync_channel};
+use std::sync::mpsc::{RecvTimeoutError, SendError, SyncSender, sync_channel};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 
@@ -24,6 +26,14 @@ const HANGING: usize = 16;
 /// Those in one directory: a mount that hangs with many files must not keep the certificate's, on another one, unread.
 const HANGING_IN_DIRECTORY: usize = 2;
 
+/// Threads that are kept for the next access: as many as look at files all the time.
+const IDLE: usize = 2;
+
+/// An access. It calls what it is given when its thread can take the next one.
+type Access = Box<dyn FnOnce(&dyn Fn()) + Send>;
+
+/// Threads that wait for an access.
+static WAITING: Mutex<Vec<SyncSender<Access>>> = Mutex::new(Vec::new());
 /// Paths whose threads hang.
 static HANGS: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
 
@@ -100,11 +110,13 @@ fn within<T: Send + 'static>(
     }
     let (done, outcome) = sync_channel(1);
     let own = path.to_owned();
-    thread::Builder::new().name("file".into()).spawn(move || {
+    begin(Box::new(move |ready| {
+        let outcome = work(&own);
+        ready();
         // The other side may have given up.
-        let _ = done.send(work(&own));
+        let _ = done.send(outcome);
         hangs().remove(&own);
-    })?;
+    }))?;
     match outcome.recv_timeout(time) {
         Ok(outcome) => outcome,
         // The thread has panicked, so it does not hang.
@@ -118,6 +130,42 @@ fn within<T: Send + 'static>(
             })
         }
     }
+}
+
+/// Begins an access on a thread that waits for one, or on a new one.
+fn begin(access: Access) -> io::Result<()> {
+    let idle = waiting().pop();
+    let access = match match idle {
+        Some(idle) => idle.send(access),
+        None => Err(SendError(access)),
+    } {
+        Ok(()) => return Ok(()),
+        Err(SendError(access)) => access,
+    };
+    thread::Builder::new().name("file".into()).spawn(|| {
+        let mut access = access;
+        loop {
+            let (next, accesses) = sync_channel(1);
+            let next = Cell::new(Some(next));
+            access(&|| {
+                let mut waiting = waiting();
+                if waiting.len() < IDLE {
+                    waiting.extend(next.take());
+                }
+            });
+            drop(next);
+            match accesses.recv() {
+                Ok(following) => access = following,
+                // There are enough others.
+                Err(_) => return,
+            }
+        }
+    })?;
+    Ok(())
+}
+
+fn waiting() -> MutexGuard<'static, Vec<SyncSender<Access>>> {
+    WAITING.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn hangs() -> MutexGuard<'static, BTreeSet<PathBuf>> {

@@ -3,6 +3,7 @@
 //! A degraded component does not make the process unready: without an endpoint the API server admits Pods undecided, and a
 //! stale configuration is better than that. Only what keeps reviews from being answered fails readiness.
 
+use std::collections::BTreeSet;
 use std::future::Future;
 use std::pin::pin;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -57,14 +58,45 @@ impl Reported {
     }
 }
 
-/// One component, whose state is the worst of what these checks say.
+/// What is wrong with a task, each thing by itself, so that the end of one hides no other. Clones are the same.
+#[derive(Clone, Default)]
+pub struct Conditions(Arc<Mutex<BTreeSet<&'static str>>>);
+
+impl Conditions {
+    /// Whether this is wrong from now on.
+    pub fn set(&self, what: &'static str, is_wrong: bool) {
+        let mut wrong = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if is_wrong {
+            wrong.insert(what)
+        } else {
+            wrong.remove(what)
+        };
+    }
+
+    /// Nothing is.
+    pub fn clear(&self) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clear();
+    }
+
+    /// Whether this is.
+    pub fn has(&self, what: &str) -> bool {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).contains(what)
+    }
+
+    fn states(&self) -> Vec<State> {
+        let wrong = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        wrong.iter().map(|what| State::Degraded(what)).collect()
+    }
+}
+
+/// One component, which is healthy if all these checks say so.
 pub struct Component {
     name: &'static str,
     checks: Vec<Check>,
     exists: Box<dyn Fn() -> bool + Send + Sync>,
 }
 
-type Check = Box<dyn Fn() -> State + Send + Sync>;
+type Check = Box<dyn Fn() -> Vec<State> + Send + Sync>;
 
 impl Component {
     /// A component without checks.
@@ -75,7 +107,7 @@ impl Component {
     /// Also checks this, whenever it is asked.
     #[must_use]
     pub fn checked(mut self, check: impl Fn() -> State + Send + Sync + 'static) -> Self {
-        self.checks.push(Box::new(check));
+        self.checks.push(Box::new(move || vec![check()]));
         self
     }
 
@@ -89,6 +121,13 @@ impl Component {
     #[must_use]
     pub fn reported(self, state: Reported) -> Self {
         self.checked(move || state.get())
+    }
+
+    /// Also looks at all that is wrong with a task.
+    #[must_use]
+    pub fn with(mut self, conditions: Conditions) -> Self {
+        self.checks.push(Box::new(move || conditions.states()));
+        self
     }
 }
 
@@ -113,14 +152,20 @@ impl Health {
         Ok(Self { components: components.into(), healthy })
     }
 
-    /// The state of each component right now, which the metric shows from now on.
+    /// The state of each component right now, which the metric shows from now on: all that is wrong with it, or that it is
+    /// healthy.
     pub fn check(&self) -> Vec<(&'static str, State)> {
         let check = |component: &Component| {
-            let state = component.checks.iter().map(|check| check()).max().unwrap_or_default();
-            self.healthy.with_label_values(&[component.name]).set((state == State::Healthy).into());
-            (component.name, state)
+            let mut states: Vec<State> = component.checks.iter().flat_map(|check| check()).collect();
+            states.retain(|state| *state != State::Healthy);
+            self.healthy.with_label_values(&[component.name]).set(states.is_empty().into());
+            if states.is_empty() {
+                states.push(State::Healthy);
+            }
+            let name = component.name;
+            states.into_iter().map(move |state| (name, state))
         };
-        self.components.iter().filter(|component| (component.exists)()).map(check).collect()
+        self.components.iter().filter(|component| (component.exists)()).flat_map(check).collect()
     }
 }
 

@@ -17,7 +17,7 @@ pub(crate) use unread::Unread;
 ///
 /// serde also reads a struct from an array, member by member. To the API server and to containerd such an array is an
 /// error, and a patch for the object that it is not would not apply.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Object<T>(pub(crate) T);
 
 impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
@@ -38,7 +38,7 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
 
 /// The first items of a list: at most one more than `N`, however long the list is, so that it costs
 /// no more memory than that. One more than `N` says that there are too many.
-#[derive(Debug)]
+#[derive(Debug, PartialEq, Eq, Hash)]
 pub(crate) struct First<T, const N: usize>(pub(crate) Vec<T>);
 
 impl<T, const N: usize> First<T, N> {
@@ -73,7 +73,7 @@ impl<'de, T: Deserialize<'de>, const N: usize> Deserialize<'de> for First<T, N> 
 }
 
 /// A list of at most `N` items; a longer one is an error.
-#[derive(Debug)]
+#[derive(Debug, PartialEq, Eq, Hash)]
 pub(crate) struct List<T, const N: usize>(pub(crate) Vec<T>);
 
 impl<'de, T: Deserialize<'de>, const N: usize> Deserialize<'de> for List<T, N> {

@@ -88,6 +88,7 @@ mod concurrency;
 mod file;
 mod go_duration;
 mod json;
+mod recently;
 mod single_flight;
 mod yaml;
 

@@ -20,7 +20,7 @@ use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::reload;
 use tracing_subscriber::util::SubscriberInitExt;
 
-pub(crate) use escape::is_unsafe;
+pub(crate) use escape::{escape_json, is_unsafe};
 pub use queue::Flush;
 
 /// How a log line looks.

@@ -100,18 +100,22 @@ pub fn is_refused_anyway(pod: &Pod<'_>) -> bool {
     pod.annotation_bytes() > room::ANNOTATIONS
 }
 
-/// Places a Pod by what its images mean for the pools.
-pub fn place<'a>(pod: &Pod<'_>, verdicts: Verdicts<'a, '_>) -> Placement<'a> {
+/// Places a Pod by what its images mean for the pools. `before` is the template before an update: while an image is unknown,
+/// what was managed there stays, as far as the known images do not contradict it.
+pub fn place<'a>(pod: &Pod<'_>, before: Option<&Pod<'_>>, verdicts: Verdicts<'a, '_>) -> Placement<'a> {
     let tolerations = pod.tolerations();
-    let ownership = Ownership::of(pod, verdicts.pools());
+    let ownership = Ownership::of(pod, before, verdicts.pools());
+    let possible = before.and_then(|_| verdicts.possible());
+    let stays_open =
+        |pool| ownership.was_open(pool) && possible.is_some_and(|known| known.contains_all(pool.platforms));
     let covered_by_others = |own: &Toleration<'_>| {
         (0..).zip(tolerations).any(|(place, there)| there.covers(own) && !ownership.holds(place))
     };
     // A pool is opened with all its tolerations or not at all: the annotation names pools, so what is taken back later must
     // be all of a pool, and nothing that was there before.
     let is_closed = |pool: &&Pool| !pool.tolerations.iter().all(covered_by_others);
-    let open = verdicts.of_pools().filter(|verdict| verdict.is_open).map(|verdict| verdict.pool);
-    let opened: Vec<&Pool> = open.filter(is_closed).collect();
+    let open = verdicts.of_pools().filter(|verdict| verdict.is_open || stays_open(verdict.pool));
+    let opened: Vec<&Pool> = open.map(|verdict| verdict.pool).filter(is_closed).collect();
     let mut add = distinct(opened.iter().copied());
 
     let stays = |place: &usize| add.iter().any(|own| tolerations[*place].same(own));
@@ -120,7 +124,7 @@ pub fn place<'a>(pod: &Pod<'_>, verdicts: Verdicts<'a, '_>) -> Placement<'a> {
     let mut annotations: Vec<AnnotationEdit> =
         ownership.record(verdicts.pools(), &opened).into_iter().collect();
     let Steering { edits: nodes, annotations: others, stands, is_nowhere } =
-        steering::steer(pod, &verdicts, &opened);
+        steering::steer(pod, before, &verdicts, &opened);
     annotations.extend(others);
     let nodes = (nodes != NodeEdits::default()).then(|| Box::new(nodes));
     Placement {

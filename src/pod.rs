@@ -66,7 +66,7 @@ const PULL_SECRETS: usize = 16;
 const ITEMS: usize = 4096;
 
 /// What a decision needs of a Pod.
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, PartialEq, Eq, Hash, Default, Deserialize)]
 pub struct Pod<'a> {
     #[serde(borrow, default)]
     metadata: Field<Object<Metadata<'a>>>,
@@ -88,7 +88,7 @@ pub struct PodError {
     field: String,
 }
 
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, PartialEq, Eq, Hash, Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Metadata<'a> {
     #[serde(borrow)]
@@ -103,7 +103,7 @@ struct Metadata<'a> {
     annotations: Field<Annotations<'a>>,
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, PartialEq, Eq, Hash, Deserialize)]
 struct Owner<'a> {
     #[serde(borrow)]
     kind: Option<Text<'a>>,
@@ -112,7 +112,7 @@ struct Owner<'a> {
     controller: Option<bool>,
 }
 
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, PartialEq, Eq, Hash, Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Spec<'a> {
     #[serde(borrow)]
@@ -135,13 +135,13 @@ struct Spec<'a> {
     tolerations: Field<List<Toleration<'a>, ITEMS>>,
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, PartialEq, Eq, Hash, Deserialize)]
 struct Os<'a> {
     #[serde(borrow)]
     name: Option<Text<'a>>,
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, PartialEq, Eq, Hash, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Container<'a> {
     #[serde(borrow)]
@@ -150,13 +150,13 @@ struct Container<'a> {
     image_pull_policy: Option<Text<'a>>,
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, PartialEq, Eq, Hash, Deserialize)]
 struct Volume<'a> {
     #[serde(borrow)]
     image: Option<VolumeImage<'a>>,
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, PartialEq, Eq, Hash, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct VolumeImage<'a> {
     #[serde(borrow)]
@@ -165,7 +165,7 @@ struct VolumeImage<'a> {
     pull_policy: Option<Text<'a>>,
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, PartialEq, Eq, Hash, Deserialize)]
 struct SecretName<'a> {
     #[serde(borrow)]
     name: Option<Text<'a>>,
@@ -202,6 +202,14 @@ impl<'a> Pod<'a> {
             PodError { field: if path == "." { "the Pod".to_owned() } else { path } }
         })?;
         Ok(Self { bytes: size_of_value(value), ..pod })
+    }
+
+    /// A Pod as the API server writes it, of which nothing is built that is not needed; `None` where it cannot be read within
+    /// the limits on untrusted input.
+    pub(crate) fn of_json(json: &'a str) -> Option<Pod<'static>> {
+        let read = crate::json::read::<Object<Self>>(json.as_bytes());
+        let Object(pod) = read.or_else(|_| serde_json::from_str(json)).ok()?;
+        Some(Self { bytes: size_of_json(json.as_bytes()), ..pod }.into_owned())
     }
 
     /// The Pod that the controller of this kind and name would create by a template; of no controller where both are empty.

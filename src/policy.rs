@@ -217,6 +217,25 @@ impl<'a> Verdicts<'a, '_> {
             .map(move |pool| Verdict { pool, is_open: verdicts.fit(pool) && pool.takes(verdicts.rank) })
     }
 
+    /// The platforms on which every image runs that is known.
+    fn known(&self) -> PlatformSet {
+        let known = self.images.iter().filter_map(|image| image.nodes().ok());
+        known.fold(PlatformSet::ALL, PlatformSet::intersection)
+    }
+
+    /// The same where an image is unknown: the Pod may run there.
+    pub fn possible(&self) -> Option<PlatformSet> {
+        self.unknown().map(|_| self.known())
+    }
+
+    /// The first image that is unknown.
+    pub fn unknown(&self) -> Option<Blocker<'a>> {
+        let unknown = |image: &ImageSupport<'a>| {
+            Some(Blocker { image: image.given, cause: Cause::Unknown(image.nodes().err()?) })
+        };
+        self.images.iter().find_map(unknown)
+    }
+
     /// Whether every image runs on every platform of the pool.
     fn fit(&self, pool: &Pool) -> bool {
         self.shared.is_some_and(|shared| shared.contains_all(pool.platforms))
@@ -248,10 +267,7 @@ impl<'a> Verdicts<'a, '_> {
         if pools.iter().all(|pool| lacking(pool).is_some()) {
             return missing();
         }
-        let unknown = |image: &ImageSupport<'a>| {
-            Some(Blocker { image: image.given, cause: Cause::Unknown(image.nodes().err()?) })
-        };
-        images.iter().find_map(unknown).or_else(missing)
+        self.unknown().or_else(missing)
     }
 
     /// Every image that keeps the Pod closed, each once and in the order of the Pod, with all that it lacks; none where the

@@ -33,13 +33,14 @@ pub use error::Error;
 pub use hosts::{Allowed, HostSettings, Mirror, ParseMirrorError};
 pub use manifest::{EntryInfo, Found, ManifestError, Skip};
 pub use metrics::{RegistryMetrics, RequestKind};
-pub use net::{AddressGuard, Proxies, ProxyError, TrustError};
+pub use net::{AddressGuard, NoConnection, Proxies, ProxyError, TrustError};
 pub use settings::Settings;
 pub use trace::{Recorder, Traces};
 
 use crate::credentials::{Credential, Credentials};
 use crate::image::{ImageRef, PlatformSet, is_digest};
-use client::{ApiRequest, Client, Pull};
+pub(crate) use client::Pull;
+use client::{ApiRequest, Client};
 use hosts::{Hosts, HostsDirectory};
 use net::{Connector, HttpResponse, NameResolver, Transport};
 
@@ -116,7 +117,8 @@ impl Registry {
         self.client.has_plenty(image)
     }
 
-    /// Asks the image's registry what the image is and where it runs. The credential is sent to that registry only.
+    /// Asks the image's registry what the image is and where it runs. The credential, of the operator, is sent to that registry
+    /// only, and to where its tokens come from.
     ///
     /// # Errors
     /// See [`Error`]; each of them means that the platforms are unknown.
@@ -126,7 +128,12 @@ impl Registry {
         credential: Option<&Credential>,
         recorder: &Recorder,
     ) -> Result<Found, Error> {
-        platforms::find(&self.client, Pull { image, credential, recorder }, self.verified).await
+        self.find(Pull { image, credential, of_pod: false, recorder }).await
+    }
+
+    /// The same, with a credential of any source.
+    pub(crate) async fn find(&self, pull: Pull<'_>) -> Result<Found, Error> {
+        platforms::find(&self.client, pull, self.verified).await
     }
 
     /// Asks where a tag points, without its manifest.
@@ -139,15 +146,23 @@ impl Registry {
         credential: Option<&Credential>,
         recorder: &Recorder,
     ) -> Result<Head, Error> {
+        self.resolve(Pull { image, credential, of_pod: false, recorder }).await
+    }
+
+    /// The same, with a credential of any source.
+    pub(crate) async fn resolve(&self, pull: Pull<'_>) -> Result<Head, Error> {
         let read = |response: &HttpResponse| {
             let digest = response.header("docker-content-digest").filter(|digest| is_digest(digest));
             let comparable = digest.filter(|digest| digest.starts_with("sha256:")).map(Digest::of_text);
             Ok(comparable.map_or(Head::Unsupported, Head::Digest))
         };
-        let pull = Pull { image, credential, recorder };
-        match self.client.request(pull, &ApiRequest::head(image.target()), read).await {
+        match self.client.request(pull, &ApiRequest::head(pull.image.target()), read).await {
             Err(error) if error.is_refusal() => Ok(Head::Unsupported),
-            Err(Error::Unexpected(_)) => Ok(Head::Unsupported),
+            Err(error) if matches!(error.cause(), Error::Unexpected(_)) => Ok(Head::Unsupported),
+            // A signed URL of an object store is for GET alone.
+            Err(Error::Redirected { cause, .. }) if matches!(*cause, Error::NotFound) => {
+                Ok(Head::Unsupported)
+            }
             head => head,
         }
     }

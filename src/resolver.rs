@@ -29,13 +29,10 @@ use crate::registry::{Found, Registry, Traces};
 use crate::shared_cache::SharedCache;
 use crate::single_flight::{self, InFlight, SingleFlight};
 use cache::{Cache, Cached, Millis};
-use host::{Host, Hosts, Permission};
+use host::{Host, Hosts, PATIENCE, Permission};
 use lookup::{Completed, Fetcher, Job, ProbeDue};
 use metrics::LookupResult;
 use request::{OwnedRequest, Probe, Request};
-
-/// How long a Pod waits for a lookup that probes a failing registry: enough for one that works again.
-const PROBE_WAIT: Duration = Duration::from_millis(750);
 
 /// How long a probe waits for a lookup of the same image.
 const PROBE_AGAIN: Duration = Duration::from_millis(250);
@@ -93,16 +90,16 @@ struct Pending {
     flight: single_flight::Flight<Completed>,
     /// Whether another Pod began it.
     joined: bool,
-    /// Whether it probes a failing registry.
-    probe: bool,
+    /// Why not to wait longer than [`PATIENCE`]: it probes a failing registry, or one that has not answered for long.
+    doubt: Option<LookupError>,
 }
 
 impl Pending {
-    /// The outcome; [`LookupError::CircuitOpen`] if a probe takes too long.
+    /// The outcome, or the doubt if that takes too long.
     async fn outcome(self) -> Outcome {
-        let completed = match self.probe {
-            true => timeout(PROBE_WAIT, self.flight).await.map_err(|_| LookupError::CircuitOpen)?,
-            false => self.flight.await,
+        let completed = match self.doubt {
+            Some(doubt) => timeout(PATIENCE, self.flight).await.map_err(|_| doubt)?,
+            None => self.flight.await,
         };
         match completed {
             Ok(Completed { by_another: true, .. }) if self.joined => Err(LookupError::Denied),
@@ -141,19 +138,15 @@ impl Resolver {
         Self(Arc::new(Inner { fetcher, flights: Flights::default(), shared: Arc::new(shared) }))
     }
 
-    /// The resolver of another configuration. It shares the cache, unless more or less
-    /// is verified; lookups in flight end as they began, and leave nothing
-    /// behind. The limits on concurrency and on cached answers stay as at the start.
+    /// The resolver of another configuration. It shares the cache, unless more or less is verified: what was believed may be
+    /// a lie for platforms that were not looked at. Lookups in flight end as they began, and leave nothing behind. The limits on concurrency and on cached answers stay as at the start.
     #[must_use]
     pub fn reconfigured(&self, registry: Registry, lookup: LookupSettings, cache: CacheSettings) -> Self {
         let Fetcher { metrics, traces, shared, cache: before, registry: asked, .. } = &self.0.fetcher;
         let (metrics, traces) = (metrics.clone(), traces.clone());
         let shared = shared.clone().map(|shared| shared.verifying(registry.verified()));
-        let cache = before.reconfigured(cache);
-        if registry.verified() != asked.verified() {
-            // What was believed may be a lie for platforms that were not looked at.
-            cache.clear();
-        }
+        let is_alike = registry.verified() == asked.verified();
+        let cache = if is_alike { before.reconfigured(cache) } else { before.replaced(cache) };
         let fetcher = Fetcher { registry, cache, shared, timeout: lookup.timeout, metrics, traces };
         Self(Arc::new(Inner { fetcher, flights: Flights::default(), shared: Arc::clone(&self.0.shared) }))
     }
@@ -200,8 +193,7 @@ impl Resolver {
         }
         // On the heap, as few Pods have to wait, and all others would carry the room for it.
         Box::pin(async move {
-            let late: Vec<(usize, bool)> =
-                pending.iter().map(|(place, pending)| (*place, pending.probe)).collect();
+            let late: Vec<_> = pending.iter().map(|(place, pending)| (*place, pending.doubt)).collect();
             let wait = |(place, pending): (usize, Pending)| async move { (place, pending.outcome().await) };
             let mut pending: FuturesUnordered<_> = pending.into_iter().map(wait).collect();
             let instead = |place: usize, error| {
@@ -212,7 +204,9 @@ impl Resolver {
                 match timeout_at(deadline, pending.next()).await {
                     Ok(Some((place, outcome))) => {
                         let outcome = match outcome {
-                            Err(error @ LookupError::CircuitOpen) => instead(place, error),
+                            Err(error @ (LookupError::CircuitOpen | LookupError::BudgetExceeded)) => {
+                                instead(place, error)
+                            }
                             outcome => outcome,
                         };
                         outcomes[place] = Some(outcome);
@@ -222,11 +216,8 @@ impl Resolver {
                     }
                     Ok(None) => return outcomes,
                     Err(_) => {
-                        for (place, is_probe) in late {
-                            let error = match is_probe {
-                                true => LookupError::CircuitOpen,
-                                false => LookupError::BudgetExceeded,
-                            };
+                        for (place, doubt) in late {
+                            let error = doubt.unwrap_or(LookupError::BudgetExceeded);
                             outcomes[place] = outcomes[place].or_else(|| Some(instead(place, error)));
                         }
                         return outcomes;
@@ -302,13 +293,15 @@ impl Resolver {
         let Inner { fetcher, flights, shared } = &*self.0;
         let host = shared.hosts.get(request.image.host());
         let access = shared.hosts.access(request, caller);
+        let silent = host.is_silent(access).then_some(LookupError::BudgetExceeded);
         let flights = flights.lock();
         if let Some((flight, callers)) = flights.get(&*request.key()) {
             if let Some(error) = host.permission(access).refusal() {
                 return Err(error);
             }
             callers.join(caller);
-            return Ok(Lookup::Pending(Pending { flight: flight.clone(), joined: true, probe: false }));
+            host.joined(access);
+            return Ok(Lookup::Pending(Pending { flight: flight.clone(), joined: true, doubt: silent }));
         }
         if let (Cached::Fresh(outcome), _) = request.cached(&fetcher.cache, fetcher.cache.now()) {
             // It has completed since the cache was asked.
@@ -331,7 +324,8 @@ impl Resolver {
         let queued =
             shared.limit.queue(&job.callers, job.host.name(), known).ok_or(LookupError::Overloaded)?;
         let flight = self.launch(flights, request.into(), job, queued);
-        Ok(Lookup::Pending(Pending { flight, joined: false, probe: probe.is_some() }))
+        let doubt = probe.map(|_| LookupError::CircuitOpen).or(silent);
+        Ok(Lookup::Pending(Pending { flight, joined: false, doubt }))
     }
 
     /// Begins a lookup in a task of its own.

@@ -1,5 +1,6 @@
 //! `tolerarch serve`: the only wiring. Configuration in, parts put together, run until told to end.
 
+mod certificates;
 mod controller;
 mod discovery;
 mod error;
@@ -35,9 +36,10 @@ use crate::metrics::Metrics;
 use crate::registry::Traces;
 use crate::resolver::Extras;
 use crate::shared_cache::{SharedCache, SharedCacheKeeper};
-use crate::tls::{CertificateWatch, ManagedCertificate, ServingCertificate, TlsMode};
+use crate::tls::{CertificateWatch, SecretWatch, ServingCertificate, TlsMetrics, TlsMode};
 use crate::warm_start;
 
+pub use certificates::run as run_certificates;
 use controller::Role;
 pub use controller::run as run_controller;
 use discovery::Discoverer;
@@ -98,7 +100,7 @@ pub struct Server {
 /// What renews the serving certificate.
 enum Renewal {
     Watch(CertificateWatch),
-    Manager(Box<ManagedCertificate>),
+    Secret(Box<SecretWatch>),
 }
 
 /// What is replaced when the configuration changes.
@@ -143,8 +145,8 @@ impl Server {
                 let certificate = ServingCertificate::none(counts.tls.clone());
                 let cluster = Cluster::of(Caller::Service, environment)?;
                 let counts = counts.managed.clone();
-                let managed = ManagedCertificate::new(cluster, tls.managed, certificate.clone(), counts);
-                (certificate, Renewal::Manager(managed.into()))
+                let watch = SecretWatch::new(cluster, tls.managed, certificate.clone(), counts);
+                (certificate, Renewal::Secret(watch.into()))
             }
         };
         let shared = SharedCache::begin(config.shared_cache.clone(), counts.shared_cache.clone()).await;
@@ -161,6 +163,7 @@ impl Server {
         let publisher = Publisher::new(config.clone(), loaded, counts.clone());
         let discoverer = if config.discover.is_on() {
             let watcher = Watcher::of(Caller::Service, environment).map_err(ServeError::Discover)?;
+            let watcher = watcher.counting(&counts.unread);
             Some(Discoverer::new(config.discover, watcher, publisher.clone()))
         } else {
             None
@@ -251,7 +254,7 @@ impl Server {
         };
         match renewal {
             Renewal::Watch(watch) => supervisor.keep(watch, renewing.clone()),
-            Renewal::Manager(manager) => supervisor.keep(*manager, renewing.clone()),
+            Renewal::Secret(watch) => supervisor.keep(*watch, renewing.clone()),
         }
         let discovery = discoverer.map(|discoverer| {
             let component = Component::new("discovery").checked(discoverer.readiness());
@@ -281,15 +284,7 @@ impl Server {
         let components = [configuration, certificate, credentials].into_iter();
         let components = components.chain(discovery).chain(shared).chain(warm);
         let health = Health::register(&metrics, components.chain([serving]).collect())?;
-        let admin = Listener {
-            tcp: admin,
-            tls: None,
-            router: Admin { metrics, health }.router(),
-            limits: ADMIN_LIMITS,
-            first: ADMIN_FIRST_TIME,
-            idle: ADMIN_IDLE_TIME,
-            metrics: live.metrics.tls,
-        };
+        let admin = admin_listener(admin, metrics, health, live.metrics.tls);
         // Probes and metrics are answered to the very end.
         let (end, ended) = watch::channel(Phase::Serving);
         let mut admin = tokio::spawn(admin.run(ended));
@@ -351,11 +346,25 @@ pub async fn run(config: Config, sources: Sources, levels: Levels) -> Result<(),
     signals.until(&shutdown, server.run(shutdown.notified())).await
 }
 
+/// What answers readers of metrics and probes.
+fn admin_listener(tcp: TcpListener, metrics: Metrics, health: Health, counts: TlsMetrics) -> Listener {
+    Listener {
+        tcp,
+        tls: None,
+        router: Admin { metrics, health }.router(),
+        limits: ADMIN_LIMITS,
+        first: ADMIN_FIRST_TIME,
+        idle: ADMIN_IDLE_TIME,
+        metrics: counts,
+    }
+}
+
 /// Looks up the images of running Pods until the task is dropped, and says how that fares. A help, without which it starts
 /// all the same.
 fn warm(live: &Live) -> Option<(AbortOnDropHandle<()>, Reported)> {
     let settings = live.config.warm.clone();
     let watcher = settings.from_pods.then(|| Watcher::of(Caller::Service, &live.environment))?;
+    let watcher = watcher.map(|watcher| watcher.counting(&live.metrics.unread));
     let (current, state) = (live.publisher.current().clone(), Reported::default());
     let reported = state.clone();
     let task = tokio::spawn(async move {

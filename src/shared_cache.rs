@@ -5,14 +5,17 @@
 //!
 //! # Layout
 //! - `url`, `key`, `entry`: where the servers are, and what is stored there, without I/O.
-//! - `server`: connections and commands.
+//! - `server`: what one URL leads to, and commands.
+//! - `node`, `cluster`: one connection, and several.
 //! - `keeper`: the background task, which connects and writes.
 //! - `metrics`.
 
+mod cluster;
 mod entry;
 mod keeper;
 mod key;
 mod metrics;
+mod node;
 mod server;
 mod url;
 

@@ -1,5 +1,5 @@
 //! The serving certificate: loaded at start, loaded again whenever the content of its files changes; or managed, see
-//! [`ManagedCertificate`].
+//! [`SecretWatch`] and [`CertificateIssuer`].
 //!
 //! The files are polled, not watched: Kubernetes swaps symlinks below them (kubelet's AtomicWriter), and cert-manager's
 //! CSI driver writes in place; content is what both have in common. A pair that cannot be used changes nothing.
@@ -23,7 +23,7 @@ use tokio::time::{Duration, Instant, MissedTickBehavior};
 use crate::cluster::ObjectName;
 use crate::health::{Reported, State};
 
-pub use managed::{Lifetimes, ManagedCertificate, ManagedMetrics, ManagedSettings};
+pub use managed::{CertificateIssuer, Lifetimes, ManagedMetrics, ManagedSettings, SecretWatch};
 pub use metrics::TlsMetrics;
 use validity::{Invalid, Validity};
 
@@ -183,6 +183,18 @@ impl ServingCertificate {
         }
     }
 
+    /// When the certificate in use is valid; none before the first one.
+    fn validity(&self) -> Option<Validity> {
+        let current = self.0.current.read().unwrap_or_else(PoisonError::into_inner);
+        current.as_ref().map(|current| current.validity)
+    }
+
+    /// Whether this is the certificate in use.
+    fn is_serving(&self, leaf: &CertificateDer<'_>) -> bool {
+        let current = self.0.current.read().unwrap_or_else(PoisonError::into_inner);
+        current.as_ref().is_some_and(|current| current.pair.cert.first() == Some(leaf))
+    }
+
     fn invalid(&self) -> Option<Invalid> {
         self.0.current.read().unwrap_or_else(PoisonError::into_inner).as_ref()?.invalid()
     }
@@ -322,16 +334,32 @@ fn parse(
     content: &Content,
 ) -> Result<(CertifiedKey, Validity), CertificateError> {
     let fault = |file: &PathBuf, fault| CertificateError::Content { file: file.clone(), fault };
-    let chain = CertificateDer::pem_slice_iter(&content.certificate).collect::<Result<Vec<_>, _>>();
-    let chain = chain.map_err(|_| fault(&files.certificate, "no PEM certificate"))?;
-    let leaf = chain.first().ok_or_else(|| fault(&files.certificate, "no PEM certificate"))?;
+    let leaf = CertificateDer::from_pem_slice(&content.certificate);
+    let leaf = leaf.map_err(|_| fault(&files.certificate, "no PEM certificate"))?;
     let validity =
-        Validity::of(leaf, name).ok_or_else(|| fault(&files.certificate, "not an X.509 certificate"))?;
-    let key =
-        PrivateKeyDer::from_pem_slice(&content.key).map_err(|_| fault(&files.key, "no PEM private key"))?;
-    let pair = CertifiedKey::from_der(chain, key, &rustls::crypto::aws_lc_rs::default_provider());
-    let pair = pair.map_err(|cause| CertificateError::Pair { file: files.certificate.clone(), cause })?;
+        Validity::of(&leaf, name).ok_or_else(|| fault(&files.certificate, "not an X.509 certificate"))?;
+    let pair = pair(&content.certificate, &content.key).map_err(|error| match error {
+        PairError::Certificate => fault(&files.certificate, "no PEM certificate"),
+        PairError::Key => fault(&files.key, "no PEM private key"),
+        PairError::Tls(cause) => CertificateError::Pair { file: files.certificate.clone(), cause },
+    })?;
     Ok((pair, validity))
+}
+
+/// Why a certificate and a key are none that can be served.
+enum PairError {
+    Certificate,
+    Key,
+    Tls(rustls::Error),
+}
+
+/// A certificate, its chain and its key, all PEM.
+fn pair(certificate: &[u8], key: &[u8]) -> Result<CertifiedKey, PairError> {
+    let chain = CertificateDer::pem_slice_iter(certificate).collect::<Result<Vec<_>, _>>();
+    let chain = chain.ok().filter(|chain| !chain.is_empty()).ok_or(PairError::Certificate)?;
+    let key = PrivateKeyDer::from_pem_slice(key).map_err(|_| PairError::Key)?;
+    let provider = rustls::crypto::aws_lc_rs::default_provider();
+    CertifiedKey::from_der(chain, key, &provider).map_err(PairError::Tls)
 }
 
 #[cfg(test)]

@@ -105,7 +105,7 @@ async fn list(watcher: &Watcher, current: &Current, state: &Reported) -> Option<
             Change::Listed(pod) => found.add(&pod, with_secrets),
             // What comes from now on comes as reviews, too.
             Change::Complete => break,
-            Change::Applied(_) | Change::Deleted(_) => {}
+            Change::Unread(_) | Change::Applied(_) | Change::Deleted(_) => {}
             Change::Failed(error) => {
                 let given_up = error == ClusterError::Forbidden;
                 if state.get() == State::Healthy {

@@ -25,19 +25,30 @@ impl Default for Bounds {
     }
 }
 
-/// What was read. Texts are known by their keyed hashes: what tenants write is as short as anything else, and two of
+/// What was read. Workloads are known by their keyed hashes: what tenants write is as short as anything else, and two of
 /// them are not the same by their will.
 #[derive(Default)]
 pub struct Count {
     /// What decisions take; Pods that are alike share one.
-    pub shapes: Vec<Shape>,
+    pub shapes: Vec<Arc<Shape>>,
     bounds: Bounds,
     bytes: usize,
     hashes: RandomState,
-    known: HashMap<u64, usize>,
-    /// By shape, `None` where the Pod cannot be read within the limits on untrusted input, and by workload.
-    sums: HashMap<(Option<usize>, u64), Amount>,
+    known: HashMap<Arc<Shape>, usize>,
+    /// By what a Pod is, and by workload.
+    sums: HashMap<(Kind, u64), Amount>,
     other: Amount,
+}
+
+/// What a Pod is.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+enum Kind {
+    /// As the shape in this place.
+    Like(usize),
+    /// It cannot be read within the limits on untrusted input.
+    Unreadable,
+    /// The webhook is not called for it.
+    OutOfScope,
 }
 
 /// What the Pods of a cluster add up to.
@@ -50,8 +61,9 @@ pub struct Totals {
 }
 
 impl Count {
-    /// Takes in a Pod, unless it has ended: such request nothing any more.
-    pub fn add(&mut self, mut pod: StoredPod) {
+    /// Takes in a Pod, unless it has ended: such request nothing any more. The webhook is called for it where that is
+    /// `called`, and for this profile.
+    pub fn add(&mut self, mut pod: StoredPod, called: bool, profile: Option<&str>) {
         if matches!(pod.phase, Phase::Succeeded | Phase::Failed) {
             return;
         }
@@ -69,30 +81,34 @@ impl Count {
             pods: 1,
         };
         let facts = pod.facts.take().and_then(Arc::into_inner).map(Pod::as_created);
-        let shape = match facts.map(|facts| self.shape(namespace, facts)) {
-            Some(None) => return self.other.add(amount),
-            shape => shape.flatten(),
+        let kind = match facts {
+            _ if !called => Kind::OutOfScope,
+            None => Kind::Unreadable,
+            Some(pod) => match self.shape(Shape { namespace, profile: profile.map(Into::into), pod }) {
+                Some(place) => Kind::Like(place),
+                None => return self.other.add(amount),
+            },
         };
-        let key = (shape, self.hashes.hash_one(workload));
+        let key = (kind, self.hashes.hash_one(workload));
         match self.sums.len() < self.bounds.sums || self.sums.contains_key(&key) {
             true => self.sums.entry(key).or_default().add(amount),
             false => self.other.add(amount),
         }
     }
 
-    /// Where the shape of these facts stands; `None` if there are too many.
-    fn shape(&mut self, namespace: Arc<str>, pod: Pod<'static>) -> Option<usize> {
-        let hash = self.hashes.hash_one(format!("{namespace} {pod:?}"));
-        if let Some(known) = self.known.get(&hash) {
+    /// Where this shape stands; `None` if there are too many.
+    fn shape(&mut self, shape: Shape) -> Option<usize> {
+        if let Some(known) = self.known.get(&shape) {
             return Some(*known);
         }
-        let bytes = size_of::<Shape>() + pod.held() + namespace.len();
+        let bytes = size_of::<Shape>() + shape.pod.held() + shape.namespace.len();
         if self.shapes.len() == self.bounds.shapes || self.bytes + bytes > self.bounds.bytes {
             return None;
         }
         self.bytes += bytes;
-        self.known.insert(hash, self.shapes.len());
-        self.shapes.push(Shape { namespace, pod });
+        let shape = Arc::new(shape);
+        self.known.insert(Arc::clone(&shape), self.shapes.len());
+        self.shapes.push(shape);
         Some(self.shapes.len() - 1)
     }
 
@@ -101,8 +117,12 @@ impl Count {
         let mut totals = Totals { other: self.other, ..Totals::default() };
         totals.of.extend(Support::ALL.map(|support| (support, Default::default())));
         let mut workloads: HashMap<u64, Support> = HashMap::new();
-        for ((shape, workload), amount) in &self.sums {
-            let support = shape.and_then(|shape| supports.get(shape)).copied().unwrap_or(Support::Unknown);
+        for ((kind, workload), amount) in &self.sums {
+            let support = match kind {
+                Kind::Like(place) => supports.get(*place).copied().unwrap_or(Support::Unknown),
+                Kind::Unreadable => Support::Unknown,
+                Kind::OutOfScope => Support::Skipped,
+            };
             totals.of.entry(support).or_default().0.add(*amount);
             let least = workloads.entry(*workload).or_insert(support);
             *least = support.or_less(*least);

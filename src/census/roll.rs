@@ -17,9 +17,9 @@ pub struct Roll {
     /// The Pods.
     pub pods: Vec<RolledPod>,
     /// What decisions take; Pods that are alike share one.
-    pub shapes: Vec<Shape>,
-    /// Shapes by namespace and all that a decision takes.
-    known: HashMap<String, usize>,
+    pub shapes: Vec<Arc<Shape>>,
+    /// Where each of them stands.
+    known: HashMap<Arc<Shape>, usize>,
     /// Names that many Pods share.
     texts: HashSet<Arc<str>>,
     controllers: HashSet<Arc<Controller>>,
@@ -42,9 +42,12 @@ pub struct RolledPod {
 }
 
 /// A Pod as it was created.
+#[derive(PartialEq, Eq, Hash)]
 pub struct Shape {
     /// Its namespace.
     pub namespace: Arc<str>,
+    /// The profile for which the webhook is called, where that is known.
+    pub profile: Option<Arc<str>>,
     /// What a decision takes.
     pub pod: Pod<'static>,
 }
@@ -88,7 +91,7 @@ impl RolledPod {
 impl Shape {
     /// Decides, as the webhook would, but waits for every image.
     pub async fn judge(&self, snapshot: &Snapshot, limits: &BatchLimits, terms: Terms<'_>) -> Judgement {
-        let Self { namespace, pod } = self;
+        let Self { namespace, pod, .. } = self;
         let skipped = pod.skipped().or(terms.is_opted_out.then_some(Reason::OptedOut));
         // Of Windows no platform is known.
         if let Some(reason) = skipped.filter(|reason| *reason == Reason::Windows || !terms.with_nodes) {
@@ -115,11 +118,11 @@ impl Roll {
         let namespace = self.text(pod.namespace());
         let controller = pod.controller().map(|owner| self.controller(Controller::of(owner, &pod)));
         let facts = pod.facts.take().and_then(Arc::into_inner).map(Pod::as_created);
-        let shape = facts.map(|facts| {
-            let shapes = &mut self.shapes;
-            *self.known.entry(format!("{namespace} {facts:?}")).or_insert_with(|| {
-                shapes.push(Shape { namespace: Arc::clone(&namespace), pod: facts });
-                shapes.len() - 1
+        let shape = facts.map(|pod| {
+            let shape = Arc::new(Shape { namespace: Arc::clone(&namespace), profile: None, pod });
+            *self.known.entry(shape).or_insert_with_key(|shape| {
+                self.shapes.push(Arc::clone(shape));
+                self.shapes.len() - 1
             })
         });
         let requests = Amount {

@@ -21,7 +21,9 @@ pub(super) fn fix(reason: Reason) -> &'static str {
         }
         Reason::Timeout => "see why the registry is slow, or raise lookup.timeout",
         Reason::BudgetExceeded => "it was not waited for: ask again",
-        Reason::Unreachable => "let this machine reach the registry, or name a mirror in registries.hosts",
+        Reason::Unreachable => {
+            "see that this machine reaches the registry and trusts it, or name a mirror in registries.hosts"
+        }
         Reason::BadManifest => {
             "see by tolerarch inspect what the registry answers; overrides can say where it runs"
         }

@@ -8,6 +8,7 @@ mod installation;
 mod objects;
 mod pools;
 mod probe;
+mod registries;
 mod rights;
 mod version;
 mod webhooks;
@@ -17,7 +18,7 @@ use std::process::ExitCode;
 
 use clap::Args;
 
-use super::output::{Look, Output, Progress, print};
+use super::output::{Look, Output, Progress, document, print};
 use super::{Shared, fail};
 use crate::cluster::{RequestError, UserClient};
 use findings::Findings;
@@ -45,7 +46,7 @@ impl Doctor {
         };
         let findings = runtime.block_on(async {
             progress.show("asking the API server");
-            let client = self.access.connect().await.map_err(|error| fail(&error))?;
+            let client = self.access.connect(&shared.environment).await.map_err(|error| fail(&error))?;
             let only = self.access.namespace.as_deref();
             let examined = examine(&client, only, shared.config.as_deref()).await;
             progress.show("");
@@ -57,7 +58,7 @@ impl Doctor {
         };
         let text = match self.output {
             Output::Table => findings.table(Look::of_stdout(&shared.environment)),
-            Output::Json => format!("{:#}\n", findings.json()),
+            Output::Json => document(&format!("{:#}", findings.json())),
         };
         match print(&text) {
             Ok(()) if findings.any_failed() => SICK.into(),
@@ -77,13 +78,26 @@ async fn examine(
     config: Option<&Path>,
 ) -> Result<Findings, RequestError> {
     let mut findings = Findings::default();
-    version::check_cluster(client, &mut findings).await?;
-    let namespaces = installation::namespaces(client, only, &mut findings).await;
+    check_all(client, only, config, &mut findings).await?;
+    for note in client.take_left_out() {
+        findings.unknown("unread", note);
+    }
+    Ok(findings)
+}
+
+async fn check_all(
+    client: &UserClient,
+    only: Option<&str>,
+    config: Option<&Path>,
+    findings: &mut Findings,
+) -> Result<(), RequestError> {
+    version::check_cluster(client, findings).await?;
+    let namespaces = installation::namespaces(client, only, findings).await;
     let all: Vec<WebhookConfiguration> = match client.list(installation::WEBHOOKS).await {
         Ok(all) => all,
         Err(error) => {
             findings.unread("webhook", "the MutatingWebhookConfigurations", &error);
-            return Ok(findings);
+            return Ok(());
         }
     };
     let ours: Vec<Entry<'_>> = all.iter().flat_map(installation::entries).collect();
@@ -92,44 +106,45 @@ async fn examine(
         entries.retain(|entry| namespaces.iter().any(|namespace| entry.selects(namespace)));
     }
     if entries.is_empty() {
-        nothing(!ours.is_empty(), only, &mut findings);
-        return Ok(findings);
+        nothing(!ours.is_empty(), only, findings);
+        return Ok(());
     }
     for &entry in &entries {
-        webhooks::check_calls(entry, &mut findings);
-        webhooks::check_scope(entry, &namespaces, &mut findings);
+        webhooks::check_calls(entry, findings);
+        webhooks::check_scope(entry, &namespaces, findings);
     }
-    webhooks::check_overlaps(&entries, &namespaces, &mut findings);
+    webhooks::check_overlaps(&entries, &namespaces, findings);
     for &entry in &entries {
-        webhooks::check_order(entry, &all, &namespaces, &mut findings);
+        webhooks::check_order(entry, &all, &namespaces, findings);
     }
     for &entry in &entries {
-        let roots = certificate::check_bundle(entry, &mut findings);
+        let roots = certificate::check_bundle(entry, findings);
         if let (Some(url), Some(roots)) = (&entry.webhook.client_config.url, roots) {
-            certificate::check_url(url, roots, &mut findings).await;
+            certificate::check_url(url, roots, findings).await;
         }
     }
     let mut backends = Vec::new();
     for entry in installation::by_service(&entries) {
-        let backend = Backend::of(client, entry, &mut findings).await;
-        certificate::check_replicas(client, &backend, &mut findings).await;
-        version::check_pods(&backend, &mut findings);
+        let backend = Backend::of(client, entry, findings).await;
+        certificate::check_replicas(client, &backend, findings).await;
+        version::check_pods(&backend, findings);
+        registries::check(client, &backend, findings).await;
         backends.push((entry, backend));
     }
     for &entry in &entries {
         let selected = by_preference(client, entry, &namespaces);
         if !selected.is_empty() {
-            probe::check(client, entry, &selected, &mut findings).await;
+            probe::check(client, entry, &selected, findings).await;
         }
     }
     for (entry, backend) in &backends {
-        if let Some(settings) = Settings::read(client, backend, config, &mut findings).await {
+        if let Some(settings) = Settings::read(client, backend, config, findings).await {
             let own = ours.iter().filter(|other| other.belongs_with(*entry)).copied();
-            webhooks::check_profiles(&own.collect::<Vec<_>>(), &settings.profiles, &mut findings);
-            check_settings(client, *entry, backend, &settings, &namespaces, &mut findings).await;
+            webhooks::check_profiles(&own.collect::<Vec<_>>(), &settings.profiles, findings);
+            check_settings(client, *entry, backend, &settings, &namespaces, findings).await;
         }
     }
-    Ok(findings)
+    Ok(())
 }
 
 /// What the configuration needs of the cluster.

@@ -10,7 +10,7 @@ use futures_util::future::join_all;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use super::output::{Colour, Look, Output, Row, print, shown, table};
+use super::output::{Colour, Look, Output, Row, document, print, shown, table};
 use super::session::{Decided, FailOn, Session, ask, cause};
 use super::{Shared, fail};
 use crate::environment::Environment;
@@ -70,7 +70,7 @@ impl Inspect {
             }
             Output::Json => {
                 let all: Vec<Value> = inspected.iter().map(Inspected::json).collect();
-                print(&format!("{:#}\n", json!({ "images": all })))
+                print(&document(&format!("{:#}", json!({ "images": all }))))
             }
         }
     }

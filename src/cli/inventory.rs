@@ -9,7 +9,9 @@ use crate::serve::Discovered;
 /// What could be read.
 pub(super) struct Shown {
     pub(super) inventory: Inventory,
-    /// What could not be; empty if everything was read.
+    /// Whether all lists could be read; it does not count what was left out of them, as for the webhook.
+    is_complete: bool,
+    /// What could not be read.
     pub(super) notes: Vec<String>,
 }
 
@@ -43,7 +45,9 @@ impl Shown {
             };
         }
         let kinds: Vec<NodeKind> = nodes.iter().map(NodeKind::of).collect();
-        Ok(Self { inventory: Inventory::of(node_pools, &kinds), notes })
+        let is_complete = notes.is_empty();
+        notes.extend(client.take_left_out());
+        Ok(Self { inventory: Inventory::of(node_pools, &kinds), is_complete, notes })
     }
 
     /// The same where the configuration says that something is to be read.
@@ -59,8 +63,7 @@ impl Shown {
 
     /// What decides, and what people should know of it beside these pools of the configuration.
     pub(super) fn noted(self, configured: &[Pool]) -> (Discovered, Vec<String>) {
-        let Self { inventory, mut notes } = self;
-        let is_complete = notes.is_empty();
+        let Self { inventory, is_complete, mut notes } = self;
         let discovery = Discovery::of(configured, &inventory);
         notes.extend(discovery.mismatches());
         notes.extend(discovery.warnings);

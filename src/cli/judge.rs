@@ -29,7 +29,9 @@ pub(super) async fn judge(session: &Session, survey: &Survey) -> Judged {
     let one = async |(place, shape): (usize, &Shape)| {
         (place, shape.judge(snapshot, limits, survey.terms(&shape.namespace)).await)
     };
-    let mut work = stream::iter(survey.shapes.iter().enumerate()).map(one).buffer_unordered(AT_A_TIME);
+    let mut work = stream::iter(survey.shapes.iter().map(|shape| &**shape).enumerate())
+        .map(one)
+        .buffer_unordered(AT_A_TIME);
     while done < all {
         session.progress.show(&format!("looked up the images of {done} of {all} kinds of Pods"));
         tokio::select! {

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 
 use crate::cluster::{ConnectError, UserClient, is_name};
+use crate::environment::Environment;
 
 /// Which cluster.
 #[derive(Debug, Args)]
@@ -31,14 +32,14 @@ pub(super) struct Access {
 }
 
 impl Connection {
-    pub(super) async fn connect(&self) -> Result<UserClient, ConnectError> {
-        UserClient::connect(self.kubeconfig.as_deref(), self.context.as_deref()).await
+    pub(super) async fn connect(&self, environment: &Environment) -> Result<UserClient, ConnectError> {
+        UserClient::connect(self.kubeconfig.as_deref(), self.context.as_deref(), environment).await
     }
 }
 
 impl Access {
-    pub(super) async fn connect(&self) -> Result<UserClient, ConnectError> {
-        self.connection.connect().await
+    pub(super) async fn connect(&self, environment: &Environment) -> Result<UserClient, ConnectError> {
+        self.connection.connect(environment).await
     }
 }
 

@@ -8,7 +8,7 @@ use clap::ValueEnum;
 use tracing_subscriber::fmt::MakeWriter;
 
 use crate::environment::Environment;
-use crate::logging::{self, Format, Level};
+use crate::logging::{self, Format, Level, escape_json, is_unsafe};
 
 /// Columns are cut to no less.
 const NARROW: usize = 12;
@@ -168,15 +168,27 @@ pub(super) fn wrapped(text: &str, indent: &str, look: Look) -> String {
 
 /// Untrusted text without anything that would control a terminal.
 pub(super) fn shown(text: &str) -> String {
-    let steers = |c: char| {
-        c.is_control()
-            || matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{feff}')
-    };
     let mut shown = String::with_capacity(text.len());
     for c in text.chars() {
-        if steers(c) { shown.extend(c.escape_default()) } else { shown.push(c) }
+        if is_unsafe(c) { shown.extend(c.escape_default()) } else { shown.push(c) }
     }
     shown
+}
+
+/// A JSON document for standard output, which may be a terminal. What would control it stands in texts only, where JSON
+/// has escapes for it: beside texts there is nothing but ASCII.
+pub(super) fn document(json: &str) -> String {
+    let mut document = String::with_capacity(json.len() + 1);
+    for c in json.chars() {
+        if c != '\n' && is_unsafe(c) {
+            // Writing to a text does not fail.
+            let _ = escape_json(&mut document, c);
+        } else {
+            document.push(c);
+        }
+    }
+    document.push('\n');
+    document
 }
 
 /// How far it has got, on one line of standard error that is written over and over; nothing where that is no terminal.

@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use clap::{Args, ValueEnum};
 
 use super::inventory::Shown;
-use super::output::{Look, Progress, print};
+use super::output::{Look, Progress, document, print};
 use super::{Shared, fail};
 use crate::config::Discover;
 use crate::discovery::Discovery;
@@ -45,7 +45,7 @@ impl Command {
         };
         let read = runtime.block_on(async {
             progress.show("asking the API server");
-            let client = self.access.connect().await.map_err(|error| fail(&error))?;
+            let client = self.access.connect(&shared.environment).await.map_err(|error| fail(&error))?;
             let read = Shown::read(&client, Discover { node_pools: true, nodes: true }).await;
             progress.show("");
             read.map_err(|error| fail(&error))
@@ -67,7 +67,7 @@ impl Shown {
         let discovery = Discovery::of(configured, &self.inventory);
         match output {
             Output::Table => written::table(&discovery, &self.inventory, &self.notes, look),
-            Output::Json => format!("{:#}\n", written::json(&discovery, &self.notes)),
+            Output::Json => document(&format!("{:#}", written::json(&discovery, &self.notes))),
             Output::Yaml => written::yaml(&discovery),
         }
     }

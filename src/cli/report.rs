@@ -17,7 +17,7 @@ use clap::{Args, ValueEnum};
 use super::advice::EXCLUDED;
 use super::inventory::Shown;
 use super::judge::{Judged, judge};
-use super::output::{Look, Progress, print};
+use super::output::{Look, Progress, document, print};
 use super::session::{Read, Session, ask_about, cause, end_by_interrupt};
 use super::survey::Survey;
 use super::{Shared, fail};
@@ -75,7 +75,7 @@ impl Command {
         let namespace = self.access.namespace.as_deref();
         let read = async |progress: &Progress, discover| {
             progress.show("asking the API server");
-            let client = self.access.connect().await.map_err(|error| fail(&error))?;
+            let client = self.access.connect(&shared.environment).await.map_err(|error| fail(&error))?;
             let survey = Survey::read(&client, namespace, progress).await;
             let shown = Shown::configured(&client, discover).await;
             progress.show("");
@@ -92,7 +92,7 @@ impl Command {
         };
         let written = match self.output {
             Output::Table => print(&report.text(Look::of_stdout(&shared.environment))),
-            Output::Json => print(&format!("{:#}\n", report.json())),
+            Output::Json => print(&document(&format!("{:#}", report.json()))),
             Output::Markdown => print(&report.markdown()),
             Output::Html => print(&report.html()),
         };

@@ -18,7 +18,7 @@ use owners::Owners;
 pub(super) struct Survey {
     pub(super) pods: Vec<SurveyedPod>,
     /// What decisions take; Pods that are alike share one.
-    pub(super) shapes: Vec<Shape>,
+    pub(super) shapes: Vec<Arc<Shape>>,
     /// The platform of each node, as far as it is known. `None` where nodes may not be listed.
     pub(super) nodes: Option<HashMap<String, Option<PlatformSet>>>,
     namespaces: HashMap<String, Labels>,
@@ -94,6 +94,7 @@ impl Survey {
             HashMap::new()
         });
         let mut workloads = HashMap::new();
+        notes.extend(client.take_left_out());
         let pods = roll.pods.into_iter().map(|pod| named(pod, &owners, &mut workloads)).collect();
         Ok(Self { pods, shapes: roll.shapes, nodes: nodes.ok(), namespaces, notes })
     }

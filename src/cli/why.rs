@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use super::check::{Template, templates};
 use super::inventory::Shown;
-use super::output::{Look, Output, Progress, print, shown, tell};
+use super::output::{Look, Output, Progress, document, print, shown, tell};
 use super::session::{Read, ask_about};
 use super::survey::Survey;
 use super::{Shared, fail};
@@ -50,7 +50,7 @@ impl Why {
         }
         let read = async |progress: &Progress, discover| {
             progress.show("asking the API server");
-            let client = self.access.connect().await.map_err(|error| fail(&error))?;
+            let client = self.access.connect(&shared.environment).await.map_err(|error| fail(&error))?;
             let found = self.find(&client, progress).await;
             let shown = Shown::configured(&client, discover).await;
             progress.show("");
@@ -91,7 +91,7 @@ impl Why {
             }
             Output::Json => {
                 let objects: Vec<Value> = all.iter().map(Explained::json).collect();
-                print(&format!("{:#}\n", json!({"objects": objects, "notes": notes})))
+                print(&document(&format!("{:#}", json!({"objects": objects, "notes": notes}))))
             }
         }
     }

@@ -21,7 +21,8 @@ impl Caller {
         // Async by its signature only: it reads files, and waits for nothing.
         let infer = || {
             let config = Config::infer().now_or_never().ok_or(ConnectError::Waits)?;
-            config.map_err(|error| ConnectError::Kubeconfig(error.into()))
+            let config = config.map_err(|error| ConnectError::Kubeconfig(error.into()))?;
+            Ok(without_proxy_of(environment, config))
         };
         match self {
             Self::Service => match Config::incluster() {
@@ -31,6 +32,17 @@ impl Caller {
             Self::Person => infer(),
         }
     }
+}
+
+/// The same without a proxy that stands in the environment: that one is for registries, and kube, which is built without
+/// proxies, would refuse to start because of it. One that the kubeconfig names stays, to be refused.
+pub(super) fn without_proxy_of(environment: &Environment, mut config: Config) -> Config {
+    let named = |name| environment.text(name).and_then(|text| text.parse().ok());
+    let of_environment = |uri: &http::Uri| {
+        ["HTTPS_PROXY", "https_proxy"].into_iter().filter_map(named).any(|named: http::Uri| named == *uri)
+    };
+    config.proxy_url = config.proxy_url.filter(|uri| !of_environment(uri));
+    config
 }
 
 /// Why the Kubernetes API cannot be talked to at all. Each text is whole: the causes are in it.

@@ -1,14 +1,18 @@
 //! A Pod as the API server stores it, from a list or a watch: what a decision takes of it, and what became of it.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use kube::api::ObjectMeta;
 use serde::de::{Deserialize, Deserializer, Error};
-use serde_json::Value;
+use serde_json::value::RawValue;
 
-use super::metadata::{names_and_labels, or_default, resource};
+use super::metadata::{first, names_and_labels, or_default, resource};
 use super::quantity::Quantity;
 use crate::pod::Pod;
+
+/// Bytes of an image's name; none that can be pulled is longer.
+const IMAGE: usize = 1024;
 
 /// A stored Pod. Clones share what a decision takes.
 #[derive(Clone, Debug)]
@@ -73,7 +77,7 @@ pub enum Phase {
 pub struct ContainerStatus {
     /// Its name.
     pub name: String,
-    /// Its image, as the Pod names it.
+    /// Its image, as the Pod names it; empty where that is not known, or too long.
     pub image: String,
     /// Why it waits, if it does.
     pub waiting: Option<Waiting>,
@@ -169,23 +173,20 @@ impl StoredPod {
         self.node.is_none() && self.is_scheduled == Some(false) && !self.is_terminating()
     }
 
-    /// Reads an object.
-    ///
-    /// # Errors
-    /// It is no Pod.
-    pub fn of_value(value: &Value) -> Result<Self, serde_json::Error> {
-        let Object { metadata, spec, status } = Object::deserialize(value)?;
+    /// Reads it from its JSON, of which nothing is built that is not needed.
+    fn read(json: &str) -> Result<Self, serde_json::Error> {
+        let Object { metadata, spec, status } = serde_json::from_str(json)?;
         let requests = spec.requests();
-        let image_of = |name: &str| {
-            let mut all = spec.init_containers.iter().chain(&spec.containers);
-            all.find(|container| container.name == name).map(|container| container.image.clone())
-        };
+        // A status may name one container again and again.
+        let named = spec.init_containers.iter().chain(&spec.containers);
+        let named = named.filter(|container| container.image.len() <= IMAGE);
+        let images: HashMap<&str, &str> = named.map(|own| (&*own.name, &*own.image)).collect();
         let is_scheduled = status.conditions.iter().find(|condition| condition.r#type == "PodScheduled");
         let statuses = status.init_container_statuses.into_iter().chain(status.container_statuses);
         let containers = statuses.map(|status| {
             let RawContainerStatus { name, state, last_state } = status;
             ContainerStatus {
-                image: image_of(&name).unwrap_or_default(),
+                image: images.get(&*name).map_or_else(String::new, |&image| image.to_owned()),
                 name,
                 is_previous: state.terminated.is_none(),
                 waiting: state.waiting,
@@ -195,22 +196,28 @@ impl StoredPod {
         let containers = containers.collect();
         Ok(Self {
             metadata,
-            owners: Owners::deserialize(value)?.metadata.owner_references,
+            owners: serde_json::from_str::<Owners>(json)?.metadata.owner_references,
             node: Some(spec.node_name).filter(|name| !name.is_empty()),
             phase: status.phase,
             is_scheduled: is_scheduled.map(|condition| condition.status == "True"),
             is_nominated: !status.nominated_node_name.is_empty(),
             containers,
             requests,
-            facts: Pod::of_value(value).ok().map(|facts| Arc::new(facts.into_owned())),
+            facts: Pod::of_json(json).map(Arc::new),
         })
+    }
+
+    /// The same, from a value.
+    #[cfg(test)]
+    pub(crate) fn of_value(value: &serde_json::Value) -> Result<Self, serde_json::Error> {
+        Self::read(&value.to_string())
     }
 }
 
 impl<'de> Deserialize<'de> for StoredPod {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        // Read twice: as facts, which bound what is untrusted, and as the rest.
-        Self::of_value(&Value::deserialize(deserializer)?).map_err(D::Error::custom)
+        // Read more than once: as facts, which bound what is untrusted, and as the rest.
+        Self::read(<&RawValue>::deserialize(deserializer)?.get()).map_err(D::Error::custom)
     }
 }
 
@@ -232,7 +239,7 @@ struct Owners {
 #[derive(serde::Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct OwnerReferences {
-    #[serde(default, deserialize_with = "or_default")]
+    #[serde(default, deserialize_with = "first")]
     owner_references: Vec<Owner>,
 }
 
@@ -240,9 +247,9 @@ struct OwnerReferences {
 #[serde(default, rename_all = "camelCase")]
 struct Spec {
     node_name: String,
-    #[serde(deserialize_with = "or_default")]
+    #[serde(deserialize_with = "first")]
     containers: Vec<Container>,
-    #[serde(deserialize_with = "or_default")]
+    #[serde(deserialize_with = "first")]
     init_containers: Vec<Container>,
     #[serde(deserialize_with = "or_default")]
     overhead: Requests,
@@ -311,11 +318,11 @@ impl Spec {
 struct Status {
     phase: Phase,
     nominated_node_name: String,
-    #[serde(deserialize_with = "or_default")]
+    #[serde(deserialize_with = "first")]
     conditions: Vec<Condition>,
-    #[serde(deserialize_with = "or_default")]
+    #[serde(deserialize_with = "first")]
     init_container_statuses: Vec<RawContainerStatus>,
-    #[serde(deserialize_with = "or_default")]
+    #[serde(deserialize_with = "first")]
     container_statuses: Vec<RawContainerStatus>,
 }
 

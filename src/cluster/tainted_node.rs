@@ -7,7 +7,7 @@ use kube::api::ObjectMeta;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::metadata::{or_default, resource};
+use super::metadata::{labels, or_default, resource};
 
 /// The annotation of nodes that names the taints that tolerarch has set, comma-separated: the list of taints is one value
 /// to the API server, so that managed fields do not tell whose a taint is.
@@ -47,6 +47,7 @@ struct Wire {
 struct Metadata {
     name: Option<String>,
     resource_version: Option<String>,
+    #[serde(deserialize_with = "labels")]
     labels: Option<BTreeMap<String, String>>,
     deletion_timestamp: Option<Time>,
     #[serde(deserialize_with = "or_default")]

@@ -1,13 +1,18 @@
 //! The Kubernetes API for the commands: with a person's kubeconfig and that person's rights. Unlike [`super::Cluster`] it
 //! reads long lists, waits longer, and says what the API server said.
 
+mod error;
+
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::path::Path;
+use std::sync::{Mutex, PoisonError};
 
 use http::header::{ACCEPT, CONTENT_TYPE, WARNING};
 use http::{Method, Request, StatusCode};
 use http_body_util::{BodyExt, Limited};
 use kube::Client;
+use kube::api::ObjectMeta;
 use kube::client::Body;
 use kube::config::{Config, KubeConfigOptions, Kubeconfig};
 use serde::Deserialize;
@@ -16,59 +21,26 @@ use serde_json::Value;
 use tokio::time::{Duration, timeout};
 
 use super::ConnectError;
+use super::caller::without_proxy_of;
+use super::list::{self, Bounds, Pages};
+use crate::environment::Environment;
+pub use error::RequestError;
+use error::{Server, refused};
 
 /// How long an answer may take. A webhook in between may take up to 30 s.
 const TIME: Duration = Duration::from_secs(60);
 /// How long connecting may take.
 const CONNECT_TIME: Duration = Duration::from_secs(10);
-/// Bytes of an answer: the metrics of a large API server have some 30 MB, a page of large Pods 20 MB.
+/// Bytes of an answer that is no page: the metrics of a large API server have some 30 MB.
 const BODY: usize = 128 << 20;
-/// Objects of a page.
-const PAGE: usize = 500;
-/// Characters of an error that are shown.
-const SHOWN: usize = 500;
+/// What a page may have: as many objects as kubectl asks for, and any that is stored.
+const PAGES: Bounds = Bounds { first: 500, most: 500, bytes: 16 << 20, object: 16 << 20 };
+/// Objects that are named of those that were left out.
+const NAMED: usize = 5;
+/// How often a list is begun anew that has expired, where the API server does not say how to go on.
+const BEGINNINGS: usize = 3;
 /// Pauses before a page is asked for again: long enough for a burst that the API server's priorities hold back.
 const PAUSES: [Duration; 2] = [Duration::from_millis(500), Duration::from_secs(2)];
-
-/// Why something was not done.
-#[derive(Debug, thiserror::Error)]
-pub enum RequestError {
-    /// The API server answered something else than success.
-    #[error("{message} ({status})")]
-    Refused {
-        /// The HTTP status.
-        status: u16,
-        /// What it said: untrusted text.
-        message: String,
-    },
-    /// No answer in time.
-    #[error("no answer within {} s", TIME.as_secs())]
-    Timeout,
-    /// No connection, or a broken one.
-    #[error("the API server cannot be reached: {0}")]
-    Unreachable(kube::Error),
-    /// The answer broke off, or is too large.
-    #[error("the answer cannot be read")]
-    Body,
-    /// Not the JSON that it should be.
-    #[error("the answer is not what it should be: {0}")]
-    Malformed(#[from] serde_json::Error),
-    /// Nothing that could be asked for.
-    #[error("not a path of the API")]
-    Path,
-}
-
-impl RequestError {
-    /// Whether a right is missing.
-    pub fn is_forbidden(&self) -> bool {
-        matches!(self, Self::Refused { status: 403, .. })
-    }
-
-    /// Whether there is no such object, or no such kind of objects.
-    pub fn is_missing(&self) -> bool {
-        matches!(self, Self::Refused { status: 404, .. })
-    }
-}
 
 /// What came back, and the warnings with it.
 struct Answer {
@@ -79,31 +51,22 @@ struct Answer {
 
 impl Answer {
     fn success(self) -> Result<Self, RequestError> {
-        #[derive(Deserialize)]
-        struct Status {
-            message: String,
-        }
-        if self.status.is_success() {
-            return Ok(self);
-        }
-        let text = match serde_json::from_slice::<Status>(&self.body) {
-            Ok(status) => status.message,
-            Err(_) => String::from_utf8_lossy(&self.body).trim().to_owned(),
-        };
-        Err(RequestError::Refused {
-            status: self.status.as_u16(),
-            message: text.chars().take(SHOWN).collect(),
-        })
+        if self.status.is_success() { Ok(self) } else { Err(refused(self.status, &self.body)) }
     }
 }
 
-/// A page of a list.
-#[derive(Deserialize)]
-struct List<T> {
-    #[serde(default)]
-    metadata: ListMetadata,
-    // A list without items has `null` there.
-    items: Option<Vec<T>>,
+/// How to go on with a list that has expired: with what there is by now.
+fn rest(body: &[u8]) -> Option<String> {
+    #[derive(Deserialize)]
+    struct Status {
+        metadata: Metadata,
+    }
+    #[derive(Deserialize)]
+    struct Metadata {
+        r#continue: String,
+    }
+    let Status { metadata } = serde_json::from_slice(body).ok()?;
+    Some(metadata.r#continue).filter(|token| !token.is_empty())
 }
 
 /// Objects of a page, in the order of the list.
@@ -114,18 +77,16 @@ pub enum Page<T> {
     Next(Vec<T>),
 }
 
-#[derive(Default, Deserialize)]
-struct ListMetadata {
-    r#continue: Option<String>,
-}
-
 /// A client with the rights of the person who runs the command.
 pub struct UserClient {
     client: Client,
+    server: Server,
     namespace: String,
     is_local: bool,
     /// Pauses before a page is asked for again.
     pub(super) pauses: [Duration; 2],
+    /// Objects of lists that could not be read, by their kind: how many, and the names of the first.
+    left_out: Mutex<BTreeMap<String, (usize, Vec<String>)>>,
 }
 
 impl UserClient {
@@ -133,19 +94,30 @@ impl UserClient {
     ///
     /// # Errors
     /// Nothing says where the API server is and as whom to ask it, or that cannot be used.
-    pub async fn connect(kubeconfig: Option<&Path>, context: Option<&str>) -> Result<Self, ConnectError> {
+    pub async fn connect(
+        kubeconfig: Option<&Path>,
+        context: Option<&str>,
+        environment: &Environment,
+    ) -> Result<Self, ConnectError> {
         let named = |error| ConnectError::Named(Box::new(error));
         let options =
             KubeConfigOptions { context: context.map(ToOwned::to_owned), ..KubeConfigOptions::default() };
+        let mut current = None;
         let config = match kubeconfig {
             Some(file) => {
                 let kubeconfig = Kubeconfig::read_from(file).map_err(named)?;
+                current = kubeconfig.current_context.clone();
                 Config::from_custom_kubeconfig(kubeconfig, &options).await.map_err(named)?
             }
             None if context.is_some() => Config::from_kubeconfig(&options).await.map_err(named)?,
-            None => Config::infer().await.map_err(|error| ConnectError::Kubeconfig(error.into()))?,
+            None => {
+                current = Kubeconfig::read().ok().and_then(|kubeconfig| kubeconfig.current_context);
+                Config::infer().await.map_err(|error| ConnectError::Kubeconfig(error.into()))?
+            }
         };
-        Self::new(config)
+        let mut client = Self::new(without_proxy_of(environment, config))?;
+        client.server.context = context.map(ToOwned::to_owned).or(current).unwrap_or_default();
+        Ok(client)
     }
 
     pub(crate) fn new(mut config: Config) -> Result<Self, ConnectError> {
@@ -156,8 +128,10 @@ impl UserClient {
         config.default_retry = false;
         let namespace = config.default_namespace.clone();
         let is_local = config.cluster_url.host().is_some_and(is_loopback);
+        let address = config.cluster_url.to_string().trim_end_matches('/').to_owned();
+        let server = Server { address, context: String::new() };
         let client = Client::try_from(config).map_err(ConnectError::Client)?;
-        Ok(Self { client, namespace, is_local, pauses: PAUSES })
+        Ok(Self { client, server, namespace, is_local, pauses: PAUSES, left_out: Mutex::default() })
     }
 
     /// The namespace of the context.
@@ -187,7 +161,8 @@ impl UserClient {
         Ok(String::from_utf8_lossy(&answer.body).into_owned())
     }
 
-    /// Reads all objects of a list, page by page. `path` may have a query.
+    /// Reads all objects of a list, page by page. `path` may have a query. Objects that cannot be read are left out, see
+    /// [`UserClient::take_left_out`].
     ///
     /// # Errors
     /// See [`RequestError`].
@@ -210,40 +185,81 @@ impl UserClient {
         path: &str,
         mut take: impl FnMut(Page<T>),
     ) -> Result<(), RequestError> {
-        let separator = if path.contains('?') { '&' } else { '?' };
-        let (mut is_first, mut query) = (true, format!("{separator}limit={PAGE}"));
+        let mut pages = Pages::new(self.client.clone(), path.to_owned(), PAGES);
+        let (mut is_first, mut next, mut beginnings) = (true, None, 1);
         loop {
-            let page: List<T> = match self.page(&format!("{path}{query}")).await {
-                // The rest is no longer known as it was when the list began: all of it at once, as client-go does.
-                Err(RequestError::Refused { status: 410, .. }) if !query.is_empty() => {
-                    is_first = true;
-                    query.clear();
+            let page = match self.page(&mut pages, next.as_deref()).await? {
+                list::Answer::Page(page) => page,
+                // The rest is no longer known as it was when the list began.
+                list::Answer::Refused(StatusCode::GONE, body) if beginnings < BEGINNINGS => {
+                    beginnings += 1;
+                    next = rest(&body);
+                    is_first = next.is_none();
                     continue;
                 }
-                page => page?,
+                list::Answer::Refused(status, body) => return Err(refused(status, &body)),
             };
-            let items = page.items.unwrap_or_default();
+            let (mut items, mut left_out) = (Vec::new(), Vec::from_iter(page.too_large.as_deref().cloned()));
+            for item in page.objects() {
+                match item {
+                    Ok(item) => items.push(item),
+                    Err(list::Unreadable(meta)) => left_out.push(*meta),
+                }
+            }
+            self.leave_out(path, left_out);
             take(if is_first { Page::First(items) } else { Page::Next(items) });
             is_first = false;
-            match page.metadata.r#continue.filter(|token| !token.is_empty()) {
-                Some(token) => {
-                    let token: String = url::form_urlencoded::byte_serialize(token.as_bytes()).collect();
-                    query = format!("{separator}limit={PAGE}&continue={token}");
-                }
-                None => return Ok(()),
+            next = page.next;
+            if next.is_none() {
+                return Ok(());
             }
         }
     }
 
     /// A page; asked for again where the API server has too much to do, so that a long list is not lost for it.
-    async fn page<T: DeserializeOwned>(&self, path: &str) -> Result<List<T>, RequestError> {
-        for pause in self.pauses {
-            match self.get(path).await {
-                Err(RequestError::Refused { status: 429 | 500..=599, .. }) => tokio::time::sleep(pause).await,
-                page => return page,
+    async fn page(&self, pages: &mut Pages, token: Option<&str>) -> Result<list::Answer, RequestError> {
+        let mut pauses = self.pauses.iter();
+        loop {
+            let answer = timeout(TIME, pages.get(token)).await.map_err(|_| self.server.late())?;
+            let answer = answer.map_err(|error| self.server.failed(error))?;
+            let is_busy =
+                |status: StatusCode| status == StatusCode::TOO_MANY_REQUESTS || status.is_server_error();
+            match (&answer, pauses.next()) {
+                (list::Answer::Refused(status, _), Some(pause)) if is_busy(*status) => {
+                    tokio::time::sleep(*pause).await;
+                }
+                _ => return Ok(answer),
             }
         }
-        self.get(path).await
+    }
+
+    fn leave_out(&self, path: &str, objects: Vec<ObjectMeta>) {
+        let path = path.split_once('?').map_or(path, |(path, _)| path);
+        let kind = path.rsplit_once('/').map_or(path, |(_, kind)| kind);
+        let mut left_out = self.left_out.lock().unwrap_or_else(PoisonError::into_inner);
+        for ObjectMeta { name, namespace, .. } in objects {
+            let (count, names) = left_out.entry(kind.to_owned()).or_default();
+            let name = namespace.into_iter().chain(name).collect::<Vec<String>>().join("/");
+            // Some lists are read twice.
+            if names.contains(&name) {
+                continue;
+            }
+            *count += 1;
+            if names.len() < NAMED {
+                names.push(name);
+            }
+        }
+    }
+
+    /// What to tell of objects of lists that could not be read, and was not told yet, such as
+    /// `2 of the pods cannot be read, and are left out: team/web, …`.
+    pub fn take_left_out(&self) -> Vec<String> {
+        let left_out = std::mem::take(&mut *self.left_out.lock().unwrap_or_else(PoisonError::into_inner));
+        let note = |(kind, (count, names)): (String, (usize, Vec<String>))| {
+            let more = if count > names.len() { ", …" } else { "" };
+            format!("{count} of the {kind} cannot be read, and are left out: {}{more}", names.join(", "))
+        };
+        left_out.into_iter().map(note).collect()
     }
 
     /// Creates something that is not stored: a review or a dry run. Also gives the warnings, which come with a refusal, too.
@@ -271,11 +287,11 @@ impl UserClient {
             None => request.body(Body::empty()),
         };
         let request = request.map_err(|_| RequestError::Path)?;
-        timeout(TIME, self.ask(request)).await.unwrap_or(Err(RequestError::Timeout))
+        timeout(TIME, self.ask(request)).await.unwrap_or_else(|_| Err(self.server.late()))
     }
 
     async fn ask(&self, request: Request<Body>) -> Result<Answer, RequestError> {
-        let answer = self.client.send(request).await.map_err(RequestError::Unreachable)?;
+        let answer = self.client.send(request).await.map_err(|error| self.server.unreachable(&error))?;
         let warnings = answer.headers().get_all(WARNING).iter();
         let warnings = warnings.map(|text| String::from_utf8_lossy(text.as_bytes()).into_owned()).collect();
         let status = answer.status();

@@ -1,44 +1,64 @@
-//! Follows the objects of one kind, whatever happens to the API server meanwhile: kube's watches, with types of ours that
-//! hold just what is needed.
+//! Follows the objects of one kind, whatever happens to the API server meanwhile: by a list, and a watch from where that
+//! ends. Types of ours hold just what is needed of them.
 //!
-//! The API server is trusted here, unlike where a review is answered; but those who write the objects are not, so pages are
-//! bounded (`pages`).
+//! The API server is trusted here, unlike where a review is answered; but those who write the objects are not. So pages and
+//! events are bounded, and each object is read by itself: one that cannot be read is counted and named, and costs nothing else.
 
-mod pages;
+mod known;
+mod lines;
+mod pauses;
+mod unread;
 
-use std::collections::BTreeMap;
-use std::fmt::Debug;
+use std::collections::VecDeque;
+use std::marker::PhantomData;
+use std::sync::Arc;
 
-use futures_util::stream::{self, BoxStream, Stream, StreamExt};
-use http::StatusCode;
+use futures_util::stream::{self, Stream, StreamExt};
+use http::header::ACCEPT;
+use http::{Request, StatusCode};
+use kube::api::ObjectMeta;
+use kube::client::Body;
 use kube::config::Config;
-use kube::runtime::watcher::{self, Event, watcher};
-use kube::{Api, Client, Resource};
+use kube::{Client, Resource};
+use serde::Deserialize;
 use serde::de::DeserializeOwned;
-use tokio::time::{Duration, Instant, sleep};
+use serde_json::value::RawValue;
+use tokio::sync::Semaphore;
+use tokio::time::{Duration, sleep, timeout};
 
-use self::pages::{FIRST, Pages, TooLarge};
+pub use self::known::Known;
+use self::lines::{Line, Lines};
+use self::pauses::{FIRST_PAUSE, Pauses};
+use self::unread::Unread;
+pub use self::unread::UnreadMetrics;
+use super::list::{Answer, Bounds, OBJECT, Page, PageError, Pages, Unreadable, object};
+use super::object::identity;
 use super::{Caller, ClusterError, ConnectError};
 use crate::environment::Environment;
 
-/// Seconds after which the API server ends a watch, which is then resumed. What it does not end is given up 5 s later, so
-/// this is how long a connection may be dead unnoticed.
-const WATCH_TIME: u32 = 120;
+/// Seconds after which the API server ends a watch, which is then resumed. What it does not end is given up 5 s after its last
+/// event, so this is how long a connection may be dead unnoticed.
+const WATCH_TIME: u64 = 120;
+const WATCH_IDLE: Duration = Duration::from_secs(WATCH_TIME + 5);
 /// How long a connection may be silent; longer than a watch lasts.
 const READ_TIME: Duration = Duration::from_secs(150);
 const CONNECT_TIME: Duration = Duration::from_secs(10);
-/// The pause after a failure, doubled with each one until it is the longest; half as much again by chance, so that replicas
-/// do not come back all at once.
-const FIRST_PAUSE: Duration = Duration::from_millis(500);
-const LONGEST_PAUSE: Duration = Duration::from_secs(15);
-/// After so long without a failure the pauses begin anew. Longer than the longest pause with its chance.
-const CALM: Duration = Duration::from_secs(60);
+/// How long a page may take, while other lists wait for it.
+const PAGE_TIME: Duration = Duration::from_secs(60);
+/// Pages of 2 MiB are read at little more than their size. Usual objects have some kilobytes.
+const PAGES: Bounds = Bounds { first: 50, most: 500, bytes: 2 << 20, object: OBJECT };
+/// Bytes of a watch's line beside its object: what happened to it.
+const AROUND: usize = 1024;
 
 /// A client that follows objects. Clones are the same.
 #[derive(Clone)]
 pub struct Watcher {
     client: Client,
     first_pause: Duration,
+    bounds: Bounds,
+    /// Lists are read one after another, so that no more than one page is in memory.
+    page: Arc<Semaphore>,
+    unread: Unread,
 }
 
 /// Which objects of a kind are followed: all by default.
@@ -57,12 +77,14 @@ pub enum Change<K> {
     Begins,
     /// There is this one.
     Listed(K),
-    /// There are no others than those that were listed since [`Change::Begins`].
+    /// There are no others than those that were listed, or unread, since [`Change::Begins`].
     Complete,
     /// This one was created or changed.
     Applied(K),
+    /// There is this one, and it cannot be read: no more is known than what identifies it.
+    Unread(ObjectMeta),
     /// This one is gone.
-    Deleted(K),
+    Deleted(ObjectMeta),
     /// They cannot be read now; [`ClusterError::NotFound`] if the cluster has no such kind. What is known may be out of
     /// date. It is tried again after a pause, and begins with [`Change::Begins`].
     Failed(ClusterError),
@@ -85,24 +107,44 @@ impl Watcher {
         // There are pauses of our own.
         config.default_retry = false;
         let client = Client::try_from(config).map_err(ConnectError::Client)?;
-        Ok(Self { client, first_pause })
+        Ok(Self {
+            client,
+            first_pause,
+            bounds: PAGES,
+            page: Arc::new(Semaphore::new(1)),
+            unread: Unread::new(),
+        })
+    }
+
+    /// With smaller pages and objects.
+    #[cfg(test)]
+    pub(crate) fn bounded(self, bytes: usize, object: usize) -> Self {
+        Self { bounds: Bounds { bytes, object, ..self.bounds }, ..self }
+    }
+
+    /// Counts the objects that cannot be read.
+    #[must_use]
+    pub fn counting(self, unread: &UnreadMetrics) -> Self {
+        Self { unread: self.unread.counting(unread), ..self }
     }
 
     /// Follows the objects of a kind, in all namespaces, until the stream is dropped. It never ends by itself.
     pub fn follow<K>(&self, selection: Selection) -> impl Stream<Item = Change<K>> + Send + Unpin + use<K>
     where
-        K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + Sync + 'static,
+        K: Resource<DynamicType = ()> + DeserializeOwned + Send + 'static,
     {
         let Selection { labels, fields } = selection;
-        let config = watcher::Config { label_selector: labels, field_selector: fields, ..Default::default() };
+        let mut query = url::form_urlencoded::Serializer::new(String::new());
+        query.extend_pairs(fields.iter().map(|fields| ("fieldSelector", fields)));
+        query.extend_pairs(labels.iter().map(|labels| ("labelSelector", labels)));
+        let path = format!("{}?{}", K::url_path(&(), None), query.finish());
         let watch = Watch {
-            // In no namespace.
-            api: Api::all(Client::new(Pages::new(self.client.clone()), "")),
-            // Others follow as `Pages` has it.
-            config: config.page_size(FIRST).timeout(WATCH_TIME),
-            events: None,
-            pauses: Pauses { first: self.first_pause, next: self.first_pause, failed: None },
+            watcher: self.clone(),
+            path: path.trim_end_matches('?').to_owned(),
+            place: Place::Outside,
+            pauses: Pauses::new(self.first_pause),
             pause: Duration::ZERO,
+            kind: PhantomData,
         };
         let next = async |mut watch: Watch<K>| Some((watch.next().await, watch));
         stream::unfold(watch, next).boxed()
@@ -110,148 +152,235 @@ impl Watcher {
 }
 
 struct Watch<K> {
-    api: Api<K>,
-    config: watcher::Config,
-    /// None after a failure.
-    events: Option<BoxStream<'static, watcher::Result<Event<K>>>>,
+    watcher: Watcher,
+    /// Of the list, with its selectors.
+    path: String,
+    place: Place<K>,
     pauses: Pauses,
     /// How long to wait before the next look.
     pause: Duration,
+    kind: PhantomData<fn() -> K>,
+}
+
+/// How far it is.
+enum Place<K> {
+    /// Nothing has been read, or that does not count any more.
+    Outside,
+    Listing {
+        pages: Pages,
+        /// Of the page that was read last.
+        changes: VecDeque<Change<K>>,
+        /// Where the next page begins.
+        next: Option<String>,
+        /// Of the list, once all of it has been read.
+        version: Option<String>,
+    },
+    Watching {
+        version: String,
+        /// None where a watch is to be begun.
+        lines: Option<Lines>,
+    },
+}
+
+/// Why it begins anew.
+enum End {
+    /// What it would resume is no longer known.
+    Gone,
+    Failed(ClusterError),
 }
 
 impl<K> Watch<K>
 where
-    K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + Sync + 'static,
+    K: Resource<DynamicType = ()> + DeserializeOwned + Send + 'static,
 {
     async fn next(&mut self) -> Change<K> {
         loop {
             sleep(std::mem::take(&mut self.pause)).await;
-            let events =
-                self.events.get_or_insert_with(|| watcher(self.api.clone(), self.config.clone()).boxed());
-            let error = match events.next().await {
-                Some(Ok(Event::Init)) => return Change::Begins,
-                Some(Ok(Event::InitApply(object))) => return Change::Listed(object),
-                Some(Ok(Event::InitDone)) => return Change::Complete,
-                Some(Ok(Event::Apply(object))) => return Change::Applied(object),
-                Some(Ok(Event::Delete(object))) => return Change::Deleted(object),
-                Some(Err(error)) => cause(&error),
-                None => Some(ClusterError::Unreachable),
-            };
-            // kube resumes a watch after some failures, and does not say when that has succeeded. A new list does.
-            self.events = None;
-            self.pause = self.pauses.next();
-            if let Some(error) = error {
-                return Change::Failed(error);
+            match self.step().await {
+                Ok(Some(change)) => return change,
+                Ok(None) => {}
+                Err(end) => {
+                    self.place = Place::Outside;
+                    self.pause = self.pauses.next();
+                    if let End::Failed(error) = end {
+                        return Change::Failed(error);
+                    }
+                }
+            }
+        }
+    }
+
+    async fn step(&mut self) -> Result<Option<Change<K>>, End> {
+        let Self { watcher, path, place, pause, .. } = self;
+        match place {
+            Place::Outside => {
+                let pages = Pages::new(watcher.client.clone(), path.clone(), watcher.bounds);
+                *place = Place::Listing { pages, changes: VecDeque::new(), next: None, version: None };
+                Ok(Some(Change::Begins))
+            }
+            Place::Listing { pages, changes, next, version } => {
+                if let Some(change) = changes.pop_front() {
+                    return Ok(Some(change));
+                }
+                if let Some(version) = version.take() {
+                    *place = Place::Watching { version, lines: None };
+                    return Ok(Some(Change::Complete));
+                }
+                // Until its objects are read.
+                let _turn = watcher.page.acquire().await;
+                let page = timeout(PAGE_TIME, pages.get(next.as_deref())).await;
+                let page = match page.map_err(|_| End::Failed(ClusterError::Timeout))? {
+                    Ok(Answer::Page(page)) => page,
+                    Ok(Answer::Refused(status, _)) => return Err(refused(status)),
+                    Err(error) => return Err(End::Failed(cause(&error))),
+                };
+                *changes = read(watcher, &page);
+                next.clone_from(&page.next);
+                if next.is_none() {
+                    let all = Some(page.resource_version).filter(|version| !version.is_empty());
+                    *version = Some(all.ok_or(End::Failed(ClusterError::Malformed))?);
+                }
+                Ok(None)
+            }
+            Place::Watching { version, lines: None } => {
+                let lines = begin(watcher, path, version).await?;
+                *place = Place::Watching { version: std::mem::take(version), lines: Some(lines) };
+                Ok(None)
+            }
+            Place::Watching { version, lines: Some(lines) } => {
+                if let Some(line) = timeout(WATCH_IDLE, lines.next()).await.unwrap_or(None) {
+                    return event(watcher, &line, version);
+                }
+                // It is resumed, and not at once: perhaps it ends again.
+                *pause = watcher.first_pause;
+                *place = Place::Watching { version: std::mem::take(version), lines: None };
+                Ok(None)
             }
         }
     }
 }
 
-/// Why a watch broke off; none if it only has to begin anew, as what it would resume is no longer known.
-fn cause(error: &watcher::Error) -> Option<ClusterError> {
-    use watcher::Error::{InitialListFailed, NoResourceVersion, WatchError, WatchFailed, WatchStartFailed};
-    let code = match error {
-        WatchError(status) => status.code,
-        InitialListFailed(error) | WatchStartFailed(error) | WatchFailed(error) => match error {
-            kube::Error::Api(status) => status.code,
-            kube::Error::SerdeError(_) => return Some(ClusterError::Malformed),
-            kube::Error::Auth(_) => return Some(ClusterError::Unauthorized),
-            kube::Error::Service(error) if error.is::<TooLarge>() => return Some(ClusterError::TooLarge),
-            _ => return Some(ClusterError::Unreachable),
-        },
-        NoResourceVersion => return Some(ClusterError::Malformed),
+/// The objects of a page.
+fn read<K: Resource<DynamicType = ()> + DeserializeOwned>(
+    watcher: &Watcher,
+    page: &Page,
+) -> VecDeque<Change<K>> {
+    let unread = |meta: ObjectMeta, error| {
+        watcher.unread.tell(&K::plural(&()), &meta, error);
+        Change::Unread(meta)
     };
-    Some(match StatusCode::from_u16(code) {
-        Ok(StatusCode::GONE) => return None,
-        Ok(StatusCode::UNAUTHORIZED) => ClusterError::Unauthorized,
-        Ok(StatusCode::FORBIDDEN) => ClusterError::Forbidden,
-        Ok(StatusCode::NOT_FOUND) => ClusterError::NotFound,
+    let objects = page.objects().map(|read| match read {
+        Ok(object) => Change::Listed(object),
+        Err(Unreadable(meta)) => unread(*meta, ClusterError::Malformed),
+    });
+    let mut changes: VecDeque<Change<K>> = objects.collect();
+    changes.extend(page.too_large.clone().map(|meta| unread(*meta, ClusterError::TooLarge)));
+    changes
+}
+
+/// Begins to watch from this version on.
+async fn begin(watcher: &Watcher, path: &str, version: &str) -> Result<Lines, End> {
+    let separator = if path.contains('?') { '&' } else { '?' };
+    let path = format!(
+        "{path}{separator}watch=true&allowWatchBookmarks=true&timeoutSeconds={WATCH_TIME}&resourceVersion={version}"
+    );
+    let request = Request::get(path).header(ACCEPT, "application/json").body(Body::empty());
+    let request = request.map_err(|_| End::Failed(ClusterError::Malformed))?;
+    let answer = watcher.client.send(request).await.map_err(|error| End::Failed(cause_of(&error)))?;
+    match answer.status() {
+        StatusCode::OK => Ok(Lines::of(answer.into_body(), watcher.bounds.object + AROUND)),
+        status => Err(refused(status)),
+    }
+}
+
+/// What an event says; the version is that of the last one.
+fn event<K>(watcher: &Watcher, line: &Line, version: &mut String) -> Result<Option<Change<K>>, End>
+where
+    K: Resource<DynamicType = ()> + DeserializeOwned,
+{
+    #[derive(Deserialize)]
+    struct Event<'a> {
+        #[serde(borrow)]
+        r#type: std::borrow::Cow<'a, str>,
+        #[serde(borrow)]
+        object: &'a RawValue,
+    }
+    #[derive(Deserialize)]
+    struct Status {
+        code: u16,
+    }
+    let unread = |meta: ObjectMeta, error| {
+        watcher.unread.tell(&K::plural(&()), &meta, error);
+        Change::Unread(meta)
+    };
+    let malformed = |_| End::Failed(ClusterError::Malformed);
+    let json = match line {
+        Line::Whole(json) => json,
+        // Perhaps the object is gone; the next list tells.
+        Line::Begin(begin) => {
+            let meta = identity(begin, &["object", "metadata"]);
+            return Ok(Some(unread(meta, ClusterError::TooLarge)));
+        }
+    };
+    let Event { r#type, object: json } = serde_json::from_slice(json).map_err(malformed)?;
+    let json = json.get().as_bytes();
+    let (change, now) = match &*r#type {
+        "ADDED" | "MODIFIED" => match object::<K>(json) {
+            Ok(object) => {
+                let version = object.meta().resource_version.clone();
+                (Some(Change::Applied(object)), version)
+            }
+            Err(Unreadable(meta)) => {
+                let version = meta.resource_version.clone();
+                (Some(unread(*meta, ClusterError::Malformed)), version)
+            }
+        },
+        "DELETED" => {
+            let meta = identity(json, &["metadata"]);
+            let version = meta.resource_version.clone();
+            (Some(Change::Deleted(meta)), version)
+        }
+        "BOOKMARK" => (None, identity(json, &["metadata"]).resource_version),
+        "ERROR" => {
+            let Status { code } = serde_json::from_slice(json).map_err(malformed)?;
+            return Err(refused(StatusCode::from_u16(code).unwrap_or_default()));
+        }
+        _ => (None, None),
+    };
+    if let Some(now) = now.filter(|now| !now.is_empty()) {
+        *version = now;
+    }
+    Ok(change)
+}
+
+fn refused(status: StatusCode) -> End {
+    End::Failed(match status {
+        StatusCode::GONE => return End::Gone,
+        StatusCode::UNAUTHORIZED => ClusterError::Unauthorized,
+        StatusCode::FORBIDDEN => ClusterError::Forbidden,
+        StatusCode::NOT_FOUND => ClusterError::NotFound,
         _ => ClusterError::Status,
     })
 }
 
-/// The pauses after failures.
-struct Pauses {
-    first: Duration,
-    next: Duration,
-    /// When it failed last.
-    failed: Option<Instant>,
-}
-
-impl Pauses {
-    fn next(&mut self) -> Duration {
-        let now = Instant::now();
-        if self.failed.replace(now).is_none_or(|before| now.duration_since(before) > CALM) {
-            self.next = self.first;
-        }
-        let pause = self.next;
-        self.next = (2 * pause).min(LONGEST_PAUSE);
-        pause + pause.mul_f64(fastrand::f64() / 2.0)
+fn cause(error: &PageError) -> ClusterError {
+    match error {
+        PageError::Client(error) => cause_of(error),
+        PageError::Broken => ClusterError::Unreachable,
+        PageError::TooLarge => ClusterError::TooLarge,
+        PageError::Path | PageError::Malformed(_) => ClusterError::Malformed,
     }
 }
 
-/// What is known of the objects that are followed, and of each only what is kept.
-#[derive(Debug)]
-pub struct Known<V> {
-    objects: BTreeMap<String, V>,
-    /// Those of a list that is not complete yet.
-    listed: BTreeMap<String, V>,
-    is_complete: bool,
-}
-
-impl<V> Default for Known<V> {
-    fn default() -> Self {
-        Self { objects: BTreeMap::new(), listed: BTreeMap::new(), is_complete: false }
-    }
-}
-
-impl<V: PartialEq> Known<V> {
-    /// Takes over what has happened; `keep` says what is kept of an object. Returns whether something is known now that was
-    /// not known before.
-    pub fn take<K: Resource>(&mut self, change: Change<K>, keep: impl FnOnce(K) -> V) -> bool {
-        match change {
-            Change::Begins => {
-                self.listed.clear();
-                false
-            }
-            Change::Listed(object) => {
-                self.listed.insert(name(&object), keep(object));
-                false
-            }
-            Change::Complete => {
-                let before = std::mem::replace(&mut self.objects, std::mem::take(&mut self.listed));
-                let first = !std::mem::replace(&mut self.is_complete, true);
-                first || before != self.objects
-            }
-            Change::Applied(object) => {
-                let (name, value) = (name(&object), keep(object));
-                if self.objects.get(&name) == Some(&value) {
-                    return false;
-                }
-                self.objects.insert(name, value);
-                true
-            }
-            Change::Deleted(object) => self.objects.remove(&name(&object)).is_some(),
-            // There are none of a kind that the cluster does not have. Those that were known are not given up by that.
-            Change::Failed(ClusterError::NotFound) => !std::mem::replace(&mut self.is_complete, true),
-            Change::Failed(_) => false,
-        }
-    }
-
-    /// Whether all objects have been read once.
-    pub fn is_complete(&self) -> bool {
-        self.is_complete
-    }
-
-    /// What is kept of each object, by namespace and name.
-    pub fn values(&self) -> impl Iterator<Item = &V> {
-        self.objects.values()
+fn cause_of(error: &kube::Error) -> ClusterError {
+    match error {
+        kube::Error::Auth(_) => ClusterError::Unauthorized,
+        _ => ClusterError::Unreachable,
     }
 }
 
 /// The name by which an object is known among those of its kind.
-fn name<K: Resource>(object: &K) -> String {
-    let meta = object.meta();
+fn name(meta: &ObjectMeta) -> String {
     let name = meta.name.as_deref().unwrap_or_default();
     match &meta.namespace {
         Some(namespace) => format!("{namespace}/{name}"),

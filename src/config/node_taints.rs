@@ -5,7 +5,7 @@ use super::pools::{label_key, label_value};
 use super::shape::{List, Shape, Slot, Visit, key, key_as};
 use super::values::OneOf;
 use crate::cluster::Taint;
-use crate::controller::NodeTaint;
+use crate::controller::{NodeTaint, is_reserved_taint};
 use crate::pod::Text;
 
 impl Slot for Vec<NodeTaint> {
@@ -112,7 +112,7 @@ impl Slot for TaintEntry {
             faults.push("the taint has no effect; write for example effect: NoSchedule".to_owned());
         }
         // They come and go with the state of a node: setting them would be a fight over every node.
-        if RESERVED.iter().any(|prefix| self.key.as_str().starts_with(prefix)) {
+        if is_reserved_taint(self.key.as_str()) {
             faults.push(format!("{} is a key of Kubernetes' or Karpenter's own taints", self.key.as_str()));
         }
         faults
@@ -126,6 +126,3 @@ impl Slot for TaintEntry {
         evicts.then(warning).into_iter().collect()
     }
 }
-
-/// Prefixes of keys that others set by the state of a node.
-const RESERVED: [&str; 3] = ["node.kubernetes.io/", "node.cloudprovider.kubernetes.io/", "karpenter.sh/"];

@@ -281,8 +281,8 @@ impl Slot for Toleration<'static> {
             key_as("value", "the taint's value, for Equal", label_value(&mut self.value)),
             key_as(
                 "effect",
-                "the taint's effect; every effect if missing",
-                OneOf(&mut self.effect, &["NoSchedule", "PreferNoSchedule", "NoExecute"]),
+                "the taint's effect; every effect if empty or missing",
+                OneOf(&mut self.effect, &["NoSchedule", "PreferNoSchedule", "NoExecute", ""]),
             ),
             key(
                 "tolerationSeconds",

@@ -118,6 +118,12 @@ impl Slot for Tls {
             .at_start(),
             key("secret", "managed: the Secret with the CA, in its own namespace", &mut managed.secret).at_start(),
             key(
+                "servingSecret",
+                "managed: the Secret with the certificate that replicas serve, there as well",
+                &mut managed.serving_secret,
+            )
+            .at_start(),
+            key(
                 "webhookConfigurations",
                 "managed: the MutatingWebhookConfigurations that get the CA",
                 &mut managed.webhook_configurations,
@@ -131,7 +137,7 @@ impl Slot for Tls {
             .at_start(),
             key(
                 "leafLifetime",
-                "managed: how long a replica's certificate is valid; it is replaced after half of that",
+                "managed: how long the serving certificate is valid; it is replaced after half of that",
                 &mut managed.lifetimes.leaf,
             )
             .at_start(),

@@ -195,7 +195,8 @@ fn a_toleration_of_the_empty_value_draws_a_warning() {
          write operator: Exists for any value";
     assert_eq!(warnings("{key: a}"), [expected]);
     assert_eq!(warnings("{key: a, operator: Equal, value: ''}"), [expected]);
-    for fine in ["{key: a, operator: Exists}", "{key: a, value: b}"] {
+    for fine in ["{key: a, operator: Exists}", "{key: a, value: b}", "{key: a, operator: Exists, effect: ''}"]
+    {
         assert_eq!(warnings(fine), [""; 0], "{fine}");
     }
     assert_eq!(Sources::default().read("").unwrap().warnings(), []);

@@ -313,7 +313,9 @@ pub(super) struct OneOf<'a>(pub(super) &'a mut Text<'static>, pub(super) &'stati
 
 impl Value for OneOf<'_> {
     fn expected(&self) -> Cow<'static, str> {
-        either(self.1).into()
+        let names: Vec<&str> =
+            self.1.iter().map(|name| if name.is_empty() { "\"\"" } else { *name }).collect();
+        either(&names).into()
     }
 
     fn schema(&self) -> Json {

@@ -2,15 +2,17 @@
 //! page, and only what is added up stays, within bounds.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use futures_util::stream::{self, Stream, StreamExt};
 use prometheus::{GaugeVec, IntGaugeVec};
 use tokio::sync::watch;
 use tokio::time::{Duration, sleep};
 
+use super::scope::{Called, Scope};
 use super::{ControllerSettings, Leadership};
 use crate::census::{Amount, Count, Support, Terms, Totals};
-use crate::cluster::{Change, ClusterError, Namespace, Selection, StoredPod, Watcher};
+use crate::cluster::{Change, Cluster, ClusterError, Namespace, ObjectName, Selection, StoredPod, Watcher};
 use crate::decide::{BatchLimits, Current};
 use crate::health::{Reported, State};
 use crate::metrics::{Metrics, OTHER};
@@ -30,6 +32,8 @@ const RETRY: Duration = Duration::from_secs(30);
 pub struct CensusLoop {
     /// Whether it may run.
     pub leadership: Leadership,
+    /// What reads the webhook configurations.
+    pub cluster: Arc<Cluster>,
     /// What lists Pods and namespaces.
     pub watcher: Watcher,
     /// What decides.
@@ -46,22 +50,16 @@ impl CensusLoop {
     /// Goes on for ever.
     pub async fn run(&mut self) {
         loop {
-            let work =
-                Self::work(&self.watcher, &self.current, self.settings.clone(), &self.metrics, &self.state);
-            self.leadership.lead(work).await;
+            // Ends when another replica may lead.
+            self.leadership.lead(self.work(self.settings.clone())).await;
             // Another replica shows them now.
             self.metrics.clear();
             self.state.set(State::Healthy);
         }
     }
 
-    async fn work(
-        watcher: &Watcher,
-        current: &Current,
-        mut settings: watch::Receiver<ControllerSettings>,
-        metrics: &CensusMetrics,
-        state: &Reported,
-    ) {
+    async fn work(&self, mut settings: watch::Receiver<ControllerSettings>) {
+        let Self { cluster, watcher, current, metrics, state, .. } = self;
         loop {
             let period = settings.borrow_and_update().census;
             if period.is_zero() {
@@ -70,7 +68,8 @@ impl CensusLoop {
                 let _ = settings.changed().await;
                 continue;
             }
-            let pause = match count(watcher, current).await {
+            let configurations = settings.borrow().webhook_configurations.clone();
+            let pause = match count(cluster, watcher, current, &configurations).await {
                 Ok(totals) => {
                     if totals.other.pods > 0 {
                         let pods = totals.other.pods;
@@ -98,7 +97,14 @@ impl CensusLoop {
 }
 
 /// Adds up all Pods that there are.
-async fn count(watcher: &Watcher, current: &Current) -> Result<Totals, ClusterError> {
+async fn count(
+    cluster: &Cluster,
+    watcher: &Watcher,
+    current: &Current,
+    configurations: &[ObjectName],
+) -> Result<Totals, ClusterError> {
+    // As the webhook is called, so it is counted.
+    let scope = Scope::read(cluster, configurations).await?;
     let mut namespaces = BTreeMap::new();
     let of_namespaces =
         listed(watcher.follow::<Namespace>(Selection::default()), |namespace| match namespace {
@@ -109,9 +115,16 @@ async fn count(watcher: &Watcher, current: &Current) -> Result<Totals, ClusterEr
         });
     of_namespaces.await?;
     let live = Selection { fields: Some(StoredPod::LIVE.to_owned()), ..Selection::default() };
-    let mut added = Count::default();
-    let pods = listed(watcher.follow::<StoredPod>(live), |pod| match pod {
-        Some(pod) => added.add(pod),
+    let (mut added, no_labels) = (Count::default(), BTreeMap::new());
+    let pods = listed(watcher.follow::<StoredPod>(live), |pod: Option<StoredPod>| match pod {
+        Some(pod) => {
+            let labels = pod.metadata.labels.as_ref().unwrap_or(&no_labels);
+            match scope.called(namespaces.get(pod.namespace()).unwrap_or(&no_labels), labels) {
+                Called::For(profile) => added.add(pod, true, profile),
+                Called::Unknown => added.add(pod, true, None),
+                Called::No => added.add(pod, false, None),
+            }
+        }
         None => added = Count::default(),
     });
     pods.await?;
@@ -124,10 +137,11 @@ async fn count(watcher: &Watcher, current: &Current) -> Result<Totals, ClusterEr
         per_registry: OF_REGISTRY,
     });
     // By their places: a closure over references to them would not be general enough for a task.
-    let (added, namespaces, snapshot) = (&added, &namespaces, &snapshot);
+    let (added, snapshot) = (&added, &snapshot);
     let judged = stream::iter(0..added.shapes.len()).map(|place| async move {
         let shape = &added.shapes[place];
-        shape.judge(snapshot, limits, Terms::of(namespaces.get(&*shape.namespace), false)).await.support
+        let terms = Terms { profile: shape.profile.as_deref(), ..Terms::default() };
+        shape.judge(snapshot, limits, terms).await.support
     });
     let supports: Vec<Support> = judged.buffered(SHAPES).collect().await;
     Ok(added.totals(&supports))
@@ -144,8 +158,8 @@ async fn listed<K>(
             Change::Listed(object) => take(Some(object)),
             Change::Complete => return Ok(()),
             Change::Failed(error) => return Err(error),
-            // Nothing is followed before the list is complete.
-            Change::Applied(_) | Change::Deleted(_) => {}
+            // Nothing is followed before the list is complete; and what cannot be read costs the sums nothing else.
+            Change::Unread(_) | Change::Applied(_) | Change::Deleted(_) => {}
         }
     }
     Err(ClusterError::Unreachable)

@@ -3,25 +3,28 @@
 //!
 //! Of the Pods of the cluster nothing is kept but those that show a symptom, until they were looked at.
 
-use std::sync::Arc;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::SystemTime;
 
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use tokio::sync::watch;
-use tokio::time::Duration;
+use tokio::time::{Duration, MissedTickBehavior, interval};
 
 use super::fair_queue::FairQueue;
 use super::note::{EventReason, Place, Proof};
 use super::pace::Pace;
-use super::recently::Recently;
 use super::symptom::{Sign, Symptom, is_exec_format, symptoms};
 use super::{ControllerSettings, Leadership, Recorder};
 use crate::census::Terms;
-use crate::cluster::{Change, Cluster, ClusterError, Namespace, Node, Selection, StoredPod, Watcher};
+use crate::cluster::{
+    Change, Cluster, ClusterError, Namespace, Node, Selection, StoredPod, Watcher, log_path,
+};
 use crate::decide::{self, BatchLimits, Current};
-use crate::health::{Reported, State};
+use crate::health::Conditions;
 use crate::image::PlatformSet;
 use crate::pod::{Pod, Purpose};
+use crate::recently::Recently;
 use crate::resolver::LookupSettings;
 
 /// Pods on nodes that have not ended well.
@@ -54,9 +57,20 @@ pub struct FailingPods {
     pub settings: watch::Receiver<ControllerSettings>,
     /// What it tells people by.
     pub recorder: Recorder,
-    /// How it fares.
-    pub state: Reported,
+    /// What is wrong.
+    pub conditions: Conditions,
 }
+
+/// What may be wrong.
+const PODS_UNREAD: &str = "the Pods on nodes cannot be read";
+const NO_NAMESPACES: &str = "the right to get namespaces is missing";
+const NO_NODES: &str = "the right to get nodes is missing";
+const NO_LOGS: &str = "the right to get pods/log is missing";
+/// How often it is tried whether a right that was missing is there again.
+const TRY: Duration = Duration::from_secs(60);
+
+/// Requests for which a right is missing, by what is wrong.
+type Denied = Mutex<BTreeMap<&'static str, String>>;
 
 /// A Pod with symptoms.
 struct Failing {
@@ -69,7 +83,7 @@ impl FailingPods {
     pub async fn run(&mut self) {
         loop {
             self.leadership.lead(self.work()).await;
-            self.state.set(State::Healthy);
+            self.conditions.clear();
         }
     }
 
@@ -81,7 +95,7 @@ impl FailingPods {
             let _ = settings.wait_for(|settings| settings.events).await;
             tokio::select! {
                 () = self.follow() => {}
-                _ = settings.wait_for(|settings| !settings.events) => self.state.set(State::Healthy),
+                _ = settings.wait_for(|settings| !settings.events) => self.conditions.clear(),
             }
         }
     }
@@ -98,7 +112,10 @@ impl FailingPods {
             concurrency: 2 * LOOKS,
             per_registry: OF_REGISTRY,
         });
-        let (pace, limits) = (&pace, &limits);
+        let denied = Denied::default();
+        let (pace, limits, denied) = (&pace, &limits, &denied);
+        let mut tries = interval(TRY);
+        tries.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut looks = FuturesUnordered::new();
         loop {
             tokio::select! {
@@ -111,34 +128,31 @@ impl FailingPods {
                             }
                         }
                     }
-                    Change::Complete => self.state.set(State::Healthy),
+                    Change::Complete => self.conditions.set(PODS_UNREAD, false),
                     Change::Failed(error) => {
-                        tracing::error!(%error, "the Pods on nodes cannot be read");
-                        self.state.set(State::Degraded("the Pods on nodes cannot be read"));
+                        tracing::error!(%error, "{PODS_UNREAD}");
+                        self.conditions.set(PODS_UNREAD, true);
                     }
-                    Change::Begins | Change::Deleted(_) => {}
+                    Change::Begins | Change::Unread(_) | Change::Deleted(_) => {}
                 },
                 Some(done) = looks.next() => {
                     let (uid, is_settled): (String, Result<bool, ClusterError>) = done;
-                    match &is_settled {
-                        Ok(_) => self.state.set(State::Healthy),
-                        Err(ClusterError::Forbidden | ClusterError::Unauthorized) => {
-                            self.state.set(State::Degraded("a right to get nodes, namespaces or pods/log is missing"));
-                        }
-                        Err(error) => tracing::debug!(%error, "a Pod that does not run cannot be looked at"),
+                    if let Err(error) = &is_settled {
+                        tracing::debug!(%error, "a Pod that does not run cannot be looked at");
                     }
                     if is_settled != Ok(true) {
                         // When it changes, which it does when it is tried again to run it.
                         looked.remove(&uid);
                     }
                 }
+                _ = tries.tick() => self.try_again(denied).await,
             }
             while looks.len() < LOOKS
                 && let Some(failing) = waiting.pop()
             {
                 looks.push(async move {
                     pace.turn().await;
-                    (failing.pod.uid().to_owned(), self.look(&failing, limits).await)
+                    (failing.pod.uid().to_owned(), self.look(&failing, limits, denied).await)
                 });
             }
         }
@@ -163,15 +177,21 @@ impl FailingPods {
         &self,
         Failing { pod, symptoms }: &Failing,
         limits: &BatchLimits,
+        denied: &Denied,
     ) -> Result<bool, ClusterError> {
         let (Some(facts), Some(node)) = (&pod.facts, &pod.node) else { return Ok(true) };
         let path = format!("/api/v1/namespaces/{}", pod.namespace());
-        let namespace: Namespace = self.cluster.get(&path).await?.object;
+        let namespace = self.cluster.get::<Namespace>(&path).await;
+        self.learn(NO_NAMESPACES, path, &namespace, denied);
+        let namespace = namespace?.object;
         let terms = Terms::of(namespace.metadata.labels.as_ref(), false);
         if terms.is_opted_out {
             return Ok(true);
         }
-        let found: Node = self.cluster.get(&format!("{}/{node}", Node::PATH)).await?.object;
+        let path = format!("{}/{node}", Node::PATH);
+        let found = self.cluster.get::<Node>(&path).await;
+        self.learn(NO_NODES, path, &found, denied);
+        let found = found?.object;
         if found.os == "windows" {
             return Ok(true);
         }
@@ -191,7 +211,9 @@ impl FailingPods {
                 }
                 Sign::Told(Proof::ExecFormat) => Proof::ExecFormat,
                 Sign::InItsLog { previous } => {
-                    if !is_exec_format(&self.cluster.last_line(pod, container, previous).await?) {
+                    let line = self.cluster.last_line(pod, container, previous).await;
+                    self.learn(NO_LOGS, log_path(pod, container, previous), &line, denied);
+                    if !is_exec_format(&line?) {
                         continue;
                     }
                     Proof::ExecFormat
@@ -200,6 +222,31 @@ impl FailingPods {
             self.recorder.record(EventReason::WrongArchitecture, pod, || place.wrong(proof));
         }
         Ok(is_settled)
+    }
+
+    /// Whether a right is missing, by what came of a request that needs it.
+    fn learn<T>(&self, what: &'static str, path: String, answer: &Result<T, ClusterError>, denied: &Denied) {
+        let mut denied = denied.lock().unwrap_or_else(PoisonError::into_inner);
+        match answer {
+            Err(ClusterError::Forbidden | ClusterError::Unauthorized) => {
+                denied.insert(what, path);
+            }
+            Ok(_) | Err(ClusterError::NotFound) => {
+                denied.remove(what);
+            }
+            Err(_) => {}
+        }
+        self.conditions.set(what, denied.contains_key(what));
+    }
+
+    /// Finds out which rights are there again: perhaps no Pod needs them any more.
+    async fn try_again(&self, denied: &Denied) {
+        let missing = denied.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        for (what, path) in missing {
+            if self.cluster.may_get(&path).await == Some(true) {
+                self.learn(what, path, &Ok(()), denied);
+            }
+        }
     }
 
     /// Where the images that show symptoms are known to run.

@@ -144,6 +144,12 @@ impl Leadership {
         }
     }
 
+    /// One that is never lost.
+    #[cfg(test)]
+    pub(crate) fn held() -> Self {
+        Self(watch::channel(Some(Instant::now() + Duration::from_secs(1 << 30))).1)
+    }
+
     async fn gained(&mut self) {
         while !self.holds() {
             if self.0.changed().await.is_err() {

@@ -18,7 +18,7 @@ use self::write::{Written, write};
 use super::pace::Pace;
 use super::{ControllerSettings, Leadership, NodeTaint};
 use crate::cluster::{Change, Cluster, ClusterError, Selection, TaintedNode, Watcher};
-use crate::health::{Reported, State};
+use crate::health::Conditions;
 
 /// Changes a second, so that a large cluster is no load for the API server; and how many may be made at once.
 const PER_SECOND: u32 = 20;
@@ -38,9 +38,13 @@ pub struct NodeTaints {
     pub settings: watch::Receiver<ControllerSettings>,
     /// What it counts by.
     pub metrics: NodeTaintMetrics,
-    /// How it fares.
-    pub state: Reported,
+    /// What is wrong.
+    pub conditions: Conditions,
 }
+
+/// What may be wrong.
+const UNREAD: &str = "the nodes cannot be read, and get no taints";
+const FORBIDDEN: &str = "nodes cannot be changed: a right is missing";
 
 impl NodeTaints {
     /// Goes on for ever.
@@ -48,7 +52,7 @@ impl NodeTaints {
         loop {
             // Ends when another replica may lead.
             self.leadership.lead(self.work(self.settings.clone())).await;
-            self.state.set(State::Healthy);
+            self.conditions.clear();
         }
     }
 
@@ -61,7 +65,7 @@ impl NodeTaints {
             };
             let kept = async {
                 self.keep(&entries).await;
-                self.state.set(State::Healthy);
+                self.conditions.clear();
                 std::future::pending::<()>().await;
             };
             tokio::select! {
@@ -77,16 +81,19 @@ impl NodeTaints {
         let (mut queue, pace) = (Queue::default(), &Pace::new(PER_SECOND, BURST));
         let mut writes = FuturesUnordered::new();
         while !entries.is_empty() || !queue.is_settled() {
+            if queue.is_settled() {
+                self.conditions.set(FORBIDDEN, false);
+            }
             let due = queue.next_due().filter(|_| writes.len() < WRITING);
             tokio::select! {
                 Some(change) = changes.next() => {
                     match &change {
                         Change::Failed(ClusterError::Forbidden) if entries.is_empty() => return,
                         Change::Failed(error) => {
-                            tracing::error!(%error, "the nodes cannot be read, and get no taints");
-                            self.state.set(State::Degraded("the nodes cannot be read, and get no taints"));
+                            tracing::error!(%error, "{UNREAD}");
+                            self.conditions.set(UNREAD, true);
                         }
-                        Change::Complete => self.state.set(State::Healthy),
+                        Change::Complete => self.conditions.set(UNREAD, false),
                         _ => {}
                     }
                     self.tell(queue.take(change, entries));
@@ -95,10 +102,8 @@ impl NodeTaints {
                     let written: Written = written;
                     self.metrics.wrote(written);
                     match written {
-                        Written::Changed => self.state.set(State::Healthy),
-                        Written::Forbidden => {
-                            self.state.set(State::Degraded("nodes cannot be changed: a right is missing"));
-                        }
+                        Written::Changed => self.conditions.set(FORBIDDEN, false),
+                        Written::Forbidden => self.conditions.set(FORBIDDEN, true),
                         _ => {}
                     }
                     self.tell(queue.end(node, patch, written));

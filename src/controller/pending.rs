@@ -5,7 +5,7 @@
 
 mod pods;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -19,9 +19,9 @@ use super::pace::Pace;
 use super::repair::{self, Repair, Repaired, patch_of};
 use super::scope::{Called, Scope};
 use super::{ControllerMetrics, ControllerSettings, Leadership, Recorder};
-use crate::cluster::{Change, Cluster, ClusterError, Namespace, Selection, StoredPod, Watcher};
+use crate::cluster::{Change, Cluster, Known, Namespace, Selection, StoredPod, Watcher};
 use crate::decide::{self, Current, Decision, Wait};
-use crate::health::{Reported, State};
+use crate::health::Conditions;
 use crate::pod::Pod;
 use crate::policy::{Mode, Policy};
 use crate::reason::Reason;
@@ -57,9 +57,15 @@ pub struct PendingPods {
     pub recorder: Recorder,
     /// What it counts by.
     pub metrics: ControllerMetrics,
-    /// How it fares.
-    pub state: Reported,
+    /// What is wrong.
+    pub conditions: Conditions,
 }
+
+/// What may be wrong.
+const PODS_UNREAD: &str = "the Pods without a node cannot be read";
+const NAMESPACES_UNREAD: &str = "the namespaces cannot be read";
+const SCOPE_UNREAD: &str = "the webhook configurations cannot be read";
+const FORBIDDEN: &str = "Pods cannot be repaired: a right is missing, or the fence is in the way";
 
 /// What a look at a Pod found.
 enum Look {
@@ -77,7 +83,7 @@ impl PendingPods {
         loop {
             // Ends when another replica may lead.
             self.leadership.lead(self.work()).await;
-            self.state.set(State::Healthy);
+            self.conditions.clear();
         }
     }
 
@@ -90,7 +96,7 @@ impl PendingPods {
             let _ = settings.wait_for(is_on).await;
             tokio::select! {
                 () = self.follow() => {}
-                _ = settings.wait_for(|settings| !is_on(settings)) => {}
+                _ = settings.wait_for(|settings| !is_on(settings)) => self.conditions.clear(),
             }
         }
     }
@@ -107,7 +113,7 @@ impl PendingPods {
         let mut changes = self.watcher.follow::<StoredPod>(without_node.clone());
         let mut listed = Instant::now();
         let mut of_namespaces = self.watcher.follow::<Namespace>(Selection::default());
-        let (mut pods, mut namespaces) = (Pods::default(), Namespaces::default());
+        let (mut pods, mut namespaces, no_labels) = (Pods::default(), Known::default(), Labels::new());
         let (mut scope, mut scope_due) = (None, Instant::now());
         let mut looks = FuturesUnordered::new();
         let mut ticks = interval(PERIOD);
@@ -115,16 +121,12 @@ impl PendingPods {
         loop {
             tokio::select! {
                 Some(change) = changes.next() => {
-                    if let Change::Failed(error) = &change {
-                        self.failed("the Pods without a node cannot be read", *error);
-                    }
+                    self.tell(PODS_UNREAD, &change);
                     pods.take(change);
                 }
                 Some(change) = of_namespaces.next() => {
-                    if let Change::Failed(error) = &change {
-                        self.failed("the namespaces cannot be read", *error);
-                    }
-                    namespaces.take(change);
+                    self.tell(NAMESPACES_UNREAD, &change);
+                    namespaces.take(change, |namespace| namespace.metadata.labels.unwrap_or_default());
                 }
                 Some(looked) = looks.next() => {
                     let (uid, look): (String, Look) = looked;
@@ -139,14 +141,15 @@ impl PendingPods {
                         scope = self.scope(scope.as_ref()).await.or(scope);
                         scope_due = Instant::now() + SCOPE;
                     }
-                    let Some(scope) = scope.as_ref().filter(|_| namespaces.is_complete) else { continue };
+                    self.conditions.set(FORBIDDEN, pods.any_forbidden());
+                    let Some(scope) = scope.as_ref().filter(|_| namespaces.is_complete()) else { continue };
                     let is_known = self.discovered.as_ref().is_none_or(|read| read.load(Ordering::Relaxed));
                     if !is_known {
                         continue;
                     }
                     for (pod, since) in pods.due(DECIDING.saturating_sub(looks.len())) {
-                        let labels = pod.metadata.labels.as_ref().unwrap_or(&namespaces.none);
-                        let called = namespaces.of.get(pod.namespace()).map(|of| scope.called(of, labels));
+                        let labels = pod.metadata.labels.as_ref().unwrap_or(&no_labels);
+                        let called = namespaces.get(pod.namespace()).map(|of| scope.called(of, labels));
                         let uid = pod.uid().to_owned();
                         match called {
                             Some(Called::For(profile)) => {
@@ -168,7 +171,7 @@ impl PendingPods {
         let names = self.settings.borrow().webhook_configurations.clone();
         match Scope::read(&self.cluster, &names).await {
             Ok(scope) => {
-                self.state.set(State::Healthy);
+                self.conditions.set(SCOPE_UNREAD, false);
                 // Once: nothing is wrong.
                 if !scope.is_evaluable() && before.is_none_or(Scope::is_evaluable) {
                     tracing::warn!(
@@ -178,15 +181,23 @@ impl PendingPods {
                 Some(scope)
             }
             Err(error) => {
-                self.failed("the webhook configurations cannot be read", error);
+                tracing::error!(%error, "{SCOPE_UNREAD}");
+                self.conditions.set(SCOPE_UNREAD, true);
                 None
             }
         }
     }
 
-    fn failed(&self, what: &'static str, error: ClusterError) {
-        tracing::error!(%error, "{what}");
-        self.state.set(State::Degraded(what));
+    /// Whether this is wrong, as far as a change says it.
+    fn tell<K>(&self, what: &'static str, change: &Change<K>) {
+        match change {
+            Change::Failed(error) => {
+                tracing::error!(%error, "{what}");
+                self.conditions.set(what, true);
+            }
+            Change::Complete => self.conditions.set(what, false),
+            _ => {}
+        }
     }
 
     /// Decides on a Pod, and changes it if that opens pools.
@@ -246,31 +257,6 @@ fn is_temporary(reason: Reason) -> bool {
 }
 
 type Labels = BTreeMap<String, String>;
-
-/// The labels of namespaces.
-#[derive(Default)]
-struct Namespaces {
-    of: HashMap<String, Labels>,
-    none: Labels,
-    is_complete: bool,
-}
-
-impl Namespaces {
-    fn take(&mut self, change: Change<Namespace>) {
-        match change {
-            // Of one that is gone there are no Pods either.
-            Change::Begins | Change::Failed(_) => {}
-            Change::Complete => self.is_complete = true,
-            Change::Listed(namespace) | Change::Applied(namespace) => {
-                let metadata = namespace.metadata;
-                self.of.insert(metadata.name.unwrap_or_default(), metadata.labels.unwrap_or_default());
-            }
-            Change::Deleted(namespace) => {
-                self.of.remove(namespace.metadata.name.as_deref().unwrap_or_default());
-            }
-        }
-    }
-}
 
 #[cfg(test)]
 mod tests;

@@ -8,10 +8,10 @@ use tokio::time::Duration;
 use super::fair_queue::FairQueue;
 use super::note::EventReason;
 use super::pace::Pace;
-use super::recently::Recently;
 use super::{ControllerMetrics, Leadership};
 use crate::cluster::{Cluster, ClusterError, PodEvent, StoredPod};
 use crate::health::{Reported, State};
+use crate::recently::Recently;
 
 /// Events that wait; each takes 2 KiB at most.
 const QUEUE: usize = 2048;

@@ -34,6 +34,14 @@ pub struct NodeTaint {
     pub taint: Taint,
 }
 
+/// Prefixes of keys that others set by the state of a node.
+const RESERVED: [&str; 3] = ["node.kubernetes.io/", "node.cloudprovider.kubernetes.io/", "karpenter.sh/"];
+
+/// Whether taints of this key are never set, so that none can be one that the controller has set.
+pub fn is_reserved_taint(key: &str) -> bool {
+    RESERVED.iter().any(|prefix| key.starts_with(prefix))
+}
+
 impl Default for ControllerSettings {
     fn default() -> Self {
         Self {

@@ -1,14 +1,15 @@
 //! What becomes of a DaemonSet. A change of its template is a rollout, so what an earlier review wrote into the template stays
 //! as it was, to the byte, until the user changes something of the template; and an update is known to keep the template
-//! by comparing both without what is ours.
+//! by comparing both without what is managed. What that is, the old template says, too: who updates it may drop the
+//! annotations or the lists.
 
 use serde_json::{Map, Value};
 
 use super::{Decision, Snapshot, Wait};
 use crate::patch;
 use crate::placement::{self, AnnotationEdit, Edits, Ownership, Restored};
-use crate::pod::{ANNOTATIONS, POOLS_KEY, REQUIRED_KEY, Template, Toleration};
-use crate::policy::{Cause, Mode, Policy, Rank};
+use crate::pod::{ANNOTATIONS, Pod, Template};
+use crate::policy::{Mode, Policy, Rank};
 use crate::reason::Reason;
 use crate::review::DaemonSet;
 
@@ -28,115 +29,91 @@ impl Snapshot {
             return Decision::unchanged(Reason::NotApplicable);
         }
         let DaemonSet { template, before } = set;
-        let Some(before) = before else { return self.decide(policy, namespace, &template.pod, wait).await };
-        if let Some(decision) = Decision::without_images(policy, &template.pod) {
+        let pod = &template.pod;
+        let Some(before) = before else { return self.decide(policy, namespace, pod, wait).await };
+        // Tolerations whose annotation is gone look like the user's.
+        let is_decided = |decision: &Decision<'_>| {
+            decision.reason != Reason::AlreadyTolerated || !Ownership::is_claimed(&before.pod)
+        };
+        if let Some(decision) = Decision::without_images(policy, pod).filter(is_decided) {
             return decision;
         }
-        // What cannot be compared may be what it was.
-        let Some(update) = Update::of(policy, template, before) else {
-            return Decision::unchanged(Reason::NotApplicable);
+        match Change::of(policy, template, before) {
+            // It may be what it was.
+            Change::Unknown => Decision::unchanged(Reason::NotApplicable),
+            Change::Nothing(edits) => kept(policy, &before.pod, edits),
+            Change::Something => {
+                // An unknown image counts whatever the others lack, so that none may be left out.
+                let images = self.look_up_all(policy, namespace, pod, pod.images(), wait.for_all()).await;
+                let rank = policy.rank(namespace, pod);
+                Decision::after(Some(&before.pod), policy, pod, rank, &images)
+            }
+        }
+    }
+}
+
+/// What an update changes in a template, beside what is managed.
+enum Change {
+    /// The templates are too large or too deep to be compared.
+    Unknown,
+    /// Nothing; the edits bring back what is managed.
+    Nothing(Edits<'static>),
+    /// Something.
+    Something,
+}
+
+impl Change {
+    fn of(policy: &Policy, after: &Template<'_>, before: &Template<'_>) -> Self {
+        let (Some(there), Some(was)) = (after.value(), before.value()) else { return Self::Unknown };
+        let users = stripped(policy, &after.pod, Some(&before.pod), there.clone());
+        let (Some(users), Some(users_before)) = (users, stripped(policy, &before.pod, None, was.clone()))
+        else {
+            return Self::Unknown;
         };
-        if update.is_unchanged {
-            return update.kept(policy, None);
+        if users != users_before {
+            return Self::Something;
         }
-        let decision = self.decide(policy, namespace, &template.pod, wait).await;
-        match unknown(&decision) {
-            Some(reason) => Decision { image: decision.image, ..update.kept(policy, Some(reason)) },
-            None => decision,
-        }
-    }
-}
-
-/// Why it is not known what to do, if it is not.
-fn unknown(decision: &Decision<'_>) -> Option<Reason> {
-    let mut blockers = decision.blockers.iter();
-    let decisive = blockers.clone().find(|blocker| Some(blocker.image) == decision.image);
-    if decisive.is_some_and(|blocker| matches!(blocker.cause, Cause::Lacks(_))) {
-        return None;
-    }
-    let unknown = blockers.find(|blocker| matches!(blocker.cause, Cause::Unknown(_)))?;
-    Some(Reason::from(*unknown))
-}
-
-/// What an update does to a template.
-struct Update<'a> {
-    before: &'a Template<'a>,
-    /// Whether nothing differs but what is ours.
-    is_unchanged: bool,
-    /// What brings back what is ours, as far as the user has not changed it as well.
-    edits: Edits<'a>,
-}
-
-impl<'a> Update<'a> {
-    /// `None` where the templates are too large or too deep to be compared.
-    fn of(policy: &'a Policy, after: &'a Template<'_>, before: &'a Template<'a>) -> Option<Self> {
-        let (there, was) = (after.value()?, before.value()?);
-        let (own, old) = (stripped(policy, after, there.clone())?, stripped(policy, before, was.clone())?);
         let mut edits = Edits::default();
-        // The mark of what is required is for both members, so they come back together or not at all.
-        let steers_same =
-            ["nodeSelector", "affinity"].iter().all(|&name| own["spec"][name] == old["spec"][name]);
-        let is_same = |name: &str| match name {
-            "tolerations" => own["spec"][name] == old["spec"][name],
-            _ => steers_same,
-        };
-        let restored = |name: &str| {
-            let differs = is_same(name) && there["spec"][name] != was["spec"][name];
-            differs.then(|| was["spec"][name].clone())
-        };
-        let restored = MEMBERS.map(restored);
-        if !is_same("tolerations") {
-            edits.add = missing(policy, after, before);
-        }
-        let mut annotate = |key: &'static str| {
-            let annotation = |template: &Value| {
-                template["metadata"]["annotations"][key].as_str().unwrap_or_default().to_owned()
-            };
-            let value = annotation(&was);
-            if annotation(&there) != value {
-                edits.annotations.push(AnnotationEdit { key, value });
-            }
-        };
-        let is_unchanged = own == old;
-        if is_unchanged {
-            ANNOTATIONS.into_iter().for_each(annotate);
-        } else {
-            annotate(POOLS_KEY);
-            if steers_same {
-                annotate(REQUIRED_KEY);
-            }
-        }
+        let restored = MEMBERS.map(|name| {
+            let (there, was) = (&there["spec"][name], &was["spec"][name]);
+            (there != was).then(|| was.clone())
+        });
         if restored.iter().any(Option::is_some) {
             let [tolerations, node_selector, affinity] = restored;
             edits.restored = Some(Box::new(Restored { tolerations, node_selector, affinity }));
         }
-        if !edits.fit(&after.pod) {
-            edits = Edits::default();
-        }
-        Some(Self { before, is_unchanged, edits })
-    }
-
-    /// The decision to have it as it was, as nothing has changed or it is not known what to do.
-    fn kept(self, policy: &'a Policy, unknown: Option<Reason>) -> Decision<'a> {
-        let Self { before: Template { pod, .. }, edits, .. } = self;
-        if !edits.is_empty() && policy.mode_for(pod) == Mode::Observe {
-            return Decision::unchanged(Reason::Observed);
-        }
-        let opened = Ownership::opened(pod, &policy.pools);
-        let reason = match unknown {
-            Some(reason) if edits.is_empty() => reason,
-            _ if !opened.is_empty() && edits.is_empty() => Reason::AlreadyTolerated,
-            _ if !opened.is_empty() => Reason::Tolerated,
-            _ if !pod.required_annotation().is_empty() => Reason::Placed,
-            unknown => unknown.unwrap_or(Reason::NotApplicable),
+        let annotation = |template: &Value, key: &str| {
+            template["metadata"]["annotations"][key].as_str().unwrap_or_default().to_owned()
         };
-        Decision { opened, edits, ..Decision::unchanged(reason) }
+        for key in ANNOTATIONS {
+            let value = annotation(&was, key);
+            if annotation(&there, key) != value {
+                edits.annotations.push(AnnotationEdit { key, value });
+            }
+        }
+        Self::Nothing(if edits.fit(&after.pod) { edits } else { Edits::default() })
     }
 }
 
-/// The template without what is ours.
-fn stripped(policy: &Policy, Template { pod, .. }: &Template<'_>, mut template: Value) -> Option<Value> {
-    let edits = placement::place(pod, policy.verdicts(Rank::FIRST, &[])).edits;
+/// The decision to leave what is managed as it was before.
+fn kept<'a>(policy: &'a Policy, before: &Pod<'_>, edits: Edits<'a>) -> Decision<'a> {
+    if !edits.is_empty() && policy.mode_for(before) == Mode::Observe {
+        return Decision::unchanged(Reason::Observed);
+    }
+    let opened = Ownership::opened(before, &policy.pools);
+    let reason = if !opened.is_empty() {
+        if edits.is_empty() { Reason::AlreadyTolerated } else { Reason::Tolerated }
+    } else if !before.required_annotation().is_empty() {
+        Reason::Placed
+    } else {
+        Reason::NotApplicable
+    };
+    Decision { opened, edits, ..Decision::unchanged(reason) }
+}
+
+/// The template of this Pod without what is managed.
+fn stripped(policy: &Policy, pod: &Pod<'_>, before: Option<&Pod<'_>>, mut template: Value) -> Option<Value> {
+    let edits = placement::place(pod, before, policy.verdicts(Rank::FIRST, &[])).edits;
     let patch = patch::build("", pod, &edits);
     if !patch.is_empty() {
         let patch: json_patch::Patch = serde_json::from_str(&patch).ok()?;
@@ -172,18 +149,6 @@ fn prune(object: &mut Map<String, Value>, name: &str) {
     if is_empty {
         object.remove(name);
     }
-}
-
-/// The tolerations of ours that were there before.
-fn missing<'a>(
-    policy: &'a Policy,
-    after: &Template<'_>,
-    before: &Template<'_>,
-) -> Vec<&'a Toleration<'static>> {
-    let opened = Ownership::opened(&before.pod, &policy.pools);
-    let mut own = placement::distinct(opened.into_iter());
-    own.retain(|own| !after.pod.tolerations().iter().any(|there| there.same(own)));
-    own
 }
 
 #[cfg(test)]

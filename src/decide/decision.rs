@@ -85,23 +85,39 @@ impl<'a> Decision<'a> {
     /// The decision. `images` has one image for each image of the Pod that counts; some may be missing where one of them
     /// closes every pool.
     pub(crate) fn of(policy: &'a Policy, pod: &Pod<'_>, rank: Rank, images: &[ImageSupport<'a>]) -> Self {
+        Self::after(None, policy, pod, rank, images)
+    }
+
+    /// The decision on a template that was another one before an update, if it was: an image that is unknown keeps what was
+    /// managed there. `images` are all that count.
+    pub(super) fn after(
+        before: Option<&Pod<'_>>,
+        policy: &'a Policy,
+        pod: &Pod<'_>,
+        rank: Rank,
+        images: &[ImageSupport<'a>],
+    ) -> Self {
         let verdicts = policy.verdicts(rank, images);
-        let Placement { opened, is_steered, is_nowhere, mut edits } = placement::place(pod, verdicts);
-        let is_open = verdicts.of_pools().any(|verdict| verdict.is_open);
+        let Placement { opened, is_steered, is_nowhere, mut edits } = placement::place(pod, before, verdicts);
+        let is_open = !opened.is_empty() || verdicts.of_pools().any(|verdict| verdict.is_open);
         let held_back = verdicts.held_back().filter(|_| !is_open);
         let is_tolerated = |pool: &Pool| placement::is_tolerated(pod, pool);
         // A profile may have no pools, and the images need nothing else.
         let nothing_opens = policy.pools.is_empty() && verdicts.narrowing().is_none();
-        let blocker =
-            verdicts.decisive().or_else(|| verdicts.narrowing().filter(|_| is_steered || is_nowhere));
-        // What steers the Pod stays, and is written down in another way.
-        let is_only_rewritten = is_steered && edits.remove.is_empty() && edits.nodes.is_none();
+        let is_kept = edits.remove.is_empty() && edits.nodes.is_none();
+        let unknown = before.filter(|_| is_kept).and_then(|_| verdicts.unknown());
+        let decisive = unknown.or_else(|| verdicts.decisive());
+        let blocker = decisive.or_else(|| verdicts.narrowing().filter(|_| is_steered || is_nowhere));
+        // What is managed stays, and is written down in another way.
+        let is_only_rewritten = is_kept && (is_steered || before.is_some() && !opened.is_empty());
         let reason = if !edits.add.is_empty() {
             Reason::Tolerated
         } else if edits.steer() {
             Reason::Placed
         } else if !edits.is_empty() && !is_only_rewritten {
             Reason::Retracted
+        } else if let Some(unknown) = unknown {
+            unknown.into()
         } else if is_steered && opened.is_empty() {
             Reason::Placed
         } else if is_open || held_back.is_some_and(is_tolerated) || nothing_opens {
@@ -116,7 +132,7 @@ impl<'a> Decision<'a> {
         if !edits.fit(pod) {
             // What has become wrong goes even if there is no room for what would replace it.
             let changes = !images.is_empty() && (!edits.remove.is_empty() || edits.nodes.is_some());
-            let back = changes.then(|| Self::of(policy, pod, rank, &[]));
+            let back = changes.then(|| Self::after(before, policy, pod, rank, &[]));
             let back = back.filter(|back| matches!(back.reason, Reason::Retracted | Reason::Observed));
             return back.unwrap_or_else(|| Self::unchanged(Reason::NoRoom));
         }
@@ -138,7 +154,7 @@ impl<'a> Decision<'a> {
         let closed = match held_back {
             _ if is_open => None,
             Some(pool) => Some(Closed::NotInShare(pool)).filter(|_| reason != Reason::AlreadyTolerated),
-            None => blocker.map(|blocker| Closed::by(reason, blocker, &blockers)),
+            None => blocker.map(|blocker| Closed::by(is_nowhere, blocker, &blockers)),
         };
         if (policy.explain || closed.is_none())
             && !is_observed

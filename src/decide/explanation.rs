@@ -1,5 +1,6 @@
 //! Why a Pod stays closed, as an annotation of the Pod, for people who cannot read audit logs.
 
+use crate::logging::is_unsafe;
 use crate::placement::AnnotationEdit;
 use crate::pod::{Pod, REASON_KEY};
 use crate::policy::{Blocker, Cause, Pool};
@@ -18,11 +19,11 @@ pub(super) enum Closed<'a> {
 }
 
 impl<'a> Closed<'a> {
-    /// By the image that decides, which is one of all.
-    pub(super) fn by(decided: Reason, decisive: Blocker<'a>, all: &[Blocker<'a>]) -> Self {
+    /// By the image that decides, which is one of all. It does not depend on what this pass changes, so that the next one
+    /// says the same.
+    pub(super) fn by(is_nowhere: bool, decisive: Blocker<'a>, all: &[Blocker<'a>]) -> Self {
         let whole = all.iter().find(|blocker| blocker.image == decisive.image).copied().unwrap_or(decisive);
-        // A Pod that is placed or taken back gets the reason why no pool opens.
-        let reason = if decided == Reason::NoCommonPlatform { decided } else { whole.into() };
+        let reason = if is_nowhere { Reason::NoCommonPlatform } else { whole.into() };
         Self::By(reason, whole, all.len().saturating_sub(1))
     }
 
@@ -53,7 +54,7 @@ impl<'a> Closed<'a> {
         let image = blocker.image;
         let length = image.chars().count();
         let (mark, skipped) = if length > room { ("…", length + 1 - room) } else { ("", 0) };
-        let kept = image.chars().skip(skipped).map(|c| if c.is_control() { '\u{fffd}' } else { c });
+        let kept = image.chars().skip(skipped).map(|c| if is_unsafe(c) { '\u{fffd}' } else { c });
         [before.as_str(), mark].into_iter().flat_map(str::chars).chain(kept).chain(after.chars()).collect()
     }
 }
@@ -73,13 +74,13 @@ mod tests {
 
     #[test]
     fn the_annotation_is_short_whatever_the_image_is_called() {
-        let (long, wide) = ("x".repeat(300_000), "é\u{1b}".repeat(200));
+        let (long, wide) = ("x".repeat(300_000), "é\u{1b}\u{202e}\u{200b}".repeat(200));
         for image in ["", "nginx", &long, &wide] {
             for cause in [Cause::Lacks(PlatformSet::ALL), Cause::Unknown(LookupError::NotAllowed)] {
                 for others in [0, 1, 4095] {
                     let text = Closed::By(Reason::NoCommonPlatform, Blocker { image, cause }, others).text();
                     assert!(text.chars().count() <= LENGTH, "{text}");
-                    assert!(!text.chars().any(char::is_control), "{text}");
+                    assert!(!text.chars().any(is_unsafe), "{text}");
                     assert!(text.contains(": ") && (image.len() < 9 || text.contains('…')), "{text}");
                 }
             }

@@ -4,7 +4,7 @@
 use std::fmt;
 
 use super::limits;
-use super::platforms::of_node_pool;
+use super::platforms::{contradicts_itself, of_node_pool};
 use super::taints::{is_tolerated, is_wish};
 use crate::cluster::NodePool;
 use crate::image::PlatformSet;
@@ -46,6 +46,8 @@ pub enum Obstacle {
     NotReady,
     /// It may have no more.
     Limits,
+    /// No instance type can have what it requires: Karpenter drops it.
+    Contradiction,
 }
 
 impl Obstacle {
@@ -58,6 +60,8 @@ impl Obstacle {
             Some(Self::NotReady)
         } else if limits::are_reached(pool) {
             Some(Self::Limits)
+        } else if contradicts_itself(pool) {
+            Some(Self::Contradiction)
         } else {
             None
         }
@@ -144,6 +148,9 @@ impl fmt::Display for Verdict<'_> {
                     Obstacle::Static => write!(f, ", as `{own}` has a fixed number of nodes"),
                     Obstacle::NotReady => write!(f, ", as `{own}` is not ready; see its status"),
                     Obstacle::Limits => write!(f, ", as `{own}` has reached its limits; raise them"),
+                    Obstacle::Contradiction => {
+                        write!(f, ", as `{own}` requires what contradicts itself; see its requirements")
+                    }
                 }
             }
         }

@@ -10,9 +10,12 @@ use crate::image::PlatformSet;
 use crate::pod::{ARCH_KEY, BETA_ARCH_KEY};
 
 const OS: &str = "kubernetes.io/os";
+const ZONE: &str = "topology.kubernetes.io/zone";
+const CAPACITY_TYPE: &str = "karpenter.sh/capacity-type";
 const INSTANCE_TYPE: &str = "node.kubernetes.io/instance-type";
 /// Names that Karpenter takes for others.
-const ALIASES: [(&str, &str); 3] = [
+const ALIASES: [(&str, &str); 4] = [
+    ("failure-domain.beta.kubernetes.io/zone", ZONE),
     (BETA_ARCH_KEY, ARCH_KEY),
     ("beta.kubernetes.io/os", OS),
     ("beta.kubernetes.io/instance-type", INSTANCE_TYPE),
@@ -58,6 +61,14 @@ pub(super) fn of_node_pool(pool: &NodePool) -> PlatformSet {
         }
     }
     platforms
+}
+
+/// Whether its requirements leave no value for a label that every instance type has: then it makes no nodes (Karpenter's
+/// `filterInstanceTypesByRequirements`). Other labels are only left away there.
+pub(super) fn contradicts_itself(pool: &NodePool) -> bool {
+    [ARCH_KEY, OS, INSTANCE_TYPE, ZONE, CAPACITY_TYPE]
+        .into_iter()
+        .any(|key| Allowed::of(pool, key).is_empty())
 }
 
 fn of_architectures(allowed: &Allowed<'_>) -> PlatformSet {
@@ -135,6 +146,10 @@ impl<'a> Allowed<'a> {
             Self::Only(known) => known.retain(|value| !values.contains(value)),
             Self::AllBut(known) => known.extend(values),
         }
+    }
+
+    fn is_empty(&self) -> bool {
+        matches!(self, Self::Only(known) if known.is_empty())
     }
 
     fn has(&self, value: &str) -> bool {

@@ -191,6 +191,10 @@ fn what_is_no_pool_is_left_out_with_a_warning() {
     assert_eq!(discovery.pools, []);
     assert_eq!(discovery.warnings.len(), 5, "{:?}", discovery.warnings);
     assert!(discovery.warnings[0].starts_with("NodePool a has the label tolerarch.io/pool"));
+    assert!(discovery.warnings[3].ends_with("it has no taint, so that Pods use it anyway"));
+    assert!(
+        discovery.warnings[4].ends_with("its taints are only PreferNoSchedule, so that Pods use it anyway")
+    );
     let closed: Vec<&str> = discovery.closed.iter().map(|pool| pool.name()).collect();
     assert_eq!(closed, ["a", "b", "c", "gpu"]);
 }

@@ -62,7 +62,10 @@ pub fn review(data: &[u8]) -> bool {
     holds(&policy(), &pod);
     let affinity = policy_of(STEERING);
     let selector = policy_of(&STEERING.replace("affinity", "nodeSelector"));
-    [affinity, selector].iter().for_each(|policy| holds_steered(policy, &pod));
+    for policy in [affinity, selector] {
+        holds_steered(&policy, &pod);
+        holds_steered(&Policy { explain: true, ..policy }, &pod);
+    }
     true
 }
 

@@ -3,24 +3,34 @@ use tokio::sync::oneshot;
 use super::*;
 
 #[test]
-fn a_component_is_as_its_worst_check() {
+fn a_component_is_healthy_if_all_its_checks_are() {
     let metrics = Metrics::new([]).unwrap();
     let (one, other) = (Reported::default(), Reported::default());
-    let component = Component::new("part").reported(one.clone()).reported(other.clone());
+    let wrong = Conditions::default();
+    let component = Component::new("part").reported(one.clone()).reported(other.clone()).with(wrong.clone());
     let health = Health::register(&metrics, vec![component]).unwrap();
-    let shows = |state, value| {
-        assert_eq!(health.check(), [("part", state)]);
+    let shows = |states: &[State], value| {
+        assert_eq!(health.check(), states.iter().map(|state| ("part", *state)).collect::<Vec<_>>());
         let line = format!("tolerarch_component_healthy{{component=\"part\"}} {value}\n");
         assert!(metrics.render().unwrap().contains(&line));
     };
-    shows(State::Healthy, 1);
+    shows(&[State::Healthy], 1);
     one.set(State::Degraded("a"));
-    shows(State::Degraded("a"), 0);
+    shows(&[State::Degraded("a")], 0);
     other.set(State::Failed(""));
-    shows(State::Failed(""), 0);
+    shows(&[State::Degraded("a"), State::Failed("")], 0);
     one.set(State::Healthy);
     other.set(State::Healthy);
-    shows(State::Healthy, 1);
+    shows(&[State::Healthy], 1);
+    // The end of one thing hides no other.
+    wrong.set("b", true);
+    wrong.set("c", true);
+    wrong.set("b", true);
+    shows(&[State::Degraded("b"), State::Degraded("c")], 0);
+    wrong.set("b", false);
+    shows(&[State::Degraded("c")], 0);
+    wrong.clear();
+    shows(&[State::Healthy], 1);
 }
 
 #[tokio::test(start_paused = true)]

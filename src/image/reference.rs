@@ -4,10 +4,11 @@
 //! reads several of them.
 
 use std::fmt;
-use std::net::Ipv6Addr;
+use std::net::{Ipv4Addr, Ipv6Addr};
 use std::str::FromStr;
 
 use memchr::memchr;
+use url::Host;
 
 use super::host::{DOCKER_HUB, DOCKER_HUB_INDEX};
 
@@ -42,6 +43,10 @@ pub enum ReferenceError {
     /// The part before the first slash is no host.
     #[error("the registry host is malformed; an image begins with host or host:port, without https://")]
     Host,
+    /// A number where DNS has no names, or an address in another spelling than its usual one: nodes mostly resolve neither, but
+    /// URLs take `127.1` for `127.0.0.1`, so that a rule of the operator would know it by another name.
+    #[error("the registry host is no name, nor an address as it is usually written: 127.0.0.1, [::1]")]
+    Address,
     /// The port is not within 1 to 65535, or begins with a zero.
     #[error("the registry port is not within 1 to 65535, or begins with a zero")]
     Port,
@@ -177,8 +182,11 @@ fn check_host(host: &str) -> Result<(), ReferenceError> {
     let (name, port) = if let Some(inner) = host.strip_prefix('[') {
         let (address, after) = inner.split_once(']').ok_or(ReferenceError::Host)?;
         let digits = address.bytes().all(|b| b.is_ascii_hexdigit() || b == b':');
-        if !digits || address.parse::<Ipv6Addr>().is_err() {
-            return Err(ReferenceError::Host);
+        let parsed: Ipv6Addr = address.parse().ok().filter(|_| digits).ok_or(ReferenceError::Host)?;
+        let usual = Host::<&str>::Ipv6(parsed).to_string();
+        let is_usual = usual.trim_matches(['[', ']']).eq_ignore_ascii_case(address);
+        if !is_usual || parsed.to_ipv4_mapped().is_some() {
+            return Err(ReferenceError::Address);
         }
         match after.strip_prefix(':') {
             Some(port) => (None, Some(port)),
@@ -194,6 +202,9 @@ fn check_host(host: &str) -> Result<(), ReferenceError> {
     if name.is_some_and(|name| !is_host_name(name) && !is_host_with_underscore(host)) {
         return Err(ReferenceError::Host);
     }
+    if name.is_some_and(|name| ends_in_number(name) && name.parse::<Ipv4Addr>().is_err()) {
+        return Err(ReferenceError::Address);
+    }
     let Some(port) = port else { return Ok(()) };
     if port.is_empty() || !port.bytes().all(|b| has_class(b, DIGIT)) {
         return Err(ReferenceError::Host);
@@ -203,6 +214,14 @@ fn check_host(host: &str) -> Result<(), ReferenceError> {
         Ok(1..) if !port.starts_with('0') => Ok(()),
         _ => Err(ReferenceError::Port),
     }
+}
+
+/// Whether a URL has to take this for an address ("ends in a number" of the URL standard).
+fn ends_in_number(name: &str) -> bool {
+    let last = name.rsplit('.').next().unwrap_or_default();
+    let hex = last.strip_prefix("0x").or_else(|| last.strip_prefix("0X"));
+    last.bytes().all(|b| has_class(b, DIGIT))
+        || hex.is_some_and(|hex| hex.bytes().all(|b| b.is_ascii_hexdigit()))
 }
 
 /// Components of letters, digits and hyphens, which neither begin nor end with a hyphen; dots are between them.

@@ -12,7 +12,7 @@ use super::reader;
 pub(super) const NAME: &str = "tolerarch::Unread";
 
 /// The text of a value. It costs no more than to skip the value, and borrows where the value is read fast.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Unread<'a>(Cow<'a, str>);
 
 impl<'a> Unread<'a> {

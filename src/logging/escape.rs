@@ -72,10 +72,7 @@ impl<W: Write> Escaped<'_, W> {
         for c in text.chars() {
             match c {
                 '"' | '\\' if quoted => write!(self.writer, "\\{c}")?,
-                // All of these are in the basic plane, so JSON reads back what was written.
-                c if is_unsafe(c) && self.context == Context::Json => {
-                    write!(self.writer, "\\u{:04x}", u32::from(c))?;
-                }
+                c if is_unsafe(c) && self.context == Context::Json => escape_json(self.writer, c)?,
                 c if is_unsafe(c) => write!(self.writer, "{}", c.escape_default())?,
                 c => self.writer.write_char(c)?,
             }
@@ -84,10 +81,19 @@ impl<W: Write> Escaped<'_, W> {
     }
 }
 
-/// Control characters, line and paragraph separators, and those that reorder text (Unicode's Bidi_Control).
+/// Whether a character could steer a terminal, break a line, reorder text or hide in it: control characters, line and
+/// paragraph separators, Unicode's Bidi_Control, and format characters without a width. The one list for logs, tables, JSON,
+/// annotations and events.
 pub(crate) fn is_unsafe(c: char) -> bool {
     c.is_control()
-        || matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+        || matches!(c,
+            '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}'
+            | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}')
+}
+
+/// Writes a character so that JSON reads it back: `\u202e`, two of these beyond the basic plane.
+pub(crate) fn escape_json(writer: &mut impl Write, c: char) -> fmt::Result {
+    c.encode_utf16(&mut [0; 2]).iter().try_for_each(|unit| write!(writer, "\\u{unit:04x}"))
 }
 
 #[cfg(test)]
@@ -118,5 +124,11 @@ mod tests {
         assert_eq!(write(Context::Quoted, r#"say "é\" 漢"#), r#"say \"é\\\" 漢"#);
         assert_eq!(write(Context::Quoted, "a\n\u{202e}"), r"a\n\u{202e}");
         assert_eq!(write(Context::Json, "a\n\u{202e}"), r"a\u000a\u202e");
+        let all = "\u{7f}\u{9b}\u{ad}\u{61c}\u{180e}\u{200b}\u{200d}\u{2028}\u{2060}\u{2066}\u{feff}\u{fff9}\u{e0041}";
+        for context in [Context::Json, Context::Quoted, Context::Bare] {
+            assert!(write(context, all).is_ascii(), "{}", write(context, all));
+        }
+        let json = format!("\"{}\"", write(Context::Json, all));
+        assert_eq!(serde_json::from_str::<String>(&json).unwrap(), all);
     }
 }

@@ -1,5 +1,7 @@
 //! What tolerarch added to a Pod, as the Pod itself shows it. The only place that reads and writes our annotations.
 
+use std::collections::HashSet;
+
 use crate::pod::{POOLS_KEY, Pod, Toleration};
 use crate::policy::Pool;
 
@@ -17,19 +19,31 @@ pub struct AnnotationEdit {
 pub struct Ownership<'p> {
     /// The pools that it says to have opened, as they are written.
     pools: &'p str,
+    /// The same as the template said before an update; empty where there was none.
+    pools_before: &'p str,
     /// Places in the Pod's list of tolerations, ascending: those of these pools. All others are the user's.
     tolerations: Vec<usize>,
 }
 
 impl<'p> Ownership<'p> {
-    /// What the Pod says, under these pools.
-    pub fn of(pod: &'p Pod<'_>, pools: &[Pool]) -> Self {
+    /// What the Pod says, under these pools. `before` is what it was before an update: what was managed there still is, even
+    /// if the annotation is gone, and what was the user's still is the user's.
+    pub fn of(pod: &'p Pod<'_>, before: Option<&'p Pod<'_>>, pools: &[Pool]) -> Self {
         let written = pod.pools_annotation();
-        let named = Self::opened(pod, pools).into_iter();
-        let place = |own: &&Toleration<'_>| pod.tolerations().iter().position(|there| there.same(own));
-        let mut tolerations: Vec<usize> = distinct(named).iter().filter_map(place).collect();
+        let pools_before = before.map_or("", Pod::pools_annotation);
+        let is_named = |pool: &&Pool| names(written).chain(names(pools_before)).any(|name| name == pool.name);
+        let opened_before = before.map_or_else(Vec::new, |before| Self::opened(before, pools));
+        // Of equal ones the last is managed: it was appended.
+        let place = |own: &&Toleration<'_>| {
+            let place = pod.tolerations().iter().rposition(|there| there.same(own))?;
+            let is_managed =
+                before.is_none_or(|before| count(pod, own) > of_user(before, own, &opened_before));
+            is_managed.then_some(place)
+        };
+        let named = distinct(pools.iter().filter(is_named));
+        let mut tolerations: Vec<usize> = named.iter().filter_map(place).collect();
         tolerations.sort_unstable();
-        Self { pools: written, tolerations }
+        Self { pools: written, pools_before, tolerations }
     }
 
     /// The pools that the Pod says were opened.
@@ -41,6 +55,11 @@ impl<'p> Ownership<'p> {
     /// Whether the Pod says that a pool was opened.
     pub fn is_claimed(pod: &Pod<'_>) -> bool {
         names(pod.pools_annotation()).next().is_some()
+    }
+
+    /// Whether this pool was open before the update.
+    pub fn was_open(&self, pool: &Pool) -> bool {
+        names(self.pools_before).any(|name| name == pool.name)
     }
 
     /// Whether the toleration at this place is ours.
@@ -57,7 +76,11 @@ impl<'p> Ownership<'p> {
     /// configuration knows stay named: what was added for them cannot be told from here.
     pub fn record(&self, pools: &[Pool], opened: &[&Pool]) -> Option<AnnotationEdit> {
         let before: Vec<&str> = names(self.pools).collect();
-        let others = before.iter().copied().filter(|name| !pools.iter().any(|pool| pool.name == *name));
+        let there: HashSet<&str> =
+            if self.pools_before.is_empty() { HashSet::new() } else { before.iter().copied().collect() };
+        let dropped = names(self.pools_before).filter(|name| !there.contains(name));
+        let all = before.iter().copied().chain(dropped);
+        let others = all.filter(|name| !pools.iter().any(|pool| pool.name == *name));
         let after: Vec<&str> = others.chain(opened.iter().map(|pool| pool.name.as_str())).collect();
         // Sorted, as the annotation may be long: it is untrusted input.
         fn sorted<'s>(names: &[&'s str]) -> Vec<&'s str> {
@@ -68,6 +91,18 @@ impl<'p> Ownership<'p> {
         let same = before.len() == after.len() && sorted(&before) == sorted(&after);
         (!same).then(|| AnnotationEdit { key: POOLS_KEY, value: after.join(",") })
     }
+}
+
+/// How many of the Pod's tolerations are equal to this one.
+fn count(pod: &Pod<'_>, toleration: &Toleration<'_>) -> usize {
+    pod.tolerations().iter().filter(|there| there.same(toleration)).count()
+}
+
+/// How many of them were the user's before an update. Without an annotation that says otherwise the new template is like a
+/// new one.
+fn of_user(before: &Pod<'_>, toleration: &Toleration<'_>, opened: &[&Pool]) -> usize {
+    let is_managed = opened.iter().flat_map(|pool| &pool.tolerations).any(|own| own.same(toleration));
+    if is_managed { count(before, toleration).saturating_sub(1) } else { 0 }
 }
 
 /// The parts of an annotation of ours.

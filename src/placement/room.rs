@@ -1,20 +1,20 @@
 //! How large a Pod may become: one that our additions make too large would not be created.
 
 use super::{AnnotationEdit, Edits};
-use crate::pod::{Pod, Toleration};
+use crate::pod::{Pod, REASON_KEY, Toleration};
 
 /// Bytes of all annotations, keys and values (`TotalAnnotationSizeLimitB` of k8s.io/apimachinery).
 pub(super) const ANNOTATIONS: usize = 256 << 10;
 /// Bytes of a Pod as it is stored. etcd takes requests of 1.5 MiB (`--max-request-bytes`); 16 KiB of them are kept for what
-/// surrounds the Pod there and for what webhooks after this one add. An API request may have 3 MiB and binds less.
+/// surrounds the Pod there, for what the API server fills in and webhooks after this one add, and for encryption at rest. An
+/// API request may have 3 MiB and binds less.
 pub(super) const OBJECT: usize = (1536 - 16) << 10;
-/// Bytes from which our additions no longer decide: even if the estimate of a Pod's size is a third too large, it does not
-/// fit without them.
-pub(super) const REFUSED_ANYWAY: usize = 2 << 20;
 /// Bytes of a toleration, a requirement or an annotation beside its texts: names of members, quotes, tags.
 const AROUND: usize = 128;
 
-/// Whether there is room for what is added. What is taken back always fits.
+/// Whether there is room for what is added, for certain. What is taken back always fits.
+///
+/// A Pod that is too large by itself gets nothing either: only etcd knows that for certain.
 pub(super) fn is_enough(pod: &Pod<'_>, edits: &Edits<'_>) -> bool {
     let annotations = edits.annotations.iter().filter(|edit| !edit.value.is_empty());
     let texts = |edit: &AnnotationEdit| edit.key.len() + edit.value.len();
@@ -23,14 +23,16 @@ pub(super) fn is_enough(pod: &Pod<'_>, edits: &Edits<'_>) -> bool {
         return false;
     }
     let steering = edits.nodes.as_ref().filter(|nodes| nodes.adds());
-    if edits.add.is_empty() && steering.is_none() && !edits.remove.is_empty() {
+    // What else is written then is shorter than before, but for an explanation.
+    let explains = annotations.clone().any(|edit| edit.key == REASON_KEY);
+    if edits.add.is_empty() && steering.is_none() && !edits.remove.is_empty() && !explains {
         return true;
     }
     let (requirements, texts) = steering.map_or((0, 0), |nodes| nodes.size());
     let count = edits.add.len() + annotations.count() + requirements;
     let added = edits.add.iter().map(|toleration| length(toleration)).sum::<usize>() + texts;
-    let after = pod.bytes() + added + written + count * AROUND;
-    count == 0 || after <= OBJECT || pod.bytes() >= REFUSED_ANYWAY
+    let after = pod.bytes().saturating_add(added + written + count * AROUND);
+    count == 0 || after <= OBJECT
 }
 
 fn length(toleration: &Toleration<'_>) -> usize {

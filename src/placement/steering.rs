@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use super::preference::{self, Preferred, PreferredEdit, WeightedTerms};
 use super::requirement::{RequiredEdit, Requirement, SelectorEdit, Terms, architectures};
 use super::{AnnotationEdit, names};
+use crate::image::PlatformSet;
 use crate::pod::{
     ARCH_KEY, PREFERRED_KEY, Pod, PodPreference, REQUIRED_KEY, Scheduling, is_label_value, names_architecture,
 };
@@ -73,7 +74,12 @@ impl NodeEdits {
 }
 
 /// Steers a Pod to which these pools are opened by what its images mean for the cluster's nodes.
-pub(super) fn steer(pod: &Pod<'_>, verdicts: &Verdicts<'_, '_>, opened: &[&Pool]) -> Steering {
+pub(super) fn steer(
+    pod: &Pod<'_>,
+    before: Option<&Pod<'_>>,
+    verdicts: &Verdicts<'_, '_>,
+    opened: &[&Pool],
+) -> Steering {
     let (rules, preference) = (verdicts.rules(), pod.preference());
     // The controller of a DaemonSet chooses the nodes: a preference would say nothing to it.
     let may_prefer = !pod.is_of_daemon_set();
@@ -84,21 +90,29 @@ pub(super) fn steer(pod: &Pod<'_>, verdicts: &Verdicts<'_, '_>, opened: &[&Pool]
     if !rules.requires() && !prefers {
         return Steering::default();
     }
-    let fit = if rules.requires() { verdicts.node_fit() } else { NodeFit::Unknown };
-    let is_nowhere = fit == NodeFit::Nowhere && rules.require != Require::Off;
-    let mut wanted = Wanted::of(pod, verdicts, fit);
+    let Fit { nodes, labels } = match before.and_then(|before| Fit::kept(before, verdicts)) {
+        _ if !rules.requires() => Fit::UNKNOWN,
+        Some(kept) => kept,
+        None => Fit::of(verdicts),
+    };
+    let is_nowhere = nodes == NodeFit::Nowhere && rules.require != Require::Off;
+    let mut wanted = Wanted::of(pod, rules, nodes, labels);
     if !is_nowhere && may_prefer {
         wanted.preferred = preference::possible(preference, verdicts, opened);
     }
     // What is off is not looked for, either.
     let required = if rules.requires() { pod.required_annotation() } else { "" };
     let preferred = if prefers { pod.preferred_annotation() } else { "" };
-    let is_marked = names(required).chain(names(preferred)).next().is_some();
+    let marked = match before.filter(|_| rules.requires() && names(required).next().is_none()) {
+        Some(before) => before.required_annotation(),
+        None => required,
+    };
+    let is_marked = names(marked).chain(names(preferred)).next().is_some();
     if wanted.is_empty() && !is_marked && !is_nowhere {
         return Steering::default();
     }
     let Some(scheduling) = pod.scheduling() else { return Steering::default() };
-    let own = Marked::of(&scheduling, rules, required);
+    let own = Marked::of(&scheduling, rules, marked);
     let marked = names(preferred).filter_map(|name| Preferred::named(name, verdicts.pools()));
     let weighted = WeightedTerms::of(&scheduling, marked.take(MARKED));
     let is_free = wanted.restrict(&scheduling, &own, &weighted);
@@ -116,6 +130,42 @@ pub(super) fn steer(pod: &Pod<'_>, verdicts: &Verdicts<'_, '_>, opened: &[&Pool]
     Steering { edits, annotations, stands, is_nowhere: is_free && is_nowhere }
 }
 
+/// What the images allow to require.
+struct Fit {
+    nodes: NodeFit,
+    /// Whether the Pod's labels are required of its nodes.
+    labels: bool,
+}
+
+impl Fit {
+    const UNKNOWN: Self = Self { nodes: NodeFit::Unknown, labels: false };
+
+    fn of(verdicts: &Verdicts<'_, '_>) -> Self {
+        let nodes = verdicts.node_fit();
+        let labels = match verdicts.rules().require {
+            Require::Off => verdicts.shared.is_some(),
+            _ => matches!(nodes, NodeFit::Everywhere | NodeFit::Only(_)),
+        };
+        Self { nodes, labels }
+    }
+
+    /// What a template required before an update, as far as the known images run there; `None` where that is nowhere, or
+    /// where every image is known.
+    fn kept(before: &Pod<'_>, verdicts: &Verdicts<'_, '_>) -> Option<Self> {
+        let possible = verdicts.possible()?;
+        let written = before.required_annotation();
+        let labels = names(written).any(|name| name.contains('='));
+        let marked =
+            names(written).map(PlatformSet::of_architecture).fold(PlatformSet::EMPTY, PlatformSet::union);
+        if marked.is_empty() {
+            return Some(Self { nodes: NodeFit::Unknown, labels });
+        }
+        let lacking = verdicts.rules().platforms.intersection(marked).difference(possible);
+        let kept = marked.without_architectures_of(lacking);
+        (!kept.is_empty()).then_some(Self { nodes: NodeFit::Only(kept), labels })
+    }
+}
+
 /// What is wanted of a Pod's nodes.
 #[derive(Default)]
 struct Wanted {
@@ -127,19 +177,14 @@ struct Wanted {
 
 impl Wanted {
     /// What the images allow to require, whatever the Pod says of its nodes.
-    fn of(pod: &Pod<'_>, verdicts: &Verdicts<'_, '_>, fit: NodeFit) -> Self {
-        let rules = verdicts.rules();
-        let architectures = match fit {
+    fn of(pod: &Pod<'_>, rules: &PlacementRules, nodes: NodeFit, labels: bool) -> Self {
+        let architectures = match nodes {
             NodeFit::Only(platforms) if rules.require != Require::Off => platforms.architectures(),
             _ => Vec::new(),
         };
-        let is_known = match rules.require {
-            Require::Off => verdicts.shared.is_some(),
-            _ => matches!(fit, NodeFit::Everywhere | NodeFit::Only(_)),
-        };
         // What is no value of a label is no valid Pod, either.
         let label = |key: &String| Some((key.clone(), pod.label(key).filter(|value| is_label_value(value))?));
-        let mut labels: Vec<_> = rules.pod_labels.iter().filter(|_| is_known).filter_map(label).collect();
+        let mut labels: Vec<_> = rules.pod_labels.iter().filter(|_| labels).filter_map(label).collect();
         labels.sort_unstable();
         Self { architectures, labels, preferred: Vec::new() }
     }

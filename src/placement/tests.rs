@@ -5,10 +5,10 @@ mod steering;
 
 use serde_json::json;
 
-use super::room::{ANNOTATIONS, OBJECT, REFUSED_ANYWAY};
+use super::room::{ANNOTATIONS, OBJECT};
 use super::*;
 use crate::image::PlatformSet;
-use crate::pod::POOLS_KEY;
+use crate::pod::{POOLS_KEY, REASON_KEY};
 use crate::testing::toleration;
 
 fn annotated(value: &str) -> Vec<AnnotationEdit> {
@@ -21,10 +21,9 @@ fn nothing_is_added_to_a_pod_that_would_become_too_large() {
     let adds = || Edits { add: vec![&own], annotations: annotated("multi-arch"), ..Edits::default() };
     let around = Pod::of_value(&json!({"x": "v".repeat(OBJECT)})).unwrap().bytes() - OBJECT;
     let of_bytes = |bytes: usize| json!({"x": "v".repeat(bytes - around)});
-    for bytes in [OBJECT - 1024, REFUSED_ANYWAY] {
-        assert!(adds().fit(&Pod::of_value(&of_bytes(bytes)).unwrap()), "{bytes}");
-    }
-    for bytes in [OBJECT - 100, OBJECT, REFUSED_ANYWAY - 1] {
+    assert!(adds().fit(&Pod::of_value(&of_bytes(OBJECT - 1024)).unwrap()));
+    // However large: that it would be refused without us is nothing that can be known here.
+    for bytes in [OBJECT - 100, OBJECT, 2 << 20, 3 << 20] {
         let pod = of_bytes(bytes);
         let pod = Pod::of_value(&pod).unwrap();
         assert!(!adds().fit(&pod), "{bytes}");
@@ -33,6 +32,10 @@ fn nothing_is_added_to_a_pod_that_would_become_too_large() {
         for left in ["", "arm"] {
             let less = Edits { remove: vec![0], annotations: annotated(left), ..Edits::default() };
             assert!(less.fit(&pod), "{bytes}");
+            // An explanation may be longer than that.
+            let explained = AnnotationEdit { key: REASON_KEY, value: "x".repeat(200) };
+            let annotations = annotated(left).into_iter().chain([explained]).collect();
+            assert!(!Edits { annotations, ..less }.fit(&pod), "{bytes}");
         }
         assert!(Edits { annotations: annotated(""), ..Edits::default() }.fit(&pod), "{bytes}");
         assert!(Edits::default().fit(&pod), "{bytes}");
@@ -66,14 +69,14 @@ fn knows_its_own_earlier_work() {
     });
     let pod = Pod::of_value(&pod).unwrap();
     assert!(Ownership::is_claimed(&pod));
-    let ownership = Ownership::of(&pod, &pools);
+    let ownership = Ownership::of(&pod, None, &pools);
     assert_eq!(ownership.tolerations(), [0, 2]);
     assert_eq!(ownership.record(&pools, &[&pools[1], &pools[0]]), None, "it stands there");
     let fewer = ownership.record(&pools, &[&pools[1]]).unwrap();
     assert_eq!((fewer.key, &*fewer.value), ("tolerarch.io/pools", "gpu"));
     // A pool of another configuration stays named, and its tolerations are not touched.
     let known = &pools[1..2];
-    let ownership = Ownership::of(&pod, known);
+    let ownership = Ownership::of(&pod, None, known);
     assert_eq!(ownership.tolerations(), [0]);
     assert_eq!(ownership.record(known, &[]).unwrap().value, "multi-arch");
 }

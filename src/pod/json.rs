@@ -11,7 +11,7 @@ use super::{ITEMS, MIRROR_KEY, MODE_KEY, POOLS_KEY, PREFER_KEY, PREFERRED_KEY, R
 /// A text that borrows from the JSON unless it had to be unescaped.
 ///
 /// (serde borrows into a plain `Cow<str>` field, but not into one within an `Option` or a list.)
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Text<'a>(Cow<'a, str>);
 
 impl Text<'_> {
@@ -67,7 +67,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for Text<'a> {
 }
 
 /// A member of an object: not there, there as null, or there.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, PartialEq, Eq, Hash)]
 pub(super) enum Field<T> {
     /// The object has no such member.
     #[default]
@@ -95,7 +95,7 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for Field<T> {
 }
 
 /// The annotations that matter, and whether there are any.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Annotations<'a> {
     /// How many there are, these and others.
     pub(super) count: usize,

@@ -10,14 +10,14 @@ use crate::json::{self, Unread};
 const PREFIX: &str = "tolerarch.io/";
 
 /// The labels that matter, and the others unread.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Labels<'a> {
     pub(super) own: Own<'a>,
     pub(super) all: Unread<'a>,
 }
 
 /// Labels that concern tolerarch.
-#[derive(Debug, Default, serde::Deserialize)]
+#[derive(Debug, Default, PartialEq, Eq, Hash, serde::Deserialize)]
 pub(super) struct Own<'a> {
     #[serde(borrow, default, rename = "tolerarch.io/mode")]
     pub(super) mode: Field<Text<'a>>,

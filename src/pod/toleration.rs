@@ -6,7 +6,7 @@ use super::Text;
 
 /// A toleration as a Pod or a pool has it. Empty texts mean absent, as in Kubernetes; operators and effects that are
 /// not known (yet) are kept and never taken for something else.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Toleration<'a> {
     /// The taint's key; empty with `Exists` means every taint.

@@ -117,8 +117,7 @@ impl<'a> Verdicts<'a, '_> {
     /// change nothing.
     pub fn node_fit(&self) -> NodeFit {
         let rules = self.rules();
-        let known = self.images.iter().filter_map(|image| image.nodes().ok());
-        let known = known.fold(PlatformSet::ALL, PlatformSet::intersection);
+        let known = self.known();
         let allowed = match self.shared {
             _ if self.images.is_empty() => return NodeFit::Unknown,
             _ if rules.within(known).is_empty() => return NodeFit::Nowhere,

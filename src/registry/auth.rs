@@ -1,9 +1,11 @@
 //! How a request is authorised: with a token (distribution's token specification and its OAuth2 form), or with a password.
 
 mod challenge;
+mod exchange;
 mod fetches;
 #[cfg(any(fuzzing, test))]
 pub(super) mod fuzzing;
+mod owner;
 mod realm;
 mod token;
 

@@ -3,19 +3,22 @@
 
 use std::sync::Arc;
 
-use http::{HeaderValue, Method};
+use http::{Method, StatusCode};
 use tokio::time::timeout;
 use url::Url;
 
-use super::auth::{TokenRequest, Tokens, may_redirect};
+use super::auth::{TokenRequest, Tokens};
 use super::error::Error;
 use super::hosts::{Allowed, Endpoint, Hosts, in_order};
 use super::metrics::RequestKind;
-use super::net::{HttpRequest, HttpResponse, Transport, names};
+use super::net::{HttpResponse, Transport, names};
 use super::trace::Recorder;
 use super::{limits, manifest};
 use crate::credentials::{Credential, CredentialCandidate, Credentials};
 use crate::image::ImageRef;
+use route::Route;
+
+mod route;
 
 /// Asks registries and their mirrors.
 pub(super) struct Client {
@@ -29,11 +32,13 @@ pub(super) struct Client {
 
 /// An image, and the credential to ask for it with.
 #[derive(Clone, Copy)]
-pub(super) struct Pull<'a> {
-    pub(super) image: &'a ImageRef,
+pub(crate) struct Pull<'a> {
+    pub(crate) image: &'a ImageRef,
     /// For the image's own registry only.
-    pub(super) credential: Option<&'a Credential>,
-    pub(super) recorder: &'a Recorder,
+    pub(crate) credential: Option<&'a Credential>,
+    /// Whether the credential came with a Pod.
+    pub(crate) of_pod: bool,
+    pub(crate) recorder: &'a Recorder,
 }
 
 /// One request of the distribution API, below an image's repository.
@@ -44,8 +49,6 @@ pub(super) struct ApiRequest {
     path: String,
     /// Whether it asks where a tag points, which not every mirror is trusted to know.
     pub(super) by_tag: bool,
-    /// Whether a redirect may lead to another host, without the token.
-    may_leave: bool,
     accept: &'static str,
     limit: usize,
 }
@@ -61,7 +64,6 @@ impl ApiRequest {
             method: Method::GET,
             path: format!("manifests/{target}"),
             by_tag: !target.contains(':'),
-            may_leave: false,
             accept: manifest::ACCEPT,
             limit: limits::MANIFEST,
         }
@@ -73,7 +75,6 @@ impl ApiRequest {
             method: Method::GET,
             path: format!("blobs/{digest}"),
             by_tag: false,
-            may_leave: true,
             accept: "*/*",
             limit: limits::CONFIG,
         }
@@ -114,7 +115,10 @@ impl Client {
         let mut mirror_answered = false;
         let mut failure = None;
         while let Some(endpoint) = untried.next() {
-            let asked = async { read(&accepted(self.request_at(endpoint, pull, request).await?)?) };
+            let asked = async {
+                let (response, route) = self.request_at(endpoint, pull, request).await?;
+                accepted(response).and_then(|response| read(&response)).map_err(|error| route.located(error))
+            };
             let result = if endpoint.is_mirror && untried.peek().is_some() {
                 timeout(limits::MIRROR_TIME, asked).await.unwrap_or(Err(Error::Timeout))
             } else {
@@ -156,27 +160,30 @@ impl Client {
     }
 
     /// Asks one endpoint; without TLS where that is configured and TLS fails.
-    async fn request_at(
+    async fn request_at<'e>(
         &self,
-        endpoint: &Endpoint,
+        endpoint: &'e Endpoint,
         pull: Pull<'_>,
         request: &ApiRequest,
-    ) -> Result<HttpResponse, Error> {
+    ) -> Result<(HttpResponse, Route<'e>), Error> {
         match (self.authorised(endpoint, pull, request).await, &endpoint.fallback) {
-            (Err(Error::Unreachable(_)), Some(fallback)) => self.authorised(fallback, pull, request).await,
+            (Err(Error::NoConnection(_) | Error::Unreachable(_)), Some(fallback)) => {
+                self.authorised(fallback, pull, request).await
+            }
             (response, _) => response,
         }
     }
 
     /// Asks one endpoint, with a token or a password where it wants one. The Pod's credential is for the registry that the
     /// image names; a mirror gets the operator's for the mirror. Never without TLS unless that is configured for this host.
-    async fn authorised(
+    async fn authorised<'e>(
         &self,
-        endpoint: &Endpoint,
+        endpoint: &'e Endpoint,
         pull: Pull<'_>,
         request: &ApiRequest,
-    ) -> Result<HttpResponse, Error> {
+    ) -> Result<(HttpResponse, Route<'e>), Error> {
         let invalid = || Error::Unreachable("the image has no URL at this endpoint".into());
+        let Self { hosts, transport, tokens, .. } = self;
         let (origin, repository) = (&endpoint.origin, &endpoint.repository(pull.image));
         let url = endpoint.url(pull.image, &request.path).ok_or_else(invalid)?;
         let is_own = endpoint.is_own(pull.image);
@@ -185,26 +192,61 @@ impl Client {
             of_mirror.as_ref().map(|(_, candidate)| pull.recorder.with_credential(candidate.kind()));
         let recorder = recorder.as_ref().unwrap_or(pull.recorder);
         let credential = if is_own { pull.credential } else { of_mirror.as_ref().map(|(found, _)| &**found) };
-        let safe = || origin.scheme() == "https" || self.hosts.is_plain_at(origin);
+        let safe = || origin.scheme() == "https" || hosts.is_plain_at(origin);
         let credential = credential.filter(|_| safe());
-        let accepted = |response: HttpResponse| {
-            if let Some((_, candidate)) = &of_mirror
-                && credential.is_some()
-                && response.status.is_success()
+        let of_pod = is_own && pull.of_pod;
+        let token = TokenRequest { endpoint, repository, credential, of_pod, of_redirect: false, recorder };
+        let sent = tokens.remembered(transport, hosts, token).await?;
+        let mut route = Route::new(endpoint, url.clone());
+        let mut response = route.follow(transport, hosts, request, sent.as_ref(), recorder).await?;
+        if response.status == StatusCode::UNAUTHORIZED && !route.is_cross_origin() {
+            let renewed = tokens.renewed(transport, hosts, token, sent.as_ref(), &response).await?;
+            route = Route::new(endpoint, url.clone());
+            response = route.follow(transport, hosts, request, Some(&renewed), recorder).await?;
+            if response.status == StatusCode::UNAUTHORIZED
+                && !route.is_cross_origin()
+                && let Some(renewed) = tokens.by_get(transport, hosts, token, &renewed).await?
             {
-                candidate.accepted();
+                route = Route::new(endpoint, url);
+                response = route.follow(transport, hosts, request, Some(&renewed), recorder).await?;
             }
-            response
-        };
-        let token = TokenRequest { endpoint, repository, credential, recorder };
-        let sent = self.tokens.remembered(&self.transport, &self.hosts, token).await?;
-        let response = self.redirected(endpoint, url.clone(), request, sent.as_ref(), recorder).await?;
-        if response.status.as_u16() != 401 {
-            return Ok(accepted(response));
         }
-        let renewed = self.tokens.renewed(&self.transport, &self.hosts, token, sent.as_ref(), &response);
-        let authorization = renewed.await?;
-        self.redirected(endpoint, url, request, Some(&authorization), recorder).await.map(accepted)
+        if response.status == StatusCode::UNAUTHORIZED && route.is_cross_origin() {
+            response = self.anonymous(&mut route, request, response, recorder).await?;
+        }
+        if let Some((_, candidate)) = &of_mirror
+            && credential.is_some()
+            && response.status.is_success()
+        {
+            candidate.accepted();
+        }
+        Ok((response, route))
+    }
+
+    /// Asks the target of a redirect once more, with a token of its own that it gives to anybody: never with a credential, for
+    /// whoever redirected there chose it (CVE-2020-15157).
+    async fn anonymous(
+        &self,
+        route: &mut Route<'_>,
+        request: &ApiRequest,
+        refused: HttpResponse,
+        recorder: &Recorder,
+    ) -> Result<HttpResponse, Error> {
+        let Self { hosts, transport, tokens, .. } = self;
+        let Some((endpoint, repository)) = route.target() else { return Ok(refused) };
+        let (endpoint, repository) = (&endpoint, &*repository);
+        let recorder = &recorder.with_credential("anonymous");
+        let token = TokenRequest {
+            endpoint,
+            repository,
+            credential: None,
+            of_pod: false,
+            of_redirect: true,
+            recorder,
+        };
+        let given = tokens.renewed(transport, hosts, token, None, &refused).await;
+        let given = given.map_err(|error| route.located(error))?;
+        route.follow(transport, hosts, request, Some(&given), recorder).await
     }
 
     /// The first credential that the operator has for a mirror, and its candidate.
@@ -215,51 +257,6 @@ impl Client {
             }
         }
         None
-    }
-
-    /// One request with its redirects. The authorisation and the endpoint's headers go to the endpoint itself only, and
-    /// no more once it has redirected elsewhere.
-    async fn redirected(
-        &self,
-        endpoint: &Endpoint,
-        mut url: Url,
-        request: &ApiRequest,
-        mut authorization: Option<&HeaderValue>,
-        recorder: &Recorder,
-    ) -> Result<HttpResponse, Error> {
-        let mut at_home = true;
-        for _ in 0..=limits::REDIRECTS {
-            let http = HttpRequest {
-                kind: request.kind,
-                method: request.method.clone(),
-                url: &url,
-                accept: request.accept,
-                authorization,
-                headers: None,
-                form: None,
-                limit: request.limit,
-                recorder,
-            };
-            let response = endpoint.send(&self.transport, http, at_home).await?;
-            if !matches!(response.status.as_u16(), 301 | 302 | 303 | 307 | 308) {
-                return Ok(response);
-            }
-            let location = response.header("location");
-            let next = location.and_then(|location| redirect(&url, location, request.may_leave));
-            let next = next.ok_or_else(|| {
-                Error::Unexpected("the registry answered with a redirect that is not followed".into())
-            })?;
-            if !may_redirect(&self.hosts, &endpoint.origin, &next) {
-                return Err(Error::Unexpected(
-                    "the registry redirected to a host that gets headers or a client certificate".into(),
-                ));
-            }
-            if next.origin() != url.origin() {
-                (authorization, at_home) = (None, false);
-            }
-            url = next;
-        }
-        Err(Error::Unexpected("the registry redirected too often".into()))
     }
 }
 
@@ -274,15 +271,3 @@ fn accepted(response: HttpResponse) -> Result<HttpResponse, Error> {
         status => Err(Error::Unexpected(format!("the registry answered {status}"))),
     }
 }
-
-/// Where a redirect leads, if it is followed: manifests within their host, configs anywhere, and from HTTPS never to
-/// plain HTTP.
-fn redirect(from: &Url, location: &str, may_leave: bool) -> Option<Url> {
-    let to = from.join(location).ok()?;
-    let scheme = to.scheme() == "https" || to.scheme() == "http" && from.scheme() == "http";
-    let acceptable = scheme && to.has_host() && to.username().is_empty() && to.password().is_none();
-    (acceptable && (may_leave || to.origin() == from.origin())).then_some(to)
-}
-
-#[cfg(test)]
-mod tests;

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::time::Duration;
 
 use super::manifest::ManifestError;
-use super::net::RequestError;
+use super::net::{NoConnection, RequestError};
 
 /// Why a lookup failed.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -17,7 +17,8 @@ pub enum Error {
     Denied(Cow<'static, str>),
     /// Its tokens come from a host that may get neither its credentials nor what the operator configured for that host.
     #[error(
-        "the registry names {host:?} as its token server; if that is right, list it in registries.hosts.{registry:?}.tokenHosts"
+        "the registry names {host:?} as its token server; if that is right, set {}",
+        token_hosts(registry, host)
     )]
     TokenHost {
         /// The registry, as the configuration names it.
@@ -31,7 +32,10 @@ pub enum Error {
     /// No answer in time.
     #[error("timed out: no answer within lookup.timeout")]
     Timeout,
-    /// No connection, a broken one, or a status of 500 or above.
+    /// No connection to a host.
+    #[error("failed: {0}")]
+    NoConnection(NoConnection),
+    /// A broken connection, or a status of 500 or above.
     #[error("failed: {0}")]
     Unreachable(String),
     /// A status or a redirect that means neither yes nor no.
@@ -43,33 +47,65 @@ pub enum Error {
     /// The address guard denies every address of a host.
     #[error("every address of the host is forbidden (see network.allow)")]
     AddressNotAllowed,
+    /// The registry redirected the request to another host, and there this happened.
+    #[error("{registry} redirects to {host}: {cause}")]
+    Redirected {
+        /// The registry, as images name it.
+        registry: String,
+        /// The host, cut and ASCII.
+        host: String,
+        /// What happened there.
+        cause: Box<Error>,
+    },
     /// The answer is not an image.
     #[error("the registry's answer is no image: {0}")]
     BadManifest(#[from] ManifestError),
 }
 
 impl Error {
-    /// Whether the registry failed, which counts towards opening its circuit.
-    pub fn is_fault(&self) -> bool {
-        matches!(self, Self::Timeout | Self::Unreachable(_))
+    /// What happened, wherever it did.
+    pub fn cause(&self) -> &Self {
+        match self {
+            Self::Redirected { cause, .. } => cause.cause(),
+            error => error,
+        }
     }
 
-    /// Whether the registry gave a definite answer about the image, which an earlier good answer must not hide.
+    /// Whether the registry failed, which counts towards opening its circuit.
+    pub fn is_fault(&self) -> bool {
+        matches!(self.cause(), Self::Timeout | Self::NoConnection(_) | Self::Unreachable(_))
+    }
+
+    /// Whether the registry gave a definite answer about the image.
     pub fn is_answer(&self) -> bool {
-        matches!(self, Self::NotFound | Self::BadManifest(_) | Self::AddressNotAllowed) || self.is_refusal()
+        matches!(self.cause(), Self::NotFound | Self::BadManifest(_) | Self::AddressNotAllowed)
+            || self.is_refusal()
+    }
+
+    /// Whether an older good answer counts no longer. A missing image does not end it: caches (distribution 2.8, Harbor) say 404,
+    /// too, where the registry behind them throttles or fails. And who has the image still can only have the older one.
+    pub fn ends_older_answers(&self) -> bool {
+        self.is_answer() && !matches!(self.cause(), Self::NotFound)
     }
 
     /// Whether the registry refuses the credential.
     pub fn is_refusal(&self) -> bool {
-        matches!(self, Self::Denied(_) | Self::TokenHost { .. })
+        matches!(self.cause(), Self::Denied(_) | Self::TokenHost { .. })
     }
+}
+
+/// What to write into the configuration, so that this registry may name that host.
+pub(super) fn token_hosts(registry: &str, host: &str) -> String {
+    // The brackets of an IPv6 address would be a list in YAML.
+    let host = if host.starts_with('[') { format!("{host:?}") } else { host.to_owned() };
+    format!("registries.hosts.{registry:?}.tokenHosts: [{host}]")
 }
 
 impl From<RequestError> for Error {
     fn from(error: RequestError) -> Self {
         match error {
             RequestError::Forbidden => Self::AddressNotAllowed,
-            RequestError::NoConnection(cause) => Self::Unreachable(format!("no connection: {cause}")),
+            RequestError::NoConnection(cause) => Self::NoConnection(cause),
             RequestError::Broken(cause) => Self::Unreachable(format!("the connection broke: {cause}")),
             RequestError::TooLarge => ManifestError::TooLarge.into(),
             RequestError::Crowded => {

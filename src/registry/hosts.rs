@@ -66,8 +66,8 @@ pub(super) struct Hosts {
     directory: HostsDirectory,
     /// By namespace of the directory.
     namespaces: HashMap<String, NamespaceEndpoints>,
-    /// The hosts that get headers or client certificates of the operator.
-    with_operator_identity: HashSet<String>,
+    /// The hosts that get client certificates of the operator.
+    with_client_certificate: HashSet<String>,
 }
 
 /// The endpoints that a `hosts.toml` names.
@@ -102,8 +102,8 @@ impl Hosts {
         }
         let named = hosts.settings.iter().filter(|(_, settings)| settings.client_cert_file.is_some());
         let named = named.map(|(host, _)| dialled(host).to_owned());
-        let listed = hosts.listed().filter(|(_, host)| host.gets_operator_identity()).map(|(name, _)| name);
-        hosts.with_operator_identity = named.chain(listed).collect();
+        let listed = hosts.listed().filter(|(_, host)| host.has_client_certificate()).map(|(name, _)| name);
+        hosts.with_client_certificate = named.chain(listed).collect();
         hosts
     }
 
@@ -145,9 +145,9 @@ impl Hosts {
         server.tls.clone().filter(|_| server.base.is_none())
     }
 
-    /// Whether headers or a client certificate of the operator go to the host of this URL.
-    pub(super) fn gets_operator_identity(&self, url: &Url) -> bool {
-        self.with_operator_identity.contains(&authority(url))
+    /// Whether the host of this URL gets a client certificate of the operator.
+    pub(super) fn has_client_certificate(&self, url: &Url) -> bool {
+        self.with_client_certificate.contains(&authority(url))
     }
 
     /// The registry hosts of all namespaces, by the name that is dialled.

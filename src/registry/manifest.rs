@@ -117,7 +117,7 @@ pub enum Skip {
     Attestation,
     /// For the platform `unknown`, as attestations and the like are.
     UnknownPlatform,
-    /// It names the type of an artifact.
+    /// Its config is none of an image.
     Artifact,
     /// Of a media type that no runtime pulls.
     MediaType,
@@ -128,8 +128,14 @@ pub enum Skip {
 pub(super) enum EntryKind {
     /// No image.
     Skipped(Skip),
-    /// It says on which nodes it runs; with the digest of its manifest, if that is well-formed.
-    Runs(PlatformSet, Option<String>),
+    /// It says on which nodes it runs.
+    Runs {
+        nodes: PlatformSet,
+        /// Of its manifest, if that is well-formed.
+        digest: Option<String>,
+        /// It says as well that it is something else than an image. Nodes do not care; its manifest knows.
+        is_doubtful: bool,
+    },
     /// It does not say; its config does.
     Manifest(String),
     /// An index, by its digest.
@@ -175,8 +181,6 @@ struct ManifestJson {
     schema_version: Option<u64>,
     #[serde(default)]
     media_type: Option<String>,
-    #[serde(default)]
-    artifact_type: Option<String>,
     #[serde(default)]
     manifests: Option<First<Object<DescriptorJson>, { limits::ENTRIES }>>,
     #[serde(default)]
@@ -269,7 +273,7 @@ pub(super) fn read(content_type: &str, body: &[u8]) -> Result<Manifest, Manifest
             Some(entries) if entries.is_cut() => Err(ManifestError::Entries),
             entries => index(entries.map_or(Vec::new(), |First(entries)| entries)),
         },
-        Media::Manifest => image(body.config, body.artifact_type),
+        Media::Manifest => image(body.config),
         Media::Schema1 => Err(ManifestError::Schema1),
         Media::Unsaid | Media::Other => Err(ManifestError::MediaType),
     };
@@ -291,37 +295,38 @@ fn index(descriptors: Vec<Object<DescriptorJson>>) -> Result<Content, ManifestEr
     Ok(Content::Index(listed.collect::<Result<_, _>>()?))
 }
 
+/// What nodes look at is the platform and the media type (`images.Manifest`). The rest may be wrong: go-containerregistry
+/// gives each image the media type of its config as `artifactType`, and nydus gives its images one of their own.
 fn entry_kind(descriptor: &DescriptorJson) -> Result<EntryKind, ManifestError> {
-    let platform = descriptor.platform.as_ref().map(|platform| platform.platform());
     let annotations = descriptor.annotations.as_ref();
-    if annotations.is_some_and(|annotations| annotations.kind.as_deref() == Some("attestation-manifest")) {
-        return Ok(EntryKind::Skipped(Skip::Attestation));
+    let is_attestation =
+        annotations.is_some_and(|annotations| annotations.kind.as_deref() == Some("attestation-manifest"));
+    if descriptor.platform.as_ref().is_some_and(|platform| platform.platform().is_unknown()) {
+        return Ok(EntryKind::Skipped(if is_attestation {
+            Skip::Attestation
+        } else {
+            Skip::UnknownPlatform
+        }));
     }
-    if platform.as_ref().is_some_and(Platform::is_unknown) {
-        return Ok(EntryKind::Skipped(Skip::UnknownPlatform));
-    }
-    if descriptor.artifact_type.as_ref().is_some_and(|kind| !kind.is_empty()) {
-        return Ok(EntryKind::Skipped(Skip::Artifact));
-    }
+    let is_artifact =
+        descriptor.artifact_type.as_ref().is_some_and(|kind| !kind.is_empty() && !is_image_config(kind));
     let nodes = descriptor.platform.as_ref().map(|platform| platform.nodes());
     let well_formed = || descriptor.digest.as_ref().filter(|digest| is_digest(digest)).cloned();
     let digest = || well_formed().ok_or(ManifestError::Descriptor);
     Ok(match (media(descriptor.media_type.as_deref().unwrap_or_default()), nodes) {
-        (Media::Manifest, Some(nodes)) => EntryKind::Runs(nodes, well_formed()),
+        (Media::Manifest, Some(nodes)) => {
+            EntryKind::Runs { nodes, digest: well_formed(), is_doubtful: is_attestation || is_artifact }
+        }
         (Media::Manifest, None) => EntryKind::Manifest(digest()?),
         (Media::Index, _) => EntryKind::Index(digest()?),
         _ => EntryKind::Skipped(Skip::MediaType),
     })
 }
 
-fn image(
-    config: Option<Object<DescriptorJson>>,
-    artifact_type: Option<String>,
-) -> Result<Content, ManifestError> {
+/// Its config says whether it is an image; an `artifactType` beside that of an image changes nothing for nodes.
+fn image(config: Option<Object<DescriptorJson>>) -> Result<Content, ManifestError> {
     let Object(config) = config.ok_or(ManifestError::Descriptor)?;
-    if artifact_type.is_some_and(|kind| !kind.is_empty())
-        || !is_image_config(config.media_type.as_deref().unwrap_or_default())
-    {
+    if !is_image_config(config.media_type.as_deref().unwrap_or_default()) {
         return Ok(Content::Artifact);
     }
     let config = config.digest.filter(|digest| is_digest(digest)).ok_or(ManifestError::Descriptor)?;

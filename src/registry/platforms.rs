@@ -14,6 +14,7 @@ use crate::image::{PlatformSet, Preference, Support, is_digest};
 /// Asks what an image is and where it runs.
 ///
 /// Of an index, entries that nodes of the platforms `verified` choose are not believed: their configs have to say the same.
+/// Nor is an entry that says of itself that it is no image.
 pub(super) async fn find(client: &Client, pull: Pull<'_>, verified: PlatformSet) -> Result<Found, Error> {
     let (digest, Manifest { media_type, content }) = manifest(client, pull, pull.image.target()).await?;
     pull.recorder.media_type(media_type);
@@ -60,11 +61,12 @@ async fn of_index(
         };
         let (runs, fate) = match kind {
             EntryKind::Skipped(skip) => (PlatformSet::EMPTY, Fate::Skipped(skip)),
-            EntryKind::Runs(entry, _) => match config {
-                Some(config) if config.intersection(entry).is_empty() => {
+            EntryKind::Runs { nodes: entry, .. } => match config {
+                Some(Err(skip)) => (PlatformSet::EMPTY, Fate::Skipped(skip)),
+                Some(Ok(config)) if config.intersection(entry).is_empty() => {
                     (PlatformSet::EMPTY, Fate::Contradicted(config))
                 }
-                Some(config) => runs(config.intersection(entry)),
+                Some(Ok(config)) => runs(config.intersection(entry)),
                 None => runs(entry),
             },
             _ if nodes.is_empty() => (PlatformSet::EMPTY, unchosen()),
@@ -101,7 +103,7 @@ struct Chosen {
     within: PlatformSet,
     depth: usize,
     /// The nodes with the architecture that its config names; `None` where that was not read.
-    config: Option<PlatformSet>,
+    config: Option<Result<PlatformSet, Skip>>,
 }
 
 /// What the nodes `within` choose of an index, the first entry last.
@@ -112,8 +114,8 @@ fn chosen(entries: Vec<IndexEntry>, within: PlatformSet, depth: usize) -> Vec<Ch
     all.map(|(entry, nodes)| Chosen { entry, nodes, within, depth, config: None }).collect()
 }
 
-/// Reads the configs of those that nodes of these platforms choose, at once; tells how many. Nodes choose one entry each, so
-/// they are no more than there are platforms.
+/// Reads the configs of those that nodes of these platforms choose, at once, and of those chosen that may be no images; tells
+/// how many. Nodes choose one entry each, so they are no more than there are platforms.
 async fn verify(
     client: &Client,
     pull: Pull<'_>,
@@ -121,15 +123,16 @@ async fn verify(
     verified: PlatformSet,
 ) -> Result<usize, Error> {
     let configs = chosen.iter_mut().filter_map(|Chosen { entry, nodes, config, .. }| {
-        let EntryKind::Runs(runs, digest) = &entry.kind else { return None };
-        let wanted = !runs.intersection(*nodes).intersection(verified).is_empty();
+        let EntryKind::Runs { nodes: runs, digest, is_doubtful } = &entry.kind else { return None };
+        let asked = if *is_doubtful { PlatformSet::ALL } else { verified };
+        let wanted = !runs.intersection(*nodes).intersection(asked).is_empty();
         wanted.then_some(async move {
             let digest = digest.as_deref().ok_or(ManifestError::Descriptor)?;
             *config = Some(match part(client, pull, digest).await? {
                 Content::Image { config } => {
-                    of_config(client, pull, &config, manifest::read_architecture).await?
+                    Ok(of_config(client, pull, &config, manifest::read_architecture).await?)
                 }
-                Content::Artifact => PlatformSet::EMPTY,
+                Content::Artifact => Err(Skip::Artifact),
                 Content::Index(_) => return Err(ManifestError::MediaType.into()),
             });
             Ok::<_, Error>(())
@@ -175,8 +178,8 @@ async fn manifest(client: &Client, pull: Pull<'_>, target: &str) -> Result<(Dige
 
 /// The image is there, but something that belongs to it is not.
 fn missing_part<T>(result: Result<T, Error>) -> Result<T, Error> {
-    result.map_err(|error| match error {
+    result.map_err(|error| match error.cause() {
         Error::NotFound => ManifestError::Missing.into(),
-        other => other,
+        _ => error,
     })
 }

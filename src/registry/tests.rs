@@ -13,9 +13,13 @@ use crate::metrics::Metrics;
 use crate::testing::{platforms, registry_metrics};
 
 mod cold;
+mod connections;
 mod endpoints;
 mod gates;
 mod indexes;
+mod personalities;
+mod realms;
+mod redirects;
 mod tokens;
 mod upstream;
 mod verified;
@@ -51,8 +55,10 @@ async fn ask(remote: &Remote, repo: &Repo, target: &str) -> Result<Support, Erro
 fn kind(result: &Result<Support, Error>) -> String {
     match result {
         Ok(support) => format!("{support:?}"),
-        Err(Error::BadManifest(error)) => format!("{error:?}"),
-        Err(error) => word(error).to_owned(),
+        Err(error) => match error.cause() {
+            Error::BadManifest(error) => format!("{error:?}"),
+            error => word(error).to_owned(),
+        },
     }
 }
 
@@ -62,11 +68,12 @@ fn word(error: &Error) -> &'static str {
         Error::Denied(_) | Error::TokenHost { .. } => "denied",
         Error::Throttled(_) => "throttled",
         Error::Timeout => "timeout",
-        Error::Unreachable(_) => "unreachable",
+        Error::NoConnection(_) | Error::Unreachable(_) => "unreachable",
         Error::Unexpected(_) => "unexpected",
         Error::NotAllowed => "not-allowed",
         Error::AddressNotAllowed => "address-not-allowed",
         Error::BadManifest(_) => "bad-manifest",
+        Error::Redirected { cause, .. } => word(cause),
     }
 }
 
@@ -243,7 +250,7 @@ async fn statuses_and_broken_answers_are_told_apart() {
         ),
         (Fault::reply(Reply::new(403).body("no rate, no limit")), "denied"),
         (Fault::redirect(302, "/v2/team/app/manifests/v1"), "unexpected"),
-        (Fault::redirect(307, "https://127.0.0.2:1/x"), "unexpected"),
+        (Fault::redirect(307, "https://127.0.0.2:1/x"), "unreachable"),
         (Fault::redirect(307, "http://127.0.0.1:1/x"), "unexpected"),
         (Fault::redirect(307, "::"), "unexpected"),
         (Fault::huge(64 << 20), "TooLarge"),
@@ -288,10 +295,9 @@ async fn the_guard_refuses_before_a_connection_is_made() {
     repo.index(Some("v1"), BOTH);
     let image: ImageRef = repo.reference("v1").parse().unwrap();
     let named: ImageRef = format!("localhost:{}/team/app:v1", remote.port()).parse().unwrap();
-    let odd: ImageRef = format!("0x7f.0.0.1:{}/team/app:v1", remote.port()).parse().unwrap();
-    let mapped: ImageRef = format!("[::ffff:7f00:1]:{}/team/app:v1", remote.port()).parse().unwrap();
+    let carried: ImageRef = format!("[64:ff9b::7f00:1]:{}/team/app:v1", remote.port()).parse().unwrap();
     let (client, _dir) = client_with(&remote, AddressGuard::default());
-    for image in [&image, &named, &odd, &mapped] {
+    for image in [&image, &named, &carried] {
         assert_eq!(
             kind(&client.fetch(image, None, &Recorder::default()).await.map(|found| found.support)),
             "address-not-allowed",

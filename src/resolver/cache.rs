@@ -82,6 +82,8 @@ pub(super) struct Cache {
 
 /// Both levels.
 struct Levels {
+    /// Images.
+    capacity: usize,
     tags: Bounded<Box<str>, Tag, ByLength, DefaultHashBuilder, PutOut>,
     platforms: Bounded<PlatformsKey, Support, UnitWeighter, DefaultHashBuilder, PutOut>,
     /// Hashes repositories and credentials for the keys of the second level; keyed, so that collisions cannot be chosen.
@@ -119,18 +121,24 @@ struct PlatformsKey {
     digest: Digest,
 }
 
-impl Cache {
-    pub(super) fn new(settings: CacheSettings, metrics: ResolverMetrics) -> Self {
-        let (items, weight) = (settings.capacity, settings.capacity as u64);
-        let levels = Levels {
-            tags: Bounded::with(items, weight, ByLength, DefaultHashBuilder::default(), PutOut),
-            platforms: Bounded::with(items, weight, UnitWeighter, DefaultHashBuilder::default(), PutOut),
+impl Levels {
+    fn new(capacity: usize, metrics: ResolverMetrics) -> Self {
+        let weight = capacity as u64;
+        Self {
+            capacity,
+            tags: Bounded::with(capacity, weight, ByLength, DefaultHashBuilder::default(), PutOut),
+            platforms: Bounded::with(capacity, weight, UnitWeighter, DefaultHashBuilder::default(), PutOut),
             repositories: std::hash::RandomState::new(),
             metrics,
             began: Instant::now(),
             latest: AtomicU64::new(0),
-        };
-        Self { levels: Arc::new(levels), settings, generation: 0 }
+        }
+    }
+}
+
+impl Cache {
+    pub(super) fn new(settings: CacheSettings, metrics: ResolverMetrics) -> Self {
+        Self { levels: Arc::new(Levels::new(settings.capacity, metrics)), settings, generation: 0 }
     }
 
     /// The same with other lifetimes, for what is cached already, too. The capacity stays, and from now on only lookups of
@@ -140,10 +148,11 @@ impl Cache {
         Self { levels: self.levels.clone(), settings, generation }
     }
 
-    /// Forgets everything.
-    pub(super) fn clear(&self) {
-        self.levels.tags.clear();
-        self.levels.platforms.clear();
+    /// An empty cache of the same capacity with other lifetimes. It shares nothing with this one: a lookup that ends while
+    /// the configuration changes could store its answer after any clearing.
+    pub(super) fn replaced(&self, settings: CacheSettings) -> Self {
+        let Levels { capacity, metrics, .. } = &*self.levels;
+        Self { levels: Arc::new(Levels::new(*capacity, metrics.clone())), settings, generation: 0 }
     }
 
     /// What is cached of the image right now.
@@ -231,13 +240,16 @@ impl Cache {
             Error::Denied(_) | Error::TokenHost { .. } => settings.denied,
             Error::Throttled(_) => self.throttle(error),
             Error::Timeout => settings.timeout,
-            Error::Unreachable(_) | Error::Unexpected(_) | Error::NotAllowed | Error::AddressNotAllowed => {
-                settings.unreachable
-            }
+            Error::NoConnection(_)
+            | Error::Unreachable(_)
+            | Error::Unexpected(_)
+            | Error::NotAllowed
+            | Error::AddressNotAllowed => settings.unreachable,
             Error::BadManifest(_) => settings.bad_manifest,
+            Error::Redirected { cause, .. } => return self.fail(image, access, cause),
         };
         let until = self.now() + jittered(life);
-        if !error.is_answer()
+        if !error.ends_older_answers()
             && let Some(Tag::Points { to, confirmed, .. }) = self.levels.tags.get(&*key(image, access))
             && let Some(support) = self.last_good(image, access)
         {
@@ -250,7 +262,7 @@ impl Cache {
 
     /// How long a registry that throttles is not asked.
     pub(super) fn throttle(&self, error: &Error) -> Duration {
-        match error {
+        match error.cause() {
             Error::Throttled(Some(retry_after)) => {
                 self.settings.throttled.max((*retry_after).min(RETRY_AFTER_MAX))
             }
@@ -334,10 +346,11 @@ pub(super) fn lookup_error(error: &Error) -> LookupError {
         Error::Denied(_) | Error::TokenHost { .. } => LookupError::Denied,
         Error::Throttled(_) => LookupError::Throttled,
         Error::Timeout => LookupError::Timeout,
-        Error::Unreachable(_) | Error::Unexpected(_) => LookupError::Unreachable,
+        Error::NoConnection(_) | Error::Unreachable(_) | Error::Unexpected(_) => LookupError::Unreachable,
         Error::NotAllowed => LookupError::NotAllowed,
         Error::AddressNotAllowed => LookupError::AddressNotAllowed,
         Error::BadManifest(_) => LookupError::BadManifest,
+        Error::Redirected { cause, .. } => lookup_error(cause),
     }
 }
 

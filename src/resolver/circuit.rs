@@ -132,6 +132,11 @@ impl Circuit {
         }
     }
 
+    /// Whether the image failed when it was last looked up.
+    pub(super) fn fails(&self, access: Access) -> bool {
+        self.failing.iter().any(|failing| failing.is_of(access))
+    }
+
     pub(super) fn take(&mut self, slot: Slot, access: Access) {
         self.set(slot, access, true);
     }

@@ -16,7 +16,7 @@ use super::request::{Access, Probe, Request, combine_refusals, is_refusal};
 use crate::concurrency::{Callers, Queued};
 use crate::credentials::{Busy, Credential, CredentialCandidate};
 use crate::image::{ImageRef, LookupError, Support};
-use crate::registry::{Error, Head, Recorder, Registry, Traces};
+use crate::registry::{Error, Head, Pull, Recorder, Registry, Traces};
 use crate::shared_cache::SharedCache;
 
 /// Asks registries under one configuration, and caches what they answer.
@@ -151,7 +151,10 @@ impl Fetcher {
         let answer = answer.await;
         let mut probe = None;
         let outcome = match answer.unwrap_or_else(|_| progress.late(time).map(Err)) {
-            Err(error) => self.instead(request, error),
+            Err(error) => {
+                job.host.left(progress.access);
+                self.instead(request, error)
+            }
             Ok(Ok(support)) => {
                 job.host.served(progress.access, request.probe(progress.access));
                 self.metrics.looked_up(request.image.host(), LookupResult::Fetched);
@@ -192,7 +195,7 @@ impl Fetcher {
         error: &Error,
     ) -> Option<ProbeDue> {
         let (host, access) = (&job.host, progress.access);
-        if let Error::Throttled(_) = error {
+        if let Error::Throttled(_) = error.cause() {
             host.pause(access, self.cache.throttle(error));
         }
         // Slow after an answer is no fault of the registry: many candidates may have taken the time.
@@ -295,6 +298,7 @@ impl Fetcher {
         let mut refused = Error::Denied("its source has no credential for the image".into());
         let recorder = recorder.with_credential(candidate.kind());
         for credential in progress.fetched(candidate.credentials_for(&job.callers)).await? {
+            job.host.asked(progress.access);
             match self.ask(image, candidate, credential.as_deref(), &job.host, &recorder).await {
                 Err(error) if is_refusal(lookup_error(&error)) => {
                     progress.answered = true;
@@ -305,16 +309,18 @@ impl Fetcher {
                     return Ok(Ok(support));
                 }
                 Err(error) => {
-                    if error.is_answer() {
+                    if error.ends_older_answers() {
                         self.take_back(image, candidate);
                     }
                     return Ok(Err(error));
                 }
             }
         }
-        // Never a good answer: a refusal replaces it.
+        // An older good answer may outlive it (`last_good`), but first the next candidate is tried.
         let _ = self.cache.fail(image, candidate.id(), &refused);
-        self.take_back(image, candidate);
+        if refused.ends_older_answers() {
+            self.take_back(image, candidate);
+        }
         Ok(Err(refused))
     }
 
@@ -336,11 +342,12 @@ impl Fetcher {
     ) -> Result<Support, Error> {
         let Self { registry, cache, .. } = self;
         let id = candidate.id();
+        let pull = Pull { image, credential, of_pod: candidate.is_of_pod(), recorder };
         // What helpers and plugins give is another credential on every replica.
         let sharing = self.sharing().filter(|_| candidate.held_credential().is_some());
         let mut headless = false;
         if cache.points_to(image, id).is_some() && host.answers_head() {
-            match registry.head(image, credential, recorder).await? {
+            match registry.resolve(pull).await? {
                 Head::Digest(digest) => {
                     if let Some((shared, _)) = sharing
                         && !cache.knows(image, id, digest)
@@ -358,7 +365,7 @@ impl Fetcher {
                 Head::Unsupported => headless = true,
             }
         }
-        let found = registry.fetch(image, credential, recorder).await?;
+        let found = registry.find(pull).await?;
         if headless {
             host.note_headless();
         }

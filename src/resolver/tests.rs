@@ -236,41 +236,6 @@ async fn failures_are_remembered_for_a_while_and_then_asked_about_again() {
 }
 
 #[tokio::test]
-async fn a_good_answer_outlives_its_registry() {
-    let bench = Bench::with(|lookup, _| lookup.timeout = Duration::from_millis(200)).await;
-    let (repo, image) = bench.multi("app");
-    assert_eq!(bench.ask(&image).await, Ok(BOTH));
-    for fault in [Fault::hang(), Fault::status(500), Fault::status(429), Fault::reset()] {
-        repo.fault(Some(fault));
-        later(2 * 3600 * SECOND).await;
-        assert_eq!(bench.ask(&image).await, Ok(BOTH));
-        assert_eq!(bench.ask_within(&image, Duration::ZERO).await, Ok(BOTH));
-    }
-    later(20 * 3600 * SECOND).await;
-    assert!(bench.ask(&image).await.is_err(), "but not for ever");
-}
-
-#[tokio::test]
-async fn a_budget_that_ends_is_covered_by_an_expired_answer() {
-    let bench = Bench::new().await;
-    let (repo, image) = bench.multi("app");
-    assert_eq!(bench.ask(&image).await, Ok(BOTH));
-    repo.fault(Some(Fault::hang()));
-    later(2 * 3600 * SECOND).await;
-    assert_eq!(bench.ask_within(&image, Duration::from_millis(50)).await, Ok(BOTH));
-}
-
-#[tokio::test]
-async fn that_an_image_is_gone_is_no_failure_to_gloss_over() {
-    let bench = Bench::new().await;
-    let (repo, image) = bench.multi("app");
-    assert_eq!(bench.ask(&image).await, Ok(BOTH));
-    repo.fault(Some(Fault::status(404)));
-    later(2 * 3600 * SECOND).await;
-    assert_eq!(bench.ask(&image).await, Err(LookupError::NotFound));
-}
-
-#[tokio::test]
 async fn refreshes_are_no_evictions() {
     let bench = Bench::new().await;
     let (repo, image) = bench.multi("app");
@@ -366,6 +331,7 @@ async fn cancelled_pods_cancel_no_lookup() {
 mod hosts;
 mod isolation;
 mod model;
+mod outlived;
 mod plugins;
 mod reload;
 mod shared;

@@ -14,10 +14,7 @@ use super::reload::{FileVersions, Follower};
 use super::signals::Signals;
 use super::snapshot::Publisher;
 use super::supervisor::{Supervisor, tasks};
-use super::{
-    ADMIN_FINISH_TIME, ADMIN_FIRST_TIME, ADMIN_IDLE_TIME, ADMIN_LIMITS, Live, ServeError, listen, snapshot,
-};
-use crate::admin::Admin;
+use super::{ADMIN_FINISH_TIME, Live, ServeError, admin_listener, listen, snapshot};
 use crate::cluster::{Caller, Cluster, LeaseName, Watcher};
 use crate::config::{Config, Sources};
 use crate::controller::{
@@ -25,8 +22,8 @@ use crate::controller::{
     NodeTaintMetrics, NodeTaints, PendingPods, Recorder, Resignation,
 };
 use crate::environment::Environment;
-use crate::health::{Component, Health, Reported};
-use crate::listener::{Listener, Phase};
+use crate::health::{Component, Conditions, Health, Reported};
+use crate::listener::Phase;
 use crate::logging::{self, Levels};
 use crate::metrics::Metrics;
 use crate::resolver::Extras;
@@ -104,6 +101,7 @@ impl Controller {
         let cluster = Cluster::of(Caller::Service, environment).map_err(ServeError::Controller)?;
         let cluster = Arc::new(cluster);
         let watcher = Watcher::of(Caller::Service, environment).map_err(ServeError::Controller)?;
+        let watcher = watcher.counting(&counts.unread);
         let discoverer = config.discover.is_on();
         let discoverer =
             discoverer.then(|| Discoverer::new(config.discover, watcher.clone(), publisher.clone()));
@@ -121,6 +119,7 @@ impl Controller {
         };
         let census = CensusLoop {
             leadership: elector.leadership(),
+            cluster: Arc::clone(&cluster),
             watcher: watcher.clone(),
             current: publisher.current().clone(),
             settings: settings.clone(),
@@ -134,7 +133,7 @@ impl Controller {
             current: publisher.current().clone(),
             settings: settings.clone(),
             recorder: recorder.clone(),
-            state: Reported::default(),
+            conditions: Conditions::default(),
         };
         let node_taints = NodeTaints {
             leadership: elector.leadership(),
@@ -142,7 +141,7 @@ impl Controller {
             watcher: watcher.clone(),
             settings: settings.clone(),
             metrics: NodeTaintMetrics::register(&metrics)?,
-            state: Reported::default(),
+            conditions: Conditions::default(),
         };
         let pending = PendingPods {
             leadership: elector.leadership(),
@@ -153,7 +152,7 @@ impl Controller {
             settings,
             recorder,
             metrics: own,
-            state: Reported::default(),
+            conditions: Conditions::default(),
         };
         let admin = listen("admin.listen", config.admin.listen).await?;
         let environment = environment.clone();
@@ -195,11 +194,11 @@ impl Controller {
             [(); 9].map(|()| Reported::default());
         let mut components = vec![
             Component::new("election").reported(elector.state()).reported(electing.clone()),
-            Component::new("pending-pods").reported(pending.state.clone()).reported(looking.clone()),
-            Component::new("failing-pods").reported(failing.state.clone()).reported(examining.clone()),
+            Component::new("pending-pods").with(pending.conditions.clone()).reported(looking.clone()),
+            Component::new("failing-pods").with(failing.conditions.clone()).reported(examining.clone()),
             Component::new("events").reported(events.state.clone()).reported(telling.clone()),
             Component::new("census").reported(census.state.clone()).reported(counting.clone()),
-            Component::new("node-taints").reported(node_taints.state.clone()).reported(tainting.clone()),
+            Component::new("node-taints").with(node_taints.conditions.clone()).reported(tainting.clone()),
         ];
         if let Some(follower) = follower {
             let configuration = Component::new("configuration").reported(follower.state());
@@ -223,15 +222,7 @@ impl Controller {
         supervisor.keep(census, counting);
         supervisor.keep(node_taints, tainting);
         let health = Health::register(&metrics, components)?;
-        let admin = Listener {
-            tcp: admin,
-            tls: None,
-            router: Admin { metrics, health }.router(),
-            limits: ADMIN_LIMITS,
-            first: ADMIN_FIRST_TIME,
-            idle: ADMIN_IDLE_TIME,
-            metrics: live.metrics.tls,
-        };
+        let admin = admin_listener(admin, metrics, health, live.metrics.tls);
         let (end, ended) = watch::channel(Phase::Serving);
         let mut admin = tokio::spawn(admin.run(ended));
         tokio::select! {

@@ -1,7 +1,6 @@
 //! Follows the NodePools and nodes of the cluster, so that pools are what the cluster says.
 
 use std::collections::HashSet;
-use std::fmt::Debug;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -48,7 +47,7 @@ struct Followed<V> {
     failing: Option<ClusterError>,
 }
 
-impl<V: PartialEq> Followed<V> {
+impl<V: Clone + PartialEq> Followed<V> {
     fn new(name: &'static str) -> Self {
         Self { name, known: Known::default(), failing: None }
     }
@@ -68,7 +67,7 @@ impl<V: PartialEq> Followed<V> {
                     tracing::warn!(%error, "{name} cannot be read; what was read last counts, and they are tried again");
                 }
             }
-            Change::Begins => {}
+            Change::Begins | Change::Unread(_) => {}
             Change::Listed(_) | Change::Complete | Change::Applied(_) | Change::Deleted(_) => {
                 if self.failing.take().is_some() {
                     tracing::info!("{name} are read again");
@@ -139,7 +138,7 @@ impl Discoverer {
 
     fn follow<K>(&self) -> BoxStream<'static, Change<K>>
     where
-        K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + Sync + 'static,
+        K: Resource<DynamicType = ()> + DeserializeOwned + Send + 'static,
     {
         self.watcher.follow(Selection::default()).boxed()
     }

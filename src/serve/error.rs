@@ -32,6 +32,9 @@ pub enum ServeError {
     /// The Kubernetes API cannot be talked to, which managed certificates take.
     #[error("tls.mode managed needs the Kubernetes API")]
     Cluster(#[from] ConnectError),
+    /// Certificates come from elsewhere.
+    #[error("tls.mode is not managed: there are no certificates to issue")]
+    NotManaged,
     /// The Kubernetes API cannot be talked to, which the controller takes.
     #[error("the controller needs the Kubernetes API")]
     Controller(#[source] ConnectError),

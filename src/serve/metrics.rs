@@ -3,6 +3,7 @@
 use prometheus::{IntCounter, IntGauge};
 
 use crate::admission::ReviewMetrics;
+use crate::cluster::UnreadMetrics;
 use crate::credentials::CredentialMetrics;
 use crate::discovery::DiscoveryMetrics;
 use crate::metrics::Metrics;
@@ -22,6 +23,7 @@ pub(super) struct Families {
     pub(super) registry: RegistryMetrics,
     pub(super) credentials: CredentialMetrics,
     pub(super) discovery: DiscoveryMetrics,
+    pub(super) unread: UnreadMetrics,
     pub(super) tls: TlsMetrics,
     pub(super) managed: ManagedMetrics,
     pub(super) reload: ReloadMetrics,
@@ -48,14 +50,19 @@ impl Families {
             registry: RegistryMetrics::register(metrics)?,
             credentials: CredentialMetrics::register(metrics)?,
             discovery: DiscoveryMetrics::register(metrics)?,
+            unread: UnreadMetrics::register(metrics)?,
             tls: TlsMetrics::register(admission)?,
             managed: ManagedMetrics::register(admission)?,
             reload: ReloadMetrics::register(metrics)?,
             supervisor: SupervisorMetrics::register(metrics)?,
-            panics: metrics
-                .counter("tolerarch_panics_total", "Panics of any task or review; each is a defect.")?,
+            panics: panics(metrics)?,
         })
     }
+}
+
+/// Counts the panics of a process.
+pub(super) fn panics(metrics: &Metrics) -> Result<IntCounter, prometheus::Error> {
+    metrics.counter("tolerarch_panics_total", "Panics of any task or review; each is a defect.")
 }
 
 /// Counts reloads of the configuration; clones count the same.

@@ -13,7 +13,7 @@ use super::reload::Follower;
 use crate::health::{Reported, State};
 use crate::metrics::Metrics;
 use crate::shared_cache::SharedCacheKeeper;
-use crate::tls::{CertificateWatch, ManagedCertificate};
+use crate::tls::{CertificateIssuer, CertificateWatch, SecretWatch};
 
 /// The pause before a task is started again, doubled each time until it is the longest.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
@@ -46,7 +46,8 @@ tasks! {
     Follower: "reload",
     Discoverer: "discovery",
     CertificateWatch: "certificate-watch",
-    ManagedCertificate: "certificate-manager",
+    SecretWatch: "certificate-watch",
+    CertificateIssuer: "certificate-manager",
     SharedCacheKeeper: "shared-cache",
 }
 
@@ -66,7 +67,7 @@ impl SupervisorMetrics {
             Follower::NAME,
             Discoverer::NAME,
             CertificateWatch::NAME,
-            ManagedCertificate::NAME,
+            CertificateIssuer::NAME,
             SharedCacheKeeper::NAME,
         ];
         for task in own {

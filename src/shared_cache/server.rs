@@ -4,20 +4,18 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-use redis::aio::MultiplexedConnection;
-use redis::cluster::ClusterClientBuilder;
-use redis::cluster_async::ClusterConnection;
-use redis::sentinel::{SentinelClientBuilder, SentinelServerType};
-use redis::{
-    AsyncConnectionConfig, Client, Cmd, ConnectionAddr, ErrorKind, FromRedisValue, IntoConnectionInfo,
-    RedisConnectionInfo, RedisError, ServerErrorKind, TlsCertificates, TlsMode, cmd,
-};
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use redis::{Cmd, ErrorKind, FromRedisValue, RedisConnectionInfo, RedisError, ServerErrorKind, Value, cmd};
 use tokio::task::spawn_blocking;
 use tokio::time::Duration;
 use zeroize::Zeroizing;
 
+use super::cluster::Cluster;
 use super::entry::LENGTH;
+use super::node::{self, ANSWERS, Dialer, Node};
 use super::url::{Address, Kind};
 use super::{ServerUrl, SharedCacheSettings};
 use crate::file;
@@ -36,6 +34,12 @@ pub(super) enum ServerError {
     /// It answered with an error, or the connection broke.
     #[error("{0}")]
     Redis(#[from] RedisError),
+    /// There is no TLS with these certificate authorities.
+    #[error("TLS: {0}")]
+    Tls(#[from] rustls::Error),
+    /// No server is known that would take writes.
+    #[error("no primary is known")]
+    NoPrimary,
     /// It did not answer in time.
     #[error("no answer in time")]
     Timeout,
@@ -96,10 +100,6 @@ impl Secrets {
         }
     }
 
-    fn certificates(&self) -> TlsCertificates {
-        TlsCertificates { client_tls: None, root_cert: self.ca.clone() }
-    }
-
     fn of_connection(&self) -> RedisConnectionInfo {
         let mut info = RedisConnectionInfo::default().set_skip_set_lib_name();
         if let Some(user) = &self.user {
@@ -141,8 +141,8 @@ fn text(key: &'static str, file: Option<&Path>) -> Result<Option<Zeroizing<Strin
 /// A connection to the servers. Clones share it.
 #[derive(Clone)]
 pub(super) enum Server {
-    One(MultiplexedConnection),
-    Cluster(ClusterConnection),
+    One(Node),
+    Cluster(Arc<Cluster>),
 }
 
 impl Server {
@@ -152,48 +152,40 @@ impl Server {
         secrets: &Secrets,
         timeout: Duration,
     ) -> Result<Self, ServerError> {
-        let config = AsyncConnectionConfig::new()
-            .set_connection_timeout(Some(timeout))
-            // Commands are limited by their callers.
-            .set_response_timeout(None);
-        let one = async |client: Client| {
-            Ok(Self::One(client.get_multiplexed_async_connection_with_config(&config).await?))
-        };
+        let tls = if url.tls { Some(node::tls(secrets.ca.as_deref())?) } else { None };
+        let dialer = |redis: RedisConnectionInfo| Dialer { tls: tls.clone(), redis, timeout };
+        let own = dialer(secrets.of_connection().set_db(url.database.into()));
         match &url.kind {
-            Kind::One => {
-                let address = url.addresses.first().map(|address| at(address, url.tls));
-                let info = address.into_iter().next().map(IntoConnectionInfo::into_connection_info);
-                let info = info.transpose()?.ok_or(ServerError::Timeout)?;
-                let redis = secrets.of_connection().set_db(url.database.into());
-                let info = info.set_redis_settings(redis);
-                one(match url.tls {
-                    true => Client::build_with_tls(info, secrets.certificates())?,
-                    false => Client::open(info)?,
-                })
+            Kind::One => first(url.addresses.iter().map(|at| own.dial(at, ANSWERS).boxed()).collect())
                 .await
+                .map(Self::One),
+            Kind::Sentinel(name) => {
+                // They get the password only if they ask for one.
+                let sentinels = dialer(RedisConnectionInfo::default().set_skip_set_lib_name());
+                let primary = match primary(&sentinels, url, name).await {
+                    Err(ServerError::Redis(error))
+                        if secrets.password.is_some() && error.code() == Some("NOAUTH") =>
+                    {
+                        let sentinels = dialer(secrets.of_connection());
+                        primary(&sentinels, url, name).await?
+                    }
+                    primary => primary?,
+                };
+                let node = own.dial(&primary, ANSWERS).await?;
+                // A Sentinel that was away still names the old one. The user may have no right to ask.
+                match node.send(&cmd("ROLE")).await {
+                    Ok(Value::Array(role)) if role.first().and_then(text_of) == Some("master") => {}
+                    Err(error) if error.is_refusal() => {}
+                    Err(error) => return Err(error),
+                    Ok(_) => return Err(ServerError::NoPrimary),
+                }
+                Ok(Self::One(node))
             }
-            Kind::Sentinel(name) => match primary(url, name, secrets, false).await {
-                Err(error) if secrets.password.is_some() && error.code() == Some("NOAUTH") => {
-                    one(primary(url, name, secrets, true).await?).await
-                }
-                primary => one(primary?).await,
-            },
             Kind::Cluster => {
-                let nodes = url.addresses.iter().map(|address| at(address, url.tls));
-                let mut builder = ClusterClientBuilder::new(nodes)
-                    .connection_timeout(timeout)
-                    .response_timeout(timeout)
-                    .retries(1);
-                if let Some(user) = &secrets.user {
-                    builder = builder.username(user.as_str());
-                }
-                if let Some(password) = &secrets.password {
-                    builder = builder.password(password.as_str());
-                }
-                if url.tls {
-                    builder = builder.tls(TlsMode::Secure).certs(secrets.certificates());
-                }
-                Ok(Self::Cluster(builder.build()?.get_async_connection().await?))
+                let cluster =
+                    first(url.addresses.iter().map(|at| Cluster::connect(own.clone(), at).boxed()).collect())
+                        .await?;
+                Ok(Self::Cluster(Arc::new(cluster)))
             }
         }
     }
@@ -202,63 +194,56 @@ impl Server {
     /// have any size.
     pub(super) async fn get(&self, key: &str) -> Result<Vec<u8>, ServerError> {
         let mut command = cmd("GETRANGE");
-        self.send(command.arg(key).arg(0).arg(LENGTH)).await
+        self.send(key, command.arg(key).arg(0).arg(LENGTH)).await
     }
 
     pub(super) async fn set(&self, key: &str, value: &[u8], life: Duration) -> Result<(), ServerError> {
         let life = u64::try_from(life.as_millis()).unwrap_or(u64::MAX).max(1);
         let mut command = cmd("SET");
-        self.send(command.arg(key).arg(value).arg("PX").arg(life)).await
+        self.send(key, command.arg(key).arg(value).arg("PX").arg(life)).await
     }
 
     pub(super) async fn delete(&self, key: &str) -> Result<(), ServerError> {
         let mut command = cmd("DEL");
-        self.send(command.arg(key)).await
+        self.send(key, command.arg(key)).await
     }
 
-    async fn send<T: FromRedisValue>(&self, command: &Cmd) -> Result<T, ServerError> {
-        Ok(match self {
-            Self::One(connection) => command.query_async(&mut connection.clone()).await?,
-            Self::Cluster(connection) => command.query_async(&mut connection.clone()).await?,
-        })
+    async fn send<T: FromRedisValue>(&self, key: &str, command: &Cmd) -> Result<T, ServerError> {
+        match self {
+            Self::One(node) => node.send(command).await,
+            Self::Cluster(cluster) => cluster.send(key, command).await,
+        }
     }
 }
 
-/// The primary that Sentinels name, which get the password only if they ask for one.
-async fn primary(
-    url: &ServerUrl,
-    name: &str,
-    secrets: &Secrets,
-    password_for_sentinels: bool,
-) -> Result<Client, RedisError> {
-    let sentinels = url.addresses.iter().map(|address| at(address, url.tls));
-    let mut builder = SentinelClientBuilder::new(sentinels, name, SentinelServerType::Master)?
-        .set_client_to_redis_db(url.database.into());
-    if url.tls {
-        builder = builder
-            .set_client_to_redis_tls_mode(TlsMode::Secure)
-            .set_client_to_redis_certificates(secrets.certificates())
-            .set_client_to_sentinel_tls_mode(TlsMode::Secure)
-            .set_client_to_sentinel_certificates(secrets.certificates());
-    }
-    if let Some(user) = &secrets.user {
-        builder = builder.set_client_to_redis_username(user.as_str());
-        if password_for_sentinels {
-            builder = builder.set_client_to_sentinel_username(user.as_str());
+/// What the first of these gives that gives something; the first failure otherwise.
+async fn first<T>(tries: Vec<BoxFuture<'_, Result<T, ServerError>>>) -> Result<T, ServerError> {
+    let mut failed = None;
+    for tried in tries {
+        match tried.await {
+            Ok(found) => return Ok(found),
+            Err(error) => drop(failed.get_or_insert(error)),
         }
     }
-    if let Some(password) = &secrets.password {
-        builder = builder.set_client_to_redis_password(password.as_str());
-        if password_for_sentinels {
-            builder = builder.set_client_to_sentinel_password(password.as_str());
-        }
-    }
-    builder.build()?.async_get_client().await
+    Err(failed.unwrap_or(ServerError::NoPrimary))
 }
 
-fn at(Address { host, port }: &Address, tls: bool) -> ConnectionAddr {
-    match tls {
-        true => ConnectionAddr::TcpTls { host: host.clone(), port: *port, insecure: false, tls_params: None },
-        false => ConnectionAddr::Tcp(host.clone(), *port),
+/// The primary of this name, as the first Sentinel knows it that answers.
+async fn primary(sentinels: &Dialer, url: &ServerUrl, name: &str) -> Result<Address, ServerError> {
+    let ask = |at| async move {
+        let sentinel = sentinels.dial(at, ANSWERS).await?;
+        let known: Option<(String, u16)> =
+            sentinel.send(cmd("SENTINEL").arg("get-master-addr-by-name").arg(name)).await?;
+        known.map(|(host, port)| Address { host, port }).ok_or(ServerError::NoPrimary)
+    };
+    first(url.addresses.iter().map(|at| ask(at).boxed()).collect()).await
+}
+
+/// A text of an answer.
+pub(super) fn text_of(value: &Value) -> Option<&str> {
+    match value {
+        Value::BulkString(bytes) => std::str::from_utf8(bytes).ok(),
+        Value::SimpleString(text) => Some(text),
+        _ => None,
     }
 }

@@ -27,7 +27,7 @@ pub(super) enum Kind {
     Cluster,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Address {
     pub(super) host: String,
     pub(super) port: u16,

@@ -1,36 +1,38 @@
-//! Certificates that the webhook issues itself: a CA in a Secret, a short-lived serving certificate for each replica, and the
-//! CA in the `caBundle` of the webhooks. [`plan`] decides; here is what it is decided for: reading, signing, writing.
+//! Certificates that tolerarch issues itself, by two processes. The [`CertificateIssuer`] keeps a CA in a Secret, puts it into
+//! the `caBundle` of the webhooks, and writes what it signs into a second Secret; [`plan`] decides, here it is carried
+//! out. Replicas of the webhook read that second Secret, and have no other right: see [`SecretWatch`].
 //!
-//! What fails is tried again at the next look. The certificate in use goes on and is renewed from memory, however long
-//! the API server is away.
+//! What fails is tried again at the next look. The certificate in use goes on.
 
 mod authority;
 mod metrics;
 mod objects;
 mod plan;
+mod serving;
 
-use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use tokio::time::{Duration, Instant, sleep};
 
-use super::{ServingCertificate, Validity};
 use crate::cluster::{Cluster, ClusterError, ObjectName, WEBHOOK_CONFIGURATION};
-use crate::health::State;
-use authority::{Authority, BundleCertificate, SignError};
+use crate::health::{Reported, State};
+use authority::{Authority, BundleCertificate, read_leaf};
 pub use metrics::ManagedMetrics;
-use objects::{Configuration, Secret, SecretName};
+use objects::{CA, CERTIFICATE, Configuration, KEY, Secret, SecretName};
 pub use plan::Lifetimes;
-use plan::{History, Leaf, Plan, Time, View, Write, plan};
+use plan::{History, Time, View, Write, plan};
+pub use serving::SecretWatch;
 
-/// Steps of a look: a replica that starts first of all takes five.
+/// Steps of a look: the very first takes four.
 const STEPS: usize = 10;
 
-/// Where the CAs are, and for whom they are.
+/// Where the CAs and the serving certificate are, and for whom they are.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ManagedSettings {
-    /// The Secret, in the namespace of the service account.
+    /// The Secret with the CAs, in the namespace of the service account.
     pub secret: ObjectName,
+    /// The Secret with the serving certificate, there as well.
+    pub serving_secret: ObjectName,
     /// The MutatingWebhookConfigurations whose webhooks are served.
     pub webhook_configurations: Vec<ObjectName>,
     /// How long certificates live.
@@ -42,8 +44,10 @@ impl Default for ManagedSettings {
         let day = Duration::from_secs(24 * 3600);
         Self {
             secret: ObjectName::new("tolerarch-certificates").unwrap_or_default(),
+            serving_secret: ObjectName::new("tolerarch-serving").unwrap_or_default(),
             webhook_configurations: ObjectName::new(WEBHOOK_CONFIGURATION).into_iter().collect(),
-            lifetimes: Lifetimes { ca: 365 * day, leaf: day },
+            // The issuer may be away for half the life of a leaf.
+            lifetimes: Lifetimes { ca: 365 * day, leaf: 30 * day },
         }
     }
 }
@@ -84,12 +88,16 @@ impl Operation {
     const fn right(self) -> &'static str {
         match self {
             Self::ReadWebhooks => "get on the MutatingWebhookConfigurations of tls.webhookConfigurations",
-            Self::ReadSecret => "get on the Secret of tls.secret",
-            Self::CreateSecret => "create on the Secret of tls.secret, by its name",
-            Self::WriteSecret => "patch on the Secret of tls.secret",
+            Self::ReadSecret => "get on the Secrets of tls.secret and tls.servingSecret",
+            Self::CreateSecret => "create on the Secrets of tls.secret and tls.servingSecret, by their names",
+            Self::WriteSecret => "patch on the Secrets of tls.secret and tls.servingSecret",
             Self::WriteWebhooks => "patch on the MutatingWebhookConfigurations of tls.webhookConfigurations",
             Self::Sign => "none",
         }
+    }
+
+    fn failed<E: Into<Cause>>(self) -> impl Fn(E) -> Failure {
+        move |cause| Failure { operation: self, cause: cause.into() }
     }
 }
 
@@ -98,7 +106,7 @@ enum Cause {
     #[error(transparent)]
     Cluster(#[from] ClusterError),
     #[error(transparent)]
-    Sign(#[from] SignError),
+    Sign(#[from] rcgen::Error),
     #[error("no webhook has a Service or a URL that a certificate could be for")]
     NoWebhook,
 }
@@ -108,63 +116,56 @@ struct Failure {
     cause: Cause,
 }
 
-impl Operation {
-    fn failed<E: Into<Cause>>(self) -> impl Fn(E) -> Failure {
-        move |cause| Failure { operation: self, cause: cause.into() }
-    }
-}
-
-/// One replica's part in it.
-pub struct ManagedCertificate {
+/// Keeps the CA, the serving certificate and the `caBundle`.
+pub struct CertificateIssuer {
     cluster: Cluster,
-    secret: SecretName,
+    authorities: SecretName,
+    serving: SecretName,
     configurations: Vec<ObjectName>,
     lifetimes: Lifetimes,
-    served: ServingCertificate,
     metrics: ManagedMetrics,
+    state: Reported,
     clock: Clock,
     seen: History,
-    /// What is served, and what signed it.
-    own: Option<(Leaf, Arc<Authority>)>,
-    ready: bool,
+    /// When what replicas serve expires, if there is something.
+    expires: Option<Time>,
     /// What failed at the last look, in words.
     failing: Option<String>,
     /// A configuration that was not there at the last look.
     absent: Option<ObjectName>,
 }
 
-impl ManagedCertificate {
-    /// Does nothing before [`ManagedCertificate::run`].
-    pub fn new(
-        cluster: Cluster,
-        settings: ManagedSettings,
-        served: ServingCertificate,
-        metrics: ManagedMetrics,
-    ) -> Self {
-        let secret = SecretName { namespace: cluster.namespace().to_owned(), name: settings.secret };
+impl CertificateIssuer {
+    /// Does nothing before [`CertificateIssuer::run`].
+    pub fn new(cluster: Cluster, settings: ManagedSettings, metrics: ManagedMetrics) -> Self {
+        let own = |name| SecretName { namespace: cluster.namespace().to_owned(), name };
         Self {
-            cluster,
-            secret,
+            authorities: own(settings.secret),
+            serving: own(settings.serving_secret),
             configurations: settings.webhook_configurations,
             lifetimes: settings.lifetimes,
-            served,
             metrics,
+            state: Reported::default(),
             clock: Clock::default(),
             seen: History::default(),
-            own: None,
-            ready: false,
+            expires: None,
             failing: None,
             absent: None,
+            cluster,
         }
+    }
+
+    /// How it fares.
+    pub fn state(&self) -> Reported {
+        self.state.clone()
     }
 
     /// Renews the certificate and maintains the CA for ever.
     pub async fn run(&mut self) {
         loop {
             self.look().await;
-            let leaf = self.own.as_ref().map(|(leaf, _)| leaf);
-            let pause = self.lifetimes.pause(leaf, self.ready, self.clock.now());
-            // Replicas do not all look at the same time.
+            let pause = self.lifetimes.pause(self.expires, self.clock.now());
+            // Two do not look at the same time.
             sleep(pause.mul_f64(0.8 + 0.4 * fastrand::f64())).await;
         }
     }
@@ -176,20 +177,19 @@ impl ManagedCertificate {
                 Ok(true) => {}
                 Ok(false) => {
                     if self.failing.take().is_some() {
-                        self.served.0.renewal.set(State::Healthy);
+                        self.state.set(State::Healthy);
                         tracing::info!("the serving certificate is managed again");
                     }
                     return;
                 }
-                // Another replica came first: what it wrote is looked at.
+                // Another process came first: what it wrote is looked at.
                 Err(Failure { cause: Cause::Cluster(ClusterError::Conflict), .. }) => {}
                 Err(failure) => return self.failed(&failure),
             }
         }
     }
 
-    fn failed(&mut self, failure: &Failure) {
-        let Failure { operation, cause } = failure;
+    fn failed(&mut self, Failure { operation, cause }: &Failure) {
         self.metrics.failed(*operation);
         let text = format!("{}: {cause}", operation.as_str());
         if self.failing.as_ref() != Some(&text) {
@@ -197,14 +197,7 @@ impl ManagedCertificate {
             let operation = operation.as_str();
             tracing::error!(operation, %cause, missing, "the serving certificate cannot be managed; the one in use goes on");
             self.failing = Some(text);
-            self.served.0.renewal.set(State::Degraded("it cannot be managed; the one in use goes on"));
-        }
-        // Without the cluster, so that it does not expire in the meantime.
-        let now = self.clock.now();
-        if let Some((leaf, authority)) = self.own.clone().filter(|(leaf, _)| leaf.renews_alone(now))
-            && let Err(cause) = self.sign(authority, &leaf.names, now)
-        {
-            tracing::error!(%cause, "the serving certificate cannot be renewed");
+            self.state.set(State::Degraded("they cannot be managed; the one in use goes on"));
         }
     }
 
@@ -212,51 +205,35 @@ impl ManagedCertificate {
     async fn step(&mut self) -> Result<bool, Failure> {
         let configurations = self.read_configurations().await?;
         // After the webhooks, see `plan`.
-        let answer = match self.secret.read(&self.cluster).await {
-            Err(ClusterError::NotFound) => {
-                let created = self.secret.create(&self.cluster).await;
-                created.map_err(Operation::CreateSecret.failed())?;
-                return Ok(true);
-            }
-            answer => answer.map_err(Operation::ReadSecret.failed())?,
+        let Some((authorities_secret, _)) = self.read_secret(&self.authorities).await? else {
+            return Ok(true);
         };
-        let (secret, now) = (answer.object, self.clock.set(answer.date));
-        self.served.told(seconds(now));
-        let view = view(&configurations, &secret);
+        let Some((serving, date)) = self.read_secret(&self.serving).await? else { return Ok(true) };
+        let now = self.clock.set(date);
+        let authorities = authorities_secret.authorities();
+        let view = view(&configurations, &authorities, &serving);
         if view.names.is_empty() {
             return Err(Operation::ReadWebhooks.failed()(Cause::NoWebhook));
         }
-        self.seen.look(&view, now, self.lifetimes);
-        let leaf = self.own.as_ref().map(|(leaf, _)| leaf);
-        let Plan { ready, sign, write } = plan(&view, &self.seen, leaf, now, self.lifetimes);
+        self.seen.look(&view, now);
+        self.expires = view.leaf.as_ref().map(|leaf| leaf.expires);
         self.metrics.ca_expires(view.cas.first().map_or(0, |ca| seconds(ca.expires)));
-        if ready && !self.ready {
-            self.ready = true;
-            self.served.trusted();
-        }
-        let own = self.own.as_ref().map(|(_, authority)| Arc::clone(authority));
-        let known = secret.authorities.iter().chain(own.as_ref());
-        if let Some(authority) = sign.and_then(|id| known.clone().find(|known| known.ca.id == id)) {
-            self.sign(Arc::clone(authority), &view.names, now).map_err(Operation::Sign.failed())?;
-        }
-        match &write {
-            None => {}
-            Some(Write::NewCa { beside }) => {
+        let Some(write) = plan(&view, &self.seen, now, self.lifetimes) else { return Ok(false) };
+        let known = |id: plan::Id| authorities.iter().find(|known| known.ca.id == id);
+        match write {
+            Write::NewCa { beside } => {
                 let new = Authority::new(now, self.lifetimes.ca).map_err(Operation::Sign.failed())?;
-                let beside = secret.authorities.iter().find(|known| Some(known.ca.id) == *beside);
-                let both: Vec<&Authority> =
-                    std::iter::once(&new).chain(beside.map(|known| &**known)).collect();
-                self.write_secret(&secret, &both).await?;
+                let both: Vec<&Authority> = std::iter::once(&new).chain(beside.and_then(known)).collect();
+                self.write_authorities(&authorities_secret, &both).await?;
                 tracing::info!(expires = new.ca.expires.as_secs(), "a new CA for the webhook's certificates");
             }
-            Some(Write::OnlyCa(id)) => {
-                let only = secret.authorities.iter().find(|known| known.ca.id == *id);
-                let only: Vec<&Authority> = only.into_iter().map(|known| &**known).collect();
-                self.write_secret(&secret, &only).await?;
+            Write::OnlyCa(id) => {
+                let only: Vec<&Authority> = known(id).into_iter().collect();
+                self.write_authorities(&authorities_secret, &only).await?;
                 tracing::info!("the former CA of the webhook's certificates is taken away");
             }
-            Some(Write::Bundles(ids)) => {
-                let cas = known.map(|authority| authority.certificate());
+            Write::Bundles(ids) => {
+                let cas = authorities.iter().map(Authority::certificate);
                 let others = configurations.iter().flat_map(|known| known.bundles.iter().flatten().cloned());
                 let all: Vec<BundleCertificate> = cas.chain(others).collect();
                 let of =
@@ -268,11 +245,35 @@ impl ManagedCertificate {
                 }
                 tracing::info!(certificates = bundle.len(), "wrote the caBundle of the webhooks");
             }
+            Write::Leaf(id) => {
+                let Some(authority) = known(id) else { return Ok(false) };
+                let signed = authority.sign(&view.names, now, self.lifetimes.leaf);
+                let (certificate, key) = signed.map_err(Operation::Sign.failed())?;
+                let (ca, _) = authority.written();
+                let values =
+                    [(CERTIFICATE, Some(&*certificate)), (KEY, Some(key.as_str())), (CA, Some(&*ca))];
+                let written = self.serving.write(&self.cluster, &serving, values).await;
+                written.map_err(Operation::WriteSecret.failed())?;
+                tracing::info!(names = ?view.names, "issued a new serving certificate");
+            }
         }
-        Ok(sign.is_some() || write.is_some())
+        Ok(true)
     }
 
-    /// Reads the configurations that exist: a missing one must not keep a replica from getting ready for the others.
+    /// Reads the Secret and the API server's time; creates it and gives nothing where it is missing.
+    async fn read_secret(&self, name: &SecretName) -> Result<Option<(Secret, Option<SystemTime>)>, Failure> {
+        match name.read(&self.cluster).await {
+            Err(ClusterError::NotFound) => {
+                let created = name.create(&self.cluster).await;
+                created.map_err(Operation::CreateSecret.failed())?;
+                Ok(None)
+            }
+            Ok(answer) => Ok(Some((answer.object, answer.date))),
+            Err(error) => Err(Operation::ReadSecret.failed()(error)),
+        }
+    }
+
+    /// Reads the configurations that exist: a missing one must not keep the others without a certificate.
     async fn read_configurations(&mut self) -> Result<Vec<Configuration>, Failure> {
         let (mut found, mut absent) = (Vec::new(), None);
         for name in &self.configurations {
@@ -295,31 +296,22 @@ impl ManagedCertificate {
         Ok(found)
     }
 
-    async fn write_secret(&self, seen: &Secret, authorities: &[&Authority]) -> Result<(), Failure> {
-        let written = self.secret.write(&self.cluster, seen, authorities).await;
+    async fn write_authorities(&self, seen: &Secret, authorities: &[&Authority]) -> Result<(), Failure> {
+        let written = self.authorities.write_authorities(&self.cluster, seen, authorities).await;
         written.map_err(Operation::WriteSecret.failed())
-    }
-
-    fn sign(&mut self, authority: Arc<Authority>, names: &[String], now: Time) -> Result<(), SignError> {
-        let (leaf, pair) = authority.sign(names, now, self.lifetimes.leaf)?;
-        // It begins in the past, and has the names that it was asked for.
-        let validity = Validity { begin: i64::MIN, end: seconds(leaf.expires), named: true };
-        self.served.replace(pair, validity, Some(seconds(now)));
-        tracing::info!(expires = leaf.expires.as_secs(), ?names, "serving a new certificate");
-        self.own = Some((leaf, authority));
-        Ok(())
     }
 }
 
-fn view(configurations: &[Configuration], secret: &Secret) -> View {
+fn view(configurations: &[Configuration], authorities: &[Authority], serving: &Secret) -> View {
     let trusted = |bundle: &Vec<BundleCertificate>| bundle.iter().map(|one| one.trusted).collect();
     let mut names: Vec<String> = configurations.iter().flat_map(|known| known.names.clone()).collect();
     names.sort();
     names.dedup();
     View {
-        cas: secret.authorities.iter().map(|authority| authority.ca).collect(),
+        cas: authorities.iter().map(|authority| authority.ca).collect(),
         bundles: configurations.iter().flat_map(|known| known.bundles.iter().map(trusted)).collect(),
         names,
+        leaf: read_leaf(serving.value(CERTIFICATE), serving.value(KEY), authorities),
     }
 }
 

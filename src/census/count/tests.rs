@@ -29,17 +29,17 @@ fn cores(totals: &Totals, support: Support) -> (u64, u64) {
 fn adds_up_what_is_alike_by_workload() {
     let mut count = Count::default();
     for at in 0..10 {
-        count.add(pod("web", &format!("web-{at}"), "nginx"));
+        count.add(pod("web", &format!("web-{at}"), "nginx"), true, None);
     }
-    count.add(pod("web", "web-new", "other"));
-    count.add(pod("api", "api-1", "nginx"));
+    count.add(pod("web", "web-new", "other"), true, None);
+    count.add(pod("api", "api-1", "nginx"), true, None);
     // It cannot be read within the limits: that is not known.
     let mut unreadable = pod("odd", "odd-1", "nginx");
     unreadable.facts = None;
-    count.add(unreadable);
+    count.add(unreadable, true, None);
     let mut ended = pod("job", "job-1", "nginx");
     ended.phase = Phase::Succeeded;
-    count.add(ended);
+    count.add(ended, true, None);
     assert_eq!(count.shapes.len(), 3);
     let totals = count.totals(&[Support::All, Support::Partial, Support::All]);
     assert_eq!(cores(&totals, Support::All), (11, 1), "api");
@@ -55,9 +55,9 @@ fn what_is_kept_is_bounded_and_the_rest_counts_as_other() {
     // By their number.
     let mut count = Count { bounds, ..Count::default() };
     for at in 0..27 {
-        count.add(pod("web", "web-1", &format!("image-{at}")));
+        count.add(pod("web", "web-1", &format!("image-{at}")), true, None);
     }
-    count.add(pod("web", "web-1", "image-0"));
+    count.add(pod("web", "web-1", "image-0"), true, None);
     let totals = count.totals(&[]);
     assert_eq!((count.shapes.len(), totals.other.pods), (20, 7));
     assert_eq!(cores(&totals, Support::Unknown), (21, 1));
@@ -68,7 +68,7 @@ fn what_is_kept_is_bounded_and_the_rest_counts_as_other() {
         let images =
             (0..60).map(|image| json!({"image": format!("host.test/{}:{image}-{at}", "x".repeat(200))}));
         let spec = json!({"containers": images.collect::<Vec<Value>>()});
-        count.add(stored(json!({"metadata": {"name": "p", "namespace": "team"}, "spec": spec})));
+        count.add(stored(json!({"metadata": {"name": "p", "namespace": "team"}, "spec": spec})), true, None);
     }
     assert!(count.bytes <= bounds.bytes && !count.shapes.is_empty(), "{}", count.bytes);
     assert_eq!(count.totals(&[]).other.pods as usize + count.shapes.len(), 15);
@@ -76,7 +76,7 @@ fn what_is_kept_is_bounded_and_the_rest_counts_as_other() {
     // By the workloads.
     let mut count = Count { bounds, ..Count::default() };
     for at in 0..37 {
-        count.add(pod(&format!("web-{at}"), "web-1", "image"));
+        count.add(pod(&format!("web-{at}"), "web-1", "image"), true, None);
     }
     // Each is of another ReplicaSet, and so a shape of its own.
     assert_eq!(count.sums.len(), 20);
@@ -85,7 +85,7 @@ fn what_is_kept_is_bounded_and_the_rest_counts_as_other() {
     for at in 0..17 {
         let mut pod = unreadable.clone();
         pod.owners[0].name = format!("other-{at}");
-        count.add(pod);
+        count.add(pod, true, None);
     }
     assert_eq!((count.sums.len(), count.totals(&[]).other.pods), (30, 24));
 }

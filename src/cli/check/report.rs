@@ -9,7 +9,7 @@ use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use super::super::advice::EXCLUDED;
-use super::super::output::{Colour, Look, Row, print, shown, table, tell};
+use super::super::output::{Colour, Look, Row, document, print, shown, table, tell};
 use super::super::session::{BlockingImage, Decided, FailOn};
 use super::workload::Object;
 use crate::reason::Reason;
@@ -243,7 +243,7 @@ impl Report {
             not_looked_at: &self.foreign,
             without_template: &self.templateless,
         };
-        Ok(serde_json::to_string_pretty(&all)? + "\n")
+        Ok(document(&serde_json::to_string_pretty(&all)?))
     }
 
     /// A patch a line on standard output, so that it can be handed on as it is; whose it is stands on standard error.
@@ -253,7 +253,7 @@ impl Report {
                 let Object { kind, namespace, name, .. } = &verdict.object;
                 let namespace = if namespace.is_empty() { String::new() } else { format!(" -n {namespace}") };
                 tell(&shown(&format!("# {}/{name}{namespace}", kind.to_lowercase())));
-                print(&format!("{patch}\n"))?;
+                print(&document(patch))?;
             }
         }
         self.warnings().lines().filter(|line| !line.is_empty()).for_each(tell);

@@ -19,13 +19,13 @@ use crate::cluster::UserClient;
 /// How long connecting may take. Where it cannot be reached from here, the dry run shows whether the API server can.
 const TIME: Duration = Duration::from_secs(5);
 
-const RENEW: &str = "renew it: with tls.mode managed look at the log of its Pods, with cert-manager at \
+const RENEW: &str = "renew it: with tls.mode managed look at the log of the Pod of `tolerarch certificates`, with cert-manager at \
     kubectl describe certificate, otherwise replace the Secret";
 
 /// The certificates of the caBundle; none where there are none.
 pub(super) fn check_bundle(entry: Entry<'_>, findings: &mut Findings) -> Option<RootCertStore> {
     let config = &entry.webhook.client_config;
-    let fix = "with tls.mode managed tolerarch writes it: look at the log of its Pods for missing rights; with \
+    let fix = "with tls.mode managed `tolerarch certificates` writes it: look at the log of its Pod for missing rights; with \
         cert-manager its cainjector does, from the annotation cert-manager.io/inject-ca-from; otherwise write it yourself";
     let text = config.ca_bundle.as_deref().unwrap_or_default();
     if text.is_empty() {

@@ -5,13 +5,11 @@ use std::time::{Duration, SystemTime};
 
 use super::findings::Findings;
 use super::installation::{Backend, Settings};
-use super::objects::{Lease, Pod, Policy, PolicyBinding, PolicySpec};
+use super::objects::{Lease, Policy, PolicyBinding, PolicySpec};
 use super::rights::{Account, Right};
 use crate::cluster::{RequestError, UserClient};
 use crate::controller::ControllerSettings;
 
-/// The label of its Pods.
-const COMPONENT: (&str, &str) = ("app.kubernetes.io/component", "controller");
 const POLICIES: &str = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies";
 const BINDINGS: &str = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings";
 /// What it may change, and what is to be done where that is not fenced in.
@@ -39,20 +37,11 @@ pub(super) async fn check(
     findings: &mut Findings,
 ) {
     let namespace = &*backend.namespace;
-    let path = format!(
-        "/api/v1/namespaces/{namespace}/pods?labelSelector=app.kubernetes.io%2Fcomponent%3Dcontroller"
-    );
-    let pods: Vec<Pod> = match client.list(&path).await {
-        Ok(pods) => pods,
+    let pod = match backend.component(client, "controller").await {
+        Ok(Some(pod)) => pod,
+        Ok(None) => return,
         Err(error) => return findings.unread("controller", "the Pods of the controller", &error),
     };
-    // Others may have a controller there, too.
-    let image = |pod: &Pod| pod.spec.containers.first().map(|container| container.image.clone());
-    let is_ours = |pod: &&Pod| {
-        pod.metadata.labels.get(COMPONENT.0).is_some_and(|component| component == COMPONENT.1)
-            && backend.pods.iter().any(|own| image(own) == image(pod))
-    };
-    let Some(pod) = pods.iter().find(is_ours) else { return };
     let controller = &settings.config.controller;
     check_lease(client, namespace, controller, findings).await;
     let name = pod.spec.service_account();

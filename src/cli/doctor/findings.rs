@@ -61,6 +61,11 @@ impl Findings {
         self.add(check, Status::Unknown, message.into(), String::new());
     }
 
+    /// What is no fault of the installation, and what to do about it.
+    pub(super) fn noted(&mut self, check: &'static str, message: impl Into<String>, fix: impl Into<String>) {
+        self.add(check, Status::Unknown, message.into(), fix.into());
+    }
+
     /// Something could not be read; a missing right is no fault of the installation.
     pub(super) fn unread(&mut self, check: &'static str, what: &str, error: &RequestError) {
         self.unknown(check, format!("{what} cannot be read: {error}"));

@@ -6,7 +6,7 @@ use super::findings::Findings;
 use super::objects::{
     ConfigMap, EndpointSlice, Labels, Namespace, Pod, Rule, Service, Webhook, WebhookConfiguration,
 };
-use crate::cluster::UserClient;
+use crate::cluster::{RequestError, UserClient};
 use crate::config::Config;
 use crate::yaml::{self, Copies, Dialect};
 
@@ -187,6 +187,28 @@ impl Backend {
             (format!("Pod {name}"), path)
         });
         Self { namespace: namespace.clone(), metrics: metrics.collect(), pods }
+    }
+}
+
+impl Backend {
+    /// A Pod of another process of this installation; none where that is not installed.
+    pub(super) async fn component(
+        &self,
+        client: &UserClient,
+        component: &str,
+    ) -> Result<Option<Pod>, RequestError> {
+        let namespace = &*self.namespace;
+        let path = format!(
+            "/api/v1/namespaces/{namespace}/pods?labelSelector=app.kubernetes.io%2Fcomponent%3D{component}"
+        );
+        let pods: Vec<Pod> = client.list(&path).await?;
+        // Others may have one there, too.
+        let image = |pod: &Pod| pod.spec.containers.first().map(|container| container.image.clone());
+        let is_ours = |pod: &Pod| {
+            pod.metadata.labels.get("app.kubernetes.io/component").is_some_and(|own| own == component)
+                && self.pods.iter().any(|own| image(own) == image(pod))
+        };
+        Ok(pods.into_iter().find(is_ours))
     }
 }
 

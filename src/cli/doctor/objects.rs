@@ -241,6 +241,7 @@ pub(super) struct PolicyBindingSpec {
 #[derive(Default, Deserialize)]
 #[serde(default)]
 pub(super) struct Container {
+    pub(super) name: String,
     pub(super) image: String,
     #[serde(deserialize_with = "or_default")]
     pub(super) ports: Vec<ContainerPort>,

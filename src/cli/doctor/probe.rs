@@ -165,7 +165,7 @@ async fn diagnose(
             format!("{what}: the API server cannot reach the Service: {message}"),
             "see that the Pods listen on the Service's targetPort, and that no NetworkPolicy is in the way",
         ),
-        Err(RequestError::Refused { status: 401 | 403, .. }) | Err(RequestError::Timeout) => findings.failed(
+        Err(RequestError::Refused { status: 401 | 403, .. }) | Err(RequestError::Timeout(_)) => findings.failed(
             "dry-run",
             format!("{what}: the call failed"),
             "compare the caBundle with the certificate, and see that Pods listen; the API server's log names the error",

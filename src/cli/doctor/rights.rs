@@ -7,10 +7,10 @@ use super::installation::{Backend, Settings};
 use super::objects::{AccessReview, Namespace};
 use super::probe::{dry_run, pod};
 use super::webhooks::some_of;
-use crate::cluster::{RequestError, UserClient};
+use crate::cluster::{ObjectName, RequestError, UserClient};
 use crate::config::Discover;
 use crate::pod::Toleration;
-use crate::tls::TlsMode;
+use crate::tls::{ManagedSettings, TlsMode};
 
 /// The annotation of PodTolerationRestriction.
 const WHITE_LIST: &str = "scheduler.alpha.kubernetes.io/tolerationsWhitelist";
@@ -89,31 +89,65 @@ impl Account<'_> {
         Ok(())
     }
 
-    /// What managed certificates take.
-    async fn check_managed(&self, settings: &Settings, findings: &mut Findings) -> Result<(), RequestError> {
-        let managed = &settings.config.tls.managed;
-        let mut rights = Vec::new();
-        for verb in ["get", "patch"] {
-            rights.push(Right::secret(verb, self.namespace, managed.secret.as_str()));
-            rights.extend(managed.webhook_configurations.iter().map(|name| Right {
+    /// What managed certificates take: the webhook reads what it serves, and another account does the rest.
+    async fn check_managed(
+        &self,
+        backend: &Backend,
+        managed: &ManagedSettings,
+        findings: &mut Findings,
+    ) -> Result<(), RequestError> {
+        let (namespace, name) = (self.namespace, self.name);
+        let (secret, serving) = (managed.secret.as_str(), managed.serving_secret.as_str());
+        if self.has(&Right::secret("get", namespace, serving)).await? {
+            findings.ok("rights", format!("ServiceAccount {name} may read the certificate that it serves"));
+        } else {
+            findings.failed(
+                "rights",
+                format!("ServiceAccount {name} may not get secrets {serving}: tls.mode managed needs it"),
+                "give it a Role with that (the chart renders it)",
+            );
+        }
+        let webhooks = |verb| {
+            let names = managed.webhook_configurations.iter().map(ObjectName::as_str);
+            names.map(move |name| Right {
                 verb,
                 group: "admissionregistration.k8s.io",
                 resource: "mutatingwebhookconfigurations",
                 namespace: "",
-                name: name.as_str(),
-            }));
+                name,
+            })
+        };
+        for right in webhooks("patch").chain([Right::secret("get", namespace, secret)]) {
+            if self.has(&right).await? {
+                let Right { verb, resource, name: object, .. } = right;
+                findings.failed(
+                    "rights",
+                    format!("ServiceAccount {name} may {verb} {resource} {object}: who takes over the webhook owns the cluster"),
+                    "take that right away: only the account of `tolerarch certificates` needs it",
+                );
+            }
         }
-        let missing = self.lacks(&rights).await?;
-        if missing.is_empty() {
-            findings.ok("rights", format!("ServiceAccount {} may manage its certificates", self.name));
-        } else {
+        let Some(pod) = backend.component(self.client, "certificates").await? else {
             findings.failed(
                 "rights",
-                format!(
-                    "ServiceAccount {} may not {}: tls.mode managed needs it",
-                    self.name,
-                    missing.join(", ")
-                ),
+                "nothing issues certificates: there is no Pod of `tolerarch certificates`",
+                "install its Deployment (the chart and manifests/ bring it)",
+            );
+            return Ok(());
+        };
+        let issuer = Account { name: pod.spec.service_account(), ..*self };
+        let secrets = [secret, serving];
+        let rights = ["get", "patch"].into_iter().flat_map(|verb| {
+            secrets.map(|name| Right::secret(verb, namespace, name)).into_iter().chain(webhooks(verb))
+        });
+        let missing = issuer.lacks(&rights.collect::<Vec<_>>()).await?;
+        if missing.is_empty() {
+            findings.ok("rights", format!("ServiceAccount {} may issue certificates", issuer.name));
+        } else {
+            let missing = missing.join(", ");
+            findings.failed(
+                "rights",
+                format!("ServiceAccount {} may not {missing}: tls.mode managed needs it", issuer.name),
                 "give it a Role or ClusterRole with that (the chart renders them)",
             );
         }
@@ -206,7 +240,7 @@ pub(super) async fn check(
     let account = Account { client, namespace: &backend.namespace, name };
     let mut asked = Ok(());
     if managed {
-        asked = account.check_managed(settings, findings).await;
+        asked = account.check_managed(backend, &settings.config.tls.managed, findings).await;
     }
     if discover.is_on() && asked.is_ok() {
         asked = account.check_discover(discover, findings).await;

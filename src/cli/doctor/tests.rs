@@ -11,8 +11,8 @@ use testregistry::{Leaf, Pki};
 use super::findings::{Finding, Status};
 use super::*;
 use world::{
-    BINDINGS, CONFIG, Call, LEASE, NAMESPACES, NODE_POOLS, NODES, POD_METRICS, PODS, POLICIES, SERVICE,
-    SLICES, World, namespace,
+    BINDINGS, CONFIG, Call, LEASE, NAMESPACES, NODE_POOLS, NODES, POD_LOG, POD_METRICS, PODS, POLICIES,
+    SERVICE, SLICES, World, namespace,
 };
 
 const DAY: Duration = Duration::from_secs(24 * 3600);
@@ -32,6 +32,7 @@ async fn a_right_installation_passes_every_check() {
     assert!(findings.0.iter().all(|finding| finding.status == Status::Ok), "{:#?}", findings.0);
     for check in [
         "version",
+        "registries",
         "webhook",
         "scope",
         "installations",
@@ -114,6 +115,7 @@ async fn missing_rights_are_notes() {
         NODES,
         NODE_POOLS,
         POD_METRICS,
+        POD_LOG,
         "/metrics",
         "/apis/authorization.k8s.io/v1/subjectaccessreviews",
         "/api/v1/namespaces/team/pods",
@@ -131,6 +133,21 @@ async fn missing_rights_are_notes() {
     let mut world = World::healthy();
     world.forbidden = [&all[..], &[installation::WEBHOOKS]].concat();
     assert!(failed(&world.examine(None).await).is_empty());
+}
+
+#[tokio::test]
+async fn objects_that_cannot_be_read_are_named() {
+    for path in [NODES, NODE_POOLS, NAMESPACES, PODS] {
+        let mut world = World::healthy();
+        let odd = json!({"metadata": {"name": "odd", "labels": 7}});
+        world.at(path).as_array_mut().unwrap().push(odd);
+        let findings = world.examine(None).await;
+        assert!(failed(&findings).is_empty(), "{path}: {:#?}", findings.0);
+        let unread = findings.0.iter().find(|finding| finding.check == "unread").unwrap();
+        let kind = path.rsplit('/').next().unwrap();
+        let note = format!("1 of the {kind} cannot be read, and are left out: odd");
+        assert_eq!((unread.status, &unread.message), (Status::Unknown, &note));
+    }
 }
 
 #[tokio::test]
@@ -199,6 +216,33 @@ async fn a_service_without_a_selector_shows_the_metrics_behind_it() {
         failed[0].message.contains("Service tolerarch/tolerarch serves one that has expired"),
         "{failed:#?}"
     );
+}
+
+#[tokio::test]
+async fn what_the_log_says_of_registries_is_told_apart() {
+    let mut world = World::healthy();
+    let line = |image: &str, error: &str| json!({"level": "WARN", "message": "lookup failed", "image": image, "error": error, "stale": false});
+    let moved = "registry.k8s.io redirects to x.pkg.dev: failed: x.pkg.dev cannot be reached: it takes no connection in time";
+    let untrusted = "failed: the certificate of a.b is not trusted; if it should be, set registries.hosts.\"a.b\".caFile to its authority";
+    let lines = [
+        line("registry.k8s.io/pause:3.10", moved),
+        line("registry.k8s.io/kube-proxy:v1", moved),
+        line("a.b/c:1", untrusted),
+        line("docker.io/team/app:1", "denied: the registry answered 401"),
+        line("docker.io/team/typo:1", "not found: the registry has no such manifest"),
+        json!({"message": "another", "error": "failed: x", "image": "a.b/x:1"}),
+    ];
+    let log: String = lines.iter().map(|line| format!("{line}\n")).collect();
+    *world.at(POD_LOG) = json!(format!("no JSON \"lookup failed\"\n{log}"));
+    let findings = world.examine(None).await;
+    let told: Vec<_> = findings.0.iter().filter(|finding| finding.check == "registries").collect();
+    assert_eq!(told.len(), 3, "{told:#?}");
+    assert!(told[0].message.contains(moved) && told[0].message.contains("2 times"), "{told:#?}");
+    assert!(told[0].message.starts_with("registry.k8s.io: ") && told[0].status == Status::Failed);
+    let find = |text: &str| told.iter().find(|finding| finding.message.contains(text)).unwrap();
+    assert_eq!(find(untrusted).status, Status::Failed);
+    let denied = find("wants a login");
+    assert!(denied.status == Status::Unknown && denied.fix.contains("credentials"), "{denied:?}");
 }
 
 #[tokio::test]

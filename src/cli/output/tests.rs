@@ -77,3 +77,17 @@ fn sentences_break_between_words() {
     assert_eq!(wrapped("one two three", "  ", look(Some(7))), "one two\n  three\n");
     assert_eq!(wrapped("much-too-long for", "  ", look(Some(4))), "much-too-long\n  for\n");
 }
+
+#[test]
+fn a_document_controls_no_terminal_and_reads_back() {
+    let image = "a\u{9b}31m\u{202e}\u{200b}\u{61c}\u{2028}\u{e0041}\u{7f}\n\u{1b}ü漢\"\\";
+    let value = serde_json::json!({"images": [{"image": image}], image: 1});
+    let text = document(&format!("{value:#}"));
+    assert!(!text.chars().any(|c| c != '\n' && is_unsafe(c)), "{text}");
+    assert!(
+        text.contains("ü漢") && text.contains(r"\u009b31m\u202e\u200b\u061c\u2028\udb40\udc41\u007f"),
+        "{text}"
+    );
+    assert_eq!(serde_json::from_str::<serde_json::Value>(&text).unwrap(), value);
+    assert_eq!(shown("\u{61c}\u{200b}\u{feff}"), r"\u{61c}\u{200b}\u{feff}");
+}

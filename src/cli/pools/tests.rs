@@ -125,5 +125,11 @@ async fn what_cannot_be_read_is_left_out() {
     assert_eq!(forbidden.notes.len(), 1);
     let text = forbidden.written(&configured(), Output::Table, PLAIN);
     assert!(text.contains("NodePools cannot be read") && text.contains("it opens no NodePool"), "{text}");
+    let odd = json!([{"metadata": {"name": "odd", "labels": 7}}, node("arm64", "multi")]);
+    let partly = cluster(Reply::of(200, json!([])), Reply::of(200, odd)).await.unwrap();
+    assert_eq!(partly.notes, ["1 of the nodes cannot be read, and are left out: odd"]);
+    let text = partly.written(&configured(), Output::Table, PLAIN);
+    assert!(text.contains("left out: odd"), "{text}");
+    assert!(partly.noted(&configured()).0.is_complete, "as for the webhook");
     assert!(cluster(nodes(), Reply::refused(500, "broken")).await.is_err());
 }

@@ -1,4 +1,4 @@
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::*;
 use crate::reason::Reason;
@@ -126,4 +126,33 @@ fn requests_are_what_the_scheduler_counts() {
         let requests = read(&pod).requests;
         assert_eq!((requests.cpu.millis(), requests.memory.units()), (cpu, memory), "{}", pod["spec"]);
     }
+}
+
+/// The API server keeps the `managedFields` that a client sends, however deep they are.
+#[test]
+fn what_is_not_needed_is_skipped_however_deep_it_is() {
+    for levels in [200, 10_000] {
+        let deep = format!("{}{}{}", r#"{"f:a":"#.repeat(levels), "{}", "}".repeat(levels));
+        let fields = format!(r#""managedFields":[{{"manager":"x","fieldsV1":{deep}}}]"#);
+        let text = pod().to_string().replace(r#""managedFields":[{"manager":"x"}]"#, &fields);
+        assert!(text.len() > 7 * levels);
+        let pod: StoredPod = serde_json::from_str(&text).unwrap();
+        assert_eq!((pod.name(), pod.uid()), ("web-1", "u-1"));
+        assert_eq!(pod.facts.unwrap().images()[0].given, "nginx");
+    }
+}
+
+/// What a list may have is no reason to keep all of it, nor what a status repeats.
+#[test]
+fn what_is_kept_of_lists_is_bounded() {
+    let mut large = pod();
+    large["spec"]["containers"][0]["image"] = "x".repeat(1 << 20).into();
+    large["status"]["containerStatuses"] = vec![json!({"name": "app"}); 10_000].into();
+    let read_pod = read(&large);
+    assert!(read_pod.containers.len() <= 4097);
+    assert!(read_pod.containers.iter().all(|container| container.image.is_empty()));
+    let mut labelled = pod();
+    let labels: serde_json::Map<String, Value> = (0..2000).map(|at| (format!("l-{at}"), "".into())).collect();
+    labelled["metadata"]["labels"] = labels.into();
+    assert!(serde_json::from_str::<StoredPod>(&labelled.to_string()).is_err());
 }

@@ -21,6 +21,7 @@ struct Store {
     objects: Mutex<BTreeMap<String, Value>>,
     version: AtomicUsize,
     creations: AtomicUsize,
+    requests: AtomicUsize,
     /// Seconds since 1970, for the answers.
     time: Mutex<u64>,
     /// Requests that are refused, by their method and by what is in their path.
@@ -67,6 +68,11 @@ impl Objects {
         self.state.creations.load(Ordering::SeqCst)
     }
 
+    /// How many requests there were so far.
+    pub(crate) fn requests(&self) -> usize {
+        self.state.requests.load(Ordering::SeqCst)
+    }
+
     pub(crate) fn delete(&self, path: &str) {
         self.state.objects.lock().unwrap().remove(path);
     }
@@ -106,6 +112,7 @@ impl Drop for Objects {
 
 async fn handle(State(store): State<Arc<Store>>, request: Request) -> Response {
     let (head, body) = request.into_parts();
+    store.requests.fetch_add(1, Ordering::SeqCst);
     let body = axum::body::to_bytes(body, 1 << 20).await.unwrap();
     let stall = {
         let mut stall = store.stall.lock().unwrap();

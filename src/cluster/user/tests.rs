@@ -145,16 +145,77 @@ async fn reads_lists_page_by_page() {
     assert!(client.list::<Value>("/missing").await.unwrap_err().is_missing());
 }
 
+/// As the API server has it: with a token for the rest as it is by now, or without.
 #[tokio::test]
-async fn a_list_that_has_expired_is_read_at_once() {
+async fn a_list_that_has_expired_goes_on() {
     let api = FakeApi::start(|request| {
-        if request.query.contains("continue") {
-            return Reply::refused(410, "the provided continue parameter is too old");
+        if request.query.ends_with("continue=a%2B%2F%3D2") {
+            let rest = json!({"kind": "Status", "code": 410, "metadata": {"continue": "a+/=02"}});
+            return Reply::of(410, rest);
         }
         Reply::of(200, json!([1, 2, 3]))
     })
     .await;
     assert_eq!(api.client().list::<u8>("/things").await.unwrap(), [1, 2, 3]);
+    let (asked, expires) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(1)));
+    let (seen, left) = (Arc::clone(&asked), Arc::clone(&expires));
+    let api = FakeApi::start(move |request| {
+        seen.fetch_add(1, Ordering::SeqCst);
+        let is_next = request.query.contains("continue");
+        if is_next
+            && left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1)).is_ok()
+        {
+            return Reply::refused(410, "the provided continue parameter is too old");
+        }
+        Reply::of(200, json!([1, 2, 3]))
+    })
+    .await;
+    assert_eq!(api.client().list::<u8>("/things").await.unwrap(), [1, 2, 3], "from the beginning");
+    assert_eq!(asked.load(Ordering::SeqCst), 4);
+    expires.store(usize::MAX, Ordering::SeqCst);
+    let error = api.client().list::<u8>("/things").await.unwrap_err();
+    assert!(matches!(error, RequestError::Refused { status: 410, .. }), "{error}");
+    assert_eq!(asked.load(Ordering::SeqCst), 4 + 2 * BEGINNINGS);
+}
+
+/// Go's JSON has six bytes for each `<`.
+#[tokio::test]
+async fn large_objects_come_in_smaller_pages_and_what_cannot_be_read_is_told() {
+    let escaped = |count: usize| "\\u003c".repeat(count);
+    let items: Vec<String> = (0..16)
+        .map(|at| {
+            format!(r#"{{"metadata":{{"name":"p-{at}","namespace":"team"}},"x":"{}"}}"#, escaped(1_500_000))
+        })
+        .chain([r#"{"metadata":{"name":"odd","namespace":"team","labels":7}}"#.to_owned()])
+        .chain([format!(
+            r#"{{"metadata":{{"name":"huge","namespace":"team"}},"x":"{}"}}"#,
+            escaped(3_000_000)
+        )])
+        .chain([r#"{"metadata":{"name":"last","namespace":"team"}}"#.to_owned()])
+        .collect();
+    let api = FakeApi::start(move |request| {
+        let pairs = url::form_urlencoded::parse(request.query.as_bytes()).into_owned();
+        let pairs: std::collections::HashMap<String, String> = pairs.collect();
+        let begin = pairs.get("continue").map_or(0, |token| token.parse().unwrap());
+        let end = items.len().min(begin + pairs["limit"].parse::<usize>().unwrap());
+        let next = if end < items.len() { end.to_string() } else { String::new() };
+        let page = format!(
+            r#"{{"kind":"PodList","metadata":{{"resourceVersion":"1","continue":"{next}"}},"items":[{}]}}"#,
+            items[begin..end].join(",")
+        );
+        Reply::of(200, Value::String(page))
+    })
+    .await;
+    let client = api.client();
+    let pods: Vec<crate::cluster::Namespace> = client.list("/api/v1/pods?fieldSelector=a").await.unwrap();
+    let names: Vec<&str> = pods.iter().map(|pod| pod.metadata.name.as_deref().unwrap()).collect();
+    let expected: Vec<String> = (0..16).map(|at| format!("p-{at}")).chain(["last".to_owned()]).collect();
+    assert_eq!(names, expected);
+    let again: Vec<crate::cluster::Namespace> = client.list("/api/v1/pods").await.unwrap();
+    assert_eq!(again.len(), 17);
+    let note = "2 of the pods cannot be read, and are left out: team/odd, team/huge";
+    assert_eq!(client.take_left_out(), [note]);
+    assert_eq!(client.take_left_out(), [""; 0], "it is told once");
 }
 
 #[tokio::test]
@@ -244,12 +305,16 @@ async fn an_exec_plugin_gives_the_token_of_the_context_that_is_named() {
     });
     std::fs::write(&file, kubeconfig.to_string()).unwrap();
     for (context, name) in [(None, "one"), (Some("two"), "two")] {
-        let client = UserClient::connect(Some(&file), context).await.unwrap();
+        let client = UserClient::connect(Some(&file), context, &Environment::default()).await.unwrap();
         assert_eq!(client.text("/").await.unwrap(), format!("Bearer token-of-{name}"));
         assert_eq!(client.namespace(), format!("ns-{name}"));
     }
-    assert!(UserClient::connect(Some(&file), Some("three")).await.is_err());
-    assert!(UserClient::connect(Some(&directory.path().join("missing")), None).await.is_err());
+    assert!(UserClient::connect(Some(&file), Some("three"), &Environment::default()).await.is_err());
+    assert!(
+        UserClient::connect(Some(&directory.path().join("missing")), None, &Environment::default())
+            .await
+            .is_err()
+    );
 }
 
 /// An API server that lets in who has a certificate of its CA.
@@ -305,7 +370,8 @@ async fn a_client_certificate_is_shown() {
             "users": [{"name": "c", "user": user}],
         });
         std::fs::write(path("kubeconfig"), kubeconfig.to_string()).unwrap();
-        let client = UserClient::connect(Some(&path("kubeconfig")), None).await.unwrap();
+        let client =
+            UserClient::connect(Some(&path("kubeconfig")), None, &Environment::default()).await.unwrap();
         assert_eq!(client.get::<Value>("/version").await.is_ok(), allowed);
     }
 }

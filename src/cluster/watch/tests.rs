@@ -1,8 +1,13 @@
 use kube::api::ObjectMeta;
 use serde_json::{Value, json};
 
+use super::pauses::{CALM, LONGEST_PAUSE};
 use super::*;
 use crate::cluster::{Node, NodePool};
+use crate::metrics::Metrics;
+
+/// Bytes of an object that is larger than what is read.
+const LARGE: usize = 64 << 10;
 
 mod server;
 
@@ -26,7 +31,7 @@ struct Followed<K> {
 
 impl<K> Followed<K>
 where
-    K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + Sync + 'static,
+    K: Resource<DynamicType = ()> + DeserializeOwned + Send + 'static,
 {
     fn of(api: &Lists, selection: Selection) -> Self {
         Self { changes: api.watcher().follow(selection).boxed(), known: Known::default() }
@@ -40,7 +45,7 @@ where
     async fn until(&mut self, names: &[&str]) {
         while !self.known.is_complete() || self.known.values().ne(names) {
             let change = self.next().await;
-            self.known.take(change, |object| name(&object));
+            self.known.take(change, |object| name(object.meta()));
         }
     }
 
@@ -49,7 +54,7 @@ where
         loop {
             match self.next().await {
                 Change::Failed(error) => return error,
-                change => self.known.take(change, |object| name(&object)),
+                change => self.known.take(change, |object| name(object.meta())),
             };
         }
     }
@@ -89,6 +94,45 @@ async fn keeps_only_what_identifies_an_object() {
     assert_eq!((node.name(), node.architecture.as_str()), ("a", "amd64"));
     let ObjectMeta { annotations, managed_fields, uid, .. } = node.metadata;
     assert_eq!((annotations, managed_fields, uid), (None, None, Some("u".into())));
+}
+
+/// Of labels that are no texts, and of a text that is larger than what is read, nothing can be read but whose they are.
+#[tokio::test]
+async fn an_object_that_cannot_be_read_costs_that_object_only() {
+    let (api, metrics) = (Lists::start().await, Metrics::new([]).unwrap());
+    api.give_whole_pages();
+    let odd = |name: &str| json!({"metadata": {"name": name, "uid": name, "labels": 7}});
+    let huge =
+        |name: &str| json!({"metadata": {"name": name, "uid": name}, "spec": {"x": "x".repeat(2 * LARGE)}});
+    for object in [node("a", "amd64"), odd("b"), huge("c"), node("d", "amd64")] {
+        api.put(Node::PATH, object);
+    }
+    let watcher = api.watcher().bounded(LARGE, LARGE).counting(&UnreadMetrics::register(&metrics).unwrap());
+    let mut nodes = watcher.follow::<Node>(Selection::default());
+    let mut next = async |count: usize| {
+        let mut seen = Vec::new();
+        while seen.len() < count {
+            seen.push(match nodes.next().await.unwrap() {
+                Change::Listed(node) => format!("listed {}", node.name()),
+                Change::Applied(node) => format!("applied {}", node.name()),
+                Change::Unread(meta) => format!("unread {}", meta.uid.unwrap()),
+                Change::Deleted(meta) => format!("deleted {}", meta.name.unwrap()),
+                Change::Begins | Change::Complete => continue,
+                Change::Failed(error) => panic!("{error}"),
+            });
+        }
+        seen
+    };
+    assert_eq!(next(4).await, ["listed a", "unread b", "unread c", "listed d"]);
+    for object in [odd("a"), huge("d"), node("b", "arm64"), node("e", "arm64")] {
+        api.put(Node::PATH, object);
+    }
+    api.delete(Node::PATH, "a");
+    assert_eq!(next(5).await, ["unread a", "unread d", "applied b", "applied e", "deleted a"]);
+    let lists = api.queries().iter().filter(|query| query.contains("limit")).count();
+    assert!(lists < 12, "{lists}");
+    let text = metrics.render().unwrap();
+    assert!(text.contains("tolerarch_cluster_unread_objects_total{resource=\"nodes\"} 4"), "{text}");
 }
 
 #[tokio::test]
@@ -185,7 +229,7 @@ async fn waits_for_an_api_server_that_is_not_there_yet() {
 
 #[tokio::test(start_paused = true)]
 async fn pauses_grow_and_begin_anew_after_a_while() {
-    let mut pauses = Pauses { first: FIRST_PAUSE, next: FIRST_PAUSE, failed: None };
+    let mut pauses = Pauses::new(FIRST_PAUSE);
     let mut last = Duration::ZERO;
     for _ in 0..20 {
         last = pauses.next();
@@ -215,8 +259,12 @@ fn tells_what_is_new() {
     assert!(!take(Change::Failed(ClusterError::Forbidden)));
     assert!(!take(Change::Begins) && !take(Change::Listed(object("a", 2))));
     assert!(!take(Change::Complete));
-    assert!(take(Change::Deleted(object("a", 2))));
-    assert!(!take(Change::Deleted(object("a", 2))));
+    // One that cannot be read is as it was read last.
+    assert!(!take(Change::Unread(object("a", 2).metadata)));
+    assert!(!take(Change::Begins) && !take(Change::Unread(object("a", 2).metadata)));
+    assert!(!take(Change::Complete));
+    assert!(take(Change::Deleted(object("a", 2).metadata)));
+    assert!(!take(Change::Deleted(object("a", 2).metadata)));
 
     let mut missing = Known::<u32>::default();
     let mut take = |change| missing.take(change, |pool: NodePool| pool.weight);

@@ -10,6 +10,8 @@ use crate::cluster::{LeaseName, ObjectName};
 use crate::controller::{ControllerMetrics, Elector};
 use crate::decide::tests::{BOTH, Bench};
 
+const CONFIGURATION: &str =
+    "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/zz-tolerarch";
 const NAMESPACES: &str = "/api/v1/namespaces";
 
 fn pod(namespace: &str, name: &str, image: &str) -> Value {
@@ -27,12 +29,22 @@ fn pod(namespace: &str, name: &str, image: &str) -> Value {
 /// Runs it under a leader until the metrics are so.
 async fn until(bench: &Bench, lists: &Lists, census: Duration, what: impl Fn(&str) -> bool) {
     let (objects, metrics) = (Objects::start().await, Metrics::new([]).unwrap());
+    let rule = json!({"operations": ["CREATE"], "apiGroups": [""], "resources": ["pods"]});
+    let off = json!({"key": "tolerarch.io/mode", "operator": "NotIn", "values": ["off"]});
+    let webhook = json!({
+        "clientConfig": {"service": {"path": "/mutate"}}, "rules": [rule],
+        "namespaceSelector": {"matchExpressions": [off]}, "objectSelector": {"matchExpressions": [
+            {"key": "team.example.com/excluded", "operator": "DoesNotExist"},
+        ]},
+    });
+    objects.put(CONFIGURATION, json!({"webhooks": [webhook]}));
     let counts = ControllerMetrics::register(&metrics).unwrap();
     let lease = LeaseName { namespace: "team".into(), name: ObjectName::new("controller").unwrap() };
     let mut elector = Elector::new(Arc::new(objects.cluster()), lease, "a".into(), &counts);
     let (_sender, settings) = watch::channel(ControllerSettings { census, ..ControllerSettings::default() });
     let mut census = CensusLoop {
         leadership: elector.leadership(),
+        cluster: Arc::new(objects.cluster()),
         watcher: lists.watcher(),
         current: bench.current.clone(),
         settings,
@@ -64,6 +76,10 @@ async fn the_cluster_is_counted_by_what_images_support() {
     }
     lists.put(StoredPod::PATH, pod("other", "single", &single));
     lists.put(StoredPod::PATH, pod("out", "out", &single));
+    // The webhook is not called for it, although the namespace says nothing.
+    let mut excluded = pod("third", "excluded", &single);
+    excluded["metadata"]["labels"]["team.example.com/excluded"] = "true".into();
+    lists.put(StoredPod::PATH, excluded);
     let mut ended = pod("team", "ended", &single);
     ended["status"]["phase"] = "Succeeded".into();
     lists.put(StoredPod::PATH, ended);
@@ -71,10 +87,10 @@ async fn the_cluster_is_counted_by_what_images_support() {
         r#"tolerarch_cluster_requested_cpu_cores{support="all"} 1.5"#,
         r#"tolerarch_cluster_requested_cpu_cores{support="partial"} 0.5"#,
         r#"tolerarch_cluster_requested_memory_bytes{support="all"} 3221225472"#,
-        r#"tolerarch_cluster_requested_memory_bytes{support="skipped"} 1073741824"#,
+        r#"tolerarch_cluster_requested_memory_bytes{support="skipped"} 2147483648"#,
         r#"tolerarch_cluster_workloads{support="all"} 1"#,
         r#"tolerarch_cluster_workloads{support="partial"} 1"#,
-        r#"tolerarch_cluster_workloads{support="skipped"} 1"#,
+        r#"tolerarch_cluster_workloads{support="skipped"} 2"#,
         r#"tolerarch_cluster_workloads{support="unknown"} 0"#,
     ];
     until(&bench, &lists, Duration::from_secs(600), |text| {

@@ -6,6 +6,7 @@ use crate::cluster::watch_tests::Lists;
 use crate::cluster::{LeaseName, ObjectName};
 use crate::controller::{ControllerMetrics, Elector, EventLoop};
 use crate::decide::tests::{BOTH, Bench};
+use crate::health::Reported;
 use crate::metrics::Metrics;
 
 /// A cluster with a registry, and a controller that leads.
@@ -79,7 +80,7 @@ impl World {
             current: self.bench.current.clone(),
             settings,
             recorder,
-            state: Reported::default(),
+            conditions: Conditions::default(),
         };
         let reached = async {
             while !what() {
@@ -169,4 +170,53 @@ async fn one_that_could_not_be_looked_at_is_looked_at_again_when_it_changes() {
             world.told().len() == 1
         })
         .await;
+}
+
+/// Also where other looks need no such right, and where no Pod needs it any more.
+#[tokio::test]
+async fn a_right_that_is_missing_shows_until_it_is_back() {
+    let world = World::new().await;
+    let both = world.bench.image("both", &BOTH);
+    world.pod("team", "silent", &both, &ended(""));
+    world.log("silent", EXEC);
+    let settings = ControllerSettings { pod_logs: true, ..ControllerSettings::default() };
+    let (_sender, settings) = watch::channel(settings);
+    let metrics = ControllerMetrics::register(&Metrics::new([]).unwrap()).unwrap();
+    let failing = FailingPods {
+        leadership: Leadership::held(),
+        cluster: Arc::new(world.objects.cluster()),
+        watcher: world.lists.watcher(),
+        current: world.bench.current.clone(),
+        settings,
+        recorder: Recorder::new(metrics),
+        conditions: Conditions::default(),
+    };
+    let until = async |what: &str, is_so: &dyn Fn() -> bool| {
+        let begun = tokio::time::Instant::now();
+        while !is_so() {
+            assert!(begun.elapsed() < Duration::from_secs(30), "{what}");
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    let checked = async {
+        for (what, path) in [(NO_LOGS, "/log"), (NO_NODES, "/nodes/"), (NO_NAMESPACES, "/namespaces/team")] {
+            world.objects.refuse(Some((http::Method::GET, path, 403)));
+            world.pod("team", &format!("silent-{}", path.len()), &both, &ended(""));
+            until(what, &|| failing.conditions.has(what)).await;
+            world.pod("team", &format!("lies-{}", path.len()), &both, &ended(EXEC));
+            for refused in [Some((http::Method::GET, path, 403)), None] {
+                world.objects.refuse(refused.clone());
+                let before = world.objects.requests();
+                tokio::time::pause();
+                tokio::time::advance(TRY).await;
+                tokio::time::resume();
+                until(what, &|| world.objects.requests() > before).await;
+                until(what, &|| failing.conditions.has(what) == refused.is_some()).await;
+            }
+        }
+    };
+    tokio::select! {
+        () = failing.follow() => {}
+        () = checked => {}
+    }
 }

@@ -1,13 +1,13 @@
 //! What becomes of the taints of one node. Pure.
 //!
 //! Ours is what the annotation names and what stands in the list with just this value. Anything else has another
-//! owner, and stays as it is.
+//! owner, and stays as it is; so does what no configuration can have set, whatever the annotation says.
 
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::cluster::{TAINTS_KEY, Taint, TaintedNode};
-use crate::controller::NodeTaint;
+use crate::controller::{NodeTaint, is_reserved_taint};
 
 /// What is to be done with a node.
 #[derive(Debug, Default, PartialEq)]
@@ -29,7 +29,8 @@ pub(super) fn plan(node: &TaintedNode, entries: &[NodeTaint]) -> Plan {
     };
     let wanted = wanted(node, entries);
     let was_ours: Vec<&str> = node.own.split(',').filter(|taint| !taint.is_empty()).collect();
-    let is_marked = |taint: &Taint| was_ours.contains(&taint.to_string().as_str());
+    let is_marked =
+        |taint: &Taint| !is_reserved_taint(&taint.key) && was_ours.contains(&taint.to_string().as_str());
     let (mut taints, mut ours, mut is_in_the_way) = (Vec::new(), Vec::new(), false);
     let mut missing = wanted.clone();
     for raw in &node.taints {

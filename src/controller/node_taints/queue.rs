@@ -32,6 +32,8 @@ pub(super) struct Queue {
     tried: HashMap<String, Tried>,
     /// Nodes where a taint of another owner is in the way.
     in_the_way: HashSet<String>,
+    /// Those that were listed since the list began.
+    listed: HashSet<String>,
     is_complete: bool,
 }
 
@@ -73,11 +75,21 @@ impl Queue {
             Change::Begins => {
                 self.is_complete = false;
                 self.wanted.clear();
+                self.listed.clear();
             }
-            Change::Complete => self.is_complete = true,
+            Change::Complete => {
+                self.is_complete = true;
+                // Nodes that are gone since, without an event that would have told.
+                let listed = std::mem::take(&mut self.listed);
+                self.in_the_way.retain(|name| listed.contains(name));
+                self.tried.retain(|name, _| listed.contains(name));
+            }
             Change::Listed(node) | Change::Applied(node) => {
                 let Plan { patch, is_in_the_way } = plan(&node, entries);
                 let name = node.name();
+                if !self.is_complete {
+                    self.listed.insert(name.to_owned());
+                }
                 match patch {
                     Some(patch) => self.wanted.insert(name.to_owned(), patch),
                     None => self.wanted.remove(name),
@@ -90,15 +102,21 @@ impl Queue {
                     false => self.in_the_way.remove(name),
                 };
             }
-            Change::Deleted(node) => {
-                let name = node.name();
-                self.wanted.remove(name);
-                self.in_the_way.remove(name);
-                self.tried.remove(name);
+            Change::Unread(node) => {
+                let name = node.name.unwrap_or_default();
+                self.wanted.remove(&name);
+                self.listed.insert(name);
             }
+            Change::Deleted(node) => self.forget(&node.name.unwrap_or_default()),
             Change::Failed(_) => {}
         }
         None
+    }
+
+    fn forget(&mut self, name: &str) {
+        self.wanted.remove(name);
+        self.in_the_way.remove(name);
+        self.tried.remove(name);
     }
 
     /// When the next node is due.

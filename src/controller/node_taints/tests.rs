@@ -69,7 +69,7 @@ impl World {
             watcher: self.nodes.watcher(),
             settings: self.settings.subscribe(),
             metrics: self.counts.clone(),
-            state: Reported::default(),
+            conditions: Conditions::default(),
         };
         let reached = async {
             while !what() {

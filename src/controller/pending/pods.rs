@@ -36,6 +36,8 @@ struct Waiting {
     refusals: u32,
     /// Tries that failed for a cause that is not the Pod.
     failures: u32,
+    /// Whether the last one did for a right that is missing.
+    is_forbidden: bool,
     is_busy: bool,
 }
 
@@ -77,7 +79,7 @@ impl Pods {
                 gone.iter().for_each(|uid| self.remove(uid));
             }
             Change::Applied(pod) => self.put(pod),
-            Change::Deleted(pod) => self.remove(pod.uid()),
+            Change::Unread(pod) | Change::Deleted(pod) => self.remove(&pod.uid.unwrap_or_default()),
             Change::Failed(_) => {}
         }
     }
@@ -102,7 +104,15 @@ impl Pods {
             return;
         }
         let now = Instant::now();
-        let new = |pod| Waiting { pod, since: now, due: now, refusals: 0, failures: 0, is_busy: false };
+        let new = |pod| Waiting {
+            pod,
+            since: now,
+            due: now,
+            refusals: 0,
+            failures: 0,
+            is_forbidden: false,
+            is_busy: false,
+        };
         let (uid, size) = (pod.uid().to_owned(), size(&pod));
         let share = self.shares.entry(pod.namespace().to_owned()).or_default();
         share.bytes += size;
@@ -175,9 +185,15 @@ impl Pods {
         taken
     }
 
+    /// Whether a Pod waits for a right to repair it.
+    pub(super) fn any_forbidden(&self) -> bool {
+        self.known.values().any(|known| known.is_forbidden)
+    }
+
     pub(super) fn looked(&mut self, uid: &str, look: Look) {
         let Some(known) = self.known.get_mut(uid) else { return };
         known.is_busy = false;
+        known.is_forbidden = matches!(look, Look::Tried(Repaired::Forbidden));
         let pause = match look {
             Look::Unknown => UNKNOWN,
             Look::Settled | Look::Tried(Repaired::Done | Repaired::Gone) => SETTLED,

@@ -9,6 +9,7 @@ use crate::config::Config;
 use crate::controller::{ControllerSettings, Elector, EventLoop, Recorder};
 use crate::credentials::Credentials;
 use crate::decide::tests::{BOTH, Bench};
+use crate::health::Reported;
 use crate::metrics::Metrics;
 use crate::resolver::CacheSettings;
 
@@ -122,7 +123,7 @@ impl World {
             settings,
             recorder: recorder.clone(),
             metrics: self.counts.clone(),
-            state: Reported::default(),
+            conditions: Conditions::default(),
         };
         let reached = async {
             while !what() {
@@ -240,15 +241,13 @@ async fn pods_show_why_they_stay_closed_and_what_was_opened() {
     }
     assert!(event["regarding"]["uid"].as_str().unwrap().starts_with("uid-"), "{event}");
     // The next leader finds the event of the one before it, and Pods that are changed are not told again.
-    let before = world.objects.creations();
     let last = world.pod("team", "zz-last", &both);
     world
         .until(|| {
             world.pod("team", "closed", &one);
-            world.is_repaired(&last) && world.objects.creations() > before
+            world.is_repaired(&last) && world.counts(r#"events_total{reason="PoolOpened"} 2"#)
         })
         .await;
-    world.until(|| world.counts(r#"events_total{reason="PoolOpened"} 2"#)).await;
     assert!(world.events("team").len() == 3 && world.counts(r#"events_total{reason="PoolClosed"} 1"#));
     assert!(world.events("out").is_empty());
 }
@@ -269,4 +268,84 @@ async fn what_is_off_does_nothing() {
     let begun = Instant::now();
     world.until_with(only(false, false), || begun.elapsed() > Duration::from_millis(500)).await;
     assert_eq!(world.lists.queries().len(), asked, "nothing is followed");
+}
+
+/// Each right by itself: that the others are there hides nothing, however long it takes.
+#[tokio::test]
+async fn a_right_that_is_missing_shows_until_it_is_back() {
+    let world = World::new().await;
+    let both = world.bench.image("both", &BOTH);
+    world.pod("team", "web", &both);
+    let (_sender, settings) = watch::channel(ControllerSettings::default());
+    let pending = PendingPods {
+        leadership: Leadership::held(),
+        cluster: Arc::new(world.objects.cluster()),
+        watcher: world.lists.watcher(),
+        current: world.bench.current.clone(),
+        discovered: None,
+        settings,
+        recorder: Recorder::new(world.counts.clone()),
+        metrics: world.counts.clone(),
+        conditions: Conditions::default(),
+    };
+    let component = crate::health::Component::new("pending-pods").with(pending.conditions.clone());
+    let health = crate::health::Health::register(&world.metrics, vec![component]).unwrap();
+    let is_healthy = || {
+        health.check();
+        world.counts(r#"component_healthy{component="pending-pods"} 1"#)
+    };
+    let until = async |what: &str, is_so: &dyn Fn() -> bool| {
+        let begun = tokio::time::Instant::now();
+        while !is_so() {
+            assert!(begun.elapsed() < Duration::from_secs(30), "{what}");
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    let checked = async {
+        let lists = |path: &'static str, status| world.lists.refuse(path, status);
+        let objects = |refused| world.objects.refuse(refused);
+        let get = (http::Method::GET, "mutatingwebhookconfigurations", 403);
+        let patch = (http::Method::PATCH, "/pods/", 403);
+        type Step<'a> = Box<dyn Fn() + 'a>;
+        let rights: [(&str, Step<'_>, Step<'_>); 4] = [
+            (FORBIDDEN, Box::new(|| objects(Some(patch.clone()))), Box::new(|| objects(None))),
+            (SCOPE_UNREAD, Box::new(|| objects(Some(get.clone()))), Box::new(|| objects(None))),
+            (
+                PODS_UNREAD,
+                Box::new(|| lists(StoredPod::PATH, Some(403))),
+                Box::new(|| lists(StoredPod::PATH, None)),
+            ),
+            (
+                NAMESPACES_UNREAD,
+                Box::new(|| lists("/api/v1/namespaces", Some(403))),
+                Box::new(|| lists("/api/v1/namespaces", None)),
+            ),
+        ];
+        // As long as until the webhook configurations are read again, which they are then.
+        let pass = async |what: &str| {
+            let before = world.objects.requests();
+            tokio::time::pause();
+            tokio::time::advance(SCOPE).await;
+            tokio::time::resume();
+            until(what, &|| world.objects.requests() > before).await;
+        };
+        for (what, take, give) in &rights {
+            take();
+            pass(what).await;
+            until(what, &|| pending.conditions.has(what)).await;
+            // Meanwhile the others are used again and again.
+            for _ in 0..3 {
+                pass(what).await;
+                assert!(pending.conditions.has(what) && !is_healthy(), "{what}");
+            }
+            give();
+            pass(what).await;
+            pass(what).await;
+            until(what, &|| is_healthy()).await;
+        }
+    };
+    tokio::select! {
+        () = pending.follow() => {}
+        () = checked => {}
+    }
 }

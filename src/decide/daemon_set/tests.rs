@@ -110,6 +110,11 @@ async fn an_update_that_leaves_the_template_leaves_what_is_ours() {
         let (_, stored) = decide(&bench, &policy, &marked, Some(&before)).await;
         assert_eq!(stored, before, "{require}: server-side apply keeps annotations, and replaces lists");
 
+        let mut unmarked = before.clone();
+        unmarked["metadata"].as_object_mut().unwrap().remove("annotations");
+        let (_, stored) = decide(&bench, &policy, &unmarked, Some(&before)).await;
+        assert_eq!(stored, before, "{require}: a tool that manages annotations, and no lists");
+
         let (reason, stored) = decide(&bench, &policy, &users, Some(&users)).await;
         assert_eq!((reason.as_str(), stored), ("not-applicable", users), "{require}: no rollout of our own");
     }
@@ -179,6 +184,127 @@ async fn an_unknown_image_keeps_what_was_there() {
     assert_eq!((reason.as_str(), stored), ("not-found", never), "there was nothing");
 }
 
+/// The template `users` as it comes in an update, if what is stored is `before`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Sent {
+    /// By `kubectl edit` or a client-side apply: lists and annotations are there.
+    Whole,
+    /// By a server-side apply: lists are replaced by the user's, annotations stay.
+    Applied,
+    /// By a tool that manages annotations and no lists.
+    Unmarked,
+    /// By one that replaces everything.
+    Replaced,
+}
+
+const SENT: [Sent; 4] = [Sent::Whole, Sent::Applied, Sent::Unmarked, Sent::Replaced];
+
+impl Sent {
+    fn template(self, users: &Value, before: &Value) -> Value {
+        let mut sent = users.clone();
+        if matches!(self, Self::Whole | Self::Applied) && !before["metadata"]["annotations"].is_null() {
+            sent["metadata"]["annotations"] = before["metadata"]["annotations"].clone();
+        }
+        if matches!(self, Self::Whole | Self::Unmarked) {
+            for name in MEMBERS {
+                if !before["spec"][name].is_null() {
+                    sent["spec"][name] = before["spec"][name].clone();
+                }
+            }
+        }
+        sent
+    }
+}
+
+/// What of a template is managed: whether the pool is open, and the required architectures.
+fn managed(template: &Value) -> (bool, Vec<&str>) {
+    let is_open = template["spec"]["tolerations"].as_array().is_some_and(|all| all.contains(&own()));
+    let values = template.pointer(
+        "/spec/affinity/nodeAffinity/requiredDuringSchedulingIgnoredDuringExecution/nodeSelectorTerms/0/matchExpressions/0/values",
+    );
+    let required: Vec<&str> =
+        values.and_then(Value::as_array).into_iter().flatten().map(|value| value.as_str().unwrap()).collect();
+    let marks = &template["metadata"]["annotations"];
+    assert_eq!(marks["tolerarch.io/pools"] == "multi-arch", is_open, "{template}");
+    assert_eq!(marks["tolerarch.io/required"].as_str().unwrap_or_default(), required.join(","), "{template}");
+    (is_open, required)
+}
+
+#[tokio::test]
+async fn an_unknown_image_keeps_what_the_others_do_not_contradict() {
+    let bench = Bench::new().await;
+    let both = bench.image("agent", &["linux/amd64", "linux/arm64"]);
+    let (amd64, arm64) = (bench.image("old", &["linux/amd64"]), bench.image("edge", &["linux/arm64"]));
+    let (unknown, nothing) = (both.replace("v1", "v2"), || template(&both, json!({})));
+    let policy = policy(json!({"placement": {"require": "affinity"}}));
+    let (_, opened) = decide(&bench, &policy, &nothing(), None).await;
+    let (_, required) = decide(&bench, &policy, &template(&amd64, json!({})), None).await;
+    let open = (true, vec![]);
+    let only = |arch| (false, vec![arch]);
+    let closed = (false, vec![]);
+    assert_eq!((managed(&opened), managed(&required)), (open.clone(), only("amd64")));
+    for (images, of_nothing, of_opened, of_required) in [
+        (vec![&both], &open, &open, &open),
+        (vec![&amd64], &only("amd64"), &only("amd64"), &only("amd64")),
+        (vec![&both, &amd64], &only("amd64"), &only("amd64"), &only("amd64")),
+        (vec![&unknown], &closed, &open, &only("amd64")),
+        (vec![&both, &unknown], &closed, &open, &only("amd64")),
+        // An image that is known to lack an architecture of the pool closes it, whatever the other one is.
+        (vec![&amd64, &unknown], &closed, &closed, &only("amd64")),
+        (vec![&unknown, &amd64], &closed, &closed, &only("amd64")),
+        // What was required would keep it off all nodes.
+        (vec![&arm64, &unknown], &closed, &closed, &closed),
+    ] {
+        let mut users = template(images[0], json!({}));
+        let container = |(at, image): (usize, &&String)| json!({"name": format!("c{at}"), "image": image});
+        users["spec"]["containers"] = images.iter().enumerate().map(container).collect();
+        for (before, expected) in [(&nothing(), of_nothing), (&opened, of_opened), (&required, of_required)] {
+            for sent in SENT {
+                let after = sent.template(&users, before);
+                let (_, stored) = decide(&bench, &policy, &after, Some(before)).await;
+                assert_eq!(managed(&stored), *expected, "{images:?} {sent:?} after {before}");
+                let (_, again) = decide(&bench, &policy, &stored, Some(&stored)).await;
+                assert_eq!(again, stored, "a second pass");
+            }
+        }
+    }
+}
+
+/// Two tolerations open the pool, and the user has one of them, in other words.
+#[tokio::test]
+async fn the_users_own_toleration_stays_the_users() {
+    let bench = Bench::new().await;
+    let (both, amd64) =
+        (bench.image("agent", &["linux/amd64", "linux/arm64"]), bench.image("old", &["linux/amd64"]));
+    let (arch, team) = (
+        json!({"key": "kubernetes.io/arch", "value": "arm64", "effect": "NoSchedule"}),
+        json!({"key": "team", "operator": "Exists"}),
+    );
+    let policy = policy(json!({"pools": [
+        {"name": "multi-arch", "platforms": ["linux/amd64", "linux/arm64"], "tolerations": [arch, team]},
+    ]}));
+    let users_own =
+        json!({"key": "kubernetes.io/arch", "operator": "Equal", "value": "arm64", "effect": "NoSchedule"});
+    let users = template(&both, json!({"tolerations": [users_own]}));
+    let (_, before) = decide(&bench, &policy, &users, None).await;
+    assert_eq!(before["spec"]["tolerations"], json!([users_own, arch, team]));
+    for sent in SENT {
+        let after = sent.template(&users, &before);
+        let (_, stored) = decide(&bench, &policy, &after, Some(&before)).await;
+        assert_eq!(stored, before, "{sent:?}: nothing is rolled out");
+
+        let mut other = after.clone();
+        other["spec"]["containers"][0]["image"] = json!(amd64);
+        let (_, stored) = decide(&bench, &policy, &other, Some(&before)).await;
+        assert_eq!(stored["spec"]["tolerations"], json!([users_own]), "{sent:?}: only what was added goes");
+
+        let mut other = after.clone();
+        other["spec"]["priorityClassName"] = json!("high");
+        let (_, stored) = decide(&bench, &policy, &other, Some(&before)).await;
+        assert_eq!(stored["spec"]["tolerations"], before["spec"]["tolerations"], "{sent:?}");
+    }
+}
+
 #[tokio::test]
 async fn skips_what_is_opted_out_observed_or_too_large_to_compare() {
     let bench = Bench::new().await;
@@ -203,13 +329,32 @@ async fn skips_what_is_opted_out_observed_or_too_large_to_compare() {
     assert_eq!(stored, large);
 }
 
+#[tokio::test]
+async fn hostile_annotations_cost_little() {
+    let bench = Bench::new().await;
+    let policy = policy(json!({}));
+    let named = |from: u32| (from..from + 30_000).map(|name| name.to_string()).collect::<Vec<_>>().join(",");
+    let long = |from: u32| {
+        let mut template = template(&bench.image("agent", &["linux/amd64"]), json!({}));
+        template["metadata"]["annotations"] = json!({"tolerarch.io/pools": named(from)});
+        template
+    };
+    // A quadratic comparison would take minutes.
+    let (_, stored) = decide(&bench, &policy, &long(50_000), Some(&long(10_000))).await;
+    assert!(stored["metadata"]["annotations"]["tolerarch.io/pools"].as_str().unwrap().starts_with("50000"));
+}
+
 fn users_spec() -> impl Strategy<Value = Value> {
     let toleration = prop_oneof![
         Just(json!({"key": "gpu", "operator": "Exists"})),
         Just(json!({"key": "spot", "value": "true", "effect": "NoSchedule"})),
         Just(json!({"key": "tolerarch.io/other", "operator": "Exists", "effect": "NoSchedule"})),
+        Just(
+            json!({"key": "kubernetes.io/arch", "operator": "Equal", "value": "arm64", "effect": "NoSchedule"})
+        ),
+        Just(json!({"key": "team", "operator": "Exists", "value": ""})),
     ];
-    let tolerations = proptest::option::of(proptest::collection::vec(toleration, 0..3));
+    let tolerations = proptest::option::of(proptest::collection::vec(toleration, 0..4));
     let expression = json!({"key": "zone", "operator": "In", "values": ["a"]});
     let affinity = prop_oneof![
         Just(Value::Null),
@@ -238,17 +383,35 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(32))]
 
     #[test]
-    fn whatever_it_has_comes_back_to_the_byte(spec in users_spec(), is_small in any::<bool>(), require in proptest::sample::select(vec!["off", "affinity", "nodeSelector"])) {
-        let policy = policy(json!({"placement": {"require": require}}));
+    fn whatever_it_has_comes_back_to_the_byte(
+        spec in users_spec(),
+        is_small in any::<bool>(),
+        require in proptest::sample::select(vec!["off", "affinity", "nodeSelector"]),
+        sent in proptest::sample::select(SENT.to_vec()),
+    ) {
+        let pool = json!({
+            "name": "multi-arch", "platforms": ["linux/amd64", "linux/arm64"],
+            "tolerations": [
+                {"key": "kubernetes.io/arch", "value": "arm64", "effect": "NoSchedule"},
+                {"key": "team", "operator": "Exists"},
+            ],
+        });
+        let policy = policy(json!({"placement": {"require": require}, "pools": [pool]}));
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        let (before, stored) = runtime.block_on(async {
+        let (before, stored, users, less) = runtime.block_on(async {
             let bench = Bench::new().await;
             let platforms: &[&str] = if is_small { &["linux/amd64"] } else { &["linux/amd64", "linux/arm64"] };
             let users = template(&bench.image("agent", platforms), spec);
             let (_, before) = decide(&bench, &policy, &users, None).await;
-            let (_, stored) = decide(&bench, &policy, &users, Some(&before)).await;
-            (before, stored)
+            let after = sent.template(&users, &before);
+            let (_, stored) = decide(&bench, &policy, &after, Some(&before)).await;
+            let mut other = after;
+            other["spec"]["containers"][0]["image"] = json!(bench.image("none", &["linux/s390x"]));
+            let (_, less) = decide(&bench, &policy, &other, Some(&before)).await;
+            (before, stored, users, less)
         });
         prop_assert_eq!(before, stored);
+        let tolerations = |template: &Value| template["spec"]["tolerations"].as_array().cloned().unwrap_or_default();
+        prop_assert_eq!(tolerations(&less), tolerations(&users), "all of the user's, and nothing else");
     }
 }

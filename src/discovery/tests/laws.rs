@@ -5,6 +5,7 @@ use proptest::sample::{select, subsequence};
 
 use super::*;
 use crate::cluster::Requirement;
+use crate::discovery::platforms::contradicts_itself;
 
 const ARCHITECTURES: [&str; 5] = ["amd64", "arm64", "s390x", "sparc", ""];
 
@@ -154,13 +155,15 @@ proptest! {
         let tolerations = &configured()[0].tolerations;
         let fits = |pool: &&NodePool| pool.taints.iter().all(|taint| is_tolerated(taint, tolerations));
         let next = next_node_pool(&node_pools, tolerations, PlatformSet::ALL);
+        let usable = || node_pools.iter().filter(|pool| !contradicts_itself(pool)).filter(fits);
         if let Some(next) = next {
-            for other in node_pools.iter().filter(fits) {
+            prop_assert!(!contradicts_itself(next));
+            for other in usable() {
                 prop_assert!((other.weight, other.name()) <= (next.weight, next.name()) || !fits(&next));
             }
-            prop_assert!(fits(&next) || !node_pools.iter().any(|pool| fits(&pool)));
+            prop_assert!(fits(&next) || usable().next().is_none());
         } else {
-            prop_assert!(!node_pools.iter().any(|pool| fits(&pool)));
+            prop_assert!(usable().next().is_none());
         }
     }
 }

@@ -27,6 +27,13 @@ fn the_first_by_weight_and_name_makes_the_next_node() {
     let ours = |weight, more| weighed("multi-arch", weight, json!([taint("multi")]), more);
     let ready = |status: &str| json!({"status": {"conditions": [{"type": "Ready", "status": status}]}});
     let full = || json!({"spec": {"limits": {"cpu": 4}}, "status": {"resources": {"cpu": "4"}}});
+    let requires = |mut pool: Value, all: &[Value]| {
+        pool["spec"]["template"]["spec"]["requirements"] = all.iter().map(|one| one[0].clone()).collect();
+        pool
+    };
+    let contradiction = [arch("In", &["amd64"]), arch("In", &["arm64"])];
+    let excluded = [arch("In", &["amd64"]), arch("NotIn", &["amd64"])];
+    let team = |name: &str| json!([{"key": "team", "operator": "In", "values": [name]}]);
     let first = "`multi-arch` is the first NodePool that Karpenter takes";
     for (others, own, expected) in [
         (vec![open("default", 0, none())], ours(0, none()), first),
@@ -73,6 +80,20 @@ fn the_first_by_weight_and_name_makes_the_next_node() {
             vec![open("default", 0, none())],
             ours(9, ready("False")),
             "new nodes come from `default`, as `multi-arch` is not ready; see its status",
+        ),
+        // Nor one of which Karpenter makes no nodes, as no instance type suits it.
+        (vec![requires(open("spot", 9, none()), &contradiction)], ours(0, none()), first),
+        (vec![requires(open("spot", 9, none()), &excluded)], ours(0, none()), first),
+        // A label that instance types do not have is only left away.
+        (
+            vec![requires(open("spot", 9, none()), &[team("a"), team("b")])],
+            ours(0, none()),
+            "new nodes come from `spot` (untainted, weight 9) before `multi-arch`; give it a weight of 10 or more",
+        ),
+        (
+            vec![open("default", 0, none())],
+            requires(ours(9, none()), &contradiction),
+            "new nodes come from `default`, as `multi-arch` requires what contradicts itself; see its requirements",
         ),
         (
             vec![],

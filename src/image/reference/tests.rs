@@ -33,7 +33,9 @@ fn reads_names_as_containerd_does() {
         ("[2001:DB8::1]/app", "[2001:db8::1]/app:latest"),
         ("ghcr.io/a__b/c--d/e.f/g-h_i", "ghcr.io/a__b/c--d/e.f/g-h_i:latest"),
         ("a.b/x:_A.b-C_9", "a.b/x:_A.b-C_9"),
-        ("0xa9.0xfe.0xa9.0xfe/x", "0xa9.0xfe.0xa9.0xfe/x:latest"),
+        ("0xa9.0xfe.example/x", "0xa9.0xfe.example/x:latest"),
+        ("1.2.3.4.example.com/x", "1.2.3.4.example.com/x:latest"),
+        ("10.0.0.7/x", "10.0.0.7/x:latest"),
         (
             "a.b/x:v1@sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855",
             "a.b/x@sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855",
@@ -115,6 +117,24 @@ fn refuses_what_no_runtime_accepts() {
         ("a.b:0/x", Port),
         ("a.b:65536/x", Port),
         ("a.b:0443/x", Port),
+        ("127.1/x", Address),
+        ("127.1:5000/x", Address),
+        ("127.0.0.01/x", Address),
+        ("0177.0.0.1/x", Address),
+        ("0x7f.0.0.1/x", Address),
+        ("0X7F.0x1/x", Address),
+        ("0x7f000001:80/x", Address),
+        ("0xa9.0xfe.0xa9.0xfe/x", Address),
+        ("2130706433:5000/x", Address),
+        ("1.2.3.4.5/x", Address),
+        ("256.1.1.1/x", Address),
+        ("registry.0x/x", Address),
+        ("registry.1/x", Address),
+        ("[0:0:0:0:0:0:0:1]/x", Address),
+        ("[::0001]:5000/x", Address),
+        ("[0::1]/x", Address),
+        ("[::ffff:102:304]/x", Address),
+        ("[1::2:0:0:0:3]/x", Address),
         ("::1/x", Host),
         ("[::1/x", Host),
         ("[]:5000/x", Host),
@@ -174,6 +194,28 @@ proptest! {
     }
 
     #[test]
+    fn a_host_reads_in_a_url_as_it_is_written(
+        given in prop_oneof![
+            "((0[xX])?[0-9a-fA-F]{0,9}\\.){0,4}(0[xX])?[0-9a-fA-F]{0,10}(:[0-9]{1,5})?",
+            "\\[[0-9a-fA-F:]{2,39}\\](:[0-9]{1,5})?",
+            "([a-zA-Z0-9_-]{1,6}\\.){0,3}([a-zA-Z0-9_-]{1,6}|[0-9]{1,3})(:[0-9]{1,5})?",
+            "(xn--[a-z0-9-]{1,8}|[a-z]{1,3})\\.(xn--[a-z0-9-]{1,8}|[a-z]{1,3})",
+            any::<u128>().prop_map(|bits| format!("[{}]", Ipv6Addr::from(bits))),
+            any::<u32>().prop_map(|bits| Ipv4Addr::from(bits).to_string()),
+        ]
+    ) {
+        if let Ok(image) = format!("{given}/a").parse::<ImageRef>() {
+            let host = image.host();
+            let name = host.rsplit_once(':').filter(|_| !host.ends_with(']')).map_or(host, |(name, _)| name);
+            match url::Url::parse(&format!("https://{host}/v2/")) {
+                Ok(url) => prop_assert_eq!(url.host_str(), Some(&*name.to_ascii_lowercase())),
+                // What IDNA has no reading of is never asked.
+                Err(error) => prop_assert!(host.contains("xn--"), "{}: {}", host, error),
+            }
+        }
+    }
+
+    #[test]
     fn nothing_that_steers_a_url_gets_through(given in "[a-z.:/@?#%&=\\\\ \r\n\0-]{1,40}") {
         if let Ok(image) = given.parse::<ImageRef>() {
             prop_assert!(!image.as_str().contains(['?', '#', '%', '&', '=', '\\', ' ', '\r', '\n', '\0']));
@@ -184,31 +226,48 @@ proptest! {
 
 /// A case of `e2e/upstream`.
 #[derive(serde::Deserialize)]
+#[serde(rename_all = "camelCase")]
 struct Case {
     image: String,
     /// What containerd asks a registry for, if it takes the name.
     asked: Option<String>,
+    /// Whether that host is neither an address nor a name to Go's resolver.
+    #[serde(default)]
+    nowhere: bool,
 }
 
 #[test]
 fn agrees_with_upstream() {
     let cases = upstream("references").into_iter();
-    assert_agreement(cases.map(|Case { image, asked }| {
+    assert_agreement(cases.map(|Case { image, asked, nowhere }| {
         let ours = image.parse::<ImageRef>().ok().map(|image| image.to_string());
-        (image, ours, asked.and_then(|asked| accepted(&asked)))
+        // What is but digits and dots, and no address, nodes do not dial.
+        let is_dialled = |asked: &String| !nowhere || asked.split('/').next().is_some_and(is_host_of_letters);
+        (image, ours, asked.filter(is_dialled).and_then(|asked| accepted(&asked)))
     }));
 }
 
+fn is_host_of_letters(host: &str) -> bool {
+    host.bytes().any(|b| b.is_ascii_alphabetic())
+}
+
 /// Of what containerd asks for, what is a reference here: registries are dialled alike in either case, ports that cannot
-/// be dialled are refused at once, and of digests those that are registered.
+/// be dialled are refused at once, addresses have one spelling (none as IPv6 that carries IPv4), no name ends in a number, and of digests those count
+/// that are registered.
 fn accepted(asked: &str) -> Option<String> {
     let (host, rest) = asked.split_once('/')?;
-    let (_, port) = host.rsplit_once(':').filter(|_| !host.ends_with(']')).unwrap_or((host, "443"));
+    let (name, port) = host.rsplit_once(':').filter(|_| !host.ends_with(']')).unwrap_or((host, "443"));
     let is_port = !port.starts_with('0') && port.parse::<u16>().is_ok();
+    let spelled = |name: &str| {
+        let is_mapped = name.starts_with("[::ffff:") && name.matches(':').count() == 4;
+        !is_mapped && url::Host::parse(name).is_ok_and(|host| host.to_string() == name)
+    };
+    let is_usual = spelled(&name.to_ascii_lowercase());
     let folds = has_dot_or_colon(host) || host.eq_ignore_ascii_case(LOCALHOST);
     let host = if folds { host.to_ascii_lowercase() } else { host.to_owned() };
     let host = if host == DOCKER_HUB_INDEX { DOCKER_HUB.to_owned() } else { host };
     let library = if host == DOCKER_HUB && !rest.contains('/') { "library/" } else { "" };
     let rest = format!("{library}{rest}");
-    (host.len() <= MAX_HOST && is_port && !rest.contains("@sha384:")).then(|| format!("{host}/{rest}"))
+    let fits = host.len() <= MAX_HOST && is_port && is_usual && !rest.contains("@sha384:");
+    fits.then(|| format!("{host}/{rest}"))
 }

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::model::{fitting, is_valid, names_architecture, normal, world};
 use crate::config::Config;
-use crate::fuzzing::patches::pass;
+use crate::fuzzing::patches::{self, pass};
 use crate::image::{LookupError, Support};
 use crate::policy::Policy;
 use crate::testing::platforms;
@@ -144,8 +144,40 @@ fn prefers_architecture(pod: &Value) -> bool {
     list.to_string().contains("kubernetes.io/arch")
 }
 
+/// Tolerations as users write them: those of the pools in other words, and others.
+fn tolerations() -> impl Strategy<Value = Vec<Value>> {
+    let one = prop::sample::select(vec![
+        json!({"key": "kubernetes.io/arch", "operator": "Equal", "value": "arm64", "effect": "NoSchedule"}),
+        json!({"effect": "NoSchedule", "value": "arm64", "key": "kubernetes.io/arch"}),
+        json!({"key": "arm", "operator": "Exists", "value": "", "effect": "NoExecute", "tolerationSeconds": 60}),
+        json!({"key": "tolerarch.io/multi-arch", "operator": "Exists", "effect": "NoSchedule", "value": null}),
+        json!({"key": "tolerarch.io/multi-arch", "operator": "Exists", "effect": "NoExecute"}),
+        json!({"key": "gpu", "operator": "Exists"}),
+    ]);
+    prop::collection::vec(one, 0..5)
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(800))]
+
+    #[test]
+    fn takes_back_the_tolerations_that_it_has_added_and_no_others(
+        users in tolerations(),
+        first in image(),
+        then in image(),
+    ) {
+        let policy = patches::policy();
+        let pod = json!({"spec": {"containers": [{"image": "x"}], "tolerations": users}});
+        let all = |pod: &Value| pod["spec"]["tolerations"].as_array().cloned().unwrap_or_default();
+        let (once, _) = pass(&policy, &pod, &[first]).unwrap();
+        prop_assert_eq!(&all(&once)[..users.len()], &users[..], "to the byte, and in their order");
+        let (later, _) = pass(&policy, &once, &[then]).unwrap();
+        prop_assert_eq!(&all(&later)[..users.len()], &users[..], "by way of {}", once);
+        let (direct, _) = pass(&policy, &pod, &[then]).unwrap();
+        prop_assert_eq!(all(&later).len(), all(&direct).len(), "by way of {}", once);
+        let (free, _) = pass(&policy, &once, &[runs_on(&[])]).unwrap();
+        prop_assert_eq!(all(&free), users, "by way of {}", once);
+    }
 
     #[test]
     fn keeps_every_constraint_and_takes_back_its_own(

@@ -5,19 +5,11 @@
 
 use url::Url;
 
-use crate::image::{DOCKER_HUB_ENDPOINT, canonical_host};
+use super::owner;
+use crate::image::canonical_host;
 use crate::registry::hosts::Hosts;
 use crate::registry::limits;
-use crate::registry::net::{authority, names};
-
-/// Registries whose token server is another host, as they are dialled. Docker Hub's and GitLab's as in
-/// devcontainers/cli#1278, NVIDIA's as in oras-project/oras-dotnet#401; of the other public registries none is known to
-/// need it.
-const PAIRS: [(&str, &str); 3] = [
-    (DOCKER_HUB_ENDPOINT, "auth.docker.io"),
-    ("registry.gitlab.com", "gitlab.com"),
-    ("nvcr.io", "authn.nvidia.com"),
-];
+use crate::registry::net::{authority, names, shown_host};
 
 /// Where a registry's tokens are fetched.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -36,6 +28,12 @@ impl Realm {
             return None;
         }
         let mut url = origin.join(realm).ok()?;
+        // Behind a proxy that ends TLS, registries write their own address without: it is asked over TLS all the same.
+        let is_own = url.scheme() == "http" && origin.scheme() == "https" && url.host() == origin.host();
+        if is_own && !hosts.is_plain_at(&url) {
+            url.set_scheme("https").ok()?;
+            url.set_port(origin.port()).ok()?;
+        }
         let plain = origin.scheme() == "http" || hosts.is_plain_at(&url);
         let scheme = url.scheme() == "https" || plain && url.scheme() == "http";
         if !scheme || !url.has_host() || !url.username().is_empty() || url.password().is_some() {
@@ -45,19 +43,28 @@ impl Realm {
         Some(Self { url, service })
     }
 
-    /// Whether credentials for this registry may be sent there.
-    pub(super) fn may_see_credentials(&self, hosts: &Hosts, origin: &Url) -> bool {
+    /// Whether credentials for this registry may be sent there. The registry itself names it, over TLS, and could have a
+    /// credential by asking for the password. So that of a Pod may also go to another host of the same owner; that of the
+    /// operator, which serves all tenants, only where the operator or this program says so.
+    pub(super) fn may_see_credentials(&self, hosts: &Hosts, origin: &Url, of_pod: bool) -> bool {
         belongs(hosts, origin, &self.url)
+            || owner::is_same_host(origin, &self.url)
+            || of_pod && owner::is_same_owner(origin, &self.url)
     }
 
-    /// Whether it may be asked for an anonymous token.
-    pub(super) fn may_be_asked(&self, hosts: &Hosts, origin: &Url) -> bool {
-        may_redirect(hosts, origin, &self.url)
+    /// Whether it may be asked for a token at all. For the target of a redirect never with a client certificate, as the image's
+    /// registry chose the target.
+    pub(super) fn may_be_asked(&self, hosts: &Hosts, origin: &Url, of_redirect: bool) -> bool {
+        if of_redirect {
+            !hosts.has_client_certificate(&self.url)
+        } else {
+            may_redirect(hosts, origin, &self.url)
+        }
     }
 
     /// The host, for a message: cut, and ASCII as in every URL.
     pub(super) fn host(&self) -> String {
-        authority(&self.url).chars().take(limits::SHOWN_HOST).collect()
+        shown_host(&self.url)
     }
 }
 
@@ -74,14 +81,14 @@ fn belongs(hosts: &Hosts, origin: &Url, url: &Url) -> bool {
             |name: String| settings.is_some_and(|known| known.token_hosts.contains(&canonical_host(&name)));
         names(url).any(listed)
     };
-    let known = PAIRS.contains(&(&registry, &host)) || configured();
+    let known = owner::is_known(&registry, &host) || configured();
     known && (url.scheme() == "https" || hosts.is_plain_at(url))
 }
 
-/// Whether the registry may have requests sent there. Prevents confused-deputy use of the operator's headers and client
-/// certificates: a registry that a Pod names must not borrow them.
+/// Whether the registry may have requests sent there. Prevents confused-deputy use of the operator's client certificates: a
+/// registry that a Pod names must not borrow them.
 pub(crate) fn may_redirect(hosts: &Hosts, origin: &Url, url: &Url) -> bool {
-    !hosts.gets_operator_identity(url) || belongs(hosts, origin, url)
+    !hosts.has_client_certificate(url) || belongs(hosts, origin, url)
 }
 
 #[cfg(test)]

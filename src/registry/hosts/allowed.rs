@@ -37,6 +37,20 @@ mod tests {
             assert_eq!(allowed.admits(&image(name)), expected, "{name}");
         }
         assert!(Allowed::default().admits(&image("nginx")));
+        let allowed = Allowed { allow: vec![], deny: patterns(&["127.0.0.1", "[::1]"]) };
+        for host in [
+            "127.0.0.1",
+            "127.1",
+            "0x7f000001:443",
+            "2130706433:443",
+            "0177.0.0.1",
+            "[::1]",
+            "[0::1]",
+            "[::ffff:7f00:1]",
+        ] {
+            let image = format!("{host}/x").parse::<ImageRef>();
+            assert!(!image.is_ok_and(|image| allowed.admits(&image)), "{host}");
+        }
         let allowed = Allowed { allow: vec![], deny: patterns(&["docker.io"]) };
         assert!(!allowed.admits(&image("nginx")) && allowed.admits(&image("a.b/x")));
     }

@@ -85,7 +85,7 @@ pub(crate) struct Endpoint {
 
 impl Endpoint {
     /// An endpoint with this base, which ends with a slash.
-    pub(super) fn new(base: Url) -> Option<Self> {
+    pub(crate) fn new(base: Url) -> Option<Self> {
         let origin = base.join("/").ok()?;
         Some(Self {
             origin,

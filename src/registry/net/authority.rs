@@ -3,6 +3,7 @@
 use url::Url;
 
 use crate::image::{DOCKER_HUB, DOCKER_HUB_ENDPOINT};
+use crate::registry::limits;
 
 /// The host that is dialled for images of `host`.
 pub(crate) fn dialled(host: &str) -> &str {
@@ -19,6 +20,16 @@ pub(crate) fn label(url: &Url) -> String {
 pub(crate) fn authority(url: &Url) -> String {
     let host = url.host_str().unwrap_or_default();
     url.port().map_or_else(|| host.to_owned(), |port| format!("{host}:{port}"))
+}
+
+/// The host of a URL that a registry named, for a message: cut, and ASCII as in every URL.
+pub(crate) fn shown_host(url: &Url) -> String {
+    shown(&authority(url))
+}
+
+/// A host of a URL, cut.
+pub(super) fn shown(host: &str) -> String {
+    host.chars().take(limits::SHOWN_HOST).collect()
 }
 
 /// How an operator may have named the host of a URL: with the port that plain HTTP leaves out in URLs, and as

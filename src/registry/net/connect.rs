@@ -90,7 +90,8 @@ impl Connector {
             return Err(ConnectError::Forbidden);
         }
         if !to.secure {
-            return Ok((self.reach(proxy, meter).await?, true));
+            let reached = self.reach(proxy, meter).await;
+            return Ok((reached.map_err(|error| ConnectError::Proxy(error.into()))?, true));
         }
         let reach = Reach { connector: self.clone(), proxy: proxy.clone(), meter: meter.clone() };
         let mut tunnel = Tunnel::new(proxy.uri.clone(), reach);

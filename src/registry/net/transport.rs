@@ -17,6 +17,7 @@ use url::Url;
 use super::authority::label;
 use super::connect::{ConnectError, Connector};
 use super::meter::TooManyBytes;
+use super::no_connection::{NoConnection, texts};
 use crate::body::{Budget, Read, ReadError};
 use crate::registry::allowance::{Allowance, Allowances};
 use crate::registry::limits;
@@ -64,7 +65,7 @@ pub(crate) enum RequestError {
     /// The address guard refuses every address of the host.
     Forbidden,
     /// No connection could be made.
-    NoConnection(String),
+    NoConnection(NoConnection),
     /// The connection broke, or what came was not HTTP.
     Broken(String),
     /// The body is larger than its limit, or everything around it.
@@ -165,7 +166,8 @@ impl Transport {
     }
 
     async fn exchange(&self, request: &HttpRequest<'_>) -> Result<HttpResponse, RequestError> {
-        let response = self.client.request(self.build(request)?).await.map_err(|error| broken(&error))?;
+        let response =
+            self.client.request(self.build(request)?).await.map_err(|error| broken(request.url, &error))?;
         let (head, body) = response.into_parts();
         if !head.status.is_success() {
             // Read so that the connection can be used again, and as it may say what the status does not.
@@ -174,8 +176,9 @@ impl Transport {
             let body = read.unwrap_or_else(|| self.bodies.nothing());
             return Ok(HttpResponse { status: head.status, headers: head.headers, body });
         }
-        let encoding = head.headers.get(CONTENT_ENCODING);
-        if encoding.is_some_and(|encoding| !encoding.as_bytes().eq_ignore_ascii_case(b"identity")) {
+        let encoding = head.headers.get(CONTENT_ENCODING).map(|encoding| encoding.as_bytes().trim_ascii());
+        // Object stores send a blank one for what was put there with one.
+        if encoding.is_some_and(|encoding| !matches!(&*encoding.to_ascii_lowercase(), b"" | b"identity")) {
             return Err(RequestError::Encoding);
         }
         let body =
@@ -183,7 +186,7 @@ impl Transport {
                 |error| match error {
                     ReadError::TooLarge => RequestError::TooLarge,
                     ReadError::BudgetExhausted | ReadError::TooSlow => RequestError::Crowded,
-                    ReadError::Broken(error) => broken(&error),
+                    ReadError::Broken(error) => broken(request.url, &error),
                 },
             )?;
         Ok(HttpResponse { status: head.status, headers: head.headers, body })
@@ -219,29 +222,23 @@ impl Transport {
     }
 }
 
-/// What kind of failure this is. The text is that of the causes, which quote nothing of a body, but perhaps of a
-/// certificate; hence it is cut.
-fn broken(error: &(dyn StdError + 'static)) -> RequestError {
-    let mut text = String::new();
-    let (mut cause, mut connected) = (Some(error), true);
+/// What kind of failure of a request to this URL this is. The text is that of the causes, which quote nothing of a body.
+fn broken(url: &Url, error: &(dyn StdError + 'static)) -> RequestError {
+    let mut cause = Some(error);
+    let mut connect = None;
     while let Some(error) = cause {
         if TooManyBytes::is_cause_of(error) {
             return RequestError::TooLarge;
         }
         match error.downcast_ref::<ConnectError>() {
             Some(ConnectError::Forbidden) => return RequestError::Forbidden,
-            Some(_) => {
-                connected = false;
-                text.clear();
-            }
-            None => {}
+            // The outermost tells the proxy from what lies behind it.
+            found => connect = connect.or(found),
         }
-        if !text.is_empty() {
-            text.push_str(": ");
-        }
-        text.push_str(&error.to_string());
         cause = error.source();
     }
-    let text = text.chars().take(limits::CAUSE).collect();
-    if connected { RequestError::Broken(text) } else { RequestError::NoConnection(text) }
+    match connect {
+        Some(error) => RequestError::NoConnection(NoConnection::to(url, error)),
+        None => RequestError::Broken(texts(error)),
+    }
 }

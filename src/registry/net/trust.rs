@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::file;
-use rustls::client::ResolvesClientCert;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::client::{ResolvesClientCert, WebPkiServerVerifier};
 use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
 use rustls::sign::CertifiedKey;
 use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
@@ -16,6 +16,7 @@ use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use zeroize::Zeroizing;
 
 use super::connect::TlsSettings;
+use super::self_signed::SelfSigned;
 
 /// Why the connections to registries cannot be set up.
 #[derive(Debug, thiserror::Error)]
@@ -135,10 +136,18 @@ fn client_config(system: &RootCertStore, tls: &Tls) -> Result<ClientConfig, Trus
         builder.dangerous().with_custom_certificate_verifier(Arc::new(AnyCertificate(Arc::clone(&provider))))
     } else {
         let mut roots = system.clone();
+        let mut own = Vec::new();
         for file in &tls.authorities {
-            add(&mut roots, file)?;
+            own.extend(add(&mut roots, file)?);
         }
-        builder.with_root_certificates(roots)
+        if own.is_empty() {
+            builder.with_root_certificates(roots)
+        } else {
+            let webpki = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), Arc::clone(&provider));
+            // It fails without authorities, and there are some.
+            let webpki = webpki.build().map_err(|error| rustls::Error::General(error.to_string()))?;
+            builder.dangerous().with_custom_certificate_verifier(Arc::new(SelfSigned::new(webpki, own)))
+        }
     };
     let mut config = if tls.identities.is_empty() {
         builder.with_no_client_auth()
@@ -150,13 +159,14 @@ fn client_config(system: &RootCertStore, tls: &Tls) -> Result<ClientConfig, Trus
     Ok(config)
 }
 
-fn add(roots: &mut RootCertStore, file: &Path) -> Result<(), TrustError> {
+/// Adds the authorities of a file; returns all its certificates.
+fn add(roots: &mut RootCertStore, file: &Path) -> Result<Vec<CertificateDer<'static>>, TrustError> {
     let unreadable = |cause| TrustError::File { file: file.to_owned(), cause };
     let text = file::read(file).map_err(pem::Error::Io).map_err(unreadable)?;
     let certificates = CertificateDer::pem_slice_iter(&text).collect::<Result<Vec<_>, _>>();
     let certificates = certificates.map_err(unreadable)?;
-    let (added, _) = roots.add_parsable_certificates(certificates);
-    if added == 0 { Err(TrustError::NoAuthority(file.to_owned())) } else { Ok(()) }
+    let (added, _) = roots.add_parsable_certificates(certificates.iter().cloned());
+    if added == 0 { Err(TrustError::NoAuthority(file.to_owned())) } else { Ok(certificates) }
 }
 
 fn identity(

@@ -2,6 +2,8 @@
 
 use super::*;
 
+const SBOM: &str = "application/spdx+json";
+
 #[tokio::test]
 async fn an_entry_counts_for_what_it_is() {
     let remote = Remote::start().await;
@@ -16,6 +18,12 @@ async fn an_entry_counts_for_what_it_is() {
     let both = platforms(&BOTH);
     let only = platforms(&["linux/amd64"]);
     let attestation = repo.attestation(arm64["digest"].as_str().unwrap());
+    let empty = repo.blob("{}", "application/vnd.oci.empty.v1+json");
+    let artifact = with(
+        repo.image_of(empty, OCI_MANIFEST, None),
+        "platform",
+        json!({"os": "linux", "architecture": "arm64"}),
+    );
     for (name, entry, expected) in [
         ("without a platform", arm64.clone(), both),
         ("with a null platform", with(arm64.clone(), "platform", Value::Null), both),
@@ -36,10 +44,17 @@ async fn an_entry_counts_for_what_it_is() {
             only,
         ),
         (
-            "an artifact",
-            with(repo.entry("linux/arm64"), "artifactType", json!("application/spdx+json")),
-            only,
+            "by the type of its config",
+            with(repo.entry("linux/arm64"), "artifactType", json!(OCI_CONFIG)),
+            both,
         ),
+        ("by that of Docker", with(repo.entry("linux/arm64"), "artifactType", json!(DOCKER_CONFIG)), both),
+        (
+            "an image that is called an artifact",
+            with(repo.entry("linux/arm64"), "artifactType", json!(SBOM)),
+            both,
+        ),
+        ("an artifact", with(artifact.clone(), "artifactType", json!(SBOM)), only),
         ("of no image type", with(repo.entry("linux/arm64"), "mediaType", json!("application/x")), only),
         ("nested", nested.clone(), both),
         (
@@ -92,5 +107,29 @@ async fn a_node_gets_the_entry_that_it_chooses_or_none() {
     ] {
         repo.index(Some("v1"), entries);
         assert_eq!(ask(&remote, &repo, "v1").await.unwrap(), Support::Index(platforms(expected)), "{name}");
+    }
+}
+
+#[tokio::test]
+async fn only_what_is_called_an_artifact_and_is_chosen_is_read_once_more() {
+    let remote = Remote::start().await;
+    let repo = remote.repo("team/app");
+    let called = |mut entry: Value, kind: &str| {
+        entry["artifactType"] = kind.into();
+        entry
+    };
+    let (amd64, arm64) = (repo.entry("linux/amd64"), repo.entry("linux/arm64"));
+    let image = |entry: &Value| called(entry.clone(), OCI_CONFIG);
+    let soci = || called(arm64.clone(), "application/vnd.amazon.soci.index.v2+json");
+    for (entries, requests) in [
+        (vec![image(&amd64), image(&arm64)], 1),
+        (vec![amd64.clone(), arm64.clone(), soci()], 1),
+        (vec![amd64.clone(), soci(), arm64.clone()], 3),
+    ] {
+        repo.index(Some("v1"), entries);
+        let before = remote.requests().len();
+        let both = Support::Index(platforms(&BOTH));
+        assert_eq!(ask(&remote, &repo, "v1").await.unwrap(), both);
+        assert_eq!(remote.requests().len() - before, requests);
     }
 }

@@ -77,7 +77,7 @@ async fn many_tags_at_once_cost_one_token() {
         assert_eq!(ask().await, (0, 20), "{name}");
         auth.revoke_all();
         let (tokens, manifests) = ask().await;
-        assert_eq!(tokens, one, "{name}, after its tokens were revoked");
+        assert_eq!(tokens, 1, "{name}, after its tokens were revoked");
         assert!((21..=40).contains(&manifests), "{name}: {manifests}");
     }
 }
@@ -99,8 +99,13 @@ async fn token_servers_may_be_odd() {
         ("no challenge", Auth::bearer().challenges(&[]), "denied"),
         (
             "a realm without TLS",
-            Auth::bearer().challenges(&[r#"Bearer realm="http://127.0.0.1:1/token""#]),
+            Auth::bearer().challenges(&[r#"Bearer realm="http://127.0.0.2:1/token""#]),
             "denied",
+        ),
+        (
+            "its own realm without TLS",
+            Auth::bearer().challenges(&[r#"Bearer realm="http://127.0.0.1:1/token""#]),
+            &ok,
         ),
         (
             "a realm with a user",
@@ -122,11 +127,19 @@ async fn token_servers_may_be_odd() {
         repo.require(auth);
         assert_eq!(kind(&ask(&remote, &repo, "v1").await), expected, "{name}");
     }
+    let again = |status| {
+        Fault::custom(move |request| Some(Fault::redirect(status, &format!("/token?{}", request.query))))
+    };
     for (fault, expected) in [
         (Fault::status(500), "unreachable"),
         (Fault::status(429), "throttled"),
         (Fault::status(404), "denied"),
-        (Fault::redirect(307, "/token"), "unexpected"),
+        (again(302).first(1), "unexpected"),
+        (again(307), "unexpected"),
+        (again(308).first(3), "unexpected"),
+        (again(301).first(2), &ok),
+        (Fault::redirect(307, "https://127.0.0.2:1/token"), "unexpected"),
+        (Fault::redirect(307, "http://127.0.0.1:1/token"), "unexpected"),
         (Fault::reset(), "unreachable"),
         (Fault::body("no JSON", "application/json"), "denied"),
     ] {

@@ -102,12 +102,16 @@ async fn a_good_answer_outlives_failures_and_no_answers() {
     // Long ago: perhaps it works again, so it is worth waiting for.
     tokio::time::advance(100 * SECOND).await;
     assert_eq!(cache.get(&app, ANONYMOUS), Cached::Expired(BOTH));
-    for error in [Error::Unreachable(String::new()), Error::Throttled(None), Error::Unexpected(String::new())]
-    {
+    for error in [
+        Error::Unreachable(String::new()),
+        Error::Throttled(None),
+        Error::Unexpected(String::new()),
+        Error::NotFound,
+    ] {
         assert_eq!(cache.fail(&app, ANONYMOUS, &error), Ok(BOTH));
     }
-    // That it is gone, denied or garbage by now is an answer.
-    assert_eq!(cache.fail(&app, ANONYMOUS, &Error::NotFound), Err(LookupError::NotFound));
+    // That it is denied or garbage by now is an answer.
+    assert_eq!(cache.fail(&app, ANONYMOUS, &Error::Denied("".into())), Err(LookupError::Denied));
     assert_eq!(cache.fail(&app, ANONYMOUS, &Error::Timeout), Err(LookupError::Timeout));
 }
 
@@ -157,4 +161,15 @@ async fn a_flood_stays_within_the_bound_and_leaves_the_working_set() {
     assert!(cache.levels.tags.len() <= 10_000 && cache.levels.platforms.len() <= 10_000);
     assert!(used() >= 900, "{} of 1000 are left", used());
     assert!(metrics.render().unwrap().contains("tolerarch_cache_evictions_total{level=\"tag\"} 9"));
+}
+
+#[tokio::test]
+async fn a_lookup_that_ends_while_more_is_verified_leaves_nothing() {
+    let old = cache();
+    let new = old.replaced(old.settings.clone());
+    let (app, digest) = (image("a.b/app:1"), Digest::of_content(b"1"));
+    // It has seen that its configuration is the current one, and stores only now.
+    old.levels.platforms.insert(old.platforms_key(&app, ANONYMOUS, digest), BOTH);
+    assert_eq!(new.confirm(&app, ANONYMOUS, digest), None);
+    assert_eq!(new.get(&app, ANONYMOUS), Cached::Nothing);
 }

@@ -2,6 +2,9 @@
 
 use super::isolation::tenant;
 use super::*;
+use crate::resolver::host::FORGOTTEN;
+use crate::resolver::request::Access;
+use tokio::time::sleep;
 
 #[tokio::test]
 async fn a_registry_that_throttles_has_its_pause() {
@@ -242,4 +245,72 @@ async fn when_a_whole_registry_hangs_it_rests_for_all_though_one_tenant_asks() {
 
 fn heads(seen: &[testregistry::Request]) -> usize {
     seen.iter().filter(|request| request.method.as_str() == "HEAD").count()
+}
+
+/// The clock runs while nothing is answered. Pods come once a second, of some namespaces and images.
+#[tokio::test(start_paused = true)]
+async fn only_the_first_pods_wait_long_for_a_registry_that_hangs() {
+    for (images, namespaces) in [(1, 1), (1, 3), (3, 1), (3, 3), (60, 60)] {
+        let bench = Bench::new().await;
+        let images: Vec<ImageRef> = (0..images)
+            .map(|i| {
+                let (repo, image) = bench.multi(&format!("app{i}"));
+                repo.fault(Some(Fault::hang()));
+                image
+            })
+            .collect();
+        let pods = (0..60).map(|i| {
+            let (resolver, image) = (bench.resolver.clone(), images[i as usize % images.len()].clone());
+            let namespace = format!("team-{}", i % namespaces);
+            async move {
+                sleep(i * SECOND).await;
+                let begun = Instant::now();
+                let candidates = |_: &ImageRef| vec![CredentialCandidate::anonymous()].into();
+                let tenant = Tenant::Namespace(&namespace);
+                let outcome =
+                    resolver.resolve(tenant, &[&image], candidates, begun + 3 * SECOND, |_, _| false).await;
+                assert!(outcome[0].unwrap().is_err());
+                begun.elapsed()
+            }
+        });
+        let waits = futures_util::future::join_all(pods).await;
+        let long = waits.iter().filter(|wait| **wait > PATIENCE + Duration::from_millis(5)).count();
+        let all: Duration = waits.iter().sum();
+        assert!(long <= namespaces.min(2) as usize, "{long} of {waits:?}");
+        assert!(all < 40 * SECOND, "{all:?} of {waits:?}");
+    }
+}
+
+/// One tenant's images that hang do not shorten what others wait for an answer.
+#[tokio::test]
+async fn one_tenant_does_not_make_others_impatient() {
+    let bench = Bench::new().await;
+    let image = bench.multi("app").1;
+    let access = |namespace| Access { namespace, ..bench_access(&bench, &image) };
+    let host = bench.resolver.0.shared.hosts.get(image.host());
+    host.asked(access(1));
+    later(PATIENCE).await;
+    assert!(host.is_silent(access(1)) && !host.is_silent(access(2)));
+    // Nor does an answer to them, or to anyone, leave it.
+    host.answered(access(2));
+    assert!(!host.is_silent(access(1)));
+    for namespace in [1, 1, 2] {
+        host.asked(access(namespace));
+    }
+    later(PATIENCE).await;
+    assert!(host.is_silent(access(3)), "two have no answer");
+    host.left(access(2));
+    assert!(host.is_silent(access(1)) && !host.is_silent(access(3)));
+    // What was a minute ago says nothing of now, unless it goes on.
+    later(FORGOTTEN / 2).await;
+    host.asked(access(1));
+    later(FORGOTTEN / 2).await;
+    assert!(host.is_silent(access(1)));
+    later(FORGOTTEN / 2).await;
+    assert!(!host.is_silent(access(1)));
+}
+
+fn bench_access(bench: &Bench, image: &ImageRef) -> Access {
+    let request = Request { image, candidates: &[CredentialCandidate::anonymous()] };
+    bench.resolver.0.shared.hosts.access(request, &Caller::of(Tenant::Operator))
 }

@@ -228,7 +228,7 @@ async fn replicas_answer_each_other_while_a_registry_fails() {
 #[tokio::test]
 async fn a_definite_answer_takes_back_what_was_shared() {
     for (fault, expected) in [
-        (Fault::status(404), LookupError::NotFound),
+        (Fault::status(403), LookupError::Denied),
         // A tag that was pushed anew, as no manifest.
         (Fault::body("[]", OCI_INDEX), LookupError::BadManifest),
     ] {

@@ -1,4 +1,4 @@
-//! Keys and certificates: a CA, what it signs, and a bundle of CAs as PEM.
+//! Keys and certificates as PEM: a CA, what it signs, and a bundle of CAs.
 
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
@@ -6,23 +6,15 @@ use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer,
     KeyPair, KeyUsagePurpose, PKCS_ECDSA_P256_SHA256,
 };
-use rustls::sign::CertifiedKey;
+use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject;
-use rustls_pki_types::{CertificateDer, PrivatePkcs8KeyDer};
+use std::net::IpAddr;
 use std::time::Duration;
 use x509_parser::certificate::X509Certificate;
+use x509_parser::extensions::GeneralName;
 use zeroize::Zeroizing;
 
 use super::plan::{BACKDATE, Ca, Id, Leaf, Time, Trusted};
-
-/// Why something is not signed.
-#[derive(Debug, thiserror::Error)]
-pub(super) enum SignError {
-    #[error(transparent)]
-    Certificate(#[from] rcgen::Error),
-    #[error(transparent)]
-    Tls(#[from] rustls::Error),
-}
 
 /// A CA with its key.
 pub(super) struct Authority {
@@ -32,7 +24,7 @@ pub(super) struct Authority {
 }
 
 impl Authority {
-    pub(super) fn new(now: Time, lifetime: Duration) -> Result<Self, SignError> {
+    pub(super) fn new(now: Time, lifetime: Duration) -> Result<Self, rcgen::Error> {
         let key = key()?;
         let mut params = params(&[], now, now + lifetime)?;
         // A name of its own: verifiers look for issuers by name, and try each key of that name.
@@ -51,8 +43,7 @@ impl Authority {
         let certificate = CertificateDer::from_pem_slice(certificate).ok()?;
         let key = KeyPair::from_pem(std::str::from_utf8(key).ok()?).ok()?;
         let (_, parsed) = x509_parser::parse_x509_certificate(&certificate).ok()?;
-        let pair = parsed.public_key().subject_public_key.data == key.public_key_raw();
-        if !pair || !parsed.is_ca() {
+        if !is_pair(&parsed, &key) || !parsed.is_ca() {
             return None;
         }
         let (begins, expires) = validity(&parsed);
@@ -71,13 +62,13 @@ impl Authority {
         BundleCertificate { trusted, der: self.certificate.clone() }
     }
 
-    /// A new key and a serving certificate for these names.
+    /// A serving certificate for these names and its new key, PEM.
     pub(super) fn sign(
         &self,
         names: &[String],
         now: Time,
         lifetime: Duration,
-    ) -> Result<(Leaf, CertifiedKey), SignError> {
+    ) -> Result<(String, Zeroizing<String>), rcgen::Error> {
         let key = key()?;
         let expires = self.ca.expires.min(now + lifetime);
         let mut params = params(names, now, expires)?;
@@ -86,12 +77,42 @@ impl Authority {
         params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
         params.use_authority_key_identifier_extension = true;
-        let certificate = params.signed_by(&key, &self.issuer)?.der().clone();
-        let key = PrivatePkcs8KeyDer::from(key.serialize_der()).into();
-        let provider = rustls::crypto::aws_lc_rs::default_provider();
-        let pair = CertifiedKey::from_der(vec![certificate], key, &provider)?;
-        Ok((Leaf { ca: self.ca, names: names.to_vec(), issued: now, expires }, pair))
+        let certificate = params.signed_by(&key, &self.issuer)?;
+        Ok((pem(certificate.der()), key.serialize_pem().into()))
     }
+}
+
+/// The serving certificate with this key, both PEM, and which of these has signed it; none if it cannot be used.
+pub(super) fn read_leaf(certificate: &[u8], key: &[u8], authorities: &[Authority]) -> Option<Leaf> {
+    let certificate = CertificateDer::from_pem_slice(certificate).ok()?;
+    let (_, parsed) = x509_parser::parse_x509_certificate(&certificate).ok()?;
+    if !is_pair(&parsed, &KeyPair::from_pem(std::str::from_utf8(key).ok()?).ok()?) {
+        return None;
+    }
+    let name = |name: &GeneralName<'_>| match name {
+        GeneralName::DNSName(name) => Some((*name).to_owned()),
+        GeneralName::IPAddress(bytes) => {
+            let v4 = <[u8; 4]>::try_from(*bytes).map(IpAddr::from);
+            let address = v4.or_else(|_| <[u8; 16]>::try_from(*bytes).map(IpAddr::from));
+            address.ok().map(|address| address.to_string())
+        }
+        _ => None,
+    };
+    let alternatives = parsed.subject_alternative_name().ok()??;
+    let mut names: Vec<String> = alternatives.value.general_names.iter().filter_map(name).collect();
+    names.sort();
+    // Each CA has a name of its own.
+    let has_signed = |known: &&Authority| {
+        let ca = x509_parser::parse_x509_certificate(&known.certificate);
+        ca.is_ok_and(|(_, ca)| ca.subject() == parsed.issuer())
+    };
+    let ca = authorities.iter().find(has_signed);
+    let (begins, expires) = validity(&parsed);
+    Some(Leaf { ca: ca.map(|known| known.ca.id), names, issued: begins + BACKDATE, expires })
+}
+
+fn is_pair(certificate: &X509Certificate<'_>, key: &KeyPair) -> bool {
+    certificate.public_key().subject_public_key.data == key.public_key_raw()
 }
 
 /// A certificate that a webhook trusts.

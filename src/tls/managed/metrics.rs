@@ -1,4 +1,4 @@
-//! What is counted of managed certificates.
+//! What is counted of managed certificates, by the issuer and by replicas.
 
 use prometheus::{IntCounter, IntGauge};
 

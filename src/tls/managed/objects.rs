@@ -1,11 +1,10 @@
-//! The two kinds of objects, as the Kubernetes API has them: the Secret with the CAs, and the webhook configurations.
+//! The two kinds of objects, as the Kubernetes API has them: Secrets, and the webhook configurations.
 //!
-//! Every write names the version of the object that it was planned for, and is refused (409) where another replica came
+//! Every write names the version of the object that it was planned for, and is refused (409) where another process came
 //! first. RBAC can limit all of it to these names: creating too, as a patch of an object that is missing is authorised
 //! with its name, which a POST is not.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
@@ -17,9 +16,13 @@ use zeroize::Zeroizing;
 use super::authority::{Authority, BundleCertificate, read_bundle, write_bundle};
 use crate::cluster::{Answer, Cluster, ClusterError, ObjectName, PatchType};
 
-/// Where the CAs stand in the Secret: the newest one, and the one that was in use before.
-const CURRENT: [&str; 2] = ["ca.crt", "ca.key"];
-const PREVIOUS: [&str; 2] = ["previous.crt", "previous.key"];
+/// Where the CAs stand in their Secret: the newest one, and the one that was in use before.
+const CAS: [[&str; 2]; 2] = [["ca.crt", "ca.key"], ["previous.crt", "previous.key"]];
+/// Where the certificate stands in the Secret that replicas read.
+pub(super) const CERTIFICATE: &str = "tls.crt";
+pub(super) const KEY: &str = "tls.key";
+/// Whose certificate has signed it.
+pub(super) const CA: &str = "ca.crt";
 
 #[derive(Deserialize)]
 struct Metadata {
@@ -33,14 +36,26 @@ struct SecretObject {
     data: Option<BTreeMap<String, String>>,
 }
 
-/// The Secret as it was read.
+/// A Secret as it was read.
 pub(super) struct Secret {
     version: String,
-    /// Those that can be used, the newest first.
-    pub(super) authorities: Vec<Arc<Authority>>,
+    data: BTreeMap<String, Zeroizing<Vec<u8>>>,
 }
 
-/// Where the Secret is.
+impl Secret {
+    /// The value of this key; empty where there is none.
+    pub(super) fn value(&self, key: &str) -> &[u8] {
+        self.data.get(key).map_or(&[], |value| value)
+    }
+
+    /// The CAs that can be used, the newest first.
+    pub(super) fn authorities(&self) -> Vec<Authority> {
+        let read = |[certificate, key]: [&str; 2]| Authority::read(self.value(certificate), self.value(key));
+        CAS.into_iter().filter_map(read).collect()
+    }
+}
+
+/// Where a Secret is.
 #[derive(Clone, Debug)]
 pub(super) struct SecretName {
     pub(super) namespace: String,
@@ -54,15 +69,12 @@ impl SecretName {
 
     pub(super) async fn read(&self, cluster: &Cluster) -> Result<Answer<Secret>, ClusterError> {
         let Answer { object, date } = cluster.get::<SecretObject>(&self.path()).await?;
-        let mut data = object.data.unwrap_or_default();
-        let mut decoded = |key: &str| {
-            let text = Zeroizing::new(data.remove(key)?);
-            BASE64_STANDARD.decode(text.as_bytes()).ok().map(Zeroizing::new)
+        let decoded = |(key, text): (String, String)| {
+            let text = Zeroizing::new(text);
+            Some((key, Zeroizing::new(BASE64_STANDARD.decode(text.as_bytes()).ok()?)))
         };
-        let authority =
-            |[certificate, key]: [&str; 2]| Authority::read(&decoded(certificate)?, &decoded(key)?);
-        let authorities = [CURRENT, PREVIOUS].into_iter().filter_map(authority).map(Arc::new).collect();
-        Ok(Answer { object: Secret { version: object.metadata.resource_version, authorities }, date })
+        let data = object.data.into_iter().flatten().filter_map(decoded).collect();
+        Ok(Answer { object: Secret { version: object.metadata.resource_version, data }, date })
     }
 
     /// Creates it without content, if it is not there. Content is a second write, which can name a version.
@@ -72,19 +84,32 @@ impl SecretName {
     }
 
     /// Writes these CAs into it, the newest first, and none else.
-    pub(super) async fn write(
+    pub(super) async fn write_authorities(
         &self,
         cluster: &Cluster,
         seen: &Secret,
         authorities: &[&Authority],
     ) -> Result<(), ClusterError> {
-        let mut data = serde_json::Map::new();
-        for (at, [certificate, key]) in [CURRENT, PREVIOUS].into_iter().enumerate() {
-            let written = authorities.get(at).map(|authority| authority.written());
-            let encoded = |text: &str| Value::from(BASE64_STANDARD.encode(text));
-            data.insert(certificate.into(), written.as_ref().map_or(Value::Null, |(text, _)| encoded(text)));
-            data.insert(key.into(), written.as_ref().map_or(Value::Null, |(_, text)| encoded(text)));
-        }
+        let written: Vec<_> = authorities.iter().map(|authority| authority.written()).collect();
+        let values = CAS.into_iter().enumerate().flat_map(|(at, [certificate, key])| {
+            let written = written.get(at);
+            let (text, secret) =
+                (written.map(|(text, _)| text.as_str()), written.map(|(_, key)| key.as_str()));
+            [(certificate, text), (key, secret)]
+        });
+        self.write(cluster, seen, values).await
+    }
+
+    /// Writes these values into it; those that are none are removed.
+    pub(super) async fn write(
+        &self,
+        cluster: &Cluster,
+        seen: &Secret,
+        values: impl IntoIterator<Item = (&str, Option<&str>)>,
+    ) -> Result<(), ClusterError> {
+        let encoded = |text: &str| Value::from(BASE64_STANDARD.encode(text));
+        let data = values.into_iter().map(|(key, text)| (key.to_owned(), text.map_or(Value::Null, encoded)));
+        let data: serde_json::Map<String, Value> = data.collect();
         let patch = json!({"metadata": {"resourceVersion": seen.version}, "data": data});
         cluster.patch(&self.path(), PatchType::Merge, &patch).await
     }

@@ -1,14 +1,16 @@
-//! What one replica does next about its certificates, as a function: what was read of the cluster, and what time it is, to
-//! a plan. No I/O and no clock.
+//! What the issuer does next, as a function: what was read of the cluster, and what time it is, to a plan. No I/O and no
+//! clock.
 //!
-//! There is no leader. Replicas agree through two objects: the Secret holds the CAs, and the `caBundle` of the webhooks
-//! says which of them the API server trusts. These rules keep every served certificate trusted:
+//! One process is enough, and two do no harm. All that it knows is in three objects: a Secret with the CAs, the `caBundle` of
+//! the webhooks, which says what API servers trust, and a Secret with the certificate that all replicas serve. These rules
+//! keep every served certificate trusted:
 //!
-//! 1. A CA is added to the Secret, then to the bundles; a replica signs with it once it has seen it in every bundle for
+//! 1. A CA is added to the Secret, then to the bundles; it signs a certificate once it has been seen in every bundle for
 //!    a while, as API servers see a change later.
 //! 2. A CA leaves the bundles only when it has been out of the Secret for longer than what it signed can live, for
-//!    whatever reason it left: it was replaced, or the Secret was deleted, damaged or put back from a backup.
-//! 3. Each write names the version of the object that it was planned for, and the Secret is read after the webhooks:
+//!    whatever reason it left: it was replaced, or the Secret was deleted, damaged or put back from a backup. It is not taken
+//!    out of the Secret while what is served is its own.
+//! 3. Each write names the version of the object that it was planned for, and the Secrets are read after the webhooks:
 //!    so a CA in a bundle is in the Secret as well, and a plan that was made too long ago changes nothing.
 
 use std::collections::HashMap;
@@ -19,7 +21,7 @@ pub(super) type Time = Duration;
 
 /// How far back validity begins, as clocks differ.
 pub(super) const BACKDATE: Duration = Duration::from_secs(5 * 60);
-/// How often the cluster is looked at until the first certificate is trusted, and at most.
+/// How often the cluster is looked at while there is no certificate, and at most.
 const HASTE: Duration = Duration::from_secs(1);
 /// Certificates in a bundle. A CA that is replaced every ten seconds fills it in minutes, and replicas follow in less.
 const BUNDLE: usize = 16;
@@ -29,7 +31,7 @@ const BUNDLE: usize = 16;
 pub struct Lifetimes {
     /// Of a CA, at least three times that of a leaf. It is replaced after two thirds.
     pub ca: Duration,
-    /// Of a replica's serving certificate. It is replaced after half.
+    /// Of the serving certificate. It is replaced after half: for so long the issuer may be away.
     pub leaf: Duration,
 }
 
@@ -42,10 +44,10 @@ impl Lifetimes {
         Duration::from_secs(10).min(self.leaf / 10)
     }
 
-    /// How long not to look, while `leaf` is served: not until it expires, as one that was signed at its CA's end may live
-    /// for less than a poll.
-    pub(super) fn pause(self, leaf: Option<&Leaf>, ready: bool, now: Time) -> Duration {
-        let left = leaf.filter(|_| ready).map_or(Duration::ZERO, |leaf| leaf.expires.saturating_sub(now));
+    /// How long not to look while a certificate expires at this time: not until then, as one that was signed at its CA's end
+    /// may live for less than a poll.
+    pub(super) fn pause(self, expires: Option<Time>, now: Time) -> Duration {
+        let left = expires.map_or(Duration::ZERO, |expires| expires.saturating_sub(now));
         self.poll().min((left / 2).max(HASTE))
     }
 
@@ -54,8 +56,7 @@ impl Lifetimes {
         Duration::from_secs(5).min(self.leaf / 10)
     }
 
-    /// How long a CA stays trusted after it has left the Secret: the life of a leaf, and time for every replica to look
-    /// there (a poll, which is a tenth of a life or less).
+    /// How long a CA stays trusted after it has left the Secret: the life of a leaf, and time for a write that is under way.
     fn overlap(self) -> Duration {
         self.leaf * 3 / 2
     }
@@ -90,10 +91,11 @@ pub(super) struct Trusted {
     pub(super) expires: Time,
 }
 
-/// The certificate that a replica serves.
+/// The certificate that replicas serve.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Leaf {
-    pub(super) ca: Ca,
+    /// The CA of the Secret that signed it; none if that is gone.
+    pub(super) ca: Option<Id>,
     pub(super) names: Vec<String>,
     pub(super) issued: Time,
     pub(super) expires: Time,
@@ -103,11 +105,6 @@ impl Leaf {
     fn is_due(&self, now: Time) -> bool {
         let half = self.expires.saturating_sub(self.issued) / 2;
         now >= self.issued + half || self.issued > now + BACKDATE
-    }
-
-    /// Whether to sign it again without the cluster, which cannot be read.
-    pub(super) fn renews_alone(&self, now: Time) -> bool {
-        self.is_due(now) && self.ca.is_valid(now)
     }
 }
 
@@ -120,6 +117,8 @@ pub(super) struct View {
     pub(super) bundles: Vec<Vec<Trusted>>,
     /// By which names the API server calls the webhooks.
     pub(super) names: Vec<String>,
+    /// What the replicas are given to serve, if that can be used.
+    pub(super) leaf: Option<Leaf>,
 }
 
 impl View {
@@ -133,7 +132,6 @@ impl View {
 /// What this process has seen of the bundles, and since when without a break.
 #[derive(Clone, Debug, Default)]
 pub(super) struct History {
-    looked: bool,
     /// CAs of the Secret that are in all bundles.
     trusted: HashMap<Id, Time>,
     /// What is in a bundle, but not in the Secret.
@@ -141,18 +139,13 @@ pub(super) struct History {
 }
 
 impl History {
-    pub(super) fn look(&mut self, view: &View, now: Time, lifetimes: Lifetimes) {
+    pub(super) fn look(&mut self, view: &View, now: Time) {
+        let since = |seen: &HashMap<Id, Time>, id: Id| (id, seen.get(&id).copied().unwrap_or(now).min(now));
         let trusted = view.cas.iter().filter(|ca| view.trusts(ca.id));
-        // What the first look finds is no news, unless it is so young that a bundle may have been written just now.
-        let is_young = |ca: &Ca| now < ca.created + 3 * lifetimes.poll();
-        let first = |ca: &Ca| if self.looked || is_young(ca) { now } else { ca.created };
-        let since = |ca: &Ca| self.trusted.get(&ca.id).copied().unwrap_or_else(|| first(ca)).min(now);
-        self.trusted = trusted.map(|ca| (ca.id, since(ca))).collect();
-        let left =
-            view.bundles.iter().flatten().filter(|trusted| view.cas.iter().all(|ca| ca.id != trusted.id));
-        let since = |id: Id| self.left.get(&id).copied().unwrap_or(now).min(now);
-        self.left = left.map(|trusted| (trusted.id, since(trusted.id))).collect();
-        self.looked = true;
+        self.trusted = trusted.map(|ca| since(&self.trusted, ca.id)).collect();
+        let in_bundles = view.bundles.iter().flatten();
+        let left = in_bundles.filter(|trusted| view.cas.iter().all(|ca| ca.id != trusted.id));
+        self.left = left.map(|trusted| since(&self.left, trusted.id)).collect();
     }
 
     /// Whether this CA of the Secret has been in all bundles for so long.
@@ -166,16 +159,6 @@ impl History {
     }
 }
 
-/// What to do. Signing needs no API server; a write may fail, and is then planned again.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Plan {
-    /// The certificate that is served is trusted.
-    pub(super) ready: bool,
-    /// Serve a new certificate, signed by this CA.
-    pub(super) sign: Option<Id>,
-    pub(super) write: Option<Write>,
-}
-
 /// A change of the cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Write {
@@ -185,58 +168,43 @@ pub(super) enum Write {
     OnlyCa(Id),
     /// These certificates in the bundle of every webhook.
     Bundles(Vec<Id>),
+    /// A new certificate for the replicas, signed by this CA.
+    Leaf(Id),
 }
 
-/// The next steps of a replica that serves `leaf`.
-pub(super) fn plan(
-    view: &View,
-    seen: &History,
-    leaf: Option<&Leaf>,
-    now: Time,
-    lifetimes: Lifetimes,
-) -> Plan {
+/// The next change; none where all is well.
+pub(super) fn plan(view: &View, seen: &History, now: Time, lifetimes: Lifetimes) -> Option<Write> {
     let valid: Vec<&Ca> = view.cas.iter().filter(|ca| ca.is_valid(now)).collect();
-    let settled = |ca: &Ca| seen.lasts(ca.id, lifetimes.settle(), now);
-    let ready = leaf.is_some_and(|leaf| settled(&leaf.ca));
-    let Some(newest) = valid.first() else {
-        let alone = leaf.filter(|leaf| leaf.renews_alone(now));
-        return Plan {
-            ready,
-            sign: alone.map(|leaf| leaf.ca.id),
-            write: Some(Write::NewCa { beside: None }),
-        };
-    };
-
-    let own = leaf.map(|leaf| &leaf.ca).filter(|ca| ca.is_valid(now));
-    let trusted = |ca: &&Ca| view.trusts(ca.id);
-    // Not one that is about to be replaced, and may be near its end: with no other it is the one in use, or the one that
-    // has been there for longest.
-    let signer = valid.iter().copied().find(|ca| settled(ca) && !ca.is_due(now, lifetimes));
-    let signer = signer.or(own.filter(trusted)).or(valid.iter().rev().copied().find(trusted));
-    let signer = signer.or(own).unwrap_or(newest).id;
-    let keep = |leaf: &&Leaf| leaf.ca.id == signer && leaf.names == view.names && !leaf.is_due(now);
-    let sign = if leaf.filter(keep).is_some() { None } else { Some(signer) };
+    let Some(newest) = valid.first() else { return Some(Write::NewCa { beside: None }) };
 
     // What the Secret has lost may be served still: its own CAs, or cert-manager's.
     let lingers =
         |trusted: &&Trusted| now < trusted.expires && seen.lingers(trusted.id, lifetimes.overlap(), now);
     let others = view.bundles.iter().flatten().filter(lingers).map(|trusted| trusted.id);
     let wanted = first_of_each(valid.iter().map(|ca| ca.id).chain(others));
-    // In any order: replicas that put their own CA first would write by turns.
+    // In any order, as each is as good.
     let is_wanted = |bundle: &Vec<Trusted>| {
         bundle.len() == wanted.len() && bundle.iter().all(|trusted| wanted.contains(&trusted.id))
     };
-    let write = if !view.bundles.iter().all(is_wanted) {
-        Some(Write::Bundles(wanted))
-    } else if newest.is_due(now, lifetimes) && view.trusts(newest.id) {
-        Some(Write::NewCa { beside: Some(newest.id) })
-    } else if view.cas.len() > 1 && seen.lasts(newest.id, lifetimes.leaf / 2, now) {
-        // All replicas have switched.
-        Some(Write::OnlyCa(newest.id))
-    } else {
-        None
-    };
-    Plan { ready, sign, write }
+    if !view.bundles.iter().all(is_wanted) {
+        return Some(Write::Bundles(wanted));
+    }
+
+    let mut settled = valid.iter().filter(|ca| seen.lasts(ca.id, lifetimes.settle(), now)).peekable();
+    // One that is about to be replaced signs only where there is no other.
+    let first = settled.peek().copied();
+    let signer = settled.find(|ca| !ca.is_due(now, lifetimes)).or(first).map(|ca| ca.id);
+    let is_good = |leaf: &&Leaf| leaf.ca == signer && leaf.names == view.names && !leaf.is_due(now);
+    let leaf = view.leaf.as_ref();
+    match signer.filter(|_| leaf.filter(is_good).is_none()) {
+        Some(signer) => Some(Write::Leaf(signer)),
+        None if newest.is_due(now, lifetimes) => Some(Write::NewCa { beside: Some(newest.id) }),
+        // What the others have signed was replaced.
+        None if view.cas.len() > 1 && leaf.is_some_and(|leaf| leaf.ca == Some(newest.id)) => {
+            Some(Write::OnlyCa(newest.id))
+        }
+        None => None,
+    }
 }
 
 fn first_of_each(ids: impl Iterator<Item = Id>) -> Vec<Id> {

@@ -1,5 +1,7 @@
 mod faults;
 
+use std::sync::Arc;
+
 use http::Method;
 use rustls::RootCertStore;
 use rustls::client::WebPkiServerVerifier;
@@ -11,15 +13,16 @@ use serde_json::{Value, json};
 use super::*;
 use crate::cluster::tests::objects::Objects;
 use crate::metrics::Metrics;
-use crate::tls::TlsMetrics;
+use crate::tls::{ServingCertificate, TlsMetrics};
 
 const SECRET: &str = "/api/v1/namespaces/team/secrets/tolerarch-certificates";
+const SERVING: &str = "/api/v1/namespaces/team/secrets/tolerarch-serving";
 const WEBHOOKS: &str = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/zz-tolerarch";
 const START: u64 = 1_800_000_000;
 const HOUR: u64 = 3600;
 const DAY: u64 = 24 * HOUR;
 
-/// A cluster with the webhooks, and without the Secret.
+/// A cluster with the webhooks, and without the Secrets.
 async fn cluster() -> Objects {
     let api = Objects::start().await;
     api.set_time(START);
@@ -32,35 +35,61 @@ async fn cluster() -> Objects {
     api
 }
 
-struct Replica {
-    managed: ManagedCertificate,
-    served: ServingCertificate,
+/// The metric of this name.
+fn metric(metrics: &Metrics, name: &str) -> u64 {
+    let text = metrics.render().unwrap();
+    let line = text.lines().find_map(|line| line.strip_prefix(&format!("{name} ")));
+    line.unwrap_or_else(|| panic!("{name}: {text}")).parse().unwrap()
+}
+
+struct Issuer {
+    issuer: CertificateIssuer,
     metrics: Metrics,
 }
 
-impl Replica {
+impl Issuer {
     fn new(api: &Objects) -> Self {
         Self::with(api, ManagedSettings::default().lifetimes)
     }
 
     fn with(api: &Objects, lifetimes: Lifetimes) -> Self {
         let metrics = Metrics::new([]).unwrap();
-        let served = ServingCertificate::none(TlsMetrics::register(&metrics).unwrap());
         let settings = ManagedSettings { lifetimes, ..ManagedSettings::default() };
-        let counts = ManagedMetrics::register(&metrics).unwrap();
-        let managed = ManagedCertificate::new(api.cluster(), settings, served.clone(), counts);
-        Self { managed, served, metrics }
+        let issuer =
+            CertificateIssuer::new(api.cluster(), settings, ManagedMetrics::register(&metrics).unwrap());
+        Self { issuer, metrics }
     }
 
     async fn look(&mut self) {
-        self.managed.look().await;
+        self.issuer.look().await;
     }
 
-    /// The metric of this name.
-    fn metric(&self, name: &str) -> u64 {
-        let text = self.metrics.render().unwrap();
-        let line = text.lines().find_map(|line| line.strip_prefix(&format!("{name} ")));
-        line.unwrap_or_else(|| panic!("{name}: {text}")).parse().unwrap()
+    /// Looks at this time, and again when what was written is settled.
+    async fn settle(&mut self, api: &Objects, now: u64) {
+        for now in [now, now + 6] {
+            api.set_time(now);
+            self.look().await;
+        }
+    }
+}
+
+struct Replica {
+    watch: SecretWatch,
+    served: ServingCertificate,
+    metrics: Metrics,
+}
+
+impl Replica {
+    fn new(api: &Objects) -> Self {
+        let metrics = Metrics::new([]).unwrap();
+        let served = ServingCertificate::none(TlsMetrics::register(&metrics).unwrap());
+        let counts = ManagedMetrics::register(&metrics).unwrap();
+        let watch = SecretWatch::new(api.cluster(), ManagedSettings::default(), served.clone(), counts);
+        Self { watch, served, metrics }
+    }
+
+    async fn look(&mut self) {
+        self.watch.look().await;
     }
 
     fn leaf(&self) -> Option<CertificateDer<'static>> {
@@ -101,49 +130,61 @@ fn data(api: &Objects) -> Value {
 }
 
 #[tokio::test]
-async fn a_first_replica_makes_everything_and_is_ready_when_api_servers_know() {
+async fn a_first_start_issues_when_api_servers_know_and_replicas_serve_it() {
     let api = cluster().await;
-    let mut replica = Replica::new(&api);
+    let (mut issuer, mut replica) = (Issuer::new(&api), Replica::new(&api));
     replica.look().await;
-    assert!(replica.is_trusted(&api, START) && !replica.served.is_trusted());
-    // Clocks differ.
-    assert!(replica.is_trusted(&api, START - 299));
-    assert!(!replica.is_trusted(&api, START + DAY + 1));
-    assert_eq!(replica.metric("tolerarch_certificate_expiry_timestamp_seconds"), START + DAY);
-    assert_eq!(replica.metric("tolerarch_managed_ca_expiry_timestamp_seconds"), START + 365 * DAY);
+    api.set_time(START);
+    issuer.look().await;
+    replica.look().await;
+    assert!(replica.leaf().is_none() && !replica.served.is_trusted(), "API servers may not know the CA yet");
     api.set_time(START + 6);
+    issuer.look().await;
     replica.look().await;
-    assert!(replica.served.is_trusted());
+    assert!(replica.is_trusted(&api, START + 6) && replica.served.is_trusted());
+    let failures = "tolerarch_managed_certificate_failures_total{operation=\"read-secret\"}";
+    assert_eq!(metric(&replica.metrics, failures), 0, "waiting is no failure");
+    // Clocks differ.
+    assert!(replica.is_trusted(&api, START + 6 - 299));
+    assert!(!replica.is_trusted(&api, START + 30 * DAY + 7));
+    assert_eq!(
+        metric(&replica.metrics, "tolerarch_certificate_expiry_timestamp_seconds"),
+        START + 6 + 30 * DAY
+    );
+    for metrics in [&issuer.metrics, &replica.metrics] {
+        assert_eq!(
+            metric(metrics, "tolerarch_managed_ca_expiry_timestamp_seconds"),
+            START + 365 * DAY,
+            "of the issuer and of replicas"
+        );
+    }
 
-    // There is nothing to do, and another one takes what there is: at once, as soon as its age says that everyone knows it.
-    api.set_time(START + 31);
-    let before = (api.get(SECRET), api.get(WEBHOOKS));
+    // There is nothing to do, for a new issuer either, and another replica takes what there is, at once.
+    let before = [SECRET, SERVING, WEBHOOKS].map(|path| api.get(path));
     let mut other = Replica::new(&api);
     other.look().await;
-    replica.look().await;
-    assert!(other.is_trusted(&api, START) && other.leaf() != replica.leaf());
+    issuer.look().await;
+    Issuer::new(&api).settle(&api, START + 40).await;
+    assert_eq!(other.leaf(), replica.leaf());
     assert!(other.served.is_trusted());
-    assert_eq!((api.get(SECRET), api.get(WEBHOOKS)), before);
+    assert_eq!([SECRET, SERVING, WEBHOOKS].map(|path| api.get(path)), before);
 }
 
 #[tokio::test]
-async fn replicas_that_start_at_once_agree() {
+async fn issuers_that_start_at_once_agree() {
     for _ in 0..10 {
         let api = cluster().await;
-        let [mut a, mut b, mut c] = [(); 3].map(|()| Replica::new(&api));
-        tokio::join!(a.look(), b.look(), c.look());
-        assert!([&a, &b, &c].iter().all(|replica| replica.is_trusted(&api, START)));
-        let first = data(&api)["ca.crt"].clone();
-        api.set_time(START + 10);
-        tokio::join!(a.look(), b.look(), c.look());
-        assert!(
-            [&a, &b, &c].iter().all(|replica| replica.is_trusted(&api, START) && replica.served.is_trusted())
-        );
-        assert_eq!(data(&api)["ca.crt"], first);
-        assert!(
-            [&a, &b, &c].iter().all(|replica| replica.managed.failing.is_none()),
-            "conflicts are no failures"
-        );
+        let [mut a, mut b, mut c] = [(); 3].map(|()| Issuer::new(&api));
+        for now in [START, START + 6, START + 12] {
+            api.set_time(now);
+            tokio::join!(a.look(), b.look(), c.look());
+        }
+        let mut replica = Replica::new(&api);
+        replica.look().await;
+        assert!(replica.is_trusted(&api, START + 12));
+        let is_well = |issuer: &Issuer| issuer.issuer.failing.is_none();
+        assert!([&a, &b, &c].into_iter().all(is_well), "conflicts are no failures");
+        assert_eq!(bundles(&api).iter().map(|one| authority::read_bundle(one).len()).max(), Some(1));
     }
 }
 
@@ -154,33 +195,33 @@ async fn a_start_that_was_cut_off_anywhere_is_finished_by_the_next() {
     for (request, carried_out) in (0..).flat_map(|request| [(request, false), (request, true)]) {
         let api = cluster().await;
         api.stall(request, carried_out);
-        let mut replica = Replica::new(&api);
+        let mut issuer = Issuer::new(&api);
         tokio::select! {
             biased;
             () = api.stalled() => cut += 1,
-            () = replica.look() => break,
+            () = issuer.settle(&api, START) => break,
         }
-        let mut next = Replica::new(&api);
-        next.look().await;
-        assert!(next.is_trusted(&api, START), "{request} {carried_out}");
-        api.set_time(START + 6);
-        next.look().await;
-        assert!(next.served.is_trusted());
+        let mut replica = Replica::new(&api);
+        replica.look().await;
+        assert!(replica.leaf().is_none() || replica.is_trusted(&api, START + 6));
+        Issuer::new(&api).settle(&api, START + 10).await;
+        replica.look().await;
+        assert!(replica.is_trusted(&api, START + 16), "{request} {carried_out}");
     }
-    assert!(cut >= 16, "create, new CA, bundles, and two reads before each: {cut}");
+    assert!(cut >= 30, "two Secrets, a new CA, bundles, a leaf, and three reads before each: {cut}");
 }
 
-/// The same while a CA is replaced, with another replica that goes on serving.
+/// The same while a CA is replaced, with a replica that goes on serving.
 #[tokio::test]
 async fn a_rotation_that_was_cut_off_anywhere_is_finished_by_the_next() {
     let mut cut = 0;
     for (request, carried_out) in (0..).flat_map(|request| [(request, false), (request, true)]) {
         let api = cluster().await;
         let lifetimes = Lifetimes { ca: Duration::from_secs(300), leaf: Duration::from_secs(100) };
-        let [mut other, mut replica] = [(); 2].map(|()| Replica::with(&api, lifetimes));
+        let (mut issuer, mut replica) = (Issuer::with(&api, lifetimes), Replica::new(&api));
         for now in (START..START + 200).step_by(10) {
             api.set_time(now);
-            other.look().await;
+            issuer.look().await;
             replica.look().await;
         }
         let (mut now, old) = (START + 200, data(&api)["ca.crt"].clone());
@@ -189,52 +230,79 @@ async fn a_rotation_that_was_cut_off_anywhere_is_finished_by_the_next() {
         let finished = tokio::select! {
             biased;
             () = api.stalled() => false,
-            () = replica.look() => true,
+            () = async {
+                for later in [0, 10] {
+                    api.set_time(now + later);
+                    issuer.look().await;
+                }
+            } => true,
         };
-        assert!(other.is_trusted(&api, now));
+        assert!(replica.is_trusted(&api, now));
         if finished {
             break;
         }
         cut += 1;
-        let mut next = Replica::with(&api, lifetimes);
+        let mut next = Issuer::with(&api, lifetimes);
         for _ in 0..10 {
             now += 10;
             api.set_time(now);
-            for turn in 0..2 {
-                let looks = if turn == 0 { &mut next } else { &mut other };
-                looks.look().await;
-                let trusted = next.is_trusted(&api, now) && other.is_trusted(&api, now);
-                assert!(trusted, "{request} {carried_out} {turn} {now}");
-            }
+            next.look().await;
+            assert!(replica.is_trusted(&api, now), "{request} {carried_out} {now}");
+            replica.look().await;
+            assert!(replica.is_trusted(&api, now), "{request} {carried_out} {now}");
         }
-        assert!(next.served.is_trusted() && data(&api)["ca.crt"] != old);
+        assert!(data(&api)["ca.crt"] != old);
     }
-    assert!(cut >= 16, "a new CA, the bundles, and two reads before, between and after: {cut}");
+    assert!(cut >= 30, "a new CA, bundles, a leaf, the old CA, and three reads around each: {cut}");
 }
 
 #[tokio::test]
 async fn certificates_of_seconds_are_replaced_without_a_gap() {
     let api = cluster().await;
     let seconds = |seconds| Duration::from_secs(seconds);
-    let lifetimes = Lifetimes { ca: seconds(30), leaf: seconds(10) };
-    let [mut a, mut b] = [(); 2].map(|()| Replica::with(&api, lifetimes));
+    let mut issuer = Issuer::with(&api, Lifetimes { ca: seconds(30), leaf: seconds(10) });
+    let mut replica = Replica::new(&api);
+    issuer.settle(&api, START - 10).await;
     let (mut cas, mut leaves) = (Vec::new(), Vec::new());
     for now in START..START + 150 {
         api.set_time(now);
-        for turn in 0..2 {
-            let replica = if turn == 0 { &mut a } else { &mut b };
-            replica.look().await;
-            assert!(a.is_trusted(&api, now) && (b.is_trusted(&api, now) || now == START));
-        }
+        issuer.look().await;
+        assert!(now == START || replica.is_trusted(&api, now));
+        replica.look().await;
+        assert!(replica.is_trusted(&api, now));
         cas.push(data(&api)["ca.crt"].to_string());
-        leaves.push(a.leaf());
+        leaves.push(replica.leaf());
         assert!(bundles(&api).iter().all(|bundle| CertificateDer::pem_slice_iter(bundle).count() <= 3));
     }
     cas.dedup();
     leaves.dedup();
     assert_eq!(cas.len(), 8, "one every 20 seconds");
     assert!(leaves.len() >= 30, "{}", leaves.len());
-    assert!(data(&api)["previous.crt"].is_null() && data(&api)["previous.key"].is_null());
+}
+
+/// What a release wrote in which each replica signed for itself.
+#[tokio::test]
+async fn the_ca_of_an_older_release_is_kept() {
+    let api = cluster().await;
+    let ca = Authority::new(Duration::from_secs(START), Duration::from_secs(365 * DAY)).unwrap();
+    let (certificate, key) = ca.written();
+    let encoded = |text: &str| {
+        use base64::Engine;
+        Value::from(base64::prelude::BASE64_STANDARD.encode(text))
+    };
+    let data_of = json!({"ca.crt": encoded(&certificate), "ca.key": encoded(&key)});
+    api.put(SECRET, json!({"metadata": {"name": "tolerarch-certificates"}, "data": data_of}));
+    let mut webhooks = api.get(WEBHOOKS).unwrap();
+    for webhook in webhooks["webhooks"].as_array_mut().unwrap() {
+        webhook["clientConfig"]["caBundle"] = encoded(&certificate);
+    }
+    api.put(WEBHOOKS, webhooks);
+    let before = bundles(&api);
+    Issuer::new(&api).settle(&api, START + 20 * DAY).await;
+    let mut replica = Replica::new(&api);
+    replica.look().await;
+    assert!(replica.is_trusted(&api, START + 20 * DAY + 6));
+    assert_eq!((data(&api)["ca.crt"].clone(), bundles(&api)), (encoded(&certificate), before));
 }
 
 #[test]
@@ -245,6 +313,12 @@ fn only_a_ca_with_its_key_is_one() {
     let read = Authority::read(cert.as_bytes(), key.as_bytes()).unwrap();
     assert_eq!(read.ca, a.ca);
     let leaf = testregistry::Pki::new().leaf(&["a.test"]);
+    let (serving, own) = a.sign(&["a.test".into()], now, Duration::from_secs(DAY)).unwrap();
+    let cas = [b, a];
+    let read = read_leaf(serving.as_bytes(), own.as_bytes(), &cas).unwrap();
+    assert_eq!((read.ca, read.issued, read.names), (Some(cas[1].ca.id), now, vec!["a.test".to_owned()]));
+    assert_eq!(read_leaf(serving.as_bytes(), own.as_bytes(), &cas[..1]).unwrap().ca, None);
+    assert!(read_leaf(serving.as_bytes(), key.as_bytes(), &cas).is_none());
     for (certificate, key) in [
         (cert.as_str(), other.as_str()),
         (&leaf.cert_pem, &leaf.key_pem),

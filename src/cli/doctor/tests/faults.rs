@@ -8,7 +8,7 @@ use testregistry::Pki;
 use super::super::installation;
 use super::failed;
 use super::world::{
-    Call, NAMESPACES, NODE_POOLS, NODES, POD_METRICS, PODS, SERVICE, SLICES, World, node, node_pool,
+    Call, ISSUERS, NAMESPACES, NODE_POOLS, NODES, POD_METRICS, PODS, SERVICE, SLICES, World, node, node_pool,
     our_taint,
 };
 
@@ -207,12 +207,39 @@ async fn each_fault_is_found_and_its_fix_is_named() {
             &[("rights", "may not get nodes, list nodes, watch nodes, get nodepools", "ClusterRole")],
         ),
         (
-            "the right to managed certificates is missing",
+            "the right to issue certificates is missing",
             |world| {
                 world.config("tls: {mode: managed}\n");
                 world.allowed = |namespace| namespace == "tolerarch";
             },
-            &[("rights", "may not get mutatingwebhookconfigurations zz-tolerarch, patch", "ClusterRole")],
+            &[(
+                "rights",
+                "tolerarch-certificates may not get mutatingwebhookconfigurations zz-tolerarch, patch",
+                "ClusterRole",
+            )],
+        ),
+        (
+            "nothing issues certificates",
+            |world| {
+                world.config("tls: {mode: managed}\n");
+                *world.at(ISSUERS) = json!([]);
+            },
+            &[("rights", "there is no Pod of `tolerarch certificates`", "install its Deployment")],
+        ),
+        (
+            "the webhook may do what the issuer does",
+            |world| {
+                world.config("tls: {mode: managed}\n");
+                world.excess = true;
+            },
+            &[
+                (
+                    "rights",
+                    "tolerarch may patch mutatingwebhookconfigurations zz-tolerarch: who",
+                    "take that",
+                ),
+                ("rights", "tolerarch may get secrets tolerarch-certificates: who takes over", "take that"),
+            ],
         ),
         (
             "no token is mounted",

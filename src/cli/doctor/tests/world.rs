@@ -43,6 +43,8 @@ pub(super) struct World {
     pub(super) call: Call,
     /// Whether the service account may do something in a namespace; empty for all of them.
     pub(super) allowed: fn(&str) -> bool,
+    /// Whether the webhook's account has the rights of the one that issues certificates, too.
+    pub(super) excess: bool,
     /// A white list that the plugin refuses our toleration by.
     pub(super) restricted: bool,
     /// The status of what is read through the API server as a proxy to the Service.
@@ -69,12 +71,15 @@ pub(super) fn our_taint() -> Value {
 }
 
 pub(super) const PODS: &str = "/api/v1/namespaces/tolerarch/pods";
+/// Those that issue certificates.
+pub(super) const ISSUERS: &str = "/api/v1/namespaces/tolerarch/pods?certificates";
 pub(super) const NODES: &str = "/api/v1/nodes";
 pub(super) const NODE_POOLS: &str = "/apis/karpenter.sh/v1/nodepools";
 pub(super) const SERVICE: &str = "/api/v1/namespaces/tolerarch/services/tolerarch";
 pub(super) const SLICES: &str = "/apis/discovery.k8s.io/v1/namespaces/tolerarch/endpointslices";
 pub(super) const CONFIG: &str = "/api/v1/namespaces/tolerarch/configmaps/tolerarch";
 pub(super) const POD_METRICS: &str = "/api/v1/namespaces/tolerarch/pods/http:tolerarch-1:8080/proxy/metrics";
+pub(super) const POD_LOG: &str = "/api/v1/namespaces/tolerarch/pods/tolerarch-1/log";
 pub(super) const LEASE: &str =
     "/apis/coordination.k8s.io/v1/namespaces/tolerarch/leases/tolerarch-controller";
 pub(super) const POLICIES: &str = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies";
@@ -111,13 +116,19 @@ impl World {
             "spec": {
                 "serviceAccountName": "tolerarch",
                 "containers": [{
+                    "name": "tolerarch",
                     "image": concat!("ghcr.io/tolerarch/tolerarch:", env!("CARGO_PKG_VERSION")),
                     "ports": [{"name": "webhook", "containerPort": 8443}, {"name": "admin", "containerPort": 8080}],
                 }],
                 "volumes": [{"name": "config", "configMap": {"name": "tolerarch"}}],
             },
         });
+        let mut issuer = pod.clone();
+        issuer["metadata"]["labels"] = json!({"app.kubernetes.io/component": "certificates"});
+        issuer["spec"]["serviceAccountName"] = "tolerarch-certificates".into();
         let objects = [
+            (POD_LOG, json!("")),
+            (ISSUERS, json!([issuer])),
             ("/version", json!({"minor": "34+", "gitVersion": "v1.34.1"})),
             (
                 installation::WEBHOOKS,
@@ -156,6 +167,7 @@ impl World {
             forbidden: Vec::new(),
             call: Call::Answers,
             allowed: |_| true,
+            excess: false,
             restricted: false,
             proxied: 200,
         }
@@ -230,13 +242,19 @@ impl World {
         }
         if asked.method == Method::GET {
             let status = if asked.path.contains("/services/https:") { self.proxied } else { 200 };
-            let known = self.objects.get(&asked.path).cloned();
+            let issuers = asked.path == PODS && asked.query.contains("component%3Dcertificates");
+            let known = self.objects.get(if issuers { ISSUERS } else { &asked.path }).cloned();
             return known
                 .map_or_else(|| Reply::refused(404, "not found"), |object| Reply::of(status, object));
         }
         if asked.path.ends_with("/subjectaccessreviews") {
             let namespace = asked.body["spec"]["resourceAttributes"]["namespace"].as_str().unwrap();
-            return Reply::of(201, json!({"status": {"allowed": (self.allowed)(namespace)}}));
+            let asks = |field: &str| asked.body["spec"]["resourceAttributes"][field].as_str().unwrap();
+            let is_issuers = asks("name") == "tolerarch-certificates"
+                || (asks("verb"), asks("resource")) == ("patch", "mutatingwebhookconfigurations");
+            let issuer = "system:serviceaccount:tolerarch:tolerarch-certificates";
+            let may = !is_issuers || self.excess || asked.body["spec"]["user"] == issuer;
+            return Reply::of(201, json!({"status": {"allowed": may && (self.allowed)(namespace)}}));
         }
         assert!(asked.query.contains("dryRun=All"), "{} {}", asked.method, asked.path);
         self.create(made, asked)

@@ -73,6 +73,21 @@ fn a_taint_of_somebody_else_stays() {
     assert_eq!(settled(forged, &[]).taints, [taint("team", "a")]);
 }
 
+/// Without entries, as where the entry that set a taint is gone, and with one for the same place.
+#[test]
+fn a_taint_that_no_configuration_can_set_is_never_ours() {
+    let own = json!({"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"});
+    let others = [own, taint("karpenter.sh/disrupted", ""), taint("node.cloudprovider.kubernetes.io/x", "y")];
+    let mark = "node.kubernetes.io/unschedulable:NoSchedule,karpenter.sh/disrupted:NoSchedule,\
+        node.cloudprovider.kubernetes.io/x=y:NoSchedule";
+    let there = json!([others[0], {"key": others[1]["key"], "effect": "NoSchedule"}, others[2]]);
+    let entries = [entry(("arch", "arm64"), "node.kubernetes.io/unschedulable", "x")];
+    for entries in [&[][..], &entries] {
+        let after = settled(node(&json!({"arch": "arm64"}), &there, mark), entries);
+        assert_eq!((&Value::from(after.taints), after.own.as_str()), (&there, ""));
+    }
+}
+
 #[test]
 fn a_new_value_replaces_ours_at_its_place() {
     let arm = json!({"arch": "arm64"});

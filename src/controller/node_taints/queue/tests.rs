@@ -86,3 +86,19 @@ async fn it_is_settled_when_all_are_read_and_nothing_is_left() {
     queue.take(Change::Begins, &none);
     assert!(!queue.is_settled(), "more may come");
 }
+
+/// What happened while the watch was broken, nobody tells.
+#[tokio::test(start_paused = true)]
+async fn nodes_that_are_gone_since_are_forgotten() {
+    let (mut queue, entries) = (Queue::default(), entries());
+    let mut other = node("a", false);
+    other.taints = vec![json!({"key": "k", "value": "mine", "effect": "NoSchedule"})];
+    assert!(queue.take(Change::Applied(other.clone()), &entries).is_some());
+    queue.take(Change::Applied(node("b", false)), &entries);
+    one(&mut queue, Written::Changed).await;
+    assert_eq!((queue.in_the_way.len(), queue.tried.len()), (1, 1));
+    queue.take(Change::Begins, &entries);
+    queue.take(Change::Listed(node("c", true)), &entries);
+    queue.take(Change::Complete, &entries);
+    assert_eq!((queue.in_the_way.len(), queue.tried.len(), queue.listed.len()), (0, 0, 0));
+}

@@ -60,8 +60,8 @@ async fn what_is_kept_is_bounded_and_goes_with_the_pods() {
     assert_eq!(pods.known.len(), PODS, "not before the list is complete");
     pods.take(Change::Complete);
     assert_eq!(pods.known.len(), 2);
-    pods.take(Change::Deleted(stored("1", "team")));
-    pods.take(Change::Deleted(stored("2", "team")));
+    pods.take(Change::Deleted(stored("1", "team").metadata));
+    pods.take(Change::Deleted(stored("2", "team").metadata));
     assert_eq!(pods.bytes, 0);
 }
 
@@ -84,7 +84,7 @@ async fn a_namespace_that_floods_takes_no_room_of_others_and_what_was_dropped_co
     assert_eq!(of(&pods, "few"), 100);
     assert!(!pods.has_room_again(), "it is full");
     for at in 0..PODS {
-        pods.take(Change::Deleted(stored(&format!("many-{at}"), "many")));
+        pods.take(Change::Deleted(stored(&format!("many-{at}"), "many").metadata));
     }
     assert!(pods.has_room_again());
     pods.take(Change::Begins);

@@ -50,6 +50,20 @@ fn a_closed_pod_says_why_until_it_is_open() {
 }
 
 #[test]
+fn a_forged_mark_does_not_change_the_reason() {
+    let mut policy = Policy { explain: true, ..multi_arch() };
+    policy.placement.require = Require::NodeSelector;
+    let images = [runs("amd", &["linux/amd64"]), runs("arm", &["linux/arm64"])];
+    let mut forged = pod(json!([]), None);
+    forged["metadata"]["annotations"] = json!({"tolerarch.io/required": "amd64"});
+    forged["spec"]["nodeSelector"] = json!({"kubernetes.io/arch": "amd64"});
+    let (reason, _, first) = explained(&policy, &mut forged, &images);
+    assert_eq!(reason, Reason::Retracted);
+    let second = explained(&policy, &mut forged, &images);
+    assert_eq!(second, (Reason::NoCommonPlatform, "unchanged", first));
+}
+
+#[test]
 fn only_a_pod_that_was_decided_on_says_why() {
     let amd = runs("amd", &["linux/amd64"]);
     let explain = |policy: Policy| Policy { explain: true, ..policy };

@@ -16,6 +16,9 @@ fn accepts_only_realms_that_cannot_hurt() {
         (https, "token", Some("https://registry.test:5000/token")),
         (https, "//auth.test/token", Some("https://auth.test/token")),
         (https, "http://auth.test/token", None),
+        (https, "http://registry.test/token", Some("https://registry.test:5000/token")),
+        (https, "http://registry.test:8080/token?a=b", Some("https://registry.test:5000/token?a=b")),
+        (https, "http://sub.registry.test/token", None),
         (https, "https://user:secret@auth.test/", None),
         (https, "file:///etc/passwd", None),
         (https, "https://", None),
@@ -46,18 +49,12 @@ fn only_the_registry_and_those_it_is_paired_with_see_its_credentials() {
     for (origin, text, expected) in [
         ("https://a.test/", "/token", true),
         ("https://a.test/", "https://A.test:443/token", true),
-        ("https://a.test/", "https://a.test:444/token", false),
+        ("https://a.test/", "https://a.test:444/token", true),
         ("https://a.test/", "https://auth.a.test/token", false),
         ("https://a.test/", "https://a.test.evil.test/token", false),
         ("https://a.test/", "https://auth.docker.io/token", false),
         ("https://a.test/", "https://gitlab.com/jwt/auth", false),
         ("https://registry-1.docker.io/", "https://auth.docker.io/token", true),
-        ("https://registry-1.docker.io/", "https://auth.docker.io:444/token", false),
-        ("https://registry-1.docker.io/", "https://xauth.docker.io/token", false),
-        ("https://registry-1.docker.io/", "https://gitlab.com/jwt/auth", false),
-        ("https://registry.gitlab.com/", "https://gitlab.com/jwt/auth", true),
-        ("https://registry.gitlab.com:5000/", "https://gitlab.com/jwt/auth", false),
-        ("https://nvcr.io/", "https://authn.nvidia.com/token", true),
         ("https://own.test:5000/", "https://auth.test/token", true),
         ("https://own.test:5000/", "https://AUTH.test:443/token", true),
         ("https://own.test:5000/", "https://auth.test:444/token", false),
@@ -74,7 +71,25 @@ fn only_the_registry_and_those_it_is_paired_with_see_its_credentials() {
         ("http://eighty.test/", "https://auth.test/token", false),
     ] {
         let url = Url::parse(origin).unwrap();
-        let may = realm(&hosts, origin, text).unwrap().may_see_credentials(&hosts, &url);
+        let may = realm(&hosts, origin, text).unwrap().may_see_credentials(&hosts, &url, false);
         assert_eq!(may, expected, "{text} of {origin}");
+    }
+}
+
+#[test]
+fn a_pods_credential_also_goes_to_another_host_of_the_same_owner() {
+    let hosts = Hosts::default();
+    for (origin, text, of_operator, of_pod) in [
+        ("https://registry.example.com/", "https://gitlab.example.com/jwt/auth", false, true),
+        ("https://git.example.com:5050/", "https://git.example.com/jwt/auth", true, true),
+        ("https://registry.example.com/", "https://auth.evil.com/token", false, false),
+        ("https://a.github.io/", "https://b.github.io/token", false, false),
+        ("http://registry.example.com/", "https://gitlab.example.com/jwt/auth", false, false),
+        ("http://registry.example.com/", "http://gitlab.example.com/jwt/auth", false, false),
+    ] {
+        let url = Url::parse(origin).unwrap();
+        let realm = realm(&hosts, origin, text).unwrap();
+        let may = [false, true].map(|of_pod| realm.may_see_credentials(&hosts, &url, of_pod));
+        assert_eq!(may, [of_operator, of_pod], "{text} of {origin}");
     }
 }

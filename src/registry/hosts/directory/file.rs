@@ -112,9 +112,9 @@ pub(in crate::registry::hosts) struct RegistryHost {
 }
 
 impl RegistryHost {
-    /// Whether headers or a client certificate of the operator go to it.
-    pub(in crate::registry::hosts) fn gets_operator_identity(&self) -> bool {
-        !self.headers.is_empty() || self.tls.as_ref().is_some_and(|tls| !tls.identities.is_empty())
+    /// Whether it gets a client certificate of the operator.
+    pub(in crate::registry::hosts) fn has_client_certificate(&self) -> bool {
+        self.tls.as_ref().is_some_and(|tls| !tls.identities.is_empty())
     }
 }
 

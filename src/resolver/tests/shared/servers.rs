@@ -1,6 +1,10 @@
 //! Servers that die, hang, are full or lie: a Pod gets its answer from the registry, and waits at most once.
 
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use testregistry::Pki;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpListener;
 
 use super::*;
 
@@ -286,4 +290,81 @@ async fn a_password_is_read_anew_and_tls_is_verified() {
     .await;
     two_answers(&strict, "strict").await;
     assert_ne!(strict.state.get(), State::Healthy, "a certificate of another authority");
+}
+
+/// A server that answers properly so many times, and then without end. Gives its port, and how many connections it had and
+/// bytes it could send.
+async fn endless(proper: usize, answer: &'static str, more: &'static str) -> (u16, Arc<[AtomicU64; 2]>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let (port, sent) = (listener.local_addr().unwrap().port(), Arc::<[AtomicU64; 2]>::default());
+    let counted = Arc::clone(&sent);
+    tokio::spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            let sent = Arc::clone(&counted);
+            sent[0].fetch_add(1, Ordering::Relaxed);
+            tokio::spawn(async move {
+                let mut command = [0; 4096];
+                for _ in 0..proper {
+                    if stream.read(&mut command).await.unwrap_or(0) == 0 {
+                        return;
+                    }
+                    stream.write_all(b"$0\r\n\r\n").await.unwrap();
+                }
+                if stream.read(&mut command).await.unwrap_or(0) == 0 {
+                    return;
+                }
+                let (first, block) = (answer.as_bytes(), more.repeat((64 << 10) / more.len()));
+                let mut next = first;
+                while stream.write_all(next).await.is_ok() {
+                    sent[1].fetch_add(next.len() as u64, Ordering::Relaxed);
+                    next = block.as_bytes();
+                }
+            });
+        }
+    });
+    (port, sent)
+}
+
+/// The library that reads its answers has no bound of its own.
+#[tokio::test]
+async fn a_server_that_answers_without_end_is_left() {
+    let remote = remote().await;
+    let directory = tempfile::tempdir().unwrap();
+    let password = directory.path().join("password");
+    std::fs::write(&password, "secret").unwrap();
+    for (scheme, path, proper, with_password) in [
+        // The greeting, the probe of a new connection, and a lookup.
+        ("redis", "", 0, true),
+        ("redis", "", 0, false),
+        ("redis", "", 1, false),
+        ("redis+sentinel", "/main", 0, false),
+        ("redis+cluster", "", 0, false),
+        ("redis+cluster", "", 0, true),
+    ] {
+        for (answer, more) in [
+            ("$999999999999\r\n", "x"),
+            ("+", "x"),
+            ("*999999999999\r\n", "+\r\n"),
+            ("*1\r\n", "*1\r\n"),
+            ("", "+OK\r\n"),
+        ] {
+            let (port, sent) = endless(proper, answer, more).await;
+            let url = format!("{scheme}://127.0.0.1:{port}{path}");
+            let one = Replica::with(&remote, &url, |settings, _| {
+                settings.password_file = with_password.then(|| password.clone());
+            })
+            .await;
+            let failures = ["error", "timeout", "invalid"];
+            let is_left = || failures.iter().any(|result| one.counted("get", result) > 0);
+            let mut round = 0;
+            while one.state.get() == State::Healthy && !is_left() {
+                two_answers(&one, &format!("endless-{port}-{}-{round}-", more.len())).await;
+                round += 1;
+            }
+            two_answers(&one, &format!("endless-{port}-{}-end-", more.len())).await;
+            let [connections, sent] = [0, 1].map(|of| sent[of].load(Ordering::Relaxed));
+            // What the kernel keeps of what was sent counts as well.
+            assert!(sent < connections * (8 << 20), "{url} {answer:?}: {} MiB", sent >> 20);
+        }
+    }
 }

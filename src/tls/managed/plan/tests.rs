@@ -1,11 +1,15 @@
-//! A world with a Secret, a bundle and some replicas, whose steps come in any order.
+//! A world with two Secrets, a bundle, two issuers and some replicas, whose steps come in any order.
 
 use proptest::prelude::*;
 
 use super::*;
+use crate::tls::managed::serving::is_better;
+use crate::tls::validity::Validity;
 
 const LIFETIMES: Lifetimes = Lifetimes { ca: Duration::from_secs(300), leaf: Duration::from_secs(100) };
 const START: Time = Duration::from_secs(1_800_000_000);
+/// As during a rollout.
+const ISSUERS: usize = 2;
 const REPLICAS: usize = 3;
 /// How long an API server may go on using an older bundle.
 const LAG: Duration = Duration::from_secs(3);
@@ -31,13 +35,16 @@ impl<T> Versioned<T> {
 }
 
 #[derive(Clone, Default)]
-struct Replica {
+struct Issuer {
     seen: History,
-    leaf: Option<Leaf>,
-    /// Signed before the present one by the same process.
-    switched: bool,
-    ready: bool,
     stage: Stage,
+    last: Time,
+}
+
+/// What it serves, and when it has looked for something better.
+#[derive(Clone, Default)]
+struct Replica {
+    leaf: Option<Leaf>,
     last: Time,
 }
 
@@ -51,30 +58,36 @@ enum Stage {
     HasPlan {
         bundle: u64,
         secret: u64,
+        serving: u64,
         view: View,
-        own: Option<Ca>,
-        plan: Plan,
+        write: Option<Write>,
         now: Time,
     },
 }
 
+#[derive(Default)]
 struct World {
     now: Time,
     next: u8,
     secret: Versioned<Option<Vec<Ca>>>,
+    serving: Versioned<Option<Leaf>>,
     bundle: Versioned<Vec<Trusted>>,
     /// Bundles that were replaced, and when.
     replaced: Vec<(Time, Vec<Trusted>)>,
+    issuers: [Issuer; ISSUERS],
     replicas: [Replica; REPLICAS],
 }
 
 #[derive(Clone, Debug)]
 enum Op {
-    /// One step of one replica, after some milliseconds.
+    /// One step of one issuer, after some milliseconds.
     Step(usize, u64),
-    /// The replica is started anew.
+    /// The issuer is started anew.
     Crash(usize),
+    /// A replica is started anew.
+    Start(usize),
     DeleteSecret,
+    DeleteServing,
     /// The first or the second CA cannot be read any more.
     Damage(usize),
     /// What the Secret was once, or never.
@@ -88,14 +101,7 @@ enum Op {
 
 impl World {
     fn new() -> Self {
-        Self {
-            now: START,
-            next: 0,
-            secret: Versioned::default(),
-            bundle: Versioned::default(),
-            replaced: Vec::new(),
-            replicas: Default::default(),
-        }
+        Self { now: START, ..Self::default() }
     }
 
     fn id(&mut self) -> Id {
@@ -110,32 +116,24 @@ impl World {
     }
 
     fn step(&mut self, index: usize) {
-        let mut replica = std::mem::take(&mut self.replicas[index]);
-        replica.stage = match std::mem::take(&mut replica.stage) {
+        let mut issuer = std::mem::take(&mut self.issuers[index]);
+        issuer.stage = match std::mem::take(&mut issuer.stage) {
             Stage::Idle => Stage::HasBundle(self.bundle.clone()),
             Stage::HasBundle(bundle) => {
-                let view = View {
-                    cas: self.secret.value.clone().unwrap_or_default(),
-                    bundles: vec![bundle.value],
-                    names: vec!["tolerarch".into()],
-                };
-                replica.seen.look(&view, self.now, LIFETIMES);
-                let plan = plan(&view, &replica.seen, replica.leaf.as_ref(), self.now, LIFETIMES);
-                replica.ready |= plan.ready;
-                // Nothing is waited for in between.
-                let own = replica.leaf.as_ref().map(|leaf| leaf.ca);
-                if let Some(id) = plan.sign {
-                    let ca = view.cas.iter().copied().chain(own).find(|ca| ca.id == id).unwrap();
-                    let expires = ca.expires.min(self.now + LIFETIMES.leaf);
-                    replica.switched = replica.leaf.is_some();
-                    replica.leaf = Some(Leaf { ca, names: view.names.clone(), issued: self.now, expires });
+                let cas = self.secret.value.clone().unwrap_or_default();
+                let mut leaf = self.serving.value.clone();
+                if let Some(leaf) = &mut leaf {
+                    leaf.ca = leaf.ca.filter(|id| cas.iter().any(|ca| ca.id == *id));
                 }
-                let (bundle, secret) = (bundle.version, self.secret.version);
-                Stage::HasPlan { bundle, secret, view, own, plan, now: self.now }
+                let view = View { cas, bundles: vec![bundle.value], names: vec!["tolerarch".into()], leaf };
+                issuer.seen.look(&view, self.now);
+                let write = plan(&view, &issuer.seen, self.now, LIFETIMES);
+                let (bundle, secret, serving) = (bundle.version, self.secret.version, self.serving.version);
+                Stage::HasPlan { bundle, secret, serving, view, write, now: self.now }
             }
-            Stage::HasPlan { bundle, secret, view, own, plan, now } => {
+            Stage::HasPlan { bundle, secret, serving, view, write, now } => {
                 let find = |id: Id| view.cas.iter().copied().find(|ca| ca.id == id);
-                match plan.write {
+                match write {
                     Some(Write::NewCa { beside }) => {
                         let new = self.ca(now);
                         let cas = [Some(new), beside.and_then(find)];
@@ -145,10 +143,8 @@ impl World {
                         self.secret.replace(secret, Some(find(id).into_iter().collect()));
                     }
                     Some(Write::Bundles(ids)) => {
-                        // Others may have added more than that in the meantime.
                         assert!(ids.len() <= BUNDLE, "{}", ids.len());
-                        let cas = view.cas.iter().chain(&own);
-                        let cas = cas.map(|ca| Trusted { id: ca.id, expires: ca.expires });
+                        let cas = view.cas.iter().map(|ca| Trusted { id: ca.id, expires: ca.expires });
                         let known: Vec<Trusted> = cas.chain(view.bundles[0].iter().copied()).collect();
                         let of = |id: &Id| known.iter().copied().find(|known| known.id == *id).unwrap();
                         let old = self.bundle.clone();
@@ -157,37 +153,65 @@ impl World {
                             self.replaced.push((self.now, old.value));
                         }
                     }
+                    Some(Write::Leaf(id)) => {
+                        let expires = find(id).unwrap().expires.min(now + LIFETIMES.leaf);
+                        let leaf = Leaf { ca: Some(id), names: view.names, issued: now, expires };
+                        self.serving.replace(serving, Some(leaf));
+                    }
                     None => {}
                 }
                 Stage::Idle
             }
         };
-        self.replicas[index] = replica;
+        self.issuers[index] = issuer;
     }
 
-    /// Time passes, and each replica does what it has to do by then.
+    /// Time passes, and each process does what it has to do by then.
     fn pass(&mut self, time: Duration) {
         self.now += time;
-        for index in 0..REPLICAS {
-            let replica = &self.replicas[index];
-            let pause = LIFETIMES.pause(replica.leaf.as_ref(), replica.ready, replica.last);
-            if self.now.saturating_sub(replica.last) >= pause {
+        for index in 0..ISSUERS {
+            let expires = self.serving.value.as_ref().map(|leaf| leaf.expires);
+            let last = self.issuers[index].last;
+            if self.now.saturating_sub(last) >= LIFETIMES.pause(expires, last) {
                 self.round(index);
             }
+        }
+        for index in 0..REPLICAS {
+            let Replica { leaf, last } = &self.replicas[index];
+            let pause = LIFETIMES.pause(leaf.as_ref().map(|leaf| leaf.expires), *last);
+            if self.now.saturating_sub(*last) >= pause {
+                self.fetch(index);
+            }
+        }
+    }
+
+    /// The replica serves what it is given, unless that is worse than what it has.
+    fn fetch(&mut self, index: usize) {
+        let validity = |leaf: &Leaf| {
+            let seconds = |time: Time| i64::try_from(time.as_secs()).unwrap();
+            Validity { begin: seconds(leaf.issued - BACKDATE), end: seconds(leaf.expires), named: true }
+        };
+        let now = i64::try_from(self.now.as_secs()).unwrap();
+        let replica = &mut self.replicas[index];
+        replica.last = self.now;
+        if let Some(leaf) = &self.serving.value
+            && is_better(validity(leaf), replica.leaf.as_ref().map(validity), now)
+        {
+            replica.leaf = Some(leaf.clone());
         }
     }
 
     /// Steps until there is nothing to do.
     fn round(&mut self, index: usize) {
-        while !matches!(self.replicas[index].stage, Stage::Idle) {
+        while !matches!(self.issuers[index].stage, Stage::Idle) {
             self.step(index);
         }
         for _ in 0..10 {
             self.step(index);
             let mut quiet = true;
-            while !matches!(self.replicas[index].stage, Stage::Idle) {
-                if let Stage::HasPlan { plan, .. } = &self.replicas[index].stage {
-                    quiet &= plan.sign.is_none() && plan.write.is_none();
+            while !matches!(self.issuers[index].stage, Stage::Idle) {
+                if let Stage::HasPlan { write, .. } = &self.issuers[index].stage {
+                    quiet &= write.is_none();
                 }
                 self.step(index);
             }
@@ -195,7 +219,7 @@ impl World {
                 break;
             }
         }
-        self.replicas[index].last = self.now;
+        self.issuers[index].last = self.now;
     }
 
     fn apply(&mut self, op: &Op) {
@@ -204,8 +228,10 @@ impl World {
                 self.pass(Duration::from_millis(millis));
                 self.step(index);
             }
-            Op::Crash(index) => self.replicas[index] = Replica { last: self.now, ..Replica::default() },
+            Op::Crash(index) => self.issuers[index] = Issuer { last: self.now, ..Issuer::default() },
+            Op::Start(index) => self.replicas[index] = Replica { last: self.now, ..Replica::default() },
             Op::DeleteSecret => self.secret.put(None),
+            Op::DeleteServing => self.serving.put(None),
             Op::Damage(index) => {
                 if let Some(mut cas) = self.secret.value.clone() {
                     cas.truncate(2);
@@ -227,37 +253,25 @@ impl World {
             Op::Reset => self.bundle.put(Vec::new()),
             Op::Jump(seconds) => {
                 self.now = shifted(self.now, seconds);
+                self.issuers.iter_mut().for_each(|issuer| issuer.last = Time::ZERO);
                 self.replicas.iter_mut().for_each(|replica| replica.last = Time::ZERO);
             }
         }
     }
 
-    /// Whether every replica that is ready serves what every API server trusts.
+    /// Whether every replica serves what every API server trusts.
     fn check(&self) -> Result<(), TestCaseError> {
-        for (index, replica) in self.replicas.iter().enumerate().filter(|(_, replica)| replica.ready) {
-            let leaf = replica.leaf.as_ref().expect("ready with a certificate");
+        for (index, replica) in self.replicas.iter().enumerate() {
+            let Some(leaf) = &replica.leaf else { continue };
             prop_assert!(
                 leaf.issued <= self.now + BACKDATE && self.now < leaf.expires,
                 "{index}: {leaf:?} at {:?}",
                 self.now
             );
-            prop_assert!(leaf.expires <= leaf.ca.expires);
-            let trusts = |bundle: &[Trusted]| bundle.iter().any(|trusted| trusted.id == leaf.ca.id);
-            prop_assert!(
-                trusts(&self.bundle.value),
-                "{index}: {leaf:?} in {:?} at {:?}",
-                self.bundle.value,
-                self.now
-            );
-            if replica.switched {
-                let used = self.replaced.iter().filter(|(at, _)| *at + LAG > self.now && *at <= self.now);
-                for (at, bundle) in used {
-                    prop_assert!(
-                        trusts(bundle),
-                        "{index}: {leaf:?} not in {bundle:?} until {at:?}, now {:?}",
-                        self.now
-                    );
-                }
+            let trusts = |bundle: &[Trusted]| bundle.iter().any(|trusted| Some(trusted.id) == leaf.ca);
+            let lately = self.replaced.iter().filter(|(at, _)| *at + LAG > self.now && *at <= self.now);
+            for bundle in lately.map(|(_, bundle)| bundle).chain([&self.bundle.value]) {
+                prop_assert!(trusts(bundle), "{index}: {leaf:?} not in {bundle:?}, now {:?}", self.now);
             }
         }
         Ok(())
@@ -265,7 +279,7 @@ impl World {
 
     /// Nothing else happens for a while.
     fn settle(&mut self) {
-        let deadline = self.now + 2 * LIFETIMES.poll() + LIFETIMES.settle();
+        let deadline = self.now + 3 * LIFETIMES.poll() + LIFETIMES.settle();
         while self.now < deadline {
             self.pass(Duration::from_secs(1));
         }
@@ -282,9 +296,11 @@ fn shifted(time: Time, seconds: i64) -> Time {
 /// What may happen without a certificate losing its trust.
 fn harmless() -> impl Strategy<Value = Op> {
     prop_oneof![
-        60 => (0..REPLICAS, 0..4000_u64).prop_map(|(index, millis)| Op::Step(index, millis)),
-        2 => (0..REPLICAS).prop_map(Op::Crash),
+        60 => (0..ISSUERS, 0..4000_u64).prop_map(|(index, millis)| Op::Step(index, millis)),
+        2 => (0..ISSUERS).prop_map(Op::Crash),
+        2 => (0..REPLICAS).prop_map(Op::Start),
         1 => Just(Op::DeleteSecret),
+        1 => Just(Op::DeleteServing),
         1 => (0..2_usize).prop_map(Op::Damage),
         // Not one at its end, whose certificates live for seconds.
         1 => (-190..250_i64).prop_map(Op::Restore),
@@ -306,7 +322,7 @@ fn anything() -> impl Strategy<Value = Op> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(96))]
 
-    /// Replicas that start at once, in any order of their steps, with crashes, a Secret that is deleted, damaged or put back
+    /// Issuers that start at once, in any order of their steps, with crashes, Secrets that are deleted, damaged or put back
     /// from a backup, and a bundle that others add to.
     #[test]
     fn a_served_certificate_is_always_trusted(ops in prop::collection::vec(harmless(), 0..600)) {
@@ -325,7 +341,7 @@ proptest! {
             world.apply(op);
         }
         world.settle();
-        prop_assert!(world.replicas.iter().all(|replica| replica.ready));
+        prop_assert!(world.replicas.iter().all(|replica| replica.leaf.is_some()));
         let (end, past) = (world.now + 3 * LIFETIMES.ca, world.bundle.value.clone());
         while world.now < end {
             world.check()?;
@@ -337,7 +353,7 @@ proptest! {
     }
 }
 
-/// One replica that has been there for long, and in whose bundle a new CA has just been written.
+/// An issuer that has been there for long, and in whose bundle a new CA has just been written.
 #[test]
 fn switches_only_when_the_bundle_has_been_seen_for_a_while() {
     let [old, new] = [1, 2].map(|n| Ca {
@@ -347,29 +363,38 @@ fn switches_only_when_the_bundle_has_been_seen_for_a_while() {
     });
     let trusted = |ca: Ca| Trusted { id: ca.id, expires: ca.expires };
     let names = vec!["tolerarch".to_owned()];
-    let mut view = View { cas: vec![old], bundles: vec![vec![trusted(old)]; 2], names: names.clone() };
-    let mut seen = History::default();
     let now = new.created;
-    seen.look(&view, now, LIFETIMES);
-    let leaf = Leaf { ca: old, names, issued: now, expires: now + LIFETIMES.leaf };
+    let leaf = Leaf { ca: Some(old.id), names: names.clone(), issued: now, expires: now + LIFETIMES.leaf };
+    let bundles = vec![vec![trusted(old)]; 2];
+    let mut view = View { cas: vec![old], bundles, names, leaf: Some(leaf) };
+    let mut seen = History::default();
+    seen.look(&view, now);
     view.cas.insert(0, new);
     let next = |seen: &mut History, view: &View, after: u64| {
         let now = now + Duration::from_secs(after);
-        seen.look(view, now, LIFETIMES);
-        plan(view, seen, Some(&leaf), now, LIFETIMES)
+        seen.look(view, now);
+        plan(view, seen, now, LIFETIMES)
     };
-    let ready = Plan { ready: true, ..Plan::default() };
     let both = Some(Write::Bundles(vec![new.id, old.id]));
-    assert_eq!(next(&mut seen, &view, 1), Plan { write: both.clone(), ..ready.clone() });
+    assert_eq!(next(&mut seen, &view, 1), both);
     // One of two webhooks is not enough, and being away for a moment starts it anew.
     view.bundles[0] = vec![trusted(new), trusted(old)];
-    assert_eq!(next(&mut seen, &view, 2), Plan { write: both.clone(), ..ready.clone() });
+    assert_eq!(next(&mut seen, &view, 2), both);
     view.bundles[1] = view.bundles[0].clone();
-    assert_eq!(next(&mut seen, &view, 3), ready);
+    assert_eq!(next(&mut seen, &view, 3), None);
     view.bundles[1].remove(0);
-    assert_eq!(next(&mut seen, &view, 4), Plan { write: both, ..ready.clone() });
+    assert_eq!(next(&mut seen, &view, 4), both);
     view.bundles[1] = view.bundles[0].clone();
-    assert_eq!(next(&mut seen, &view, 5), ready);
-    assert_eq!(next(&mut seen, &view, 9), ready);
-    assert_eq!(next(&mut seen, &view, 10), Plan { sign: Some(new.id), ..ready });
+    assert_eq!(next(&mut seen, &view, 5), None);
+    assert_eq!(next(&mut seen, &view, 9), None);
+    assert_eq!(next(&mut seen, &view, 10), Some(Write::Leaf(new.id)));
+    // The old one leaves the Secret only when it signs nothing more, and the bundle only when all of that has expired.
+    view.leaf.as_mut().unwrap().ca = Some(new.id);
+    assert_eq!(next(&mut seen, &view, 11), Some(Write::OnlyCa(new.id)));
+    view.cas.pop();
+    view.leaf.as_mut().unwrap().issued += Duration::from_secs(300);
+    view.leaf.as_mut().unwrap().expires += Duration::from_secs(300);
+    assert_eq!(next(&mut seen, &view, 12), None);
+    assert_eq!(next(&mut seen, &view, 12 + 149), None);
+    assert_eq!(next(&mut seen, &view, 12 + 150), Some(Write::Bundles(vec![new.id])));
 }

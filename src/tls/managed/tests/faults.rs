@@ -7,13 +7,12 @@ use super::*;
 async fn only_the_api_servers_clock_says_whether_the_certificate_is_valid() {
     let api = cluster().await;
     let mut replica = Replica::new(&api);
-    replica.look().await;
-    api.set_time(START + 6);
+    Issuer::new(&api).settle(&api, START).await;
     replica.look().await;
     assert_eq!(replica.served.state(), State::Healthy);
-    // Nothing can be written, so the certificate expires.
-    api.refuse(Some((Method::GET, SECRET, 403)));
-    let end = i64::try_from(START + DAY).unwrap();
+    // Nothing can be read, so the certificate expires.
+    api.refuse(Some((Method::GET, SERVING, 403)));
+    let end = i64::try_from(START + 6 + 30 * DAY).unwrap();
     replica.served.told(end + 1);
     assert!(matches!(replica.served.state(), State::Failed(_)));
     replica.served.told(end - 1);
@@ -29,27 +28,27 @@ async fn only_the_api_servers_clock_says_whether_the_certificate_is_valid() {
 async fn a_configuration_that_is_not_there_does_not_matter_to_the_others() {
     let api = cluster().await;
     let names = ["zz-tolerarch", "not-installed"].map(|name| ObjectName::new(name).unwrap()).to_vec();
-    let mut replica = Replica::new(&api);
-    replica.managed.configurations = names;
+    let (mut issuer, mut replica) = (Issuer::new(&api), Replica::new(&api));
+    issuer.issuer.configurations = names;
+    issuer.settle(&api, START).await;
     replica.look().await;
-    assert!(replica.is_trusted(&api, START));
+    assert!(replica.is_trusted(&api, START + 6));
     api.delete(WEBHOOKS);
-    let mut other = Replica::new(&api);
-    other.look().await;
-    assert_eq!(other.leaf(), None);
+    issuer.look().await;
+    assert!(issuer.issuer.failing.is_some());
 }
 
 #[tokio::test]
 async fn what_others_break_is_repaired() {
     let api = cluster().await;
-    let [mut a, mut b] = [(); 2].map(|()| Replica::new(&api));
-    a.look().await;
-    b.look().await;
+    let (mut issuer, mut replica) = (Issuer::new(&api), Replica::new(&api));
+    issuer.settle(&api, START).await;
+    replica.look().await;
     let mut now = START + 60;
     api.set_time(now);
 
     // A bundle that was reset, and one with rubbish and a foreign certificate, which stays for a while.
-    let foreign = Authority::new(Duration::from_secs(now), Duration::from_secs(9 * DAY)).unwrap();
+    let foreign = Authority::new(Duration::from_secs(now), Duration::from_secs(99 * DAY)).unwrap();
     for bundle in ["no certificate\n".to_owned(), foreign.written().0] {
         let mut webhooks = api.get(WEBHOOKS).unwrap();
         webhooks["webhooks"][1]["clientConfig"]["caBundle"] = {
@@ -57,18 +56,20 @@ async fn what_others_break_is_repaired() {
             base64::prelude::BASE64_STANDARD.encode(bundle).into()
         };
         api.put(WEBHOOKS, webhooks);
-        assert!(!a.is_trusted(&api, now));
-        a.look().await;
-        assert!(a.is_trusted(&api, now) && b.is_trusted(&api, now));
+        assert!(!replica.is_trusted(&api, now));
+        issuer.look().await;
+        assert!(replica.is_trusted(&api, now));
     }
     let count = |api: &Objects| {
         bundles(api).iter().map(|text| authority::read_bundle(text).len()).collect::<Vec<_>>()
     };
     assert_eq!(count(&api), [2, 2]);
 
-    // A Secret that is gone, damaged, or holds another pair: a new CA, and at no time one that is not trusted.
-    let faults: [fn(&Objects); 4] = [
+    // Secrets that are gone, damaged, or hold another pair: at no time is one served that is not trusted.
+    let faults: [fn(&Objects); 7] = [
         |api| api.delete(SECRET),
+        |api| api.delete(SERVING),
+        |api| [SECRET, SERVING].into_iter().for_each(|path| api.delete(path)),
         |api| {
             let mut secret = api.get(SECRET).unwrap();
             secret["data"]["ca.key"] = "AAAA".into();
@@ -80,43 +81,80 @@ async fn what_others_break_is_repaired() {
             api.put(SECRET, secret);
         },
         |api| {
-            let mut secret = api.get(SECRET).unwrap();
+            let mut secret = api.get(SERVING).unwrap();
+            secret["data"]["tls.key"] = data(api)["ca.key"].clone();
+            api.put(SERVING, secret);
+        },
+        |api| {
+            let mut secret = api.get(SERVING).unwrap();
             secret["data"] = Value::Null;
-            api.put(SECRET, secret);
+            api.put(SERVING, secret);
         },
     ];
-    for fault in faults {
-        let old = data(&api)["ca.crt"].clone();
+    for (at, fault) in faults.into_iter().enumerate() {
+        let old = replica.leaf();
         fault(&api);
+        replica.look().await;
+        assert_eq!(replica.leaf(), old, "{at}: it has nothing better");
         for _ in 0..4 {
             now += 10;
             api.set_time(now);
-            a.look().await;
-            assert!(a.is_trusted(&api, now) && b.is_trusted(&api, now));
-            b.look().await;
-            assert!(a.is_trusted(&api, now) && b.is_trusted(&api, now));
+            issuer.look().await;
+            assert!(replica.is_trusted(&api, now), "{at}");
+            replica.look().await;
+            assert!(replica.is_trusted(&api, now), "{at}");
         }
-        assert_ne!(data(&api)["ca.crt"], old);
-        let (leaf, _) = a.managed.own.clone().unwrap();
-        assert_eq!(Some(leaf.ca), a.managed.own.as_ref().map(|(_, authority)| authority.ca));
+        assert_ne!(replica.leaf(), old, "{at}");
+        assert!(replica.watch.failing.is_none());
     }
     // After the life of a leaf, and more, nothing is left of all that.
     for _ in 0..2 {
-        now += 37 * HOUR;
+        now += 46 * DAY;
         api.set_time(now);
-        a.look().await;
-        b.look().await;
+        issuer.look().await;
+        replica.look().await;
     }
-    assert!(a.is_trusted(&api, now) && b.is_trusted(&api, now));
+    assert!(replica.is_trusted(&api, now));
     assert_eq!(count(&api), [1, 1]);
 }
 
+/// What is put back from a backup is older, and may be trusted no more.
 #[tokio::test]
-async fn without_rights_or_api_server_what_there_is_goes_on_and_is_renewed() {
+async fn a_replica_takes_only_what_is_better() {
     let api = cluster().await;
-    let mut replica = Replica::new(&api);
-    let failures = |replica: &Replica, operation: &str| {
-        replica.metric(&format!("tolerarch_managed_certificate_failures_total{{operation=\"{operation}\"}}"))
+    let (mut issuer, mut replica) = (Issuer::new(&api), Replica::new(&api));
+    issuer.settle(&api, START).await;
+    replica.look().await;
+    let (older, first) = (api.get(SERVING).unwrap(), replica.leaf());
+    issuer.settle(&api, START + 16 * DAY).await;
+    replica.look().await;
+    let second = replica.leaf();
+    assert_ne!(second, first, "renewed after half its life");
+    for now in [START + 17 * DAY, START + 40 * DAY] {
+        api.set_time(now);
+        let mut older = older.clone();
+        older["metadata"]["resourceVersion"] =
+            api.get(SERVING).unwrap()["metadata"]["resourceVersion"].clone();
+        api.put(SERVING, older);
+        replica.look().await;
+        assert_eq!(replica.leaf(), second);
+    }
+    // One from the future, by a clock that was wrong, gives way to what is valid.
+    issuer.settle(&api, START + 400 * DAY).await;
+    replica.look().await;
+    let future = replica.leaf();
+    assert_ne!(future, second);
+    issuer.settle(&api, START + 20 * DAY).await;
+    replica.look().await;
+    assert!(replica.leaf() != future && replica.is_trusted(&api, START + 20 * DAY + 6));
+}
+
+#[tokio::test]
+async fn without_rights_or_api_server_what_there_is_goes_on() {
+    let api = cluster().await;
+    let (mut issuer, mut replica) = (Issuer::new(&api), Replica::new(&api));
+    let failures = |metrics: &Metrics, operation: &str| {
+        metric(metrics, &format!("tolerarch_managed_certificate_failures_total{{operation=\"{operation}\"}}"))
     };
     // No right at the start: not ready, whatever it is.
     for (method, path, operation) in [
@@ -126,41 +164,45 @@ async fn without_rights_or_api_server_what_there_is_goes_on_and_is_renewed() {
         (Method::PATCH, "/mutatingwebhookconfigurations/", "write-webhooks"),
     ] {
         api.refuse(Some((method, path, 403)));
-        replica.look().await;
-        replica.look().await;
-        assert_eq!(failures(&replica, operation), 2, "{operation}");
-        assert!(replica.managed.failing.as_ref().unwrap().contains("forbidden"));
-        assert!(!replica.served.is_trusted());
+        issuer.look().await;
+        issuer.look().await;
+        assert_eq!(failures(&issuer.metrics, operation), 2, "{operation}");
+        assert!(issuer.issuer.failing.as_ref().unwrap().contains("forbidden"));
+        assert!(matches!(issuer.issuer.state().get(), State::Degraded(_)));
     }
+    api.refuse(Some((Method::GET, SERVING, 403)));
+    replica.look().await;
+    assert_eq!(failures(&replica.metrics, "read-secret"), 1);
+    assert!(!replica.served.is_trusted());
     api.refuse(None);
+    issuer.settle(&api, START).await;
     replica.look().await;
-    api.set_time(START + 6);
-    replica.look().await;
-    assert!(replica.served.is_trusted() && replica.managed.failing.is_none());
+    assert!(replica.served.is_trusted() && issuer.issuer.failing.is_none());
+    assert_eq!(issuer.issuer.state().get(), State::Healthy);
+    assert_eq!(replica.served.state(), State::Healthy);
 
-    // The rights to change anything are lost later.
-    let mut now = START + 200 * DAY;
+    // The rights to change anything are lost later, then those to read, and then there is no API server at all.
+    let now = START + 16 * DAY;
     api.set_time(now);
     api.refuse(Some((Method::PATCH, "", 403)));
+    issuer.look().await;
     replica.look().await;
+    assert_eq!(failures(&issuer.metrics, "write-secret"), 1);
     assert!(replica.is_trusted(&api, now));
-    now = START + 300 * DAY;
-    api.set_time(now);
-    replica.look().await;
-    assert_eq!(failures(&replica, "write-secret"), 1);
-    assert!(replica.is_trusted(&api, now), "by the old CA");
-    // No right to read, and then no API server at all.
     api.refuse(Some((Method::GET, "", 500)));
     for away in [false, true] {
         if away {
             let gone = Objects::start().await;
-            replica.managed.cluster = gone.cluster();
+            (issuer.issuer.cluster, replica.watch.cluster) = (gone.cluster(), gone.cluster());
             gone.stop().await;
         }
-        now += DAY;
-        replica.managed.clock.0 = Some((Duration::from_secs(now), Instant::now()));
+        issuer.look().await;
         replica.look().await;
         assert!(replica.is_trusted(&api, now) && replica.served.is_trusted());
+        assert!(matches!(replica.served.state(), State::Degraded(_)));
     }
-    assert_eq!(failures(&replica, "read-webhooks"), 4);
+    assert_eq!(
+        (failures(&issuer.metrics, "read-webhooks"), failures(&replica.metrics, "read-secret")),
+        (4, 3)
+    );
 }

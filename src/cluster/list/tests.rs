@@ -2,6 +2,12 @@ use futures_util::StreamExt;
 use serde_json::json;
 
 use super::*;
+
+/// Bytes of a page, and of an object, in these tests; and objects of the first page.
+const PAGE: usize = 64 << 10;
+const LARGE: usize = 128 << 10;
+const FIRST: u32 = 50;
+
 use crate::cluster::watch_tests::Lists;
 use crate::cluster::{Change, ClusterError, Node, NodePool, Selection};
 
@@ -12,11 +18,13 @@ fn put(api: &Lists, name: &str, bytes: usize) {
 
 /// The names that a list has.
 async fn listed(api: &Lists) -> Vec<String> {
-    let (mut changes, mut names) = (api.watcher().follow::<Node>(Selection::default()), Vec::new());
+    let (mut changes, mut names) =
+        (api.watcher().bounded(PAGE, LARGE).follow::<Node>(Selection::default()), Vec::new());
     loop {
         match changes.next().await.unwrap() {
             Change::Listed(node) => names.push(node.name().to_owned()),
             Change::Complete => return names,
+            Change::Unread(meta) => names.push(format!("unread: {}", meta.name.unwrap())),
             Change::Begins => {}
             other => panic!("{other:?}"),
         }
@@ -36,7 +44,7 @@ async fn pages_have_as_many_objects_as_fit() {
     api.give_whole_pages();
     let names: Vec<String> = (0..300).map(|at| format!("node-{at:03}")).collect();
     for (at, name) in names.iter().enumerate() {
-        put(&api, name, if (100..120).contains(&at) { BYTES / 2 } else { 10 });
+        put(&api, name, if (100..120).contains(&at) { PAGE / 2 } else { 10 });
     }
     assert_eq!(listed(&api).await, names, "each once, in their order");
     let sizes = sizes(&api);
@@ -49,10 +57,10 @@ async fn pages_have_as_many_objects_as_fit() {
 async fn one_that_is_too_large_is_left_out() {
     let api = Lists::start().await;
     api.give_whole_pages();
-    for (name, bytes) in [("a", 1), ("b", BYTES), ("c", 1), ("d", 2 * BYTES)] {
+    for (name, bytes) in [("a", 1), ("b", LARGE), ("c", 1), ("d", 2 * LARGE)] {
         put(&api, name, bytes);
     }
-    assert_eq!(listed(&api).await, ["a", "c"]);
+    assert_eq!(listed(&api).await, ["a", "unread: b", "c", "unread: d"]);
 }
 
 /// Lists of custom resources have their metadata at the end.
@@ -60,31 +68,23 @@ async fn one_that_is_too_large_is_left_out() {
 async fn a_list_that_cannot_go_on_behind_it_says_so() {
     let api = Lists::start().await;
     api.give_whole_pages();
-    api.put(NodePool::PATH, json!({"metadata": {"name": "a", "labels": {"x": "x".repeat(BYTES)}}}));
+    api.put(NodePool::PATH, json!({"metadata": {"name": "a", "labels": {"x": "x".repeat(LARGE)}}}));
     api.write_metadata_last();
-    let mut changes = api.watcher().follow::<NodePool>(Selection::default());
+    let mut changes = api.watcher().bounded(PAGE, LARGE).follow::<NodePool>(Selection::default());
     assert!(matches!(changes.next().await, Some(Change::Begins)));
     assert!(matches!(changes.next().await, Some(Change::Failed(ClusterError::TooLarge))));
 }
 
 #[test]
 fn takes_only_what_is_whole() {
-    let page = br#"{"kind":"List","metadata":{"resourceVersion":"7","continue":"t"},"items":[{"a"#;
-    let rest = br#"{"kind":"List","metadata":{"resourceVersion":"7","continue":"t"},"items":[]}"#;
-    assert_eq!(without_items(page).as_deref(), Some(rest.as_slice()));
+    let page = br#"{"kind":"List","metadata":{"resourceVersion":"7","continue":"t"},"items":[{"metadata":{"name":"a","#;
+    let rest = Page::behind(page).unwrap();
+    assert_eq!((&*rest.resource_version, rest.next.as_deref()), ("7", Some("t")));
+    assert_eq!(rest.too_large.as_ref().unwrap().name.as_deref(), Some("a"));
+    assert_eq!(rest.objects::<Node>().count(), 0);
     for none in
         [&br#"{"apiVersion":"v1","items":[{"a"#[..], b"", b"\"items\":", br#"{"metadata":{},"items":["#]
     {
-        assert_eq!(without_items(none), None);
+        assert!(matches!(Page::behind(none), Err(PageError::TooLarge)));
     }
-}
-
-#[test]
-fn asks_for_the_same_but_for_the_size() {
-    let sized = |uri: &str| sized(&uri.parse().unwrap(), 7).unwrap().to_string();
-    assert_eq!(sized("/api/v1/pods?&limit=50"), "/api/v1/pods?limit=7");
-    assert_eq!(
-        sized("https://host/api/v1/pods?&fieldSelector=a%3Db&limit=50&continue=abc"),
-        "https://host/api/v1/pods?limit=7&fieldSelector=a%3Db&continue=abc"
-    );
 }

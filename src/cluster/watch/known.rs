@@ -1,0 +1,80 @@
+//! What is known of the objects that are followed.
+
+use std::collections::BTreeMap;
+
+use kube::Resource;
+
+use super::{Change, name};
+use crate::cluster::ClusterError;
+
+/// What is known of the objects that are followed, and of each only what is kept.
+#[derive(Debug)]
+pub struct Known<V> {
+    objects: BTreeMap<String, V>,
+    /// Those of a list that is not complete yet.
+    listed: BTreeMap<String, V>,
+    is_complete: bool,
+}
+
+impl<V> Default for Known<V> {
+    fn default() -> Self {
+        Self { objects: BTreeMap::new(), listed: BTreeMap::new(), is_complete: false }
+    }
+}
+
+impl<V: Clone + PartialEq> Known<V> {
+    /// Takes over what has happened; `keep` says what is kept of an object. Returns whether something is known now that was
+    /// not known before.
+    pub fn take<K: Resource>(&mut self, change: Change<K>, keep: impl FnOnce(K) -> V) -> bool {
+        match change {
+            Change::Begins => {
+                self.listed.clear();
+                false
+            }
+            Change::Listed(object) => {
+                self.listed.insert(name(object.meta()), keep(object));
+                false
+            }
+            Change::Complete => {
+                let before = std::mem::replace(&mut self.objects, std::mem::take(&mut self.listed));
+                let first = !std::mem::replace(&mut self.is_complete, true);
+                first || before != self.objects
+            }
+            Change::Applied(object) => {
+                let (name, value) = (name(object.meta()), keep(object));
+                if self.objects.get(&name) == Some(&value) {
+                    return false;
+                }
+                self.objects.insert(name, value);
+                true
+            }
+            // What was read of it last counts.
+            Change::Unread(meta) => {
+                let name = name(&meta);
+                if let Some(value) = self.objects.get(&name) {
+                    self.listed.insert(name, value.clone());
+                }
+                false
+            }
+            Change::Deleted(meta) => self.objects.remove(&name(&meta)).is_some(),
+            // There are none of a kind that the cluster does not have. Those that were known are not given up by that.
+            Change::Failed(ClusterError::NotFound) => !std::mem::replace(&mut self.is_complete, true),
+            Change::Failed(_) => false,
+        }
+    }
+
+    /// Whether all objects have been read once.
+    pub fn is_complete(&self) -> bool {
+        self.is_complete
+    }
+
+    /// What is kept of the object of this name, which is in no namespace.
+    pub fn get(&self, name: &str) -> Option<&V> {
+        self.objects.get(name)
+    }
+
+    /// What is kept of each object, by namespace and name.
+    pub fn values(&self) -> impl Iterator<Item = &V> {
+        self.objects.values()
+    }
+}

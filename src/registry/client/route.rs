@@ -1,0 +1,136 @@
+//! The way of one request over its redirects: which are followed, and what goes along.
+//!
+//! A registry may send requests to any host that the address guard admits, manifests too: registry.k8s.io has them at
+//! another registry. What belongs to the endpoint (its authorization, headers, client certificate) does not go along, and is
+//! not used again after the first hop to another origin, even if a later one comes back.
+
+use http::HeaderValue;
+use url::Url;
+
+use super::ApiRequest;
+use crate::image::ImageRef;
+use crate::registry::auth::may_redirect;
+use crate::registry::error::{Error, token_hosts};
+use crate::registry::hosts::{Endpoint, Hosts};
+use crate::registry::limits;
+use crate::registry::net::{HttpRequest, HttpResponse, Transport, label, shown_host};
+use crate::registry::trace::Recorder;
+
+/// Where a request has come to.
+pub(super) struct Route<'a> {
+    endpoint: &'a Endpoint,
+    url: Url,
+    is_cross_origin: bool,
+    /// Whether it went over HTTPS, which it does not leave.
+    is_secure: bool,
+    redirects: usize,
+}
+
+impl<'a> Route<'a> {
+    /// A request to the endpoint itself.
+    pub(super) fn new(endpoint: &'a Endpoint, url: Url) -> Self {
+        let is_secure = url.scheme() == "https";
+        Self { endpoint, url, is_cross_origin: false, is_secure, redirects: 0 }
+    }
+
+    /// Whether it has left the endpoint's origin.
+    pub(super) fn is_cross_origin(&self) -> bool {
+        self.is_cross_origin
+    }
+
+    /// Sends the request from where it has come to, and follows it. The authorization is for this origin only.
+    pub(super) async fn follow(
+        &mut self,
+        transport: &Transport,
+        hosts: &Hosts,
+        request: &ApiRequest,
+        mut authorization: Option<&HeaderValue>,
+        recorder: &Recorder,
+    ) -> Result<HttpResponse, Error> {
+        loop {
+            let http = HttpRequest {
+                kind: request.kind,
+                method: request.method.clone(),
+                url: &self.url,
+                accept: request.accept,
+                authorization,
+                headers: None,
+                form: None,
+                limit: request.limit,
+                recorder,
+            };
+            let response = self.endpoint.send(transport, http, !self.is_cross_origin).await;
+            let response = response.map_err(|error| self.located(error))?;
+            if !is_redirect(&response) {
+                return Ok(response);
+            }
+            let next = self.next(hosts, request, response.header("location"));
+            let next = next.map_err(|error| self.located(error))?;
+            if next.origin() != self.url.origin() {
+                (authorization, self.is_cross_origin) = (None, true);
+            }
+            self.is_secure |= next.scheme() == "https";
+            self.redirects += 1;
+            self.url = next;
+        }
+    }
+
+    /// Where a redirect leads, if it is followed. Of its answer nothing else is read.
+    fn next(&self, hosts: &Hosts, request: &ApiRequest, location: Option<&str>) -> Result<Url, Error> {
+        let refused = |why: String| Err(Error::Unexpected(why));
+        if self.redirects == limits::REDIRECTS {
+            return refused("the registry redirects too often".into());
+        }
+        let to = location.and_then(|location| self.url.join(location).ok());
+        let to = to.filter(|to| to.has_host() && to.username().is_empty() && to.password().is_none());
+        let Some(to) = to.filter(|to| matches!(to.scheme(), "http" | "https")) else {
+            return refused("the registry answered with a redirect that is not followed".into());
+        };
+        // What has a digest may come from anywhere, and then without TLS where the operator says so.
+        let plain_storage = || !request.by_tag && hosts.is_plain_at(&to);
+        if to.scheme() == "http" && self.is_secure && !plain_storage() {
+            return refused(format!("the registry redirects to {} without TLS", shown_host(&to)));
+        }
+        // Whoever chose the target after another origin is not the endpoint.
+        let may_present = || !self.is_cross_origin && may_redirect(hosts, &self.endpoint.origin, &to);
+        if hosts.has_client_certificate(&to) && !may_present() {
+            let (registry, host) = (label(&self.endpoint.origin), shown_host(&to));
+            let line = token_hosts(&registry, &host);
+            return refused(format!(
+                "the registry redirects to {host}, which gets a client certificate; if that is right, set {line}"
+            ));
+        }
+        Ok(to)
+    }
+
+    /// An endpoint at the other origin, and its name of the repository, if a 401 from there can be answered: the path is one of
+    /// the API. Registries in front of others rename repositories.
+    pub(super) fn target(&self) -> Option<(Endpoint, String)> {
+        let api = self.url.path().strip_prefix("/v2/")?;
+        let (repository, reference) =
+            ["/manifests/", "/blobs/"].iter().find_map(|kind| api.rsplit_once(kind))?;
+        let separator = if reference.contains(':') { '@' } else { ':' };
+        let image: ImageRef = format!("target.invalid/{repository}{separator}{reference}").parse().ok()?;
+        let endpoint = Endpoint::new(self.url.join("/v2/").ok()?)?;
+        (image.repository() == repository).then_some((endpoint, repository.to_owned()))
+    }
+
+    /// The error, with the host where it happened, if that is not the endpoint's: people have to open the way there.
+    pub(super) fn located(&self, cause: Error) -> Error {
+        if !self.is_cross_origin {
+            return cause;
+        }
+        Error::Redirected {
+            registry: label(&self.endpoint.origin),
+            host: shown_host(&self.url),
+            cause: Box::new(cause),
+        }
+    }
+}
+
+fn is_redirect(response: &HttpResponse) -> bool {
+    matches!(response.status.as_u16(), 301 | 302 | 303 | 307 | 308)
+}
+
+#[cfg(test)]
+mod tests;

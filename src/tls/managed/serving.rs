@@ -1,0 +1,125 @@
+//! A replica's part in managed certificates: it reads one Secret, and serves what is in it.
+//!
+//! The Secret is read again and again, by a `get` of its name, which is all that this takes. What cannot be used, or is worse
+//! than what is served, changes nothing.
+
+use rustls_pki_types::CertificateDer;
+use rustls_pki_types::pem::PemObject;
+use tokio::time::{Duration, sleep};
+
+use super::objects::{CA, CERTIFICATE, KEY, Secret, SecretName};
+use super::plan::BACKDATE;
+use super::{Clock, Lifetimes, ManagedMetrics, ManagedSettings, Operation, seconds};
+use crate::cluster::{Cluster, ClusterError};
+use crate::health::State;
+use crate::tls::validity::Validity;
+use crate::tls::{ServingCertificate, pair};
+
+/// Serves the certificate of a Secret.
+pub struct SecretWatch {
+    pub(super) cluster: Cluster,
+    secret: SecretName,
+    lifetimes: Lifetimes,
+    served: ServingCertificate,
+    metrics: ManagedMetrics,
+    clock: Clock,
+    /// What failed at the last look, in words.
+    pub(super) failing: Option<String>,
+}
+
+/// Why nothing new is served.
+#[derive(Debug, thiserror::Error)]
+enum WatchError {
+    #[error(transparent)]
+    Cluster(#[from] ClusterError),
+    #[error("the Secret of tls.servingSecret has no certificate that can be served")]
+    Content,
+}
+
+impl SecretWatch {
+    /// Does nothing before [`SecretWatch::run`].
+    pub fn new(
+        cluster: Cluster,
+        settings: ManagedSettings,
+        served: ServingCertificate,
+        metrics: ManagedMetrics,
+    ) -> Self {
+        let secret = SecretName { namespace: cluster.namespace().to_owned(), name: settings.serving_secret };
+        let (lifetimes, clock) = (settings.lifetimes, Clock::default());
+        Self { cluster, secret, lifetimes, served, metrics, clock, failing: None }
+    }
+
+    /// Follows the Secret for ever.
+    pub async fn run(&mut self) {
+        loop {
+            self.look().await;
+            let expires = self.served.validity().map(|validity| validity.end);
+            let expires = expires.map(|end| Duration::from_secs(u64::try_from(end).unwrap_or_default()));
+            let pause = self.lifetimes.pause(expires, self.clock.now());
+            // Replicas do not all look at the same time.
+            sleep(pause.mul_f64(0.8 + 0.4 * fastrand::f64())).await;
+        }
+    }
+
+    pub(super) async fn look(&mut self) {
+        let error = match self.read().await {
+            Ok(()) => {
+                if self.failing.take().is_some() {
+                    self.served.0.renewal.set(State::Healthy);
+                    tracing::info!("the serving certificate is read again");
+                }
+                return;
+            }
+            Err(error) => error,
+        };
+        let is_new = self.failing.replace(error.to_string()).as_deref() != Some(&*error.to_string());
+        let is_missing = matches!(error, WatchError::Content | WatchError::Cluster(ClusterError::NotFound));
+        if is_missing && self.served.validity().is_none() {
+            if is_new {
+                tracing::info!("waiting for the serving certificate, which `tolerarch certificates` issues");
+            }
+            return;
+        }
+        self.metrics.failed(Operation::ReadSecret);
+        if is_new {
+            let missing = matches!(error, WatchError::Cluster(ClusterError::Forbidden));
+            let missing = missing.then_some("get on the Secret of tls.servingSecret");
+            tracing::error!(%error, missing, "the serving certificate cannot be read; the one in use goes on");
+            self.served.0.renewal.set(State::Degraded("its Secret cannot be read; the one in use goes on"));
+        }
+    }
+
+    async fn read(&mut self) -> Result<(), WatchError> {
+        let answer = self.secret.read(&self.cluster).await?;
+        let now = seconds(self.clock.set(answer.date));
+        self.served.told(now);
+        self.serve(&answer.object, now).ok_or(WatchError::Content)
+    }
+
+    /// Serves what is in the Secret, unless that is worse than what is served.
+    fn serve(&self, secret: &Secret, now: i64) -> Option<()> {
+        let leaf = CertificateDer::from_pem_slice(secret.value(CERTIFICATE)).ok()?;
+        let validity = Validity::of(&leaf, None)?;
+        if self.served.is_serving(&leaf) || !is_better(validity, self.served.validity(), now) {
+            return Some(());
+        }
+        let pair = pair(secret.value(CERTIFICATE), secret.value(KEY)).ok()?;
+        let ca = CertificateDer::from_pem_slice(secret.value(CA)).ok();
+        let ca = ca.and_then(|ca| Validity::of(&ca, None));
+        self.metrics.ca_expires(ca.map_or(0, |ca| ca.end));
+        self.served.replace(pair, validity, Some(now));
+        // The issuer writes what API servers trust by then.
+        self.served.trusted();
+        tracing::info!(expires = validity.end, "serving a new certificate");
+        Some(())
+    }
+}
+
+/// Whether to serve this one in place of the other: that cannot be used, or this can and is not from before, as what was put
+/// back from a backup. Where the API server's clock was set back a little, a new one seems older by that.
+pub(super) fn is_better(new: Validity, old: Option<Validity>, now: i64) -> bool {
+    let slack = i64::try_from(BACKDATE.as_secs()).unwrap_or_default();
+    old.is_none_or(|old| {
+        old.invalid(now).is_some() || (new.invalid(now).is_none() && new.begin + slack >= old.begin)
+    })
+}
