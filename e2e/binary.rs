@@ -27,5 +27,6 @@ mod binary {
     mod shared_cache;
     mod shutdown;
     mod start;
+    mod tenant;
     mod warm_start;
 }

@@ -84,7 +84,7 @@ async fn tour(keep: bool) -> Result<()> {
 
     let mut client = Client::connect(address, &pki).await?;
     println!("3. Pods are created. * marks the image that decided:\n");
-    println!("   {:<28}{:<13}{:<28}{:<12}{:<20}MS", "POD", "IMAGE", "PUSHED FOR", "DECISION", "REASON");
+    println!("   {:<ABOUT$}{:<13}{:<28}{:<12}{:<20}MS", "POD", "IMAGE", "PUSHED FOR", "DECISION", "REASON");
     let (mut odd, mut cold) = (0, Vec::new());
     let mut cases = cases(&registry);
     while let Some(case) = cases.get(cold.len()) {
@@ -97,7 +97,7 @@ async fn tour(keep: bool) -> Result<()> {
     }
 
     println!("4. The same Pods once more, now that the images are known:\n");
-    println!("   {:<28}{:<12}{:<20}{:>7}{:>11}", "POD", "DECISION", "REASON", "MS", "BEFORE");
+    println!("   {:<ABOUT$}{:<12}{:<20}{:>7}{:>11}", "POD", "DECISION", "REASON", "MS", "BEFORE");
     for (case, cold) in cases.iter().zip(&cold) {
         let warm = client.review(&case.pod).await?;
         let mut verdict = case.verdict(&warm);
@@ -107,7 +107,7 @@ async fn tour(keep: bool) -> Result<()> {
         odd += usize::from(!verdict.is_empty());
         let (now, before) = (milliseconds(warm.took), milliseconds(cold.took));
         let Answer { decision, reason, .. } = &warm;
-        println!("   {:<28}{decision:<12}{reason:<20}{now:>7}{before:>11}{verdict}", case.about);
+        println!("   {:<ABOUT$}{decision:<12}{reason:<20}{now:>7}{before:>11}{verdict}", case.about);
     }
     println!();
     if keep {
@@ -183,6 +183,9 @@ network: {{allow: [127.0.0.0/8]}}   # loopback is never dialled unless it is all
 "#
     )
 }
+
+/// The width of what is said about a Pod: two more than the longest has.
+const ABOUT: usize = 31;
 
 /// A Pod, and what should become of it.
 struct Case {
@@ -365,7 +368,7 @@ fn show(case: &Case, answer: &Answer, images: &[Image]) -> usize {
         let pushed = pushed.map_or("not pushed", |image| image.platforms);
         let star = if decisive.as_deref() == Some(reference) { "*" } else { "" };
         let image = format!("{}{star}", short(reference));
-        let line = format!("   {about:<28}{image:<13}{pushed:<28}{outcome}");
+        let line = format!("   {about:<ABOUT$}{image:<13}{pushed:<28}{outcome}");
         println!("{}", line.trim_end());
         (about, outcome) = ("", String::new());
     }

@@ -1,5 +1,5 @@
-//! Against a real registry, Debian's docker-registry: what others pushed is read as it was meant, and as another client
-//! reads it. Where the program is not installed the tests are skipped, except in CI.
+//! Against real registries: what others pushed is read as it was meant, and as other clients read it. What needs a program
+//! that is not installed is skipped, except in CI.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests and their support")]
 
@@ -15,6 +15,8 @@ mod real_registry {
 
     mod answers;
     mod credentials;
+    mod documented;
     mod failures;
     mod mirror;
+    mod zoo;
 }

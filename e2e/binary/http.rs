@@ -95,15 +95,20 @@ async fn refuses_what_is_too_large_and_what_is_not_http() {
     assert_eq!(program.review(&pod(&[&repo.reference("v1")])).await.reason, "tolerated");
 }
 
-/// The API server takes objects of 3 MiB, and a review may hold an old and a new one.
+/// The API server takes objects of 3 MiB, and a review may hold an old and a new one. Only what etcd takes gets anything.
 #[tokio::test]
 async fn answers_for_the_largest_pods() {
     let (_registry, repo, program) = program_with_an_image().await;
-    let mut large = pod(&[&repo.reference("v1")]);
-    large["spec"]["containers"][0]["args"] = json!(["x".repeat(3 << 20)]);
-    let mut review = review("u-1", &large);
-    review["request"]["oldObject"] = large.clone();
-    let verdict = Verdict::of(&program.webhook.ask(&post("/mutate", &review)).await);
+    let of_bytes = |bytes: usize| {
+        let mut large = pod(&[&repo.reference("v1")]);
+        large["spec"]["containers"][0]["args"] = json!(["x".repeat(bytes)]);
+        large
+    };
+    let mut largest = review("u-1", &of_bytes(3 << 20));
+    largest["request"]["oldObject"] = of_bytes(3 << 20);
+    assert_eq!(Verdict::of(&program.webhook.ask(&post("/mutate", &largest)).await).reason, "no-room");
+    let large = of_bytes(5 << 18);
+    let verdict = program.review(&large).await;
     assert_eq!(verdict.reason, "tolerated");
     assert_eq!(verdict.applied_to(&large)["metadata"]["annotations"]["tolerarch.io/pools"], "multi-arch");
 }

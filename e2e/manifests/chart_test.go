@@ -74,11 +74,10 @@ func TestFeatures(t *testing.T) {
 			"Deployment/arm-tolerarch: volume host-0 mounts a path of the host",
 			"Deployment/arm-tolerarch: volume host-1 mounts a path of the host",
 		},
-		"host-network": {"Deployment/arm-tolerarch: uses a namespace of the host", "NetworkPolicy: there is none"},
+		"host-network": {"Deployment/arm-tolerarch: uses a namespace of the host"},
 		"issuer":       {"Certificate/arm-tolerarch-tls: issuerRef: there is no ClusterIssuer company-ca"},
 		"minimal": {
-			"ClusterRoleBinding/arm-tolerarch-certificates: there is no ServiceAccount platform/existing",
-			"RoleBinding/arm-tolerarch-certificates: there is no ServiceAccount platform/existing",
+			"RoleBinding/arm-tolerarch-serving: there is no ServiceAccount platform/existing",
 			`Deployment/arm-tolerarch: there is no ServiceAccount "existing"`, "NetworkPolicy: there is none", "PodDisruptionBudget: there is none",
 		},
 		"network": {"Deployment/arm-tolerarch: volume ca: there is no ConfigMap company-ca"},

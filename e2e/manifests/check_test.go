@@ -314,7 +314,13 @@ func TestNotices(t *testing.T) {
 		"caBundle that two want to write": {
 			"    admissions.enforcer/disabled: \"true\"\n  labels", "    cert-manager.io/inject-ca-from: a/b\n  labels", webhook, "tls.mode is managed"},
 		"right to another Secret": {
-			"  resourceNames:\n  - tolerarch-certificates\n", "", "Role/tolerarch-certificates", "gives other rights"},
+			"  resourceNames:\n  - tolerarch-certificates\n  - tolerarch-serving\n", "", "Role/tolerarch-certificates", "gives other rights"},
+		"webhook that reads the CA's key": {
+			"  resourceNames:\n  - tolerarch-serving\n", "  resourceNames:\n  - tolerarch-certificates\n", "Role/tolerarch-serving", "gives other rights"},
+		"webhook that writes what it serves": {
+			"  - tolerarch-serving\n  resources:\n  - secrets\n  verbs:\n  - get\n---", "  - tolerarch-serving\n  resources:\n  - secrets\n  verbs:\n  - get\n  - patch\n---", "Role/tolerarch-serving", "gives other rights"},
+		"webhook that has the issuer's rights": {
+			"  name: tolerarch-certificates\nsubjects:\n- kind: ServiceAccount\n  name: tolerarch-certificates\n", "  name: tolerarch-certificates\nsubjects:\n- kind: ServiceAccount\n  name: tolerarch\n", "RoleBinding/tolerarch-certificates", "to the account tolerarch"},
 		"right to all webhooks": {
 			"  resourceNames:\n  - zz-tolerarch\n", "", "ClusterRole/tolerarch-certificates", "gives rights in the whole cluster"},
 		"token that is missing": {

@@ -17,7 +17,7 @@ func (s set) checkDeployment(it *item, d *apps.Deployment) {
 	account, ok := find[*core.ServiceAccount](s, d.Namespace, pod.ServiceAccountName)
 	if !ok {
 		it.fault("there is no ServiceAccount %q", pod.ServiceAccountName)
-	} else if !isFalse(account.AutomountServiceAccountToken) || isTrue(pod.AutomountServiceAccountToken) != (s.usesTheAPI() || s.isOfController(d.Name)) {
+	} else if !isFalse(account.AutomountServiceAccountToken) || isTrue(pod.AutomountServiceAccountToken) != (s.usesTheAPI() || s.isOfController(d.Name) || isOfIssuer(d.Name)) {
 		it.fault("automountServiceAccountToken has to be false in the ServiceAccount, and in the Pod true if and only if it uses the API")
 	}
 	// The variables of service links begin with the name of a Service, as those that override settings do.

@@ -18,8 +18,8 @@ import (
 
 // managedTLS is what the configuration says if the program manages its certificates.
 type managedTLS struct {
-	Mode, Secret          string
-	WebhookConfigurations []string
+	Mode, Secret, ServingSecret string
+	WebhookConfigurations       []string
 }
 
 // managed gives it, with the program's defaults; nil if the certificates come from elsewhere.
@@ -28,7 +28,7 @@ func (s set) managed() *managedTLS {
 		return nil
 	}
 	for _, c := range all[*core.ConfigMap](s) {
-		config := struct{ TLS managedTLS }{managedTLS{Secret: "tolerarch-certificates", WebhookConfigurations: []string{"zz-tolerarch"}}}
+		config := struct{ TLS managedTLS }{managedTLS{Secret: "tolerarch-certificates", ServingSecret: "tolerarch-serving", WebhookConfigurations: []string{"zz-tolerarch"}}}
 		if yaml.Unmarshal([]byte(c.Data["config.yaml"]), &config) == nil && config.TLS.Mode == "managed" {
 			return &config.TLS
 		}
@@ -176,7 +176,7 @@ func (s set) checkRights(it *item) {
 			it.fault("gives rights, and tolerarch needs none")
 		}
 		for _, rule := range o.Rules {
-			if s.isForManaged(rule, "", "secrets") || s.isForController(o.Name, rule) {
+			if s.isForManaged(o.Name, rule, "", "secrets") || s.isForController(o.Name, rule) {
 				continue
 			}
 			if !s.readsPullSecrets() || !slices.Equal(rule.APIGroups, []string{""}) || !slices.Equal(rule.Resources, []string{"secrets"}) || !slices.Equal(rule.Verbs, []string{"get"}) {
@@ -189,10 +189,11 @@ func (s set) checkRights(it *item) {
 		}
 		for _, subject := range o.Subjects {
 			s.checkAccount(it, subject.Kind, subject.Namespace, subject.Name)
+			s.checkIssuer(it, o.RoleRef.Name, subject.Name)
 		}
 	case *rbac.ClusterRole:
 		for _, rule := range o.Rules {
-			if !s.isForManaged(rule, "admissionregistration.k8s.io", "mutatingwebhookconfigurations") && !s.isForDiscovery(rule) && !s.isForWarmStart(rule) && !s.isForController(o.Name, rule) && !s.isForNodeTaints(o.Name, rule) {
+			if !s.isForManaged(o.Name, rule, "admissionregistration.k8s.io", "mutatingwebhookconfigurations") && !s.isForDiscovery(rule) && !s.isForWarmStart(rule) && !s.isForController(o.Name, rule) && !s.isForNodeTaints(o.Name, rule) {
 				it.fault("gives rights in the whole cluster")
 			}
 		}
@@ -202,6 +203,7 @@ func (s set) checkRights(it *item) {
 		}
 		for _, subject := range o.Subjects {
 			s.checkAccount(it, subject.Kind, subject.Namespace, subject.Name)
+			s.checkIssuer(it, o.RoleRef.Name, subject.Name)
 		}
 	case *flowcontrol.FlowSchema:
 		for _, rule := range o.Spec.Rules {
@@ -212,16 +214,29 @@ func (s set) checkRights(it *item) {
 	}
 }
 
-// isForManaged tells whether a rule is for nothing but the names that managed certificates take.
-func (s set) isForManaged(rule rbac.PolicyRule, group, resource string) bool {
+// isOfIssuer tells whether objects of this name are those of the process that issues the certificates.
+func isOfIssuer(name string) bool { return strings.HasSuffix(name, "-certificates") }
+
+// checkIssuer notices another account that gets the issuer's rights, above all the webhook's.
+func (s set) checkIssuer(it *item, role, account string) {
+	if isOfIssuer(role) != isOfIssuer(account) {
+		it.fault("gives %s to the account %s", role, account)
+	}
+}
+
+// isForManaged tells whether a rule is for nothing but the names that managed certificates take: the webhook reads one Secret.
+func (s set) isForManaged(role string, rule rbac.PolicyRule, group, resource string) bool {
 	managed := s.managed()
 	if managed == nil || !slices.Equal(rule.APIGroups, []string{group}) || !slices.Equal(rule.Resources, []string{resource}) {
 		return false
 	}
-	if resource == "secrets" {
-		return slices.Equal(rule.ResourceNames, []string{managed.Secret}) && slices.Equal(rule.Verbs, []string{"get", "patch", "create"})
+	if resource == "secrets" && !isOfIssuer(role) {
+		return slices.Equal(rule.ResourceNames, []string{managed.ServingSecret}) && slices.Equal(rule.Verbs, []string{"get"})
 	}
-	return slices.Equal(rule.ResourceNames, managed.WebhookConfigurations) && slices.Equal(rule.Verbs, []string{"get", "patch"})
+	if resource == "secrets" {
+		return slices.Equal(rule.ResourceNames, []string{managed.Secret, managed.ServingSecret}) && slices.Equal(rule.Verbs, []string{"get", "patch", "create"})
+	}
+	return isOfIssuer(role) && slices.Equal(rule.ResourceNames, managed.WebhookConfigurations) && slices.Equal(rule.Verbs, []string{"get", "patch"})
 }
 
 func (s set) checkAccount(it *item, kind, namespace, name string) {

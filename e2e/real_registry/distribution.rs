@@ -22,7 +22,7 @@ use crate::support::soon;
 /// User, password, and both as htpasswd writes them.
 pub(crate) const USER: &str = "user";
 pub(crate) const PASSWORD: &str = "password";
-const HTPASSWD: &str = "user:$2b$04$abcdefghijklmnopqrstuughE8Ev8uGFaUgY2cNEySvxngrb/Jzdm\n";
+pub(crate) const HTPASSWD: &str = "user:$2b$04$abcdefghijklmnopqrstuughE8Ev8uGFaUgY2cNEySvxngrb/Jzdm\n";
 
 /// The name of the one repository.
 pub(crate) const REPO: &str = "team/app";
@@ -146,7 +146,8 @@ pub(crate) async fn listening(process: &mut Child) -> String {
     let address = async {
         while let Some(line) = lines.next_line().await.unwrap() {
             if let Some((_, rest)) = line.split_once("listening on ") {
-                return rest.split(',').next().unwrap().to_owned();
+                // Without TLS the quotation ends after it.
+                return rest.split([',', '"']).next().unwrap().to_owned();
             }
             eprintln!("{line}");
         }

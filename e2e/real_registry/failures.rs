@@ -49,7 +49,7 @@ async fn a_registry_that_is_gone_is_unreachable() {
 
     distribution.kill().await;
     let error = registry.fetch(&known.parse().unwrap(), None, &Recorder::default()).await.unwrap_err();
-    assert!(matches!(error, Error::Unreachable(_)), "{error}");
+    assert!(matches!(error, Error::NoConnection(_)), "{error}");
     assert_eq!(webhook.review(&other).await.audit(), ("unchanged", "unreachable", Some(&*other)));
     // What is known stays known.
     assert_eq!(webhook.review(&known).await.reason, "tolerated");

@@ -29,13 +29,18 @@ pub(crate) struct TokenServer {
 impl TokenServer {
     /// One that also gives them by POST, in the OAuth2 form, or does not.
     pub(crate) async fn start(by_post: bool) -> Self {
-        let server = Registry::start().await;
+        Self::start_with(Arc::new(Pki::new()), |auth| if by_post { auth.oauth() } else { auth }).await
+    }
+
+    /// One with a certificate of this authority, changed in this way.
+    pub(crate) async fn start_with(pki: Arc<Pki>, change: impl FnOnce(Auth) -> Auth) -> Self {
+        let server = Registry::builder().pki(pki).start().await;
         let signer = server.pki().leaf(&[ISSUER]);
         let key = EcdsaKeyPair::from_pkcs8(&ECDSA_P256_SHA256_FIXED_SIGNING, &der(&signer.key_pem)).unwrap();
         let certificate = STANDARD.encode(der(&signer.cert_pem));
         let auth = Auth::bearer().credentials(USER, PASSWORD).expires_in(Some(LIFE));
         let auth = auth.mint(move |scopes| token(&key, &certificate, scopes));
-        let url = server.serve_tokens(&if by_post { auth.oauth() } else { auth });
+        let url = server.serve_tokens(&change(auth));
         Self { server, url }
     }
 

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"maps"
@@ -17,8 +18,10 @@ import (
 
 // An Index is an image for several platforms, and the nodes that pull an image of their own architecture from it.
 type Index struct {
-	Entries []Entry  `json:"entries"`
-	Runs    []string `json:"runs"`
+	Entries []Entry `json:"entries"`
+	// It is no index, but the one image by itself.
+	Single bool     `json:"single,omitempty"`
+	Runs   []string `json:"runs"`
 }
 
 // An Entry is a single image, or a nested index where it has entries.
@@ -26,8 +29,12 @@ type Entry struct {
 	// What its descriptor says beside digest, size and the usual media type.
 	Descriptor map[string]any `json:"descriptor,omitempty"`
 	// The platform in the image's config, where the descriptor names none.
-	Config  *Platform `json:"config,omitempty"`
-	Entries []Entry   `json:"entries,omitzero"`
+	Config *Platform `json:"config,omitempty"`
+	// The media type of its config, if that is none of an image.
+	ConfigType string `json:"configType,omitempty"`
+	// What its manifest says of its type.
+	ArtifactType string  `json:"artifactType,omitempty"`
+	Entries      []Entry `json:"entries,omitzero"`
 }
 
 // A Platform as documents write it.
@@ -68,22 +75,28 @@ func (s store) put(mediaType string, document any) ocispec.Descriptor {
 	return ocispec.Descriptor{MediaType: mediaType, Digest: hash, Size: int64(len(text))}
 }
 
+func (s store) image(entry Entry) ocispec.Descriptor {
+	if entry.Entries != nil {
+		return s.index(entry.Entries)
+	}
+	platform := entry.Descriptor["platform"]
+	if entry.Config != nil {
+		platform = entry.Config
+	}
+	config := s.put(cmp.Or(entry.ConfigType, ocispec.MediaTypeImageConfig), platform)
+	manifest := map[string]any{
+		"schemaVersion": 2, "mediaType": ocispec.MediaTypeImageManifest, "config": config, "layers": []any{},
+	}
+	if entry.ArtifactType != "" {
+		manifest["artifactType"] = entry.ArtifactType
+	}
+	return s.put(ocispec.MediaTypeImageManifest, manifest)
+}
+
 func (s store) index(entries []Entry) ocispec.Descriptor {
 	manifests := []any{}
 	for _, entry := range entries {
-		var descriptor ocispec.Descriptor
-		if entry.Entries != nil {
-			descriptor = s.index(entry.Entries)
-		} else {
-			platform := entry.Descriptor["platform"]
-			if entry.Config != nil {
-				platform = entry.Config
-			}
-			config := s.put(ocispec.MediaTypeImageConfig, platform)
-			descriptor = s.put(ocispec.MediaTypeImageManifest, map[string]any{
-				"schemaVersion": 2, "mediaType": ocispec.MediaTypeImageManifest, "config": config, "layers": []any{},
-			})
-		}
+		descriptor := s.image(entry)
 		whole := map[string]any{"mediaType": descriptor.MediaType, "digest": descriptor.Digest, "size": descriptor.Size}
 		for key, value := range entry.Descriptor {
 			whole[key] = value
@@ -107,6 +120,10 @@ func (s store) runs(image ocispec.Descriptor, node platforms.Platform) bool {
 	if err != nil {
 		return false
 	}
+	// client.WithImageConfigLabels and oci.WithImageConfig refuse another config, so no container is made of it.
+	if !images.IsConfigType(manifest.Config.MediaType) {
+		return false
+	}
 	platform, err := images.ConfigPlatform(ctx, s, manifest.Config)
 	if err != nil {
 		return false
@@ -116,15 +133,26 @@ func (s store) runs(image ocispec.Descriptor, node platforms.Platform) bool {
 }
 
 func index(entries ...Entry) Index {
-	all := Index{Entries: append([]Entry{}, entries...), Runs: []string{}}
+	all := Index{Entries: append([]Entry{}, entries...)}
 	content := store{}
-	image := content.index(entries)
+	all.Runs = content.nodes(content.index(entries))
+	return all
+}
+
+// single is an image that is in no index.
+func single(entry Entry) Index {
+	content := store{}
+	return Index{Entries: []Entry{entry}, Single: true, Runs: content.nodes(content.image(entry))}
+}
+
+func (s store) nodes(image ocispec.Descriptor) []string {
+	runs := []string{}
 	for _, name := range nodes {
-		if content.runs(image, platforms.MustParse(name)) {
-			all.Runs = append(all.Runs, name)
+		if s.runs(image, platforms.MustParse(name)) {
+			runs = append(runs, name)
 		}
 	}
-	return all
+	return runs
 }
 
 // image is an entry for this platform.
@@ -139,7 +167,7 @@ func linux(architecture, variant string) Platform {
 // bare is an entry whose descriptor does not name its platform.
 func (e Entry) bare() Entry {
 	if platform, ok := e.Descriptor["platform"].(Platform); ok && e.Entries == nil {
-		return Entry{Config: &platform}
+		return Entry{Config: &platform, ConfigType: e.ConfigType, ArtifactType: e.ArtifactType}
 	}
 	return Entry{Entries: e.Entries}
 }
@@ -151,7 +179,8 @@ func (e Entry) with(key string, value any) Entry {
 		descriptor = map[string]any{}
 	}
 	descriptor[key] = value
-	return Entry{Descriptor: descriptor, Config: e.Config, Entries: e.Entries}
+	e.Descriptor = descriptor
+	return e
 }
 
 // says is the same image with another platform in its descriptor.
@@ -221,6 +250,7 @@ func indexes(r *rand.Rand, random int) []Index {
 		index(image(linux("mips64le", "")), image(linux("mips64", "")), image(linux("loong64", "")), image(linux("riscv64", "rva23u64"))),
 		index(image(linux("s390x", "z13")), image(linux("ppc64le", "power9"))), index(image(linux("loongarch64", "")), image(linux("mipsel", ""))),
 	}
+	cases = append(cases, written()...)
 	for range random {
 		cases = append(cases, index(someEntries(r, 0)...))
 	}
@@ -262,8 +292,10 @@ func someEntry(r *rand.Rand, depth int) Entry {
 	switch {
 	case chance(r, 30):
 		entry = entry.bare()
-	case chance(r, 5):
-		entry = entry.with("artifactType", "application/vnd.example")
+	case chance(r, 15):
+		entry = entry.with("artifactType", one(r, artifact, ocispec.MediaTypeImageConfig, images.MediaTypeDockerSchema2Config))
+	case chance(r, 7):
+		entry = entry.artifact(artifact)
 	case chance(r, 5):
 		entry = entry.with("mediaType", "application/vnd.example+json")
 	}

@@ -43,6 +43,8 @@ func generate(seed uint64, random int) map[string][]byte {
 		"keyrings.json":   lines(keyrings(source(3), random)),
 		"indexes.json":    lines(indexes(source(4), random)),
 		"hosts.json":      lines(hosts(source(5), random)),
+		"fields.json":     lines(fields()),
+		"stored.json":     lines(storedPods(source(6), random)),
 	}
 }
 

@@ -1,7 +1,12 @@
 package main
 
 import (
+	"context"
+	"errors"
 	"math/rand/v2"
+	"net"
+	"net/netip"
+	"net/url"
 	"strings"
 
 	"github.com/containerd/containerd/v2/pkg/reference"
@@ -13,6 +18,26 @@ type Reference struct {
 	Image string `json:"image"`
 	// Absent if the node refuses the name.
 	Asked string `json:"asked,omitempty"`
+	// Whether the host in it is neither an address nor a name for Go's resolver, so that nothing is dialled.
+	Nowhere bool `json:"nowhere,omitempty"`
+}
+
+func nowhere(asked string) bool {
+	address, _, found := strings.Cut(asked, "/")
+	if !found {
+		return false
+	}
+	target := url.URL{Host: address}
+	if _, err := netip.ParseAddr(target.Hostname()); err == nil {
+		return false
+	}
+	queried := false
+	resolver := net.Resolver{PreferGo: true, Dial: func(context.Context, string, string) (net.Conn, error) {
+		queried = true
+		return nil, errors.New("no name server is asked here")
+	}}
+	_, err := resolver.LookupHost(context.Background(), target.Hostname())
+	return err != nil && !queried
 }
 
 func asked(image string) string {
@@ -54,7 +79,9 @@ func references(r *rand.Rand, random int) []Reference {
 		"localhost/a", "localhost/a/b", "localhost:5000/a", "localhost", "localhost:5000", "localhost.localdomain/a",
 		"a.b:5000/c", "a.b:0/c", "a.b:05000/c", "a.b:65535/c", "a.b:65536/c", "a.b:99999999999/c", "a.b:/c", "a.b:x/c",
 		"a.b:-1/c", "a.b:5000", "a.b:5000:1/c", "a.b:5000/c:1:2", "a:5000/b", "5000:5000/b", "1.2.3.4/a", "1.2.3.4:5000/a",
-		"1.2.3/a", "0x7f.1/a", "[::1]/a", "[::1]:5000/a", "[::1]a/b", "[::1/a", "::1/a", "[]/a", "[:]/a", "[fe80::1%25lo]/a",
+		"1.2.3/a", "0x7f.1/a", "127.1/a", "127.1:80/a", "0x7f000001:80/a", "2130706433:80/a", "127.0.0.01/a", "0177.0.0.1/a", "1.2.3.4.5/a",
+		"256.0.0.1/a", "1.2.3.4.a/b", "a.1/b", "a.0x/b", "0x1.a/b", "a.1a/b", "1.0xg/a", "[0::1]/a", "[::0001]/a", "[::FFFF:102:304]/a", "[1::2:0:0:0:3]/a",
+		"[0:0:0:0:0:0:0:1]:80/a", "[::1]/a", "[::1]:5000/a", "[::1]a/b", "[::1/a", "::1/a", "[]/a", "[:]/a", "[fe80::1%25lo]/a",
 		"[FE80::1]/a", "[::1]:/a", "[::ffff:1.2.3.4]/a", "[1::2::3]/a", "[12345::]/a", "[::]:5000/a", "[1:2:3:4:5:6:7:8]/a",
 		"a_b/c", "a_b.corp/c", "my_registry.corp/app", "my__registry.corp/app", "my___registry.corp/app",
 		"my_registry.corp/app/more:1", "my_registry.corp:5000/app", "my_registry:5000/app", "_registry.corp/app",
@@ -95,7 +122,8 @@ func references(r *rand.Rand, random int) []Reference {
 	}
 	cases := make([]Reference, 0, len(images))
 	for _, image := range images {
-		cases = append(cases, Reference{Image: image, Asked: asked(image)})
+		asked := asked(image)
+		cases = append(cases, Reference{Image: image, Asked: asked, Nowhere: nowhere(asked)})
 	}
 	return cases
 }

@@ -5,12 +5,15 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use e2e::{Cluster, Forwarder, Namespace, PodExt, Tolerarch, pod, until};
+use k8s_openapi::ByteString;
 use k8s_openapi::api::admissionregistration::v1::MutatingWebhookConfiguration;
 use k8s_openapi::api::core::v1::Secret;
-use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::core::Request;
+use kube::{Api, Client, Config};
 use serde_json::{Value, json};
+use testregistry::Pki;
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
 /// A certificate is replaced after half of it, a CA after two thirds.
@@ -20,68 +23,197 @@ const CA: &str = "45s";
 const ROTATING: Duration = Duration::from_secs(75);
 /// Pods in a second.
 const RATE: u32 = 20;
+/// How soon the webhook can be called after the very first start.
+const FIRST: Duration = Duration::from_secs(30);
+/// The Secrets, and the account that may write them, as the chart calls them.
+const CERTIFICATES: &str = "arm-tolerarch-certificates";
+const SERVING: &str = "arm-tolerarch-serving";
 /// What the chart calls its objects in the rendering that the rights are taken from.
 pub(crate) const RELEASE: &str = "arm-tolerarch";
 
 pub(crate) async fn managed_certificates_rotate_without_one_failed_call(cluster: &Cluster) {
     let service = Forwarder::start(&[]).await;
     let namespace = cluster.namespace_with("managed", &service.url).await;
-    let replicas = replicas(cluster, &namespace).await;
+    let accounts = accounts(cluster, &namespace).await;
+    let started = start(cluster, &namespace, &accounts, json!({})).await;
+    assert!(started.ready_after < FIRST, "{:?}", started.ready_after);
+    print!("certificates: ready {:.1?} after the first start; ", started.ready_after);
+    the_webhook_reads_one_secret(cluster, &namespace, &accounts).await;
+    drop(started);
+
+    // The same again, with certificates that are replaced while one looks.
+    let lives = json!({"leafLifetime": LEAF, "caLifetime": CA});
+    let Started { issuer, replicas, .. } = start(cluster, &namespace, &accounts, lives).await;
     service.only(&replicas.each_ref().map(|replica| replica.port));
     cluster.until_called(&namespace).await;
-
     let failed_before = cluster.failed_open_in(&namespace).await;
-    let web = pod(&[&cluster.images.tag("multi")]);
-    let mut times = interval(Duration::from_secs(1) / RATE);
+    let (mut times, begin, mut created) = (interval(Duration::from_secs(1) / RATE), Instant::now(), 0);
     times.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let (begin, mut created) = (Instant::now(), 0);
+    // Under load, and last both at once. The CA of the first deletion is replaced 30 s later, before the last one.
+    let deletions = [(20, vec![CERTIFICATES]), (35, vec![SERVING]), (60, vec![CERTIFICATES, SERVING])];
+    let mut deletions = deletions.into_iter().peekable();
     while begin.elapsed() < ROTATING {
         times.tick().await;
-        let pod = namespace.dry_run(&web).await.unwrap();
+        let is_due = |(after, _): &(u64, _)| begin.elapsed() > Duration::from_secs(*after);
+        if let Some((_, secrets)) = deletions.next_if(is_due) {
+            for secret in secrets {
+                delete(&namespace, secret).await;
+            }
+        }
+        let pod = namespace.dry_run(&web(cluster)).await.unwrap();
         assert!(pod.tolerates_pool(), "after {:?}", begin.elapsed());
         created += 1;
     }
     assert_eq!(cluster.failed_open_in(&namespace).await, failed_before, "of {created} creations");
-    let logs = replicas.each_ref().map(|replica| replica.process.log());
-    let count = |log: &String, text: &str| log.matches(text).count();
-    let leaves = logs.each_ref().map(|log| count(log, "serving a new certificate"));
-    let cas: usize = logs.iter().map(|log| count(log, "a new CA for the webhook's certificates")).sum();
+    let count = |tolerarch: &Tolerarch, text: &str| tolerarch.process.log().matches(text).count();
+    let leaves = replicas.each_ref().map(|replica| count(replica, "serving a new certificate"));
+    let cas = count(&issuer, "a new CA for the webhook's certificates");
     assert!(leaves.iter().all(|&leaves| leaves >= 6) && cas >= 3, "{leaves:?} certificates of {cas} CAs");
-    print!(
-        "certificates: {created} creations while {leaves:?} certificates of {cas} CAs were served, none failed; "
-    );
+    print!("{created} creations while {leaves:?} certificates of {cas} CAs were served, none failed; ");
 
-    for what in ["the caBundle is reset", "the Secret is deleted", "the Secret is damaged"] {
+    for what in ["the caBundle is reset", "the CA's Secret is damaged", "what is served is damaged"] {
         match what {
             "the caBundle is reset" => reset_bundle(cluster, &namespace).await,
-            "the Secret is deleted" => delete_secret(&namespace).await,
-            _ => damage_secret(&namespace).await,
+            "the CA's Secret is damaged" => damage(&namespace, CERTIFICATES, "ca").await,
+            _ => damage(&namespace, SERVING, "tls").await,
         }
         let begin = Instant::now();
         until(&format!("{what}: called again"), async || {
             let before = cluster.failed_open_in(&namespace).await;
-            let pod = namespace.dry_run(&web).await.unwrap();
+            let pod = namespace.dry_run(&web(cluster)).await.unwrap();
             let called = pod.tolerates_pool() && cluster.failed_open_in(&namespace).await == before;
-            (called && has_ca(&namespace).await).then_some(())
+            let is_whole =
+                has(&namespace, CERTIFICATES, "ca.crt").await && has(&namespace, SERVING, "tls.crt").await;
+            (called && is_whole).then_some(())
         })
         .await;
         print!("{what}: called again after {:.1?}; ", begin.elapsed());
     }
 }
 
-/// Two that start at the same time, before there is any CA.
-async fn replicas(cluster: &Cluster, namespace: &Namespace) -> [Tolerarch; 2] {
-    let kinds = ["ServiceAccount", "Secret", "Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding"];
-    let kubeconfig = give_rights(cluster, namespace, &[("default", &kinds)]).await;
-    let settings = json!({"tls": {
+/// What an older release has left, in which each replica signed for itself: its replicas are called until they end.
+pub(crate) async fn an_older_release_is_called_until_it_is_replaced(cluster: &Cluster) {
+    let service = Forwarder::start(&[]).await;
+    let namespace = cluster.namespace_with("upgraded", &service.url).await;
+    let accounts = accounts(cluster, &namespace).await;
+    // Its CA, and what such a replica signs by it and serves.
+    let (pki, old) = (Pki::new(), cluster.configuration_of(&namespace));
+    let pair = json!({"ca.crt": pki.ca_pem(), "ca.key": pki.ca_key_pem()});
+    let data = Patch::Merge(json!({"stringData": pair}));
+    namespace.api::<Secret>().patch(CERTIFICATES, &PatchParams::default(), &data).await.unwrap();
+    let webhooks = Api::<MutatingWebhookConfiguration>::all(cluster.client.clone());
+    let mut configuration = webhooks.get(&old).await.unwrap();
+    for webhook in configuration.webhooks.iter_mut().flatten() {
+        webhook.client_config.ca_bundle = Some(ByteString(pki.ca_pem().into_bytes()));
+    }
+    webhooks.replace(&old, &PostParams::default(), &configuration).await.unwrap();
+    let before = cluster.local().tolerarch(json!({})).await;
+    before.renew_certificate(&pki);
+    service.only(&[before.port]);
+    cluster.until_called(&namespace).await;
+
+    let failed_before = cluster.failed_open_in(&namespace).await;
+    let starting = start(cluster, &namespace, &accounts, json!({}));
+    let calling = async {
+        let mut times = interval(Duration::from_secs(1) / RATE);
+        loop {
+            times.tick().await;
+            assert!(namespace.dry_run(&web(cluster)).await.unwrap().tolerates_pool());
+        }
+    };
+    let Started { replicas, .. } = tokio::select! {
+        started = starting => started,
+        () = calling => unreachable!("it goes on for ever"),
+    };
+    service.only(&replicas.each_ref().map(|replica| replica.port));
+    for _ in 0..3 * RATE {
+        assert!(namespace.dry_run(&web(cluster)).await.unwrap().tolerates_pool());
+    }
+    assert_eq!(cluster.failed_open_in(&namespace).await, failed_before);
+    let secret = namespace.api::<Secret>().get(CERTIFICATES).await.unwrap().data.unwrap();
+    assert_eq!(secret["ca.crt"].0, pki.ca_pem().into_bytes(), "the CA is kept");
+}
+
+fn web(cluster: &Cluster) -> Value {
+    pod(&[&cluster.images.tag("multi")])
+}
+
+/// The kubeconfigs of the two accounts, with the rights that the chart gives.
+struct Accounts {
+    webhook: PathBuf,
+    issuer: PathBuf,
+}
+
+async fn accounts(cluster: &Cluster, namespace: &Namespace) -> Accounts {
+    let of_both = ["ServiceAccount", "Secret", "Role", "RoleBinding"].repeat(2);
+    let kinds = [&of_both[..], &["ClusterRole", "ClusterRoleBinding"]].concat();
+    let webhook = give_rights(cluster, namespace, &[("default", &kinds)]).await;
+    Accounts { webhook, issuer: kubeconfig_of(cluster, namespace, CERTIFICATES).await }
+}
+
+/// The issuer, two replicas that start at the same time, and how soon these could be called.
+struct Started {
+    issuer: Tolerarch,
+    replicas: [Tolerarch; 2],
+    ready_after: Duration,
+}
+
+async fn start(cluster: &Cluster, namespace: &Namespace, accounts: &Accounts, lives: Value) -> Started {
+    let mut tls = json!({
         "mode": "managed",
-        "secret": format!("{RELEASE}-certificates"),
+        "secret": CERTIFICATES,
+        "servingSecret": SERVING,
         "webhookConfigurations": [cluster.configuration_of(namespace)],
-        "leafLifetime": LEAF,
-        "caLifetime": CA,
-    }});
-    let start = || cluster.local().tolerarch_as(&kubeconfig, settings.clone());
-    tokio::join!(start(), start()).into()
+    });
+    tls.as_object_mut().unwrap().extend(lives.as_object().unwrap().clone());
+    let settings = json!({"tls": tls});
+    let begin = Instant::now();
+    let replica = || cluster.local().tolerarch_as(&accounts.webhook, settings.clone());
+    let issuer = cluster.local().issuer_as(&accounts.issuer, settings.clone());
+    let (issuer, first, second) = tokio::join!(issuer, replica(), replica());
+    let replicas = [first, second];
+    until("both replicas serve a certificate", async || {
+        let serves = |replica: &Tolerarch| replica.process.log().contains("serving a new certificate");
+        replicas.iter().all(serves).then_some(())
+    })
+    .await;
+    Started { issuer, replicas, ready_after: begin.elapsed() }
+}
+
+/// Who takes over the webhook's process has no way to the CA's key or to a webhook configuration; each by its own token.
+async fn the_webhook_reads_one_secret(cluster: &Cluster, namespace: &Namespace, accounts: &Accounts) {
+    let webhooks = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations";
+    let (secrets, own) =
+        (format!("/api/v1/namespaces/{}/secrets", namespace.name), cluster.configuration_of(namespace));
+    let status = async |account: &Path, method: &str, path: &str| {
+        let config = Kubeconfig::read_from(account).unwrap();
+        let config = Config::from_custom_kubeconfig(config, &KubeConfigOptions::default()).await.unwrap();
+        let request = http::Request::builder().method(method).uri(format!("{path}?dryRun=All"));
+        let request = request.header("content-type", "application/merge-patch+json");
+        let body = if method == "GET" { Vec::new() } else { b"{}".to_vec() };
+        match Client::try_from(config).unwrap().request::<Value>(request.body(body).unwrap()).await {
+            Ok(_) => 200,
+            Err(kube::Error::Api(status)) => status.code,
+            Err(error) => panic!("{method} {path}: {error}"),
+        }
+    };
+    for (method, path, webhook, issuer) in [
+        ("GET", format!("{secrets}/{SERVING}"), 200, 200),
+        ("PATCH", format!("{secrets}/{SERVING}"), 403, 200),
+        ("DELETE", format!("{secrets}/{SERVING}"), 403, 403),
+        ("GET", format!("{secrets}/{CERTIFICATES}"), 403, 200),
+        ("PATCH", format!("{secrets}/{CERTIFICATES}"), 403, 200),
+        ("GET", secrets.clone(), 403, 403),
+        ("POST", secrets.clone(), 403, 403),
+        ("GET", format!("{webhooks}/{own}"), 403, 200),
+        ("PATCH", format!("{webhooks}/{own}"), 403, 200),
+        ("PATCH", format!("{webhooks}/zz-tolerarch"), 403, 403),
+        ("GET", webhooks.to_owned(), 403, 403),
+        ("DELETE", format!("{webhooks}/{own}"), 403, 403),
+    ] {
+        assert_eq!(status(&accounts.webhook, method, &path).await, webhook, "webhook: {method} {path}");
+        assert_eq!(status(&accounts.issuer, method, &path).await, issuer, "issuer: {method} {path}");
+    }
 }
 
 /// Applies the service account and its rights, documents of these kinds as the chart renders them, and gives what makes a
@@ -127,7 +259,7 @@ pub(crate) async fn kubeconfig_of(cluster: &Cluster, namespace: &Namespace, acco
     let mut kubeconfig: Value = serde_json::from_slice(&kubeconfig).unwrap();
     kubeconfig["users"][0]["user"] = json!({"token": token["status"]["token"]});
     kubeconfig["contexts"][0]["context"]["namespace"] = namespace.name.clone().into();
-    let file = directory.join(format!("{}.kubeconfig", namespace.name));
+    let file = directory.join(format!("{}-{account}.kubeconfig", namespace.name));
     fs::write(&file, kubeconfig.to_string()).unwrap();
     file
 }
@@ -158,19 +290,19 @@ async fn reset_bundle(cluster: &Cluster, namespace: &Namespace) {
     .await;
 }
 
-async fn has_ca(namespace: &Namespace) -> bool {
-    let secret = namespace.api::<Secret>().get_opt(&format!("{RELEASE}-certificates")).await.unwrap();
+async fn has(namespace: &Namespace, secret: &str, key: &str) -> bool {
+    let secret = namespace.api::<Secret>().get_opt(secret).await.unwrap();
     let data = secret.and_then(|secret| secret.data).unwrap_or_default();
-    data.get("ca.crt").is_some_and(|pem| pem.0.starts_with(b"-----BEGIN CERTIFICATE-----"))
+    data.get(key).is_some_and(|pem| pem.0.starts_with(b"-----BEGIN CERTIFICATE-----"))
 }
 
-async fn delete_secret(namespace: &Namespace) {
-    let name = format!("{RELEASE}-certificates");
-    namespace.api::<Secret>().delete(&name, &DeleteParams::default()).await.unwrap();
+async fn delete(namespace: &Namespace, secret: &str) {
+    namespace.api::<Secret>().delete(secret, &DeleteParams::default()).await.unwrap();
 }
 
-async fn damage_secret(namespace: &Namespace) {
-    let name = format!("{RELEASE}-certificates");
-    let damage = Patch::Merge(json!({"data": {"ca.crt": "bm9uZQ==", "ca.key": null}}));
-    namespace.api::<Secret>().patch(&name, &PatchParams::default(), &damage).await.unwrap();
+/// Takes the key of a pair, and the certificate's content.
+async fn damage(namespace: &Namespace, secret: &str, pair: &str) {
+    let damage = json!({"data": {format!("{pair}.crt"): "bm9uZQ==", format!("{pair}.key"): null}});
+    let secrets = namespace.api::<Secret>();
+    secrets.patch(secret, &PatchParams::default(), &Patch::Merge(damage)).await.unwrap();
 }

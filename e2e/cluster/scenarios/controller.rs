@@ -291,6 +291,8 @@ async fn the_fence_holds(namespace: &Namespace, account: &PathBuf, pod: &Pod) {
     ] {
         let error = patch(refused.clone()).await.err().unwrap_or_else(|| panic!("allowed: {refused}"));
         assert!(error.to_string().contains("the controller of tolerarch may"), "{refused}: {error}");
+        // A right that is missing, not a change that is wrong: the controller tries it again.
+        assert!(matches!(&error, kube::Error::Api(status) if status.code == 403), "{error:?}");
     }
     let brief =
         json!({"key": "example.com/brief", "value": "x", "effect": "NoExecute", "tolerationSeconds": 60});
@@ -308,7 +310,7 @@ async fn the_fence_holds(namespace: &Namespace, account: &PathBuf, pod: &Pod) {
 }
 
 /// Applies the service account, its rights and the fence as the chart renders them.
-async fn give_rights(cluster: &Cluster, namespace: &Namespace) -> PathBuf {
+pub(crate) async fn give_rights(cluster: &Cluster, namespace: &Namespace) -> PathBuf {
     let kinds = [
         "ServiceAccount",
         "Role",

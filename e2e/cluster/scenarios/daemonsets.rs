@@ -2,7 +2,7 @@
 
 use e2e::{Cluster, Namespace, PodExt, pod, until};
 use k8s_openapi::api::apps::v1::{ControllerRevision, DaemonSet};
-use kube::api::{ListParams, PostParams};
+use kube::api::{ListParams, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 
 fn agent(image: &str, labels: &Value) -> Value {
@@ -56,4 +56,71 @@ pub(crate) async fn daemon_sets_run_in_the_pool_and_are_not_rolled_out_by_themse
     namespace.apply(&agent(&amd64, &json!({}))).await;
     assert_eq!(generation(&namespace).await, (Some(3), false));
     namespace.until_pods("agent", 1, |pod| namespace.is_on_plain_node(pod)).await;
+}
+
+fn template(set: &DaemonSet) -> Value {
+    let template = serde_json::to_value(&set.spec.as_ref().unwrap().template).unwrap();
+    json!({
+        "tolerations": template["spec"]["tolerations"],
+        "affinity": template["spec"]["affinity"],
+        "annotations": template["metadata"]["annotations"],
+    })
+}
+
+/// The pool has two tolerations, of which the user's own list has one.
+pub(crate) async fn what_is_managed_in_a_daemon_set_survives_those_who_drop_half_of_it(cluster: &Cluster) {
+    let own = json!([
+        {"key": "team", "operator": "Exists", "effect": "NoSchedule"},
+        {"key": e2e::POOL, "operator": "Exists", "effect": "NoSchedule"},
+    ]);
+    let pool = json!({"name": "multi-arch", "platforms": ["linux/amd64", "linux/arm64"], "tolerations": own});
+    let settings = json!({"daemonSets": true, "pools": [pool], "placement": {"require": "affinity"}});
+    let tolerarch = cluster.local().tolerarch(settings).await;
+    let namespace = cluster.namespace_with("daemonsets", &tolerarch.url).await;
+    cluster.review_daemon_sets(&namespace, &tolerarch.url).await;
+    let (multi, amd64) = (cluster.images.tag("multi"), cluster.images.tag("amd64"));
+    let with = |images: &[&str]| {
+        let mut set = agent(images[0], &json!({}));
+        set["spec"]["template"]["spec"] = pod(images)["spec"].clone();
+        set["spec"]["template"]["spec"]["tolerations"] = json!([own[0]]);
+        set
+    };
+    until("the webhook is called", async || {
+        let set: DaemonSet = serde_json::from_value(with(&[&multi])).unwrap();
+        let dry_run = PostParams { dry_run: true, ..PostParams::default() };
+        let stored = namespace.api::<DaemonSet>().create(&dry_run, &set).await.ok()?;
+        is_open(&stored).then_some(())
+    })
+    .await;
+    let stored = async || namespace.api::<DaemonSet>().get("agent").await.unwrap();
+    let merge = async |template: Value| {
+        let change = json!({"spec": {"template": template}});
+        let sets = namespace.api::<DaemonSet>();
+        sets.patch("agent", &PatchParams::default(), &Patch::Merge(change)).await.unwrap();
+    };
+
+    namespace.apply(&with(&[&multi])).await;
+    let first = stored().await;
+    assert_eq!(template(&first)["tolerations"], json!([own[0], own[0], own[1]]));
+    namespace.apply(&with(&[&multi])).await;
+    assert_eq!((stored().await.metadata.generation, template(&stored().await)), (Some(1), template(&first)));
+    merge(json!({"metadata": {"annotations": {"tolerarch.io/pools": null}}})).await;
+    assert_eq!((stored().await.metadata.generation, template(&stored().await)), (Some(1), template(&first)));
+
+    // In one change the annotation goes, and an image comes that is for one architecture.
+    let container = |image: &str| json!([{"name": "c0", "image": image}]);
+    merge(json!({
+        "metadata": {"annotations": {"tolerarch.io/pools": null}}, "spec": {"containers": container(&amd64)},
+    }))
+    .await;
+    let placed = template(&stored().await);
+    assert_eq!(placed["tolerations"], json!([own[0]]), "the user's own stays");
+    assert_eq!(placed["annotations"], json!({"tolerarch.io/required": "amd64"}));
+    assert!(placed["affinity"].to_string().contains("amd64"), "{placed}");
+
+    // One that is not known beside one that is known to lack an architecture.
+    namespace.apply(&with(&[&amd64, &format!("{multi}-not-pushed-yet")])).await;
+    assert_eq!(template(&stored().await), placed);
+    namespace.apply(&with(&[&multi])).await;
+    assert_eq!(template(&stored().await), template(&first));
 }

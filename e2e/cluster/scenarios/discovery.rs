@@ -77,8 +77,11 @@ pub(crate) async fn pools_follow_the_node_pools(cluster: &Cluster) {
 
 async fn start(cluster: &Cluster, settings: Value) -> (Tolerarch, Namespace) {
     let namespace = cluster.namespace_opted_out("discovering").await;
-    let rights: [(&str, &[&str]); 2] =
-        [("default", &["ServiceAccount"]), ("discovery", &["ClusterRole", "ClusterRoleBinding"])];
+    // That of the webhook, and that which issues certificates.
+    let rights: [(&str, &[&str]); 2] = [
+        ("default", &["ServiceAccount", "ServiceAccount"]),
+        ("discovery", &["ClusterRole", "ClusterRoleBinding"]),
+    ];
     let kubeconfig = give_rights(cluster, &namespace, &rights).await;
     let tolerarch = cluster.local().tolerarch_as(&kubeconfig, settings).await;
     let namespace = cluster.namespace_with("discovered", &tolerarch.url).await;
@@ -105,6 +108,13 @@ fn constellations() -> Vec<Constellation> {
         pool["spec"]["template"]["spec"]["nodeClassRef"]["name"] = "missing".into();
         pool
     };
+    // Two requirements of a label that no value meets.
+    let requiring = |mut pool: Value, key: &str| {
+        let requirements = pool["spec"]["template"]["spec"]["requirements"].as_array_mut().unwrap();
+        let one = |value: &str| json!({"key": key, "operator": "In", "values": [value]});
+        requirements.extend(["amd64", "arm64"].map(one));
+        pool
+    };
     let of = |what, node_pools: &[Value], expected| Constellation {
         what,
         node_pools: node_pools.to_vec(),
@@ -124,6 +134,12 @@ fn constellations() -> Vec<Constellation> {
         of("a rival at its limit", &[with(open("zoo", 50), "limits", none), own("multi", 0)], "multi"),
         of("two of ours", &[open("spot", 2), own("multi-a", 0), own("multi-b", 3)], "multi-b"),
         of("a rival of fixed size", &[with(open("zoo", 0), "replicas", json!(0)), own("multi", 0)], "multi"),
+        of(
+            "a rival of no architecture",
+            &[requiring(open("zoo", 50), "kubernetes.io/arch"), own("multi", 0)],
+            "multi",
+        ),
+        of("a rival of no team", &[requiring(open("zoo", 50), "team"), own("multi", 0)], "zoo"),
     ]
 }
 

@@ -27,6 +27,8 @@ mod report;
 mod scale_up;
 mod shapes;
 mod steering;
+mod tenants;
+mod world;
 
 use std::panic::catch_unwind;
 use std::process::ExitCode;
@@ -83,6 +85,7 @@ fn anywhere() -> Vec<Trial> {
         shapes::a_dry_run_shows_what_would_be_stored,
         shapes::server_side_apply_settles,
         shapes::no_generated_pod_is_rejected_because_of_the_webhook,
+        shapes::no_pod_as_large_as_etcd_takes_is_rejected_because_of_the_webhook,
     ]
 }
 
@@ -105,13 +108,17 @@ fn here() -> Vec<Trial> {
         registries::a_registry_that_throttles_leaves_pods_unchanged_until_it_does_no_more,
         registries::a_registry_that_fails_leaves_pods_unchanged_until_it_heals,
         registries::a_registry_with_a_wrong_certificate_leaves_pods_unchanged_until_it_has_a_right_one,
+        world::images_of_real_registries_are_tolerated,
         steering::pods_stay_off_the_architectures_that_their_images_lack,
         steering::pods_prefer_an_architecture_where_both_have_room,
         steering::constraints_of_users_stay_valid,
         daemonsets::daemon_sets_run_in_the_pool_and_are_not_rolled_out_by_themselves,
+        daemonsets::what_is_managed_in_a_daemon_set_survives_those_who_drop_half_of_it,
         certificates::managed_certificates_rotate_without_one_failed_call,
+        certificates::an_older_release_is_called_until_it_is_replaced,
         controller::pods_are_repaired_when_their_registry_is_back,
         controller::pods_show_by_events_what_is_wrong_with_their_images,
+        tenants::pods_of_any_size_and_depth_stop_nothing_for_others,
         monitoring::alerts_fire_while_the_api_server_goes_on_without_tolerarch,
         monitoring::every_panel_of_the_dashboard_shows_something,
         doctor::doctor_proves_a_right_installation_and_names_what_is_broken,

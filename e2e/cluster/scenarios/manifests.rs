@@ -13,9 +13,10 @@ pub(crate) async fn the_deployment_gets_its_pods(cluster: &Cluster) {
     // Its namespace enforces the restricted Pod security standard, and tolerarch is not called for itself.
     let pods = Api::<Pod>::namespaced(cluster.client.clone(), "tolerarch");
     let its = ListParams::default().labels("app.kubernetes.io/name=tolerarch");
-    let pods = until("two Pods of tolerarch", async || {
+    // Two of the webhook, and the one that issues its certificates.
+    let pods = until("three Pods of tolerarch", async || {
         let pods = pods.list(&its).await.unwrap().items;
-        (pods.len() == 2).then_some(pods)
+        (pods.len() == 3).then_some(pods)
     })
     .await;
     assert!(pods.iter().all(|pod| pod.pools().is_none() && !pod.tolerates_pool()), "{pods:?}");

@@ -34,6 +34,7 @@ pub(crate) async fn nodes_get_their_taints_and_lose_only_these(cluster: &Cluster
         cluster.local().controller_as(&account, &registry.address(), settings).await
     };
     let nodes = Api::<Node>::all(cluster.client.clone());
+    created_by_kubelets(cluster, &nodes).await;
     let node = json!({
         "metadata": {"name": "taints-a", "labels": {TEAM: "a"}},
         "spec": {"unschedulable": true, "taints": [{"key": "example.com/others", "value": "x", "effect": "NoSchedule"}]},
@@ -79,6 +80,14 @@ pub(crate) async fn nodes_get_their_taints_and_lose_only_these(cluster: &Cluster
 
     // The entry is deleted while no controller runs.
     controller.process.kill().await;
+    an_entry_that_the_fence_does_not_know(
+        &mut start(json!([
+            {"selector": {TEAM: "a"}, "taint": taint},
+            {"selector": {TEAM: "a"}, "taint": {"key": "example.com/unknown", "effect": "NoSchedule"}},
+        ]))
+        .await,
+    )
+    .await;
     let _controller = start(json!([])).await;
     until_tainted(&nodes, "taints-a", false).await;
     until_tainted(&nodes, &name, false).await;
@@ -117,8 +126,13 @@ async fn fence(account: &Path, nodes: &Api<Node>) {
     let patch = async |patch: &Value| {
         own.patch("taints-a", &PatchParams::default(), &Patch::Merge(patch)).await.map(drop)
     };
-    let there = nodes.get("taints-a").await.unwrap().spec.unwrap().taints.unwrap();
-    let there = serde_json::to_value(there).unwrap();
+    let cordoned = "node.kubernetes.io/unschedulable:NoSchedule";
+    let there = until("the cordoned node has its taint", async || {
+        let node = nodes.get("taints-a").await.ok()?;
+        let is_cordoned = texts(&node).iter().any(|text| text == cordoned);
+        if is_cordoned { serde_json::to_value(node.spec?.taints).ok() } else { None }
+    })
+    .await;
     let with = |taint: Value| {
         let mut taints = there.clone();
         taints.as_array_mut().unwrap().push(taint);
@@ -140,16 +154,65 @@ async fn fence(account: &Path, nodes: &Api<Node>) {
     ] {
         let error = patch(&refused).await.err().unwrap_or_else(|| panic!("allowed: {refused}"));
         assert!(error.to_string().contains("the controller of tolerarch may"), "{refused}: {error}");
+        assert!(is_forbidden(&error), "{error:?}");
     }
+    // Nor a key that no configuration has, where an administrator wrote the mark.
+    let none = PatchParams::default();
+    let marked = Patch::Merge(json!({"metadata": mark(&format!("{OWN},{cordoned}"))}));
+    nodes.patch("taints-a", &none, &marked).await.unwrap();
+    let mut kept = there.clone();
+    kept.as_array_mut().unwrap().retain(|taint| taint["key"] != "node.kubernetes.io/unschedulable");
+    assert_ne!(kept, there, "the node is cordoned");
+    let error = patch(&json!({"spec": {"taints": kept}, "metadata": mark(OWN)})).await.expect_err("refused");
+    assert!(error.to_string().contains("may only remove taints that it has set"), "{error}");
+    until("the controller drops what it cannot have set", async || {
+        let node = nodes.get("taints-a").await.ok()?;
+        assert!(texts(&node).iter().any(|text| text == cordoned));
+        (node.annotations().get(MARK)? == OWN).then_some(())
+    })
+    .await;
+}
+
+/// The API server says by its status that this is not allowed, and not that the change is wrong.
+fn is_forbidden(error: &kube::Error) -> bool {
+    matches!(error, kube::Error::Api(status) if status.code == 403)
+}
+
+/// What the fence refuses is forbidden: it is tried again for as long as it is configured, and shown.
+async fn an_entry_that_the_fence_does_not_know(controller: &mut e2e::Tolerarch) {
+    let counted = async |result: &str| {
+        let name = format!("tolerarch_controller_node_taints_total{{result=\"{result}\"}}");
+        controller.metric(&name).await
+    };
+    until("the fence has refused it again and again", async || {
+        (counted("forbidden").await >= 4).then_some(())
+    })
+    .await;
+    assert_eq!(counted("refused").await, 0);
+    let healthy = controller.metric("tolerarch_component_healthy{component=\"node-taints\"}").await;
+    assert_eq!(healthy, 0);
+    controller.process.kill().await;
+}
+
+/// A kubelet creates its node without the mark, or not at all: whose a taint is, it does not say.
+async fn created_by_kubelets(cluster: &Cluster, nodes: &Api<Node>) {
+    let own = kubelet(cluster, "taints-b").await;
+    let node = |annotations: Value| {
+        let taints = json!([{"key": "dedicated", "value": "payments", "effect": "NoSchedule"}]);
+        let metadata = json!({"name": "taints-b", "annotations": annotations});
+        serde_json::from_value::<Node>(json!({"metadata": metadata, "spec": {"taints": taints}})).unwrap()
+    };
+    let marked = node(json!({MARK: "dedicated=payments:NoSchedule"}));
+    let error = own.create(&PostParams::default(), &marked).await.map(drop).expect_err("refused");
+    assert!(error.to_string().contains("only the controller of tolerarch"), "{error}");
+    assert!(is_forbidden(&error), "{error:?}");
+    own.create(&PostParams::default(), &node(json!({"example.com/own": "x"}))).await.unwrap();
+    nodes.delete("taints-b", &DeleteParams::default()).await.unwrap();
 }
 
 /// A kubelet changes other annotations of its node, and not the one that says whose a taint is.
 async fn kubelets(cluster: &Cluster) {
-    let config = Kubeconfig::read_from(cluster.local().kubeconfig()).unwrap();
-    let mut config = Config::from_custom_kubeconfig(config, &KubeConfigOptions::default()).await.unwrap();
-    config.auth_info.impersonate = Some("system:node:taints-a".into());
-    config.auth_info.impersonate_groups = Some(vec!["system:masters".into()]);
-    let own = Api::<Node>::all(Client::try_from(config).unwrap());
+    let own = kubelet(cluster, "taints-a").await;
     let mark = json!({"metadata": {"annotations": {MARK: format!("{OWN},{OTHERS}")}}});
     let (how, mark) = (PatchParams::default(), Patch::Merge(mark));
     for error in [own.patch("taints-a", &how, &mark).await, own.patch_status("taints-a", &how, &mark).await] {
@@ -158,6 +221,15 @@ async fn kubelets(cluster: &Cluster) {
     }
     let other = Patch::Merge(json!({"metadata": {"annotations": {"example.com/own": "x"}}}));
     own.patch("taints-a", &how, &other).await.unwrap();
+}
+
+/// What the kubelet of this node does.
+async fn kubelet(cluster: &Cluster, node: &str) -> Api<Node> {
+    let config = Kubeconfig::read_from(cluster.local().kubeconfig()).unwrap();
+    let mut config = Config::from_custom_kubeconfig(config, &KubeConfigOptions::default()).await.unwrap();
+    config.auth_info.impersonate = Some(format!("system:node:{node}"));
+    config.auth_info.impersonate_groups = Some(vec!["system:masters".into()]);
+    Api::all(Client::try_from(config).unwrap())
 }
 
 /// Applies the service account, its rights and the fences as the chart renders them.

@@ -1,8 +1,11 @@
 //! Pods of every shape: what the API server accepts without tolerarch it accepts with it.
 
-use e2e::{Cluster, PodExt, pod};
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use e2e::{Cluster, Namespace, PodExt, pod};
 use k8s_openapi::api::core::v1::{Pod, PodSpec, Toleration};
-use kube::api::{Patch, PatchParams};
+use kube::ResourceExt;
+use kube::api::{DeleteParams, Patch, PatchParams};
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::TestRunner;
@@ -63,6 +66,56 @@ pub(crate) async fn no_generated_pod_is_rejected_because_of_the_webhook(cluster:
     }
     // Otherwise nothing was tried.
     assert!(accepted > SHAPES / 2 && tolerated > SHAPES / 20, "{accepted} accepted, {tolerated} tolerated");
+}
+
+/// An annotation that large Pods lose before they are deleted.
+const BALLAST: &str = "e2e/ballast";
+
+/// Names of the namespaces are part of what is stored, so both have the same length.
+pub(crate) async fn no_pod_as_large_as_etcd_takes_is_rejected_because_of_the_webhook(cluster: &Cluster) {
+    let with = cluster.namespace("size").await;
+    let without = cluster.namespace_opted_out("size").await;
+    let image = cluster.images.tag("multi");
+    let tries = AtomicUsize::new(0);
+    // Of more than 90,000 entries of one letter the request is too large, at 3 MiB, before etcd's limit is reached.
+    for (name, value, count) in [("A", "", 85_000), ("NAME", "some <text>", 40_000), ("A", "v", 1)] {
+        let of_size = |filling: usize| {
+            let mut pod = pod(&[&image]);
+            let number = tries.fetch_add(1, Ordering::Relaxed);
+            pod["metadata"]["name"] = format!("large-{number:04}").into();
+            pod["metadata"]["annotations"] = json!({BALLAST: "x".repeat(2 << 10)});
+            pod["spec"]["automountServiceAccountToken"] = false.into();
+            pod["spec"]["schedulerName"] = "none".into();
+            let entry = json!({"name": name, "value": value});
+            pod["spec"]["containers"][0]["env"] = vec![entry; count].into();
+            pod["spec"]["containers"][0]["args"] = json!(["x".repeat(filling)]);
+            pod
+        };
+        let stores = async |namespace: &Namespace, filling: usize| {
+            let stored = namespace.try_pod(&of_size(filling)).await;
+            if let Ok(pod) = &stored {
+                // A deletion is an update first, which is too large for the largest Pods as they are.
+                let lighter = Patch::Merge(json!({"metadata": {"annotations": {BALLAST: null}}}));
+                namespace.pods().patch(&pod.name_any(), &PatchParams::default(), &lighter).await.unwrap();
+                let now = DeleteParams::default().grace_period(0);
+                namespace.pods().delete(&pod.name_any(), &now).await.unwrap();
+            }
+            stored
+        };
+        // The largest Pod that is stored without tolerarch.
+        let (mut fits, mut exceeds) = (0, 3 << 19);
+        while exceeds - fits > 8 {
+            let middle = usize::midpoint(fits, exceeds);
+            if stores(&without, middle).await.is_ok() { fits = middle } else { exceeds = middle }
+        }
+        assert!(fits > 0, "{count} entries are too large by themselves");
+        for less in [0, 8, 50, 100, 150, 200, 250, 300] {
+            let stored = stores(&with, fits - less).await;
+            assert!(stored.is_ok(), "{less} bytes below the limit, {count} entries: {stored:?}");
+        }
+        let far_below = stores(&with, fits.saturating_sub(1 << 20)).await.unwrap();
+        assert!(far_below.pools().is_some(), "{count} entries");
+    }
 }
 
 /// What is in the spec, without what tolerarch may add.

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use serde_json::{Value, json};
 use tempfile::TempDir;
-use testregistry::Pki;
+use testregistry::{Internet, Pki};
 use tokio::process::Command;
 
 use crate::cluster::client_config;
@@ -65,11 +65,37 @@ impl Local {
         start.await
     }
 
+    /// A tolerarch that finds registries on this internet, whose authority it trusts as a system's, and reads pull secrets.
+    pub async fn tolerarch_on(&self, internet: &Internet, mut settings: Value) -> Tolerarch {
+        let name = format!("tolerarch-{}", self.started.fetch_add(1, Ordering::Relaxed));
+        let authorities = self.directory.path().join(format!("{name}.pem"));
+        std::fs::write(&authorities, internet.pki().ca_pem()).unwrap();
+        settings["credentials"] = json!({"pullSecrets": true});
+        let environment = vec![
+            ("KUBECONFIG", self.kubeconfig().display().to_string()),
+            ("SSL_CERT_FILE", authorities.display().to_string()),
+            ("HTTPS_PROXY", internet.proxy()),
+            ("NO_PROXY", "127.0.0.1".to_owned()),
+        ];
+        let (program, directory, registry) =
+            (&self.program, self.directory.path(), &self.distribution.address);
+        Tolerarch::start(program, directory, &name, &self.pki, registry, settings, environment).await
+    }
+
     /// A controller that uses the Kubernetes API as this kubeconfig says, and trusts the cluster's authority for this registry.
     pub async fn controller_as(&self, kubeconfig: &Path, registry: &str, settings: Value) -> Tolerarch {
         let name = format!("controller-{}", self.started.fetch_add(1, Ordering::Relaxed));
         let environment = vec![("KUBECONFIG", kubeconfig.display().to_string())];
         let (program, directory) = (&self.program, self.directory.path());
+        Tolerarch::start(program, directory, &name, &self.pki, registry, settings, environment).await
+    }
+
+    /// What issues certificates, using the Kubernetes API as this kubeconfig says.
+    pub async fn issuer_as(&self, kubeconfig: &Path, settings: Value) -> Tolerarch {
+        let name = format!("certificates-{}", self.started.fetch_add(1, Ordering::Relaxed));
+        let environment = vec![("KUBECONFIG", kubeconfig.display().to_string())];
+        let (program, directory) = (&self.program, self.directory.path());
+        let registry = &self.distribution.address;
         Tolerarch::start(program, directory, &name, &self.pki, registry, settings, environment).await
     }
 

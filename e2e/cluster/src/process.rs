@@ -56,6 +56,14 @@ impl Process {
         String::from_utf8_lossy(&std::fs::read(&self.log).unwrap()).into_owned()
     }
 
+    /// The most memory that it has taken so far, in MiB.
+    pub fn peak_memory(&self) -> usize {
+        let id = self.child.id().expect("it runs");
+        let status = std::fs::read_to_string(format!("/proc/{id}/status")).unwrap();
+        let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+        peak.and_then(|peak| peak.trim().strip_suffix(" kB")?.parse::<usize>().ok()).unwrap() >> 10
+    }
+
     /// Asks until there is an answer.
     ///
     /// # Panics

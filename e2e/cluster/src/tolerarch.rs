@@ -28,7 +28,7 @@ pub struct Tolerarch {
 
 impl Tolerarch {
     /// Starts it with a registry, and with `settings` over a configuration for tests; both have certificates of `pki`. Its
-    /// environment gets these variables. A name that begins with `controller` is one's.
+    /// environment gets these variables. A name that begins with `controller` or `certificates` is that service's.
     pub(crate) async fn start(
         program: &Path,
         parent: &Path,
@@ -74,13 +74,18 @@ impl Tolerarch {
 
     /// The value of a metric without labels, a count.
     pub async fn metric(&self, name: &str) -> usize {
+        self.metric_if_any(name).await.unwrap_or_else(|| panic!("no {name}"))
+    }
+
+    /// The same of one that may not be there yet.
+    pub async fn metric_if_any(&self, name: &str) -> Option<usize> {
         let stream = TcpStream::connect((Ipv4Addr::LOCALHOST, self.admin)).await.unwrap();
         let mut stream = BufReader::new(stream);
         stream.write_all(b"GET /metrics HTTP/1.0\r\n\r\n").await.unwrap();
         let mut text = String::new();
         stream.read_to_string(&mut text).await.unwrap();
         let value = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
-        value.unwrap_or_else(|| panic!("no {name} in\n{text}")).trim().parse().expect("a count")
+        Some(value?.trim().parse().expect("a count"))
     }
 
     /// The file of its configuration.
@@ -104,9 +109,9 @@ impl Tolerarch {
 }
 
 async fn run(program: &Path, directory: &Path, admin: u16, environment: &[(&str, String)]) -> Process {
-    let is_controller =
-        directory.file_name().is_some_and(|name| name.to_string_lossy().starts_with("controller"));
-    let command = if is_controller { "controller" } else { "serve" };
+    let name = directory.file_name().map(|name| name.to_string_lossy()).unwrap_or_default();
+    let others = ["controller", "certificates"];
+    let command = others.into_iter().find(|command| name.starts_with(command)).unwrap_or("serve");
     let arguments =
         [command.to_owned(), "--config".to_owned(), directory.join("config.yaml").display().to_string()];
     let mut process = Process::start_with("tolerarch", program, &arguments, environment, directory).await;

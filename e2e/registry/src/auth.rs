@@ -31,9 +31,11 @@ struct State {
     realm: Option<String>,
     service: Option<String>,
     challenges: Option<Vec<String>>,
+    refusal: Option<(String, String)>,
     /// Basic credentials, encoded.
     accounts: Vec<String>,
     identity: Option<String>,
+    by_project: bool,
     anonymous: bool,
     oauth: bool,
     fields: Vec<String>,
@@ -65,8 +67,10 @@ impl Auth {
             realm: None,
             service: None,
             challenges: None,
+            refusal: None,
             accounts: Vec::new(),
             identity: None,
+            by_project: false,
             anonymous: true,
             oauth: false,
             fields: vec!["token".into()],
@@ -94,6 +98,11 @@ impl Auth {
             state.accounts.push(STANDARD.encode(format!("{user}:{password}")));
             state.anonymous = false;
         })
+    }
+
+    /// A token for a repository is good for all that begin with the same word, as Harbor has it.
+    pub fn by_project(self) -> Self {
+        self.with(|state| state.by_project = true)
     }
 
     /// Gives tokens to those without credentials as well.
@@ -129,6 +138,11 @@ impl Auth {
     /// and `{scope}` stand for what would have been there.
     pub fn challenges(self, values: &[&str]) -> Self {
         self.with(|state| state.challenges = Some(values.iter().map(ToString::to_string).collect()))
+    }
+
+    /// The type and the body of its 401, instead of those of the specification.
+    pub fn refusal(self, content_type: &str, body: &str) -> Self {
+        self.with(|state| state.refusal = Some((content_type.to_owned(), body.to_owned())))
     }
 
     /// The names of the fields with the token: `token`, `access_token`, both or none.
@@ -207,8 +221,12 @@ impl Auth {
         if state.basic {
             return scheme == "basic" && state.accounts.iter().any(|account| account == value);
         }
+        let project = |scope: &str| scope.split('/').next().map(str::to_owned);
+        let wanted = scope(repo);
+        let opens =
+            |scope: &String| *scope == wanted || state.by_project && project(scope) == project(&wanted);
         let good = |token: &Token| {
-            token.until.is_none_or(|until| Instant::now() < until) && token.scopes.contains(&scope(repo))
+            token.until.is_none_or(|until| Instant::now() < until) && token.scopes.iter().any(opens)
         };
         scheme == "bearer" && state.tokens.get(value).is_some_and(good)
     }
@@ -223,7 +241,13 @@ impl Auth {
             false => r#"Bearer realm="{realm}",service="{service}",scope="{scope}""#,
         };
         let challenges = state.challenges.clone().unwrap_or_else(|| vec![usual.to_owned()]);
-        challenges.iter().fold(Reply::error(401, "UNAUTHORIZED"), |reply, value| {
+        let refusal = match &state.refusal {
+            Some((content_type, body)) => {
+                Reply::new(401).header("Content-Type", content_type).body(body.clone())
+            }
+            None => Reply::error(401, "UNAUTHORIZED"),
+        };
+        challenges.iter().fold(refusal, |reply, value| {
             let value = value
                 .replace("{realm}", &realm)
                 .replace("{service}", service)

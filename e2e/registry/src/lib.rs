@@ -5,7 +5,8 @@
 //!
 //! In the order of a request: [`Registry`] listens, `server` accepts the connection, records the [`Request`] and
 //! routes it, [`Auth`] admits it or challenges, [`Repo`] has the content, [`Reply`] is the answer, and a [`Fault`]
-//! decides what becomes of that answer on the wire. [`Pki`] makes the certificates.
+//! decides what becomes of that answer on the wire. [`Pki`] makes the certificates. On an [`Internet`] registries have the
+//! names of real ones, and behave as the table in [`personality`] has it.
 //!
 //! ```
 //! # #[tokio::main(flavor = "current_thread")]
@@ -23,6 +24,8 @@
 
 mod auth;
 mod fault;
+mod internet;
+pub mod personality;
 mod pki;
 mod record;
 mod registry;
@@ -36,6 +39,7 @@ use aws_lc_rs::digest::{Algorithm, SHA256, SHA512, digest};
 
 pub use auth::Auth;
 pub use fault::Fault;
+pub use internet::Internet;
 pub use pki::{Leaf, Pki};
 pub use record::{Kind, Request};
 pub use registry::{Builder, Registry};

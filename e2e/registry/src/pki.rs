@@ -45,6 +45,11 @@ impl Pki {
         self.ca.pem()
     }
 
+    /// Its private key.
+    pub fn ca_key_pem(&self) -> String {
+        self.ca.key().serialize_pem()
+    }
+
     /// A serving certificate for DNS names and IP addresses, valid for a month.
     pub fn leaf(&self, names: &[&str]) -> Leaf {
         self.leaf_until(names, SystemTime::now() + 30 * DAY)

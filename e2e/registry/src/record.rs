@@ -20,7 +20,9 @@ pub enum Kind {
     Blob,
     /// `/cdn/<digest>`, where blobs are redirected to.
     Cdn,
-    /// `/token`
+    /// `/storage/<digest>`, see [`Registry::store`](crate::Registry::store).
+    Storage,
+    /// `/token`, or where else the registry serves tokens.
     Token,
     /// `/v2/`
     Ping,
@@ -79,6 +81,11 @@ impl Request {
         }
     }
 
+    /// The same request, if it is one for a token.
+    pub(crate) fn for_token(self, is_token: bool) -> Self {
+        if is_token { Self { kind: Kind::Token, repo: None, reference: None, ..self } } else { self }
+    }
+
     /// The first value of a key in the query, decoded.
     pub fn query_value(&self, key: &str) -> Option<String> {
         value_in(self.query.as_bytes(), key)
@@ -96,8 +103,8 @@ fn value_in(form: &[u8], key: &str) -> Option<String> {
 
 /// A mirror may live below a path, so what comes before the first `/v2/` is ignored.
 fn route(path: &str) -> (Kind, Option<String>, Option<String>) {
-    if path == "/token" {
-        return (Kind::Token, None, None);
+    if let Some(digest) = path.strip_prefix("/storage/") {
+        return (Kind::Storage, None, Some(digest.to_owned()));
     }
     if let Some(digest) = path.strip_prefix("/cdn/") {
         return (Kind::Cdn, None, Some(digest.to_owned()));

@@ -16,10 +16,14 @@ use crate::record::{Log, Request};
 use crate::repo::Repo;
 use crate::{lock, server, sha256, sha512};
 
+/// What object storage puts into URLs that it signs for GET.
+const SIGNATURE: &str = "X-Amz-Expires=1200&X-Amz-SignedHeaders=host&X-Amz-Signature=0123456789abcdef";
+
 /// How a registry listens.
 pub struct Builder {
     listen: SocketAddr,
     names: Vec<String>,
+    host: Option<String>,
     pki: Option<Arc<Pki>>,
     leaf: Option<Leaf>,
     plain: bool,
@@ -35,6 +39,13 @@ impl Builder {
     pub fn names(mut self, names: &[&str]) -> Self {
         self.names.extend(names.iter().map(ToString::to_string));
         self
+    }
+
+    /// The `host` or `host:port` by which clients know it, instead of the address it listens on: in its challenges, in the
+    /// references of its images, and in its certificate. See [`Internet`](crate::Internet).
+    pub fn called(self, host: &str) -> Self {
+        let name = host.split(':').next().unwrap_or(host);
+        Self { host: Some(host.to_owned()), ..self.names(&[name]) }
     }
 
     /// The authority that signs its certificate; otherwise it has its own.
@@ -66,12 +77,16 @@ impl Builder {
             let leaf = self.leaf.unwrap_or_else(|| pki.leaf(&names));
             TlsAcceptor::from(Arc::new(leaf.server_config()))
         });
+        let host = self.host.unwrap_or_else(|| address.to_string());
         let state = Arc::new(State {
             address,
-            url: format!("{}://{address}", if self.plain { "http" } else { "https" }),
+            url: format!("{}://{host}", if self.plain { "http" } else { "https" }),
+            host,
             repos: Mutex::default(),
             cdn: Mutex::default(),
+            stored: Mutex::default(),
             token_service: Mutex::default(),
+            token_paths: Mutex::new(vec!["/token".to_owned()]),
             log: Arc::default(),
             connections: AtomicUsize::new(0),
         });
@@ -89,12 +104,17 @@ pub struct Registry {
 
 pub(crate) struct State {
     pub(crate) address: SocketAddr,
+    /// By which clients know it: the address, or a name.
+    host: String,
     pub(crate) url: String,
     pub(crate) log: Arc<Log>,
     pub(crate) connections: AtomicUsize,
     repos: Mutex<HashMap<String, Repo>>,
     cdn: Mutex<HashMap<String, Bytes>>,
+    /// Bytes and their type, by digest.
+    stored: Mutex<HashMap<String, (Bytes, String)>>,
     token_service: Mutex<Option<Auth>>,
+    token_paths: Mutex<Vec<String>>,
 }
 
 impl Registry {
@@ -106,7 +126,7 @@ impl Registry {
     /// A registry to be started in another way.
     pub fn builder() -> Builder {
         let listen = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
-        Builder { listen, names: Vec::new(), pki: None, leaf: None, plain: false }
+        Builder { listen, names: Vec::new(), host: None, pki: None, leaf: None, plain: false }
     }
 
     /// Stops it and waits until its port is closed. Dropping it stops it as well, but waits for nothing.
@@ -148,7 +168,7 @@ impl Registry {
 
     /// The repository of this name, which is made by asking for it.
     pub fn repo(&self, name: &str) -> Repo {
-        let new = || Repo::new(name, &self.address(), self.state.log.clone());
+        let new = || Repo::new(name, &self.state.host, self.state.log.clone());
         lock(&self.state.repos).entry(name.to_owned()).or_insert_with(new).clone()
     }
 
@@ -162,6 +182,15 @@ impl Registry {
         digest
     }
 
+    /// Serves bytes as object storage does: to GET with the signature that is in the URL which this gives, and to nothing
+    /// else, HEAD included. No header tells their digest.
+    pub fn store(&self, bytes: impl Into<Bytes>, content_type: &str) -> String {
+        let bytes = bytes.into();
+        let digest = sha256(&bytes);
+        lock(&self.state.stored).insert(digest.clone(), (bytes, content_type.to_owned()));
+        format!("{}/storage/{digest}?{SIGNATURE}", self.state.url)
+    }
+
     /// Serves all blobs that a repository, of any registry, has now at `/cdn/{digest}`, and returns the URL for
     /// [`Repo::redirect_blobs_to`].
     pub fn cdn_of(&self, repo: &Repo) -> String {
@@ -173,8 +202,14 @@ impl Registry {
 
     /// Serves `/token` for repositories of other registries, and returns the URL for [`Auth::realm`].
     pub fn serve_tokens(&self, auth: &Auth) -> String {
+        self.serve_tokens_at("/token", auth)
+    }
+
+    /// The same at another path.
+    pub fn serve_tokens_at(&self, path: &str, auth: &Auth) -> String {
         *lock(&self.state.token_service) = Some(auth.clone());
-        format!("{}/token", self.state.url)
+        lock(&self.state.token_paths).push(path.to_owned());
+        format!("{}{path}", self.state.url)
     }
 
     /// All requests so far.
@@ -211,6 +246,14 @@ impl State {
 
     pub(crate) fn find_cdn(&self, digest: &str) -> Option<Bytes> {
         lock(&self.cdn).get(digest).cloned()
+    }
+
+    pub(crate) fn find_stored(&self, digest: &str, query: &str) -> Option<(Bytes, String)> {
+        lock(&self.stored).get(digest).filter(|_| query == SIGNATURE).cloned()
+    }
+
+    pub(crate) fn serves_tokens_at(&self, path: &str) -> bool {
+        lock(&self.token_paths).iter().any(|served| served == path)
     }
 
     /// A token request whose scope names a repository is answered by the guard of that repository, others by the common one.

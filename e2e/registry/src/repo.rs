@@ -282,6 +282,18 @@ impl Repo {
         lock(&self.inner.state).blobs.values().cloned().collect()
     }
 
+    /// All manifests, with every reference to them and their media types.
+    pub(crate) fn all_manifests(&self) -> Vec<(String, Bytes, String)> {
+        let state = lock(&self.inner.state);
+        let by_digest = state.manifests.keys().map(|digest| (digest, digest));
+        let references = by_digest.chain(state.tags.iter());
+        let found = references.filter_map(|(reference, digest)| {
+            let (bytes, media_type) = state.manifests.get(digest)?.clone();
+            Some((reference.clone(), bytes, media_type))
+        });
+        found.collect()
+    }
+
     /// The right answer to a request for a manifest or a blob.
     pub(crate) fn answer(&self, request: &Request) -> Reply {
         if !matches!(request.method, Method::GET | Method::HEAD) {

@@ -68,7 +68,8 @@ async fn answer(
 ) -> io::Result<Response<Flow>> {
     let (parts, body) = request.into_parts();
     let body = Limited::new(body, MAX_BODY).collect().await.map_err(io::Error::other)?.to_bytes();
-    let request = Request::new(parts, body);
+    let is_token = state.serves_tokens_at(parts.uri.path());
+    let request = Request::new(parts, body).for_token(is_token);
     state.log.add(request.clone());
     let Answer { reply, fault, bytes_sent } = route(&request, state);
     Wire { reset, bytes_sent }.send(&request, reply, fault).await
@@ -100,11 +101,25 @@ fn route(request: &Request, state: &State) -> Answer {
             }
             None => Reply::error(404, "BLOB_UNKNOWN").into(),
         },
+        Kind::Storage => stored(request, state).into(),
         Kind::Ping => Reply::new(200)
             .header("Docker-Distribution-Api-Version", "registry/2.0")
             .json(&serde_json::json!({}))
             .into(),
         Kind::Other => Reply::error(404, "NOT_FOUND").into(),
+    }
+}
+
+/// As S3 answers: a URL is signed for its method.
+fn stored(request: &Request, state: &State) -> Reply {
+    let digest = request.reference.as_deref().unwrap_or_default();
+    match state.find_stored(digest, &request.query) {
+        Some((bytes, content_type)) if request.method == "GET" => {
+            Reply::new(200).header("Content-Type", &content_type).body(bytes)
+        }
+        _ => Reply::new(403)
+            .header("Content-Type", "application/xml")
+            .body("<Error><Code>SignatureDoesNotMatch</Code></Error>"),
     }
 }
 

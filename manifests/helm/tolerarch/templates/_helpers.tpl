@@ -69,6 +69,7 @@ annotations:
 managed:
   mode: managed
   secret: {{ printf "%s-certificates" $fullname | quote }}
+  servingSecret: {{ printf "%s-serving" $fullname | quote }}
   webhookConfigurations: [{{ printf "zz-%s" $fullname | quote }}]
 {{- else if eq .Values.tls.mode "cert-manager" -}}
 {{- $name := printf "%s-tls" $fullname -}}
@@ -164,12 +165,19 @@ of a Service. */}}
 {{- toYaml (set (include "tolerarch.selectorLabels" . | fromYaml) "app.kubernetes.io/component" "controller") -}}
 {{- end -}}
 
-{{/* What is scraped: the webhook's Pods or Services, and the controller's. */}}
+{{/* What is scraped: the webhook's Pods or Services, the controller's, and the Pods that issue certificates. */}}
 {{- define "tolerarch.scraped" -}}
 {{- $labels := include "tolerarch.selectorLabels" . | fromYaml -}}
+{{- $names := list "webhook" -}}
 {{- if .Values.controller.enabled -}}
+{{- $names = append $names "controller" -}}
+{{- end -}}
+{{- if eq .Values.tls.mode "managed" -}}
+{{- $names = append $names "certificates" -}}
+{{- end -}}
+{{- if gt (len $names) 1 -}}
 {{- $labels = omit $labels "app.kubernetes.io/component" -}}
-{{- $components := dict "key" "app.kubernetes.io/component" "operator" "In" "values" (list "webhook" "controller") -}}
+{{- $components := dict "key" "app.kubernetes.io/component" "operator" "In" "values" $names -}}
 {{- toYaml (dict "matchLabels" $labels "matchExpressions" (list $components)) -}}
 {{- else -}}
 {{- toYaml (dict "matchLabels" $labels) -}}

@@ -1,0 +1,112 @@
+//! What stands in front of registries: a domain that moved, a terminator of TLS of which the registry does not know, and a
+//! front like that of registry.k8s.io.
+
+use std::sync::Arc;
+
+use serde_json::json;
+use testregistry::{Auth, Pki};
+
+use super::agreement::judge;
+use super::depot::{Depot, REPO};
+use super::nginx::Nginx;
+use super::servers::{Server, certificate, distribution, filesystem};
+use super::tools::{are_there, command};
+use crate::real_registry::distribution::PASSWORD;
+use crate::real_registry::token_server::{ISSUER, SERVICE, TokenServer};
+
+async fn depot() -> Option<&'static Depot> {
+    if !are_there(&["nginx"]) {
+        return None;
+    }
+    Depot::get().await
+}
+
+/// An nginx on another host than this server, which it needs not know of.
+async fn in_front(depot: &Depot, of: Server, pki: &Pki, locations: &str) -> Server {
+    let directory = tempfile::tempdir().unwrap();
+    let front = Nginx::start(depot, pki, "127.0.0.2", directory.path(), |_| locations.to_owned()).await;
+    let mut hosts = of.hosts;
+    hosts[&front.address] = json!({"caFile": directory.path().join("ca.crt")});
+    let mut processes = of.processes;
+    processes.push(front.process);
+    // The server's own directory is needed for as long as it runs.
+    let _ = of.directory.keep();
+    Server { address: front.address, hosts, processes, directory, ..of }
+}
+
+#[tokio::test]
+async fn a_domain_that_moved() {
+    let Some(depot) = depot().await else { return };
+    for status in [301, 302, 307, 308] {
+        let server = Server::trusted("registry", depot).await;
+        let location = format!("location / {{ return {status} https://{}$request_uri; }}", server.address);
+        let front = in_front(depot, server, &Pki::new(), &location).await;
+        judge(depot, &front, REPO).await;
+    }
+}
+
+#[tokio::test]
+async fn a_domain_that_moved_to_where_a_token_is_wanted() {
+    let Some(depot) = depot().await else { return };
+    let tokens = TokenServer::start_with(Arc::new(Pki::new()), Auth::or_anonymous).await;
+    let server = Server::with_tokens("registry", depot, &tokens).await;
+    let location = format!("location / {{ return 301 https://{}$request_uri; }}", server.address);
+    let front = in_front(depot, Server { private: false, ..server }, &Pki::new(), &location).await;
+    judge(depot, &front, REPO).await;
+}
+
+/// `/v2/` is answered, everything else is sent on, with a prefix before the name.
+#[tokio::test]
+async fn a_front_like_that_of_registry_k8s_io() {
+    let Some(depot) = depot().await else { return };
+    let tokens = TokenServer::start_with(Arc::new(Pki::new()), Auth::or_anonymous).await;
+    let plain = Server::trusted("registry", depot).await;
+    let with_tokens = Server { private: false, ..Server::with_tokens("registry", depot, &tokens).await };
+    for server in [plain, with_tokens] {
+        let prefix = REPO.strip_suffix("zoo").unwrap();
+        let locations = format!(
+            "location = /v2/ {{ return 200; }}
+             location ~ ^/v2/(.+)$ {{ return 307 https://{}/v2/{prefix}$1; }}",
+            server.address
+        );
+        let front = in_front(depot, server, &Pki::new(), &locations).await;
+        judge(depot, &front, "zoo").await;
+    }
+}
+
+#[tokio::test]
+async fn tls_of_which_the_registry_does_not_know() {
+    let Some(depot) = depot().await else { return };
+    let pki = Arc::new(Pki::new());
+    let tokens = TokenServer::start_with(pki.clone(), |auth| auth).await;
+    let directory = tempfile::tempdir().unwrap();
+    certificate(&pki, directory.path());
+    let front_directory = tempfile::tempdir_in(directory.path()).unwrap().keep();
+    // The registry is told the address of its front, and that it has no TLS.
+    let address = super::tools::free_address("127.0.0.1");
+    let front = Nginx::start(depot, &pki, "127.0.0.1", &front_directory, |_| {
+        format!(
+            "location /v2/ {{ proxy_pass http://{address}; }}
+             location /token {{ proxy_pass {}; }}",
+            tokens.url()
+        )
+    });
+    let front = front.await;
+    let parts = json!({
+        "http": {"addr": address},
+        "storage": filesystem(&depot.content),
+        "auth": {"token": {
+            "realm": format!("http://{}/token", front.address),
+            "service": SERVICE,
+            "issuer": ISSUER,
+            "rootcertbundle": directory.path().join("ca.crt"),
+        }},
+    });
+    let mut registry = command("registry", &depot.home);
+    let (process, _) = distribution(&mut registry, directory.path(), parts).await;
+    let hosts = json!({&front.address: {"caFile": directory.path().join("ca.crt")}});
+    let processes = vec![process, front.process];
+    let (address, password) = (front.address, PASSWORD);
+    let server = Server { address, hosts, private: true, password, processes, directory };
+    judge(depot, &server, REPO).await;
+}

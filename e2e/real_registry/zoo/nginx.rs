@@ -1,0 +1,51 @@
+//! nginx with TLS, as people put it in front of registries.
+
+use std::fs;
+use std::path::Path;
+
+use testregistry::Pki;
+use tokio::process::Child;
+
+use super::depot::Depot;
+use super::servers::certificate;
+use super::tools::{command, free_address, serve};
+
+/// A running nginx.
+pub(crate) struct Nginx {
+    pub(crate) address: String,
+    pub(crate) process: Child,
+}
+
+impl Nginx {
+    /// At this host, with these locations, which may depend on its address. Its files go into `directory`.
+    pub(crate) async fn start(
+        depot: &Depot,
+        pki: &Pki,
+        host: &str,
+        directory: &Path,
+        locations: impl FnOnce(&str) -> String,
+    ) -> Self {
+        certificate(pki, directory);
+        let address = free_address(host);
+        let config = format!(
+            "daemon off; master_process off; pid nginx.pid; error_log stderr;
+             events {{}}
+             http {{
+               access_log off; client_max_body_size 0; proxy_http_version 1.1;
+               client_body_temp_path body; proxy_temp_path proxy; fastcgi_temp_path fastcgi;
+               uwsgi_temp_path uwsgi; scgi_temp_path scgi;
+               server {{
+                 listen {address} ssl; ssl_certificate tls.crt; ssl_certificate_key tls.key;
+                 proxy_set_header Host $http_host;
+                 {}
+               }}
+             }}",
+            locations(&address)
+        );
+        fs::write(directory.join("nginx.conf"), config).unwrap();
+        let mut program = command("nginx", &depot.home);
+        program.arg("-p").arg(directory).args(["-c", "nginx.conf", "-e", "stderr"]);
+        let process = serve(&mut program, &address).await;
+        Self { address, process }
+    }
+}

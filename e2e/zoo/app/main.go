@@ -1,0 +1,6 @@
+// What ko makes an image of.
+package main
+
+func main() {
+	println("hello")
+}
