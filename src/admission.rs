@@ -20,7 +20,9 @@ use tokio::time::{Duration, Instant, timeout};
 pub use metrics::ReviewMetrics;
 
 use crate::body::{Budget, FREE, Pace, Read, ReadError};
-use crate::decide::{self, Current, Decision, Wait, shortened};
+use crate::decide::{self, Current, Wait};
+use crate::decision::Decision;
+use crate::escape::shortened;
 use crate::go_duration;
 use crate::listener::HEAD_BYTES;
 use crate::patch;

@@ -5,8 +5,6 @@
 
 mod batch;
 mod daemon_set;
-mod decision;
-mod explanation;
 
 use std::collections::BTreeMap;
 use std::panic::AssertUnwindSafe;
@@ -17,9 +15,9 @@ use futures_util::FutureExt;
 use tokio::time::{Duration, Instant, timeout_at};
 
 pub use batch::BatchLimits;
-pub use decision::Decision;
 
 use crate::credentials::{Credentials, Keyring};
+use crate::decision::Decision;
 use crate::image::{ImageRef, LookupError, Support};
 use crate::pod::{Pod, Usage};
 use crate::policy::{ImageSupport, Policy};
@@ -27,8 +25,6 @@ use crate::resolver::{Outcome, Resolver, Tenant};
 
 /// Different images of one Pod that are looked up.
 const IMAGES: usize = 64;
-/// Characters of a text from a Pod that are shown.
-pub(crate) const SHOWN: usize = 300;
 
 /// All that decides, as it was at one time.
 pub struct Snapshot {
@@ -246,14 +242,6 @@ impl Snapshot {
 /// What comes of work on a Pod; `None` if it panicked. A defect costs the change, and never the Pod.
 pub fn caught<T>(work: impl Future<Output = T>) -> impl Future<Output = Option<T>> {
     AssertUnwindSafe(work).catch_unwind().map(Result::ok)
-}
-
-/// Enough of a text to recognise it: what stands in a Pod has no limit yet, as it is validated later.
-pub(crate) fn shortened(text: &str) -> &str {
-    if text.len() <= SHOWN {
-        return text;
-    }
-    text.char_indices().nth(SHOWN).map_or(text, |(end, _)| &text[..end])
 }
 
 #[cfg(test)]

@@ -44,6 +44,8 @@ pub mod review;
 
 pub mod decide;
 
+pub mod decision;
+
 pub mod pod;
 
 pub mod image;
@@ -85,6 +87,7 @@ pub mod warm_start;
 
 mod body;
 mod concurrency;
+mod escape;
 mod file;
 mod go_duration;
 mod json;

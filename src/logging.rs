@@ -1,7 +1,6 @@
 //! Log lines, on standard output: JSON for machines or text for people. Every value goes through one writer, see
 //! `escape`.
 
-mod escape;
 mod json;
 mod queue;
 mod text;
@@ -20,7 +19,6 @@ use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::reload;
 use tracing_subscriber::util::SubscriberInitExt;
 
-pub(crate) use escape::{escape_json, is_unsafe};
 pub use queue::Flush;
 
 /// How a log line looks.

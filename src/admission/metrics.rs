@@ -5,7 +5,7 @@ use std::sync::Arc;
 use prometheus::{Histogram, IntCounter, IntCounterVec};
 use tokio::time::Duration;
 
-use crate::decide::Decision;
+use crate::decision::Decision;
 use crate::metrics::Metrics;
 use crate::policy::Pool;
 use crate::reason::Reason;

@@ -6,8 +6,9 @@ use testregistry::Fault;
 use tower_service::Service;
 
 use super::*;
+use crate::decide::Snapshot;
 use crate::decide::tests::{BOTH, Bench as Deciding, pod};
-use crate::decide::{SHOWN, Snapshot};
+use crate::escape::SHOWN;
 use crate::policy::Policy;
 
 /// A webhook in front of a registry in this process, with the default pool.

@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use crate::decide::{Decision, shortened};
+use crate::decision::Decision;
+use crate::escape::shortened;
 use crate::image::{LookupError, PlatformSet};
 use crate::placement::is_tolerated;
 use crate::pod::Pod;

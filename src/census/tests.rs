@@ -3,7 +3,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::config::Config;
-use crate::decide::Decision;
+use crate::decision::Decision;
 use crate::image::{LookupError, Support as ImageSupports};
 use crate::pod::{Pod, Purpose};
 use crate::policy::{ImageSupport, Policy};

@@ -3,8 +3,8 @@
 use std::fmt::Write;
 
 use crate::cluster::{EventType, PodEvent, StoredPod};
+use crate::escape::is_unsafe;
 use crate::image::PlatformSet;
-use crate::logging::is_unsafe;
 use crate::policy::{Blocker, Cause, Pool};
 use crate::reason::Reason;
 

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::pace::Pace;
 use super::{ControllerMetrics, Leadership};
 use crate::cluster::{Cluster, ClusterError, PatchType, StoredPod};
-use crate::decide::Decision;
+use crate::decision::Decision;
 use crate::patch;
 use crate::placement::Edits;
 use crate::pod::{POOLS_KEY, Pod, REASON_KEY};

@@ -5,7 +5,8 @@
 
 use serde_json::{Map, Value};
 
-use super::{Decision, Snapshot, Wait};
+use super::{Snapshot, Wait};
+use crate::decision::Decision;
 use crate::patch;
 use crate::placement::{self, AnnotationEdit, Edits, Ownership, Restored};
 use crate::pod::{ANNOTATIONS, Pod, Template};

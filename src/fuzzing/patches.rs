@@ -7,7 +7,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::config::Sources;
-use crate::decide::Decision;
+use crate::decision::Decision;
 use crate::image::{LookupError, PlatformSet, Support};
 use crate::patch;
 use crate::pod::{Pod, Purpose, Toleration};

@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-use crate::decide::Decision;
+use crate::decision::Decision;
 use crate::fuzzing::patches::{pass, policy, without_own};
 use crate::image::{LookupError, PlatformSet, Support};
 use crate::placement::{AnnotationEdit, Edits};

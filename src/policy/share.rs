@@ -1,6 +1,6 @@
 //! Which workloads a pool is open to while it is rolled out to a share of them.
 
-use aws_lc_rs::digest::{SHA256, digest};
+use sha2::{Digest, Sha256};
 
 use super::{Policy, Pool};
 use crate::pod::Pod;
@@ -17,8 +17,8 @@ impl Rank {
     fn of(namespace: &str, kind: &str, name: &str) -> Self {
         // A file may leave out what kubectl would fill in.
         let namespace = if namespace.is_empty() { "default" } else { namespace };
-        let hash = digest(&SHA256, [namespace, kind, name].join("\0").as_bytes());
-        let number = hash.as_ref().iter().take(8).fold(0, |number, &byte| number << 8 | u64::from(byte));
+        let hash = Sha256::digest([namespace, kind, name].join("\0"));
+        let number = hash.iter().take(8).fold(0, |number, &byte| number << 8 | u64::from(byte));
         Self((number % 100) as u8)
     }
 }

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::config::Config;
-use crate::decide::Decision;
+use crate::decision::Decision;
 use crate::image::{LookupError, Support};
 use crate::patch;
 use crate::pod::{Pod, Purpose};

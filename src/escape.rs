@@ -6,10 +6,12 @@ use std::fmt::{self, Write};
 /// Bytes of a value that are written; the rest becomes `…`. Each byte grows to six at most (`\u001b`), and an event has
 /// 32 fields at most: a line is below 768 KiB, and fits into the queue of lines.
 const LIMIT: usize = 4 << 10;
+/// Characters of a text from a Pod that are shown.
+pub(crate) const SHOWN: usize = 300;
 
 /// Where a value stands.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Context {
+pub(crate) enum Context {
     /// In a string of JSON (RFC 8259 section 7).
     Json,
     /// In quotes, in a line of text.
@@ -19,12 +21,12 @@ pub(super) enum Context {
 }
 
 /// Writes a value so that it stays within its place.
-pub(super) fn escaped(writer: &mut impl Write, context: Context, value: fmt::Arguments<'_>) -> fmt::Result {
+pub(crate) fn escaped(writer: &mut impl Write, context: Context, value: fmt::Arguments<'_>) -> fmt::Result {
     within(writer, context, |escaped| escaped.write_fmt(value))
 }
 
 /// The same for a text, which is not formatted: most values of a review's line are.
-pub(super) fn escaped_text(writer: &mut impl Write, context: Context, value: &str) -> fmt::Result {
+pub(crate) fn escaped_text(writer: &mut impl Write, context: Context, value: &str) -> fmt::Result {
     within(writer, context, |escaped| escaped.write_str(value))
 }
 
@@ -94,6 +96,14 @@ pub(crate) fn is_unsafe(c: char) -> bool {
 /// Writes a character so that JSON reads it back: `\u202e`, two of these beyond the basic plane.
 pub(crate) fn escape_json(writer: &mut impl Write, c: char) -> fmt::Result {
     c.encode_utf16(&mut [0; 2]).iter().try_for_each(|unit| write!(writer, "\\u{unit:04x}"))
+}
+
+/// Enough of a text to recognise it: what stands in a Pod has no limit yet, as it is validated later.
+pub(crate) fn shortened(text: &str) -> &str {
+    if text.len() <= SHOWN {
+        return text;
+    }
+    text.char_indices().nth(SHOWN).map_or(text, |(end, _)| &text[..end])
 }
 
 #[cfg(test)]

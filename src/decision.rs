@@ -1,10 +1,12 @@
 //! What becomes of a Pod, in one word and in edits: pure.
 
+mod explanation;
+
 use std::borrow::Cow;
 use std::fmt::{self, Debug, Display};
 
-use super::explanation::{self, Closed};
-use super::shortened;
+use self::explanation::Closed;
+use crate::escape::shortened;
 use crate::placement::{self, Edits, Placement};
 use crate::pod::Pod;
 use crate::policy::{Blocker, Cause, ImageSupport, Mode, Policy, Pool, Rank};

@@ -1,6 +1,6 @@
 //! Why a Pod stays closed, as an annotation of the Pod, for people who cannot read audit logs.
 
-use crate::logging::is_unsafe;
+use crate::escape::is_unsafe;
 use crate::placement::AnnotationEdit;
 use crate::pod::{Pod, REASON_KEY};
 use crate::policy::{Blocker, Cause, Pool};
