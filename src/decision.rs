@@ -1,6 +1,8 @@
 //! What becomes of a Pod, in one word and in edits: pure.
 
 mod explanation;
+#[cfg(any(fuzzing, test))]
+pub mod testing;
 
 use std::borrow::Cow;
 use std::fmt::{self, Debug, Display};

@@ -4,41 +4,14 @@
 
 #![allow(clippy::panic, reason = "a broken invariant has to end the run")]
 
-pub(crate) mod patches;
-
-use std::fmt::Debug;
-
-pub use patches::review;
-use serde::Deserialize;
-use serde::de::IgnoredAny;
-
 pub use crate::cli::fuzzing::check;
 use crate::config::{Location, Sources};
 pub use crate::credentials::fuzzing::{docker, secret};
+pub use crate::decision::testing::review;
 use crate::image::ImageRef;
-use crate::json::{self, Object};
-use crate::pod::Pod;
 pub use crate::registry::fuzzing::{challenge, hosts, manifest};
-use crate::review as reviews;
+pub use crate::review::testing::json;
 use crate::yaml::{self, Copies, Dialect};
-
-/// What the fast reader reads, serde_json reads to the same value; so it is never asked twice.
-pub fn json(data: &[u8]) -> bool {
-    let any = agrees::<IgnoredAny>(data);
-    agrees::<Object<Pod<'_>>>(data);
-    agrees::<reviews::Decoded<'_>>(data);
-    any
-}
-
-/// Asserts that, and says whether the fast reader read it at all.
-pub(crate) fn agrees<'a, T: Deserialize<'a> + Debug>(json: &'a [u8]) -> bool {
-    let Ok(read) = json::read::<T>(json) else { return false };
-    let expected = serde_json::from_slice::<T>(json);
-    let text = || String::from_utf8_lossy(json);
-    let expected = expected.unwrap_or_else(|error| panic!("{error}: {}", text()));
-    assert_eq!(format!("{read:?}"), format!("{expected:?}"), "{}", text());
-    true
-}
 
 /// A reference's normal form is its own normal form, and every part of it can stand in a URL.
 pub fn reference(data: &[u8]) -> bool {

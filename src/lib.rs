@@ -98,5 +98,5 @@ mod yaml;
 #[cfg(any(fuzzing, test))]
 pub mod fuzzing;
 
-#[cfg(test)]
+#[cfg(any(fuzzing, test))]
 mod testing;

@@ -4,6 +4,8 @@
 //! a Pod never costs the answer: as long as there is a uid, there is a review.
 
 mod daemon_set;
+#[cfg(any(fuzzing, test))]
+pub mod testing;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;

@@ -204,6 +204,3 @@ impl Display for Doubt {
 }
 
 impl std::error::Error for Doubt {}
-
-#[cfg(test)]
-mod tests;

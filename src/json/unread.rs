@@ -82,7 +82,6 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::pod::Text;
 
     #[derive(Debug, serde::Deserialize)]
     struct Outer<'a> {
@@ -105,7 +104,7 @@ mod tests {
         let traced: Outer<'_> = serde_path_to_error::deserialize(&value).unwrap();
         for part in [part, slow.part.unwrap(), of_value.part.unwrap(), traced.part.unwrap()] {
             let read: Inner<'_> = part.read().unwrap();
-            assert_eq!(read.x.iter().map(Text::as_str).collect::<String>(), "ab");
+            assert_eq!(read.x.concat(), "ab");
             assert!(part.may_have("b"));
             assert!(part.read::<bool>().is_none());
         }
@@ -122,6 +121,6 @@ mod tests {
     #[derive(serde::Deserialize)]
     struct Inner<'a> {
         #[serde(borrow)]
-        x: Vec<Text<'a>>,
+        x: Vec<Cow<'a, str>>,
     }
 }

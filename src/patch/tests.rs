@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use crate::decision::Decision;
-use crate::fuzzing::patches::{pass, policy, without_own};
+use crate::decision::testing::{pass, policy, without_own};
 use crate::image::{LookupError, PlatformSet, Support};
 use crate::placement::{AnnotationEdit, Edits};
 use crate::pod::POOLS_KEY;

@@ -1,3 +1,5 @@
+mod reader;
+
 use super::*;
 use proptest::prelude::*;
 use serde_json::json;

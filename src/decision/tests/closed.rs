@@ -14,7 +14,7 @@ fn explained(
     let decision = Decision::without_images(policy, &decoded)
         .unwrap_or_else(|| Decision::of(policy, &decoded, Rank::FIRST, images));
     if !decision.edits.is_empty() {
-        *pod = crate::fuzzing::patches::applied(&crate::patch::build("", &decoded, &decision.edits), pod).0;
+        *pod = crate::decision::testing::applied(&crate::patch::build("", &decoded, &decision.edits), pod).0;
     }
     (decision.reason, decision.done(), pod["metadata"]["annotations"]["tolerarch.io/reason"].clone())
 }

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::model::{fitting, is_valid, names_architecture, normal, world};
 use crate::config::Config;
-use crate::fuzzing::patches::{self, pass};
+use crate::decision::testing::{self as patches, pass};
 use crate::image::{LookupError, Support};
 use crate::policy::Policy;
 use crate::testing::platforms;

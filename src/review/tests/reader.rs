@@ -3,8 +3,8 @@
 use serde::de::IgnoredAny;
 use serde_json::{Value, json};
 
-use crate::fuzzing::{agrees, json as all_agree};
-use crate::json::Object;
+use super::super::testing::{agrees, json as all_agree};
+use crate::json::{self, Object};
 use crate::pod::Pod;
 use crate::review;
 
@@ -58,8 +58,8 @@ fn strings_end_where_they_end_wherever_they_stand() {
                 let json = format!("{{\"{before}\":\"{inside}\",\"metadata\":{{\"name\":\"{inside}\"}}}}");
                 assert!(agrees::<IgnoredAny>(json.as_bytes()) && agrees::<Object<Pod<'_>>>(json.as_bytes()));
                 let cut = json.trim_end_matches(['"', '}']);
-                assert!(super::read::<IgnoredAny>(cut.as_bytes()).is_err());
-                assert!(super::read::<Object<Pod<'_>>>(cut.as_bytes()).is_err());
+                assert!(json::read::<IgnoredAny>(cut.as_bytes()).is_err());
+                assert!(json::read::<Object<Pod<'_>>>(cut.as_bytes()).is_err());
             }
         }
     }
@@ -82,7 +82,7 @@ fn leaves_blanks_to_serde_json() {
         "[1, 2]",
         "\n",
     ] {
-        assert!(super::read::<IgnoredAny>(json.as_bytes()).is_err(), "{json:?}");
+        assert!(json::read::<IgnoredAny>(json.as_bytes()).is_err(), "{json:?}");
         all_agree(json.as_bytes());
     }
     let pod = |json: &str| {
@@ -157,20 +157,20 @@ fn is_in_doubt_over_what_is_no_json() {
         "{}\0",
         "\u{a0}1",
     ] {
-        assert!(super::read::<IgnoredAny>(json.as_bytes()).is_err(), "{json:?}");
+        assert!(json::read::<IgnoredAny>(json.as_bytes()).is_err(), "{json:?}");
         assert!(serde_json::from_str::<IgnoredAny>(json).is_err(), "{json:?}");
         let within = format!("{{\"skipped\":{json}}}");
-        assert!(super::read::<Object<Pod<'_>>>(within.as_bytes()).is_err(), "{within}");
+        assert!(json::read::<Object<Pod<'_>>>(within.as_bytes()).is_err(), "{within}");
     }
-    assert!(super::read::<IgnoredAny>(b"\"\xff\"").is_err());
+    assert!(json::read::<IgnoredAny>(b"\"\xff\"").is_err());
 }
 
 #[test]
 fn nesting_has_an_end() {
     let nested = |depth: usize| format!("{}{}", "[".repeat(depth), "]".repeat(depth));
     assert!(agrees::<IgnoredAny>(nested(64).as_bytes()));
-    assert!(super::read::<IgnoredAny>(nested(65).as_bytes()).is_err());
-    assert!(super::read::<IgnoredAny>("[".repeat(100_000).as_bytes()).is_err());
+    assert!(json::read::<IgnoredAny>(nested(65).as_bytes()).is_err());
+    assert!(json::read::<IgnoredAny>("[".repeat(100_000).as_bytes()).is_err());
     let objects = format!("{}1{}", "{\"a\":".repeat(63), "}".repeat(63));
     assert!(agrees::<IgnoredAny>(objects.as_bytes()));
     // What is nested too deep is not taken for something that ends earlier.
@@ -182,9 +182,9 @@ fn nesting_has_an_end() {
         ("{\"b\":[0],\"a\":", 64, 63),
     ] {
         let text = format!("{}1{}", open.repeat(opened), "}".repeat(closed));
-        assert!(super::read::<IgnoredAny>(text.as_bytes()).is_err(), "{text}");
+        assert!(json::read::<IgnoredAny>(text.as_bytes()).is_err(), "{text}");
     }
-    assert!(super::read::<IgnoredAny>(format!("{}{{\"a\":1", "[".repeat(63)).as_bytes()).is_err());
+    assert!(json::read::<IgnoredAny>(format!("{}{{\"a\":1", "[".repeat(63)).as_bytes()).is_err());
 }
 
 #[test]
@@ -245,8 +245,8 @@ fn hostile_texts_are_read_as_serde_json_reads_them() {
             [("{\"", "\":1}"), ("{\"metadata\":{\"name\":\"", "\"}}"), ("", "{}"), ("{}", "")]
         {
             let json = [before.as_bytes(), bytes, after.as_bytes()].concat();
-            assert!(super::read::<IgnoredAny>(&json).is_err());
-            assert!(super::read::<Object<Pod<'_>>>(&json).is_err());
+            assert!(json::read::<IgnoredAny>(&json).is_err());
+            assert!(json::read::<Object<Pod<'_>>>(&json).is_err());
         }
     }
 }
@@ -260,7 +260,7 @@ fn a_member_twice_is_an_error_to_both() {
         r#"{"spec":{"containers":[{"image":"a","image":"b"}]}}"#,
     ];
     for json in twice {
-        assert!(super::read::<Object<Pod<'_>>>(json.as_bytes()).is_err(), "{json}");
+        assert!(json::read::<Object<Pod<'_>>>(json.as_bytes()).is_err(), "{json}");
         assert!(serde_json::from_str::<Object<Pod<'_>>>(json).is_err(), "{json}");
     }
     assert!(agrees::<Object<Pod<'_>>>(br#"{"other":1,"other":2}"#));
@@ -275,11 +275,11 @@ fn what_is_cut_short_is_never_read() {
     for end in 0..json.len() {
         let cut = &json.as_bytes()[..end];
         assert!(
-            super::read::<review::Decoded<'_>>(cut).is_err() && super::read::<IgnoredAny>(cut).is_err(),
+            json::read::<review::Decoded<'_>>(cut).is_err() && json::read::<IgnoredAny>(cut).is_err(),
             "{end}"
         );
     }
     for more in ["{}", "}", "]", ",", "\"", "1", "\0", "null", "\u{feff}"] {
-        assert!(super::read::<review::Decoded<'_>>(format!("{json}{more}").as_bytes()).is_err(), "{more:?}");
+        assert!(json::read::<review::Decoded<'_>>(format!("{json}{more}").as_bytes()).is_err(), "{more:?}");
     }
 }

@@ -2,38 +2,19 @@
 //! annotations, and deciding again changes nothing more. Steered, it changes node affinity and the node selector, too: what
 //! that keeps of the user's, `placement::tests::laws` knows for the Pods that an API server takes.
 
+#![allow(clippy::panic, reason = "a broken invariant has to end the run")]
+
 use k8s_openapi::api::core::v1::Pod as TypedPod;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::config::Sources;
-use crate::decision::Decision;
+use super::Decision;
 use crate::image::{LookupError, PlatformSet, Support};
 use crate::patch;
 use crate::pod::{Pod, Purpose, Toleration};
-use crate::policy::{ImageSupport, Policy, Rank};
+use crate::policy::{ImageSupport, Mode, PlacementRules, Policy, Pool, Preference, Rank, Require};
 use crate::review::{self, Subject};
-
-const POOLS: &str = "
-pools:
-  - name: multi-arch
-    platforms: [linux/amd64, linux/arm64]
-    tolerations: [{key: tolerarch.io/multi-arch, operator: Exists, effect: NoSchedule}]
-  - name: arm
-    platforms: [linux/arm64]
-    tolerations:
-      - {key: kubernetes.io/arch, value: arm64, effect: NoSchedule}
-      - {key: arm, operator: Exists, effect: NoExecute, tolerationSeconds: 60}
-";
-
-const STEERING: &str = "
-placement:
-  require: affinity
-  platforms: [linux/amd64, linux/arm64, linux/s390x]
-  whenUnknown: [linux/amd64]
-  prefer: [{platform: linux/arm64, weight: 80}]
-  podLabels: [team]
-";
+use crate::testing::{platforms, toleration};
 
 /// What can be known of an image.
 const OUTCOMES: [Result<Support, LookupError>; 3] = [
@@ -43,13 +24,49 @@ const OUTCOMES: [Result<Support, LookupError>; 3] = [
 ];
 
 /// Two pools, of which an image can open both, one or none.
-pub(crate) fn policy() -> Policy {
-    policy_of(POOLS)
+pub fn policy() -> Policy {
+    let multi_arch = pool(
+        "multi-arch",
+        PlatformSet::AMD64_AND_ARM64,
+        json!([{"key": "tolerarch.io/multi-arch", "operator": "Exists", "effect": "NoSchedule"}]),
+    );
+    let arm = pool(
+        "arm",
+        platforms(&["linux/arm64"]),
+        json!([
+            {"key": "kubernetes.io/arch", "value": "arm64", "effect": "NoSchedule"},
+            {"key": "arm", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 60},
+        ]),
+    );
+    Policy {
+        mode: Mode::Enforce,
+        pools: vec![multi_arch, arm],
+        placement: PlacementRules::default(),
+        overrides: Vec::new(),
+        explain: false,
+        daemon_sets: false,
+    }
 }
 
-fn policy_of(config: &str) -> Policy {
-    let loaded = Sources::default().read(config).unwrap_or_else(|faults| panic!("{faults:?}"));
-    loaded.config.policy
+fn pool(name: &str, platforms: PlatformSet, tolerations: Value) -> Pool {
+    let tolerations = tolerations.as_array().into_iter().flatten().map(toleration).collect();
+    Pool { name: name.into(), platforms, tolerations, share: Pool::ALL, prefer: None }
+}
+
+/// The first of these pools, and Pods that are kept off the platforms that their images lack.
+fn steering(require: Require) -> Policy {
+    let arm64 = platforms(&["linux/arm64"]);
+    let placement = PlacementRules {
+        require,
+        platforms: platforms(&["linux/amd64", "linux/arm64", "linux/s390x"]),
+        when_unknown: platforms(&["linux/amd64"]),
+        prefer: vec![Preference { platform: arm64, weight: 80 }],
+        pod_labels: vec!["team".into()],
+        ..PlacementRules::default()
+    };
+    let Policy { mut pools, .. } = policy();
+    pools.truncate(1);
+    Policy { pools, placement, ..policy() }
 }
 
 /// The law holds for the Pod of every review; and what the API server decodes as a Pod, it still does when patched.
@@ -60,9 +77,7 @@ pub fn review(data: &[u8]) -> bool {
     let Ok(mut body) = serde_json::from_slice::<Value>(data) else { return false };
     let pod = body["request"]["object"].take();
     holds(&policy(), &pod);
-    let affinity = policy_of(STEERING);
-    let selector = policy_of(&STEERING.replace("affinity", "nodeSelector"));
-    for policy in [affinity, selector] {
+    for policy in [Require::Affinity, Require::NodeSelector].map(steering) {
         holds_steered(&policy, &pod);
         holds_steered(&Policy { explain: true, ..policy }, &pod);
     }
@@ -70,7 +85,7 @@ pub fn review(data: &[u8]) -> bool {
 }
 
 /// Panics unless the law holds for this Pod, whatever its images support.
-pub(crate) fn holds(policy: &Policy, pod: &Value) {
+pub fn holds(policy: &Policy, pod: &Value) {
     let explaining = Policy { explain: true, ..policy.clone() };
     [policy, &explaining].into_iter().for_each(|policy| holds_under(policy, pod));
 }
@@ -112,7 +127,7 @@ fn holds_under(policy: &Policy, pod: &Value) {
 }
 
 /// One pass over a Pod: the patched Pod, and the number of operations; `None` if it was not read as a Pod.
-pub(crate) fn pass(
+pub fn pass(
     policy: &Policy,
     pod: &Value,
     support: &[Result<Support, LookupError>],
@@ -134,7 +149,7 @@ pub(crate) fn pass(
 }
 
 /// The Pod with the patch applied as the API server applies it, and the number of operations.
-pub(crate) fn applied(patch: &str, pod: &Value) -> (Value, usize) {
+pub fn applied(patch: &str, pod: &Value) -> (Value, usize) {
     let patch: json_patch::Patch =
         serde_json::from_str(patch).unwrap_or_else(|error| panic!("{error}: {patch}"));
     let mut patched = pod.clone();
@@ -143,7 +158,7 @@ pub(crate) fn applied(patch: &str, pod: &Value) -> (Value, usize) {
 }
 
 /// The Pod without what tolerarch may add: its tolerations and its annotations; empty and absent are the same.
-pub(crate) fn without_own(policy: &Policy, pod: &Value) -> Value {
+pub fn without_own(policy: &Policy, pod: &Value) -> Value {
     let mut pod = pod.clone();
     if let Some(annotations) = pod.pointer_mut("/metadata/annotations").and_then(Value::as_object_mut) {
         annotations.remove("tolerarch.io/pools");

@@ -1,0 +1,30 @@
+//! The fast reader compared with serde_json.
+
+#![allow(clippy::panic, reason = "a broken invariant has to end the run")]
+
+use std::fmt::Debug;
+
+use serde::Deserialize;
+use serde::de::IgnoredAny;
+
+use super::Decoded;
+use crate::json::{self, Object};
+use crate::pod::Pod;
+
+/// What the fast reader reads, serde_json reads to the same value; so it is never asked twice.
+pub fn json(data: &[u8]) -> bool {
+    let any = agrees::<IgnoredAny>(data);
+    agrees::<Object<Pod<'_>>>(data);
+    agrees::<Decoded<'_>>(data);
+    any
+}
+
+/// Asserts that, and says whether the fast reader read it at all.
+pub fn agrees<'a, T: Deserialize<'a> + Debug>(json: &'a [u8]) -> bool {
+    let Ok(read) = json::read::<T>(json) else { return false };
+    let expected = serde_json::from_slice::<T>(json);
+    let text = || String::from_utf8_lossy(json);
+    let expected = expected.unwrap_or_else(|error| panic!("{error}: {}", text()));
+    assert_eq!(format!("{read:?}"), format!("{expected:?}"), "{}", text());
+    true
+}
