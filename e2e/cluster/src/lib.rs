@@ -6,6 +6,13 @@
 //! [`Tolerarch`], as far as they are of this machine a [`Local`]. [`Stub`] is a webhook that does what a scenario wants, [`Forwarder`] stands for a Service, and
 //! [`Karpenter`] is the autoscaler. A [`Desk`] is a cluster of its own for what changes all of it.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "tests and their support fail at once"
+)]
+
 mod cluster;
 mod control_plane;
 mod desk;

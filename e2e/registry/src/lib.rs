@@ -22,6 +22,11 @@
 //! # }
 //! ```
 
+#![allow(
+    clippy::expect_used,
+    reason = "a test's own crate: it fails at once, and says which assumption did not hold"
+)]
+
 mod auth;
 mod fault;
 mod internet;

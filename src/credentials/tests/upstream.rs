@@ -4,7 +4,7 @@ use serde::Deserialize;
 
 use super::super::docker::DockerConfig;
 use super::super::{Credential, ImagePattern, docker_keyring};
-use crate::testing::{assert_agreement, upstream};
+use ::upstream::assert_agreement;
 
 #[derive(Deserialize)]
 struct Pattern {
@@ -27,7 +27,8 @@ fn has_capitals(name: &str) -> bool {
 
 #[test]
 fn patterns_mean_the_images_that_kubelet_means() {
-    let cases = upstream("patterns").into_iter().filter(|case: &Pattern| !is_meant_otherwise(&case.pattern));
+    let cases =
+        ::upstream::cases("patterns").into_iter().filter(|case: &Pattern| !is_meant_otherwise(&case.pattern));
     assert_agreement(cases.map(|Pattern { pattern, image, matches }| {
         let ours = pattern.parse::<ImagePattern>().is_ok_and(|parsed| parsed.matches(&normal(&image)));
         let only_ours = ours && (has_capitals(&pattern) || has_capitals(&image));
@@ -61,7 +62,7 @@ fn is_meant_otherwise_in(config: &str) -> bool {
 fn keyrings_give_what_kubelet_tries() {
     let differs = |config: &String| is_meant_otherwise_in(config);
     // Nothing works on a node that refuses a secret, so what is made of it here does not matter.
-    let cases = upstream("keyrings")
+    let cases = ::upstream::cases("keyrings")
         .into_iter()
         .filter(|case: &Keyring| !case.refused && !case.configs.iter().any(differs));
     assert_agreement(cases.map(|Keyring { configs, image, found, .. }| {

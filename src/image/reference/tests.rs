@@ -1,6 +1,6 @@
 use super::*;
-use crate::testing::{assert_agreement, upstream};
 use proptest::prelude::*;
+use upstream::assert_agreement;
 
 const SHA256: &str = "sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
 
@@ -238,7 +238,7 @@ struct Case {
 
 #[test]
 fn agrees_with_upstream() {
-    let cases = upstream("references").into_iter();
+    let cases = upstream::cases("references").into_iter();
     assert_agreement(cases.map(|Case { image, asked, nowhere }| {
         let ours = image.parse::<ImageRef>().ok().map(|image| image.to_string());
         // What is but digits and dots, and no address, nodes do not dial.

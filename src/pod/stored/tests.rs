@@ -2,7 +2,6 @@ use serde::Deserialize;
 use serde_json::json;
 
 use super::*;
-use crate::testing::upstream;
 
 /// A Pod whose JSON has a list or a map of this item so many times, and the lengths of requests by which the API server
 /// stores it.
@@ -32,7 +31,7 @@ const REQUEST: usize = 1536;
 /// The API server's encoder decides.
 #[test]
 fn no_object_counts_with_less_than_it_takes_in_etcd() {
-    let cases: Vec<Stored> = upstream("stored");
+    let cases: Vec<Stored> = upstream::cases("stored");
     for case in &cases {
         let json = case.json();
         let Stored { pod, item, times, stored, with, .. } = case;
@@ -63,7 +62,7 @@ struct Known {
 /// Of every member of a Pod or a DaemonSet: that names in it count, or what is written of an empty one.
 #[test]
 fn knows_every_field() {
-    for Known { field, empty, map } in upstream("fields") {
+    for Known { field, empty, map } in upstream::cases("fields") {
         let (part, _) = Name(Part::Message(MESSAGE)).visit_str::<serde_json::Error>(&field).unwrap();
         match part {
             // One is stored in the status only, which nobody sends.

@@ -5,7 +5,7 @@ use url::Url;
 
 use super::*;
 use crate::registry::hosts::{Endpoint, in_order};
-use crate::testing::{assert_agreement, upstream};
+use ::upstream::assert_agreement;
 
 #[derive(Deserialize)]
 struct Index {
@@ -68,7 +68,7 @@ async fn indexes_run_where_containerd_runs_them() {
     let repo = remote.repo("team/app");
     let (client, _dir) = client(&remote);
     let mut answers = Vec::new();
-    for (number, case) in upstream("indexes").into_iter().enumerate() {
+    for (number, case) in ::upstream::cases("indexes").into_iter().enumerate() {
         let (tag, case): (_, Value) = (format!("v{number}"), case);
         let Index { mut entries, single, runs } = Index::deserialize(&case).unwrap();
         let text = case["entries"].to_string();
@@ -100,7 +100,7 @@ struct Directory {
 
 #[test]
 fn hosts_are_asked_where_containerd_asks() {
-    let cases = upstream("hosts").into_iter();
+    let cases = ::upstream::cases("hosts").into_iter();
     assert_agreement(cases.flat_map(|Directory { host, toml, tag, digest }| {
         let root = tempfile::tempdir().unwrap();
         let directory = root.path().join(&host);

@@ -1,0 +1,29 @@
+//! Cases of one kind with what the node's own libraries make of them, as the Go program beside this file has written them.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test's own crate")]
+
+use std::fmt::Debug;
+use std::path::PathBuf;
+
+use serde::de::DeserializeOwned;
+
+/// The cases of a kind. `UPSTREAM_CASES` names another directory with more of them.
+pub fn cases<C: DeserializeOwned>(kind: &str) -> Vec<C> {
+    let committed = || PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("cases");
+    let directory = std::env::var_os("UPSTREAM_CASES").map_or_else(committed, PathBuf::from);
+    let file = directory.join(kind).with_extension("json");
+    let text = std::fs::read(&file).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
+    let cases: Vec<C> = serde_json::from_slice(&text).unwrap();
+    assert!(cases.len() > 100, "{}", file.display());
+    cases
+}
+
+/// Fails with the cases of which upstream (the second) makes something else than tolerarch (the first).
+pub fn assert_agreement<A: PartialEq + Debug>(answers: impl IntoIterator<Item = (String, A, A)>) {
+    let differ = |(case, ours, theirs): (String, A, A)| {
+        (ours != theirs).then(|| format!("{case}\n    ours:   {ours:?}\n    theirs: {theirs:?}\n"))
+    };
+    let differences: Vec<String> = answers.into_iter().filter_map(differ).collect();
+    let shown: String = differences.iter().take(20).map(String::as_str).collect();
+    assert!(differences.is_empty(), "{} cases differ:\n{shown}", differences.len());
+}
