@@ -16,6 +16,8 @@ mod pod;
 mod quantity;
 mod selector;
 mod tainted_node;
+#[cfg(test)]
+pub mod testing;
 mod user;
 mod watch;
 
@@ -46,11 +48,7 @@ pub use pod::{ContainerStatus, Owner, Phase, Requests, StoredPod, Terminated, Wa
 pub use quantity::{Quantity, QuantityError};
 pub use selector::Selector;
 pub use tainted_node::{TAINTS_KEY, TaintedNode};
-#[cfg(test)]
-pub(crate) use user::tests as user_tests;
 pub use user::{Page, RequestError, UserClient};
-#[cfg(test)]
-pub(crate) use watch::tests as watch_tests;
 pub use watch::{Change, Known, Selection, UnreadMetrics, Watcher};
 
 /// How long an answer may take in all.
@@ -366,4 +364,4 @@ fn is_label(label: &str) -> bool {
 }
 
 #[cfg(test)]
-pub(crate) mod tests;
+mod tests;

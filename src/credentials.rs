@@ -27,6 +27,8 @@ mod pull_secrets;
 
 mod settings;
 mod sources;
+#[cfg(test)]
+pub mod testing;
 mod ttl_cache;
 
 use std::borrow::Cow;
@@ -205,4 +207,4 @@ impl fmt::Debug for Keyring {
 }
 
 #[cfg(test)]
-pub(crate) mod tests;
+mod tests;

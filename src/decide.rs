@@ -5,6 +5,8 @@
 
 mod batch;
 mod daemon_set;
+#[cfg(test)]
+pub mod testing;
 
 use std::collections::BTreeMap;
 use std::panic::AssertUnwindSafe;
@@ -245,4 +247,4 @@ pub fn caught<T>(work: impl Future<Output = T>) -> impl Future<Output = Option<T
 }
 
 #[cfg(test)]
-pub(crate) mod tests;
+mod tests;

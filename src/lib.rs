@@ -99,4 +99,4 @@ mod yaml;
 pub mod fuzzing;
 
 #[cfg(any(fuzzing, test))]
-mod testing;
+pub mod testing;

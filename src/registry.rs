@@ -26,6 +26,8 @@ mod metrics;
 mod net;
 mod platforms;
 mod settings;
+#[cfg(test)]
+pub mod testing;
 pub mod trace;
 
 pub use digest::Digest;

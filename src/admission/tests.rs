@@ -7,7 +7,7 @@ use tower_service::Service;
 
 use super::*;
 use crate::decide::Snapshot;
-use crate::decide::tests::{BOTH, Bench as Deciding, pod};
+use crate::decide::testing::{BOTH, Bench as Deciding, pod};
 use crate::escape::SHOWN;
 use crate::policy::Policy;
 

@@ -1,99 +1,8 @@
-use std::collections::HashMap;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
-
-use axum::Router;
-use axum::extract::{Path, State};
-use axum::http::HeaderMap;
-use axum::response::{IntoResponse, Response};
-use axum::routing::get;
 use serde::Deserialize;
-use serde_json::{Value, json};
-use tempfile::TempDir;
+use serde_json::json;
 
+use super::testing::ApiServer;
 use super::*;
-
-pub(crate) mod objects;
-
-/// A Kubernetes API that has Secrets and nothing else, over plain HTTP.
-pub(crate) struct ApiServer {
-    state: Arc<Api>,
-    address: std::net::SocketAddr,
-    files: TempDir,
-    server: tokio::task::JoinHandle<()>,
-}
-
-#[derive(Default)]
-struct Api {
-    answers: Mutex<HashMap<(String, String), (u16, String)>>,
-    token: Mutex<String>,
-    requests: AtomicUsize,
-}
-
-impl ApiServer {
-    pub(crate) async fn start() -> Self {
-        let state = Arc::new(Api { token: Mutex::new("first".into()), ..Api::default() });
-        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let address = listener.local_addr().unwrap();
-        let router = Router::new()
-            .route("/api/v1/namespaces/{namespace}/secrets/{name}", get(answer))
-            .with_state(Arc::clone(&state));
-        let server = tokio::spawn(async move { axum::serve(listener, router).await.unwrap() });
-        let files = TempDir::new().unwrap();
-        std::fs::write(files.path().join("token"), "first").unwrap();
-        Self { state, address, files, server }
-    }
-
-    /// What it says of a Secret from now on; status 0 is no answer at all.
-    pub(crate) fn answer(&self, namespace: &str, name: &str, status: u16, body: &Value) {
-        let body = body.as_str().map_or_else(|| body.to_string(), str::to_owned);
-        self.state.answers.lock().unwrap().insert((namespace.into(), name.into()), (status, body));
-    }
-
-    /// Lets in this token only, and mounts it.
-    pub(crate) fn rotate(&self, token: &str) {
-        *self.state.token.lock().unwrap() = token.into();
-        std::fs::write(self.files.path().join("token"), token).unwrap();
-    }
-
-    pub(crate) fn requests(&self) -> usize {
-        self.state.requests.load(Ordering::SeqCst)
-    }
-
-    pub(crate) fn cluster(&self) -> Cluster {
-        self.impatient(Duration::from_secs(60))
-    }
-
-    pub(crate) fn impatient(&self, time: Duration) -> Cluster {
-        let mut config = Config::new(format!("http://{}", self.address).parse().unwrap());
-        config.auth_info.token_file = Some(self.files.path().join("token").display().to_string());
-        Cluster::new(config, time).unwrap()
-    }
-}
-
-impl Drop for ApiServer {
-    fn drop(&mut self) {
-        self.server.abort();
-    }
-}
-
-async fn answer(
-    State(api): State<Arc<Api>>,
-    Path(which): Path<(String, String)>,
-    headers: HeaderMap,
-) -> Response {
-    api.requests.fetch_add(1, Ordering::SeqCst);
-    let token = format!("Bearer {}", api.token.lock().unwrap());
-    if headers.get("authorization").is_none_or(|given| *given != token) {
-        return (StatusCode::UNAUTHORIZED, "canary").into_response();
-    }
-    let known = api.answers.lock().unwrap().get(&which).cloned();
-    match known {
-        Some((0, _)) => std::future::pending().await,
-        Some((status, body)) => (StatusCode::from_u16(status).unwrap(), body).into_response(),
-        None => StatusCode::NOT_FOUND.into_response(),
-    }
-}
 
 #[derive(Debug, PartialEq, Deserialize)]
 struct Thing {
@@ -158,10 +67,7 @@ async fn one_that_does_not_answer_is_left_alone_for_a_while() {
 async fn says_when_there_is_no_api_server() {
     let api = ApiServer::start().await;
     let cluster = api.cluster();
-    api.server.abort();
-    while !api.server.is_finished() {
-        tokio::task::yield_now().await;
-    }
+    api.stop().await;
     assert_eq!(read(&cluster, "there").await, Err(ClusterError::Unreachable));
 }
 
@@ -176,7 +82,7 @@ async fn takes_up_a_new_token() {
     assert_eq!(api.requests(), 3, "one was refused");
     assert!(read(&cluster, "there").await.is_ok());
     assert_eq!(api.requests(), 4);
-    *api.state.token.lock().unwrap() = "third".into();
+    api.revoke("third");
     assert_eq!(read(&cluster, "there").await, Err(ClusterError::Unauthorized));
 }
 

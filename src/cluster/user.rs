@@ -306,4 +306,4 @@ fn is_loopback(host: &str) -> bool {
 }
 
 #[cfg(test)]
-pub(crate) mod tests;
+mod tests;

@@ -389,4 +389,4 @@ fn name(meta: &ObjectMeta) -> String {
 }
 
 #[cfg(test)]
-pub(crate) mod tests;
+mod tests;

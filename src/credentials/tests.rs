@@ -1,81 +1,17 @@
 //! The keyring as a whole: which candidates, from where, in which order. Files and programs are real, in a directory of
 //! their own.
 
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
-
-use tempfile::TempDir;
 use tokio::time::Duration;
 
-use super::process::Limits;
+use super::testing::{TestDir, context, environment, secret, with_cluster};
 use super::*;
-use crate::cluster::Caller;
-use crate::cluster::tests::ApiServer;
+use crate::cluster::testing::ApiServer;
 use crate::concurrency::Callers;
 
 mod faults;
 mod plugins;
 mod secrecy;
 mod upstream;
-
-/// A directory with files and programs.
-pub(super) struct TestDir(TempDir);
-
-impl TestDir {
-    pub(super) fn new() -> Self {
-        Self(TempDir::new().unwrap())
-    }
-
-    pub(super) fn path(&self, name: &str) -> PathBuf {
-        self.0.path().join(name)
-    }
-
-    pub(super) fn write(&self, name: &str, text: &str) -> PathBuf {
-        let path = self.path(name);
-        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-        std::fs::write(&path, text).unwrap();
-        path
-    }
-
-    /// A program. Written by another process: a file that this one has open for writing, if only in a child that has not
-    /// begun yet, cannot be run.
-    pub(super) fn program(&self, name: &str, script: &str) -> PathBuf {
-        use std::io::Write;
-        let path = self.path(name);
-        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-        let mut writer = std::process::Command::new("/bin/sh")
-            .args(["-c", "cat >\"$0\" && chmod 755 \"$0\""])
-            .arg(&path)
-            .stdin(std::process::Stdio::piped())
-            .spawn()
-            .unwrap();
-        writer.stdin.take().unwrap().write_all(format!("#!/bin/sh\n{script}\n").as_bytes()).unwrap();
-        assert!(writer.wait().unwrap().success());
-        path
-    }
-
-    pub(super) fn read(&self, name: &str) -> String {
-        std::fs::read_to_string(self.path(name)).unwrap_or_default()
-    }
-
-    pub(super) fn root(&self) -> &Path {
-        self.0.path()
-    }
-}
-
-pub(super) fn limits() -> Limits {
-    Limits { time: Duration::from_secs(60), output: 10_000, runs: 4 }
-}
-
-/// Programs are found in `bin`.
-fn environment(dir: &TestDir) -> Environment {
-    Environment::from_iter([("PATH", dir.path("bin"))])
-}
-
-fn context(environment: &Environment) -> LoadContext<'_> {
-    let connect = |_: Caller, _: &Environment| unreachable!("pull secrets are off");
-    LoadContext { environment, limits: limits(), caller: Caller::Service, connect }
-}
 
 fn load(
     dir: &TestDir,
@@ -283,40 +219,6 @@ async fn pull_secrets_come_first_and_stay_with_their_pod() {
     let before = api.requests();
     credentials.keyring("team", []).await;
     assert_eq!(api.requests(), before, "no names, no questions");
-}
-
-pub(crate) fn secret(kind: &str, content: &serde_json::Value) -> serde_json::Value {
-    use base64::Engine;
-    let key = if kind == "dockercfg" { ".dockercfg" } else { ".dockerconfigjson" };
-    let data = base64::engine::general_purpose::STANDARD.encode(content.to_string());
-    serde_json::json!({
-        "apiVersion": "v1",
-        "kind": "Secret",
-        "metadata": {"name": "x", "annotations": {"more": "canary"}},
-        "type": format!("kubernetes.io/{kind}"),
-        "data": {key: data, "other": "Y2FuYXJ5"},
-    })
-}
-
-/// Credentials with this API server and these docker files.
-pub(crate) fn with_cluster(api: &ApiServer, configs: &[PathBuf]) -> Credentials {
-    let dir = TestDir::new();
-    let settings = CredentialSettings { docker_configs: configs.to_vec(), ..CredentialSettings::default() };
-    let mut sources = Sources::load(&settings, Vec::new(), &context(&environment(&dir)), None).unwrap();
-    sources.pull_secrets = Some(pull_secrets::PullSecrets::new(api.cluster(), Duration::from_secs(60)));
-    Credentials { sources: Some(Arc::new(sources)) }
-}
-
-/// Credentials of a helper for this registry, which writes `output`. It is in the directory.
-pub(crate) fn with_helper(registry: &str, output: &str) -> (Credentials, TempDir) {
-    let dir = TestDir::new();
-    dir.program("bin/docker-credential-test", &format!("echo '{output}'"));
-    let config = serde_json::json!({"credHelpers": {registry: "test"}}).to_string();
-    let docker_configs = vec![dir.write("config.json", &config)];
-    let settings = CredentialSettings { docker_configs, ..CredentialSettings::default() };
-    let credentials =
-        Credentials::load_within(&settings, Vec::new(), &context(&environment(&dir)), None).unwrap();
-    (credentials, dir.0)
 }
 
 #[tokio::test(start_paused = true)]

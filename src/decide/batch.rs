@@ -85,7 +85,7 @@ mod tests {
 
     use super::*;
     use crate::config::Config;
-    use crate::decide::tests::{BOTH, Bench, pod};
+    use crate::decide::testing::{BOTH, Bench, pod};
     use crate::pod::Pod;
 
     #[tokio::test]

@@ -1,90 +1,12 @@
-use serde_json::{Value, json};
-use testregistry::{Fault, Registry as Remote};
+use serde_json::json;
+use testregistry::Fault;
 
+use super::testing::{BOTH, Bench, pod};
 use super::*;
-use crate::cluster::tests::ApiServer;
+use crate::cluster::testing::ApiServer;
 use crate::config::Config;
-use crate::credentials::tests::with_cluster;
-use crate::metrics::Metrics;
+use crate::credentials::testing::with_cluster;
 use crate::policy::Override;
-use crate::registry::{AddressGuard, HostSettings, Registry};
-use crate::resolver::{CacheSettings, ResolverMetrics};
-use crate::testing::registry_metrics;
-
-pub(crate) const BOTH: [&str; 2] = ["linux/amd64", "linux/arm64"];
-
-/// What decides with the default pool, in front of a registry in this process.
-pub(crate) struct Bench {
-    pub(crate) remote: Remote,
-    pub(crate) current: Current,
-    pub(crate) metrics: Metrics,
-}
-
-impl Bench {
-    pub(crate) async fn new() -> Self {
-        Self::with(Credentials::default()).await
-    }
-
-    async fn with(credentials: Credentials) -> Self {
-        Self::with_cache(credentials, Config::default().cache).await
-    }
-
-    pub(crate) async fn with_cache(credentials: Credentials, cache: CacheSettings) -> Self {
-        let remote = Remote::builder().plain_http().start().await;
-        let metrics = Metrics::new([]).unwrap();
-        let guard = AddressGuard { allow: vec!["127.0.0.0/8".parse().unwrap()], deny: vec![] };
-        let plain = HostSettings { plain_http: true, ..HostSettings::default() };
-        let registry = Registry::new([(remote.address(), plain)], guard, registry_metrics()).unwrap();
-        let Config { policy, lookup, .. } = Config::default();
-        let budget = lookup.budget;
-        let resolver = Resolver::new(registry, lookup, cache, ResolverMetrics::register(&metrics).unwrap());
-        Self {
-            remote,
-            current: Current::new(Snapshot {
-                policy,
-                profiles: BTreeMap::new(),
-                budget,
-                credentials,
-                resolver,
-            }),
-            metrics,
-        }
-    }
-
-    /// Decides by another policy from now on.
-    fn decide_by(&self, policy: Policy) {
-        let (budget, resolver) = (self.current.get().budget, self.current.get().resolver.clone());
-        self.current.publish(Snapshot {
-            policy,
-            profiles: BTreeMap::new(),
-            budget,
-            credentials: Credentials::default(),
-            resolver,
-        });
-    }
-
-    /// The reference of an image with these platforms.
-    pub(crate) fn image(&self, name: &str, platforms: &[&str]) -> String {
-        let repo = self.remote.repo(name);
-        repo.index(Some("v1"), platforms.iter().copied());
-        repo.reference("v1")
-    }
-
-    async fn decide(&self, pod: &Value) -> &'static str {
-        let snapshot = self.current.get();
-        let until = Wait::Until(Instant::now() + snapshot.budget);
-        snapshot.decide(&snapshot.policy, "shop", &Pod::of_value(pod).unwrap(), until).await.reason.as_str()
-    }
-
-    async fn reason(&self, images: &[&str]) -> &'static str {
-        self.decide(&pod(images)).await
-    }
-}
-
-pub(crate) fn pod(images: &[&str]) -> Value {
-    let containers: Vec<Value> = images.iter().map(|image| json!({"image": image})).collect();
-    json!({"metadata": {"generateName": "web-"}, "spec": {"containers": containers}})
-}
 
 #[tokio::test]
 async fn pull_secrets_are_read_only_where_an_image_is_not_known_without_them() {

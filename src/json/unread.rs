@@ -103,8 +103,8 @@ mod tests {
         let of_value = Outer::deserialize(&value).unwrap();
         let traced: Outer<'_> = serde_path_to_error::deserialize(&value).unwrap();
         for part in [part, slow.part.unwrap(), of_value.part.unwrap(), traced.part.unwrap()] {
-            let read: Inner<'_> = part.read().unwrap();
-            assert_eq!(read.x.concat(), "ab");
+            let read: Inner = part.read().unwrap();
+            assert_eq!(read.x.iter().map(|word| &*word.0).collect::<String>(), "ab");
             assert!(part.may_have("b"));
             assert!(part.read::<bool>().is_none());
         }
@@ -119,8 +119,26 @@ mod tests {
     }
 
     #[derive(serde::Deserialize)]
-    struct Inner<'a> {
-        #[serde(borrow)]
-        x: Vec<Cow<'a, str>>,
+    struct Inner {
+        x: Vec<Word>,
+    }
+
+    /// Asked for as the reader knows it.
+    struct Word(String);
+
+    impl<'de> Deserialize<'de> for Word {
+        fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+            struct Words;
+            impl Visitor<'_> for Words {
+                type Value = Word;
+                fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                    f.write_str("a word")
+                }
+                fn visit_str<E: Error>(self, word: &str) -> Result<Word, E> {
+                    Ok(Word(word.to_owned()))
+                }
+            }
+            deserializer.deserialize_str(Words)
+        }
     }
 }

@@ -10,7 +10,8 @@ use testregistry::{
 use super::*;
 use crate::image::{PlatformSet, Support};
 use crate::metrics::Metrics;
-use crate::testing::{platforms, registry_metrics};
+use crate::registry::testing::registry_metrics;
+use crate::testing::platforms;
 
 mod cold;
 mod connections;

@@ -8,8 +8,8 @@ use super::*;
 use crate::config::Config;
 use crate::image::{PlatformSet, Support};
 use crate::metrics::Metrics;
+use crate::registry::testing::registry_metrics;
 use crate::registry::{AddressGuard, HostSettings};
-use crate::testing::registry_metrics;
 
 const BOTH: Support = Support::Index(PlatformSet::AMD64_AND_ARM64);
 const SECOND: Duration = Duration::from_secs(1);

@@ -2,7 +2,7 @@ use serde_json::{Value, json};
 use testregistry::{Fault, Kind, Registry as Remote};
 
 use super::*;
-use crate::cluster::watch_tests::Lists;
+use crate::cluster::testing::Lists;
 use crate::config::Config;
 use crate::environment::Environment;
 use crate::serve;

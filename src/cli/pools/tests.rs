@@ -1,7 +1,7 @@
 use serde_json::{Value, json};
 
 use super::*;
-use crate::cluster::user_tests::{FakeApi, Reply};
+use crate::cluster::testing::{FakeApi, Reply};
 use crate::cluster::{Node, NodePool, RequestError};
 use crate::config::Config;
 

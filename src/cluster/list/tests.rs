@@ -8,7 +8,7 @@ const PAGE: usize = 64 << 10;
 const LARGE: usize = 128 << 10;
 const FIRST: u32 = 50;
 
-use crate::cluster::watch_tests::Lists;
+use crate::cluster::testing::Lists;
 use crate::cluster::{Change, ClusterError, Node, NodePool, Selection};
 
 /// A node with so many bytes of fields that are not read.

@@ -1,10 +1,6 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
-use axum::Router;
-use axum::body::Bytes;
-use axum::http::{HeaderMap, Uri};
-use axum::response::{IntoResponse, Response};
 use rustls::RootCertStore;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
@@ -15,112 +11,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio_rustls::TlsAcceptor;
 
 use super::*;
-
-/// A request as it came.
-pub(crate) struct Asked {
-    pub(crate) method: Method,
-    pub(crate) path: String,
-    pub(crate) query: String,
-    pub(crate) authorization: String,
-    pub(crate) body: Value,
-}
-
-/// What comes back. An array is a list, which is given page by page.
-pub(crate) struct Reply {
-    pub(crate) status: u16,
-    pub(crate) warning: Option<String>,
-    pub(crate) body: Value,
-    /// How long it takes, on the clock of the test.
-    pub(crate) takes: Duration,
-}
-
-impl Reply {
-    pub(crate) fn of(status: u16, body: Value) -> Self {
-        Self { status, warning: None, body, takes: Duration::ZERO }
-    }
-
-    pub(crate) fn refused(status: u16, message: &str) -> Self {
-        Self::of(status, json!({"kind": "Status", "message": message}))
-    }
-}
-
-/// Objects of a page of the fake, which is less than what is asked for.
-const SMALL_PAGE: usize = 2;
-
-/// A Kubernetes API over plain HTTP, with canned answers.
-pub(crate) struct FakeApi {
-    pub(crate) url: String,
-    server: tokio::task::JoinHandle<()>,
-}
-
-impl FakeApi {
-    pub(crate) async fn start(answer: impl Fn(Asked) -> Reply + Send + Sync + 'static) -> Self {
-        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let url = format!("http://{}", listener.local_addr().unwrap());
-        let answer = Arc::new(answer);
-        let router =
-            Router::new().fallback(async move |method, uri: Uri, headers: HeaderMap, body: Bytes| {
-                respond(&*answer, method, &uri, &headers, &body).await
-            });
-        let server = tokio::spawn(async move { axum::serve(listener, router).await.unwrap() });
-        Self { url, server }
-    }
-
-    pub(crate) fn client(&self) -> UserClient {
-        UserClient::new(Config::new(self.url.parse().unwrap())).unwrap()
-    }
-}
-
-impl Drop for FakeApi {
-    fn drop(&mut self) {
-        self.server.abort();
-    }
-}
-
-async fn respond(
-    answer: &impl Fn(Asked) -> Reply,
-    method: Method,
-    uri: &Uri,
-    headers: &HeaderMap,
-    body: &[u8],
-) -> Response {
-    let header = headers.get("authorization").map(|value| value.to_str().unwrap().to_owned());
-    let query = uri.query().unwrap_or_default().to_owned();
-    let reply = answer(Asked {
-        method,
-        path: uri.path().to_owned(),
-        query: query.clone(),
-        authorization: header.unwrap_or_default(),
-        body: serde_json::from_slice(body).unwrap_or_default(),
-    });
-    if reply.takes > Duration::ZERO {
-        tokio::time::pause();
-        tokio::time::advance(reply.takes).await;
-        tokio::time::resume();
-    }
-    let body = match &reply.body {
-        Value::Array(items) => page(items, &query).to_string(),
-        Value::String(text) => text.clone(),
-        object => object.to_string(),
-    };
-    let mut response = (StatusCode::from_u16(reply.status).unwrap(), body).into_response();
-    if let Some(warning) = reply.warning {
-        response.headers_mut().append("warning", format!("299 - \"{warning}\"").parse().unwrap());
-    }
-    response
-}
-
-fn page(items: &[Value], query: &str) -> Value {
-    let pairs: Vec<(String, String)> = url::form_urlencoded::parse(query.as_bytes()).into_owned().collect();
-    let value = |name: &str| pairs.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str());
-    if value("limit").is_none() {
-        return json!({"items": items});
-    }
-    let begin = value("continue").map_or(0, |token| token.strip_prefix("a+/=").unwrap().parse().unwrap());
-    let end = items.len().min(begin + SMALL_PAGE);
-    let more = if end < items.len() { format!("a+/={end}") } else { String::new() };
-    json!({"metadata": {"continue": more}, "items": items[begin..end]})
-}
+use crate::cluster::testing::{FakeApi, Reply};
 
 #[tokio::test]
 async fn reads_lists_page_by_page() {

@@ -3,15 +3,12 @@ use serde_json::{Value, json};
 
 use super::pauses::{CALM, LONGEST_PAUSE};
 use super::*;
+use crate::cluster::testing::Lists;
 use crate::cluster::{Node, NodePool};
 use crate::metrics::Metrics;
 
 /// Bytes of an object that is larger than what is read.
 const LARGE: usize = 64 << 10;
-
-mod server;
-
-pub(crate) use server::Lists;
 
 fn node(name: &str, architecture: &str) -> Value {
     let labels = json!({"kubernetes.io/arch": architecture});

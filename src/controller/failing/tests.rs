@@ -1,11 +1,11 @@
 use serde_json::{Value, json};
 
 use super::*;
-use crate::cluster::tests::objects::Objects;
-use crate::cluster::watch_tests::Lists;
+use crate::cluster::testing::Lists;
+use crate::cluster::testing::Objects;
 use crate::cluster::{LeaseName, ObjectName};
 use crate::controller::{ControllerMetrics, Elector, EventLoop};
-use crate::decide::tests::{BOTH, Bench};
+use crate::decide::testing::{BOTH, Bench};
 use crate::health::Reported;
 use crate::metrics::Metrics;
 

@@ -5,8 +5,8 @@ use serde_json::{Value, json};
 use tokio::time::sleep;
 
 use super::*;
-use crate::cluster::tests::objects::Objects;
-use crate::cluster::watch_tests::Lists;
+use crate::cluster::testing::Lists;
+use crate::cluster::testing::Objects;
 use crate::cluster::{LeaseName, Node, ObjectName, Taint};
 use crate::controller::{ControllerMetrics, Elector};
 use crate::metrics::Metrics;

@@ -3,12 +3,12 @@ use testregistry::Fault;
 
 use super::*;
 use crate::cluster::ObjectName;
-use crate::cluster::tests::objects::Objects;
-use crate::cluster::watch_tests::Lists;
+use crate::cluster::testing::Lists;
+use crate::cluster::testing::Objects;
 use crate::config::Config;
 use crate::controller::{ControllerSettings, Elector, EventLoop, Recorder};
 use crate::credentials::Credentials;
-use crate::decide::tests::{BOTH, Bench};
+use crate::decide::testing::{BOTH, Bench};
 use crate::health::Reported;
 use crate::metrics::Metrics;
 use crate::resolver::CacheSettings;

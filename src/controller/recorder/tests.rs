@@ -2,7 +2,7 @@ use http::Method;
 use serde_json::json;
 
 use super::*;
-use crate::cluster::tests::objects::Objects;
+use crate::cluster::testing::Objects;
 use crate::cluster::{LeaseName, ObjectName};
 use crate::controller::Elector;
 use crate::metrics::Metrics;

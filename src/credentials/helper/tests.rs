@@ -1,4 +1,4 @@
-use super::super::tests::{TestDir, limits};
+use super::super::testing::{TestDir, limits};
 use super::*;
 
 /// A helper that runs this script after it has counted its run.

@@ -1,9 +1,9 @@
 use serde_json::json;
 
 use super::super::credential::Credential;
-use super::super::tests::secret;
+use super::super::testing::secret;
 use super::*;
-use crate::cluster::tests::ApiServer;
+use crate::cluster::testing::ApiServer;
 
 /// Longer than any test takes, on a machine of any speed.
 const LONG: Duration = Duration::from_secs(60);

@@ -3,7 +3,7 @@ use serde_json::json;
 
 use super::*;
 use crate::config::Config;
-use crate::decide::tests::Bench;
+use crate::decide::testing::Bench;
 use crate::review::{self, Subject};
 use tokio::time::Instant;
 

@@ -6,7 +6,7 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 use super::*;
 use crate::cluster::Caller;
 use crate::credentials::CredentialSettings;
-use crate::credentials::tests::with_helper;
+use crate::credentials::testing::with_helper;
 use crate::environment::Environment;
 
 /// A client that asks `mirrors` for the images of `host`, and trusts what `remotes` share.

@@ -3,7 +3,7 @@ use testregistry::Registry as Remote;
 
 use super::*;
 use crate::cluster::Caller;
-use crate::cluster::watch_tests::Lists;
+use crate::cluster::testing::Lists;
 use crate::config::Config;
 use crate::decide::{Snapshot, Wait};
 use crate::environment::Environment;

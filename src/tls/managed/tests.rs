@@ -11,7 +11,7 @@ use rustls_pki_types::{CertificateDer, ServerName, UnixTime};
 use serde_json::{Value, json};
 
 use super::*;
-use crate::cluster::tests::objects::Objects;
+use crate::cluster::testing::Objects;
 use crate::metrics::Metrics;
 use crate::tls::{ServingCertificate, TlsMetrics};
 

@@ -14,7 +14,7 @@ use tokio::net::TcpListener;
 use tokio_rustls::TlsAcceptor;
 
 use super::super::{Findings, examine, installation};
-use crate::cluster::user_tests::{Asked, FakeApi, Reply};
+use crate::cluster::testing::{Asked, FakeApi, Reply};
 
 const CONFIGURATION: &str = "zz-tolerarch";
 const EVERY_POD: &str =

@@ -1,16 +1,23 @@
 //! A Kubernetes API with objects of any kind that are read and patched, over plain HTTP.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::UNIX_EPOCH;
 
-use axum::extract::Request;
-use http::Method;
+use axum::Router;
+use axum::extract::{Request, State};
+use axum::response::{IntoResponse, Response};
+use http::{HeaderMap, Method, StatusCode};
+use kube::config::Config;
+use serde_json::Value;
 use tokio::sync::Notify;
+use tokio::time::Duration;
 
-use super::*;
+use crate::cluster::Cluster;
 
 /// It serves until it is dropped.
-pub(crate) struct Objects {
+pub struct Objects {
     state: Arc<Store>,
     address: std::net::SocketAddr,
     server: tokio::task::JoinHandle<()>,
@@ -32,7 +39,7 @@ struct Store {
 }
 
 impl Objects {
-    pub(crate) async fn start() -> Self {
+    pub async fn start() -> Self {
         let state = Arc::new(Store::default());
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
@@ -41,64 +48,64 @@ impl Objects {
         Self { state, address, server }
     }
 
-    pub(crate) fn cluster(&self) -> Cluster {
+    pub fn cluster(&self) -> Cluster {
         let mut config = Config::new(format!("http://{}", self.address).parse().unwrap());
         config.default_namespace = "team".into();
         Cluster::new(config, Duration::from_secs(60)).unwrap()
     }
 
-    pub(crate) fn put(&self, path: &str, mut object: Value) {
+    pub fn put(&self, path: &str, mut object: Value) {
         let version = self.state.version.fetch_add(1, Ordering::SeqCst).to_string();
         object["metadata"]["resourceVersion"] = version.into();
         self.state.objects.lock().unwrap().insert(path.into(), object);
     }
 
-    pub(crate) fn get(&self, path: &str) -> Option<Value> {
+    pub fn get(&self, path: &str) -> Option<Value> {
         self.state.objects.lock().unwrap().get(path).cloned()
     }
 
     /// Those below this path.
-    pub(crate) fn all(&self, below: &str) -> Vec<Value> {
+    pub fn all(&self, below: &str) -> Vec<Value> {
         let objects = self.state.objects.lock().unwrap();
         objects.iter().filter(|(path, _)| path.starts_with(below)).map(|(_, object)| object.clone()).collect()
     }
 
     /// How many were to be created so far, those that were there already among them.
-    pub(crate) fn creations(&self) -> usize {
+    pub fn creations(&self) -> usize {
         self.state.creations.load(Ordering::SeqCst)
     }
 
     /// How many requests there were so far.
-    pub(crate) fn requests(&self) -> usize {
+    pub fn requests(&self) -> usize {
         self.state.requests.load(Ordering::SeqCst)
     }
 
-    pub(crate) fn delete(&self, path: &str) {
+    pub fn delete(&self, path: &str) {
         self.state.objects.lock().unwrap().remove(path);
     }
 
     /// What its clock says from now on.
-    pub(crate) fn set_time(&self, seconds: u64) {
+    pub fn set_time(&self, seconds: u64) {
         *self.state.time.lock().unwrap() = seconds;
     }
 
     /// Answers such requests with this status from now on, and no others.
-    pub(crate) fn refuse(&self, what: Option<(Method, &'static str, u16)>) {
+    pub fn refuse(&self, what: Option<(Method, &'static str, u16)>) {
         *self.state.refused.lock().unwrap() = what;
     }
 
     /// Answers so many requests, and the next one never, though it may be carried out.
-    pub(crate) fn stall(&self, after: usize, carried_out: bool) {
+    pub fn stall(&self, after: usize, carried_out: bool) {
         *self.state.stall.lock().unwrap() = Some((after, carried_out));
     }
 
     /// Waits for that one.
-    pub(crate) async fn stalled(&self) {
+    pub async fn stalled(&self) {
         self.state.stalled.notified().await;
     }
 
     /// Ends it, so that connections are refused.
-    pub(crate) async fn stop(mut self) {
+    pub async fn stop(mut self) {
         self.server.abort();
         let _ = (&mut self.server).await;
     }

@@ -30,7 +30,7 @@ struct Writing {
 }
 
 /// It serves until it is dropped.
-pub(crate) struct Lists {
+pub struct Lists {
     address: SocketAddr,
     store: Arc<Mutex<Store>>,
     /// Says that something has changed.
@@ -62,7 +62,7 @@ struct Api {
 }
 
 impl Lists {
-    pub(crate) async fn start() -> Self {
+    pub async fn start() -> Self {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let store = Arc::new(Mutex::new(Store { version: 1, ..Store::default() }));
@@ -74,16 +74,16 @@ impl Lists {
     }
 
     /// One that waits next to nothing after a failure.
-    pub(crate) fn watcher(&self) -> Watcher {
+    pub fn watcher(&self) -> Watcher {
         Watcher::new(self.config(), std::time::Duration::from_millis(1)).unwrap()
     }
 
-    pub(crate) fn client(&self) -> UserClient {
+    pub fn client(&self) -> UserClient {
         UserClient::new(self.config()).unwrap()
     }
 
     /// What changes its objects, by merge patches.
-    pub(crate) fn cluster(&self) -> Cluster {
+    pub fn cluster(&self) -> Cluster {
         Cluster::new(self.config(), std::time::Duration::from_secs(60)).unwrap()
     }
 
@@ -97,16 +97,16 @@ impl Lists {
     }
 
     /// Creates or changes an object of a list.
-    pub(crate) fn put(&self, list: &str, object: Value) {
+    pub fn put(&self, list: &str, object: Value) {
         self.change(|store| store.put(list, object));
     }
 
     /// An object of a list as it is now.
-    pub(crate) fn get(&self, list: &str, name: &str) -> Value {
+    pub fn get(&self, list: &str, name: &str) -> Value {
         self.store.lock().unwrap().objects[&(list.to_owned(), name.to_owned())].clone()
     }
 
-    pub(crate) fn delete(&self, list: &str, name: &str) {
+    pub fn delete(&self, list: &str, name: &str) {
         self.change(|store| {
             store.version += 1;
             let mut object = store.objects.remove(&(list.to_owned(), name.to_owned())).unwrap();
@@ -116,7 +116,7 @@ impl Lists {
     }
 
     /// Forgets what happened, so that no watch can be resumed.
-    pub(crate) fn compact(&self) {
+    pub fn compact(&self) {
         self.change(|store| {
             store.version += 1;
             store.oldest = store.version;
@@ -125,12 +125,12 @@ impl Lists {
     }
 
     /// Ends all watches, as a restart does.
-    pub(crate) fn cut(&self) {
+    pub fn cut(&self) {
         self.change(|store| store.cuts += 1);
     }
 
     /// Refuses requests for this list from now on, and ends its watches; or does so no longer.
-    pub(crate) fn refuse(&self, list: &str, status: Option<u16>) {
+    pub fn refuse(&self, list: &str, status: Option<u16>) {
         self.change(|store| {
             store.cuts += 1;
             match status {
@@ -141,17 +141,17 @@ impl Lists {
     }
 
     /// Gives as many objects as are asked for from now on.
-    pub(crate) fn give_whole_pages(&self) {
+    pub fn give_whole_pages(&self) {
         self.change(|store| store.writing.whole_pages = true);
     }
 
     /// Writes lists as those of custom resources from now on.
-    pub(crate) fn write_metadata_last(&self) {
+    pub fn write_metadata_last(&self) {
         self.change(|store| store.writing.metadata_last = true);
     }
 
     /// Paths and queries of all requests.
-    pub(crate) fn queries(&self) -> Vec<String> {
+    pub fn queries(&self) -> Vec<String> {
         self.store.lock().unwrap().queries.clone()
     }
 }

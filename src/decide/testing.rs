@@ -1,0 +1,88 @@
+//! What decides, in front of a registry in this process.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails at once")]
+
+use serde_json::{Value, json};
+use testregistry::Registry as Remote;
+
+use super::*;
+use crate::config::Config;
+use crate::metrics::Metrics;
+use crate::registry::testing::registry_metrics;
+use crate::registry::{AddressGuard, HostSettings, Registry};
+use crate::resolver::{CacheSettings, ResolverMetrics};
+
+pub const BOTH: [&str; 2] = ["linux/amd64", "linux/arm64"];
+
+/// What decides with the default pool, in front of a registry in this process.
+pub struct Bench {
+    pub remote: Remote,
+    pub current: Current,
+    pub metrics: Metrics,
+}
+
+impl Bench {
+    pub async fn new() -> Self {
+        Self::with(Credentials::default()).await
+    }
+
+    pub async fn with(credentials: Credentials) -> Self {
+        Self::with_cache(credentials, Config::default().cache).await
+    }
+
+    pub async fn with_cache(credentials: Credentials, cache: CacheSettings) -> Self {
+        let remote = Remote::builder().plain_http().start().await;
+        let metrics = Metrics::new([]).unwrap();
+        let guard = AddressGuard { allow: vec!["127.0.0.0/8".parse().unwrap()], deny: vec![] };
+        let plain = HostSettings { plain_http: true, ..HostSettings::default() };
+        let registry = Registry::new([(remote.address(), plain)], guard, registry_metrics()).unwrap();
+        let Config { policy, lookup, .. } = Config::default();
+        let budget = lookup.budget;
+        let resolver = Resolver::new(registry, lookup, cache, ResolverMetrics::register(&metrics).unwrap());
+        Self {
+            remote,
+            current: Current::new(Snapshot {
+                policy,
+                profiles: BTreeMap::new(),
+                budget,
+                credentials,
+                resolver,
+            }),
+            metrics,
+        }
+    }
+
+    /// Decides by another policy from now on.
+    pub fn decide_by(&self, policy: Policy) {
+        let (budget, resolver) = (self.current.get().budget, self.current.get().resolver.clone());
+        self.current.publish(Snapshot {
+            policy,
+            profiles: BTreeMap::new(),
+            budget,
+            credentials: Credentials::default(),
+            resolver,
+        });
+    }
+
+    /// The reference of an image with these platforms.
+    pub fn image(&self, name: &str, platforms: &[&str]) -> String {
+        let repo = self.remote.repo(name);
+        repo.index(Some("v1"), platforms.iter().copied());
+        repo.reference("v1")
+    }
+
+    pub async fn decide(&self, pod: &Value) -> &'static str {
+        let snapshot = self.current.get();
+        let until = Wait::Until(Instant::now() + snapshot.budget);
+        snapshot.decide(&snapshot.policy, "shop", &Pod::of_value(pod).unwrap(), until).await.reason.as_str()
+    }
+
+    pub async fn reason(&self, images: &[&str]) -> &'static str {
+        self.decide(&pod(images)).await
+    }
+}
+
+pub fn pod(images: &[&str]) -> Value {
+    let containers: Vec<Value> = images.iter().map(|image| json!({"image": image})).collect();
+    json!({"metadata": {"generateName": "web-"}, "spec": {"containers": containers}})
+}
