@@ -22,13 +22,13 @@ pub use metrics::ReviewMetrics;
 use crate::body::{Budget, FREE, Pace, Read, ReadError};
 use crate::decide::{self, Current, Wait};
 use crate::decision::Decision;
-use crate::escape::shortened;
-use crate::go_duration;
 use crate::listener::HEAD_BYTES;
 use crate::patch;
 use crate::policy::UNKNOWN_PROFILE;
 use crate::reason::Reason;
 use crate::review::{self, Audit, DaemonSet, Review, ReviewError, Subject};
+use tolerarch_text::escape::shortened;
+use tolerarch_text::go_duration;
 
 /// Bytes of a review. A Pod has at most 3 MiB and a review may hold it twice (k8s.io/apiserver `MaxRequestBodyBytes`).
 pub const BODY_LIMIT: usize = 8 << 20;

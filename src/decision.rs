@@ -8,11 +8,11 @@ use std::borrow::Cow;
 use std::fmt::{self, Debug, Display};
 
 use self::explanation::Closed;
-use crate::escape::shortened;
 use crate::placement::{self, Edits, Placement};
 use crate::pod::Pod;
 use crate::policy::{Blocker, Cause, ImageSupport, Mode, Policy, Pool, Rank};
 use crate::reason::Reason;
+use tolerarch_text::escape::shortened;
 
 /// What becomes of one Pod.
 #[derive(Debug, PartialEq, Eq)]

@@ -11,7 +11,7 @@ pub use crate::decision::testing::review;
 use crate::image::ImageRef;
 pub use crate::registry::fuzzing::{challenge, hosts, manifest};
 pub use crate::review::testing::json;
-use crate::yaml::{self, Copies, Dialect};
+use tolerarch_text::yaml::{self, Copies, Dialect};
 
 /// A reference's normal form is its own normal form, and every part of it can stand in a URL.
 pub fn reference(data: &[u8]) -> bool {

@@ -87,16 +87,11 @@ pub mod warm_start;
 
 mod body;
 mod concurrency;
-mod escape;
 mod file;
-mod go_duration;
-mod json;
-mod recently;
-mod single_flight;
-mod yaml;
-
 #[cfg(any(fuzzing, test))]
 pub mod fuzzing;
+mod recently;
+mod single_flight;
 
 #[cfg(any(fuzzing, test))]
 pub mod testing;

@@ -6,9 +6,9 @@
 
 mod nodes;
 
-use crate::json::push_text;
 use crate::placement::{AnnotationEdit, Edits, Restored};
 use crate::pod::{Pod, Toleration};
+use tolerarch_text::json::push_text;
 
 /// Bytes of a usual patch, and of what steers.
 const PATCH: usize = 512;

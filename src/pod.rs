@@ -31,10 +31,10 @@ pub use template::Template;
 pub use toleration::Toleration;
 
 use crate::image::{ImageRef, LookupError};
-use crate::json::{First, List, Object, Unread};
 use crate::reason::Reason;
 use json::{Annotations, Field};
 use labels::{Labels, Own};
+use tolerarch_text::json::{First, List, Object, Unread};
 
 /// Label or annotation that takes a Pod (or, as a label, a namespace) out, `"off"`, or says whether decisions on it are
 /// carried out.
@@ -207,7 +207,7 @@ impl<'a> Pod<'a> {
     /// A Pod as the API server writes it, of which nothing is built that is not needed; `None` where it cannot be read within
     /// the limits on untrusted input.
     pub(crate) fn of_json(json: &'a str) -> Option<Pod<'static>> {
-        let read = crate::json::read::<Object<Self>>(json.as_bytes());
+        let read = tolerarch_text::json::read::<Object<Self>>(json.as_bytes());
         let Object(pod) = read.or_else(|_| serde_json::from_str(json)).ok()?;
         Some(Self { bytes: size_of_json(json.as_bytes()), ..pod }.into_owned())
     }

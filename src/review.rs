@@ -13,8 +13,8 @@ use serde::Deserialize;
 use serde::de::IgnoredAny;
 use serde_json::Value;
 
-use crate::json::{self, Object, push_text};
 use crate::pod::{self, DAEMON_SET, Pod, Text};
+use tolerarch_text::json::{self, Object, push_text};
 
 pub use daemon_set::DaemonSet;
 

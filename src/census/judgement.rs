@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use crate::decision::Decision;
-use crate::escape::shortened;
 use crate::image::{LookupError, PlatformSet};
 use crate::placement::is_tolerated;
 use crate::pod::Pod;
 use crate::policy::{Blocker, Cause, ImageSupport, Policy};
 use crate::reason::Reason;
+use tolerarch_text::escape::shortened;
 
 /// Where the images of a Pod run, by the platforms of the pools.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

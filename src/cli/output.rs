@@ -8,8 +8,8 @@ use clap::ValueEnum;
 use tracing_subscriber::fmt::MakeWriter;
 
 use crate::environment::Environment;
-use crate::escape::{escape_json, is_unsafe};
 use crate::logging::{self, Format, Level};
+use tolerarch_text::escape::{escape_json, is_unsafe};
 
 /// Columns are cut to no less.
 const NARROW: usize = 12;

@@ -16,7 +16,6 @@ use super::{Shared, fail};
 use crate::config::{Config, Discover};
 use crate::decide::{self, BatchLimits, Snapshot, Wait};
 use crate::decision::Decision;
-use crate::escape::shortened;
 use crate::image::{ImageRef, PlatformSet, canonical_host};
 use crate::patch;
 use crate::pod::Pod;
@@ -26,6 +25,7 @@ use crate::registry::trace::{Trace, TracedRequest};
 use crate::registry::{HostSettings, Traces};
 use crate::review::DaemonSet;
 use crate::serve;
+use tolerarch_text::escape::shortened;
 
 /// A note where a cluster is asked and no configuration is named.
 const NO_FILE: &str = "no configuration file is named: if the cluster has one, name it with --config";

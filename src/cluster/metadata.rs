@@ -7,7 +7,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::api::ObjectMeta;
 use serde::de::{Deserialize, Deserializer, Error, MapAccess, Visitor};
 
-use crate::json::First;
+use tolerarch_text::json::First;
 
 /// Lets the runtime follow objects of one of our types, whose field `metadata` is the object's.
 macro_rules! resource {

@@ -7,7 +7,7 @@ use std::fmt;
 
 use super::quote::quoted;
 use super::shape::{Shape, Slot, Value};
-use crate::yaml::{self, Copies, Data, Dialect, Key, Node};
+use tolerarch_text::yaml::{self, Copies, Data, Dialect, Key, Node};
 
 /// One thing that is wrong with a configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]

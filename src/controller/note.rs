@@ -3,10 +3,10 @@
 use std::fmt::Write;
 
 use crate::cluster::{EventType, PodEvent, StoredPod};
-use crate::escape::is_unsafe;
 use crate::image::PlatformSet;
 use crate::policy::{Blocker, Cause, Pool};
 use crate::reason::Reason;
+use tolerarch_text::escape::is_unsafe;
 
 /// Bytes of lists: a note has at most 1,024.
 const IMAGES: usize = 700;

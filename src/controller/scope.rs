@@ -151,7 +151,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::yaml::{self, Copies, Dialect};
+    use tolerarch_text::yaml::{self, Copies, Dialect};
 
     fn labels(labels: &[(&str, &str)]) -> Labels {
         labels.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()

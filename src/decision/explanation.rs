@@ -1,10 +1,10 @@
 //! Why a Pod stays closed, as an annotation of the Pod, for people who cannot read audit logs.
 
-use crate::escape::is_unsafe;
 use crate::placement::AnnotationEdit;
 use crate::pod::{Pod, REASON_KEY};
 use crate::policy::{Blocker, Cause, Pool};
 use crate::reason::Reason;
+use tolerarch_text::escape::is_unsafe;
 
 /// Characters of the annotation.
 const LENGTH: usize = 256;

@@ -7,7 +7,7 @@ use serde_json::Number;
 use tracing::Event;
 use tracing::field::{Field, Visit};
 
-use crate::escape::{Context, escaped, escaped_text};
+use tolerarch_text::escape::{Context, escaped, escaped_text};
 
 pub(super) fn line(mut writer: impl Write, event: &Event<'_>) -> fmt::Result {
     let time = humantime::format_rfc3339_micros(SystemTime::now());

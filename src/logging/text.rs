@@ -6,7 +6,7 @@ use std::time::SystemTime;
 use tracing::Event;
 use tracing::field::{Field, Visit};
 
-use crate::escape::{Context, escaped};
+use tolerarch_text::escape::{Context, escaped};
 
 pub(super) fn line(mut writer: impl Write, event: &Event<'_>, timed: bool) -> fmt::Result {
     if timed {

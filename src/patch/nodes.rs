@@ -1,10 +1,10 @@
 //! The operations on a Pod's node selector and node affinity.
 
 use super::Patch;
-use crate::json::push_text;
 use crate::placement::{
     NodeEdits, ParentEdit, Preferred, PreferredEdit, RequiredEdit, Requirement, SelectorEdit, TermEdit,
 };
+use tolerarch_text::json::push_text;
 
 const SELECTOR: &str = "/spec/nodeSelector";
 /// The architecture in the node selector, as a step of a JSON pointer.

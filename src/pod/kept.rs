@@ -8,7 +8,7 @@ use super::{
     Container, Labels, Metadata, Os, Own, Owner, Pod, SecretName, Spec, Text, Toleration, Usage, Volume,
     VolumeImage,
 };
-use crate::json::{First, List, Object, Unread};
+use tolerarch_text::json::{First, List, Object, Unread};
 
 /// Bytes for each image beside its text, while it is looked up: its usage, and what makes its text a full reference.
 const USAGE: usize = size_of::<Usage<'_>>() + 96;

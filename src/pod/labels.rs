@@ -4,7 +4,7 @@ use serde::de::{Deserialize, Deserializer, Error};
 
 use super::Text;
 use super::json::{Field, Texts};
-use crate::json::{self, Unread};
+use tolerarch_text::json::{self, Unread};
 
 /// What all labels begin with that concern tolerarch.
 const PREFIX: &str = "tolerarch.io/";

@@ -6,7 +6,7 @@ use serde::de::IgnoredAny;
 
 use super::json::Texts;
 use super::{Pod, Text};
-use crate::json::{First, List, Unread};
+use tolerarch_text::json::{First, List, Unread};
 
 /// The label of nodes for their architecture.
 pub const ARCH_KEY: &str = "kubernetes.io/arch";

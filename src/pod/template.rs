@@ -6,7 +6,7 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 use super::{Pod, Text};
-use crate::json::{self, Object};
+use tolerarch_text::json::{self, Object};
 
 /// Bytes of a template that is read as a value, which takes some sixteen times as much for a moment; most have a few
 /// thousand.

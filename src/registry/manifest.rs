@@ -10,7 +10,7 @@ use serde::de::IgnoredAny;
 use super::digest::Digest;
 use super::limits;
 use crate::image::{Platform, PlatformSet, Preference, Support, is_digest};
-use crate::json::{First, Object};
+use tolerarch_text::json::{First, Object};
 
 /// The media types that are accepted; indexes first, as old registries serve a single manifest to clients that do not name
 /// them first.

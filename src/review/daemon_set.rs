@@ -4,8 +4,8 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::Subject;
-use crate::json::Object;
 use crate::pod::{self, DAEMON_SET, Template, Text};
+use tolerarch_text::json::Object;
 
 /// What a DaemonSet makes its Pods by.
 #[derive(Debug)]

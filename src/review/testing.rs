@@ -8,8 +8,8 @@ use serde::Deserialize;
 use serde::de::IgnoredAny;
 
 use super::Decoded;
-use crate::json::{self, Object};
 use crate::pod::Pod;
+use tolerarch_text::json::{self, Object};
 
 /// What the fast reader reads, serde_json reads to the same value; so it is never asked twice.
 pub fn json(data: &[u8]) -> bool {

@@ -2,7 +2,7 @@
 //! is broken costs no other.
 
 use super::json::Cursor;
-use crate::yaml::{self, Copies, Dialect, Node};
+use tolerarch_text::yaml::{self, Copies, Dialect, Node};
 
 /// Bytes of a file that are read. All Pods of a large cluster have some ten MB.
 pub(super) const FILE: u64 = 256 << 20;

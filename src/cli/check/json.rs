@@ -6,7 +6,7 @@ use std::fmt;
 use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use serde_json::Number;
 
-use crate::yaml::{Data, Key, Node};
+use tolerarch_text::yaml::{Data, Key, Node};
 
 /// A place in a text of JSON documents.
 #[derive(Clone, Copy)]

@@ -2,7 +2,7 @@
 
 use std::str::FromStr;
 
-use crate::yaml::{Data, Node};
+use tolerarch_text::yaml::{Data, Node};
 
 const TEMPLATE: &[&str] = &[".spec.template"];
 

@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::kinds::{self, CustomKind, Found, Workload, holds_template, is_of_kubernetes, is_templateless};
 use crate::image::ImageRef;
-use crate::yaml::{Data, Node};
+use tolerarch_text::yaml::{Data, Node};
 
 /// Something that a decision is asked for.
 #[derive(Debug)]

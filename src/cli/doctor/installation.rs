@@ -8,7 +8,7 @@ use super::objects::{
 };
 use crate::cluster::{RequestError, UserClient};
 use crate::config::Config;
-use crate::yaml::{self, Copies, Dialect};
+use tolerarch_text::yaml::{self, Copies, Dialect};
 
 pub(super) const WEBHOOKS: &str = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations";
 

@@ -8,11 +8,11 @@ use super::super::output::{Colour, Look, Row, shown, table, wrapped};
 use super::super::session::{FailOn, Session, cause};
 use super::super::survey::{Survey, SurveyedPod};
 use crate::decide;
-use crate::escape::shortened;
 use crate::image::PlatformSet;
 use crate::placement::is_tolerated;
 use crate::pod::Pod;
 use crate::reason::Reason;
+use tolerarch_text::escape::shortened;
 
 /// Pods of a table; JSON has them all.
 const PODS: usize = 20;

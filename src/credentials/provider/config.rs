@@ -11,8 +11,8 @@ use tokio::time::Duration;
 use super::super::pattern::ImagePattern;
 use super::super::process;
 use crate::file;
-use crate::go_duration;
-use crate::yaml::{self, Copies, Data, Dialect, Node};
+use tolerarch_text::go_duration;
+use tolerarch_text::yaml::{self, Copies, Data, Dialect, Node};
 
 const API_VERSIONS: [&str; 3] =
     ["kubelet.config.k8s.io/v1", "kubelet.config.k8s.io/v1beta1", "kubelet.config.k8s.io/v1alpha1"];

@@ -9,7 +9,7 @@ use tokio::time::Duration;
 
 use super::super::credential::{Credential, Sensitive};
 use super::super::docker_keyring::DockerKeyring;
-use crate::go_duration;
+use tolerarch_text::go_duration;
 
 /// For which images an answer is good.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]

@@ -4,9 +4,9 @@ use serde::de::IgnoredAny;
 use serde_json::{Value, json};
 
 use super::super::testing::{agrees, json as all_agree};
-use crate::json::{self, Object};
 use crate::pod::Pod;
 use crate::review;
+use tolerarch_text::json::{self, Object};
 
 mod properties;
 

@@ -1,7 +1,7 @@
 use serde_json::json;
 
 use super::*;
-use crate::yaml::{self, Copies, Dialect};
+use tolerarch_text::yaml::{self, Copies, Dialect};
 
 fn contents_of(text: &str) -> Vec<Content> {
     contents(&yaml::read(text, Dialect::Kubernetes, &mut Copies::default()).unwrap()[0], &[])

@@ -17,7 +17,7 @@ const NODES: usize = 5_000_000;
 
 /// How scalars are read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Dialect {
+pub enum Dialect {
     /// As `kubectl` and kubelet read them (sigs.k8s.io/yaml): YAML 1.1, in which `off` is a boolean and `<<` merges.
     Kubernetes,
     /// As they are written: every scalar but null is text, and the type of the key decides.
@@ -27,7 +27,7 @@ pub(crate) enum Dialect {
 /// Bytes that the copies made for aliases may still take; all documents of a file share them, as they are in memory
 /// together.
 #[derive(Debug)]
-pub(crate) struct Copies(usize);
+pub struct Copies(usize);
 
 impl Default for Copies {
     fn default() -> Self {
@@ -37,22 +37,22 @@ impl Default for Copies {
 
 /// A value and its place.
 #[derive(Clone, Debug)]
-pub(crate) struct Node {
+pub struct Node {
     /// From 1.
-    pub(crate) line: usize,
-    pub(crate) data: Data,
+    pub line: usize,
+    pub data: Data,
 }
 
 /// The key of a mapping and its place.
 #[derive(Clone, Debug)]
-pub(crate) struct Key {
+pub struct Key {
     /// From 1.
-    pub(crate) line: usize,
-    pub(crate) text: String,
+    pub line: usize,
+    pub text: String,
 }
 
 #[derive(Clone, Debug)]
-pub(crate) enum Data {
+pub enum Data {
     Null,
     Bool(bool),
     Number(Number),
@@ -64,15 +64,15 @@ pub(crate) enum Data {
 /// Why a text cannot be read.
 #[derive(Debug, thiserror::Error)]
 #[error("line {line}: {message}")]
-pub(crate) struct YamlError {
+pub struct YamlError {
     /// Within the text, from 1.
-    pub(crate) line: usize,
-    pub(crate) message: String,
+    pub line: usize,
+    pub message: String,
 }
 
 impl Node {
     /// The value, without lines.
-    pub(crate) fn value(&self) -> Value {
+    pub fn value(&self) -> Value {
         match &self.data {
             Data::Null => Value::Null,
             Data::Bool(flag) => Value::Bool(*flag),
@@ -86,19 +86,19 @@ impl Node {
     }
 
     /// The member of this name, unless it is null.
-    pub(crate) fn get(&self, name: &str) -> Option<&Self> {
+    pub fn get(&self, name: &str) -> Option<&Self> {
         let Data::Map(members) = &self.data else { return None };
         let (_, member) = members.iter().rev().find(|(key, _)| key.text == name)?;
         (!matches!(member.data, Data::Null)).then_some(member)
     }
 
     /// What these names lead to.
-    pub(crate) fn at(&self, path: &[&str]) -> Option<&Self> {
+    pub fn at(&self, path: &[&str]) -> Option<&Self> {
         path.iter().try_fold(self, |node, name| node.get(name))
     }
 
     /// The text of a member; empty where there is none.
-    pub(crate) fn text(&self, name: &str) -> &str {
+    pub fn text(&self, name: &str) -> &str {
         match self.get(name).map(|member| &member.data) {
             Some(Data::Text(text)) => text,
             _ => "",
@@ -140,7 +140,7 @@ impl Size {
 }
 
 /// The documents of a text.
-pub(crate) fn read(text: &str, dialect: Dialect, copies: &mut Copies) -> Result<Vec<Node>, YamlError> {
+pub fn read(text: &str, dialect: Dialect, copies: &mut Copies) -> Result<Vec<Node>, YamlError> {
     let mut builder = Builder {
         dialect,
         documents: Vec::new(),

@@ -13,10 +13,10 @@ use super::unread;
 
 /// The text is not read here: perhaps it is malformed, perhaps only unusual.
 #[derive(Debug)]
-pub(crate) struct Doubt;
+pub struct Doubt;
 
 /// Reads a value, borrowed as far as possible.
-pub(crate) fn read<'de, T: Deserialize<'de>>(json: &'de [u8]) -> Result<T, Doubt> {
+pub fn read<'de, T: Deserialize<'de>>(json: &'de [u8]) -> Result<T, Doubt> {
     // Go's encoder ends each document by a new line.
     let json = json.strip_suffix(b"\n").unwrap_or(json);
     let text = std::str::from_utf8(json).map_err(|_| Doubt)?;

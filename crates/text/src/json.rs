@@ -10,15 +10,15 @@ use std::marker::PhantomData;
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{Deserialize, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
-pub(crate) use reader::read;
-pub(crate) use unread::Unread;
+pub use reader::read;
+pub use unread::Unread;
 
 /// A struct that is read from an object only.
 ///
 /// serde also reads a struct from an array, member by member. To the API server and to containerd such an array is an
 /// error, and a patch for the object that it is not would not apply.
 #[derive(Debug, Default, PartialEq, Eq, Hash)]
-pub(crate) struct Object<T>(pub(crate) T);
+pub struct Object<T>(pub T);
 
 impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
@@ -39,11 +39,11 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
 /// The first items of a list: at most one more than `N`, however long the list is, so that it costs
 /// no more memory than that. One more than `N` says that there are too many.
 #[derive(Debug, PartialEq, Eq, Hash)]
-pub(crate) struct First<T, const N: usize>(pub(crate) Vec<T>);
+pub struct First<T, const N: usize>(pub Vec<T>);
 
 impl<T, const N: usize> First<T, N> {
     /// Whether there are more items than were to be read.
-    pub(crate) fn is_cut(&self) -> bool {
+    pub fn is_cut(&self) -> bool {
         self.0.len() > N
     }
 }
@@ -74,7 +74,7 @@ impl<'de, T: Deserialize<'de>, const N: usize> Deserialize<'de> for First<T, N> 
 
 /// A list of at most `N` items; a longer one is an error.
 #[derive(Debug, PartialEq, Eq, Hash)]
-pub(crate) struct List<T, const N: usize>(pub(crate) Vec<T>);
+pub struct List<T, const N: usize>(pub Vec<T>);
 
 impl<'de, T: Deserialize<'de>, const N: usize> Deserialize<'de> for List<T, N> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
@@ -100,7 +100,7 @@ impl<T> std::ops::Deref for Object<T> {
 }
 
 /// Appends a JSON string.
-pub(crate) fn push_text(json: &mut String, text: &str) {
+pub fn push_text(json: &mut String, text: &str) {
     if is_plain(text) {
         for part in ["\"", text, "\""] {
             json.push_str(part);

@@ -13,28 +13,28 @@ pub(super) const NAME: &str = "tolerarch::Unread";
 
 /// The text of a value. It costs no more than to skip the value, and borrows where the value is read fast.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub(crate) struct Unread<'a>(Cow<'a, str>);
+pub struct Unread<'a>(Cow<'a, str>);
 
 impl<'a> Unread<'a> {
     /// Its text, if that is borrowed.
-    pub(crate) fn borrowed(&self) -> Option<&'a str> {
+    pub fn borrowed(&self) -> Option<&'a str> {
         if let Cow::Borrowed(json) = self.0 { Some(json) } else { None }
     }
 }
 
 impl Unread<'_> {
     /// Reads it; `None` where it is no `T`, or written in an unusual way.
-    pub(crate) fn read<'p, T: Deserialize<'p>>(&'p self) -> Option<T> {
+    pub fn read<'p, T: Deserialize<'p>>(&'p self) -> Option<T> {
         reader::read(self.0.as_bytes()).ok()
     }
 
     /// Whether this text, which needs no escapes, may be in one of its strings.
-    pub(crate) fn may_have(&self, text: &str) -> bool {
+    pub fn may_have(&self, text: &str) -> bool {
         self.0.contains(text) || self.0.contains('\\')
     }
 
     /// Its length in bytes.
-    pub(crate) fn len(&self) -> usize {
+    pub fn len(&self) -> usize {
         self.0.len()
     }
 

@@ -1,9 +1,9 @@
 //! Durations as Kubernetes writes them (those of the configuration: `config::duration`): Go's `time.ParseDuration`, such as `12h`, `5h59m59.5s` or `0`.
 
-use tokio::time::Duration;
+use std::time::Duration;
 
 /// The duration, if it is one and not negative.
-pub(crate) fn parse(text: &str) -> Option<Duration> {
+pub fn parse(text: &str) -> Option<Duration> {
     let text = text.strip_prefix('+').unwrap_or(text);
     if text == "0" || text == "-0" {
         return Some(Duration::ZERO);
@@ -31,7 +31,7 @@ pub(crate) fn parse(text: &str) -> Option<Duration> {
 }
 
 /// The same, where a negative one means none.
-pub(crate) fn parse_or_zero(text: &str) -> Option<Duration> {
+pub fn parse_or_zero(text: &str) -> Option<Duration> {
     match text.strip_prefix('-') {
         Some(rest) if !rest.starts_with('+') => parse(rest).map(|_| Duration::ZERO),
         _ => parse(text),

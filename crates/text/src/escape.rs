@@ -7,11 +7,11 @@ use std::fmt::{self, Write};
 /// 32 fields at most: a line is below 768 KiB, and fits into the queue of lines.
 const LIMIT: usize = 4 << 10;
 /// Characters of a text from a Pod that are shown.
-pub(crate) const SHOWN: usize = 300;
+pub const SHOWN: usize = 300;
 
 /// Where a value stands.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Context {
+pub enum Context {
     /// In a string of JSON (RFC 8259 section 7).
     Json,
     /// In quotes, in a line of text.
@@ -21,12 +21,12 @@ pub(crate) enum Context {
 }
 
 /// Writes a value so that it stays within its place.
-pub(crate) fn escaped(writer: &mut impl Write, context: Context, value: fmt::Arguments<'_>) -> fmt::Result {
+pub fn escaped(writer: &mut impl Write, context: Context, value: fmt::Arguments<'_>) -> fmt::Result {
     within(writer, context, |escaped| escaped.write_fmt(value))
 }
 
 /// The same for a text, which is not formatted: most values of a review's line are.
-pub(crate) fn escaped_text(writer: &mut impl Write, context: Context, value: &str) -> fmt::Result {
+pub fn escaped_text(writer: &mut impl Write, context: Context, value: &str) -> fmt::Result {
     within(writer, context, |escaped| escaped.write_str(value))
 }
 
@@ -86,7 +86,7 @@ impl<W: Write> Escaped<'_, W> {
 /// Whether a character could steer a terminal, break a line, reorder text or hide in it: control characters, line and
 /// paragraph separators, Unicode's Bidi_Control, and format characters without a width. The one list for logs, tables, JSON,
 /// annotations and events.
-pub(crate) fn is_unsafe(c: char) -> bool {
+pub fn is_unsafe(c: char) -> bool {
     c.is_control()
         || matches!(c,
             '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}'
@@ -94,12 +94,12 @@ pub(crate) fn is_unsafe(c: char) -> bool {
 }
 
 /// Writes a character so that JSON reads it back: `\u202e`, two of these beyond the basic plane.
-pub(crate) fn escape_json(writer: &mut impl Write, c: char) -> fmt::Result {
+pub fn escape_json(writer: &mut impl Write, c: char) -> fmt::Result {
     c.encode_utf16(&mut [0; 2]).iter().try_for_each(|unit| write!(writer, "\\u{unit:04x}"))
 }
 
 /// Enough of a text to recognise it: what stands in a Pod has no limit yet, as it is validated later.
-pub(crate) fn shortened(text: &str) -> &str {
+pub fn shortened(text: &str) -> &str {
     if text.len() <= SHOWN {
         return text;
     }
