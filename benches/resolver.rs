@@ -10,9 +10,9 @@ use tokio::time::{Duration, Instant};
 use tolerarch::config::Config;
 use tolerarch::credentials::Keyring;
 use tolerarch::image::{ImageRef, PlatformSet, Support};
-use tolerarch::metrics::Metrics;
 use tolerarch::registry::{AddressGuard, Digest, Found, Registry, RegistryMetrics};
 use tolerarch::resolver::{CacheSettings, Resolver, ResolverMetrics, Tenant};
+use tolerarch_support::metrics::Metrics;
 
 type Outcome<T> = Result<T, Box<dyn Error + Send + Sync>>;
 

@@ -44,8 +44,8 @@ use tokio::time::Duration;
 use tokio_rustls::TlsConnector;
 use tolerarch::admission::BODY_LIMIT;
 use tolerarch::listener::{Limits, Listener, Phase};
-use tolerarch::metrics::Metrics;
 use tolerarch::tls::{CertificateFiles, ServingCertificate, TlsMetrics};
+use tolerarch_support::metrics::Metrics;
 
 use serve::report::report;
 use serve::target::Target;

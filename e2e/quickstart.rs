@@ -33,8 +33,8 @@ use tokio::sync::oneshot;
 use tokio::time::{Duration, Instant};
 use tokio_rustls::TlsConnector;
 use tolerarch::config::Config;
-use tolerarch::environment::Environment;
 use tolerarch::serve::Server;
+use tolerarch_support::environment::Environment;
 
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
 

@@ -7,8 +7,8 @@ use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 
-use crate::health::{Health, State as Component};
-use crate::metrics::Metrics;
+use tolerarch_support::health::{Health, State as Component};
+use tolerarch_support::metrics::Metrics;
 
 /// What the endpoints look at.
 #[derive(Clone)]

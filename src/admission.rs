@@ -19,7 +19,6 @@ use tokio::time::{Duration, Instant, timeout};
 
 pub use metrics::ReviewMetrics;
 
-use crate::body::{Budget, FREE, Pace, Read, ReadError};
 use crate::decide::{self, Current, Wait};
 use crate::decision::Decision;
 use crate::listener::HEAD_BYTES;
@@ -27,6 +26,7 @@ use crate::patch;
 use crate::policy::UNKNOWN_PROFILE;
 use crate::reason::Reason;
 use crate::review::{self, Audit, DaemonSet, Review, ReviewError, Subject};
+use tolerarch_support::body::{Budget, FREE, Pace, Read, ReadError};
 use tolerarch_text::escape::shortened;
 use tolerarch_text::go_duration;
 

@@ -30,8 +30,8 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 
 use crate::config::{Config, ConfigError, Flag, Loaded, Sources};
-use crate::environment::Environment;
-use crate::logging::{Format, Level};
+use tolerarch_support::environment::Environment;
+use tolerarch_support::logging::{Format, Level};
 
 /// Opens multi-arch node pools to the Pods whose images run on every architecture of the pool.
 #[derive(Debug, Parser)]

@@ -35,7 +35,7 @@ use serde::de::DeserializeOwned;
 use tokio::time::{Duration, Instant, timeout};
 use zeroize::Zeroizing;
 
-use crate::environment::Environment;
+use tolerarch_support::environment::Environment;
 
 pub use caller::{Caller, ConnectError};
 pub use event::{EventType, PodEvent};

@@ -41,9 +41,7 @@ pub use sources::{Flag, Loaded, Sources};
 use crate::cluster::ObjectName;
 use crate::controller::ControllerSettings;
 use crate::credentials::{CredentialSettings, ImagePattern};
-use crate::environment::Environment;
 use crate::image::PlatformSet;
-use crate::logging::{Format, Level};
 use crate::pod::Toleration;
 use crate::policy::{Mode, PlacementRules, Policy, Pool};
 use crate::registry::{AddressGuard, Allowed, HostSettings, Proxies, ProxyError, Settings};
@@ -51,6 +49,8 @@ use crate::resolver::{CacheSettings, LookupSettings};
 use crate::shared_cache::SharedCacheSettings;
 use crate::tls::{CertificateFiles, ManagedSettings, TlsMode};
 use crate::warm_start::WarmSettings;
+use tolerarch_support::environment::Environment;
+use tolerarch_support::logging::{Format, Level};
 
 /// Everything that can be configured, valid.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -44,11 +44,11 @@ pub(crate) use process::Busy;
 pub use settings::{CredentialSettings, CredentialsError, ProviderSettings};
 
 use crate::cluster::Caller;
-use crate::environment::Environment;
 use crate::image::ImageRef;
 use candidate::{Origin, OriginSource};
 use pull_secrets::PullSecret;
 use sources::{LoadContext, Sources};
+use tolerarch_support::environment::Environment;
 
 /// All sources of credentials, as loaded. Cheap to clone. The default has none: access is anonymous.
 #[derive(Clone, Default)]

@@ -77,21 +77,11 @@ pub mod census;
 pub mod admin;
 pub mod cli;
 pub mod config;
-pub mod environment;
-pub mod health;
-pub mod logging;
-pub mod metrics;
 pub mod serve;
 pub mod tls;
 pub mod warm_start;
 
-mod body;
-mod concurrency;
-mod file;
 #[cfg(any(fuzzing, test))]
 pub mod fuzzing;
-mod recently;
-mod single_flight;
-
 #[cfg(any(fuzzing, test))]
 pub mod testing;

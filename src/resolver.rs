@@ -18,21 +18,21 @@ use std::sync::Arc;
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use tokio::time::{Duration, Instant, sleep_until, timeout, timeout_at};
 
-pub use crate::concurrency::Tenant;
 pub use cache::{CacheSettings, Outcome};
 pub use metrics::ResolverMetrics;
+pub use tolerarch_support::concurrency::Tenant;
 
-use crate::concurrency::{Caller, Callers, Capacity, ConcurrencyLimit, Queued};
 use crate::credentials::{CredentialCandidate, CredentialId};
 use crate::image::{ImageRef, LookupError};
 use crate::registry::{Found, Registry, Traces};
 use crate::shared_cache::SharedCache;
-use crate::single_flight::{self, InFlight, SingleFlight};
 use cache::{Cache, Cached, Millis};
 use host::{Host, Hosts, PATIENCE, Permission};
 use lookup::{Completed, Fetcher, Job, ProbeDue};
 use metrics::LookupResult;
 use request::{OwnedRequest, Probe, Request};
+use tolerarch_support::concurrency::{Caller, Callers, Capacity, ConcurrencyLimit, Queued};
+use tolerarch_support::single_flight::{self, InFlight, SingleFlight};
 
 /// How long a probe waits for a lookup of the same image.
 const PROBE_AGAIN: Duration = Duration::from_millis(250);

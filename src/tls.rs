@@ -21,7 +21,7 @@ use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use tokio::time::{Duration, Instant, MissedTickBehavior};
 
 use crate::cluster::ObjectName;
-use crate::health::{Reported, State};
+use tolerarch_support::health::{Reported, State};
 
 pub use managed::{CertificateIssuer, Lifetimes, ManagedMetrics, ManagedSettings, SecretWatch};
 pub use metrics::TlsMetrics;
@@ -320,7 +320,7 @@ fn unix_now() -> i64 {
 async fn read(files: &CertificateFiles) -> Result<Content, CertificateError> {
     let read = async |file: &PathBuf| {
         let path = file.clone();
-        let content = tokio::task::spawn_blocking(move || crate::file::read(&path)).await;
+        let content = tokio::task::spawn_blocking(move || tolerarch_support::file::read(&path)).await;
         content
             .unwrap_or_else(|error| Err(std::io::Error::other(error)))
             .map_err(|cause| CertificateError::Read { file: file.clone(), cause })

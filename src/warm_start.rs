@@ -13,9 +13,9 @@ use tokio::time::{Duration, Instant, MissedTickBehavior, interval};
 
 use crate::cluster::{Change, ClusterError, Selection, StoredPod, Watcher};
 use crate::decide::Current;
-use crate::health::{Reported, State};
 use crate::image::{ImageRef, LookupError};
 use crate::resolver::Tenant;
+use tolerarch_support::health::{Reported, State};
 
 /// Images at most, and bytes of their names and of what goes with them: some 10 MiB in all.
 const IMAGES: usize = 20_000;

@@ -30,7 +30,7 @@ const IMAGE: usize = 15_000_000;
 #[tokio::test]
 #[ignore = "needs a release build, named by E2E_TOLERARCH, bubblewrap and Debian 12"]
 async fn the_image_is_small_and_runs_with_nothing_else() {
-    let environment = tolerarch::environment::Environment::of_process();
+    let environment = tolerarch_support::environment::Environment::of_process();
     let binary = Path::new(environment.get("E2E_TOLERARCH").expect("E2E_TOLERARCH"));
     let directory = tempfile::tempdir().unwrap();
     let layers = [base(directory.path()).await, program(directory.path(), binary).await];

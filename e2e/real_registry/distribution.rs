@@ -94,7 +94,9 @@ impl Distribution {
             Ok(process) => process,
             Err(error) => {
                 assert!(
-                    tolerarch::environment::Environment::of_process().get("CI").is_none_or(|ci| ci != "true"),
+                    tolerarch_support::environment::Environment::of_process()
+                        .get("CI")
+                        .is_none_or(|ci| ci != "true"),
                     "docker-registry: {error}"
                 );
                 // Not by a macro, whose output the test harness keeps to itself.

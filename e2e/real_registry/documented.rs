@@ -4,7 +4,7 @@ use std::fmt::Write;
 use std::path::Path;
 
 use testregistry::personality::{Needs, PERSONALITIES, Personality};
-use tolerarch::environment::Environment;
+use tolerarch_support::environment::Environment;
 
 /// What runs: what it is, what it needs, what it has to reach, and the test that shows it.
 const RUN: [[&str; 4]; 10] = [

@@ -1,10 +1,10 @@
 //! tolerarch in front of a real registry: its registry client alone, and the whole of it over HTTPS.
 
 use tolerarch::config::Config;
-use tolerarch::environment::Environment;
-use tolerarch::metrics::Metrics;
 use tolerarch::registry::{AddressGuard, HostSettings, Registry, RegistryMetrics};
 use tolerarch::serve::Server;
+use tolerarch_support::environment::Environment;
+use tolerarch_support::metrics::Metrics;
 
 use super::distribution::Distribution;
 use crate::support::https::{Client, NAME};

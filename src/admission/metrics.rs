@@ -6,9 +6,9 @@ use prometheus::{Histogram, IntCounter, IntCounterVec};
 use tokio::time::Duration;
 
 use crate::decision::Decision;
-use crate::metrics::Metrics;
 use crate::policy::Pool;
 use crate::reason::Reason;
+use tolerarch_support::metrics::Metrics;
 
 /// Seconds of a review: from a cached answer to the largest budget.
 const BUCKETS: [f64; 14] =

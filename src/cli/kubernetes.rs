@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 
 use crate::cluster::{ConnectError, UserClient, is_name};
-use crate::environment::Environment;
+use tolerarch_support::environment::Environment;
 
 /// Which cluster.
 #[derive(Debug, Args)]

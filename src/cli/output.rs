@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use clap::ValueEnum;
 use tracing_subscriber::fmt::MakeWriter;
 
-use crate::environment::Environment;
-use crate::logging::{self, Format, Level};
+use tolerarch_support::environment::Environment;
+use tolerarch_support::logging::{self, Format, Level};
 use tolerarch_text::escape::{escape_json, is_unsafe};
 
 /// Columns are cut to no less.

@@ -8,8 +8,8 @@ use clap::Args;
 
 use super::{Shared, fail, flag};
 use crate::config::{Config, Flag, Sources};
-use crate::logging::{self, Levels};
 use crate::serve::{self, ServeError};
+use tolerarch_support::logging::{self, Levels};
 
 /// Look-ups of names that hang cannot be cancelled; the process does not wait longer for them.
 const RUNTIME_FINISH_TIME: Duration = Duration::from_millis(500);

@@ -3,7 +3,7 @@
 use futures_util::FutureExt;
 use kube::config::{Config, InClusterError, InferConfigError, KubeconfigError};
 
-use crate::environment::Environment;
+use tolerarch_support::environment::Environment;
 
 /// On whose behalf the Kubernetes API is asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -23,9 +23,9 @@ use tokio::time::{Duration, timeout};
 use super::ConnectError;
 use super::caller::without_proxy_of;
 use super::list::{self, Bounds, Pages};
-use crate::environment::Environment;
 pub use error::RequestError;
 use error::{Server, refused};
+use tolerarch_support::environment::Environment;
 
 /// How long an answer may take. A webhook in between may take up to 30 s.
 const TIME: Duration = Duration::from_secs(60);

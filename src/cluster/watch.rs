@@ -34,7 +34,7 @@ pub use self::unread::UnreadMetrics;
 use super::list::{Answer, Bounds, OBJECT, Page, PageError, Pages, Unreadable, object};
 use super::object::identity;
 use super::{Caller, ClusterError, ConnectError};
-use crate::environment::Environment;
+use tolerarch_support::environment::Environment;
 
 /// Seconds after which the API server ends a watch, which is then resumed. What it does not end is given up 5 s after its last
 /// event, so this is how long a connection may be dead unnoticed.

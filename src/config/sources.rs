@@ -7,8 +7,8 @@ use super::quote::{may_be_secret, quoted};
 use super::reader::{FieldError, Location, Reader, expected, nearest};
 use super::shape::{Shape, Slot};
 use super::{Config, ConfigError, discover, print, profiles};
-use crate::environment::Environment;
-use crate::file;
+use tolerarch_support::environment::Environment;
+use tolerarch_support::file;
 
 /// What every variable begins with.
 const PREFIX: &str = "TOLERARCH_";

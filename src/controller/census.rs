@@ -14,9 +14,9 @@ use super::{ControllerSettings, Leadership};
 use crate::census::{Amount, Count, Support, Terms, Totals};
 use crate::cluster::{Change, Cluster, ClusterError, Namespace, ObjectName, Selection, StoredPod, Watcher};
 use crate::decide::{BatchLimits, Current};
-use crate::health::{Reported, State};
-use crate::metrics::{Metrics, OTHER};
 use crate::resolver::LookupSettings;
+use tolerarch_support::health::{Reported, State};
+use tolerarch_support::metrics::{Metrics, OTHER};
 
 /// Lookups at a time, in all and of one registry: behind what the webhook asks for, and what nodes pull.
 const LOOKUPS: usize = 8;

@@ -21,11 +21,11 @@ use crate::cluster::{
     Change, Cluster, ClusterError, Namespace, Node, Selection, StoredPod, Watcher, log_path,
 };
 use crate::decide::{self, BatchLimits, Current};
-use crate::health::Conditions;
 use crate::image::PlatformSet;
 use crate::pod::{Pod, Purpose};
-use crate::recently::Recently;
 use crate::resolver::LookupSettings;
+use tolerarch_support::health::Conditions;
+use tolerarch_support::recently::Recently;
 
 /// Pods on nodes that have not ended well.
 const PODS: &str = "spec.nodeName!=,status.phase!=Succeeded";

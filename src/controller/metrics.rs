@@ -4,7 +4,7 @@ use prometheus::{IntCounter, IntGauge};
 
 use super::note::EventReason;
 use super::repair::Repaired;
-use crate::metrics::Metrics;
+use tolerarch_support::metrics::Metrics;
 
 /// Clones count the same.
 #[derive(Clone)]

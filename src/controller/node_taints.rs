@@ -18,7 +18,7 @@ use self::write::{Written, write};
 use super::pace::Pace;
 use super::{ControllerSettings, Leadership, NodeTaint};
 use crate::cluster::{Change, Cluster, ClusterError, Selection, TaintedNode, Watcher};
-use crate::health::Conditions;
+use tolerarch_support::health::Conditions;
 
 /// Changes a second, so that a large cluster is no load for the API server; and how many may be made at once.
 const PER_SECOND: u32 = 20;

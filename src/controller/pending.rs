@@ -22,10 +22,10 @@ use super::{ControllerMetrics, ControllerSettings, Leadership, Recorder};
 use crate::cluster::{Change, Cluster, Known, Namespace, Selection, StoredPod, Watcher};
 use crate::decide::{self, Current, Wait};
 use crate::decision::Decision;
-use crate::health::Conditions;
 use crate::pod::Pod;
 use crate::policy::{Mode, Policy};
 use crate::reason::Reason;
+use tolerarch_support::health::Conditions;
 
 /// How often there is a look for Pods that are due.
 const PERIOD: Duration = Duration::from_millis(250);

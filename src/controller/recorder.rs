@@ -10,8 +10,8 @@ use super::note::EventReason;
 use super::pace::Pace;
 use super::{ControllerMetrics, Leadership};
 use crate::cluster::{Cluster, ClusterError, PodEvent, StoredPod};
-use crate::health::{Reported, State};
-use crate::recently::Recently;
+use tolerarch_support::health::{Reported, State};
+use tolerarch_support::recently::Recently;
 
 /// Events that wait; each takes 2 KiB at most.
 const QUEUE: usize = 2048;

@@ -10,7 +10,7 @@ use super::pattern::ImagePattern;
 use super::process::Busy;
 use super::provider::Plugin;
 use super::pull_secrets::PullSecret;
-use crate::concurrency::Callers;
+use tolerarch_support::concurrency::Callers;
 
 /// One way to access an image. Cheap to clone.
 #[derive(Clone)]

@@ -75,7 +75,7 @@ impl File {
 
 /// The text of a file.
 pub(super) fn text(path: &Path) -> Result<Zeroizing<String>, FaultCause> {
-    let bytes = Zeroizing::new(crate::file::read(path)?);
+    let bytes = Zeroizing::new(tolerarch_support::file::read(path)?);
     if bytes.len() > SIZE {
         return Err(std::io::Error::from(std::io::ErrorKind::FileTooLarge).into());
     }

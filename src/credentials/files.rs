@@ -90,7 +90,7 @@ impl Files {
         let source = CredentialSource::Directory;
         let known = || before.into_iter().flat_map(|before| &before.directory.files);
         let mut found: Vec<(String, Filed)> = Vec::new();
-        match crate::file::entries(directory, usize::MAX).map_err(FaultCause::from) {
+        match tolerarch_support::file::entries(directory, usize::MAX).map_err(FaultCause::from) {
             Ok(paths) => {
                 for path in paths {
                     let host = match directory::host(&path) {

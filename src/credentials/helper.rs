@@ -11,8 +11,8 @@ use tokio::time::Duration;
 use super::credential::{Credential, CredentialId, Sensitive};
 use super::process::{self, Busy, Limits, Runner};
 use super::ttl_cache::TtlCache;
-use crate::concurrency::Callers;
 use crate::image::DOCKER_HUB;
+use tolerarch_support::concurrency::Callers;
 
 /// Servers whose answers are cached, for one helper.
 const CAPACITY: usize = 1000;

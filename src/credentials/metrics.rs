@@ -3,7 +3,7 @@
 use prometheus::IntGauge;
 
 use super::fault::{CredentialSource, SourceFault};
-use crate::metrics::Metrics;
+use tolerarch_support::metrics::Metrics;
 
 /// Shows faults; clones show the same.
 #[derive(Clone)]

@@ -13,7 +13,7 @@ use tokio::time::{Duration, timeout};
 use zeroize::Zeroizing;
 
 use super::ttl_cache::TtlCache;
-use crate::concurrency::{Callers, Capacity, ConcurrencyLimit, Permit};
+use tolerarch_support::concurrency::{Callers, Capacity, ConcurrencyLimit, Permit};
 
 /// What a program may cost.
 #[derive(Clone, Copy, Debug)]

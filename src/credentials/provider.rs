@@ -17,9 +17,9 @@ use super::credential::{Credential, CredentialId};
 use super::docker_keyring::{self, DockerKeyring};
 use super::process::{Busy, Limits, Runner};
 use super::ttl_cache::TtlCache;
-use crate::concurrency::{Callers, Permit};
 use config::Provider;
 use protocol::{CacheKeyType, Response};
+use tolerarch_support::concurrency::{Callers, Permit};
 
 /// Cached answers of one plugin.
 const CAPACITY: usize = 1000;

@@ -18,7 +18,7 @@ use super::limits::{self, DATA, ENTRIES, GLOB, KEY, WORD};
 use super::pattern::ImagePattern;
 use super::ttl_cache::TtlCache;
 use crate::cluster::{self, Cluster, ClusterError};
-use crate::concurrency::{Caller, Callers, Capacity, ConcurrencyLimit, Tenant};
+use tolerarch_support::concurrency::{Caller, Callers, Capacity, ConcurrencyLimit, Tenant};
 
 /// About how many secrets are cached; the bound is their size.
 const ITEMS: usize = 10_000;

@@ -12,7 +12,7 @@ use super::process::{self, Limits};
 use super::pull_secrets::{self, PullSecrets};
 use super::settings::{CredentialSettings, CredentialsError};
 use crate::cluster::{Caller, Cluster, ConnectError};
-use crate::environment::Environment;
+use tolerarch_support::environment::Environment;
 
 pub(super) struct Sources {
     pub(super) pull_secrets: Option<Arc<PullSecrets>>,

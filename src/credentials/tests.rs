@@ -6,7 +6,7 @@ use tokio::time::Duration;
 use super::testing::{TestDir, context, environment, secret, with_cluster};
 use super::*;
 use crate::cluster::testing::ApiServer;
-use crate::concurrency::Callers;
+use tolerarch_support::concurrency::Callers;
 
 mod faults;
 mod plugins;

@@ -11,8 +11,8 @@ use quick_cache::{DefaultHashBuilder, OptionsBuilder, Weighter};
 use tokio::time::{Duration, Instant, sleep};
 
 use super::limits;
-use crate::concurrency::Callers;
-use crate::single_flight::SingleFlight;
+use tolerarch_support::concurrency::Callers;
+use tolerarch_support::single_flight::SingleFlight;
 
 /// Fetches at a time; beyond that nothing is fetched.
 const FLIGHTS: usize = 256;

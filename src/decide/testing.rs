@@ -7,10 +7,10 @@ use testregistry::Registry as Remote;
 
 use super::*;
 use crate::config::Config;
-use crate::metrics::Metrics;
 use crate::registry::testing::registry_metrics;
 use crate::registry::{AddressGuard, HostSettings, Registry};
 use crate::resolver::{CacheSettings, ResolverMetrics};
+use tolerarch_support::metrics::Metrics;
 
 pub const BOTH: [&str; 2] = ["linux/amd64", "linux/arm64"];
 

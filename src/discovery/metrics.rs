@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use prometheus::IntGaugeVec;
 
 use super::KnownPool;
-use crate::metrics::Metrics;
+use tolerarch_support::metrics::Metrics;
 
 /// Shows pools; clones show the same.
 #[derive(Clone)]

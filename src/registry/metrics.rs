@@ -6,7 +6,7 @@ use prometheus::{HistogramVec, IntCounterVec, IntGaugeVec};
 use tokio::time::Instant;
 
 use crate::image::DOCKER_HUB;
-use crate::metrics::{Metrics, OTHER, PerHost};
+use tolerarch_support::metrics::{Metrics, OTHER, PerHost};
 
 /// Seconds of one request.
 const BUCKETS: [f64; 10] = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 3.0, 10.0];

@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails at once")]
 
 use super::RegistryMetrics;
-use crate::metrics::Metrics;
+use tolerarch_support::metrics::Metrics;
 
 /// Counts what no test looks at.
 pub fn registry_metrics() -> RegistryMetrics {

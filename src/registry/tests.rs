@@ -9,9 +9,9 @@ use testregistry::{
 
 use super::*;
 use crate::image::{PlatformSet, Support};
-use crate::metrics::Metrics;
 use crate::registry::testing::registry_metrics;
 use crate::testing::platforms;
+use tolerarch_support::metrics::Metrics;
 
 mod cold;
 mod connections;

@@ -12,7 +12,7 @@
 use tokio::time::{Duration, Instant};
 
 use super::request::{Access, Probe};
-use crate::metrics::Counted;
+use tolerarch_support::metrics::Counted;
 
 /// Failures in a row that open the circuit of an image; images of a repository; repositories of a registry.
 pub(super) const FAILURES: usize = 3;

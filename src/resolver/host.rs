@@ -9,9 +9,9 @@ use tokio::time::{Duration, Instant};
 use super::circuit::{self, Change, Circuit, FAILURES, Slot};
 use super::metrics::ResolverMetrics;
 use super::request::{Access, Probe, Request};
-use crate::concurrency::Caller;
 use crate::credentials::CredentialId;
 use crate::image::LookupError;
+use tolerarch_support::concurrency::Caller;
 
 /// Hosts whose state is kept; the least recently used are evicted.
 const HOSTS: usize = 4096;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use prometheus::{IntCounter, IntGauge};
 
-use crate::metrics::{Counted, Metrics, PerHost};
+use tolerarch_support::metrics::{Counted, Metrics, PerHost};
 
 /// Counts lookups; clones count the same.
 #[derive(Clone)]

@@ -5,9 +5,9 @@ use std::fmt::Write;
 use std::hash::{BuildHasher, RandomState};
 
 use super::cache::{Cache, Cached, Millis};
-use crate::concurrency::Caller;
 use crate::credentials::{CredentialCandidate, CredentialId};
 use crate::image::{ImageRef, LookupError, Support};
+use tolerarch_support::concurrency::Caller;
 
 /// An image, and the credential candidates that a Pod may use for it.
 #[derive(Clone, Copy)]

@@ -7,9 +7,9 @@ use tokio::time::timeout;
 use super::*;
 use crate::config::Config;
 use crate::image::{PlatformSet, Support};
-use crate::metrics::Metrics;
 use crate::registry::testing::registry_metrics;
 use crate::registry::{AddressGuard, HostSettings};
+use tolerarch_support::metrics::Metrics;
 
 const BOTH: Support = Support::Index(PlatformSet::AMD64_AND_ARM64);
 const SECOND: Duration = Duration::from_secs(1);
@@ -281,8 +281,8 @@ async fn a_hung_registry_delays_no_other_and_its_queue_is_bounded() {
         futures_util::future::join_all(images.iter().map(|image| bench.ask_within(image, Duration::ZERO)))
             .await;
     let count = |outcome: Outcome| asked.iter().filter(|asked| **asked == outcome).count();
-    assert_eq!(count(Err(LookupError::BudgetExceeded)), 2 * (1 + crate::concurrency::QUEUE));
-    assert_eq!(count(Err(LookupError::Overloaded)), 40 - 2 * (1 + crate::concurrency::QUEUE));
+    assert_eq!(count(Err(LookupError::BudgetExceeded)), 2 * (1 + tolerarch_support::concurrency::QUEUE));
+    assert_eq!(count(Err(LookupError::Overloaded)), 40 - 2 * (1 + tolerarch_support::concurrency::QUEUE));
     assert_eq!(bench.ask(&good).await, Ok(BOTH));
 }
 
@@ -305,7 +305,7 @@ async fn registries_that_never_answered_do_not_take_the_lookups_of_those_that_di
 async fn too_many_lookups_in_all_let_pods_pass() {
     let bench = Bench::with(|lookup, _| (lookup.concurrency, lookup.per_registry) = (2, 2)).await;
     let stuck = std::net::TcpListener::bind("127.0.0.2:0").unwrap();
-    let images: Vec<ImageRef> = (0..=2 * (1 + crate::concurrency::QUEUE))
+    let images: Vec<ImageRef> = (0..=2 * (1 + tolerarch_support::concurrency::QUEUE))
         .map(|i| {
             format!("127.0.0.{}:{}/app:v{i}", 2 + i, stuck.local_addr().unwrap().port()).parse().unwrap()
         })

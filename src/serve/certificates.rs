@@ -10,11 +10,11 @@ use super::supervisor::{Supervisor, SupervisorMetrics};
 use super::{ADMIN_FINISH_TIME, ServeError, admin_listener, listen};
 use crate::cluster::{Caller, Cluster};
 use crate::config::{Config, Sources};
-use crate::health::{Component, Health, Reported};
 use crate::listener::Phase;
-use crate::logging::{self, Levels};
-use crate::metrics::Metrics;
 use crate::tls::{CertificateIssuer, ManagedMetrics, TlsMetrics, TlsMode};
+use tolerarch_support::health::{Component, Health, Reported};
+use tolerarch_support::logging::{self, Levels};
+use tolerarch_support::metrics::Metrics;
 
 /// Issues certificates until SIGTERM or SIGINT, a second of which ends it at once.
 ///

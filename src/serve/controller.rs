@@ -21,13 +21,13 @@ use crate::controller::{
     CensusLoop, CensusMetrics, ControllerMetrics, ControllerSettings, Elector, EventLoop, FailingPods,
     NodeTaintMetrics, NodeTaints, PendingPods, Recorder, Resignation,
 };
-use crate::environment::Environment;
-use crate::health::{Component, Conditions, Health, Reported};
 use crate::listener::Phase;
-use crate::logging::{self, Levels};
-use crate::metrics::Metrics;
 use crate::resolver::Extras;
 use crate::shared_cache::{SharedCache, SharedCacheKeeper};
+use tolerarch_support::environment::Environment;
+use tolerarch_support::health::{Component, Conditions, Health, Reported};
+use tolerarch_support::logging::{self, Levels};
+use tolerarch_support::metrics::Metrics;
 
 /// How long failures of registries count here at most: Pods are looked at again until their images are known, and a
 /// circuit spares a registry that fails.

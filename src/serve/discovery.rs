@@ -13,7 +13,7 @@ use super::snapshot::{Discovered, Publisher};
 use crate::cluster::{Change, ClusterError, Known, Node, NodePool, Selection, Watcher};
 use crate::config::Discover;
 use crate::discovery::{Inventory, NodeKind};
-use crate::health::{Reported, State};
+use tolerarch_support::health::{Reported, State};
 
 /// How long readiness waits for the first reading. Pools of the configuration are open without it.
 const FIRST_READING: Duration = Duration::from_secs(5);

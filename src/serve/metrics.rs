@@ -6,11 +6,11 @@ use crate::admission::ReviewMetrics;
 use crate::cluster::UnreadMetrics;
 use crate::credentials::CredentialMetrics;
 use crate::discovery::DiscoveryMetrics;
-use crate::metrics::Metrics;
 use crate::registry::RegistryMetrics;
 use crate::resolver::ResolverMetrics;
 use crate::shared_cache::SharedCacheMetrics;
 use crate::tls::{ManagedMetrics, TlsMetrics};
+use tolerarch_support::metrics::Metrics;
 
 use super::supervisor::SupervisorMetrics;
 
@@ -102,8 +102,8 @@ mod tests {
     use crate::config::Config;
     use crate::controller::{CensusMetrics, ControllerMetrics, NodeTaintMetrics};
     use crate::discovery::{Discovery, Inventory};
-    use crate::health::{Component, Health};
     use crate::registry::RequestKind;
+    use tolerarch_support::health::{Component, Health};
 
     /// All metrics there are.
     fn rendered() -> String {

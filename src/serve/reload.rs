@@ -17,11 +17,11 @@ use super::Live;
 use super::snapshot::{self, SnapshotError, files};
 use crate::cluster::Caller;
 use crate::config::{Config, ConfigError, Loaded, Sources};
-use crate::environment::Environment;
-use crate::file;
-use crate::health::{Reported, State};
-use crate::logging::Levels;
 use crate::resolver::Extras;
+use tolerarch_support::environment::Environment;
+use tolerarch_support::file;
+use tolerarch_support::health::{Reported, State};
+use tolerarch_support::logging::Levels;
 
 /// How often the files are read.
 const POLL: Duration = Duration::from_secs(2);

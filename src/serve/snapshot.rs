@@ -11,10 +11,10 @@ use crate::config::Config;
 use crate::credentials::{Credentials, CredentialsError, SourceFault};
 use crate::decide::{Current, Snapshot};
 use crate::discovery::{Discovery, Inventory};
-use crate::environment::Environment;
 use crate::policy::Policy;
 use crate::registry::{ProxyError, Registry, TrustError};
 use crate::resolver::{Extras, Resolver};
+use tolerarch_support::environment::Environment;
 
 /// Faults of credentials that are logged at a time: a directory may have thousands of files.
 const LOGGED_FAULTS: usize = 20;

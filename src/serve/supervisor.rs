@@ -10,10 +10,10 @@ use tokio::time::{Duration, Instant, sleep};
 
 use super::discovery::Discoverer;
 use super::reload::Follower;
-use crate::health::{Reported, State};
-use crate::metrics::Metrics;
 use crate::shared_cache::SharedCacheKeeper;
 use crate::tls::{CertificateIssuer, CertificateWatch, SecretWatch};
+use tolerarch_support::health::{Reported, State};
+use tolerarch_support::metrics::Metrics;
 
 /// The pause before a task is started again, doubled each time until it is the longest.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);

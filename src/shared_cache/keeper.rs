@@ -10,7 +10,7 @@ use super::key::Keys;
 use super::metrics::{Operation, OperationResult};
 use super::server::{Secrets, Server, ServerError};
 use super::{Link, NOT_CONNECTED, ServerUrl, SharedCache, Write, now};
-use crate::health::{Reported, State};
+use tolerarch_support::health::{Reported, State};
 
 /// How long connecting may take in all, and each of its steps.
 const CONNECT: Duration = Duration::from_secs(3);

@@ -2,7 +2,7 @@
 
 use prometheus::{Histogram, IntCounter};
 
-use crate::metrics::Metrics;
+use tolerarch_support::metrics::Metrics;
 
 /// Seconds; fine below the default timeout of 50 ms.
 const BUCKETS: [f64; 9] = [0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 1.0];

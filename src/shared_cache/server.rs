@@ -18,7 +18,7 @@ use super::entry::LENGTH;
 use super::node::{self, ANSWERS, Dialer, Node};
 use super::url::{Address, Kind};
 use super::{ServerUrl, SharedCacheSettings};
-use crate::file;
+use tolerarch_support::file;
 
 /// Bytes of a user name, a password or a key.
 const SECRET_BYTES: u64 = 4096;

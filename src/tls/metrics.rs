@@ -3,7 +3,7 @@
 use prometheus::{IntCounter, IntGauge};
 
 use super::validity::Invalid;
-use crate::metrics::Metrics;
+use tolerarch_support::metrics::Metrics;
 
 /// Counts handshakes and certificates; clones count the same.
 #[derive(Clone)]

@@ -5,7 +5,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio_rustls::{TlsAcceptor, TlsConnector};
 
 use super::*;
-use crate::metrics::Metrics;
+use tolerarch_support::metrics::Metrics;
 
 fn files(dir: &Path) -> CertificateFiles {
     CertificateFiles { certificate: dir.join("tls.crt"), key: dir.join("tls.key") }

@@ -4,8 +4,8 @@ use testregistry::{Fault, Kind, Registry as Remote};
 use super::*;
 use crate::cluster::testing::Lists;
 use crate::config::Config;
-use crate::environment::Environment;
 use crate::serve;
+use tolerarch_support::environment::Environment;
 
 /// A cluster with running Pods, and a registry.
 struct World {

@@ -109,7 +109,7 @@ async fn the_sessions_of_the_documentation_are_true() {
     let path = format!(
         "{}:{}",
         wrapper.parent().unwrap().display(),
-        tolerarch::environment::Environment::of_process().text("PATH").unwrap()
+        tolerarch_support::environment::Environment::of_process().text("PATH").unwrap()
     );
 
     for session in sessions {

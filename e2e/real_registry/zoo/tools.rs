@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use tokio::net::TcpStream;
 use tokio::process::{Child, Command};
-use tolerarch::environment::Environment;
+use tolerarch_support::environment::Environment;
 
 use crate::support::until;
 

@@ -5,7 +5,7 @@ use super::pauses::{CALM, LONGEST_PAUSE};
 use super::*;
 use crate::cluster::testing::Lists;
 use crate::cluster::{Node, NodePool};
-use crate::metrics::Metrics;
+use tolerarch_support::metrics::Metrics;
 
 /// Bytes of an object that is larger than what is read.
 const LARGE: usize = 64 << 10;

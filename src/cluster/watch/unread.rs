@@ -8,8 +8,8 @@ use prometheus::IntCounterVec;
 
 use super::name;
 use crate::cluster::ClusterError;
-use crate::metrics::Metrics;
-use crate::recently::Recently;
+use tolerarch_support::metrics::Metrics;
+use tolerarch_support::recently::Recently;
 
 /// For how long, and of how many objects, it is known that they were named in the log.
 const NAMED: (Duration, usize) = (Duration::from_secs(3600), 1024);

@@ -15,7 +15,7 @@ fn is_up_to_date(file: &str, marks: Option<(&str, &str)>, generated: &str) {
         let begin = whole.find(begin).map(|at| at + begin.len()).unwrap();
         (begin, begin + whole[begin..].find(end).unwrap())
     });
-    if crate::environment::Environment::of_process().get("UPDATE").is_some() {
+    if tolerarch_support::environment::Environment::of_process().get("UPDATE").is_some() {
         std::fs::write(&path, format!("{}{generated}{}", &whole[..begin], &whole[end..])).unwrap();
     } else {
         assert!(whole[begin..end] == *generated, "{file} is out of date; run: UPDATE=1 cargo test config");

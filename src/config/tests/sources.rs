@@ -1,6 +1,6 @@
 use super::*;
 use crate::config::shape::{Shape, Slot};
-use crate::environment::Environment;
+use tolerarch_support::environment::Environment;
 
 /// A file of this name in a directory that is gone with the first part.
 fn file(text: &str) -> (tempfile::TempDir, PathBuf) {

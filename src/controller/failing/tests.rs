@@ -6,8 +6,8 @@ use crate::cluster::testing::Objects;
 use crate::cluster::{LeaseName, ObjectName};
 use crate::controller::{ControllerMetrics, Elector, EventLoop};
 use crate::decide::testing::{BOTH, Bench};
-use crate::health::Reported;
-use crate::metrics::Metrics;
+use tolerarch_support::health::Reported;
+use tolerarch_support::metrics::Metrics;
 
 /// A cluster with a registry, and a controller that leads.
 struct World {

@@ -18,7 +18,7 @@ use tower_service::Service;
 use super::super::election::{LEASE, RETRY};
 use super::*;
 use crate::cluster::{ObjectName, PatchType};
-use crate::metrics::Metrics;
+use tolerarch_support::metrics::Metrics;
 
 const SECOND: Duration = Duration::from_secs(1);
 const ACTION: &str = "/api/v1/action";

@@ -9,7 +9,7 @@ use crate::cluster::testing::Lists;
 use crate::cluster::testing::Objects;
 use crate::cluster::{LeaseName, Node, ObjectName, Taint};
 use crate::controller::{ControllerMetrics, Elector};
-use crate::metrics::Metrics;
+use tolerarch_support::metrics::Metrics;
 
 /// A cluster with nodes, and a controller that leads.
 struct World {

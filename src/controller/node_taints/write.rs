@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use super::queue::News;
 use crate::cluster::{Cluster, ClusterError, PatchType};
-use crate::metrics::Metrics;
+use tolerarch_support::metrics::Metrics;
 
 /// What came of a try.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

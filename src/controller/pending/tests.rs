@@ -9,9 +9,9 @@ use crate::config::Config;
 use crate::controller::{ControllerSettings, Elector, EventLoop, Recorder};
 use crate::credentials::Credentials;
 use crate::decide::testing::{BOTH, Bench};
-use crate::health::Reported;
-use crate::metrics::Metrics;
 use crate::resolver::CacheSettings;
+use tolerarch_support::health::Reported;
+use tolerarch_support::metrics::Metrics;
 
 const CONFIGURATION: &str =
     "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/zz-tolerarch";
@@ -288,8 +288,9 @@ async fn a_right_that_is_missing_shows_until_it_is_back() {
         metrics: world.counts.clone(),
         conditions: Conditions::default(),
     };
-    let component = crate::health::Component::new("pending-pods").with(pending.conditions.clone());
-    let health = crate::health::Health::register(&world.metrics, vec![component]).unwrap();
+    let component =
+        tolerarch_support::health::Component::new("pending-pods").with(pending.conditions.clone());
+    let health = tolerarch_support::health::Health::register(&world.metrics, vec![component]).unwrap();
     let is_healthy = || {
         health.check();
         world.counts(r#"component_healthy{component="pending-pods"} 1"#)

@@ -5,7 +5,7 @@ use super::*;
 use crate::cluster::testing::Objects;
 use crate::cluster::{LeaseName, ObjectName};
 use crate::controller::Elector;
-use crate::metrics::Metrics;
+use tolerarch_support::metrics::Metrics;
 
 fn pod(namespace: &str, name: &str) -> StoredPod {
     let metadata = json!({"name": name, "namespace": namespace, "uid": format!("uid-{namespace}-{name}")});

@@ -1,7 +1,7 @@
 use futures_util::FutureExt;
 
 use super::*;
-use crate::concurrency::{Caller, Tenant};
+use tolerarch_support::concurrency::{Caller, Tenant};
 
 fn sh(script: &str) -> Command {
     let mut command = Command::new("/bin/sh");

@@ -10,7 +10,7 @@ use tokio::time::Duration;
 
 use super::super::pattern::ImagePattern;
 use super::super::process;
-use crate::file;
+use tolerarch_support::file;
 use tolerarch_text::go_duration;
 use tolerarch_text::yaml::{self, Copies, Data, Dialect, Node};
 

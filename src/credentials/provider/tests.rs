@@ -65,7 +65,7 @@ async fn speaks_kubelets_protocol() {
     assert!(plugin.is_for("a.b:5000/team/app"));
     assert!(!plugin.is_for("a.b/team/app"));
     assert!(!plugin.is_for("r.s.example.com/team/app"));
-    let home = crate::environment::Environment::of_process().text("HOME").unwrap_or_default();
+    let home = tolerarch_support::environment::Environment::of_process().text("HOME").unwrap_or_default();
     assert_eq!(
         words(&plugin, "r.example.com/team/app").await,
         [format!("team:{home}"), "canary:first/second arg".into()]

@@ -1,7 +1,7 @@
 //! Whether anything secret is said, in any of the ways of saying it.
 
 use super::*;
-use crate::concurrency::Callers;
+use tolerarch_support::concurrency::Callers;
 
 /// Everything that this module and the client below it say, at every level.
 #[derive(Clone, Default)]

@@ -101,7 +101,7 @@ pub(super) fn host_of(directory: &str) -> String {
 
 /// What is in a directory, sorted; without the names by which Kubernetes keeps the versions of a mounted ConfigMap.
 fn entries(directory: &Path) -> Result<Vec<PathBuf>, (PathBuf, io::Error)> {
-    let paths = crate::file::entries(directory, limits::HOST_DIRECTORIES);
+    let paths = tolerarch_support::file::entries(directory, limits::HOST_DIRECTORIES);
     let mut paths = paths.map_err(|error| (directory.to_owned(), error))?;
     paths.retain(|path| !path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b".")));
     Ok(paths)
@@ -110,7 +110,7 @@ fn entries(directory: &Path) -> Result<Vec<PathBuf>, (PathBuf, io::Error)> {
 impl Namespace {
     fn load(directory: &Path) -> Result<Self, (PathBuf, io::Error)> {
         let file = directory.join("hosts.toml");
-        let text = match crate::file::read(&file) {
+        let text = match tolerarch_support::file::read(&file) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Self::of_certificates(directory),
             Err(error) => return Err((file, error)),
             Ok(bytes) if bytes.is_empty() => return Self::of_certificates(directory),

@@ -18,11 +18,11 @@ use super::authority::label;
 use super::connect::{ConnectError, Connector};
 use super::meter::TooManyBytes;
 use super::no_connection::{NoConnection, texts};
-use crate::body::{Budget, Read, ReadError};
 use crate::registry::allowance::{Allowance, Allowances};
 use crate::registry::limits;
 use crate::registry::metrics::{RegistryMetrics, RequestKind};
 use crate::registry::trace::Recorder;
+use tolerarch_support::body::{Budget, Read, ReadError};
 
 /// A client of any number of hosts; connections are kept for the next request.
 pub(crate) struct Transport {

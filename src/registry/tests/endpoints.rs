@@ -7,7 +7,7 @@ use super::*;
 use crate::cluster::Caller;
 use crate::credentials::CredentialSettings;
 use crate::credentials::testing::with_helper;
-use crate::environment::Environment;
+use tolerarch_support::environment::Environment;
 
 /// A client that asks `mirrors` for the images of `host`, and trusts what `remotes` share.
 fn client_of(host: &str, mirrors: &[&str], remotes: &[&Remote]) -> (Registry, tempfile::TempDir) {

@@ -3,7 +3,7 @@ use std::time::Duration;
 use super::*;
 use crate::config::Config;
 use crate::image::PlatformSet;
-use crate::metrics::Metrics;
+use tolerarch_support::metrics::Metrics;
 
 const ANONYMOUS: CredentialId = CredentialId::ANONYMOUS;
 const BOTH: Support = Support::Index(PlatformSet::AMD64_AND_ARM64);

@@ -1,8 +1,8 @@
 use super::*;
 use crate::credentials::CredentialCandidate;
-use crate::metrics::Metrics;
 use crate::resolver::circuit::{OPEN, Scope};
 use crate::resolver::request::OwnedRequest;
+use tolerarch_support::metrics::Metrics;
 
 const ANONYMOUS: Access =
     Access { image: 0, repository: 0, namespace: 0, credential: CredentialId::ANONYMOUS, of_pod: false };

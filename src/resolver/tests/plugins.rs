@@ -5,8 +5,8 @@ use std::process::Command;
 
 use super::*;
 use crate::cluster;
-use crate::concurrency::Callers;
 use crate::credentials::{CredentialSettings, Credentials, ProviderSettings};
+use tolerarch_support::concurrency::Callers;
 
 /// A plugin that knows one credential, and waits for the file `go` before it says so.
 fn plugin(dir: &Path, remote: &Remote) -> Credentials {
@@ -33,7 +33,7 @@ echo '{{"apiVersion":"credentialprovider.kubelet.k8s.io/v1","kind":"CredentialPr
         &settings,
         Vec::new(),
         cluster::Caller::Service,
-        &crate::environment::Environment::default(),
+        &tolerarch_support::environment::Environment::default(),
         None,
     )
     .unwrap()

@@ -8,9 +8,9 @@ use tokio::task::JoinHandle;
 
 use super::isolation::tenant;
 use super::*;
-use crate::health::{Reported, State};
 use crate::shared_cache::{SharedCache, SharedCacheMetrics, SharedCacheSettings};
 use redis::Redis;
+use tolerarch_support::health::{Reported, State};
 
 #[path = "../../../e2e/support/redis.rs"]
 mod redis;

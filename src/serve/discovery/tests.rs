@@ -6,14 +6,14 @@ use crate::cluster::Caller;
 use crate::cluster::testing::Lists;
 use crate::config::Config;
 use crate::decide::{Snapshot, Wait};
-use crate::environment::Environment;
-use crate::metrics::Metrics;
 use crate::pod::Pod;
 use crate::policy::Policy;
 use crate::resolver::Extras;
 use crate::serve::metrics::Families;
 use crate::serve::snapshot;
 use crate::testing::platforms;
+use tolerarch_support::environment::Environment;
+use tolerarch_support::metrics::Metrics;
 
 const BOTH: &[&str] = &["linux/amd64", "linux/arm64"];
 const EITHER: &[&str] = &["amd64", "arm64"];

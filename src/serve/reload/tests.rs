@@ -8,12 +8,12 @@ use tokio::time::Instant;
 use super::*;
 use crate::admission::Webhook;
 use crate::decide::{Snapshot, Wait};
-use crate::metrics::Metrics;
 use crate::pod::Pod;
 use crate::policy::Mode;
 use crate::serve::controller::Role;
 use crate::serve::metrics::Families;
 use crate::serve::snapshot::Publisher;
+use tolerarch_support::metrics::Metrics;
 
 /// A ConfigMap volume as the kubelet lays it out.
 fn swap(root: &Path, version: &str, text: &str) {

@@ -3,7 +3,7 @@
 use prometheus::{IntCounter, IntGauge};
 
 use super::Operation;
-use crate::metrics::Metrics;
+use tolerarch_support::metrics::Metrics;
 
 /// Counts what fails; clones count the same.
 #[derive(Clone)]

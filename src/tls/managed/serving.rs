@@ -11,9 +11,9 @@ use super::objects::{CA, CERTIFICATE, KEY, Secret, SecretName};
 use super::plan::BACKDATE;
 use super::{Clock, Lifetimes, ManagedMetrics, ManagedSettings, Operation, seconds};
 use crate::cluster::{Cluster, ClusterError};
-use crate::health::State;
 use crate::tls::validity::Validity;
 use crate::tls::{ServingCertificate, pair};
+use tolerarch_support::health::State;
 
 /// Serves the certificate of a Secret.
 pub struct SecretWatch {

@@ -12,8 +12,8 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::cluster::testing::Objects;
-use crate::metrics::Metrics;
 use crate::tls::{ServingCertificate, TlsMetrics};
+use tolerarch_support::metrics::Metrics;
 
 const SECRET: &str = "/api/v1/namespaces/team/secrets/tolerarch-certificates";
 const SERVING: &str = "/api/v1/namespaces/team/secrets/tolerarch-serving";

@@ -3,7 +3,7 @@
 use tokio::time::timeout;
 
 use super::*;
-use crate::concurrency::{Caller, Tenant};
+use tolerarch_support::concurrency::{Caller, Tenant};
 
 /// A plugin whose runs for made-up accounts hang.
 fn plugin_for_real_accounts(dir: &TestDir, cache_key: &str) -> Arc<Plugin> {

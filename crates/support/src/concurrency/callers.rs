@@ -22,7 +22,7 @@ pub enum Tenant<'n> {
 
 /// One review of a tenant.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Caller {
+pub struct Caller {
     /// `None` for the operator.
     pub(super) namespace: Option<Arc<str>>,
     pub(super) review: u64,
@@ -31,7 +31,7 @@ pub(crate) struct Caller {
 /// The callers that wait for one piece of work. It runs as soon as the share of one of them permits, so joining the
 /// queued work of another tenant is never slower than queueing one's own.
 #[derive(Clone)]
-pub(crate) struct Callers(Arc<CallerList>);
+pub struct Callers(Arc<CallerList>);
 
 struct CallerList {
     callers: Mutex<Vec<Caller>>,
@@ -41,12 +41,12 @@ struct CallerList {
 
 impl Caller {
     /// The namespace; `None` for the operator.
-    pub(crate) fn namespace(&self) -> Option<&str> {
+    pub fn namespace(&self) -> Option<&str> {
         self.namespace.as_deref()
     }
 
     /// A caller of a new review.
-    pub(crate) fn of(tenant: Tenant<'_>) -> Self {
+    pub fn of(tenant: Tenant<'_>) -> Self {
         static REVIEWS: AtomicU64 = AtomicU64::new(0);
         let review = REVIEWS.fetch_add(1, Ordering::Relaxed);
         match tenant {
@@ -70,7 +70,7 @@ impl From<Vec<Caller>> for Callers {
 
 impl Callers {
     /// The operator alone.
-    pub(crate) fn operator() -> Self {
+    pub fn operator() -> Self {
         Caller::of(Tenant::Operator).into()
     }
 
@@ -79,19 +79,19 @@ impl Callers {
     }
 
     /// The same callers at this time, for work that others may join.
-    pub(crate) fn fork(&self) -> Self {
+    pub fn fork(&self) -> Self {
         self.lock().clone().into()
     }
 
     /// Another caller waits for work that is queued or runs.
-    pub(crate) fn join(&self, caller: &Caller) {
+    pub fn join(&self, caller: &Caller) {
         if self.add(caller) {
             self.0.joined.notify_waiters();
         }
     }
 
     /// Joins on behalf of other callers, and of those who join them later. Never ends.
-    pub(crate) async fn follow(&self, others: &Self) {
+    pub async fn follow(&self, others: &Self) {
         loop {
             let joined = others.joined();
             let others = others.lock().clone();

@@ -45,7 +45,7 @@ impl Reported {
 
     /// Waits for a look at files, and reports it while it takes too long. It is not given up: a next look would hang on
     /// another thread.
-    pub(crate) async fn looking<T>(&self, look: impl Future<Output = T>) -> T {
+    pub async fn looking<T>(&self, look: impl Future<Output = T>) -> T {
         let mut look = pin!(look);
         if let Ok(done) = timeout(STALLED, &mut look).await {
             return done;

@@ -14,7 +14,7 @@ use prometheus::{
 };
 
 /// The label of registries that the configuration does not name.
-pub(crate) const OTHER: &str = "other";
+pub const OTHER: &str = "other";
 
 /// The registry of all metrics; clones are the same one.
 #[derive(Clone)]
@@ -48,16 +48,16 @@ impl Metrics {
     }
 
     /// A value for each host that has a label of its own, and one for all others, each made from its label.
-    pub(crate) fn per_host<T>(&self, make: impl Fn(&str) -> T) -> PerHost<T> {
+    pub fn per_host<T>(&self, make: impl Fn(&str) -> T) -> PerHost<T> {
         let named = self.hosts.iter().map(|host| (host.clone(), make(host))).collect();
         PerHost { named, other: make(OTHER) }
     }
 
-    pub(crate) fn counter(&self, name: &str, help: &str) -> Result<IntCounter, prometheus::Error> {
+    pub fn counter(&self, name: &str, help: &str) -> Result<IntCounter, prometheus::Error> {
         self.add(IntCounter::new(name, help)?)
     }
 
-    pub(crate) fn counters(
+    pub fn counters(
         &self,
         name: &str,
         help: &str,
@@ -66,20 +66,15 @@ impl Metrics {
         self.add(IntCounterVec::new(Opts::new(name, help), labels)?)
     }
 
-    pub(crate) fn gauge(&self, name: &str, help: &str) -> Result<IntGauge, prometheus::Error> {
+    pub fn gauge(&self, name: &str, help: &str) -> Result<IntGauge, prometheus::Error> {
         self.add(IntGauge::new(name, help)?)
     }
 
-    pub(crate) fn gauges(
-        &self,
-        name: &str,
-        help: &str,
-        labels: &[&str],
-    ) -> Result<IntGaugeVec, prometheus::Error> {
+    pub fn gauges(&self, name: &str, help: &str, labels: &[&str]) -> Result<IntGaugeVec, prometheus::Error> {
         self.add(IntGaugeVec::new(Opts::new(name, help), labels)?)
     }
 
-    pub(crate) fn float_gauges(
+    pub fn float_gauges(
         &self,
         name: &str,
         help: &str,
@@ -88,7 +83,7 @@ impl Metrics {
         self.add(GaugeVec::new(Opts::new(name, help), labels)?)
     }
 
-    pub(crate) fn histograms(
+    pub fn histograms(
         &self,
         name: &str,
         help: &str,
@@ -106,23 +101,23 @@ impl Metrics {
 
 /// A value for each registry host that has a label of its own, and one for all others. They are few: comparing names
 /// costs less than a keyed hash for each image of a review.
-pub(crate) struct PerHost<T> {
+pub struct PerHost<T> {
     named: BTreeMap<String, T>,
     other: T,
 }
 
 impl<T> PerHost<T> {
     /// What belongs to `host`, which may carry the default port; the configuration names hosts without it.
-    pub(crate) fn get(&self, host: &str) -> &T {
+    pub fn get(&self, host: &str) -> &T {
         self.named.get(host.strip_suffix(":443").unwrap_or(host)).unwrap_or(&self.other)
     }
 }
 
 /// A gauge that counts this for as long as it exists.
-pub(crate) struct Counted(IntGauge);
+pub struct Counted(IntGauge);
 
 impl Counted {
-    pub(crate) fn by(gauge: &IntGauge) -> Self {
+    pub fn by(gauge: &IntGauge) -> Self {
         gauge.inc();
         Self(gauge.clone())
     }

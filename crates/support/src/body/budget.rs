@@ -14,7 +14,7 @@ const CLEARED: usize = 16;
 
 /// The budget; clones are the same one.
 #[derive(Clone)]
-pub(crate) struct Budget(Arc<Shared>);
+pub struct Budget(Arc<Shared>);
 
 struct Shared {
     total: usize,
@@ -35,7 +35,7 @@ struct Holder {
 }
 
 /// What one body or review holds of the budget, until it is dropped.
-pub(crate) struct Room {
+pub struct Room {
     budget: Budget,
     since: Instant,
     holder: Option<(u64, Arc<Notify>)>,
@@ -43,15 +43,15 @@ pub(crate) struct Room {
 
 /// The budget is used up, and this holder is among those that occupy the most of it.
 #[derive(Debug)]
-pub(crate) struct Evicted;
+pub struct Evicted;
 
 impl Budget {
-    pub(crate) fn new(total: usize) -> Self {
+    pub fn new(total: usize) -> Self {
         Self(Arc::new(Shared { total, state: Mutex::default() }))
     }
 
     /// Room that is taken since then, for nothing yet.
-    pub(crate) fn room(&self, since: Instant) -> Room {
+    pub fn room(&self, since: Instant) -> Room {
         Room { budget: self.clone(), since, holder: None }
     }
 
@@ -62,7 +62,7 @@ impl Budget {
 
 impl Room {
     /// Holds this many bytes from now on. What never calls this costs no lock.
-    pub(crate) fn hold(&mut self, bytes: usize) -> Result<(), Evicted> {
+    pub fn hold(&mut self, bytes: usize) -> Result<(), Evicted> {
         let total = self.budget.0.total;
         let mut state = self.budget.state();
         let (id, _) = self.holder.get_or_insert_with(|| {
@@ -81,7 +81,7 @@ impl Room {
     }
 
     /// Ends when the room is needed for others.
-    pub(crate) async fn evicted(&self) {
+    pub async fn evicted(&self) {
         match &self.holder {
             Some((_, evicted)) => evicted.notified().await,
             None => std::future::pending().await,

@@ -64,8 +64,8 @@ pub struct Levels(reload::Handle<Targets, Registry>);
 
 impl Levels {
     /// Changes nothing.
-    #[cfg(test)]
-    pub(crate) fn detached() -> Self {
+    #[cfg(any(test, feature = "testing"))]
+    pub fn detached() -> Self {
         Self(reload::Layer::new(targets(Level::Info)).1)
     }
 
@@ -77,7 +77,7 @@ impl Levels {
 }
 
 /// The target of the lines that say that a lookup failed.
-const LOOKUPS: &str = "tolerarch::resolver::lookup";
+const LOOKUPS: &str = "tolerarch_images::resolver::lookup";
 
 fn targets(level: Level) -> Targets {
     Targets::new().with_target("tolerarch", LevelFilter::from(level))

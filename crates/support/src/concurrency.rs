@@ -26,32 +26,32 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::oneshot;
 
 pub use callers::Tenant;
-pub(crate) use callers::{Caller, Callers};
+pub use callers::{Caller, Callers};
 
 /// Places in the queue for each permit.
-pub(crate) const QUEUE: usize = 8;
+pub const QUEUE: usize = 8;
 /// One review holds one permit in this many.
 const REVIEW: usize = 8;
 
 /// How many permits there are.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Capacity {
-    pub(crate) all: usize,
-    pub(crate) per_host: usize,
+pub struct Capacity {
+    pub all: usize,
+    pub per_host: usize,
 }
 
 /// The limit.
-pub(crate) struct ConcurrencyLimit(Mutex<State>);
+pub struct ConcurrencyLimit(Mutex<State>);
 
 /// A place in the queue, or a permit already. Given up when it is dropped.
-pub(crate) struct Queued {
+pub struct Queued {
     limit: Arc<ConcurrencyLimit>,
     callers: Callers,
     permit: oneshot::Receiver<Permit>,
 }
 
 /// The right to run until it is dropped.
-pub(crate) struct Permit {
+pub struct Permit {
     limit: Arc<ConcurrencyLimit>,
     share: Share,
 }
@@ -98,7 +98,7 @@ struct Load {
 }
 
 impl ConcurrencyLimit {
-    pub(crate) fn new(capacity: Capacity) -> Arc<Self> {
+    pub fn new(capacity: Capacity) -> Arc<Self> {
         Arc::new(Self(Mutex::new(State {
             capacity,
             all: Pool::new(capacity.all),
@@ -111,7 +111,7 @@ impl ConcurrencyLimit {
 
     /// Queues work for a host. `known` says whether the host is known to work. `None` if the caller's share of the queue
     /// is used up.
-    pub(crate) fn queue(self: &Arc<Self>, callers: &Callers, host: &str, known: bool) -> Option<Queued> {
+    pub fn queue(self: &Arc<Self>, callers: &Callers, host: &str, known: bool) -> Option<Queued> {
         let caller = callers.lock().first()?.clone();
         let share = Share { caller, host: host.into(), known };
         let (grant, permit) = oneshot::channel();
@@ -133,7 +133,7 @@ impl ConcurrencyLimit {
     }
 
     /// Whether nothing waits, and less than half of all permits and of the host's are taken.
-    pub(crate) fn has_spare(&self, host: &str) -> bool {
+    pub fn has_spare(&self, host: &str) -> bool {
         let state = self.state();
         let pools = [&state.all, &state.unknown].into_iter().chain(state.hosts.get(host));
         state.queue.is_empty() && pools.into_iter().all(|pool| pool.running.taken * 2 < pool.limit)
@@ -162,7 +162,7 @@ fn send(granted: impl IntoIterator<Item = Granted>) {
 
 impl Queued {
     /// Waits for the permit. Never `None`: all that stays in the queue gets one.
-    pub(crate) async fn permit(mut self) -> Option<Permit> {
+    pub async fn permit(mut self) -> Option<Permit> {
         let callers = self.callers.clone();
         loop {
             let joined = callers.joined();

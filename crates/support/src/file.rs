@@ -38,18 +38,18 @@ static WAITING: Mutex<Vec<SyncSender<Access>>> = Mutex::new(Vec::new());
 static HANGS: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
 
 /// What a regular file of at most 4 MiB holds.
-pub(crate) fn read(path: &Path) -> io::Result<Vec<u8>> {
+pub fn read(path: &Path) -> io::Result<Vec<u8>> {
     read_at_most(path, LIMIT)
 }
 
 /// What a regular file of at most `limit` bytes holds.
-pub(crate) fn read_at_most(path: &Path, limit: u64) -> io::Result<Vec<u8>> {
+pub fn read_at_most(path: &Path, limit: u64) -> io::Result<Vec<u8>> {
     in_time(path, move |path| regular(path, limit))
 }
 
 /// What a regular file holds, however long that takes. What is read is judged, not what was there before: without waiting
 /// for the writer of a FIFO.
-pub(crate) fn regular(path: &Path, limit: u64) -> io::Result<Vec<u8>> {
+pub fn regular(path: &Path, limit: u64) -> io::Result<Vec<u8>> {
     let flags = OFlags::NONBLOCK.bits().cast_signed();
     let file = OpenOptions::new().read(true).custom_flags(flags).open(path)?;
     let metadata = file.metadata()?;
@@ -60,7 +60,7 @@ pub(crate) fn regular(path: &Path, limit: u64) -> io::Result<Vec<u8>> {
 }
 
 /// The paths in a directory, sorted; at most so many.
-pub(crate) fn entries(directory: &Path, most: usize) -> io::Result<Vec<PathBuf>> {
+pub fn entries(directory: &Path, most: usize) -> io::Result<Vec<PathBuf>> {
     in_time(directory, move |directory| {
         let mut paths = fs::read_dir(directory)?
             .take(most)
@@ -72,7 +72,7 @@ pub(crate) fn entries(directory: &Path, most: usize) -> io::Result<Vec<PathBuf>>
 }
 
 /// What a file or a pipe holds, such as a shell's `<(…)`.
-pub(crate) fn read_or_stream(path: &Path) -> io::Result<Vec<u8>> {
+pub fn read_or_stream(path: &Path) -> io::Result<Vec<u8>> {
     bounded(File::open(path)?, 0, LIMIT)
 }
 
@@ -88,7 +88,7 @@ fn bounded(file: File, length: u64, limit: u64) -> io::Result<Vec<u8>> {
 }
 
 /// Does something with a path, if that does not hang. Blocks the thread until then.
-pub(crate) fn in_time<T: Send + 'static>(
+pub fn in_time<T: Send + 'static>(
     path: &Path,
     work: impl FnOnce(&Path) -> io::Result<T> + Send + 'static,
 ) -> io::Result<T> {

@@ -10,15 +10,15 @@ use futures_util::future::{FutureExt, Shared};
 use tokio::sync::oneshot;
 
 /// The result of a task in flight; an error if the task panicked.
-pub(crate) type Flight<V> = Shared<oneshot::Receiver<V>>;
+pub type Flight<V> = Shared<oneshot::Receiver<V>>;
 
 type Map<K, V, T> = HashMap<K, (Flight<V>, T)>;
 
 /// The tasks in flight, each with a tag.
-pub(crate) struct SingleFlight<K, V, T = ()>(Arc<Mutex<Map<K, V, T>>>);
+pub struct SingleFlight<K, V, T = ()>(Arc<Mutex<Map<K, V, T>>>);
 
 /// The tasks in flight, locked: none begins and none ends as long as this is held.
-pub(crate) struct InFlight<'a, K, V, T = ()> {
+pub struct InFlight<'a, K, V, T = ()> {
     map: MutexGuard<'a, Map<K, V, T>>,
     all: &'a Arc<Mutex<Map<K, V, T>>>,
 }
@@ -30,18 +30,18 @@ impl<K, V, T> Default for SingleFlight<K, V, T> {
 }
 
 impl<K, V, T> SingleFlight<K, V, T> {
-    pub(crate) fn lock(&self) -> InFlight<'_, K, V, T> {
+    pub fn lock(&self) -> InFlight<'_, K, V, T> {
         InFlight { map: self.0.lock().unwrap_or_else(PoisonError::into_inner), all: &self.0 }
     }
 }
 
 impl<K: Eq + Hash, V: Clone, T> InFlight<'_, K, V, T> {
-    pub(crate) fn len(&self) -> usize {
+    pub fn len(&self) -> usize {
         self.map.len()
     }
 
     /// The task of this key, to be joined.
-    pub(crate) fn get<Q>(&self, key: &Q) -> Option<&(Flight<V>, T)>
+    pub fn get<Q>(&self, key: &Q) -> Option<&(Flight<V>, T)>
     where
         K: Borrow<Q>,
         Q: Eq + Hash + ?Sized,
@@ -51,7 +51,7 @@ impl<K: Eq + Hash, V: Clone, T> InFlight<'_, K, V, T> {
 
     /// Begins the task of a key that has none. The key is free again before the result is published, so a caller that finds
     /// no task finds what the task has stored.
-    pub(crate) fn start(mut self, key: K, tag: T, work: impl Future<Output = V> + Send + 'static) -> Flight<V>
+    pub fn start(mut self, key: K, tag: T, work: impl Future<Output = V> + Send + 'static) -> Flight<V>
     where
         K: Clone + Send + 'static,
         V: Send + Sync + 'static,

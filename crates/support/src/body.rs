@@ -7,31 +7,31 @@ use http_body_util::BodyExt;
 use hyper::body::Body;
 use tokio::time::{Duration, Instant, sleep_until};
 
-pub(crate) use budget::{Budget, Room};
+pub use budget::{Budget, Room};
 
 /// Bytes of a body that are not charged to the budget where it comes in one piece. It lies in a buffer of its connection,
 /// which reads as much at a time.
-pub(crate) const FREE: usize = 8 << 10;
+pub const FREE: usize = 8 << 10;
 /// What each other body is charged beside its bytes: the buffers of its connection, which are in use while it arrives.
 const CONNECTION: usize = 32 << 10;
 
 /// How fast a body has to arrive.
 #[derive(Clone, Copy)]
-pub(crate) struct Pace {
+pub struct Pace {
     /// For how long it may take its time.
-    pub(crate) grace: Duration,
+    pub grace: Duration,
     /// Bytes per second after that, on average.
-    pub(crate) rate: u32,
+    pub rate: u32,
 }
 
 /// A body that has been read, and the room that it takes from others for as long as it is kept.
-pub(crate) struct Read {
-    pub(crate) bytes: Bytes,
-    pub(crate) room: Room,
+pub struct Read {
+    pub bytes: Bytes,
+    pub room: Room,
 }
 
 /// Why a body cannot be read.
-pub(crate) enum ReadError<E> {
+pub enum ReadError<E> {
     /// It is larger than its limit.
     TooLarge,
     /// It does not keep the pace.
@@ -44,13 +44,13 @@ pub(crate) enum ReadError<E> {
 
 impl Budget {
     /// A body of which nothing is read.
-    pub(crate) fn nothing(&self) -> Read {
+    pub fn nothing(&self) -> Read {
         Read { bytes: Bytes::new(), room: self.room(Instant::now()) }
     }
 
     /// Reads a body of `limit` bytes at most, which has been arriving since `begun`. Memory grows with what has arrived, by no
     /// more than twice at a time.
-    pub(crate) async fn read<B>(
+    pub async fn read<B>(
         &self,
         mut body: B,
         limit: usize,

@@ -25,7 +25,7 @@ impl Environment {
     }
 
     /// Names and values as text; what is none is replaced by U+FFFD.
-    pub(crate) fn texts(&self) -> impl Iterator<Item = (String, String)> {
+    pub fn texts(&self) -> impl Iterator<Item = (String, String)> {
         let text = |text: &OsString| text.to_string_lossy().into_owned();
         self.0.iter().map(move |(name, value)| (text(name), text(value)))
     }

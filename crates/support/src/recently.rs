@@ -5,7 +5,7 @@ use std::collections::{HashMap, VecDeque};
 use tokio::time::{Duration, Instant};
 
 /// Names of what was done, each for the same time. If there are too many, the oldest is forgotten first.
-pub(crate) struct Recently {
+pub struct Recently {
     time: Duration,
     capacity: usize,
     done: HashMap<String, Instant>,
@@ -14,16 +14,16 @@ pub(crate) struct Recently {
 }
 
 impl Recently {
-    pub(crate) fn new(time: Duration, capacity: usize) -> Self {
+    pub fn new(time: Duration, capacity: usize) -> Self {
         Self { time, capacity, done: HashMap::new(), order: VecDeque::new() }
     }
 
-    pub(crate) fn contains(&self, name: &str) -> bool {
+    pub fn contains(&self, name: &str) -> bool {
         self.done.get(name).is_some_and(|since| since.elapsed() < self.time)
     }
 
     /// Done now. Returns whether it was not done lately.
-    pub(crate) fn insert(&mut self, name: &str) -> bool {
+    pub fn insert(&mut self, name: &str) -> bool {
         if self.contains(name) {
             return false;
         }
@@ -42,7 +42,7 @@ impl Recently {
     }
 
     /// It may be done again.
-    pub(crate) fn remove(&mut self, name: &str) {
+    pub fn remove(&mut self, name: &str) {
         self.done.remove(name);
     }
 }
