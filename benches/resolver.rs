@@ -9,9 +9,9 @@ use std::hint::black_box;
 use tokio::time::{Duration, Instant};
 use tolerarch::config::Config;
 use tolerarch::credentials::Keyring;
-use tolerarch::image::{ImageRef, PlatformSet, Support};
 use tolerarch::registry::{AddressGuard, Digest, Found, Registry, RegistryMetrics};
 use tolerarch::resolver::{CacheSettings, Resolver, ResolverMetrics, Tenant};
+use tolerarch_core::image::{ImageRef, PlatformSet, Support};
 use tolerarch_support::metrics::Metrics;
 
 type Outcome<T> = Result<T, Box<dyn Error + Send + Sync>>;

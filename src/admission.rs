@@ -20,12 +20,12 @@ use tokio::time::{Duration, Instant, timeout};
 pub use metrics::ReviewMetrics;
 
 use crate::decide::{self, Current, Wait};
-use crate::decision::Decision;
 use crate::listener::HEAD_BYTES;
-use crate::patch;
-use crate::policy::UNKNOWN_PROFILE;
-use crate::reason::Reason;
-use crate::review::{self, Audit, DaemonSet, Review, ReviewError, Subject};
+use tolerarch_core::decision::Decision;
+use tolerarch_core::patch;
+use tolerarch_core::policy::UNKNOWN_PROFILE;
+use tolerarch_core::reason::Reason;
+use tolerarch_core::review::{self, Audit, DaemonSet, Review, ReviewError, Subject};
 use tolerarch_support::body::{Budget, FREE, Pace, Read, ReadError};
 use tolerarch_text::escape::shortened;
 use tolerarch_text::go_duration;

@@ -18,9 +18,9 @@ pub use owner::Controller;
 pub use roll::{Roll, RolledPod, Shape, Terms};
 pub use summary::{ImageTotal, Misplacement, NamespaceTotal, ReasonTotal, Summary, WorkloadTotal};
 
-use crate::image::PlatformSet;
-use crate::policy::Cause;
-use crate::reason::Reason;
+use tolerarch_core::image::PlatformSet;
+use tolerarch_core::policy::Cause;
+use tolerarch_core::reason::Reason;
 
 /// What Pods request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]

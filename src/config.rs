@@ -41,14 +41,13 @@ pub use sources::{Flag, Loaded, Sources};
 use crate::cluster::ObjectName;
 use crate::controller::ControllerSettings;
 use crate::credentials::{CredentialSettings, ImagePattern};
-use crate::image::PlatformSet;
-use crate::pod::Toleration;
-use crate::policy::{Mode, PlacementRules, Policy, Pool};
 use crate::registry::{AddressGuard, Allowed, HostSettings, Proxies, ProxyError, Settings};
 use crate::resolver::{CacheSettings, LookupSettings};
 use crate::shared_cache::SharedCacheSettings;
 use crate::tls::{CertificateFiles, ManagedSettings, TlsMode};
 use crate::warm_start::WarmSettings;
+use tolerarch_core::image::PlatformSet;
+use tolerarch_core::policy::Policy;
 use tolerarch_support::environment::Environment;
 use tolerarch_support::logging::{Format, Level};
 
@@ -191,21 +190,7 @@ pub enum ConfigError {
 
 impl Default for Config {
     fn default() -> Self {
-        let minute = Duration::from_secs(60);
         let unspecified = |port| SocketAddr::from((Ipv6Addr::UNSPECIFIED, port));
-        let exists = Toleration {
-            key: "tolerarch.io/multi-arch".to_owned().into(),
-            operator: "Exists".to_owned().into(),
-            effect: "NoSchedule".to_owned().into(),
-            ..Toleration::default()
-        };
-        let pool = Pool {
-            name: "multi-arch".into(),
-            platforms: PlatformSet::AMD64_AND_ARM64,
-            tolerations: vec![exists],
-            share: Pool::ALL,
-            prefer: None,
-        };
         Self {
             server: Server {
                 listen: unspecified(8443),
@@ -218,35 +203,12 @@ impl Default for Config {
             },
             tls: Tls { mode: TlsMode::Files, server_name: None, managed: ManagedSettings::default() },
             admin: Admin { listen: unspecified(8080) },
-            policy: Policy {
-                mode: Mode::Enforce,
-                pools: vec![pool],
-                placement: PlacementRules::default(),
-                overrides: Vec::new(),
-                explain: false,
-                daemon_sets: false,
-            },
+            policy: Policy::default(),
             discover: Discover::default(),
             verify: Verify::default(),
             profiles: BTreeMap::new(),
-            lookup: LookupSettings {
-                budget: Duration::from_secs(3),
-                timeout: Duration::from_secs(10),
-                concurrency: 64,
-                per_registry: 16,
-            },
-            cache: CacheSettings {
-                capacity: 100_000,
-                tag: 60 * minute,
-                stale_while_revalidate: 10 * minute,
-                stale_if_error: 24 * 60 * minute,
-                not_found: minute,
-                denied: minute,
-                throttled: minute,
-                timeout: minute / 4,
-                unreachable: minute / 4,
-                bad_manifest: minute,
-            },
+            lookup: LookupSettings::default(),
+            cache: CacheSettings::default(),
             shared_cache: SharedCacheSettings::default(),
             warm: WarmSettings::default(),
             registries: Registries::default(),

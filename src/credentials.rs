@@ -44,10 +44,10 @@ pub(crate) use process::Busy;
 pub use settings::{CredentialSettings, CredentialsError, ProviderSettings};
 
 use crate::cluster::Caller;
-use crate::image::ImageRef;
 use candidate::{Origin, OriginSource};
 use pull_secrets::PullSecret;
 use sources::{LoadContext, Sources};
+use tolerarch_core::image::ImageRef;
 use tolerarch_support::environment::Environment;
 
 /// All sources of credentials, as loaded. Cheap to clone. The default has none: access is anonymous.

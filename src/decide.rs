@@ -19,11 +19,11 @@ use tokio::time::{Duration, Instant, timeout_at};
 pub use batch::BatchLimits;
 
 use crate::credentials::{Credentials, Keyring};
-use crate::decision::Decision;
-use crate::image::{ImageRef, LookupError, Support};
-use crate::pod::{Pod, Usage};
-use crate::policy::{ImageSupport, Policy};
 use crate::resolver::{Outcome, Resolver, Tenant};
+use tolerarch_core::decision::Decision;
+use tolerarch_core::image::{ImageRef, LookupError, Support};
+use tolerarch_core::pod::{Pod, Usage};
+use tolerarch_core::policy::{ImageSupport, Policy};
 
 /// Different images of one Pod that are looked up.
 const IMAGES: usize = 64;

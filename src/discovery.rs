@@ -16,11 +16,11 @@ pub use next_node::{Obstacle, Verdict, next_node_pool};
 pub use taints::{Fit, fit};
 
 use crate::cluster::{NodePool, Taint};
-use crate::image::PlatformSet;
-use crate::pod::Toleration;
-use crate::policy::{Pool, is_pool_name};
 use platforms::of_node_pool;
 use taints::{exact, is_tolerable, is_tolerated, is_wish};
+use tolerarch_core::image::PlatformSet;
+use tolerarch_core::pod::Toleration;
+use tolerarch_core::policy::{Pool, is_pool_name};
 
 /// The label by which a NodePool is a pool of this name.
 pub const POOL_LABEL: &str = "tolerarch.io/pool";

@@ -7,10 +7,10 @@
 pub use crate::cli::fuzzing::check;
 use crate::config::{Location, Sources};
 pub use crate::credentials::fuzzing::{docker, secret};
-pub use crate::decision::testing::review;
-use crate::image::ImageRef;
 pub use crate::registry::fuzzing::{challenge, hosts, manifest};
-pub use crate::review::testing::json;
+pub use tolerarch_core::decision::testing::review;
+use tolerarch_core::image::ImageRef;
+pub use tolerarch_core::review::testing::json;
 use tolerarch_text::yaml::{self, Copies, Dialect};
 
 /// A reference's normal form is its own normal form, and every part of it can stand in a URL.

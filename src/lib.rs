@@ -40,15 +40,7 @@
 pub mod listener;
 
 pub mod admission;
-pub mod review;
-
 pub mod decide;
-
-pub mod decision;
-
-pub mod pod;
-
-pub mod image;
 
 pub mod resolver;
 
@@ -62,15 +54,7 @@ pub mod cluster;
 
 pub mod controller;
 
-pub mod policy;
-
-pub mod placement;
-
 pub mod discovery;
-
-pub mod reason;
-
-pub mod patch;
 
 pub mod census;
 
@@ -83,5 +67,3 @@ pub mod warm_start;
 
 #[cfg(any(fuzzing, test))]
 pub mod fuzzing;
-#[cfg(any(fuzzing, test))]
-pub mod testing;

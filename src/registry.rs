@@ -40,11 +40,11 @@ pub use settings::Settings;
 pub use trace::{Recorder, Traces};
 
 use crate::credentials::{Credential, Credentials};
-use crate::image::{ImageRef, PlatformSet, is_digest};
 pub(crate) use client::Pull;
 use client::{ApiRequest, Client};
 use hosts::{Hosts, HostsDirectory};
 use net::{Connector, HttpResponse, NameResolver, Transport};
+use tolerarch_core::image::{ImageRef, PlatformSet, is_digest};
 
 /// What a registry says of a tag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

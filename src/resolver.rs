@@ -23,7 +23,6 @@ pub use metrics::ResolverMetrics;
 pub use tolerarch_support::concurrency::Tenant;
 
 use crate::credentials::{CredentialCandidate, CredentialId};
-use crate::image::{ImageRef, LookupError};
 use crate::registry::{Found, Registry, Traces};
 use crate::shared_cache::SharedCache;
 use cache::{Cache, Cached, Millis};
@@ -31,6 +30,7 @@ use host::{Host, Hosts, PATIENCE, Permission};
 use lookup::{Completed, Fetcher, Job, ProbeDue};
 use metrics::LookupResult;
 use request::{OwnedRequest, Probe, Request};
+use tolerarch_core::image::{ImageRef, LookupError};
 use tolerarch_support::concurrency::{Caller, Callers, Capacity, ConcurrencyLimit, Queued};
 use tolerarch_support::single_flight::{self, InFlight, SingleFlight};
 
@@ -48,6 +48,17 @@ pub struct LookupSettings {
     pub concurrency: usize,
     /// Lookups that run at a time, of one registry.
     pub per_registry: usize,
+}
+
+impl Default for LookupSettings {
+    fn default() -> Self {
+        Self {
+            budget: Duration::from_secs(3),
+            timeout: Duration::from_secs(10),
+            concurrency: 64,
+            per_registry: 16,
+        }
+    }
 }
 
 /// Finds platforms under one configuration, from the beginning of a review to the end of the lookups that it began.

@@ -34,11 +34,11 @@ pub use metrics::SharedCacheMetrics;
 pub use url::{ParseUrlError, ServerUrl};
 
 use crate::credentials::{Credential, CredentialCandidate, CredentialId};
-use crate::image::{ImageRef, PlatformSet, Support};
 use crate::registry::{Digest, Found};
 use key::{Key, Keys};
 use metrics::{Operation, OperationResult};
 use server::{Server, ServerError};
+use tolerarch_core::image::{ImageRef, PlatformSet, Support};
 use tolerarch_support::health::{Reported, State};
 
 /// Writes that wait, of some 150 bytes each; more are dropped.

@@ -2,8 +2,8 @@
 
 use testregistry::Kind;
 use tolerarch::credentials::Credential;
-use tolerarch::image::ImageRef;
 use tolerarch::registry::{AddressGuard, Digest, Error, Found, Head, HostSettings, Recorder, Registry};
+use tolerarch_core::image::ImageRef;
 
 use super::distribution::{Distribution, PASSWORD, USER};
 use super::images;

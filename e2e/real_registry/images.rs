@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 use testregistry::{DOCKER_CONFIG, DOCKER_LIST, DOCKER_MANIFEST, OCI_CONFIG, OCI_INDEX, OCI_MANIFEST};
-use tolerarch::image::{PlatformSet, Support};
+use tolerarch_core::image::{PlatformSet, Support};
 
 use super::distribution::Distribution;
 

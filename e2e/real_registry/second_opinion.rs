@@ -8,7 +8,7 @@ use oci_client::client::Client;
 use oci_client::config::ConfigFile;
 use oci_client::manifest::{ImageIndexEntry, OciImageManifest, OciManifest};
 use oci_client::secrets::RegistryAuth;
-use tolerarch::image::PlatformSet;
+use tolerarch_core::image::PlatformSet;
 
 type Opinion<'a> = Pin<Box<dyn Future<Output = Option<PlatformSet>> + Send + 'a>>;
 

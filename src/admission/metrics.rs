@@ -5,9 +5,9 @@ use std::sync::Arc;
 use prometheus::{Histogram, IntCounter, IntCounterVec};
 use tokio::time::Duration;
 
-use crate::decision::Decision;
-use crate::policy::Pool;
-use crate::reason::Reason;
+use tolerarch_core::decision::Decision;
+use tolerarch_core::policy::Pool;
+use tolerarch_core::reason::Reason;
 use tolerarch_support::metrics::Metrics;
 
 /// Seconds of a review: from a cached answer to the largest budget.
@@ -110,15 +110,14 @@ impl ReviewMetrics {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::Config;
-    use crate::placement::Edits;
+    use tolerarch_core::placement::Edits;
 
     #[test]
     fn every_reason_is_there_from_the_start() {
         let metrics = Metrics::new([]).unwrap();
         let reviews = ReviewMetrics::register(&metrics).unwrap();
         let took = Duration::from_millis(1);
-        let policy = Config::default().policy;
+        let policy = tolerarch_core::policy::Policy::default();
         let opened: Vec<&Pool> = policy.pools.iter().collect();
         let own = policy.pools[0].tolerations.iter().collect();
         let edits = Edits { add: own, ..Edits::default() };

@@ -8,7 +8,7 @@ use tower_service::Service;
 use super::*;
 use crate::decide::Snapshot;
 use crate::decide::testing::{BOTH, Bench as Deciding, pod};
-use crate::policy::Policy;
+use tolerarch_core::policy::Policy;
 use tolerarch_text::escape::SHOWN;
 
 /// A webhook in front of a registry in this process, with the default pool.

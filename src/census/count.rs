@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use super::{Amount, Controller, Shape, Support, Workload};
 use crate::cluster::{Phase, StoredPod};
-use crate::pod::Pod;
+use tolerarch_core::pod::Pod;
 
 /// How much is kept. Those beyond count as other.
 #[derive(Clone, Copy, Debug)]

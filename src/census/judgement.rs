@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use crate::decision::Decision;
-use crate::image::{LookupError, PlatformSet};
-use crate::placement::is_tolerated;
-use crate::pod::Pod;
-use crate::policy::{Blocker, Cause, ImageSupport, Policy};
-use crate::reason::Reason;
+use tolerarch_core::decision::Decision;
+use tolerarch_core::image::{LookupError, PlatformSet};
+use tolerarch_core::placement::is_tolerated;
+use tolerarch_core::pod::Pod;
+use tolerarch_core::policy::{Blocker, Cause, ImageSupport, Policy};
+use tolerarch_core::reason::Reason;
 use tolerarch_text::escape::shortened;
 
 /// Where the images of a Pod run, by the platforms of the pools.

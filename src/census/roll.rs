@@ -7,9 +7,9 @@ use std::sync::Arc;
 use super::{Amount, Controller, Judgement, Workload};
 use crate::cluster::{Phase, StoredPod};
 use crate::decide::{self, BatchLimits, Snapshot};
-use crate::image::LookupError;
-use crate::pod::{MODE_KEY, Pod};
-use crate::reason::Reason;
+use tolerarch_core::image::LookupError;
+use tolerarch_core::pod::{MODE_KEY, Pod};
+use tolerarch_core::reason::Reason;
 
 /// All that were read.
 #[derive(Default)]

@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::{Amount, Census, PodOf, Support, Tally, Workload};
-use crate::image::PlatformSet;
-use crate::policy::Cause;
-use crate::reason::Reason;
+use tolerarch_core::image::PlatformSet;
+use tolerarch_core::policy::Cause;
+use tolerarch_core::reason::Reason;
 
 /// What the Pods of a cluster add up to.
 #[derive(Clone, Debug, Default, PartialEq)]

@@ -2,12 +2,11 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::config::Config;
-use crate::decision::Decision;
-use crate::image::{LookupError, Support as ImageSupports};
-use crate::pod::{Pod, Purpose};
-use crate::policy::{ImageSupport, Policy};
-use crate::testing::platforms;
+use tolerarch_core::decision::Decision;
+use tolerarch_core::image::{LookupError, Support as ImageSupports};
+use tolerarch_core::pod::{Pod, Purpose};
+use tolerarch_core::policy::{ImageSupport, Policy};
+use tolerarch_core::testing::{platforms, policy};
 
 type Known = Result<ImageSupports, LookupError>;
 
@@ -15,10 +14,6 @@ const BOTH: &[&str] = &["linux/amd64", "linux/arm64"];
 
 fn runs(names: &[&str]) -> Known {
     Ok(ImageSupports::Index(platforms(names)))
-}
-
-fn policy(settings: &Value) -> Policy {
-    Config::parse(&settings.to_string()).unwrap().policy
 }
 
 /// What is judged of a Pod whose images are known to be so.

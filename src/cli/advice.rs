@@ -1,6 +1,6 @@
 //! What people can do where it is not known on which platforms an image runs.
 
-use crate::reason::Reason;
+use tolerarch_core::reason::Reason;
 
 /// Namespaces that the webhook configuration of the shipped manifests excludes.
 pub(super) const EXCLUDED: [&str; 2] = ["kube-system", "tolerarch"];

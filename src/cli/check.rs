@@ -21,14 +21,14 @@ use super::output::{Look, print, tell};
 use super::session::{Decided, FailOn, Session, ask};
 use super::survey::SurveyedPod;
 use super::{Shared, fail};
-use crate::image::ImageRef;
-use crate::pod::{Pod, PodError};
-use crate::reason::Reason;
-use crate::review::{self, DaemonSet, Subject};
 use documents::Document;
 use kinds::CustomKind;
 pub(super) use kinds::group_of_kind;
 use report::{InputError, Report, Verdict};
+use tolerarch_core::image::ImageRef;
+use tolerarch_core::pod::{Pod, PodError};
+use tolerarch_core::reason::Reason;
+use tolerarch_core::review::{self, DaemonSet, Subject};
 use workload::{Content, Given, Object};
 
 /// The status when something could be decided that `--fail-on` names.

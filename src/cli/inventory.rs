@@ -3,8 +3,8 @@
 use crate::cluster::{Node, NodePool, RequestError, UserClient};
 use crate::config::Discover;
 use crate::discovery::{Discovery, Inventory, NodeKind};
-use crate::policy::Pool;
 use crate::serve::Discovered;
+use tolerarch_core::policy::Pool;
 
 /// What could be read.
 pub(super) struct Shown {

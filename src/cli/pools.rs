@@ -12,7 +12,7 @@ use super::output::{Look, Progress, document, print};
 use super::{Shared, fail};
 use crate::config::Discover;
 use crate::discovery::Discovery;
-use crate::policy::Pool;
+use tolerarch_core::policy::Pool;
 
 #[derive(Debug, Args)]
 pub(super) struct Command {

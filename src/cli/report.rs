@@ -22,9 +22,9 @@ use super::session::{Read, Session, ask_about, cause, end_by_interrupt};
 use super::survey::Survey;
 use super::{Shared, fail};
 use crate::census::{Census, Judgement, Member, Node, Summary};
-use crate::policy::Cause;
 use figures::count;
 use sections::Section;
+use tolerarch_core::policy::Cause;
 
 #[derive(Debug, Args)]
 pub(super) struct Command {

@@ -15,16 +15,16 @@ use super::output::{Progress, shown, tell};
 use super::{Shared, fail};
 use crate::config::{Config, Discover};
 use crate::decide::{self, BatchLimits, Snapshot, Wait};
-use crate::decision::Decision;
-use crate::image::{ImageRef, PlatformSet, canonical_host};
-use crate::patch;
-use crate::pod::Pod;
-use crate::policy::{Blocker, Cause};
-use crate::reason::Reason;
 use crate::registry::trace::{Trace, TracedRequest};
 use crate::registry::{HostSettings, Traces};
-use crate::review::DaemonSet;
 use crate::serve;
+use tolerarch_core::decision::Decision;
+use tolerarch_core::image::{ImageRef, PlatformSet, canonical_host};
+use tolerarch_core::patch;
+use tolerarch_core::pod::Pod;
+use tolerarch_core::policy::{Blocker, Cause};
+use tolerarch_core::reason::Reason;
+use tolerarch_core::review::DaemonSet;
 use tolerarch_text::escape::shortened;
 
 /// A note where a cluster is asked and no configuration is named.

@@ -9,9 +9,9 @@ use std::sync::Arc;
 use super::output::Progress;
 use crate::census::{Amount, Controller, Roll, RolledPod, Shape, Terms, Workload};
 use crate::cluster::{Namespace, Node, Page, RequestError, StoredPod, UserClient};
-use crate::image::{ImageRef, PlatformSet};
 use futures_util::future::join3;
 use owners::Owners;
+use tolerarch_core::image::{ImageRef, PlatformSet};
 
 /// What was read.
 #[derive(Default)]

@@ -17,9 +17,9 @@ use super::session::{Read, ask_about};
 use super::survey::Survey;
 use super::{Shared, fail};
 use crate::cluster::{RequestError, UserClient};
-use crate::image::ImageRef;
-use crate::pod::Pod;
 use explained::Explained;
+use tolerarch_core::image::ImageRef;
+use tolerarch_core::pod::Pod;
 use types::Target;
 
 #[derive(Debug, Args)]

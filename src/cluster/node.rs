@@ -8,7 +8,7 @@ use kube::api::ObjectMeta;
 use serde::Deserialize;
 
 use super::metadata::{names_and_labels, or_default, resource};
-use crate::pod::ARCH_KEY;
+use tolerarch_core::pod::ARCH_KEY;
 
 /// A node.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]

@@ -9,7 +9,7 @@ use serde_json::value::RawValue;
 
 use super::metadata::{first, names_and_labels, or_default, resource};
 use super::quantity::Quantity;
-use crate::pod::Pod;
+use tolerarch_core::pod::Pod;
 
 /// Bytes of an image's name; none that can be pulled is longer.
 const IMAGE: usize = 1024;

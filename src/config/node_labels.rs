@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::pools::label_value;
 use super::shape::{Map, Shape, Slot, Visit};
-use crate::pod::{Text, is_label_key};
+use tolerarch_core::pod::{Text, is_label_key};
 
 /// Labels and their values, all of which a node has to have.
 #[derive(Default)]

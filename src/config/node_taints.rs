@@ -6,7 +6,7 @@ use super::shape::{List, Shape, Slot, Visit, key, key_as};
 use super::values::OneOf;
 use crate::cluster::Taint;
 use crate::controller::{NodeTaint, is_reserved_taint};
-use crate::pod::Text;
+use tolerarch_core::pod::Text;
 
 impl Slot for Vec<NodeTaint> {
     fn shape(&mut self) -> Shape<'_> {

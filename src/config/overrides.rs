@@ -1,7 +1,7 @@
 //! What is believed of images instead of their registries.
 
 use super::shape::{Shape, Slot, key};
-use crate::policy::Override;
+use tolerarch_core::policy::Override;
 
 impl Slot for Vec<Override> {
     fn shape(&mut self) -> Shape<'_> {

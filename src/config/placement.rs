@@ -7,9 +7,9 @@ use serde_json::{Value as Json, json};
 use super::pools::{One, label_key};
 use super::shape::{List, Shape, Slot, Value, Values, Visit, key, key_as, texts};
 use super::values::{either, taken};
-use crate::image::PlatformSet;
-use crate::pod::{Text, is_label_key, names_architecture};
-use crate::policy::{PlacementRules, Preference, Require};
+use tolerarch_core::image::PlatformSet;
+use tolerarch_core::pod::{Text, is_label_key, names_architecture};
+use tolerarch_core::policy::{PlacementRules, Preference, Require};
 
 impl Slot for PlacementRules {
     fn shape(&mut self) -> Shape<'_> {

@@ -9,9 +9,9 @@ use serde_json::{Value as Json, json};
 
 use super::shape::{List, Shape, Slot, Value, Values, Visit, key, key_as};
 use super::values::{Checked, Maybe, OneOf, taken};
-use crate::image::{Platform, PlatformSet};
-use crate::pod::{Text, Toleration, is_label_key, is_label_value};
-use crate::policy::{Pool, is_pool_name};
+use tolerarch_core::image::{Platform, PlatformSet};
+use tolerarch_core::pod::{Text, Toleration, is_label_key, is_label_value};
+use tolerarch_core::policy::{Pool, is_pool_name};
 
 impl Slot for Vec<Pool> {
     fn shape(&mut self) -> Shape<'_> {

@@ -7,8 +7,8 @@ use super::pools::PoolName;
 use super::quote::quoted;
 use super::reader::{Reader, nearest};
 use super::shape::{Map, Shape, Slot, Visit, key, key_as, texts};
-use crate::pod::is_label_value;
-use crate::policy::{Mode, PlacementRules, Policy, Pool, UNKNOWN_PROFILE};
+use tolerarch_core::pod::is_label_value;
+use tolerarch_core::policy::{Mode, PlacementRules, Policy, Pool, UNKNOWN_PROFILE};
 
 /// What differs; what it does not name is as at the top level.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -8,10 +8,10 @@ use super::shape::{Map, Section, Shape, Slot, Visit, key, key_as, texts};
 use super::values::Choice;
 use super::{Admin, Config, Log, Registries, Server, Tls};
 use crate::credentials::CredentialSettings;
-use crate::image::canonical_host;
 use crate::registry::{AddressGuard, HostSettings, Mirror};
 use crate::resolver::LookupSettings;
 use crate::tls::{Lifetimes, TlsMode};
+use tolerarch_core::image::canonical_host;
 
 impl Slot for Config {
     fn shape(&mut self) -> Shape<'_> {

@@ -11,9 +11,9 @@ use serde_json::{Value as Json, json};
 use super::shape::Value;
 use crate::cluster::ObjectName;
 use crate::credentials::ImagePattern;
-use crate::image::canonical_name;
-use crate::pod::Text;
-use crate::policy::Mode;
+use tolerarch_core::image::canonical_name;
+use tolerarch_core::pod::Text;
+use tolerarch_core::policy::Mode;
 
 impl Value for usize {
     fn expected(&self) -> Cow<'static, str> {

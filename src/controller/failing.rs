@@ -21,9 +21,9 @@ use crate::cluster::{
     Change, Cluster, ClusterError, Namespace, Node, Selection, StoredPod, Watcher, log_path,
 };
 use crate::decide::{self, BatchLimits, Current};
-use crate::image::PlatformSet;
-use crate::pod::{Pod, Purpose};
 use crate::resolver::LookupSettings;
+use tolerarch_core::image::PlatformSet;
+use tolerarch_core::pod::{Pod, Purpose};
 use tolerarch_support::health::Conditions;
 use tolerarch_support::recently::Recently;
 

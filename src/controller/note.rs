@@ -3,9 +3,9 @@
 use std::fmt::Write;
 
 use crate::cluster::{EventType, PodEvent, StoredPod};
-use crate::image::PlatformSet;
-use crate::policy::{Blocker, Cause, Pool};
-use crate::reason::Reason;
+use tolerarch_core::image::PlatformSet;
+use tolerarch_core::policy::{Blocker, Cause, Pool};
+use tolerarch_core::reason::Reason;
 use tolerarch_text::escape::is_unsafe;
 
 /// Bytes of lists: a note has at most 1,024.
@@ -164,13 +164,12 @@ fn clean(text: impl Iterator<Item = char>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::Config;
-    use crate::image::LookupError;
-    use crate::testing::platforms;
+    use tolerarch_core::image::LookupError;
+    use tolerarch_core::testing::platforms;
 
     #[test]
     fn a_closed_pod_is_told_by_its_images() {
-        let pools = Config::default().policy.pools;
+        let pools = [Pool::default()];
         let lacks = Blocker { image: "acme/app:1", cause: Cause::Lacks(platforms(&["linux/arm64"])) };
         let unknown = Blocker { image: "redis:7", cause: Cause::Unknown(LookupError::NotFound) };
         assert_eq!(
@@ -186,7 +185,7 @@ mod tests {
 
     #[test]
     fn notes_are_short_and_harmless_whatever_things_are_called() {
-        let pool = |name: String| Pool { name, ..Config::default().policy.pools.remove(0) };
+        let pool = |name: String| Pool { name, ..Pool::default() };
         let pools: Vec<Pool> = (0..50).map(|at| pool(format!("{at}{}", "p".repeat(60)))).collect();
         for evil in ["x".repeat(300_000), "é\u{1b}[2J\n\u{202e}漢".repeat(200), String::new()] {
             let mut notes = Vec::new();

@@ -21,10 +21,10 @@ use super::scope::{Called, Scope};
 use super::{ControllerMetrics, ControllerSettings, Leadership, Recorder};
 use crate::cluster::{Change, Cluster, Known, Namespace, Selection, StoredPod, Watcher};
 use crate::decide::{self, Current, Wait};
-use crate::decision::Decision;
-use crate::pod::Pod;
-use crate::policy::{Mode, Policy};
-use crate::reason::Reason;
+use tolerarch_core::decision::Decision;
+use tolerarch_core::pod::Pod;
+use tolerarch_core::policy::{Mode, Policy};
+use tolerarch_core::reason::Reason;
 use tolerarch_support::health::Conditions;
 
 /// How often there is a look for Pods that are due.

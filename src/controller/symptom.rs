@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime};
 
 use super::note::Proof;
 use crate::cluster::{ContainerStatus, Phase, StoredPod, Terminated};
-use crate::pod::PodMode;
+use tolerarch_core::pod::PodMode;
 
 /// Containers of one Pod that are looked at.
 const CONTAINERS: usize = 8;

@@ -5,7 +5,7 @@ use std::path::Path;
 use serde::Deserialize;
 
 use super::credential::{Credential, Sensitive};
-use crate::image::{ImageRef, canonical_host, is_docker_hub};
+use tolerarch_core::image::{ImageRef, canonical_host, is_docker_hub};
 
 /// What one file says.
 #[derive(Deserialize)]

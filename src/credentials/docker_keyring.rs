@@ -2,7 +2,7 @@
 //! means.
 
 use super::pattern::ImagePattern;
-use crate::image::{DOCKER_HUB, DOCKER_HUB_INDEX};
+use tolerarch_core::image::{DOCKER_HUB, DOCKER_HUB_INDEX};
 
 /// Values by the registry, or part of one, that they are for.
 #[derive(Debug)]

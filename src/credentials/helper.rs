@@ -11,7 +11,7 @@ use tokio::time::Duration;
 use super::credential::{Credential, CredentialId, Sensitive};
 use super::process::{self, Busy, Limits, Runner};
 use super::ttl_cache::TtlCache;
-use crate::image::DOCKER_HUB;
+use tolerarch_core::image::DOCKER_HUB;
 use tolerarch_support::concurrency::Callers;
 
 /// Servers whose answers are cached, for one helper.

@@ -9,8 +9,8 @@ use tokio::sync::Semaphore;
 use tokio::time::{Duration, Instant};
 
 use crate::credentials::CredentialCandidate;
-use crate::image::ImageRef;
 use crate::resolver::{LookupSettings, Outcome, Resolver, Tenant};
+use tolerarch_core::image::ImageRef;
 
 /// An image is waited for longer than any lookup takes, so that its outcome is seen.
 const LONGER: Duration = Duration::from_secs(2);
@@ -84,16 +84,15 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::config::Config;
     use crate::decide::testing::{BOTH, Bench, pod};
-    use crate::pod::Pod;
+    use tolerarch_core::pod::Pod;
 
     #[tokio::test]
     async fn only_what_is_wanted_is_asked_and_no_host_is_kept() {
         let bench = Bench::new().await;
         let (wanted, other) = (bench.image("wanted", &BOTH), bench.image("other", &BOTH));
         let snapshot = bench.current.get();
-        let limits = BatchLimits::new(&Config::default().lookup);
+        let limits = BatchLimits::new(&LookupSettings::default());
         let mut pod = pod(&[&wanted, &other]);
         pod["spec"]["initContainers"] = json!([{"image": wanted}]);
         let pod = Pod::of_value(&pod).unwrap();

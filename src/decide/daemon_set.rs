@@ -6,13 +6,13 @@
 use serde_json::{Map, Value};
 
 use super::{Snapshot, Wait};
-use crate::decision::Decision;
-use crate::patch;
-use crate::placement::{self, AnnotationEdit, Edits, Ownership, Restored};
-use crate::pod::{ANNOTATIONS, Pod, Template};
-use crate::policy::{Mode, Policy, Rank};
-use crate::reason::Reason;
-use crate::review::DaemonSet;
+use tolerarch_core::decision::Decision;
+use tolerarch_core::patch;
+use tolerarch_core::placement::{self, AnnotationEdit, Edits, Ownership, Restored};
+use tolerarch_core::pod::{ANNOTATIONS, Pod, Template};
+use tolerarch_core::policy::{Mode, Policy, Rank};
+use tolerarch_core::reason::Reason;
+use tolerarch_core::review::DaemonSet;
 
 /// Members of a Pod's spec that can hold something of ours.
 const MEMBERS: [&str; 3] = ["tolerations", "nodeSelector", "affinity"];

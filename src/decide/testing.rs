@@ -6,10 +6,9 @@ use serde_json::{Value, json};
 use testregistry::Registry as Remote;
 
 use super::*;
-use crate::config::Config;
 use crate::registry::testing::registry_metrics;
 use crate::registry::{AddressGuard, HostSettings, Registry};
-use crate::resolver::{CacheSettings, ResolverMetrics};
+use crate::resolver::{CacheSettings, LookupSettings, ResolverMetrics};
 use tolerarch_support::metrics::Metrics;
 
 pub const BOTH: [&str; 2] = ["linux/amd64", "linux/arm64"];
@@ -27,7 +26,7 @@ impl Bench {
     }
 
     pub async fn with(credentials: Credentials) -> Self {
-        Self::with_cache(credentials, Config::default().cache).await
+        Self::with_cache(credentials, CacheSettings::default()).await
     }
 
     pub async fn with_cache(credentials: Credentials, cache: CacheSettings) -> Self {
@@ -36,7 +35,7 @@ impl Bench {
         let guard = AddressGuard { allow: vec!["127.0.0.0/8".parse().unwrap()], deny: vec![] };
         let plain = HostSettings { plain_http: true, ..HostSettings::default() };
         let registry = Registry::new([(remote.address(), plain)], guard, registry_metrics()).unwrap();
-        let Config { policy, lookup, .. } = Config::default();
+        let (policy, lookup) = (Policy::default(), LookupSettings::default());
         let budget = lookup.budget;
         let resolver = Resolver::new(registry, lookup, cache, ResolverMetrics::register(&metrics).unwrap());
         Self {

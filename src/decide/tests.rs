@@ -4,9 +4,8 @@ use testregistry::Fault;
 use super::testing::{BOTH, Bench, pod};
 use super::*;
 use crate::cluster::testing::ApiServer;
-use crate::config::Config;
 use crate::credentials::testing::with_cluster;
-use crate::policy::Override;
+use tolerarch_core::policy::Override;
 
 #[tokio::test]
 async fn pull_secrets_are_read_only_where_an_image_is_not_known_without_them() {
@@ -78,7 +77,7 @@ async fn an_override_is_believed_and_nobody_is_asked() {
     let host = bench.remote.address().to_string();
     let known = |images: &str, platforms: &[&str]| Override {
         images: format!("{host}/{images}").parse().unwrap(),
-        platforms: crate::testing::platforms(platforms),
+        platforms: tolerarch_core::testing::platforms(platforms),
     };
     let overrides = vec![known("team/legacy*", &["linux/amd64"]), known("team", &BOTH)];
     let policy = Policy { overrides, ..snapshot.policy.clone() };
@@ -114,8 +113,8 @@ async fn what_a_pod_is_steered_by_is_waited_for() {
     let bench = Bench::new().await;
     let (arm, amd) = (bench.image("arm", &["linux/arm64"]), bench.image("amd", &["linux/amd64"]));
     let both = bench.image("both", &BOTH);
-    let rules = "placement: {require: affinity, whenUnknown: [linux/amd64]}";
-    bench.decide_by(Config::parse(rules).unwrap().policy);
+    let rules = json!({"placement": {"require": "affinity", "whenUnknown": ["linux/amd64"]}});
+    bench.decide_by(tolerarch_core::testing::policy(&rules));
     assert_eq!(bench.reason(&[&amd, &both]).await, "placed");
     assert_eq!(bench.reason(&[&amd, &arm]).await, "no-common-platform");
     assert_eq!(bench.reason(&[&both, "Bad Image", &amd]).await, "placed");

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use super::platforms::{of_node, of_node_pool};
 use super::taints::{is_passing, is_wish};
 use crate::cluster::{Node, NodePool, Taint};
-use crate::image::PlatformSet;
+use tolerarch_core::image::PlatformSet;
 
 /// The label of nodes that says which NodePool they belong to.
 const NODE_POOL: &str = "karpenter.sh/nodepool";

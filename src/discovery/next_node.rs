@@ -7,8 +7,8 @@ use super::limits;
 use super::platforms::{contradicts_itself, of_node_pool};
 use super::taints::{is_tolerated, is_wish};
 use crate::cluster::NodePool;
-use crate::image::PlatformSet;
-use crate::pod::Toleration;
+use tolerarch_core::image::PlatformSet;
+use tolerarch_core::pod::Toleration;
 
 /// Where new nodes come from for Pods to which a pool is opened.
 #[derive(Clone, Debug, PartialEq)]

@@ -6,8 +6,8 @@
 use std::collections::BTreeSet;
 
 use crate::cluster::{Node, NodePool, Requirement};
-use crate::image::PlatformSet;
-use crate::pod::{ARCH_KEY, BETA_ARCH_KEY};
+use tolerarch_core::image::PlatformSet;
+use tolerarch_core::pod::{ARCH_KEY, BETA_ARCH_KEY};
 
 const OS: &str = "kubernetes.io/os";
 const ZONE: &str = "topology.kubernetes.io/zone";

@@ -1,7 +1,7 @@
 //! Which taints keep Pods away, and which tolerations open them.
 
 use crate::cluster::Taint;
-use crate::pod::{Toleration, is_label_key, is_label_value};
+use tolerarch_core::pod::{Toleration, is_label_key, is_label_value};
 
 /// Prefixes of taints that come and go with the state of a node.
 const PASSING: [&str; 4] =

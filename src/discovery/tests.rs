@@ -2,7 +2,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::cluster::Node;
-use crate::testing::{platforms, toleration};
+use tolerarch_core::testing::{platforms, toleration};
 
 mod laws;
 mod verdicts;

@@ -15,8 +15,8 @@ use super::net::{HttpResponse, Transport, names};
 use super::trace::Recorder;
 use super::{limits, manifest};
 use crate::credentials::{Credential, CredentialCandidate, Credentials};
-use crate::image::ImageRef;
 use route::Route;
+use tolerarch_core::image::ImageRef;
 
 mod route;
 

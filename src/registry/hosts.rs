@@ -15,8 +15,8 @@ use url::Url;
 
 use super::limits;
 use super::net::{Tls, authority, dialled, names};
-use crate::image::canonical_host;
 use directory::RegistryHost;
+use tolerarch_core::image::canonical_host;
 
 pub use allowed::Allowed;
 pub(super) use directory::HostsDirectory;

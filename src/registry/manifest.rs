@@ -9,7 +9,7 @@ use serde::de::IgnoredAny;
 
 use super::digest::Digest;
 use super::limits;
-use crate::image::{Platform, PlatformSet, Preference, Support, is_digest};
+use tolerarch_core::image::{Platform, PlatformSet, Preference, Support, is_digest};
 use tolerarch_text::json::{First, Object};
 
 /// The media types that are accepted; indexes first, as old registries serve a single manifest to clients that do not name

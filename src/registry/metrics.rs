@@ -5,7 +5,7 @@ use std::sync::Arc;
 use prometheus::{HistogramVec, IntCounterVec, IntGaugeVec};
 use tokio::time::Instant;
 
-use crate::image::DOCKER_HUB;
+use tolerarch_core::image::DOCKER_HUB;
 use tolerarch_support::metrics::{Metrics, OTHER, PerHost};
 
 /// Seconds of one request.

@@ -9,7 +9,7 @@ use super::limits;
 use super::manifest::{self, Content, EntryKind, Found, IndexEntry, Manifest, ManifestError, Skip};
 use super::net::HttpResponse;
 use super::trace::{Fate, TracedEntry};
-use crate::image::{PlatformSet, Preference, Support, is_digest};
+use tolerarch_core::image::{PlatformSet, Preference, Support, is_digest};
 
 /// Asks what an image is and where it runs.
 ///

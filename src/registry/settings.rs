@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use super::hosts::{Allowed, HostSettings, HostsDirectory};
 use super::net::{AddressGuard, Proxies};
-use crate::image::PlatformSet;
+use tolerarch_core::image::PlatformSet;
 
 /// What the operator says of registries.
 #[derive(Clone, Debug, Default)]

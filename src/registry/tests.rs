@@ -8,9 +8,9 @@ use testregistry::{
 };
 
 use super::*;
-use crate::image::{PlatformSet, Support};
 use crate::registry::testing::registry_metrics;
-use crate::testing::platforms;
+use tolerarch_core::image::{PlatformSet, Support};
+use tolerarch_core::testing::platforms;
 use tolerarch_support::metrics::Metrics;
 
 mod cold;

@@ -13,7 +13,7 @@ use url::Url;
 
 use super::manifest::{EntryInfo, Found, Skip};
 use super::metrics::RequestKind;
-use crate::image::{ImageRef, PlatformSet};
+use tolerarch_core::image::{ImageRef, PlatformSet};
 
 /// The traces of all images that one command looks up. Clones share them.
 #[derive(Clone, Default)]

@@ -18,8 +18,8 @@ use tokio::time::{Duration, Instant};
 
 use super::metrics::{CacheLevel, ResolverMetrics};
 use crate::credentials::CredentialId;
-use crate::image::{ImageRef, LookupError, Support};
 use crate::registry::{Digest, Error, Found};
+use tolerarch_core::image::{ImageRef, LookupError, Support};
 
 /// The longest that a registry's `Retry-After` is honoured.
 const RETRY_AFTER_MAX: Duration = Duration::from_secs(3600);
@@ -56,6 +56,24 @@ pub struct CacheSettings {
     pub unreachable: Duration,
     /// No image.
     pub bad_manifest: Duration,
+}
+
+impl Default for CacheSettings {
+    fn default() -> Self {
+        let minute = Duration::from_secs(60);
+        Self {
+            capacity: 100_000,
+            tag: 60 * minute,
+            stale_while_revalidate: 10 * minute,
+            stale_if_error: 24 * 60 * minute,
+            not_found: minute,
+            denied: minute,
+            throttled: minute,
+            timeout: minute / 4,
+            unreachable: minute / 4,
+            bad_manifest: minute,
+        }
+    }
 }
 
 /// What is cached of an image right now.

@@ -10,7 +10,7 @@ use super::circuit::{self, Change, Circuit, FAILURES, Slot};
 use super::metrics::ResolverMetrics;
 use super::request::{Access, Probe, Request};
 use crate::credentials::CredentialId;
-use crate::image::LookupError;
+use tolerarch_core::image::LookupError;
 use tolerarch_support::concurrency::Caller;
 
 /// Hosts whose state is kept; the least recently used are evicted.

@@ -14,9 +14,9 @@ use super::host::Host;
 use super::metrics::{LookupResult, ResolverMetrics};
 use super::request::{Access, Probe, Request, combine_refusals, is_refusal};
 use crate::credentials::{Busy, Credential, CredentialCandidate};
-use crate::image::{ImageRef, LookupError, Support};
 use crate::registry::{Error, Head, Pull, Recorder, Registry, Traces};
 use crate::shared_cache::SharedCache;
+use tolerarch_core::image::{ImageRef, LookupError, Support};
 use tolerarch_support::concurrency::{Callers, Queued};
 
 /// Asks registries under one configuration, and caches what they answer.

@@ -6,7 +6,7 @@ use std::hash::{BuildHasher, RandomState};
 
 use super::cache::{Cache, Cached, Millis};
 use crate::credentials::{CredentialCandidate, CredentialId};
-use crate::image::{ImageRef, LookupError, Support};
+use tolerarch_core::image::{ImageRef, LookupError, Support};
 use tolerarch_support::concurrency::Caller;
 
 /// An image, and the credential candidates that a Pod may use for it.

@@ -5,10 +5,9 @@ use testregistry::{Auth, Fault, Kind, Registry as Remote, Reply, Repo};
 use tokio::time::timeout;
 
 use super::*;
-use crate::config::Config;
-use crate::image::{PlatformSet, Support};
 use crate::registry::testing::registry_metrics;
 use crate::registry::{AddressGuard, HostSettings};
+use tolerarch_core::image::{PlatformSet, Support};
 use tolerarch_support::metrics::Metrics;
 
 const BOTH: Support = Support::Index(PlatformSet::AMD64_AND_ARM64);
@@ -38,7 +37,7 @@ impl Bench {
         change: impl FnOnce(&mut LookupSettings, &mut CacheSettings),
     ) -> Self {
         let metrics = Metrics::new([remote.address().as_str()]).unwrap();
-        let Config { mut lookup, mut cache, .. } = Config::default();
+        let (mut lookup, mut cache) = (LookupSettings::default(), CacheSettings::default());
         change(&mut lookup, &mut cache);
         let counts = ResolverMetrics::register(&metrics).unwrap();
         let resolver = Resolver::new(registry([&remote].into_iter().chain(others)), lookup, cache, counts);

@@ -11,9 +11,9 @@ use crate::config::Config;
 use crate::credentials::{Credentials, CredentialsError, SourceFault};
 use crate::decide::{Current, Snapshot};
 use crate::discovery::{Discovery, Inventory};
-use crate::policy::Policy;
 use crate::registry::{ProxyError, Registry, TrustError};
 use crate::resolver::{Extras, Resolver};
+use tolerarch_core::policy::Policy;
 use tolerarch_support::environment::Environment;
 
 /// Faults of credentials that are logged at a time: a directory may have thousands of files.

@@ -7,8 +7,8 @@ use aws_lc_rs::constant_time::verify_slices_are_equal;
 use tokio::time::Duration;
 
 use super::key::{Key, Keys};
-use crate::image::{PlatformSet, Support};
 use crate::registry::Digest;
+use tolerarch_core::image::{PlatformSet, Support};
 
 /// Changed with the layout, or with the meaning of any part of it.
 pub(super) const FORMAT: u8 = 1;
@@ -72,7 +72,7 @@ impl Entry {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::image::ImageRef;
+    use tolerarch_core::image::ImageRef;
 
     const NOW: Duration = Duration::from_secs(1_800_000_000);
 

@@ -8,8 +8,8 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD as BASE64;
 
 use super::entry::FORMAT;
 use crate::credentials::Credential;
-use crate::image::{ImageRef, PlatformSet};
 use crate::registry::Digest;
+use tolerarch_core::image::{ImageRef, PlatformSet};
 
 /// Raised when the same documents come to mean other platforms.
 const MODEL: &str = "1";

@@ -2,7 +2,7 @@
 
 use super::documents::{self, Document};
 use super::workload::{self, Content, Given};
-use crate::decision::testing as patches;
+use tolerarch_core::decision::testing as patches;
 
 /// Every fault is on a line of the file, and the patch of every Pod in it is one that the API server applies.
 pub fn check(data: &[u8]) -> bool {

@@ -12,7 +12,7 @@ use super::super::advice::EXCLUDED;
 use super::super::output::{Colour, Look, Row, document, print, shown, table, tell};
 use super::super::session::{BlockingImage, Decided, FailOn};
 use super::workload::Object;
-use crate::reason::Reason;
+use tolerarch_core::reason::Reason;
 
 /// Causes that are listed below a table.
 const CAUSES: usize = 20;

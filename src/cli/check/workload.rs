@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::kinds::{self, CustomKind, Found, Workload, holds_template, is_of_kubernetes, is_templateless};
-use crate::image::ImageRef;
+use tolerarch_core::image::ImageRef;
 use tolerarch_text::yaml::{Data, Node};
 
 /// Something that a decision is asked for.

@@ -6,7 +6,7 @@ use super::webhooks::some_of;
 use crate::cluster::{Node, NodePool, UserClient};
 use crate::config::Config;
 use crate::discovery::{Discovery, Fit, Inventory, KnownPool, NodeKind, Source, Verdict, fit};
-use crate::policy::Pool;
+use tolerarch_core::policy::Pool;
 
 /// The nodes and the NodePools, where they can be read.
 pub(super) struct Cluster {

@@ -220,7 +220,7 @@ fn nonce() -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::pod::PodMode;
+    use tolerarch_core::pod::PodMode;
 
     #[test]
     fn the_webhook_quotes_the_value_in_its_warning() {

@@ -9,7 +9,7 @@ use super::installation::Backend;
 use super::objects::Pod;
 use crate::cli::advice::fix;
 use crate::cluster::{RequestError, UserClient};
-use crate::reason::Reason;
+use tolerarch_core::reason::Reason;
 
 /// What is read of each log: long enough for a Pod that is tried now and then, and bounded.
 const READ: &str = "sinceSeconds=600&tailLines=2000&limitBytes=1048576";

@@ -9,8 +9,8 @@ use super::probe::{dry_run, pod};
 use super::webhooks::some_of;
 use crate::cluster::{ObjectName, RequestError, UserClient};
 use crate::config::Discover;
-use crate::pod::Toleration;
 use crate::tls::{ManagedSettings, TlsMode};
+use tolerarch_core::pod::Toleration;
 
 /// The annotation of PodTolerationRestriction.
 const WHITE_LIST: &str = "scheduler.alpha.kubernetes.io/tolerationsWhitelist";

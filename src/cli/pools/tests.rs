@@ -107,7 +107,7 @@ async fn yaml_is_configuration() {
     let pools = Config::parse(&text).unwrap_or_else(|faults| panic!("{faults:?}\n{text}")).policy.pools;
     let names: Vec<&str> = pools.iter().map(|pool| pool.name.as_str()).collect();
     assert_eq!(names, ["multi-arch", "found"]);
-    assert_eq!(pools[0].platforms, crate::image::PlatformSet::AMD64_AND_ARM64, "the larger set");
+    assert_eq!(pools[0].platforms, tolerarch_core::image::PlatformSet::AMD64_AND_ARM64, "the larger set");
     let own = &configured()[0];
     assert_eq!(
         (&pools[0].tolerations, pools[0].share, &pools[0].prefer),

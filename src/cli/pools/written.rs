@@ -5,8 +5,8 @@ use serde_json::{Value, json};
 use crate::cli::output::{Colour, Look, Row, shown, table as aligned, wrapped};
 use crate::cluster::NodePool;
 use crate::discovery::{Discovery, Inventory, KnownPool, Source, Verdict};
-use crate::image::PlatformSet;
-use crate::policy::Pool;
+use tolerarch_core::image::PlatformSet;
+use tolerarch_core::policy::Pool;
 
 const fn source(source: Source) -> &'static str {
     match source {

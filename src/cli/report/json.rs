@@ -8,8 +8,8 @@ use serde_json::{Value, json};
 use super::super::advice::fix;
 use super::Report;
 use crate::census::{Amount, PodOf, ReasonTotal, Support, Workload};
-use crate::policy::Cause;
-use crate::reason::Reason;
+use tolerarch_core::policy::Cause;
+use tolerarch_core::reason::Reason;
 
 impl Report {
     pub(super) fn json(&self) -> Value {

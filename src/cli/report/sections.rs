@@ -7,8 +7,8 @@ use super::super::advice::fix;
 use super::figures::{cores, count, memory, percent};
 use super::{By, Report};
 use crate::census::{Amount, ImageTotal, NamespaceTotal, Support, WorkloadTotal};
-use crate::policy::Cause;
-use crate::reason::Reason;
+use tolerarch_core::policy::Cause;
+use tolerarch_core::reason::Reason;
 
 /// A table below a title.
 pub(super) struct Section {

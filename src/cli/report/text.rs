@@ -70,8 +70,8 @@ mod tests {
     use super::*;
     use crate::census::{Amount, Census, Judgement, Member, Node, Workload};
     use crate::cli::report::By;
-    use crate::image::LookupError;
-    use crate::pod::Pod;
+    use tolerarch_core::image::LookupError;
+    use tolerarch_core::pod::Pod;
 
     #[test]
     fn a_terminal_of_80_columns_shows_every_reason() {

@@ -8,10 +8,10 @@ use super::super::output::{Colour, Look, Row, shown, table, wrapped};
 use super::super::session::{FailOn, Session, cause};
 use super::super::survey::{Survey, SurveyedPod};
 use crate::decide;
-use crate::image::PlatformSet;
-use crate::placement::is_tolerated;
-use crate::pod::Pod;
-use crate::reason::Reason;
+use tolerarch_core::image::PlatformSet;
+use tolerarch_core::placement::is_tolerated;
+use tolerarch_core::pod::Pod;
+use tolerarch_core::reason::Reason;
 use tolerarch_text::escape::shortened;
 
 /// Pods of a table; JSON has them all.
@@ -320,6 +320,6 @@ fn names(platforms: PlatformSet) -> Vec<String> {
     platforms.names().collect()
 }
 
-fn cause_of(session: &Session, image: &crate::image::ImageRef) -> Option<String> {
+fn cause_of(session: &Session, image: &tolerarch_core::image::ImageRef) -> Option<String> {
     cause(&session.traces.of(image))
 }

@@ -1,7 +1,7 @@
 use serde_json::{Value, json};
 
 use super::*;
-use crate::reason::Reason;
+use tolerarch_core::reason::Reason;
 
 fn pod() -> Value {
     json!({

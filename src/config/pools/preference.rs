@@ -3,7 +3,7 @@
 use crate::config::node_labels::NodeLabels;
 use crate::config::placement::Weight;
 use crate::config::shape::{Shape, Slot, key};
-use crate::policy::PoolPreference;
+use tolerarch_core::policy::PoolPreference;
 
 /// It as the file has it: with neither key there is none.
 #[derive(Default)]

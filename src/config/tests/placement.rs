@@ -1,6 +1,7 @@
 use super::*;
-use crate::policy::Require;
-use crate::testing::platforms;
+use tolerarch_core::policy::PlacementRules;
+use tolerarch_core::policy::Require;
+use tolerarch_core::testing::platforms;
 
 fn faults(placement: &str) -> Vec<String> {
     let faults = Config::parse(&format!("placement: {placement}")).unwrap_err();
@@ -90,7 +91,7 @@ fn reads_preferences_and_labels() {
     let text = "{prefer: [{platform: linux/arm64, weight: 80}], podLabels: [team, example.com/x]}";
     let loaded = Sources::default().read(&format!("placement: {text}")).unwrap();
     let placement = &loaded.config.policy.placement;
-    let expected = crate::policy::Preference { platform: platforms(&["linux/arm64"]), weight: 80 };
+    let expected = tolerarch_core::policy::Preference { platform: platforms(&["linux/arm64"]), weight: 80 };
     assert_eq!(placement.prefer, [expected]);
     assert_eq!(placement.pod_labels, ["team", "example.com/x"]);
     assert_eq!(Config::parse(&loaded.to_yaml()).unwrap(), loaded.config);

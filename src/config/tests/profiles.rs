@@ -1,6 +1,7 @@
 use super::*;
-use crate::policy::{Mode, Require};
-use crate::testing::platforms;
+use tolerarch_core::policy::PlacementRules;
+use tolerarch_core::policy::{Mode, Require};
+use tolerarch_core::testing::platforms;
 
 const TEXT: &str = "
 profiles:

@@ -5,7 +5,6 @@ use super::*;
 use crate::cluster::ObjectName;
 use crate::cluster::testing::Lists;
 use crate::cluster::testing::Objects;
-use crate::config::Config;
 use crate::controller::{ControllerSettings, Elector, EventLoop, Recorder};
 use crate::credentials::Credentials;
 use crate::decide::testing::{BOTH, Bench};
@@ -28,7 +27,7 @@ struct World {
 impl World {
     async fn new() -> Self {
         let second = Duration::from_secs(1);
-        let cache = CacheSettings { unreachable: second, timeout: second, ..Config::default().cache };
+        let cache = CacheSettings { unreachable: second, timeout: second, ..CacheSettings::default() };
         let bench = Bench::with_cache(Credentials::default(), cache).await;
         let (lists, objects) = (Lists::start().await, Objects::start().await);
         let rule = json!({"operations": ["CREATE"], "apiGroups": [""], "resources": ["pods"]});

@@ -2,15 +2,14 @@ use proptest::prelude::*;
 use serde_json::json;
 
 use super::*;
-use crate::config::Config;
 use crate::decide::testing::Bench;
-use crate::review::{self, Subject};
 use tokio::time::Instant;
+use tolerarch_core::review::{self, Subject};
 
 fn policy(keys: Value) -> Policy {
     let mut config = json!({"daemonSets": true});
     config.as_object_mut().unwrap().extend(keys.as_object().unwrap().clone());
-    Config::parse(&config.to_string()).unwrap().policy
+    tolerarch_core::testing::policy(&config)
 }
 
 /// What a review shows of a DaemonSet with this template.

@@ -2,7 +2,7 @@
 
 use url::{Host, Url};
 
-use crate::image::DOCKER_HUB_ENDPOINT;
+use tolerarch_core::image::DOCKER_HUB_ENDPOINT;
 
 /// Registries whose token server is another host, as they are dialled.
 const PAIRS: [(&str, &str); 5] = [

@@ -6,10 +6,10 @@
 use url::Url;
 
 use super::owner;
-use crate::image::canonical_host;
 use crate::registry::hosts::Hosts;
 use crate::registry::limits;
 use crate::registry::net::{authority, names, shown_host};
+use tolerarch_core::image::canonical_host;
 
 /// Where a registry's tokens are fetched.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

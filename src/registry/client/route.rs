@@ -8,13 +8,13 @@ use http::HeaderValue;
 use url::Url;
 
 use super::ApiRequest;
-use crate::image::ImageRef;
 use crate::registry::auth::may_redirect;
 use crate::registry::error::{Error, token_hosts};
 use crate::registry::hosts::{Endpoint, Hosts};
 use crate::registry::limits;
 use crate::registry::net::{HttpRequest, HttpResponse, Transport, label, shown_host};
 use crate::registry::trace::Recorder;
+use tolerarch_core::image::ImageRef;
 
 /// Where a request has come to.
 pub(super) struct Route<'a> {

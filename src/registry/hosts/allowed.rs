@@ -1,6 +1,6 @@
 //! Which registries and repositories are asked at all. Pure.
 
-use crate::image::{ImageRef, NamePattern};
+use tolerarch_core::image::{ImageRef, NamePattern};
 
 /// What may be asked for: `deny` beats `allow`, and an empty `allow` means everything.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -10,10 +10,10 @@ use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use crate::image::canonical_host;
 use crate::registry::limits;
 use crate::registry::net::Tls;
 use file::{AnyCase, Root, Section, Tables};
+use tolerarch_core::image::canonical_host;
 
 pub(super) use file::RegistryHost;
 

@@ -11,10 +11,10 @@ use url::Url;
 
 use super::directory::RegistryHost;
 use super::health::Health;
-use crate::image::{ImageRef, canonical_host};
 use crate::registry::error::Error;
 use crate::registry::limits;
 use crate::registry::net::{HttpRequest, HttpResponse, RequestError, Transport, dialled};
+use tolerarch_core::image::{ImageRef, canonical_host};
 
 /// A mirror as the configuration names it: `host`, `host:port` or `https://host/prefix`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -6,8 +6,8 @@ use std::path::Path;
 
 use super::directory::Namespace;
 use super::{HostSettings, Hosts, HostsDirectory, in_order};
-use crate::image::ImageRef;
 use crate::registry::limits;
+use tolerarch_core::image::ImageRef;
 
 /// Whatever it says, an image is asked for at a bounded number of URLs of HTTP, each of which ends in its own path, without
 /// a user; the last word on what is wrong with a file quotes nothing of it.

@@ -9,8 +9,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use tokio::time::Instant;
 
-use crate::image::ImageRef;
 use crate::registry::limits;
+use tolerarch_core::image::ImageRef;
 
 /// The health of one mirror.
 #[derive(Debug, Default)]

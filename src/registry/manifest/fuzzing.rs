@@ -3,8 +3,8 @@
 use serde_json::Value;
 
 use super::{Content, EntryKind, Manifest, read, read_config};
-use crate::image::{PlatformSet, Preference, is_digest};
 use crate::registry::limits;
+use tolerarch_core::image::{PlatformSet, Preference, is_digest};
 
 /// The first line is the `Content-Type`, the rest the body. What is read does not depend on how the JSON is written, names
 /// other documents by digests alone, and gives each node one entry of an index at most.

@@ -2,8 +2,8 @@
 
 use url::Url;
 
-use crate::image::{DOCKER_HUB, DOCKER_HUB_ENDPOINT};
 use crate::registry::limits;
+use tolerarch_core::image::{DOCKER_HUB, DOCKER_HUB_ENDPOINT};
 
 /// The host that is dialled for images of `host`.
 pub(crate) fn dialled(host: &str) -> &str {

@@ -4,9 +4,9 @@ use tokio::time::Duration;
 
 use super::{Cache, CacheSettings, Tag, key, millis};
 use crate::credentials::CredentialId;
-use crate::image::{ImageRef, Support};
 use crate::registry::Digest;
 use crate::shared_cache::Entry;
+use tolerarch_core::image::{ImageRef, Support};
 
 impl CacheSettings {
     /// How long what a registry said of a tag may be of use.

@@ -1,8 +1,7 @@
 use std::time::Duration;
 
 use super::*;
-use crate::config::Config;
-use crate::image::PlatformSet;
+use tolerarch_core::image::PlatformSet;
 use tolerarch_support::metrics::Metrics;
 
 const ANONYMOUS: CredentialId = CredentialId::ANONYMOUS;
@@ -18,7 +17,7 @@ fn cache() -> Cache {
         not_found: 20 * SECOND,
         throttled: 20 * SECOND,
         timeout: 10 * SECOND,
-        ..Config::default().cache
+        ..CacheSettings::default()
     };
     Cache::new(settings, ResolverMetrics::register(&Metrics::new([]).unwrap()).unwrap())
 }

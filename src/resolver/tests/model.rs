@@ -57,7 +57,7 @@ async fn run(steps: Vec<Step>) -> Result<(), TestCaseError> {
         cache.stale_if_error = Duration::from_secs(IF_ERROR);
     })
     .await;
-    let support = |content: usize| Support::Index(crate::testing::platforms(CONTENTS[content]));
+    let support = |content: usize| Support::Index(tolerarch_core::testing::platforms(CONTENTS[content]));
     let repos: Vec<Repo> = (0..REPOS).map(|i| bench.remote.repo(&format!("app{i}"))).collect();
     let images: Vec<ImageRef> = repos.iter().map(|repo| repo.reference("v1").parse().unwrap()).collect();
     let mut histories: Vec<History> = vec![vec![(support(0), u64::MAX)]; REPOS];

@@ -60,7 +60,7 @@ async fn that_an_image_is_missing_ends_no_older_good_answer() {
     repo.index(Some("v1"), ["linux/amd64"]);
     let _ = bench.ask(&image).await;
     bench.landed().await;
-    let amd64 = Support::Index(crate::testing::platforms(&["linux/amd64"]));
+    let amd64 = Support::Index(tolerarch_core::testing::platforms(&["linux/amd64"]));
     assert_eq!(bench.ask(&image).await, Ok(amd64), "until the registry has it again");
     repo.fault(Some(Fault::status(404)));
     later(26 * 3600 * SECOND).await;

@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use super::*;
-use crate::testing::platforms;
+use tolerarch_core::testing::platforms;
 
 impl Resolver {
     fn cached(&self, image: &ImageRef) -> Cached {
@@ -18,7 +18,7 @@ impl Bench {
     }
 
     fn reload_with(&mut self, registry: Registry) -> Resolver {
-        let Config { lookup, cache, .. } = Config::default();
+        let (lookup, cache) = (LookupSettings::default(), CacheSettings::default());
         let resolver = self.resolver.reconfigured(registry, lookup, cache);
         std::mem::replace(&mut self.resolver, resolver)
     }

@@ -44,7 +44,7 @@ impl Replica {
         change: impl FnOnce(&mut SharedCacheSettings, &mut CacheSettings),
     ) -> Self {
         let metrics = Metrics::new([remote.address().as_str()]).unwrap();
-        let Config { lookup, mut cache, .. } = Config::default();
+        let (lookup, mut cache) = (LookupSettings::default(), CacheSettings::default());
         // A machine under load is no dead server.
         let mut settings = SharedCacheSettings {
             url: Some(url.parse().unwrap()),
@@ -294,7 +294,7 @@ async fn lookups_of_a_former_configuration_share_nothing() {
     let remote = remote().await;
     let (_, image) = multi(&remote, "app");
     let one = Replica::new(&remote, &redis).await;
-    let Config { lookup, cache, .. } = Config::default();
+    let (lookup, cache) = (LookupSettings::default(), CacheSettings::default());
     let new = one.resolver.reconfigured(registry([&*remote]), lookup, cache);
     assert_eq!(one.ask(&image).await, Ok(BOTH));
     until("the lookup's end", || one.resolver.0.flights.lock().len() == 0).await;

@@ -6,12 +6,12 @@ use crate::cluster::Caller;
 use crate::cluster::testing::Lists;
 use crate::config::Config;
 use crate::decide::{Snapshot, Wait};
-use crate::pod::Pod;
-use crate::policy::Policy;
 use crate::resolver::Extras;
 use crate::serve::metrics::Families;
 use crate::serve::snapshot;
-use crate::testing::platforms;
+use tolerarch_core::pod::Pod;
+use tolerarch_core::policy::Policy;
+use tolerarch_core::testing::platforms;
 use tolerarch_support::environment::Environment;
 use tolerarch_support::metrics::Metrics;
 
@@ -108,7 +108,7 @@ fn config(more: &Value) -> String {
     config.to_string()
 }
 
-fn own(policy: &Policy) -> crate::image::PlatformSet {
+fn own(policy: &Policy) -> tolerarch_core::image::PlatformSet {
     policy.pools[0].platforms
 }
 
@@ -135,14 +135,18 @@ async fn a_pool_has_the_platforms_that_the_cluster_shows() {
     assert_eq!(own(&webhook.policy()), all);
     let observing = Config::parse(&config(&json!({"mode": "observe"}))).unwrap();
     webhook.publisher.reloaded(observing.clone(), load(&observing, &webhook.families));
-    assert_eq!((own(&webhook.policy()), webhook.policy().mode), (all, crate::policy::Mode::Observe));
+    assert_eq!((own(&webhook.policy()), webhook.policy().mode), (all, tolerarch_core::policy::Mode::Observe));
 
     webhook.api.delete(Node::PATH, "big");
     for list in [NodePool::PATH, Node::PATH] {
         webhook.api.refuse(list, None);
     }
     webhook.until("the node is gone", |policy| own(policy) == platforms(BOTH)).await;
-    assert_eq!(webhook.policy().mode, crate::policy::Mode::Observe, "of the configuration that is in use");
+    assert_eq!(
+        webhook.policy().mode,
+        tolerarch_core::policy::Mode::Observe,
+        "of the configuration that is in use"
+    );
     webhook.until_state(|state| state == State::Healthy).await;
 }
 

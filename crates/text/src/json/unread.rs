@@ -39,7 +39,7 @@ impl Unread<'_> {
     }
 
     /// The same, without the text that it was read from.
-    pub(crate) fn into_owned(self) -> Unread<'static> {
+    pub fn into_owned(self) -> Unread<'static> {
         Unread(self.0.into_owned().into())
     }
 }

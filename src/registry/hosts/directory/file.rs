@@ -12,8 +12,8 @@ use serde::de::value::MapAccessDeserializer;
 use serde::de::{self, DeserializeSeed, Deserializer, IntoDeserializer, MapAccess, Visitor};
 use url::Url;
 
-use crate::image::{DOCKER_HUB, DOCKER_HUB_ENDPOINT};
 use crate::registry::net::Tls;
+use tolerarch_core::image::{DOCKER_HUB, DOCKER_HUB_ENDPOINT};
 
 /// Keys in any case, as Go's TOML library reads them. But for `host`: its tables are found by that very name
 /// (`getSortedHosts`).

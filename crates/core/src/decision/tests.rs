@@ -1,7 +1,6 @@
 use serde_json::{Value, json};
 
 use super::*;
-use crate::config::Config;
 use crate::image::{LookupError, Support};
 use crate::pod::Purpose;
 use crate::policy::Pool;
@@ -17,7 +16,7 @@ fn pool(name: &str, platforms: &[&str], tolerations: Value) -> Pool {
 fn multi_arch() -> Policy {
     let own = json!([{"key": "tolerarch.io/multi-arch", "operator": "Exists", "effect": "NoSchedule"}]);
     let pools = vec![pool("multi-arch", &["linux/amd64", "linux/arm64"], own)];
-    Policy { pools, ..Config::default().policy }
+    Policy { pools, ..Policy::default() }
 }
 
 fn two_pools() -> Policy {

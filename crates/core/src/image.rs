@@ -14,7 +14,7 @@ pub use host::{
 };
 pub use name_pattern::{NamePattern, ParsePatternError};
 pub use platform::{ParsePlatformError, Platform, PlatformSet, Support};
-pub(crate) use reference::is_digest;
+pub use reference::is_digest;
 pub use reference::{ImageRef, ReferenceError};
 
 /// Why it is unknown where an image runs. Never the same as "it does not run there".

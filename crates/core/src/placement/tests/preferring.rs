@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::steering::{AMD64, BOTH, REQUIRED, UNKNOWN, add, arch, decide, pod, policy, runs};
-use crate::config::Config;
+use crate::testing;
 
 const PREFERRED: &str = "/spec/affinity/nodeAffinity/preferredDuringSchedulingIgnoredDuringExecution";
 
@@ -87,8 +87,8 @@ fn a_pod_may_say_what_it_prefers() {
 
 #[test]
 fn the_nodes_of_an_open_pool_are_preferred() {
-    let pools = json!([{"preset": "karpenter", "prefer": {"weight": 50, "labels": {"karpenter.sh/nodepool": "multi", "b": "c"}}}]);
-    let rules = Config::parse(&json!({"pools": pools}).to_string()).unwrap().policy;
+    let pools = json!([{"name": "karpenter", "prefer": {"weight": 50, "labels": {"karpenter.sh/nodepool": "multi", "b": "c"}}}]);
+    let rules = testing::policy(&json!({"pools": pools}));
     let is = |key: &str, value: &str| json!({"key": key, "operator": "In", "values": [value]});
     let term = weighted(50, &[is("b", "c"), is("karpenter.sh/nodepool", "multi")]);
     let (seen, patch) = decide(&rules, &pod(json!({})), &[runs(&BOTH)]);

@@ -206,7 +206,7 @@ impl<'a> Pod<'a> {
 
     /// A Pod as the API server writes it, of which nothing is built that is not needed; `None` where it cannot be read within
     /// the limits on untrusted input.
-    pub(crate) fn of_json(json: &'a str) -> Option<Pod<'static>> {
+    pub fn of_json(json: &'a str) -> Option<Pod<'static>> {
         let read = tolerarch_text::json::read::<Object<Self>>(json.as_bytes());
         let Object(pod) = read.or_else(|_| serde_json::from_str(json)).ok()?;
         Some(Self { bytes: size_of_json(json.as_bytes()), ..pod }.into_owned())

@@ -1,5 +1,4 @@
 use super::*;
-use crate::config::Config;
 use crate::testing::platforms as set;
 
 fn two_pools() -> Policy {
@@ -11,7 +10,7 @@ fn two_pools() -> Policy {
         prefer: None,
     };
     let pools = vec![pool(&["linux/amd64", "linux/arm64"]), pool(&["linux/arm64"])];
-    Policy { pools, ..Config::default().policy }
+    Policy { pools, ..Policy::default() }
 }
 
 fn runs(given: &'static str, platforms: &[&str]) -> ImageSupport<'static> {

@@ -47,11 +47,10 @@ impl Pool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::Config;
 
     #[test]
     fn a_higher_share_only_adds_and_takes_what_it_says() {
-        let pool = Config::default().policy.pools.remove(0);
+        let pool = Pool::default();
         let ranks: Vec<Rank> =
             (0..10_000).map(|at| Rank::of("shop", "ReplicaSet", &format!("web-{at}"))).collect();
         let taken = |share| {

@@ -1,7 +1,7 @@
 //! What becomes of a Pod, in one word and in edits: pure.
 
 mod explanation;
-#[cfg(any(fuzzing, test))]
+#[cfg(any(test, feature = "testing"))]
 pub mod testing;
 
 use std::borrow::Cow;
@@ -71,7 +71,7 @@ impl<'a> Decision<'a> {
     }
 
     /// The decision, where the images do not matter: the Pod is skipped, or it tolerates every pool.
-    pub(crate) fn without_images(policy: &Policy, pod: &Pod<'_>) -> Option<Self> {
+    pub fn without_images(policy: &Policy, pod: &Pod<'_>) -> Option<Self> {
         let reason = match pod.skipped() {
             Some(reason) => reason,
             None if pod.is_of_daemon_set() && !policy.daemon_sets => Reason::DaemonSet,
@@ -88,13 +88,13 @@ impl<'a> Decision<'a> {
 
     /// The decision. `images` has one image for each image of the Pod that counts; some may be missing where one of them
     /// closes every pool.
-    pub(crate) fn of(policy: &'a Policy, pod: &Pod<'_>, rank: Rank, images: &[ImageSupport<'a>]) -> Self {
+    pub fn of(policy: &'a Policy, pod: &Pod<'_>, rank: Rank, images: &[ImageSupport<'a>]) -> Self {
         Self::after(None, policy, pod, rank, images)
     }
 
     /// The decision on a template that was another one before an update, if it was: an image that is unknown keeps what was
     /// managed there. `images` are all that count.
-    pub(super) fn after(
+    pub fn after(
         before: Option<&Pod<'_>>,
         policy: &'a Policy,
         pod: &Pod<'_>,

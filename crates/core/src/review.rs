@@ -4,7 +4,7 @@
 //! a Pod never costs the answer: as long as there is a uid, there is a review.
 
 mod daemon_set;
-#[cfg(any(fuzzing, test))]
+#[cfg(any(test, feature = "testing"))]
 pub mod testing;
 
 use base64::Engine;
@@ -60,13 +60,13 @@ impl Subject<'_> {
 
 impl Review<'_> {
     /// The same, without the body that it was read from.
-    pub(crate) fn into_owned(self) -> Review<'static> {
+    pub fn into_owned(self) -> Review<'static> {
         let subject = self.subject.into_owned();
         Review { uid: self.uid.into_owned(), namespace: self.namespace.into_owned(), subject }
     }
 
     /// Bytes that it holds while the Pod waits, or a few more.
-    pub(crate) fn held(&self) -> usize {
+    pub fn held(&self) -> usize {
         let subject = match &self.subject {
             Subject::Pod(pod) => pod.held(),
             Subject::DaemonSet(set) => set.held(),

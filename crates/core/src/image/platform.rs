@@ -205,12 +205,12 @@ impl PlatformSet {
     }
 
     /// A bit for each platform, by its place in the list of known ones.
-    pub(crate) fn bits(self) -> u32 {
+    pub fn bits(self) -> u32 {
         self.0
     }
 
     /// The set of these bits; `None` if one of them stands for no known platform.
-    pub(crate) fn of_bits(bits: u32) -> Option<Self> {
+    pub fn of_bits(bits: u32) -> Option<Self> {
         Self::ALL.contains_all(Self(bits)).then_some(Self(bits))
     }
 

@@ -28,7 +28,7 @@ impl Pod<'_> {
     }
 
     /// Bytes that it holds while it waits, or a few more.
-    pub(crate) fn held(&self) -> usize {
+    pub fn held(&self) -> usize {
         let spec = self.spec.present();
         let length = |list: Option<usize>| list.unwrap_or_default();
         let images = spec.map_or(0, |spec| {

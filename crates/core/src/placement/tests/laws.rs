@@ -4,11 +4,10 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::model::{fitting, is_valid, names_architecture, normal, world};
-use crate::config::Config;
 use crate::decision::testing::{self as patches, pass};
 use crate::image::{LookupError, Support};
 use crate::policy::Policy;
-use crate::testing::platforms;
+use crate::testing::{self, platforms};
 
 const ARCHITECTURES: [&str; 3] = ["amd64", "arm64", "s390x"];
 
@@ -22,7 +21,7 @@ fn policy(require: &str, unknown: &[&str], is_full: bool) -> Policy {
             json!([{"platform": "linux/arm64", "weight": 80}, {"platform": "linux/amd64", "weight": 7}]);
         placement["podLabels"] = json!(["zone", "team"]);
     }
-    Config::parse(&json!({"placement": placement}).to_string()).unwrap().policy
+    testing::policy(&json!({"placement": placement}))
 }
 
 /// Absent, null, or there.

@@ -67,6 +67,38 @@ pub struct Pool {
     pub prefer: Option<PoolPreference>,
 }
 
+impl Default for Policy {
+    fn default() -> Self {
+        Self {
+            mode: Mode::Enforce,
+            pools: vec![Pool::default()],
+            placement: PlacementRules::default(),
+            overrides: Vec::new(),
+            explain: false,
+            daemon_sets: false,
+        }
+    }
+}
+
+impl Default for Pool {
+    /// Nodes of both architectures behind a taint that is made for them.
+    fn default() -> Self {
+        let exists = Toleration {
+            key: "tolerarch.io/multi-arch".to_owned().into(),
+            operator: "Exists".to_owned().into(),
+            effect: "NoSchedule".to_owned().into(),
+            ..Toleration::default()
+        };
+        Self {
+            name: "multi-arch".into(),
+            platforms: PlatformSet::AMD64_AND_ARM64,
+            tolerations: vec![exists],
+            share: Self::ALL,
+            prefer: None,
+        }
+    }
+}
+
 /// Whether this can name a pool in the annotation.
 pub fn is_pool_name(name: &str) -> bool {
     let allowed = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-' || b == b'.';

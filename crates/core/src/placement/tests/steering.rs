@@ -2,13 +2,12 @@
 
 use serde_json::{Value, json};
 
-use crate::config::Config;
 use crate::decision::Decision;
 use crate::image::{LookupError, Support};
 use crate::patch;
 use crate::pod::{Pod, Purpose};
 use crate::policy::{ImageSupport, Policy, Rank};
-use crate::testing::platforms;
+use crate::testing::{self, platforms};
 
 pub(super) const REQUIRED: &str =
     "/spec/affinity/nodeAffinity/requiredDuringSchedulingIgnoredDuringExecution";
@@ -19,7 +18,7 @@ pub(super) fn policy(placement: Value) -> Policy {
     if platforms {
         placement["platforms"] = json!(["linux/amd64", "linux/arm64", "linux/s390x"]);
     }
-    Config::parse(&json!({"placement": placement}).to_string()).unwrap().policy
+    testing::policy(&json!({"placement": placement}))
 }
 
 pub(super) fn runs(names: &[&str]) -> Result<Support, LookupError> {

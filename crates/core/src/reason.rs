@@ -136,7 +136,7 @@ mod tests {
 
     #[test]
     fn the_documentation_has_every_reason() {
-        let page = include_str!("../docs/troubleshooting.md");
+        let page = include_str!("../../../docs/troubleshooting.md");
         let table = page.split("| reason | meaning |").nth(1).unwrap().split("\n\n").next().unwrap();
         for reason in Reason::ALL {
             assert!(table.contains(&format!("`{reason}`")), "{reason} is not in docs/troubleshooting.md");

@@ -303,7 +303,7 @@ fn has_class(byte: u8, classes: u8) -> bool {
 }
 
 /// Whether this is a digest of an algorithm that the image spec registers. Anything else must not get into a URL.
-pub(crate) fn is_digest(digest: &str) -> bool {
+pub fn is_digest(digest: &str) -> bool {
     let length = match digest.split_once(':') {
         Some(("sha256", _)) => 64,
         Some(("sha512", _)) => 128,
