@@ -38,7 +38,6 @@ pub use reader::{FieldError, Location};
 pub use schema::schema;
 pub use sources::{Flag, Loaded, Sources};
 
-use crate::cluster::ObjectName;
 use crate::controller::ControllerSettings;
 use crate::credentials::{CredentialSettings, ImagePattern};
 use crate::registry::{AddressGuard, Allowed, HostSettings, Proxies, ProxyError, Settings};
@@ -48,6 +47,7 @@ use crate::tls::{CertificateFiles, ManagedSettings, TlsMode};
 use crate::warm_start::WarmSettings;
 use tolerarch_core::image::PlatformSet;
 use tolerarch_core::policy::Policy;
+use tolerarch_kubernetes::cluster::ObjectName;
 use tolerarch_support::environment::Environment;
 use tolerarch_support::logging::{Format, Level};
 

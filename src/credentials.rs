@@ -43,11 +43,11 @@ pub use pattern::{ImagePattern, PatternError};
 pub(crate) use process::Busy;
 pub use settings::{CredentialSettings, CredentialsError, ProviderSettings};
 
-use crate::cluster::Caller;
 use candidate::{Origin, OriginSource};
 use pull_secrets::PullSecret;
 use sources::{LoadContext, Sources};
 use tolerarch_core::image::ImageRef;
+use tolerarch_kubernetes::cluster::Caller;
 use tolerarch_support::environment::Environment;
 
 /// All sources of credentials, as loaded. Cheap to clone. The default has none: access is anonymous.

@@ -50,11 +50,7 @@ pub mod registry;
 
 pub mod credentials;
 
-pub mod cluster;
-
 pub mod controller;
-
-pub mod discovery;
 
 pub mod census;
 

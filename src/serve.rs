@@ -24,16 +24,16 @@ use tokio_util::task::AbortOnDropHandle;
 
 use crate::admin::Admin;
 use crate::admission::Webhook;
-use crate::cluster::{Caller, Cluster, Watcher};
 use crate::config::{Config, Sources};
 use crate::decide::Snapshot;
-use crate::discovery::Discovery;
 use crate::listener::{Limits, Listener, Phase};
 use crate::registry::Traces;
 use crate::resolver::Extras;
 use crate::shared_cache::{SharedCache, SharedCacheKeeper};
 use crate::tls::{CertificateWatch, SecretWatch, ServingCertificate, TlsMetrics, TlsMode};
 use crate::warm_start;
+use tolerarch_kubernetes::cluster::{Caller, Cluster, Watcher};
+use tolerarch_kubernetes::discovery::Discovery;
 use tolerarch_support::environment::Environment;
 use tolerarch_support::health::{Component, Health, Reported, State};
 use tolerarch_support::logging::{self, Levels};

@@ -20,7 +20,7 @@ use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use tokio::time::{Duration, Instant, MissedTickBehavior};
 
-use crate::cluster::ObjectName;
+use tolerarch_kubernetes::cluster::ObjectName;
 use tolerarch_support::health::{Reported, State};
 
 pub use managed::{CertificateIssuer, Lifetimes, ManagedMetrics, ManagedSettings, SecretWatch};

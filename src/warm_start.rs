@@ -11,10 +11,10 @@ use futures_util::stream;
 use tokio::sync::Mutex;
 use tokio::time::{Duration, Instant, MissedTickBehavior, interval};
 
-use crate::cluster::{Change, ClusterError, Selection, StoredPod, Watcher};
 use crate::decide::Current;
 use crate::resolver::Tenant;
 use tolerarch_core::image::{ImageRef, LookupError};
+use tolerarch_kubernetes::cluster::{Change, ClusterError, Selection, StoredPod, Watcher};
 use tolerarch_support::health::{Reported, State};
 
 /// Images at most, and bytes of their names and of what goes with them: some 10 MiB in all.

@@ -6,8 +6,8 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 
 use super::{Amount, Controller, Shape, Support, Workload};
-use crate::cluster::{Phase, StoredPod};
 use tolerarch_core::pod::Pod;
+use tolerarch_kubernetes::cluster::{Phase, StoredPod};
 
 /// How much is kept. Those beyond count as other.
 #[derive(Clone, Copy, Debug)]

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use super::Workload;
-use crate::cluster::{Owner, StoredPod};
+use tolerarch_kubernetes::cluster::{Owner, StoredPod};
 
 /// Labels that hold the hash of a template, which ends the name of its ReplicaSet.
 const HASHES: [(&str, &str); 2] =

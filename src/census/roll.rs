@@ -5,11 +5,11 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
 use super::{Amount, Controller, Judgement, Workload};
-use crate::cluster::{Phase, StoredPod};
 use crate::decide::{self, BatchLimits, Snapshot};
 use tolerarch_core::image::LookupError;
 use tolerarch_core::pod::{MODE_KEY, Pod};
 use tolerarch_core::reason::Reason;
+use tolerarch_kubernetes::cluster::{Phase, StoredPod};
 
 /// All that were read.
 #[derive(Default)]

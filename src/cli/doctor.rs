@@ -20,10 +20,10 @@ use clap::Args;
 
 use super::output::{Look, Output, Progress, document, print};
 use super::{Shared, fail};
-use crate::cluster::{RequestError, UserClient};
 use findings::Findings;
 use installation::{Backend, Entry, Settings};
 use objects::{Namespace, WebhookConfiguration};
+use tolerarch_kubernetes::cluster::{RequestError, UserClient};
 
 /// Something is wrong.
 const SICK: u8 = 3;

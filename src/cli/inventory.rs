@@ -1,10 +1,10 @@
 //! What a cluster shows of pools, read once with the rights of the person who asks.
 
-use crate::cluster::{Node, NodePool, RequestError, UserClient};
 use crate::config::Discover;
-use crate::discovery::{Discovery, Inventory, NodeKind};
 use crate::serve::Discovered;
 use tolerarch_core::policy::Pool;
+use tolerarch_kubernetes::cluster::{Node, NodePool, RequestError, UserClient};
+use tolerarch_kubernetes::discovery::{Discovery, Inventory, NodeKind};
 
 /// What could be read.
 pub(super) struct Shown {

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use crate::cluster::{ConnectError, UserClient, is_name};
+use tolerarch_kubernetes::cluster::{ConnectError, UserClient, is_name};
 use tolerarch_support::environment::Environment;
 
 /// Which cluster.

@@ -11,8 +11,8 @@ use super::inventory::Shown;
 use super::output::{Look, Progress, document, print};
 use super::{Shared, fail};
 use crate::config::Discover;
-use crate::discovery::Discovery;
 use tolerarch_core::policy::Pool;
+use tolerarch_kubernetes::discovery::Discovery;
 
 #[derive(Debug, Args)]
 pub(super) struct Command {

@@ -8,10 +8,10 @@ use std::sync::Arc;
 
 use super::output::Progress;
 use crate::census::{Amount, Controller, Roll, RolledPod, Shape, Terms, Workload};
-use crate::cluster::{Namespace, Node, Page, RequestError, StoredPod, UserClient};
 use futures_util::future::join3;
 use owners::Owners;
 use tolerarch_core::image::{ImageRef, PlatformSet};
+use tolerarch_kubernetes::cluster::{Namespace, Node, Page, RequestError, StoredPod, UserClient};
 
 /// What was read.
 #[derive(Default)]

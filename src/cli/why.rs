@@ -16,10 +16,10 @@ use super::output::{Look, Output, Progress, document, print, shown, tell};
 use super::session::{Read, ask_about};
 use super::survey::Survey;
 use super::{Shared, fail};
-use crate::cluster::{RequestError, UserClient};
 use explained::Explained;
 use tolerarch_core::image::ImageRef;
 use tolerarch_core::pod::Pod;
+use tolerarch_kubernetes::cluster::{RequestError, UserClient};
 use types::Target;
 
 #[derive(Debug, Args)]

@@ -12,9 +12,11 @@ use tokio::time::{Duration, sleep};
 use super::scope::{Called, Scope};
 use super::{ControllerSettings, Leadership};
 use crate::census::{Amount, Count, Support, Terms, Totals};
-use crate::cluster::{Change, Cluster, ClusterError, Namespace, ObjectName, Selection, StoredPod, Watcher};
 use crate::decide::{BatchLimits, Current};
 use crate::resolver::LookupSettings;
+use tolerarch_kubernetes::cluster::{
+    Change, Cluster, ClusterError, Namespace, ObjectName, Selection, StoredPod, Watcher,
+};
 use tolerarch_support::health::{Reported, State};
 use tolerarch_support::metrics::{Metrics, OTHER};
 

@@ -6,7 +6,7 @@
 
 use tokio::time::{Duration, Instant};
 
-use crate::cluster::Lease;
+use tolerarch_kubernetes::cluster::Lease;
 
 /// How long a Lease lasts after each renewal: others wait for so long.
 pub(super) const LEASE: Duration = Duration::from_secs(15);

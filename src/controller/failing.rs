@@ -17,13 +17,13 @@ use super::pace::Pace;
 use super::symptom::{Sign, Symptom, is_exec_format, symptoms};
 use super::{ControllerSettings, Leadership, Recorder};
 use crate::census::Terms;
-use crate::cluster::{
-    Change, Cluster, ClusterError, Namespace, Node, Selection, StoredPod, Watcher, log_path,
-};
 use crate::decide::{self, BatchLimits, Current};
 use crate::resolver::LookupSettings;
 use tolerarch_core::image::PlatformSet;
 use tolerarch_core::pod::{Pod, Purpose};
+use tolerarch_kubernetes::cluster::{
+    Change, Cluster, ClusterError, Namespace, Node, Selection, StoredPod, Watcher, log_path,
+};
 use tolerarch_support::health::Conditions;
 use tolerarch_support::recently::Recently;
 

@@ -9,7 +9,7 @@ use tokio::time::{Duration, Instant, sleep, timeout, timeout_at};
 
 use super::ControllerMetrics;
 use super::election::{Election, RENEW, released};
-use crate::cluster::{Cluster, ClusterError, LeaseName, micro_time};
+use tolerarch_kubernetes::cluster::{Cluster, ClusterError, LeaseName, micro_time};
 use tolerarch_support::health::{Reported, State};
 
 /// How long one look at the Lease may take in all, as in client-go.

@@ -17,7 +17,7 @@ use self::queue::{News, Queue};
 use self::write::{Written, write};
 use super::pace::Pace;
 use super::{ControllerSettings, Leadership, NodeTaint};
-use crate::cluster::{Change, Cluster, ClusterError, Selection, TaintedNode, Watcher};
+use tolerarch_kubernetes::cluster::{Change, Cluster, ClusterError, Selection, TaintedNode, Watcher};
 use tolerarch_support::health::Conditions;
 
 /// Changes a second, so that a large cluster is no load for the API server; and how many may be made at once.

@@ -2,10 +2,10 @@
 
 use std::fmt::Write;
 
-use crate::cluster::{EventType, PodEvent, StoredPod};
 use tolerarch_core::image::PlatformSet;
 use tolerarch_core::policy::{Blocker, Cause, Pool};
 use tolerarch_core::reason::Reason;
+use tolerarch_kubernetes::cluster::{EventType, PodEvent, StoredPod};
 use tolerarch_text::escape::is_unsafe;
 
 /// Bytes of lists: a note has at most 1,024.

@@ -9,7 +9,7 @@ use super::fair_queue::FairQueue;
 use super::note::EventReason;
 use super::pace::Pace;
 use super::{ControllerMetrics, Leadership};
-use crate::cluster::{Cluster, ClusterError, PodEvent, StoredPod};
+use tolerarch_kubernetes::cluster::{Cluster, ClusterError, PodEvent, StoredPod};
 use tolerarch_support::health::{Reported, State};
 use tolerarch_support::recently::Recently;
 

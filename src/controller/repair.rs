@@ -7,12 +7,12 @@ use serde_json::{Value, json};
 
 use super::pace::Pace;
 use super::{ControllerMetrics, Leadership};
-use crate::cluster::{Cluster, ClusterError, PatchType, StoredPod};
 use tolerarch_core::decision::Decision;
 use tolerarch_core::patch;
 use tolerarch_core::placement::Edits;
 use tolerarch_core::pod::{POOLS_KEY, Pod, REASON_KEY};
 use tolerarch_core::reason::Reason;
+use tolerarch_kubernetes::cluster::{Cluster, ClusterError, PatchType, StoredPod};
 
 /// Patches a second, so that a whole cluster of Pods is no load for the API server; and how many may be made at once, if
 /// there were none for a while.

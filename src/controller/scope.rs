@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
-use crate::cluster::{Cluster, ClusterError, ObjectName, Selector};
+use tolerarch_kubernetes::cluster::{Cluster, ClusterError, ObjectName, Selector};
 
 type Labels = BTreeMap<String, String>;
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use tokio::time::Duration;
 
-use crate::cluster::{ObjectName, Taint, WEBHOOK_CONFIGURATION};
+use tolerarch_kubernetes::cluster::{ObjectName, Taint, WEBHOOK_CONFIGURATION};
 
 /// What the controller does.
 #[derive(Clone, Debug, PartialEq, Eq)]

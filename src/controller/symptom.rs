@@ -4,8 +4,8 @@
 use std::time::{Duration, SystemTime};
 
 use super::note::Proof;
-use crate::cluster::{ContainerStatus, Phase, StoredPod, Terminated};
 use tolerarch_core::pod::PodMode;
+use tolerarch_kubernetes::cluster::{ContainerStatus, Phase, StoredPod, Terminated};
 
 /// Containers of one Pod that are looked at.
 const CONTAINERS: usize = 8;

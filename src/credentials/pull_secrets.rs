@@ -17,7 +17,7 @@ use super::docker_keyring::DockerKeyring;
 use super::limits::{self, DATA, ENTRIES, GLOB, KEY, WORD};
 use super::pattern::ImagePattern;
 use super::ttl_cache::TtlCache;
-use crate::cluster::{self, Cluster, ClusterError};
+use tolerarch_kubernetes::cluster::{self, Cluster, ClusterError};
 use tolerarch_support::concurrency::{Caller, Callers, Capacity, ConcurrencyLimit, Tenant};
 
 /// About how many secrets are cached; the bound is their size.

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use crate::cluster::ConnectError;
+use tolerarch_kubernetes::cluster::ConnectError;
 
 /// Where credentials come from.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -11,7 +11,7 @@ use super::pattern::ImagePattern;
 use super::process::{self, Limits};
 use super::pull_secrets::{self, PullSecrets};
 use super::settings::{CredentialSettings, CredentialsError};
-use crate::cluster::{Caller, Cluster, ConnectError};
+use tolerarch_kubernetes::cluster::{Caller, Cluster, ConnectError};
 use tolerarch_support::environment::Environment;
 
 pub(super) struct Sources {

@@ -10,8 +10,8 @@ use tokio::time::Duration;
 
 use super::process::Limits;
 use super::*;
-use crate::cluster::Caller;
-use crate::cluster::testing::ApiServer;
+use tolerarch_kubernetes::cluster::Caller;
+use tolerarch_kubernetes::cluster::testing::ApiServer;
 
 /// A directory with files and programs.
 pub(super) struct TestDir(TempDir);

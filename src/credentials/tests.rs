@@ -5,7 +5,7 @@ use tokio::time::Duration;
 
 use super::testing::{TestDir, context, environment, secret, with_cluster};
 use super::*;
-use crate::cluster::testing::ApiServer;
+use tolerarch_kubernetes::cluster::testing::ApiServer;
 use tolerarch_support::concurrency::Callers;
 
 mod faults;

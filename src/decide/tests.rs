@@ -3,9 +3,9 @@ use testregistry::Fault;
 
 use super::testing::{BOTH, Bench, pod};
 use super::*;
-use crate::cluster::testing::ApiServer;
 use crate::credentials::testing::with_cluster;
 use tolerarch_core::policy::Override;
+use tolerarch_kubernetes::cluster::testing::ApiServer;
 
 #[tokio::test]
 async fn pull_secrets_are_read_only_where_an_image_is_not_known_without_them() {

@@ -15,7 +15,6 @@ use super::signals::Signals;
 use super::snapshot::Publisher;
 use super::supervisor::{Supervisor, tasks};
 use super::{ADMIN_FINISH_TIME, Live, ServeError, admin_listener, listen, snapshot};
-use crate::cluster::{Caller, Cluster, LeaseName, Watcher};
 use crate::config::{Config, Sources};
 use crate::controller::{
     CensusLoop, CensusMetrics, ControllerMetrics, ControllerSettings, Elector, EventLoop, FailingPods,
@@ -24,6 +23,7 @@ use crate::controller::{
 use crate::listener::Phase;
 use crate::resolver::Extras;
 use crate::shared_cache::{SharedCache, SharedCacheKeeper};
+use tolerarch_kubernetes::cluster::{Caller, Cluster, LeaseName, Watcher};
 use tolerarch_support::environment::Environment;
 use tolerarch_support::health::{Component, Conditions, Health, Reported};
 use tolerarch_support::logging::{self, Levels};

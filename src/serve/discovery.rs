@@ -10,9 +10,9 @@ use serde::de::DeserializeOwned;
 use tokio::time::{Duration, Instant, sleep_until};
 
 use super::snapshot::{Discovered, Publisher};
-use crate::cluster::{Change, ClusterError, Known, Node, NodePool, Selection, Watcher};
 use crate::config::Discover;
-use crate::discovery::{Inventory, NodeKind};
+use tolerarch_kubernetes::cluster::{Change, ClusterError, Known, Node, NodePool, Selection, Watcher};
+use tolerarch_kubernetes::discovery::{Inventory, NodeKind};
 use tolerarch_support::health::{Reported, State};
 
 /// How long readiness waits for the first reading. Pools of the configuration are open without it.

@@ -4,8 +4,8 @@ use std::io;
 use std::net::SocketAddr;
 
 use super::SnapshotError;
-use crate::cluster::ConnectError;
 use crate::tls::CertificateError;
+use tolerarch_kubernetes::cluster::ConnectError;
 
 /// Why the webhook does not start.
 #[derive(Debug, thiserror::Error)]

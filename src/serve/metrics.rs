@@ -3,13 +3,13 @@
 use prometheus::{IntCounter, IntGauge};
 
 use crate::admission::ReviewMetrics;
-use crate::cluster::UnreadMetrics;
 use crate::credentials::CredentialMetrics;
-use crate::discovery::DiscoveryMetrics;
 use crate::registry::RegistryMetrics;
 use crate::resolver::ResolverMetrics;
 use crate::shared_cache::SharedCacheMetrics;
 use crate::tls::{ManagedMetrics, TlsMetrics};
+use tolerarch_kubernetes::cluster::UnreadMetrics;
+use tolerarch_kubernetes::discovery::DiscoveryMetrics;
 use tolerarch_support::metrics::Metrics;
 
 use super::supervisor::SupervisorMetrics;
@@ -101,8 +101,8 @@ mod tests {
     use crate::census::Count;
     use crate::config::Config;
     use crate::controller::{CensusMetrics, ControllerMetrics, NodeTaintMetrics};
-    use crate::discovery::{Discovery, Inventory};
     use crate::registry::RequestKind;
+    use tolerarch_kubernetes::discovery::{Discovery, Inventory};
     use tolerarch_support::health::{Component, Health};
 
     /// All metrics there are.

@@ -15,9 +15,9 @@ use tokio::time::{Duration, MissedTickBehavior, interval};
 
 use super::Live;
 use super::snapshot::{self, SnapshotError, files};
-use crate::cluster::Caller;
 use crate::config::{Config, ConfigError, Loaded, Sources};
 use crate::resolver::Extras;
+use tolerarch_kubernetes::cluster::Caller;
 use tolerarch_support::environment::Environment;
 use tolerarch_support::file;
 use tolerarch_support::health::{Reported, State};

@@ -6,14 +6,14 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::metrics::Families;
-use crate::cluster::Caller;
 use crate::config::Config;
 use crate::credentials::{Credentials, CredentialsError, SourceFault};
 use crate::decide::{Current, Snapshot};
-use crate::discovery::{Discovery, Inventory};
 use crate::registry::{ProxyError, Registry, TrustError};
 use crate::resolver::{Extras, Resolver};
 use tolerarch_core::policy::Policy;
+use tolerarch_kubernetes::cluster::Caller;
+use tolerarch_kubernetes::discovery::{Discovery, Inventory};
 use tolerarch_support::environment::Environment;
 
 /// Faults of credentials that are logged at a time: a directory may have thousands of files.

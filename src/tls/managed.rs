@@ -14,13 +14,13 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use tokio::time::{Duration, Instant, sleep};
 
-use crate::cluster::{Cluster, ClusterError, ObjectName, WEBHOOK_CONFIGURATION};
 use authority::{Authority, BundleCertificate, read_leaf};
 pub use metrics::ManagedMetrics;
 use objects::{CA, CERTIFICATE, Configuration, KEY, Secret, SecretName};
 pub use plan::Lifetimes;
 use plan::{History, Time, View, Write, plan};
 pub use serving::SecretWatch;
+use tolerarch_kubernetes::cluster::{Cluster, ClusterError, ObjectName, WEBHOOK_CONFIGURATION};
 use tolerarch_support::health::{Reported, State};
 
 /// Steps of a look: the very first takes four.

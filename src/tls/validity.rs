@@ -4,7 +4,7 @@ use rustls::client::verify_server_name;
 use rustls::server::ParsedCertificate;
 use rustls_pki_types::{CertificateDer, ServerName};
 
-use crate::cluster::ObjectName;
+use tolerarch_kubernetes::cluster::ObjectName;
 
 /// Why an API server that verifies the certificate refuses it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -2,9 +2,9 @@ use serde_json::{Value, json};
 use testregistry::{Fault, Kind, Registry as Remote};
 
 use super::*;
-use crate::cluster::testing::Lists;
 use crate::config::Config;
 use crate::serve;
+use tolerarch_kubernetes::cluster::testing::Lists;
 use tolerarch_support::environment::Environment;
 
 /// A cluster with running Pods, and a registry.

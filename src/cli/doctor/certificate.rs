@@ -14,7 +14,7 @@ use tokio_rustls::TlsConnector;
 
 use super::findings::Findings;
 use super::installation::{Backend, Entry};
-use crate::cluster::UserClient;
+use tolerarch_kubernetes::cluster::UserClient;
 
 /// How long connecting may take. Where it cannot be reached from here, the dry run shows whether the API server can.
 const TIME: Duration = Duration::from_secs(5);

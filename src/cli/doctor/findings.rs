@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::cli::output::{Colour, Look, shown};
-use crate::cluster::RequestError;
+use tolerarch_kubernetes::cluster::RequestError;
 
 /// Characters of the longest name of a check.
 const WIDTH: usize = 22;

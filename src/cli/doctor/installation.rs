@@ -6,8 +6,8 @@ use super::findings::Findings;
 use super::objects::{
     ConfigMap, EndpointSlice, Labels, Namespace, Pod, Rule, Service, Webhook, WebhookConfiguration,
 };
-use crate::cluster::{RequestError, UserClient};
 use crate::config::Config;
+use tolerarch_kubernetes::cluster::{RequestError, UserClient};
 use tolerarch_text::yaml::{self, Copies, Dialect};
 
 pub(super) const WEBHOOKS: &str = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations";

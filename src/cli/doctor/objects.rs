@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
-use crate::cluster::{Selector, or_default};
+use tolerarch_kubernetes::cluster::{Selector, or_default};
 
 pub(super) type Labels = BTreeMap<String, String>;
 

@@ -3,10 +3,10 @@
 
 use super::findings::Findings;
 use super::webhooks::some_of;
-use crate::cluster::{Node, NodePool, UserClient};
 use crate::config::Config;
-use crate::discovery::{Discovery, Fit, Inventory, KnownPool, NodeKind, Source, Verdict, fit};
 use tolerarch_core::policy::Pool;
+use tolerarch_kubernetes::cluster::{Node, NodePool, UserClient};
+use tolerarch_kubernetes::discovery::{Discovery, Fit, Inventory, KnownPool, NodeKind, Source, Verdict, fit};
 
 /// The nodes and the NodePools, where they can be read.
 pub(super) struct Cluster {

@@ -9,7 +9,7 @@ use tokio::time::{Duration, Instant};
 use super::findings::Findings;
 use super::installation::Entry;
 use super::objects::Namespace;
-use crate::cluster::{RequestError, UserClient};
+use tolerarch_kubernetes::cluster::{RequestError, UserClient};
 
 /// Namespaces that are tried, as other webhooks and quotas may refuse the Pod.
 const TRIES: usize = 3;

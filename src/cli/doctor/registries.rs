@@ -8,8 +8,8 @@ use super::findings::Findings;
 use super::installation::Backend;
 use super::objects::Pod;
 use crate::cli::advice::fix;
-use crate::cluster::{RequestError, UserClient};
 use tolerarch_core::reason::Reason;
+use tolerarch_kubernetes::cluster::{RequestError, UserClient};
 
 /// What is read of each log: long enough for a Pod that is tried now and then, and bounded.
 const READ: &str = "sinceSeconds=600&tailLines=2000&limitBytes=1048576";

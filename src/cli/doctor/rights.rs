@@ -7,10 +7,10 @@ use super::installation::{Backend, Settings};
 use super::objects::{AccessReview, Namespace};
 use super::probe::{dry_run, pod};
 use super::webhooks::some_of;
-use crate::cluster::{ObjectName, RequestError, UserClient};
 use crate::config::Discover;
 use crate::tls::{ManagedSettings, TlsMode};
 use tolerarch_core::pod::Toleration;
+use tolerarch_kubernetes::cluster::{ObjectName, RequestError, UserClient};
 
 /// The annotation of PodTolerationRestriction.
 const WHITE_LIST: &str = "scheduler.alpha.kubernetes.io/tolerationsWhitelist";

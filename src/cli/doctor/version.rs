@@ -3,7 +3,7 @@
 use super::findings::Findings;
 use super::installation::Backend;
 use super::objects::Version;
-use crate::cluster::{RequestError, UserClient};
+use tolerarch_kubernetes::cluster::{RequestError, UserClient};
 
 /// The first one with all that the manifests use (matchConditions).
 const KUBERNETES: u32 = 30;

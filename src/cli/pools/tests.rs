@@ -1,9 +1,9 @@
 use serde_json::{Value, json};
 
 use super::*;
-use crate::cluster::testing::{FakeApi, Reply};
-use crate::cluster::{Node, NodePool, RequestError};
 use crate::config::Config;
+use tolerarch_kubernetes::cluster::testing::{FakeApi, Reply};
+use tolerarch_kubernetes::cluster::{Node, NodePool, RequestError};
 
 const PLAIN: Look = Look { colour: false, width: Some(80) };
 

@@ -3,10 +3,10 @@
 use serde_json::{Value, json};
 
 use crate::cli::output::{Colour, Look, Row, shown, table as aligned, wrapped};
-use crate::cluster::NodePool;
-use crate::discovery::{Discovery, Inventory, KnownPool, Source, Verdict};
 use tolerarch_core::image::PlatformSet;
 use tolerarch_core::policy::Pool;
+use tolerarch_kubernetes::cluster::NodePool;
+use tolerarch_kubernetes::discovery::{Discovery, Inventory, KnownPool, Source, Verdict};
 
 const fn source(source: Source) -> &'static str {
     match source {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use serde::Deserialize;
 
 use crate::census::{Controller, Workload};
-use crate::cluster::{Owner, Page, RequestError, UserClient};
+use tolerarch_kubernetes::cluster::{Owner, Page, RequestError, UserClient};
 
 /// The kinds between Pods and the owners that people know, with the list of each below the API's group.
 const BETWEEN: [(&str, &str, &str); 2] =

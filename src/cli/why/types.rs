@@ -6,7 +6,7 @@ use std::str::FromStr;
 use serde::Deserialize;
 
 use crate::cli::check::group_of_kind;
-use crate::cluster::{RequestError, UserClient, is_name};
+use tolerarch_kubernetes::cluster::{RequestError, UserClient, is_name};
 
 /// Kubernetes' own kinds that bring Pods: group, version, plural, kind, and how kubectl abbreviates them.
 const KINDS: [(&str, &str, &str, &str, &str); 8] = [

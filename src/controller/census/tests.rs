@@ -4,11 +4,11 @@ use std::time::Duration as StdDuration;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::cluster::testing::Lists;
-use crate::cluster::testing::Objects;
-use crate::cluster::{LeaseName, ObjectName};
 use crate::controller::{ControllerMetrics, Elector};
 use crate::decide::testing::{BOTH, Bench};
+use tolerarch_kubernetes::cluster::testing::Lists;
+use tolerarch_kubernetes::cluster::testing::Objects;
+use tolerarch_kubernetes::cluster::{LeaseName, ObjectName};
 
 const CONFIGURATION: &str =
     "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/zz-tolerarch";

@@ -1,11 +1,11 @@
 use serde_json::{Value, json};
 
 use super::*;
-use crate::cluster::testing::Lists;
-use crate::cluster::testing::Objects;
-use crate::cluster::{LeaseName, ObjectName};
 use crate::controller::{ControllerMetrics, Elector, EventLoop};
 use crate::decide::testing::{BOTH, Bench};
+use tolerarch_kubernetes::cluster::testing::Lists;
+use tolerarch_kubernetes::cluster::testing::Objects;
+use tolerarch_kubernetes::cluster::{LeaseName, ObjectName};
 use tolerarch_support::health::Reported;
 use tolerarch_support::metrics::Metrics;
 
@@ -99,7 +99,7 @@ impl World {
 
 /// Ended at once, just now.
 fn ended(message: &str) -> Value {
-    let now = crate::cluster::micro_time();
+    let now = tolerarch_kubernetes::cluster::micro_time();
     json!({"terminated": {"exitCode": 255, "message": message, "startedAt": now, "finishedAt": now}})
 }
 

@@ -17,7 +17,7 @@ use tower_service::Service;
 
 use super::super::election::{LEASE, RETRY};
 use super::*;
-use crate::cluster::{ObjectName, PatchType};
+use tolerarch_kubernetes::cluster::{ObjectName, PatchType};
 use tolerarch_support::metrics::Metrics;
 
 const SECOND: Duration = Duration::from_secs(1);

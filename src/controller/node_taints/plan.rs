@@ -6,8 +6,8 @@
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::cluster::{TAINTS_KEY, Taint, TaintedNode};
 use crate::controller::{NodeTaint, is_reserved_taint};
+use tolerarch_kubernetes::cluster::{TAINTS_KEY, Taint, TaintedNode};
 
 /// What is to be done with a node.
 #[derive(Debug, Default, PartialEq)]

@@ -7,8 +7,8 @@ use tokio::time::{Duration, Instant};
 
 use super::plan::{Plan, plan};
 use super::write::Written;
-use crate::cluster::{Change, TaintedNode};
 use crate::controller::NodeTaint;
+use tolerarch_kubernetes::cluster::{Change, TaintedNode};
 
 /// The pause after a change of a node, doubled with each one until it is the longest.
 const FIRST: Duration = Duration::from_secs(1);

@@ -5,10 +5,10 @@ use serde_json::{Value, json};
 use tokio::time::sleep;
 
 use super::*;
-use crate::cluster::testing::Lists;
-use crate::cluster::testing::Objects;
-use crate::cluster::{LeaseName, Node, ObjectName, Taint};
 use crate::controller::{ControllerMetrics, Elector};
+use tolerarch_kubernetes::cluster::testing::Lists;
+use tolerarch_kubernetes::cluster::testing::Objects;
+use tolerarch_kubernetes::cluster::{LeaseName, Node, ObjectName, Taint};
 use tolerarch_support::metrics::Metrics;
 
 /// A cluster with nodes, and a controller that leads.

@@ -4,7 +4,7 @@ use prometheus::IntCounter;
 use serde_json::Value;
 
 use super::queue::News;
-use crate::cluster::{Cluster, ClusterError, PatchType};
+use tolerarch_kubernetes::cluster::{Cluster, ClusterError, PatchType};
 use tolerarch_support::metrics::Metrics;
 
 /// What came of a try.

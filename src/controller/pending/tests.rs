@@ -2,13 +2,13 @@ use serde_json::{Value, json};
 use testregistry::Fault;
 
 use super::*;
-use crate::cluster::ObjectName;
-use crate::cluster::testing::Lists;
-use crate::cluster::testing::Objects;
 use crate::controller::{ControllerSettings, Elector, EventLoop, Recorder};
 use crate::credentials::Credentials;
 use crate::decide::testing::{BOTH, Bench};
 use crate::resolver::CacheSettings;
+use tolerarch_kubernetes::cluster::ObjectName;
+use tolerarch_kubernetes::cluster::testing::Lists;
+use tolerarch_kubernetes::cluster::testing::Objects;
 use tolerarch_support::health::Reported;
 use tolerarch_support::metrics::Metrics;
 
@@ -99,7 +99,7 @@ impl World {
 
     async fn until_with(&self, settings: ControllerSettings, what: impl Fn() -> bool) {
         let cluster = Arc::new(self.objects.cluster());
-        let lease = crate::cluster::LeaseName {
+        let lease = tolerarch_kubernetes::cluster::LeaseName {
             namespace: "team".into(),
             name: ObjectName::new("controller").unwrap(),
         };

@@ -2,9 +2,9 @@ use http::Method;
 use serde_json::json;
 
 use super::*;
-use crate::cluster::testing::Objects;
-use crate::cluster::{LeaseName, ObjectName};
 use crate::controller::Elector;
+use tolerarch_kubernetes::cluster::testing::Objects;
+use tolerarch_kubernetes::cluster::{LeaseName, ObjectName};
 use tolerarch_support::metrics::Metrics;
 
 fn pod(namespace: &str, name: &str) -> StoredPod {

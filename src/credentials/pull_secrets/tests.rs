@@ -3,7 +3,7 @@ use serde_json::json;
 use super::super::credential::Credential;
 use super::super::testing::secret;
 use super::*;
-use crate::cluster::testing::ApiServer;
+use tolerarch_kubernetes::cluster::testing::ApiServer;
 
 /// Longer than any test takes, on a machine of any speed.
 const LONG: Duration = Duration::from_secs(60);

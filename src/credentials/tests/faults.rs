@@ -1,7 +1,7 @@
 //! A fault says how to mend a file, quotes nothing of it, and costs no other file its credentials.
 
 use super::*;
-use crate::cluster::{Cluster, ConnectError};
+use tolerarch_kubernetes::cluster::{Cluster, ConnectError};
 
 #[tokio::test]
 async fn faults_name_the_key_and_the_file_and_no_content() {

@@ -4,9 +4,9 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
 
 use super::*;
-use crate::cluster::Caller;
 use crate::credentials::CredentialSettings;
 use crate::credentials::testing::with_helper;
+use tolerarch_kubernetes::cluster::Caller;
 use tolerarch_support::environment::Environment;
 
 /// A client that asks `mirrors` for the images of `host`, and trusts what `remotes` share.

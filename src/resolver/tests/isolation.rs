@@ -4,9 +4,9 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
 
 use super::*;
-use crate::cluster::testing::ApiServer;
 use crate::credentials::Credential;
 use crate::credentials::testing::{secret, with_cluster};
+use tolerarch_kubernetes::cluster::testing::ApiServer;
 
 /// The credential of a tenant, whose password is its name.
 pub(super) fn tenant(name: &str) -> CredentialCandidate {

@@ -4,8 +4,8 @@ use std::path::Path;
 use std::process::Command;
 
 use super::*;
-use crate::cluster;
 use crate::credentials::{CredentialSettings, Credentials, ProviderSettings};
+use tolerarch_kubernetes::cluster;
 use tolerarch_support::concurrency::Callers;
 
 /// A plugin that knows one credential, and waits for the file `go` before it says so.

@@ -2,8 +2,6 @@ use serde_json::{Value, json};
 use testregistry::Registry as Remote;
 
 use super::*;
-use crate::cluster::Caller;
-use crate::cluster::testing::Lists;
 use crate::config::Config;
 use crate::decide::{Snapshot, Wait};
 use crate::resolver::Extras;
@@ -12,6 +10,8 @@ use crate::serve::snapshot;
 use tolerarch_core::pod::Pod;
 use tolerarch_core::policy::Policy;
 use tolerarch_core::testing::platforms;
+use tolerarch_kubernetes::cluster::Caller;
+use tolerarch_kubernetes::cluster::testing::Lists;
 use tolerarch_support::environment::Environment;
 use tolerarch_support::metrics::Metrics;
 

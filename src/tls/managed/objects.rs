@@ -14,7 +14,7 @@ use url::Url;
 use zeroize::Zeroizing;
 
 use super::authority::{Authority, BundleCertificate, read_bundle, write_bundle};
-use crate::cluster::{Answer, Cluster, ClusterError, ObjectName, PatchType};
+use tolerarch_kubernetes::cluster::{Answer, Cluster, ClusterError, ObjectName, PatchType};
 
 /// Where the CAs stand in their Secret: the newest one, and the one that was in use before.
 const CAS: [[&str; 2]; 2] = [["ca.crt", "ca.key"], ["previous.crt", "previous.key"]];

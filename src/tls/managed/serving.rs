@@ -10,9 +10,9 @@ use tokio::time::{Duration, sleep};
 use super::objects::{CA, CERTIFICATE, KEY, Secret, SecretName};
 use super::plan::BACKDATE;
 use super::{Clock, Lifetimes, ManagedMetrics, ManagedSettings, Operation, seconds};
-use crate::cluster::{Cluster, ClusterError};
 use crate::tls::validity::Validity;
 use crate::tls::{ServingCertificate, pair};
+use tolerarch_kubernetes::cluster::{Cluster, ClusterError};
 use tolerarch_support::health::State;
 
 /// Serves the certificate of a Secret.

@@ -11,8 +11,8 @@ use rustls_pki_types::{CertificateDer, ServerName, UnixTime};
 use serde_json::{Value, json};
 
 use super::*;
-use crate::cluster::testing::Objects;
 use crate::tls::{ServingCertificate, TlsMetrics};
+use tolerarch_kubernetes::cluster::testing::Objects;
 use tolerarch_support::metrics::Metrics;
 
 const SECRET: &str = "/api/v1/namespaces/team/secrets/tolerarch-certificates";

@@ -14,7 +14,7 @@ use tokio::net::TcpListener;
 use tokio_rustls::TlsAcceptor;
 
 use super::super::{Findings, examine, installation};
-use crate::cluster::testing::{Asked, FakeApi, Reply};
+use tolerarch_kubernetes::cluster::testing::{Asked, FakeApi, Reply};
 
 const CONFIGURATION: &str = "zz-tolerarch";
 const EVERY_POD: &str =
@@ -177,7 +177,7 @@ impl World {
     pub(super) fn with_controller(mut self) -> Self {
         self.at(PODS)[0]["metadata"]["labels"] = json!({"app.kubernetes.io/component": "controller"});
         let user = "request.userInfo.username == 'system:serviceaccount:tolerarch:tolerarch'";
-        let lease = json!({"spec": {"holderIdentity": "tolerarch-controller-1", "renewTime": crate::cluster::micro_time()}});
+        let lease = json!({"spec": {"holderIdentity": "tolerarch-controller-1", "renewTime": tolerarch_kubernetes::cluster::micro_time()}});
         let policy = |resource: &str| {
             let rule = json!({"apiGroups": [""], "operations": ["*"], "resources": [resource]});
             json!({"metadata": {"name": format!("fence-{resource}")}, "spec": {

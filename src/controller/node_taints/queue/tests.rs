@@ -1,7 +1,7 @@
 use serde_json::json;
 
 use super::*;
-use crate::cluster::Taint;
+use tolerarch_kubernetes::cluster::Taint;
 
 fn node(name: &str, tainted: bool) -> TaintedNode {
     let taints = if tainted { json!([{"key": "k", "effect": "NoSchedule"}]) } else { json!([]) };

@@ -208,8 +208,8 @@ impl StoredPod {
     }
 
     /// The same, from a value.
-    #[cfg(test)]
-    pub(crate) fn of_value(value: &serde_json::Value) -> Result<Self, serde_json::Error> {
+    #[cfg(any(test, feature = "testing"))]
+    pub fn of_value(value: &serde_json::Value) -> Result<Self, serde_json::Error> {
         Self::read(&value.to_string())
     }
 }

@@ -117,8 +117,8 @@ impl Watcher {
     }
 
     /// With smaller pages and objects.
-    #[cfg(test)]
-    pub(crate) fn bounded(self, bytes: usize, object: usize) -> Self {
+    #[cfg(any(test, feature = "testing"))]
+    pub fn bounded(self, bytes: usize, object: usize) -> Self {
         Self { bounds: Bounds { bytes, object, ..self.bounds }, ..self }
     }
 

@@ -78,7 +78,7 @@ pub(crate) fn names_and_labels<'de, D: Deserializer<'de>>(deserializer: D) -> Re
 }
 
 /// What is `null` counts as absent, as in Kubernetes.
-pub(crate) fn or_default<'de, D: Deserializer<'de>, T: Default + Deserialize<'de>>(
+pub fn or_default<'de, D: Deserializer<'de>, T: Default + Deserialize<'de>>(
     deserializer: D,
 ) -> Result<T, D::Error> {
     Ok(Option::deserialize(deserializer)?.unwrap_or_default())

@@ -16,7 +16,7 @@ mod pod;
 mod quantity;
 mod selector;
 mod tainted_node;
-#[cfg(test)]
+#[cfg(any(test, feature = "testing"))]
 pub mod testing;
 mod user;
 mod watch;
@@ -40,7 +40,7 @@ use tolerarch_support::environment::Environment;
 pub use caller::{Caller, ConnectError};
 pub use event::{EventType, PodEvent};
 pub use lease::{Lease, LeaseName, StoredLease, micro_time};
-pub(crate) use metadata::or_default;
+pub use metadata::or_default;
 pub use namespace::Namespace;
 pub use node::{Node, Taint};
 pub use node_pool::{NodePool, Requirement};
@@ -184,8 +184,8 @@ impl Cluster {
     }
 
     /// With a client that leads to no server.
-    #[cfg(test)]
-    pub(crate) fn of_client(client: Client, time: Duration) -> Self {
+    #[cfg(any(test, feature = "testing"))]
+    pub fn of_client(client: Client, time: Duration) -> Self {
         let config = Config::new(http::Uri::from_static("http://localhost"));
         Self { config, client: Mutex::new(client), time, silent: Mutex::default() }
     }
@@ -306,7 +306,7 @@ impl Cluster {
 }
 
 /// The path of the last line that a container has written.
-pub(crate) fn log_path(pod: &StoredPod, container: &str, previous: bool) -> String {
+pub fn log_path(pod: &StoredPod, container: &str, previous: bool) -> String {
     let query = url::form_urlencoded::Serializer::new(String::new())
         .append_pair("container", container)
         .append_pair("previous", if previous { "true" } else { "false" })
@@ -350,7 +350,7 @@ async fn ask(client: &Client, request: Request<Body>) -> Result<Answer<Zeroizing
 }
 
 /// A DNS subdomain, as Kubernetes wants the names of most objects. No name is a step of a path.
-pub(crate) fn is_name(name: &str) -> bool {
+pub fn is_name(name: &str) -> bool {
     name.len() <= NAME && name.split('.').all(is_label)
 }
 
