@@ -8,10 +8,10 @@ use std::hint::black_box;
 
 use tokio::time::{Duration, Instant};
 use tolerarch::config::Config;
-use tolerarch::credentials::Keyring;
-use tolerarch::registry::{AddressGuard, Digest, Found, Registry, RegistryMetrics};
-use tolerarch::resolver::{CacheSettings, Resolver, ResolverMetrics, Tenant};
 use tolerarch_core::image::{ImageRef, PlatformSet, Support};
+use tolerarch_images::credentials::Keyring;
+use tolerarch_images::registry::{AddressGuard, Digest, Found, Registry, RegistryMetrics};
+use tolerarch_images::resolver::{CacheSettings, Resolver, ResolverMetrics, Tenant};
 use tolerarch_support::metrics::Metrics;
 
 type Outcome<T> = Result<T, Box<dyn Error + Send + Sync>>;

@@ -39,14 +39,14 @@ pub use schema::schema;
 pub use sources::{Flag, Loaded, Sources};
 
 use crate::controller::ControllerSettings;
-use crate::credentials::{CredentialSettings, ImagePattern};
-use crate::registry::{AddressGuard, Allowed, HostSettings, Proxies, ProxyError, Settings};
-use crate::resolver::{CacheSettings, LookupSettings};
-use crate::shared_cache::SharedCacheSettings;
 use crate::tls::{CertificateFiles, ManagedSettings, TlsMode};
 use crate::warm_start::WarmSettings;
 use tolerarch_core::image::PlatformSet;
 use tolerarch_core::policy::Policy;
+use tolerarch_images::credentials::{CredentialSettings, ImagePattern};
+use tolerarch_images::registry::{AddressGuard, Allowed, HostSettings, Proxies, ProxyError, Settings};
+use tolerarch_images::resolver::{CacheSettings, LookupSettings};
+use tolerarch_images::shared_cache::SharedCacheSettings;
 use tolerarch_kubernetes::cluster::ObjectName;
 use tolerarch_support::environment::Environment;
 use tolerarch_support::logging::{Format, Level};

@@ -18,12 +18,12 @@ use tokio::time::{Duration, Instant, timeout_at};
 
 pub use batch::BatchLimits;
 
-use crate::credentials::{Credentials, Keyring};
-use crate::resolver::{Outcome, Resolver, Tenant};
 use tolerarch_core::decision::Decision;
 use tolerarch_core::image::{ImageRef, LookupError, Support};
 use tolerarch_core::pod::{Pod, Usage};
 use tolerarch_core::policy::{ImageSupport, Policy};
+use tolerarch_images::credentials::{Credentials, Keyring};
+use tolerarch_images::resolver::{Outcome, Resolver, Tenant};
 
 /// Different images of one Pod that are looked up.
 const IMAGES: usize = 64;

@@ -6,11 +6,11 @@
 
 pub use crate::cli::fuzzing::check;
 use crate::config::{Location, Sources};
-pub use crate::credentials::fuzzing::{docker, secret};
-pub use crate::registry::fuzzing::{challenge, hosts, manifest};
 pub use tolerarch_core::decision::testing::review;
 use tolerarch_core::image::ImageRef;
 pub use tolerarch_core::review::testing::json;
+pub use tolerarch_images::credentials::fuzzing::{docker, secret};
+pub use tolerarch_images::registry::fuzzing::{challenge, hosts, manifest};
 use tolerarch_text::yaml::{self, Copies, Dialect};
 
 /// A reference's normal form is its own normal form, and every part of it can stand in a URL.

@@ -42,14 +42,6 @@ pub mod listener;
 pub mod admission;
 pub mod decide;
 
-pub mod resolver;
-
-pub mod shared_cache;
-
-pub mod registry;
-
-pub mod credentials;
-
 pub mod controller;
 
 pub mod census;

@@ -12,8 +12,8 @@ use tokio::sync::Mutex;
 use tokio::time::{Duration, Instant, MissedTickBehavior, interval};
 
 use crate::decide::Current;
-use crate::resolver::Tenant;
 use tolerarch_core::image::{ImageRef, LookupError};
+use tolerarch_images::resolver::Tenant;
 use tolerarch_kubernetes::cluster::{Change, ClusterError, Selection, StoredPod, Watcher};
 use tolerarch_support::health::{Reported, State};
 

@@ -1,7 +1,7 @@
 //! Every kind of image is read as it was meant.
 
-use tolerarch::registry::{Digest, Found, Head, Recorder};
 use tolerarch_core::image::ImageRef;
+use tolerarch_images::registry::{Digest, Found, Head, Recorder};
 
 use super::distribution::Distribution;
 use super::webhook::{Webhook, registry};

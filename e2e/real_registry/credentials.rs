@@ -1,9 +1,11 @@
 //! Private images of a real registry: with a password, and with tokens that it verifies by itself.
 
 use testregistry::Kind;
-use tolerarch::credentials::Credential;
-use tolerarch::registry::{AddressGuard, Digest, Error, Found, Head, HostSettings, Recorder, Registry};
 use tolerarch_core::image::ImageRef;
+use tolerarch_images::credentials::Credential;
+use tolerarch_images::registry::{
+    AddressGuard, Digest, Error, Found, Head, HostSettings, Recorder, Registry,
+};
 
 use super::distribution::{Distribution, PASSWORD, USER};
 use super::images;

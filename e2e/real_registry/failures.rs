@@ -1,7 +1,7 @@
 //! What a real registry cannot or will not tell.
 
 use testregistry::sha256;
-use tolerarch::registry::{Error, Recorder};
+use tolerarch_images::registry::{Error, Recorder};
 
 use super::distribution::{Distribution, REPO};
 use super::images;

@@ -5,7 +5,7 @@ use std::process::Stdio;
 
 use serde_json::json;
 use tokio::process::{Child, Command};
-use tolerarch::registry::{AddressGuard, Error, HostSettings, Recorder, Registry, Settings};
+use tolerarch_images::registry::{AddressGuard, Error, HostSettings, Recorder, Registry, Settings};
 
 use super::distribution::{Distribution, REPO, listening};
 use super::images;

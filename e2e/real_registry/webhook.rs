@@ -1,8 +1,8 @@
 //! tolerarch in front of a real registry: its registry client alone, and the whole of it over HTTPS.
 
 use tolerarch::config::Config;
-use tolerarch::registry::{AddressGuard, HostSettings, Registry, RegistryMetrics};
 use tolerarch::serve::Server;
+use tolerarch_images::registry::{AddressGuard, HostSettings, Registry, RegistryMetrics};
 use tolerarch_support::environment::Environment;
 use tolerarch_support::metrics::Metrics;
 

@@ -13,11 +13,11 @@ use tokio::time::Instant;
 use super::output::{Colour, Look, Output, Row, document, print, shown, table};
 use super::session::{Decided, FailOn, Session, ask, cause};
 use super::{Shared, fail};
-use crate::registry::trace::{Fate, Trace, TracedEntry, TracedRequest};
-use crate::registry::{RequestKind, Skip};
 use tolerarch_core::image::{ImageRef, PlatformSet, ReferenceError, Support};
 use tolerarch_core::pod::Pod;
 use tolerarch_core::policy::Pool;
+use tolerarch_images::registry::trace::{Fate, Trace, TracedEntry, TracedRequest};
+use tolerarch_images::registry::{RequestKind, Skip};
 use tolerarch_support::environment::Environment;
 
 /// Characters of a digest that people compare.

@@ -15,8 +15,6 @@ use super::output::{Progress, shown, tell};
 use super::{Shared, fail};
 use crate::config::{Config, Discover};
 use crate::decide::{self, BatchLimits, Snapshot, Wait};
-use crate::registry::trace::{Trace, TracedRequest};
-use crate::registry::{HostSettings, Traces};
 use crate::serve;
 use tolerarch_core::decision::Decision;
 use tolerarch_core::image::{ImageRef, PlatformSet, canonical_host};
@@ -25,6 +23,8 @@ use tolerarch_core::pod::Pod;
 use tolerarch_core::policy::{Blocker, Cause};
 use tolerarch_core::reason::Reason;
 use tolerarch_core::review::DaemonSet;
+use tolerarch_images::registry::trace::{Trace, TracedRequest};
+use tolerarch_images::registry::{HostSettings, Traces};
 use tolerarch_text::escape::shortened;
 
 /// A note where a cluster is asked and no configuration is named.

@@ -6,9 +6,9 @@ use serde_json::{Value as Json, json};
 
 use super::shape::{Section, Shape, Slot, Value, key, key_as};
 use super::values::taken;
-use crate::resolver::CacheSettings;
-use crate::shared_cache::{ParseUrlError, ServerUrl, SharedCacheSettings};
 use crate::warm_start::WarmSettings;
+use tolerarch_images::resolver::CacheSettings;
+use tolerarch_images::shared_cache::{ParseUrlError, ServerUrl, SharedCacheSettings};
 
 /// The section, whose parts belong to several rooms.
 pub(super) struct CacheSection<'a> {

@@ -6,8 +6,8 @@ use serde_json::{Value as Json, json};
 
 use super::shape::Value;
 use super::values::taken;
-use crate::registry::Mirror;
 use tolerarch_core::image::{ImageRef, NamePattern, canonical_host, is_docker_hub};
+use tolerarch_images::registry::Mirror;
 
 /// What `is_docker_hub` takes, for schemas; in lower case.
 const DOCKER_HUB: &str = r"(https://)?(index\.|registry-1\.)?docker\.io(:443)?(/v[12])?/*";

@@ -1,8 +1,8 @@
 use super::*;
-use crate::credentials::ProviderSettings;
 use serde_json::json;
 use tolerarch_core::policy::Mode;
 use tolerarch_core::testing::{platforms, toleration};
+use tolerarch_images::credentials::ProviderSettings;
 
 fn faults(text: &str) -> Vec<String> {
     Config::parse(text).unwrap_err().iter().map(ToString::to_string).collect()

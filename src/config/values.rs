@@ -9,10 +9,10 @@ use ipnet::IpNet;
 use serde_json::{Value as Json, json};
 
 use super::shape::Value;
-use crate::credentials::ImagePattern;
 use tolerarch_core::image::canonical_name;
 use tolerarch_core::pod::Text;
 use tolerarch_core::policy::Mode;
+use tolerarch_images::credentials::ImagePattern;
 use tolerarch_kubernetes::cluster::ObjectName;
 
 impl Value for usize {

@@ -13,7 +13,7 @@ use super::scope::{Called, Scope};
 use super::{ControllerSettings, Leadership};
 use crate::census::{Amount, Count, Support, Terms, Totals};
 use crate::decide::{BatchLimits, Current};
-use crate::resolver::LookupSettings;
+use tolerarch_images::resolver::LookupSettings;
 use tolerarch_kubernetes::cluster::{
     Change, Cluster, ClusterError, Namespace, ObjectName, Selection, StoredPod, Watcher,
 };

@@ -8,9 +8,9 @@ use futures_util::future::join_all;
 use tokio::sync::Semaphore;
 use tokio::time::{Duration, Instant};
 
-use crate::credentials::CredentialCandidate;
-use crate::resolver::{LookupSettings, Outcome, Resolver, Tenant};
 use tolerarch_core::image::ImageRef;
+use tolerarch_images::credentials::CredentialCandidate;
+use tolerarch_images::resolver::{LookupSettings, Outcome, Resolver, Tenant};
 
 /// An image is waited for longer than any lookup takes, so that its outcome is seen.
 const LONGER: Duration = Duration::from_secs(2);

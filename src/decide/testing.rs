@@ -6,9 +6,9 @@ use serde_json::{Value, json};
 use testregistry::Registry as Remote;
 
 use super::*;
-use crate::registry::testing::registry_metrics;
-use crate::registry::{AddressGuard, HostSettings, Registry};
-use crate::resolver::{CacheSettings, LookupSettings, ResolverMetrics};
+use tolerarch_images::registry::testing::registry_metrics;
+use tolerarch_images::registry::{AddressGuard, HostSettings, Registry};
+use tolerarch_images::resolver::{CacheSettings, LookupSettings, ResolverMetrics};
 use tolerarch_support::metrics::Metrics;
 
 pub const BOTH: [&str; 2] = ["linux/amd64", "linux/arm64"];

@@ -3,8 +3,8 @@ use testregistry::Fault;
 
 use super::testing::{BOTH, Bench, pod};
 use super::*;
-use crate::credentials::testing::with_cluster;
 use tolerarch_core::policy::Override;
+use tolerarch_images::credentials::testing::with_cluster;
 use tolerarch_kubernetes::cluster::testing::ApiServer;
 
 #[tokio::test]

@@ -21,8 +21,8 @@ use crate::controller::{
     NodeTaintMetrics, NodeTaints, PendingPods, Recorder, Resignation,
 };
 use crate::listener::Phase;
-use crate::resolver::Extras;
-use crate::shared_cache::{SharedCache, SharedCacheKeeper};
+use tolerarch_images::resolver::Extras;
+use tolerarch_images::shared_cache::{SharedCache, SharedCacheKeeper};
 use tolerarch_kubernetes::cluster::{Caller, Cluster, LeaseName, Watcher};
 use tolerarch_support::environment::Environment;
 use tolerarch_support::health::{Component, Conditions, Health, Reported};

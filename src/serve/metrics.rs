@@ -3,11 +3,11 @@
 use prometheus::{IntCounter, IntGauge};
 
 use crate::admission::ReviewMetrics;
-use crate::credentials::CredentialMetrics;
-use crate::registry::RegistryMetrics;
-use crate::resolver::ResolverMetrics;
-use crate::shared_cache::SharedCacheMetrics;
 use crate::tls::{ManagedMetrics, TlsMetrics};
+use tolerarch_images::credentials::CredentialMetrics;
+use tolerarch_images::registry::RegistryMetrics;
+use tolerarch_images::resolver::ResolverMetrics;
+use tolerarch_images::shared_cache::SharedCacheMetrics;
 use tolerarch_kubernetes::cluster::UnreadMetrics;
 use tolerarch_kubernetes::discovery::DiscoveryMetrics;
 use tolerarch_support::metrics::Metrics;
@@ -101,7 +101,7 @@ mod tests {
     use crate::census::Count;
     use crate::config::Config;
     use crate::controller::{CensusMetrics, ControllerMetrics, NodeTaintMetrics};
-    use crate::registry::RequestKind;
+    use tolerarch_images::registry::RequestKind;
     use tolerarch_kubernetes::discovery::{Discovery, Inventory};
     use tolerarch_support::health::{Component, Health};
 

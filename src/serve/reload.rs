@@ -16,7 +16,7 @@ use tokio::time::{Duration, MissedTickBehavior, interval};
 use super::Live;
 use super::snapshot::{self, SnapshotError, files};
 use crate::config::{Config, ConfigError, Loaded, Sources};
-use crate::resolver::Extras;
+use tolerarch_images::resolver::Extras;
 use tolerarch_kubernetes::cluster::Caller;
 use tolerarch_support::environment::Environment;
 use tolerarch_support::file;

@@ -7,11 +7,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use super::metrics::Families;
 use crate::config::Config;
-use crate::credentials::{Credentials, CredentialsError, SourceFault};
 use crate::decide::{Current, Snapshot};
-use crate::registry::{ProxyError, Registry, TrustError};
-use crate::resolver::{Extras, Resolver};
 use tolerarch_core::policy::Policy;
+use tolerarch_images::credentials::{Credentials, CredentialsError, SourceFault};
+use tolerarch_images::registry::{ProxyError, Registry, TrustError};
+use tolerarch_images::resolver::{Extras, Resolver};
 use tolerarch_kubernetes::cluster::Caller;
 use tolerarch_kubernetes::discovery::{Discovery, Inventory};
 use tolerarch_support::environment::Environment;

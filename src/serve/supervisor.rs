@@ -10,8 +10,8 @@ use tokio::time::{Duration, Instant, sleep};
 
 use super::discovery::Discoverer;
 use super::reload::Follower;
-use crate::shared_cache::SharedCacheKeeper;
 use crate::tls::{CertificateIssuer, CertificateWatch, SecretWatch};
+use tolerarch_images::shared_cache::SharedCacheKeeper;
 use tolerarch_support::health::{Reported, State};
 use tolerarch_support::metrics::Metrics;
 

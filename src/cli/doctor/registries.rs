@@ -106,7 +106,7 @@ fn collect(log: &str, seen: &mut BTreeMap<(String, String), (String, usize)>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::registry::Error;
+    use tolerarch_images::registry::Error;
 
     #[test]
     fn what_an_error_means_is_read_from_its_text() {

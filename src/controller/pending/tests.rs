@@ -3,9 +3,9 @@ use testregistry::Fault;
 
 use super::*;
 use crate::controller::{ControllerSettings, Elector, EventLoop, Recorder};
-use crate::credentials::Credentials;
 use crate::decide::testing::{BOTH, Bench};
-use crate::resolver::CacheSettings;
+use tolerarch_images::credentials::Credentials;
+use tolerarch_images::resolver::CacheSettings;
 use tolerarch_kubernetes::cluster::ObjectName;
 use tolerarch_kubernetes::cluster::testing::Lists;
 use tolerarch_kubernetes::cluster::testing::Objects;

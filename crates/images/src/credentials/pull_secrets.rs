@@ -246,7 +246,7 @@ fn is_unavailable(error: ClusterError) -> bool {
 }
 
 /// The content of a Secret as the API server writes it.
-#[cfg(any(fuzzing, test))]
+#[cfg(any(test, feature = "testing"))]
 pub(super) fn decode(json: &[u8]) -> Option<Read> {
     content(serde_json::from_slice(json).ok()?).ok()
 }

@@ -1,7 +1,7 @@
 //! The documents of a registry, read as strictly as containerd reads them (`core/images`, `validateMediaType`), and
 //! as the OCI image specification means them. Pure.
 
-#[cfg(any(fuzzing, test))]
+#[cfg(any(test, feature = "testing"))]
 pub(super) mod fuzzing;
 
 use serde::Deserialize;

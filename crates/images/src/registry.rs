@@ -26,7 +26,7 @@ mod metrics;
 mod net;
 mod platforms;
 mod settings;
-#[cfg(test)]
+#[cfg(any(test, feature = "testing"))]
 pub mod testing;
 pub mod trace;
 
@@ -99,8 +99,8 @@ impl Registry {
         Ok(Self { client: Client::new(hosts, allowed, transport), verified })
     }
 
-    #[cfg(test)]
-    pub(crate) fn verifying(self, verified: PlatformSet) -> Self {
+    #[cfg(any(test, feature = "testing"))]
+    pub fn verifying(self, verified: PlatformSet) -> Self {
         Self { verified, ..self }
     }
 
@@ -171,8 +171,8 @@ impl Registry {
 }
 
 /// What must hold for whatever a registry sends, and for the operator's `hosts.toml`.
-#[cfg(any(fuzzing, test))]
-pub(crate) mod fuzzing {
+#[cfg(any(test, feature = "testing"))]
+pub mod fuzzing {
     pub use super::auth::fuzzing::challenge;
     pub use super::hosts::fuzzing::hosts;
     pub use super::manifest::fuzzing::manifest;

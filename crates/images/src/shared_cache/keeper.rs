@@ -52,7 +52,7 @@ impl SharedCacheKeeper {
     }
 
     /// How the cache fares. It never keeps reviews from being answered.
-    pub(crate) fn state(&self) -> Reported {
+    pub fn state(&self) -> Reported {
         self.cache.inner.state.clone()
     }
 
@@ -64,7 +64,7 @@ impl SharedCacheKeeper {
     }
 
     /// Keeps it connected for ever.
-    pub(crate) async fn run(&mut self) {
+    pub async fn run(&mut self) {
         loop {
             let link = match self.cache.inner.link.load_full() {
                 Some(link) => link,

@@ -75,14 +75,14 @@ impl RegistryMetrics {
     }
 
     /// A request to `host` begins. If it is dropped without an end, it counts as `abandoned`.
-    pub(crate) fn request(&self, host: &str, kind: RequestKind) -> RequestObserved {
+    pub fn request(&self, host: &str, kind: RequestKind) -> RequestObserved {
         let registry = Arc::clone(self.0.labels.get(host));
         RequestObserved { metrics: self.clone(), registry, kind, begun: Instant::now(), code: "abandoned" }
     }
 
     /// The registry `host` says how many requests its limit leaves. Shown for hosts that the configuration names and for
     /// Docker Hub, whose limit the metric is for; the claims of untrusted hosts would overwrite each other.
-    pub(crate) fn requests_left(&self, host: &str, left: i64) {
+    pub fn requests_left(&self, host: &str, left: i64) {
         let label = if host == DOCKER_HUB { DOCKER_HUB } else { self.0.labels.get(host) };
         if label != OTHER {
             self.0.requests_left.with_label_values(&[label]).set(left);
@@ -91,7 +91,7 @@ impl RegistryMetrics {
 }
 
 /// A request that is under way: counted and measured when it is dropped, however it ends.
-pub(crate) struct RequestObserved {
+pub struct RequestObserved {
     metrics: RegistryMetrics,
     registry: Arc<str>,
     kind: RequestKind,
@@ -101,7 +101,7 @@ pub(crate) struct RequestObserved {
 
 impl RequestObserved {
     /// It ended: a status class, or a kind of failure.
-    pub(crate) fn end(mut self, code: &'static str) {
+    pub fn end(mut self, code: &'static str) {
         self.code = code;
     }
 }

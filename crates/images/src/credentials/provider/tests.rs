@@ -317,7 +317,7 @@ fn accepts_json_and_older_versions_of_the_configuration() {
 /// The documentation's examples work as they stand.
 #[test]
 fn the_examples_of_the_documentation_are_right() {
-    let page = include_str!("../../../docs/credentials.md");
+    let page = include_str!("../../../../../docs/credentials.md");
     let example = page.split("```yaml\n").find(|part| part.starts_with("# providers.yaml")).unwrap();
     let example = example.split("```").next().unwrap();
     let dir = TestDir::new();

@@ -139,8 +139,8 @@ impl CredentialCandidate {
     }
 
     /// Whether the registry accepted a credential of this helper.
-    #[cfg(test)]
-    pub(crate) fn has_accepted(&self) -> bool {
+    #[cfg(any(test, feature = "testing"))]
+    pub fn has_accepted(&self) -> bool {
         matches!(&self.source, Source::Helper { helper, host } if helper.has_accepted(host))
     }
 

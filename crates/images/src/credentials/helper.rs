@@ -86,7 +86,7 @@ impl Helper {
         self.runner.accepted(host);
     }
 
-    #[cfg(test)]
+    #[cfg(any(test, feature = "testing"))]
     pub(super) fn has_accepted(&self, host: &str) -> bool {
         self.runner.has_accepted(host)
     }

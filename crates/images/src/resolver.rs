@@ -249,12 +249,12 @@ impl Resolver {
     }
 
     /// Whether a lookup of this image would take nothing that a Pod needs now.
-    pub(crate) fn has_spare(&self, image: &ImageRef) -> bool {
+    pub fn has_spare(&self, image: &ImageRef) -> bool {
         self.0.shared.limit.has_spare(image.host())
     }
 
     /// Whether the image's registry names no rate limit, or most of it is left as far as is known.
-    pub(crate) fn has_plenty(&self, image: &ImageRef) -> bool {
+    pub fn has_plenty(&self, image: &ImageRef) -> bool {
         self.0.fetcher.registry.has_plenty(image)
     }
 

@@ -3,7 +3,7 @@
 mod challenge;
 mod exchange;
 mod fetches;
-#[cfg(any(fuzzing, test))]
+#[cfg(any(test, feature = "testing"))]
 pub(super) mod fuzzing;
 mod owner;
 mod realm;

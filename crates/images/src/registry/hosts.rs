@@ -3,7 +3,7 @@
 mod allowed;
 mod directory;
 mod endpoint;
-#[cfg(any(fuzzing, test))]
+#[cfg(any(test, feature = "testing"))]
 pub(super) mod fuzzing;
 mod health;
 

@@ -12,7 +12,7 @@ use crate::shared_cache::{SharedCache, SharedCacheMetrics, SharedCacheSettings};
 use redis::Redis;
 use tolerarch_support::health::{Reported, State};
 
-#[path = "../../../e2e/support/redis.rs"]
+#[path = "../../../../../e2e/support/redis.rs"]
 mod redis;
 mod servers;
 

@@ -14,8 +14,8 @@ mod docker_keyring;
 mod fault;
 mod file;
 mod files;
-#[cfg(any(fuzzing, test))]
-pub(crate) mod fuzzing;
+#[cfg(any(test, feature = "testing"))]
+pub mod fuzzing;
 mod helper;
 mod limits;
 mod metrics;
@@ -27,7 +27,7 @@ mod pull_secrets;
 
 mod settings;
 mod sources;
-#[cfg(test)]
+#[cfg(any(test, feature = "testing"))]
 pub mod testing;
 mod ttl_cache;
 
