@@ -19,13 +19,13 @@ use tokio::time::{Duration, Instant, timeout};
 
 pub use metrics::ReviewMetrics;
 
-use crate::decide::{self, Current, Wait};
 use crate::listener::HEAD_BYTES;
 use tolerarch_core::decision::Decision;
 use tolerarch_core::patch;
 use tolerarch_core::policy::UNKNOWN_PROFILE;
 use tolerarch_core::reason::Reason;
 use tolerarch_core::review::{self, Audit, DaemonSet, Review, ReviewError, Subject};
+use tolerarch_engine::decide::{self, Current, Wait};
 use tolerarch_support::body::{Budget, FREE, Pace, Read, ReadError};
 use tolerarch_text::escape::shortened;
 use tolerarch_text::go_duration;

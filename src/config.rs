@@ -40,9 +40,9 @@ pub use sources::{Flag, Loaded, Sources};
 
 use crate::controller::ControllerSettings;
 use crate::tls::{CertificateFiles, ManagedSettings, TlsMode};
-use crate::warm_start::WarmSettings;
 use tolerarch_core::image::PlatformSet;
 use tolerarch_core::policy::Policy;
+use tolerarch_engine::warm_start::WarmSettings;
 use tolerarch_images::credentials::{CredentialSettings, ImagePattern};
 use tolerarch_images::registry::{AddressGuard, Allowed, HostSettings, Proxies, ProxyError, Settings};
 use tolerarch_images::resolver::{CacheSettings, LookupSettings};

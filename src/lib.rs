@@ -40,18 +40,12 @@
 pub mod listener;
 
 pub mod admission;
-pub mod decide;
-
 pub mod controller;
-
-pub mod census;
 
 pub mod admin;
 pub mod cli;
 pub mod config;
-pub mod serve;
-pub mod tls;
-pub mod warm_start;
-
 #[cfg(any(fuzzing, test))]
 pub mod fuzzing;
+pub mod serve;
+pub mod tls;

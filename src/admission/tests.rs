@@ -6,9 +6,9 @@ use testregistry::Fault;
 use tower_service::Service;
 
 use super::*;
-use crate::decide::Snapshot;
-use crate::decide::testing::{BOTH, Bench as Deciding, pod};
 use tolerarch_core::policy::Policy;
+use tolerarch_engine::decide::Snapshot;
+use tolerarch_engine::decide::testing::{BOTH, Bench as Deciding, pod};
 use tolerarch_text::escape::SHOWN;
 
 /// A webhook in front of a registry in this process, with the default pool.

@@ -5,8 +5,8 @@ use futures_util::stream::{self, StreamExt};
 
 use super::session::Session;
 use super::survey::Survey;
-use crate::census::{Judgement, Shape};
 use tolerarch_core::image::LookupError;
+use tolerarch_engine::census::{Judgement, Shape};
 
 /// Shapes that are decided on at a time. They wait for images, of which far fewer are looked up at a time; so many that those
 /// whose registry is slow do not hold up the others. Each takes a few kilobytes.

@@ -21,10 +21,10 @@ use super::output::{Look, Progress, document, print};
 use super::session::{Read, Session, ask_about, cause, end_by_interrupt};
 use super::survey::Survey;
 use super::{Shared, fail};
-use crate::census::{Census, Judgement, Member, Node, Summary};
 use figures::count;
 use sections::Section;
 use tolerarch_core::policy::Cause;
+use tolerarch_engine::census::{Census, Judgement, Member, Node, Summary};
 
 #[derive(Debug, Args)]
 pub(super) struct Command {

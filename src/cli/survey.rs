@@ -7,10 +7,10 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
 use super::output::Progress;
-use crate::census::{Amount, Controller, Roll, RolledPod, Shape, Terms, Workload};
 use futures_util::future::join3;
 use owners::Owners;
 use tolerarch_core::image::{ImageRef, PlatformSet};
+use tolerarch_engine::census::{Amount, Controller, Roll, RolledPod, Shape, Terms, Workload};
 use tolerarch_kubernetes::cluster::{Namespace, Node, Page, RequestError, StoredPod, UserClient};
 
 /// What was read.

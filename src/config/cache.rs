@@ -6,7 +6,7 @@ use serde_json::{Value as Json, json};
 
 use super::shape::{Section, Shape, Slot, Value, key, key_as};
 use super::values::taken;
-use crate::warm_start::WarmSettings;
+use tolerarch_engine::warm_start::WarmSettings;
 use tolerarch_images::resolver::CacheSettings;
 use tolerarch_images::shared_cache::{ParseUrlError, ServerUrl, SharedCacheSettings};
 

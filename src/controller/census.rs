@@ -11,8 +11,8 @@ use tokio::time::{Duration, sleep};
 
 use super::scope::{Called, Scope};
 use super::{ControllerSettings, Leadership};
-use crate::census::{Amount, Count, Support, Terms, Totals};
-use crate::decide::{BatchLimits, Current};
+use tolerarch_engine::census::{Amount, Count, Support, Terms, Totals};
+use tolerarch_engine::decide::{BatchLimits, Current};
 use tolerarch_images::resolver::LookupSettings;
 use tolerarch_kubernetes::cluster::{
     Change, Cluster, ClusterError, Namespace, ObjectName, Selection, StoredPod, Watcher,

@@ -16,10 +16,10 @@ use super::note::{EventReason, Place, Proof};
 use super::pace::Pace;
 use super::symptom::{Sign, Symptom, is_exec_format, symptoms};
 use super::{ControllerSettings, Leadership, Recorder};
-use crate::census::Terms;
-use crate::decide::{self, BatchLimits, Current};
 use tolerarch_core::image::PlatformSet;
 use tolerarch_core::pod::{Pod, Purpose};
+use tolerarch_engine::census::Terms;
+use tolerarch_engine::decide::{self, BatchLimits, Current};
 use tolerarch_images::resolver::LookupSettings;
 use tolerarch_kubernetes::cluster::{
     Change, Cluster, ClusterError, Namespace, Node, Selection, StoredPod, Watcher, log_path,

@@ -19,11 +19,11 @@ use super::pace::Pace;
 use super::repair::{self, Repair, Repaired, patch_of};
 use super::scope::{Called, Scope};
 use super::{ControllerMetrics, ControllerSettings, Leadership, Recorder};
-use crate::decide::{self, Current, Wait};
 use tolerarch_core::decision::Decision;
 use tolerarch_core::pod::Pod;
 use tolerarch_core::policy::{Mode, Policy};
 use tolerarch_core::reason::Reason;
+use tolerarch_engine::decide::{self, Current, Wait};
 use tolerarch_kubernetes::cluster::{Change, Cluster, Known, Namespace, Selection, StoredPod, Watcher};
 use tolerarch_support::health::Conditions;
 

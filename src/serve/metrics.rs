@@ -98,9 +98,9 @@ impl ReloadMetrics {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::census::Count;
     use crate::config::Config;
     use crate::controller::{CensusMetrics, ControllerMetrics, NodeTaintMetrics};
+    use tolerarch_engine::census::Count;
     use tolerarch_images::registry::RequestKind;
     use tolerarch_kubernetes::discovery::{Discovery, Inventory};
     use tolerarch_support::health::{Component, Health};

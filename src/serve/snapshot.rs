@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use super::metrics::Families;
 use crate::config::Config;
-use crate::decide::{Current, Snapshot};
 use tolerarch_core::policy::Policy;
+use tolerarch_engine::decide::{Current, Snapshot};
 use tolerarch_images::credentials::{Credentials, CredentialsError, SourceFault};
 use tolerarch_images::registry::{ProxyError, Registry, TrustError};
 use tolerarch_images::resolver::{Extras, Resolver};

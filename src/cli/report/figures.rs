@@ -1,6 +1,6 @@
 //! Numbers as people read them.
 
-use crate::census::Amount;
+use tolerarch_engine::census::Amount;
 
 /// `12.5`: cores with at most three decimals.
 pub(super) fn cores(amount: Amount) -> String {

@@ -12,7 +12,7 @@ use super::figures::{cores, memory, percent};
 use super::markdown::capitalised;
 use super::sections::{Cell, Section};
 use super::{By, Report};
-use crate::census::{Amount, Support};
+use tolerarch_engine::census::{Amount, Support};
 
 const STYLE: &str = include_str!("html/page.css");
 const SCRIPT: &str = include_str!("html/sort.js");

@@ -7,9 +7,9 @@ use serde_json::{Value, json};
 
 use super::super::advice::fix;
 use super::Report;
-use crate::census::{Amount, PodOf, ReasonTotal, Support, Workload};
 use tolerarch_core::policy::Cause;
 use tolerarch_core::reason::Reason;
+use tolerarch_engine::census::{Amount, PodOf, ReasonTotal, Support, Workload};
 
 impl Report {
     pub(super) fn json(&self) -> Value {

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use super::super::advice::fix;
 use super::figures::{cores, count, memory, percent};
 use super::{By, Report};
-use crate::census::{Amount, ImageTotal, NamespaceTotal, Support, WorkloadTotal};
 use tolerarch_core::policy::Cause;
 use tolerarch_core::reason::Reason;
+use tolerarch_engine::census::{Amount, ImageTotal, NamespaceTotal, Support, WorkloadTotal};
 
 /// A table below a title.
 pub(super) struct Section {

@@ -3,7 +3,7 @@
 use super::super::output::{Colour, Look, Row, shown, table, wrapped};
 use super::Report;
 use super::sections::{Cell, Section};
-use crate::census::Support;
+use tolerarch_engine::census::Support;
 
 /// Rows of a table; the other forms have more.
 const ROWS: usize = 20;
@@ -68,10 +68,10 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::census::{Amount, Census, Judgement, Member, Node, Workload};
     use crate::cli::report::By;
     use tolerarch_core::image::LookupError;
     use tolerarch_core::pod::Pod;
+    use tolerarch_engine::census::{Amount, Census, Judgement, Member, Node, Workload};
 
     #[test]
     fn a_terminal_of_80_columns_shows_every_reason() {

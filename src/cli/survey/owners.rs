@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use serde::Deserialize;
 
-use crate::census::{Controller, Workload};
+use tolerarch_engine::census::{Controller, Workload};
 use tolerarch_kubernetes::cluster::{Owner, Page, RequestError, UserClient};
 
 /// The kinds between Pods and the owners that people know, with the list of each below the API's group.

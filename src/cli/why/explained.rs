@@ -7,11 +7,11 @@ use super::super::check::Template;
 use super::super::output::{Colour, Look, Row, shown, table, wrapped};
 use super::super::session::{FailOn, Session, cause};
 use super::super::survey::{Survey, SurveyedPod};
-use crate::decide;
 use tolerarch_core::image::PlatformSet;
 use tolerarch_core::placement::is_tolerated;
 use tolerarch_core::pod::Pod;
 use tolerarch_core::reason::Reason;
+use tolerarch_engine::decide;
 use tolerarch_text::escape::shortened;
 
 /// Pods of a table; JSON has them all.

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::controller::{ControllerMetrics, Elector};
-use crate::decide::testing::{BOTH, Bench};
+use tolerarch_engine::decide::testing::{BOTH, Bench};
 use tolerarch_kubernetes::cluster::testing::Lists;
 use tolerarch_kubernetes::cluster::testing::Objects;
 use tolerarch_kubernetes::cluster::{LeaseName, ObjectName};

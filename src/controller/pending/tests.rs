@@ -3,7 +3,7 @@ use testregistry::Fault;
 
 use super::*;
 use crate::controller::{ControllerSettings, Elector, EventLoop, Recorder};
-use crate::decide::testing::{BOTH, Bench};
+use tolerarch_engine::decide::testing::{BOTH, Bench};
 use tolerarch_images::credentials::Credentials;
 use tolerarch_images::resolver::CacheSettings;
 use tolerarch_kubernetes::cluster::ObjectName;

@@ -3,12 +3,12 @@ use testregistry::Registry as Remote;
 
 use super::*;
 use crate::config::Config;
-use crate::decide::{Snapshot, Wait};
 use crate::serve::metrics::Families;
 use crate::serve::snapshot;
 use tolerarch_core::pod::Pod;
 use tolerarch_core::policy::Policy;
 use tolerarch_core::testing::platforms;
+use tolerarch_engine::decide::{Snapshot, Wait};
 use tolerarch_images::resolver::Extras;
 use tolerarch_kubernetes::cluster::Caller;
 use tolerarch_kubernetes::cluster::testing::Lists;

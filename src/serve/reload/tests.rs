@@ -7,12 +7,12 @@ use tokio::time::Instant;
 
 use super::*;
 use crate::admission::Webhook;
-use crate::decide::{Snapshot, Wait};
 use crate::serve::controller::Role;
 use crate::serve::metrics::Families;
 use crate::serve::snapshot::Publisher;
 use tolerarch_core::pod::Pod;
 use tolerarch_core::policy::Mode;
+use tolerarch_engine::decide::{Snapshot, Wait};
 use tolerarch_support::metrics::Metrics;
 
 /// A ConfigMap volume as the kubelet lays it out.

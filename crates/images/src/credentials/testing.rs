@@ -49,10 +49,12 @@ impl TestDir {
         path
     }
 
+    #[cfg(test)]
     pub(super) fn read(&self, name: &str) -> String {
         std::fs::read_to_string(self.path(name)).unwrap_or_default()
     }
 
+    #[cfg(test)]
     pub(super) fn root(&self) -> &Path {
         self.0.path()
     }

@@ -26,7 +26,7 @@ const LOOKUPS: usize = 2;
 const TIME: Duration = Duration::from_secs(15);
 
 /// Why it is degraded.
-pub(crate) const NOT_LISTED: &str = "Pods could not be listed; each image is looked up when a Pod needs it";
+pub const NOT_LISTED: &str = "Pods could not be listed; each image is looked up when a Pod needs it";
 
 /// Which images are looked up at the start.
 #[derive(Clone, Debug, PartialEq, Eq)]

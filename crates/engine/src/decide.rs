@@ -5,7 +5,7 @@
 
 mod batch;
 mod daemon_set;
-#[cfg(test)]
+#[cfg(any(test, feature = "testing"))]
 pub mod testing;
 
 use std::collections::BTreeMap;

@@ -32,23 +32,8 @@ impl Bench {
     pub async fn with_cache(credentials: Credentials, cache: CacheSettings) -> Self {
         let remote = Remote::builder().plain_http().start().await;
         let metrics = Metrics::new([]).unwrap();
-        let guard = AddressGuard { allow: vec!["127.0.0.0/8".parse().unwrap()], deny: vec![] };
-        let plain = HostSettings { plain_http: true, ..HostSettings::default() };
-        let registry = Registry::new([(remote.address(), plain)], guard, registry_metrics()).unwrap();
-        let (policy, lookup) = (Policy::default(), LookupSettings::default());
-        let budget = lookup.budget;
-        let resolver = Resolver::new(registry, lookup, cache, ResolverMetrics::register(&metrics).unwrap());
-        Self {
-            remote,
-            current: Current::new(Snapshot {
-                policy,
-                profiles: BTreeMap::new(),
-                budget,
-                credentials,
-                resolver,
-            }),
-            metrics,
-        }
+        let current = in_front_of(&remote, credentials, cache, &metrics);
+        Self { remote, current, metrics }
     }
 
     /// Decides by another policy from now on.
@@ -84,4 +69,26 @@ impl Bench {
 pub fn pod(images: &[&str]) -> Value {
     let containers: Vec<Value> = images.iter().map(|image| json!({"image": image})).collect();
     json!({"metadata": {"generateName": "web-"}, "spec": {"containers": containers}})
+}
+
+/// What decides with the default pool, in front of this registry, about which it knows nothing.
+pub fn in_front_of(
+    remote: &Remote,
+    credentials: Credentials,
+    cache: CacheSettings,
+    metrics: &Metrics,
+) -> Current {
+    let guard = AddressGuard { allow: vec!["127.0.0.0/8".parse().unwrap()], deny: vec![] };
+    let plain = HostSettings { plain_http: true, ..HostSettings::default() };
+    let registry = Registry::new([(remote.address(), plain)], guard, registry_metrics()).unwrap();
+    let lookup = LookupSettings::default();
+    let budget = lookup.budget;
+    let resolver = Resolver::new(registry, lookup, cache, ResolverMetrics::register(metrics).unwrap());
+    Current::new(Snapshot {
+        policy: Policy::default(),
+        profiles: BTreeMap::new(),
+        budget,
+        credentials,
+        resolver,
+    })
 }

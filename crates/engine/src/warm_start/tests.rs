@@ -2,10 +2,11 @@ use serde_json::{Value, json};
 use testregistry::{Fault, Kind, Registry as Remote};
 
 use super::*;
-use crate::config::Config;
-use crate::serve;
+use crate::decide::testing::in_front_of;
+use tolerarch_images::credentials::Credentials;
+use tolerarch_images::resolver::CacheSettings;
 use tolerarch_kubernetes::cluster::testing::Lists;
-use tolerarch_support::environment::Environment;
+use tolerarch_support::metrics::Metrics;
 
 /// A cluster with running Pods, and a registry.
 struct World {
@@ -42,17 +43,8 @@ impl World {
     }
 
     fn current(&self) -> Current {
-        let hosts = json!({self.remote.address(): {"plainHttp": true}});
-        let config = json!({"registries": {"hosts": hosts}, "network": {"allow": ["127.0.0.0/8"]}});
-        Current::new(
-            serve::snapshot(
-                &Config::parse(&config.to_string()).unwrap(),
-                &Environment::default(),
-                None,
-                None,
-            )
-            .unwrap(),
-        )
+        let metrics = Metrics::new([]).unwrap();
+        in_front_of(&self.remote, Credentials::default(), CacheSettings::default(), &metrics)
     }
 
     async fn warm(&self, current: &Current) {
