@@ -39,7 +39,7 @@ pub use schema::schema;
 pub use sources::{Flag, Loaded, Sources};
 
 use crate::controller::ControllerSettings;
-use crate::tls::{CertificateFiles, ManagedSettings, TlsMode};
+use tolerarch_webhook::tls::{CertificateFiles, ManagedSettings, TlsMode};
 use tolerarch_core::image::PlatformSet;
 use tolerarch_core::policy::Policy;
 use tolerarch_engine::warm_start::WarmSettings;

@@ -37,15 +37,10 @@
 //! I/O lives in `registry`, `shared_cache`, `credentials`, `cluster` and `tls`, state in `resolver` and in what `registry`
 //! and `credentials` remember; `review`, `pod`, `image`, `policy`, `placement`, `discovery`, `patch` and `census` are pure.
 
-pub mod listener;
-
-pub mod admission;
 pub mod controller;
 
-pub mod admin;
 pub mod cli;
 pub mod config;
 #[cfg(any(fuzzing, test))]
 pub mod fuzzing;
 pub mod serve;
-pub mod tls;

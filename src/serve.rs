@@ -22,11 +22,11 @@ use tokio::sync::{Notify, watch};
 use tokio::time::{Duration, timeout};
 use tokio_util::task::AbortOnDropHandle;
 
-use crate::admin::Admin;
-use crate::admission::Webhook;
+use tolerarch_webhook::admin::Admin;
+use tolerarch_webhook::admission::Webhook;
 use crate::config::{Config, Sources};
-use crate::listener::{Limits, Listener, Phase};
-use crate::tls::{CertificateWatch, SecretWatch, ServingCertificate, TlsMetrics, TlsMode};
+use tolerarch_webhook::listener::{Limits, Listener, Phase};
+use tolerarch_webhook::tls::{CertificateWatch, SecretWatch, ServingCertificate, TlsMetrics, TlsMode};
 use tolerarch_engine::decide::Snapshot;
 use tolerarch_engine::warm_start;
 use tolerarch_images::registry::Traces;

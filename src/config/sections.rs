@@ -7,7 +7,7 @@ use super::hosts::{HostName, is_host};
 use super::shape::{Map, Section, Shape, Slot, Visit, key, key_as, texts};
 use super::values::Choice;
 use super::{Admin, Config, Log, Registries, Server, Tls};
-use crate::tls::{Lifetimes, TlsMode};
+use tolerarch_webhook::tls::{Lifetimes, TlsMode};
 use tolerarch_core::image::canonical_host;
 use tolerarch_images::credentials::CredentialSettings;
 use tolerarch_images::registry::{AddressGuard, HostSettings, Mirror};

@@ -20,7 +20,7 @@ use crate::controller::{
     CensusLoop, CensusMetrics, ControllerMetrics, ControllerSettings, Elector, EventLoop, FailingPods,
     NodeTaintMetrics, NodeTaints, PendingPods, Recorder, Resignation,
 };
-use crate::listener::Phase;
+use tolerarch_webhook::listener::Phase;
 use tolerarch_images::resolver::Extras;
 use tolerarch_images::shared_cache::{SharedCache, SharedCacheKeeper};
 use tolerarch_kubernetes::cluster::{Caller, Cluster, LeaseName, Watcher};

@@ -4,7 +4,7 @@ use std::io;
 use std::net::SocketAddr;
 
 use super::SnapshotError;
-use crate::tls::CertificateError;
+use tolerarch_webhook::tls::CertificateError;
 use tolerarch_kubernetes::cluster::ConnectError;
 
 /// Why the webhook does not start.

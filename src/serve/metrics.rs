@@ -2,8 +2,8 @@
 
 use prometheus::{IntCounter, IntGauge};
 
-use crate::admission::ReviewMetrics;
-use crate::tls::{ManagedMetrics, TlsMetrics};
+use tolerarch_webhook::admission::ReviewMetrics;
+use tolerarch_webhook::tls::{ManagedMetrics, TlsMetrics};
 use tolerarch_images::credentials::CredentialMetrics;
 use tolerarch_images::registry::RegistryMetrics;
 use tolerarch_images::resolver::ResolverMetrics;

@@ -10,7 +10,7 @@ use tokio::time::{Duration, Instant, sleep};
 
 use super::discovery::Discoverer;
 use super::reload::Follower;
-use crate::tls::{CertificateIssuer, CertificateWatch, SecretWatch};
+use tolerarch_webhook::tls::{CertificateIssuer, CertificateWatch, SecretWatch};
 use tolerarch_images::shared_cache::SharedCacheKeeper;
 use tolerarch_support::health::{Reported, State};
 use tolerarch_support::metrics::Metrics;

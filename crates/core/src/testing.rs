@@ -49,7 +49,7 @@ fn pool(keys: &Value) -> Pool {
             "name" => pool.name = text(value),
             "platforms" => pool.platforms = platforms_of(value),
             "tolerations" => pool.tolerations = value.as_array().unwrap().iter().map(toleration).collect(),
-            "share" => pool.share = value.as_str().unwrap().trim_end_matches('%').parse().unwrap(),
+            "share" => pool.share = value.to_string().trim_matches(['"', '%']).parse().unwrap(),
             "prefer" => {
                 let labels = value["labels"].as_object().unwrap();
                 let labels = labels.iter().map(|(key, value)| (key.clone(), text(value))).collect();

@@ -8,7 +8,7 @@ use super::objects::{AccessReview, Namespace};
 use super::probe::{dry_run, pod};
 use super::webhooks::some_of;
 use crate::config::Discover;
-use crate::tls::{ManagedSettings, TlsMode};
+use tolerarch_webhook::tls::{ManagedSettings, TlsMode};
 use tolerarch_core::pod::Toleration;
 use tolerarch_kubernetes::cluster::{ObjectName, RequestError, UserClient};
 

@@ -6,7 +6,7 @@ use testregistry::Registry as Remote;
 use tokio::time::Instant;
 
 use super::*;
-use crate::admission::Webhook;
+use tolerarch_webhook::admission::Webhook;
 use crate::serve::controller::Role;
 use crate::serve::metrics::Families;
 use crate::serve::snapshot::Publisher;

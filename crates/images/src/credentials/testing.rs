@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails at once")]
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use tempfile::TempDir;
@@ -55,7 +55,7 @@ impl TestDir {
     }
 
     #[cfg(test)]
-    pub(super) fn root(&self) -> &Path {
+    pub(super) fn root(&self) -> &std::path::Path {
         self.0.path()
     }
 }

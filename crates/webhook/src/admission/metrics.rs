@@ -77,7 +77,7 @@ impl ReviewMetrics {
     }
 
     /// Shows these pools and profiles, though there may have been no Pod for them yet.
-    pub(crate) fn show<'p>(&self, pools: &[Pool], profiles: impl Iterator<Item = &'p String>) {
+    pub fn show<'p>(&self, pools: &[Pool], profiles: impl Iterator<Item = &'p String>) {
         for pool in pools {
             self.0.opened.with_label_values(&[&pool.name]);
         }
