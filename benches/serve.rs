@@ -42,10 +42,10 @@ use tokio::process::Command;
 use tokio::sync::watch;
 use tokio::time::Duration;
 use tokio_rustls::TlsConnector;
+use tolerarch_support::metrics::Metrics;
 use tolerarch_webhook::admission::BODY_LIMIT;
 use tolerarch_webhook::listener::{Limits, Listener, Phase};
 use tolerarch_webhook::tls::{CertificateFiles, ServingCertificate, TlsMetrics};
-use tolerarch_support::metrics::Metrics;
 
 use serve::report::report;
 use serve::target::Target;

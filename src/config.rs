@@ -38,8 +38,7 @@ pub use reader::{FieldError, Location};
 pub use schema::schema;
 pub use sources::{Flag, Loaded, Sources};
 
-use crate::controller::ControllerSettings;
-use tolerarch_webhook::tls::{CertificateFiles, ManagedSettings, TlsMode};
+use tolerarch_controller::ControllerSettings;
 use tolerarch_core::image::PlatformSet;
 use tolerarch_core::policy::Policy;
 use tolerarch_engine::warm_start::WarmSettings;
@@ -50,6 +49,7 @@ use tolerarch_images::shared_cache::SharedCacheSettings;
 use tolerarch_kubernetes::cluster::ObjectName;
 use tolerarch_support::environment::Environment;
 use tolerarch_support::logging::{Format, Level};
+use tolerarch_webhook::tls::{CertificateFiles, ManagedSettings, TlsMode};
 
 /// Everything that can be configured, valid.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -37,8 +37,6 @@
 //! I/O lives in `registry`, `shared_cache`, `credentials`, `cluster` and `tls`, state in `resolver` and in what `registry`
 //! and `credentials` remember; `review`, `pod`, `image`, `policy`, `placement`, `discovery`, `patch` and `census` are pure.
 
-pub mod controller;
-
 pub mod cli;
 pub mod config;
 #[cfg(any(fuzzing, test))]

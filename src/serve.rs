@@ -22,11 +22,7 @@ use tokio::sync::{Notify, watch};
 use tokio::time::{Duration, timeout};
 use tokio_util::task::AbortOnDropHandle;
 
-use tolerarch_webhook::admin::Admin;
-use tolerarch_webhook::admission::Webhook;
 use crate::config::{Config, Sources};
-use tolerarch_webhook::listener::{Limits, Listener, Phase};
-use tolerarch_webhook::tls::{CertificateWatch, SecretWatch, ServingCertificate, TlsMetrics, TlsMode};
 use tolerarch_engine::decide::Snapshot;
 use tolerarch_engine::warm_start;
 use tolerarch_images::registry::Traces;
@@ -38,6 +34,10 @@ use tolerarch_support::environment::Environment;
 use tolerarch_support::health::{Component, Health, Reported, State};
 use tolerarch_support::logging::{self, Levels};
 use tolerarch_support::metrics::Metrics;
+use tolerarch_webhook::admin::Admin;
+use tolerarch_webhook::admission::Webhook;
+use tolerarch_webhook::listener::{Limits, Listener, Phase};
+use tolerarch_webhook::tls::{CertificateWatch, SecretWatch, ServingCertificate, TlsMetrics, TlsMode};
 
 pub use certificates::run as run_certificates;
 use controller::Role;

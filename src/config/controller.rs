@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde_json::{Value as Json, json};
 
 use super::shape::{Shape, Slot, Value, key, key_as};
-use crate::controller::ControllerSettings;
+use tolerarch_controller::ControllerSettings;
 
 impl Slot for ControllerSettings {
     fn shape(&mut self) -> Shape<'_> {

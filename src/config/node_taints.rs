@@ -4,7 +4,7 @@ use super::node_labels::NodeLabels;
 use super::pools::{label_key, label_value};
 use super::shape::{List, Shape, Slot, Visit, key, key_as};
 use super::values::OneOf;
-use crate::controller::{NodeTaint, is_reserved_taint};
+use tolerarch_controller::{NodeTaint, is_reserved_taint};
 use tolerarch_core::pod::Text;
 use tolerarch_kubernetes::cluster::Taint;
 

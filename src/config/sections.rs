@@ -7,11 +7,11 @@ use super::hosts::{HostName, is_host};
 use super::shape::{Map, Section, Shape, Slot, Visit, key, key_as, texts};
 use super::values::Choice;
 use super::{Admin, Config, Log, Registries, Server, Tls};
-use tolerarch_webhook::tls::{Lifetimes, TlsMode};
 use tolerarch_core::image::canonical_host;
 use tolerarch_images::credentials::CredentialSettings;
 use tolerarch_images::registry::{AddressGuard, HostSettings, Mirror};
 use tolerarch_images::resolver::LookupSettings;
+use tolerarch_webhook::tls::{Lifetimes, TlsMode};
 
 impl Slot for Config {
     fn shape(&mut self) -> Shape<'_> {

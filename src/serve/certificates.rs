@@ -9,12 +9,12 @@ use super::signals::Signals;
 use super::supervisor::{Supervisor, SupervisorMetrics};
 use super::{ADMIN_FINISH_TIME, ServeError, admin_listener, listen};
 use crate::config::{Config, Sources};
-use tolerarch_webhook::listener::Phase;
-use tolerarch_webhook::tls::{CertificateIssuer, ManagedMetrics, TlsMetrics, TlsMode};
 use tolerarch_kubernetes::cluster::{Caller, Cluster};
 use tolerarch_support::health::{Component, Health, Reported};
 use tolerarch_support::logging::{self, Levels};
 use tolerarch_support::metrics::Metrics;
+use tolerarch_webhook::listener::Phase;
+use tolerarch_webhook::tls::{CertificateIssuer, ManagedMetrics, TlsMetrics, TlsMode};
 
 /// Issues certificates until SIGTERM or SIGINT, a second of which ends it at once.
 ///

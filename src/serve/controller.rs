@@ -16,11 +16,10 @@ use super::snapshot::Publisher;
 use super::supervisor::{Supervisor, tasks};
 use super::{ADMIN_FINISH_TIME, Live, ServeError, admin_listener, listen, snapshot};
 use crate::config::{Config, Sources};
-use crate::controller::{
+use tolerarch_controller::{
     CensusLoop, CensusMetrics, ControllerMetrics, ControllerSettings, Elector, EventLoop, FailingPods,
     NodeTaintMetrics, NodeTaints, PendingPods, Recorder, Resignation,
 };
-use tolerarch_webhook::listener::Phase;
 use tolerarch_images::resolver::Extras;
 use tolerarch_images::shared_cache::{SharedCache, SharedCacheKeeper};
 use tolerarch_kubernetes::cluster::{Caller, Cluster, LeaseName, Watcher};
@@ -28,6 +27,7 @@ use tolerarch_support::environment::Environment;
 use tolerarch_support::health::{Component, Conditions, Health, Reported};
 use tolerarch_support::logging::{self, Levels};
 use tolerarch_support::metrics::Metrics;
+use tolerarch_webhook::listener::Phase;
 
 /// How long failures of registries count here at most: Pods are looked at again until their images are known, and a
 /// circuit spares a registry that fails.

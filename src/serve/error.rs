@@ -4,8 +4,8 @@ use std::io;
 use std::net::SocketAddr;
 
 use super::SnapshotError;
-use tolerarch_webhook::tls::CertificateError;
 use tolerarch_kubernetes::cluster::ConnectError;
+use tolerarch_webhook::tls::CertificateError;
 
 /// Why the webhook does not start.
 #[derive(Debug, thiserror::Error)]

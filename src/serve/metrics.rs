@@ -2,8 +2,6 @@
 
 use prometheus::{IntCounter, IntGauge};
 
-use tolerarch_webhook::admission::ReviewMetrics;
-use tolerarch_webhook::tls::{ManagedMetrics, TlsMetrics};
 use tolerarch_images::credentials::CredentialMetrics;
 use tolerarch_images::registry::RegistryMetrics;
 use tolerarch_images::resolver::ResolverMetrics;
@@ -11,6 +9,8 @@ use tolerarch_images::shared_cache::SharedCacheMetrics;
 use tolerarch_kubernetes::cluster::UnreadMetrics;
 use tolerarch_kubernetes::discovery::DiscoveryMetrics;
 use tolerarch_support::metrics::Metrics;
+use tolerarch_webhook::admission::ReviewMetrics;
+use tolerarch_webhook::tls::{ManagedMetrics, TlsMetrics};
 
 use super::supervisor::SupervisorMetrics;
 
@@ -99,7 +99,7 @@ impl ReloadMetrics {
 mod tests {
     use super::*;
     use crate::config::Config;
-    use crate::controller::{CensusMetrics, ControllerMetrics, NodeTaintMetrics};
+    use tolerarch_controller::{CensusMetrics, ControllerMetrics, NodeTaintMetrics};
     use tolerarch_engine::census::Count;
     use tolerarch_images::registry::RequestKind;
     use tolerarch_kubernetes::discovery::{Discovery, Inventory};

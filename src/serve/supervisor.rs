@@ -10,10 +10,10 @@ use tokio::time::{Duration, Instant, sleep};
 
 use super::discovery::Discoverer;
 use super::reload::Follower;
-use tolerarch_webhook::tls::{CertificateIssuer, CertificateWatch, SecretWatch};
 use tolerarch_images::shared_cache::SharedCacheKeeper;
 use tolerarch_support::health::{Reported, State};
 use tolerarch_support::metrics::Metrics;
+use tolerarch_webhook::tls::{CertificateIssuer, CertificateWatch, SecretWatch};
 
 /// The pause before a task is started again, doubled each time until it is the longest.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);

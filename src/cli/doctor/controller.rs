@@ -7,7 +7,7 @@ use super::findings::Findings;
 use super::installation::{Backend, Settings};
 use super::objects::{Lease, Policy, PolicyBinding, PolicySpec};
 use super::rights::{Account, Right};
-use crate::controller::ControllerSettings;
+use tolerarch_controller::ControllerSettings;
 use tolerarch_kubernetes::cluster::{RequestError, UserClient};
 
 const POLICIES: &str = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies";

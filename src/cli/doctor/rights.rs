@@ -8,9 +8,9 @@ use super::objects::{AccessReview, Namespace};
 use super::probe::{dry_run, pod};
 use super::webhooks::some_of;
 use crate::config::Discover;
-use tolerarch_webhook::tls::{ManagedSettings, TlsMode};
 use tolerarch_core::pod::Toleration;
 use tolerarch_kubernetes::cluster::{ObjectName, RequestError, UserClient};
+use tolerarch_webhook::tls::{ManagedSettings, TlsMode};
 
 /// The annotation of PodTolerationRestriction.
 const WHITE_LIST: &str = "scheduler.alpha.kubernetes.io/tolerationsWhitelist";

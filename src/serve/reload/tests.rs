@@ -6,7 +6,6 @@ use testregistry::Registry as Remote;
 use tokio::time::Instant;
 
 use super::*;
-use tolerarch_webhook::admission::Webhook;
 use crate::serve::controller::Role;
 use crate::serve::metrics::Families;
 use crate::serve::snapshot::Publisher;
@@ -14,6 +13,7 @@ use tolerarch_core::pod::Pod;
 use tolerarch_core::policy::Mode;
 use tolerarch_engine::decide::{Snapshot, Wait};
 use tolerarch_support::metrics::Metrics;
+use tolerarch_webhook::admission::Webhook;
 
 /// A ConfigMap volume as the kubelet lays it out.
 fn swap(root: &Path, version: &str, text: &str) {

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use tokio::time::{Duration, Instant};
 
 use super::Look;
-use crate::controller::repair::Repaired;
+use crate::repair::Repaired;
 use tolerarch_kubernetes::cluster::{Change, StoredPod};
 
 /// Pods that are kept, and bytes of what is kept of them: 20,000 usual ones have some 60 MiB. Where there are more, those

@@ -6,7 +6,7 @@
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::controller::{NodeTaint, is_reserved_taint};
+use crate::{NodeTaint, is_reserved_taint};
 use tolerarch_kubernetes::cluster::{TAINTS_KEY, Taint, TaintedNode};
 
 /// What is to be done with a node.

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use tokio::time::sleep;
 
 use super::*;
-use crate::controller::{ControllerMetrics, Elector};
+use crate::{ControllerMetrics, Elector};
 use tolerarch_kubernetes::cluster::testing::Lists;
 use tolerarch_kubernetes::cluster::testing::Objects;
 use tolerarch_kubernetes::cluster::{LeaseName, Node, ObjectName, Taint};

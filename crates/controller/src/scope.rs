@@ -164,14 +164,14 @@ mod tests {
     }
 
     fn shipped() -> Value {
-        let text = include_str!("../../manifests/mutatingwebhookconfiguration.yaml");
+        let text = include_str!("../../../manifests/mutatingwebhookconfiguration.yaml");
         let documents = yaml::read(text, Dialect::Kubernetes, &mut Copies::default()).unwrap();
         documents[0].value()["webhooks"].take()
     }
 
     /// As the chart renders it with conditions of its own and one of the user's, the last.
     fn conditioned() -> Value {
-        let text = include_str!("../../e2e/manifests/testdata/chart/webhook.yaml");
+        let text = include_str!("../../../e2e/manifests/testdata/chart/webhook.yaml");
         let documents = yaml::read(text, Dialect::Kubernetes, &mut Copies::default()).unwrap();
         let mut documents = documents.iter().map(|document| document.value());
         documents.find(|document| document["kind"] == "MutatingWebhookConfiguration").unwrap()["webhooks"]

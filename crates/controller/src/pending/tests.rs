@@ -2,7 +2,7 @@ use serde_json::{Value, json};
 use testregistry::Fault;
 
 use super::*;
-use crate::controller::{ControllerSettings, Elector, EventLoop, Recorder};
+use crate::{ControllerSettings, Elector, EventLoop, Recorder};
 use tolerarch_engine::decide::testing::{BOTH, Bench};
 use tolerarch_images::credentials::Credentials;
 use tolerarch_images::resolver::CacheSettings;

@@ -145,8 +145,8 @@ impl Leadership {
     }
 
     /// One that is never lost.
-    #[cfg(test)]
-    pub(crate) fn held() -> Self {
+    #[cfg(any(test, feature = "testing"))]
+    pub fn held() -> Self {
         Self(watch::channel(Some(Instant::now() + Duration::from_secs(1 << 30))).1)
     }
 

@@ -4,7 +4,7 @@ use std::time::Duration as StdDuration;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::controller::{ControllerMetrics, Elector};
+use crate::{ControllerMetrics, Elector};
 use tolerarch_engine::decide::testing::{BOTH, Bench};
 use tolerarch_kubernetes::cluster::testing::Lists;
 use tolerarch_kubernetes::cluster::testing::Objects;

@@ -2,7 +2,7 @@ use http::Method;
 use serde_json::json;
 
 use super::*;
-use crate::controller::Elector;
+use crate::Elector;
 use tolerarch_kubernetes::cluster::testing::Objects;
 use tolerarch_kubernetes::cluster::{LeaseName, ObjectName};
 use tolerarch_support::metrics::Metrics;

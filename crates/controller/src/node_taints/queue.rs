@@ -7,7 +7,7 @@ use tokio::time::{Duration, Instant};
 
 use super::plan::{Plan, plan};
 use super::write::Written;
-use crate::controller::NodeTaint;
+use crate::NodeTaint;
 use tolerarch_kubernetes::cluster::{Change, TaintedNode};
 
 /// The pause after a change of a node, doubled with each one until it is the longest.

@@ -200,7 +200,7 @@ impl CensusMetrics {
         })
     }
 
-    pub(crate) fn show(&self, totals: &Totals) {
+    pub fn show(&self, totals: &Totals) {
         let shown = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
         let show = |support: &str, amount: &Amount| {
             self.cpu.with_label_values(&[support]).set(amount.cpu_cores());
