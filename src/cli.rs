@@ -4,7 +4,7 @@
 
 mod advice;
 mod certificates;
-mod check;
+pub mod check;
 mod completions;
 mod config;
 mod controller;
@@ -311,10 +311,5 @@ fn fail(error: &dyn StdError) -> ExitCode {
 }
 
 /// What must hold for whatever a command is given.
-#[cfg(any(fuzzing, test))]
-pub(crate) mod fuzzing {
-    pub use super::check::fuzzing::check;
-}
-
 #[cfg(test)]
 mod tests;

@@ -39,6 +39,4 @@
 
 pub mod cli;
 pub mod config;
-#[cfg(any(fuzzing, test))]
-pub mod fuzzing;
 pub mod serve;

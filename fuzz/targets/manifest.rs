@@ -1,5 +1,5 @@
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| {
-    tolerarch::fuzzing::manifest(data);
+    tolerarch_fuzz::manifest(data);
 });

@@ -1,12 +1,10 @@
 //! `tolerarch check`: what the webhook would do with what stands in files. What decides is the same.
 
-mod documents;
-#[cfg(any(fuzzing, test))]
-pub(crate) mod fuzzing;
+pub mod documents;
 mod json;
 mod kinds;
 mod report;
-mod workload;
+pub mod workload;
 
 use std::ffi::OsStr;
 use std::fs::{self, File};

@@ -145,7 +145,7 @@ impl Leadership {
     }
 
     /// One that is never lost.
-    #[cfg(any(test, feature = "testing"))]
+    #[cfg(test)]
     pub fn held() -> Self {
         Self(watch::channel(Some(Instant::now() + Duration::from_secs(1 << 30))).1)
     }

@@ -8,16 +8,16 @@ use tolerarch_text::yaml::{self, Copies, Dialect, Node};
 pub(super) const FILE: u64 = 256 << 20;
 
 /// A document, or why there is none.
-pub(super) struct Document {
+pub struct Document {
     /// Its place among those that are not empty, from 1.
-    pub(super) number: usize,
+    pub number: usize,
     /// Where it begins, or what is wrong with it; from 1.
-    pub(super) line: usize,
-    pub(super) content: Result<Node, String>,
+    pub line: usize,
+    pub content: Result<Node, String>,
 }
 
 /// The documents of a file, empty ones left out.
-pub(super) fn read(bytes: &[u8]) -> Vec<Document> {
+pub fn read(bytes: &[u8]) -> Vec<Document> {
     let bytes = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes);
     let mut all = Vec::new();
     let mut copies = Copies::default();

@@ -85,7 +85,7 @@ pub(super) struct Workload {
 
 /// A kind that the command line names: `Rollout.argoproj.io=.spec.template`.
 #[derive(Clone, Debug)]
-pub(super) struct CustomKind {
+pub struct CustomKind {
     group: String,
     kind: String,
     path: TemplatePath,
@@ -104,7 +104,7 @@ enum Step {
 
 /// Why a text of the command line names no kind or path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub(super) enum ParseKindError {
+pub enum ParseKindError {
     #[error("write KIND.GROUP=.path.to.template, such as Rollout.argoproj.io=.spec.template")]
     Form,
     #[error("a path is .name.name, with [] after a list and * for each member: .spec.tasks[].template")]

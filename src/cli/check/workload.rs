@@ -8,13 +8,13 @@ use tolerarch_text::yaml::{Data, Node};
 
 /// Something that a decision is asked for.
 #[derive(Debug)]
-pub(super) struct Object {
+pub struct Object {
     /// Where it begins, from 1.
-    pub(super) line: usize,
+    pub line: usize,
     pub(super) kind: String,
     pub(super) namespace: String,
     pub(super) name: String,
-    pub(super) given: Given,
+    pub given: Given,
     /// Where its Pod template stands, as a JSON pointer: what the paths of a patch begin with.
     pub(super) template: String,
     /// The same as people write it; empty for a Pod and a review.
@@ -58,7 +58,7 @@ fn named(value: &Value, images: &mut Vec<ImageRef>) {
 
 /// What stands there.
 #[derive(Debug)]
-pub(super) enum Given {
+pub enum Given {
     Pod(Value),
     Template {
         value: Value,
@@ -71,7 +71,7 @@ pub(super) enum Given {
 
 /// What a document holds.
 #[derive(Debug)]
-pub(super) enum Content {
+pub enum Content {
     Object(Object),
     /// A kind that brings no Pods.
     Skipped(String),
@@ -86,7 +86,7 @@ pub(super) enum Content {
 }
 
 /// All that a document holds, its lists taken apart.
-pub(super) fn contents(document: &Node, custom: &[CustomKind]) -> Vec<Content> {
+pub fn contents(document: &Node, custom: &[CustomKind]) -> Vec<Content> {
     let mut all = Vec::new();
     collect(document, None, custom, &mut all);
     all

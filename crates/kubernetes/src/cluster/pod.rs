@@ -222,7 +222,7 @@ impl<'de> Deserialize<'de> for StoredPod {
 }
 
 #[derive(serde::Deserialize)]
-struct Object {
+pub struct Object {
     #[serde(deserialize_with = "names_and_labels")]
     metadata: ObjectMeta,
     #[serde(default, deserialize_with = "or_default")]

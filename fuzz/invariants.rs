@@ -1,17 +1,20 @@
-//! What must hold for every input, one function a fuzz target (`fuzz/targets`): each takes arbitrary bytes and panics when
-//! its invariant is broken, and tells whether it was something that is read at all. The tests run the committed seeds through
-//! them, so that none of it rots between fuzzing runs. Those that need the inside of a room stand in that room.
+//! What must hold for every input, one function a fuzz target: each takes arbitrary bytes and panics when its invariant is
+//! broken, and tells whether it was something that is read at all. The tests run the committed seeds through them, so that
+//! none of it rots between fuzzing runs. Invariants that need the inside of a crate stand there, behind its feature `testing`.
 
-#![allow(clippy::panic, reason = "a broken invariant has to end the run")]
+#![allow(clippy::panic, clippy::unwrap_used, reason = "a broken invariant has to end the run")]
 
-pub use crate::cli::fuzzing::check;
-use crate::config::{Location, Sources};
-pub use tolerarch_core::decision::testing::review;
+use tolerarch::cli::check::documents::{self, Document};
+use tolerarch::cli::check::workload::{self, Content, Given};
+use tolerarch::config::{Location, Sources};
+use tolerarch_core::decision::testing;
 use tolerarch_core::image::ImageRef;
+use tolerarch_text::yaml::{self, Copies, Dialect};
+
+pub use tolerarch_core::decision::testing::review;
 pub use tolerarch_core::review::testing::json;
 pub use tolerarch_images::credentials::fuzzing::{docker, secret};
 pub use tolerarch_images::registry::fuzzing::{challenge, hosts, manifest};
-use tolerarch_text::yaml::{self, Copies, Dialect};
 
 /// A reference's normal form is its own normal form, and every part of it can stand in a URL.
 pub fn reference(data: &[u8]) -> bool {
@@ -79,39 +82,32 @@ pub fn config(data: &[u8]) -> bool {
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use std::path::{Path, PathBuf};
-
-    fn files(directory: &Path) -> Vec<PathBuf> {
-        let entries =
-            std::fs::read_dir(directory).unwrap_or_else(|error| panic!("{}: {error}", directory.display()));
-        entries.map(|entry| entry.unwrap().path()).collect()
-    }
-
-    type Target = (&'static str, fn(&[u8]) -> bool);
-
-    #[test]
-    fn every_seed_holds() {
-        let targets: [Target; 11] = [
-            ("challenge", super::challenge),
-            ("check", super::check),
-            ("config", super::config),
-            ("docker", super::docker),
-            ("hosts", super::hosts),
-            ("json", super::json),
-            ("manifest", super::manifest),
-            ("reference", super::reference),
-            ("review", super::review),
-            ("secret", super::secret),
-            ("yaml", super::yaml),
-        ];
-        let fuzz = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz");
-        assert_eq!(files(&fuzz.join("targets")).len(), targets.len());
-        for (name, target) in targets {
-            let seeds = files(&fuzz.join("seeds").join(name));
-            let read = seeds.iter().filter(|seed| target(&std::fs::read(seed).unwrap())).count();
-            assert!(read > 0, "no seed of {name} is read");
+/// Every fault is on a line of the file, and the patch of every Pod in it is one that the API server applies.
+pub fn check(data: &[u8]) -> bool {
+    // A carriage return alone ends a line, too; what is missing at the end is missing on the line after it.
+    let lines = data.iter().filter(|byte| matches!(byte, b'\n' | b'\r')).count() + 2;
+    let policy = testing::policy();
+    let mut objects = 0;
+    for (place, Document { number, line, content }) in documents::read(data).into_iter().enumerate() {
+        assert_eq!(number, place + 1);
+        assert!((1..=lines).contains(&line), "line {line} of {lines}");
+        let Ok(node) = content else { continue };
+        for content in workload::contents(&node, &[]) {
+            match content {
+                Content::Invalid { line, message } => {
+                    assert!((1..=lines).contains(&line), "line {line} of {lines}: {message}");
+                }
+                Content::Object(object) => {
+                    objects += 1;
+                    assert!((1..=lines).contains(&object.line), "line {} of {lines}", object.line);
+                    let (Given::Pod(pod) | Given::Template { value: pod, .. }) = &object.given else {
+                        continue;
+                    };
+                    testing::holds(&policy, pod);
+                }
+                Content::Skipped(_) | Content::Foreign(_) | Content::Templateless(_) => {}
+            }
         }
     }
+    objects > 0
 }
