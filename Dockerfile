@@ -27,11 +27,13 @@ ENV CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_LINKER=x86_64-linux-gnu-gcc \
     CC_x86_64_unknown_linux_gnu=x86_64-linux-gnu-gcc \
     CC_aarch64_unknown_linux_gnu=aarch64-linux-gnu-gcc
 
-# Only src is compiled; the rest is there because Cargo.toml names it and --locked compares the whole workspace.
+# Only src and crates are compiled; the rest is there because Cargo.toml names it and --locked compares the whole workspace.
 COPY Cargo.toml Cargo.lock ./
+COPY crates crates
 COPY src src
 COPY e2e e2e
 COPY benches benches
+COPY fuzz fuzz
 RUN --mount=type=cache,target=/usr/local/cargo/registry,sharing=locked \
     --mount=type=cache,target=/src/target,sharing=locked \
     set -eu; \

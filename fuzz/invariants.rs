@@ -2,7 +2,8 @@
 //! broken, and tells whether it was something that is read at all. The tests run the committed seeds through them, so that
 //! none of it rots between fuzzing runs. Invariants that need the inside of a crate stand there, behind its feature `testing`.
 
-#![allow(clippy::panic, clippy::unwrap_used, reason = "a broken invariant has to end the run")]
+#![allow(clippy::panic, reason = "a broken invariant has to end the run")]
+#![allow(unreachable_pub, reason = "public to the fuzz targets, and a module of the test over their seeds")]
 
 use tolerarch::cli::check::documents::{self, Document};
 use tolerarch::cli::check::workload::{self, Content, Given};

@@ -250,7 +250,7 @@ impl Pod<'_> {
         }
         let os = spec.and_then(|s| s.os.as_ref()).and_then(|os| os.name.as_ref());
         let selector = spec.and_then(|s| s.node_selector.as_ref());
-        let selector = selector.filter(|json| json.len() <= scheduling::BYTES && json.may_have(WINDOWS));
+        let selector = selector.filter(|json| json.size() <= scheduling::BYTES && json.may_have(WINDOWS));
         let selects_windows = selector
             .and_then(Unread::read::<Texts<'_>>)
             .is_some_and(|selector| selector.get(OS_KEY) == Some(WINDOWS));

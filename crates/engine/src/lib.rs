@@ -1,4 +1,8 @@
-//! From a Pod to a decision: which images, with which credentials, until when.
+//! From a Pod to a decision.
+//!
+//! [`decide`] takes one snapshot of all settings, looks up the images of a Pod with the credentials it may use, until its
+//! budget ends, and lets the core decide. [`census`] adds up decisions on all Pods of a cluster; [`warm_start`] looks up the
+//! images of running Pods before the first review.
 
 pub mod census;
 pub mod decide;

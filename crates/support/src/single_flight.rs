@@ -36,7 +36,7 @@ impl<K, V, T> SingleFlight<K, V, T> {
 }
 
 impl<K: Eq + Hash, V: Clone, T> InFlight<'_, K, V, T> {
-    pub fn len(&self) -> usize {
+    pub fn count(&self) -> usize {
         self.map.len()
     }
 
@@ -111,11 +111,11 @@ mod tests {
         drop(first);
         go.notify_one();
         assert_eq!((second.await, runs.load(Ordering::SeqCst)), (Ok(7), 1));
-        assert_eq!(flights.lock().len(), 0);
+        assert_eq!(flights.lock().count(), 0);
 
         drop(flights.lock().start("a", (), work()));
         go.notify_one();
-        while flights.lock().len() > 0 {
+        while flights.lock().count() > 0 {
             tokio::task::yield_now().await;
         }
         assert_eq!(runs.load(Ordering::SeqCst), 2);
@@ -125,7 +125,7 @@ mod tests {
     async fn a_panic_ends_one_task_and_frees_its_key() {
         let flights = SingleFlight::<_, u8>::default();
         assert!(flights.lock().start("a", (), async { panic!("on purpose") }).await.is_err());
-        assert_eq!(flights.lock().len(), 0);
+        assert_eq!(flights.lock().count(), 0);
         assert_eq!(flights.lock().start("a", (), async { 1 }).await, Ok(1));
     }
 }

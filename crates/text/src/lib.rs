@@ -1,4 +1,8 @@
-//! JSON, YAML and durations of untrusted input, read within bounds, and characters that no text may contain.
+//! Text that anybody may have written, read within bounds and written so that it can do no harm. No clock, no network.
+//!
+//! [`json`] reads what the API server sends, fast and without a tree; [`yaml`] reads files of operators and users, each
+//! value with its line; [`go_duration`] reads durations as Kubernetes writes them; [`escape`] knows which characters no log
+//! line, table or annotation may contain.
 
 pub mod escape;
 pub mod go_duration;

@@ -1,4 +1,7 @@
 //! HTTPS in, AdmissionReview in and out.
+//!
+//! [`listener`] accepts connections and bounds what each may cost, with the certificate that [`tls`] keeps; [`admission`]
+//! answers `POST /mutate`, always with an answer that admits; [`admin`] answers probes and serves metrics.
 
 pub mod admin;
 pub mod admission;

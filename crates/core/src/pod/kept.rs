@@ -70,7 +70,7 @@ impl Kept for Unread<'_> {
         self.into_owned()
     }
     fn held(&self) -> usize {
-        self.len()
+        self.size()
     }
 }
 

@@ -93,7 +93,7 @@ impl Pod<'_> {
     /// What the Pod says of its nodes; `None` where that is not understood.
     pub fn scheduling(&self) -> Option<Scheduling<'_>> {
         fn read<'p, T: Deserialize<'p>>(json: Option<&'p Unread<'_>>) -> Option<Option<T>> {
-            json.map_or(Some(None), |json| if json.len() > BYTES { None } else { json.read().map(Some) })
+            json.map_or(Some(None), |json| if json.size() > BYTES { None } else { json.read().map(Some) })
         }
         let Some(spec) = self.spec.present() else { return Some(Scheduling::default()) };
         Some(Scheduling {

@@ -72,7 +72,7 @@ pub(super) struct PullSecret {
 }
 
 #[derive(Deserialize)]
-pub struct Object {
+struct Object {
     r#type: Option<String>,
     data: Option<Data>,
 }

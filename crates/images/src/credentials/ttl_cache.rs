@@ -117,7 +117,7 @@ where
             let flights = self.flights.lock();
             match flights.get(key) {
                 Some(flight) => flight.clone(),
-                None if flights.len() >= FLIGHTS => return None,
+                None if flights.count() >= FLIGHTS => return None,
                 None => {
                     let all = callers.fork();
                     let work = work(all.clone());

@@ -80,7 +80,7 @@ impl Bench {
 
     /// Waits until no lookup is in flight.
     async fn landed(&self) {
-        while self.resolver.0.flights.lock().len() > 0 {
+        while self.resolver.0.flights.lock().count() > 0 {
             tokio::task::yield_now().await;
         }
     }

@@ -46,7 +46,7 @@ pub struct StoredLease {
 }
 
 #[derive(Deserialize)]
-pub struct Object {
+struct Object {
     metadata: Metadata,
     #[serde(default, deserialize_with = "or_default")]
     spec: Spec,

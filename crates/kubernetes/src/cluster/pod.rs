@@ -222,7 +222,7 @@ impl<'de> Deserialize<'de> for StoredPod {
 }
 
 #[derive(serde::Deserialize)]
-pub struct Object {
+struct Object {
     #[serde(deserialize_with = "names_and_labels")]
     metadata: ObjectMeta,
     #[serde(default, deserialize_with = "or_default")]

@@ -34,7 +34,7 @@ impl Unread<'_> {
     }
 
     /// Its length in bytes.
-    pub fn len(&self) -> usize {
+    pub fn size(&self) -> usize {
         self.0.len()
     }
 
@@ -110,7 +110,7 @@ mod tests {
         }
         let deep = format!(r#"{{"part": {}{} }}"#, "[".repeat(100), "] ".repeat(100));
         let deep: Outer<'_> = serde_json::from_str(&deep).unwrap();
-        assert_eq!(deep.part.unwrap().len(), 200);
+        assert_eq!(deep.part.unwrap().size(), 200);
         let strings: Outer<'_> = serde_json::from_str(r#"{"part": [ "a \" b", "\\", "c d" ]}"#).unwrap();
         assert_eq!(&*strings.part.unwrap().0, r#"["a \" b","\\","c d"]"#);
         for none in [json!({"part": null}), json!({})] {
