@@ -24,7 +24,7 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
 use tokio::sync::Semaphore;
-use tokio::time::{Duration, sleep, timeout};
+use tokio::time::{Duration, Instant, sleep, timeout};
 
 pub use self::known::Known;
 use self::lines::{Line, Lines};
@@ -40,6 +40,9 @@ use tolerarch_support::environment::Environment;
 /// event, so this is how long a connection may be dead unnoticed.
 const WATCH_TIME: u64 = 120;
 const WATCH_IDLE: Duration = Duration::from_secs(WATCH_TIME + 5);
+/// How long a watch that cannot be begun is tried again before all is listed anew. What is missed meanwhile is told once it
+/// begins; an API server that is away for longer is a failure.
+const RESUMING: Duration = Duration::from_secs(30);
 /// How long a connection may be silent; longer than a watch lasts.
 const READ_TIME: Duration = Duration::from_secs(150);
 const CONNECT_TIME: Duration = Duration::from_secs(10);
@@ -144,6 +147,7 @@ impl Watcher {
             place: Place::Outside,
             pauses: Pauses::new(self.first_pause),
             pause: Duration::ZERO,
+            failing_since: None,
             kind: PhantomData,
         };
         let next = async |mut watch: Watch<K>| Some((watch.next().await, watch));
@@ -159,6 +163,8 @@ struct Watch<K> {
     pauses: Pauses,
     /// How long to wait before the next look.
     pause: Duration,
+    /// Since when no watch could be begun.
+    failing_since: Option<Instant>,
     kind: PhantomData<fn() -> K>,
 }
 
@@ -200,8 +206,11 @@ where
                 Ok(Some(change)) => return change,
                 Ok(None) => {}
                 Err(end) => {
-                    self.place = Place::Outside;
                     self.pause = self.pauses.next();
+                    if self.may_resume(&end) {
+                        continue;
+                    }
+                    self.place = Place::Outside;
                     if let End::Failed(error) = end {
                         return Change::Failed(error);
                     }
@@ -210,10 +219,19 @@ where
         }
     }
 
+    /// Whether the watch is tried again where it ended, as client-go does: a new list costs an API server that is short of
+    /// time more than anything else.
+    fn may_resume(&mut self, end: &End) -> bool {
+        let Place::Watching { lines: None, .. } = self.place else { return false };
+        let End::Failed(ClusterError::Unreachable | ClusterError::Status) = end else { return false };
+        self.failing_since.get_or_insert_with(Instant::now).elapsed() < RESUMING
+    }
+
     async fn step(&mut self) -> Result<Option<Change<K>>, End> {
-        let Self { watcher, path, place, pause, .. } = self;
+        let Self { watcher, path, place, pause, failing_since, .. } = self;
         match place {
             Place::Outside => {
+                *failing_since = None;
                 let pages = Pages::new(watcher.client.clone(), path.clone(), watcher.bounds);
                 *place = Place::Listing { pages, changes: VecDeque::new(), next: None, version: None };
                 Ok(Some(Change::Begins))
@@ -244,6 +262,7 @@ where
             }
             Place::Watching { version, lines: None } => {
                 let lines = begin(watcher, path, version).await?;
+                *failing_since = None;
                 *place = Place::Watching { version: std::mem::take(version), lines: Some(lines) };
                 Ok(None)
             }

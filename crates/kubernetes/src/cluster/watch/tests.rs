@@ -160,6 +160,37 @@ async fn goes_on_when_watches_end() {
     assert_eq!(lists, 1, "a watch that ends is resumed");
 }
 
+/// An API server that is short of time is not asked for everything again.
+#[tokio::test]
+async fn a_watch_that_cannot_be_begun_is_tried_again_before_all_is_listed_anew() {
+    let api = Lists::start().await;
+    api.put(Node::PATH, node("a", "amd64"));
+    let mut nodes = Followed::<Node>::of(&api, Selection::default());
+    nodes.until(&["a"]).await;
+    for status in [429, 500, 503] {
+        api.refuse(Node::PATH, Some(status));
+        let before = api.queries().len();
+        let healed = async {
+            while api.queries().len() < before + 3 {
+                tokio::task::yield_now().await;
+            }
+            api.put(Node::PATH, node("b", &status.to_string()));
+            api.refuse(Node::PATH, None);
+        };
+        let ((), ()) = tokio::join!(healed, async {
+            while !matches!(nodes.next().await, Change::Applied(node) if node.architecture == status.to_string())
+            {
+            }
+        });
+    }
+    let lists = api.queries().iter().filter(|query| query.contains("limit")).count();
+    assert_eq!(lists, 1);
+    // For so long only.
+    api.refuse(Node::PATH, Some(503));
+    tokio::time::pause();
+    assert_eq!(nodes.failure().await, ClusterError::Status);
+}
+
 /// What was deleted meanwhile is noticed although no event tells.
 #[tokio::test]
 async fn lists_anew_what_cannot_be_resumed() {
@@ -169,8 +200,8 @@ async fn lists_anew_what_cannot_be_resumed() {
     }
     let mut nodes = Followed::<Node>::of(&api, Selection::default());
     nodes.until(&["a", "b", "c"]).await;
-    api.refuse(Node::PATH, Some(503));
-    assert_eq!(nodes.failure().await, ClusterError::Status);
+    api.refuse(Node::PATH, Some(403));
+    assert_eq!(nodes.failure().await, ClusterError::Forbidden);
     api.delete(Node::PATH, "b");
     api.compact();
     assert!(nodes.known.values().eq(&["a", "b", "c"]), "what is known counts meanwhile");
