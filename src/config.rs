@@ -10,7 +10,6 @@ mod controller;
 mod discover;
 mod duration;
 mod hosts;
-mod node_labels;
 mod node_taints;
 mod overrides;
 mod placement;
@@ -54,21 +53,16 @@ use tolerarch_webhook::tls::{CertificateFiles, ManagedSettings, TlsMode};
 /// Everything that can be configured, valid.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
-    /// The webhook's listener.
     pub server: Server,
-    /// Where the serving certificate comes from.
     pub tls: Tls,
     /// Where metrics and probes are answered.
     pub admin: Admin,
-    /// What decides over Pods.
     pub policy: Policy,
-    /// What is read of the cluster to know its pools.
     pub discover: Discover,
     /// What is believed of an index.
     pub verify: Verify,
     /// What differs for the reviews of each profile.
     pub profiles: BTreeMap<String, Profile>,
-    /// How lookups are done.
     pub lookup: LookupSettings,
     /// What is remembered of them.
     pub cache: CacheSettings,
@@ -76,15 +70,12 @@ pub struct Config {
     pub shared_cache: SharedCacheSettings,
     /// What of it is looked up at the start.
     pub warm: WarmSettings,
-    /// Registries.
     pub registries: Registries,
-    /// Where credentials come from.
     pub credentials: CredentialSettings,
     /// Which addresses may be dialled.
     pub network: AddressGuard,
     /// What goes on beside admission.
     pub controller: ControllerSettings,
-    /// What is logged.
     pub log: Log,
 }
 
@@ -98,54 +89,42 @@ pub enum Verify {
     Config,
 }
 
-/// What is read of the cluster to know its pools.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Discover {
-    /// Karpenter's NodePools.
     pub node_pools: bool,
-    /// The nodes that there are.
     pub nodes: bool,
 }
 
 impl Discover {
-    /// Whether anything is.
     pub fn is_on(self) -> bool {
         self.node_pools || self.nodes
     }
 }
 
-/// The webhook's listener.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Server {
     /// Where reviews are answered, with TLS.
     pub listen: SocketAddr,
-    /// The serving certificate.
     pub files: CertificateFiles,
     /// How long it goes on serving after SIGTERM.
     pub drain: Duration,
-    /// Connections at a time.
     pub max_connections: usize,
 }
 
-/// Where the serving certificate comes from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tls {
-    /// From files, or not.
     pub mode: TlsMode,
     /// The name that a certificate from files has to have, if it is known.
     pub server_name: Option<ObjectName>,
-    /// How it is managed, if it is.
     pub managed: ManagedSettings,
 }
 
-/// Metrics and probes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Admin {
     /// Where they are answered, without TLS.
     pub listen: SocketAddr,
 }
 
-/// Registries.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Registries {
     /// Images that are never asked for without a credential.
@@ -158,32 +137,22 @@ pub struct Registries {
     pub allowed: Allowed,
 }
 
-/// What is logged.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Log {
-    /// From which level on.
     pub level: Level,
-    /// How a line looks.
     pub format: Format,
 }
 
 /// Why there is no configuration.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
-    /// The file cannot be read.
     #[error("{file}: cannot be read: {cause}")]
-    Read {
-        /// The file.
-        file: PathBuf,
-        /// Why.
-        cause: std::io::Error,
-    },
+    Read { file: PathBuf, cause: std::io::Error },
     /// The file is not YAML, or it or the environment says something that cannot be.
     #[error("{} is not valid:{}", named(file.as_deref()), .faults.iter().map(|f| format!("\n  {f}")).collect::<String>())]
     Faults {
         /// The file, if there is one.
         file: Option<PathBuf>,
-        /// All that is wrong.
         faults: Vec<FieldError>,
     },
 }

@@ -5,6 +5,7 @@ mod controller;
 mod discovery;
 mod error;
 mod metrics;
+mod process;
 mod reload;
 mod signals;
 mod snapshot;
@@ -12,14 +13,13 @@ mod supervisor;
 
 use std::future::Future;
 use std::io;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
 use futures_util::FutureExt;
-use tokio::net::TcpListener;
 use tokio::sync::{Notify, watch};
-use tokio::time::{Duration, timeout};
+use tokio::time::Duration;
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::config::{Config, Sources};
@@ -27,32 +27,25 @@ use tolerarch_engine::decide::Snapshot;
 use tolerarch_engine::warm_start;
 use tolerarch_images::registry::Traces;
 use tolerarch_images::resolver::Extras;
-use tolerarch_images::shared_cache::{SharedCache, SharedCacheKeeper};
 use tolerarch_kubernetes::cluster::{Caller, Cluster, Watcher};
 use tolerarch_kubernetes::discovery::Discovery;
 use tolerarch_support::environment::Environment;
-use tolerarch_support::health::{Component, Health, Reported, State};
+use tolerarch_support::health::{Component, Reported, State};
 use tolerarch_support::logging::{self, Levels};
 use tolerarch_support::metrics::Metrics;
-use tolerarch_webhook::admin::Admin;
 use tolerarch_webhook::admission::Webhook;
 use tolerarch_webhook::listener::{Limits, Listener, Phase};
-use tolerarch_webhook::tls::{CertificateWatch, SecretWatch, ServingCertificate, TlsMetrics, TlsMode};
+use tolerarch_webhook::tls::{CertificateWatch, SecretWatch, ServingCertificate, TlsMode};
 
 pub use certificates::run as run_certificates;
-use controller::Role;
 pub use controller::run as run_controller;
-use discovery::Discoverer;
 pub use error::ServeError;
 use metrics::Families;
-use reload::Follower;
+use process::{Process, address, listen};
+use reload::{Live, Role};
 use signals::Signals;
-use snapshot::Publisher;
 pub use snapshot::{Discovered, SnapshotError};
 use supervisor::Supervisor;
-
-/// How long the metrics and probes are waited for at the end.
-const ADMIN_FINISH_TIME: Duration = Duration::from_secs(1);
 
 /// What decides under this configuration, for the commands: as `serve` would, where the cluster shows this. `traces` gets
 /// what registries are asked.
@@ -85,16 +78,7 @@ pub struct Server {
     listener: Listener,
     certificate: ServingCertificate,
     renewal: Renewal,
-    /// What keeps the cache that replicas share, if there is one.
-    shared_cache: Option<SharedCacheKeeper>,
-    /// What follows the configuration, if anything does.
-    follower: Option<Follower>,
-    /// What follows the cluster, if anything does.
-    discoverer: Option<Discoverer>,
-    admin: TcpListener,
-    metrics: Metrics,
-    drain: Duration,
-    live: Live,
+    process: Process,
 }
 
 /// What renews the serving certificate.
@@ -103,36 +87,19 @@ enum Renewal {
     Secret(Box<SecretWatch>),
 }
 
-/// What is replaced when the configuration changes.
-#[derive(Clone)]
-struct Live {
-    config: Config,
-    publisher: Publisher,
-    metrics: Families,
-    environment: Environment,
-    role: Role,
-}
-
 /// How long a connection of an API server may rest. Longer than the 90 s after which it closes it itself, so that it never
 /// sends a review into a closing connection.
 pub const IDLE_TIME: Duration = Duration::from_secs(180);
 /// How long a connection is spared that waits for its API server, where there are too many: it may have been opened for a
 /// review that is on its way.
 const SPARED: Duration = Duration::from_secs(5);
-/// Connections of readers of metrics and probes: enough for them, and too few to take the file descriptors that reviews
-/// need. Where there are too many, the one that has waited the longest goes, so that a probe always gets through.
-const ADMIN_LIMITS: Limits = Limits { connections: 256, per_peer: 64, spared: Duration::ZERO };
-/// How long they may take to begin their first request, and how long they may rest.
-const ADMIN_FIRST_TIME: Duration = Duration::from_secs(5);
-const ADMIN_IDLE_TIME: Duration = Duration::from_secs(15);
-
 impl Server {
     /// Puts the parts together and binds both ports.
     ///
     /// # Errors
     /// Whatever is missing: it is better not to start than to start half.
     pub async fn bind(config: Config, environment: &Environment) -> Result<Self, ServeError> {
-        let Config { server, tls, admin, .. } = config.clone();
+        let Config { server, tls, .. } = config.clone();
         let metrics = Metrics::new(config.registries.hosts.keys().map(String::as_str))?;
         let counts = Families::register(&metrics)?;
         let (certificate, renewal) = match tls.mode {
@@ -149,29 +116,15 @@ impl Server {
                 (certificate, Renewal::Secret(watch.into()))
             }
         };
-        let shared = SharedCache::begin(config.shared_cache.clone(), counts.shared_cache.clone()).await;
-        let (shared, shared_cache) = shared.unzip();
-        let loaded = snapshot::load(
-            &config,
-            &counts,
-            Extras { shared, ..Extras::default() },
-            Caller::Service,
-            environment,
-            None,
-        )?;
-        counts.credentials.show(loaded.credentials.faults());
-        let publisher = Publisher::new(config.clone(), loaded, counts.clone());
-        let discoverer = if config.discover.is_on() {
+        let mut process = Process::bind(config, environment, metrics, counts.clone(), Role::Webhook).await?;
+        if process.live.config.discover.is_on() {
             let watcher = Watcher::of(Caller::Service, environment).map_err(ServeError::Discover)?;
-            let watcher = watcher.counting(&counts.unread);
-            Some(Discoverer::new(config.discover, watcher, publisher.clone()))
-        } else {
-            None
-        };
+            process.discover(watcher.counting(&counts.unread));
+        }
         let listener = Listener {
             tcp: listen("server.listen", server.listen).await?,
             tls: Some(Arc::new(certificate.server_config()?)),
-            router: Webhook::new(publisher.current().clone(), counts.reviews.clone()).router(),
+            router: Webhook::new(process.live.publisher.current().clone(), counts.reviews).router(),
             // API servers may share one address.
             limits: Limits {
                 connections: server.max_connections,
@@ -181,26 +134,9 @@ impl Server {
             // Go's client opens connections ahead of need.
             first: IDLE_TIME,
             idle: IDLE_TIME,
-            metrics: counts.tls.clone(),
+            metrics: counts.tls,
         };
-        Ok(Self {
-            listener,
-            certificate,
-            renewal,
-            shared_cache,
-            follower: None,
-            discoverer,
-            admin: listen("admin.listen", admin.listen).await?,
-            metrics,
-            drain: server.drain,
-            live: Live {
-                config,
-                publisher,
-                metrics: counts,
-                environment: environment.clone(),
-                role: Role::Webhook,
-            },
-        })
+        Ok(Self { listener, certificate, renewal, process })
     }
 
     /// Where reviews are answered.
@@ -216,7 +152,7 @@ impl Server {
     /// # Errors
     /// The operating system does not tell.
     pub fn admin_address(&self) -> io::Result<SocketAddr> {
-        self.admin.local_addr()
+        self.process.admin.local_addr()
     }
 
     /// Answers until `shutdown` is done, then for the drain time, then until open requests are answered.
@@ -227,40 +163,16 @@ impl Server {
     /// # Errors
     /// An accept loop ended by itself: a defect, after which it is better to be started anew than to be ready and deaf.
     pub async fn run(self, shutdown: impl Future<Output = ()>) -> Result<(), ServeError> {
-        let Self {
-            listener,
-            certificate,
-            renewal,
-            shared_cache,
-            follower,
-            discoverer,
-            admin,
-            metrics,
-            drain,
-            live,
-        } = self;
-        let (_warming, warm) = warm(&live).unzip();
+        let Self { listener, certificate, renewal, mut process } = self;
+        let (_warming, warm) = warm(&process.live).unzip();
         let (phase, seen) = watch::channel(Phase::Serving);
-        let mut supervisor = Supervisor::new(live.metrics.supervisor);
-        let [reloading, renewing, discovering, sharing] = [(); 4].map(|()| Reported::default());
-        let configuration = Component::new("configuration").reported(reloading.clone());
-        let configuration = match follower {
-            Some(follower) => {
-                let component = configuration.reported(follower.state());
-                supervisor.keep(follower, reloading);
-                component
-            }
-            None => configuration,
+        let drain = process.live.config.server.drain;
+        let mut supervisor = Supervisor::new(process.live.metrics.supervisor.clone());
+        let mut components = process.supervise(&mut supervisor);
+        let renewing = match renewal {
+            Renewal::Watch(watch) => supervisor.keep(watch),
+            Renewal::Secret(watch) => supervisor.keep(*watch),
         };
-        match renewal {
-            Renewal::Watch(watch) => supervisor.keep(watch, renewing.clone()),
-            Renewal::Secret(watch) => supervisor.keep(*watch, renewing.clone()),
-        }
-        let discovery = discoverer.map(|discoverer| {
-            let component = Component::new("discovery").checked(discoverer.readiness());
-            supervisor.keep(discoverer, discovering.clone());
-            component.reported(discovering)
-        });
         let certificate =
             Component::new("certificate").checked(move || certificate.state()).reported(renewing);
         let own = seen.clone();
@@ -268,32 +180,24 @@ impl Server {
             Phase::Serving => State::Healthy,
             Phase::Draining | Phase::Stopping => State::Failed(""),
         });
-        let (current, own) = (live.publisher.current().clone(), live.publisher.current().clone());
+        let current = process.live.publisher.current().clone();
+        let own = current.clone();
         let credentials = Component::new("credentials")
             .checked(move || match current.get().credentials.faults() {
                 [] => State::Healthy,
                 _ => State::Degraded("a source cannot be used; the log names it, and the others are in use"),
             })
             .only_if(move || own.get().credentials.is_configured());
-        let shared = shared_cache.map(|keeper| {
-            let state = keeper.state();
-            supervisor.keep(keeper, sharing.clone());
-            Component::new("shared-cache").reported(state).reported(sharing)
-        });
-        let warm = warm.map(|state| Component::new("warm-start").reported(state));
-        let components = [configuration, certificate, credentials].into_iter();
-        let components = components.chain(discovery).chain(shared).chain(warm);
-        let health = Health::register(&metrics, components.chain([serving]).collect())?;
-        let admin = admin_listener(admin, metrics, health, live.metrics.tls);
-        // Probes and metrics are answered to the very end.
-        let (end, ended) = watch::channel(Phase::Serving);
-        let mut admin = tokio::spawn(admin.run(ended));
+        components.splice(1..1, [certificate, credentials]);
+        components.extend(warm.map(|state| Component::new("warm-start").reported(state)));
+        components.push(serving);
+        let mut admin = process.answer(components)?;
         let mut listener = tokio::spawn(listener.run(seen));
         tokio::select! {
             () = shutdown => {}
             () = supervisor.ended() => return Err(ServeError::Supervisor),
             _ = &mut listener => return Err(ServeError::Accept("server.listen")),
-            _ = &mut admin => return Err(ServeError::Accept("admin.listen")),
+            error = admin.ended() => return Err(error),
         }
         tracing::info!(drain = drain.as_secs_f64(), "ending: not ready any more, still serving");
         phase.send_replace(Phase::Draining);
@@ -303,10 +207,7 @@ impl Server {
             tracing::error!(%error, "a defect: the accept loop failed");
         }
         drop(supervisor);
-        end.send_replace(Phase::Stopping);
-        if timeout(ADMIN_FINISH_TIME, admin).await.is_err() {
-            tracing::debug!("a reader of metrics was cut off");
-        }
+        admin.stop().await;
         Ok(())
     }
 }
@@ -320,13 +221,10 @@ pub async fn run(config: Config, sources: Sources, levels: Levels) -> Result<(),
     // Before the files are used, so that no change after that is missed.
     let seen = reload::FileVersions::now(&sources, &config).await;
     let mut server = Server::bind(config, &sources.environment).await?;
-    logging::count_panics(server.live.metrics.panics.clone());
-    let address = |address: io::Result<SocketAddr>| {
-        address.map_or_else(|_| String::new(), |address| address.to_string())
-    };
-    let (listen, admin) = (address(server.address()), address(server.admin_address()));
+    logging::count_panics(server.process.live.metrics.panics.clone());
+    let (listen, admin) = (address(&server.listener.tcp), address(&server.process.admin));
     {
-        let Config { policy, credentials, .. } = &server.live.config;
+        let Config { policy, credentials, .. } = &server.process.live.config;
         let mode = format!("{:?}", policy.mode).to_lowercase();
         let pools: Vec<&str> = policy.pools.iter().map(|pool| &*pool.name).collect();
         let config = sources.file.as_deref().map(|file| file.display().to_string());
@@ -341,22 +239,9 @@ pub async fn run(config: Config, sources: Sources, levels: Levels) -> Result<(),
             "serving"
         );
     }
-    server.follower = Follower::new(server.live.clone(), sources, levels, seen);
+    server.process.follow(sources, levels, seen);
     let shutdown = Notify::new();
     signals.until(&shutdown, server.run(shutdown.notified())).await
-}
-
-/// What answers readers of metrics and probes.
-fn admin_listener(tcp: TcpListener, metrics: Metrics, health: Health, counts: TlsMetrics) -> Listener {
-    Listener {
-        tcp,
-        tls: None,
-        router: Admin { metrics, health }.router(),
-        limits: ADMIN_LIMITS,
-        first: ADMIN_FIRST_TIME,
-        idle: ADMIN_IDLE_TIME,
-        metrics: counts,
-    }
 }
 
 /// Looks up the images of running Pods until the task is dropped, and says how that fares. A help, without which it starts
@@ -384,21 +269,3 @@ fn warm(live: &Live) -> Option<(AbortOnDropHandle<()>, Reported)> {
     });
     Some((AbortOnDropHandle::new(task), reported))
 }
-
-/// Listens; where the machine has no IPv6, `[::]` means every IPv4 address.
-async fn listen(key: &'static str, address: SocketAddr) -> Result<TcpListener, ServeError> {
-    let bound = match TcpListener::bind(address).await {
-        Err(error)
-            if address.is_ipv6()
-                && address.ip().is_unspecified()
-                && error.kind() != io::ErrorKind::AddrInUse =>
-        {
-            TcpListener::bind((Ipv4Addr::UNSPECIFIED, address.port())).await
-        }
-        bound => bound,
-    };
-    bound.map_err(|cause| ServeError::Listen { key, address, cause })
-}
-
-#[cfg(test)]
-mod tests;

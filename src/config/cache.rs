@@ -1,11 +1,9 @@
 //! `cache`: what each replica keeps, and what replicas share.
 
-use std::borrow::Cow;
+use serde_json::json;
 
-use serde_json::{Value as Json, json};
-
-use super::shape::{Section, Shape, Slot, Value, key, key_as};
-use super::values::taken;
+use super::shape::{Section, Shape, Slot, key, key_as};
+use super::values::Kind;
 use tolerarch_engine::warm_start::WarmSettings;
 use tolerarch_images::resolver::CacheSettings;
 use tolerarch_images::shared_cache::{ParseUrlError, ServerUrl, SharedCacheSettings};
@@ -61,7 +59,7 @@ impl Slot for SharedCacheSettings {
             key_as(
                 "url",
                 "redis:// or rediss://host:port/database, redis+sentinel://hosts/name, redis+cluster://hosts; none: nothing is shared",
-                MaybeUrl(&mut self.url),
+                server_url().of(&mut self.url),
             )
             .at_start(),
             key("usernameFile", "a file with the user's name", &mut self.username_file).at_start(),
@@ -76,60 +74,39 @@ impl Slot for SharedCacheSettings {
             .at_start(),
             key("timeout", "how long one operation may take; slower or broken: as if it were not there", &mut self.timeout)
                 .at_start(),
-            key_as("prefix", "what every key there begins with; clusters that share a server need one each", Prefix(&mut self.prefix))
+            key_as("prefix", "what every key there begins with; clusters that share a server need one each", prefix().of(&mut self.prefix))
                 .at_start(),
         ])
     }
 }
 
 /// A URL that may be missing, written as `""`.
-struct MaybeUrl<'a>(&'a mut Option<ServerUrl>);
-
-impl Value for MaybeUrl<'_> {
-    fn expected(&self) -> Cow<'static, str> {
-        ParseUrlError::Form.to_string().into()
-    }
-
-    fn hint(&self, text: &str) -> Option<String> {
-        let credentials = text.parse::<ServerUrl>() == Err(ParseUrlError::Credentials);
-        credentials.then(|| ParseUrlError::Credentials.to_string())
-    }
-
-    fn schema(&self) -> Json {
+fn server_url() -> Kind<Option<ServerUrl>> {
+    Kind::new(
+        ParseUrlError::Form.to_string(),
         json!({
             "type": "string",
             "pattern": r"^((redis|rediss|valkey|valkeys)(\+sentinel|\+cluster)?://[^@?#\s]+)?$",
             "examples": ["rediss://valkey.example.com:6380"],
-        })
-    }
-
-    fn read(&mut self, text: &str) -> bool {
-        taken(self.0, if text.is_empty() { Some(None) } else { text.parse().ok().map(Some) })
-    }
-
-    fn written(&self) -> Json {
-        json!(self.0.as_ref().map_or("", ServerUrl::as_str))
-    }
+        }),
+        |text| if text.is_empty() { Some(None) } else { text.parse().ok().map(Some) },
+        |url: &Option<ServerUrl>| json!(url.as_ref().map_or("", ServerUrl::as_str)),
+    )
+    .hinting(|text| {
+        let credentials = text.parse::<ServerUrl>() == Err(ParseUrlError::Credentials);
+        credentials.then(|| ParseUrlError::Credentials.to_string())
+    })
 }
 
 /// What keys begin with.
-struct Prefix<'a>(&'a mut String);
-
-impl Value for Prefix<'_> {
-    fn expected(&self) -> Cow<'static, str> {
-        "up to 64 printable characters without spaces".into()
-    }
-
-    fn schema(&self) -> Json {
-        json!({"type": "string", "pattern": "^[!-~]{0,64}$"})
-    }
-
-    fn read(&mut self, text: &str) -> bool {
-        let usable = text.len() <= 64 && text.bytes().all(|byte| byte.is_ascii_graphic());
-        taken(self.0, usable.then(|| text.to_owned()))
-    }
-
-    fn written(&self) -> Json {
-        json!(self.0)
-    }
+fn prefix() -> Kind<String> {
+    Kind::new(
+        "up to 64 printable characters without spaces",
+        json!({"type": "string", "pattern": "^[!-~]{0,64}$"}),
+        |text| {
+            let usable = text.len() <= 64 && text.bytes().all(|byte| byte.is_ascii_graphic());
+            usable.then(|| text.to_owned())
+        },
+        |prefix| json!(prefix),
+    )
 }

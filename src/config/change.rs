@@ -57,24 +57,18 @@ fn keep(new: Shape<'_>, old: Shape<'_>, at_start: bool, path: &str, kept: &mut V
     match (new, old) {
         (Shape::Section(new), Shape::Section(old)) => {
             for (mut new, mut old) in new.into_iter().zip(old) {
-                let path = if path.is_empty() { new.name.to_owned() } else { format!("{path}.{}", new.name) };
+                let path = new.path(path);
                 keep(new.slot.shape(), old.slot.shape(), new.at_start, &path, kept);
             }
         }
-        (Shape::Value(new), Shape::Value(old)) if at_start && new.written() != old.written() => {
-            match old.written() {
-                Json::String(text) => new.read(&text),
-                other => new.read(&other.to_string()),
-            };
+        (Shape::Value(mut new), Shape::Value(old)) if at_start && new.written() != old.written() => {
+            new.read(&text(old.written()));
             kept.push(path.to_owned());
         }
-        (Shape::Values(new), Shape::Values(old)) if at_start && new.written() != old.written() => {
+        (Shape::Values(mut new), Shape::Values(old)) if at_start && new.written() != old.written() => {
             new.clear();
             for item in old.written() {
-                match item {
-                    Json::String(text) => new.add(&text),
-                    other => new.add(&other.to_string()),
-                };
+                new.add(&text(item));
             }
             kept.push(path.to_owned());
         }
@@ -82,13 +76,17 @@ fn keep(new: Shape<'_>, old: Shape<'_>, at_start: bool, path: &str, kept: &mut V
     }
 }
 
+/// As a file or a variable would say it.
+fn text(value: Json) -> String {
+    value.as_str().map_or_else(|| value.to_string(), str::to_owned)
+}
+
 /// The scalars and lists of scalars by their paths, empty ones left out.
 fn flatten(slot: &mut dyn Slot, path: String, values: &mut BTreeMap<String, String>) {
-    let text = |value: Json| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
     match slot.shape() {
         Shape::Section(keys) => {
             for mut key in keys {
-                let path = if path.is_empty() { key.name.to_owned() } else { format!("{path}.{}", key.name) };
+                let path = key.path(&path);
                 flatten(&mut *key.slot, path, values);
             }
         }
@@ -134,12 +132,12 @@ fn expand(slot: &mut dyn Slot, home: &Path) {
     };
     match slot.shape() {
         Shape::Section(keys) => keys.into_iter().for_each(|mut key| expand(&mut *key.slot, home)),
-        Shape::Value(value) => {
+        Shape::Value(mut value) => {
             if let Some(path) = value.file().and_then(|path| expanded(&path)) {
                 value.read(&path);
             }
         }
-        Shape::Values(values) => {
+        Shape::Values(mut values) => {
             let paths = values.files();
             if paths.iter().any(|path| path.starts_with("~")) {
                 values.clear();

@@ -1,12 +1,10 @@
 //! Durations as operators write them: a number and a unit, also several, such as `1h30m`.
 
-use std::borrow::Cow;
 use std::time::Duration;
 
 use serde_json::{Value as Json, json};
 
-use super::shape::Value;
-use super::values::taken;
+use super::values::{Kind, Scalar};
 
 /// Each unit in nanoseconds.
 const UNITS: [(&str, u64); 5] = [
@@ -30,38 +28,43 @@ const FRACTION: usize = 3;
 /// Longer is a mistake. It is all of what is read here that a schema cannot say.
 pub(super) const MAX: Duration = Duration::from_secs(365 * 24 * 3600);
 
-impl Value for Duration {
-    fn expected(&self) -> Cow<'static, str> {
-        "a duration such as 300ms, 15s, 5m, 1.5h, 7d or 1h30m, and at most 365d".into()
+impl Scalar for Duration {
+    fn kind() -> Kind<Self> {
+        let expected = "a duration such as 300ms, 15s, 5m, 1.5h, 7d or 1h30m, and at most 365d";
+        Kind::new(expected, schema(), parse, |duration| json!(written(*duration))).hinting(meant)
     }
+}
 
-    fn hint(&self, text: &str) -> Option<String> {
-        meant(text)
-    }
+/// A duration, or `0`.
+pub(super) fn or_never() -> Kind<Duration> {
+    let write = |duration: &Duration| json!(if duration.is_zero() { "0".into() } else { written(*duration) });
+    Kind::new(
+        "0, or a duration such as 30s, 10m or 1h30m, and at most 365d",
+        json!({"anyOf": [{"enum": [0, "0"]}, schema()]}),
+        |text| if text == "0" { Some(Duration::ZERO) } else { parse(text) },
+        write,
+    )
+    .hinting(meant)
+}
 
-    fn schema(&self) -> Json {
-        json!({
-            "type": "string",
-            "pattern": format!("^([0-9]{{1,{WHOLE}}}(\\.[0-9]{{1,{FRACTION}}})?(ms|s|m|h|d))+$"),
-            // Zero. Not as a look-ahead: Helm reads patterns as Go does, which has none.
-            "not": {"type": "string", "pattern": "^[^1-9]*$"},
-            "examples": ["300ms", "15s", "1.5h", "1h30m"],
-        })
-    }
+fn schema() -> Json {
+    json!({
+        "type": "string",
+        "pattern": format!("^([0-9]{{1,{WHOLE}}}(\\.[0-9]{{1,{FRACTION}}})?(ms|s|m|h|d))+$"),
+        // Zero. Not as a look-ahead: Helm reads patterns as Go does, which has none.
+        "not": {"type": "string", "pattern": "^[^1-9]*$"},
+        "examples": ["300ms", "15s", "1.5h", "1h30m"],
+    })
+}
 
-    fn read(&mut self, text: &str) -> bool {
-        taken(self, parse(text))
-    }
-
-    /// In the largest unit that gives a whole number.
-    fn written(&self) -> Json {
-        let nanos = self.as_nanos();
-        let whole = UNITS.iter().rev().skip(1).find(|(_, unit)| nanos.is_multiple_of(u128::from(*unit)));
-        let (name, unit) = whole.copied().unwrap_or(UNITS[0]);
-        let (count, rest) = (nanos / u128::from(unit), nanos % u128::from(unit) / 1000);
-        let fraction = if rest == 0 { String::new() } else { format!(".{rest:03}") };
-        json!(format!("{count}{}{name}", fraction.trim_end_matches('0')))
-    }
+/// In the largest unit that gives a whole number.
+fn written(duration: Duration) -> String {
+    let nanos = duration.as_nanos();
+    let whole = UNITS.iter().rev().skip(1).find(|(_, unit)| nanos.is_multiple_of(u128::from(*unit)));
+    let (name, unit) = whole.copied().unwrap_or(UNITS[0]);
+    let (count, rest) = (nanos / u128::from(unit), nanos % u128::from(unit) / 1000);
+    let fraction = if rest == 0 { String::new() } else { format!(".{rest:03}") };
+    format!("{count}{}{name}", fraction.trim_end_matches('0'))
 }
 
 /// The duration, if it is one and not zero.

@@ -1,11 +1,8 @@
 //! The taints that the controller sets, checked as the API server checks them.
 
-use super::node_labels::NodeLabels;
-use super::pools::{label_key, label_value};
-use super::shape::{List, Shape, Slot, Visit, key, key_as};
-use super::values::OneOf;
+use super::shape::{Shape, Slot, holding, key, key_as};
+use super::values::{label_key, label_value, one_of};
 use tolerarch_controller::{NodeTaint, is_reserved_taint};
-use tolerarch_core::pod::Text;
 use tolerarch_kubernetes::cluster::Taint;
 
 impl Slot for Vec<NodeTaint> {
@@ -27,52 +24,7 @@ impl Slot for Vec<NodeTaint> {
     }
 }
 
-impl List for Vec<NodeTaint> {
-    fn blank(&self, visit: Visit<'_>) {
-        visit(&mut Entry::default());
-    }
-
-    fn clear(&mut self) {
-        self.clear();
-    }
-
-    fn add(&mut self, fill: Visit<'_>) {
-        let mut entry = Entry::default();
-        fill(&mut entry);
-        self.push(entry.into());
-    }
-
-    fn each(&mut self, visit: Visit<'_>) {
-        for NodeTaint { selector, taint } in self {
-            let Taint { key, value, effect } = taint.clone();
-            let taint = TaintEntry { key: key.into(), value: value.into(), effect: effect.into() };
-            visit(&mut Entry { selector: NodeLabels(selector.clone()), taint });
-        }
-    }
-}
-
-/// It as the file has it.
-#[derive(Default)]
-struct Entry {
-    selector: NodeLabels,
-    taint: TaintEntry,
-}
-
-#[derive(Default)]
-struct TaintEntry {
-    key: Text<'static>,
-    value: Text<'static>,
-    effect: Text<'static>,
-}
-
-impl From<Entry> for NodeTaint {
-    fn from(Entry { selector: NodeLabels(selector), taint }: Entry) -> Self {
-        let TaintEntry { key, value, effect } = taint;
-        Self { selector, taint: Taint { key: key.into(), value: value.into(), effect: effect.into() } }
-    }
-}
-
-impl Slot for Entry {
+impl Slot for NodeTaint {
     fn shape(&mut self) -> Shape<'_> {
         Shape::Section(vec![
             key("selector", "labels of the nodes", &mut self.selector),
@@ -81,48 +33,42 @@ impl Slot for Entry {
     }
 
     fn objections(&self) -> Vec<String> {
-        let none = self.selector.0.is_empty();
-        let none = none.then(|| {
-            "the selector is empty, so every node would be tainted; write for example kubernetes.io/arch: arm64"
-                .to_owned()
-        });
-        none.into_iter().collect()
+        holding([(
+            self.selector.is_empty(),
+            "the selector is empty, so every node would be tainted; write for example kubernetes.io/arch: arm64",
+        )])
     }
 }
 
-impl Slot for TaintEntry {
+impl Slot for Taint {
     fn shape(&mut self) -> Shape<'_> {
         Shape::Section(vec![
-            key_as("key", "the taint's key", label_key(&mut self.key)),
-            key_as("value", "the taint's value", label_value(&mut self.value)),
+            key_as("key", "the taint's key", label_key().of(&mut self.key)),
+            key_as("value", "the taint's value", label_value().of(&mut self.value)),
             key_as(
                 "effect",
                 "the taint's effect",
-                OneOf(&mut self.effect, &["NoSchedule", "PreferNoSchedule", "NoExecute"]),
+                one_of(&["NoSchedule", "PreferNoSchedule", "NoExecute"]).of(&mut self.effect),
             ),
         ])
     }
 
     fn objections(&self) -> Vec<String> {
-        let mut faults = Vec::new();
-        if self.key.is_empty() {
-            faults.push("the taint has no key".to_owned());
-        }
-        if self.effect.is_empty() {
-            faults.push("the taint has no effect; write for example effect: NoSchedule".to_owned());
-        }
+        let mut faults = holding([
+            (self.key.is_empty(), "the taint has no key"),
+            (self.effect.is_empty(), "the taint has no effect; write for example effect: NoSchedule"),
+        ]);
         // They come and go with the state of a node: setting them would be a fight over every node.
-        if is_reserved_taint(self.key.as_str()) {
-            faults.push(format!("{} is a key of Kubernetes' or Karpenter's own taints", self.key.as_str()));
+        if is_reserved_taint(&self.key) {
+            faults.push(format!("{} is a key of Kubernetes' or Karpenter's own taints", self.key));
         }
         faults
     }
 
     fn warnings(&self) -> Vec<String> {
-        let evicts = self.effect.as_str() == "NoExecute";
-        let warning = || {
-            "the taint has effect NoExecute, which evicts Pods that run there without a toleration".to_owned()
-        };
-        evicts.then(warning).into_iter().collect()
+        holding([(
+            self.effect == "NoExecute",
+            "the taint has effect NoExecute, which evicts Pods that run there without a toleration",
+        )])
     }
 }

@@ -1,13 +1,7 @@
 //! What is believed of images instead of their registries.
 
-use super::shape::{Shape, Slot, key};
+use super::shape::{Shape, Slot, holding, key};
 use tolerarch_core::policy::Override;
-
-impl Slot for Vec<Override> {
-    fn shape(&mut self) -> Shape<'_> {
-        Shape::List(self)
-    }
-}
 
 impl Slot for Override {
     fn shape(&mut self) -> Shape<'_> {
@@ -18,11 +12,12 @@ impl Slot for Override {
     }
 
     fn objections(&self) -> Vec<String> {
-        let no_match = self.images == Default::default();
-        let no_match =
-            no_match.then(|| "the override has no match; write for example ghcr.io/my-org/*".to_owned());
-        let none = self.platforms.is_empty();
-        let none = none.then(|| "the override has no platforms; write for example [linux/amd64]".to_owned());
-        no_match.into_iter().chain(none).collect()
+        holding([
+            (
+                self.images == Default::default(),
+                "the override has no match; write for example ghcr.io/my-org/*",
+            ),
+            (self.platforms.is_empty(), "the override has no platforms; write for example [linux/amd64]"),
+        ])
     }
 }

@@ -1,17 +1,13 @@
 //! The pools of the configuration, checked so that no Pod can fail by what a pool gives it.
 
-mod preference;
-
-use std::borrow::Cow;
-
 use clap::ValueEnum;
-use serde_json::{Value as Json, json};
+use serde_json::json;
 
-use super::shape::{List, Shape, Slot, Value, Values, Visit, key, key_as};
-use super::values::{Checked, Maybe, OneOf, taken};
+use super::shape::{List, Named, Sections, Shape, Slot, Visit, holding, key, key_as};
+use super::values::{Kind, choice, label_key, label_value, one_of, pool_name, weight};
 use tolerarch_core::image::{Platform, PlatformSet};
-use tolerarch_core::pod::{Text, Toleration, is_label_key, is_label_value};
-use tolerarch_core::policy::{Pool, is_pool_name};
+use tolerarch_core::pod::{Toleration, is_label_key};
+use tolerarch_core::policy::{Pool, PoolPreference};
 
 impl Slot for Vec<Pool> {
     fn shape(&mut self) -> Shape<'_> {
@@ -45,14 +41,13 @@ impl List for Vec<Pool> {
 
     fn each(&mut self, visit: Visit<'_>) {
         for Pool { name, platforms, tolerations, share, prefer } in self {
-            let (name, tolerations) = (PoolName(name.clone()), tolerations.clone());
             visit(&mut Entry {
                 preset: None,
-                name,
+                name: name.clone(),
                 platforms: *platforms,
-                tolerations,
-                share: Percent(*share),
-                prefer: preference::Entry::from(&*prefer),
+                tolerations: tolerations.clone(),
+                share: *share,
+                prefer: prefer.clone().unwrap_or_default(),
             });
         }
     }
@@ -69,10 +64,10 @@ enum Preset {
 
 impl Preset {
     fn pool(self) -> Pool {
-        let toleration = |key: &str, operator: &str, value: &str| Toleration {
-            key: key.to_owned().into(),
-            operator: operator.to_owned().into(),
-            value: value.to_owned().into(),
+        let arm64 = Toleration {
+            key: "kubernetes.io/arch".to_owned().into(),
+            operator: "Equal".to_owned().into(),
+            value: "arm64".to_owned().into(),
             effect: "NoSchedule".to_owned().into(),
             toleration_seconds: None,
         };
@@ -80,42 +75,47 @@ impl Preset {
             Self::Gke => Pool {
                 name: "gke".into(),
                 platforms: PlatformSet::serving(&Platform::new("linux", "arm64", "")),
-                tolerations: vec![toleration("kubernetes.io/arch", "Equal", "arm64")],
-                share: Pool::ALL,
-                prefer: None,
+                tolerations: vec![arm64],
+                ..Pool::default()
             },
-            Self::Karpenter => Pool {
-                name: "karpenter".into(),
-                platforms: PlatformSet::AMD64_AND_ARM64,
-                tolerations: vec![toleration("tolerarch.io/multi-arch", "Exists", "")],
-                share: Pool::ALL,
-                prefer: None,
-            },
+            Self::Karpenter => Pool { name: "karpenter".into(), ..Pool::default() },
         }
     }
 }
 
 /// A pool as the file has it. What it says itself replaces what its preset says, key by key.
-#[derive(Default)]
 struct Entry {
     preset: Option<Preset>,
-    name: PoolName,
+    name: String,
     platforms: PlatformSet,
     tolerations: Vec<Toleration<'static>>,
-    share: Percent,
-    prefer: preference::Entry,
+    share: u8,
+    prefer: PoolPreference,
+}
+
+impl Default for Entry {
+    fn default() -> Self {
+        Self {
+            preset: None,
+            name: String::new(),
+            platforms: PlatformSet::EMPTY,
+            tolerations: Vec::new(),
+            share: Pool::ALL,
+            prefer: PoolPreference::default(),
+        }
+    }
 }
 
 impl From<Entry> for Pool {
-    fn from(Entry { preset, name, platforms, tolerations, share: Percent(share), prefer }: Entry) -> Self {
-        let said = Self { name: name.into(), platforms, tolerations, share, prefer: prefer.into() };
+    fn from(Entry { preset, name, platforms, tolerations, share, prefer }: Entry) -> Self {
+        let prefer = (prefer != PoolPreference::default()).then_some(prefer);
+        let said = Self { name, platforms, tolerations, share, prefer };
         let Some(preset) = preset.map(Preset::pool) else { return said };
         Self {
             name: if said.name.is_empty() { preset.name } else { said.name },
             platforms: if said.platforms.is_empty() { preset.platforms } else { said.platforms },
             tolerations: if said.tolerations.is_empty() { preset.tolerations } else { said.tolerations },
-            share,
-            prefer: said.prefer,
+            ..said
         }
     }
 }
@@ -126,15 +126,15 @@ impl Slot for Entry {
             key_as(
                 "preset",
                 "says what the pool itself does not: the Arm nodes of GKE, or a NodePool of Karpenter",
-                Maybe(&mut self.preset),
+                choice().optional().of(&mut self.preset),
             ),
-            key("name", "as the annotation of opened Pods shows it", &mut self.name),
+            key_as("name", "as the annotation of opened Pods shows it", pool_name().of(&mut self.name)),
             key("platforms", "that its nodes can have; an image has to run on all", &mut self.platforms),
-            key("tolerations", "that open it", &mut self.tolerations),
-            key(
+            key_as("tolerations", "that open it", Sections(&mut self.tolerations)),
+            key_as(
                 "share",
                 "to how many of the workloads that could use it, in percent; which ones, their names decide",
-                &mut self.share,
+                percent().of(&mut self.share),
             ),
             key(
                 "prefer",
@@ -145,8 +145,8 @@ impl Slot for Entry {
     }
 
     fn objections(&self) -> Vec<String> {
-        objections([
-            (self.name.0.is_empty(), "the pool has no name"),
+        holding([
+            (self.name.is_empty(), "the pool has no name"),
             (
                 self.platforms.is_empty(),
                 "the pool has no platforms; write for example [linux/amd64, linux/arm64]",
@@ -156,119 +156,48 @@ impl Slot for Entry {
     }
 }
 
-/// Those that hold.
-fn objections<const N: usize>(all: [(bool, &str); N]) -> Vec<String> {
-    all.into_iter().filter(|(holds, _)| *holds).map(|(_, text)| text.to_owned()).collect()
+impl Slot for PoolPreference {
+    fn shape(&mut self) -> Shape<'_> {
+        Shape::Section(vec![
+            key_as("weight", "1 to 100", weight().of(&mut self.weight)),
+            key("labels", "of its nodes", &mut self.labels),
+        ])
+    }
+
+    fn objections(&self) -> Vec<String> {
+        let (weighs, is_about) = (self.weight > 0, !self.labels.is_empty());
+        holding([
+            (is_about && !weighs, "the preference has no weight; write 1 to 100"),
+            (weighs && !is_about, "the preference has no labels, so it would be for no nodes"),
+        ])
+    }
+}
+
+/// The value of a label that nodes have.
+impl Named for String {
+    const KEY: (&'static str, &'static str) = ("label", "karpenter.sh/nodepool");
+
+    fn check(name: &str) -> Result<(), String> {
+        let wrong = || "no label key; write for example karpenter.sh/nodepool".to_owned();
+        is_label_key(name).then_some(()).ok_or_else(wrong)
+    }
+
+    fn show(&mut self, visit: Visit<'_>) {
+        visit(&mut label_value().of(self));
+    }
 }
 
 /// A share of the workloads.
-struct Percent(u8);
-
-impl Default for Percent {
-    fn default() -> Self {
-        Self(Pool::ALL)
-    }
-}
-
-impl Value for Percent {
-    fn expected(&self) -> Cow<'static, str> {
-        "a number from 0 to 100".into()
-    }
-
-    fn schema(&self) -> Json {
-        json!({"type": "integer", "minimum": 0, "maximum": Pool::ALL})
-    }
-
-    fn read(&mut self, text: &str) -> bool {
-        let digits = text.bytes().all(|b| b.is_ascii_digit());
-        taken(&mut self.0, text.parse().ok().filter(|share| digits && *share <= Pool::ALL))
-    }
-
-    fn written(&self) -> Json {
-        json!(self.0)
-    }
-}
-
-/// A name that can stand in the annotation.
-#[derive(Default)]
-pub(super) struct PoolName(String);
-
-impl From<PoolName> for String {
-    fn from(PoolName(name): PoolName) -> Self {
-        name
-    }
-}
-
-impl Value for PoolName {
-    fn expected(&self) -> Cow<'static, str> {
-        "a name of at most 63 lower-case letters, digits, '-' and '.'".into()
-    }
-
-    fn schema(&self) -> Json {
-        json!({"type": "string", "pattern": "^[a-z0-9.-]{1,63}$"})
-    }
-
-    fn read(&mut self, text: &str) -> bool {
-        taken(&mut self.0, is_pool_name(text).then(|| text.to_owned()))
-    }
-
-    fn written(&self) -> Json {
-        json!(self.0)
-    }
-}
-
-impl Slot for PlatformSet {
-    fn shape(&mut self) -> Shape<'_> {
-        Shape::Values(self)
-    }
-}
-
-impl Values for PlatformSet {
-    fn blank(&self) -> Box<dyn Value> {
-        Box::new(One(Self::EMPTY))
-    }
-
-    fn clear(&mut self) {
-        *self = Self::EMPTY;
-    }
-
-    fn add(&mut self, text: &str) -> bool {
-        let mut one = One(Self::EMPTY);
-        let read = one.read(text);
-        *self = self.union(one.0);
-        read
-    }
-
-    fn written(&self) -> Vec<Json> {
-        self.to_string().split(", ").filter(|_| !self.is_empty()).map(Json::from).collect()
-    }
-}
-
-/// One platform of a list.
-pub(super) struct One(pub(super) PlatformSet);
-
-impl Value for One {
-    fn expected(&self) -> Cow<'static, str> {
-        format!("a platform that nodes can have: {}", PlatformSet::ALL).into()
-    }
-
-    fn schema(&self) -> Json {
-        json!({"enum": PlatformSet::ALL.written()})
-    }
-
-    fn read(&mut self, text: &str) -> bool {
-        taken(&mut self.0, text.parse().ok())
-    }
-
-    fn written(&self) -> Json {
-        json!(self.0.to_string())
-    }
-}
-
-impl Slot for Vec<Toleration<'static>> {
-    fn shape(&mut self) -> Shape<'_> {
-        Shape::List(self)
-    }
+fn percent() -> Kind<u8> {
+    Kind::new(
+        "a number from 0 to 100",
+        json!({"type": "integer", "minimum": 0, "maximum": Pool::ALL}),
+        |text| {
+            let digits = text.bytes().all(|b| b.is_ascii_digit());
+            text.parse().ok().filter(|share| digits && *share <= Pool::ALL)
+        },
+        |share| json!(share),
+    )
 }
 
 /// Checked as the API server checks it (`ValidateTolerations` of k8s.io/kubernetes): a toleration that it does not take
@@ -276,13 +205,13 @@ impl Slot for Vec<Toleration<'static>> {
 impl Slot for Toleration<'static> {
     fn shape(&mut self) -> Shape<'_> {
         Shape::Section(vec![
-            key_as("key", "the taint's key", label_key(&mut self.key)),
-            key_as("operator", "Equal if missing", OneOf(&mut self.operator, &["Exists", "Equal"])),
-            key_as("value", "the taint's value, for Equal", label_value(&mut self.value)),
+            key_as("key", "the taint's key", label_key().of(&mut self.key)),
+            key_as("operator", "Equal if missing", one_of(&["Exists", "Equal"]).of(&mut self.operator)),
+            key_as("value", "the taint's value, for Equal", label_value().of(&mut self.value)),
             key_as(
                 "effect",
                 "the taint's effect; every effect if empty or missing",
-                OneOf(&mut self.effect, &["NoSchedule", "PreferNoSchedule", "NoExecute", ""]),
+                one_of(&["NoSchedule", "PreferNoSchedule", "NoExecute", ""]).of(&mut self.effect),
             ),
             key(
                 "tolerationSeconds",
@@ -293,7 +222,7 @@ impl Slot for Toleration<'static> {
     }
 
     fn objections(&self) -> Vec<String> {
-        objections([
+        holding([
             (self.key.is_empty(), "the toleration has no key; without one it would open every taint"),
             (
                 self.operator.as_str() == "Exists" && !self.value.is_empty(),
@@ -315,23 +244,5 @@ impl Slot for Toleration<'static> {
             )
         };
         blank.then(warning).into_iter().collect()
-    }
-}
-
-pub(super) fn label_key<'a>(text: &'a mut Text<'static>) -> Checked<'a> {
-    Checked {
-        text,
-        expected: "a label key such as example.com/pool",
-        pattern: "^([a-z0-9.-]{1,253}/)?[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?$",
-        check: is_label_key,
-    }
-}
-
-pub(super) fn label_value<'a>(text: &'a mut Text<'static>) -> Checked<'a> {
-    Checked {
-        text,
-        expected: "a label value",
-        pattern: "^([A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?)?$",
-        check: is_label_value,
     }
 }

@@ -38,7 +38,7 @@ impl Printer<'_> {
         let mut before = format!("{indent}{first}");
         let indent = " ".repeat(before.len());
         for mut key in keys {
-            let path = if path.is_empty() { key.name.to_owned() } else { format!("{path}.{}", key.name) };
+            let path = key.path(path);
             if self.key(&mut key, &before, &indent, &path) {
                 before.clone_from(&indent);
             }

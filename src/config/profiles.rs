@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 
 use super::Config;
-use super::pools::PoolName;
 use super::quote::quoted;
 use super::reader::{Reader, nearest};
-use super::shape::{Map, Shape, Slot, Visit, key, key_as, texts};
+use super::shape::{Named, Shape, Slot, Visit, key, key_as};
+use super::values::pool_name;
 use tolerarch_core::pod::is_label_value;
 use tolerarch_core::policy::{Mode, PlacementRules, Policy, Pool, UNKNOWN_PROFILE};
 
@@ -39,7 +39,7 @@ impl Slot for Profile {
             key_as(
                 "pools",
                 "names of the pools that it opens; [] opens none",
-                texts::<PoolName>(&mut self.pools),
+                pool_name().set(&mut self.pools),
             ),
             key("placement", "merged key by key", &mut self.placement),
             key("explain", "whether a Pod that stays closed says why", &mut self.explain),
@@ -47,26 +47,10 @@ impl Slot for Profile {
     }
 }
 
-impl Slot for BTreeMap<String, Profile> {
-    fn shape(&mut self) -> Shape<'_> {
-        Shape::Map(self)
-    }
-}
+impl Named for Profile {
+    const KEY: (&'static str, &'static str) = ("profile", "batch");
 
-impl Map for BTreeMap<String, Profile> {
-    fn key(&self) -> (&'static str, &'static str) {
-        ("profile", "batch")
-    }
-
-    fn normal(&self, name: &str) -> String {
-        name.to_owned()
-    }
-
-    fn blank(&self, visit: Visit<'_>) {
-        visit(&mut Profile::default());
-    }
-
-    fn add(&mut self, name: &str, fill: Visit<'_>) -> Result<(), String> {
+    fn check(name: &str) -> Result<(), String> {
         if name.is_empty() || !is_label_value(name) {
             return Err("a profile is chosen by a label of namespaces: its name has at most 63 letters, digits, - _ . and \
                         begins and ends with a letter or digit"
@@ -75,16 +59,11 @@ impl Map for BTreeMap<String, Profile> {
         if name == UNKNOWN_PROFILE {
             return Err("metrics call profiles that do not exist so; choose another name".to_owned());
         }
-        let mut profile = Profile::default();
-        fill(&mut profile);
-        self.insert(name.to_owned(), profile);
         Ok(())
     }
 
-    fn each(&mut self, visit: &mut dyn FnMut(&str, &mut dyn Slot)) {
-        for (name, profile) in self {
-            visit(name, profile);
-        }
+    fn show(&mut self, visit: Visit<'_>) {
+        visit(self);
     }
 }
 

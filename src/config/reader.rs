@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 
 use super::quote::quoted;
-use super::shape::{Shape, Slot, Value};
+use super::shape::{Domain, Shape, Slot};
 use tolerarch_text::yaml::{self, Copies, Data, Dialect, Key, Node};
 
 /// One thing that is wrong with a configuration.
@@ -16,7 +16,6 @@ pub struct FieldError {
     pub path: String,
     /// Where it is said.
     pub place: Location,
-    /// What, and how to mend it.
     pub message: String,
 }
 
@@ -98,16 +97,16 @@ impl Reader {
                 let names: Vec<_> = keys.iter().map(|key| key.name).collect();
                 self.wrong(node, &format!("a section with {}", names.join(", ")));
             }
-            (Shape::Value(value), _) => {
+            (Shape::Value(mut value), _) => {
                 if !scalar(node).is_some_and(|text| value.read(text)) {
-                    self.wrong(node, &expected(value, scalar(node)));
+                    self.wrong(node, &expected(value.domain(), scalar(node)));
                 }
             }
-            (Shape::Values(values), Data::List(items)) => {
+            (Shape::Values(mut values), Data::List(items)) => {
                 values.clear();
                 for (at, item) in items.iter().enumerate() {
                     if !scalar(item).is_some_and(|text| values.add(text)) {
-                        let expected = expected(&*values.blank(), scalar(item));
+                        let expected = expected(&values.domain(), scalar(item));
                         self.within(&format!("[{at}]"), |reader| reader.wrong(item, &expected));
                     }
                 }
@@ -120,12 +119,14 @@ impl Reader {
                     });
                 }
             }
-            (Shape::Values(values), _) if values.word().is_some_and(|word| scalar(node) == Some(word)) => {
+            (Shape::Values(mut values), _)
+                if values.word().is_some_and(|word| scalar(node) == Some(word)) =>
+            {
                 values.clear();
                 values.add(scalar(node).unwrap_or_default());
             }
             (Shape::Values(values), _) => {
-                let hint = scalar(node).and_then(|text| values.blank().hint(text));
+                let hint = scalar(node).and_then(|text| (values.domain().hint)(text));
                 self.wrong(node, &hint.map_or_else(|| "a list".to_owned(), |hint| format!("a list; {hint}")));
             }
             (Shape::List(_), _) => self.wrong(node, "a list"),
@@ -250,9 +251,10 @@ impl Reader {
 }
 
 /// What a value may be, and what this text was probably meant as.
-pub(super) fn expected(value: &dyn Value, found: Option<&str>) -> String {
-    let hint = found.and_then(|text| value.hint(text)).map_or_else(String::new, |hint| format!("; {hint}"));
-    format!("{}{hint}", value.expected())
+pub(super) fn expected(domain: &Domain, found: Option<&str>) -> String {
+    let hint =
+        found.and_then(|text| (domain.hint)(text)).map_or_else(String::new, |hint| format!("; {hint}"));
+    format!("{}{hint}", domain.expected)
 }
 
 /// The nearest of the known names, if one is near, else all of them.

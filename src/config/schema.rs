@@ -31,11 +31,11 @@ fn of(slot: &mut dyn Slot) -> Json {
             json!({"type": "object", "additionalProperties": false, "properties": properties})
         }
         Shape::Value(value) => {
-            let (schema, default) = (value.schema(), value.written());
+            let (schema, default) = (value.domain().schema.clone(), value.written());
             with_default(schema, default)
         }
         Shape::Values(values) => {
-            let list = json!({"type": "array", "items": values.blank().schema()});
+            let list = json!({"type": "array", "items": values.domain().schema});
             let schema = match values.word() {
                 Some(word) => json!({"anyOf": [list, {"const": word}]}),
                 None => list,

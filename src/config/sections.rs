@@ -1,11 +1,9 @@
 //! The keys of the configuration: each section names its own once, in the order of the documentation.
 
-use std::collections::BTreeMap;
-
 use super::cache::CacheSection;
-use super::hosts::{HostName, is_host};
-use super::shape::{Map, Section, Shape, Slot, Visit, key, key_as, texts};
-use super::values::Choice;
+use super::hosts::{host_name, is_host};
+use super::shape::{Named, Section, Sections, Shape, Slot, Visit, holding, key, key_as};
+use super::values::choice;
 use super::{Admin, Config, Log, Registries, Server, Tls};
 use tolerarch_core::image::canonical_host;
 use tolerarch_images::credentials::CredentialSettings;
@@ -35,10 +33,10 @@ impl Slot for Config {
                 "which nodes a Pod may run on, and which it prefers",
                 &mut self.policy.placement,
             ),
-            key(
+            key_as(
                 "overrides",
                 "what is believed of images instead of asking their registry: the first that matches; beats registries",
-                &mut self.policy.overrides,
+                Sections(&mut self.policy.overrides),
             ),
             key(
                 "explain",
@@ -53,7 +51,7 @@ impl Slot for Config {
             key_as(
                 "verify",
                 "index or config: whether the config of each platform of pools and placement is read, too, as indexes can be wrong",
-                Choice(&mut self.verify),
+                choice().of(&mut self.verify),
             ),
             key(
                 "profiles",
@@ -107,7 +105,7 @@ impl Slot for Tls {
             key_as(
                 "mode",
                 "files: server.certFile and keyFile; managed: a CA of its own, kept in a Secret and in the caBundle of its webhooks",
-                Choice(mode),
+                choice().of(mode),
             )
             .at_start(),
             key(
@@ -147,12 +145,12 @@ impl Slot for Tls {
     fn objections(&self) -> Vec<String> {
         let Lifetimes { ca, leaf } = self.managed.lifetimes;
         let none = self.mode == TlsMode::Managed && self.managed.webhook_configurations.is_empty();
-        let none = none.then(|| "mode managed needs a name in webhookConfigurations".to_owned());
-        let short = leaf < Lifetimes::LEAST;
-        let short = short.then(|| format!("leafLifetime must be at least {}s", Lifetimes::LEAST.as_secs()));
-        let ratio = ca < leaf.saturating_mul(3);
-        let ratio = ratio.then(|| "caLifetime must be at least three times leafLifetime".to_owned());
-        none.into_iter().chain(short).chain(ratio).collect()
+        let short = format!("leafLifetime must be at least {}s", Lifetimes::LEAST.as_secs());
+        holding([
+            (none, "mode managed needs a name in webhookConfigurations"),
+            (leaf < Lifetimes::LEAST, &short),
+            (ca < leaf.saturating_mul(3), "caLifetime must be at least three times leafLifetime"),
+        ])
     }
 }
 
@@ -226,57 +224,28 @@ impl Slot for CredentialSettings {
     }
 
     fn objections(&self) -> Vec<String> {
-        let missing = match (&self.providers.config, &self.providers.bin_dir) {
-            (Some(_), None) => "providers.config needs providers.binDir, the directory of the plugins",
-            (None, Some(_)) => "providers.binDir needs providers.config, a CredentialProviderConfig",
-            _ => return Vec::new(),
-        };
-        vec![missing.to_owned()]
+        let (config, plugins) = (self.providers.config.is_some(), self.providers.bin_dir.is_some());
+        holding([
+            (config && !plugins, "providers.config needs providers.binDir, the directory of the plugins"),
+            (plugins && !config, "providers.binDir needs providers.config, a CredentialProviderConfig"),
+        ])
     }
 }
 
-impl Slot for BTreeMap<String, HostSettings> {
-    fn shape(&mut self) -> Shape<'_> {
-        Shape::Map(self)
-    }
-}
+impl Named for HostSettings {
+    const KEY: (&'static str, &'static str) = ("host", "registry.example.com:5000");
 
-impl Map for BTreeMap<String, HostSettings> {
-    fn key(&self) -> (&'static str, &'static str) {
-        ("host", "registry.example.com:5000")
-    }
-
-    fn normal(&self, name: &str) -> String {
+    fn normal(name: &str) -> String {
         canonical_host(name)
     }
 
-    fn blank(&self, visit: Visit<'_>) {
-        visit(&mut HostSettings::default());
+    fn check(name: &str) -> Result<(), String> {
+        let wrong = || "no registry host; write host or host:port, without https://".to_owned();
+        is_host(name).then_some(()).ok_or_else(wrong)
     }
 
-    fn add(&mut self, name: &str, fill: Visit<'_>) -> Result<(), String> {
-        if !is_host(name) {
-            return Err("no registry host; write host or host:port, without https://".to_owned());
-        }
-        let mut settings = HostSettings::default();
-        fill(&mut settings);
-        let host = canonical_host(name);
-        // Docker Hub under two of its names is no contradiction, as long as they say the same.
-        match self.get(&host) {
-            Some(known) if *known != settings => Err(format!(
-                "{host} is there already under another name, with other settings; keep one of the two"
-            )),
-            _ => {
-                self.insert(host, settings);
-                Ok(())
-            }
-        }
-    }
-
-    fn each(&mut self, visit: &mut dyn FnMut(&str, &mut dyn Slot)) {
-        for (host, settings) in self {
-            visit(host, settings);
-        }
+    fn show(&mut self, visit: Visit<'_>) {
+        visit(self);
     }
 }
 
@@ -308,17 +277,18 @@ impl Slot for HostSettings {
             key_as(
                 "tokenHosts",
                 "other hosts that this registry's realm may name and get its credentials",
-                texts::<HostName>(&mut self.token_hosts),
+                host_name().set(&mut self.token_hosts),
             ),
         ])
     }
 
     fn objections(&self) -> Vec<String> {
         let key_alone = self.client_key_file.is_some() && self.client_cert_file.is_none();
-        let key_alone = key_alone.then(|| "clientKeyFile needs clientCertFile".to_owned());
-        let many = self.mirrors.len() > Mirror::MOST;
-        let many = many.then(|| format!("at most {} mirrors are asked; remove the others", Mirror::MOST));
-        key_alone.into_iter().chain(many).collect()
+        let many = format!("at most {} mirrors are asked; remove the others", Mirror::MOST);
+        holding([
+            (key_alone, "clientKeyFile needs clientCertFile"),
+            (self.mirrors.len() > Mirror::MOST, &many),
+        ])
     }
 }
 
@@ -337,9 +307,9 @@ impl Slot for Log {
             key_as(
                 "level",
                 "from which level on: error, warn, info, debug or trace",
-                Choice(&mut self.level),
+                choice().of(&mut self.level),
             ),
-            key_as("format", "json, or text for people", Choice(&mut self.format)).at_start(),
+            key_as("format", "json, or text for people", choice().of(&mut self.format)).at_start(),
         ])
     }
 }

@@ -1,11 +1,10 @@
 //! What can stand in a configuration: sections, lists and values. Each describes itself once, where its keys or texts
 //! are; the reading, the JSON schema, the names of the environment and what is printed all come from that.
 
-use std::borrow::Cow;
-use std::marker::PhantomData;
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use serde_json::{Value as Json, json};
+use serde_json::Value as Json;
 
 /// Something of the configuration that can be filled and shown.
 pub(super) trait Slot {
@@ -27,10 +26,8 @@ pub(super) trait Slot {
 pub(super) enum Shape<'a> {
     /// Keys, and no others.
     Section(Vec<ConfigKey<'a>>),
-    /// One scalar.
-    Value(&'a mut dyn Value),
-    /// A list of scalars.
-    Values(&'a mut dyn Values),
+    Value(Box<dyn Value + 'a>),
+    Values(Box<dyn Values + 'a>),
     /// A list of sections.
     List(&'a mut dyn List),
     /// A section whose keys are names that the user chooses.
@@ -58,6 +55,11 @@ pub(super) fn key_as<'a>(name: &'static str, doc: &'static str, slot: impl Slot 
 }
 
 impl ConfigKey<'_> {
+    /// Its path below that of the section.
+    pub(super) fn path(&self, section: &str) -> String {
+        if section.is_empty() { self.name.to_owned() } else { format!("{section}.{}", self.name) }
+    }
+
     /// A key whose changes take effect only at the next start.
     pub(super) fn at_start(mut self) -> Self {
         self.at_start = true;
@@ -65,35 +67,32 @@ impl ConfigKey<'_> {
     }
 }
 
-/// One scalar.
-pub(super) trait Value {
-    /// What it may be, in words that follow "expected".
-    fn expected(&self) -> Cow<'static, str>;
+/// What the texts of a kind may be.
+#[derive(Clone)]
+pub(super) struct Domain {
+    /// In words that follow "expected".
+    pub(super) expected: String,
+    pub(super) schema: Json,
     /// What a text that it may not be was probably meant as.
-    fn hint(&self, _text: &str) -> Option<String> {
-        None
-    }
-    /// What it may be, as a JSON schema.
-    fn schema(&self) -> Json;
+    pub(super) hint: fn(&str) -> Option<String>,
+}
+
+pub(super) trait Value {
+    fn domain(&self) -> &Domain;
     /// Takes over a text; `false` if it is none of those that it may be.
     fn read(&mut self, text: &str) -> bool;
     /// What it holds, as it would stand in the file: a scalar, or null where nothing would.
     fn written(&self) -> Json;
     /// The file or directory that it names and whose content belongs to the configuration.
-    fn file(&self) -> Option<PathBuf> {
-        None
-    }
+    fn file(&self) -> Option<PathBuf>;
 }
 
-/// A list of scalars.
 pub(super) trait Values {
-    /// A new item.
-    fn blank(&self) -> Box<dyn Value>;
-    /// Makes it empty.
+    /// Of its items.
+    fn domain(&self) -> Domain;
     fn clear(&mut self);
     /// Adds an item; `false` if the text is none.
     fn add(&mut self, text: &str) -> bool;
-    /// All items.
     fn written(&self) -> Vec<Json>;
     /// An item that may also stand there alone, without a list.
     fn word(&self) -> Option<&'static str> {
@@ -112,11 +111,9 @@ pub(super) type Visit<'v> = &'v mut dyn FnMut(&mut dyn Slot);
 pub(super) trait List {
     /// Shows a new item, which is not in the list.
     fn blank(&self, visit: Visit<'_>);
-    /// Makes it empty.
     fn clear(&mut self);
     /// Adds an item as `fill` leaves it.
     fn add(&mut self, fill: Visit<'_>);
-    /// Shows each item.
     fn each(&mut self, visit: Visit<'_>);
 }
 
@@ -133,14 +130,7 @@ pub(super) trait Map {
     /// # Errors
     /// What is wrong with the name.
     fn add(&mut self, name: &str, fill: Visit<'_>) -> Result<(), String>;
-    /// Shows each entry with its name.
     fn each(&mut self, visit: &mut dyn FnMut(&str, &mut dyn Slot));
-}
-
-impl<T: Value> Slot for T {
-    fn shape(&mut self) -> Shape<'_> {
-        Shape::Value(self)
-    }
 }
 
 /// A slot that is borrowed.
@@ -157,77 +147,6 @@ impl Slot for Borrowed<'_> {
 
     fn warnings(&self) -> Vec<String> {
         self.0.warnings()
-    }
-}
-
-impl<T: Value + Default + 'static> Slot for Vec<T> {
-    fn shape(&mut self) -> Shape<'_> {
-        Shape::Values(self)
-    }
-}
-
-impl<T: Value + Default + 'static> Values for Vec<T> {
-    fn blank(&self) -> Box<dyn Value> {
-        Box::new(T::default())
-    }
-
-    fn clear(&mut self) {
-        self.clear();
-    }
-
-    fn add(&mut self, text: &str) -> bool {
-        let mut item = T::default();
-        let read = item.read(text);
-        if read {
-            self.push(item);
-        }
-        read
-    }
-
-    fn written(&self) -> Vec<Json> {
-        self.iter().map(Value::written).collect()
-    }
-
-    fn files(&self) -> Vec<PathBuf> {
-        self.iter().filter_map(Value::file).collect()
-    }
-}
-
-/// A list of texts of which each is checked, and written down, as a `V`; each once.
-struct Texts<'a, V>(&'a mut Vec<String>, PhantomData<V>);
-
-/// A slot for texts that are checked as a `V`.
-pub(super) fn texts<V: Value + Default + Into<String> + 'static>(texts: &mut Vec<String>) -> impl Slot {
-    Texts(texts, PhantomData::<V>)
-}
-
-impl<V: Value + Default + Into<String> + 'static> Slot for Texts<'_, V> {
-    fn shape(&mut self) -> Shape<'_> {
-        Shape::Values(self)
-    }
-}
-
-impl<V: Value + Default + Into<String> + 'static> Values for Texts<'_, V> {
-    fn blank(&self) -> Box<dyn Value> {
-        Box::new(V::default())
-    }
-
-    fn clear(&mut self) {
-        self.0.clear();
-    }
-
-    fn add(&mut self, text: &str) -> bool {
-        let mut item = V::default();
-        let read = item.read(text);
-        let text = item.into();
-        if read && !self.0.contains(&text) {
-            self.0.push(text);
-        }
-        read
-    }
-
-    fn written(&self) -> Vec<Json> {
-        self.0.iter().map(|text| json!(text)).collect()
     }
 }
 
@@ -252,6 +171,78 @@ impl<T: Slot + Default> List for Vec<T> {
             visit(item);
         }
     }
+}
+
+/// A slot for a list of sections with which, as a whole, nothing can be wrong.
+pub(super) struct Sections<'a, T>(pub(super) &'a mut Vec<T>);
+
+impl<T: Slot + Default> Slot for Sections<'_, T> {
+    fn shape(&mut self) -> Shape<'_> {
+        Shape::List(self.0)
+    }
+}
+
+/// What the user gives a name.
+pub(super) trait Named: Default + PartialEq {
+    /// What such a name is, in words and by an example.
+    const KEY: (&'static str, &'static str);
+
+    /// The name by which it is known.
+    fn normal(name: &str) -> String {
+        name.to_owned()
+    }
+
+    /// # Errors
+    /// What is wrong with the name.
+    fn check(name: &str) -> Result<(), String>;
+
+    fn show(&mut self, visit: Visit<'_>);
+}
+
+impl<V: Named> Slot for BTreeMap<String, V> {
+    fn shape(&mut self) -> Shape<'_> {
+        Shape::Map(self)
+    }
+}
+
+impl<V: Named> Map for BTreeMap<String, V> {
+    fn key(&self) -> (&'static str, &'static str) {
+        V::KEY
+    }
+
+    fn normal(&self, name: &str) -> String {
+        V::normal(name)
+    }
+
+    fn blank(&self, visit: Visit<'_>) {
+        V::default().show(visit);
+    }
+
+    fn add(&mut self, name: &str, fill: Visit<'_>) -> Result<(), String> {
+        V::check(name)?;
+        let mut value = V::default();
+        value.show(fill);
+        let name = V::normal(name);
+        // Docker Hub under two of its names is no contradiction, as long as they say the same.
+        if self.get(&name).is_some_and(|known| *known != value) {
+            return Err(format!(
+                "{name} is there already under another name, with other settings; keep one of the two"
+            ));
+        }
+        self.insert(name, value);
+        Ok(())
+    }
+
+    fn each(&mut self, visit: &mut dyn FnMut(&str, &mut dyn Slot)) {
+        for (name, value) in self {
+            value.show(&mut |slot| visit(name, slot));
+        }
+    }
+}
+
+/// The texts that hold, for [`Slot::objections`] and [`Slot::warnings`].
+pub(super) fn holding<const N: usize>(all: [(bool, &str); N]) -> Vec<String> {
+    all.into_iter().filter(|(holds, _)| *holds).map(|(_, text)| text.to_owned()).collect()
 }
 
 /// A section that is no type of its own.

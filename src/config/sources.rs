@@ -16,11 +16,9 @@ const PREFIX: &str = "TOLERARCH_";
 /// Where a configuration comes from, in rising order of precedence.
 #[derive(Clone, Debug, Default)]
 pub struct Sources {
-    /// The file.
     pub file: Option<PathBuf>,
     /// The environment, with variables that are not ours.
     pub environment: Environment,
-    /// Flags of the command line that were given.
     pub flags: Vec<Flag>,
     /// Whether a variable that looks like one of ours and is none is a warning instead of a fault: the commands run in
     /// people's shells.
@@ -34,14 +32,12 @@ pub struct Flag {
     pub name: &'static str,
     /// The key that it sets: `server.listen`.
     pub path: &'static str,
-    /// To what.
     pub value: String,
 }
 
 /// A configuration, and where each of its values comes from.
 #[derive(Debug)]
 pub struct Loaded {
-    /// The configuration.
     pub config: Config,
     pub(super) reader: Reader,
     pub(super) file: Option<PathBuf>,
@@ -102,7 +98,6 @@ impl Loaded {
         &self.reader.warnings
     }
 
-    /// Logs them.
     pub fn log_warnings(&self) {
         for warning in self.warnings() {
             tracing::warn!(%warning, "the configuration is valid, but probably not what was meant");
@@ -125,8 +120,10 @@ impl Reader {
         slot: &mut dyn Slot,
     ) {
         let (mut known, mut scattered) = (Vec::new(), Vec::new());
-        nested(slot, "", &mut |path| scattered.push(variable(path)));
-        scalars(slot, "", &mut |path, _| known.push((variable(path), path.to_owned())));
+        leaves(slot, "", &mut |path, shape| match shape {
+            Shape::List(_) | Shape::Map(_) => scattered.push(variable(path)),
+            _ => known.push((variable(path), path.to_owned())),
+        });
         let mut own: Vec<_> = variables.iter().filter(|(name, _)| name.starts_with(PREFIX)).collect();
         own.sort();
         for (name, text) in own {
@@ -156,24 +153,24 @@ impl Reader {
 
     /// Takes over what a text says of the scalar at `path`; of a list of scalars, separated by commas.
     pub(super) fn set(&mut self, slot: &mut dyn Slot, path: &str, text: &str, place: &Location) {
-        scalars(slot, "", &mut |at, shape| {
+        leaves(slot, "", &mut |at, shape| {
             if at != path {
                 return;
             }
             let mut wrong = Vec::new();
             match shape {
-                Shape::Value(value) => {
+                Shape::Value(mut value) => {
                     let read = value.read(text);
                     if !read {
-                        wrong.push((text, expected(value, Some(text))));
+                        wrong.push((text, expected(value.domain(), Some(text))));
                     }
                 }
-                Shape::Values(values) => {
+                Shape::Values(mut values) => {
                     values.clear();
                     let items = text.split(',').map(str::trim);
                     for item in items.filter(|_| !text.trim().is_empty()) {
                         if !values.add(item) {
-                            wrong.push((item, expected(&*values.blank(), Some(item))));
+                            wrong.push((item, expected(&values.domain(), Some(item))));
                         }
                     }
                 }
@@ -189,31 +186,16 @@ impl Reader {
     }
 }
 
-/// Shows each scalar and list of scalars that has one place: not those within lists and maps.
-pub(super) fn scalars(slot: &mut dyn Slot, path: &str, visit: &mut dyn FnMut(&str, Shape<'_>)) {
+/// Shows each slot that is no section: the parts of lists and maps have no place of their own.
+fn leaves(slot: &mut dyn Slot, path: &str, visit: &mut dyn FnMut(&str, Shape<'_>)) {
     match slot.shape() {
         Shape::Section(keys) => {
             for mut key in keys {
-                let path = if path.is_empty() { key.name.to_owned() } else { format!("{path}.{}", key.name) };
-                scalars(&mut *key.slot, &path, visit);
+                let path = key.path(path);
+                leaves(&mut *key.slot, &path, visit);
             }
         }
-        shape @ (Shape::Value(_) | Shape::Values(_)) => visit(path, shape),
-        Shape::List(_) | Shape::Map(_) => {}
-    }
-}
-
-/// Shows the path of each list of sections and each map.
-fn nested(slot: &mut dyn Slot, path: &str, visit: &mut dyn FnMut(&str)) {
-    match slot.shape() {
-        Shape::Section(keys) => {
-            for mut key in keys {
-                let path = if path.is_empty() { key.name.to_owned() } else { format!("{path}.{}", key.name) };
-                nested(&mut *key.slot, &path, visit);
-            }
-        }
-        Shape::List(_) | Shape::Map(_) => visit(path),
-        Shape::Value(_) | Shape::Values(_) => {}
+        shape => visit(path, shape),
     }
 }
 

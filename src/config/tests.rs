@@ -1,6 +1,6 @@
 use super::*;
 use serde_json::json;
-use tolerarch_core::policy::Mode;
+use tolerarch_core::policy::{Mode, PlacementRules};
 use tolerarch_core::testing::{platforms, toleration};
 use tolerarch_images::credentials::ProviderSettings;
 

@@ -1,350 +1,468 @@
 //! The scalars of the configuration: what a text may be, and how it is written again.
 
-use std::borrow::Cow;
+use std::fmt::Display;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
+use std::rc::Rc;
 
 use clap::ValueEnum;
 use ipnet::IpNet;
 use serde_json::{Value as Json, json};
 
-use super::shape::Value;
-use tolerarch_core::image::canonical_name;
-use tolerarch_core::pod::Text;
-use tolerarch_core::policy::Mode;
+use super::shape::{Domain, Shape, Slot, Value, Values};
+use tolerarch_core::image::{PlatformSet, canonical_name};
+use tolerarch_core::pod::{Text, is_label_key, is_label_value};
+use tolerarch_core::policy::{Mode, PlacementRules, Require};
 use tolerarch_images::credentials::ImagePattern;
 use tolerarch_kubernetes::cluster::ObjectName;
 
-impl Value for usize {
-    fn expected(&self) -> Cow<'static, str> {
-        format!("a number from 1 to {COUNT_MAX}").into()
+type Read<T> = Rc<dyn Fn(&str) -> Option<T>>;
+
+/// A kind of scalars that are held as a `T`.
+#[derive(Clone)]
+pub(super) struct Kind<T> {
+    pub(super) domain: Domain,
+    read: Read<T>,
+    /// As it would stand in the file: a scalar, or null where nothing would.
+    write: Rc<dyn Fn(&T) -> Json>,
+    /// The file or directory that it names and whose content belongs to the configuration.
+    file: fn(&T) -> Option<PathBuf>,
+}
+
+impl<T: 'static> Kind<T> {
+    pub(super) fn new(
+        expected: impl Into<String>,
+        schema: Json,
+        read: impl Fn(&str) -> Option<T> + 'static,
+        write: impl Fn(&T) -> Json + 'static,
+    ) -> Self {
+        let domain = Domain { expected: expected.into(), schema, hint: |_| None };
+        Self { domain, read: Rc::new(read), write: Rc::new(write), file: |_| None }
     }
 
-    fn schema(&self) -> Json {
-        json!({"type": "integer", "minimum": 1, "maximum": COUNT_MAX})
+    pub(super) fn hinting(mut self, hint: fn(&str) -> Option<String>) -> Self {
+        self.domain.hint = hint;
+        self
     }
 
-    fn read(&mut self, text: &str) -> bool {
-        taken(self, text.parse().ok().filter(|number| (1..=COUNT_MAX).contains(number)))
+    fn naming(mut self, file: fn(&T) -> Option<PathBuf>) -> Self {
+        self.file = file;
+        self
     }
 
-    fn written(&self) -> Json {
-        json!(self)
+    /// The same where there may be none, which is not written.
+    pub(super) fn optional(self) -> Kind<Option<T>> {
+        let Self { domain, read, write, .. } = self;
+        let write = Rc::new(move |value: &Option<T>| value.as_ref().map_or(Json::Null, |value| write(value)));
+        Kind { domain, read: Rc::new(move |text| read(text).map(Some)), write, file: |_| None }
+    }
+
+    /// As a slot for one of them.
+    pub(super) fn of(self, slot: &mut T) -> One<'_, T> {
+        One { kind: self, slot }
+    }
+
+    /// As a slot for a list of them.
+    fn list(self, items: &mut Vec<T>) -> Many<'_, T> {
+        Many { kind: self, items, is_set: false }
+    }
+
+    /// As a slot for a list of them in which each is kept once.
+    pub(super) fn set(self, items: &mut Vec<T>) -> Many<'_, T> {
+        Many { kind: self, items, is_set: true }
     }
 }
 
-const COUNT_MAX: usize = 100_000_000;
+/// One scalar.
+pub(super) struct One<'a, T> {
+    kind: Kind<T>,
+    slot: &'a mut T,
+}
 
-impl Value for Option<i64> {
-    fn expected(&self) -> Cow<'static, str> {
-        "a number of seconds".into()
-    }
-
-    fn schema(&self) -> Json {
-        json!({"type": "integer"})
-    }
-
-    fn read(&mut self, text: &str) -> bool {
-        taken(self, text.parse().ok().map(Some))
-    }
-
-    fn written(&self) -> Json {
-        json!(self)
+impl<T: Clone + 'static> Slot for One<'_, T> {
+    fn shape(&mut self) -> Shape<'_> {
+        Shape::Value(Box::new(self.kind.clone().of(self.slot)))
     }
 }
 
-impl Value for bool {
-    fn expected(&self) -> Cow<'static, str> {
-        "true or false".into()
-    }
-
-    fn schema(&self) -> Json {
-        json!({"type": "boolean"})
+impl<T: 'static> Value for One<'_, T> {
+    fn domain(&self) -> &Domain {
+        &self.kind.domain
     }
 
     fn read(&mut self, text: &str) -> bool {
-        taken(self, text.parse().ok())
+        let read = (self.kind.read)(text);
+        let is_one = read.is_some();
+        if let Some(value) = read {
+            *self.slot = value;
+        }
+        is_one
     }
 
     fn written(&self) -> Json {
-        json!(self)
-    }
-}
-
-impl Value for SocketAddr {
-    fn expected(&self) -> Cow<'static, str> {
-        "an address and a port such as \"[::]:8443\"".into()
-    }
-
-    fn schema(&self) -> Json {
-        json!({"type": "string", "pattern": r"^([0-9.]+|\[[0-9A-Fa-f:.%]+\]):[0-9]+$"})
-    }
-
-    fn read(&mut self, text: &str) -> bool {
-        taken(self, text.parse().ok())
-    }
-
-    fn written(&self) -> Json {
-        json!(self.to_string())
-    }
-}
-
-impl Value for IpNet {
-    fn expected(&self) -> Cow<'static, str> {
-        "a network such as 10.0.0.0/8".into()
-    }
-
-    fn schema(&self) -> Json {
-        json!({"type": "string", "pattern": "^[0-9A-Fa-f:.]+(/[0-9]{1,3})?$", "examples": ["10.0.0.0/8"]})
-    }
-
-    fn read(&mut self, text: &str) -> bool {
-        taken(self, text.parse().or_else(|_| text.parse::<IpAddr>().map(Self::from)).ok())
-    }
-
-    fn written(&self) -> Json {
-        json!(self.to_string())
-    }
-}
-
-impl Value for PathBuf {
-    fn expected(&self) -> Cow<'static, str> {
-        "the path of a file".into()
-    }
-
-    fn schema(&self) -> Json {
-        json!({"type": "string", "minLength": 1})
-    }
-
-    fn read(&mut self, text: &str) -> bool {
-        taken(self, (!text.is_empty()).then(|| text.into()))
-    }
-
-    fn written(&self) -> Json {
-        json!(self.to_string_lossy())
+        (self.kind.write)(self.slot)
     }
 
     fn file(&self) -> Option<PathBuf> {
-        Some(self.clone())
+        (self.kind.file)(self.slot)
+    }
+}
+
+/// A list of scalars.
+pub(super) struct Many<'a, T> {
+    kind: Kind<T>,
+    items: &'a mut Vec<T>,
+    is_set: bool,
+}
+
+impl<T: Clone + PartialEq + 'static> Slot for Many<'_, T> {
+    fn shape(&mut self) -> Shape<'_> {
+        Shape::Values(Box::new(Many { kind: self.kind.clone(), items: self.items, is_set: self.is_set }))
+    }
+}
+
+impl<T: PartialEq + 'static> Values for Many<'_, T> {
+    fn domain(&self) -> Domain {
+        self.kind.domain.clone()
+    }
+
+    fn clear(&mut self) {
+        self.items.clear();
+    }
+
+    fn add(&mut self, text: &str) -> bool {
+        let Some(item) = (self.kind.read)(text) else { return false };
+        if !self.is_set || !self.items.contains(&item) {
+            self.items.push(item);
+        }
+        true
+    }
+
+    fn written(&self) -> Vec<Json> {
+        self.items.iter().map(|item| (self.kind.write)(item)).collect()
+    }
+
+    fn files(&self) -> Vec<PathBuf> {
+        self.items.iter().filter_map(self.kind.file).collect()
+    }
+}
+
+/// A type whose values are of one kind wherever they stand.
+pub(super) trait Scalar: Clone + PartialEq + 'static {
+    fn kind() -> Kind<Self>;
+}
+
+impl<T: Scalar> Slot for T {
+    fn shape(&mut self) -> Shape<'_> {
+        Shape::Value(Box::new(T::kind().of(self)))
+    }
+}
+
+impl<T: Scalar> Slot for Vec<T> {
+    fn shape(&mut self) -> Shape<'_> {
+        Shape::Values(Box::new(T::kind().list(self)))
+    }
+}
+
+/// Written as it is shown.
+pub(super) fn shown(value: &impl Display) -> Json {
+    json!(value.to_string())
+}
+
+impl Scalar for usize {
+    fn kind() -> Kind<Self> {
+        const MOST: usize = 100_000_000;
+        Kind::new(
+            format!("a number from 1 to {MOST}"),
+            json!({"type": "integer", "minimum": 1, "maximum": MOST}),
+            |text| text.parse().ok().filter(|number| (1..=MOST).contains(number)),
+            |number| json!(number),
+        )
+    }
+}
+
+impl Scalar for Option<i64> {
+    fn kind() -> Kind<Self> {
+        let seconds = |text: &str| text.parse().ok();
+        Kind::new("a number of seconds", json!({"type": "integer"}), seconds, |own: &i64| json!(own))
+            .optional()
+    }
+}
+
+impl Scalar for bool {
+    fn kind() -> Kind<Self> {
+        let schema = json!({"type": "boolean"});
+        Kind::new("true or false", schema, |text| text.parse().ok(), |is_so| json!(is_so))
+    }
+}
+
+impl Scalar for SocketAddr {
+    fn kind() -> Kind<Self> {
+        Kind::new(
+            "an address and a port such as \"[::]:8443\"",
+            json!({"type": "string", "pattern": r"^([0-9.]+|\[[0-9A-Fa-f:.%]+\]):[0-9]+$"}),
+            |text| text.parse().ok(),
+            shown,
+        )
+    }
+}
+
+impl Scalar for IpNet {
+    fn kind() -> Kind<Self> {
+        Kind::new(
+            "a network such as 10.0.0.0/8",
+            json!({"type": "string", "pattern": "^[0-9A-Fa-f:.]+(/[0-9]{1,3})?$", "examples": ["10.0.0.0/8"]}),
+            |text| text.parse().or_else(|_| text.parse::<IpAddr>().map(Self::from)).ok(),
+            shown,
+        )
+    }
+}
+
+impl Scalar for PathBuf {
+    fn kind() -> Kind<Self> {
+        Kind::new(
+            "the path of a file",
+            json!({"type": "string", "minLength": 1}),
+            |text| (!text.is_empty()).then(|| text.into()),
+            |path: &Self| json!(path.to_string_lossy()),
+        )
+        .naming(|path| Some(path.clone()))
     }
 }
 
 /// A path that may be missing, written as `""`.
-impl Value for Option<PathBuf> {
-    fn expected(&self) -> Cow<'static, str> {
-        "the path of a file".into()
-    }
-
-    fn schema(&self) -> Json {
-        json!({"type": "string"})
-    }
-
-    fn read(&mut self, text: &str) -> bool {
-        *self = (!text.is_empty()).then(|| text.into());
-        true
-    }
-
-    fn written(&self) -> Json {
-        self.as_ref().map_or_else(|| json!(""), |path| json!(path.to_string_lossy()))
-    }
-
-    fn file(&self) -> Option<PathBuf> {
-        self.clone()
+impl Scalar for Option<PathBuf> {
+    fn kind() -> Kind<Self> {
+        Kind::new(
+            "the path of a file",
+            json!({"type": "string"}),
+            |text| Some((!text.is_empty()).then(|| text.into())),
+            |path: &Self| path.as_ref().map_or_else(|| json!(""), |path| json!(path.to_string_lossy())),
+        )
+        .naming(Self::clone)
     }
 }
 
-impl Value for ImagePattern {
-    fn expected(&self) -> Cow<'static, str> {
-        "a pattern of images such as *.dkr.ecr.*.amazonaws.com or registry.example.com:5000/team, without https://"
-            .into()
-    }
-
-    fn schema(&self) -> Json {
-        json!({"type": "string", "pattern": r"^[^/:@?#\s][^@?#\s]*$", "examples": ["*.dkr.ecr.*.amazonaws.com"]})
-    }
-
-    fn read(&mut self, text: &str) -> bool {
-        taken(self, canonical_name(text).parse().ok())
-    }
-
-    fn written(&self) -> Json {
-        json!(self.as_str())
+impl Scalar for ImagePattern {
+    fn kind() -> Kind<Self> {
+        Kind::new(
+            "a pattern of images such as *.dkr.ecr.*.amazonaws.com or registry.example.com:5000/team, without https://",
+            json!({"type": "string", "pattern": r"^[^/:@?#\s][^@?#\s]*$", "examples": ["*.dkr.ecr.*.amazonaws.com"]}),
+            |text| canonical_name(text).parse().ok(),
+            |pattern: &Self| json!(pattern.as_str()),
+        )
     }
 }
 
-impl Value for ObjectName {
-    fn expected(&self) -> Cow<'static, str> {
-        "the name of a Kubernetes object".into()
-    }
-
-    fn schema(&self) -> Json {
-        json!({"type": "string", "pattern": r"^[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*$", "maxLength": 253})
-    }
-
-    fn read(&mut self, text: &str) -> bool {
-        taken(self, Self::new(text))
-    }
-
-    fn written(&self) -> Json {
-        json!(self.as_str())
+impl Scalar for ObjectName {
+    fn kind() -> Kind<Self> {
+        Kind::new(
+            "the name of a Kubernetes object",
+            json!({"type": "string", "pattern": r"^[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*$", "maxLength": 253}),
+            Self::new,
+            |name: &Self| json!(name.as_str()),
+        )
     }
 }
 
 /// A name that may be missing, written as `""`.
-impl Value for Option<ObjectName> {
-    fn expected(&self) -> Cow<'static, str> {
-        "a name such as tolerarch.tolerarch.svc".into()
-    }
-
-    fn schema(&self) -> Json {
-        json!({"type": "string", "pattern": r"^([a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*)?$", "maxLength": 253})
-    }
-
-    fn read(&mut self, text: &str) -> bool {
-        taken(self, if text.is_empty() { Some(None) } else { ObjectName::new(text).map(Some) })
-    }
-
-    fn written(&self) -> Json {
-        json!(self.as_ref().map_or("", ObjectName::as_str))
+impl Scalar for Option<ObjectName> {
+    fn kind() -> Kind<Self> {
+        Kind::new(
+            "a name such as tolerarch.tolerarch.svc",
+            json!({"type": "string", "pattern": r"^([a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*)?$", "maxLength": 253}),
+            |text| if text.is_empty() { Some(None) } else { ObjectName::new(text).map(Some) },
+            |name: &Self| json!(name.as_ref().map_or("", ObjectName::as_str)),
+        )
     }
 }
 
-const MODES: [(&str, Mode); 2] = [("enforce", Mode::Enforce), ("observe", Mode::Observe)];
-
-impl Value for Mode {
-    fn expected(&self) -> Cow<'static, str> {
-        either(&MODES.map(|(name, _)| name)).into()
+impl Scalar for Mode {
+    fn kind() -> Kind<Self> {
+        named(vec![("enforce".to_owned(), Self::Enforce), ("observe".to_owned(), Self::Observe)])
     }
+}
 
-    fn schema(&self) -> Json {
-        json!({"enum": MODES.map(|(name, _)| name)})
+impl Scalar for Require {
+    fn kind() -> Kind<Self> {
+        named(vec![
+            ("off".to_owned(), Self::Off),
+            ("affinity".to_owned(), Self::Affinity),
+            ("nodeSelector".to_owned(), Self::NodeSelector),
+        ])
     }
+}
 
-    fn read(&mut self, text: &str) -> bool {
-        taken(self, MODES.iter().find(|(name, _)| *name == text).map(|(_, mode)| *mode))
-    }
-
-    fn written(&self) -> Json {
-        json!(MODES.iter().find(|(_, mode)| mode == self).map(|(name, _)| name))
-    }
+/// One of these, by its name.
+fn named<T: Clone + PartialEq + 'static>(all: Vec<(String, T)>) -> Kind<T> {
+    let names: Vec<String> = all.iter().map(|(name, _)| name.clone()).collect();
+    let all = Rc::new(all);
+    let known = Rc::clone(&all);
+    Kind::new(
+        either(&names),
+        json!({"enum": names}),
+        move |text| known.iter().find(|(name, _)| name == text).map(|(_, value)| value.clone()),
+        move |value| json!(all.iter().find(|(_, known)| known == value).map(|(name, _)| name)),
+    )
 }
 
 /// One of the variants of a type, by the names that the command line knows them by, too.
-pub(super) struct Choice<'a, T>(pub(super) &'a mut T);
-
-/// The names of all variants.
-fn names<T: ValueEnum>() -> Vec<String> {
-    T::value_variants().iter().filter_map(name).collect()
+pub(super) fn choice<T: ValueEnum + Clone + PartialEq + 'static>() -> Kind<T> {
+    let name = |value: &T| Some((value.to_possible_value()?.get_name().to_owned(), value.clone()));
+    named(T::value_variants().iter().filter_map(name).collect())
 }
 
-/// The name of one variant.
-fn name<T: ValueEnum>(variant: &T) -> Option<String> {
-    variant.to_possible_value().map(|value| value.get_name().to_owned())
+/// What holds a text.
+pub(super) trait Words: From<String> + 'static {
+    fn words(&self) -> &str;
 }
 
-impl<T: ValueEnum> Value for Choice<'_, T> {
-    fn expected(&self) -> Cow<'static, str> {
-        either(&names::<T>()).into()
-    }
-
-    fn schema(&self) -> Json {
-        json!({"enum": names::<T>()})
-    }
-
-    fn read(&mut self, text: &str) -> bool {
-        taken(self.0, T::from_str(text, false).ok())
-    }
-
-    fn written(&self) -> Json {
-        json!(name(self.0))
+impl Words for String {
+    fn words(&self) -> &str {
+        self
     }
 }
 
-/// One of the variants, or nothing, which is not written.
-pub(super) struct Maybe<'a, T>(pub(super) &'a mut Option<T>);
-
-impl<T: ValueEnum> Value for Maybe<'_, T> {
-    fn expected(&self) -> Cow<'static, str> {
-        either(&names::<T>()).into()
-    }
-
-    fn schema(&self) -> Json {
-        json!({"enum": names::<T>()})
-    }
-
-    fn read(&mut self, text: &str) -> bool {
-        taken(self.0, T::from_str(text, false).ok().map(Some))
-    }
-
-    fn written(&self) -> Json {
-        json!(self.0.as_ref().and_then(name))
+impl Words for Text<'static> {
+    fn words(&self) -> &str {
+        self.as_str()
     }
 }
 
 /// A text that has to pass a check; nothing is written for the empty one.
-pub(super) struct Checked<'a> {
-    pub(super) text: &'a mut Text<'static>,
-    pub(super) expected: &'static str,
-    /// As a regular expression, for the schema.
-    pub(super) pattern: &'static str,
-    pub(super) check: fn(&str) -> bool,
+fn checked<T: Words>(expected: &str, schema: Json, check: impl Fn(&str) -> bool + 'static) -> Kind<T> {
+    let write = |text: &T| if text.words().is_empty() { Json::Null } else { json!(text.words()) };
+    Kind::new(expected, schema, move |text| check(text).then(|| text.to_owned().into()), write)
 }
 
-impl Value for Checked<'_> {
-    fn expected(&self) -> Cow<'static, str> {
-        self.expected.into()
-    }
+/// One of these texts.
+pub(super) fn one_of<T: Words>(texts: &'static [&'static str]) -> Kind<T> {
+    let names: Vec<&str> = texts.iter().map(|text| if text.is_empty() { "\"\"" } else { text }).collect();
+    checked(&either(&names), json!({"enum": texts}), |text| texts.contains(&text))
+}
 
-    fn schema(&self) -> Json {
-        json!({"type": "string", "pattern": self.pattern})
-    }
+pub(super) fn label_key<T: Words>() -> Kind<T> {
+    label_key_that(is_label_key)
+}
 
-    fn read(&mut self, text: &str) -> bool {
-        taken(self.text, (self.check)(text).then(|| text.to_owned().into()))
-    }
+/// The key of a label that this takes.
+pub(super) fn label_key_that<T: Words>(check: fn(&str) -> bool) -> Kind<T> {
+    let pattern = "^([a-z0-9.-]{1,253}/)?[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?$";
+    checked("a label key such as example.com/pool", json!({"type": "string", "pattern": pattern}), check)
+}
 
-    fn written(&self) -> Json {
-        if self.text.is_empty() { Json::Null } else { json!(self.text.as_str()) }
+pub(super) fn label_value<T: Words>() -> Kind<T> {
+    let pattern = "^([A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?)?$";
+    checked("a label value", json!({"type": "string", "pattern": pattern}), is_label_value)
+}
+
+/// A name that can stand in the annotation.
+pub(super) fn pool_name() -> Kind<String> {
+    checked(
+        "a name of at most 63 lower-case letters, digits, '-' and '.'",
+        json!({"type": "string", "pattern": "^[a-z0-9.-]{1,63}$"}),
+        tolerarch_core::policy::is_pool_name,
+    )
+}
+
+/// A weight; zero, until it is set.
+pub(super) fn weight() -> Kind<u8> {
+    Kind::new(
+        "a weight from 1 to 100",
+        json!({"type": "integer", "minimum": 1, "maximum": 100}),
+        |text| text.parse().ok().filter(|weight| (1..=100).contains(weight)),
+        |weight| if *weight == 0 { Json::Null } else { json!(weight) },
+    )
+}
+
+/// One platform.
+pub(super) fn platform() -> Kind<PlatformSet> {
+    let all: Vec<String> = PlatformSet::ALL.to_string().split(", ").map(str::to_owned).collect();
+    Kind::new(
+        format!("a platform that nodes can have: {}", PlatformSet::ALL),
+        json!({"enum": all}),
+        |text| text.parse().ok(),
+        |platform: &PlatformSet| if platform.is_empty() { Json::Null } else { shown(platform) },
+    )
+}
+
+/// What stands for the platforms that are read of the cluster.
+const DISCOVERED: &str = "discovered";
+
+/// Platforms; of the cluster, they may also be discovered.
+pub(super) struct Platforms<'a> {
+    pub(super) known: &'a mut PlatformSet,
+    pub(super) discovered: Option<&'a mut bool>,
+}
+
+impl Slot for PlatformSet {
+    fn shape(&mut self) -> Shape<'_> {
+        Shape::Values(Box::new(Platforms { known: self, discovered: None }))
     }
 }
 
-/// One of these texts; nothing is written for the empty one.
-pub(super) struct OneOf<'a>(pub(super) &'a mut Text<'static>, pub(super) &'static [&'static str]);
+impl Slot for Platforms<'_> {
+    fn shape(&mut self) -> Shape<'_> {
+        let Self { known, discovered } = self;
+        Shape::Values(Box::new(Platforms { known, discovered: discovered.as_deref_mut() }))
+    }
+}
 
-impl Value for OneOf<'_> {
-    fn expected(&self) -> Cow<'static, str> {
-        let names: Vec<&str> =
-            self.1.iter().map(|name| if name.is_empty() { "\"\"" } else { *name }).collect();
-        either(&names).into()
+impl Platforms<'_> {
+    fn are_discovered(&self) -> bool {
+        self.discovered.as_deref() == Some(&true)
+    }
+}
+
+impl Values for Platforms<'_> {
+    fn domain(&self) -> Domain {
+        let mut domain = platform().domain;
+        if self.discovered.is_some() {
+            domain.expected += &format!("; or {DISCOVERED}");
+            domain.schema = json!({"anyOf": [domain.schema, {"const": DISCOVERED}]});
+        }
+        domain
     }
 
-    fn schema(&self) -> Json {
-        json!({"enum": self.1})
+    fn clear(&mut self) {
+        *self.known = PlatformSet::EMPTY;
+        if let Some(discovered) = &mut self.discovered {
+            **discovered = false;
+        }
     }
 
-    fn read(&mut self, text: &str) -> bool {
-        taken(self.0, self.1.contains(&text).then(|| text.to_owned().into()))
+    fn add(&mut self, text: &str) -> bool {
+        if let Some(discovered) = self.discovered.as_deref_mut().filter(|_| text == DISCOVERED) {
+            // What counts until they are read.
+            (*self.known, *discovered) = (PlacementRules::default().platforms, true);
+            return true;
+        }
+        let Ok(platform) = text.parse::<PlatformSet>() else { return false };
+        // Beside the word, which says it all, nothing counts.
+        if !self.are_discovered() {
+            *self.known = self.known.union(platform);
+        }
+        true
     }
 
-    fn written(&self) -> Json {
-        if self.0.is_empty() { Json::Null } else { json!(self.0.as_str()) }
+    fn written(&self) -> Vec<Json> {
+        if self.are_discovered() {
+            return vec![json!(DISCOVERED)];
+        }
+        let text = self.known.to_string();
+        text.split(", ").filter(|_| !self.known.is_empty()).map(Json::from).collect()
+    }
+
+    fn word(&self) -> Option<&'static str> {
+        self.discovered.is_some().then_some(DISCOVERED)
     }
 }
 
 /// `a, b or c`.
-pub(super) fn either<T: AsRef<str>>(names: &[T]) -> String {
+fn either<T: AsRef<str>>(names: &[T]) -> String {
     let names: Vec<&str> = names.iter().map(AsRef::as_ref).collect();
     match names.split_last() {
         Some((last, first)) if !first.is_empty() => format!("{} or {last}", first.join(", ")),
         _ => names.concat(),
     }
-}
-
-/// Puts a value that there is into its slot.
-pub(super) fn taken<T>(slot: &mut T, value: Option<T>) -> bool {
-    let there = value.is_some();
-    if let Some(value) = value {
-        *slot = value;
-    }
-    there
 }

@@ -3,62 +3,24 @@
 
 use std::sync::Arc;
 
-use prometheus::IntCounter;
-use tokio::net::TcpListener;
 use tokio::sync::{Notify, watch};
-use tokio::time::{Duration, timeout};
 
-use super::discovery::Discoverer;
+use super::error::ServeError;
 use super::metrics::Families;
-use super::reload::{FileVersions, Follower};
+use super::process::{Process, address};
+use super::reload::{FileVersions, Live, Role};
 use super::signals::Signals;
-use super::snapshot::Publisher;
 use super::supervisor::{Supervisor, tasks};
-use super::{ADMIN_FINISH_TIME, Live, ServeError, admin_listener, listen, snapshot};
 use crate::config::{Config, Sources};
 use tolerarch_controller::{
-    CensusLoop, CensusMetrics, ControllerMetrics, ControllerSettings, Elector, EventLoop, FailingPods,
-    NodeTaintMetrics, NodeTaints, PendingPods, Recorder, Resignation,
+    CensusLoop, CensusMetrics, ControllerMetrics, Elector, EventLoop, FailingPods, NodeTaintMetrics,
+    NodeTaints, PendingPods, Recorder, Resignation,
 };
-use tolerarch_images::resolver::Extras;
-use tolerarch_images::shared_cache::{SharedCache, SharedCacheKeeper};
 use tolerarch_kubernetes::cluster::{Caller, Cluster, LeaseName, Watcher};
 use tolerarch_support::environment::Environment;
-use tolerarch_support::health::{Component, Conditions, Health, Reported};
+use tolerarch_support::health::{Component, Conditions, Reported};
 use tolerarch_support::logging::{self, Levels};
 use tolerarch_support::metrics::Metrics;
-use tolerarch_webhook::listener::Phase;
-
-/// How long failures of registries count here at most: Pods are looked at again until their images are known, and a
-/// circuit spares a registry that fails.
-const FAILURE: Duration = Duration::from_secs(1);
-
-/// What runs under a configuration.
-#[derive(Clone)]
-pub(super) enum Role {
-    Webhook,
-    /// With those who follow its settings.
-    Controller(watch::Sender<ControllerSettings>),
-}
-
-impl Role {
-    /// What the snapshot is made of.
-    pub(super) fn config(&self, mut config: Config) -> Config {
-        if matches!(self, Self::Controller(_)) {
-            let cache = &mut config.cache;
-            cache.timeout = cache.timeout.min(FAILURE);
-            cache.unreachable = cache.unreachable.min(FAILURE);
-        }
-        config
-    }
-
-    /// This configuration is in use from now on.
-    pub(super) fn took(&self, config: &Config) {
-        if let Self::Controller(settings) = self {
-            settings.send_replace(config.controller.clone());
-        }
-    }
-}
 
 tasks! {
     Elector: "election",
@@ -71,18 +33,13 @@ tasks! {
 
 /// A controller that listens, and does nothing yet.
 struct Controller {
-    admin: TcpListener,
-    metrics: Metrics,
-    live: Live,
+    process: Process,
     elector: Elector,
     pending: PendingPods,
     failing: FailingPods,
     events: EventLoop,
     census: CensusLoop,
     node_taints: NodeTaints,
-    follower: Option<Follower>,
-    discoverer: Option<Discoverer>,
-    shared_cache: Option<SharedCacheKeeper>,
 }
 
 impl Controller {
@@ -91,23 +48,16 @@ impl Controller {
         let counts = Families::register_beside_admission(&metrics)?;
         let (sender, settings) = watch::channel(config.controller.clone());
         let role = Role::Controller(sender);
-        let parts = role.config(config.clone());
-        let shared = SharedCache::begin(config.shared_cache.clone(), counts.shared_cache.clone()).await;
-        let (shared, shared_cache) = shared.unzip();
-        let extras = Extras { shared, ..Extras::default() };
-        let loaded = snapshot::load(&parts, &counts, extras, Caller::Service, environment, None)?;
-        counts.credentials.show(loaded.credentials.faults());
-        let publisher = Publisher::new(config.clone(), loaded, counts.clone());
+        let mut process = Process::bind(config, environment, metrics, counts, role).await?;
         let cluster = Cluster::of(Caller::Service, environment).map_err(ServeError::Controller)?;
         let cluster = Arc::new(cluster);
         let watcher = Watcher::of(Caller::Service, environment).map_err(ServeError::Controller)?;
-        let watcher = watcher.counting(&counts.unread);
-        let discoverer = config.discover.is_on();
-        let discoverer =
-            discoverer.then(|| Discoverer::new(config.discover, watcher.clone(), publisher.clone()));
+        let watcher = watcher.counting(&process.live.metrics.unread);
+        let Live { config, publisher, .. } = process.live.clone();
+        let discovered = config.discover.is_on().then(|| process.discover(watcher.clone()));
         let lease =
             LeaseName { namespace: cluster.namespace().to_owned(), name: config.controller.lease.clone() };
-        let own = ControllerMetrics::register(&metrics)?;
+        let own = ControllerMetrics::register(&process.metrics)?;
         let elector = Elector::new(Arc::clone(&cluster), lease, identity(environment), &own);
         let recorder = Recorder::new(own.clone());
         let events = EventLoop {
@@ -123,7 +73,7 @@ impl Controller {
             watcher: watcher.clone(),
             current: publisher.current().clone(),
             settings: settings.clone(),
-            metrics: CensusMetrics::register(&metrics)?,
+            metrics: CensusMetrics::register(&process.metrics)?,
             state: Reported::default(),
         };
         let failing = FailingPods {
@@ -140,7 +90,7 @@ impl Controller {
             cluster: Arc::clone(&cluster),
             watcher: watcher.clone(),
             settings: settings.clone(),
-            metrics: NodeTaintMetrics::register(&metrics)?,
+            metrics: NodeTaintMetrics::register(&process.metrics)?,
             conditions: Conditions::default(),
         };
         let pending = PendingPods {
@@ -148,96 +98,45 @@ impl Controller {
             cluster,
             watcher,
             current: publisher.current().clone(),
-            discovered: discoverer.as_ref().map(Discoverer::is_read),
+            discovered,
             settings,
             recorder,
             metrics: own,
             conditions: Conditions::default(),
         };
-        let admin = listen("admin.listen", config.admin.listen).await?;
-        let environment = environment.clone();
-        let live = Live { config, publisher, metrics: counts, environment, role };
-        Ok(Self {
-            admin,
-            metrics,
-            live,
-            elector,
-            pending,
-            failing,
-            events,
-            census,
-            node_taints,
-            follower: None,
-            discoverer,
-            shared_cache,
-        })
+        Ok(Self { process, elector, pending, failing, events, census, node_taints })
     }
 
     async fn run(self, shutdown: impl Future<Output = ()>) -> Result<(), ServeError> {
-        let Self {
-            admin,
-            metrics,
-            live,
-            elector,
-            pending,
-            failing,
-            events,
-            census,
-            node_taints,
-            follower,
-            discoverer,
-            shared_cache,
-        } = self;
+        let Self { mut process, elector, pending, failing, events, census, node_taints } = self;
         let resignation: Resignation = elector.resignation();
-        let mut supervisor = Supervisor::new(live.metrics.supervisor);
-        let [reloading, electing, looking, examining, telling, counting, tainting, discovering, sharing] =
-            [(); 9].map(|()| Reported::default());
+        let mut supervisor = Supervisor::new(process.live.metrics.supervisor.clone());
         let mut components = vec![
-            Component::new("election").reported(elector.state()).reported(electing.clone()),
-            Component::new("pending-pods").with(pending.conditions.clone()).reported(looking.clone()),
-            Component::new("failing-pods").with(failing.conditions.clone()).reported(examining.clone()),
-            Component::new("events").reported(events.state.clone()).reported(telling.clone()),
-            Component::new("census").reported(census.state.clone()).reported(counting.clone()),
-            Component::new("node-taints").with(node_taints.conditions.clone()).reported(tainting.clone()),
+            Component::new("election").reported(elector.state()).reported(supervisor.keep(elector)),
+            Component::new("pending-pods")
+                .with(pending.conditions.clone())
+                .reported(supervisor.keep(pending)),
+            Component::new("failing-pods")
+                .with(failing.conditions.clone())
+                .reported(supervisor.keep(failing)),
+            Component::new("events").reported(events.state.clone()).reported(supervisor.keep(events)),
+            Component::new("census").reported(census.state.clone()).reported(supervisor.keep(census)),
+            Component::new("node-taints")
+                .with(node_taints.conditions.clone())
+                .reported(supervisor.keep(node_taints)),
         ];
-        if let Some(follower) = follower {
-            let configuration = Component::new("configuration").reported(follower.state());
-            components.push(configuration.reported(reloading.clone()));
-            supervisor.keep(follower, reloading);
-        }
-        if let Some(discoverer) = discoverer {
-            let component = Component::new("discovery").checked(discoverer.readiness());
-            components.push(component.reported(discovering.clone()));
-            supervisor.keep(discoverer, discovering);
-        }
-        if let Some(keeper) = shared_cache {
-            let component = Component::new("shared-cache").reported(keeper.state());
-            components.push(component.reported(sharing.clone()));
-            supervisor.keep(keeper, sharing);
-        }
-        supervisor.keep(elector, electing);
-        supervisor.keep(pending, looking);
-        supervisor.keep(failing, examining);
-        supervisor.keep(events, telling);
-        supervisor.keep(census, counting);
-        supervisor.keep(node_taints, tainting);
-        let health = Health::register(&metrics, components)?;
-        let admin = admin_listener(admin, metrics, health, live.metrics.tls);
-        let (end, ended) = watch::channel(Phase::Serving);
-        let mut admin = tokio::spawn(admin.run(ended));
+        components.extend(process.supervise(&mut supervisor));
+        let mut admin = process.answer(components)?;
         tokio::select! {
             () = shutdown => {}
             () = supervisor.ended() => return Err(ServeError::Supervisor),
-            _ = &mut admin => return Err(ServeError::Accept("admin.listen")),
+            error = admin.ended() => return Err(error),
         }
         tracing::info!("ending");
         // First all that acts by the Lease.
         supervisor.stop().await;
         resignation.resign().await;
-        end.send_replace(Phase::Stopping);
-        if timeout(ADMIN_FINISH_TIME, admin).await.is_err() {
-            tracing::debug!("a reader of metrics was cut off");
-        }
+        admin.stop().await;
         Ok(())
     }
 }
@@ -251,14 +150,11 @@ pub async fn run(config: Config, sources: Sources, levels: Levels) -> Result<(),
     // Before the files are used, so that no change after that is missed.
     let seen = FileVersions::now(&sources, &config).await;
     let mut controller = Controller::bind(config, &sources.environment).await?;
-    let panics: IntCounter = controller.live.metrics.panics.clone();
-    logging::count_panics(panics);
-    {
-        let admin = controller.admin.local_addr().map_or_else(|_| String::new(), |own| own.to_string());
-        let repair = controller.live.config.controller.repair;
-        tracing::info!(version = env!("CARGO_PKG_VERSION"), admin, repair, "controlling");
-    }
-    controller.follower = Follower::new(controller.live.clone(), sources, levels, seen);
+    let Live { config, metrics, .. } = &controller.process.live;
+    logging::count_panics(metrics.panics.clone());
+    let (admin, repair) = (address(&controller.process.admin), config.controller.repair);
+    tracing::info!(version = env!("CARGO_PKG_VERSION"), admin, repair, "controlling");
+    controller.process.follow(sources, levels, seen);
     let shutdown = Notify::new();
     signals.until(&shutdown, controller.run(shutdown.notified())).await
 }

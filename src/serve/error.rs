@@ -3,25 +3,20 @@
 use std::io;
 use std::net::SocketAddr;
 
-use super::SnapshotError;
+use super::snapshot::SnapshotError;
 use tolerarch_kubernetes::cluster::ConnectError;
 use tolerarch_webhook::tls::CertificateError;
 
 /// Why the webhook does not start.
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
-    /// An address cannot be listened on.
     #[error("{key}: cannot listen on {address}")]
     Listen {
-        /// The key of the configuration.
         key: &'static str,
-        /// The address.
         address: SocketAddr,
-        /// Why.
         #[source]
         cause: io::Error,
     },
-    /// The serving certificate cannot be used.
     #[error(
         "the serving certificate cannot be used (server.certFile, server.keyFile; --tls-cert, --tls-key)"
     )]
@@ -41,10 +36,8 @@ pub enum ServeError {
     /// The Kubernetes API cannot be talked to, which discovery takes.
     #[error("discover needs the Kubernetes API")]
     Discover(#[source] ConnectError),
-    /// TLS cannot be set up.
     #[error("TLS cannot be set up")]
     Tls(#[from] rustls::Error),
-    /// The metrics cannot be set up.
     #[error("the metrics cannot be set up")]
     Metrics(#[from] prometheus::Error),
     /// The supervisor of background tasks ended.
@@ -53,7 +46,6 @@ pub enum ServeError {
     /// An accept loop ended.
     #[error("{0}: a defect: connections are not accepted any more")]
     Accept(&'static str),
-    /// Signals cannot be received.
     #[error("signals cannot be received")]
     Signals(#[source] io::Error),
 }

@@ -10,12 +10,14 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
+use tokio::sync::watch;
 use tokio::task::spawn_blocking;
 use tokio::time::{Duration, MissedTickBehavior, interval};
 
-use super::Live;
-use super::snapshot::{self, SnapshotError, files};
+use super::metrics::Families;
+use super::snapshot::{self, Publisher, SnapshotError, files};
 use crate::config::{Config, ConfigError, Loaded, Sources};
+use tolerarch_controller::ControllerSettings;
 use tolerarch_images::resolver::Extras;
 use tolerarch_kubernetes::cluster::Caller;
 use tolerarch_support::environment::Environment;
@@ -30,6 +32,9 @@ const LARGE: u64 = 1 << 20;
 /// How deep directories are looked into, and how many files are looked at in all.
 const DEPTH: usize = 3;
 const FILES: usize = 4096;
+/// How long failures of registries count for the controller at most: Pods are looked at again until their images are known, and a
+/// circuit spares a registry that fails.
+const FAILURE: Duration = Duration::from_secs(1);
 
 /// Why a changed configuration is not used.
 #[derive(Debug, thiserror::Error)]
@@ -212,6 +217,43 @@ fn is_stream(file: &Path) -> bool {
 async fn load(sources: &Sources) -> Result<Loaded, Refused> {
     let sources = sources.clone();
     Ok(spawn_blocking(move || sources.load_again()).await??)
+}
+
+/// What is replaced when the configuration changes.
+#[derive(Clone)]
+pub(super) struct Live {
+    pub(super) config: Config,
+    pub(super) publisher: Publisher,
+    pub(super) metrics: Families,
+    pub(super) environment: Environment,
+    pub(super) role: Role,
+}
+
+/// What runs under a configuration.
+#[derive(Clone)]
+pub(super) enum Role {
+    Webhook,
+    /// With those who follow its settings.
+    Controller(watch::Sender<ControllerSettings>),
+}
+
+impl Role {
+    /// What the snapshot is made of.
+    pub(super) fn config(&self, mut config: Config) -> Config {
+        if matches!(self, Self::Controller(_)) {
+            let cache = &mut config.cache;
+            cache.timeout = cache.timeout.min(FAILURE);
+            cache.unreachable = cache.unreachable.min(FAILURE);
+        }
+        config
+    }
+
+    /// This configuration is in use from now on.
+    pub(super) fn took(&self, config: &Config) {
+        if let Self::Controller(settings) = self {
+            settings.send_replace(config.controller.clone());
+        }
+    }
 }
 
 impl Live {

@@ -120,7 +120,6 @@ impl Publisher {
         Self { current: Current::new(snapshot), metrics, sources: Arc::new(Mutex::new(sources)) }
     }
 
-    /// The snapshots that are published.
     pub(super) fn current(&self) -> &Current {
         &self.current
     }

@@ -89,8 +89,10 @@ impl Supervisor {
     }
 
     /// Keeps this task running, and reports whether it does.
-    pub(super) fn keep<T: Task>(&mut self, task: T, state: Reported) {
-        self.tasks.spawn(keep(task, state, self.metrics.0.with_label_values(&[T::NAME])));
+    pub(super) fn keep<T: Task>(&mut self, task: T) -> Reported {
+        let state = Reported::default();
+        self.tasks.spawn(keep(task, state.clone(), self.metrics.0.with_label_values(&[T::NAME])));
+        state
     }
 
     /// Ends all tasks, and waits for that.

@@ -44,9 +44,10 @@ pub struct Override {
 }
 
 /// Whether decisions are carried out.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Mode {
     /// Pods are changed.
+    #[default]
     Enforce,
     /// Decisions are counted and logged, and change nothing.
     Observe,
@@ -70,7 +71,7 @@ pub struct Pool {
 impl Default for Policy {
     fn default() -> Self {
         Self {
-            mode: Mode::Enforce,
+            mode: Mode::default(),
             pools: vec![Pool::default()],
             placement: PlacementRules::default(),
             overrides: Vec::new(),
@@ -106,7 +107,7 @@ pub fn is_pool_name(name: &str) -> bool {
 }
 
 /// How Pods prefer the nodes of a pool.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PoolPreference {
     /// 1 to 100.
     pub weight: u8,

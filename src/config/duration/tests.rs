@@ -55,12 +55,12 @@ fn what_is_written_is_read_again() {
         ["300ms", "90s", "90m", "36h", "1.5ms", "0.001ms", "1.25s", "1h30m1ms", "364d23h59m59s999.999ms"]
     {
         let duration = parse(text).unwrap();
-        let Json::String(written) = duration.written() else { panic!("{text}") };
+        let written = written(duration);
         assert_eq!(parse(&written), Some(duration), "{text}: {written}");
     }
-    let written = |text: &str| parse(text).unwrap().written();
+    let written = |text: &str| written(parse(text).unwrap());
     assert_eq!(
         (written("7d"), written("90s"), written("0.001ms")),
-        (json!("168h"), json!("90s"), json!("0.001ms"))
+        ("168h".to_owned(), "90s".to_owned(), "0.001ms".to_owned())
     );
 }

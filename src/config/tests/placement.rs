@@ -1,5 +1,4 @@
 use super::*;
-use tolerarch_core::policy::PlacementRules;
 use tolerarch_core::policy::Require;
 use tolerarch_core::testing::platforms;
 

@@ -1,6 +1,5 @@
 use super::*;
-use tolerarch_core::policy::PlacementRules;
-use tolerarch_core::policy::{Mode, Require};
+use tolerarch_core::policy::Require;
 use tolerarch_core::testing::platforms;
 
 const TEXT: &str = "

@@ -1,6 +1,5 @@
 use super::*;
 use crate::config::shape::{Shape, Slot};
-use tolerarch_core::policy::Mode;
 use tolerarch_support::environment::Environment;
 
 /// A file of this name in a directory that is gone with the first part.

@@ -6,9 +6,6 @@ use testregistry::Registry as Remote;
 use tokio::time::Instant;
 
 use super::*;
-use crate::serve::controller::Role;
-use crate::serve::metrics::Families;
-use crate::serve::snapshot::Publisher;
 use tolerarch_core::pod::Pod;
 use tolerarch_core::policy::Mode;
 use tolerarch_engine::decide::{Snapshot, Wait};

@@ -21,8 +21,8 @@ impl Task for Fragile {
 async fn a_task_that_dies_shows_and_is_started_again_ever_more_slowly() {
     let metrics = Metrics::new([]).unwrap();
     let mut supervisor = Supervisor::new(SupervisorMetrics::register(&metrics).unwrap());
-    let (runs, state) = (Arc::new(AtomicU64::new(0)), Reported::default());
-    supervisor.keep(Fragile(Arc::clone(&runs)), state.clone());
+    let runs = Arc::new(AtomicU64::new(0));
+    let state = supervisor.keep(Fragile(Arc::clone(&runs)));
     let restarts = || supervisor.metrics.0.with_label_values(&["fragile"]).get();
     let begun = Instant::now();
     for (run, pause) in [(1, 1), (2, 2), (3, 4), (4, 8)] {

@@ -22,7 +22,7 @@ pub struct PlacementRules {
 }
 
 /// A platform that Pods prefer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Preference {
     /// One platform.
     pub platform: PlatformSet,

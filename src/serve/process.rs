@@ -1,0 +1,163 @@
+//! What the webhook and the controller are wired of alike, and the metrics and probes that the issuer of certificates has, too.
+
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use tokio::time::{Duration, timeout};
+
+use super::discovery::Discoverer;
+use super::error::ServeError;
+use super::metrics::Families;
+use super::reload::{FileVersions, Follower, Live, Role};
+use super::snapshot::{self, Publisher};
+use super::supervisor::Supervisor;
+use crate::config::{Config, Sources};
+use tolerarch_images::resolver::Extras;
+use tolerarch_images::shared_cache::{SharedCache, SharedCacheKeeper};
+use tolerarch_kubernetes::cluster::{Caller, Watcher};
+use tolerarch_support::environment::Environment;
+use tolerarch_support::health::{Component, Health};
+use tolerarch_support::logging::Levels;
+use tolerarch_support::metrics::Metrics;
+use tolerarch_webhook::admin::Admin;
+use tolerarch_webhook::listener::{Limits, Listener, Phase};
+use tolerarch_webhook::tls::TlsMetrics;
+
+/// Connections of readers of metrics and probes: enough for them, and too few to take the file descriptors that reviews
+/// need. Where there are too many, the one that has waited the longest goes, so that a probe always gets through.
+const ADMIN_LIMITS: Limits = Limits { connections: 256, per_peer: 64, spared: Duration::ZERO };
+/// How long they may take to begin their first request, and how long they may rest.
+const ADMIN_FIRST_TIME: Duration = Duration::from_secs(5);
+const ADMIN_IDLE_TIME: Duration = Duration::from_secs(15);
+/// How long they are waited for at the end.
+const ADMIN_FINISH_TIME: Duration = Duration::from_secs(1);
+
+/// What decides, follows the files and the cluster, and shows how it fares.
+pub(super) struct Process {
+    pub(super) admin: TcpListener,
+    pub(super) metrics: Metrics,
+    pub(super) live: Live,
+    follower: Option<Follower>,
+    discoverer: Option<Discoverer>,
+    shared_cache: Option<SharedCacheKeeper>,
+}
+
+impl Process {
+    pub(super) async fn bind(
+        config: Config,
+        environment: &Environment,
+        metrics: Metrics,
+        counts: Families,
+        role: Role,
+    ) -> Result<Self, ServeError> {
+        let shared = SharedCache::begin(config.shared_cache.clone(), counts.shared_cache.clone()).await;
+        let (shared, shared_cache) = shared.unzip();
+        let extras = Extras { shared, ..Extras::default() };
+        let parts = role.config(config.clone());
+        let loaded = snapshot::load(&parts, &counts, extras, Caller::Service, environment, None)?;
+        counts.credentials.show(loaded.credentials.faults());
+        let publisher = Publisher::new(config.clone(), loaded, counts.clone());
+        let admin = listen("admin.listen", config.admin.listen).await?;
+        let environment = environment.clone();
+        let live = Live { config, publisher, metrics: counts, environment, role };
+        Ok(Self { admin, metrics, live, follower: None, discoverer: None, shared_cache })
+    }
+
+    /// Takes over changes of the files, which were `seen` so before they were used.
+    pub(super) fn follow(&mut self, sources: Sources, levels: Levels, seen: FileVersions) {
+        self.follower = Follower::new(self.live.clone(), sources, levels, seen);
+    }
+
+    /// Takes over what the cluster shows. Returns whether all of it has been read once.
+    pub(super) fn discover(&mut self, watcher: Watcher) -> Arc<AtomicBool> {
+        let discoverer = Discoverer::new(self.live.config.discover, watcher, self.live.publisher.clone());
+        let is_read = discoverer.is_read();
+        self.discoverer = Some(discoverer);
+        is_read
+    }
+
+    /// Runs what follows the files and the cluster. Returns how that fares; of a webhook, how the configuration does first.
+    pub(super) fn supervise(&mut self, supervisor: &mut Supervisor) -> Vec<Component> {
+        let configuration = Component::new("configuration");
+        let configuration = match self.follower.take() {
+            Some(follower) => {
+                Some(configuration.reported(follower.state()).reported(supervisor.keep(follower)))
+            }
+            None => matches!(self.live.role, Role::Webhook).then_some(configuration),
+        };
+        let discovery = self.discoverer.take().map(|discoverer| {
+            let component = Component::new("discovery").checked(discoverer.readiness());
+            component.reported(supervisor.keep(discoverer))
+        });
+        let shared = self.shared_cache.take().map(|keeper| {
+            Component::new("shared-cache").reported(keeper.state()).reported(supervisor.keep(keeper))
+        });
+        configuration.into_iter().chain(discovery).chain(shared).collect()
+    }
+
+    /// Answers metrics and probes from now on.
+    pub(super) fn answer(self, components: Vec<Component>) -> Result<AdminServer, ServeError> {
+        let health = Health::register(&self.metrics, components)?;
+        Ok(AdminServer::start(self.admin, self.metrics, health, self.live.metrics.tls))
+    }
+}
+
+/// What answers readers of metrics and probes, to the very end.
+pub(super) struct AdminServer {
+    task: JoinHandle<()>,
+    end: watch::Sender<Phase>,
+}
+
+impl AdminServer {
+    pub(super) fn start(tcp: TcpListener, metrics: Metrics, health: Health, counts: TlsMetrics) -> Self {
+        let listener = Listener {
+            tcp,
+            tls: None,
+            router: Admin { metrics, health }.router(),
+            limits: ADMIN_LIMITS,
+            first: ADMIN_FIRST_TIME,
+            idle: ADMIN_IDLE_TIME,
+            metrics: counts,
+        };
+        let (end, ended) = watch::channel(Phase::Serving);
+        Self { task: tokio::spawn(listener.run(ended)), end }
+    }
+
+    /// Ends only by a defect.
+    pub(super) async fn ended(&mut self) -> ServeError {
+        let _ = (&mut self.task).await;
+        ServeError::Accept("admin.listen")
+    }
+
+    pub(super) async fn stop(self) {
+        self.end.send_replace(Phase::Stopping);
+        if timeout(ADMIN_FINISH_TIME, self.task).await.is_err() {
+            tracing::debug!("a reader of metrics was cut off");
+        }
+    }
+}
+
+/// Where it listens, for a log line.
+pub(super) fn address(tcp: &TcpListener) -> String {
+    tcp.local_addr().map_or_else(|_| String::new(), |address| address.to_string())
+}
+
+/// Listens; where the machine has no IPv6, `[::]` means every IPv4 address.
+pub(super) async fn listen(key: &'static str, address: SocketAddr) -> Result<TcpListener, ServeError> {
+    let bound = match TcpListener::bind(address).await {
+        Err(error)
+            if address.is_ipv6()
+                && address.ip().is_unspecified()
+                && error.kind() != io::ErrorKind::AddrInUse =>
+        {
+            TcpListener::bind((Ipv4Addr::UNSPECIFIED, address.port())).await
+        }
+        bound => bound,
+    };
+    bound.map_err(|cause| ServeError::Listen { key, address, cause })
+}
