@@ -1,0 +1,159 @@
+//! The structure of the repository: which crate may depend on which, and how much code there is.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test")]
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use serde_json::Value;
+
+/// From above to below: each may depend on those after it.
+const CRATES: [&str; 9] = [
+    "tolerarch",
+    "tolerarch-controller",
+    "tolerarch-webhook",
+    "tolerarch-engine",
+    "tolerarch-images",
+    "tolerarch-kubernetes",
+    "tolerarch-core",
+    "tolerarch-support",
+    "tolerarch-text",
+];
+/// Lines of production code. It may only become less.
+const LINES: usize = 43_050;
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+fn metadata() -> Value {
+    let cargo = Command::new(env!("CARGO"))
+        .args(["metadata", "--format-version=1", "--locked", "--offline"])
+        .current_dir(root())
+        .output()
+        .unwrap();
+    assert!(cargo.status.success(), "{}", String::from_utf8_lossy(&cargo.stderr));
+    serde_json::from_slice(&cargo.stdout).unwrap()
+}
+
+/// The packages that a package is built with, by their IDs; what its tests need is left out.
+fn dependencies(metadata: &Value) -> BTreeMap<&str, Vec<&str>> {
+    let is_built = |dependency: &&Value| {
+        dependency["dep_kinds"].as_array().unwrap().iter().any(|kind| kind["kind"] != "dev")
+    };
+    let nodes = metadata["resolve"]["nodes"].as_array().unwrap().iter();
+    nodes
+        .map(|node| {
+            let built = node["deps"].as_array().unwrap().iter().filter(is_built);
+            (
+                node["id"].as_str().unwrap(),
+                built.map(|dependency| dependency["pkg"].as_str().unwrap()).collect(),
+            )
+        })
+        .collect()
+}
+
+fn packages(metadata: &Value) -> BTreeMap<&str, &Value> {
+    metadata["packages"].as_array().unwrap().iter().map(|it| (it["id"].as_str().unwrap(), it)).collect()
+}
+
+#[test]
+fn dependencies_point_down() {
+    let metadata = metadata();
+    let (packages, dependencies) = (packages(&metadata), dependencies(&metadata));
+    let name = |id: &&str| packages[id]["name"].as_str().unwrap();
+    let place = |name: &str| CRATES.iter().position(|own| *own == name);
+    let mut seen = BTreeSet::new();
+    for (id, below) in &dependencies {
+        let Some(above) = place(name(id)) else { continue };
+        seen.insert(name(id));
+        for below in below.iter().map(name) {
+            let is_below = place(below).is_none_or(|below| below > above);
+            assert!(is_below, "{} depends on {below}", name(id));
+        }
+    }
+    let crates = fs::read_dir(root().join("crates")).unwrap().count();
+    assert_eq!((seen.len(), crates), (CRATES.len(), CRATES.len() - 1), "{seen:?}");
+}
+
+#[test]
+fn the_picture_of_the_architecture_shows_each_crate_in_its_place() {
+    let page = fs::read_to_string(root().join("docs/architecture.md")).unwrap();
+    let picture = page.split("```").nth(1).unwrap();
+    let shown: Vec<&str> = picture.split_whitespace().filter(|word| CRATES.contains(word)).collect();
+    assert_eq!(shown, CRATES);
+}
+
+#[test]
+fn the_core_is_pure() {
+    let metadata = metadata();
+    let (packages, dependencies) = (packages(&metadata), dependencies(&metadata));
+    let core = packages.values().find(|package| package["name"] == "tolerarch-core").unwrap();
+    let mut below = BTreeSet::new();
+    let mut left = vec![core["id"].as_str().unwrap()];
+    while let Some(id) = left.pop() {
+        if below.insert(id) {
+            left.extend(&dependencies[id]);
+        }
+    }
+    // Behind its feature `testing` alone.
+    let is_for_tests = |name: &str| ["json-patch", "k8s-openapi"].contains(&name);
+    for id in below {
+        let Value::Object(package) = packages[id] else { continue };
+        let name = package["name"].as_str().unwrap();
+        assert!(!["tokio", "hyper", "http", "kube", "kube-client", "rustls", "cc"].contains(&name), "{name}");
+        assert!(package["links"].is_null() || is_for_tests(name), "{name} links {}", package["links"]);
+    }
+}
+
+/// `*.rs` without tests, their support, and modules of tests within a file; comments and blank lines count.
+#[test]
+fn there_is_no_more_code_than_there_was() {
+    let mut total = 0;
+    for name in CRATES {
+        let source = match name.strip_prefix("tolerarch-") {
+            Some(name) => root().join("crates").join(name).join("src"),
+            None => root().join("src"),
+        };
+        let lines: usize = files(&source).iter().map(|file| production_lines(file)).sum();
+        println!("{lines:6} {name}");
+        total += lines;
+    }
+    println!("{total:6} lines of production code");
+    assert!(total <= LINES, "{total} lines, more than {LINES}");
+}
+
+fn files(directory: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(directory).unwrap() {
+        let path = entry.unwrap().path();
+        let name = path.file_stem().unwrap().to_str().unwrap();
+        if ["tests", "testing", "fuzzing"].contains(&name) {
+            continue;
+        }
+        if path.is_dir() {
+            found.extend(files(&path));
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            found.push(path);
+        }
+    }
+    found
+}
+
+fn production_lines(file: &Path) -> usize {
+    let text = fs::read_to_string(file).unwrap();
+    let mut lines = text.lines();
+    let mut count = 0;
+    while let Some(line) = lines.next() {
+        if line != "#[cfg(test)]" {
+            count += 1;
+            continue;
+        }
+        let is_module = lines.next().is_some_and(|item| item.ends_with('{'));
+        // Formatted code: the module ends with the first brace at the margin.
+        while is_module && lines.next().is_some_and(|line| line != "}") {}
+    }
+    count
+}
