@@ -173,7 +173,8 @@ enum Place<K> {
     /// Nothing has been read, or that does not count any more.
     Outside,
     Listing {
-        pages: Pages,
+        /// None while a page is read.
+        pages: Option<Pages>,
         /// Of the page that was read last.
         changes: VecDeque<Change<K>>,
         /// Where the next page begins.
@@ -233,7 +234,8 @@ where
             Place::Outside => {
                 *failing_since = None;
                 let pages = Pages::new(watcher.client.clone(), path.clone(), watcher.bounds);
-                *place = Place::Listing { pages, changes: VecDeque::new(), next: None, version: None };
+                let (pages, changes) = (Some(pages), VecDeque::new());
+                *place = Place::Listing { pages, changes, next: None, version: None };
                 Ok(Some(Change::Begins))
             }
             Place::Listing { pages, changes, next, version } => {
@@ -244,20 +246,18 @@ where
                     *place = Place::Watching { version, lines: None };
                     return Ok(Some(Change::Complete));
                 }
-                // Until its objects are read.
-                let _turn = watcher.page.acquire().await;
-                let page = timeout(PAGE_TIME, pages.get(next.as_deref())).await;
-                let page = match page.map_err(|_| End::Failed(ClusterError::Timeout))? {
-                    Ok(Answer::Page(page)) => page,
-                    Ok(Answer::Refused(status, _)) => return Err(refused(status)),
-                    Err(error) => return Err(End::Failed(cause(&error))),
-                };
-                *changes = read(watcher, &page);
-                next.clone_from(&page.next);
-                if next.is_none() {
-                    let all = Some(page.resource_version).filter(|version| !version.is_empty());
-                    *version = Some(all.ok_or(End::Failed(ClusterError::Malformed))?);
+                let pages = pages.take().ok_or(End::Failed(ClusterError::Malformed))?;
+                // A task of its own, which ends its turn although this stream may not be polled meanwhile.
+                let read = tokio::spawn(in_turn(watcher.clone(), pages, next.take()));
+                let (pages, read) = read.await.map_err(|_| End::Failed(ClusterError::Malformed))?;
+                let (page, now) = read?;
+                let PageEnd { next, resource_version } = page;
+                let is_last = next.is_none();
+                let version = is_last.then_some(resource_version);
+                if version.as_ref().is_some_and(String::is_empty) {
+                    return Err(End::Failed(ClusterError::Malformed));
                 }
+                *place = Place::Listing { pages: Some(pages), changes: now, next, version };
                 Ok(None)
             }
             Place::Watching { version, lines: None } => {
@@ -277,6 +277,30 @@ where
             }
         }
     }
+}
+
+/// What follows a page.
+struct PageEnd {
+    next: Option<String>,
+    resource_version: String,
+}
+
+/// Reads a page when no other one is read, and its objects, until which it takes memory.
+async fn in_turn<K: Resource<DynamicType = ()> + DeserializeOwned>(
+    watcher: Watcher,
+    mut pages: Pages,
+    token: Option<String>,
+) -> (Pages, Result<(PageEnd, VecDeque<Change<K>>), End>) {
+    let _turn = watcher.page.acquire().await;
+    let page = match timeout(PAGE_TIME, pages.get(token.as_deref())).await {
+        Ok(Ok(Answer::Page(page))) => page,
+        Ok(Ok(Answer::Refused(status, _))) => return (pages, Err(refused(status))),
+        Ok(Err(error)) => return (pages, Err(End::Failed(cause(&error)))),
+        Err(_) => return (pages, Err(End::Failed(ClusterError::Timeout))),
+    };
+    let changes = read(&watcher, &page);
+    let Page { next, resource_version, .. } = *page;
+    (pages, Ok((PageEnd { next, resource_version }, changes)))
 }
 
 /// The objects of a page.

@@ -1,3 +1,4 @@
+use futures_util::FutureExt;
 use kube::api::ObjectMeta;
 use serde_json::{Value, json};
 
@@ -158,6 +159,23 @@ async fn goes_on_when_watches_end() {
     nodes.until(&["a", "b"]).await;
     let lists = api.queries().iter().filter(|query| query.contains("limit")).count();
     assert_eq!(lists, 1, "a watch that ends is resumed");
+}
+
+/// What follows two kinds may do something else with the first before it looks at the second.
+#[tokio::test]
+async fn a_list_that_is_not_looked_at_keeps_no_other_one_waiting() {
+    let api = Lists::start().await;
+    api.put(Node::PATH, node("a", "amd64"));
+    api.put(NodePool::PATH, pool("default"));
+    let watcher = api.watcher();
+    let mut nodes = watcher.follow::<Node>(Selection::default());
+    assert!(matches!(nodes.next().await, Some(Change::Begins)));
+    while api.queries().is_empty() {
+        assert!(nodes.next().now_or_never().is_none(), "its page is being read");
+        tokio::task::yield_now().await;
+    }
+    let mut pools = watcher.follow::<NodePool>(Selection::default());
+    while !matches!(pools.next().await, Some(Change::Complete)) {}
 }
 
 /// An API server that is short of time is not asked for everything again.
