@@ -28,7 +28,6 @@ pub(super) struct Survey {
 
 type Labels = BTreeMap<String, String>;
 
-/// A Pod.
 pub(super) struct SurveyedPod {
     pub(super) name: Box<str>,
     pub(super) workload: Arc<Workload>,

@@ -133,7 +133,6 @@ pub(super) trait Map {
     fn each(&mut self, visit: &mut dyn FnMut(&str, &mut dyn Slot));
 }
 
-/// A slot that is borrowed.
 struct Borrowed<'a>(&'a mut (dyn Slot + 'a));
 
 impl Slot for Borrowed<'_> {

@@ -30,7 +30,6 @@ const LOOKUP_TIME: Duration = Duration::from_secs(10);
 /// The pause after a census that failed.
 const RETRY: Duration = Duration::from_secs(30);
 
-/// The loop.
 pub struct CensusLoop {
     /// Whether it may run.
     pub leadership: Leadership,

@@ -30,7 +30,6 @@ pub struct ControllerSettings {
 pub struct NodeTaint {
     /// Labels, all of which such a node has. There is one at least.
     pub selector: BTreeMap<String, String>,
-    /// The taint.
     pub taint: Taint,
 }
 

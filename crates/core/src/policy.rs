@@ -160,7 +160,6 @@ pub struct Blocker<'a> {
 /// What the images of a Pod mean for one pool.
 #[derive(Clone, Copy, Debug)]
 pub struct Verdict<'a> {
-    /// The pool.
     pub pool: &'a Pool,
     /// Whether every image runs on every platform of the pool, which is open to the Pod's workload.
     pub is_open: bool,
@@ -279,7 +278,6 @@ impl<'a> Verdicts<'a, '_> {
         self.pools().iter().find(|pool| self.fit(pool) && !pool.takes(self.rank))
     }
 
-    /// The pools.
     pub fn pools(&self) -> &'a [Pool] {
         &self.policy.pools
     }

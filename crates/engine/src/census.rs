@@ -27,7 +27,6 @@ use tolerarch_core::reason::Reason;
 pub struct Amount {
     /// CPU, in thousandths of a core.
     pub cpu_millis: u64,
-    /// Memory.
     pub memory_bytes: u64,
     /// How many there are.
     pub pods: u64,
@@ -41,7 +40,6 @@ impl Amount {
         self.pods = self.pods.saturating_add(other.pods);
     }
 
-    /// Cores.
     pub fn cpu_cores(self) -> f64 {
         // Exact up to 2^53 thousandths: nine trillion cores.
         self.cpu_millis as f64 / 1000.0
@@ -51,11 +49,9 @@ impl Amount {
 /// What Pods are of, by the name that people know: of a ReplicaSet's Pods, the Deployment.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Workload {
-    /// The namespace.
     pub namespace: Arc<str>,
     /// The kind of its top owner; `Pod` for a Pod without one.
     pub kind: Arc<str>,
-    /// The name.
     pub name: Arc<str>,
 }
 
@@ -69,7 +65,6 @@ impl Workload {
 /// A Pod that counts.
 #[derive(Clone, Copy, Debug)]
 pub struct Member<'a> {
-    /// Its name.
     pub name: &'a str,
     /// What it is of.
     pub workload: &'a Arc<Workload>,
@@ -95,7 +90,6 @@ pub struct Node<'a> {
 pub struct PodOf {
     /// What it is of.
     pub workload: Arc<Workload>,
-    /// Its name.
     pub name: String,
 }
 

@@ -55,7 +55,6 @@ pub struct SharedCacheSettings {
     pub url: Option<ServerUrl>,
     /// The user's name.
     pub username_file: Option<PathBuf>,
-    /// The password.
     pub password_file: Option<PathBuf>,
     /// Certificate authorities that are trusted instead of the system's.
     pub ca_file: Option<PathBuf>,

@@ -110,7 +110,6 @@ pub enum ClusterError {
 /// What was read, and when by the API server's clock, where it says so.
 #[derive(Debug)]
 pub struct Answer<T> {
-    /// The object.
     pub object: T,
     /// The clock.
     pub date: Option<SystemTime>,

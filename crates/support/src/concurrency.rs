@@ -40,7 +40,6 @@ pub struct Capacity {
     pub per_host: usize,
 }
 
-/// The limit.
 pub struct ConcurrencyLimit(Mutex<State>);
 
 /// A place in the queue, or a permit already. Given up when it is dropped.

@@ -8,7 +8,6 @@ use std::ffi::{OsStr, OsString};
 pub struct Environment(Vec<(OsString, OsString)>);
 
 impl Environment {
-    /// That of this process.
     #[expect(clippy::disallowed_methods, reason = "the one place where it is read")]
     pub fn of_process() -> Self {
         Self(std::env::vars_os().collect())

@@ -33,7 +33,6 @@ pub enum State {
 pub struct Reported(Arc<Mutex<State>>);
 
 impl Reported {
-    /// Reports it.
     pub fn set(&self, state: State) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = state;
     }

@@ -67,7 +67,6 @@ pub struct Listener {
 /// How far the process is from its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
-    /// It serves.
     Serving,
     /// It is about to end: it still accepts and answers, and asks clients to connect elsewhere.
     Draining,

@@ -19,7 +19,6 @@ pub(super) struct Section {
     pub(super) rows: Vec<Vec<Cell>>,
 }
 
-/// A cell.
 #[derive(Clone)]
 pub(super) enum Cell {
     /// A text of ours.

@@ -10,9 +10,7 @@ use tolerarch_support::metrics::Metrics;
 /// What came of a try.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Written {
-    /// It is changed.
     Changed,
-    /// It is gone.
     Gone,
     /// It was changed by another in the meantime.
     Conflict,

@@ -8,7 +8,6 @@ use crate::policy::Pool;
 /// An annotation that changes.
 #[derive(Debug, PartialEq, Eq)]
 pub struct AnnotationEdit {
-    /// Its key.
     pub key: &'static str,
     /// Its new value; empty where it is removed.
     pub value: String,

@@ -17,7 +17,6 @@ const MARKED: usize = 128;
 /// How a Pod's node selector and node affinity change.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct NodeEdits {
-    /// In the node selector.
     pub selector: Option<SelectorEdit>,
     /// What of the affinity has to be created first, or has nothing left and goes as a whole.
     pub parent: Option<ParentEdit>,

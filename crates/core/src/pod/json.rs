@@ -15,7 +15,6 @@ use super::{ITEMS, MIRROR_KEY, MODE_KEY, POOLS_KEY, PREFER_KEY, PREFERRED_KEY, R
 pub struct Text<'a>(Cow<'a, str>);
 
 impl Text<'_> {
-    /// The text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -149,7 +148,6 @@ impl<'de: 'a, 'a> Deserialize<'de> for Annotations<'a> {
 pub struct Texts<'a>(Vec<(Text<'a>, Text<'a>)>);
 
 impl Texts<'_> {
-    /// The text of this name.
     pub fn get(&self, name: &str) -> Option<&str> {
         self.0.iter().find(|(key, _)| key.as_str() == name).map(|(_, text)| text.as_str())
     }

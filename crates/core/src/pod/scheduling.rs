@@ -121,7 +121,6 @@ impl<'p> WeightedTerm<'p> {
         self.weight
     }
 
-    /// The expressions of its term.
     pub fn expressions(&self) -> &[Expression<'p>] {
         self.preference.as_ref().map_or(&[], Term::expressions)
     }
@@ -140,14 +139,12 @@ impl Affinity<'_> {
 }
 
 impl<'p> NodeSelector<'p> {
-    /// The terms.
     pub fn terms(&self) -> &[Term<'p>] {
         self.node_selector_terms.as_deref().unwrap_or_default()
     }
 }
 
 impl<'p> Term<'p> {
-    /// Its expressions.
     pub fn expressions(&self) -> &[Expression<'p>] {
         self.match_expressions.as_deref().unwrap_or_default()
     }

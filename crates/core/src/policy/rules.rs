@@ -108,7 +108,6 @@ impl PlacementRules {
 }
 
 impl<'a> Verdicts<'a, '_> {
-    /// The rules of placement.
     pub fn rules(&self) -> &'a PlacementRules {
         &self.policy.placement
     }

@@ -10,7 +10,6 @@ use tolerarch_text::json::Object;
 /// What a DaemonSet makes its Pods by.
 #[derive(Debug)]
 pub struct DaemonSet<'a> {
-    /// Its template.
     pub template: Template<'a>,
     /// On an update, the template before it.
     pub before: Option<Template<'a>>,

@@ -37,12 +37,10 @@ impl Controller {
         Self { kind: owner.kind.as_str().into(), name: owner.name.as_str().into(), above, is_between }
     }
 
-    /// Its kind.
     pub fn kind(&self) -> &str {
         &self.kind
     }
 
-    /// Its name.
     pub fn name(&self) -> &str {
         &self.name
     }

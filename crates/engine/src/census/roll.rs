@@ -14,7 +14,6 @@ use tolerarch_kubernetes::cluster::{Phase, StoredPod};
 /// All that were read.
 #[derive(Default)]
 pub struct Roll {
-    /// The Pods.
     pub pods: Vec<RolledPod>,
     /// What decisions take; Pods that are alike share one.
     pub shapes: Vec<Arc<Shape>>,
@@ -25,11 +24,8 @@ pub struct Roll {
     controllers: HashSet<Arc<Controller>>,
 }
 
-/// A Pod.
 pub struct RolledPod {
-    /// Its namespace.
     pub namespace: Arc<str>,
-    /// Its name.
     pub name: Box<str>,
     /// Its controller, if it has one.
     pub controller: Option<Arc<Controller>>,
@@ -44,7 +40,6 @@ pub struct RolledPod {
 /// A Pod as it was created.
 #[derive(PartialEq, Eq, Hash)]
 pub struct Shape {
-    /// Its namespace.
     pub namespace: Arc<str>,
     /// The profile for which the webhook is called, where that is known.
     pub profile: Option<Arc<str>>,

@@ -30,7 +30,6 @@ pub struct Summary {
     pub misplaced: Vec<Misplacement>,
 }
 
-/// A workload.
 #[derive(Clone, Debug, PartialEq)]
 pub struct WorkloadTotal {
     /// Which.
@@ -64,7 +63,6 @@ pub struct ImageTotal {
     pub workloads: u64,
 }
 
-/// A namespace.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NamespaceTotal {
     /// Its name.
@@ -78,7 +76,6 @@ pub struct NamespaceTotal {
 /// Pods that share a reason.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ReasonTotal {
-    /// The reason.
     pub reason: Reason,
     /// The Pods.
     pub amount: Amount,

@@ -59,7 +59,6 @@ enum Change {
     Unknown,
     /// Nothing; the edits bring back what is managed.
     Nothing(Edits<'static>),
-    /// Something.
     Something,
 }
 

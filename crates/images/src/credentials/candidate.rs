@@ -46,7 +46,6 @@ impl CredentialCandidate {
         Self { id: CredentialId::ANONYMOUS, source: Source::Anonymous }
     }
 
-    /// With this credential.
     pub fn with(credential: Credential) -> Self {
         Self::held(credential.into(), None)
     }

@@ -44,7 +44,6 @@ pub enum Credential {
     Basic {
         /// The user's name.
         user: String,
-        /// The password.
         password: Sensitive,
     },
     /// An OAuth2 refresh token, which Docker calls an identity token.
@@ -54,7 +53,6 @@ pub enum Credential {
 }
 
 impl Credential {
-    /// The id of this credential.
     pub fn id(&self) -> CredentialId {
         CredentialId::of(&self.parts())
     }

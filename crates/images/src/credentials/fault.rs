@@ -41,7 +41,6 @@ impl CredentialSource {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{}: {}: {cause}", .from.key(), .file.display())]
 pub struct SourceFault {
-    /// The source.
     pub from: CredentialSource,
     /// The file or directory.
     pub file: PathBuf,

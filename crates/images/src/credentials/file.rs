@@ -73,7 +73,6 @@ impl File {
     }
 }
 
-/// The text of a file.
 pub(super) fn text(path: &Path) -> Result<Zeroizing<String>, FaultCause> {
     let bytes = Zeroizing::new(tolerarch_support::file::read(path)?);
     if bytes.len() > SIZE {

@@ -7,7 +7,6 @@ use aws_lc_rs::digest::{SHA256, SHA512, digest};
 pub struct Digest([u8; 32]);
 
 impl Digest {
-    /// That of this content.
     pub fn of_content(content: &[u8]) -> Self {
         let mut bytes = [0; 32];
         bytes.copy_from_slice(digest(&SHA256, content).as_ref());

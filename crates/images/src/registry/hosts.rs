@@ -171,7 +171,6 @@ impl Hosts {
         Some(if let Some(server) = server { own.with_headers(&server.headers) } else { own })
     }
 
-    /// The settings of the host of a URL.
     pub(super) fn settings_of(&self, url: &Url) -> Option<&HostSettings> {
         names(url).find_map(|name| self.settings(&name))
     }

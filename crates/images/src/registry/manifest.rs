@@ -104,7 +104,6 @@ pub(super) struct IndexEntry {
 pub struct EntryInfo {
     /// Its digest; empty where there is none that is well-formed.
     pub digest: String,
-    /// Its media type.
     pub media_type: String,
     /// Its platform, normalised; empty where it names none.
     pub platform: String,

@@ -30,7 +30,6 @@ const EPOCH: Millis = 1 << 42;
 /// Bytes of a key that count as one entry; longer ones count more.
 const KEY_BYTES: usize = 256;
 
-/// The result of a lookup.
 pub type Outcome = Result<Support, LookupError>;
 
 /// How many answers are cached, and for how long.

@@ -59,7 +59,6 @@ impl LookupResult {
     }
 }
 
-/// A level of the cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum CacheLevel {
     /// From tags to digests; failures too.

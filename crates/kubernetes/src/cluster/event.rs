@@ -26,11 +26,9 @@ pub enum EventType {
 /// Something that happened to a Pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PodEvent {
-    /// The namespace of the Pod.
     pub namespace: String,
     /// The name of the Pod.
     pub pod: String,
-    /// The uid of the Pod.
     pub uid: String,
     /// Whether something is wrong.
     pub r#type: EventType,
@@ -54,7 +52,6 @@ impl PodEvent {
         })
     }
 
-    /// On this Pod.
     pub fn on(
         pod: &StoredPod,
         r#type: EventType,

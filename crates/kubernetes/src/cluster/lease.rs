@@ -16,9 +16,7 @@ use super::{Cluster, ClusterError, ObjectName, PatchType};
 /// Where a Lease is.
 #[derive(Clone, Debug)]
 pub struct LeaseName {
-    /// Its namespace.
     pub namespace: String,
-    /// Its name.
     pub name: ObjectName,
 }
 

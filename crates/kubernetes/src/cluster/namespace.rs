@@ -5,7 +5,6 @@ use serde::Deserialize;
 
 use super::metadata::{names_and_labels, resource};
 
-/// A namespace.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Namespace {
     /// Its name and labels; nothing else but what identifies it.

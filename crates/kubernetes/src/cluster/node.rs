@@ -10,13 +10,11 @@ use serde::Deserialize;
 use super::metadata::{names_and_labels, or_default, resource};
 use tolerarch_core::pod::ARCH_KEY;
 
-/// A node.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(from = "Wire")]
 pub struct Node {
     /// Its name and labels; nothing else but what identifies it.
     pub metadata: ObjectMeta,
-    /// Its taints.
     pub taints: Vec<Taint>,
     /// Whether it is cordoned.
     pub unschedulable: bool,
@@ -34,7 +32,6 @@ impl Node {
     /// Where they are listed.
     pub const PATH: &'static str = "/api/v1/nodes";
 
-    /// Its name.
     pub fn name(&self) -> &str {
         self.metadata.name.as_deref().unwrap_or_default()
     }
@@ -49,7 +46,6 @@ impl Node {
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize)]
 #[serde(default)]
 pub struct Taint {
-    /// Its key.
     pub key: String,
     /// Its value; empty is as good as none.
     #[serde(deserialize_with = "or_default")]

@@ -45,7 +45,6 @@ impl NodePool {
     /// Where they are listed.
     pub const PATH: &'static str = "/apis/karpenter.sh/v1/nodepools";
 
-    /// Its name.
     pub fn name(&self) -> &str {
         self.metadata.name.as_deref().unwrap_or_default()
     }

@@ -45,11 +45,9 @@ resource!(StoredPod, NamespaceResourceScope, "", "v1", "Pod", "pods");
 pub struct Owner {
     /// Its group and version.
     pub api_version: String,
-    /// Its kind.
     pub kind: String,
     /// Its name, in the same namespace.
     pub name: String,
-    /// Its uid.
     pub uid: String,
     /// Whether it manages the object; at most one does.
     pub controller: bool,
@@ -75,7 +73,6 @@ pub enum Phase {
 /// What a kubelet tells of a container.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ContainerStatus {
-    /// Its name.
     pub name: String,
     /// Its image, as the Pod names it; empty where that is not known, or too long.
     pub image: String,
@@ -101,7 +98,6 @@ pub struct Waiting {
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct Terminated {
-    /// Its exit code.
     pub exit_code: i32,
     /// In one word, such as `Error`.
     pub reason: String,
@@ -143,12 +139,10 @@ impl StoredPod {
     /// Selects by fields those that have not ended: the others request nothing any more.
     pub const LIVE: &'static str = "status.phase!=Succeeded,status.phase!=Failed";
 
-    /// Its namespace.
     pub fn namespace(&self) -> &str {
         self.metadata.namespace.as_deref().unwrap_or_default()
     }
 
-    /// Its name.
     pub fn name(&self) -> &str {
         self.metadata.name.as_deref().unwrap_or_default()
     }

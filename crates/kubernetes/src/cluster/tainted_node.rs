@@ -13,7 +13,6 @@ use super::metadata::{labels, or_default, resource};
 /// to the API server, so that managed fields do not tell whose a taint is.
 pub const TAINTS_KEY: &str = "tolerarch.io/node-taints";
 
-/// A node.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(from = "Wire")]
 pub struct TaintedNode {
@@ -28,7 +27,6 @@ pub struct TaintedNode {
 resource!(TaintedNode, ClusterResourceScope, "", "v1", "Node", "nodes");
 
 impl TaintedNode {
-    /// Its name.
     pub fn name(&self) -> &str {
         self.metadata.name.as_deref().unwrap_or_default()
     }

@@ -29,7 +29,6 @@ pub struct NodeKind {
 }
 
 impl NodeKind {
-    /// That of a node.
     pub fn of(node: &Node) -> Self {
         let mut taints = node.taints.clone();
         taints.retain(|taint| !is_passing(taint) && !is_wish(taint));

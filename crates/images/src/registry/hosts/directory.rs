@@ -92,7 +92,6 @@ impl HostsDirectory {
     }
 }
 
-/// The host that a directory is for.
 pub(super) fn host_of(directory: &str) -> String {
     let marked = directory.strip_suffix('_').and_then(|rest| rest.rsplit_once('_'));
     let host = marked.filter(|(_, port)| port.parse::<u16>().is_ok());

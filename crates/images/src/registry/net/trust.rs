@@ -34,7 +34,6 @@ pub enum TrustError {
         "{file}: cannot be read as PEM certificates (caFile of registries.hosts, or ca of hosts.toml): {cause}"
     )]
     File {
-        /// The file.
         file: PathBuf,
         /// Why.
         cause: pem::Error,
@@ -47,7 +46,6 @@ pub enum TrustError {
         "{file}: cannot be read as a PEM client certificate or key (clientCertFile and clientKeyFile of registries.hosts, or client of hosts.toml): {cause}"
     )]
     Identity {
-        /// The file.
         file: PathBuf,
         /// Why.
         cause: pem::Error,

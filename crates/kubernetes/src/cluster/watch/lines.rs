@@ -18,7 +18,6 @@ pub(super) struct Lines {
     is_within: bool,
 }
 
-/// A line.
 pub(super) enum Line {
     Whole(Vec<u8>),
     /// How one begins that is too long.

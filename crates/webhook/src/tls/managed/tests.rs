@@ -35,7 +35,6 @@ async fn cluster() -> Objects {
     api
 }
 
-/// The metric of this name.
 fn metric(metrics: &Metrics, name: &str) -> u64 {
     let text = metrics.render().unwrap();
     let line = text.lines().find_map(|line| line.strip_prefix(&format!("{name} ")));
