@@ -161,7 +161,7 @@ impl Server {
     /// endpoints are taken away some time after the signal; hence the drain.
     ///
     /// # Errors
-    /// An accept loop ended by itself: a defect, after which it is better to be started anew than to be ready and deaf.
+    /// An accept loop ended by itself: an internal error, after which it is better to be started anew than to be ready and deaf.
     pub async fn run(self, shutdown: impl Future<Output = ()>) -> Result<(), ServeError> {
         let Self { listener, certificate, renewal, mut process } = self;
         let (_warming, warm) = warm(&process.live).unzip();
@@ -204,7 +204,7 @@ impl Server {
         tokio::time::sleep(drain).await;
         phase.send_replace(Phase::Stopping);
         if let Err(error) = listener.await {
-            tracing::error!(%error, "a defect: the accept loop failed");
+            tracing::error!(%error, "internal error: the accept loop failed");
         }
         drop(supervisor);
         admin.stop().await;
@@ -258,7 +258,7 @@ fn warm(live: &Live) -> Option<(AbortOnDropHandle<()>, Reported)> {
                 let warmed = warm_start::run(watcher, current, settings, state.clone());
                 // The panic itself has been logged with its location.
                 if AssertUnwindSafe(warmed).catch_unwind().await.is_err() {
-                    state.set(State::Degraded("a defect: it ended by a panic"));
+                    state.set(State::Degraded("internal error: it ended by a panic"));
                 }
             }
             Err(error) => {

@@ -26,7 +26,7 @@ use objects::{Namespace, WebhookConfiguration};
 use tolerarch_kubernetes::cluster::{RequestError, UserClient};
 
 /// Something is wrong.
-const SICK: u8 = 3;
+const FAILED: u8 = 3;
 
 #[derive(Debug, Args)]
 pub(super) struct Doctor {
@@ -61,7 +61,7 @@ impl Doctor {
             Output::Json => document(&format!("{:#}", findings.json())),
         };
         match print(&text) {
-            Ok(()) if findings.any_failed() => SICK.into(),
+            Ok(()) if findings.any_failed() => FAILED.into(),
             Ok(()) => ExitCode::SUCCESS,
             Err(error) => fail(&error),
         }

@@ -10,7 +10,9 @@ use super::output::Progress;
 use futures_util::future::join3;
 use owners::Owners;
 use tolerarch_core::image::{ImageRef, PlatformSet};
-use tolerarch_engine::census::{Amount, Controller, Roll, RolledPod, Shape, Terms, Workload};
+use tolerarch_engine::census::{
+    Amount, Controller, IndexedPod, NamespaceSettings, PodIndex, Shape, Workload,
+};
 use tolerarch_kubernetes::cluster::{Namespace, Node, Page, RequestError, StoredPod, UserClient};
 
 /// What was read.
@@ -60,11 +62,11 @@ impl Survey {
             None => StoredPod::PATH.to_owned(),
         };
         let path = format!("{path}?fieldSelector={}", StoredPod::LIVE);
-        let mut roll = Roll::default();
+        let mut roll = PodIndex::default();
         let list = client.pages(&path, |page| {
             let items = match page {
                 Page::First(items) => {
-                    roll = Roll::default();
+                    roll = PodIndex::default();
                     items
                 }
                 Page::Next(items) => items,
@@ -104,8 +106,8 @@ impl Survey {
     }
 
     /// How Pods of this namespace are decided on.
-    pub(super) fn terms(&self, namespace: &str) -> Terms<'_> {
-        Terms::of(self.namespaces.get(namespace), self.nodes.is_some())
+    pub(super) fn terms(&self, namespace: &str) -> NamespaceSettings<'_> {
+        NamespaceSettings::of(self.namespaces.get(namespace), self.nodes.is_some())
     }
 
     /// Every image that some Pod names.
@@ -136,11 +138,11 @@ fn platform(node: &Node) -> Option<PlatformSet> {
 
 /// Names each Pod after what it is of.
 fn named(
-    pod: RolledPod,
+    pod: IndexedPod,
     owners: &Owners,
     workloads: &mut HashMap<(Arc<str>, Arc<Controller>), Arc<Workload>>,
 ) -> SurveyedPod {
-    let RolledPod { namespace, name, controller, shape, requests, node } = pod;
+    let IndexedPod { namespace, name, controller, shape, requests, node } = pod;
     let workload = match controller {
         Some(ref controller) => {
             let known = workloads.entry((namespace, Arc::clone(controller)));

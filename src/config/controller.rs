@@ -38,7 +38,7 @@ impl Slot for ControllerSettings {
         ])
     }
 
-    fn objections(&self) -> Vec<String> {
+    fn validate(&self) -> Vec<String> {
         let none = self.webhook_configurations.is_empty();
         holding([(none, "webhookConfigurations is empty; write for example [zz-tolerarch]")])
     }

@@ -10,7 +10,7 @@ impl Slot for Vec<NodeTaint> {
         Shape::List(self)
     }
 
-    fn objections(&self) -> Vec<String> {
+    fn validate(&self) -> Vec<String> {
         let twice = (1..self.len()).filter(|&at| {
             self[..at].iter().any(|other| {
                 other.selector == self[at].selector && other.taint.is_at_the_place_of(&self[at].taint)
@@ -32,7 +32,7 @@ impl Slot for NodeTaint {
         ])
     }
 
-    fn objections(&self) -> Vec<String> {
+    fn validate(&self) -> Vec<String> {
         holding([(
             self.selector.is_empty(),
             "the selector is empty, so every node would be tainted; write for example kubernetes.io/arch: arm64",
@@ -53,7 +53,7 @@ impl Slot for Taint {
         ])
     }
 
-    fn objections(&self) -> Vec<String> {
+    fn validate(&self) -> Vec<String> {
         let mut faults = holding([
             (self.key.is_empty(), "the taint has no key"),
             (self.effect.is_empty(), "the taint has no effect; write for example effect: NoSchedule"),

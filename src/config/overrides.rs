@@ -11,7 +11,7 @@ impl Slot for Override {
         ])
     }
 
-    fn objections(&self) -> Vec<String> {
+    fn validate(&self) -> Vec<String> {
         holding([
             (
                 self.images == Default::default(),

@@ -37,7 +37,7 @@ impl Slot for PlacementRules {
         ])
     }
 
-    fn objections(&self) -> Vec<String> {
+    fn validate(&self) -> Vec<String> {
         let none = self.platforms.is_empty();
         let none =
             none.then_some("the cluster has no platforms; write for example [linux/amd64, linux/arm64]");
@@ -77,7 +77,7 @@ impl Slot for Preference {
         ])
     }
 
-    fn objections(&self) -> Vec<String> {
+    fn validate(&self) -> Vec<String> {
         holding([
             (self.platform.is_empty(), "the preference has no platform"),
             (self.weight == 0, "the preference has no weight; write 1 to 100"),

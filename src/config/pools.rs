@@ -14,7 +14,7 @@ impl Slot for Vec<Pool> {
         Shape::List(self)
     }
 
-    fn objections(&self) -> Vec<String> {
+    fn validate(&self) -> Vec<String> {
         if self.is_empty() {
             return vec!["there has to be a pool".to_owned()];
         }
@@ -144,7 +144,7 @@ impl Slot for Entry {
         ])
     }
 
-    fn objections(&self) -> Vec<String> {
+    fn validate(&self) -> Vec<String> {
         holding([
             (self.name.is_empty(), "the pool has no name"),
             (
@@ -164,7 +164,7 @@ impl Slot for PoolPreference {
         ])
     }
 
-    fn objections(&self) -> Vec<String> {
+    fn validate(&self) -> Vec<String> {
         let (weighs, is_about) = (self.weight > 0, !self.labels.is_empty());
         holding([
             (is_about && !weighs, "the preference has no weight; write 1 to 100"),
@@ -221,7 +221,7 @@ impl Slot for Toleration<'static> {
         ])
     }
 
-    fn objections(&self) -> Vec<String> {
+    fn validate(&self) -> Vec<String> {
         holding([
             (self.key.is_empty(), "the toleration has no key; without one it would open every taint"),
             (

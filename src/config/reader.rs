@@ -229,7 +229,7 @@ impl Reader {
         }
         let spoilt = self.faults.len() > before || self.faults.iter().any(|fault| self.has(&fault.path));
         if let Some(place) = self.places.get(&self.path).cloned().filter(|_| is_list || !spoilt) {
-            for objection in slot.objections() {
+            for objection in slot.validate() {
                 self.fault(place.clone(), objection);
             }
             for message in slot.warnings() {

@@ -142,7 +142,7 @@ impl Slot for Tls {
         ])
     }
 
-    fn objections(&self) -> Vec<String> {
+    fn validate(&self) -> Vec<String> {
         let Lifetimes { ca, leaf } = self.managed.lifetimes;
         let none = self.mode == TlsMode::Managed && self.managed.webhook_configurations.is_empty();
         let short = format!("leafLifetime must be at least {}s", Lifetimes::LEAST.as_secs());
@@ -223,7 +223,7 @@ impl Slot for CredentialSettings {
         ])
     }
 
-    fn objections(&self) -> Vec<String> {
+    fn validate(&self) -> Vec<String> {
         let (config, plugins) = (self.providers.config.is_some(), self.providers.bin_dir.is_some());
         holding([
             (config && !plugins, "providers.config needs providers.binDir, the directory of the plugins"),
@@ -282,7 +282,7 @@ impl Slot for HostSettings {
         ])
     }
 
-    fn objections(&self) -> Vec<String> {
+    fn validate(&self) -> Vec<String> {
         let key_alone = self.client_key_file.is_some() && self.client_cert_file.is_none();
         let many = format!("at most {} mirrors are asked; remove the others", Mirror::MOST);
         holding([

@@ -12,7 +12,7 @@ pub(super) trait Slot {
     fn shape(&mut self) -> Shape<'_>;
 
     /// What is wrong with it as a whole, although each of its parts is right.
-    fn objections(&self) -> Vec<String> {
+    fn validate(&self) -> Vec<String> {
         Vec::new()
     }
 
@@ -140,8 +140,8 @@ impl Slot for Borrowed<'_> {
         self.0.shape()
     }
 
-    fn objections(&self) -> Vec<String> {
-        self.0.objections()
+    fn validate(&self) -> Vec<String> {
+        self.0.validate()
     }
 
     fn warnings(&self) -> Vec<String> {
@@ -239,7 +239,7 @@ impl<V: Named> Map for BTreeMap<String, V> {
     }
 }
 
-/// The texts that hold, for [`Slot::objections`] and [`Slot::warnings`].
+/// The texts that hold, for [`Slot::validate`] and [`Slot::warnings`].
 pub(super) fn holding<const N: usize>(all: [(bool, &str); N]) -> Vec<String> {
     all.into_iter().filter(|(holds, _)| *holds).map(|(_, text)| text.to_owned()).collect()
 }

@@ -41,10 +41,10 @@ pub enum ServeError {
     #[error("the metrics cannot be set up")]
     Metrics(#[from] prometheus::Error),
     /// The supervisor of background tasks ended.
-    #[error("a defect: background tasks are not supervised any more")]
+    #[error("internal error: background tasks are not supervised any more")]
     Supervisor,
     /// An accept loop ended.
-    #[error("{0}: a defect: connections are not accepted any more")]
+    #[error("{0}: internal error: connections are not accepted any more")]
     Accept(&'static str),
     #[error("signals cannot be received")]
     Signals(#[source] io::Error),

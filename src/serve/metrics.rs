@@ -62,7 +62,7 @@ impl Families {
 
 /// Counts the panics of a process.
 pub(super) fn panics(metrics: &Metrics) -> Result<IntCounter, prometheus::Error> {
-    metrics.counter("tolerarch_panics_total", "Panics of any task or review; each is a defect.")
+    metrics.counter("tolerarch_panics_total", "Panics of any task or review; each is an internal error.")
 }
 
 /// Counts reloads of the configuration; clones count the same.

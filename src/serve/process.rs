@@ -128,7 +128,7 @@ impl AdminServer {
         Self { task: tokio::spawn(listener.run(ended)), end }
     }
 
-    /// Ends only by a defect.
+    /// Ends only by an internal error.
     pub(super) async fn ended(&mut self) -> ServeError {
         let _ = (&mut self.task).await;
         ServeError::Accept("admin.listen")

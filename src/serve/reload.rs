@@ -43,7 +43,7 @@ enum Refused {
     Config(#[from] ConfigError),
     #[error(transparent)]
     Access(#[from] SnapshotError),
-    #[error("a defect: the reading broke off")]
+    #[error("internal error: the reading broke off")]
     Broken(#[from] tokio::task::JoinError),
 }
 
@@ -54,7 +54,7 @@ impl Refused {
             Self::Config(ConfigError::Read { .. }) => "its file cannot be read; the old one goes on",
             Self::Config(ConfigError::Faults { .. }) => "its file is not valid; the old one goes on",
             Self::Access(_) => "a file that it names cannot be used; the old one goes on",
-            Self::Broken(_) => "a defect: it cannot be read; the old one goes on",
+            Self::Broken(_) => "internal error: it cannot be read; the old one goes on",
         }
     }
 }

@@ -23,7 +23,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 pub(super) trait Task: Send + 'static {
     /// Its label.
     const NAME: &'static str;
-    /// Does not end, except by a defect.
+    /// Does not end, except by an internal error.
     fn run(&mut self) -> impl Future<Output = ()> + Send;
 }
 
@@ -100,7 +100,7 @@ impl Supervisor {
         self.tasks.shutdown().await;
     }
 
-    /// Ends only if the supervision itself does, by a defect.
+    /// Ends only if the supervision itself does, by an internal error.
     pub(super) async fn ended(&mut self) {
         if self.tasks.join_next().await.is_none() {
             std::future::pending::<()>().await;
@@ -120,7 +120,7 @@ async fn keep<T: Task>(mut task: T, state: Reported, restarts: IntCounter) {
         tracing::error!(
             task = T::NAME,
             pause = pause.as_secs(),
-            "a defect: a background task ended; it is started again"
+            "internal error: a background task ended; it is started again"
         );
         state.set(State::Degraded("its background task ended and is being started again"));
         sleep(pause).await;

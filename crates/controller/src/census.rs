@@ -11,7 +11,7 @@ use tokio::time::{Duration, sleep};
 
 use super::scope::{Called, Scope};
 use super::{ControllerSettings, Leadership};
-use tolerarch_engine::census::{Amount, Count, Support, Terms, Totals};
+use tolerarch_engine::census::{Amount, Count, NamespaceSettings, Support, Totals};
 use tolerarch_engine::decide::{BatchLimits, Current};
 use tolerarch_images::resolver::LookupSettings;
 use tolerarch_kubernetes::cluster::{
@@ -141,7 +141,7 @@ async fn count(
     let (added, snapshot) = (&added, &snapshot);
     let judged = stream::iter(0..added.shapes.len()).map(|place| async move {
         let shape = &added.shapes[place];
-        let terms = Terms { profile: shape.profile.as_deref(), ..Terms::default() };
+        let terms = NamespaceSettings { profile: shape.profile.as_deref(), ..NamespaceSettings::default() };
         shape.judge(snapshot, limits, terms).await.support
     });
     let supports: Vec<Support> = judged.buffered(SHAPES).collect().await;
@@ -178,7 +178,7 @@ impl CensusMetrics {
     /// Registers them.
     ///
     /// # Errors
-    /// A name is taken: a defect.
+    /// A name is taken: an internal error.
     pub fn register(metrics: &Metrics) -> Result<Self, prometheus::Error> {
         Ok(Self {
             cpu: metrics.float_gauges(

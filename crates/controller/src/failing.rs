@@ -1,7 +1,7 @@
 //! Pods that do not run on their nodes: those whose image has a program for another architecture than it says, and those
 //! whose node finds nothing for its platform in an image.
 //!
-//! Of the Pods of the cluster nothing is kept but those that show a symptom, until they were looked at.
+//! Of the Pods of the cluster nothing is kept but those that show a failure, until they were looked at.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -11,14 +11,14 @@ use futures_util::stream::{FuturesUnordered, StreamExt};
 use tokio::sync::watch;
 use tokio::time::{Duration, MissedTickBehavior, interval};
 
+use super::container_failure::{ContainerFailure, Sign, failures, is_exec_format};
 use super::fair_queue::FairQueue;
-use super::note::{EventReason, Place, Proof};
+use super::note::{EventReason, Evidence, Place};
 use super::pace::Pace;
-use super::symptom::{Sign, Symptom, is_exec_format, symptoms};
 use super::{ControllerSettings, Leadership, Recorder};
 use tolerarch_core::image::PlatformSet;
 use tolerarch_core::pod::{Pod, Purpose};
-use tolerarch_engine::census::Terms;
+use tolerarch_engine::census::NamespaceSettings;
 use tolerarch_engine::decide::{self, BatchLimits, Current};
 use tolerarch_images::resolver::LookupSettings;
 use tolerarch_kubernetes::cluster::{
@@ -29,7 +29,7 @@ use tolerarch_support::recently::Recently;
 
 /// Pods on nodes that have not ended well.
 const PODS: &str = "spec.nodeName!=,status.phase!=Succeeded";
-/// Pods with a symptom that wait for a look: 32 MiB at most.
+/// Pods with a failure that wait for a look: 32 MiB at most.
 const QUEUE: usize = 512;
 /// Bytes that a decision takes of one of them; usual ones have some 3 KiB.
 const POD: usize = 64 << 10;
@@ -72,10 +72,10 @@ const TRY: Duration = Duration::from_secs(60);
 /// Requests for which a right is missing, by what is wrong.
 type Denied = Mutex<BTreeMap<&'static str, String>>;
 
-/// A Pod with symptoms.
+/// A Pod with failures.
 struct Failing {
     pod: StoredPod,
-    symptoms: Vec<Symptom>,
+    failures: Vec<ContainerFailure>,
 }
 
 impl FailingPods {
@@ -160,22 +160,22 @@ impl FailingPods {
 
     /// The Pod, if it shows something that can be looked at.
     fn failing(&self, mut pod: StoredPod) -> Option<Failing> {
-        let mut symptoms = symptoms(&pod, SystemTime::now());
+        let mut failures = failures(&pod, SystemTime::now());
         if !self.settings.borrow().pod_logs {
-            symptoms.retain(|symptom| matches!(symptom.sign, Sign::Told(_)));
+            failures.retain(|failure| matches!(failure.sign, Sign::Evident(_)));
         }
         // Only what is needed is kept.
         pod.containers.clear();
         pod.owners.clear();
         pod.metadata.labels = None;
         let is_small = pod.facts.as_ref().is_some_and(|facts| facts.held() <= POD);
-        (is_small && !symptoms.is_empty()).then_some(Failing { pod, symptoms })
+        (is_small && !failures.is_empty()).then_some(Failing { pod, failures })
     }
 
     /// Finds out whether an image is not for the node, and tells that. Returns whether all is known that this takes.
     async fn look(
         &self,
-        Failing { pod, symptoms }: &Failing,
+        Failing { pod, failures }: &Failing,
         limits: &BatchLimits,
         denied: &Denied,
     ) -> Result<bool, ClusterError> {
@@ -184,7 +184,7 @@ impl FailingPods {
         let namespace = self.cluster.get::<Namespace>(&path).await;
         self.learn(NO_NAMESPACES, path, &namespace, denied);
         let namespace = namespace?.object;
-        let terms = Terms::of(namespace.metadata.labels.as_ref(), false);
+        let terms = NamespaceSettings::of(namespace.metadata.labels.as_ref(), false);
         if terms.is_opted_out {
             return Ok(true);
         }
@@ -195,28 +195,28 @@ impl FailingPods {
         if found.os == "windows" {
             return Ok(true);
         }
-        let images = self.platforms(pod, symptoms, facts, terms, limits).await;
+        let images = self.platforms(pod, failures, facts, terms, limits).await;
         let mut is_settled = true;
-        for Symptom { container, image, sign } in symptoms {
+        for ContainerFailure { container, image, sign } in failures {
             let known = images.iter().find(|(given, _)| given == image);
             let platforms = known.map(|(_, platforms)| *platforms);
             let architecture = &*found.architecture;
             let place = Place { container, image, node, architecture, platforms };
             let proof = match *sign {
-                Sign::Told(Proof::NoMatch) => Proof::NoMatch,
+                Sign::Evident(Evidence::NoMatch) => Evidence::NoMatch,
                 // Only an image that says that it runs there is wrong.
                 _ if place.is_claimed() != Some(true) => {
                     is_settled &= place.is_claimed().is_some();
                     continue;
                 }
-                Sign::Told(Proof::ExecFormat) => Proof::ExecFormat,
+                Sign::Evident(Evidence::ExecFormat) => Evidence::ExecFormat,
                 Sign::InItsLog { previous } => {
                     let line = self.cluster.last_line(pod, container, previous).await;
                     self.learn(NO_LOGS, log_path(pod, container, previous), &line, denied);
                     if !is_exec_format(&line?) {
                         continue;
                     }
-                    Proof::ExecFormat
+                    Evidence::ExecFormat
                 }
             };
             self.recorder.record(EventReason::WrongArchitecture, pod, || place.wrong(proof));
@@ -249,19 +249,19 @@ impl FailingPods {
         }
     }
 
-    /// Where the images that show symptoms are known to run.
+    /// Where the images that show failures are known to run.
     async fn platforms(
         &self,
         pod: &StoredPod,
-        symptoms: &[Symptom],
+        failures: &[ContainerFailure],
         facts: &Pod<'_>,
-        terms: Terms<'_>,
+        terms: NamespaceSettings<'_>,
         limits: &BatchLimits,
     ) -> Vec<(String, PlatformSet)> {
         let snapshot = self.current.get();
         let policy = snapshot.policy_for(terms.profile).unwrap_or(&snapshot.policy);
         // No others: a Pod may name 64 images.
-        let is_wanted = |given: &str| symptoms.iter().any(|symptom| symptom.image == given);
+        let is_wanted = |given: &str| failures.iter().any(|failure| failure.image == given);
         let supports = snapshot.supports(policy, pod.namespace(), facts, is_wanted, limits);
         let Some(images) = decide::caught(supports).await else { return Vec::new() };
         let run = images.iter().filter(|image| image.purpose == Purpose::Run);

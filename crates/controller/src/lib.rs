@@ -4,6 +4,7 @@
 //! begins when its replica leads and ends when it does not any more.
 
 mod census;
+mod container_failure;
 mod election;
 mod failing;
 mod fair_queue;
@@ -17,7 +18,6 @@ mod recorder;
 mod repair;
 mod scope;
 mod settings;
-mod symptom;
 
 pub use census::{CensusLoop, CensusMetrics};
 pub use failing::FailingPods;

@@ -20,7 +20,7 @@ impl ControllerMetrics {
     /// Registers them.
     ///
     /// # Errors
-    /// A name is taken: a defect.
+    /// A name is taken: an internal error.
     pub fn register(metrics: &Metrics) -> Result<Self, prometheus::Error> {
         let leads = metrics
             .gauge("tolerarch_controller_is_leader", "Whether this replica of the controller leads.")?;

@@ -69,7 +69,7 @@ pub(super) fn opened<'p>(pools: impl IntoIterator<Item = &'p Pool>) -> String {
 
 /// How a container shows that its image is not for the node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Proof {
+pub(super) enum Evidence {
     /// It ended by an exec format error.
     ExecFormat,
     /// The runtime found no entry for the node in the index.
@@ -96,7 +96,7 @@ impl Place<'_> {
     }
 
     /// What the event says.
-    pub(super) fn wrong(&self, proof: Proof) -> String {
+    pub(super) fn wrong(&self, proof: Evidence) -> String {
         let (container, image, node) = (name(self.container), image(self.image), name(self.node));
         let architecture = match self.architecture {
             "" => String::new(),
@@ -104,18 +104,18 @@ impl Place<'_> {
         };
         let claims = self.platforms.map(|platforms| format!("{platforms}")).unwrap_or_default();
         match (proof, self.is_claimed()) {
-            (Proof::ExecFormat, _) => format!(
+            (Evidence::ExecFormat, _) => format!(
                 "container {container} ended by an exec format error on the node {node}{architecture}: \
                  {image} says that it runs there ({claims}), and has a program for another architecture"
             ),
-            (Proof::NoMatch, Some(true)) => format!(
+            (Evidence::NoMatch, Some(true)) => format!(
                 "container {container} cannot start on the node {node}{architecture}: the node found nothing for its \
                  platform in {image}, which the registry says runs there ({claims})"
             ),
-            (Proof::NoMatch, Some(false)) => format!(
+            (Evidence::NoMatch, Some(false)) => format!(
                 "container {container} cannot start on the node {node}{architecture}: {image} runs on {claims} only"
             ),
-            (Proof::NoMatch, None) => format!(
+            (Evidence::NoMatch, None) => format!(
                 "container {container} cannot start on the node {node}{architecture}: {image} has nothing for its platform"
             ),
         }
@@ -193,9 +193,9 @@ mod tests {
                 notes.push(closed(&pools, &[Blocker { image: &evil, cause }; 70]));
             }
             for (proof, platforms) in [
-                (Proof::ExecFormat, Some(PlatformSet::ALL)),
-                (Proof::NoMatch, None),
-                (Proof::NoMatch, Some(PlatformSet::ALL)),
+                (Evidence::ExecFormat, Some(PlatformSet::ALL)),
+                (Evidence::NoMatch, None),
+                (Evidence::NoMatch, Some(PlatformSet::ALL)),
             ] {
                 let (container, image, node) = (&*evil, &*evil, &*evil);
                 for architecture in ["arm64", &*evil] {

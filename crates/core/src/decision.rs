@@ -56,7 +56,7 @@ impl<'a> Decision<'a> {
 
     /// The first images that keep the Pod closed, for a log line; `None` where none does.
     pub fn told(&self) -> Option<impl Display + Debug> {
-        (!self.blockers.is_empty()).then_some(Told(&self.blockers))
+        (!self.blockers.is_empty()).then_some(BlockerList(&self.blockers))
     }
 
     /// The names of the opened pools, comma-separated.
@@ -178,15 +178,15 @@ impl<'a> Decision<'a> {
 }
 
 /// Images of a log line; most Pods have fewer.
-const TOLD: usize = 5;
+const LISTED: usize = 5;
 
 /// `redis:7 (lacks linux/arm64), app:1 (not-found), and 3 more`
 #[derive(Debug)]
-struct Told<'d>(&'d [Blocker<'d>]);
+struct BlockerList<'d>(&'d [Blocker<'d>]);
 
-impl Display for Told<'_> {
+impl Display for BlockerList<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (first, others) = self.0.split_at(self.0.len().min(TOLD));
+        let (first, others) = self.0.split_at(self.0.len().min(LISTED));
         for (at, blocker) in first.iter().enumerate() {
             let before = if at == 0 { "" } else { ", " };
             write!(f, "{before}{} ", shortened(blocker.image))?;

@@ -48,6 +48,6 @@ pub enum LookupError {
     CircuitOpen,
     /// Too many lookups are in flight.
     Overloaded,
-    /// A defect of tolerarch itself.
+    /// An internal error.
     Internal,
 }

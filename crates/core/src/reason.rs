@@ -81,7 +81,7 @@ reasons! {
     NoRoom => "no-room",
     /// The Pod could not be read.
     Malformed => "malformed",
-    /// A defect of tolerarch itself.
+    /// An internal error.
     Internal => "internal",
     /// `mode: observe`: it would have been changed.
     Observed => "observed",

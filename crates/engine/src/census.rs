@@ -6,7 +6,7 @@
 mod count;
 mod judgement;
 mod owner;
-mod roll;
+mod pod_index;
 mod summary;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -15,7 +15,7 @@ use std::sync::Arc;
 pub use count::{Count, Totals};
 pub use judgement::{BlockingImage, Judgement, Support};
 pub use owner::Controller;
-pub use roll::{Roll, RolledPod, Shape, Terms};
+pub use pod_index::{IndexedPod, NamespaceSettings, PodIndex, Shape};
 pub use summary::{ImageTotal, Misplacement, NamespaceTotal, ReasonTotal, Summary, WorkloadTotal};
 
 use tolerarch_core::image::PlatformSet;

@@ -241,7 +241,7 @@ impl Snapshot {
     }
 }
 
-/// What comes of work on a Pod; `None` if it panicked. A defect costs the change, and never the Pod.
+/// What comes of work on a Pod; `None` if it panicked. An internal error costs the change, and never the Pod.
 pub fn caught<T>(work: impl Future<Output = T>) -> impl Future<Output = Option<T>> {
     AssertUnwindSafe(work).catch_unwind().map(Result::ok)
 }

@@ -120,7 +120,7 @@ fn within<T: Send + 'static>(
     match outcome.recv_timeout(time) {
         Ok(outcome) => outcome,
         // The thread has panicked, so it does not hang.
-        Err(RecvTimeoutError::Disconnected) => Err(io::Error::other("a defect: reading it broke off")),
+        Err(RecvTimeoutError::Disconnected) => Err(io::Error::other("internal error: reading it broke off")),
         Err(RecvTimeoutError::Timeout) => {
             // Its end is not missed: it sends before it looks here.
             let mut hangs = hangs();

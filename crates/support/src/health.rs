@@ -141,7 +141,7 @@ impl Health {
     /// Registers the metric.
     ///
     /// # Errors
-    /// A name is taken: a defect.
+    /// A name is taken: an internal error.
     pub fn register(metrics: &Metrics, components: Vec<Component>) -> Result<Self, prometheus::Error> {
         let healthy = metrics.gauges(
             "tolerarch_component_healthy",

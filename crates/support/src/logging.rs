@@ -156,7 +156,7 @@ pub fn count_panics(panics: IntCounter) {
 /// A panic's message may quote untrusted input, so only its location is logged.
 fn log_panic(panic: &PanicHookInfo<'_>) {
     let place = panic.location().map(ToString::to_string).unwrap_or_default();
-    tracing::error!(place, "a defect: panic");
+    tracing::error!(place, "internal error: panic");
 }
 
 #[cfg(test)]

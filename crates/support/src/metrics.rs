@@ -27,7 +27,7 @@ impl Metrics {
     /// A registry with what concerns the process itself. `hosts` are the registry hosts that get a label of their own.
     ///
     /// # Errors
-    /// Two metrics have one name: a defect.
+    /// Two metrics have one name: an internal error.
     pub fn new<'h>(hosts: impl IntoIterator<Item = &'h str>) -> Result<Self, prometheus::Error> {
         let hosts = hosts.into_iter().map(str::to_owned).collect();
         let metrics = Self { registry: Registry::new(), hosts };
@@ -42,7 +42,7 @@ impl Metrics {
     /// Everything, in Prometheus' text format.
     ///
     /// # Errors
-    /// A metric cannot be written: a defect.
+    /// A metric cannot be written: an internal error.
     pub fn render(&self) -> Result<String, prometheus::Error> {
         TextEncoder::new().encode_to_string(&self.registry.gather())
     }

@@ -117,7 +117,7 @@ impl Explained {
             pods: Vec::new(),
         };
         let Ok(pod) = object.pod() else { return explained };
-        // A defect costs the answer for this object, and no other.
+        // An internal error costs the answer for this object, and no other.
         if decide::caught(explained.decide(session, survey, &pod)).await.is_none() {
             explained.reason = Reason::Internal;
         }

@@ -75,7 +75,7 @@ impl NodeTaintMetrics {
     /// Registers them.
     ///
     /// # Errors
-    /// A name is taken: a defect.
+    /// A name is taken: an internal error.
     pub fn register(metrics: &Metrics) -> Result<Self, prometheus::Error> {
         let results = metrics.counters(
             "tolerarch_controller_node_taints_total",

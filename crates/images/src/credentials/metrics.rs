@@ -13,7 +13,7 @@ impl CredentialMetrics {
     /// Registers them.
     ///
     /// # Errors
-    /// A name is taken: a defect.
+    /// A name is taken: an internal error.
     pub fn register(metrics: &Metrics) -> Result<Self, prometheus::Error> {
         let faults = metrics.gauges(
             "tolerarch_credentials_source_faults",

@@ -51,7 +51,7 @@ impl RegistryMetrics {
     /// Registers them.
     ///
     /// # Errors
-    /// A name is taken: a defect.
+    /// A name is taken: an internal error.
     pub fn register(metrics: &Metrics) -> Result<Self, prometheus::Error> {
         Ok(Self(Arc::new(Families {
             labels: metrics.per_host(|host| Arc::from(host)),

@@ -16,7 +16,7 @@ use tolerarch_support::concurrency::Caller;
 /// Hosts whose state is kept; the least recently used are evicted.
 const HOSTS: usize = 4096;
 /// How long a registry that does not support HEAD requests gets none.
-const HEADLESS: Duration = Duration::from_secs(600);
+const LACKS_HEAD: Duration = Duration::from_secs(600);
 /// How often the failure of a probe is logged as a warning: there may be one every three seconds.
 const WARN: Duration = Duration::from_secs(60);
 /// How long a registry may leave a lookup without an answer before Pods wait no longer than that for it, until it answers;
@@ -48,7 +48,7 @@ struct State {
     /// access. That has a place of its own, which credentials cannot take.
     anonymous: Option<Instant>,
     accounts: Vec<(CredentialId, Instant)>,
-    headless: Option<Instant>,
+    lacks_head: Option<Instant>,
     /// Since when lookups of these namespaces have had no answer: an answer to anyone ends that. Two namespaces show that
     /// it is not of one's making.
     silent: [Option<Silence>; 2],
@@ -245,12 +245,12 @@ impl Host {
 
     /// Whether HEAD requests are worth a try.
     pub(super) fn answers_head(&self) -> bool {
-        self.state().headless.is_none_or(|until| Instant::now() >= until)
+        self.state().lacks_head.is_none_or(|until| Instant::now() >= until)
     }
 
     /// A HEAD request failed where a GET request did not.
     pub(super) fn note_headless(&self) {
-        self.state().headless = Some(Instant::now() + HEADLESS);
+        self.state().lacks_head = Some(Instant::now() + LACKS_HEAD);
     }
 
     fn state(&self) -> MutexGuard<'_, State> {

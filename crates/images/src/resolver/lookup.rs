@@ -345,7 +345,7 @@ impl Fetcher {
         let pull = Pull { image, credential, of_pod: candidate.is_of_pod(), recorder };
         // What helpers and plugins give is another credential on every replica.
         let sharing = self.sharing().filter(|_| candidate.held_credential().is_some());
-        let mut headless = false;
+        let mut lacks_head = false;
         if cache.points_to(image, id).is_some() && host.answers_head() {
             match registry.resolve(pull).await? {
                 Head::Digest(digest) => {
@@ -362,11 +362,11 @@ impl Fetcher {
                         return Ok(support);
                     }
                 }
-                Head::Unsupported => headless = true,
+                Head::Unsupported => lacks_head = true,
             }
         }
         let found = registry.find(pull).await?;
-        if headless {
+        if lacks_head {
             host.note_headless();
         }
         cache.learn(image, id, &found);

@@ -82,7 +82,7 @@ impl ResolverMetrics {
     /// Registers them.
     ///
     /// # Errors
-    /// A name is taken: a defect.
+    /// A name is taken: an internal error.
     pub fn register(metrics: &Metrics) -> Result<Self, prometheus::Error> {
         let lookups = metrics.counters(
             "tolerarch_lookups_total",

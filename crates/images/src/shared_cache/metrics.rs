@@ -86,7 +86,7 @@ impl SharedCacheMetrics {
     /// Registers them.
     ///
     /// # Errors
-    /// A name is taken: a defect.
+    /// A name is taken: an internal error.
     pub fn register(metrics: &Metrics) -> Result<Self, prometheus::Error> {
         let requests = metrics.counters(
             "tolerarch_shared_cache_requests_total",

@@ -20,7 +20,7 @@ impl DiscoveryMetrics {
     /// Registers them.
     ///
     /// # Errors
-    /// A name is taken: a defect.
+    /// A name is taken: an internal error.
     pub fn register(metrics: &Metrics) -> Result<Self, prometheus::Error> {
         let mismatch = metrics.gauges(
             "tolerarch_pool_platforms_mismatch",

@@ -49,7 +49,7 @@ impl ReviewMetrics {
     /// Registers them.
     ///
     /// # Errors
-    /// A name is taken: a defect.
+    /// A name is taken: an internal error.
     pub fn register(metrics: &Metrics) -> Result<Self, prometheus::Error> {
         let total = metrics.counters(
             "tolerarch_reviews_total",

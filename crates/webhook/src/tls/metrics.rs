@@ -19,7 +19,7 @@ impl TlsMetrics {
     /// Registers them.
     ///
     /// # Errors
-    /// A name is taken: a defect.
+    /// A name is taken: an internal error.
     pub fn register(metrics: &Metrics) -> Result<Self, prometheus::Error> {
         let reloads = metrics.counters(
             "tolerarch_certificate_reloads_total",

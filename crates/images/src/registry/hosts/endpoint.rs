@@ -128,17 +128,18 @@ impl Endpoint {
         url.origin() == self.origin.origin()
     }
 
-    /// Sends a request on behalf of this endpoint; `at_home` if it is for the endpoint itself, and not for where that
+    /// Sends a request on behalf of this endpoint; `is_same_origin` if it is for the endpoint itself, and not for where that
     /// sends clients to. Then its headers are added, and a failed connection counts as its own.
     pub(crate) async fn send(
         &self,
         transport: &Transport,
         request: HttpRequest<'_>,
-        at_home: bool,
+        is_same_origin: bool,
     ) -> Result<HttpResponse, Error> {
-        let request = HttpRequest { headers: at_home.then_some(&self.headers), ..request };
+        let request = HttpRequest { headers: is_same_origin.then_some(&self.headers), ..request };
         let response = transport.send(&request).await;
-        if at_home && matches!(response, Err(RequestError::NoConnection(_) | RequestError::Forbidden)) {
+        if is_same_origin && matches!(response, Err(RequestError::NoConnection(_) | RequestError::Forbidden))
+        {
             self.health.connect_failed();
         }
         Ok(response?)

@@ -253,7 +253,7 @@ async fn pauses_and_remembers_who_has_no_head() {
     assert_eq!((host.enter(ANONYMOUS), host.answers_head()), (Permission::Throttled, false));
     tokio::time::advance(Duration::from_secs(7)).await;
     assert_eq!((host.enter(ANONYMOUS), host.answers_head()), (Permission::Allowed, false));
-    tokio::time::advance(HEADLESS).await;
+    tokio::time::advance(LACKS_HEAD).await;
     assert!(host.answers_head());
 }
 

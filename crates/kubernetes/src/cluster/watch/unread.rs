@@ -51,7 +51,7 @@ impl UnreadMetrics {
     /// Registers it.
     ///
     /// # Errors
-    /// A name is taken: a defect.
+    /// A name is taken: an internal error.
     pub fn register(metrics: &Metrics) -> Result<Self, prometheus::Error> {
         let unread = metrics.counters(
             "tolerarch_cluster_unread_objects_total",

@@ -3,7 +3,7 @@
 
 use std::time::{Duration, SystemTime};
 
-use super::note::Proof;
+use super::note::Evidence;
 use tolerarch_core::pod::PodMode;
 use tolerarch_kubernetes::cluster::{ContainerStatus, Phase, StoredPod, Terminated};
 
@@ -27,7 +27,7 @@ const NO_MATCH: [&str; 4] = [
 
 /// A container that did not run.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Symptom {
+pub(super) struct ContainerFailure {
     pub(super) container: String,
     /// As the Pod names it.
     pub(super) image: String,
@@ -38,13 +38,13 @@ pub(super) struct Symptom {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Sign {
     /// Its status says it.
-    Told(Proof),
+    Evident(Evidence),
     /// It ended at once, and only its log can say why; that of the run before the present one if that is set.
     InItsLog { previous: bool },
 }
 
 /// What there is to see of a Pod now.
-pub(super) fn symptoms(pod: &StoredPod, now: SystemTime) -> Vec<Symptom> {
+pub(super) fn failures(pod: &StoredPod, now: SystemTime) -> Vec<ContainerFailure> {
     let is_of_concern = pod.node.is_some() && pod.phase != Phase::Succeeded && !pod.is_terminating();
     let is_opted_out = pod.facts.as_ref().is_none_or(|facts| facts.mode() == PodMode::Off);
     if !is_of_concern || is_opted_out {
@@ -53,7 +53,7 @@ pub(super) fn symptoms(pod: &StoredPod, now: SystemTime) -> Vec<Symptom> {
     let named = pod.containers.iter().filter(|container| (1..=IMAGE).contains(&container.image.len()));
     let seen = named.filter_map(|container| {
         let sign = sign(container, now)?;
-        Some(Symptom { container: container.name.clone(), image: container.image.clone(), sign })
+        Some(ContainerFailure { container: container.name.clone(), image: container.image.clone(), sign })
     });
     seen.take(CONTAINERS).collect()
 }
@@ -62,10 +62,10 @@ fn sign(container: &ContainerStatus, now: SystemTime) -> Option<Sign> {
     if let Some(waiting) = &container.waiting {
         let is_pull = ["ErrImagePull", "ImagePullBackOff"].contains(&&*waiting.reason);
         if is_pull && NO_MATCH.iter().any(|known| says(&waiting.message, known)) {
-            return Some(Sign::Told(Proof::NoMatch));
+            return Some(Sign::Evident(Evidence::NoMatch));
         }
         if is_exec_format(&waiting.message) {
-            return Some(Sign::Told(Proof::ExecFormat));
+            return Some(Sign::Evident(Evidence::ExecFormat));
         }
     }
     let ended = container.terminated.as_ref().filter(|ended| ended.exit_code != 0)?;
@@ -74,7 +74,7 @@ fn sign(container: &ContainerStatus, now: SystemTime) -> Option<Sign> {
         return None;
     }
     if is_exec_format(&ended.message) {
-        return Some(Sign::Told(Proof::ExecFormat));
+        return Some(Sign::Evident(Evidence::ExecFormat));
     }
     let is_suspect = EXIT_CODES.contains(&ended.exit_code) && ended.message.is_empty() && is_short(ended);
     is_suspect.then_some(Sign::InItsLog { previous: container.is_previous })
@@ -121,11 +121,11 @@ mod tests {
     }
 
     fn seen(pod: &Value) -> Option<Sign> {
-        let symptoms = symptoms(&StoredPod::of_value(pod).unwrap(), now());
-        assert!(symptoms.len() < 2);
-        symptoms.first().map(|symptom| {
-            assert_eq!((&*symptom.container, &*symptom.image), ("app", "acme/app:1"));
-            symptom.sign
+        let failures = failures(&StoredPod::of_value(pod).unwrap(), now());
+        assert!(failures.len() < 2);
+        failures.first().map(|failure| {
+            assert_eq!((&*failure.container, &*failure.image), ("app", "acme/app:1"));
+            failure.sign
         })
     }
 
@@ -144,13 +144,13 @@ mod tests {
             "choosing image instance: no image found in image index for architecture \"arm64\", variant \"v8\", OS \"linux\"",
         ] {
             for reason in ["ErrImagePull", "ImagePullBackOff"] {
-                assert_eq!(sees(reason, message), Some(Sign::Told(Proof::NoMatch)), "{message}");
+                assert_eq!(sees(reason, message), Some(Sign::Evident(Evidence::NoMatch)), "{message}");
             }
             assert_eq!(sees("ContainerCreating", message), None);
         }
         assert_eq!(sees("ErrImagePull", "not found"), None);
         let exec = "failed to start containerd task \"a\": exec /a: exec format error: unknown";
-        assert_eq!(sees("RunContainerError", exec), Some(Sign::Told(Proof::ExecFormat)));
+        assert_eq!(sees("RunContainerError", exec), Some(Sign::Evident(Evidence::ExecFormat)));
     }
 
     #[test]
@@ -163,7 +163,7 @@ mod tests {
             (now, before)
         };
         let exec = "exec container process `/app`: Exec format error";
-        let told = Some(Sign::Told(Proof::ExecFormat));
+        let told = Some(Sign::Evident(Evidence::ExecFormat));
         assert_eq!(now_and_before(ended(1, exec, ENDED)), (told, told));
         assert_eq!(now_and_before(ended(0, exec, ENDED)), (None, None));
         let in_log = |previous| Some(Sign::InItsLog { previous });
@@ -205,6 +205,6 @@ mod tests {
         let mut many = pod(json!({"state": {"terminated": ended(255, "exec format error", ENDED)}}));
         let statuses = many["status"]["containerStatuses"].as_array_mut().unwrap();
         *statuses = vec![statuses[0].clone(); 5000];
-        assert_eq!(symptoms(&StoredPod::of_value(&many).unwrap(), now()).len(), CONTAINERS);
+        assert_eq!(failures(&StoredPod::of_value(&many).unwrap(), now()).len(), CONTAINERS);
     }
 }

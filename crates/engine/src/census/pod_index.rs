@@ -13,8 +13,8 @@ use tolerarch_kubernetes::cluster::{Phase, StoredPod};
 
 /// All that were read.
 #[derive(Default)]
-pub struct Roll {
-    pub pods: Vec<RolledPod>,
+pub struct PodIndex {
+    pub pods: Vec<IndexedPod>,
     /// What decisions take; Pods that are alike share one.
     pub shapes: Vec<Arc<Shape>>,
     /// Where each of them stands.
@@ -24,7 +24,7 @@ pub struct Roll {
     controllers: HashSet<Arc<Controller>>,
 }
 
-pub struct RolledPod {
+pub struct IndexedPod {
     pub namespace: Arc<str>,
     pub name: Box<str>,
     /// Its controller, if it has one.
@@ -52,7 +52,7 @@ const PROFILE_KEY: &str = "tolerarch.io/profile";
 
 /// How Pods of a namespace are decided on.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Terms<'a> {
+pub struct NamespaceSettings<'a> {
     /// The profile that the namespace has chosen.
     pub profile: Option<&'a str>,
     /// Whether it has opted out.
@@ -61,7 +61,7 @@ pub struct Terms<'a> {
     pub with_nodes: bool,
 }
 
-impl<'a> Terms<'a> {
+impl<'a> NamespaceSettings<'a> {
     /// By the labels of the namespace, as the webhook configuration selects.
     pub fn of(labels: Option<&'a BTreeMap<String, String>>, with_nodes: bool) -> Self {
         let label = |key: &str| labels.and_then(|labels| labels.get(key)).map(String::as_str);
@@ -69,7 +69,7 @@ impl<'a> Terms<'a> {
     }
 }
 
-impl RolledPod {
+impl IndexedPod {
     /// What it is of, as far as names tell.
     pub fn workload_by_name(&self) -> Workload {
         match &self.controller {
@@ -85,7 +85,12 @@ impl RolledPod {
 
 impl Shape {
     /// Decides, as the webhook would, but waits for every image.
-    pub async fn judge(&self, snapshot: &Snapshot, limits: &BatchLimits, terms: Terms<'_>) -> Judgement {
+    pub async fn judge(
+        &self,
+        snapshot: &Snapshot,
+        limits: &BatchLimits,
+        terms: NamespaceSettings<'_>,
+    ) -> Judgement {
         let Self { namespace, pod, .. } = self;
         let skipped = pod.skipped().or(terms.is_opted_out.then_some(Reason::OptedOut));
         // Of Windows no platform is known.
@@ -104,7 +109,7 @@ impl Shape {
     }
 }
 
-impl Roll {
+impl PodIndex {
     /// Takes in a Pod, unless it has ended: such request nothing any more.
     pub fn add(&mut self, mut pod: StoredPod) {
         if matches!(pod.phase, Phase::Succeeded | Phase::Failed) {
@@ -126,7 +131,7 @@ impl Roll {
             pods: 1,
         };
         let node = pod.node.as_deref().map(|name| self.text(name));
-        self.pods.push(RolledPod { namespace, name: pod.name().into(), controller, shape, requests, node });
+        self.pods.push(IndexedPod { namespace, name: pod.name().into(), controller, shape, requests, node });
     }
 
     fn controller(&mut self, controller: Controller) -> Arc<Controller> {
