@@ -27,7 +27,11 @@ async fn nothing_secret_is_ever_said() {
         .with_max_level(tracing::Level::TRACE)
         .with_writer(move || writer.clone())
         .finish();
-    let _logging = tracing::subscriber::set_default(subscriber);
+    let dispatch = tracing::Dispatch::new(subscriber);
+    // As long as there is one alone, what another test says first is of no interest to any thread from then on, as its own
+    // thread has none.
+    let _another = tracing::Dispatch::new(tracing::subscriber::NoSubscriber::new());
+    let _logging = tracing::dispatcher::set_default(&dispatch);
 
     let api = ApiServer::start().await;
     let canary = serde_json::json!({"auths": auths(&[("a.b", "pod", "canary")])});
