@@ -81,7 +81,7 @@ pub struct Placement<'a> {
 }
 
 /// Whether the Pod tolerates every pool by itself, and is not steered: then its images do not matter.
-pub fn is_needless(pod: &Pod<'_>, Policy { pools, placement, .. }: &Policy) -> bool {
+pub(crate) fn is_needless(pod: &Pod<'_>, Policy { pools, placement, .. }: &Policy) -> bool {
     if placement.steer(pod) {
         return false;
     }
@@ -96,7 +96,7 @@ pub fn is_tolerated(pod: &Pod<'_>, pool: &Pool) -> bool {
 
 /// Whether the API server refuses the Pod whatever is decided, as its annotations are too long. They are untrusted input,
 /// and only checked after webhooks: ours are not read there.
-pub fn is_refused_anyway(pod: &Pod<'_>) -> bool {
+pub(crate) fn is_refused_anyway(pod: &Pod<'_>) -> bool {
     pod.annotation_bytes() > room::ANNOTATIONS
 }
 

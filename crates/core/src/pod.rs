@@ -43,11 +43,11 @@ pub const MODE_KEY: &str = "tolerarch.io/mode";
 pub const POOLS_KEY: &str = "tolerarch.io/pools";
 /// Annotation that names what tolerarch requires of the Pod's nodes: architectures, and labels with their values,
 /// comma-separated. It marks our own, too.
-pub const REQUIRED_KEY: &str = "tolerarch.io/required";
+pub(crate) const REQUIRED_KEY: &str = "tolerarch.io/required";
 /// The same for what tolerarch prefers: architectures and pools with their weights.
-pub const PREFERRED_KEY: &str = "tolerarch.io/preferred";
+pub(crate) const PREFERRED_KEY: &str = "tolerarch.io/preferred";
 /// Label or annotation that says which architecture a Pod prefers, or `none`.
-pub const PREFER_KEY: &str = "tolerarch.io/prefer";
+pub(crate) const PREFER_KEY: &str = "tolerarch.io/prefer";
 /// The label of nodes for their operating system, and the one that gets none of our Pods.
 const OS_KEY: &str = "kubernetes.io/os";
 const WINDOWS: &str = "windows";
@@ -223,7 +223,7 @@ impl<'a> Pod<'a> {
 
 impl Pod<'_> {
     /// Whether this is the template of a DaemonSet's Pods, which is decided where the policy says so.
-    pub fn is_of_daemon_set(&self) -> bool {
+    pub(crate) fn is_of_daemon_set(&self) -> bool {
         self.is_template() && self.controller().is_some_and(|(kind, _)| kind == DAEMON_SET)
     }
 
@@ -333,12 +333,12 @@ impl Pod<'_> {
     }
 
     /// Bytes of all annotations, keys and values.
-    pub fn annotation_bytes(&self) -> usize {
+    pub(crate) fn annotation_bytes(&self) -> usize {
         self.annotations().map_or(0, |annotations| annotations.bytes)
     }
 
     /// Whether there are metadata.
-    pub fn has_metadata(&self) -> bool {
+    pub(crate) fn has_metadata(&self) -> bool {
         self.metadata.present().is_some()
     }
 

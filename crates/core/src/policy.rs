@@ -274,7 +274,7 @@ impl<'a> Verdicts<'a, '_> {
     }
 
     /// The first pool that the Pod could use, and that is not open to its workload yet.
-    pub fn held_back(&self) -> Option<&'a Pool> {
+    pub(crate) fn held_back(&self) -> Option<&'a Pool> {
         self.pools().iter().find(|pool| self.fit(pool) && !pool.takes(self.rank))
     }
 

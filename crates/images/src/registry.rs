@@ -99,8 +99,8 @@ impl Registry {
         Ok(Self { client: Client::new(hosts, allowed, transport), verified })
     }
 
-    #[cfg(any(test, feature = "testing"))]
-    pub fn verifying(self, verified: PlatformSet) -> Self {
+    #[cfg(test)]
+    pub(crate) fn verifying(self, verified: PlatformSet) -> Self {
         Self { verified, ..self }
     }
 

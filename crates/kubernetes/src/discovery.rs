@@ -23,7 +23,7 @@ use tolerarch_core::pod::Toleration;
 use tolerarch_core::policy::{Pool, is_pool_name};
 
 /// The label by which a NodePool is a pool of this name.
-pub const POOL_LABEL: &str = "tolerarch.io/pool";
+pub(crate) const POOL_LABEL: &str = "tolerarch.io/pool";
 
 /// Pools that are found: each has a label of metrics, and its tolerations may be in every Pod.
 const MOST: usize = 64;

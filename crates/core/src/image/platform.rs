@@ -174,7 +174,7 @@ impl PlatformSet {
 
     /// Those whose architecture no platform of `other` has.
     #[must_use]
-    pub fn without_architectures_of(self, other: Self) -> Self {
+    pub(crate) fn without_architectures_of(self, other: Self) -> Self {
         let others = ARCHITECTURES.iter().filter(|(_, all)| !all.intersection(other).is_empty());
         others.fold(self, |set, (_, all)| set.difference(*all))
     }
@@ -274,7 +274,7 @@ impl Support {
     }
 
     /// The nodes that can mount the image as a volume (KEP-4639): only an index is bound to architectures.
-    pub fn mounts_on(self) -> PlatformSet {
+    pub(crate) fn mounts_on(self) -> PlatformSet {
         match self {
             Self::Index(set) => set,
             Self::Single(_) | Self::Artifact => PlatformSet::ALL,

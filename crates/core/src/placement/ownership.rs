@@ -57,7 +57,7 @@ impl<'p> Ownership<'p> {
     }
 
     /// Whether this pool was open before the update.
-    pub fn was_open(&self, pool: &Pool) -> bool {
+    pub(crate) fn was_open(&self, pool: &Pool) -> bool {
         names(self.pools_before).any(|name| name == pool.name)
     }
 

@@ -91,7 +91,7 @@ pub struct Expression<'p> {
 
 impl Pod<'_> {
     /// What the Pod says of its nodes; `None` where that is not understood.
-    pub fn scheduling(&self) -> Option<Scheduling<'_>> {
+    pub(crate) fn scheduling(&self) -> Option<Scheduling<'_>> {
         fn read<'p, T: Deserialize<'p>>(json: Option<&'p Unread<'_>>) -> Option<Option<T>> {
             json.map_or(Some(None), |json| if json.size() > BYTES { None } else { json.read().map(Some) })
         }
@@ -126,14 +126,14 @@ impl<'p> WeightedTerm<'p> {
     }
 
     /// Whether its term selects nodes by a field.
-    pub fn has_fields(&self) -> bool {
+    pub(crate) fn has_fields(&self) -> bool {
         self.preference.as_ref().is_some_and(Term::has_fields)
     }
 }
 
 impl Affinity<'_> {
     /// Whether there is nothing but node affinity.
-    pub fn is_of_nodes(&self) -> bool {
+    pub(crate) fn is_of_nodes(&self) -> bool {
         self.pod_affinity.is_none() && self.pod_anti_affinity.is_none()
     }
 }
@@ -150,7 +150,7 @@ impl<'p> Term<'p> {
     }
 
     /// Whether it selects nodes by a field.
-    pub fn has_fields(&self) -> bool {
+    pub(crate) fn has_fields(&self) -> bool {
         self.match_fields.as_ref().is_some_and(|fields| !fields.is_empty())
     }
 }
@@ -162,7 +162,7 @@ impl Expression<'_> {
     }
 
     /// Whether it is just that the label `key` has one of these values.
-    pub fn is_in<'v>(&self, key: &str, values: impl ExactSizeIterator<Item = &'v str>) -> bool {
+    pub(crate) fn is_in<'v>(&self, key: &str, values: impl ExactSizeIterator<Item = &'v str>) -> bool {
         let own: &[Text<'_>] = self.values.as_ref().map_or(&[], |values| &values.0);
         self.key() == key
             && self.operator.as_ref().is_some_and(|operator| operator.as_str() == "In")

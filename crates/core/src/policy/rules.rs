@@ -114,7 +114,7 @@ impl<'a> Verdicts<'a, '_> {
 
     /// The nodes on which the Pod may run, by the rules. If images that are known leave none, those that are not known
     /// change nothing.
-    pub fn node_fit(&self) -> NodeFit {
+    pub(crate) fn node_fit(&self) -> NodeFit {
         let rules = self.rules();
         let known = self.known();
         let allowed = match self.shared {
@@ -134,7 +134,7 @@ impl<'a> Verdicts<'a, '_> {
 
     /// The image that keeps the Pod off some of the cluster's platforms: the first one that lacks one, or else that is not
     /// known.
-    pub fn narrowing(&self) -> Option<Blocker<'a>> {
+    pub(crate) fn narrowing(&self) -> Option<Blocker<'a>> {
         let platforms = self.rules().platforms;
         let cause = |image: &ImageSupport<'a>| match image.nodes() {
             Ok(nodes) if nodes.contains_all(platforms) => None,

@@ -28,7 +28,7 @@ impl Support {
     pub const ALL: [Self; 4] = [Self::All, Self::Partial, Self::Unknown, Self::Skipped];
 
     /// What a workload with Pods of both counts as: the least supported; skipped Pods tell nothing of the others.
-    pub fn or_less(self, other: Self) -> Self {
+    pub(crate) fn or_less(self, other: Self) -> Self {
         let order = [Self::Partial, Self::Unknown, Self::All];
         order.into_iter().find(|one| [self, other].contains(one)).unwrap_or(Self::Skipped)
     }
@@ -126,7 +126,7 @@ impl Judgement {
     }
 
     /// The images that do not run on this platform.
-    pub fn images_without(&self, platform: PlatformSet) -> Vec<Arc<str>> {
+    pub(crate) fn images_without(&self, platform: PlatformSet) -> Vec<Arc<str>> {
         let wrong = self.nodes.iter().filter(|(_, nodes)| !nodes.contains_all(platform));
         wrong.map(|(image, _)| Arc::clone(image)).collect()
     }

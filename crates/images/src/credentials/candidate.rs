@@ -95,7 +95,7 @@ impl CredentialCandidate {
     }
 
     /// Whether the credential came with a Pod, or from an unknown source: anyone who may create a Pod can choose it.
-    pub fn is_of_pod(&self) -> bool {
+    pub(crate) fn is_of_pod(&self) -> bool {
         match &self.source {
             Source::Held { origin: Some(origin), .. } => matches!(origin.source, OriginSource::Secret(_)),
             Source::Held { origin: None, .. } => true,
@@ -138,8 +138,8 @@ impl CredentialCandidate {
     }
 
     /// Whether the registry accepted a credential of this helper.
-    #[cfg(any(test, feature = "testing"))]
-    pub fn has_accepted(&self) -> bool {
+    #[cfg(test)]
+    pub(crate) fn has_accepted(&self) -> bool {
         matches!(&self.source, Source::Helper { helper, host } if helper.has_accepted(host))
     }
 

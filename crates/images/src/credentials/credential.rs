@@ -14,7 +14,7 @@ pub struct Sensitive(Zeroizing<String>);
 
 impl Sensitive {
     /// The text, to be sent.
-    pub fn reveal(&self) -> &str {
+    pub(crate) fn reveal(&self) -> &str {
         &self.0
     }
 }
@@ -97,7 +97,7 @@ pub struct CredentialId(u128);
 
 impl CredentialId {
     /// Anonymous access, whose answers are shared by all tenants.
-    pub const ANONYMOUS: Self = Self(0);
+    pub(crate) const ANONYMOUS: Self = Self(0);
 
     /// The hash of these parts, each preceded by its length, so that no two lists are hashed alike.
     pub fn of(parts: &[&str]) -> Self {

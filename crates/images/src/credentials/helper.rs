@@ -86,7 +86,7 @@ impl Helper {
         self.runner.accepted(host);
     }
 
-    #[cfg(any(test, feature = "testing"))]
+    #[cfg(test)]
     pub(super) fn has_accepted(&self, host: &str) -> bool {
         self.runner.has_accepted(host)
     }

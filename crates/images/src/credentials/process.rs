@@ -104,7 +104,7 @@ impl Runner {
         timeout(time, run(command, input, output)).await.map_err(|_| ProcessError::Timeout)?
     }
 
-    #[cfg(any(test, feature = "testing"))]
+    #[cfg(test)]
     pub(super) fn has_accepted(&self, registry: &str) -> bool {
         self.accepted.get(&Box::from(registry)).is_some()
     }

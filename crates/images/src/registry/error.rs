@@ -72,24 +72,24 @@ impl Error {
     }
 
     /// Whether the registry failed, which counts towards opening its circuit.
-    pub fn is_fault(&self) -> bool {
+    pub(crate) fn is_fault(&self) -> bool {
         matches!(self.cause(), Self::Timeout | Self::NoConnection(_) | Self::Unreachable(_))
     }
 
     /// Whether the registry gave a definite answer about the image.
-    pub fn is_answer(&self) -> bool {
+    pub(crate) fn is_answer(&self) -> bool {
         matches!(self.cause(), Self::NotFound | Self::BadManifest(_) | Self::AddressNotAllowed)
             || self.is_refusal()
     }
 
     /// Whether an older good answer counts no longer. A missing image does not end it: caches (distribution 2.8, Harbor) say 404,
     /// too, where the registry behind them throttles or fails. And who has the image still can only have the older one.
-    pub fn ends_older_answers(&self) -> bool {
+    pub(crate) fn ends_older_answers(&self) -> bool {
         self.is_answer() && !matches!(self.cause(), Self::NotFound)
     }
 
     /// Whether the registry refuses the credential.
-    pub fn is_refusal(&self) -> bool {
+    pub(crate) fn is_refusal(&self) -> bool {
         matches!(self.cause(), Self::Denied(_) | Self::TokenHost { .. })
     }
 }

@@ -130,7 +130,7 @@ fn lock(trace: &Mutex<Trace>) -> MutexGuard<'_, Trace> {
 impl Recorder {
     /// Writes into the same trace, about requests that are made with a credential from this source.
     #[must_use]
-    pub fn with_credential(&self, source: &'static str) -> Self {
+    pub(crate) fn with_credential(&self, source: &'static str) -> Self {
         Self { trace: self.trace.clone(), credential: source }
     }
 
