@@ -7,7 +7,7 @@ use testregistry::personality::{Needs, PERSONALITIES, Personality};
 use tolerarch_support::environment::Environment;
 
 /// What runs: what it is, what it needs, what it has to reach, and the test that shows it.
-const RUN: [[&str; 4]; 10] = [
+const RUN: [[&str; 4]; 11] = [
     ["distribution, Docker's own, 3 and 2.8", "nothing", "-", "agreement::distribution_for_everybody"],
     ["… with a password", "nothing", "-", "agreement::distribution_with_a_password"],
     [
@@ -52,6 +52,12 @@ const RUN: [[&str; 4]; 10] = [
         "`tokenHosts`; nothing where both are of one domain",
         "Keycloak",
         "heavy::keycloak_in_front_of_distribution",
+    ],
+    [
+        "Pulp",
+        "nothing; without TLS `plainHttp` of its content server",
+        "its content server",
+        "heavy::pulp::pulp_with_its_blobs_at_another_port",
     ],
 ];
 
@@ -108,11 +114,15 @@ fn documented() {
 
 #[test]
 fn each_line_names_a_test() {
-    let sources =
-        [include_str!("zoo/agreement.rs"), include_str!("zoo/fronts.rs"), include_str!("zoo/heavy.rs")]
-            .concat();
+    let sources = [
+        include_str!("zoo/agreement.rs"),
+        include_str!("zoo/fronts.rs"),
+        include_str!("zoo/heavy.rs"),
+        include_str!("zoo/heavy/pulp.rs"),
+    ]
+    .concat();
     for [what, .., test] in RUN {
-        let (_, name) = test.split_once("::").unwrap();
+        let (_, name) = test.rsplit_once("::").unwrap();
         assert!(sources.contains(&format!("async fn {name}()")), "{what}: {test}");
     }
 }

@@ -1,5 +1,7 @@
 //! Servers that take long to install and to start, and so are run only when somebody asks for them.
 
+mod pulp;
+
 use std::fs;
 use std::path::Path;
 use std::process::Stdio;

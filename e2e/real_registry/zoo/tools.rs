@@ -23,7 +23,7 @@ fn zoo() -> PathBuf {
 fn find(name: &str) -> Option<PathBuf> {
     let environment = Environment::of_process();
     let path = environment.get("PATH").unwrap_or_default();
-    let own = ["bin", "venv/bin", "keycloak/bin"].map(|directory| zoo().join(directory));
+    let own = ["bin", "venv/bin", "keycloak/bin", "pulp/bin"].map(|directory| zoo().join(directory));
     // Where nginx is, and not in everybody's PATH.
     let all = own.into_iter().chain(std::env::split_paths(&path)).chain(["/usr/sbin".into()]);
     all.map(|directory| directory.join(name)).find(|file| file.is_file())
