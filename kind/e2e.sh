@@ -1,40 +1,77 @@
 #!/usr/bin/env bash
-# Runs the scenarios that need nothing broken on kind: builds the image, creates a cluster and a registry, installs
-# manifests/, pushes the images, runs the scenarios, and removes everything again.
+# Runs the scenarios that need a cluster, and those that need real nodes, on kind: builds the image, creates a cluster and
+# a registry, installs manifests/, pushes the images, runs the scenarios, and removes everything again.
 #
-#   kind/e2e.sh [--kubernetes v1.36.1] [FILTER]
+#   kind/e2e.sh [--kubernetes v1.36.1] [--image IMAGE] [FILTER]
+#   kind/e2e.sh --offline [--program target/release/tolerarch] [FILTER]
 #
-# --kubernetes is a tag of kindest/node, otherwise kind's own; FILTER is a part of the names of scenarios, otherwise all.
-# KEEP=1 leaves the cluster and the registry; the next run uses them again.
+# --kubernetes is a tag of kindest/node, otherwise kind's own; --image is one that is there already and is not built;
+# FILTER is a part of the names of scenarios, otherwise all. KEEP=1 leaves the cluster and the registry; the next run uses
+# them again. Needs Docker (before version 23 with DOCKER_BUILDKIT=1), kind, kubectl, Rust and Go.
 #
-# Needs Docker, kind, kubectl and Rust.
+# --offline needs no Docker and no container registry: it makes everything from packages, see kind/README.md. --program
+# makes the image of a program that is built, in place of the Dockerfile. Exits with 77 where the engine cannot run.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-kubernetes=''
+kubernetes='' image='' offline='' program=''
 while [ $# -gt 0 ]; do
     case $1 in
         --kubernetes) kubernetes=${2:?a version} && shift 2 ;;
+        --image) image=${2:?an image} && shift 2 ;;
+        --offline) offline=1 && shift ;;
+        --program) program=$(realpath "${2:?a program}") && shift 2 ;;
         -*) sed -n 's/^#   //p' "$0" >&2 && exit 2 ;;
         *) break ;;
     esac
 done
 
+if [ -n "$offline" ]; then
+    # shellcheck source=kind/offline/settings.sh
+    . kind/offline/settings.sh
+    missing=$(kind/offline/engine missing)
+    if [ -n "$missing" ]; then
+        echo "kind/e2e.sh --offline: NOT run, this machine lacks: ${missing//$'\n'/, }" >&2
+        exit 77
+    fi
+    step() { # NAME, COMMAND
+        local begun=$SECONDS
+        "${@:2}"
+        echo "$1: $((SECONDS - begun)) s"
+    }
+    step "programs and packages" kind/offline/parts
+    step "tests" cargo test --locked -p e2e --no-run
+    trap 'kind/offline/engine stop' EXIT
+    step "engine" kind/offline/engine start
+    step "images" kind/offline/images
+    if [ -n "$program" ]; then
+        export E2E_TOLERARCH=$program
+        step "image of $program" kind/offline/image-of "$program" tolerarch:e2e
+    else
+        step "bases of the Dockerfile" kind/offline/builder
+        step "Dockerfile" docker build --quiet --tag tolerarch:e2e .
+    fi
+    CARGO_NET_OFFLINE=true in_namespace "$0" --kubernetes "$kubernetes" --image tolerarch:e2e "$@"
+    exit
+fi
+
 name=tolerarch-e2e
-registry=$name-registry
-image=tolerarch:e2e
 work=$(mktemp -d)
 
 end() {
     rm -rf "$work"
     if [ -z "${KEEP:-}" ]; then
         kind delete cluster --name "$name"
-        docker rm --force "$registry" >/dev/null
+        # The scenarios start the mirror.
+        docker rm --force "$name-registry" "$name-private" "$name-mirror" >/dev/null 2>&1 || true
     fi
 }
 trap end EXIT
 
-docker build --tag "$image" .
+if [ -z "$image" ]; then
+    image=tolerarch:e2e
+    docker build --tag "$image" .
+fi
 
 if ! kind get clusters | grep -qx "$name"; then
     kind create cluster --name "$name" --config kind/cluster.yaml ${kubernetes:+--image "kindest/node:$kubernetes"}
@@ -43,13 +80,27 @@ kind get kubeconfig --name "$name" >"$work/kubeconfig"
 export KUBECONFIG=$work/kubeconfig
 kind load docker-image "$image" --name "$name"
 
-# On port 443, which is open in the shipped network policy.
-if ! docker inspect "$registry" >/dev/null 2>&1; then
-    docker run --detach --name "$registry" --network kind --publish 127.0.0.1::443 \
-        --env REGISTRY_HTTP_ADDR=:443 registry:2 >/dev/null
-fi
-address=$(docker inspect --format '{{.NetworkSettings.Networks.kind.IPAddress}}' "$registry"):443
-push=$(docker port "$registry" 443/tcp)
+# One for everybody, and one that asks for a password. On port 443, which is open in the shipped network policy.
+registry() { # NAME, MORE ARGUMENTS OF docker run
+    docker inspect "$1" >/dev/null 2>&1 || docker run --detach --name "$1" --network kind --publish 127.0.0.1::443 \
+        --env REGISTRY_HTTP_ADDR=:443 "${@:2}" registry:2 >/dev/null
+}
+address() { # NAME
+    echo "$(docker inspect --format '{{.NetworkSettings.Networks.kind.IPAddress}}' "$1"):443"
+}
+registry "$name-registry"
+registry "$name-private" --volume "$PWD/kind/htpasswd:/htpasswd:ro" --env REGISTRY_AUTH=htpasswd \
+    --env REGISTRY_AUTH_HTPASSWD_REALM=private --env REGISTRY_AUTH_HTPASSWD_PATH=/htpasswd
+address=$(address "$name-registry")
+private=$(address "$name-private")
+# Neither has a certificate.
+for node in $(kind get nodes --name "$name"); do
+    for host in "$address" "$private"; do
+        docker exec "$node" mkdir -p "/etc/containerd/certs.d/$host"
+        echo "server = \"http://$host\"" |
+            docker exec --interactive "$node" tee "/etc/containerd/certs.d/$host/hosts.toml" >/dev/null
+    done
+done
 
 cat >"$work/config.yaml" <<CONFIG
 tls:
@@ -57,18 +108,31 @@ tls:
 registries:
   hosts:
     "$address": {plainHttp: true}
+    "$private": {plainHttp: true}
 CONFIG
 cp -r manifests "$work/manifests"
 cat >"$work/kustomization.yaml" <<OVERLAY
 apiVersion: kustomize.config.k8s.io/v1beta1
 kind: Kustomization
 resources: [manifests]
+components: [manifests/controller, manifests/pull-secrets]
 configMapGenerator:
   - {name: tolerarch, namespace: tolerarch, behavior: merge, files: [config.yaml]}
 images:
   - {name: ghcr.io/tolerarch/tolerarch, newName: ${image%:*}, newTag: ${image#*:}}
+patches:
+  # There are two workers, and one is the pool: without this both replicas would run on the other.
+  - target: {kind: Deployment, namespace: tolerarch}
+    patch: |
+      - {op: add, path: /spec/template/spec/tolerations, value: [{key: tolerarch.io/multi-arch, operator: Exists}]}
 OVERLAY
 kubectl apply --server-side --validate=strict --kustomize "$work"
-kubectl --namespace tolerarch rollout status --timeout=5m deployment/tolerarch
+for deployment in $(kubectl --namespace tolerarch get deployments --output name); do
+    kubectl --namespace tolerarch rollout status --timeout=5m "$deployment"
+done
 
-E2E_TARGET=cluster E2E_REGISTRY=$address E2E_PUSH=$push cargo test --locked -p e2e -- "$@"
+export E2E_TARGET=cluster E2E_KIND=1 E2E_IMAGE=$image E2E_OVERLAY=$work
+export E2E_REGISTRY=$address E2E_PUSH E2E_PRIVATE_REGISTRY=$private E2E_PRIVATE_PUSH
+E2E_PUSH=$(docker port "$name-registry" 443/tcp)
+E2E_PRIVATE_PUSH=$(docker port "$name-private" 443/tcp)
+cargo test --locked -p e2e -- "$@"

@@ -3,15 +3,13 @@
 //! 0 is success, 1 that something could not be done, 2 wrong usage; a subcommand may know more.
 
 mod advice;
-mod certificates;
 pub mod check;
 mod completions;
 mod config;
-mod controller;
+mod configured;
 mod doctor;
 mod inspect;
 mod inventory;
-mod judge;
 mod kubernetes;
 mod output;
 mod pools;
@@ -23,13 +21,15 @@ mod why;
 
 use std::error::Error as StdError;
 use std::ffi::OsString;
+use std::iter::successors;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 
-use crate::config::{Config, ConfigError, Flag, Loaded, Sources};
+use crate::config::{Config, Flag, Loaded, Sources};
+use crate::serve::{run_certificates, run_controller};
 use tolerarch_support::environment::Environment;
 use tolerarch_support::logging::{Format, Level};
 
@@ -57,7 +57,7 @@ Example:
     #[command(after_help = "\
 Example:
   tolerarch controller --config config.yaml")]
-    Controller(controller::Controller),
+    Controller(serve::Service),
     /// Issue the webhook's certificates (tls.mode managed), with an account of its own
     ///
     /// Keeps the CA in one Secret, what it signs in another, from which the webhook serves, and the
@@ -65,11 +65,12 @@ Example:
     #[command(after_help = "\
 Example:
   tolerarch certificates --config config.yaml")]
-    Certificates(certificates::Certificates),
+    Certificates(serve::Service),
     /// Validate the configuration and print it with the origin of each value; or all its faults
     ///
     /// The files that it names, certificates and credentials, are not opened, because they may not exist where this runs.
-    /// serve opens them when it starts; check and inspect open all but the serving certificate.
+    /// serve opens them when it starts; check and inspect open all but the serving certificate, and go on without those that are
+    /// not there.
     #[command(after_help = "\
 Examples:
   tolerarch config --config config.yaml
@@ -97,6 +98,9 @@ Exit status:
   3  what --fail-on names has occurred")]
     Check(check::Check),
     /// Show the platforms of images, and how they were determined
+    ///
+    /// Takes the configuration of the cluster, where a kubeconfig leads to one; no cluster is needed. What the configuration names
+    /// and this machine does not have is a note.
     #[command(after_help = "\
 Examples:
   tolerarch inspect nginx:1.27
@@ -138,14 +142,14 @@ Examples:
 
 Exit status:
   0  what could be read is reported
-  1  the cluster could not be asked
+  1  the cluster could not be asked, or there is no such namespace
   2  wrong usage
 Ctrl-C reports what is known by then.")]
     Report(report::Command),
     /// Explain what was decided on a Pod or a workload of the cluster, and what would be decided today
     ///
     /// Shows each image with its platforms and what it lacks, each pool and whether it is open, and where the Pods run. The webhook's
-    /// own code decides, with the configuration that is given here. Uses your own rights, and changes nothing.
+    /// own code decides, with the configuration of the cluster, or that of --config. Uses your own rights, and changes nothing.
     #[command(after_help = "\
 Examples:
   tolerarch why deploy/web
@@ -180,7 +184,7 @@ Exit status:
 
 #[derive(Debug, Args)]
 struct Shared {
-    /// The configuration [default: the built-in defaults; for doctor that of the cluster]
+    /// The configuration [default: that of the cluster; for check and serve the built-in defaults]
     #[arg(long, global = true, value_name = "FILE")]
     config: Option<PathBuf>,
     /// From which level on lines are logged [default: info for serve and controller, otherwise warn]
@@ -204,10 +208,10 @@ impl Cli {
             Err(error) => error.exit(),
         };
         shared.environment = Environment::of_process();
-        match command {
+        let done = match command {
             Command::Serve(serve) => serve.run(&shared),
-            Command::Controller(controller) => controller.run(&shared),
-            Command::Certificates(certificates) => certificates.run(&shared),
+            Command::Controller(controller) => controller.run(&shared, run_controller),
+            Command::Certificates(certificates) => certificates.run(&shared, run_certificates),
             Command::Config(show) => show.run(&shared),
             Command::Check(check) => check.run(&shared),
             Command::Inspect(inspect) => inspect.run(&shared),
@@ -216,7 +220,8 @@ impl Cli {
             Command::Why(why) => why.run(&shared),
             Command::Pools(pools) => pools.run(&shared),
             Command::Completions(completions) => completions.run(),
-        }
+        };
+        done.unwrap_or_else(|failure| failure.tell())
     }
 }
 
@@ -230,18 +235,6 @@ impl Shared {
         ];
         let flags = shared.into_iter().chain(flags).flatten().collect();
         Sources { file: config.clone(), environment: environment.clone(), flags, tolerant: false }
-    }
-
-    /// The configuration for a command that decides nothing in a cluster; its warnings go to standard error.
-    fn load(&self) -> Result<Config, ConfigError> {
-        let sources = Sources { tolerant: true, ..self.sources([]) };
-        let mut loaded = sources.load()?;
-        warn(&loaded);
-        let variable = |wanted: &str| {
-            sources.environment.get(wanted).filter(|value| !value.is_empty()).map(PathBuf::from)
-        };
-        personal(&mut loaded.config, variable);
-        Ok(loaded.config)
     }
 }
 
@@ -296,18 +289,36 @@ fn command(program: Option<&Path>) -> clap::Command {
     if name == Some("kubectl-tolerarch") { command.bin_name("kubectl tolerarch") } else { command }
 }
 
-/// Tells what went wrong, with its causes, and gives the status for it.
-fn fail(error: &dyn StdError) -> ExitCode {
-    let mut text = format!("tolerarch: {error}");
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        text += &format!(": {error}");
-        cause = error.source();
+/// Why a command has not done what it was asked for.
+#[derive(Debug)]
+enum Failure {
+    /// Wrong usage that only shows when the configuration is read.
+    Usage(String),
+    Error(Box<dyn StdError>),
+}
+
+impl<E: StdError + 'static> From<E> for Failure {
+    fn from(error: E) -> Self {
+        Self::Error(error.into())
     }
-    // What an API server says is untrusted; faults of a configuration have lines of their own.
-    let lines: Vec<String> = text.lines().map(output::shown).collect();
-    output::tell(&lines.join("\n"));
-    ExitCode::FAILURE
+}
+
+impl Failure {
+    /// Tells what went wrong, with its causes, and gives the status for it.
+    fn tell(self) -> ExitCode {
+        let (text, status) = match self {
+            Self::Usage(message) => (message, ExitCode::from(2)),
+            Self::Error(error) => {
+                let causes = successors(Some(&*error), |&error| error.source());
+                let causes: Vec<String> = causes.map(ToString::to_string).collect();
+                (causes.join(": "), ExitCode::FAILURE)
+            }
+        };
+        // What an API server says is untrusted; faults of a configuration have lines of their own.
+        let lines: Vec<String> = text.lines().map(output::shown).collect();
+        output::tell(&format!("tolerarch: {}", lines.join("\n")));
+        status
+    }
 }
 
 /// What must hold for whatever a command is given.

@@ -6,17 +6,13 @@
 
 mod cache;
 mod change;
-mod controller;
-mod discover;
 mod duration;
 mod hosts;
 mod node_taints;
-mod overrides;
 mod placement;
 mod pools;
 mod print;
 mod profiles;
-mod quote;
 mod reader;
 mod schema;
 mod sections;
@@ -50,31 +46,23 @@ use tolerarch_support::environment::Environment;
 use tolerarch_support::logging::{Format, Level};
 use tolerarch_webhook::tls::{CertificateFiles, ManagedSettings, TlsMode};
 
-/// Everything that can be configured, valid.
+/// Everything that can be configured, valid. What each key means is said where it is read: `sections.rs`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
     pub server: Server,
     pub tls: Tls,
-    /// Where metrics and probes are answered.
     pub admin: Admin,
     pub policy: Policy,
     pub discover: Discover,
-    /// What is believed of an index.
     pub verify: Verify,
-    /// What differs for the reviews of each profile.
     pub profiles: BTreeMap<String, Profile>,
     pub lookup: LookupSettings,
-    /// What is remembered of them.
     pub cache: CacheSettings,
-    /// What replicas share of it.
     pub shared_cache: SharedCacheSettings,
-    /// What of it is looked up at the start.
     pub warm: WarmSettings,
     pub registries: Registries,
     pub credentials: CredentialSettings,
-    /// Which addresses may be dialled.
     pub network: AddressGuard,
-    /// What goes on beside admission.
     pub controller: ControllerSettings,
     pub log: Log,
 }
@@ -103,12 +91,12 @@ impl Discover {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Server {
-    /// Where reviews are answered, with TLS.
     pub listen: SocketAddr,
     pub files: CertificateFiles,
-    /// How long it goes on serving after SIGTERM.
     pub drain: Duration,
     pub max_connections: usize,
+    /// Whether the webhook follows what the controller records of images that failed.
+    pub failed_images: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -121,19 +109,15 @@ pub struct Tls {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Admin {
-    /// Where they are answered, without TLS.
     pub listen: SocketAddr,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Registries {
-    /// Images that are never asked for without a credential.
     pub private: Vec<ImagePattern>,
     /// What is special about single hosts, by `host` or `host:port`.
     pub hosts: BTreeMap<String, HostSettings>,
-    /// containerd's directory of `hosts.toml` files.
     pub hosts_dir: Option<PathBuf>,
-    /// Which images are asked for at all.
     pub allowed: Allowed,
 }
 
@@ -143,18 +127,13 @@ pub struct Log {
     pub format: Format,
 }
 
-/// Why there is no configuration.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
     #[error("{file}: cannot be read: {cause}")]
     Read { file: PathBuf, cause: std::io::Error },
     /// The file is not YAML, or it or the environment says something that cannot be.
     #[error("{} is not valid:{}", named(file.as_deref()), .faults.iter().map(|f| format!("\n  {f}")).collect::<String>())]
-    Faults {
-        /// The file, if there is one.
-        file: Option<PathBuf>,
-        faults: Vec<FieldError>,
-    },
+    Faults { file: Option<PathBuf>, faults: Vec<FieldError> },
 }
 
 impl Default for Config {
@@ -169,6 +148,7 @@ impl Default for Config {
                 },
                 drain: Duration::from_secs(10),
                 max_connections: 4096,
+                failed_images: false,
             },
             tls: Tls { mode: TlsMode::Files, server_name: None, managed: ManagedSettings::default() },
             admin: Admin { listen: unspecified(8080) },
@@ -191,9 +171,6 @@ impl Default for Config {
 
 impl Config {
     /// What the client of the registries has to know, the proxies of the environment among it.
-    ///
-    /// # Errors
-    /// A variable of the environment names no proxy.
     pub fn registry_settings(&self, environment: &Environment) -> Result<Settings, ProxyError> {
         let Registries { hosts, hosts_dir, allowed, .. } = self.registries.clone();
         let proxies = Proxies::of(|name| environment.text(name))?;
@@ -217,14 +194,8 @@ impl Config {
     }
 
     /// The configuration of a file with this text.
-    ///
-    /// # Errors
-    /// All faults, in the order of the text.
     pub fn parse(text: &str) -> Result<Self, Vec<FieldError>> {
-        match Sources::default().read(text) {
-            Ok(loaded) => Ok(loaded.config),
-            Err(faults) => Err(faults),
-        }
+        Sources::default().read(text).map(|loaded| loaded.config)
     }
 }
 

@@ -4,6 +4,7 @@ mod certificates;
 mod controller;
 mod discovery;
 mod error;
+mod failed_images;
 mod metrics;
 mod process;
 mod reload;
@@ -42,25 +43,23 @@ pub use controller::run as run_controller;
 pub use error::ServeError;
 use metrics::Families;
 use process::{Process, address, listen};
-use reload::{Live, Role};
 use signals::Signals;
+use snapshot::Live;
 pub use snapshot::{Discovered, SnapshotError};
 use supervisor::Supervisor;
 
 /// What decides under this configuration, for the commands: as `serve` would, where the cluster shows this. `traces` gets
 /// what registries are asked.
-///
-/// # Errors
-/// See [`ServeError`].
 pub fn snapshot(
     config: &Config,
     environment: &Environment,
     traces: Option<Traces>,
     discovered: Option<&Discovered>,
 ) -> Result<Snapshot, ServeError> {
+    let metrics = Metrics::new([])?;
     let mut snapshot = snapshot::load(
         config,
-        &Families::register(&Metrics::new([])?)?,
+        &Families::register(&metrics, &metrics)?,
         Extras { traces, ..Extras::default() },
         Caller::Person,
         environment,
@@ -81,7 +80,6 @@ pub struct Server {
     process: Process,
 }
 
-/// What renews the serving certificate.
 enum Renewal {
     Watch(CertificateWatch),
     Secret(Box<SecretWatch>),
@@ -99,9 +97,10 @@ impl Server {
     /// # Errors
     /// Whatever is missing: it is better not to start than to start half.
     pub async fn bind(config: Config, environment: &Environment) -> Result<Self, ServeError> {
-        let Config { server, tls, .. } = config.clone();
+        let Config { server, tls, discover, controller, .. } = config.clone();
+        let failed_images = server.failed_images && controller.learn;
         let metrics = Metrics::new(config.registries.hosts.keys().map(String::as_str))?;
-        let counts = Families::register(&metrics)?;
+        let counts = Families::register(&metrics, &metrics)?;
         let (certificate, renewal) = match tls.mode {
             TlsMode::Files => {
                 let (files, name) = (server.files, tls.server_name);
@@ -116,15 +115,20 @@ impl Server {
                 (certificate, Renewal::Secret(watch.into()))
             }
         };
-        let mut process = Process::bind(config, environment, metrics, counts.clone(), Role::Webhook).await?;
-        if process.live.config.discover.is_on() {
+        let mut process = Process::bind(config, environment, metrics, counts.clone(), None).await?;
+        if discover.is_on() {
             let watcher = Watcher::of(Caller::Service, environment).map_err(ServeError::Discover)?;
             process.discover(watcher.counting(&counts.unread));
+        }
+        if failed_images {
+            let watcher = Watcher::of(Caller::Service, environment).map_err(ServeError::FailedImages)?;
+            let namespace = Cluster::of(Caller::Service, environment).map_err(ServeError::FailedImages)?;
+            process.follow_failed_images(watcher.counting(&counts.unread), namespace.namespace());
         }
         let listener = Listener {
             tcp: listen("server.listen", server.listen).await?,
             tls: Some(Arc::new(certificate.server_config()?)),
-            router: Webhook::new(process.live.publisher.current().clone(), counts.reviews).router(),
+            router: Webhook::new(process.live.current().clone(), counts.reviews).router(),
             // API servers may share one address.
             limits: Limits {
                 connections: server.max_connections,
@@ -139,18 +143,10 @@ impl Server {
         Ok(Self { listener, certificate, renewal, process })
     }
 
-    /// Where reviews are answered.
-    ///
-    /// # Errors
-    /// The operating system does not tell.
     pub fn address(&self) -> io::Result<SocketAddr> {
         self.listener.tcp.local_addr()
     }
 
-    /// Where metrics and probes are answered.
-    ///
-    /// # Errors
-    /// The operating system does not tell.
     pub fn admin_address(&self) -> io::Result<SocketAddr> {
         self.process.admin.local_addr()
     }
@@ -166,12 +162,16 @@ impl Server {
         let Self { listener, certificate, renewal, mut process } = self;
         let (_warming, warm) = warm(&process.live).unzip();
         let (phase, seen) = watch::channel(Phase::Serving);
-        let drain = process.live.config.server.drain;
-        let mut supervisor = Supervisor::new(process.live.metrics.supervisor.clone());
+        let drain = process.live.config().server.drain;
+        let mut supervisor = Supervisor::new(process.live.metrics.restarts.clone());
         let mut components = process.supervise(&mut supervisor);
         let renewing = match renewal {
-            Renewal::Watch(watch) => supervisor.keep(watch),
-            Renewal::Secret(watch) => supervisor.keep(*watch),
+            Renewal::Watch(watch) => {
+                supervisor.keep("certificate-watch", watch, |watch| Box::pin(watch.run()))
+            }
+            Renewal::Secret(watch) => {
+                supervisor.keep("certificate-watch", watch, |watch| Box::pin(watch.run()))
+            }
         };
         let certificate =
             Component::new("certificate").checked(move || certificate.state()).reported(renewing);
@@ -180,7 +180,7 @@ impl Server {
             Phase::Serving => State::Healthy,
             Phase::Draining | Phase::Stopping => State::Failed(""),
         });
-        let current = process.live.publisher.current().clone();
+        let current = process.live.current().clone();
         let own = current.clone();
         let credentials = Component::new("credentials")
             .checked(move || match current.get().credentials.faults() {
@@ -213,9 +213,6 @@ impl Server {
 }
 
 /// Runs the webhook until SIGTERM or SIGINT, a second of which ends it at once, with the configuration of these sources as they are at each time.
-///
-/// # Errors
-/// It does not start; see [`ServeError`].
 pub async fn run(config: Config, sources: Sources, levels: Levels) -> Result<(), ServeError> {
     let signals = Signals::listen().map_err(ServeError::Signals)?;
     // Before the files are used, so that no change after that is missed.
@@ -224,7 +221,7 @@ pub async fn run(config: Config, sources: Sources, levels: Levels) -> Result<(),
     logging::count_panics(server.process.live.metrics.panics.clone());
     let (listen, admin) = (address(&server.listener.tcp), address(&server.process.admin));
     {
-        let Config { policy, credentials, .. } = &server.process.live.config;
+        let Config { policy, credentials, .. } = server.process.live.config();
         let mode = format!("{:?}", policy.mode).to_lowercase();
         let pools: Vec<&str> = policy.pools.iter().map(|pool| &*pool.name).collect();
         let config = sources.file.as_deref().map(|file| file.display().to_string());
@@ -247,10 +244,10 @@ pub async fn run(config: Config, sources: Sources, levels: Levels) -> Result<(),
 /// Looks up the images of running Pods until the task is dropped, and says how that fares. A help, without which it starts
 /// all the same.
 fn warm(live: &Live) -> Option<(AbortOnDropHandle<()>, Reported)> {
-    let settings = live.config.warm.clone();
+    let settings = live.config().warm;
     let watcher = settings.from_pods.then(|| Watcher::of(Caller::Service, &live.environment))?;
     let watcher = watcher.map(|watcher| watcher.counting(&live.metrics.unread));
-    let (current, state) = (live.publisher.current().clone(), Reported::default());
+    let (current, state) = (live.current().clone(), Reported::default());
     let reported = state.clone();
     let task = tokio::spawn(async move {
         match watcher {

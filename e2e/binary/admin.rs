@@ -84,6 +84,8 @@ async fn answers_probes_and_nothing_else() {
         ("/readyz", 200, "ok\n"),
         ("/readyz?verbose", 200, ready),
         ("/readyz?verbose=true", 200, ready),
+        ("/readyz?verbose=", 200, ready),
+        ("/readyz?verboser", 200, "ok\n"),
         ("/", 404, ""),
         ("/mutate", 404, ""),
     ] {

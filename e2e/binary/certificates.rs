@@ -76,7 +76,9 @@ async fn new_connections_see_a_new_certificate_and_open_ones_go_on() {
     assert_ne!(program.metric(EXPIRY).await, expiry);
 
     program.mount.swap(&new);
-    program.logged("serving certificate reloaded").await;
+    let line = program.logged("serving certificate reloaded").await;
+    let seconds = UNIX_EPOCH + Duration::from_secs(expiry.parse().unwrap());
+    assert_eq!(line["expiry"], humantime::format_rfc3339_seconds(seconds).to_string());
     assert_eq!(served(&program).await, der(&new));
     let answer = open.ask(&post("/mutate", &review("u-1", &pod(&[""])))).await;
     assert_eq!(Verdict::of(&answer).reason, "image-invalid");

@@ -2,6 +2,7 @@
 
 mod check;
 pub(super) mod cluster;
+mod configured;
 mod doctor;
 mod inspect;
 mod readme;

@@ -307,6 +307,14 @@ func TestNotices(t *testing.T) {
 			"enableServiceLinks: false", "enableServiceLinks: true", deployment, "enableServiceLinks has to be false"},
 		"token that is not needed": {
 			"      automountServiceAccountToken: false\n", "      automountServiceAccountToken: true\n", deployment, "if and only if it uses the API"},
+		"spread that nodes without a zone make void": {
+			"topologyKey: kubernetes.io/hostname", "topologyKey: topology.kubernetes.io/zone", deployment,
+			"none counts on nodes without the label topology.kubernetes.io/zone"},
+		"spread of others": {
+			"      - labelSelector:\n          matchLabels:\n            app.kubernetes.io/component: webhook", "      - labelSelector:\n          matchLabels:\n            app.kubernetes.io/component: web", deployment,
+			"does not select the Pods"},
+		"probe that ends before it is answered": {
+			"periodSeconds: 2\n          timeoutSeconds: 5", "periodSeconds: 2\n          timeoutSeconds: 1", deployment, "readiness probe needs timeoutSeconds"},
 		"writable root": {
 			"readOnlyRootFilesystem: true", "readOnlyRootFilesystem: false", deployment, "readOnlyRootFilesystem"},
 		"closed port": {

@@ -7,11 +7,21 @@ import (
 
 	apps "k8s.io/api/apps/v1"
 	core "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
+// readinessTime is more than the program holds a probe while it starts (crates/webhook/src/admin.rs).
+const readinessTime = 5
+
 func (s set) checkDeployment(it *item, d *apps.Deployment) {
 	s.checkSelects(it, d.Namespace, d.Spec.Selector)
+	if d.Spec.Replicas == nil || *d.Spec.Replicas > 1 {
+		for _, problem := range spread(d.Spec.Template) {
+			it.fault("%s", problem)
+		}
+	}
 	pod := d.Spec.Template.Spec
 
 	account, ok := find[*core.ServiceAccount](s, d.Namespace, pod.ServiceAccountName)
@@ -52,6 +62,8 @@ func (s set) checkDeployment(it *item, d *apps.Deployment) {
 				it.fault("container %s: needs httpGet probes for liveness and readiness", c.Name)
 			} else if !hasPort(pod, probe.HTTPGet.Port) {
 				it.fault("container %s: no port %s for the probe %s", c.Name, probe.HTTPGet.Port.String(), probe.HTTPGet.Path)
+			} else if probe == c.ReadinessProbe && probe.TimeoutSeconds < readinessTime {
+				it.fault("container %s: the readiness probe needs timeoutSeconds: %d", c.Name, readinessTime)
 			}
 		}
 		for _, m := range c.VolumeMounts {
@@ -66,6 +78,39 @@ func (s set) checkDeployment(it *item, d *apps.Deployment) {
 			it.fault("container %s: %v", c.Name, err)
 		}
 	}
+}
+
+// spread lists what keeps replicas from being spread over nodes as a wish, also where nodes have no zone: the scheduler scores
+// only nodes that have the labels of all soft constraints.
+func spread(template core.PodTemplateSpec) []string {
+	var problems []string
+	selects := func(selector *metav1.LabelSelector) bool {
+		parsed, err := metav1.LabelSelectorAsSelector(selector)
+		return err == nil && parsed.Matches(labels.Set(template.Labels))
+	}
+	overHosts := false
+	for _, c := range template.Spec.TopologySpreadConstraints {
+		if !selects(c.LabelSelector) {
+			problems = append(problems, "topologySpreadConstraints: the selector for "+c.TopologyKey+" does not select the Pods")
+		}
+		if c.WhenUnsatisfiable == core.ScheduleAnyway && c.TopologyKey != core.LabelHostname {
+			problems = append(problems, "topologySpreadConstraints: none counts on nodes without the label "+c.TopologyKey)
+		}
+		overHosts = overHosts || c.TopologyKey == core.LabelHostname
+	}
+	if !overHosts {
+		problems = append(problems, "topologySpreadConstraints: replicas are not spread over nodes")
+	}
+	affinity := template.Spec.Affinity
+	if affinity == nil || affinity.PodAntiAffinity == nil {
+		return append(problems, "replicas prefer no different zones")
+	}
+	for _, wish := range affinity.PodAntiAffinity.PreferredDuringSchedulingIgnoredDuringExecution {
+		if term := wish.PodAffinityTerm; !selects(term.LabelSelector) {
+			problems = append(problems, "podAntiAffinity: the selector for "+term.TopologyKey+" does not select the Pods")
+		}
+	}
+	return problems
 }
 
 // configError tells whether the file after --config is one that a ConfigMap brings there.

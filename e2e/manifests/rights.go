@@ -38,7 +38,7 @@ func (s set) managed() *managedTLS {
 
 // usesTheAPI tells whether the program needs a token.
 func (s set) usesTheAPI() bool {
-	return s.readsPullSecrets() || s.managed() != nil || len(s.discovers()) > 0 || s.warms()
+	return s.readsPullSecrets() || s.managed() != nil || len(s.discovers()) > 0 || s.warms() || s.followsFailedImages()
 }
 
 // discovers gives the resources, with their groups, that the program is configured to follow.
@@ -77,6 +77,27 @@ func (s set) warms() bool {
 	return s.sets("TOLERARCH_CACHE__WARM__FROM_PODS", "true")
 }
 
+// followsFailedImages tells whether the program is configured to decide by the images that the controller has recorded.
+func (s set) followsFailedImages() bool {
+	for _, c := range all[*core.ConfigMap](s) {
+		var config struct{ Server struct{ FailedImages bool } }
+		if yaml.Unmarshal([]byte(c.Data["config.yaml"]), &config) == nil && config.Server.FailedImages {
+			return true
+		}
+	}
+	return s.sets("TOLERARCH_SERVER__FAILED_IMAGES", "true")
+}
+
+// isForFailedImages tells whether a rule lets the webhook follow the one ConfigMap that the controller writes, where it is configured to.
+func (s set) isForFailedImages(role string, rule rbac.PolicyRule) bool {
+	webhook, ok := strings.CutSuffix(role, "-failed-images")
+	return ok && s.followsFailedImages() && reflect.DeepEqual(rule, s.failedImages(webhook+"-controller", "get", "list", "watch"))
+}
+
+func (s set) failedImages(controller string, verbs ...string) rbac.PolicyRule {
+	return rbac.PolicyRule{APIGroups: []string{""}, Resources: []string{"configmaps"}, ResourceNames: []string{controller + "-failed-images"}, Verbs: verbs}
+}
+
 // isForWarmStart tells whether a rule lets the program list Pods, where it is configured to.
 func (s set) isForWarmStart(rule rbac.PolicyRule) bool {
 	return s.warms() && slices.Equal(rule.APIGroups, []string{""}) && slices.Equal(rule.Resources, []string{"pods"}) && slices.Equal(rule.Verbs, []string{"list"})
@@ -105,10 +126,15 @@ func (s set) isForController(name string, rule rbac.PolicyRule) bool {
 		{APIGroups: []string{""}, Resources: []string{"namespaces"}, Verbs: watched},
 		{APIGroups: []string{"coordination.k8s.io"}, Resources: []string{"leases"}, ResourceNames: []string{name}, Verbs: []string{"get", "patch", "create"}},
 	}
-	if events, logs := s.tellsEvents(); events {
-		needed = append(needed,
-			rbac.PolicyRule{APIGroups: []string{"events.k8s.io"}, Resources: []string{"events"}, Verbs: []string{"create"}},
-			rbac.PolicyRule{APIGroups: []string{""}, Resources: []string{"nodes"}, Verbs: []string{"get"}})
+	events, logs := s.tellsEvents()
+	if events {
+		needed = append(needed, rbac.PolicyRule{APIGroups: []string{"events.k8s.io"}, Resources: []string{"events"}, Verbs: []string{"create"}})
+	}
+	if s.followsFailedImages() {
+		needed = append(needed, s.failedImages(name, "get", "list", "watch", "patch", "create"))
+	}
+	if events || s.followsFailedImages() {
+		needed = append(needed, rbac.PolicyRule{APIGroups: []string{""}, Resources: []string{"nodes"}, Verbs: []string{"get"}})
 		if logs {
 			needed = append(needed, rbac.PolicyRule{APIGroups: []string{""}, Resources: []string{"pods/log"}, Verbs: []string{"get"}})
 		}
@@ -176,7 +202,7 @@ func (s set) checkRights(it *item) {
 			it.fault("gives rights, and tolerarch needs none")
 		}
 		for _, rule := range o.Rules {
-			if s.isForManaged(o.Name, rule, "", "secrets") || s.isForController(o.Name, rule) {
+			if s.isForManaged(o.Name, rule, "", "secrets") || s.isForController(o.Name, rule) || s.isForFailedImages(o.Name, rule) {
 				continue
 			}
 			if !s.readsPullSecrets() || !slices.Equal(rule.APIGroups, []string{""}) || !slices.Equal(rule.Resources, []string{"secrets"}) || !slices.Equal(rule.Verbs, []string{"get"}) {

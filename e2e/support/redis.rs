@@ -20,31 +20,26 @@ pub(crate) struct Redis {
 impl Redis {
     /// A server with these further arguments; `None`, and a word about it, where there is none.
     pub(crate) async fn start(arguments: &[&str]) -> Option<Self> {
-        Self::start_as("redis-server", arguments).await
-    }
-
-    pub(crate) async fn start_as(program: &str, arguments: &[&str]) -> Option<Self> {
         let directory = tempfile::tempdir().unwrap();
-        let mut all = vec![program.to_owned()];
-        all.extend(arguments.iter().map(|argument| (*argument).to_owned()));
+        let arguments: Vec<String> = arguments.iter().map(|argument| (*argument).to_owned()).collect();
         // Another process may take the port before the server does.
         for _ in 0..5 {
             let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-            match spawn(&all, port, directory.path()).await {
-                Ok(Some(process)) => return Some(Self { process, port, arguments: all, directory }),
+            match spawn(&arguments, port, directory.path()).await {
+                Ok(Some(process)) => return Some(Self { process, port, arguments, directory }),
                 Ok(None) => {}
                 Err(error) => {
                     #[expect(clippy::disallowed_methods, reason = "only in tests")]
                     let ci = std::env::var("CI").is_ok_and(|ci| ci == "true");
-                    assert!(!ci, "{program}: {error}");
+                    assert!(!ci, "redis-server: {error}");
                     // Not by a macro, whose output the test harness keeps to itself.
-                    let text = format!("SKIPPED: {program} cannot be run here: {error}\n");
+                    let text = format!("SKIPPED: redis-server cannot be run here: {error}\n");
                     std::io::stderr().write_all(text.as_bytes()).unwrap();
                     return None;
                 }
             }
         }
-        panic!("{program} does not start: {all:?}");
+        panic!("redis-server does not start: {arguments:?}");
     }
 
     pub(crate) fn url(&self) -> String {
@@ -93,16 +88,10 @@ impl Redis {
 }
 
 /// Starts it, and waits until it serves; `None` if it ends before.
-async fn spawn(program: &[String], port: u16, directory: &Path) -> std::io::Result<Option<Child>> {
-    let (name, arguments) = program.split_first().unwrap();
-    let mut command = Command::new(name);
-    let port = port.to_string();
-    if arguments.first().is_some_and(|first| first.ends_with(".conf")) {
-        command.args(arguments).args(["--port", &port]);
-    } else {
-        command.args(["--port", &port, "--bind", "127.0.0.1", "--save", "", "--dir"]).arg(directory);
-        command.args(arguments);
-    }
+async fn spawn(arguments: &[String], port: u16, directory: &Path) -> std::io::Result<Option<Child>> {
+    let mut command = Command::new("redis-server");
+    command.args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--save", "", "--dir"]).arg(directory);
+    command.args(arguments);
     let mut process = command
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
@@ -111,7 +100,7 @@ async fn spawn(program: &[String], port: u16, directory: &Path) -> std::io::Resu
         .spawn()?;
     let mut lines = BufReader::new(process.stdout.take().unwrap()).lines();
     while let Some(line) = lines.next_line().await? {
-        if line.contains("Ready to accept connections") || line.contains("Sentinel ID is") {
+        if line.contains("Ready to accept connections") {
             tokio::spawn(async move { while let Ok(Some(_)) = lines.next_line().await {} });
             return Ok(Some(process));
         }

@@ -5,9 +5,19 @@ use tolerarch_core::reason::Reason;
 /// Namespaces that the webhook configuration of the shipped manifests excludes.
 pub(super) const EXCLUDED: [&str; 2] = ["kube-system", "tolerarch"];
 
-/// One sentence for each reason that the lookup of an image can have.
-pub(super) fn fix(reason: Reason) -> &'static str {
-    match reason {
+/// A hint where access failed for so many, which name pull secrets that are not read.
+pub(super) fn unread_pull_secrets(count: usize, of: &str) -> Option<String> {
+    (count > 0).then(|| {
+        format!(
+            "{count} of {of} name imagePullSecrets, which are not read; \
+             set credentials.pullSecrets, or TOLERARCH_CREDENTIALS__PULL_SECRETS=true"
+        )
+    })
+}
+
+/// One sentence for each reason that the lookup of an image can have; `None` for all others.
+pub(super) fn fix(reason: Reason) -> Option<&'static str> {
+    Some(match reason {
         Reason::ImageInvalid => "correct the name of the image",
         Reason::PullNever => "nodes use what they have: say in overrides where it runs",
         Reason::NotFound => {
@@ -22,7 +32,7 @@ pub(super) fn fix(reason: Reason) -> &'static str {
         Reason::Timeout => "see why the registry is slow, or raise lookup.timeout",
         Reason::BudgetExceeded => "it was not waited for: ask again",
         Reason::Unreachable => {
-            "see that this machine reaches the registry and trusts it, or name a mirror in registries.hosts"
+            "see what stands in the way (name, network or TLS), or name a mirror in registries.hosts"
         }
         Reason::BadManifest => {
             "see by tolerarch inspect what the registry answers; overrides can say where it runs"
@@ -36,20 +46,40 @@ pub(super) fn fix(reason: Reason) -> &'static str {
         Reason::TooManyImages => {
             "say in overrides where images of this Pod run: it has too many to be asked for"
         }
-        _ => "see docs/troubleshooting.md",
-    }
+        Reason::Internal => "see docs/troubleshooting.md",
+        _ => return None,
+    })
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::session::FailOn;
     use super::*;
 
+    /// Whoever adds a reason says which it is: pipelines stumble over images that are unknown.
     #[test]
     fn every_reason_of_an_unknown_image_has_advice() {
-        let unknown = Reason::ALL.iter().filter(|reason| FailOn::of(**reason) == [FailOn::Unknown]);
-        for reason in unknown.filter(|reason| **reason != Reason::Internal) {
-            assert!(!fix(*reason).contains("troubleshooting"), "{reason}");
+        let others = [
+            Reason::Tolerated,
+            Reason::Placed,
+            Reason::AlreadyTolerated,
+            Reason::Observed,
+            Reason::Retracted,
+            Reason::PlatformMissing,
+            Reason::NoCommonPlatform,
+            Reason::FailedThere,
+            Reason::NotInShare,
+            Reason::ProfileUnknown,
+            Reason::OptedOut,
+            Reason::MirrorPod,
+            Reason::NodeAssigned,
+            Reason::DaemonSet,
+            Reason::Windows,
+            Reason::NotApplicable,
+            Reason::NoRoom,
+            Reason::Malformed,
+        ];
+        for reason in Reason::ALL {
+            assert_eq!(fix(*reason).is_none(), others.contains(reason), "{reason}");
         }
     }
 

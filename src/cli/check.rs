@@ -3,6 +3,7 @@
 pub mod documents;
 mod json;
 mod kinds;
+mod part;
 mod report;
 pub mod workload;
 
@@ -15,19 +16,19 @@ use std::process::ExitCode;
 use clap::{Args, ValueEnum};
 use futures_util::stream::{self, StreamExt};
 
-use super::output::{Look, print, tell};
-use super::session::{Decided, FailOn, Session, ask};
-use super::survey::SurveyedPod;
-use super::{Shared, fail};
+use super::output::{Look, document, print, tell};
+use super::session::{Decided, FailOn, Session, run_alone};
+use super::{Failure, Shared};
 use documents::Document;
 use kinds::CustomKind;
 pub(super) use kinds::group_of_kind;
-use report::{InputError, Report, Verdict};
+use report::{InputError, Located, Report, Verdict};
 use tolerarch_core::image::ImageRef;
-use tolerarch_core::pod::{Pod, PodError};
+use tolerarch_core::pod::Pod;
 use tolerarch_core::reason::Reason;
 use tolerarch_core::review::{self, DaemonSet, Subject};
-use workload::{Content, Given, Object};
+pub(super) use workload::Object;
+use workload::{Content, Given};
 
 /// The status when something could be decided that `--fail-on` names.
 const FAILED_ON: u8 = 3;
@@ -68,106 +69,71 @@ enum Output {
 }
 
 impl Check {
-    pub(super) fn run(self, shared: &Shared) -> ExitCode {
-        let (mut report, objects) = self.read();
-        let images: Vec<ImageRef> = objects.iter().flat_map(|asked| asked.object.images()).collect();
-        let asked = ask(shared, self.profile.as_deref(), &images, async |session| {
-            let patches = self.output != Output::Table;
-            decide(session, objects, patches).await.into_iter().for_each(|decided| report.add(decided));
-            report
-        });
-        let mut report = match asked {
-            Ok(report) => report,
-            Err(status) => return status,
-        };
-        report.faults.sort_by_key(|fault| (fault.source, fault.line));
-        for fault in &report.faults {
-            tell(&format!("tolerarch: {}", report.told(fault)));
+    pub(super) fn run(self, shared: &Shared) -> Result<ExitCode, Failure> {
+        let mut report = Report::default();
+        let asked = self.read(&mut report);
+        let images: Vec<ImageRef> = asked.iter().flatten().flat_map(|asked| asked.object.images()).collect();
+        let patches = self.output != Output::Table;
+        let decided = run_alone(shared, None, self.profile.as_deref(), &images, async |session| {
+            decide(&session, asked, patches).await
+        })?;
+        decided.into_iter().for_each(|decided| report.add(decided));
+        for fault in &report.errors {
+            tell(&format!("tolerarch: {}", fault.told()));
         }
-        let written = match self.output {
-            Output::Table => print(&report.table(Look::of_stdout(&shared.environment))),
-            Output::Json => report.json().map_err(io::Error::from).and_then(|text| print(&text)),
-            Output::Patch => report.patches(),
-        };
-        if let Err(error) = written {
-            return fail(&error);
+        match self.output {
+            Output::Table => print(&report.table(Look::of_stdout(&shared.environment)))?,
+            Output::Json => print(&document(&serde_json::to_string_pretty(&report)?))?,
+            Output::Patch => report.patches()?,
         }
         report.hints().iter().for_each(|hint| tell(&format!("tolerarch: {hint}")));
-        if !report.faults.is_empty() {
-            return ExitCode::FAILURE;
-        }
         let stumbles = |verdict: &Verdict| {
             FailOn::of(verdict.decided.reason).iter().any(|kind| self.fail_on.contains(kind))
         };
-        let unseen = !report.foreign.is_empty() && self.fail_on.contains(&FailOn::NotLookedAt);
-        if unseen || report.verdicts.iter().any(stumbles) {
-            ExitCode::from(FAILED_ON)
+        let unseen = !report.not_looked_at.is_empty() && self.fail_on.contains(&FailOn::NotLookedAt);
+        Ok(if !report.errors.is_empty() {
+            ExitCode::FAILURE
+        } else if unseen || report.results.iter().any(stumbles) {
+            FAILED_ON.into()
         } else {
             ExitCode::SUCCESS
-        }
+        })
     }
 
-    /// Reads all files. What cannot be read is a fault of the report; what is to be decided comes along.
-    fn read(&self) -> (Report, Vec<PendingObject>) {
-        let (mut report, mut asked) = (Report::default(), Vec::new());
+    /// Reads all files: what is to be decided and what cannot be read, in the order in which it stands. The rest is counted.
+    fn read(&self, report: &mut Report) -> Vec<Asked> {
+        let mut asked = Vec::new();
+        let mut documents = 0;
         for given in &self.file {
-            match files(given, self.recursive) {
-                Ok(files) => {
-                    for file in files {
-                        read_file(&file, &self.workload, &mut report, &mut asked);
-                    }
-                }
-                Err(error) => {
-                    let source = report.source(given);
-                    report.faults.push(InputError::of_file(source, format!("cannot be read: {error}")));
-                }
+            let files = files(given, self.recursive).unwrap_or_else(|error| {
+                asked.push(Err(InputError::of_file(given, format!("cannot be read: {error}"))));
+                Vec::new()
+            });
+            for file in &files {
+                documents += read_file(file, &self.workload, report, &mut asked);
             }
+            report.files += files.len().max(1);
         }
         // Who has nothing checked may think that all was well.
-        if report.documents == 0 && report.faults.is_empty() {
-            for given in &self.file {
-                let source = report.source(given);
-                report
-                    .faults
-                    .push(InputError::of_file(source, "no objects: there is no document in it".to_owned()));
-            }
+        if documents == 0 && asked.is_empty() {
+            let nothing = |given: &PathBuf| {
+                Err(InputError::of_file(given, "no objects: there is no document in it".to_owned()))
+            };
+            asked.extend(self.file.iter().map(nothing));
         }
-        (report, asked)
+        asked
     }
 }
 
-/// An object that is to be decided, and where it stands.
-pub(super) struct PendingObject {
-    source: usize,
-    document: usize,
-    object: Object,
-}
+type Asked = Result<Located, InputError>;
 
-/// A Pod that an object of a cluster is, or would create.
-pub(super) struct Template {
-    pub(super) kind: String,
-    pub(super) name: String,
-    /// Where it stands in the object; empty for a Pod.
-    pub(super) path: String,
-    /// How people name it.
-    pub(super) label: String,
-    given: Given,
-}
-
-/// All Pods of an object as the API server shows it.
-///
-/// # Errors
-/// It holds none, as far as is known.
-pub(super) fn templates(object: &[u8]) -> Result<Vec<Template>, String> {
-    let mut templates = Vec::new();
+/// The Pods of an object as the API server shows it, each by its template.
+pub(super) fn objects_of(object: &[u8]) -> Result<Vec<Object>, String> {
+    let mut objects = Vec::new();
     for Document { content, .. } in documents::read(object) {
         for content in workload::contents(&content?, &[]) {
             match content {
-                Content::Object(object) => {
-                    let label = object.label();
-                    let Object { kind, name, path, given, .. } = object;
-                    templates.push(Template { kind, name, path, label, given });
-                }
+                Content::Object(object) => objects.push(object),
                 Content::Invalid { message, .. } => return Err(message),
                 Content::Skipped(kind) | Content::Foreign(kind) | Content::Templateless(kind) => {
                     return Err(format!("no Pod template is known in {kind}"));
@@ -175,29 +141,7 @@ pub(super) fn templates(object: &[u8]) -> Result<Vec<Template>, String> {
             }
         }
     }
-    Ok(templates)
-}
-
-impl Template {
-    /// The Pod as it would be created.
-    ///
-    /// # Errors
-    /// It is none that the API server would take.
-    pub(super) fn pod(&self) -> Result<Pod<'_>, PodError> {
-        match &self.given {
-            Given::Template { value, owner } => Pod::of_template(value, owner, &self.name),
-            Given::Pod(value) | Given::Review(value) => Pod::of_value(value),
-        }
-    }
-
-    /// Whether it has this name, or is named so as a controller or as the owner above.
-    pub(super) fn owns(&self, pod: &SurveyedPod) -> bool {
-        let is_it = |kind: &str, name: &str| self.kind == kind && self.name == name;
-        let controls = |(kind, name): (&str, &str)| is_it(kind, name);
-        is_it(&pod.workload.kind, &pod.workload.name)
-            || pod.controller().is_some_and(controls)
-            || is_it("Pod", &pod.name)
-    }
+    Ok(objects)
 }
 
 /// The file itself, or those of a directory that hold manifests, as `kubectl -f` takes them; like that, no link is followed
@@ -230,97 +174,88 @@ fn is_stdin(path: &Path) -> bool {
     path.as_os_str() == "-"
 }
 
-fn read_file(file: &Path, custom: &[CustomKind], report: &mut Report, asked: &mut Vec<PendingObject>) {
-    let source = report.source(file);
+/// Reads a file, and tells how many documents are in it.
+fn read_file(file: &Path, custom: &[CustomKind], report: &mut Report, asked: &mut Vec<Asked>) -> usize {
     let mut bytes = Vec::new();
     let read = if is_stdin(file) {
         io::stdin().lock().take(documents::FILE + 1).read_to_end(&mut bytes)
     } else {
         File::open(file).and_then(|opened| opened.take(documents::FILE + 1).read_to_end(&mut bytes))
     };
-    match read {
-        Err(error) => {
-            return report.faults.push(InputError::of_file(source, format!("cannot be read: {error}")));
-        }
+    let fault = match read {
+        Err(error) => Some(format!("cannot be read: {error}")),
         Ok(length) if length as u64 > documents::FILE => {
-            let limit = documents::FILE >> 20;
-            return report
-                .faults
-                .push(InputError::of_file(source, format!("larger than the {limit} MiB that are read")));
+            Some(format!("larger than the {} MiB that are read", documents::FILE >> 20))
         }
-        Ok(_) => {}
+        Ok(_) => None,
+    };
+    if let Some(fault) = fault {
+        asked.push(Err(InputError::of_file(file, fault)));
+        return 0;
     }
-    for Document { number, line, content } in documents::read(&bytes) {
-        report.documents += 1;
+    let documents = documents::read(&bytes);
+    let count = documents.len();
+    let name = file.display().to_string();
+    for Document { number, line, content } in documents {
         let contents = match content {
             Ok(node) => workload::contents(&node, custom),
             Err(message) => vec![Content::Invalid { line, message }],
         };
         for content in contents {
+            let (file, document) = (name.clone(), number);
             match content {
-                Content::Object(object) => asked.push(PendingObject { source, document: number, object }),
-                Content::Skipped(kind) => *report.skipped.entry(kind).or_default() += 1,
-                Content::Foreign(kind) => *report.foreign.entry(kind).or_default() += 1,
-                Content::Templateless(kind) => *report.templateless.entry(kind).or_default() += 1,
+                Content::Object(object) => asked.push(Ok(Located { file, document, object })),
                 Content::Invalid { line, message } => {
-                    report.faults.push(InputError { source, document: number, line, message });
+                    asked.push(Err(InputError { file, document, line, message }));
                 }
+                Content::Skipped(kind) => *report.skipped.entry(kind).or_default() += 1,
+                Content::Foreign(kind) => *report.not_looked_at.entry(kind).or_default() += 1,
+                Content::Templateless(kind) => *report.without_template.entry(kind).or_default() += 1,
             }
         }
     }
+    count
 }
 
 /// Decides on all of them, some at a time, in the order in which they stand.
-async fn decide(
-    session: Session,
-    asked: Vec<PendingObject>,
-    patches: bool,
-) -> Vec<Result<Verdict, InputError>> {
+async fn decide(session: &Session, asked: Vec<Asked>, patches: bool) -> Vec<Result<Verdict, InputError>> {
     let all = asked.len();
-    let mut done = 0;
-    let mut verdicts = stream::iter(asked).map(|asked| asked.verdict(&session, patches)).buffered(AT_A_TIME);
+    let one = async |asked: Asked| {
+        let located = asked?;
+        match decided(&located.object, session, patches).await {
+            Ok(decided) => Ok(Verdict { located, decided }),
+            Err(message) => Err(located.refused(message)),
+        }
+    };
+    let mut verdicts = stream::iter(asked).map(one).buffered(AT_A_TIME);
     let mut collected = Vec::with_capacity(all);
     session.progress.show(&format!("checked 0 of {all}"));
     while let Some(verdict) = verdicts.next().await {
         collected.push(verdict);
-        done += 1;
-        session.progress.show(&format!("checked {done} of {all}"));
+        session.progress.show(&format!("checked {} of {all}", collected.len()));
     }
-    session.progress.show("");
     collected
 }
 
-impl PendingObject {
-    /// The decision; a fault where the API server would refuse the Pod.
-    async fn verdict(self, session: &Session, patches: bool) -> Result<Verdict, InputError> {
-        let Self { source, document, object } = self;
-        let root = patches.then_some(&*object.template);
-        match decided(&object, session, root).await {
-            Ok(decided) => Ok(Verdict { source, document, object, decided }),
-            Err(message) => Err(InputError { source, document, line: object.line, message }),
-        }
-    }
-}
-
-async fn decided(object: &Object, session: &Session, root: Option<&str>) -> Result<Decided, String> {
-    let Object { kind, namespace, name, .. } = object;
+/// The decision on an object; why the API server would refuse its Pod.
+async fn decided(object: &Object, session: &Session, patches: bool) -> Result<Decided, String> {
+    let Object { kind, namespace, name, template, .. } = object;
+    let root = patches.then_some(template.as_str());
     let malformed = |why: &str| format!("the Pod of {kind} {name:?} is malformed: {why}");
-    let no_object = || malformed("request.object is missing");
     let pod = match &object.given {
-        Given::Pod(value) => Pod::of_value(value).map(Box::new),
-        Given::Template { value, owner } => Pod::of_template(value, owner, name).map(Box::new),
         Given::Review(value) => match review::of_value(value).map_err(|error| error.to_string())?.subject {
-            Subject::Pod(pod) => Ok(pod),
+            Subject::Pod(pod) => Ok(*pod),
             Subject::DaemonSet(set) => {
                 let root = root.map(|_| DaemonSet::TEMPLATE);
                 return Ok(session.decide_daemon_set(namespace, &set, root).await);
             }
             Subject::Malformed => {
                 let object = value.pointer("/request/object").filter(|object| !object.is_null());
-                Pod::of_value(object.ok_or_else(no_object)?).map(Box::new)
+                Pod::of_value(object.ok_or_else(|| malformed("request.object is missing"))?)
             }
             Subject::Other => return Ok(Decided::unchanged(Reason::NotApplicable)),
         },
+        Given::Pod(_) | Given::Template { .. } => object.pod(),
     };
     let pod = pod.map_err(|error| malformed(&error.to_string()))?;
     let decided = session.decide(namespace, &pod, root).await;

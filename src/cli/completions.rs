@@ -2,38 +2,25 @@
 
 use std::process::ExitCode;
 
-use clap::{Args, CommandFactory, ValueEnum};
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+use clap::{Args, CommandFactory};
 use clap_complete::{Shell, generate};
 
 use super::output::print;
-use super::{Cli, fail};
+use super::{Cli, Failure};
 
 #[derive(Debug, Args)]
 pub(super) struct Completions {
     /// The shell
-    #[arg(value_enum)]
-    shell: Which,
-}
-
-#[derive(Clone, Copy, Debug, ValueEnum)]
-enum Which {
-    Bash,
-    Zsh,
-    Fish,
+    #[arg(value_parser = PossibleValuesParser::new(["bash", "zsh", "fish"]).try_map(|name| name.parse::<Shell>()))]
+    shell: Shell,
 }
 
 impl Completions {
-    pub(super) fn run(self) -> ExitCode {
-        let shell = match self.shell {
-            Which::Bash => Shell::Bash,
-            Which::Zsh => Shell::Zsh,
-            Which::Fish => Shell::Fish,
-        };
+    pub(super) fn run(self) -> Result<ExitCode, Failure> {
         let mut script = Vec::new();
-        generate(shell, &mut Cli::command(), "tolerarch", &mut script);
-        match print(&String::from_utf8_lossy(&script)) {
-            Ok(()) => ExitCode::SUCCESS,
-            Err(error) => fail(&error),
-        }
+        generate(self.shell, &mut Cli::command(), "tolerarch", &mut script);
+        print(&String::from_utf8_lossy(&script))?;
+        Ok(ExitCode::SUCCESS)
     }
 }

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use clap::Args;
 
 use super::output::print;
-use super::{Shared, fail, warn};
+use super::{Failure, Shared, warn};
 use crate::config::{explained, schema};
 
 #[derive(Debug, Args)]
@@ -19,23 +19,17 @@ pub(super) struct Show {
 }
 
 impl Show {
-    pub(super) fn run(self, shared: &Shared) -> ExitCode {
+    pub(super) fn run(self, shared: &Shared) -> Result<ExitCode, Failure> {
         let text = if self.schema {
             schema()
         } else if self.explain {
             explained()
         } else {
-            match shared.sources([]).load() {
-                Ok(loaded) => {
-                    warn(&loaded);
-                    loaded.to_yaml()
-                }
-                Err(error) => return fail(&error),
-            }
+            let loaded = shared.sources([]).load()?;
+            warn(&loaded);
+            loaded.to_yaml()
         };
-        match print(&text) {
-            Ok(()) => ExitCode::SUCCESS,
-            Err(error) => fail(&error),
-        }
+        print(&text)?;
+        Ok(ExitCode::SUCCESS)
     }
 }

@@ -9,7 +9,9 @@ mod objects;
 mod pools;
 mod probe;
 mod registries;
+mod replicas;
 mod rights;
+mod scope;
 mod version;
 mod webhooks;
 
@@ -18,15 +20,16 @@ use std::process::ExitCode;
 
 use clap::Args;
 
-use super::output::{Look, Output, Progress, document, print};
-use super::{Shared, fail};
-use findings::Findings;
-use installation::{Backend, Entry, Settings};
+use super::output::{Look, Output, json, print};
+use super::session::run;
+use super::{Failure, Shared};
+use crate::config::Config;
+use findings::{Exam, Finding, Findings};
+pub(super) use installation::configured;
+use installation::{Backend, Entry};
 use objects::{Namespace, WebhookConfiguration};
+use tolerarch_core::policy::Mode;
 use tolerarch_kubernetes::cluster::{RequestError, UserClient};
-
-/// Something is wrong.
-const FAILED: u8 = 3;
 
 #[derive(Debug, Args)]
 pub(super) struct Doctor {
@@ -38,135 +41,148 @@ pub(super) struct Doctor {
 }
 
 impl Doctor {
-    pub(super) fn run(self, shared: &Shared) -> ExitCode {
-        let progress = Progress::start(shared.log_level, shared.log_format);
-        let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
-            Ok(runtime) => runtime,
-            Err(error) => return fail(&error),
-        };
-        let findings = runtime.block_on(async {
+    pub(super) fn run(self, shared: &Shared) -> Result<ExitCode, Failure> {
+        let findings = run(shared, async |progress, _| {
             progress.show("asking the API server");
-            let client = self.access.connect(&shared.environment).await.map_err(|error| fail(&error))?;
-            let only = self.access.namespace.as_deref();
-            let examined = examine(&client, only, shared.config.as_deref()).await;
-            progress.show("");
-            examined.map_err(|error| fail(&error))
-        });
-        let findings = match findings {
-            Ok(findings) => findings,
-            Err(status) => return status,
-        };
-        let text = match self.output {
+            let client = self.access.connect(&shared.environment).await?;
+            Ok(examine(&client, self.access.namespace.as_deref(), shared.config.as_deref()).await?)
+        })?;
+        print(&match self.output {
             Output::Table => findings.table(Look::of_stdout(&shared.environment)),
-            Output::Json => document(&format!("{:#}", findings.json())),
-        };
-        match print(&text) {
-            Ok(()) if findings.any_failed() => FAILED.into(),
-            Ok(()) => ExitCode::SUCCESS,
-            Err(error) => fail(&error),
-        }
+            Output::Json => json(&findings)?,
+        })?;
+        Ok(ExitCode::from(findings.verdict() as u8))
     }
 }
 
 /// All checks. With a namespace only the webhooks that select it.
-///
-/// # Errors
-/// The API server cannot be asked at all.
 async fn examine(
     client: &UserClient,
     only: Option<&str>,
     config: Option<&Path>,
 ) -> Result<Findings, RequestError> {
-    let mut findings = Findings::default();
-    check_all(client, only, config, &mut findings).await?;
+    let mut exam = Exam { client, only, config, findings: Findings::default() };
+    version::check_cluster(&mut exam).await?;
+    check_all(&mut exam).await;
     for note in client.take_left_out() {
-        findings.unknown("unread", note);
+        exam.findings.unknown("unread", note);
     }
-    Ok(findings)
+    Ok(exam.findings)
 }
 
-async fn check_all(
-    client: &UserClient,
-    only: Option<&str>,
-    config: Option<&Path>,
-    findings: &mut Findings,
-) -> Result<(), RequestError> {
-    version::check_cluster(client, findings).await?;
-    let namespaces = installation::namespaces(client, only, findings).await;
+async fn check_all(exam: &mut Exam<'_>) {
+    let (client, only) = (exam.client, exam.only);
+    let namespaces = installation::namespaces(exam).await;
     let all: Vec<WebhookConfiguration> = match client.list(installation::WEBHOOKS).await {
         Ok(all) => all,
         Err(error) => {
-            findings.unread("webhook", "the MutatingWebhookConfigurations", &error);
-            return Ok(());
+            exam.findings.unread("webhook", "the MutatingWebhookConfigurations", &error);
+            return probe::check_unseen(exam).await;
         }
     };
-    let ours: Vec<Entry<'_>> = all.iter().flat_map(installation::entries).collect();
-    let mut entries: Vec<Entry<'_>> = ours.iter().copied().filter(Entry::is_for_pods).collect();
+    let mut ours: Vec<Entry<'_>> = all.iter().flat_map(installation::entries).collect();
+    let is_installed = ours.iter().any(Entry::is_for_pods);
     if only.is_some() && !namespaces.is_empty() {
-        entries.retain(|entry| namespaces.iter().any(|namespace| entry.selects(namespace)));
+        ours.retain(|entry| namespaces.iter().any(|namespace| entry.selects(namespace)));
     }
+    // Those for DaemonSets last.
+    ours.sort_by_key(|entry| !entry.is_for_pods());
+    let entries: Vec<Entry<'_>> = ours.iter().copied().filter(Entry::is_for_pods).collect();
     if entries.is_empty() {
-        nothing(!ours.is_empty(), only, findings);
-        return Ok(());
+        return nothing(is_installed, only, &mut exam.findings);
     }
+    each(&ours, &mut exam.findings, webhooks::check_calls);
     for &entry in &entries {
-        webhooks::check_calls(entry, findings);
-        webhooks::check_scope(entry, &namespaces, findings);
+        scope::check_namespaces(entry, &namespaces, &mut exam.findings);
+        scope::check_pods(exam, entry, &namespaces).await;
     }
-    webhooks::check_overlaps(&entries, &namespaces, findings);
-    for &entry in &entries {
+    scope::check_labels(exam, &entries, &namespaces);
+    webhooks::check_overlaps(&entries, &namespaces, &mut exam.findings);
+    each(&entries, &mut exam.findings, |entry, findings| {
         webhooks::check_order(entry, &all, &namespaces, findings);
-    }
-    for &entry in &entries {
-        let roots = certificate::check_bundle(entry, findings);
-        if let (Some(url), Some(roots)) = (&entry.webhook.client_config.url, roots) {
-            certificate::check_url(url, roots, findings).await;
-        }
-    }
+    });
+    // Without Pods nothing else works: that comes first.
     let mut backends = Vec::new();
-    for entry in installation::by_service(&entries) {
-        let backend = Backend::of(client, entry, findings).await;
-        certificate::check_replicas(client, &backend, findings).await;
-        version::check_pods(&backend, findings);
-        registries::check(client, &backend, findings).await;
-        backends.push((entry, backend));
+    for entry in installation::by_service(&ours) {
+        backends.push((entry, Backend::of(exam, entry).await));
     }
+    let mut roots = Vec::new();
+    each(&ours, &mut exam.findings, |entry, findings| roots.push(certificate::check_bundle(entry, findings)));
+    for (entry, roots) in ours.iter().zip(roots) {
+        if let (Some(url), Some(roots)) = (&entry.webhook.client_config.url, roots) {
+            certificate::check_url(url, roots, &mut exam.findings).await;
+        }
+    }
+    for (_, backend) in &backends {
+        certificate::check_replicas(exam, backend).await;
+        replicas::check_components(exam, backend).await;
+        version::check_pods(backend, &mut exam.findings);
+        registries::check(exam, backend).await;
+    }
+    if namespaces.is_empty() {
+        probe::check_unseen(exam).await;
+    }
+    // A Service that cannot be called costs one time-out, not one for each webhook that calls it.
+    let mut broken = Vec::new();
     for &entry in &entries {
-        let selected = by_preference(client, entry, &namespaces);
-        if !selected.is_empty() {
-            probe::check(client, entry, &selected, findings).await;
+        let (selected, service) = (by_preference(client.namespace(), entry, &namespaces), entry.service());
+        let is_known = service.is_some() && broken.contains(&service);
+        if !selected.is_empty() && !is_known && !probe::check(exam, entry, &selected).await {
+            broken.push(service);
         }
     }
-    for (entry, backend) in &backends {
-        if let Some(settings) = Settings::read(client, backend, config, findings).await {
-            let own = ours.iter().filter(|other| other.belongs_with(*entry)).copied();
-            webhooks::check_profiles(&own.collect::<Vec<_>>(), &settings.profiles, findings);
-            check_settings(client, *entry, backend, &settings, &namespaces, findings).await;
+    for (entry, backend) in backends.iter().filter(|(entry, _)| entry.is_for_pods()) {
+        let Some(config) = installation::configuration(exam, backend).await else { continue };
+        check_mode(&config, &mut exam.findings);
+        let own = ours.iter().filter(|other| other.belongs_with(*entry)).copied();
+        let profiles: Vec<String> = config.profiles.keys().cloned().collect();
+        webhooks::check_profiles(&own.collect::<Vec<_>>(), &profiles, &mut exam.findings);
+        // What the configuration needs of the cluster.
+        let selected = by_preference(client.namespace(), *entry, &namespaces);
+        rights::check(exam, backend, &config, &selected).await;
+        controller::check(exam, backend, &config.controller).await;
+        rights::check_restrictions(exam, &config.policy.pools, &selected).await;
+        pools::check(exam, &config).await;
+    }
+}
+
+/// A check of each webhook; what it says of several alike is told once.
+fn each<'a>(entries: &[Entry<'a>], findings: &mut Findings, mut check: impl FnMut(Entry<'a>, &mut Findings)) {
+    let mut told: Vec<(Finding, String, Vec<String>)> = Vec::new();
+    for &entry in entries {
+        let mut own = Findings::default();
+        check(entry, &mut own);
+        let name = entry.name();
+        for finding in own.0 {
+            let text = finding.message.replace(&name, "") + &finding.fix;
+            match told.iter_mut().find(|(_, known, _)| *known == text) {
+                Some((.., others)) => others.push(name.clone()),
+                None => told.push((finding, text, Vec::new())),
+            }
         }
     }
-    Ok(())
+    findings.0.extend(told.into_iter().map(|(mut finding, _, others)| {
+        if !others.is_empty() {
+            finding.message += &format!("; so for {}", webhooks::some_of(others.iter().map(String::as_str)));
+        }
+        finding
+    }));
 }
 
-/// What the configuration needs of the cluster.
-async fn check_settings(
-    client: &UserClient,
-    entry: Entry<'_>,
-    backend: &Backend,
-    settings: &Settings,
-    namespaces: &[Namespace],
-    findings: &mut Findings,
-) {
-    let selected = by_preference(client, entry, namespaces);
-    rights::check(client, backend, settings, &selected, findings).await;
-    controller::check(client, backend, settings, findings).await;
-    let pools = &settings.config.policy.pools;
-    let tolerations: Vec<_> = pools.iter().flat_map(|pool| pool.tolerations.clone()).collect();
-    rights::check_restrictions(client, &tolerations, &selected, findings).await;
-    let cluster = pools::Cluster::read(client, findings).await;
-    cluster.check(&settings.config, findings);
+fn check_mode(config: &Config, findings: &mut Findings) {
+    let profiles = config.profiles.iter().map(|(name, profile)| (name.as_str(), profile.mode));
+    let observe = [("the default", config.policy.mode)].into_iter().chain(profiles);
+    let observe = observe.filter(|(_, mode)| *mode == Mode::Observe).map(|(name, _)| name);
+    match webhooks::some_of(observe).as_str() {
+        "" => findings.ok("mode", "enforce: Pods are changed"),
+        names => findings.noted(
+            "mode",
+            format!("observe ({names}): Pods are decided, counted and logged, and none is changed"),
+            "set it to enforce (config.mode in the chart) when the log says what you expect",
+        ),
+    }
 }
 
-/// There is no webhook to look at.
 fn nothing(installed: bool, only: Option<&str>, findings: &mut Findings) {
     match only.filter(|_| installed) {
         Some(namespace) => findings.failed(
@@ -185,14 +201,9 @@ fn nothing(installed: bool, only: Option<&str>, findings: &mut Findings) {
 }
 
 /// The namespaces that a webhook selects: the person's own first, as there are most likely rights in it.
-fn by_preference<'a>(
-    client: &UserClient,
-    entry: Entry<'_>,
-    namespaces: &'a [Namespace],
-) -> Vec<&'a Namespace> {
+fn by_preference<'a>(own: &str, entry: Entry<'_>, namespaces: &'a [Namespace]) -> Vec<&'a Namespace> {
     let mut selected: Vec<&Namespace> =
         namespaces.iter().filter(|namespace| entry.selects(namespace)).collect();
-    let own = client.namespace();
     selected.sort_by_key(|namespace| {
         let name = namespace.metadata.name.as_str();
         (name != own, name != "default")

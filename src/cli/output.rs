@@ -2,18 +2,21 @@
 
 use std::ffi::OsString;
 use std::io::{self, IsTerminal, Write};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use clap::ValueEnum;
-use tracing_subscriber::fmt::MakeWriter;
+use serde::Serialize;
 
 use tolerarch_support::environment::Environment;
 use tolerarch_support::logging::{self, Format, Level};
+use tolerarch_support::sync::Mutex;
 use tolerarch_text::escape::{escape_json, is_unsafe};
 
 /// Columns are cut to no less.
 const NARROW: usize = 12;
 const GAP: &str = "  ";
+/// Empties the line on which a terminal is.
+const CLEAR: &str = "\r\x1b[K";
 
 /// Writes all of it to standard output. A reader that closes the pipe early has what it wanted: that is no error.
 pub(super) fn print(text: &str) -> io::Result<()> {
@@ -29,7 +32,6 @@ pub(super) fn tell(line: &str) {
     let _ = writeln!(io::stderr().lock(), "{line}");
 }
 
-/// How a command writes its result.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub(super) enum Output {
     #[default]
@@ -37,7 +39,6 @@ pub(super) enum Output {
     Json,
 }
 
-/// How standard output is to be written.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Look {
     pub(super) colour: bool,
@@ -84,7 +85,6 @@ impl Colour {
     }
 }
 
-/// A row of a table, in one colour.
 pub(super) struct Row {
     pub(super) colour: Colour,
     pub(super) cells: Vec<String>,
@@ -167,6 +167,11 @@ pub(super) fn wrapped(text: &str, indent: &str, look: Look) -> String {
     wrapped + "\n"
 }
 
+/// `1 Pod`, `3 Pods`.
+pub(super) fn count(number: u64, one: &str) -> String {
+    if number == 1 { format!("1 {one}") } else { format!("{number} {one}s") }
+}
+
 /// Untrusted text without anything that would control a terminal.
 pub(super) fn shown(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
@@ -192,55 +197,49 @@ pub(super) fn document(json: &str) -> String {
     document
 }
 
+/// The JSON document of what a command has to say, its members sorted.
+pub(super) fn json(value: &impl Serialize) -> serde_json::Result<String> {
+    Ok(document(&format!("{:#}", serde_json::to_value(value)?)))
+}
+
 /// How far it has got, on one line of standard error that is written over and over; nothing where that is no terminal.
-#[derive(Clone)]
-pub(super) struct Progress(Arc<Mutex<Option<String>>>);
+#[derive(Clone, Default)]
+pub(super) struct Progress(Arc<Mutex<String>>);
 
 impl Progress {
     /// Starts logging to standard error, with a line for the progress below what is logged.
     pub(super) fn start(level: Option<Level>, format: Option<Format>) -> Self {
-        let progress = Self(Arc::default());
-        logging::start_for_people(level, format.unwrap_or(Format::Text), progress.clone());
+        let progress = Self::default();
+        let below = progress.clone();
+        logging::start_for_people(level, format.unwrap_or(Format::Text), move || below.clone());
         progress
     }
 
     /// Shows this instead of what was shown before; an empty text ends it.
     pub(super) fn show(&self, text: &str) {
-        if !io::stderr().is_terminal() {
-            return;
+        if io::stderr().is_terminal() {
+            let mut line = self.0.lock();
+            let _ = write!(io::stderr().lock(), "{CLEAR}{text}");
+            text.clone_into(&mut line);
         }
-        let mut line = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let _ = write!(io::stderr().lock(), "\r\x1b[K{text}");
-        *line = Some(text.to_owned()).filter(|text| !text.is_empty());
     }
 }
 
 /// Log lines go between: the line is taken away, and comes back below them.
 impl Write for Progress {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let line = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let line = self.0.lock();
         let mut err = io::stderr().lock();
-        match &*line {
-            Some(line) => {
-                err.write_all(b"\r\x1b[K")?;
-                err.write_all(bytes)?;
-                err.write_all(line.as_bytes())?;
-            }
-            None => err.write_all(bytes)?,
+        if !line.is_empty() {
+            err.write_all(CLEAR.as_bytes())?;
         }
+        err.write_all(bytes)?;
+        err.write_all(line.as_bytes())?;
         Ok(bytes.len())
     }
 
     fn flush(&mut self) -> io::Result<()> {
         io::stderr().lock().flush()
-    }
-}
-
-impl<'a> MakeWriter<'a> for Progress {
-    type Writer = Self;
-
-    fn make_writer(&'a self) -> Self {
-        self.clone()
     }
 }
 

@@ -8,11 +8,13 @@ use std::process::ExitCode;
 use clap::{Args, ValueEnum};
 
 use super::inventory::Shown;
-use super::output::{Look, Progress, document, print};
-use super::{Shared, fail};
+use super::output::{Look, json, print};
+use super::session::run;
+use super::{Failure, Shared};
 use crate::config::Discover;
 use tolerarch_core::policy::Pool;
 use tolerarch_kubernetes::discovery::Discovery;
+pub(super) use written::fields;
 
 #[derive(Debug, Args)]
 pub(super) struct Command {
@@ -33,43 +35,30 @@ enum Output {
 }
 
 impl Command {
-    pub(super) fn run(self, shared: &Shared) -> ExitCode {
-        let progress = Progress::start(shared.log_level, shared.log_format);
-        let configured = match shared.load() {
-            Ok(config) => config.policy.pools,
-            Err(error) => return fail(&error),
-        };
-        let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
-            Ok(runtime) => runtime,
-            Err(error) => return fail(&error),
-        };
-        let read = runtime.block_on(async {
+    pub(super) fn run(self, shared: &Shared) -> Result<ExitCode, Failure> {
+        let (configured, shown) = run(shared, async |progress, _| {
             progress.show("asking the API server");
-            let client = self.access.connect(&shared.environment).await.map_err(|error| fail(&error))?;
-            let read = Shown::read(&client, Discover { node_pools: true, nodes: true }).await;
-            progress.show("");
-            read.map_err(|error| fail(&error))
-        });
-        let shown = match read {
-            Ok(shown) => shown,
-            Err(status) => return status,
-        };
-        let text = shown.written(&configured, self.output, Look::of_stdout(&shared.environment));
-        match print(&text) {
-            Ok(()) => ExitCode::SUCCESS,
-            Err(error) => fail(&error),
-        }
+            let client = self.access.connect(&shared.environment).await?;
+            let (config, notes) = self.access.configured(shared, &client).await?;
+            let mut shown = Shown::read(&client, Discover { node_pools: true, nodes: true }).await?;
+            shown.notes.extend(client.take_left_out());
+            // Only that which says whose pools these are: no file is opened for them.
+            shown.notes.extend(notes.into_iter().take(usize::from(shared.config.is_none())));
+            Ok((config.policy.pools, shown))
+        })?;
+        print(&shown.written(&configured, self.output, Look::of_stdout(&shared.environment))?)?;
+        Ok(ExitCode::SUCCESS)
     }
 }
 
 impl Shown {
-    fn written(&self, configured: &[Pool], output: Output, look: Look) -> String {
+    fn written(&self, configured: &[Pool], output: Output, look: Look) -> serde_json::Result<String> {
         let discovery = Discovery::of(configured, &self.inventory);
-        match output {
+        Ok(match output {
             Output::Table => written::table(&discovery, &self.inventory, &self.notes, look),
-            Output::Json => document(&format!("{:#}", written::json(&discovery, &self.notes))),
+            Output::Json => json(&written::json(&discovery, &self.notes))?,
             Output::Yaml => written::yaml(&discovery),
-        }
+        })
     }
 }
 

@@ -9,22 +9,28 @@ mod sections;
 mod text;
 
 use std::collections::BTreeMap;
+use std::io;
 use std::process::ExitCode;
 use std::time::SystemTime;
 
 use clap::{Args, ValueEnum};
+use futures_util::stream::{self, StreamExt};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::task::AbortHandle;
 
-use super::advice::EXCLUDED;
-use super::inventory::Shown;
-use super::judge::{Judged, judge};
-use super::output::{Look, Progress, document, print};
-use super::session::{Read, Session, ask_about, cause, end_by_interrupt};
-use super::survey::Survey;
-use super::{Shared, fail};
-use figures::count;
+use super::advice::{EXCLUDED, unread_pull_secrets};
+use super::output::{Look, count, json, print};
+use super::session::{Session, end_by_interrupt, run};
+use super::survey::{Survey, SurveyedPod};
+use super::{Failure, Shared};
 use sections::Section;
+use tolerarch_core::image::LookupError;
 use tolerarch_core::policy::Cause;
-use tolerarch_engine::census::{Census, Judgement, Member, Node, Summary};
+use tolerarch_engine::census::{Census, Judgement, Member, Node, Shape, Summary};
+
+/// Shapes that are decided on at a time. They wait for images, of which far fewer are looked up at a time; so many that those
+/// whose registry is slow do not hold up the others. Each takes a few kilobytes.
+const AT_A_TIME: usize = 2048;
 
 #[derive(Debug, Args)]
 pub(super) struct Command {
@@ -55,77 +61,72 @@ enum Output {
     Html,
 }
 
-/// What is written.
+#[derive(Default)]
 struct Report {
     summary: Summary,
     by: By,
     /// Of what, and when.
     of: Option<String>,
-    /// Why single images are not known.
     causes: BTreeMap<String, String>,
     /// How many requests registries let pass before they throttle.
     rate_limits: BTreeMap<String, i64>,
     notes: Vec<String>,
-    /// Whether every image was waited for.
     is_complete: bool,
 }
 
 impl Command {
-    pub(super) fn run(self, shared: &Shared) -> ExitCode {
+    pub(super) fn run(self, shared: &Shared) -> Result<ExitCode, Failure> {
         let namespace = self.access.namespace.as_deref();
-        let read = async |progress: &Progress, discover| {
+        let report = run(shared, async |progress, guard| {
             progress.show("asking the API server");
-            let client = self.access.connect(&shared.environment).await.map_err(|error| fail(&error))?;
-            let survey = Survey::read(&client, namespace, progress).await;
-            let shown = Shown::configured(&client, discover).await;
-            progress.show("");
-            let survey = survey.map_err(|error| fail(&error))?;
-            let shown = shown.map_err(|error| fail(&error))?;
-            // The names in a cluster elsewhere say nothing of this machine.
-            let images = if client.is_local() { survey.images() } else { Vec::new() };
-            Ok(Read { images, shown, rest: survey })
+            let client = self.access.connect(&shared.environment).await?;
+            let configured = self.access.configured(shared, &client).await?;
+            let survey = Survey::read(&client, namespace, &progress).await?;
+            let session =
+                Session::in_cluster(shared, configured, progress, &client, &survey.images()).await?;
+            let judged = judge(&session, &survey, &guard).await?;
+            Ok(self.report(session, survey, judged))
+        })?;
+        let text = match self.output {
+            Output::Table => report.text(Look::of_stdout(&shared.environment)),
+            Output::Json => json(&report.json())?,
+            Output::Markdown => report.markdown(),
+            Output::Html => report.html(),
         };
-        let report = ask_about(shared, read, async |session, survey| self.report(session, survey).await);
-        let report = match report {
-            Ok(report) => report,
-            Err(status) => return status,
-        };
-        let written = match self.output {
-            Output::Table => print(&report.text(Look::of_stdout(&shared.environment))),
-            Output::Json => print(&document(&format!("{:#}", report.json()))),
-            Output::Markdown => print(&report.markdown()),
-            Output::Html => print(&report.html()),
-        };
-        match written {
-            Err(error) => fail(&error),
-            Ok(()) if !report.is_complete => {
-                end_by_interrupt();
-                ExitCode::FAILURE
-            }
-            Ok(()) => ExitCode::SUCCESS,
+        print(&text)?;
+        if !report.is_complete {
+            end_by_interrupt();
+            return Ok(ExitCode::FAILURE);
         }
+        Ok(ExitCode::SUCCESS)
     }
 
-    async fn report(&self, session: Session, survey: Survey) -> Report {
-        let Judged { judgements, is_complete } = judge(&session, &survey).await;
+    fn report(
+        &self,
+        mut session: Session,
+        survey: Survey,
+        (judgements, is_complete): (Vec<Judgement>, bool),
+    ) -> Report {
         let unreadable = Judgement::unreadable();
         let mut census = Census::default();
-        for pod in &survey.pods {
-            let node = pod.node.as_deref().map(|name| {
-                let platform = survey.nodes.as_ref().and_then(|nodes| *nodes.get(name)?);
-                Node { name, platform }
-            });
+        for SurveyedPod { pod, workload } in &survey.pods {
+            let node = pod.node.as_deref().map(|name| Node { name, platform: survey.platform(name) });
             let judgement = pod.shape.and_then(|shape| judgements.get(shape)).unwrap_or(&unreadable);
-            let (name, workload, requests) = (&*pod.name, &pod.workload, pod.requests);
-            census.add(Member { name, workload, requests, node, judgement });
+            census.add(Member { name: &pod.name, workload, requests: pod.requests, node, judgement });
         }
+        let lacks_pull_secrets = |shape: &usize| {
+            let known = judgements.get(*shape).zip(survey.shapes.get(*shape));
+            known.is_some_and(|(known, shape)| session.lacks_pull_secrets(known.reason, &shape.pod))
+        };
+        let unread = survey.pods.iter().filter_map(|one| one.pod.shape).filter(lacks_pull_secrets).count();
         let pods = survey.pods.len();
         let mut notes = survey.notes;
-        notes.extend(session.notes);
+        notes.append(&mut session.notes);
+        notes.extend(unread_pull_secrets(unread, "the Pods"));
         let summary = census.summary();
         let mut causes = BTreeMap::new();
         for image in summary.images.iter().filter(|image| matches!(image.cause, Cause::Unknown(_))) {
-            let cause = image.image.parse().ok().and_then(|image| cause(&session.traces.of(&image)));
+            let cause = image.image.parse().ok().and_then(|image| session.cause(&image));
             causes.extend(cause.map(|cause| (image.image.as_ref().to_owned(), cause)));
         }
         if !is_complete {
@@ -142,9 +143,10 @@ impl Command {
             ));
         }
         let rate_limits = session.traces.requests_left();
-        let left = rate_limits
-            .iter()
-            .map(|(host, left)| format!("{host} lets {} pass", count(unsigned(*left), "more request")));
+        let left = rate_limits.iter().map(|(host, left)| {
+            let left = count(u64::try_from(*left).unwrap_or_default(), "more request");
+            format!("{host} lets {left} pass")
+        });
         notes.extend(left);
         let of = match self.access.namespace.as_deref() {
             Some(namespace) => format!("Namespace {namespace}"),
@@ -156,24 +158,46 @@ impl Command {
     }
 }
 
-fn unsigned(number: i64) -> u64 {
-    u64::try_from(number).unwrap_or_default()
+/// Decides once for each shape, as the webhook would and within its limits on lookups, until all are known or the user
+/// interrupts: what is not known by then counts as not waited for. An interrupt before and after ends the process. Returns
+/// a judgement for each shape, and whether all were waited for.
+async fn judge(
+    session: &Session,
+    survey: &Survey,
+    guard: &AbortHandle,
+) -> io::Result<(Vec<Judgement>, bool)> {
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    guard.abort();
+    let all = survey.shapes.len();
+    let mut judgements: Vec<Option<Judgement>> = vec![None; all];
+    let (mut done, mut is_complete) = (0, true);
+    let Session { snapshot, limits, progress, .. } = session;
+    let one = async |(place, shape): (usize, &Shape)| {
+        (place, shape.judge(snapshot, limits, survey.terms(&shape.namespace)).await)
+    };
+    let mut work = stream::iter(survey.shapes.iter().map(|shape| &**shape).enumerate())
+        .map(one)
+        .buffer_unordered(AT_A_TIME);
+    while done < all && is_complete {
+        progress.show(&format!("looked up the images of {done} of {all} kinds of Pods"));
+        tokio::select! {
+            judged = work.next() => {
+                let Some((place, judgement)) = judged else { break };
+                judgements[place] = Some(judgement);
+                done += 1;
+            }
+            _ = interrupt.recv() => is_complete = false,
+        }
+    }
+    progress.guard();
+    let judgements = judgements.into_iter().zip(&survey.shapes);
+    let judgements = judgements.map(|(known, shape)| {
+        known.unwrap_or_else(|| Judgement::not_known(&shape.pod, LookupError::BudgetExceeded))
+    });
+    Ok((judgements.collect(), is_complete))
 }
 
 impl Report {
-    #[cfg(test)]
-    fn of(summary: Summary) -> Self {
-        Self {
-            summary,
-            by: By::default(),
-            of: None,
-            causes: BTreeMap::new(),
-            rate_limits: BTreeMap::new(),
-            notes: Vec::new(),
-            is_complete: true,
-        }
-    }
-
     /// What people read, in this order; only what there is.
     fn sections(&self) -> Vec<Section> {
         let mut sections = vec![self.totals(), self.kept(self.by)];

@@ -1,4 +1,4 @@
-//! `tolerarch serve`: flags over the configuration, and a runtime that runs the webhook.
+//! `tolerarch serve`, `controller` and `certificates`: flags over the configuration, and a runtime that runs the service.
 
 use std::net::SocketAddr;
 use std::process::ExitCode;
@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use clap::Args;
 
-use super::{Shared, fail, flag};
+use super::{Failure, Shared, flag};
 use crate::config::{Config, Flag, Sources};
 use crate::serve::{self, ServeError};
 use tolerarch_support::logging::{self, Levels};
@@ -25,50 +25,60 @@ pub(super) struct Serve {
     /// Where reviews are answered [default: [::]:8443]
     #[arg(long, value_name = "ADDRESS:PORT")]
     listen: Option<SocketAddr>,
+    #[command(flatten)]
+    service: Service,
+}
+
+/// What all services have.
+#[derive(Debug, Args)]
+pub(super) struct Service {
     /// Where metrics and probes are answered [default: [::]:8080]
     #[arg(long, value_name = "ADDRESS:PORT")]
     admin_listen: Option<SocketAddr>,
 }
 
 impl Serve {
-    pub(super) fn run(self, shared: &Shared) -> ExitCode {
-        run(shared, self.flags(), serve::run)
-    }
-
-    fn flags(self) -> [Option<Flag>; 4] {
-        let Self { tls_cert, tls_key, listen, admin_listen } = self;
-        [
+    pub(super) fn run(self, shared: &Shared) -> Result<ExitCode, Failure> {
+        let Self { tls_cert, tls_key, listen, service } = self;
+        let flags = [
             flag("--tls-cert", "server.certFile", tls_cert),
             flag("--tls-key", "server.keyFile", tls_key),
             flag("--listen", "server.listen", listen),
-            flag("--admin-listen", "admin.listen", admin_listen),
-        ]
+            service.flag(),
+        ];
+        run(shared, flags, serve::run)
+    }
+}
+
+impl Service {
+    fn flag(self) -> Option<Flag> {
+        flag("--admin-listen", "admin.listen", self.admin_listen)
+    }
+
+    pub(super) fn run<F: Future<Output = Result<(), ServeError>>>(
+        self,
+        shared: &Shared,
+        service: impl FnOnce(Config, Sources, Levels) -> F,
+    ) -> Result<ExitCode, Failure> {
+        run(shared, [self.flag()], service)
     }
 }
 
 /// Runs a service in a runtime of its own, until it ends.
-pub(super) fn run<F: Future<Output = Result<(), ServeError>>>(
+fn run<F: Future<Output = Result<(), ServeError>>>(
     shared: &Shared,
     flags: impl IntoIterator<Item = Option<Flag>>,
     service: impl FnOnce(Config, Sources, Levels) -> F,
-) -> ExitCode {
+) -> Result<ExitCode, Failure> {
     let sources = shared.sources(flags);
-    let loaded = match sources.load() {
-        Ok(loaded) => loaded,
-        Err(error) => return fail(&error),
-    };
+    let loaded = sources.load()?;
     let config = loaded.config.clone();
-    let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
-        Ok(runtime) => runtime,
-        Err(error) => return fail(&error),
-    };
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let (logging, levels) = logging::start(config.log.level, config.log.format);
     loaded.log_warnings();
     let served = runtime.block_on(service(config, sources, levels));
     runtime.shutdown_timeout(RUNTIME_FINISH_TIME);
     drop(logging);
-    match served {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => fail(&error),
-    }
+    served?;
+    Ok(ExitCode::SUCCESS)
 }

@@ -1,73 +1,75 @@
-//! What the commands that decide on Pods have in common: how they begin, how they decide, and which decisions a pipeline may
-//! fail on.
+//! What the commands that ask registries or an API server have in common: how they begin, how they decide, how they are
+//! interrupted, and which decisions a pipeline may fail on.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-use std::process::ExitCode;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use clap::ValueEnum;
 use ipnet::IpNet;
-use tokio::sync::Notify;
+use serde::Serialize;
+use serde_json::value::RawValue;
+use tokio::runtime::Builder;
+use tokio::task::AbortHandle;
 
+use super::advice::fix;
+use super::configured::Configured;
 use super::inventory::Shown;
-use super::output::{Progress, shown, tell};
-use super::{Shared, fail};
-use crate::config::{Config, Discover};
-use crate::serve;
+use super::kubernetes::Access;
+use super::output::{Colour, Progress, shown, tell};
+use super::{Failure, Shared};
+use crate::config::Config;
+use crate::serve::{self, Discovered};
 use tolerarch_core::decision::Decision;
 use tolerarch_core::image::{ImageRef, PlatformSet, canonical_host};
 use tolerarch_core::patch;
 use tolerarch_core::pod::Pod;
-use tolerarch_core::policy::{Blocker, Cause};
+use tolerarch_core::policy::Blocker;
 use tolerarch_core::reason::Reason;
 use tolerarch_core::review::DaemonSet;
 use tolerarch_engine::decide::{self, BatchLimits, Snapshot, Wait};
 use tolerarch_images::registry::trace::{Trace, TracedRequest};
 use tolerarch_images::registry::{HostSettings, Traces};
+use tolerarch_kubernetes::cluster::UserClient;
 use tolerarch_text::escape::shortened;
-
-/// A note where a cluster is asked and no configuration is named.
-const NO_FILE: &str = "no configuration file is named: if the cluster has one, name it with --config";
 
 /// What decides, and what goes on meanwhile.
 pub(super) struct Session {
     pub(super) snapshot: Snapshot,
     pub(super) limits: BatchLimits,
     pub(super) progress: Progress,
-    /// What registries were asked.
     pub(super) traces: Traces,
     /// What the user should know of what the cluster shows, and of what it does not.
     pub(super) notes: Vec<String>,
-    /// Whether pull secrets are read.
     pull_secrets: bool,
-    pub(super) interrupts: Arc<Interrupts>,
 }
 
-/// A decision that outlives its Pod.
-#[derive(Debug)]
+/// A decision that outlives its Pod, as `check -o json` has it. Members are added, never renamed.
+#[derive(Debug, Serialize)]
 pub(super) struct Decided {
+    /// `tolerated`, `placed`, `retracted` or `unchanged`.
+    pub(super) decision: &'static str,
     pub(super) reason: Reason,
-    /// What is done: `tolerated`, `placed`, `retracted` or `unchanged`.
-    pub(super) done: &'static str,
-    /// The image that decided, shortened.
-    pub(super) image: Option<String>,
-    /// Every image that keeps the Pod closed.
-    pub(super) blockers: Vec<BlockingImage>,
     /// The pools that are open to the Pod through tolerarch.
     pub(super) pools: Vec<String>,
+    /// Every image that keeps the Pod closed.
+    pub(super) blockers: Vec<BlockingImage>,
     /// What the creator of the Pod would be told.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(super) warnings: Vec<String>,
-    /// The JSON patch, where one is wanted and something changes.
-    pub(super) patch: Option<String>,
+    /// The image that decided, shortened.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) image: Option<String>,
     /// Why the platforms of that image are unknown, as the registry was asked.
+    #[serde(rename = "error", skip_serializing_if = "Option::is_none")]
     pub(super) cause: Option<String>,
+    /// The JSON patch as it was built, where one is wanted and something changes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) patch: Option<Box<RawValue>>,
     /// Whether access failed for a Pod that names pull secrets, which are not read.
+    #[serde(skip)]
     pub(super) lacks_pull_secrets: bool,
 }
 
-/// An image that keeps a Pod closed.
-#[derive(Clone, Debug)]
+#[derive(Debug, Serialize)]
 pub(super) struct BlockingImage {
     /// As the Pod names it, shortened.
     pub(super) image: String,
@@ -78,22 +80,93 @@ pub(super) struct BlockingImage {
 
 impl From<Blocker<'_>> for BlockingImage {
     fn from(blocker: Blocker<'_>) -> Self {
-        let lacks = if let Cause::Lacks(platforms) = blocker.cause { platforms } else { PlatformSet::EMPTY };
+        let lacks = blocker.cause.lacks();
         Self { image: shortened(blocker.image).to_owned(), reason: blocker.into(), lacks }
     }
 }
 
+/// Does work that may take a while, with a line that tells how far it has got, and a guard that ends the process by Ctrl-C.
+pub(super) fn run<T>(
+    shared: &Shared,
+    work: impl AsyncFnOnce(Progress, AbortHandle) -> Result<T, Failure>,
+) -> Result<T, Failure> {
+    let progress = Progress::start(shared.log_level, shared.log_format);
+    let runtime = Builder::new_multi_thread().enable_all().build()?;
+    let done = runtime.block_on(async { work(progress.clone(), progress.guard()).await });
+    // Lookups may still run; their results are no longer needed.
+    runtime.shutdown_background();
+    progress.show("");
+    done
+}
+
+/// Decides on these images by this profile, without what a cluster shows but for its configuration, if there is one to be asked.
+pub(super) fn run_alone<T>(
+    shared: &Shared,
+    cluster: Option<&Access>,
+    profile: Option<&str>,
+    images: &[ImageRef],
+    work: impl AsyncFnOnce(Session) -> T,
+) -> Result<T, Failure> {
+    run(shared, async |progress, _| {
+        let (config, mut notes) = match cluster {
+            Some(cluster) => cluster.configured_if_reached(shared).await?,
+            None => shared.load(None)?,
+        };
+        if config.discover.is_on() {
+            notes.push("this command asks no cluster for pools: they are those of the configuration, whatever `discover` finds".to_owned());
+        }
+        notes.iter().for_each(|note| tell(&format!("tolerarch: note: {}", shown(note))));
+        Ok(work(Session::new(shared, config, progress, images, None)?.under(profile)?).await)
+    })
+}
+
 impl Session {
+    /// Decides as `serve` would with this configuration about these images, with the pools that the cluster shows.
+    pub(super) async fn in_cluster(
+        shared: &Shared,
+        (config, mut notes): Configured,
+        progress: Progress,
+        client: &UserClient,
+        images: &[ImageRef],
+    ) -> Result<Self, Failure> {
+        let mut discovered = None;
+        if config.discover.is_on() {
+            let shown = Shown::read(client, config.discover).await?;
+            let (found, told) = shown.noted(&config.policy.pools);
+            discovered = Some(found);
+            notes.extend(told);
+        }
+        notes.extend(client.take_left_out());
+        // The names in a cluster elsewhere say nothing of this machine.
+        let images = if client.is_local() { images } else { &[] };
+        Ok(Self { notes, ..Self::new(shared, config, progress, images, discovered.as_ref())? })
+    }
+
+    fn new(
+        shared: &Shared,
+        mut config: Config,
+        progress: Progress,
+        images: &[ImageRef],
+        discovered: Option<&Discovered>,
+    ) -> Result<Self, Failure> {
+        admit_loopback(&mut config, images);
+        let traces = Traces::default();
+        let snapshot = serve::snapshot(&config, &shared.environment, Some(traces.clone()), discovered)?;
+        let limits = BatchLimits::new(&config.lookup);
+        let pull_secrets = config.credentials.pull_secrets;
+        Ok(Self { snapshot, limits, progress, traces, notes: Vec::new(), pull_secrets })
+    }
+
     /// The same, deciding by a profile throughout.
-    fn under(mut self, profile: Option<&str>) -> Result<Self, ExitCode> {
+    fn under(mut self, profile: Option<&str>) -> Result<Self, Failure> {
         let Some(name) = profile else { return Ok(self) };
         let Snapshot { policy, profiles, .. } = &mut self.snapshot;
         let Some(found) = profiles.remove(name) else {
             let known: Vec<&str> = profiles.keys().map(String::as_str).collect();
             let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
-            let message = format!("--profile {name:?}: `profiles` of the configuration has {known}");
-            tell(&format!("tolerarch: {}", shown(&message)));
-            return Err(ExitCode::from(2));
+            return Err(Failure::Usage(format!(
+                "--profile {name:?}: `profiles` of the configuration has {known}"
+            )));
         };
         *policy = found;
         Ok(self)
@@ -107,7 +180,6 @@ impl Session {
         self.decided(decision, pod, root).await
     }
 
-    /// The same for a DaemonSet.
     pub(super) async fn decide_daemon_set(
         &self,
         namespace: &str,
@@ -128,15 +200,24 @@ impl Session {
         let decided = async {
             let decision = decision.await;
             let patch = root.map(|root| patch::build(root, pod, &decision.edits));
-            let patch = patch.filter(|patch| !patch.is_empty());
+            let patch =
+                patch.filter(|patch| !patch.is_empty()).and_then(|patch| RawValue::from_string(patch).ok());
             let unknown = FailOn::of(decision.reason).contains(&FailOn::Unknown);
             let image = decision.image.filter(|_| unknown).and_then(|image| image.parse().ok());
-            let cause = image.and_then(|image| cause(&self.traces.of(&image)));
-            let refused = matches!(decision.reason, Reason::Denied | Reason::NotFound);
-            let lacks_pull_secrets = refused && !self.pull_secrets && pod.pull_secrets().next().is_some();
+            let cause = image.and_then(|image| self.cause(&image));
+            let lacks_pull_secrets = self.lacks_pull_secrets(decision.reason, pod);
             Decided { patch, cause, lacks_pull_secrets, ..Decided::of(&decision) }
         };
         decide::caught(decided).await.unwrap_or_else(|| Decided::unchanged(Reason::Internal))
+    }
+
+    pub(super) fn lacks_pull_secrets(&self, reason: Reason, pod: &Pod<'_>) -> bool {
+        let is_refused = matches!(reason, Reason::Denied | Reason::NotFound);
+        is_refused && !self.pull_secrets && pod.pull_secrets().next().is_some()
+    }
+
+    pub(super) fn cause(&self, image: &ImageRef) -> Option<String> {
+        cause(&self.traces.of(image))
     }
 }
 
@@ -147,14 +228,14 @@ impl Decided {
 
     fn of(decision: &Decision<'_>) -> Self {
         Self {
+            decision: decision.done(),
             reason: decision.reason,
-            done: decision.done(),
-            image: decision.image.map(|image| shortened(image).to_owned()),
-            blockers: decision.blockers.iter().copied().map(BlockingImage::from).collect(),
             pools: decision.opened.iter().map(|pool| pool.name.clone()).collect(),
+            blockers: decision.blockers.iter().copied().map(BlockingImage::from).collect(),
             warnings: decision.warnings.clone(),
-            patch: None,
+            image: decision.image.map(|image| shortened(image).to_owned()),
             cause: None,
+            patch: None,
             lacks_pull_secrets: false,
         }
     }
@@ -166,76 +247,15 @@ pub(super) fn cause(trace: &Trace) -> Option<String> {
     let failed = |request: &&TracedRequest| !matches!(request.outcome, None | Some(Ok(..400)));
     let Some(request) = trace.requests.iter().rev().find(failed) else { return Some(error.clone()) };
     let TracedRequest { method, kind, credential, .. } = request;
+    let is_named = request.url.host_str().is_some_and(|host| error.contains(host));
     let answer = match request.outcome {
+        Some(Err(_)) if is_named => return Some(error.clone()),
         Some(Ok(status)) => format!("answered {status} to"),
         _ => "gave no answer to".to_owned(),
     };
     let with = credential.filter(|source| !source.is_empty()).unwrap_or("no credential");
     let host = request.url.origin().ascii_serialization();
     Some(format!("{error} ({host} {answer} {method} {}, with {with})", kind.as_str()))
-}
-
-/// Does work with what `serve` would decide by with this configuration and for this profile, about these images; the exit
-/// status, where that is impossible and the user has been told why.
-pub(super) fn ask<T>(
-    shared: &Shared,
-    profile: Option<&str>,
-    images: &[ImageRef],
-    work: impl AsyncFnOnce(Session) -> T,
-) -> Result<T, ExitCode> {
-    let read = async |_: &Progress, discover: Discover| {
-        if discover.is_on() {
-            tell(
-                "tolerarch: note: this command asks no cluster: pools are those of the configuration, whatever `discover` finds",
-            );
-        }
-        Ok(Read { images: images.to_vec(), shown: None, rest: () })
-    };
-    ask_about(shared, read, async |session, ()| Ok(work(session.under(profile)?).await))?
-}
-
-/// What was read before anything is looked up.
-pub(super) struct Read<R> {
-    /// The images, as far as registries on this machine may have them.
-    pub(super) images: Vec<ImageRef>,
-    /// What the cluster shows of pools, where that is asked.
-    pub(super) shown: Option<Shown>,
-    pub(super) rest: R,
-}
-
-/// The same about what has to be read first.
-pub(super) fn ask_about<R, T>(
-    shared: &Shared,
-    read: impl AsyncFnOnce(&Progress, Discover) -> Result<Read<R>, ExitCode>,
-    work: impl AsyncFnOnce(Session, R) -> T,
-) -> Result<T, ExitCode> {
-    let mut config = shared.load().map_err(|error| fail(&error))?;
-    let traces = Traces::default();
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
-    let runtime = runtime.map_err(|error| fail(&error))?;
-    let pull_secrets = config.credentials.pull_secrets;
-    let progress = Progress::start(shared.log_level, shared.log_format);
-    let limits = BatchLimits::new(&config.lookup);
-    let interrupts = Arc::new(Interrupts::default());
-    // Not a part of the work, which may be at something that does not let others in between.
-    drop(runtime.spawn(interrupted(progress.clone(), Arc::clone(&interrupts))));
-    let done = runtime.block_on(async {
-        let Read { images, shown, rest } = read(&progress, config.discover).await?;
-        admit_loopback(&mut config, &images);
-        let (discovered, notes) = shown.map(|shown| shown.noted(&config.policy.pools)).unzip();
-        let snapshot =
-            serve::snapshot(&config, &shared.environment, Some(traces.clone()), discovered.as_ref())
-                .map_err(|error| fail(&error))?;
-        let mut notes = notes.unwrap_or_default();
-        if shared.config.is_none() {
-            notes.push(NO_FILE.to_owned());
-        }
-        let session = Session { snapshot, limits, progress, traces, notes, pull_secrets, interrupts };
-        Ok(work(session, rest).await)
-    });
-    // Lookups may still run; their results are no longer needed.
-    runtime.shutdown_background();
-    done
 }
 
 /// Lets a person ask the registries on their own machine, which a webhook must not be led to: without TLS, as containerd
@@ -260,36 +280,18 @@ fn admit_loopback(config: &mut Config, images: &[ImageRef]) {
     }
 }
 
-/// What Ctrl-C means to the work at hand.
-#[derive(Default)]
-pub(super) struct Interrupts {
-    /// Whether the work ends by itself.
-    is_expected: AtomicBool,
-    came: Notify,
-}
-
-impl Interrupts {
-    /// Comes back when the user interrupts, for work that has something to show by then. A second time ends the process.
-    pub(super) async fn next(&self) {
-        self.is_expected.store(true, Ordering::SeqCst);
-        self.came.notified().await;
-    }
-
-    /// From here on an interrupt ends the process.
-    pub(super) fn end(&self) {
-        self.is_expected.store(false, Ordering::SeqCst);
-    }
-}
-
-/// Clears the progress line, then ends the process by the signal itself, as without a handler.
-async fn interrupted(progress: Progress, interrupts: Arc<Interrupts>) {
-    while tokio::signal::ctrl_c().await.is_ok() {
-        if interrupts.is_expected.swap(false, Ordering::SeqCst) {
-            interrupts.came.notify_one();
-            continue;
-        }
-        progress.show("");
-        end_by_interrupt();
+impl Progress {
+    /// Ends the process by Ctrl-C, as without a handler, but without this line. Not a part of the work, which may be at something
+    /// that does not let others in between.
+    pub(super) fn guard(&self) -> AbortHandle {
+        let progress = self.clone();
+        let guard = tokio::spawn(async move {
+            if tokio::signal::ctrl_c().await.is_ok() {
+                progress.show("");
+                end_by_interrupt();
+            }
+        });
+        guard.abort_handle()
     }
 }
 
@@ -314,35 +316,19 @@ impl FailOn {
         match reason {
             Reason::PlatformMissing | Reason::NoCommonPlatform => &[Self::Unsupported],
             Reason::Retracted => &[Self::Unsupported, Self::Unknown],
-            Reason::ImageInvalid
-            | Reason::PullNever
-            | Reason::NotFound
-            | Reason::Denied
-            | Reason::Throttled
-            | Reason::Timeout
-            | Reason::BudgetExceeded
-            | Reason::Unreachable
-            | Reason::BadManifest
-            | Reason::RegistryNotAllowed
-            | Reason::AddressNotAllowed
-            | Reason::CircuitOpen
-            | Reason::Overloaded
-            | Reason::TooManyImages
-            | Reason::Internal => &[Self::Unknown],
-            Reason::Tolerated
-            | Reason::Placed
-            | Reason::AlreadyTolerated
-            | Reason::Observed
-            | Reason::NotInShare
-            | Reason::ProfileUnknown
-            | Reason::OptedOut
-            | Reason::MirrorPod
-            | Reason::NodeAssigned
-            | Reason::DaemonSet
-            | Reason::Windows
-            | Reason::NotApplicable
-            | Reason::NoRoom
-            | Reason::Malformed => &[],
+            unknown if fix(unknown).is_some() => &[Self::Unknown],
+            _ => &[],
         }
+    }
+}
+
+pub(super) fn colour(reason: Reason) -> Colour {
+    match (reason, FailOn::of(reason)) {
+        (Reason::Tolerated | Reason::Placed | Reason::AlreadyTolerated | Reason::Observed, _) => {
+            Colour::Green
+        }
+        (_, [FailOn::Unsupported, ..]) => Colour::Red,
+        (_, [FailOn::Unknown, ..]) => Colour::Yellow,
+        (_, [] | [FailOn::NotLookedAt, ..]) => Colour::Faint,
     }
 }

@@ -10,19 +10,16 @@ use super::output::Progress;
 use futures_util::future::join3;
 use owners::Owners;
 use tolerarch_core::image::{ImageRef, PlatformSet};
-use tolerarch_engine::census::{
-    Amount, Controller, IndexedPod, NamespaceSettings, PodIndex, Shape, Workload,
-};
+use tolerarch_engine::census::{Controller, IndexedPod, NamespaceSettings, PodIndex, Shape, Workload};
 use tolerarch_kubernetes::cluster::{Namespace, Node, Page, RequestError, StoredPod, UserClient};
 
-/// What was read.
 #[derive(Default)]
 pub(super) struct Survey {
     pub(super) pods: Vec<SurveyedPod>,
     /// What decisions take; Pods that are alike share one.
     pub(super) shapes: Vec<Arc<Shape>>,
     /// The platform of each node, as far as it is known. `None` where nodes may not be listed.
-    pub(super) nodes: Option<HashMap<String, Option<PlatformSet>>>,
+    nodes: Option<HashMap<String, Option<PlatformSet>>>,
     namespaces: HashMap<String, Labels>,
     /// What could not be read, and what follows.
     pub(super) notes: Vec<String>,
@@ -31,19 +28,17 @@ pub(super) struct Survey {
 type Labels = BTreeMap<String, String>;
 
 pub(super) struct SurveyedPod {
-    pub(super) name: Box<str>,
+    pub(super) pod: IndexedPod,
     pub(super) workload: Arc<Workload>,
-    controller: Option<Arc<Controller>>,
-    /// Where its shape stands; `None` where the Pod cannot be read within the limits on untrusted input.
-    pub(super) shape: Option<usize>,
-    pub(super) requests: Amount,
-    pub(super) node: Option<Arc<str>>,
 }
 
 impl SurveyedPod {
-    /// The kind and name of its controller, which may be below the workload.
-    pub(super) fn controller(&self) -> Option<(&str, &str)> {
-        self.controller.as_deref().map(|of| (of.kind(), of.name()))
+    /// Whether it is this Pod, or of this workload: as its controller, or as the owner above.
+    pub(super) fn is_of(&self, kind: &str, name: &str) -> bool {
+        let controller = self.pod.controller.as_deref();
+        (kind, name) == (&*self.workload.kind, &*self.workload.name)
+            || controller.is_some_and(|of| (kind, name) == (of.kind(), of.name()))
+            || (kind, name) == ("Pod", &*self.pod.name)
     }
 }
 
@@ -51,7 +46,7 @@ impl Survey {
     /// Reads all Pods, or those of a namespace; then what they are of, and where.
     ///
     /// # Errors
-    /// The Pods cannot be listed. What else cannot be is a note.
+    /// The Pods cannot be listed, or there is no such namespace. What else cannot be is a note.
     pub(super) async fn read(
         client: &UserClient,
         namespace: Option<&str>,
@@ -90,10 +85,14 @@ impl Survey {
         let nodes = nodes.map_err(|error| {
             notes.push(format!("nodes cannot be listed, so no Pod is found misplaced: {error}"));
         });
-        let namespaces = namespaces.unwrap_or_else(|error| {
-            notes.push(format!("namespaces cannot be listed, so none counts as opted out: {error}"));
-            HashMap::new()
-        });
+        let namespaces = match namespaces {
+            Err(error) if namespace.is_some() && error.is_missing() => return Err(error),
+            Err(error) => {
+                notes.push(format!("namespaces cannot be listed, so none counts as opted out: {error}"));
+                HashMap::new()
+            }
+            Ok(namespaces) => namespaces,
+        };
         let mut workloads = HashMap::new();
         notes.extend(client.take_left_out());
         let pods = roll.pods.into_iter().map(|pod| named(pod, &owners, &mut workloads)).collect();
@@ -105,12 +104,15 @@ impl Survey {
         Self { notes: vec![note], ..Self::default() }
     }
 
+    pub(super) fn platform(&self, node: &str) -> Option<PlatformSet> {
+        *self.nodes.as_ref()?.get(node)?
+    }
+
     /// How Pods of this namespace are decided on.
     pub(super) fn terms(&self, namespace: &str) -> NamespaceSettings<'_> {
         NamespaceSettings::of(self.namespaces.get(namespace), self.nodes.is_some())
     }
 
-    /// Every image that some Pod names.
     pub(super) fn images(&self) -> Vec<ImageRef> {
         let usages = self.shapes.iter().flat_map(|shape| shape.pod.images());
         let images: HashSet<ImageRef> = usages.filter_map(|usage| usage.image.ok()).collect();
@@ -142,16 +144,16 @@ fn named(
     owners: &Owners,
     workloads: &mut HashMap<(Arc<str>, Arc<Controller>), Arc<Workload>>,
 ) -> SurveyedPod {
-    let IndexedPod { namespace, name, controller, shape, requests, node } = pod;
-    let workload = match controller {
-        Some(ref controller) => {
+    let namespace = Arc::clone(&pod.namespace);
+    let workload = match &pod.controller {
+        Some(controller) => {
             let known = workloads.entry((namespace, Arc::clone(controller)));
             let new = |(namespace, controller): &(Arc<str>, Arc<Controller>)| {
                 Arc::new(owners.top(namespace, controller))
             };
             Arc::clone(known.or_insert_with_key(new))
         }
-        None => Arc::new(Workload { namespace, kind: "Pod".into(), name: (&*name).into() }),
+        None => Arc::new(Workload { namespace, kind: "Pod".into(), name: (&*pod.name).into() }),
     };
-    SurveyedPod { name, workload, controller, shape, requests, node }
+    SurveyedPod { pod, workload }
 }

@@ -4,22 +4,20 @@
 mod explained;
 mod types;
 
-use std::io;
 use std::process::ExitCode;
 
 use clap::Args;
-use serde_json::{Value, json};
+use serde_json::json;
 
-use super::check::{Template, templates};
-use super::inventory::Shown;
-use super::output::{Look, Output, Progress, document, print, shown, tell};
-use super::session::{Read, ask_about};
+use super::advice::unread_pull_secrets;
+use super::check::{Object, objects_of};
+use super::output::{Look, Output, Progress, json, print, shown, tell};
+use super::session::{Session, run};
 use super::survey::Survey;
-use super::{Shared, fail};
+use super::{Failure, Shared};
 use explained::Explained;
 use tolerarch_core::image::ImageRef;
-use tolerarch_core::pod::Pod;
-use tolerarch_kubernetes::cluster::{RequestError, UserClient};
+use tolerarch_kubernetes::cluster::UserClient;
 use types::Target;
 
 #[derive(Debug, Args)]
@@ -34,104 +32,70 @@ pub(super) struct Why {
     output: Output,
 }
 
-/// What was read before anything is looked up.
-struct Found {
-    namespace: String,
-    survey: Survey,
-    objects: Vec<Template>,
-    faults: Vec<String>,
-}
-
 impl Why {
-    pub(super) fn run(self, shared: &Shared) -> ExitCode {
+    pub(super) fn run(self, shared: &Shared) -> Result<ExitCode, Failure> {
         if self.access.all_namespaces {
-            tell("tolerarch: a name is looked for in one namespace: write -n NAMESPACE in place of -A");
-            return ExitCode::from(2);
+            let message = "a name is looked for in one namespace: write -n NAMESPACE in place of -A";
+            return Err(Failure::Usage(message.to_owned()));
         }
-        let read = async |progress: &Progress, discover| {
+        let (explained, notes, faults) = run(shared, async |progress, _| {
             progress.show("asking the API server");
-            let client = self.access.connect(&shared.environment).await.map_err(|error| fail(&error))?;
-            let found = self.find(&client, progress).await;
-            let shown = Shown::configured(&client, discover).await;
-            progress.show("");
-            let shown = shown.map_err(|error| fail(&error))?;
-            let images = if client.is_local() { found.images() } else { Vec::new() };
-            Ok(Read { images, shown, rest: found })
-        };
-        let explained = ask_about(shared, read, async |session, mut found: Found| {
+            let client = self.access.connect(&shared.environment).await?;
+            let configured = self.access.configured(shared, &client).await?;
+            let namespace = self.access.namespace.as_deref().unwrap_or(client.namespace());
+            let (objects, mut survey, faults) = self.find(&client, namespace, &progress).await;
+            let images: Vec<ImageRef> = objects.iter().flat_map(Object::images).collect();
+            let session = Session::in_cluster(shared, configured, progress, &client, &images).await?;
             session.progress.show("looking up images");
             let mut all = Vec::new();
-            for object in &found.objects {
-                all.push(Explained::of(&session, &found.survey, &found.namespace, object).await);
+            for object in &objects {
+                all.push(Explained::of(&session, &survey, namespace, object).await);
             }
-            session.progress.show("");
-            found.survey.notes.extend(session.notes);
-            (all, found)
-        });
-        let (explained, found) = match explained {
-            Ok(explained) => explained,
-            Err(status) => return status,
-        };
-        found.faults.iter().for_each(|fault| tell(&format!("tolerarch: {}", shown(fault))));
-        let notes = &found.survey.notes;
-        match self.write(&explained, notes, shared) {
-            Err(error) => fail(&error),
-            Ok(()) if !found.faults.is_empty() => ExitCode::FAILURE,
-            Ok(()) => ExitCode::SUCCESS,
-        }
-    }
-
-    fn write(&self, all: &[Explained], notes: &[String], shared: &Shared) -> io::Result<()> {
-        match self.output {
+            survey.notes.extend(session.notes);
+            let unread = all.iter().filter(|one| one.lacks_pull_secrets).count();
+            survey.notes.extend(unread_pull_secrets(unread, "these objects"));
+            Ok((all, survey.notes, faults))
+        })?;
+        faults.iter().for_each(|fault| tell(&format!("tolerarch: {}", shown(fault))));
+        let text = match self.output {
             Output::Table => {
-                let look = Look::of_stdout(&shared.environment);
-                let texts: Vec<String> = all.iter().map(|one| one.table(look)).collect();
                 notes.iter().for_each(|note| tell(&format!("tolerarch: note: {}", shown(note))));
-                print(&texts.join("\n"))
+                let look = Look::of_stdout(&shared.environment);
+                explained.iter().map(|one| one.table(look)).collect::<Vec<_>>().join("\n")
             }
-            Output::Json => {
-                let objects: Vec<Value> = all.iter().map(Explained::json).collect();
-                print(&document(&format!("{:#}", json!({"objects": objects, "notes": notes}))))
-            }
-        }
+            Output::Json => json(&json!({"objects": explained, "notes": notes}))?,
+        };
+        print(&text)?;
+        Ok(if faults.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
     }
 
-    /// Reads the objects, and all Pods of their namespace.
-    async fn find(&self, client: &UserClient, progress: &Progress) -> Found {
-        let namespace = self.access.namespace.as_deref().unwrap_or(client.namespace()).to_owned();
+    /// The objects and all Pods of their namespace, and what could not be read.
+    async fn find(
+        &self,
+        client: &UserClient,
+        namespace: &str,
+        progress: &Progress,
+    ) -> (Vec<Object>, Survey, Vec<String>) {
         let (mut objects, mut faults) = (Vec::new(), Vec::new());
         for target in &self.targets {
             let read = async {
-                let Some(path) = target.path(client, &namespace).await? else {
-                    return Ok(Err("the API server has no such kind".to_owned()));
-                };
-                Ok(templates(client.text(&path).await?.as_bytes()))
+                let path = target.path(client, namespace).await.map_err(|error| error.to_string())?;
+                let path = path.ok_or_else(|| "the API server has no such kind".to_owned())?;
+                objects_of(client.text(&path).await.map_err(|error| error.to_string())?.as_bytes())
             };
-            let read: Result<Result<Vec<Template>, String>, RequestError> = read.await;
-            match read {
-                Ok(Ok(found)) => objects.extend(found),
-                Ok(Err(message)) => faults.push(format!("{target}: {message}")),
-                Err(error) => faults.push(format!("{target}: {error}")),
+            match read.await {
+                Ok(found) => objects.extend(found),
+                Err(message) => faults.push(format!("{target}: {message}")),
             }
         }
         let survey = if objects.is_empty() {
             Ok(Survey::default())
         } else {
-            Survey::read(client, Some(&namespace), progress).await
+            Survey::read(client, Some(namespace), progress).await
         };
         let survey = survey.unwrap_or_else(|error| {
             Survey::noted(format!("Pods cannot be listed, so it is not told where they run: {error}"))
         });
-        Found { namespace, survey, objects, faults }
-    }
-}
-
-impl Found {
-    fn images(&self) -> Vec<ImageRef> {
-        let pods = self.objects.iter().filter_map(|object| object.pod().ok());
-        let images = |pod: Pod<'_>| -> Vec<ImageRef> {
-            pod.images().into_iter().filter_map(|usage| usage.image.ok()).collect()
-        };
-        pods.flat_map(images).collect()
+        (objects, survey, faults)
     }
 }

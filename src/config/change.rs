@@ -1,29 +1,31 @@
 //! From one configuration to the next while the program runs: what has to wait for a restart, and which files count.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
 
-use serde_json::Value as Json;
-
 use super::Config;
-use super::quote::may_be_secret;
-use super::shape::{Shape, Slot};
+use super::reader::may_be_secret;
+use super::shape::{Slot, texts, values};
 
 impl Config {
     /// Puts back what cannot change while the program runs as it is in `old`, and names those keys.
     pub fn keep(&mut self, old: &Self) -> Vec<String> {
-        let mut kept = Vec::new();
-        keep(self.shape(), old.clone().shape(), false, "", &mut kept);
+        let (mut before, mut kept) = (HashMap::new(), Vec::new());
+        values(old.clone().shape(), "", &mut |path, at_start, value| {
+            before.extend(at_start.then(|| (path.to_owned(), value.written())));
+        });
+        values(self.shape(), "", &mut |path, _, value| {
+            if let Some(old) = before.get(path).filter(|old| **old != value.written()) {
+                value.set(old);
+                kept.push(path.to_owned());
+            }
+        });
         kept
     }
 
     /// What is other than in `old`, for a log line: `lookup.budget: 3s → 5s`. What may hold a password is named, not shown.
     pub fn changes(&self, old: &Self) -> Vec<String> {
-        let [old, new] = [old, self].map(|config| {
-            let mut values = BTreeMap::new();
-            flatten(&mut config.clone(), String::new(), &mut values);
-            values
-        });
+        let [old, new] = [old, self].map(Self::written);
         let mut keys: Vec<&String> = old.keys().chain(new.keys()).collect();
         keys.sort();
         keys.dedup();
@@ -36,118 +38,45 @@ impl Config {
         changed.map(|key| format!("{key}: {} → {}", shown(old.get(key)), shown(new.get(key)))).collect()
     }
 
+    /// All values by their paths, but for empty ones.
+    fn written(&self) -> BTreeMap<String, String> {
+        let mut all = BTreeMap::new();
+        values(self.clone().shape(), "", &mut |path, _, value| {
+            let mut text = texts(&value.written()).join(", ");
+            if !text.is_empty() && value.domain().is_list {
+                text = format!("[{text}]");
+            }
+            all.extend((!text.is_empty()).then(|| (path.to_owned(), text)));
+        });
+        all
+    }
+
     /// Lets `~` at the beginning of any path mean this directory, as a shell would.
     pub fn expand_home(&mut self, home: &Path) {
-        expand(self, home);
+        let expanded = |path: PathBuf| path.strip_prefix("~").map(|rest| home.join(rest)).unwrap_or(path);
+        values(self.shape(), "", &mut |_, _, value| {
+            let paths = value.files();
+            if paths.iter().any(|path| path.starts_with("~")) {
+                value.clear();
+                for path in paths {
+                    value.add(&expanded(path).to_string_lossy());
+                }
+            }
+        });
     }
 
     /// The files and directories that the configuration names, and whose content belongs to it. Not those of keys that
     /// need a restart: the serving certificate is followed by itself.
     pub fn files(&self) -> Vec<PathBuf> {
         let mut files = Vec::new();
-        collect(&mut self.clone(), &mut files);
-        files.retain(|file| !file.as_os_str().is_empty());
+        values(self.clone().shape(), "", &mut |_, at_start, value| {
+            if !at_start {
+                files.extend(value.files());
+            }
+        });
         files.sort();
         files.dedup();
         files
-    }
-}
-
-fn keep(new: Shape<'_>, old: Shape<'_>, at_start: bool, path: &str, kept: &mut Vec<String>) {
-    match (new, old) {
-        (Shape::Section(new), Shape::Section(old)) => {
-            for (mut new, mut old) in new.into_iter().zip(old) {
-                let path = new.path(path);
-                keep(new.slot.shape(), old.slot.shape(), new.at_start, &path, kept);
-            }
-        }
-        (Shape::Value(mut new), Shape::Value(old)) if at_start && new.written() != old.written() => {
-            new.read(&text(old.written()));
-            kept.push(path.to_owned());
-        }
-        (Shape::Values(mut new), Shape::Values(old)) if at_start && new.written() != old.written() => {
-            new.clear();
-            for item in old.written() {
-                new.add(&text(item));
-            }
-            kept.push(path.to_owned());
-        }
-        _ => {}
-    }
-}
-
-/// As a file or a variable would say it.
-fn text(value: Json) -> String {
-    value.as_str().map_or_else(|| value.to_string(), str::to_owned)
-}
-
-/// The scalars and lists of scalars by their paths, empty ones left out.
-fn flatten(slot: &mut dyn Slot, path: String, values: &mut BTreeMap<String, String>) {
-    match slot.shape() {
-        Shape::Section(keys) => {
-            for mut key in keys {
-                let path = key.path(&path);
-                flatten(&mut *key.slot, path, values);
-            }
-        }
-        Shape::Value(value) => {
-            let written = Some(value.written()).filter(|written| !written.is_null()).map(text);
-            values.extend(written.filter(|text| !text.is_empty()).map(|text| (path, text)));
-        }
-        Shape::Values(list) => {
-            let items: Vec<String> = list.written().into_iter().map(text).collect();
-            if !items.is_empty() {
-                values.insert(path, format!("[{}]", items.join(", ")));
-            }
-        }
-        Shape::List(list) => {
-            let mut at = 0;
-            list.each(&mut |slot| {
-                flatten(slot, format!("{path}[{at}]"), values);
-                at += 1;
-            });
-        }
-        Shape::Map(map) => map.each(&mut |name, slot| flatten(slot, format!("{path}[{name:?}]"), values)),
-    }
-}
-
-fn collect(slot: &mut dyn Slot, files: &mut Vec<PathBuf>) {
-    match slot.shape() {
-        Shape::Section(keys) => {
-            for mut key in keys.into_iter().filter(|key| !key.at_start) {
-                collect(&mut *key.slot, files);
-            }
-        }
-        Shape::Value(value) => files.extend(value.file()),
-        Shape::Values(values) => files.extend(values.files()),
-        Shape::List(list) => list.each(&mut |slot| collect(slot, files)),
-        Shape::Map(map) => map.each(&mut |_, slot| collect(slot, files)),
-    }
-}
-
-fn expand(slot: &mut dyn Slot, home: &Path) {
-    let expanded = |path: &Path| {
-        let rest = path.strip_prefix("~").ok()?;
-        Some(home.join(rest).to_string_lossy().into_owned())
-    };
-    match slot.shape() {
-        Shape::Section(keys) => keys.into_iter().for_each(|mut key| expand(&mut *key.slot, home)),
-        Shape::Value(mut value) => {
-            if let Some(path) = value.file().and_then(|path| expanded(&path)) {
-                value.read(&path);
-            }
-        }
-        Shape::Values(mut values) => {
-            let paths = values.files();
-            if paths.iter().any(|path| path.starts_with("~")) {
-                values.clear();
-                for path in paths {
-                    values.add(&expanded(&path).unwrap_or_else(|| path.to_string_lossy().into_owned()));
-                }
-            }
-        }
-        Shape::List(list) => list.each(&mut |slot| expand(slot, home)),
-        Shape::Map(map) => map.each(&mut |_, slot| expand(slot, home)),
     }
 }
 

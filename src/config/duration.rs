@@ -5,8 +5,8 @@ use std::time::Duration;
 use serde_json::{Value as Json, json};
 
 use super::values::{Kind, Scalar};
+use tolerarch_text::go_duration::{sum, terms};
 
-/// Each unit in nanoseconds.
 const UNITS: [(&str, u64); 5] = [
     ("ms", 1_000_000),
     ("s", 1_000_000_000),
@@ -69,52 +69,26 @@ fn written(duration: Duration) -> String {
 
 /// The duration, if it is one and not zero.
 fn parse(text: &str) -> Option<Duration> {
-    let (mut rest, mut nanos) = (text, 0);
-    while !rest.is_empty() {
-        let (number, unit);
-        (number, rest) = split(rest, |b| b.is_ascii_digit() || b == b'.');
-        (unit, rest) = split(rest, |b| b.is_ascii_lowercase());
-        let (_, unit) = *UNITS.iter().find(|(name, _)| *name == unit)?;
-        nanos += units(number, unit)?;
-    }
-    let duration = Duration::from_nanos(nanos.try_into().ok()?);
-    (!duration.is_zero() && duration <= MAX).then_some(duration)
-}
-
-/// So many units, in nanoseconds.
-fn units(number: &str, unit: u64) -> Option<u128> {
-    let (whole, fraction) = match number.split_once('.') {
-        Some((whole, fraction)) => (whole, Some(fraction)),
-        None => (number, None),
+    let fits = |digits: &str, most| (1..=most).contains(&digits.len());
+    let is_number = |(number, _): (&str, &str)| match number.split_once('.') {
+        Some((whole, fraction)) => fits(whole, WHOLE) && fits(fraction, FRACTION),
+        None => fits(number, WHOLE),
     };
-    let fits = |digits: &str, most| (1..=most).contains(&digits.len()) && !digits.contains('.');
-    if !fits(whole, WHOLE) || !fraction.is_none_or(|fraction| fits(fraction, FRACTION)) {
-        return None;
-    }
-    let thousandths: u64 = format!("{:0<3}", fraction.unwrap_or_default()).parse().ok()?;
-    let whole: u64 = whole.parse().ok()?;
-    Some(u128::from(unit) * u128::from(whole) + u128::from(unit / 1000 * thousandths))
-}
-
-fn split(text: &str, of: impl Fn(u8) -> bool) -> (&str, &str) {
-    text.split_at(text.bytes().position(|b| !of(b)).unwrap_or(text.len()))
+    let unit = |name: &str| UNITS.iter().find(|(known, _)| *known == name).map(|(_, unit)| *unit);
+    let duration = terms(text).all(is_number).then(|| sum(text, unit))??;
+    (!duration.is_zero() && duration <= MAX).then_some(duration)
 }
 
 /// The duration that a text was probably meant as.
 fn meant(text: &str) -> Option<String> {
     let text = text.trim();
-    let is_number = !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit() || b == b'.');
-    if is_number {
+    if terms(text).all(|(_, unit)| unit.is_empty()) {
         return parse(&format!("{text}s"))
             .map(|_| format!("the unit is missing: {text}s, {text}m or {text}h"));
     }
-    let (mut rest, mut spelt) = (text, String::new());
-    while !rest.is_empty() {
-        let (number, unit);
-        (number, rest) = split(rest, |b| b.is_ascii_digit() || b == b'.');
-        (unit, rest) = split(rest.trim_start(), |b| b.is_ascii_alphabetic());
-        rest = rest.trim_start();
-        let unit = unit.to_ascii_lowercase();
+    let mut spelt = String::new();
+    for (number, unit) in terms(text) {
+        let unit = unit.trim().to_ascii_lowercase();
         let known = |(name, spellings): &&(&str, &[&str])| *name == unit || spellings.contains(&&*unit);
         let (name, _) = SPELLINGS.iter().find(known)?;
         spelt += &format!("{number}{name}");

@@ -6,22 +6,22 @@ use serde_json::Value as Json;
 
 use super::Config;
 use super::reader::Location;
-use super::shape::{ConfigKey, Map, Shape, Slot};
+use super::shape::{ConfigKey, Content, Entries, Shape, Slot, Step, join};
 
 /// Where comments begin, if there is room.
 const COLUMN: usize = 44;
 
-/// The configuration with where each value comes from.
-pub(super) fn effective(slot: &mut dyn Slot, file: &str, places: &BTreeMap<String, Location>) -> String {
-    let mut printer = Printer { places: Some((file, places)), text: String::new() };
-    printer.section(slot.shape(), "", "", "");
-    printer.text
+pub(super) fn effective(config: &Config, file: &str, places: &BTreeMap<String, Location>) -> String {
+    print(config.clone(), Some((file, places)))
 }
 
-/// Every key with its default and what it means, as a file.
 pub fn explained() -> String {
-    let mut printer = Printer { places: None, text: String::new() };
-    printer.section(Config::default().shape(), "", "", "");
+    print(Config::default(), None)
+}
+
+fn print(mut config: Config, places: Option<(&str, &BTreeMap<String, Location>)>) -> String {
+    let mut printer = Printer { places, text: String::new() };
+    printer.section(config.shape(), "", "", "");
     printer.text
 }
 
@@ -34,19 +34,19 @@ struct Printer<'a> {
 impl Printer<'_> {
     /// All keys of a section, the first one behind `first`, the others behind as many spaces as that is long.
     fn section(&mut self, shape: Shape<'_>, indent: &str, first: &str, path: &str) {
-        let Shape::Section(keys) = shape else { return };
+        let Content::Section(keys) = shape.content else { return };
         let mut before = format!("{indent}{first}");
         let indent = " ".repeat(before.len());
-        for mut key in keys {
-            let path = key.path(path);
-            if self.key(&mut key, &before, &indent, &path) {
+        for key in keys {
+            let path = join(path, key.name);
+            if self.key(key, &before, &indent, &path) {
                 before.clone_from(&indent);
             }
         }
     }
 
     /// One key with what it holds; `false` where nothing would be written.
-    fn key(&mut self, key: &mut ConfigKey<'_>, before: &str, indent: &str, path: &str) -> bool {
+    fn key(&mut self, key: ConfigKey<'_>, before: &str, indent: &str, path: &str) -> bool {
         let comment = match self.places {
             None if key.at_start => format!("{} (restart)", key.doc),
             None => key.doc.to_owned(),
@@ -55,71 +55,61 @@ impl Printer<'_> {
         let heading = if self.places.is_some() { String::new() } else { comment.clone() };
         let name = format!("{before}{}:", key.name);
         let deeper = format!("{indent}  ");
-        match key.slot.shape() {
-            shape @ Shape::Section(_) => {
+        match key.shape.content {
+            content @ Content::Section(_) => {
                 self.line(&name, &heading);
-                self.section(shape, &deeper, "", path);
+                self.section(content.into(), &deeper, "", path);
             }
-            Shape::Value(value) => {
+            Content::Value(value) => {
                 let written = value.written();
                 if written.is_null() {
                     return false;
                 }
-                self.line(&format!("{name} {}", scalar(&written)), &comment);
+                self.line(&format!("{name} {}", shown(&written)), &comment);
             }
-            Shape::Values(values) => {
-                let items: Vec<String> = values.written().iter().map(scalar).collect();
-                self.line(&format!("{name} [{}]", items.join(", ")), &comment);
-            }
-            Shape::List(list) => {
-                let (start, mut at) = (self.text.len(), 0);
-                self.line(&name, &heading);
-                list.each(&mut |slot| {
-                    self.section(slot.shape(), &deeper, "- ", &format!("{path}[{at}]"));
-                    at += 1;
-                });
-                if at == 0 {
-                    self.text.truncate(start);
-                    self.line(&format!("{name} []"), &comment);
-                }
-            }
-            Shape::Map(map) => self.map(map, &name, &deeper, path, &comment),
+            Content::Entries(entries) => self.entries(entries, &name, &deeper, path, &comment),
         }
         true
     }
 
-    fn map(&mut self, map: &mut dyn Map, name: &str, indent: &str, path: &str, comment: &str) {
-        let mut entries = 0;
+    fn entries(&mut self, entries: &mut dyn Entries, name: &str, indent: &str, path: &str, comment: &str) {
         let start = self.text.len();
         self.line(name, if self.places.is_some() { "" } else { comment });
-        let mut entry = |printer: &mut Self, key: &str, slot: &mut dyn Slot| {
-            let name = format!("{indent}{}:", Json::from(key));
-            let path = format!("{path}[{key:?}]");
-            match slot.shape() {
-                Shape::Value(value) => {
-                    // A new one has no value that could be shown.
-                    let Some((file, places)) = printer.places else { return };
-                    printer
-                        .line(&format!("{name} {}", scalar(&value.written())), &origin(file, places, &path));
-                }
-                shape => {
-                    printer.line(&name, "");
-                    printer.section(shape, &format!("{indent}  "), "", &path);
-                }
+        let mut is_empty = true;
+        match (self.places, entries.key()) {
+            (None, Some((_, example))) => {
+                entries
+                    .blank(&mut |shape| is_empty &= !self.entry(Step::Named(example), shape, indent, path));
             }
-            entries += 1;
-        };
-        match self.places {
-            Some(_) => map.each(&mut |key, slot| entry(self, key, slot)),
-            None => {
-                let (_, example) = map.key();
-                map.blank(&mut |slot| entry(self, example, slot));
-            }
+            _ => entries.each(&mut |step, shape| is_empty &= !self.entry(step, shape, indent, path)),
         }
-        if entries == 0 {
+        if is_empty {
             self.text.truncate(start);
-            self.line(&format!("{name} {{}}"), comment);
+            let empty = if entries.key().is_some() { "{}" } else { "[]" };
+            self.line(&format!("{name} {empty}"), comment);
         }
+    }
+
+    /// One entry; `false` where nothing would be written.
+    fn entry(&mut self, step: Step<'_>, shape: Shape<'_>, indent: &str, path: &str) -> bool {
+        let path = format!("{path}{step}");
+        let Step::Named(name) = step else {
+            self.section(shape, indent, "- ", &path);
+            return true;
+        };
+        let name = format!("{indent}{}:", Json::from(name));
+        match shape.content {
+            Content::Value(value) => {
+                // A new one has no value that could be shown.
+                let Some((file, places)) = self.places else { return false };
+                self.line(&format!("{name} {}", shown(&value.written())), &origin(file, places, &path));
+            }
+            content => {
+                self.line(&name, "");
+                self.section(content.into(), &format!("{indent}  "), "", &path);
+            }
+        }
+        true
     }
 
     fn line(&mut self, text: &str, comment: &str) {
@@ -129,7 +119,6 @@ impl Printer<'_> {
     }
 }
 
-/// Where a value comes from.
 fn origin(file: &str, places: &BTreeMap<String, Location>, path: &str) -> String {
     match places.get(path) {
         Some(Location::Line(line)) => format!("{file}:{line}"),
@@ -143,7 +132,10 @@ fn origin(file: &str, places: &BTreeMap<String, Location>, path: &str) -> String
 }
 
 /// Without quotes where that cannot be taken for anything else. JSON's strings are YAML's.
-fn scalar(value: &Json) -> String {
+fn shown(value: &Json) -> String {
+    if let Some(items) = value.as_array() {
+        return format!("[{}]", items.iter().map(shown).collect::<Vec<_>>().join(", "));
+    }
     let plain = |text: &&str| {
         let body = |b: u8| b.is_ascii_alphanumeric() || b"/._-".contains(&b);
         text.bytes().all(body)

@@ -1,11 +1,10 @@
 //! Profiles: what differs for the reviews that arrive at `/mutate/<name>`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
 use super::Config;
-use super::quote::quoted;
-use super::reader::{Reader, nearest};
-use super::shape::{Named, Shape, Slot, Visit, key, key_as};
+use super::reader::{Reader, nearest, quoted};
+use super::shape::{Named, Shape, Slot, key, key_as, values};
 use super::values::pool_name;
 use tolerarch_core::pod::is_label_value;
 use tolerarch_core::policy::{Mode, PlacementRules, Policy, Pool, UNKNOWN_PROFILE};
@@ -15,13 +14,10 @@ use tolerarch_core::policy::{Mode, PlacementRules, Policy, Pool, UNKNOWN_PROFILE
 pub struct Profile {
     /// Whether decisions are carried out, unless the Pod says it.
     pub mode: Mode,
-    /// The names of the pools that it opens.
     pub pools: Vec<String>,
     /// Whether it also opens those that are found in the cluster: it names none itself.
     pub opens_found: bool,
-    /// How Pods are steered.
     pub placement: PlacementRules,
-    /// Whether a Pod that stays closed says why.
     pub explain: bool,
 }
 
@@ -34,15 +30,12 @@ impl Default for Profile {
 
 impl Slot for Profile {
     fn shape(&mut self) -> Shape<'_> {
-        Shape::Section(vec![
-            key("mode", "enforce or observe", &mut self.mode),
-            key_as(
-                "pools",
-                "names of the pools that it opens; [] opens none",
-                pool_name().set(&mut self.pools),
-            ),
-            key("placement", "merged key by key", &mut self.placement),
-            key("explain", "whether a Pod that stays closed says why", &mut self.explain),
+        Shape::section(vec![
+            key("mode", &mut self.mode).means("enforce or observe"),
+            key_as("pools", pool_name().set(&mut self.pools))
+                .means("names of the pools that it opens; [] opens none"),
+            key("placement", &mut self.placement).means("merged key by key"),
+            key("explain", &mut self.explain).means("whether a Pod that stays closed says why"),
         ])
     }
 }
@@ -61,10 +54,6 @@ impl Named for Profile {
         }
         Ok(())
     }
-
-    fn show(&mut self, visit: Visit<'_>) {
-        visit(self);
-    }
 }
 
 /// Gives profiles what they do not say themselves, once all has been read.
@@ -74,34 +63,21 @@ pub(super) fn inherit(config: &mut Config, reader: &mut Reader) {
     for (name, own) in &mut config.profiles {
         let path = |key: &str| format!("profiles[{}].{key}", quoted(name));
         let says = |key: &str| reader.places.contains_key(&path(key));
-        let PlacementRules { require, platforms, discovered, when_unknown, prefer, pod_labels } =
-            placement.clone();
-        let steered = &mut own.placement;
-        if !says("mode") {
-            own.mode = *mode;
+        let mut said = HashMap::new();
+        values(own.shape(), "", &mut |at, _, value| {
+            said.extend(says(at).then(|| (at.to_owned(), value.written())));
+        });
+        let mut placement = placement.clone();
+        if says("placement.prefer") {
+            placement.prefer = std::mem::take(&mut own.placement.prefer);
         }
-        if !says("explain") {
-            own.explain = *explain;
-        }
-        if !says("placement.require") {
-            steered.require = require;
-        }
-        if !says("placement.platforms") {
-            (steered.platforms, steered.discovered) = (platforms, discovered);
-        }
-        if !says("placement.whenUnknown") {
-            steered.when_unknown = when_unknown;
-        }
-        if !says("placement.prefer") {
-            steered.prefer = prefer;
-        }
-        if !says("placement.podLabels") {
-            steered.pod_labels = pod_labels;
-        }
-        if !says("pools") {
-            own.pools.clone_from(&names);
-            own.opens_found = config.discover.node_pools;
-        }
+        let opens_found = config.discover.node_pools && !says("pools");
+        *own = Profile { mode: *mode, pools: names.clone(), opens_found, placement, explain: *explain };
+        values(own.shape(), "", &mut |at, _, value| {
+            if let Some(written) = said.get(at) {
+                value.set(written);
+            }
+        });
         // Others may be found in the cluster.
         if config.discover.node_pools {
             continue;
@@ -115,13 +91,8 @@ pub(super) fn inherit(config: &mut Config, reader: &mut Reader) {
 }
 
 impl Config {
-    /// What decides over Pods by each profile.
-    pub fn policies(&self) -> BTreeMap<String, Policy> {
-        self.policies_over(&self.policy)
-    }
-
-    /// The same over pools that were found in the cluster, too.
-    pub fn policies_over(&self, top: &Policy) -> BTreeMap<String, Policy> {
+    /// What decides by each profile where this does by default, which may have pools that were found in the cluster.
+    pub fn policies(&self, top: &Policy) -> BTreeMap<String, Policy> {
         let is_found = |name: &String| !self.policy.pools.iter().any(|pool| pool.name == *name);
         let of = |profile: &Profile| {
             let Profile { mode, placement, explain, .. } = profile.clone();

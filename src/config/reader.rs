@@ -5,16 +5,13 @@ use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 
-use super::quote::quoted;
-use super::shape::{Domain, Shape, Slot};
+use super::shape::{Content, Domain, Shape, Slot, Value};
 use tolerarch_text::yaml::{self, Copies, Data, Dialect, Key, Node};
 
-/// One thing that is wrong with a configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FieldError {
     /// Where, as a path of keys: `pools[0].platforms`. Empty for the whole document.
     pub path: String,
-    /// Where it is said.
     pub place: Location,
     pub message: String,
 }
@@ -24,9 +21,7 @@ pub struct FieldError {
 pub enum Location {
     /// On this line of the file, from 1.
     Line(usize),
-    /// In this variable of the environment.
     Variable(String),
-    /// By this flag of the command line.
     Flag(&'static str),
 }
 
@@ -55,7 +50,6 @@ impl fmt::Display for FieldError {
 pub(super) struct Reader {
     path: String,
     faults: Vec<FieldError>,
-    /// What is valid, and probably not what was meant.
     pub(super) warnings: Vec<FieldError>,
     /// The places of sections, lists and values, by their path.
     pub(super) places: BTreeMap<String, Location>,
@@ -67,24 +61,27 @@ impl Reader {
         match yaml::read(text, Dialect::Text, &mut Copies::default()).as_deref() {
             Err(error) => self.fault(Location::Line(error.line), error.message.clone()),
             Ok([_, second, ..]) => self.fault(place(second), "a second document: a configuration is one"),
-            Ok([document]) if !is_null(document) => self.fill(document, slot),
+            Ok([document]) if !is_null(document) => self.fill(document, slot.shape()),
             Ok(_) => {}
         }
     }
 
-    /// Takes over what the node says.
-    fn fill(&mut self, node: &Node, slot: &mut dyn Slot) {
+    fn fill(&mut self, node: &Node, shape: Shape<'_>) {
         self.places.insert(self.path.clone(), place(node));
-        match (slot.shape(), &node.data) {
-            (Shape::Section(mut keys), Data::Map(members)) => {
+        match (shape.content, &node.data) {
+            (Content::Section(mut keys), Data::Map(members)) => {
+                let names: Vec<_> = keys.iter().map(|key| key.name).collect();
                 for (name, value) in self.distinct(members) {
                     let text = name.text.as_str();
-                    match keys.iter_mut().find(|known| known.name == text) {
+                    match keys.iter().position(|known| known.name == text) {
                         // A key without a value keeps its default.
                         Some(_) if is_null(value) => {}
-                        Some(known) => self.within(known.name, |reader| reader.fill(value, &mut *known.slot)),
+                        Some(at) => {
+                            let known = keys.swap_remove(at);
+                            self.within(known.name, |reader| reader.fill(value, known.shape));
+                        }
                         None => {
-                            let hint = nearest(text, keys.iter().map(|known| known.name));
+                            let hint = nearest(text, names.iter().copied());
                             let message = format!("unknown key; {hint}");
                             self.within(&step(text), |reader| {
                                 reader.fault(Location::Line(name.line), message);
@@ -93,62 +90,64 @@ impl Reader {
                     }
                 }
             }
-            (Shape::Section(keys), _) => {
+            (Content::Section(keys), _) => {
                 let names: Vec<_> = keys.iter().map(|key| key.name).collect();
                 self.wrong(node, &format!("a section with {}", names.join(", ")));
             }
-            (Shape::Value(mut value), _) => {
-                if !scalar(node).is_some_and(|text| value.read(text)) {
-                    self.wrong(node, &expected(value.domain(), scalar(node)));
+            (Content::Value(mut value), _) => self.value(node, &mut *value),
+            (Content::Entries(entries), data) => match (entries.key(), data) {
+                (None, Data::List(items)) => {
+                    entries.clear();
+                    for (at, item) in items.iter().enumerate() {
+                        self.within(&format!("[{at}]"), |reader| {
+                            // An item of a list has no name that could be wrong.
+                            let _ = entries.add("", &mut |shape| reader.fill(item, shape));
+                        });
+                    }
+                }
+                (None, _) => self.wrong(node, "a list"),
+                (Some(_), Data::Map(members)) => {
+                    for (name, value) in self.distinct(members) {
+                        let step = format!("[{}]", quoted(&entries.normal(&name.text)));
+                        self.within(&step, |reader| {
+                            let mut fill = |shape: Shape<'_>| {
+                                if !is_null(value) {
+                                    reader.fill(value, shape);
+                                }
+                            };
+                            if let Err(message) = entries.add(&name.text, &mut fill) {
+                                reader.fault(Location::Line(name.line), message);
+                            }
+                        });
+                    }
+                }
+                (Some((what, example)), _) => {
+                    self.wrong(node, &format!("a section with a key for each {what}, such as {example:?}"));
+                }
+            },
+        }
+    }
+
+    fn value(&mut self, node: &Node, value: &mut dyn Value) {
+        let (domain, text) = (value.domain(), scalar(node));
+        let stands_alone = !domain.is_list || (text.is_some() && text == domain.word);
+        match &node.data {
+            _ if stands_alone => {
+                value.clear();
+                if !text.is_some_and(|text| value.add(text)) {
+                    self.wrong(node, &domain.expected(text));
                 }
             }
-            (Shape::Values(mut values), Data::List(items)) => {
-                values.clear();
+            Data::List(items) => {
+                value.clear();
                 for (at, item) in items.iter().enumerate() {
-                    if !scalar(item).is_some_and(|text| values.add(text)) {
-                        let expected = expected(&values.domain(), scalar(item));
+                    if !scalar(item).is_some_and(|text| value.add(text)) {
+                        let expected = domain.expected(scalar(item));
                         self.within(&format!("[{at}]"), |reader| reader.wrong(item, &expected));
                     }
                 }
             }
-            (Shape::List(list), Data::List(items)) => {
-                list.clear();
-                for (at, item) in items.iter().enumerate() {
-                    self.within(&format!("[{at}]"), |reader| {
-                        list.add(&mut |slot| reader.fill(item, slot));
-                    });
-                }
-            }
-            (Shape::Values(mut values), _)
-                if values.word().is_some_and(|word| scalar(node) == Some(word)) =>
-            {
-                values.clear();
-                values.add(scalar(node).unwrap_or_default());
-            }
-            (Shape::Values(values), _) => {
-                let hint = scalar(node).and_then(|text| (values.domain().hint)(text));
-                self.wrong(node, &hint.map_or_else(|| "a list".to_owned(), |hint| format!("a list; {hint}")));
-            }
-            (Shape::List(_), _) => self.wrong(node, "a list"),
-            (Shape::Map(map), Data::Map(members)) => {
-                for (name, value) in self.distinct(members) {
-                    let text = name.text.as_str();
-                    self.within(&format!("[{}]", quoted(&map.normal(text))), |reader| {
-                        let added = map.add(text, &mut |slot| {
-                            if !is_null(value) {
-                                reader.fill(value, slot);
-                            }
-                        });
-                        if let Err(message) = added {
-                            reader.fault(Location::Line(name.line), message);
-                        }
-                    });
-                }
-            }
-            (Shape::Map(map), _) => {
-                let (what, example) = map.key();
-                self.wrong(node, &format!("a section with a key for each {what}, such as {example:?}"));
-            }
+            _ => self.wrong(node, &format!("a list{}", domain.hint(text))),
         }
     }
 
@@ -174,7 +173,6 @@ impl Reader {
         distinct
     }
 
-    /// Runs `read` one step deeper.
     fn within(&mut self, step: &str, read: impl FnOnce(&mut Self)) {
         let length = self.path.len();
         if !self.path.is_empty() && !step.starts_with('[') {
@@ -194,54 +192,44 @@ impl Reader {
         self.faults.push(FieldError { path: path.to_owned(), place, message });
     }
 
-    /// Whether anything is wrong.
-    pub(super) fn has_faults(&self) -> bool {
-        !self.faults.is_empty()
-    }
-
     fn wrong(&mut self, node: &Node, expected: &str) {
         self.fault(place(node), format!("found {}, expected {expected}", shown(node)));
     }
 
     /// Collects what is wrong with sections and lists as a whole, once all has been read. A section of which a part is
     /// wrong already is not judged.
-    pub(super) fn object(&mut self, slot: &mut dyn Slot) {
+    pub(super) fn object(&mut self, shape: Shape<'_>) {
         let before = self.faults.len();
         let mut is_list = false;
-        match slot.shape() {
-            Shape::Section(keys) => {
-                for mut key in keys {
-                    self.within(key.name, |reader| reader.object(&mut *key.slot));
+        match shape.content {
+            Content::Section(keys) => {
+                for key in keys {
+                    self.within(key.name, |reader| reader.object(key.shape));
                 }
             }
-            Shape::List(list) => {
-                is_list = true;
-                let mut at = 0;
-                list.each(&mut |slot| {
-                    self.within(&format!("[{at}]"), |reader| reader.object(slot));
-                    at += 1;
+            Content::Entries(entries) => {
+                is_list = entries.key().is_none();
+                entries.each(&mut |step, shape| {
+                    self.within(&step.to_string(), |reader| reader.object(shape));
                 });
             }
-            Shape::Map(map) => map.each(&mut |name, slot| {
-                self.within(&format!("[{name:?}]"), |reader| reader.object(slot));
-            }),
-            Shape::Value(_) | Shape::Values(_) => {}
+            Content::Value(_) => {}
         }
         let spoilt = self.faults.len() > before || self.faults.iter().any(|fault| self.has(&fault.path));
         if let Some(place) = self.places.get(&self.path).cloned().filter(|_| is_list || !spoilt) {
-            for objection in slot.validate() {
-                self.fault(place.clone(), objection);
+            for message in shape.faults {
+                self.fault(place.clone(), message);
             }
-            for message in slot.warnings() {
+            for message in shape.warnings {
                 self.warnings.push(FieldError { path: self.path.clone(), place: place.clone(), message });
             }
         }
     }
 
     /// What is wrong: in the order of the file, then what the environment and the flags say.
-    pub(super) fn faults(mut self) -> Vec<FieldError> {
+    pub(super) fn take_faults(&mut self) -> Vec<FieldError> {
         self.faults.sort_by(|one, other| one.place.cmp(&other.place));
-        self.faults
+        std::mem::take(&mut self.faults)
     }
 
     /// Whether a path is that of the reader or leads further.
@@ -250,11 +238,15 @@ impl Reader {
     }
 }
 
-/// What a value may be, and what this text was probably meant as.
-pub(super) fn expected(domain: &Domain, found: Option<&str>) -> String {
-    let hint =
-        found.and_then(|text| (domain.hint)(text)).map_or_else(String::new, |hint| format!("; {hint}"));
-    format!("{}{hint}", domain.expected)
+impl Domain {
+    /// What it may be, and what this text was probably meant as.
+    pub(super) fn expected(&self, found: Option<&str>) -> String {
+        format!("{}{}", self.expected, self.hint(found))
+    }
+
+    fn hint(&self, found: Option<&str>) -> String {
+        found.and_then(|text| (self.hint)(text)).map_or_else(String::new, |hint| format!("; {hint}"))
+    }
 }
 
 /// The nearest of the known names, if one is near, else all of them.
@@ -267,7 +259,16 @@ pub(super) fn nearest<'n>(name: &str, known: impl Iterator<Item = &'n str>) -> S
     }
 }
 
-/// A key as a step of a path.
+/// Whether a text may hold a password: that of `https://user:password@host`.
+pub(super) fn may_be_secret(text: &str) -> bool {
+    text.contains('@')
+}
+
+/// A text as faults quote it, unless it may hold a password: they stand in logs and on terminals.
+pub(super) fn quoted(text: &str) -> String {
+    if may_be_secret(text) { "a text with an @, which is not shown".to_owned() } else { format!("{text:?}") }
+}
+
 fn step(key: &str) -> String {
     let plain = key.bytes().all(|byte| byte.is_ascii_alphanumeric());
     if plain { key.to_owned() } else { format!("[{}]", quoted(key)) }

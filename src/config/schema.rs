@@ -3,11 +3,10 @@
 use serde_json::{Map as Object, Value as Json, json};
 
 use super::Config;
-use super::shape::{List, Shape, Slot};
+use super::shape::{Content, Domain, Entries, Shape, Slot, Step};
 
-/// The schema of the file, indented.
 pub fn schema() -> String {
-    let mut whole = or_null(of(&mut Config::default()));
+    let mut whole = or_null(of(Config::default().shape()));
     if let Some(object) = whole.as_object_mut() {
         object.insert("$schema".into(), "http://json-schema.org/draft-07/schema#".into());
         object.insert("title".into(), "The configuration of tolerarch".into());
@@ -15,12 +14,12 @@ pub fn schema() -> String {
     format!("{whole:#}\n")
 }
 
-fn of(slot: &mut dyn Slot) -> Json {
-    match slot.shape() {
-        Shape::Section(keys) => {
+fn of(shape: Shape<'_>) -> Json {
+    match shape.content {
+        Content::Section(keys) => {
             let mut properties = Object::new();
-            for mut key in keys {
-                let mut property = or_null(of(&mut *key.slot));
+            for key in keys {
+                let mut property = or_null(of(key.shape));
                 if let Some(object) = property.as_object_mut() {
                     let restart =
                         if key.at_start { " (a change takes effect at the next start)" } else { "" };
@@ -30,25 +29,20 @@ fn of(slot: &mut dyn Slot) -> Json {
             }
             json!({"type": "object", "additionalProperties": false, "properties": properties})
         }
-        Shape::Value(value) => {
-            let (schema, default) = (value.domain().schema.clone(), value.written());
-            with_default(schema, default)
+        Content::Value(value) => {
+            let Domain { schema, is_list, word, .. } = value.domain();
+            let schema = if is_list { json!({"type": "array", "items": schema}) } else { schema };
+            let alone = word.map(|word| json!({"anyOf": [schema, {"const": word}]}));
+            with_default(alone.unwrap_or(schema), value.written())
         }
-        Shape::Values(values) => {
-            let list = json!({"type": "array", "items": values.domain().schema});
-            let schema = match values.word() {
-                Some(word) => json!({"anyOf": [list, {"const": word}]}),
-                None => list,
-            };
-            let default = values.written();
-            if default.is_empty() { schema } else { with_default(schema, default.into()) }
-        }
-        Shape::List(list) => {
-            let default = written(list);
-            with_default(json!({"type": "array", "items": blank(|visit| list.blank(visit))}), default)
-        }
-        Shape::Map(map) => {
-            json!({"type": "object", "additionalProperties": or_null(blank(|visit| map.blank(visit)))})
+        Content::Entries(entries) => {
+            let mut entry = Json::Null;
+            // The values of a new one are no defaults.
+            entries.blank(&mut |shape| entry = of(shape));
+            match entries.key() {
+                None => with_default(json!({"type": "array", "items": entry}), written(entries)),
+                Some(_) => json!({"type": "object", "additionalProperties": or_null(entry)}),
+            }
         }
     }
 }
@@ -67,13 +61,6 @@ fn or_null(mut schema: Json) -> Json {
     schema
 }
 
-/// The schema of a new item; its values are no defaults.
-fn blank(show: impl FnOnce(&mut dyn FnMut(&mut dyn Slot))) -> Json {
-    let mut schema = Json::Null;
-    show(&mut |slot| schema = of(slot));
-    schema
-}
-
 fn with_default(mut schema: Json, default: Json) -> Json {
     let empty = default.is_null() || default == json!("") || default == json!([]);
     if let Some(object) = schema.as_object_mut().filter(|_| !empty) {
@@ -82,26 +69,23 @@ fn with_default(mut schema: Json, default: Json) -> Json {
     schema
 }
 
-/// What a list holds, as the file would say it.
-fn written(list: &mut dyn List) -> Json {
-    let mut items = Vec::new();
-    list.each(&mut |slot| items.push(content(slot)));
-    items.into()
+/// What entries hold, as the file would say it.
+fn written(entries: &mut dyn Entries) -> Json {
+    let (mut items, mut members) = (Vec::new(), Object::new());
+    entries.each(&mut |step, shape| match step {
+        Step::At(_) => items.push(content(shape)),
+        Step::Named(name) => drop(members.insert(name.to_owned(), content(shape))),
+    });
+    if entries.key().is_none() { items.into() } else { members.into() }
 }
 
-fn content(slot: &mut dyn Slot) -> Json {
-    match slot.shape() {
-        Shape::Section(keys) => {
-            let members = keys.into_iter().map(|mut key| (key.name.to_owned(), content(&mut *key.slot)));
+fn content(shape: Shape<'_>) -> Json {
+    match shape.content {
+        Content::Section(keys) => {
+            let members = keys.into_iter().map(|key| (key.name.to_owned(), content(key.shape)));
             members.filter(|(_, value)| !value.is_null()).collect::<Object<_, _>>().into()
         }
-        Shape::Value(value) => value.written(),
-        Shape::Values(values) => values.written().into(),
-        Shape::List(list) => written(list),
-        Shape::Map(map) => {
-            let mut members = Object::new();
-            map.each(&mut |name, slot| drop(members.insert(name.to_owned(), content(slot))));
-            members.into()
-        }
+        Content::Value(value) => value.written(),
+        Content::Entries(entries) => written(entries),
     }
 }

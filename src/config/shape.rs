@@ -1,73 +1,95 @@
-//! What can stand in a configuration: sections, lists and values. Each describes itself once, where its keys or texts
-//! are; the reading, the JSON schema, the names of the environment and what is printed all come from that.
+//! What can stand in a configuration: sections, values, and entries of one kind. Each describes itself once, where its keys
+//! or texts are; the reading, the JSON schema, the names of the environment and what is printed all come from that.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::path::PathBuf;
 
 use serde_json::Value as Json;
 
 /// Something of the configuration that can be filled and shown.
 pub(super) trait Slot {
-    /// What it consists of.
     fn shape(&mut self) -> Shape<'_>;
-
-    /// What is wrong with it as a whole, although each of its parts is right.
-    fn validate(&self) -> Vec<String> {
-        Vec::new()
-    }
-
-    /// What is valid, and probably not what was meant.
-    fn warnings(&self) -> Vec<String> {
-        Vec::new()
-    }
 }
 
-/// What a slot consists of.
-pub(super) enum Shape<'a> {
-    /// Keys, and no others.
+/// What a slot consists of, and what is to be said of it as it stands.
+pub(super) struct Shape<'a> {
+    pub(super) content: Content<'a>,
+    /// What is wrong with it as a whole, although each of its parts is right.
+    pub(super) faults: Vec<String>,
+    /// What is valid, and probably not what was meant.
+    pub(super) warnings: Vec<String>,
+}
+
+pub(super) enum Content<'a> {
     Section(Vec<ConfigKey<'a>>),
     Value(Box<dyn Value + 'a>),
-    Values(Box<dyn Values + 'a>),
-    /// A list of sections.
-    List(&'a mut dyn List),
-    /// A section whose keys are names that the user chooses.
-    Map(&'a mut dyn Map),
+    Entries(&'a mut dyn Entries),
 }
 
-/// One key of a section.
+impl<'a> Shape<'a> {
+    pub(super) fn section(keys: Vec<ConfigKey<'a>>) -> Self {
+        Content::Section(keys).into()
+    }
+
+    pub(super) fn value(value: impl Value + 'a) -> Self {
+        Content::Value(Box::new(value)).into()
+    }
+
+    pub(super) fn entries(entries: &'a mut dyn Entries) -> Self {
+        Content::Entries(entries).into()
+    }
+
+    pub(super) fn faulty(self, faults: Vec<String>) -> Self {
+        Self { faults, ..self }
+    }
+}
+
+impl<'a> From<Content<'a>> for Shape<'a> {
+    fn from(content: Content<'a>) -> Self {
+        Self { content, faults: Vec::new(), warnings: Vec::new() }
+    }
+}
+
 pub(super) struct ConfigKey<'a> {
     pub(super) name: &'static str,
     /// What it means, in one line: in the schema, and in docs/configuration.md.
     pub(super) doc: &'static str,
     /// Whether a change takes effect only at the next start.
     pub(super) at_start: bool,
-    pub(super) slot: Box<dyn Slot + 'a>,
+    pub(super) shape: Shape<'a>,
 }
+
+pub(super) struct Unexplained<'a>(&'static str, Shape<'a>);
 
 /// A key whose changes take effect while the program runs.
-pub(super) fn key<'a>(name: &'static str, doc: &'static str, slot: &'a mut (dyn Slot + 'a)) -> ConfigKey<'a> {
-    key_as(name, doc, Borrowed(slot))
+pub(super) fn key<'a>(name: &'static str, slot: &'a mut impl Slot) -> Unexplained<'a> {
+    key_as(name, slot.shape())
 }
 
-/// A key that shows something as the slot it is not by itself: a [`Section`], a choice, a checked text.
-pub(super) fn key_as<'a>(name: &'static str, doc: &'static str, slot: impl Slot + 'a) -> ConfigKey<'a> {
-    ConfigKey { name, doc, at_start: false, slot: Box::new(slot) }
+/// A key that shows something as what it is not by itself: a section, a choice, a checked text.
+pub(super) fn key_as<'a>(name: &'static str, shape: Shape<'a>) -> Unexplained<'a> {
+    Unexplained(name, shape)
+}
+
+impl<'a> Unexplained<'a> {
+    pub(super) fn means(self, doc: &'static str) -> ConfigKey<'a> {
+        ConfigKey { name: self.0, doc, at_start: false, shape: self.1 }
+    }
+}
+
+pub(super) fn at_start(keys: Vec<ConfigKey<'_>>) -> Vec<ConfigKey<'_>> {
+    keys.into_iter().map(ConfigKey::at_start).collect()
 }
 
 impl ConfigKey<'_> {
-    /// Its path below that of the section.
-    pub(super) fn path(&self, section: &str) -> String {
-        if section.is_empty() { self.name.to_owned() } else { format!("{section}.{}", self.name) }
-    }
-
-    /// A key whose changes take effect only at the next start.
     pub(super) fn at_start(mut self) -> Self {
         self.at_start = true;
         self
     }
 }
 
-/// What the texts of a kind may be.
+/// What the texts of a value may be.
 #[derive(Clone)]
 pub(super) struct Domain {
     /// In words that follow "expected".
@@ -75,118 +97,144 @@ pub(super) struct Domain {
     pub(super) schema: Json,
     /// What a text that it may not be was probably meant as.
     pub(super) hint: fn(&str) -> Option<String>,
+    /// Whether each names a file or directory whose content belongs to the configuration.
+    pub(super) names_file: bool,
+    /// Whether there may be any number of them.
+    pub(super) is_list: bool,
+    /// The one that may also stand there alone, without a list.
+    pub(super) word: Option<&'static str>,
 }
 
 pub(super) trait Value {
-    fn domain(&self) -> &Domain;
-    /// Takes over a text; `false` if it is none of those that it may be.
-    fn read(&mut self, text: &str) -> bool;
-    /// What it holds, as it would stand in the file: a scalar, or null where nothing would.
+    fn domain(&self) -> Domain;
+    fn clear(&mut self) {}
+    /// Takes over a text, in a list as a further item; `false` if it is none of those that it may be.
+    fn add(&mut self, text: &str) -> bool;
+    /// What it holds, as it would stand in the file: a scalar, a list, or null where nothing would.
     fn written(&self) -> Json;
-    /// The file or directory that it names and whose content belongs to the configuration.
-    fn file(&self) -> Option<PathBuf>;
+
+    /// Takes over what another one of its kind has written.
+    fn set(&mut self, written: &Json) {
+        self.clear();
+        for text in texts(written) {
+            self.add(&text);
+        }
+    }
+
+    /// The files and directories that it names, and whose content belongs to the configuration.
+    fn files(&self) -> Vec<PathBuf> {
+        let named = texts(&self.written()).into_iter().filter(|text| !text.is_empty());
+        if self.domain().names_file { named.map(PathBuf::from).collect() } else { Vec::new() }
+    }
 }
 
-pub(super) trait Values {
-    /// Of its items.
-    fn domain(&self) -> Domain;
-    fn clear(&mut self);
-    /// Adds an item; `false` if the text is none.
-    fn add(&mut self, text: &str) -> bool;
-    fn written(&self) -> Vec<Json>;
-    /// An item that may also stand there alone, without a list.
-    fn word(&self) -> Option<&'static str> {
+/// What a value has written, as a file or a variable would say it.
+pub(super) fn texts(written: &Json) -> Vec<String> {
+    let text = |value: &Json| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+    match written {
+        Json::Null => Vec::new(),
+        Json::Array(items) => items.iter().map(text).collect(),
+        scalar => vec![text(scalar)],
+    }
+}
+
+pub(super) type Visit<'v> = &'v mut dyn FnMut(Shape<'_>);
+
+/// Entries of one kind: a list of sections, or what the user gives names.
+pub(super) trait Entries {
+    /// What such a name is, in words and by an example; none in a list.
+    fn key(&self) -> Option<(&'static str, &'static str)> {
         None
     }
-    /// See [`Value::file`].
-    fn files(&self) -> Vec<PathBuf> {
-        Vec::new()
+    /// The name by which the entry is known that the user calls `name`.
+    fn normal(&self, name: &str) -> String {
+        name.to_owned()
     }
-}
-
-/// What is done with the slot of an item.
-pub(super) type Visit<'v> = &'v mut dyn FnMut(&mut dyn Slot);
-
-/// A list of sections.
-pub(super) trait List {
-    /// Shows a new item, which is not in the list.
+    /// Shows a new entry, which is not among them.
     fn blank(&self, visit: Visit<'_>);
-    fn clear(&mut self);
-    /// Adds an item as `fill` leaves it.
-    fn add(&mut self, fill: Visit<'_>);
-    fn each(&mut self, visit: Visit<'_>);
-}
-
-/// Sections by names that the user chooses.
-pub(super) trait Map {
-    /// What such a name is, in words and by an example.
-    fn key(&self) -> (&'static str, &'static str);
-    /// The name by which the map knows what the user calls `name`.
-    fn normal(&self, name: &str) -> String;
-    /// Shows a new entry, which is not in the map.
-    fn blank(&self, visit: Visit<'_>);
+    fn clear(&mut self) {}
     /// Adds an entry as `fill` leaves it.
-    ///
-    /// # Errors
-    /// What is wrong with the name.
     fn add(&mut self, name: &str, fill: Visit<'_>) -> Result<(), String>;
-    fn each(&mut self, visit: &mut dyn FnMut(&str, &mut dyn Slot));
+    fn each(&mut self, visit: VisitEach<'_>);
 }
 
-struct Borrowed<'a>(&'a mut (dyn Slot + 'a));
+pub(super) type VisitEach<'v> = &'v mut dyn FnMut(Step<'_>, Shape<'_>);
 
-impl Slot for Borrowed<'_> {
-    fn shape(&mut self) -> Shape<'_> {
-        self.0.shape()
-    }
+/// The step of a path that leads to an entry.
+#[derive(Clone, Copy)]
+pub(super) enum Step<'a> {
+    At(usize),
+    Named(&'a str),
+}
 
-    fn validate(&self) -> Vec<String> {
-        self.0.validate()
+impl fmt::Display for Step<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::At(place) => write!(f, "[{place}]"),
+            Self::Named(name) => write!(f, "[{name:?}]"),
+        }
     }
+}
 
-    fn warnings(&self) -> Vec<String> {
-        self.0.warnings()
+/// Shows what is no section, with its path and whether a change takes effect only at the next start.
+pub(super) fn leaves(
+    shape: Shape<'_>,
+    path: &str,
+    at_start: bool,
+    visit: &mut dyn FnMut(&str, bool, Content<'_>),
+) {
+    match shape.content {
+        Content::Section(keys) => {
+            for key in keys {
+                leaves(key.shape, &join(path, key.name), key.at_start, visit);
+            }
+        }
+        content => visit(path, at_start, content),
     }
+}
+
+pub(super) fn join(section: &str, key: &str) -> String {
+    if section.is_empty() { key.to_owned() } else { format!("{section}.{key}") }
+}
+
+/// Shows every value in the same way, those of entries included.
+pub(super) fn values(shape: Shape<'_>, path: &str, visit: &mut dyn FnMut(&str, bool, &mut (dyn Value + '_))) {
+    leaves(shape, path, false, &mut |path, at_start, content| match content {
+        Content::Section(_) => {}
+        Content::Value(mut value) => visit(path, at_start, &mut *value),
+        Content::Entries(entries) => {
+            entries.each(&mut |step, shape| values(shape, &format!("{path}{step}"), visit));
+        }
+    });
 }
 
 /// A list of sections that are as the file has them.
-impl<T: Slot + Default> List for Vec<T> {
+impl<T: Slot + Default> Entries for Vec<T> {
     fn blank(&self, visit: Visit<'_>) {
-        visit(&mut T::default());
+        visit(T::default().shape());
     }
 
     fn clear(&mut self) {
         self.clear();
     }
 
-    fn add(&mut self, fill: Visit<'_>) {
+    fn add(&mut self, _: &str, fill: Visit<'_>) -> Result<(), String> {
         let mut item = T::default();
-        fill(&mut item);
+        fill(item.shape());
         self.push(item);
+        Ok(())
     }
 
-    fn each(&mut self, visit: Visit<'_>) {
-        for item in self {
-            visit(item);
-        }
-    }
-}
-
-/// A slot for a list of sections with which, as a whole, nothing can be wrong.
-pub(super) struct Sections<'a, T>(pub(super) &'a mut Vec<T>);
-
-impl<T: Slot + Default> Slot for Sections<'_, T> {
-    fn shape(&mut self) -> Shape<'_> {
-        Shape::List(self.0)
+    fn each(&mut self, visit: VisitEach<'_>) {
+        self.iter_mut().enumerate().for_each(|(at, item)| visit(Step::At(at), item.shape()));
     }
 }
 
 /// What the user gives a name.
-pub(super) trait Named: Default + PartialEq {
+pub(super) trait Named: Slot + Default + PartialEq {
     /// What such a name is, in words and by an example.
     const KEY: (&'static str, &'static str);
 
-    /// The name by which it is known.
     fn normal(name: &str) -> String {
         name.to_owned()
     }
@@ -194,19 +242,17 @@ pub(super) trait Named: Default + PartialEq {
     /// # Errors
     /// What is wrong with the name.
     fn check(name: &str) -> Result<(), String>;
-
-    fn show(&mut self, visit: Visit<'_>);
 }
 
 impl<V: Named> Slot for BTreeMap<String, V> {
     fn shape(&mut self) -> Shape<'_> {
-        Shape::Map(self)
+        Shape::entries(self)
     }
 }
 
-impl<V: Named> Map for BTreeMap<String, V> {
-    fn key(&self) -> (&'static str, &'static str) {
-        V::KEY
+impl<V: Named> Entries for BTreeMap<String, V> {
+    fn key(&self) -> Option<(&'static str, &'static str)> {
+        Some(V::KEY)
     }
 
     fn normal(&self, name: &str) -> String {
@@ -214,13 +260,13 @@ impl<V: Named> Map for BTreeMap<String, V> {
     }
 
     fn blank(&self, visit: Visit<'_>) {
-        V::default().show(visit);
+        visit(V::default().shape());
     }
 
     fn add(&mut self, name: &str, fill: Visit<'_>) -> Result<(), String> {
         V::check(name)?;
         let mut value = V::default();
-        value.show(fill);
+        fill(value.shape());
         let name = V::normal(name);
         // Docker Hub under two of its names is no contradiction, as long as they say the same.
         if self.get(&name).is_some_and(|known| *known != value) {
@@ -232,29 +278,11 @@ impl<V: Named> Map for BTreeMap<String, V> {
         Ok(())
     }
 
-    fn each(&mut self, visit: &mut dyn FnMut(&str, &mut dyn Slot)) {
-        for (name, value) in self {
-            value.show(&mut |slot| visit(name, slot));
-        }
+    fn each(&mut self, visit: VisitEach<'_>) {
+        self.iter_mut().for_each(|(name, value)| visit(Step::Named(name), value.shape()));
     }
 }
 
-/// The texts that hold, for [`Slot::validate`] and [`Slot::warnings`].
 pub(super) fn holding<const N: usize>(all: [(bool, &str); N]) -> Vec<String> {
     all.into_iter().filter(|(holds, _)| *holds).map(|(_, text)| text.to_owned()).collect()
-}
-
-/// A section that is no type of its own.
-pub(super) struct Section<'a>(pub(super) Vec<ConfigKey<'a>>);
-
-impl Slot for Section<'_> {
-    fn shape(&mut self) -> Shape<'_> {
-        let keys = self.0.iter_mut().map(|ConfigKey { name, doc, at_start, slot }| ConfigKey {
-            name,
-            doc,
-            at_start: *at_start,
-            slot: Box::new(Borrowed(&mut **slot)),
-        });
-        Shape::Section(keys.collect())
-    }
 }

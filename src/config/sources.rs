@@ -3,14 +3,12 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use super::quote::{may_be_secret, quoted};
-use super::reader::{FieldError, Location, Reader, expected, nearest};
-use super::shape::{Shape, Slot};
-use super::{Config, ConfigError, discover, print, profiles};
+use super::reader::{FieldError, Location, Reader, may_be_secret, nearest, quoted};
+use super::shape::{Content, Slot, leaves};
+use super::{Config, ConfigError, placement, print, profiles};
 use tolerarch_support::environment::Environment;
 use tolerarch_support::file;
 
-/// What every variable begins with.
 const PREFIX: &str = "TOLERARCH_";
 
 /// Where a configuration comes from, in rising order of precedence.
@@ -25,7 +23,6 @@ pub struct Sources {
     pub tolerant: bool,
 }
 
-/// A flag of the command line that was given.
 #[derive(Clone, Debug)]
 pub struct Flag {
     /// As it is written: `--listen`.
@@ -45,17 +42,11 @@ pub struct Loaded {
 
 impl Sources {
     /// Reads all of it. The file may be a pipe, such as a shell's `<(…)`.
-    ///
-    /// # Errors
-    /// The file cannot be read; or all faults, of the file, the environment and the flags.
     pub fn load(&self) -> Result<Loaded, ConfigError> {
         self.load_by(file::read_or_stream)
     }
 
     /// Reads all of it once more: by now, a pipe would be waited for without an end.
-    ///
-    /// # Errors
-    /// As [`Sources::load`].
     pub fn load_again(&self) -> Result<Loaded, ConfigError> {
         self.load_by(file::read)
     }
@@ -71,9 +62,6 @@ impl Sources {
     }
 
     /// Reads a file of this text, the environment and the flags.
-    ///
-    /// # Errors
-    /// All faults.
     pub fn read(&self, text: &str) -> Result<Loaded, Vec<FieldError>> {
         let (mut config, mut reader) = (Config::default(), Reader::default());
         reader.document(text, &mut config);
@@ -83,17 +71,16 @@ impl Sources {
             reader.set(&mut config, path, value, &Location::Flag(name));
         }
         profiles::inherit(&mut config, &mut reader);
-        discover::check(&config, &mut reader);
-        reader.object(&mut config);
-        if reader.has_faults() {
-            return Err(reader.faults());
+        placement::check_discovery(&config, &mut reader);
+        reader.object(config.shape());
+        match reader.take_faults() {
+            faults if !faults.is_empty() => Err(faults),
+            _ => Ok(Loaded { config, reader, file: self.file.clone() }),
         }
-        Ok(Loaded { config, reader, file: self.file.clone() })
     }
 }
 
 impl Loaded {
-    /// What is valid, and probably not what was meant.
     pub fn warnings(&self) -> &[FieldError] {
         &self.reader.warnings
     }
@@ -107,7 +94,7 @@ impl Loaded {
     /// The whole configuration as a file, with a comment where each value comes from.
     pub fn to_yaml(&self) -> String {
         let file = self.file.as_deref().map(|file| file.display().to_string()).unwrap_or_default();
-        print::effective(&mut self.config.clone(), &file, &self.reader.places)
+        print::effective(&self.config, &file, &self.reader.places)
     }
 }
 
@@ -120,8 +107,8 @@ impl Reader {
         slot: &mut dyn Slot,
     ) {
         let (mut known, mut scattered) = (Vec::new(), Vec::new());
-        leaves(slot, "", &mut |path, shape| match shape {
-            Shape::List(_) | Shape::Map(_) => scattered.push(variable(path)),
+        leaves(slot.shape(), "", false, &mut |path, _, content| match content {
+            Content::Entries(_) => scattered.push(variable(path)),
             _ => known.push((variable(path), path.to_owned())),
         });
         let mut own: Vec<_> = variables.iter().filter(|(name, _)| name.starts_with(PREFIX)).collect();
@@ -153,49 +140,25 @@ impl Reader {
 
     /// Takes over what a text says of the scalar at `path`; of a list of scalars, separated by commas.
     pub(super) fn set(&mut self, slot: &mut dyn Slot, path: &str, text: &str, place: &Location) {
-        leaves(slot, "", &mut |at, shape| {
+        leaves(slot.shape(), "", false, &mut |at, _, content| {
+            let Content::Value(mut value) = content else { return };
             if at != path {
                 return;
             }
-            let mut wrong = Vec::new();
-            match shape {
-                Shape::Value(mut value) => {
-                    let read = value.read(text);
-                    if !read {
-                        wrong.push((text, expected(value.domain(), Some(text))));
-                    }
-                }
-                Shape::Values(mut values) => {
-                    values.clear();
-                    let items = text.split(',').map(str::trim);
-                    for item in items.filter(|_| !text.trim().is_empty()) {
-                        if !values.add(item) {
-                            wrong.push((item, expected(&values.domain(), Some(item))));
-                        }
-                    }
-                }
-                _ => {}
-            }
-            for (item, expected) in wrong {
+            let domain = value.domain();
+            let items: Vec<&str> = match domain.is_list {
+                true => text.split(',').map(str::trim).filter(|_| !text.trim().is_empty()).collect(),
+                false => vec![text],
+            };
+            value.clear();
+            for item in items.into_iter().filter(|item| !value.add(item)) {
                 // A password may have commas.
-                let item = quoted(if may_be_secret(text) { text } else { item });
-                self.fault_at(path, place.clone(), format!("found {item}, expected {expected}"));
+                let found = quoted(if may_be_secret(text) { text } else { item });
+                let message = format!("found {found}, expected {}", domain.expected(Some(item)));
+                self.fault_at(path, place.clone(), message);
             }
             self.places.insert(path.to_owned(), place.clone());
         });
-    }
-}
-
-/// Shows each slot that is no section: the parts of lists and maps have no place of their own.
-fn leaves(slot: &mut dyn Slot, path: &str, visit: &mut dyn FnMut(&str, Shape<'_>)) {
-    match slot.shape() {
-        Shape::Section(keys) => {
-            for mut key in keys {
-                let path = key.path(path);
-                leaves(&mut *key.slot, &path, visit);
-            }
-        }
-        shape => visit(path, shape),
     }
 }
 

@@ -145,7 +145,7 @@ zzz: 1
             "lookup.timeuot (line 2): unknown key; did you mean timeout?",
             "lookup.budget (line 3): found \"banana\", expected a duration such as 300ms, 15s, 5m, 1.5h, 7d or 1h30m, and at most 365d",
             "mode (line 4): found \"enforced\", expected enforce or observe",
-            "server (line 5): found \"5\", expected a section with listen, certFile, keyFile, drain, maxConnections",
+            "server (line 5): found \"5\", expected a section with listen, certFile, keyFile, drain, maxConnections, failedImages",
             "pools[0].name (line 7): found \"Multi Arch\", expected a name of at most 63 lower-case letters, digits, '-' and '.'",
             "pools[0].platforms[1] (line 8): found \"linux/arm46\", expected a platform that nodes can have: linux/amd64, linux/arm64, \
              linux/arm/v5, linux/arm/v6, linux/arm/v7, linux/386, linux/loong64, linux/mips64le, linux/ppc64le, linux/riscv64, \
@@ -337,4 +337,13 @@ fn docker_hub_is_meant_by_all_its_names() {
     let twice =
         "registries: {hosts: {docker.io: {skipVerify: true}, registry-1.docker.io: {skipVerify: true}}}";
     assert!(Config::parse(twice).unwrap().registries.hosts["docker.io"].skip_verify);
+}
+
+#[test]
+fn a_url_of_sentinels_is_refused_with_the_way_round() {
+    let [fault] = &*faults("cache: {shared: {url: 'redis+sentinel://a,b/main'}}") else {
+        panic!("one fault")
+    };
+    assert!(fault.contains("cache.shared.url"), "{fault}");
+    assert!(fault.contains("name the primary itself, or a Service that leads to it"), "{fault}");
 }

@@ -3,30 +3,26 @@
 use std::fmt::Display;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
-use std::rc::Rc;
 
 use clap::ValueEnum;
 use ipnet::IpNet;
 use serde_json::{Value as Json, json};
 
-use super::shape::{Domain, Shape, Slot, Value, Values};
+use super::shape::{Domain, Shape, Slot, Value};
 use tolerarch_core::image::{PlatformSet, canonical_name};
-use tolerarch_core::pod::{Text, is_label_key, is_label_value};
+use tolerarch_core::pod::{is_label_key, is_label_value};
 use tolerarch_core::policy::{Mode, PlacementRules, Require};
 use tolerarch_images::credentials::ImagePattern;
 use tolerarch_kubernetes::cluster::ObjectName;
 
-type Read<T> = Rc<dyn Fn(&str) -> Option<T>>;
+type Read<T> = Box<dyn Fn(&str) -> Option<T>>;
 
 /// A kind of scalars that are held as a `T`.
-#[derive(Clone)]
 pub(super) struct Kind<T> {
-    pub(super) domain: Domain,
+    domain: Domain,
     read: Read<T>,
     /// As it would stand in the file: a scalar, or null where nothing would.
-    write: Rc<dyn Fn(&T) -> Json>,
-    /// The file or directory that it names and whose content belongs to the configuration.
-    file: fn(&T) -> Option<PathBuf>,
+    write: Box<dyn Fn(&T) -> Json>,
 }
 
 impl<T: 'static> Kind<T> {
@@ -36,8 +32,9 @@ impl<T: 'static> Kind<T> {
         read: impl Fn(&str) -> Option<T> + 'static,
         write: impl Fn(&T) -> Json + 'static,
     ) -> Self {
-        let domain = Domain { expected: expected.into(), schema, hint: |_| None };
-        Self { domain, read: Rc::new(read), write: Rc::new(write), file: |_| None }
+        let (hint, expected) = (|_: &str| None, expected.into());
+        let domain = Domain { expected, schema, hint, names_file: false, is_list: false, word: None };
+        Self { domain, read: Box::new(read), write: Box::new(write) }
     }
 
     pub(super) fn hinting(mut self, hint: fn(&str) -> Option<String>) -> Self {
@@ -45,85 +42,57 @@ impl<T: 'static> Kind<T> {
         self
     }
 
-    fn naming(mut self, file: fn(&T) -> Option<PathBuf>) -> Self {
-        self.file = file;
-        self
+    /// The same where there may be none, which is written so.
+    pub(super) fn optional(self, none: impl Into<Json>) -> Kind<Option<T>> {
+        let Self { domain, read, write } = self;
+        let none: Json = none.into();
+        let unset = none.clone();
+        let read = move |text: &str| if none == *text { Some(None) } else { read(text).map(Some) };
+        let write = move |value: &Option<T>| value.as_ref().map_or_else(|| unset.clone(), &write);
+        Kind { domain, read: Box::new(read), write: Box::new(write) }
     }
 
-    /// The same where there may be none, which is not written.
-    pub(super) fn optional(self) -> Kind<Option<T>> {
-        let Self { domain, read, write, .. } = self;
-        let write = Rc::new(move |value: &Option<T>| value.as_ref().map_or(Json::Null, |value| write(value)));
-        Kind { domain, read: Rc::new(move |text| read(text).map(Some)), write, file: |_| None }
+    pub(super) fn of(self, slot: &mut T) -> Shape<'_> {
+        Shape::value(One { kind: self, slot })
     }
 
-    /// As a slot for one of them.
-    pub(super) fn of(self, slot: &mut T) -> One<'_, T> {
-        One { kind: self, slot }
-    }
-
-    /// As a slot for a list of them.
-    fn list(self, items: &mut Vec<T>) -> Many<'_, T> {
-        Many { kind: self, items, is_set: false }
-    }
-
-    /// As a slot for a list of them in which each is kept once.
-    pub(super) fn set(self, items: &mut Vec<T>) -> Many<'_, T> {
-        Many { kind: self, items, is_set: true }
+    /// A list of them in which each is kept once.
+    pub(super) fn set(self, items: &mut Vec<T>) -> Shape<'_>
+    where
+        T: PartialEq,
+    {
+        Shape::value(Many { kind: self, items, is_set: true })
     }
 }
 
-/// One scalar.
-pub(super) struct One<'a, T> {
+struct One<'a, T> {
     kind: Kind<T>,
     slot: &'a mut T,
 }
 
-impl<T: Clone + 'static> Slot for One<'_, T> {
-    fn shape(&mut self) -> Shape<'_> {
-        Shape::Value(Box::new(self.kind.clone().of(self.slot)))
-    }
-}
-
 impl<T: 'static> Value for One<'_, T> {
-    fn domain(&self) -> &Domain {
-        &self.kind.domain
+    fn domain(&self) -> Domain {
+        self.kind.domain.clone()
     }
 
-    fn read(&mut self, text: &str) -> bool {
-        let read = (self.kind.read)(text);
-        let is_one = read.is_some();
-        if let Some(value) = read {
-            *self.slot = value;
-        }
-        is_one
+    fn add(&mut self, text: &str) -> bool {
+        (self.kind.read)(text).map(|value| *self.slot = value).is_some()
     }
 
     fn written(&self) -> Json {
         (self.kind.write)(self.slot)
     }
-
-    fn file(&self) -> Option<PathBuf> {
-        (self.kind.file)(self.slot)
-    }
 }
 
-/// A list of scalars.
-pub(super) struct Many<'a, T> {
+struct Many<'a, T> {
     kind: Kind<T>,
     items: &'a mut Vec<T>,
     is_set: bool,
 }
 
-impl<T: Clone + PartialEq + 'static> Slot for Many<'_, T> {
-    fn shape(&mut self) -> Shape<'_> {
-        Shape::Values(Box::new(Many { kind: self.kind.clone(), items: self.items, is_set: self.is_set }))
-    }
-}
-
-impl<T: PartialEq + 'static> Values for Many<'_, T> {
+impl<T: PartialEq + 'static> Value for Many<'_, T> {
     fn domain(&self) -> Domain {
-        self.kind.domain.clone()
+        Domain { is_list: true, ..self.kind.domain.clone() }
     }
 
     fn clear(&mut self) {
@@ -138,12 +107,8 @@ impl<T: PartialEq + 'static> Values for Many<'_, T> {
         true
     }
 
-    fn written(&self) -> Vec<Json> {
+    fn written(&self) -> Json {
         self.items.iter().map(|item| (self.kind.write)(item)).collect()
-    }
-
-    fn files(&self) -> Vec<PathBuf> {
-        self.items.iter().filter_map(self.kind.file).collect()
     }
 }
 
@@ -154,17 +119,16 @@ pub(super) trait Scalar: Clone + PartialEq + 'static {
 
 impl<T: Scalar> Slot for T {
     fn shape(&mut self) -> Shape<'_> {
-        Shape::Value(Box::new(T::kind().of(self)))
+        T::kind().of(self)
     }
 }
 
 impl<T: Scalar> Slot for Vec<T> {
     fn shape(&mut self) -> Shape<'_> {
-        Shape::Values(Box::new(T::kind().list(self)))
+        Shape::value(Many { kind: T::kind(), items: self, is_set: false })
     }
 }
 
-/// Written as it is shown.
 pub(super) fn shown(value: &impl Display) -> Json {
     json!(value.to_string())
 }
@@ -185,7 +149,7 @@ impl Scalar for Option<i64> {
     fn kind() -> Kind<Self> {
         let seconds = |text: &str| text.parse().ok();
         Kind::new("a number of seconds", json!({"type": "integer"}), seconds, |own: &i64| json!(own))
-            .optional()
+            .optional(Json::Null)
     }
 }
 
@@ -220,27 +184,23 @@ impl Scalar for IpNet {
 
 impl Scalar for PathBuf {
     fn kind() -> Kind<Self> {
-        Kind::new(
-            "the path of a file",
-            json!({"type": "string", "minLength": 1}),
-            |text| (!text.is_empty()).then(|| text.into()),
-            |path: &Self| json!(path.to_string_lossy()),
-        )
-        .naming(|path| Some(path.clone()))
+        path(json!({"type": "string", "minLength": 1}))
     }
 }
 
 /// A path that may be missing, written as `""`.
 impl Scalar for Option<PathBuf> {
     fn kind() -> Kind<Self> {
-        Kind::new(
-            "the path of a file",
-            json!({"type": "string"}),
-            |text| Some((!text.is_empty()).then(|| text.into())),
-            |path: &Self| path.as_ref().map_or_else(|| json!(""), |path| json!(path.to_string_lossy())),
-        )
-        .naming(Self::clone)
+        path(json!({"type": "string"})).optional("")
     }
+}
+
+fn path(schema: Json) -> Kind<PathBuf> {
+    let read = |text: &str| (!text.is_empty()).then(|| text.into());
+    let mut kind =
+        Kind::new("the path of a file", schema, read, |path: &PathBuf| json!(path.to_string_lossy()));
+    kind.domain.names_file = true;
+    kind
 }
 
 impl Scalar for ImagePattern {
@@ -271,9 +231,10 @@ impl Scalar for Option<ObjectName> {
         Kind::new(
             "a name such as tolerarch.tolerarch.svc",
             json!({"type": "string", "pattern": r"^([a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*)?$", "maxLength": 253}),
-            |text| if text.is_empty() { Some(None) } else { ObjectName::new(text).map(Some) },
-            |name: &Self| json!(name.as_ref().map_or("", ObjectName::as_str)),
+            ObjectName::new,
+            |name: &ObjectName| json!(name.as_str()),
         )
+        .optional("")
     }
 }
 
@@ -293,11 +254,9 @@ impl Scalar for Require {
     }
 }
 
-/// One of these, by its name.
 fn named<T: Clone + PartialEq + 'static>(all: Vec<(String, T)>) -> Kind<T> {
     let names: Vec<String> = all.iter().map(|(name, _)| name.clone()).collect();
-    let all = Rc::new(all);
-    let known = Rc::clone(&all);
+    let known = all.clone();
     Kind::new(
         either(&names),
         json!({"enum": names}),
@@ -312,30 +271,18 @@ pub(super) fn choice<T: ValueEnum + Clone + PartialEq + 'static>() -> Kind<T> {
     named(T::value_variants().iter().filter_map(name).collect())
 }
 
-/// What holds a text.
-pub(super) trait Words: From<String> + 'static {
-    fn words(&self) -> &str;
-}
+/// What holds a text: a `String`, or a [`Text`](tolerarch_core::pod::Text) of a Pod.
+pub(super) trait Words: Clone + From<String> + Into<String> + 'static {}
 
-impl Words for String {
-    fn words(&self) -> &str {
-        self
-    }
-}
-
-impl Words for Text<'static> {
-    fn words(&self) -> &str {
-        self.as_str()
-    }
-}
+impl<T: Clone + From<String> + Into<String> + 'static> Words for T {}
 
 /// A text that has to pass a check; nothing is written for the empty one.
 fn checked<T: Words>(expected: &str, schema: Json, check: impl Fn(&str) -> bool + 'static) -> Kind<T> {
-    let write = |text: &T| if text.words().is_empty() { Json::Null } else { json!(text.words()) };
+    let write =
+        |text: &T| Some(text.clone().into()).filter(|text| !text.is_empty()).map_or(Json::Null, Json::String);
     Kind::new(expected, schema, move |text| check(text).then(|| text.to_owned().into()), write)
 }
 
-/// One of these texts.
 pub(super) fn one_of<T: Words>(texts: &'static [&'static str]) -> Kind<T> {
     let names: Vec<&str> = texts.iter().map(|text| if text.is_empty() { "\"\"" } else { text }).collect();
     checked(&either(&names), json!({"enum": texts}), |text| texts.contains(&text))
@@ -375,7 +322,6 @@ pub(super) fn weight() -> Kind<u8> {
     )
 }
 
-/// One platform.
 pub(super) fn platform() -> Kind<PlatformSet> {
     let all: Vec<String> = PlatformSet::ALL.to_string().split(", ").map(str::to_owned).collect();
     Kind::new(
@@ -397,14 +343,7 @@ pub(super) struct Platforms<'a> {
 
 impl Slot for PlatformSet {
     fn shape(&mut self) -> Shape<'_> {
-        Shape::Values(Box::new(Platforms { known: self, discovered: None }))
-    }
-}
-
-impl Slot for Platforms<'_> {
-    fn shape(&mut self) -> Shape<'_> {
-        let Self { known, discovered } = self;
-        Shape::Values(Box::new(Platforms { known, discovered: discovered.as_deref_mut() }))
+        Shape::value(Platforms { known: self, discovered: None })
     }
 }
 
@@ -414,12 +353,13 @@ impl Platforms<'_> {
     }
 }
 
-impl Values for Platforms<'_> {
+impl Value for Platforms<'_> {
     fn domain(&self) -> Domain {
-        let mut domain = platform().domain;
+        let mut domain = Domain { is_list: true, ..platform().domain };
         if self.discovered.is_some() {
             domain.expected += &format!("; or {DISCOVERED}");
             domain.schema = json!({"anyOf": [domain.schema, {"const": DISCOVERED}]});
+            domain.word = Some(DISCOVERED);
         }
         domain
     }
@@ -445,16 +385,12 @@ impl Values for Platforms<'_> {
         true
     }
 
-    fn written(&self) -> Vec<Json> {
+    fn written(&self) -> Json {
         if self.are_discovered() {
-            return vec![json!(DISCOVERED)];
+            return json!([DISCOVERED]);
         }
         let text = self.known.to_string();
-        text.split(", ").filter(|_| !self.known.is_empty()).map(Json::from).collect()
-    }
-
-    fn word(&self) -> Option<&'static str> {
-        self.discovered.is_some().then_some(DISCOVERED)
+        text.split(", ").filter(|_| !self.known.is_empty()).collect()
     }
 }
 

@@ -7,7 +7,7 @@ use super::error::ServeError;
 use super::metrics::panics;
 use super::process::{AdminServer, address, listen};
 use super::signals::Signals;
-use super::supervisor::{Supervisor, SupervisorMetrics};
+use super::supervisor::{Supervisor, restarts};
 use crate::config::{Config, Sources};
 use tolerarch_kubernetes::cluster::{Caller, Cluster};
 use tolerarch_support::health::{Component, Health};
@@ -16,9 +16,6 @@ use tolerarch_support::metrics::Metrics;
 use tolerarch_webhook::tls::{CertificateIssuer, ManagedMetrics, TlsMetrics, TlsMode};
 
 /// Issues certificates until SIGTERM or SIGINT, a second of which ends it at once.
-///
-/// # Errors
-/// It does not start; see [`ServeError`].
 pub async fn run(config: Config, sources: Sources, _: Levels) -> Result<(), ServeError> {
     if config.tls.mode != TlsMode::Managed {
         return Err(ServeError::NotManaged);
@@ -28,8 +25,10 @@ pub async fn run(config: Config, sources: Sources, _: Levels) -> Result<(), Serv
     logging::count_panics(panics(&metrics)?);
     let cluster = Cluster::of(Caller::Service, &sources.environment)?;
     let issuer = CertificateIssuer::new(cluster, config.tls.managed, ManagedMetrics::register(&metrics)?);
-    let mut supervisor = Supervisor::new(SupervisorMetrics::register(&metrics)?);
-    let component = Component::new("certificates").reported(issuer.state()).reported(supervisor.keep(issuer));
+    let mut supervisor = Supervisor::new(restarts(&metrics)?);
+    let state = issuer.state();
+    let kept = supervisor.keep("certificate-manager", issuer, |issuer| Box::pin(issuer.run()));
+    let component = Component::new("certificates").reported(state).reported(kept);
     let health = Health::register(&metrics, vec![component])?;
     let tcp = listen("admin.listen", config.admin.listen).await?;
     let admin = address(&tcp);

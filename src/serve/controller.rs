@@ -8,30 +8,21 @@ use tokio::sync::{Notify, watch};
 use super::error::ServeError;
 use super::metrics::Families;
 use super::process::{Process, address};
-use super::reload::{FileVersions, Live, Role};
+use super::reload::FileVersions;
 use super::signals::Signals;
-use super::supervisor::{Supervisor, tasks};
+use super::snapshot::Live;
+use super::supervisor::Supervisor;
 use crate::config::{Config, Sources};
 use tolerarch_controller::{
-    CensusLoop, CensusMetrics, ControllerMetrics, Elector, EventLoop, FailingPods, NodeTaintMetrics,
+    CensusLoop, CensusMetrics, ControllerMetrics, Elector, EventLoop, FailingPods, Learner, NodeTaintMetrics,
     NodeTaints, PendingPods, Recorder, Resignation,
 };
-use tolerarch_kubernetes::cluster::{Caller, Cluster, LeaseName, Watcher};
+use tolerarch_kubernetes::cluster::{Caller, Cluster, ConfigMapName, LeaseName, Watcher};
 use tolerarch_support::environment::Environment;
-use tolerarch_support::health::{Component, Conditions, Reported};
+use tolerarch_support::health::{Conditions, Reported};
 use tolerarch_support::logging::{self, Levels};
 use tolerarch_support::metrics::Metrics;
 
-tasks! {
-    Elector: "election",
-    PendingPods: "pending-pods",
-    EventLoop: "events",
-    FailingPods: "failing-pods",
-    CensusLoop: "census",
-    NodeTaints: "node-taints",
-}
-
-/// A controller that listens, and does nothing yet.
 struct Controller {
     process: Process,
     elector: Elector,
@@ -45,18 +36,23 @@ struct Controller {
 impl Controller {
     async fn bind(config: Config, environment: &Environment) -> Result<Self, ServeError> {
         let metrics = Metrics::new(config.registries.hosts.keys().map(String::as_str))?;
-        let counts = Families::register_beside_admission(&metrics)?;
+        let counts = Families::register(&metrics, &Metrics::new([])?)?;
         let (sender, settings) = watch::channel(config.controller.clone());
-        let role = Role::Controller(sender);
-        let mut process = Process::bind(config, environment, metrics, counts, role).await?;
+        let mut process = Process::bind(config.clone(), environment, metrics, counts, Some(sender)).await?;
         let cluster = Cluster::of(Caller::Service, environment).map_err(ServeError::Controller)?;
         let cluster = Arc::new(cluster);
         let watcher = Watcher::of(Caller::Service, environment).map_err(ServeError::Controller)?;
         let watcher = watcher.counting(&process.live.metrics.unread);
-        let Live { config, publisher, .. } = process.live.clone();
         let discovered = config.discover.is_on().then(|| process.discover(watcher.clone()));
         let lease =
             LeaseName { namespace: cluster.namespace().to_owned(), name: config.controller.lease.clone() };
+        let failed_images = ConfigMapName {
+            namespace: cluster.namespace().to_owned(),
+            name: config.controller.failed_images(),
+        };
+        if config.controller.learn {
+            process.follow_failed_images(watcher.clone(), cluster.namespace());
+        }
         let own = ControllerMetrics::register(&process.metrics)?;
         let elector = Elector::new(Arc::clone(&cluster), lease, identity(environment), &own);
         let recorder = Recorder::new(own.clone());
@@ -71,7 +67,7 @@ impl Controller {
             leadership: elector.leadership(),
             cluster: Arc::clone(&cluster),
             watcher: watcher.clone(),
-            current: publisher.current().clone(),
+            current: process.live.current().clone(),
             settings: settings.clone(),
             metrics: CensusMetrics::register(&process.metrics)?,
             state: Reported::default(),
@@ -80,9 +76,10 @@ impl Controller {
             leadership: elector.leadership(),
             cluster: Arc::clone(&cluster),
             watcher: watcher.clone(),
-            current: publisher.current().clone(),
+            current: process.live.current().clone(),
             settings: settings.clone(),
             recorder: recorder.clone(),
+            learner: Learner::new(Arc::clone(&cluster), failed_images),
             conditions: Conditions::default(),
         };
         let node_taints = NodeTaints {
@@ -97,7 +94,7 @@ impl Controller {
             leadership: elector.leadership(),
             cluster,
             watcher,
-            current: publisher.current().clone(),
+            current: process.live.current().clone(),
             discovered,
             settings,
             recorder,
@@ -110,20 +107,18 @@ impl Controller {
     async fn run(self, shutdown: impl Future<Output = ()>) -> Result<(), ServeError> {
         let Self { mut process, elector, pending, failing, events, census, node_taints } = self;
         let resignation: Resignation = elector.resignation();
-        let mut supervisor = Supervisor::new(process.live.metrics.supervisor.clone());
+        let mut supervisor = Supervisor::new(process.live.metrics.restarts.clone());
         let mut components = vec![
-            Component::new("election").reported(elector.state()).reported(supervisor.keep(elector)),
-            Component::new("pending-pods")
-                .with(pending.conditions.clone())
-                .reported(supervisor.keep(pending)),
-            Component::new("failing-pods")
-                .with(failing.conditions.clone())
-                .reported(supervisor.keep(failing)),
-            Component::new("events").reported(events.state.clone()).reported(supervisor.keep(events)),
-            Component::new("census").reported(census.state.clone()).reported(supervisor.keep(census)),
-            Component::new("node-taints")
-                .with(node_taints.conditions.clone())
-                .reported(supervisor.keep(node_taints)),
+            supervisor.component("election", elector.state(), elector, |task| Box::pin(task.run())),
+            supervisor
+                .component("pending-pods", pending.conditions.clone(), pending, |task| Box::pin(task.run())),
+            supervisor
+                .component("failing-pods", failing.conditions.clone(), failing, |task| Box::pin(task.run())),
+            supervisor.component("events", events.state.clone(), events, |task| Box::pin(task.run())),
+            supervisor.component("census", census.state.clone(), census, |task| Box::pin(task.run())),
+            supervisor.component("node-taints", node_taints.conditions.clone(), node_taints, |task| {
+                Box::pin(task.run())
+            }),
         ];
         components.extend(process.supervise(&mut supervisor));
         let mut admin = process.answer(components)?;
@@ -142,24 +137,21 @@ impl Controller {
 }
 
 /// Runs the controller until SIGTERM or SIGINT, a second of which ends it at once.
-///
-/// # Errors
-/// It does not start; see [`ServeError`].
 pub async fn run(config: Config, sources: Sources, levels: Levels) -> Result<(), ServeError> {
     let signals = Signals::listen().map_err(ServeError::Signals)?;
     // Before the files are used, so that no change after that is missed.
     let seen = FileVersions::now(&sources, &config).await;
+    let repair = config.controller.repair;
     let mut controller = Controller::bind(config, &sources.environment).await?;
-    let Live { config, metrics, .. } = &controller.process.live;
+    let Live { metrics, .. } = &controller.process.live;
     logging::count_panics(metrics.panics.clone());
-    let (admin, repair) = (address(&controller.process.admin), config.controller.repair);
+    let admin = address(&controller.process.admin);
     tracing::info!(version = env!("CARGO_PKG_VERSION"), admin, repair, "controlling");
     controller.process.follow(sources, levels, seen);
     let shutdown = Notify::new();
     signals.until(&shutdown, controller.run(shutdown.notified())).await
 }
 
-/// The Pod's name.
 fn name(environment: &Environment) -> String {
     environment.text("HOSTNAME").unwrap_or_else(|| "tolerarch".to_owned())
 }

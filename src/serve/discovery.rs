@@ -5,13 +5,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use futures_util::stream::{BoxStream, StreamExt};
-use kube::Resource;
-use serde::de::DeserializeOwned;
-use tokio::time::{Duration, Instant, sleep_until};
+use tokio::time::{Duration, Instant, MissedTickBehavior, interval};
 
-use super::snapshot::{Discovered, Publisher};
+use super::snapshot::{Discovered, Live};
 use crate::config::Discover;
-use tolerarch_kubernetes::cluster::{Change, ClusterError, Known, Node, NodePool, Selection, Watcher};
+use tolerarch_kubernetes::cluster::{self, Change, ClusterError, Known, Node, NodePool, Watcher};
 use tolerarch_kubernetes::discovery::{Inventory, NodeKind};
 use tolerarch_support::health::{Reported, State};
 
@@ -23,10 +21,9 @@ const SPACING: Duration = Duration::from_millis(500);
 const NOT_READ: &str = "NodePools or nodes have not been read yet; the pools of the configuration count";
 const STALE: &str = "NodePools or nodes cannot be read; what was read last counts, and the log says why";
 
-/// Follows the cluster, and publishes what it shows.
 pub(super) struct Discoverer {
     watcher: Watcher,
-    publisher: Publisher,
+    live: Live,
     /// None where it is not to be followed.
     node_pools: Option<Followed<NodePool>>,
     nodes: Option<Followed<Arc<NodeKind>>>,
@@ -34,16 +31,13 @@ pub(super) struct Discoverer {
     kinds: HashSet<Arc<NodeKind>>,
     state: Reported,
     is_read: Arc<AtomicBool>,
-    /// When the next snapshot may be published, if there is something new.
-    due: Option<Instant>,
-    published: Option<Instant>,
+    /// Whether there is something that has not been published.
+    is_new: bool,
 }
 
-/// What is known of a kind of objects.
 struct Followed<V> {
     name: &'static str,
     known: Known<V>,
-    /// Why they cannot be read now.
     failing: Option<ClusterError>,
 }
 
@@ -53,7 +47,7 @@ impl<V: Clone + PartialEq> Followed<V> {
     }
 
     /// Takes over a change. Returns whether something is new.
-    fn take<K: Resource>(&mut self, change: Change<K>, keep: impl FnOnce(K) -> V) -> bool {
+    fn take<K: cluster::Followed>(&mut self, change: Change<K>, keep: impl FnOnce(K) -> V) -> bool {
         let name = self.name;
         match &change {
             // A cluster without Karpenter may get it later.
@@ -79,17 +73,16 @@ impl<V: Clone + PartialEq> Followed<V> {
 }
 
 impl Discoverer {
-    pub(super) fn new(discover: Discover, watcher: Watcher, publisher: Publisher) -> Self {
+    pub(super) fn new(discover: Discover, watcher: Watcher, live: Live) -> Self {
         Self {
             watcher,
-            publisher,
+            live,
             node_pools: discover.node_pools.then(|| Followed::new("NodePools")),
             nodes: discover.nodes.then(|| Followed::new("nodes")),
             kinds: HashSet::new(),
             state: Reported::default(),
             is_read: Arc::default(),
-            due: None,
-            published: None,
+            is_new: false,
         }
     }
 
@@ -104,15 +97,16 @@ impl Discoverer {
             (self.state.clone(), Arc::clone(&self.is_read), Instant::now() + FIRST_READING);
         move || match is_read.load(Ordering::Relaxed) {
             true => state.get(),
-            false if Instant::now() < end => State::Failed(NOT_READ),
+            false if Instant::now() < end => State::Starting(NOT_READ),
             false => State::Degraded(NOT_READ),
         }
     }
 
-    /// Follows the cluster for ever.
     pub(super) async fn run(&mut self) {
         let mut node_pools = self.node_pools.is_some().then(|| self.follow::<NodePool>());
         let mut nodes = self.nodes.is_some().then(|| self.follow::<Node>());
+        let mut ticks = interval(SPACING);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             let is_new = tokio::select! {
                 change = next(&mut node_pools) => {
@@ -123,24 +117,18 @@ impl Discoverer {
                     let keep = |node: Node| intern(kinds, NodeKind::of(&node));
                     self.nodes.as_mut().is_some_and(|known| known.take(change, keep))
                 }
-                () = at(self.due) => {
+                _ = ticks.tick(), if self.is_new => {
                     self.publish();
                     continue;
                 }
             };
-            if is_new && self.due.is_none() {
-                let now = Instant::now();
-                self.due = Some(self.published.map_or(now, |before| now.max(before + SPACING)));
-            }
+            self.is_new |= is_new;
             self.report();
         }
     }
 
-    fn follow<K>(&self) -> BoxStream<'static, Change<K>>
-    where
-        K: Resource<DynamicType = ()> + DeserializeOwned + Send + 'static,
-    {
-        self.watcher.follow(Selection::default()).boxed()
+    fn follow<K: cluster::Followed>(&self) -> BoxStream<'static, Change<K>> {
+        self.watcher.follow(None).boxed()
     }
 
     fn is_complete(&self) -> bool {
@@ -159,9 +147,9 @@ impl Discoverer {
         let nodes = self.nodes.iter().flat_map(|nodes| nodes.known.values()).map(|kind| &**kind);
         let inventory = Inventory::of(node_pools, nodes);
         let is_complete = self.is_complete();
-        self.publisher.discovered(Discovered { inventory, is_complete });
+        self.live.discovered(Discovered { inventory, is_complete });
         self.kinds.retain(|kind| Arc::strong_count(kind) > 1);
-        (self.due, self.published) = (None, Some(Instant::now()));
+        self.is_new = false;
         // What is read counts from now on.
         self.is_read.fetch_or(is_complete, Ordering::Relaxed);
     }
@@ -183,13 +171,6 @@ async fn next<K>(changes: &mut Option<BoxStream<'static, Change<K>>>) -> Change<
         return change;
     }
     std::future::pending().await
-}
-
-async fn at(due: Option<Instant>) {
-    match due {
-        Some(due) => sleep_until(due).await,
-        None => std::future::pending().await,
-    }
 }
 
 #[cfg(test)]

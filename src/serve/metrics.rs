@@ -1,6 +1,6 @@
 //! The metrics of all parts, and what is counted of reloads.
 
-use prometheus::{IntCounter, IntGauge};
+use prometheus::{IntCounter, IntCounterVec, IntGauge};
 
 use tolerarch_images::credentials::CredentialMetrics;
 use tolerarch_images::registry::RegistryMetrics;
@@ -12,7 +12,7 @@ use tolerarch_support::metrics::Metrics;
 use tolerarch_webhook::admission::ReviewMetrics;
 use tolerarch_webhook::tls::{ManagedMetrics, TlsMetrics};
 
-use super::supervisor::SupervisorMetrics;
+use super::{failed_images, supervisor};
 
 /// What each part counts by. Registered once: registries and credentials are put together anew at each reload.
 #[derive(Clone)]
@@ -24,25 +24,17 @@ pub(super) struct Families {
     pub(super) credentials: CredentialMetrics,
     pub(super) discovery: DiscoveryMetrics,
     pub(super) unread: UnreadMetrics,
+    pub(super) failed_images: IntGauge,
     pub(super) tls: TlsMetrics,
     pub(super) managed: ManagedMetrics,
     pub(super) reload: ReloadMetrics,
-    pub(super) supervisor: SupervisorMetrics,
-    /// Panics of any task.
+    pub(super) restarts: IntCounterVec,
     pub(super) panics: IntCounter,
 }
 
 impl Families {
-    pub(super) fn register(metrics: &Metrics) -> Result<Self, prometheus::Error> {
-        Self::register_both(metrics, metrics)
-    }
-
-    /// Without what only a webhook has, and which would look like one that fails: reviews and a certificate.
-    pub(super) fn register_beside_admission(metrics: &Metrics) -> Result<Self, prometheus::Error> {
-        Self::register_both(metrics, &Metrics::new([])?)
-    }
-
-    fn register_both(metrics: &Metrics, admission: &Metrics) -> Result<Self, prometheus::Error> {
+    /// `admission` gets what only a webhook has, and would look like one that fails elsewhere: reviews and a certificate.
+    pub(super) fn register(metrics: &Metrics, admission: &Metrics) -> Result<Self, prometheus::Error> {
         Ok(Self {
             reviews: ReviewMetrics::register(admission)?,
             resolver: ResolverMetrics::register(metrics)?,
@@ -51,16 +43,16 @@ impl Families {
             credentials: CredentialMetrics::register(metrics)?,
             discovery: DiscoveryMetrics::register(metrics)?,
             unread: UnreadMetrics::register(metrics)?,
+            failed_images: failed_images::gauge(metrics)?,
             tls: TlsMetrics::register(admission)?,
             managed: ManagedMetrics::register(admission)?,
             reload: ReloadMetrics::register(metrics)?,
-            supervisor: SupervisorMetrics::register(metrics)?,
+            restarts: supervisor::restarts(metrics)?,
             panics: panics(metrics)?,
         })
     }
 }
 
-/// Counts the panics of a process.
 pub(super) fn panics(metrics: &Metrics) -> Result<IntCounter, prometheus::Error> {
     metrics.counter("tolerarch_panics_total", "Panics of any task or review; each is an internal error.")
 }
@@ -88,7 +80,6 @@ impl ReloadMetrics {
         Ok(Self { reloads, successful })
     }
 
-    /// The configuration's files changed.
     pub(super) fn reloaded(&self, success: bool) {
         self.reloads[usize::from(success)].inc();
         self.successful.set(success.into());
@@ -108,14 +99,14 @@ mod tests {
     /// All metrics there are.
     fn rendered() -> String {
         let metrics = Metrics::new([]).unwrap();
-        let counts = Families::register(&metrics).unwrap();
+        let counts = Families::register(&metrics, &metrics).unwrap();
         // Families that have no value yet are not rendered.
         counts.reviews.show(&Config::default().policy.pools, std::iter::empty());
         counts.registry.request("a.test", RequestKind::Token).end("2xx");
         counts.registry.requests_left("docker.io", 1);
         counts.discovery.show(&Discovery::of(&Config::default().policy.pools, &Inventory::default()).pools);
         ControllerMetrics::register(&metrics).unwrap();
-        CensusMetrics::register(&metrics).unwrap().show(&Count::default().totals(&[]));
+        CensusMetrics::register(&metrics).unwrap().show(&Count::default().totals(&[]), [0, 0]);
         NodeTaintMetrics::register(&metrics).unwrap();
         Health::register(&metrics, vec![Component::new("serving")]).unwrap().check();
         metrics.render().unwrap()

@@ -12,14 +12,16 @@ use tokio::time::{Duration, timeout};
 
 use super::discovery::Discoverer;
 use super::error::ServeError;
+use super::failed_images::Record;
 use super::metrics::Families;
-use super::reload::{FileVersions, Follower, Live, Role};
-use super::snapshot::{self, Publisher};
+use super::reload::{FileVersions, Follower};
+use super::snapshot::Live;
 use super::supervisor::Supervisor;
 use crate::config::{Config, Sources};
+use tolerarch_controller::ControllerSettings;
 use tolerarch_images::resolver::Extras;
 use tolerarch_images::shared_cache::{SharedCache, SharedCacheKeeper};
-use tolerarch_kubernetes::cluster::{Caller, Watcher};
+use tolerarch_kubernetes::cluster::{ConfigMapName, Watcher};
 use tolerarch_support::environment::Environment;
 use tolerarch_support::health::{Component, Health};
 use tolerarch_support::logging::Levels;
@@ -34,7 +36,6 @@ const ADMIN_LIMITS: Limits = Limits { connections: 256, per_peer: 64, spared: Du
 /// How long they may take to begin their first request, and how long they may rest.
 const ADMIN_FIRST_TIME: Duration = Duration::from_secs(5);
 const ADMIN_IDLE_TIME: Duration = Duration::from_secs(15);
-/// How long they are waited for at the end.
 const ADMIN_FINISH_TIME: Duration = Duration::from_secs(1);
 
 /// What decides, follows the files and the cluster, and shows how it fares.
@@ -44,6 +45,7 @@ pub(super) struct Process {
     pub(super) live: Live,
     follower: Option<Follower>,
     discoverer: Option<Discoverer>,
+    failed_images: Option<Record>,
     shared_cache: Option<SharedCacheKeeper>,
 }
 
@@ -53,19 +55,15 @@ impl Process {
         environment: &Environment,
         metrics: Metrics,
         counts: Families,
-        role: Role,
+        controller: Option<watch::Sender<ControllerSettings>>,
     ) -> Result<Self, ServeError> {
         let shared = SharedCache::begin(config.shared_cache.clone(), counts.shared_cache.clone()).await;
         let (shared, shared_cache) = shared.unzip();
         let extras = Extras { shared, ..Extras::default() };
-        let parts = role.config(config.clone());
-        let loaded = snapshot::load(&parts, &counts, extras, Caller::Service, environment, None)?;
-        counts.credentials.show(loaded.credentials.faults());
-        let publisher = Publisher::new(config.clone(), loaded, counts.clone());
-        let admin = listen("admin.listen", config.admin.listen).await?;
-        let environment = environment.clone();
-        let live = Live { config, publisher, metrics: counts, environment, role };
-        Ok(Self { admin, metrics, live, follower: None, discoverer: None, shared_cache })
+        let address = config.admin.listen;
+        let live = Live::begin(config, extras, counts, environment.clone(), controller)?;
+        let admin = listen("admin.listen", address).await?;
+        Ok(Self { admin, metrics, live, follower: None, discoverer: None, failed_images: None, shared_cache })
     }
 
     /// Takes over changes of the files, which were `seen` so before they were used.
@@ -75,10 +73,17 @@ impl Process {
 
     /// Takes over what the cluster shows. Returns whether all of it has been read once.
     pub(super) fn discover(&mut self, watcher: Watcher) -> Arc<AtomicBool> {
-        let discoverer = Discoverer::new(self.live.config.discover, watcher, self.live.publisher.clone());
+        let discoverer = Discoverer::new(self.live.config().discover, watcher, self.live.clone());
         let is_read = discoverer.is_read();
         self.discoverer = Some(discoverer);
         is_read
+    }
+
+    /// Takes over what the controller of this namespace records of images that failed.
+    pub(super) fn follow_failed_images(&mut self, watcher: Watcher, namespace: &str) {
+        let name = self.live.config().controller.failed_images();
+        let name = ConfigMapName { namespace: namespace.to_owned(), name };
+        self.failed_images = Some(Record::new(watcher, name, self.live.clone()));
     }
 
     /// Runs what follows the files and the cluster. Returns how that fares; of a webhook, how the configuration does first.
@@ -86,21 +91,28 @@ impl Process {
         let configuration = Component::new("configuration");
         let configuration = match self.follower.take() {
             Some(follower) => {
-                Some(configuration.reported(follower.state()).reported(supervisor.keep(follower)))
+                let state = follower.state();
+                let kept = supervisor.keep("reload", follower, |follower| Box::pin(follower.run()));
+                Some(configuration.reported(state).reported(kept))
             }
-            None => matches!(self.live.role, Role::Webhook).then_some(configuration),
+            None => self.live.controller.is_none().then_some(configuration),
         };
         let discovery = self.discoverer.take().map(|discoverer| {
             let component = Component::new("discovery").checked(discoverer.readiness());
-            component.reported(supervisor.keep(discoverer))
+            component
+                .reported(supervisor.keep("discovery", discoverer, |discoverer| Box::pin(discoverer.run())))
+        });
+        let failed_images = self.failed_images.take().map(|record| {
+            let state = record.state.clone();
+            let kept = supervisor.keep("failed-images", record, |record| Box::pin(record.run()));
+            Component::new("failed-images").reported(state).reported(kept)
         });
         let shared = self.shared_cache.take().map(|keeper| {
-            Component::new("shared-cache").reported(keeper.state()).reported(supervisor.keep(keeper))
+            supervisor.component("shared-cache", keeper.state(), keeper, |keeper| Box::pin(keeper.run()))
         });
-        configuration.into_iter().chain(discovery).chain(shared).collect()
+        configuration.into_iter().chain(discovery).chain(failed_images).chain(shared).collect()
     }
 
-    /// Answers metrics and probes from now on.
     pub(super) fn answer(self, components: Vec<Component>) -> Result<AdminServer, ServeError> {
         let health = Health::register(&self.metrics, components)?;
         Ok(AdminServer::start(self.admin, self.metrics, health, self.live.metrics.tls))

@@ -10,33 +10,23 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-use tokio::sync::watch;
 use tokio::task::spawn_blocking;
 use tokio::time::{Duration, MissedTickBehavior, interval};
 
-use super::metrics::Families;
-use super::snapshot::{self, Publisher, SnapshotError, files};
+use super::snapshot::{Live, SnapshotError, files};
 use crate::config::{Config, ConfigError, Loaded, Sources};
-use tolerarch_controller::ControllerSettings;
-use tolerarch_images::resolver::Extras;
 use tolerarch_kubernetes::cluster::Caller;
 use tolerarch_support::environment::Environment;
 use tolerarch_support::file;
 use tolerarch_support::health::{Reported, State};
 use tolerarch_support::logging::Levels;
 
-/// How often the files are read.
 const POLL: Duration = Duration::from_secs(2);
 /// Bytes above which a file is known by its size and time: a program, and nothing that is read here.
 const LARGE: u64 = 1 << 20;
 /// How deep directories are looked into, and how many files are looked at in all.
 const DEPTH: usize = 3;
 const FILES: usize = 4096;
-/// How long failures of registries count for the controller at most: Pods are looked at again until their images are known, and a
-/// circuit spares a registry that fails.
-const FAILURE: Duration = Duration::from_secs(1);
-
-/// Why a changed configuration is not used.
 #[derive(Debug, thiserror::Error)]
 enum Refused {
     #[error(transparent)]
@@ -68,7 +58,6 @@ pub(super) struct FileVersions {
 }
 
 impl FileVersions {
-    /// As it is now.
     pub(super) async fn now(sources: &Sources, config: &Config) -> Self {
         Self::read(sources.file.clone(), named(config, &sources.environment).await).await
     }
@@ -80,13 +69,11 @@ impl FileVersions {
     }
 }
 
-/// The files that are read for this configuration.
 async fn named(config: &Config, environment: &Environment) -> Vec<PathBuf> {
     let (config, environment) = (config.clone(), environment.clone());
     spawn_blocking(move || files(&config, &environment)).await.unwrap_or_default()
 }
 
-/// Follows the files of a configuration, and takes over what changed.
 pub(super) struct Follower {
     live: Live,
     sources: Sources,
@@ -118,7 +105,6 @@ impl Follower {
         self.state.clone()
     }
 
-    /// Follows them for ever.
     pub(super) async fn run(&mut self) {
         let mut ticks = interval(POLL);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -134,11 +120,10 @@ impl Follower {
             Some(files) => files,
             None => {
                 // The file may have changed between its first reading and `seen`.
-                self.due = state
-                    .looking(load(&self.sources))
-                    .await
-                    .is_ok_and(|loaded| loaded.config != self.live.config);
-                self.files.insert(named(&self.live.config, &self.sources.environment).await).clone()
+                let config = self.live.config();
+                self.due =
+                    state.looking(load(&self.sources)).await.is_ok_and(|loaded| loaded.config != config);
+                self.files.insert(named(&config, &self.sources.environment).await).clone()
             }
         };
         let now = state.looking(FileVersions::read(self.sources.file.clone(), files)).await;
@@ -151,9 +136,10 @@ impl Follower {
             return;
         }
         (self.seen, self.due) = (now, false);
-        let old = self.live.config.clone();
+        let old = self.live.config();
         let reloaded = state.looking(self.reload()).await;
-        self.levels.set(self.live.config.log.level);
+        let config = self.live.config();
+        self.levels.set(config.log.level);
         self.live.metrics.reload.reloaded(reloaded.is_ok());
         state.set(match &reloaded {
             Ok(_) => State::Healthy,
@@ -161,7 +147,7 @@ impl Follower {
         });
         match reloaded {
             Ok(kept) => {
-                let changes = self.live.config.changes(&old).join(", ");
+                let changes = config.changes(&old).join(", ");
                 if kept.is_empty() {
                     tracing::info!(changes, "configuration reloaded");
                 } else {
@@ -179,17 +165,17 @@ impl Follower {
     /// Takes over sources of credentials that can be used by now, although no file of the configuration has changed: a
     /// helper that has been installed, or a file that could not be read for a while.
     async fn mend(&mut self) {
-        let current = self.live.publisher.current().get();
+        let (config, current) = (self.live.config(), self.live.current().get());
         if current.credentials.faults().is_empty() {
             return;
         }
-        let (settings, own) = (self.live.config.credentials.clone(), current.credentials.clone());
+        let (settings, own) = (config.credentials.clone(), current.credentials.clone());
         let environment = self.live.environment.clone();
         let look = spawn_blocking(move || own.faults_now(&settings, Caller::Service, &environment));
         if !look.await.is_ok_and(|now| now != current.credentials.faults()) {
             return;
         }
-        match self.live.take(self.live.config.clone()).await {
+        match self.take(config).await {
             Ok(_) => tracing::info!("sources of credentials read again"),
             Err(error) => tracing::error!(%error, "sources of credentials cannot be read again"),
         }
@@ -203,9 +189,14 @@ impl Follower {
         self.seen.named = FileVersions::read(None, files.clone()).await.named;
         self.files = Some(files);
         self.before = self.seen.clone();
-        let kept = self.live.take(loaded.config.clone()).await?;
+        let kept = self.take(loaded.config.clone()).await?;
         loaded.log_warnings();
         Ok(kept)
+    }
+
+    async fn take(&self, config: Config) -> Result<Vec<String>, Refused> {
+        let live = self.live.clone();
+        Ok(spawn_blocking(move || live.take(config)).await??)
     }
 }
 
@@ -219,100 +210,27 @@ async fn load(sources: &Sources) -> Result<Loaded, Refused> {
     Ok(spawn_blocking(move || sources.load_again()).await??)
 }
 
-/// What is replaced when the configuration changes.
-#[derive(Clone)]
-pub(super) struct Live {
-    pub(super) config: Config,
-    pub(super) publisher: Publisher,
-    pub(super) metrics: Families,
-    pub(super) environment: Environment,
-    pub(super) role: Role,
-}
-
-/// What runs under a configuration.
-#[derive(Clone)]
-pub(super) enum Role {
-    Webhook,
-    /// With those who follow its settings.
-    Controller(watch::Sender<ControllerSettings>),
-}
-
-impl Role {
-    /// What the snapshot is made of.
-    pub(super) fn config(&self, mut config: Config) -> Config {
-        if matches!(self, Self::Controller(_)) {
-            let cache = &mut config.cache;
-            cache.timeout = cache.timeout.min(FAILURE);
-            cache.unreachable = cache.unreachable.min(FAILURE);
-        }
-        config
-    }
-
-    /// This configuration is in use from now on.
-    pub(super) fn took(&self, config: &Config) {
-        if let Self::Controller(settings) = self {
-            settings.send_replace(config.controller.clone());
-        }
-    }
-}
-
-impl Live {
-    /// Goes on under another configuration, as a whole or not at all. Gives the keys that need a restart.
-    async fn take(&mut self, mut config: Config) -> Result<Vec<String>, Refused> {
-        let kept = config.keep(&self.config);
-        let parts = self.role.config(config.clone());
-        let (metrics, before) = (self.metrics.clone(), self.publisher.current().get());
-        let environment = self.environment.clone();
-        let load = move || {
-            snapshot::load(&parts, &metrics, Extras::default(), Caller::Service, &environment, Some(&before))
-        };
-        let snapshot = spawn_blocking(load).await??;
-        self.metrics.credentials.show(snapshot.credentials.faults());
-        self.publisher.reloaded(config.clone(), snapshot);
-        self.role.took(&config);
-        self.config = config;
-        Ok(kept)
-    }
-}
-
 /// A hash of what these files and directories hold; of what cannot be read, why.
 fn content(files: &[PathBuf]) -> u64 {
-    let mut content = Content { hasher: DefaultHasher::new(), left: FILES };
-    for file in files {
-        content.add(file, DEPTH);
-    }
-    content.hasher.finish()
+    let (mut hasher, mut left) = (DefaultHasher::new(), FILES);
+    files.iter().for_each(|file| add(file, DEPTH, &mut left, &mut hasher));
+    hasher.finish()
 }
 
-struct Content {
-    hasher: DefaultHasher,
-    /// Files and directories that are still looked at.
-    left: usize,
-}
-
-impl Content {
-    fn add(&mut self, path: &Path, depth: usize) {
-        let Some(left) = self.left.checked_sub(1) else { return };
-        self.left = left;
-        path.hash(&mut self.hasher);
-        self.read(path, depth).map_err(|error| error.kind()).err().hash(&mut self.hasher);
-    }
-
-    fn read(&mut self, path: &Path, depth: usize) -> io::Result<()> {
-        match file::in_time(path, Found::at)? {
-            Found::Directory(entries) => {
-                for entry in entries.iter().filter(|_| depth > 0) {
-                    self.add(entry, depth - 1);
-                }
-            }
-            Found::Large(length, modified) => (length, modified).hash(&mut self.hasher),
-            Found::File(bytes) => bytes.hash(&mut self.hasher),
+/// `left` is how many files and directories are still looked at.
+fn add(path: &Path, depth: usize, left: &mut usize, hasher: &mut DefaultHasher) {
+    let Some(rest) = left.checked_sub(1) else { return };
+    *left = rest;
+    let found = file::in_time(path, Found::at).map_err(|error| error.kind());
+    (path, &found).hash(hasher);
+    if let Ok(Found::Directory(entries)) = found {
+        for entry in entries.iter().filter(|_| depth > 0) {
+            add(entry, depth - 1, left, hasher);
         }
-        Ok(())
     }
 }
 
-/// What is at a path.
+#[derive(Hash)]
 enum Found {
     Directory(Vec<PathBuf>),
     /// Length and time of what is not read.

@@ -3,32 +3,38 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::watch;
 
 use super::metrics::Families;
 use crate::config::Config;
+use tolerarch_controller::ControllerSettings;
 use tolerarch_core::policy::Policy;
 use tolerarch_engine::decide::{Current, Snapshot};
+use tolerarch_engine::failed_images::FailedImages;
 use tolerarch_images::credentials::{Credentials, CredentialsError, SourceFault};
 use tolerarch_images::registry::{ProxyError, Registry, TrustError};
 use tolerarch_images::resolver::{Extras, Resolver};
 use tolerarch_kubernetes::cluster::Caller;
 use tolerarch_kubernetes::discovery::{Discovery, Inventory};
 use tolerarch_support::environment::Environment;
+use tolerarch_support::sync::Mutex;
 
 /// Faults of credentials that are logged at a time: a directory may have thousands of files.
 const LOGGED_FAULTS: usize = 20;
+/// How long failures of registries count for the controller at most: Pods are looked at again until their images are known, and a
+/// circuit spares a registry that fails.
+const FAILURE: Duration = Duration::from_secs(1);
 
 /// Why registries cannot be asked as the configuration says.
 #[derive(Debug, thiserror::Error)]
 pub enum SnapshotError {
-    /// A certificate authority, a client certificate or a hosts directory cannot be used.
     #[error(transparent)]
     Trust(#[from] TrustError),
-    /// A proxy of the environment cannot be used.
     #[error(transparent)]
     Proxy(#[from] ProxyError),
-    /// The configuration of credentials is wrong.
     #[error(transparent)]
     Credentials(#[from] CredentialsError),
 }
@@ -53,21 +59,19 @@ pub(super) fn load(
     report(credentials.faults(), before.map_or(&[], |before| before.credentials.faults()));
     let registry = Registry::load(config.registry_settings(environment)?, metrics.registry.clone())?;
     let registry = registry.with_credentials(credentials.clone());
-    let profiles = config.policies();
+    let profiles = config.policies(&config.policy);
     let Config { policy, lookup, cache, .. } = config.clone();
     metrics.reviews.show(&policy.pools, profiles.keys());
     let budget = lookup.budget;
     let resolver = match before {
         Some(before) => before.resolver.reconfigured(registry, lookup, cache),
-        None => Resolver::with(registry, lookup, cache, metrics.resolver.clone(), extras),
+        None => Resolver::new(registry, lookup, cache, metrics.resolver.clone(), extras),
     };
-    Ok(Snapshot { policy, profiles, budget, credentials, resolver })
+    Ok(Snapshot { policy, profiles, budget, credentials, resolver, failed: Arc::default() })
 }
 
-/// What was read of the cluster.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Discovered {
-    /// Its NodePools and nodes.
     pub inventory: Inventory,
     /// Whether all that is to be read has been read.
     pub is_complete: bool,
@@ -87,7 +91,7 @@ pub(super) fn policies(
     };
     let mut policy = config.policy.clone();
     policy.pools = discovery.pools.into_iter().map(|known| known.pool).collect();
-    let mut profiles = config.policies_over(&policy);
+    let mut profiles = config.policies(&policy);
     for rules in profiles.values_mut().map(|policy| &mut policy.placement).chain([&mut policy.placement]) {
         if rules.discovered {
             rules.platforms = shown(rules.platforms);
@@ -96,11 +100,14 @@ pub(super) fn policies(
     (policy, profiles)
 }
 
-/// Publishes the snapshots of this process. Clones are the same.
+/// What decides in this process, and what that is made of. Clones are the same.
 #[derive(Clone)]
-pub(super) struct Publisher {
+pub(super) struct Live {
     current: Current,
-    metrics: Families,
+    pub(super) metrics: Families,
+    pub(super) environment: Environment,
+    /// In the controller, with those who follow its settings.
+    pub(super) controller: Option<watch::Sender<ControllerSettings>>,
     sources: Arc<Mutex<Sources>>,
 }
 
@@ -113,30 +120,53 @@ struct Sources {
     warned: Vec<String>,
 }
 
-impl Publisher {
-    /// Begins with what was loaded of this configuration.
-    pub(super) fn new(config: Config, snapshot: Snapshot, metrics: Families) -> Self {
-        let sources = Sources { config, discovered: None, warned: Vec::new() };
-        Self { current: Current::new(snapshot), metrics, sources: Arc::new(Mutex::new(sources)) }
+impl Live {
+    pub(super) fn begin(
+        config: Config,
+        extras: Extras,
+        metrics: Families,
+        environment: Environment,
+        controller: Option<watch::Sender<ControllerSettings>>,
+    ) -> Result<Self, SnapshotError> {
+        let parts = parts(&config, controller.is_some());
+        let snapshot = load(&parts, &metrics, extras, Caller::Service, &environment, None)?;
+        metrics.credentials.show(snapshot.credentials.faults());
+        let sources = Arc::new(Mutex::new(Sources { config, discovered: None, warned: Vec::new() }));
+        Ok(Self { current: Current::new(snapshot), metrics, environment, controller, sources })
     }
 
     pub(super) fn current(&self) -> &Current {
         &self.current
     }
 
-    /// Decides by another configuration from now on, of which this was loaded, with what is known of the cluster.
-    pub(super) fn reloaded(&self, config: Config, mut loaded: Snapshot) {
-        let mut sources = self.lock();
+    pub(super) fn config(&self) -> Config {
+        self.sources.lock().config.clone()
+    }
+
+    /// Goes on under another configuration, as a whole or not at all, with what is known of the cluster. Gives the keys that
+    /// need a restart. It may wait for files.
+    pub(super) fn take(&self, mut config: Config) -> Result<Vec<String>, SnapshotError> {
+        let kept = config.keep(&self.config());
+        let (parts, before) = (parts(&config, self.controller.is_some()), self.current.get());
+        let (extras, caller) = (Extras::default(), Caller::Service);
+        let mut loaded = load(&parts, &self.metrics, extras, caller, &self.environment, Some(&before))?;
+        self.metrics.credentials.show(loaded.credentials.faults());
+        let mut sources = self.sources.lock();
         sources.config = config;
         if let Some(policies) = self.merge(&mut sources) {
             (loaded.policy, loaded.profiles) = policies;
         }
+        loaded.failed = Arc::clone(&self.current.get().failed);
         self.current.publish(loaded);
+        if let Some(controller) = &self.controller {
+            controller.send_replace(sources.config.controller.clone());
+        }
+        Ok(kept)
     }
 
     /// Decides by what the cluster shows now. What is known of images and credentials stays.
     pub(super) fn discovered(&self, discovered: Discovered) {
-        let mut sources = self.lock();
+        let mut sources = self.sources.lock();
         sources.discovered = Some(discovered);
         let Some((policy, profiles)) = self.merge(&mut sources) else { return };
         let before = self.current.get();
@@ -146,13 +176,14 @@ impl Publisher {
         let pools: Vec<String> =
             policy.pools.iter().map(|pool| format!("{} ({})", pool.name, pool.platforms)).collect();
         tracing::info!(pools = pools.join("; "), "pools as the cluster shows them");
-        let Snapshot { budget, credentials, resolver, .. } = &*before;
-        let (credentials, resolver) = (credentials.clone(), resolver.clone());
-        self.current.publish(Snapshot { policy, profiles, budget: *budget, credentials, resolver });
+        self.current.publish(Snapshot { policy, profiles, ..Snapshot::clone(&before) });
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Sources> {
-        self.sources.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Decides by this record of images that failed.
+    pub(super) fn failed(&self, record: FailedImages) {
+        let _sources = self.sources.lock();
+        let before = Snapshot::clone(&self.current.get());
+        self.current.publish(Snapshot { failed: Arc::new(record), ..before });
     }
 
     /// What is decided by with what was read of the cluster; none if nothing was.
@@ -171,6 +202,17 @@ impl Publisher {
         self.metrics.reviews.show(&policy.pools, profiles.keys());
         Some((policy, profiles))
     }
+}
+
+/// What the snapshot is made of, in the webhook or the controller.
+fn parts(config: &Config, is_controller: bool) -> Config {
+    let mut config = config.clone();
+    if is_controller {
+        let cache = &mut config.cache;
+        cache.timeout = cache.timeout.min(FAILURE);
+        cache.unreachable = cache.unreachable.min(FAILURE);
+    }
+    config
 }
 
 /// Logs what is wrong with sources of credentials, apart from what has been logged `before`.

@@ -1,5 +1,4 @@
-//! The census: how much of the cluster could run on every platform, as gauges. All Pods are listed now and then, page by
-//! page, and only what is added up stays, within bounds.
+//! The census: how much of the cluster could run on every platform. Pods are listed page by page, only sums stay.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,13 +8,15 @@ use prometheus::{GaugeVec, IntGaugeVec};
 use tokio::sync::watch;
 use tokio::time::{Duration, sleep};
 
+use super::loops::while_on;
 use super::scope::{Called, Scope};
 use super::{ControllerSettings, Leadership};
+use tolerarch_core::pod::{MODE_KEY, PROFILE_KEY};
 use tolerarch_engine::census::{Amount, Count, NamespaceSettings, Support, Totals};
 use tolerarch_engine::decide::{BatchLimits, Current};
 use tolerarch_images::resolver::LookupSettings;
 use tolerarch_kubernetes::cluster::{
-    Change, Cluster, ClusterError, Namespace, ObjectName, Selection, StoredPod, Watcher,
+    Change, Cluster, ClusterError, Namespace, ObjectName, StoredPod, Watcher,
 };
 use tolerarch_support::health::{Reported, State};
 use tolerarch_support::metrics::{Metrics, OTHER};
@@ -27,51 +28,40 @@ const OF_REGISTRY: usize = 2;
 const SHAPES: usize = 256;
 /// How long a lookup may take in all; no review waits for it.
 const LOOKUP_TIME: Duration = Duration::from_secs(10);
-/// The pause after a census that failed.
 const RETRY: Duration = Duration::from_secs(30);
 
+/// Labels of namespaces, and what metrics call them.
+const LABELS: [(&str, &str); 2] = [(MODE_KEY, "mode"), (PROFILE_KEY, "profile")];
+
 pub struct CensusLoop {
-    /// Whether it may run.
     pub leadership: Leadership,
-    /// What reads the webhook configurations.
     pub cluster: Arc<Cluster>,
-    /// What lists Pods and namespaces.
     pub watcher: Watcher,
-    /// What decides.
     pub current: Current,
-    /// How often it is to run.
     pub settings: watch::Receiver<ControllerSettings>,
-    /// What it shows.
     pub metrics: CensusMetrics,
-    /// How it fares.
     pub state: Reported,
 }
 
 impl CensusLoop {
-    /// Goes on for ever.
     pub async fn run(&mut self) {
         loop {
-            // Ends when another replica may lead.
-            self.leadership.lead(self.work(self.settings.clone())).await;
-            // Another replica shows them now.
+            let is_on = |settings: &ControllerSettings| !settings.census.is_zero();
+            self.leadership.lead(while_on(&self.settings, is_on, self.work())).await;
+            // Another replica shows them now, or none does.
             self.metrics.clear();
             self.state.set(State::Healthy);
         }
     }
 
-    async fn work(&self, mut settings: watch::Receiver<ControllerSettings>) {
+    async fn work(&self) {
         let Self { cluster, watcher, current, metrics, state, .. } = self;
+        let mut settings = self.settings.clone();
         loop {
-            let period = settings.borrow_and_update().census;
-            if period.is_zero() {
-                metrics.clear();
-                // The sender lives as long as the process.
-                let _ = settings.changed().await;
-                continue;
-            }
-            let configurations = settings.borrow().webhook_configurations.clone();
-            let pause = match count(cluster, watcher, current, &configurations).await {
-                Ok(totals) => {
+            let ControllerSettings { census: period, webhook_configurations, .. } =
+                settings.borrow_and_update().clone();
+            let pause = match count(cluster, watcher, current, &webhook_configurations).await {
+                Ok((totals, ignored)) => {
                     if totals.other.pods > 0 {
                         let pods = totals.other.pods;
                         tracing::warn!(
@@ -79,7 +69,7 @@ impl CensusLoop {
                             "there are too many different Pods to look at all of them: these count as other"
                         );
                     }
-                    metrics.show(&totals);
+                    metrics.show(&totals, ignored);
                     state.set(State::Healthy);
                     period
                 }
@@ -91,43 +81,43 @@ impl CensusLoop {
             };
             tokio::select! {
                 () = sleep(pause) => {}
+                // The sender lives as long as the process.
                 _ = settings.changed() => {}
             }
         }
     }
 }
 
-/// Adds up all Pods that there are.
+/// Adds up all Pods that there are, and namespaces by labels that make no difference.
 async fn count(
     cluster: &Cluster,
     watcher: &Watcher,
     current: &Current,
     configurations: &[ObjectName],
-) -> Result<Totals, ClusterError> {
+) -> Result<(Totals, [i64; 2]), ClusterError> {
     // As the webhook is called, so it is counted.
     let scope = Scope::read(cluster, configurations).await?;
     let mut namespaces = BTreeMap::new();
-    let of_namespaces =
-        listed(watcher.follow::<Namespace>(Selection::default()), |namespace| match namespace {
-            Some(Namespace { metadata }) => {
-                namespaces.insert(metadata.name.unwrap_or_default(), metadata.labels.unwrap_or_default());
-            }
-            None => namespaces.clear(),
-        });
-    of_namespaces.await?;
-    let live = Selection { fields: Some(StoredPod::LIVE.to_owned()), ..Selection::default() };
-    let (mut added, no_labels) = (Count::default(), BTreeMap::new());
-    let pods = listed(watcher.follow::<StoredPod>(live), |pod: Option<StoredPod>| match pod {
-        Some(pod) => {
-            let labels = pod.metadata.labels.as_ref().unwrap_or(&no_labels);
-            match scope.called(namespaces.get(pod.namespace()).unwrap_or(&no_labels), labels) {
-                Called::For(profile) => added.add(pod, true, profile),
-                Called::Unknown => added.add(pod, true, None),
-                Called::No => added.add(pod, false, None),
-            }
+    let of_namespaces = listed(watcher.follow::<Namespace>(None), |namespace| match namespace {
+        Some(Namespace { metadata }) => {
+            namespaces.insert(metadata.name.unwrap_or_default(), metadata.labels.unwrap_or_default());
         }
-        None => added = Count::default(),
+        None => namespaces.clear(),
     });
+    of_namespaces.await?;
+    let (mut added, no_labels) = (Count::default(), BTreeMap::new());
+    let pods =
+        listed(watcher.follow::<StoredPod>(Some(StoredPod::LIVE)), |pod: Option<StoredPod>| match pod {
+            Some(pod) => {
+                let labels = pod.metadata.labels.as_ref().unwrap_or(&no_labels);
+                match scope.called(namespaces.get(pod.namespace()).unwrap_or(&no_labels), labels) {
+                    Called::For(profile) => added.add(pod, true, profile),
+                    Called::Unknown => added.add(pod, true, None),
+                    Called::No => added.add(pod, false, None),
+                }
+            }
+            None => added = Count::default(),
+        });
     pods.await?;
 
     let snapshot = current.get();
@@ -145,7 +135,9 @@ async fn count(
         shape.judge(snapshot, limits, terms).await.support
     });
     let supports: Vec<Support> = judged.buffered(SHAPES).collect().await;
-    Ok(added.totals(&supports))
+    let all = || namespaces.values();
+    let ignored = LABELS.map(|(key, _)| all().map(|labels| i64::from(scope.ignores(labels, key))).sum());
+    Ok((added.totals(&supports), ignored))
 }
 
 /// Takes all objects of a list; `None` where it begins, whatever came before.
@@ -166,19 +158,15 @@ async fn listed<K>(
     Err(ClusterError::Unreachable)
 }
 
-/// What a census shows.
 #[derive(Clone)]
 pub struct CensusMetrics {
     cpu: GaugeVec,
     memory: IntGaugeVec,
     workloads: IntGaugeVec,
+    ignored: IntGaugeVec,
 }
 
 impl CensusMetrics {
-    /// Registers them.
-    ///
-    /// # Errors
-    /// A name is taken: an internal error.
     pub fn register(metrics: &Metrics) -> Result<Self, prometheus::Error> {
         Ok(Self {
             cpu: metrics.float_gauges(
@@ -196,10 +184,18 @@ impl CensusMetrics {
                 "Workloads of the cluster, by what the images of their Pods support.",
                 &["support"],
             )?,
+            ignored: metrics.gauges(
+                "tolerarch_cluster_ignored_labels",
+                "Namespaces with a label tolerarch.io/mode or tolerarch.io/profile whose value makes no difference.",
+                &["label"],
+            )?,
         })
     }
 
-    pub fn show(&self, totals: &Totals) {
+    pub fn show(&self, totals: &Totals, ignored: [i64; 2]) {
+        for ((_, label), namespaces) in LABELS.into_iter().zip(ignored) {
+            self.ignored.with_label_values(&[label]).set(namespaces);
+        }
         let shown = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
         let show = |support: &str, amount: &Amount| {
             self.cpu.with_label_values(&[support]).set(amount.cpu_cores());
@@ -214,6 +210,7 @@ impl CensusMetrics {
 
     /// Shows nothing, as nothing is known.
     fn clear(&self) {
+        self.ignored.reset();
         self.cpu.reset();
         self.memory.reset();
         self.workloads.reset();

@@ -1,10 +1,10 @@
-//! How a Pod shows that an image is not for the node it is on: pure. What containers and runtimes say is untrusted text, and
-//! only known words in it count.
+//! How a Pod shows that an image is not for its node: pure. Of the untrusted text only known words count.
 
 use std::time::{Duration, SystemTime};
 
-use super::note::Evidence;
+use tolerarch_core::image::is_digest;
 use tolerarch_core::pod::PodMode;
+use tolerarch_images::registry::Digest;
 use tolerarch_kubernetes::cluster::{ContainerStatus, Phase, StoredPod, Terminated};
 
 /// Containers of one Pod that are looked at.
@@ -17,6 +17,9 @@ const LATELY: Duration = Duration::from_secs(3600);
 const SOON: Duration = Duration::from_secs(5);
 /// How runtimes and shells end what cannot be run: crun and old runc, sh, newer runc.
 const EXIT_CODES: [i32; 4] = [1, 126, 127, 255];
+const EXEC_FORMAT: &str = "exec format error";
+/// Bytes of a digest.
+const DIGEST: usize = "sha256:".len() + 64;
 /// What containerd, dockerd and CRI-O say of an index without an entry for the node.
 const NO_MATCH: [&str; 4] = [
     "no match for platform",
@@ -31,14 +34,20 @@ pub(super) struct ContainerFailure {
     pub(super) container: String,
     /// As the Pod names it.
     pub(super) image: String,
-    pub(super) sign: Sign,
+    pub(super) evidence: Evidence,
+    /// Of the image that failed; `None` where it cannot be told.
+    pub(super) digest: Option<Digest>,
+    /// Whether nothing that its Pod says or sets has a part in this: it is about the image.
+    pub(super) is_of_image: bool,
 }
 
-/// What it shows.
+/// What its status shows of why.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Sign {
-    /// Its status says it.
-    Evident(Evidence),
+pub(super) enum Evidence {
+    /// The runtime found no entry for the node in the index.
+    NoMatch,
+    /// It ended by an exec format error.
+    ExecFormat,
     /// It ended at once, and only its log can say why; that of the run before the present one if that is set.
     InItsLog { previous: bool },
 }
@@ -52,20 +61,22 @@ pub(super) fn failures(pod: &StoredPod, now: SystemTime) -> Vec<ContainerFailure
     }
     let named = pod.containers.iter().filter(|container| (1..=IMAGE).contains(&container.image.len()));
     let seen = named.filter_map(|container| {
-        let sign = sign(container, now)?;
-        Some(ContainerFailure { container: container.name.clone(), image: container.image.clone(), sign })
+        let evidence = evidence(container, now)?;
+        let (digest, is_of_image) = proven(container, evidence);
+        let [container, image] = [&container.name, &container.image].map(String::clone);
+        Some(ContainerFailure { container, image, evidence, digest, is_of_image })
     });
     seen.take(CONTAINERS).collect()
 }
 
-fn sign(container: &ContainerStatus, now: SystemTime) -> Option<Sign> {
+fn evidence(container: &ContainerStatus, now: SystemTime) -> Option<Evidence> {
     if let Some(waiting) = &container.waiting {
         let is_pull = ["ErrImagePull", "ImagePullBackOff"].contains(&&*waiting.reason);
         if is_pull && NO_MATCH.iter().any(|known| says(&waiting.message, known)) {
-            return Some(Sign::Evident(Evidence::NoMatch));
+            return Some(Evidence::NoMatch);
         }
         if is_exec_format(&waiting.message) {
-            return Some(Sign::Evident(Evidence::ExecFormat));
+            return Some(Evidence::ExecFormat);
         }
     }
     let ended = container.terminated.as_ref().filter(|ended| ended.exit_code != 0)?;
@@ -74,15 +85,56 @@ fn sign(container: &ContainerStatus, now: SystemTime) -> Option<Sign> {
         return None;
     }
     if is_exec_format(&ended.message) {
-        return Some(Sign::Evident(Evidence::ExecFormat));
+        return Some(Evidence::ExecFormat);
     }
     let is_suspect = EXIT_CODES.contains(&ended.exit_code) && ended.message.is_empty() && is_short(ended);
-    is_suspect.then_some(Sign::InItsLog { previous: container.is_previous })
+    is_suspect.then_some(Evidence::InItsLog { previous: container.is_previous })
+}
+
+/// The image that this proves something of, and whether it does so whatever the Pod says and sets.
+fn proven(container: &ContainerStatus, evidence: Evidence) -> (Option<Digest>, bool) {
+    let of_reference = |text: &str| digest(text.rsplit_once('@')?.1);
+    let ContainerStatus { image, image_id, waiting, terminated, .. } = container;
+    match (evidence, waiting) {
+        // It has nothing of the image, whose digest the runtime tells here.
+        (Evidence::NoMatch, Some(waiting)) => match unpacked(&waiting.message) {
+            Some(told) => (Some(told), true),
+            None => (of_reference(image), false),
+        },
+        // The image of a Pod may be changed: what ran before may be another one than that which runs.
+        (_, None) if container.is_previous => (None, false),
+        _ => {
+            let now = waiting.as_ref().filter(|waiting| waiting.reason == "RunContainerError");
+            let ended = terminated.as_ref().filter(|ended| {
+                !container.is_previous && ["StartError", "ContainerCannotRun"].contains(&&*ended.reason)
+            });
+            // In the words of the runtime, which has not run it. Before these there may be some of the Pod.
+            let mut told = now.map(|it| &it.message).into_iter().chain(ended.map(|it| &it.message));
+            let is_of_runtime = told.any(|message| {
+                let message = message.trim_end().to_ascii_lowercase();
+                message.trim_end_matches(": unknown").ends_with(EXEC_FORMAT)
+            });
+            (of_reference(image_id), is_of_runtime && container.is_plain)
+        }
+    }
+}
+
+/// The index that lacks the node's platform, in the words of containerd. Elsewhere in the message there may be those of a
+/// registry, which anybody may run.
+fn unpacked(message: &str) -> Option<Digest> {
+    let message = message.strip_prefix("rpc error: code = NotFound desc = ").unwrap_or(message);
+    let (_, after) = message.strip_prefix("failed to pull and unpack image \"")?.split_once('"')?;
+    let after = after.strip_prefix(": no match for platform in manifest ")?;
+    digest(after.get(..DIGEST)?)
+}
+
+fn digest(text: &str) -> Option<Digest> {
+    (text.len() == DIGEST && is_digest(text) && text.starts_with("sha256:")).then(|| Digest::of_text(text))
 }
 
 /// Whether a text is about a program for another architecture.
 pub(super) fn is_exec_format(text: &str) -> bool {
-    says(text, "exec format error")
+    says(text, EXEC_FORMAT)
 }
 
 fn says(text: &str, words: &str) -> bool {
@@ -120,12 +172,12 @@ mod tests {
         })
     }
 
-    fn seen(pod: &Value) -> Option<Sign> {
+    fn seen(pod: &Value) -> Option<Evidence> {
         let failures = failures(&StoredPod::of_value(pod).unwrap(), now());
         assert!(failures.len() < 2);
         failures.first().map(|failure| {
             assert_eq!((&*failure.container, &*failure.image), ("app", "acme/app:1"));
-            failure.sign
+            failure.evidence
         })
     }
 
@@ -144,13 +196,13 @@ mod tests {
             "choosing image instance: no image found in image index for architecture \"arm64\", variant \"v8\", OS \"linux\"",
         ] {
             for reason in ["ErrImagePull", "ImagePullBackOff"] {
-                assert_eq!(sees(reason, message), Some(Sign::Evident(Evidence::NoMatch)), "{message}");
+                assert_eq!(sees(reason, message), Some(Evidence::NoMatch), "{message}");
             }
             assert_eq!(sees("ContainerCreating", message), None);
         }
         assert_eq!(sees("ErrImagePull", "not found"), None);
         let exec = "failed to start containerd task \"a\": exec /a: exec format error: unknown";
-        assert_eq!(sees("RunContainerError", exec), Some(Sign::Evident(Evidence::ExecFormat)));
+        assert_eq!(sees("RunContainerError", exec), Some(Evidence::ExecFormat));
     }
 
     #[test]
@@ -163,10 +215,10 @@ mod tests {
             (now, before)
         };
         let exec = "exec container process `/app`: Exec format error";
-        let told = Some(Sign::Evident(Evidence::ExecFormat));
+        let told = Some(Evidence::ExecFormat);
         assert_eq!(now_and_before(ended(1, exec, ENDED)), (told, told));
         assert_eq!(now_and_before(ended(0, exec, ENDED)), (None, None));
-        let in_log = |previous| Some(Sign::InItsLog { previous });
+        let in_log = |previous| Some(Evidence::InItsLog { previous });
         for code in EXIT_CODES {
             assert_eq!(now_and_before(ended(code, "", ENDED)), (in_log(false), in_log(true)));
         }
@@ -206,5 +258,109 @@ mod tests {
         let statuses = many["status"]["containerStatuses"].as_array_mut().unwrap();
         *statuses = vec![statuses[0].clone(); 5000];
         assert_eq!(failures(&StoredPod::of_value(&many).unwrap(), now()).len(), CONTAINERS);
+    }
+
+    const DIGEST: &str = "sha256:2cf24dba5fb0a30e26e83b2ac5b9e29e1b161e5c1fa7425e73043362938b9824";
+
+    /// Whether a failure's image is known, and whether the failure counts for all namespaces.
+    fn told(pod: &Value) -> (bool, bool) {
+        let failures = failures(&StoredPod::of_value(pod).unwrap(), now());
+        let ContainerFailure { digest, is_of_image, .. } = &failures[0];
+        assert!(digest.is_none_or(|digest| digest.to_string() == DIGEST));
+        (digest.is_some(), *is_of_image)
+    }
+
+    fn pulled(status: Value) -> Value {
+        let mut pod = pod(status);
+        pod["status"]["containerStatuses"][0]["imageID"] = format!("docker.io/acme/app@{DIGEST}").into();
+        pod
+    }
+
+    #[test]
+    fn only_what_the_runtime_says_of_an_image_alone_is_for_all() {
+        let start = "failed to start containerd task \"a\": OCI runtime start failed: exec /a: exec format error: unknown";
+        let fails = |reason: &str, message: &str| {
+            pulled(json!({"state": {"terminated": {
+                "exitCode": 128, "reason": reason, "message": message, "startedAt": ENDED, "finishedAt": ENDED,
+            }}}))
+        };
+        let by_runtime = fails("StartError", start);
+        assert_eq!(told(&by_runtime), (true, true));
+        let waiting = json!({"state": {"waiting": {"reason": "RunContainerError", "message": start}}});
+        assert_eq!(told(&pulled(waiting.clone())), (true, true));
+        assert_eq!(told(&pod(waiting)), (false, true), "the image is unknown");
+        // What a container can write, or a field that ends up in the message.
+        assert_eq!(told(&fails("Error", start)), (true, false));
+        let inner = "chdir to \"exec format error\" failed: no such file";
+        assert_eq!(told(&fails("StartError", inner)), (true, false));
+        let creating = json!({"state": {"waiting": {"reason": "CreateContainerError", "message": start}}});
+        assert_eq!(told(&pulled(creating)), (true, false));
+        // What chooses, finds, covers or filters the program.
+        for (pointer, key, value) in [
+            ("/spec/containers/0", "command", json!(["/a"])),
+            ("/spec/containers/0", "args", json!(["/a"])),
+            ("/spec/containers/0", "workingDir", json!("/mnt")),
+            ("/spec/containers/0", "env", json!([{"name": "A"}, {"name": "PATH", "value": "/mnt"}])),
+            ("/spec/containers/0", "envFrom", json!([{"configMapRef": {"name": "own"}}])),
+            ("/spec/containers/0", "volumeMounts", json!([{"name": "v", "mountPath": "/app"}])),
+            (
+                "/spec/containers/0",
+                "volumeMounts",
+                json!([{"name": "v", "mountPath": "/var/run/secrets/../../app"}]),
+            ),
+            ("/spec/containers/0", "volumeDevices", json!([{"name": "v", "devicePath": "/app"}])),
+            ("/spec/containers/0", "securityContext", json!({"seccompProfile": {"type": "Localhost"}})),
+            (
+                "/spec",
+                "securityContext",
+                json!({"seccompProfile": {"type": "Localhost", "localhostProfile": "own"}}),
+            ),
+            ("/spec", "runtimeClassName", json!("wasm")),
+        ] {
+            let mut pod = by_runtime.clone();
+            pod.pointer_mut(pointer).unwrap()[key] = value.clone();
+            assert_eq!(told(&pod), (true, false), "{key}: {value}");
+        }
+        let mut usual = by_runtime.clone();
+        usual["spec"]["containers"][0]["env"] = json!([{"name": "A"}]);
+        let token = "/var/run/secrets/kubernetes.io/serviceaccount";
+        usual["spec"]["containers"][0]["volumeMounts"] = json!([{"name": "token", "mountPath": token}]);
+        usual["spec"]["securityContext"] =
+            json!({"seccompProfile": {"type": "RuntimeDefault"}, "runAsUser": 1});
+        assert_eq!(told(&usual), (true, true));
+        // It may have been another image before.
+        let before = json!({"exitCode": 128, "reason": "StartError", "message": start, "finishedAt": ENDED});
+        let waits = json!({"reason": "CrashLoopBackOff", "message": "back-off"});
+        let again = |state: Value| pulled(json!({"state": state, "lastState": {"terminated": before}}));
+        assert_eq!(told(&again(json!({"waiting": waits}))), (true, false));
+        assert_eq!(told(&again(json!({"running": {}}))), (false, false));
+    }
+
+    #[test]
+    fn what_a_registry_writes_is_not_what_the_runtime_says_of_a_pull() {
+        let pull = |message: &str| {
+            let mut pod =
+                pulled(json!({"state": {"waiting": {"reason": "ErrImagePull", "message": message}}}));
+            let tagged = told(&pod);
+            pod["spec"]["containers"][0]["image"] = format!("acme/app@{DIGEST}").into();
+            (tagged, told(&pod))
+        };
+        let said = format!(
+            "failed to pull and unpack image \"docker.io/acme/app:1\": no match for platform in manifest {DIGEST}: not found"
+        );
+        let for_all = ((true, true), (true, true));
+        assert_eq!(pull(&said), for_all);
+        assert_eq!(pull(&format!("rpc error: code = NotFound desc = {said}")), for_all);
+        // What was pulled before is another image, or another version of it.
+        let own = ((false, false), (true, false));
+        for message in [
+            "no match for platform in manifest: not found".to_owned(),
+            format!("failed to resolve reference \"evil.test/x\": 500: {said}"),
+            said.replace(": no match", ": 403: no match"),
+            said.replace("2cf2", "zz"),
+            said[..said.len() - 20].to_owned(),
+        ] {
+            assert_eq!(pull(&message), own, "{message}");
+        }
     }
 }

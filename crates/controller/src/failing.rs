@@ -1,29 +1,31 @@
-//! Pods that do not run on their nodes: those whose image has a program for another architecture than it says, and those
-//! whose node finds nothing for its platform in an image.
+//! Pods that do not run on their nodes: those whose image has a program for another architecture, whether or not it says so, and
+//! those whose node finds nothing for its platform in an image. Events tell it, and what is recorded of it keeps the image
+//! from such nodes.
 //!
 //! Of the Pods of the cluster nothing is kept but those that show a failure, until they were looked at.
 
-use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::SystemTime;
 
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use tokio::sync::watch;
 use tokio::time::{Duration, MissedTickBehavior, interval};
 
-use super::container_failure::{ContainerFailure, Sign, failures, is_exec_format};
+use super::container_failure::{ContainerFailure, Evidence, failures, is_exec_format};
 use super::fair_queue::FairQueue;
-use super::note::{EventReason, Evidence, Place};
+use super::learner::Learner;
+use super::loops::{tell, while_on};
+use super::note::{Place, WRONG_ARCHITECTURE, kept};
 use super::pace::Pace;
 use super::{ControllerSettings, Leadership, Recorder};
 use tolerarch_core::image::PlatformSet;
 use tolerarch_core::pod::{Pod, Purpose};
+use tolerarch_core::policy::ImageSupport;
 use tolerarch_engine::census::NamespaceSettings;
 use tolerarch_engine::decide::{self, BatchLimits, Current};
+use tolerarch_engine::failed_images::{self, FailedImage};
 use tolerarch_images::resolver::LookupSettings;
-use tolerarch_kubernetes::cluster::{
-    Change, Cluster, ClusterError, Namespace, Node, Selection, StoredPod, Watcher, log_path,
-};
+use tolerarch_kubernetes::cluster::{Change, Cluster, ClusterError, Namespace, Node, StoredPod, Watcher};
 use tolerarch_support::health::Conditions;
 use tolerarch_support::recently::Recently;
 
@@ -43,66 +45,48 @@ const LOOKS: usize = 4;
 const OF_REGISTRY: usize = 2;
 const LOOKUP_TIME: Duration = Duration::from_secs(10);
 
-/// The loop.
 pub struct FailingPods {
-    /// Whether it may run.
     pub leadership: Leadership,
-    /// What reads nodes, namespaces and logs.
     pub cluster: Arc<Cluster>,
-    /// What follows Pods.
     pub watcher: Watcher,
-    /// What knows images.
     pub current: Current,
-    /// What it is to do.
     pub settings: watch::Receiver<ControllerSettings>,
-    /// What it tells people by.
     pub recorder: Recorder,
-    /// What is wrong.
+    pub learner: Learner,
     pub conditions: Conditions,
 }
 
-/// What may be wrong.
 const PODS_UNREAD: &str = "the Pods on nodes cannot be read";
 const NO_NAMESPACES: &str = "the right to get namespaces is missing";
 const NO_NODES: &str = "the right to get nodes is missing";
 const NO_LOGS: &str = "the right to get pods/log is missing";
-/// How often it is tried whether a right that was missing is there again.
+/// What tells whether a right that was missing is there again, whatever it is that has this name.
+const RIGHTS: [(&str, &str); 3] = [
+    (NO_NAMESPACES, "/api/v1/namespaces/default"),
+    (NO_NODES, "/api/v1/nodes/default"),
+    (NO_LOGS, "/api/v1/namespaces/default/pods/default/log"),
+];
+/// How often that is tried.
 const TRY: Duration = Duration::from_secs(60);
 
-/// Requests for which a right is missing, by what is wrong.
-type Denied = Mutex<BTreeMap<&'static str, String>>;
-
-/// A Pod with failures.
 struct Failing {
     pod: StoredPod,
     failures: Vec<ContainerFailure>,
 }
 
 impl FailingPods {
-    /// Goes on for ever.
     pub async fn run(&mut self) {
         loop {
-            self.leadership.lead(self.work()).await;
+            let kept = self.learner.keep(&self.leadership, &self.conditions);
+            let work = async { tokio::join!(self.follow(), kept).0 };
+            let is_on = |settings: &ControllerSettings| settings.events || settings.learn;
+            self.leadership.lead(while_on(&self.settings, is_on, work)).await;
             self.conditions.clear();
         }
     }
 
-    /// Follows Pods while there is something to tell.
-    async fn work(&self) {
-        let mut settings = self.settings.clone();
-        loop {
-            // The sender lives as long as the process.
-            let _ = settings.wait_for(|settings| settings.events).await;
-            tokio::select! {
-                () = self.follow() => {}
-                _ = settings.wait_for(|settings| !settings.events) => self.conditions.clear(),
-            }
-        }
-    }
-
     async fn follow(&self) {
-        let selection = Selection { fields: Some(PODS.to_owned()), ..Selection::default() };
-        let mut changes = self.watcher.follow::<StoredPod>(selection);
+        let mut changes = self.watcher.follow::<StoredPod>(Some(PODS));
         let mut waiting = FairQueue::new(QUEUE);
         let mut looked = Recently::new(LOOKED.0, LOOKED.1);
         let pace = Pace::new(PER_SECOND, BURST);
@@ -112,29 +96,24 @@ impl FailingPods {
             concurrency: 2 * LOOKS,
             per_registry: OF_REGISTRY,
         });
-        let denied = Denied::default();
-        let (pace, limits, denied) = (&pace, &limits, &denied);
+        let (pace, limits) = (&pace, &limits);
         let mut tries = interval(TRY);
         tries.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut looks = FuturesUnordered::new();
         loop {
             tokio::select! {
-                Some(change) = changes.next() => match change {
-                    Change::Listed(pod) | Change::Applied(pod) => {
-                        if let Some(failing) = self.failing(pod) && looked.insert(failing.pod.uid()) {
-                            let namespace = failing.pod.namespace().to_owned();
-                            if let Some(Failing { pod, .. }) = waiting.push(&namespace, failing) {
-                                looked.remove(pod.uid());
-                            }
+                Some(change) = changes.next() => {
+                    tell(&self.conditions, PODS_UNREAD, &change);
+                    if let Change::Listed(pod) | Change::Applied(pod) = change
+                        && let Some(failing) = self.failing(pod)
+                        && looked.insert(failing.pod.uid())
+                    {
+                        let namespace = failing.pod.namespace().to_owned();
+                        if let Some(Failing { pod, .. }) = waiting.push(&namespace, failing) {
+                            looked.remove(pod.uid());
                         }
                     }
-                    Change::Complete => self.conditions.set(PODS_UNREAD, false),
-                    Change::Failed(error) => {
-                        tracing::error!(%error, "{PODS_UNREAD}");
-                        self.conditions.set(PODS_UNREAD, true);
-                    }
-                    Change::Begins | Change::Unread(_) | Change::Deleted(_) => {}
-                },
+                }
                 Some(done) = looks.next() => {
                     let (uid, is_settled): (String, Result<bool, ClusterError>) = done;
                     if let Err(error) = &is_settled {
@@ -145,14 +124,14 @@ impl FailingPods {
                         looked.remove(&uid);
                     }
                 }
-                _ = tries.tick() => self.try_again(denied).await,
+                _ = tries.tick() => self.try_again().await,
             }
             while looks.len() < LOOKS
                 && let Some(failing) = waiting.pop()
             {
                 looks.push(async move {
                     pace.turn().await;
-                    (failing.pod.uid().to_owned(), self.look(&failing, limits, denied).await)
+                    (failing.pod.uid().to_owned(), self.look(&failing, limits).await)
                 });
             }
         }
@@ -162,7 +141,7 @@ impl FailingPods {
     fn failing(&self, mut pod: StoredPod) -> Option<Failing> {
         let mut failures = failures(&pod, SystemTime::now());
         if !self.settings.borrow().pod_logs {
-            failures.retain(|failure| matches!(failure.sign, Sign::Evident(_)));
+            failures.retain(|failure| !matches!(failure.evidence, Evidence::InItsLog { .. }));
         }
         // Only what is needed is kept.
         pod.containers.clear();
@@ -177,74 +156,71 @@ impl FailingPods {
         &self,
         Failing { pod, failures }: &Failing,
         limits: &BatchLimits,
-        denied: &Denied,
     ) -> Result<bool, ClusterError> {
         let (Some(facts), Some(node)) = (&pod.facts, &pod.node) else { return Ok(true) };
         let path = format!("/api/v1/namespaces/{}", pod.namespace());
-        let namespace = self.cluster.get::<Namespace>(&path).await;
-        self.learn(NO_NAMESPACES, path, &namespace, denied);
-        let namespace = namespace?.object;
+        let namespace = self.learn(NO_NAMESPACES, self.cluster.get::<Namespace>(&path).await)?.object;
         let terms = NamespaceSettings::of(namespace.metadata.labels.as_ref(), false);
         if terms.is_opted_out {
             return Ok(true);
         }
         let path = format!("{}/{node}", Node::PATH);
-        let found = self.cluster.get::<Node>(&path).await;
-        self.learn(NO_NODES, path, &found, denied);
-        let found = found?.object;
+        let found = self.learn(NO_NODES, self.cluster.get::<Node>(&path).await)?.object;
         if found.os == "windows" {
             return Ok(true);
         }
         let images = self.platforms(pod, failures, facts, terms, limits).await;
+        let (events, learn) = {
+            let settings = self.settings.borrow();
+            (settings.events, settings.learn)
+        };
         let mut is_settled = true;
-        for ContainerFailure { container, image, sign } in failures {
+        for failure in failures {
+            let ContainerFailure { container, image, evidence, .. } = failure;
             let known = images.iter().find(|(given, _)| given == image);
             let platforms = known.map(|(_, platforms)| *platforms);
             let architecture = &*found.architecture;
             let place = Place { container, image, node, architecture, platforms };
-            let proof = match *sign {
-                Sign::Evident(Evidence::NoMatch) => Evidence::NoMatch,
-                // Only an image that says that it runs there is wrong.
-                _ if place.is_claimed() != Some(true) => {
-                    is_settled &= place.is_claimed().is_some();
+            // Its platforms tell what is wrong with it.
+            if *evidence != Evidence::NoMatch && place.is_claimed().is_none() {
+                is_settled = false;
+                continue;
+            }
+            if let Evidence::InItsLog { previous } = *evidence {
+                let line = self.cluster.last_line(pod, container, previous).await;
+                if !is_exec_format(&self.learn(NO_LOGS, line)?) {
                     continue;
                 }
-                Sign::Evident(Evidence::ExecFormat) => Evidence::ExecFormat,
-                Sign::InItsLog { previous } => {
-                    let line = self.cluster.last_line(pod, container, previous).await;
-                    self.learn(NO_LOGS, log_path(pod, container, previous), &line, denied);
-                    if !is_exec_format(&line?) {
-                        continue;
-                    }
-                    Evidence::ExecFormat
-                }
-            };
-            self.recorder.record(EventReason::WrongArchitecture, pod, || place.wrong(proof));
+            }
+            // What lacks the platform by its manifest is not eligible there anyway.
+            let failed = failed(failure, pod.namespace(), architecture);
+            let failed = failed.filter(|_| learn && place.is_claimed() != Some(false));
+            let kept = failed.as_ref().map(kept).unwrap_or_default();
+            if events {
+                self.recorder.record(WRONG_ARCHITECTURE, pod, || place.wrong(*evidence) + &kept);
+            }
+            if let Some(failed) = failed {
+                self.learner.learn(failed);
+            }
         }
         Ok(is_settled)
     }
 
-    /// Whether a right is missing, by what came of a request that needs it.
-    fn learn<T>(&self, what: &'static str, path: String, answer: &Result<T, ClusterError>, denied: &Denied) {
-        let mut denied = denied.lock().unwrap_or_else(PoisonError::into_inner);
-        match answer {
-            Err(ClusterError::Forbidden | ClusterError::Unauthorized) => {
-                denied.insert(what, path);
-            }
-            Ok(_) | Err(ClusterError::NotFound) => {
-                denied.remove(what);
-            }
+    /// Notes whether a right is missing, by what came of a request that needs it.
+    fn learn<T>(&self, what: &'static str, answer: Result<T, ClusterError>) -> Result<T, ClusterError> {
+        match &answer {
+            Err(ClusterError::Forbidden | ClusterError::Unauthorized) => self.conditions.set(what, true),
+            Ok(_) | Err(ClusterError::NotFound) => self.conditions.set(what, false),
             Err(_) => {}
         }
-        self.conditions.set(what, denied.contains_key(what));
+        answer
     }
 
     /// Finds out which rights are there again: perhaps no Pod needs them any more.
-    async fn try_again(&self, denied: &Denied) {
-        let missing = denied.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        for (what, path) in missing {
-            if self.cluster.may_get(&path).await == Some(true) {
-                self.learn(what, path, &Ok(()), denied);
+    async fn try_again(&self) {
+        for (what, path) in RIGHTS {
+            if self.conditions.has(what) && self.cluster.may_get(path).await == Some(true) {
+                self.conditions.set(what, false);
             }
         }
     }
@@ -265,8 +241,25 @@ impl FailingPods {
         let supports = snapshot.supports(policy, pod.namespace(), facts, is_wanted, limits);
         let Some(images) = decide::caught(supports).await else { return Vec::new() };
         let run = images.iter().filter(|image| image.purpose == Purpose::Run);
-        run.filter_map(|image| Some((image.given.to_owned(), image.nodes().ok()?))).collect()
+        // By its manifest, whether or not it has failed.
+        let by_manifest = |image: &ImageSupport<'_>| image.support.ok()?.runs_on();
+        run.filter_map(|image| Some((image.given.to_owned(), by_manifest(image)?))).collect()
     }
+}
+
+/// What is to be recorded of a failure; `None` where it is not known which image it is of, or where it failed.
+fn failed(failure: &ContainerFailure, namespace: &str, architecture: &str) -> Option<FailedImage> {
+    let evidence = match failure.evidence {
+        Evidence::NoMatch => failed_images::Evidence::NoMatchForPlatform,
+        Evidence::ExecFormat | Evidence::InItsLog { .. } => failed_images::Evidence::ExecFormatError,
+    };
+    Some(FailedImage {
+        digest: failure.digest.filter(|_| !PlatformSet::of_architecture(architecture).is_empty())?,
+        architecture: architecture.to_owned(),
+        evidence,
+        namespace: namespace.to_owned(),
+        is_for_all: failure.is_of_image,
+    })
 }
 
 #[cfg(test)]

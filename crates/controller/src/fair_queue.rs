@@ -1,56 +1,45 @@
 //! A bounded queue that namespaces share: each gets its turn, and where there is no room, those lose that wait with most.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
+use std::ops::Bound::{Excluded, Unbounded};
 
-/// What waits, by namespace.
 pub(super) struct FairQueue<T> {
     capacity: usize,
-    length: usize,
-    /// None is empty.
-    of: HashMap<String, VecDeque<T>>,
-    /// The namespaces of these, in the order of their turns.
-    turns: VecDeque<String>,
+    /// What waits, by namespace; none is empty.
+    of: BTreeMap<String, VecDeque<T>>,
+    /// The namespace that had its turn last; the next one is the one behind it.
+    last: String,
 }
 
 impl<T> FairQueue<T> {
     pub(super) fn new(capacity: usize) -> Self {
-        Self { capacity, length: 0, of: HashMap::new(), turns: VecDeque::new() }
+        Self { capacity, of: BTreeMap::new(), last: String::new() }
     }
 
     /// Appends this. Returns what had no room, which may be this one.
     pub(super) fn push(&mut self, namespace: &str, item: T) -> Option<T> {
         let mut lost = None;
-        if self.length >= self.capacity {
+        if self.of.values().map(VecDeque::len).sum::<usize>() >= self.capacity {
             let own = self.of.get(namespace).map_or(0, VecDeque::len);
-            let most = self.of.iter().max_by_key(|(_, waiting)| waiting.len());
-            let Some((most, _)) = most.filter(|(_, waiting)| waiting.len() > own + 1) else {
-                return Some(item);
-            };
-            let most = most.clone();
-            lost = self.of.get_mut(&most).and_then(VecDeque::pop_back);
-            self.length -= 1;
-        }
-        self.length += 1;
-        match self.of.get_mut(namespace) {
-            Some(waiting) => waiting.push_back(item),
-            None => {
-                self.of.insert(namespace.to_owned(), VecDeque::from([item]));
-                self.turns.push_back(namespace.to_owned());
+            let most = self.of.values_mut().max_by_key(|waiting| waiting.len());
+            match most.filter(|waiting| waiting.len() > own + 1) {
+                Some(waiting) => lost = waiting.pop_back(),
+                None => return Some(item),
             }
         }
+        self.of.entry(namespace.to_owned()).or_default().push_back(item);
         lost
     }
 
     /// The next one, of the namespace whose turn it is.
     pub(super) fn pop(&mut self) -> Option<T> {
-        let namespace = self.turns.pop_front()?;
-        let waiting = self.of.get_mut(&namespace)?;
+        let behind = self.of.range::<str, _>((Excluded(&*self.last), Unbounded)).next();
+        let (namespace, _) = behind.or_else(|| self.of.first_key_value())?;
+        self.last = namespace.clone();
+        let waiting = self.of.get_mut(&self.last)?;
         let item = waiting.pop_front();
-        self.length -= usize::from(item.is_some());
         if waiting.is_empty() {
-            self.of.remove(&namespace);
-        } else {
-            self.turns.push_back(namespace);
+            self.of.remove(&self.last);
         }
         item
     }
@@ -75,7 +64,7 @@ mod tests {
         assert_eq!(all(&mut queue), ["a1", "b1", "c1", "a2", "b2", "a3"]);
         assert_eq!(queue.push("a", "a1"), None);
         assert_eq!(all(&mut queue), ["a1"]);
-        assert!(queue.of.is_empty() && queue.length == 0);
+        assert!(queue.of.is_empty());
     }
 
     #[test]

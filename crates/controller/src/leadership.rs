@@ -1,5 +1,4 @@
-//! The Lease in the cluster, kept up by one task; and leadership, as the loops see it that may only run while this replica
-//! leads.
+//! The Lease in the cluster, kept up by one task; and leadership, as the loops see it.
 
 use std::sync::Arc;
 
@@ -15,7 +14,6 @@ use tolerarch_support::health::{Reported, State};
 /// How long one look at the Lease may take in all, as in client-go.
 const ATTEMPT: Duration = Duration::from_secs(RENEW.as_secs() / 2);
 
-/// Keeps up the Lease.
 pub struct Elector {
     cluster: Arc<Cluster>,
     lease: LeaseName,
@@ -50,15 +48,13 @@ impl Elector {
         Self { cluster, lease, election, until, leads: metrics.leads.clone(), state, failing: None }
     }
 
-    /// What the loops look at.
     pub fn leadership(&self) -> Leadership {
         Leadership(self.until.subscribe())
     }
 
-    /// What gives the Lease back at the end.
     pub fn resignation(&self) -> Resignation {
         let Self { cluster, lease, election, .. } = self;
-        let identity = election.identity().to_owned();
+        let identity = election.identity.clone();
         Resignation { cluster: Arc::clone(cluster), lease: lease.clone(), identity }
     }
 
@@ -67,7 +63,6 @@ impl Elector {
         self.state.clone()
     }
 
-    /// Keeps it up for ever.
     pub async fn run(&mut self) {
         let (mut leadership, leads) = (self.leadership(), self.leads.clone());
         let shown = async {
@@ -93,7 +88,7 @@ impl Elector {
     async fn attempt(&mut self) {
         let tried = timeout(ATTEMPT, self.renew()).await.unwrap_or(Err(ClusterError::Timeout));
         self.until.send_if_modified(|until| {
-            let new = self.election.leads_until();
+            let new = self.election.leads_until;
             std::mem::replace(until, new) != new
         });
         match tried {
@@ -117,7 +112,7 @@ impl Elector {
     async fn renew(&mut self) -> Result<(), ClusterError> {
         let stored = self.lease.read(&self.cluster).await?;
         let begun = Instant::now();
-        let Some(wanted) = self.election.look(stored.lease.clone(), begun, micro_time()) else {
+        let Some(wanted) = self.election.look(stored.spec.clone(), begun, micro_time()) else {
             return Ok(());
         };
         self.lease.write(&self.cluster, &stored, &wanted).await?;
@@ -127,8 +122,7 @@ impl Elector {
 }
 
 impl Leadership {
-    /// Whether this replica leads right now. To be asked before anything is changed in the cluster: a process that was
-    /// suspended may run on without knowing it.
+    /// Whether this replica leads right now, for before each change: a suspended process runs on without knowing it.
     pub fn holds(&self) -> bool {
         self.0.borrow().is_some_and(|until| Instant::now() < until)
     }
@@ -142,12 +136,6 @@ impl Leadership {
             () = own.lost() => None,
             done = work => Some(done),
         }
-    }
-
-    /// One that is never lost.
-    #[cfg(test)]
-    pub fn held() -> Self {
-        Self(watch::channel(Some(Instant::now() + Duration::from_secs(1 << 30))).1)
     }
 
     async fn gained(&mut self) {
@@ -173,10 +161,10 @@ impl Resignation {
     pub async fn resign(&self) {
         let done = timeout(ATTEMPT, async {
             let stored = self.lease.read(&self.cluster).await?;
-            if stored.lease.holder != self.identity {
+            if stored.spec.holder_identity.as_ref() != Some(&self.identity) {
                 return Ok(());
             }
-            let free = released(&stored.lease, micro_time());
+            let free = released(&stored.spec, micro_time());
             self.lease.write(&self.cluster, &stored, &free).await
         });
         match done.await.unwrap_or(Err(ClusterError::Timeout)) {

@@ -9,6 +9,8 @@ mod election;
 mod failing;
 mod fair_queue;
 mod leadership;
+mod learner;
+mod loops;
 mod metrics;
 mod node_taints;
 mod note;
@@ -18,10 +20,13 @@ mod recorder;
 mod repair;
 mod scope;
 mod settings;
+#[cfg(test)]
+mod testing;
 
 pub use census::{CensusLoop, CensusMetrics};
 pub use failing::FailingPods;
 pub use leadership::{Elector, Leadership, Resignation};
+pub use learner::Learner;
 pub use metrics::ControllerMetrics;
 pub use node_taints::{NodeTaintMetrics, NodeTaints};
 pub use pending::PendingPods;

@@ -1,24 +1,23 @@
-//! Taints of nodes, as the configuration wants them: set as nodes register, and removed where an entry is gone or a node is
-//! not meant any more.
+//! Taints of nodes, set as nodes register, and removed where an entry is gone or a node is not meant any more.
 
 mod plan;
 mod queue;
-mod write;
 
 use std::sync::Arc;
 
 use futures_util::stream::{FuturesUnordered, StreamExt};
+use prometheus::IntCounterVec;
+use serde_json::Value;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 
-pub use write::NodeTaintMetrics;
-
 use self::queue::{News, Queue};
-use self::write::{Written, write};
+use super::loops::{Writer, Written, tell, word};
 use super::pace::Pace;
 use super::{ControllerSettings, Leadership, NodeTaint};
-use tolerarch_kubernetes::cluster::{Change, Cluster, ClusterError, Selection, TaintedNode, Watcher};
+use tolerarch_kubernetes::cluster::{Change, Cluster, ClusterError, Node, PatchType, TAINTS_KEY, Watcher};
 use tolerarch_support::health::Conditions;
+use tolerarch_support::metrics::Metrics;
 
 /// Changes a second, so that a large cluster is no load for the API server; and how many may be made at once.
 const PER_SECOND: u32 = 20;
@@ -26,59 +25,49 @@ const BURST: u32 = 40;
 /// Changes under way at a time.
 const WRITING: usize = 8;
 
-/// The loop.
 pub struct NodeTaints {
-    /// Whether it may run.
     pub leadership: Leadership,
-    /// What changes nodes.
     pub cluster: Arc<Cluster>,
-    /// What follows them.
     pub watcher: Watcher,
-    /// Which taints they are to have.
     pub settings: watch::Receiver<ControllerSettings>,
-    /// What it counts by.
     pub metrics: NodeTaintMetrics,
-    /// What is wrong.
     pub conditions: Conditions,
 }
 
-/// What may be wrong.
 const UNREAD: &str = "the nodes cannot be read, and get no taints";
 const FORBIDDEN: &str = "nodes cannot be changed: a right is missing";
 
 impl NodeTaints {
-    /// Goes on for ever.
     pub async fn run(&mut self) {
         loop {
             // Ends when another replica may lead.
-            self.leadership.lead(self.work(self.settings.clone())).await;
+            self.leadership.lead(self.work()).await;
             self.conditions.clear();
         }
     }
 
-    async fn work(&self, mut settings: watch::Receiver<ControllerSettings>) {
-        loop {
-            let entries = settings.borrow_and_update().node_taints.clone();
-            let others = async {
-                // The sender lives as long as the process.
-                let _ = settings.wait_for(|settings| settings.node_taints != entries).await;
-            };
-            let kept = async {
-                self.keep(&entries).await;
-                self.conditions.clear();
-                std::future::pending::<()>().await;
-            };
-            tokio::select! {
-                () = others => {}
-                () = kept => {}
-            }
+    /// Keeps up the taints until others are wanted.
+    async fn work(&self) {
+        let mut settings = self.settings.clone();
+        let entries = settings.borrow_and_update().node_taints.clone();
+        let kept = async {
+            self.keep(&entries).await;
+            self.conditions.clear();
+            std::future::pending::<()>().await;
+        };
+        tokio::select! {
+            // The sender lives as long as the process.
+            _ = settings.wait_for(|settings| settings.node_taints != entries) => {}
+            () = kept => {}
         }
     }
 
     /// Ends only without entries, when no node has a taint of ours, or where nodes cannot be read anyway.
     async fn keep(&self, entries: &[NodeTaint]) {
-        let mut changes = self.watcher.follow::<TaintedNode>(Selection::default());
-        let (mut queue, pace) = (Queue::default(), &Pace::new(PER_SECOND, BURST));
+        let mut changes = self.watcher.follow::<Node>(None);
+        let pace = Pace::new(PER_SECOND, BURST);
+        let writer = &Writer { cluster: &self.cluster, leadership: &self.leadership, pace };
+        let mut queue = Queue::default();
         let mut writes = FuturesUnordered::new();
         while !entries.is_empty() || !queue.is_settled() {
             if queue.is_settled() {
@@ -87,35 +76,27 @@ impl NodeTaints {
             let due = queue.next_due().filter(|_| writes.len() < WRITING);
             tokio::select! {
                 Some(change) = changes.next() => {
-                    match &change {
-                        Change::Failed(ClusterError::Forbidden) if entries.is_empty() => return,
-                        Change::Failed(error) => {
-                            tracing::error!(%error, "{UNREAD}");
-                            self.conditions.set(UNREAD, true);
-                        }
-                        Change::Complete => self.conditions.set(UNREAD, false),
-                        _ => {}
+                    if matches!(change, Change::Failed(ClusterError::Forbidden)) && entries.is_empty() {
+                        return;
                     }
-                    self.tell(queue.take(change, entries));
+                    tell(&self.conditions, UNREAD, &change);
+                    self.notice(queue.take(change, entries));
                 }
                 Some((node, patch, written)) = writes.next() => {
                     let written: Written = written;
-                    self.metrics.wrote(written);
                     match written {
-                        Written::Changed => self.conditions.set(FORBIDDEN, false),
-                        Written::Forbidden => self.conditions.set(FORBIDDEN, true),
+                        Some(Ok(())) => self.conditions.set(FORBIDDEN, false),
+                        Some(Err(ClusterError::Forbidden | ClusterError::Unauthorized)) => {
+                            self.conditions.set(FORBIDDEN, true);
+                        }
                         _ => {}
                     }
-                    self.tell(queue.end(node, patch, written));
+                    self.notice(queue.end(node, patch, written));
                 }
                 () = at(due) => {
                     for (node, patch) in queue.begin(WRITING - writes.len()) {
                         writes.push(async move {
-                            pace.turn().await;
-                            let written = match self.leadership.holds() {
-                                true => write(&self.cluster, &node, &patch).await,
-                                false => Written::NotLeading,
-                            };
+                            let written = self.write(writer, &node, &patch).await;
                             (node, patch, written)
                         });
                     }
@@ -124,19 +105,67 @@ impl NodeTaints {
         }
     }
 
-    fn tell(&self, news: Option<News>) {
-        let Some(news) = news else { return };
-        self.metrics.news(&news);
-        match news {
-            News::Contested(node) => tracing::warn!(
-                node,
-                "another controller changes the taints of a node again and again; it is tried less and less often"
-            ),
-            News::InTheWay(node) => tracing::warn!(
-                node,
-                "a node has a taint of the same key and effect with another value, set by another owner; it stays"
-            ),
+    async fn write(&self, writer: &Writer<'_>, node: &str, patch: &Value) -> Written {
+        let written = writer.patch(&format!("{}/{node}", Node::PATH), PatchType::Merge, patch).await?;
+        let result = self.metrics.count(word(written));
+        // Those that it has of ours from now on.
+        let taints = patch["metadata"]["annotations"][TAINTS_KEY].as_str().unwrap_or_default();
+        match written {
+            Ok(()) => tracing::info!(node, taints, "the taints of a node are changed"),
+            Err(ClusterError::Conflict | ClusterError::NotFound) => {
+                tracing::debug!(node, result, "the taints of a node are not changed");
+            }
+            Err(error) => tracing::warn!(node, %error, "the taints of a node cannot be changed"),
         }
+        Some(written)
+    }
+
+    fn notice(&self, news: Option<News>) {
+        match news {
+            Some(News::Contested(node)) => {
+                self.metrics.count(CONTESTED);
+                tracing::warn!(
+                    node,
+                    "another controller changes the taints of a node again and again; it is tried less and less often"
+                );
+            }
+            Some(News::InTheWay(node)) => {
+                self.metrics.count(IN_THE_WAY);
+                tracing::warn!(
+                    node,
+                    "a node has a taint of the same key and effect with another value, set by another owner; it stays"
+                );
+            }
+            None => {}
+        }
+    }
+}
+
+const CONTESTED: &str = "contested";
+const IN_THE_WAY: &str = "in-the-way";
+
+/// What is counted of it. Clones count the same.
+#[derive(Clone)]
+pub struct NodeTaintMetrics(IntCounterVec);
+
+impl NodeTaintMetrics {
+    pub fn register(metrics: &Metrics) -> Result<Self, prometheus::Error> {
+        let results = metrics.counters(
+            "tolerarch_controller_node_taints_total",
+            "Tries to change the taints of nodes, by what came of them; and nodes where others want them otherwise.",
+            &["result"],
+        )?;
+        // They are shown before they are counted.
+        for result in ["changed", "gone", "conflict", "refused", "forbidden", "failed", CONTESTED, IN_THE_WAY]
+        {
+            results.with_label_values(&[result]);
+        }
+        Ok(Self(results))
+    }
+
+    fn count(&self, result: &'static str) -> &'static str {
+        self.0.with_label_values(&[result]).inc();
+        result
     }
 }
 

@@ -2,10 +2,11 @@
 
 use std::fmt::Write;
 
+use super::container_failure::Evidence;
 use tolerarch_core::image::PlatformSet;
 use tolerarch_core::policy::{Blocker, Cause, Pool};
-use tolerarch_core::reason::Reason;
-use tolerarch_kubernetes::cluster::{EventType, PodEvent, StoredPod};
+use tolerarch_engine::failed_images::FailedImage;
+use tolerarch_kubernetes::cluster::EventKind;
 use tolerarch_text::escape::is_unsafe;
 
 /// Bytes of lists: a note has at most 1,024.
@@ -16,46 +17,24 @@ const IMAGE: usize = 150;
 /// Characters of other names.
 const NAME: usize = 100;
 
-/// What events are about.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum EventReason {
-    /// Images keep the pools closed.
-    PoolClosed,
-    /// Pools were opened to a Pod that exists.
-    PoolOpened,
-    /// An image does not run on the node that it is on.
-    WrongArchitecture,
-}
-
-impl EventReason {
-    pub(super) const ALL: [Self; 3] = [Self::PoolClosed, Self::PoolOpened, Self::WrongArchitecture];
-
-    pub(super) const fn as_str(self) -> &'static str {
-        match self {
-            Self::PoolClosed => "PoolClosed",
-            Self::PoolOpened => "PoolOpened",
-            Self::WrongArchitecture => "WrongArchitecture",
-        }
-    }
-
-    /// With a note, on this Pod.
-    pub(super) fn on(self, pod: &StoredPod, note: String) -> PodEvent {
-        let (r#type, action) = match self {
-            Self::PoolClosed => (EventType::Normal, "Decide"),
-            Self::PoolOpened => (EventType::Normal, "Repair"),
-            Self::WrongArchitecture => (EventType::Warning, "Run"),
-        };
-        PodEvent::on(pod, r#type, self.as_str(), action, note)
-    }
-}
+/// Images keep the pools closed.
+pub(super) const POOL_CLOSED: EventKind =
+    EventKind { r#type: "Normal", reason: "PoolClosed", action: "Decide" };
+/// Pools were opened to a Pod that exists.
+pub(super) const POOL_OPENED: EventKind =
+    EventKind { r#type: "Normal", reason: "PoolOpened", action: "Repair" };
+/// An image does not run on the node that it is on.
+pub(super) const WRONG_ARCHITECTURE: EventKind =
+    EventKind { r#type: "Warning", reason: "WrongArchitecture", action: "Run" };
+pub(super) const EVENTS: [EventKind; 3] = [POOL_CLOSED, POOL_OPENED, WRONG_ARCHITECTURE];
 
 /// `multi-arch stays closed: ghcr.io/acme/app:1 lacks linux/arm64; redis:7 is not known (not-found); and 2 more images`
 pub(super) fn closed(pools: &[Pool], blockers: &[Blocker<'_>]) -> String {
     let list = listed(blockers, (IMAGES, "; ", "images"), |blocker| {
         let image = image(blocker.image);
         match blocker.cause {
-            Cause::Lacks(platforms) => format!("{image} lacks {platforms}"),
-            Cause::Unknown(_) => format!("{image} is not known ({})", Reason::from(*blocker)),
+            Cause::Unknown(_) => format!("{image} is not known ({})", blocker.cause),
+            known => format!("{image} {known}"),
         }
     });
     let stay = if pools.len() == 1 { "stays" } else { "stay" };
@@ -65,15 +44,6 @@ pub(super) fn closed(pools: &[Pool], blockers: &[Blocker<'_>]) -> String {
 /// `opened multi-arch to this Pod after its creation`
 pub(super) fn opened<'p>(pools: impl IntoIterator<Item = &'p Pool>) -> String {
     format!("opened {} to this Pod after its creation", names(pools))
-}
-
-/// How a container shows that its image is not for the node.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Evidence {
-    /// It ended by an exec format error.
-    ExecFormat,
-    /// The runtime found no entry for the node in the index.
-    NoMatch,
 }
 
 /// Where a container was to run.
@@ -95,31 +65,42 @@ impl Place<'_> {
         Some(platforms.intersection(own) != PlatformSet::EMPTY)
     }
 
-    /// What the event says.
-    pub(super) fn wrong(&self, proof: Evidence) -> String {
-        let (container, image, node) = (name(self.container), image(self.image), name(self.node));
-        let architecture = match self.architecture {
-            "" => String::new(),
-            known => format!(" ({})", name(known)),
+    pub(super) fn wrong(&self, evidence: Evidence) -> String {
+        let (container, image) = (name(self.container), image(self.image));
+        let node = match self.architecture {
+            "" => name(self.node),
+            known => format!("{} ({})", name(self.node), name(known)),
         };
-        let claims = self.platforms.map(|platforms| format!("{platforms}")).unwrap_or_default();
-        match (proof, self.is_claimed()) {
-            (Evidence::ExecFormat, _) => format!(
-                "container {container} ended by an exec format error on the node {node}{architecture}: \
-                 {image} says that it runs there ({claims}), and has a program for another architecture"
-            ),
+        let claims = self.platforms.map(|platforms| platforms.to_string()).unwrap_or_default();
+        let why = match (evidence, self.is_claimed()) {
+            (Evidence::ExecFormat | Evidence::InItsLog { .. }, claimed) => {
+                let why = match claimed {
+                    // An index without an entry for the node would not have been pulled.
+                    Some(false) => format!(
+                        "runs on {claims} only, and nodes pull an image of a single manifest whatever their architecture"
+                    ),
+                    _ => format!(
+                        "says that it runs there ({claims}), and has a program for another architecture"
+                    ),
+                };
+                return format!(
+                    "container {container} ended by an exec format error on the node {node}: {image} {why}"
+                );
+            }
             (Evidence::NoMatch, Some(true)) => format!(
-                "container {container} cannot start on the node {node}{architecture}: the node found nothing for its \
-                 platform in {image}, which the registry says runs there ({claims})"
+                "the node found nothing for its platform in {image}, which the registry says runs there ({claims})"
             ),
-            (Evidence::NoMatch, Some(false)) => format!(
-                "container {container} cannot start on the node {node}{architecture}: {image} runs on {claims} only"
-            ),
-            (Evidence::NoMatch, None) => format!(
-                "container {container} cannot start on the node {node}{architecture}: {image} has nothing for its platform"
-            ),
-        }
+            (Evidence::NoMatch, Some(false)) => format!("{image} runs on {claims} only"),
+            (Evidence::NoMatch, None) => format!("{image} has nothing for its platform"),
+        };
+        format!("container {container} cannot start on the node {node}: {why}")
     }
+}
+
+/// What follows from a failure that is recorded.
+pub(super) fn kept(FailedImage { architecture, is_for_all, .. }: &FailedImage) -> String {
+    let pods = if *is_for_all { "Pods" } else { "Pods of this namespace" };
+    format!("; for a day or longer no more {pods} with it get tolerations for {architecture}")
 }
 
 /// The names of pools, which the configuration chose.
@@ -192,14 +173,15 @@ mod tests {
             for cause in [Cause::Lacks(PlatformSet::ALL), Cause::Unknown(LookupError::NotAllowed)] {
                 notes.push(closed(&pools, &[Blocker { image: &evil, cause }; 70]));
             }
-            for (proof, platforms) in [
+            for (evidence, platforms) in [
                 (Evidence::ExecFormat, Some(PlatformSet::ALL)),
+                (Evidence::ExecFormat, Some(platforms(&["linux/amd64"]))),
                 (Evidence::NoMatch, None),
                 (Evidence::NoMatch, Some(PlatformSet::ALL)),
             ] {
                 let (container, image, node) = (&*evil, &*evil, &*evil);
                 for architecture in ["arm64", &*evil] {
-                    notes.push(Place { container, image, node, architecture, platforms }.wrong(proof));
+                    notes.push(Place { container, image, node, architecture, platforms }.wrong(evidence));
                 }
             }
             for note in notes {

@@ -1,8 +1,7 @@
 //! A limit on how often something is done.
 
-use std::sync::{Mutex, PoisonError};
-
 use tokio::time::{Duration, Instant, sleep_until};
+use tolerarch_support::sync::Mutex;
 
 /// Lets through some at once if there were none for a while, and so many a second.
 pub(super) struct Pace {
@@ -17,12 +16,11 @@ impl Pace {
         Self { per_second, burst, next: Mutex::default() }
     }
 
-    /// Waits until it is its turn.
     pub(super) async fn turn(&self) {
         let one = Duration::from_secs(1) / self.per_second;
         let (now, ahead) = (Instant::now(), one * self.burst);
         let turn = {
-            let mut next = self.next.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut next = self.next.lock();
             let turn = next.unwrap_or(now).max(now);
             *next = Some(turn + one);
             turn

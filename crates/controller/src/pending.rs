@@ -1,7 +1,6 @@
 //! Pods that wait for a node: each is decided on again and again, until it is known what it is to get.
 //!
-//! A Pod whose images are not known is looked at every second, which the cache answers: when its registry works again, its
-//! circuit closes by itself, and the next look finds that out.
+//! A Pod whose images are not known is looked at every second, which the cache answers.
 
 mod pods;
 
@@ -14,9 +13,10 @@ use tokio::sync::watch;
 use tokio::time::{Duration, Instant, MissedTickBehavior, interval};
 
 use self::pods::Pods;
-use super::note::{self, EventReason};
+use super::loops::{Writer, Written, tell, while_on};
+use super::note::{self, POOL_CLOSED, POOL_OPENED};
 use super::pace::Pace;
-use super::repair::{self, Repair, Repaired, patch_of};
+use super::repair::{self, patch_of, repair};
 use super::scope::{Called, Scope};
 use super::{ControllerMetrics, ControllerSettings, Leadership, Recorder};
 use tolerarch_core::decision::Decision;
@@ -24,9 +24,10 @@ use tolerarch_core::pod::Pod;
 use tolerarch_core::policy::{Mode, Policy};
 use tolerarch_core::reason::Reason;
 use tolerarch_engine::decide::{self, Current, Wait};
-use tolerarch_kubernetes::cluster::{Change, Cluster, Known, Namespace, Selection, StoredPod, Watcher};
+use tolerarch_kubernetes::cluster::{Cluster, Known, Namespace, StoredPod, Watcher};
 use tolerarch_support::health::Conditions;
 
+const WITHOUT_NODE: &str = "spec.nodeName=";
 /// How often there is a look for Pods that are due.
 const PERIOD: Duration = Duration::from_millis(250);
 /// Pods that are decided on at a time: 1,024 a second of which all is cached, which takes 4 % of a core, and as many as a
@@ -39,30 +40,19 @@ const ANEW: Duration = Duration::from_secs(60);
 /// How often the webhook configurations are read.
 const SCOPE: Duration = Duration::from_secs(30);
 
-/// The loop.
 pub struct PendingPods {
-    /// Whether it may run.
     pub leadership: Leadership,
-    /// What changes Pods.
     pub cluster: Arc<Cluster>,
-    /// What follows them.
     pub watcher: Watcher,
-    /// What decides.
     pub current: Current,
-    /// Whether the cluster's pools have been read, where they are to be: until then a pool may open more nodes than is
-    /// known, and a toleration cannot be taken back.
+    /// Whether the cluster's pools have been read, where they are to be: before, a pool may open more than is known.
     pub discovered: Option<Arc<AtomicBool>>,
-    /// What it is to do.
     pub settings: watch::Receiver<ControllerSettings>,
-    /// What it tells people by.
     pub recorder: Recorder,
-    /// What it counts by.
     pub metrics: ControllerMetrics,
-    /// What is wrong.
     pub conditions: Conditions,
 }
 
-/// What may be wrong.
 const PODS_UNREAD: &str = "the Pods without a node cannot be read";
 const NAMESPACES_UNREAD: &str = "the namespaces cannot be read";
 const SCOPE_UNREAD: &str = "the webhook configurations cannot be read";
@@ -72,48 +62,25 @@ const FORBIDDEN: &str = "Pods cannot be repaired: a right is missing, or the fen
 enum Look {
     /// Its images are known, or do not matter.
     Settled,
-    /// They are not.
     Unknown,
-    /// It was tried to change it.
-    Tried(Repaired),
+    Tried(Written),
 }
 
 impl PendingPods {
-    /// Goes on for ever.
     pub async fn run(&mut self) {
         loop {
-            // Ends when another replica may lead.
-            self.leadership.lead(self.work()).await;
+            let is_on = |settings: &ControllerSettings| settings.repair || settings.events;
+            self.leadership.lead(while_on(&self.settings, is_on, self.follow())).await;
             self.conditions.clear();
         }
     }
 
-    /// Follows Pods while there is something to do with them.
-    async fn work(&self) {
-        let mut settings = self.settings.clone();
-        loop {
-            let is_on = |settings: &ControllerSettings| settings.repair || settings.events;
-            // The sender lives as long as the process.
-            let _ = settings.wait_for(is_on).await;
-            tokio::select! {
-                () = self.follow() => {}
-                _ = settings.wait_for(|settings| !is_on(settings)) => self.conditions.clear(),
-            }
-        }
-    }
-
     async fn follow(&self) {
-        let repair = Repair {
-            cluster: &self.cluster,
-            leadership: &self.leadership,
-            metrics: &self.metrics,
-            pace: Pace::new(repair::PER_SECOND, repair::BURST),
-        };
-        let repair = &repair;
-        let without_node = Selection { fields: Some("spec.nodeName=".to_owned()), ..Selection::default() };
-        let mut changes = self.watcher.follow::<StoredPod>(without_node.clone());
+        let pace = Pace::new(repair::PER_SECOND, repair::BURST);
+        let writer = &Writer { cluster: &self.cluster, leadership: &self.leadership, pace };
+        let mut changes = self.watcher.follow::<StoredPod>(Some(WITHOUT_NODE));
         let mut listed = Instant::now();
-        let mut of_namespaces = self.watcher.follow::<Namespace>(Selection::default());
+        let mut of_namespaces = self.watcher.follow::<Namespace>(None);
         let (mut pods, mut namespaces, no_labels) = (Pods::default(), Known::default(), Labels::new());
         let (mut scope, mut scope_due) = (None, Instant::now());
         let mut looks = FuturesUnordered::new();
@@ -122,11 +89,11 @@ impl PendingPods {
         loop {
             tokio::select! {
                 Some(change) = changes.next() => {
-                    self.tell(PODS_UNREAD, &change);
+                    tell(&self.conditions, PODS_UNREAD, &change);
                     pods.take(change);
                 }
                 Some(change) = of_namespaces.next() => {
-                    self.tell(NAMESPACES_UNREAD, &change);
+                    tell(&self.conditions, NAMESPACES_UNREAD, &change);
                     namespaces.take(change, |namespace| namespace.metadata.labels.unwrap_or_default());
                 }
                 Some(looked) = looks.next() => {
@@ -135,7 +102,7 @@ impl PendingPods {
                 }
                 _ = ticks.tick() => {
                     if pods.has_room_again() && listed.elapsed() >= ANEW {
-                        changes = self.watcher.follow(without_node.clone());
+                        changes = self.watcher.follow(Some(WITHOUT_NODE));
                         listed = Instant::now();
                     }
                     if scope_due <= Instant::now() {
@@ -144,8 +111,7 @@ impl PendingPods {
                     }
                     self.conditions.set(FORBIDDEN, pods.any_forbidden());
                     let Some(scope) = scope.as_ref().filter(|_| namespaces.is_complete()) else { continue };
-                    let is_known = self.discovered.as_ref().is_none_or(|read| read.load(Ordering::Relaxed));
-                    if !is_known {
+                    if self.discovered.as_ref().is_some_and(|read| !read.load(Ordering::Relaxed)) {
                         continue;
                     }
                     for (pod, since) in pods.due(DECIDING.saturating_sub(looks.len())) {
@@ -155,7 +121,7 @@ impl PendingPods {
                         match called {
                             Some(Called::For(profile)) => {
                                 let profile = profile.map(str::to_owned);
-                                looks.push(async move { (uid, self.look(repair, &pod, since, profile).await) });
+                                looks.push(async move { (uid, self.look(writer, &pod, since, profile).await) });
                             }
                             Some(Called::No | Called::Unknown) => pods.looked(&uid, Look::Settled),
                             // Its namespace is not known yet.
@@ -189,22 +155,10 @@ impl PendingPods {
         }
     }
 
-    /// Whether this is wrong, as far as a change says it.
-    fn tell<K>(&self, what: &'static str, change: &Change<K>) {
-        match change {
-            Change::Failed(error) => {
-                tracing::error!(%error, "{what}");
-                self.conditions.set(what, true);
-            }
-            Change::Complete => self.conditions.set(what, false),
-            _ => {}
-        }
-    }
-
     /// Decides on a Pod, and changes it if that opens pools.
     async fn look(
         &self,
-        repair: &Repair<'_>,
+        writer: &Writer<'_>,
         pod: &StoredPod,
         since: Instant,
         profile: Option<String>,
@@ -220,18 +174,18 @@ impl PendingPods {
         let is_temporary = is_temporary(decision.reason);
         if tells && is_closed(policy, facts, &decision) && (!is_temporary || since.elapsed() >= TOLD) {
             let note = || note::closed(&policy.pools, &decision.blockers);
-            self.recorder.record(EventReason::PoolClosed, pod, note);
+            self.recorder.record(POOL_CLOSED, pod, note);
         }
         if is_temporary {
             return Look::Unknown;
         }
         let opened = decision.opened.clone();
         let Some(patch) = patch_of(pod, facts, decision).filter(|_| repairs) else { return Look::Settled };
-        let repaired = repair.apply(pod, &patch).await;
-        if tells && repaired == Repaired::Done {
-            self.recorder.record(EventReason::PoolOpened, pod, || note::opened(opened));
+        let written = repair(writer, &self.metrics, pod, &patch).await;
+        if tells && written == Some(Ok(())) {
+            self.recorder.record(POOL_OPENED, pod, || note::opened(opened));
         }
-        Look::Tried(repaired)
+        Look::Tried(written)
     }
 }
 

@@ -5,81 +5,32 @@
 
 use serde_json::{Value, json};
 
-use super::pace::Pace;
-use super::{ControllerMetrics, Leadership};
+use super::ControllerMetrics;
+use super::loops::{Writer, Written};
 use tolerarch_core::decision::Decision;
 use tolerarch_core::patch;
 use tolerarch_core::placement::Edits;
 use tolerarch_core::pod::{POOLS_KEY, Pod, REASON_KEY};
 use tolerarch_core::reason::Reason;
-use tolerarch_kubernetes::cluster::{Cluster, ClusterError, PatchType, StoredPod};
+use tolerarch_kubernetes::cluster::{PatchType, StoredPod};
 
-/// Patches a second, so that a whole cluster of Pods is no load for the API server; and how many may be made at once, if
-/// there were none for a while.
-pub(super) const PER_SECOND: u32 = 50;
+/// Patches a second, so that a cluster of Pods is no load for the API server; and how many at once after a while without.
+pub(super) const PER_SECOND: u32 = 200;
 pub(super) const BURST: u32 = 100;
 
-/// What came of a try.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Repaired {
-    /// The pools are open.
-    Done,
-    /// The Pod is gone.
-    Gone,
-    /// It is another one by now, or the API server does not take the change.
-    Refused,
-    /// This right is missing, or the fence is in the way.
-    Forbidden,
-    /// That is not known: the API server did not answer.
-    Failed,
-    /// Not tried, as another replica leads.
-    NotLeading,
-}
-
-impl Repaired {
-    pub(super) const COUNTED: [Self; 5] =
-        [Self::Done, Self::Gone, Self::Refused, Self::Forbidden, Self::Failed];
-
-    pub(super) const fn as_str(self) -> &'static str {
-        match self {
-            Self::Done => "repaired",
-            Self::Gone => "gone",
-            Self::Refused => "refused",
-            Self::Forbidden => "forbidden",
-            Self::Failed | Self::NotLeading => "failed",
-        }
-    }
-}
-
-/// Patches Pods, so many a second.
-pub(super) struct Repair<'a> {
-    pub(super) cluster: &'a Cluster,
-    pub(super) leadership: &'a Leadership,
-    pub(super) metrics: &'a ControllerMetrics,
-    pub(super) pace: Pace,
-}
-
-impl Repair<'_> {
-    /// Makes this change of the Pod.
-    pub(super) async fn apply(&self, pod: &StoredPod, patch: &Value) -> Repaired {
-        self.pace.turn().await;
-        if !self.leadership.holds() {
-            return Repaired::NotLeading;
-        }
-        let path = format!("/api/v1/namespaces/{}/pods/{}", pod.namespace(), pod.name());
-        let patched = self.cluster.patch(&path, PatchType::Json, patch).await;
-        let repaired = match patched {
-            Ok(()) => Repaired::Done,
-            Err(ClusterError::NotFound) => Repaired::Gone,
-            Err(ClusterError::Invalid | ClusterError::Conflict) => Repaired::Refused,
-            Err(ClusterError::Forbidden | ClusterError::Unauthorized) => Repaired::Forbidden,
-            Err(_) => Repaired::Failed,
-        };
-        self.metrics.repaired(repaired);
-        let (namespace, name, result) = (pod.namespace(), pod.name(), repaired.as_str());
-        tracing::info!(namespace, pod = name, result, error = ?patched.err(), "repaired");
-        repaired
-    }
+pub(super) async fn repair(
+    writer: &Writer<'_>,
+    metrics: &ControllerMetrics,
+    pod: &StoredPod,
+    patch: &Value,
+) -> Written {
+    let (namespace, name) = (pod.namespace(), pod.name());
+    let path = format!("/api/v1/namespaces/{namespace}/pods/{name}");
+    let written = writer.patch(&path, PatchType::Json, patch).await?;
+    let result = metrics.repaired(written);
+    let error = written.err().map(tracing::field::display);
+    tracing::info!(namespace, pod = name, result, error, "repaired");
+    Some(written)
 }
 
 /// The patch that opens the pools; `None` where nothing is to be opened, or where something would have to be taken back.
@@ -98,4 +49,36 @@ pub(super) fn patch_of(pod: &StoredPod, facts: &Pod<'_>, decision: Decision<'_>)
     }
     patch.extend(operations);
     Some(patch.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use http::Method;
+
+    use super::*;
+    use crate::Leadership;
+    use crate::pace::Pace;
+    use crate::testing::Log;
+    use tolerarch_kubernetes::cluster::testing::Objects;
+    use tolerarch_support::metrics::Metrics;
+
+    #[tokio::test]
+    async fn the_log_says_what_came_of_it_in_plain_words() {
+        let (log, objects) = (Log::listen(), Objects::start().await);
+        let metadata = json!({"name": "web", "namespace": "team", "uid": "u"});
+        let pod = json!({"metadata": metadata, "spec": {"containers": [{"image": "nginx"}]}});
+        objects.put("/api/v1/namespaces/team/pods/web", pod.clone());
+        let pod = StoredPod::of_value(&pod).unwrap();
+        let metrics = ControllerMetrics::register(&Metrics::new([]).unwrap()).unwrap();
+        let (cluster, leadership) = (objects.cluster(), Leadership::held());
+        let writer =
+            Writer { cluster: &cluster, leadership: &leadership, pace: Pace::new(PER_SECOND, BURST) };
+        repair(&writer, &metrics, &pod, &json!([])).await;
+        objects.refuse(Some((Method::PATCH, "/pods/", 403)));
+        repair(&writer, &metrics, &pod, &json!([])).await;
+        let text = log.text();
+        let ends = [r#"pod="web" result="repaired""#, r#"pod="web" result="forbidden" error=forbidden"#];
+        assert!(text.lines().zip(ends).all(|(line, end)| line.ends_with(end)), "{text}");
+        assert_eq!(text.lines().count(), 2, "{text}");
+    }
 }

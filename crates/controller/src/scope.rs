@@ -2,16 +2,15 @@
 
 use std::collections::BTreeMap;
 
-use serde::Deserialize;
-
-use tolerarch_kubernetes::cluster::{Cluster, ClusterError, ObjectName, Selector};
+use tolerarch_kubernetes::cluster::{
+    Cluster, ClusterError, MutatingWebhook, MutatingWebhookConfiguration, ObjectName, Selector,
+};
 
 type Labels = BTreeMap<String, String>;
 
 const PATH: &str = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations";
 
-/// The conditions that are shipped, without blanks. They leave out Pods that are skipped by a decision anyway. Any other
-/// takes the API server's CEL.
+/// The conditions that are shipped, without blanks: what a decision skips anyway. Others take the API server's CEL.
 const CONDITIONS: [&str; 5] = [
     "!has(object.spec.nodeName)||object.spec.nodeName==''",
     "!has(object.metadata.annotations)||!('kubernetes.io/config.mirror'inobject.metadata.annotations)",
@@ -37,65 +36,21 @@ struct Entry {
 pub(super) enum Called<'s> {
     /// For this profile, or without one.
     For(Option<&'s str>),
-    /// It is not.
     No,
     /// A condition decides that cannot be evaluated here.
     Unknown,
 }
 
-#[derive(Deserialize)]
-struct Configuration {
-    #[serde(default)]
-    webhooks: Vec<Webhook>,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
-struct Webhook {
-    client_config: ClientConfig,
-    rules: Vec<Rule>,
-    namespace_selector: Selector,
-    object_selector: Selector,
-    match_conditions: Vec<Condition>,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct ClientConfig {
-    service: Option<Service>,
-    url: Option<String>,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct Service {
-    path: String,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
-struct Rule {
-    operations: Vec<String>,
-    api_groups: Vec<String>,
-    resources: Vec<String>,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct Condition {
-    expression: String,
-}
-
 impl Scope {
     /// Reads these configurations; one that is missing calls no webhook.
-    ///
-    /// # Errors
-    /// See [`ClusterError`].
     pub(super) async fn read(cluster: &Cluster, names: &[ObjectName]) -> Result<Self, ClusterError> {
         let mut entries = Vec::new();
         for name in names {
-            match cluster.get::<Configuration>(&format!("{PATH}/{}", name.as_str())).await {
-                Ok(answer) => entries.extend(answer.object.webhooks.into_iter().filter_map(Entry::of)),
+            let path = format!("{PATH}/{}", name.as_str());
+            match cluster.get::<MutatingWebhookConfiguration>(&path).await {
+                Ok(answer) => {
+                    entries.extend(answer.object.webhooks.into_iter().flatten().filter_map(Entry::of));
+                }
                 Err(ClusterError::NotFound) => {}
                 Err(error) => return Err(error),
             }
@@ -113,6 +68,13 @@ impl Scope {
         }
     }
 
+    /// Whether a namespace that is selected has this label with a value that makes no difference.
+    pub(super) fn ignores(&self, namespace: &Labels, key: &str) -> bool {
+        let is_named = |value: &String| self.0.iter().any(|entry| entry.namespaces.names(key, value));
+        namespace.get(key).is_some_and(|value| !is_named(value))
+            && self.0.iter().any(|entry| entry.namespaces.matches(namespace))
+    }
+
     /// Whether all conditions can be evaluated here.
     pub(super) fn is_evaluable(&self) -> bool {
         self.0.iter().all(|entry| entry.is_evaluable)
@@ -121,27 +83,31 @@ impl Scope {
 
 impl Entry {
     /// None if it is not called where Pods are created.
-    fn of(webhook: Webhook) -> Option<Self> {
-        let has = |list: &[String], wanted: &str| list.iter().any(|one| one == wanted || one == "*");
-        let is_for_pods = |rule: &Rule| {
-            has(&rule.operations, "CREATE") && has(&rule.api_groups, "") && has(&rule.resources, "pods")
+    fn of(webhook: MutatingWebhook) -> Option<Self> {
+        let has = |list: &Option<Vec<String>>, wanted: &str| {
+            list.iter().flatten().any(|one| one == wanted || one == "*")
         };
-        webhook.rules.iter().any(is_for_pods).then_some(())?;
+        let is_for_pods = webhook.rules.iter().flatten().any(|rule| {
+            has(&rule.operations, "CREATE") && has(&rule.api_groups, "") && has(&rule.resources, "pods")
+        });
+        if !is_for_pods {
+            return None;
+        }
         let path = match (webhook.client_config.service, webhook.client_config.url) {
-            (Some(service), _) => service.path,
+            (Some(service), _) => service.path.unwrap_or_default(),
             (None, Some(url)) => url::Url::parse(&url).ok()?.path().to_owned(),
             (None, None) => return None,
         };
         let profile = path.strip_prefix("/mutate/").filter(|profile| !profile.is_empty());
-        let is_known = |condition: &Condition| {
+        let is_evaluable = webhook.match_conditions.iter().flatten().all(|condition| {
             let expression: String = condition.expression.split_whitespace().collect();
             CONDITIONS.contains(&&*expression)
-        };
+        });
         Some(Self {
             profile: profile.map(str::to_owned),
-            namespaces: webhook.namespace_selector,
-            objects: webhook.object_selector,
-            is_evaluable: webhook.match_conditions.iter().all(is_known),
+            namespaces: Selector(webhook.namespace_selector.unwrap_or_default()),
+            objects: Selector(webhook.object_selector.unwrap_or_default()),
+            is_evaluable,
         })
     }
 }
@@ -159,8 +125,8 @@ mod tests {
 
     fn scope(webhooks: &Value) -> Scope {
         let configuration = json!({"webhooks": webhooks});
-        let configuration: Configuration = serde_json::from_value(configuration).unwrap();
-        Scope(configuration.webhooks.into_iter().filter_map(Entry::of).collect())
+        let configuration: MutatingWebhookConfiguration = serde_json::from_value(configuration).unwrap();
+        Scope(configuration.webhooks.into_iter().flatten().filter_map(Entry::of).collect())
     }
 
     fn shipped() -> Value {

@@ -6,7 +6,6 @@ use tokio::time::Duration;
 
 use tolerarch_kubernetes::cluster::{ObjectName, Taint, WEBHOOK_CONFIGURATION};
 
-/// What the controller does.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ControllerSettings {
     /// Whether Pods without a node get what the webhook could not give them.
@@ -15,14 +14,22 @@ pub struct ControllerSettings {
     pub events: bool,
     /// Whether, for these events, the last line is read that a container has written which ended at once.
     pub pod_logs: bool,
+    /// Whether images that fail on an architecture are recorded, and kept from its pools.
+    pub learn: bool,
     /// How often all Pods are counted; zero for never.
     pub census: Duration,
-    /// Taints that nodes get.
     pub node_taints: Vec<NodeTaint>,
     /// The MutatingWebhookConfigurations that say which Pods are tolerarch's concern.
     pub webhook_configurations: Vec<ObjectName>,
     /// The Lease by which one replica leads.
     pub lease: ObjectName,
+}
+
+impl ControllerSettings {
+    /// The ConfigMap of images that failed, in its own namespace.
+    pub fn failed_images(&self) -> ObjectName {
+        self.lease.with_suffix("-failed-images")
+    }
 }
 
 /// A taint, and the nodes that get it.
@@ -47,6 +54,7 @@ impl Default for ControllerSettings {
             repair: true,
             events: true,
             pod_logs: false,
+            learn: true,
             census: Duration::from_secs(600),
             node_taints: Vec::new(),
             webhook_configurations: ObjectName::new(WEBHOOK_CONFIGURATION).into_iter().collect(),

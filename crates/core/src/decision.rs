@@ -17,7 +17,6 @@ use tolerarch_text::escape::shortened;
 /// What becomes of one Pod.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Decision<'a> {
-    /// What, in one word.
     pub reason: Reason,
     /// The image that decided, as the Pod names it; `None` where none did.
     pub image: Option<&'a str>,
@@ -25,7 +24,6 @@ pub struct Decision<'a> {
     pub blockers: Vec<Blocker<'a>>,
     /// The pools that are open to the Pod through tolerarch, after this pass.
     pub opened: Vec<&'a Pool>,
-    /// What is to be changed, if anything.
     pub edits: Edits<'a>,
     /// What the creator of the Pod is to be told: short, and plain ASCII.
     pub warnings: Vec<String>,
@@ -86,14 +84,12 @@ impl<'a> Decision<'a> {
         Some(Self { warnings, ..Self::unchanged(reason) })
     }
 
-    /// The decision. `images` has one image for each image of the Pod that counts; some may be missing where one of them
-    /// closes every pool.
+    /// `images` has one for each image of the Pod that counts; some may be missing where one closes every pool.
     pub fn of(policy: &'a Policy, pod: &Pod<'_>, rank: Rank, images: &[ImageSupport<'a>]) -> Self {
         Self::after(None, policy, pod, rank, images)
     }
 
-    /// The decision on a template that was another one before an update, if it was: an image that is unknown keeps what was
-    /// managed there. `images` are all that count.
+    /// The decision on a template after an update: an image that is unknown keeps what was managed there.
     pub fn after(
         before: Option<&Pod<'_>>,
         policy: &'a Policy,
@@ -190,10 +186,7 @@ impl Display for BlockerList<'_> {
         for (at, blocker) in first.iter().enumerate() {
             let before = if at == 0 { "" } else { ", " };
             write!(f, "{before}{} ", shortened(blocker.image))?;
-            match blocker.cause {
-                Cause::Lacks(platforms) => write!(f, "(lacks {platforms})")?,
-                Cause::Unknown(_) => write!(f, "({})", Reason::from(*blocker))?,
-            }
+            write!(f, "({})", blocker.cause)?;
         }
         if others.is_empty() { Ok(()) } else { write!(f, ", and {} more", others.len()) }
     }
@@ -209,6 +202,7 @@ impl From<Cause> for Reason {
     fn from(cause: Cause) -> Self {
         match cause {
             Cause::Lacks(_) => Self::PlatformMissing,
+            Cause::Failed(_) => Self::FailedThere,
             Cause::Unknown(error) => error.into(),
         }
     }

@@ -8,25 +8,31 @@ mod name_pattern;
 mod platform;
 mod reference;
 
+use std::time::SystemTime;
+
 pub use choice::Preference;
 pub use host::{
     DOCKER_HUB, DOCKER_HUB_ENDPOINT, DOCKER_HUB_INDEX, canonical_host, canonical_name, is_docker_hub,
 };
 pub use name_pattern::{NamePattern, ParsePatternError};
 pub use platform::{ParsePlatformError, Platform, PlatformSet, Support};
-pub use reference::is_digest;
-pub use reference::{ImageRef, ReferenceError};
+pub use reference::{ImageRef, ReferenceError, is_digest};
+
+/// An image has failed on nodes of these platforms, whatever its manifest says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Failure {
+    pub platforms: PlatformSet,
+    pub since: SystemTime,
+}
 
 /// Why it is unknown where an image runs. Never the same as "it does not run there".
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum LookupError {
-    /// The reference is empty or malformed.
     Invalid,
     /// `imagePullPolicy: Never`: the node uses what it has, whatever the registry says.
     PullNever,
     /// The Pod names more different images than are looked up.
     TooMany,
-    /// The registry has no such manifest.
     NotFound,
     /// The registry or its token server denies access.
     Denied,
@@ -40,14 +46,11 @@ pub enum LookupError {
     Unreachable,
     /// What came back is no manifest that a runtime would accept.
     BadManifest,
-    /// The configuration does not allow asking for this image.
     NotAllowed,
     /// The address guard refuses every address of the host.
     AddressNotAllowed,
-    /// The registry, the repository or the image keeps failing, so its circuit is open.
+    /// The registry or the repository keeps failing, so its circuit is open.
     CircuitOpen,
-    /// Too many lookups are in flight.
     Overloaded,
-    /// An internal error.
     Internal,
 }

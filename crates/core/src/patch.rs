@@ -61,8 +61,7 @@ impl Patch<'_> {
     }
 }
 
-/// The patch, as JSON, that makes these edits in `pod`, which stands at `root` in the object: a JSON pointer, empty for a
-/// Pod. Empty where there is nothing to edit.
+/// As JSON, for `pod`, which stands at `root` in the object, a JSON pointer. Empty where there is nothing to edit.
 pub fn build(root: &str, pod: &Pod<'_>, edits: &Edits<'_>) -> String {
     if edits.is_empty() {
         return String::new();
@@ -75,7 +74,9 @@ pub fn build(root: &str, pod: &Pod<'_>, edits: &Edits<'_>) -> String {
     if pod.tolerations().is_empty() {
         // Absent, null and empty alike: adding a member that exists replaces it.
         if !edits.add.is_empty() {
-            patch.add(&["/spec/tolerations"], |json| push_tolerations(json, &edits.add));
+            patch.add(&["/spec/tolerations"], |json| {
+                push_list(json, &edits.add, |json, new| push_toleration(json, new));
+            });
         }
     } else {
         for toleration in &edits.add {
@@ -142,11 +143,11 @@ fn push_annotations(json: &mut String, annotations: &[AnnotationEdit]) {
     json.push('}');
 }
 
-fn push_tolerations(json: &mut String, tolerations: &[&Toleration<'_>]) {
+fn push_list<T>(json: &mut String, items: &[T], push: impl Fn(&mut String, &T)) {
     let mut before = '[';
-    for toleration in tolerations {
+    for item in items {
         json.push(before);
-        push_toleration(json, toleration);
+        push(json, item);
         before = ',';
     }
     json.push(']');

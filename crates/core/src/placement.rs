@@ -19,12 +19,10 @@ use crate::policy::{Policy, Pool, Verdicts};
 use ownership::names;
 use steering::Steering;
 
-/// What is to be changed in a Pod.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Edits<'a> {
     /// Places in the Pod's list of tolerations, ascending: what an earlier pass added and is wrong by now.
     pub remove: Vec<usize>,
-    /// Tolerations to append.
     pub add: Vec<&'a Toleration<'static>>,
     /// What changes in the node selector and the node affinity, if anything.
     pub nodes: Option<Box<NodeEdits>>,
@@ -46,7 +44,6 @@ pub struct Restored {
 }
 
 impl Edits<'_> {
-    /// Whether nothing is to be changed.
     pub fn is_empty(&self) -> bool {
         self.remove.is_empty()
             && self.add.is_empty()
@@ -67,7 +64,6 @@ impl Edits<'_> {
     }
 }
 
-/// Where a Pod is placed.
 #[derive(Debug)]
 pub struct Placement<'a> {
     /// The pools that are open to the Pod through tolerarch, after this pass.
@@ -76,7 +72,6 @@ pub struct Placement<'a> {
     pub is_steered: bool,
     /// Whether it would be steered if its images had a platform in common.
     pub is_nowhere: bool,
-    /// How the Pod has to be changed for that.
     pub edits: Edits<'a>,
 }
 
@@ -88,14 +83,12 @@ pub(crate) fn is_needless(pod: &Pod<'_>, Policy { pools, placement, .. }: &Polic
     !Ownership::is_claimed(pod) && pools.iter().all(|pool| is_tolerated(pod, pool))
 }
 
-/// Whether the Pod tolerates the pool.
 pub fn is_tolerated(pod: &Pod<'_>, pool: &Pool) -> bool {
     let covered = |own: &Toleration<'_>| pod.tolerations().iter().any(|there| there.covers(own));
     pool.tolerations.iter().all(covered)
 }
 
-/// Whether the API server refuses the Pod whatever is decided, as its annotations are too long. They are untrusted input,
-/// and only checked after webhooks: ours are not read there.
+/// Whether the API server refuses the Pod anyway, for annotations that are too long: it checks them after webhooks.
 pub(crate) fn is_refused_anyway(pod: &Pod<'_>) -> bool {
     pod.annotation_bytes() > room::ANNOTATIONS
 }
@@ -119,8 +112,8 @@ pub fn place<'a>(pod: &Pod<'_>, before: Option<&Pod<'_>>, verdicts: Verdicts<'a,
     let mut add = distinct(opened.iter().copied());
 
     let stays = |place: &usize| add.iter().any(|own| tolerations[*place].same(own));
-    let remove = ownership.tolerations().iter().copied().filter(|place| !stays(place)).collect();
-    add.retain(|own| !ownership.tolerations().iter().any(|&place| tolerations[place].same(own)));
+    let remove = ownership.tolerations.iter().copied().filter(|place| !stays(place)).collect();
+    add.retain(|own| !ownership.tolerations.iter().any(|&place| tolerations[place].same(own)));
     let mut annotations: Vec<AnnotationEdit> =
         ownership.record(verdicts.pools(), &opened).into_iter().collect();
     let Steering { edits: nodes, annotations: others, stands, is_nowhere } =

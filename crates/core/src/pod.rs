@@ -19,7 +19,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 pub use json::{Text, Texts};
-pub use labels::{is_label_key, is_label_value};
+pub use labels::{is_label_key, is_label_value, is_name};
 pub use mode::PodMode;
 pub use preference::PodPreference;
 pub use scheduling::{
@@ -36,13 +36,13 @@ use json::{Annotations, Field};
 use labels::{Labels, Own};
 use tolerarch_text::json::{First, List, Object, Unread};
 
-/// Label or annotation that takes a Pod (or, as a label, a namespace) out, `"off"`, or says whether decisions on it are
-/// carried out.
+/// Label or annotation that takes a Pod (or a namespace) out, `"off"`, or says whether its decisions are carried out.
 pub const MODE_KEY: &str = "tolerarch.io/mode";
+/// Label by which a namespace chooses a profile.
+pub const PROFILE_KEY: &str = "tolerarch.io/profile";
 /// Annotation that names the pools opened by tolerarch, comma-separated. By it a later pass knows its own work.
 pub const POOLS_KEY: &str = "tolerarch.io/pools";
-/// Annotation that names what tolerarch requires of the Pod's nodes: architectures, and labels with their values,
-/// comma-separated. It marks our own, too.
+/// Annotation that names what tolerarch requires of the Pod's nodes, comma-separated. It marks our own, too.
 pub(crate) const REQUIRED_KEY: &str = "tolerarch.io/required";
 /// The same for what tolerarch prefers: architectures and pools with their weights.
 pub(crate) const PREFERRED_KEY: &str = "tolerarch.io/preferred";
@@ -67,10 +67,11 @@ const ITEMS: usize = 4096;
 
 /// What a decision needs of a Pod.
 #[derive(Debug, PartialEq, Eq, Hash, Default, Deserialize)]
+#[serde(bound(deserialize = "'de: 'a"))]
 pub struct Pod<'a> {
-    #[serde(borrow, default)]
+    #[serde(default)]
     metadata: Field<Object<Metadata<'a>>>,
-    #[serde(borrow, default)]
+    #[serde(default)]
     spec: Field<Object<Spec<'a>>>,
     /// Bytes that it takes where it is stored, or some more.
     #[serde(skip)]
@@ -89,49 +90,36 @@ pub struct PodError {
 }
 
 #[derive(Debug, PartialEq, Eq, Hash, Default, Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[serde(rename_all = "camelCase", bound(deserialize = "'de: 'a"))]
 struct Metadata<'a> {
-    #[serde(borrow)]
     name: Option<Text<'a>>,
-    #[serde(borrow)]
     generate_name: Option<Text<'a>>,
-    #[serde(borrow)]
     owner_references: Option<List<Owner<'a>, ITEMS>>,
-    #[serde(borrow)]
     labels: Option<Labels<'a>>,
-    #[serde(borrow, default)]
+    #[serde(default)]
     annotations: Field<Annotations<'a>>,
 }
 
 #[derive(Debug, PartialEq, Eq, Hash, Deserialize)]
+#[serde(bound(deserialize = "'de: 'a"))]
 struct Owner<'a> {
-    #[serde(borrow)]
     kind: Option<Text<'a>>,
-    #[serde(borrow)]
     name: Option<Text<'a>>,
     controller: Option<bool>,
 }
 
 #[derive(Debug, PartialEq, Eq, Hash, Default, Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[serde(rename_all = "camelCase", bound(deserialize = "'de: 'a"))]
 struct Spec<'a> {
-    #[serde(borrow)]
     node_name: Option<Text<'a>>,
-    #[serde(borrow)]
     os: Option<Os<'a>>,
-    #[serde(borrow)]
     node_selector: Option<Unread<'a>>,
-    #[serde(borrow)]
     affinity: Option<Unread<'a>>,
-    #[serde(borrow)]
     containers: Option<List<Container<'a>, ITEMS>>,
-    #[serde(borrow)]
     init_containers: Option<List<Container<'a>, ITEMS>>,
-    #[serde(borrow)]
     volumes: Option<List<Volume<'a>, ITEMS>>,
-    #[serde(borrow)]
     image_pull_secrets: Option<First<SecretName<'a>, PULL_SECRETS>>,
-    #[serde(borrow, default)]
+    #[serde(default)]
     tolerations: Field<List<Toleration<'a>, ITEMS>>,
 }
 
@@ -142,11 +130,9 @@ struct Os<'a> {
 }
 
 #[derive(Debug, PartialEq, Eq, Hash, Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[serde(rename_all = "camelCase", bound(deserialize = "'de: 'a"))]
 struct Container<'a> {
-    #[serde(borrow)]
     image: Option<Text<'a>>,
-    #[serde(borrow)]
     image_pull_policy: Option<Text<'a>>,
 }
 
@@ -157,11 +143,9 @@ struct Volume<'a> {
 }
 
 #[derive(Debug, PartialEq, Eq, Hash, Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[serde(rename_all = "camelCase", bound(deserialize = "'de: 'a"))]
 struct VolumeImage<'a> {
-    #[serde(borrow)]
     reference: Option<Text<'a>>,
-    #[serde(borrow)]
     pull_policy: Option<Text<'a>>,
 }
 
@@ -187,15 +171,11 @@ pub struct Usage<'p> {
     pub given: &'p str,
     /// The reference, or why it cannot be looked up.
     pub image: Result<ImageRef, LookupError>,
-    /// What it is for.
     pub purpose: Purpose,
 }
 
 impl<'a> Pod<'a> {
-    /// A Pod that stands in a list or a file.
-    ///
-    /// # Errors
-    /// A field that matters has another type than it should.
+    /// A Pod that stands in a list or a file, unless a field that matters has another type than it should.
     pub fn of_value(value: &'a Value) -> Result<Self, PodError> {
         let Object(pod) = serde_path_to_error::deserialize::<_, Object<Self>>(value).map_err(|error| {
             let path = error.path().to_string();
@@ -204,8 +184,7 @@ impl<'a> Pod<'a> {
         Ok(Self { bytes: size_of_value(value), ..pod })
     }
 
-    /// A Pod as the API server writes it, of which nothing is built that is not needed; `None` where it cannot be read within
-    /// the limits on untrusted input.
+    /// A Pod as the API server writes it; `None` where it cannot be read within the limits on untrusted input.
     pub fn of_json(json: &'a str) -> Option<Pod<'static>> {
         let read = tolerarch_text::json::read::<Object<Self>>(json.as_bytes());
         let Object(pod) = read.or_else(|_| serde_json::from_str(json)).ok()?;
@@ -213,9 +192,6 @@ impl<'a> Pod<'a> {
     }
 
     /// The Pod that the controller of this kind and name would create by a template; of no controller where both are empty.
-    ///
-    /// # Errors
-    /// See [`Pod::of_value`].
     pub fn of_template(value: &'a Value, kind: &'a str, name: &'a str) -> Result<Self, PodError> {
         Ok(Self { template_of: Some((kind.into(), name.into())), ..Self::of_value(value)? })
     }
@@ -297,52 +273,42 @@ impl Pod<'_> {
         names.map(Text::as_str).take(PULL_SECRETS)
     }
 
-    /// The tolerations, as far as there is a list.
     pub fn tolerations(&self) -> &[Toleration<'_>] {
         self.spec.present().and_then(|spec| spec.tolerations.present()).map_or(&[], |list| list)
     }
 
-    /// What the annotation says that names the pools opened by tolerarch.
     pub fn pools_annotation(&self) -> &str {
         text(self.annotations().and_then(|annotations| annotations.pools.as_ref()))
     }
 
-    /// What the annotation says that names what tolerarch requires of the Pod's nodes.
     pub fn required_annotation(&self) -> &str {
         text(self.annotations().and_then(|annotations| annotations.required.as_ref()))
     }
 
-    /// What the annotation says that names why the Pod stays closed.
     pub fn reason_annotation(&self) -> Option<&str> {
         self.annotations()?.reason.as_ref().map(Text::as_str)
     }
 
-    /// The same of what tolerarch prefers.
     pub fn preferred_annotation(&self) -> &str {
         text(self.annotations().and_then(|annotations| annotations.preferred.as_ref()))
     }
 
-    /// The value of a label.
     pub fn label(&self, key: &str) -> Option<String> {
         self.metadata.present()?.labels.as_ref()?.get(key)
     }
 
-    /// Whether there is any annotation.
     pub fn has_annotations(&self) -> bool {
         self.annotations().is_some_and(|annotations| annotations.count > 0)
     }
 
-    /// Bytes of all annotations, keys and values.
     pub(crate) fn annotation_bytes(&self) -> usize {
         self.annotations().map_or(0, |annotations| annotations.bytes)
     }
 
-    /// Whether there are metadata.
     pub(crate) fn has_metadata(&self) -> bool {
         self.metadata.present().is_some()
     }
 
-    /// Bytes that it takes where it is stored, or some more.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
@@ -366,7 +332,6 @@ impl Pod<'_> {
         self.metadata.present()?.annotations.present()
     }
 
-    /// The controller's kind and name.
     fn controller(&self) -> Option<(&str, &str)> {
         if let Some((kind, name)) = &self.template_of {
             return (!kind.is_empty()).then_some((kind.as_str(), name.as_str()));

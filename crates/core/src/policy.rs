@@ -1,5 +1,4 @@
-//! From what is known of a Pod's images to a verdict for each pool, as data: pure, and recomputed from scratch for each
-//! review.
+//! From what is known of a Pod's images to a verdict for each pool: pure, and from scratch for each review.
 //!
 //! Everything fails open here and only here: whatever is unknown about an image opens no pool.
 
@@ -7,17 +6,18 @@ mod rules;
 mod share;
 
 use std::collections::{BTreeMap, HashSet};
+use std::fmt;
 
 pub use rules::{NodeFit, PlacementRules, Preference, Require};
 pub use share::Rank;
 
-use crate::image::{LookupError, NamePattern, PlatformSet, Support};
+use crate::image::{Failure, LookupError, NamePattern, PlatformSet, Support};
 use crate::pod::{Pod, PodMode, Purpose, Toleration, Usage};
+use crate::reason::Reason;
 
 /// What metrics call profiles that do not exist; none has this name.
 pub const UNKNOWN_PROFILE: &str = "unknown";
 
-/// What decides over Pods.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Policy {
     /// Whether decisions are carried out, unless the Pod says it.
@@ -37,9 +37,7 @@ pub struct Policy {
 /// What is believed of some images, so that no registry is asked for them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Override {
-    /// Which images.
     pub images: NamePattern,
-    /// Where they run.
     pub platforms: PlatformSet,
 }
 
@@ -120,22 +118,41 @@ pub struct PoolPreference {
 pub struct ImageSupport<'a> {
     /// The image as the Pod names it.
     pub given: &'a str,
-    /// What the Pod does with it.
     pub purpose: Purpose,
     /// Where it runs, or why that is not known.
     pub support: Result<Support, LookupError>,
+    /// Where it has failed nevertheless.
+    pub failure: Option<Failure>,
 }
 
 impl ImageSupport<'_> {
     /// The nodes on which the Pod could use this image.
-    ///
-    /// # Errors
-    /// Why that is not known.
     pub fn nodes(&self) -> Result<PlatformSet, LookupError> {
         match self.purpose {
-            Purpose::Run => self.support?.runs_on().ok_or(LookupError::BadManifest),
+            Purpose::Run => {
+                let runs = self.support?.runs_on().ok_or(LookupError::BadManifest)?;
+                Ok(self.failure.map_or(runs, |failure| runs.difference(failure.platforms)))
+            }
             Purpose::Mount => Ok(self.support?.mounts_on()),
         }
+    }
+}
+
+impl<'a> ImageSupport<'a> {
+    /// What keeps it from nodes with all of these platforms, if anything does.
+    fn blocker(&self, platforms: PlatformSet) -> Option<Blocker<'a>> {
+        let cause = match self.nodes() {
+            Ok(nodes) if nodes.contains_all(platforms) => return None,
+            Ok(nodes) => {
+                let lacks = platforms.difference(nodes);
+                match self.failure.filter(|failure| failure.platforms.contains_all(lacks)) {
+                    Some(Failure { since, .. }) => Cause::Failed(Failure { platforms: lacks, since }),
+                    None => Cause::Lacks(lacks),
+                }
+            }
+            Err(error) => Cause::Unknown(error),
+        };
+        Some(Blocker { image: self.given, cause })
     }
 }
 
@@ -144,16 +161,38 @@ impl ImageSupport<'_> {
 pub enum Cause {
     /// It does not run on these platforms of the pool.
     Lacks(PlatformSet),
-    /// Where it runs is not known.
+    /// It has failed on these platforms of the pool.
+    Failed(Failure),
     Unknown(LookupError),
+}
+
+impl Cause {
+    /// The platforms of the pool on which it does not run, as far as that is known.
+    pub fn lacks(self) -> PlatformSet {
+        match self {
+            Self::Lacks(platforms) | Self::Failed(Failure { platforms, .. }) => platforms,
+            Self::Unknown(_) => PlatformSet::EMPTY,
+        }
+    }
+}
+
+/// `lacks linux/arm64`, `failed on linux/arm64 at 2026-01-01T00:00:00Z`, or the reason why it is unknown.
+impl fmt::Display for Cause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Lacks(platforms) => write!(f, "lacks {platforms}"),
+            Self::Failed(Failure { platforms, since }) => {
+                write!(f, "failed on {platforms} at {}", humantime::format_rfc3339_seconds(*since))
+            }
+            Self::Unknown(error) => Reason::from(*error).fmt(f),
+        }
+    }
 }
 
 /// An image that keeps a pool closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Blocker<'a> {
-    /// The image as the Pod names it.
     pub image: &'a str,
-    /// Why.
     pub cause: Cause,
 }
 
@@ -165,19 +204,10 @@ pub struct Verdict<'a> {
     pub is_open: bool,
 }
 
-impl<'a> Blocker<'a> {
-    fn of(image: &ImageSupport<'a>, pool: &Pool) -> Option<Self> {
-        let cause = match image.nodes() {
-            Ok(nodes) if nodes.contains_all(pool.platforms) => return None,
-            Ok(nodes) => Cause::Lacks(pool.platforms.difference(nodes)),
-            Err(error) => Cause::Unknown(error),
-        };
-        Some(Self { image: image.given, cause })
-    }
-
+impl Blocker<'_> {
     /// Whether it is known that it does not run on the pool.
     pub fn lacks(&self) -> bool {
-        matches!(self.cause, Cause::Lacks(_))
+        !matches!(self.cause, Cause::Unknown(_))
     }
 }
 
@@ -192,8 +222,7 @@ pub struct Verdicts<'a, 'i> {
 }
 
 impl Policy {
-    /// The verdicts. `images` has one image for each image of the Pod that counts; some may be missing where one of them
-    /// closes every pool.
+    /// `images` has one for each image of the Pod that counts; some may be missing where one closes every pool.
     pub fn verdicts<'a, 'i>(&'a self, rank: Rank, images: &'i [ImageSupport<'a>]) -> Verdicts<'a, 'i> {
         let mut nodes = images.iter().map(ImageSupport::nodes);
         let shared = nodes.try_fold(PlatformSet::ALL, |shared, nodes| Some(shared.intersection(nodes.ok()?)));
@@ -220,7 +249,6 @@ impl Policy {
         Some(found.platforms)
     }
 
-    /// Whether decisions on this Pod are carried out.
     pub fn mode_for(&self, pod: &Pod<'_>) -> Mode {
         match pod.mode() {
             PodMode::Enforce => Mode::Enforce,
@@ -229,8 +257,7 @@ impl Policy {
         }
     }
 
-    /// Whether this image alone keeps every pool closed and the Pod from being steered, so that no other needs to be waited
-    /// for.
+    /// Whether this image alone keeps every pool closed and the Pod from being steered: no other needs to be waited for.
     pub fn is_closed_by(&self, pod: &Pod<'_>, image: &ImageSupport<'_>) -> bool {
         let closes_pools = match image.nodes() {
             Ok(nodes) => !self.pools.iter().any(|pool| nodes.contains_all(pool.platforms)),
@@ -262,10 +289,7 @@ impl<'a> Verdicts<'a, '_> {
 
     /// The first image that is unknown.
     pub fn unknown(&self) -> Option<Blocker<'a>> {
-        let unknown = |image: &ImageSupport<'a>| {
-            Some(Blocker { image: image.given, cause: Cause::Unknown(image.nodes().err()?) })
-        };
-        self.images.iter().find_map(unknown)
+        self.images.iter().find_map(|image| image.blocker(PlatformSet::EMPTY))
     }
 
     /// Whether every image runs on every platform of the pool.
@@ -286,7 +310,8 @@ impl<'a> Verdicts<'a, '_> {
     /// are not known change nothing: so it does not depend on which image was known first.
     pub fn decisive(&self) -> Option<Blocker<'a>> {
         let (pools, images) = (self.pools(), self.images);
-        let lacks = |image: &ImageSupport<'a>, pool: &Pool| Blocker::of(image, pool).filter(Blocker::lacks);
+        let lacks =
+            |image: &ImageSupport<'a>, pool: &Pool| image.blocker(pool.platforms).filter(Blocker::lacks);
         let lacking = |pool: &Pool| images.iter().find_map(|image| lacks(image, pool));
         let missing = || {
             let closes_all =
@@ -301,8 +326,7 @@ impl<'a> Verdicts<'a, '_> {
         self.unknown().or_else(missing)
     }
 
-    /// Every image that keeps the Pod closed, each once and in the order of the Pod, with all that it lacks; none where the
-    /// images suit a pool.
+    /// Every image that keeps the Pod closed, each once and in its order, with all that it lacks.
     pub fn blockers(&self) -> Vec<Blocker<'a>> {
         // A Pod may name one image under thousands of tags that its digest overrides.
         let (mut blockers, mut told) = (Vec::new(), HashSet::new());
@@ -310,13 +334,7 @@ impl<'a> Verdicts<'a, '_> {
             return blockers;
         }
         let wanted = self.pools().iter().fold(PlatformSet::EMPTY, |all, pool| all.union(pool.platforms));
-        for image in self.images {
-            let cause = match image.nodes().map(|nodes| wanted.difference(nodes)) {
-                Ok(lacking) if lacking.is_empty() => continue,
-                Ok(lacking) => Cause::Lacks(lacking),
-                Err(error) => Cause::Unknown(error),
-            };
-            let blocker = Blocker { image: image.given, cause };
+        for blocker in self.images.iter().filter_map(|image| image.blocker(wanted)) {
             if told.insert(blocker) {
                 blockers.push(blocker);
             }

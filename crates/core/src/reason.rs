@@ -1,5 +1,6 @@
-//! The closed list of causes: what became of a Pod, and why. One enum for the log field, the metric label, the audit
-//! annotation and the text of the command line.
+//! The closed list of causes: one enum for the log field, the metric label, the audit annotation and the command line.
+
+use serde::{Serialize, Serializer};
 
 use crate::image::LookupError;
 
@@ -41,25 +42,22 @@ reasons! {
     NodeAssigned => "node-assigned",
     /// Owned by a DaemonSet, whose controller chooses the nodes from its template.
     DaemonSet => "daemonset",
-    /// A Pod for Windows nodes.
     Windows => "windows",
     /// Not the creation of a Pod: another kind, operation or subresource.
     NotApplicable => "not-applicable",
     /// An image lacks a platform of every pool.
     PlatformMissing => "platform-missing",
+    /// An image has failed on a platform of every pool, whatever its manifest says.
+    FailedThere => "failed-there",
     /// The images share no platform of the cluster.
     NoCommonPlatform => "no-common-platform",
     /// An image reference is empty or malformed.
     ImageInvalid => "image-invalid",
     /// An image is never pulled, so the registry cannot tell what the node has.
     PullNever => "pull-never",
-    /// The registry has no such image.
     NotFound => "not-found",
-    /// The registry refuses access.
     Denied => "denied",
-    /// The registry's rate limit.
     Throttled => "throttled",
-    /// A lookup took too long.
     Timeout => "timeout",
     /// The Pod could not wait any longer for a lookup that goes on.
     BudgetExceeded => "budget-exceeded",
@@ -81,7 +79,6 @@ reasons! {
     NoRoom => "no-room",
     /// The Pod could not be read.
     Malformed => "malformed",
-    /// An internal error.
     Internal => "internal",
     /// `mode: observe`: it would have been changed.
     Observed => "observed",
@@ -112,6 +109,12 @@ impl From<LookupError> for Reason {
             LookupError::Overloaded => Self::Overloaded,
             LookupError::Internal => Self::Internal,
         }
+    }
+}
+
+impl Serialize for Reason {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.as_str())
     }
 }
 

@@ -1,7 +1,6 @@
-//! The bytes of an AdmissionReview, read and answered (k8s.io/api admission/v1).
+//! The bytes of an AdmissionReview, read in one pass, partial and borrowed, and answered (k8s.io/api admission/v1).
 //!
-//! Reading is partial and borrowed: one pass over the body, no copy of the Pod, no typed Pod. What cannot be read of
-//! a Pod never costs the answer: as long as there is a uid, there is a review.
+//! What cannot be read of a Pod never costs the answer: as long as there is a uid, there is a review.
 
 mod daemon_set;
 #[cfg(any(test, feature = "testing"))]
@@ -30,7 +29,6 @@ pub struct Review<'a> {
     pub uid: Text<'a>,
     /// Where the object is to be created.
     pub namespace: Text<'a>,
-    /// What is to be reviewed.
     pub subject: Subject<'a>,
 }
 
@@ -43,7 +41,6 @@ pub enum Subject<'a> {
     DaemonSet(Box<DaemonSet<'a>>),
     /// A Pod or a DaemonSet that does not decode.
     Malformed,
-    /// Anything else.
     Other,
 }
 
@@ -82,11 +79,9 @@ pub enum ReviewError {
     /// Not JSON, or not the JSON of a review.
     #[error("the body is no AdmissionReview: {kind} at line {line}, column {column}")]
     Decode {
-        /// What is wrong, in a word.
         kind: &'static str,
         /// Where, from 1.
         line: usize,
-        /// Where, from 1.
         column: usize,
     },
     /// A value that is not the JSON of a review.
@@ -95,7 +90,6 @@ pub enum ReviewError {
         /// As a path: `request.uid`.
         field: String,
     },
-    /// Another kind or version.
     #[error("the body is no {KIND} of {API_VERSION}")]
     Kind,
     /// Without a request or a uid there is nothing to answer.
@@ -152,26 +146,20 @@ struct Request<'a, O> {
 }
 
 #[derive(Debug, Deserialize)]
+#[serde(bound(deserialize = "'de: 'a"))]
 struct Kind<'a> {
-    #[serde(borrow)]
     group: Option<Text<'a>>,
-    #[serde(borrow)]
     kind: Option<Text<'a>>,
 }
 
 #[derive(Debug, Deserialize)]
+#[serde(bound(deserialize = "'de: 'a"))]
 struct Resource<'a> {
-    #[serde(borrow)]
     group: Option<Text<'a>>,
-    #[serde(borrow)]
     version: Option<Text<'a>>,
-    #[serde(borrow)]
     resource: Option<Text<'a>>,
 }
 
-/// Reads a review.
-///
-/// # Errors
 /// Without a uid there is no answer that the API server would take.
 pub fn decode(body: &[u8]) -> Result<Review<'_>, ReviewError> {
     // What the API server sends is read fast; over anything else serde_json decides.
@@ -188,9 +176,6 @@ pub fn decode(body: &[u8]) -> Result<Review<'_>, ReviewError> {
 }
 
 /// Reads a review that stands in a file.
-///
-/// # Errors
-/// See [`decode`].
 pub fn of_value(value: &Value) -> Result<Review<'_>, ReviewError> {
     // Texts of a DaemonSet are compared, and a value has none.
     let daemon_set = || daemon_set::read(value.to_string().as_bytes()).into_owned();
@@ -223,9 +208,9 @@ fn read<'a, O>(
     let request = envelope.request.ok_or(ReviewError::NoUid)?;
     let uid = request.uid.clone().filter(|uid| !uid.is_empty()).ok_or(ReviewError::NoUid)?;
     let namespace = text(&request.namespace);
-    let subject = if is_creation_of_a_pod(&request) {
+    let subject = if request.is(&["CREATE"], "", "pods", "Pod") {
         pod(request.object)
-    } else if is_change_of_a_daemon_set(&request) {
+    } else if request.is(&["CREATE", "UPDATE"], "apps", "daemonsets", DAEMON_SET) {
         daemon_set()
     } else {
         Subject::Other
@@ -233,22 +218,17 @@ fn read<'a, O>(
     Ok(Review { uid, namespace, subject })
 }
 
-fn is_creation_of_a_pod<O>(request: &Request<'_, O>) -> bool {
-    let is = |text: &Option<Text<'_>>, value: &str| text.as_ref().map_or("", Text::as_str) == value;
-    is(&request.operation, "CREATE")
-        && is(&request.sub_resource, "")
-        && request.kind.as_ref().is_some_and(|kind| is(&kind.group, "") && is(&kind.kind, "Pod"))
-        && (request.resource.as_ref())
-            .is_some_and(|r| is(&r.group, "") && is(&r.version, "v1") && is(&r.resource, "pods"))
-}
-
-fn is_change_of_a_daemon_set<O>(request: &Request<'_, O>) -> bool {
-    let is = |text: &Option<Text<'_>>, value: &str| text.as_ref().map_or("", Text::as_str) == value;
-    (is(&request.operation, "CREATE") || is(&request.operation, "UPDATE"))
-        && is(&request.sub_resource, "")
-        && request.kind.as_ref().is_some_and(|kind| is(&kind.group, "apps") && is(&kind.kind, DAEMON_SET))
-        && (request.resource.as_ref())
-            .is_some_and(|r| is(&r.group, "apps") && is(&r.version, "v1") && is(&r.resource, "daemonsets"))
+impl<O> Request<'_, O> {
+    /// Whether it is one of these operations on objects of this kind, and not on a part of them.
+    fn is(&self, operations: &[&str], group: &str, resource: &str, kind: &str) -> bool {
+        let is = |text: &Option<Text<'_>>, value: &str| text.as_ref().map_or("", Text::as_str) == value;
+        operations.iter().any(|operation| is(&self.operation, operation))
+            && is(&self.sub_resource, "")
+            && self.kind.as_ref().is_some_and(|own| is(&own.group, group) && is(&own.kind, kind))
+            && self.resource.as_ref().is_some_and(|own| {
+                is(&own.group, group) && is(&own.version, "v1") && is(&own.resource, resource)
+            })
+    }
 }
 
 /// What the audit log of the cluster shows (`<webhook name>/decision`, …).
@@ -262,8 +242,7 @@ pub struct Audit<'a> {
     pub image: Option<&'a str>,
 }
 
-/// The answer to the review with this uid: always allowed, with the patch (as JSON) unless that is empty, and with warnings
-/// to the creator of the Pod.
+/// The answer to the review with this uid: always allowed, with the patch unless that is empty, and with warnings.
 pub fn encode(uid: &str, patch: &str, warnings: &[String], audit: &Audit<'_>) -> Vec<u8> {
     let mut answer = String::with_capacity(ANSWER + patch.len() * 4 / 3);
     answer.push_str(

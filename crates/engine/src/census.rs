@@ -19,20 +19,25 @@ pub use pod_index::{IndexedPod, NamespaceSettings, PodIndex, Shape};
 pub use summary::{ImageTotal, Misplacement, NamespaceTotal, ReasonTotal, Summary, WorkloadTotal};
 
 use tolerarch_core::image::PlatformSet;
+use tolerarch_core::pod::Pod;
 use tolerarch_core::policy::Cause;
 use tolerarch_core::reason::Reason;
+use tolerarch_kubernetes::cluster::StoredPod;
 
-/// What Pods request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Amount {
     /// CPU, in thousandths of a core.
     pub cpu_millis: u64,
     pub memory_bytes: u64,
-    /// How many there are.
     pub pods: u64,
 }
 
 impl Amount {
+    fn of(pod: &StoredPod) -> Self {
+        let requests = pod.requests;
+        Self { cpu_millis: requests.cpu.millis(), memory_bytes: requests.memory.units(), pods: 1 }
+    }
+
     /// Adds another. Requests are untrusted input, so a sum ends at the largest number.
     pub fn add(&mut self, other: Self) {
         self.cpu_millis = self.cpu_millis.saturating_add(other.cpu_millis);
@@ -56,39 +61,41 @@ pub struct Workload {
 }
 
 impl Workload {
+    /// A Pod without an owner.
+    fn alone(namespace: &Arc<str>, pod: &str) -> Self {
+        Self { namespace: Arc::clone(namespace), kind: "Pod".into(), name: pod.into() }
+    }
+
     /// `Deployment/web`
     pub fn label(&self) -> String {
         format!("{}/{}", self.kind, self.name)
     }
 }
 
-/// A Pod that counts.
+/// What a decision took of a stored Pod when it was created.
+fn created(pod: &mut StoredPod) -> Option<Pod<'static>> {
+    pod.facts.take().and_then(Arc::into_inner).map(Pod::as_created)
+}
+
 #[derive(Clone, Copy, Debug)]
 pub struct Member<'a> {
     pub name: &'a str,
-    /// What it is of.
     pub workload: &'a Arc<Workload>,
     /// What it requests; one Pod.
     pub requests: Amount,
-    /// The node on which it is, if it is on one.
     pub node: Option<Node<'a>>,
-    /// What is known of it.
     pub judgement: &'a Judgement,
 }
 
-/// Where a Pod runs.
 #[derive(Clone, Copy, Debug)]
 pub struct Node<'a> {
-    /// The node's name.
     pub name: &'a str,
     /// Its platform; `None` where that is not known.
     pub platform: Option<PlatformSet>,
 }
 
-/// A Pod of a list.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct PodOf {
-    /// What it is of.
     pub workload: Arc<Workload>,
     pub name: String,
 }
@@ -128,7 +135,6 @@ struct ReasonTally {
 }
 
 impl Census {
-    /// Adds a Pod.
     pub fn add(&mut self, member: Member<'_>) {
         let Member { name, workload, requests, node, judgement } = member;
         let support = judgement.support;

@@ -8,9 +8,11 @@ mod daemon_set;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use arc_swap::ArcSwap;
 use futures_util::FutureExt;
@@ -18,28 +20,30 @@ use tokio::time::{Duration, Instant, timeout_at};
 
 pub use batch::BatchLimits;
 
+use crate::failed_images::FailedImages;
 use tolerarch_core::decision::Decision;
-use tolerarch_core::image::{ImageRef, LookupError, Support};
+use tolerarch_core::image::{Failure, ImageRef, LookupError, Support};
 use tolerarch_core::pod::{Pod, Usage};
 use tolerarch_core::policy::{ImageSupport, Policy};
-use tolerarch_images::credentials::{Credentials, Keyring};
+use tolerarch_images::credentials::{CredentialCandidate, Credentials, Keyring};
 use tolerarch_images::resolver::{Outcome, Resolver, Tenant};
 
 /// Different images of one Pod that are looked up.
 const IMAGES: usize = 64;
 
 /// All that decides, as it was at one time.
+#[derive(Clone)]
 pub struct Snapshot {
-    /// What is decided by.
     pub policy: Policy,
     /// What is decided by for the reviews of each profile.
     pub profiles: BTreeMap<String, Policy>,
     /// How long a Pod waits for its images, at most.
     pub budget: Duration,
-    /// Which credentials its images are looked up with.
     pub credentials: Credentials,
     /// What looks them up, and goes on under this snapshot when the Pod is answered.
     pub resolver: Resolver,
+    /// What has failed although it runs there by its manifest.
+    pub failed: Arc<FailedImages>,
 }
 
 /// The snapshot that decides now. Clones are the same.
@@ -47,7 +51,6 @@ pub struct Snapshot {
 pub struct Current(Arc<ArcSwap<Snapshot>>);
 
 impl Current {
-    /// Begins with this one.
     pub fn new(snapshot: Snapshot) -> Self {
         Self(Arc::new(ArcSwap::from_pointee(snapshot)))
     }
@@ -57,7 +60,6 @@ impl Current {
         self.0.store(Arc::new(snapshot));
     }
 
-    /// The one that decides now.
     pub fn get(&self) -> Arc<Snapshot> {
         self.0.load_full()
     }
@@ -112,8 +114,7 @@ impl Snapshot {
         Decision::of(policy, pod, policy.rank(namespace, pod), &images)
     }
 
-    /// The decision, and what is known of each image of the Pod, also where the decision does not depend on it: for a
-    /// command, which waits for all of them.
+    /// The decision, and what is known of each image, also where the decision does not depend on it: for a command.
     pub async fn examine<'a>(
         &'a self,
         policy: &'a Policy,
@@ -190,44 +191,46 @@ impl Snapshot {
         keyring: &Keyring,
         wait: Wait<'_>,
     ) -> Vec<ImageSupport<'a>> {
-        let known =
-            |usage: &Usage<'a>, support| ImageSupport { given: usage.given, purpose: usage.purpose, support };
+        let known = |usage: &Usage<'a>, support| ImageSupport {
+            given: usage.given,
+            purpose: usage.purpose,
+            support,
+            failure: None,
+        };
+        let closes =
+            |image: &ImageSupport<'_>| matches!(wait, Wait::Until(_)) && policy.is_closed_by(pod, image);
         let mut images: Vec<&ImageRef> = Vec::with_capacity(usages.len());
         let mut not_asked = Vec::new();
         for usage in usages {
-            if let Some(platforms) = policy.override_for(usage) {
-                let image = known(usage, Ok(Support::Index(platforms)));
-                not_asked.push(image);
-                if matches!(wait, Wait::Until(_)) && policy.is_closed_by(pod, &image) {
-                    return not_asked;
-                }
-                continue;
-            }
-            let error = match &usage.image {
-                Ok(image) if images.contains(&image) => continue,
-                Ok(image) if images.len() < IMAGES => {
+            let support = match (policy.override_for(usage), &usage.image) {
+                (Some(platforms), _) => Ok(Support::Index(platforms)),
+                (None, Ok(image)) if images.contains(&image) => continue,
+                (None, Ok(image)) if images.len() < IMAGES => {
                     images.push(image);
                     continue;
                 }
-                Ok(_) => LookupError::TooMany,
-                Err(error) => *error,
+                (None, Ok(_)) => Err(LookupError::TooMany),
+                (None, Err(error)) => Err(*error),
             };
-            let image = known(usage, Err(error));
+            let image = known(usage, support);
             not_asked.push(image);
-            if matches!(wait, Wait::Until(_)) && policy.is_closed_by(pod, &image) {
+            if closes(&image) {
                 return not_asked;
             }
         }
         let uses =
             |usage: &&Usage<'a>, image: &ImageRef| usage.image.as_ref().is_ok_and(|used| used == image);
-        let enough = |image: &ImageRef, outcome: Outcome| {
-            matches!(wait, Wait::Until(_))
-                && usages
-                    .iter()
-                    .filter(|usage| uses(usage, image))
-                    .any(|usage| policy.is_closed_by(pod, &known(usage, outcome)))
-        };
         let candidates = |image: &ImageRef| keyring.candidates(image);
+        let found = |usage: &Usage<'a>, image: &ImageRef, outcome: Outcome| ImageSupport {
+            failure: self.failure(namespace, image, candidates, outcome),
+            ..known(usage, outcome)
+        };
+        let enough = |image: &ImageRef, outcome: Outcome| {
+            usages
+                .iter()
+                .filter(|usage| uses(usage, image))
+                .any(|usage| closes(&found(usage, image, outcome)))
+        };
         let outcomes = match wait {
             Wait::Until(deadline) | Wait::ForAllUntil(deadline) => {
                 let tenant = Tenant::Namespace(namespace);
@@ -235,9 +238,26 @@ impl Snapshot {
             }
             Wait::ForAll(limits) => Box::pin(limits.resolve(&self.resolver, &images, candidates)).await,
         };
-        let outcome = |usage: &Usage<'a>| outcomes[images.iter().position(|image| uses(&usage, image))?];
-        let asked = usages.iter().filter_map(|usage| Some(known(usage, outcome(usage)?)));
+        let asked = usages.iter().filter_map(|usage| {
+            let place = images.iter().position(|image| uses(&usage, image))?;
+            Some(found(usage, images[place], outcomes[place]?))
+        });
         asked.chain(not_asked).collect()
+    }
+
+    /// Where the image that this outcome is of has failed, as far as that counts in this namespace.
+    fn failure(
+        &self,
+        namespace: &str,
+        image: &ImageRef,
+        candidates: impl Fn(&ImageRef) -> Cow<'static, [CredentialCandidate]>,
+        outcome: Outcome,
+    ) -> Option<Failure> {
+        if self.failed.is_empty() || outcome.is_err() {
+            return None;
+        }
+        let digest = self.resolver.digest(image, &candidates(image))?;
+        self.failed.failure(&digest, namespace, SystemTime::now())
     }
 }
 

@@ -14,13 +14,12 @@ use tokio::time::{Duration, Instant, MissedTickBehavior, interval};
 use crate::decide::Current;
 use tolerarch_core::image::{ImageRef, LookupError};
 use tolerarch_images::resolver::Tenant;
-use tolerarch_kubernetes::cluster::{Change, ClusterError, Selection, StoredPod, Watcher};
+use tolerarch_kubernetes::cluster::{Change, ClusterError, StoredPod, Watcher};
 use tolerarch_support::health::{Reported, State};
 
 /// Images at most, and bytes of their names and of what goes with them: some 10 MiB in all.
 const IMAGES: usize = 20_000;
 const BYTES: usize = 8 << 20;
-/// Lookups at a time.
 const LOOKUPS: usize = 2;
 /// How long one is waited for.
 const TIME: Duration = Duration::from_secs(15);
@@ -31,9 +30,7 @@ pub const NOT_LISTED: &str = "Pods could not be listed; each image is looked up 
 /// Which images are looked up at the start.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WarmSettings {
-    /// Those of running Pods.
     pub from_pods: bool,
-    /// How many a second, at most.
     pub per_second: usize,
 }
 
@@ -52,7 +49,6 @@ struct Wanted {
     pull_secrets: Vec<String>,
 }
 
-/// Images, each once.
 #[derive(Default)]
 struct Found {
     seen: HashSet<Wanted>,
@@ -95,8 +91,7 @@ pub async fn run(watcher: Watcher, current: Current, settings: WarmSettings, sta
 
 /// The images of running Pods, as soon as they can be listed; `None` without the right to.
 async fn list(watcher: &Watcher, current: &Current, state: &Reported) -> Option<Found> {
-    let running = Selection { fields: Some("status.phase=Running".to_owned()), ..Selection::default() };
-    let mut changes = watcher.follow::<StoredPod>(running);
+    let mut changes = watcher.follow::<StoredPod>(Some("status.phase=Running"));
     let with_secrets = current.get().credentials.reads_pull_secrets();
     let mut found = Found::default();
     while let Some(change) = changes.next().await {

@@ -8,25 +8,20 @@
 
 mod candidate;
 mod credential;
-mod directory;
 mod docker;
 mod docker_keyring;
 mod fault;
-mod file;
 mod files;
 #[cfg(any(test, feature = "testing"))]
 pub mod fuzzing;
 mod helper;
 mod limits;
-mod metrics;
-
 mod pattern;
 mod process;
+mod program;
 mod provider;
 mod pull_secrets;
-
 mod settings;
-mod sources;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 mod ttl_cache;
@@ -36,18 +31,19 @@ use std::fmt;
 use std::sync::Arc;
 
 pub use candidate::CredentialCandidate;
+pub(crate) use credential::hash_parts;
 pub use credential::{Credential, CredentialId, Sensitive};
-pub use fault::{CredentialSource, FaultCause, SourceFault};
-pub use metrics::CredentialMetrics;
+pub use fault::{CredentialMetrics, CredentialSource, FaultCause, SourceFault};
 pub use pattern::{ImagePattern, PatternError};
 pub(crate) use process::Busy;
 pub use settings::{CredentialSettings, CredentialsError, ProviderSettings};
 
-use candidate::{Origin, OriginSource};
-use pull_secrets::PullSecret;
-use sources::{LoadContext, Sources};
+use candidate::Origin;
+use files::{File, Files};
+use process::Limits;
+use pull_secrets::{PullSecret, PullSecrets};
 use tolerarch_core::image::ImageRef;
-use tolerarch_kubernetes::cluster::Caller;
+use tolerarch_kubernetes::cluster::{Caller, Cluster, ConnectError};
 use tolerarch_support::environment::Environment;
 
 /// All sources of credentials, as loaded. Cheap to clone. The default has none: access is anonymous.
@@ -61,10 +57,7 @@ impl Credentials {
     ///
     /// `private` are images that are never asked for without a credential (`registries.private`). `caller` is the one on
     /// whose behalf pull secrets are read; a person goes without where that cannot be. What is wrong with a file is one of
-    /// [`Credentials::faults`]; what was read of it `before` stays in use, unless it is gone.
-    ///
-    /// # Errors
-    /// The settings themselves are wrong.
+    /// [`Credentials::faults`]; what was read of it `before` stays in use, unless it is gone. Only settings are errors.
     pub fn load(
         settings: &CredentialSettings,
         private: Vec<ImagePattern>,
@@ -84,12 +77,18 @@ impl Credentials {
         if *settings == CredentialSettings::default() && private.is_empty() {
             return Ok(Self::default());
         }
+        if settings.providers.config.is_some() != settings.providers.bin_dir.is_some() {
+            return Err(CredentialsError::Providers);
+        }
         let before = before.and_then(|before| before.sources.as_deref());
-        let sources = Sources::load(settings, private, context, before)?;
+        let sources = Sources {
+            files: Files::load(settings, context, before.map(|before| &before.files)),
+            pull_secrets: if settings.pull_secrets { context.pull_secrets()? } else { None },
+            private,
+        };
         Ok(Self { sources: Some(Arc::new(sources)) })
     }
 
-    /// What is wrong with files, directories and programs.
     pub fn faults(&self) -> &[SourceFault] {
         self.sources.as_ref().map_or(&[], |sources| &sources.files.faults)
     }
@@ -102,10 +101,9 @@ impl Credentials {
         environment: &Environment,
     ) -> Vec<SourceFault> {
         let before = self.sources.as_ref().map(|sources| &sources.files);
-        LoadContext::new(caller, environment).files(settings, before).faults
+        Files::load(settings, &LoadContext::new(caller, environment), before).faults
     }
 
-    /// Whether there is any source.
     pub fn is_configured(&self) -> bool {
         self.sources.is_some()
     }
@@ -128,7 +126,6 @@ impl Credentials {
         Keyring { pulled, ..keyring }
     }
 
-    /// Whether Pods' pull secrets are read at all.
     pub fn reads_pull_secrets(&self) -> bool {
         self.sources.as_ref().is_some_and(|sources| sources.pull_secrets.is_some())
     }
@@ -138,8 +135,7 @@ impl Credentials {
         Keyring { pulled: Vec::new(), sources: self.sources.clone() }
     }
 
-    /// The operator's credentials for a mirror, by `host` or `host:port`: from files and credential helpers only, as a
-    /// Pod's own are for the registry that its image names.
+    /// For a mirror, by `host` or `host:port`: from files and helpers only, as a Pod's own are for its image's registry.
     pub fn of_host(&self, host: &str) -> Vec<CredentialCandidate> {
         let of_files = self.sources.as_ref().map(|sources| sources.of_files(host));
         distinct(of_files.into_iter().flatten(), limits::CANDIDATES)
@@ -162,18 +158,17 @@ pub struct Keyring {
 static ANONYMOUS: [CredentialCandidate; 1] = [CredentialCandidate::anonymous()];
 
 impl Keyring {
-    /// The candidates for this image in the order in which to try them, each once, and of too many the first ones.
-    /// None, if the image is private and has no credential.
+    /// In the order in which to try them, each once and not too many. None, if the image is private and has no credential.
     pub fn candidates(&self, image: &ImageRef) -> Cow<'static, [CredentialCandidate]> {
         let Some(sources) = &self.sources else { return Cow::Borrowed(&ANONYMOUS) };
         let name = image.name();
         let pulled =
             docker_keyring::lookup(self.pulled.iter().map(|secret| (secret, &*secret.keyring)), name);
         let pulled = pulled.into_iter().map(|(secret, key, kept)| {
-            let origin = Origin { key: key.clone(), source: OriginSource::Secret(secret.clone()) };
-            CredentialCandidate::held(kept.clone(), Some(origin))
+            CredentialCandidate::read(kept.clone(), key.clone(), Origin::Secret(secret.clone()))
         });
-        let anonymous = (!sources.is_private(name)).then(CredentialCandidate::anonymous);
+        let is_private = sources.private.iter().any(|pattern| pattern.matches(name));
+        let anonymous = (!is_private).then(CredentialCandidate::anonymous);
         // A Pod's own must leave room for the operator's, and both for anonymous access.
         let pulled = distinct(pulled, limits::PULLED).into_iter();
         let held = pulled.chain(sources.of_files(name)).chain(sources.of_plugins(name));
@@ -183,7 +178,6 @@ impl Keyring {
     }
 }
 
-/// The first `most` different candidates.
 fn distinct(
     candidates: impl IntoIterator<Item = CredentialCandidate>,
     most: usize,
@@ -200,10 +194,73 @@ fn distinct(
     distinct
 }
 
-impl fmt::Debug for Keyring {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(if self.sources.is_some() { "[keyring]" } else { "anonymous" })
+struct Sources {
+    pull_secrets: Option<Arc<PullSecrets>>,
+    files: Files,
+    /// The images that are never asked for without a credential.
+    private: Vec<ImagePattern>,
+}
+
+/// What loading depends on besides the settings.
+struct LoadContext<'e> {
+    /// Its `PATH` is where credential helpers are looked for.
+    environment: &'e Environment,
+    limits: Limits,
+    caller: Caller,
+    connect: fn(Caller, &Environment) -> Result<Cluster, ConnectError>,
+}
+
+impl<'e> LoadContext<'e> {
+    fn new(caller: Caller, environment: &'e Environment) -> Self {
+        Self { environment, limits: Limits::default(), caller, connect: Cluster::of }
     }
+
+    /// Where pull secrets are read. Commands go on without.
+    fn pull_secrets(&self) -> Result<Option<Arc<PullSecrets>>, CredentialsError> {
+        match (self.caller, (self.connect)(self.caller, self.environment)) {
+            (Caller::Service, cluster) => {
+                let cluster = cluster.map_err(CredentialsError::Cluster)?;
+                Ok(Some(PullSecrets::new(cluster, pull_secrets::WAIT)))
+            }
+            // Nothing is admitted here, and a wrong verdict would be worse than a late one.
+            (Caller::Person, Ok(cluster)) => Ok(Some(PullSecrets::new(cluster, pull_secrets::WAIT_LONG))),
+            (Caller::Person, Err(error)) => {
+                tracing::warn!(%error, "credentials.pullSecrets: they are not read here, so images that need them are asked for without");
+                Ok(None)
+            }
+        }
+    }
+}
+
+impl Sources {
+    /// What the files have for a name: `host/repository`, or a mere host.
+    fn of_files(&self, name: &str) -> Vec<CredentialCandidate> {
+        let host = name.split('/').next().unwrap_or_default();
+        let Files { configs, directory, .. } = &self.files;
+        let mut candidates = Vec::new();
+        // A helper comes before what is in the same files: docker takes the helper's word only.
+        let helpers = docker_keyring::lookup(configs.iter().map(|config| ((), &config.helpers)), name);
+        let helpers = helpers.into_iter().map(|(_, _, helper)| helper);
+        candidates.extend(helpers.map(|helper| CredentialCandidate::program(helper, host)));
+        candidates.extend(held(configs, name));
+        let stores = configs.iter().filter_map(|config| config.store.as_ref());
+        candidates.extend(stores.map(|helper| CredentialCandidate::program(helper, host)));
+        candidates.extend(held(directory, name));
+        candidates
+    }
+
+    /// What the plugins may have for an image (`host/repository`).
+    fn of_plugins(&self, image: &str) -> impl Iterator<Item = CredentialCandidate> {
+        let chosen = self.files.plugins.iter().filter(move |plugin| plugin.is_for(image));
+        chosen.map(move |plugin| CredentialCandidate::program(plugin, image))
+    }
+}
+
+fn held(files: &[Arc<File>], name: &str) -> impl Iterator<Item = CredentialCandidate> {
+    let found = docker_keyring::lookup(files.iter().map(|file| (file, &file.keyring)), name);
+    found.into_iter().map(|(file, key, kept)| {
+        CredentialCandidate::read(kept.clone(), key.clone(), Origin::File(Arc::clone(file)))
+    })
 }
 
 #[cfg(test)]

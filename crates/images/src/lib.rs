@@ -5,6 +5,7 @@
 //! finds for the image: files, helpers, plugins, and a Pod's pull secrets.
 
 pub mod credentials;
+mod meter;
 pub mod registry;
 pub mod resolver;
 pub mod shared_cache;

@@ -16,18 +16,18 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use futures_util::stream::{FuturesUnordered, StreamExt};
-use tokio::time::{Duration, Instant, sleep_until, timeout, timeout_at};
+use tokio::time::{Duration, Instant, sleep_until, timeout_at};
 
 pub use cache::{CacheSettings, Outcome};
 pub use metrics::ResolverMetrics;
 pub use tolerarch_support::concurrency::Tenant;
 
 use crate::credentials::{CredentialCandidate, CredentialId};
-use crate::registry::{Found, Registry, Traces};
+use crate::registry::{Digest, Found, Registry, Traces};
 use crate::shared_cache::SharedCache;
 use cache::{Cache, Cached, Millis};
-use host::{Host, Hosts, PATIENCE, Permission};
-use lookup::{Completed, Fetcher, Job, ProbeDue};
+use host::{Host, Hosts, PATIENCE};
+use lookup::{Completed, Fetcher, Job};
 use metrics::LookupResult;
 use request::{OwnedRequest, Probe, Request};
 use tolerarch_core::image::{ImageRef, LookupError};
@@ -37,7 +37,6 @@ use tolerarch_support::single_flight::{self, InFlight, SingleFlight};
 /// How long a probe waits for a lookup of the same image.
 const PROBE_AGAIN: Duration = Duration::from_millis(250);
 
-/// How lookups are done.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LookupSettings {
     /// How long one Pod may wait; less when the API server's own timeout is near.
@@ -61,8 +60,7 @@ impl Default for LookupSettings {
     }
 }
 
-/// Finds platforms under one configuration, from the beginning of a review to the end of the lookups that it began.
-/// Clones are the same resolver.
+/// Finds platforms under one configuration, to the end of the lookups that it began. Clones are the same resolver.
 #[derive(Clone)]
 pub struct Resolver(Arc<Inner>);
 
@@ -70,7 +68,9 @@ struct Inner {
     fetcher: Fetcher,
     /// Of this configuration: no Pod joins a lookup that began under another one.
     flights: Flights,
-    shared: Arc<Shared>,
+    /// What outlives a change of the configuration, beside the cache.
+    hosts: Arc<Hosts>,
+    limit: Arc<ConcurrencyLimit>,
 }
 
 /// What a resolver may have beside its registries and its memory.
@@ -80,12 +80,6 @@ pub struct Extras {
     pub shared: Option<SharedCache>,
     /// What records lookups, for a command that shows them.
     pub traces: Option<Traces>,
-}
-
-/// What outlives a change of the configuration, beside the cache.
-struct Shared {
-    hosts: Hosts,
-    limit: Arc<ConcurrencyLimit>,
 }
 
 type Flights = SingleFlight<Box<str>, Completed, Callers>;
@@ -106,12 +100,13 @@ struct Pending {
 }
 
 impl Pending {
-    /// The outcome, or the doubt if that takes too long.
-    async fn outcome(self) -> Outcome {
-        let completed = match self.doubt {
-            Some(doubt) => timeout(PATIENCE, self.flight).await.map_err(|_| doubt)?,
-            None => self.flight.await,
+    /// The outcome, or why the Pod does not wait for it any longer.
+    async fn outcome(self, deadline: Instant) -> Outcome {
+        let (until, why) = match self.doubt {
+            Some(doubt) => (deadline.min(Instant::now() + PATIENCE), doubt),
+            None => (deadline, LookupError::BudgetExceeded),
         };
+        let completed = timeout_at(until, self.flight).await.map_err(|_| why)?;
         match completed {
             Ok(Completed { by_another: true, .. }) if self.joined => Err(LookupError::Denied),
             Ok(completed) => completed.outcome,
@@ -127,39 +122,28 @@ impl Resolver {
         lookup: LookupSettings,
         cache: CacheSettings,
         metrics: ResolverMetrics,
-    ) -> Self {
-        Self::with(registry, lookup, cache, metrics, Extras::default())
-    }
-
-    /// The same with these.
-    pub fn with(
-        registry: Registry,
-        lookup: LookupSettings,
-        cache: CacheSettings,
-        metrics: ResolverMetrics,
-        Extras { shared: shared_cache, traces }: Extras,
+        Extras { shared, traces }: Extras,
     ) -> Self {
         let limit =
             ConcurrencyLimit::new(Capacity { all: lookup.concurrency, per_host: lookup.per_registry });
-        let shared = Shared { hosts: Hosts::new(metrics.clone()), limit };
+        let hosts = Arc::new(Hosts::new(metrics.clone()));
         let cache = Cache::new(cache, metrics.clone());
-        let timeout = lookup.timeout;
-        let shared_cache = shared_cache.map(|shared| shared.verifying(registry.verified()));
-        let fetcher = Fetcher { registry, cache, shared: shared_cache, timeout, metrics, traces };
-        Self(Arc::new(Inner { fetcher, flights: Flights::default(), shared: Arc::new(shared) }))
+        let shared = shared.map(|shared| shared.verifying(registry.verified));
+        let fetcher = Fetcher { registry, cache, shared, timeout: lookup.timeout, metrics, traces };
+        Self(Arc::new(Inner { fetcher, flights: Flights::default(), hosts, limit }))
     }
 
     /// The resolver of another configuration. It shares the cache, unless more or less is verified: what was believed may be
     /// a lie for platforms that were not looked at. Lookups in flight end as they began, and leave nothing behind. The limits on concurrency and on cached answers stay as at the start.
     #[must_use]
     pub fn reconfigured(&self, registry: Registry, lookup: LookupSettings, cache: CacheSettings) -> Self {
+        let (hosts, limit) = (Arc::clone(&self.0.hosts), Arc::clone(&self.0.limit));
         let Fetcher { metrics, traces, shared, cache: before, registry: asked, .. } = &self.0.fetcher;
         let (metrics, traces) = (metrics.clone(), traces.clone());
-        let shared = shared.clone().map(|shared| shared.verifying(registry.verified()));
-        let is_alike = registry.verified() == asked.verified();
-        let cache = if is_alike { before.reconfigured(cache) } else { before.replaced(cache) };
+        let shared = shared.clone().map(|shared| shared.verifying(registry.verified));
+        let cache = before.reconfigured(cache, registry.verified == asked.verified);
         let fetcher = Fetcher { registry, cache, shared, timeout: lookup.timeout, metrics, traces };
-        Self(Arc::new(Inner { fetcher, flights: Flights::default(), shared: Arc::clone(&self.0.shared) }))
+        Self(Arc::new(Inner { fetcher, flights: Flights::default(), hosts, limit }))
     }
 
     /// Looks up all images at once, until all are known, one of them is `enough` by itself, or the deadline comes.
@@ -204,43 +188,28 @@ impl Resolver {
         }
         // On the heap, as few Pods have to wait, and all others would carry the room for it.
         Box::pin(async move {
-            let late: Vec<_> = pending.iter().map(|(place, pending)| (*place, pending.doubt)).collect();
-            let wait = |(place, pending): (usize, Pending)| async move { (place, pending.outcome().await) };
+            let wait =
+                |(place, pending): (usize, Pending)| async move { (place, pending.outcome(deadline).await) };
             let mut pending: FuturesUnordered<_> = pending.into_iter().map(wait).collect();
-            let instead = |place: usize, error| {
+            while let Some((place, outcome)) = pending.next().await {
                 let image = images[place];
-                self.0.fetcher.instead(Request { image, candidates: &candidates(image) }, error)
-            };
-            loop {
-                match timeout_at(deadline, pending.next()).await {
-                    Ok(Some((place, outcome))) => {
-                        let outcome = match outcome {
-                            Err(error @ (LookupError::CircuitOpen | LookupError::BudgetExceeded)) => {
-                                instead(place, error)
-                            }
-                            outcome => outcome,
-                        };
-                        outcomes[place] = Some(outcome);
-                        if enough(images[place], outcome) {
-                            return outcomes;
-                        }
+                let outcome = match outcome {
+                    Err(error @ (LookupError::CircuitOpen | LookupError::BudgetExceeded)) => {
+                        self.0.fetcher.instead(Request { image, candidates: &candidates(image) }, error)
                     }
-                    Ok(None) => return outcomes,
-                    Err(_) => {
-                        for (place, doubt) in late {
-                            let error = doubt.unwrap_or(LookupError::BudgetExceeded);
-                            outcomes[place] = outcomes[place].or_else(|| Some(instead(place, error)));
-                        }
-                        return outcomes;
-                    }
+                    outcome => outcome,
+                };
+                outcomes[place] = Some(outcome);
+                if enough(image, outcome) {
+                    break;
                 }
             }
+            outcomes
         })
         .await
     }
 
-    /// Whether a good answer to this image is cached, or none is allowed: then there is nothing to wait for, not even more
-    /// credentials. Asks no registry.
+    /// Whether a good answer is cached, or none is allowed: then not even more credentials are worth waiting for.
     pub fn is_settled(&self, image: &ImageRef, candidates: &[CredentialCandidate]) -> bool {
         let cache = &self.0.fetcher.cache;
         let cached = || Request { image, candidates }.cached(cache, cache.now()).0;
@@ -248,9 +217,19 @@ impl Resolver {
             || matches!(cached(), Cached::Fresh(Ok(_)) | Cached::Stale { .. })
     }
 
+    /// The digest of the good answer that is cached.
+    pub fn digest(&self, image: &ImageRef, candidates: &[CredentialCandidate]) -> Option<Digest> {
+        if let Some(digest) = image.digest() {
+            return Some(Digest::of_text(digest));
+        }
+        let cache = &self.0.fetcher.cache;
+        // All that may answer: one of them did, in this order.
+        candidates.iter().find_map(|candidate| cache.points_to(image, candidate.id()))
+    }
+
     /// Whether a lookup of this image would take nothing that a Pod needs now.
     pub fn has_spare(&self, image: &ImageRef) -> bool {
-        self.0.shared.limit.has_spare(image.host())
+        self.0.limit.has_spare(image.host())
     }
 
     /// Whether the image's registry names no rate limit, or most of it is left as far as is known.
@@ -298,18 +277,15 @@ impl Resolver {
         }
     }
 
-    /// Joins the lookup of this image that is in flight, or begins one. An error if none may begin, or if its registry
-    /// is known to fail.
+    /// Joins the lookup of this image, or begins one, unless none may begin or its registry is known to fail.
     fn start(&self, request: Request<'_>, caller: &Caller) -> Result<Lookup, LookupError> {
-        let Inner { fetcher, flights, shared } = &*self.0;
-        let host = shared.hosts.get(request.image.host());
-        let access = shared.hosts.access(request, caller);
+        let Inner { fetcher, flights, hosts, limit } = &*self.0;
+        let host = hosts.get(request.image.host());
+        let access = hosts.access(request, caller);
         let silent = host.is_silent(access).then_some(LookupError::BudgetExceeded);
         let flights = flights.lock();
         if let Some((flight, callers)) = flights.get(&*request.key()) {
-            if let Some(error) = host.permission(access).refusal() {
-                return Err(error);
-            }
+            host.permission(access)?;
             callers.join(caller);
             host.joined(access);
             return Ok(Lookup::Pending(Pending { flight: flight.clone(), joined: true, doubt: silent }));
@@ -318,28 +294,27 @@ impl Resolver {
             // It has completed since the cache was asked.
             return Ok(Lookup::Ready(outcome));
         }
-        let permission = host.enter(access);
-        let refused = permission.refusal();
-        if let Some(error) = refused {
-            if error == LookupError::CircuitOpen {
-                host.refused(access, request);
-            }
-            // Another replica may have asked before the registry failed or throttled.
-            if !fetcher.shared.as_ref().is_some_and(SharedCache::is_connected) {
-                return Err(error);
-            }
+        let (probe, refused) = match host.enter(access) {
+            Ok(probe) => (probe, None),
+            Err(error) => (None, Some(error)),
+        };
+        if refused == Some(LookupError::CircuitOpen) {
+            host.refused(access, request);
         }
-        let probe = if let Permission::Probe(slot) = permission { Some(slot) } else { None };
+        // Another replica may have asked before the registry failed or throttled.
+        if let Some(error) = refused
+            && !fetcher.shared.as_ref().is_some_and(SharedCache::is_connected)
+        {
+            return Err(error);
+        }
+        let doubt = probe.as_ref().map(|_| LookupError::CircuitOpen).or(silent);
         let job = Job { host, access, probe, refused, callers: caller.clone().into() };
         let known = job.host.is_known();
-        let queued =
-            shared.limit.queue(&job.callers, job.host.name(), known).ok_or(LookupError::Overloaded)?;
+        let queued = limit.queue(&job.callers, &job.host.name, known).ok_or(LookupError::Overloaded)?;
         let flight = self.launch(flights, request.into(), job, queued);
-        let doubt = probe.map(|_| LookupError::CircuitOpen).or(silent);
         Ok(Lookup::Pending(Pending { flight, joined: false, doubt }))
     }
 
-    /// Begins a lookup in a task of its own.
     fn launch(
         &self,
         flights: InFlight<'_, Box<str>, Completed, Callers>,
@@ -351,30 +326,27 @@ impl Resolver {
         let (key, callers) = (request.borrow().key().into(), job.callers.clone());
         flights.start(key, callers, async move {
             let (completed, probe) = resolver.0.fetcher.look_up(request.borrow(), &job, queued).await;
-            if let Some(ProbeDue { time, failed }) = probe {
-                resolver.probe_at(&job.host, time, failed);
+            if let Some(time) = probe {
+                resolver.probe_at(&job.host, time);
             }
             completed
         })
     }
 
-    /// Finds out at this time whether a failing registry works again, also if no Pod asks. Not if the configuration has
-    /// changed by then, as that may have been the cause: the next Pod brings the probe.
-    fn probe_at(&self, host: &Arc<Host>, time: Instant, failed: Option<Probe>) {
+    /// Whether a failing registry works again, also if no Pod asks; not if the configuration, maybe the cause, has changed.
+    fn probe_at(&self, host: &Arc<Host>, time: Instant) {
         let (resolver, host) = (Arc::downgrade(&self.0), Arc::downgrade(host));
         tokio::spawn(async move {
             sleep_until(time).await;
             let (Some(resolver), Some(host)) = (resolver.upgrade().map(Self), host.upgrade()) else { return };
             let flights = resolver.0.flights.lock();
-            let Some((probe, slot)) = host.begin_probe(failed) else { return };
-            let Probe { request, access } = probe.clone();
+            let Some((Probe { request, access }, slot)) = host.begin_probe() else { return };
             let job = Job { host, access, probe: Some(slot), refused: None, callers: Callers::operator() };
             if flights.get(&*request.borrow().key()).is_some() {
                 drop(flights);
-                return resolver.probe_at(&job.host, time + PROBE_AGAIN, Some(probe));
+                return resolver.probe_at(&job.host, time + PROBE_AGAIN);
             }
-            let limit = &resolver.0.shared.limit;
-            if let Some(queued) = limit.queue(&job.callers, job.host.name(), true) {
+            if let Some(queued) = resolver.0.limit.queue(&job.callers, &job.host.name, true) {
                 drop(resolver.launch(flights, request, job, queued));
             }
         });

@@ -2,15 +2,7 @@
 //!
 //! It is a help, never a need: no Pod waits longer for it than one short timeout, and while it does not answer it is not
 //! asked. What comes out of it is untrusted input, and is checked like what a registry sends.
-//!
-//! # Layout
-//! - `url`, `key`, `entry`: where the servers are, and what is stored there, without I/O.
-//! - `server`: what one URL leads to, and commands.
-//! - `node`, `cluster`: one connection, and several.
-//! - `keeper`: the background task, which connects and writes.
-//! - `metrics`.
 
-mod cluster;
 mod entry;
 mod keeper;
 mod key;
@@ -19,25 +11,26 @@ mod node;
 mod server;
 mod url;
 
+use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use arc_swap::ArcSwapOption;
 use futures_util::future::join_all;
-use tokio::sync::{Notify, mpsc};
+use redis::RedisResult;
+use tokio::sync::{mpsc, watch};
 use tokio::time::{Duration, Instant, timeout};
 
-pub(crate) use entry::Entry;
 pub use keeper::SharedCacheKeeper;
 pub use metrics::SharedCacheMetrics;
 pub use url::{ParseUrlError, ServerUrl};
 
 use crate::credentials::{Credential, CredentialCandidate, CredentialId};
 use crate::registry::{Digest, Found};
-use key::{Key, Keys};
+use entry::LENGTH;
+use key::Keys;
 use metrics::{Operation, OperationResult};
-use server::{Server, ServerError};
+use server::Server;
 use tolerarch_core::image::{ImageRef, PlatformSet, Support};
 use tolerarch_support::health::{Reported, State};
 
@@ -48,12 +41,10 @@ const CANDIDATES: usize = 8;
 /// How long the platforms of a digest are kept. They never change; but nothing is kept for ever that may not be used.
 const DIGEST_LIFE: Duration = Duration::from_secs(7 * 24 * 3600);
 
-/// Where the shared cache is, and how it is used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SharedCacheSettings {
     /// The servers; none: no cache is shared.
     pub url: Option<ServerUrl>,
-    /// The user's name.
     pub username_file: Option<PathBuf>,
     pub password_file: Option<PathBuf>,
     /// Certificate authorities that are trusted instead of the system's.
@@ -62,7 +53,6 @@ pub struct SharedCacheSettings {
     pub key_file: Option<PathBuf>,
     /// How long an operation may take.
     pub timeout: Duration,
-    /// What every key begins with.
     pub prefix: String,
 }
 
@@ -93,9 +83,7 @@ struct Inner {
     metrics: SharedCacheMetrics,
     state: Reported,
     /// Nothing while the circuit is open.
-    link: ArcSwapOption<Link>,
-    /// The circuit has opened.
-    broken: Notify,
+    link: watch::Sender<Option<Arc<Link>>>,
     writes: mpsc::Sender<Write>,
 }
 
@@ -105,16 +93,14 @@ struct Link {
     keys: Keys,
 }
 
-/// What is to be written.
 struct Write {
-    key: Key,
-    /// Nothing deletes the key.
-    entry: Option<(Entry, Duration)>,
+    key: String,
+    /// An entry, and how long it lives. Nothing deletes the key.
+    entry: Option<([u8; LENGTH], Duration)>,
 }
 
 impl SharedCache {
-    /// The cache with these settings, connected if that takes a moment only, and what keeps it so; `None` if there are no
-    /// servers.
+    /// The cache, connected if that takes a moment only, and what keeps it so; `None` if there are no servers.
     pub async fn begin(
         settings: SharedCacheSettings,
         metrics: SharedCacheMetrics,
@@ -126,10 +112,9 @@ impl SharedCache {
             );
         }
         let (writes, queue) = mpsc::channel(WRITES);
-        let state = Reported::default();
+        let (state, link) = (Reported::default(), watch::Sender::new(None));
         state.set(State::Degraded(NOT_CONNECTED));
-        let link = ArcSwapOption::empty();
-        let inner = Arc::new(Inner { settings, metrics, state, link, broken: Notify::new(), writes });
+        let inner = Arc::new(Inner { settings, metrics, state, link, writes });
         let own = Self { inner, verified: PlatformSet::EMPTY };
         let mut keeper = SharedCacheKeeper::new(own.clone(), url, queue);
         keeper.begin().await;
@@ -142,23 +127,25 @@ impl SharedCache {
         Self { verified, ..self }
     }
 
-    /// Whether it is worth asking.
     pub(crate) fn is_connected(&self) -> bool {
-        self.inner.link.load().is_some()
+        self.inner.link.borrow().is_some()
     }
 
-    /// What replicas know of an image by those of the candidates whose credential is at hand.
+    /// What replicas know by those of the candidates whose credential is at hand, and how long ago a registry said so.
     pub(crate) async fn find(
         &self,
         image: &ImageRef,
         candidates: &[CredentialCandidate],
-    ) -> Vec<(CredentialId, Entry)> {
+    ) -> Vec<(CredentialId, Found, Duration)> {
         let Some(link) = self.link(Operation::Get) else { return Vec::new() };
         let own = candidates.iter().filter_map(|candidate| {
-            let key = link.keys.of(image, candidate.held_credential()?, self.verified)?;
+            let key = link.keys.of(image, named(image), candidate.held_credential()?, self.verified)?;
             Some((candidate.id(), key))
         });
-        let asked = own.take(CANDIDATES).map(async |(id, key)| Some((id, self.get(&link, &key).await?)));
+        let asked = own.take(CANDIDATES).map(async |(id, key)| {
+            let (found, age) = self.get(&link, &key).await?;
+            Some((id, found, age))
+        });
         join_all(asked).await.into_iter().flatten().collect()
     }
 
@@ -170,9 +157,9 @@ impl SharedCache {
         digest: Digest,
     ) -> Option<Support> {
         let link = self.link(Operation::Get)?;
-        let key = link.keys.of_digest(image, credential, digest, self.verified)?;
-        let entry = self.get(&link, &key).await?;
-        (entry.digest == digest).then_some(entry.support)
+        let key = link.keys.of(image, Some(digest), credential, self.verified)?;
+        let (found, _) = self.get(&link, &key).await?;
+        (found.digest == digest).then_some(found.support)
     }
 
     /// Shares what a registry said, for this long where it said it of a tag.
@@ -183,55 +170,40 @@ impl SharedCache {
         found: Found,
         life: Duration,
     ) {
-        let Found { digest, support, .. } = found;
-        let entry = Entry { digest, support, age: Duration::ZERO };
-        let named = image.digest().map(Digest::of_text);
-        self.write(|keys| {
-            let key = keys.of_digest(image, credential, digest, self.verified)?;
-            Some(Write { key, entry: Some((entry, DIGEST_LIFE)) })
-        });
-        if named != Some(digest) {
-            let life = if named.is_some() { DIGEST_LIFE } else { life };
-            self.write(|keys| {
-                Some(Write { key: keys.of(image, credential, self.verified)?, entry: Some((entry, life)) })
-            });
+        let Some(link) = self.link(Operation::Set) else { return };
+        let share = |digest: Option<Digest>| {
+            let Some(key) = link.keys.of(image, digest, credential, self.verified) else { return };
+            let entry = entry::encode(found, &link.keys, &key, now());
+            let life = if digest.is_some() { DIGEST_LIFE } else { life };
+            self.write(Write { key, entry: Some((entry, life)) });
+        };
+        share(Some(found.digest));
+        if named(image) != Some(found.digest) {
+            share(named(image));
         }
-    }
-
-    /// Shares that a registry has said of a tag once more.
-    pub(crate) fn confirm(
-        &self,
-        image: &ImageRef,
-        credential: Option<&Credential>,
-        digest: Digest,
-        support: Support,
-        life: Duration,
-    ) {
-        let entry = Entry { digest, support, age: Duration::ZERO };
-        self.write(|keys| {
-            Some(Write { key: keys.of(image, credential, self.verified)?, entry: Some((entry, life)) })
-        });
     }
 
     /// A registry has refused the image: what was shared of it no longer holds.
     pub(crate) fn forget(&self, image: &ImageRef, credential: Option<&Credential>) {
-        if image.digest().is_none() {
-            self.write(|keys| Some(Write { key: keys.of(image, credential, self.verified)?, entry: None }));
+        if image.digest().is_none()
+            && let Some(link) = self.link(Operation::Delete)
+            && let Some(key) = link.keys.of(image, None, credential, self.verified)
+        {
+            self.write(Write { key, entry: None });
         }
     }
 
-    async fn get(&self, link: &Arc<Link>, key: &Key) -> Option<Entry> {
-        let value = match self.limited(Operation::Get, link.server.get(key.as_str())).await {
+    async fn get(&self, link: &Arc<Link>, key: &str) -> Option<(Found, Duration)> {
+        let value = match self.limited(Operation::Get, link.server.get(key)).await {
             Ok(value) => value,
             Err(error) => {
-                let result = self.failed(Operation::Get, &error);
-                if result != OperationResult::Invalid {
+                if OperationResult::of(&error) != OperationResult::Invalid {
                     self.open_circuit(link);
                 }
                 return None;
             }
         };
-        let entry = Entry::decode(&value, &link.keys, key, now());
+        let entry = entry::decode(&value, &link.keys, key, now());
         let result = match entry {
             Some(_) => OperationResult::Hit,
             None if value.is_empty() => OperationResult::Miss,
@@ -241,58 +213,58 @@ impl SharedCache {
         entry
     }
 
-    /// Queues a write, or drops it.
-    fn write(&self, write: impl FnOnce(&Keys) -> Option<Write>) {
-        let operation =
-            |write: &Write| if write.entry.is_some() { Operation::Set } else { Operation::Delete };
-        let Some(link) = self.link(Operation::Set) else { return };
-        let Some(write) = write(&link.keys) else { return };
+    fn write(&self, write: Write) {
         if let Err(error) = self.inner.writes.try_send(write) {
-            self.inner.metrics.count(operation(&error.into_inner()), OperationResult::Dropped);
+            self.inner.metrics.count(error.into_inner().operation(), OperationResult::Dropped);
         }
     }
 
     /// The connection, if the circuit is closed.
     fn link(&self, operation: Operation) -> Option<Arc<Link>> {
-        let link = self.inner.link.load_full();
+        let link = self.inner.link.borrow().clone();
         if link.is_none() {
             self.inner.metrics.count(operation, OperationResult::Skipped);
         }
         link
     }
 
-    /// Does one operation within its time.
+    /// Does one operation within its time, and counts its failure.
     async fn limited<T>(
         &self,
         operation: Operation,
-        work: impl Future<Output = Result<T, ServerError>>,
-    ) -> Result<T, ServerError> {
+        work: impl Future<Output = RedisResult<T>>,
+    ) -> RedisResult<T> {
+        let Inner { settings, metrics, .. } = &*self.inner;
         let begun = Instant::now();
-        let done = timeout(self.inner.settings.timeout, work).await.unwrap_or(Err(ServerError::Timeout));
-        self.inner.metrics.took(operation, begun.elapsed().as_secs_f64());
-        done
+        let done = within(settings.timeout, work).await;
+        metrics.took(operation, begun.elapsed().as_secs_f64());
+        done.inspect_err(|error| {
+            metrics.count(operation, OperationResult::of(error));
+            tracing::debug!(%error, "no answer of the shared cache");
+        })
     }
 
-    /// Counts a failure.
-    fn failed(&self, operation: Operation, error: &ServerError) -> OperationResult {
-        let result = match error {
-            ServerError::Timeout => OperationResult::Timeout,
-            error if error.is_wrong_type() => OperationResult::Invalid,
-            _ => OperationResult::Error,
-        };
-        self.inner.metrics.count(operation, result);
-        tracing::debug!(%error, "no answer of the shared cache");
-        result
-    }
-
-    /// No one asks this connection any more, until the keeper has found that it works.
+    /// No one asks this connection any more; the keeper looks for another one.
     fn open_circuit(&self, link: &Arc<Link>) {
-        let before = self.inner.link.compare_and_swap(link, None);
-        if before.as_ref().is_some_and(|before| Arc::ptr_eq(before, link)) {
-            self.inner.state.set(State::Degraded(NOT_CONNECTED));
-            self.inner.broken.notify_one();
-        }
+        let is_used = |current: &mut Arc<Link>| Arc::ptr_eq(current, link);
+        self.inner.link.send_if_modified(|current| current.take_if(is_used).is_some());
     }
+}
+
+impl Write {
+    fn operation(&self) -> Operation {
+        if self.entry.is_some() { Operation::Set } else { Operation::Delete }
+    }
+}
+
+/// The digest in the image's name.
+fn named(image: &ImageRef) -> Option<Digest> {
+    image.digest().map(Digest::of_text)
+}
+
+async fn within<T>(time: Duration, work: impl Future<Output = RedisResult<T>>) -> RedisResult<T> {
+    let late = || io::Error::new(io::ErrorKind::TimedOut, "no answer in time");
+    timeout(time, work).await.unwrap_or_else(|_| Err(late().into()))
 }
 
 const NOT_CONNECTED: &str = "no server answers; every replica asks the registries itself";

@@ -1,8 +1,6 @@
-//! What the NodePools and nodes of a cluster say about pools: which there are, which platforms their nodes can have, and
-//! whether Karpenter would ever choose them. Pure; what watches the cluster is in `serve`, what asks it once in `cli`.
+//! What the NodePools and nodes of a cluster say about pools, their platforms and what Karpenter would choose. Pure.
 
 mod inventory;
-mod limits;
 mod metrics;
 mod next_node;
 mod platforms;
@@ -31,7 +29,6 @@ const MOST: usize = 64;
 /// Who says that there is a pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Source {
-    /// The configuration.
     Configured,
     /// The label of a NodePool.
     Discovered,
@@ -44,13 +41,10 @@ pub struct KnownPool<'a> {
     pub pool: Pool,
     /// The platforms that the configuration, or the requirements of its NodePools, declare.
     pub declared: PlatformSet,
-    /// Who says that there is this pool.
     pub source: Source,
     /// The NodePools that it opens, in the order in which Karpenter tries them.
     pub node_pools: Vec<&'a NodePool>,
-    /// How many nodes it opens.
     pub nodes: usize,
-    /// Where new nodes come from for its Pods.
     pub verdict: Verdict<'a>,
 }
 
@@ -108,8 +102,7 @@ impl<'a> Discovery<'a> {
     }
 }
 
-/// The pools that NodePools are by their label, and why others with that label are none. What the configuration names itself
-/// is not among them.
+/// The pools that NodePools are by their label, and why others with it are none; not what the configuration names itself.
 fn found(configured: &[Pool], inventory: &Inventory) -> (Vec<Pool>, Vec<String>) {
     let (mut pools, mut warnings) = (BTreeMap::<&str, Pool>::new(), Vec::new());
     for node_pool in &inventory.node_pools {

@@ -9,13 +9,11 @@ use tokio::time::{Duration, Instant, sleep_until};
 
 pub use budget::{Budget, Room};
 
-/// Bytes of a body that are not charged to the budget where it comes in one piece. It lies in a buffer of its connection,
-/// which reads as much at a time.
+/// Bytes of a body in one piece that are not charged: it lies in a buffer of its connection, which reads as much at a time.
 pub const FREE: usize = 8 << 10;
 /// What each other body is charged beside its bytes: the buffers of its connection, which are in use while it arrives.
 const CONNECTION: usize = 32 << 10;
 
-/// How fast a body has to arrive.
 #[derive(Clone, Copy)]
 pub struct Pace {
     /// For how long it may take its time.
@@ -30,26 +28,21 @@ pub struct Read {
     pub room: Room,
 }
 
-/// Why a body cannot be read.
 pub enum ReadError<E> {
-    /// It is larger than its limit.
     TooLarge,
     /// It does not keep the pace.
     TooSlow,
     /// The budget is used up, and other bodies are smaller and faster.
     BudgetExhausted,
-    /// It broke off.
     Broken(E),
 }
 
 impl Budget {
-    /// A body of which nothing is read.
     pub fn nothing(&self) -> Read {
         Read { bytes: Bytes::new(), room: self.room(Instant::now()) }
     }
 
-    /// Reads a body of `limit` bytes at most, which has been arriving since `begun`. Memory grows with what has arrived, by no
-    /// more than twice at a time.
+    /// At most `limit` bytes, arriving since `begun`. Memory grows with what has arrived, at most twofold at a time.
     pub async fn read<B>(
         &self,
         mut body: B,

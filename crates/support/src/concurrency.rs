@@ -21,8 +21,9 @@
 mod callers;
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use crate::sync::Mutex;
 use tokio::sync::oneshot;
 
 pub use callers::Tenant;
@@ -33,7 +34,6 @@ pub const QUEUE: usize = 8;
 /// One review holds one permit in this many.
 const REVIEW: usize = 8;
 
-/// How many permits there are.
 #[derive(Clone, Copy, Debug)]
 pub struct Capacity {
     pub all: usize,
@@ -49,7 +49,6 @@ pub struct Queued {
     permit: oneshot::Receiver<Permit>,
 }
 
-/// The right to run until it is dropped.
 pub struct Permit {
     limit: Arc<ConcurrencyLimit>,
     share: Share,
@@ -79,8 +78,7 @@ struct Waiting {
     grant: oneshot::Sender<Permit>,
 }
 
-/// A permit on its way to the work that waits for it. Sent when the state is unlocked, as a permit that is not taken locks
-/// it again.
+/// Sent when the state is unlocked, as a permit that is not taken locks it again.
 type Granted = (oneshot::Sender<Permit>, Permit);
 
 struct Pool {
@@ -89,7 +87,6 @@ struct Pool {
     waiting: Load,
 }
 
-/// Permits, or places in the queue, that are taken.
 #[derive(Default)]
 struct Load {
     taken: usize,
@@ -108,13 +105,12 @@ impl ConcurrencyLimit {
         })))
     }
 
-    /// Queues work for a host. `known` says whether the host is known to work. `None` if the caller's share of the queue
-    /// is used up.
+    /// `known` says whether the host is known to work. `None` if the caller's share of the queue is used up.
     pub fn queue(self: &Arc<Self>, callers: &Callers, host: &str, known: bool) -> Option<Queued> {
         let caller = callers.lock().first()?.clone();
         let share = Share { caller, host: host.into(), known };
         let (grant, permit) = oneshot::channel();
-        let mut state = self.state();
+        let mut state = self.0.lock();
         let per_host = state.capacity.per_host;
         state.hosts.entry(Arc::clone(&share.host)).or_insert_with(|| Pool::new(per_host));
         let granted = if state.may_run(&share.caller, &share) {
@@ -133,22 +129,18 @@ impl ConcurrencyLimit {
 
     /// Whether nothing waits, and less than half of all permits and of the host's are taken.
     pub fn has_spare(&self, host: &str) -> bool {
-        let state = self.state();
+        let state = self.0.lock();
         let pools = [&state.all, &state.unknown].into_iter().chain(state.hosts.get(host));
         state.queue.is_empty() && pools.into_iter().all(|pool| pool.running.taken * 2 < pool.limit)
     }
 
     /// Runs queued work that the share of one of its callers permits by now.
     fn recheck(self: &Arc<Self>, callers: &Callers) {
-        let mut state = self.state();
+        let mut state = self.0.lock();
         let free = state.place(callers).and_then(|place| Some((place, state.caller_of(place)?)));
         let granted = free.map(|(place, caller)| state.grant(self, place, caller));
         drop(state);
         send(granted);
-    }
-
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -177,7 +169,7 @@ impl Queued {
 
 impl Drop for Queued {
     fn drop(&mut self) {
-        let mut state = self.limit.state();
+        let mut state = self.limit.0.lock();
         if let Some(place) = state.place(&self.callers) {
             let waiting = state.queue.remove(place);
             state.leave(&waiting.share);
@@ -188,7 +180,7 @@ impl Drop for Queued {
 
 impl Drop for Permit {
     fn drop(&mut self) {
-        let mut state = self.limit.state();
+        let mut state = self.limit.0.lock();
         state.release(&self.share);
         let mut granted = Vec::new();
         while let Some((place, caller)) = state.next() {
@@ -212,14 +204,12 @@ impl State {
         [&mut self.all].into_iter().chain(unknown).chain(self.hosts.get_mut(&share.host))
     }
 
-    /// Whether the caller may run anything.
     fn has_share(&self, caller: &Caller) -> bool {
         let per_review = self.capacity.all.div_ceil(REVIEW);
         let of_review = caller.namespace.is_none() || self.of_review(caller.review) < per_review;
         of_review && self.all.running.has_room(caller, self.all.limit)
     }
 
-    /// Whether the caller may run work of this host.
     fn may_run(&self, caller: &Caller, share: &Share) -> bool {
         self.has_share(caller) && self.pools(share).all(|pool| pool.running.has_room(caller, pool.limit))
     }
@@ -301,7 +291,6 @@ impl State {
         best.map(|(_, place, caller)| (place, caller))
     }
 
-    /// The permits that the caller's namespace and its review hold.
     fn held(&self, caller: &Caller) -> (usize, usize) {
         (self.all.running.of(caller), self.of_review(caller.review))
     }

@@ -1,9 +1,7 @@
-//! The environment of the process. It is read once, at the process's edge, and passed on: what depends on a variable says so
-//! in its signature, and tests need not change what all threads share.
+//! The environment of the process, read once and passed on: what depends on it says so in its signature.
 
 use std::ffi::{OsStr, OsString};
 
-/// Variables by their names.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Environment(Vec<(OsString, OsString)>);
 
@@ -13,12 +11,10 @@ impl Environment {
         Self(std::env::vars_os().collect())
     }
 
-    /// The value of a variable.
     pub fn get(&self, name: &str) -> Option<&OsStr> {
         self.0.iter().find(|(own, _)| own == name).map(|(_, value)| &**value)
     }
 
-    /// The value of a variable that is text.
     pub fn text(&self, name: &str) -> Option<String> {
         self.get(name)?.to_str().map(str::to_owned)
     }

@@ -1,40 +1,28 @@
 //! Files that the operator names: read within bounds of size and time, whatever is found at their path.
 //!
 //! A file on a network mount that hangs keeps its thread for as long as it hangs. So each access has a thread to itself,
-//! which is given up after a while, and the path is not touched again before that thread is back. Until one hangs it is
-//! the same thread for all.
+//! which is given up after a while, and the path is not touched again before that thread is back.
 
-use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
-use std::sync::mpsc::{RecvTimeoutError, SendError, SyncSender, sync_channel};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::mpsc::{RecvTimeoutError, sync_channel};
 use std::thread;
 
+use crate::sync::Mutex;
 use rustix::fs::OFlags;
 use tokio::time::Duration;
 
 /// Bytes of a file. The largest that are read are bundles of certificate authorities, of some hundred kilobytes.
 const LIMIT: u64 = 4 << 20;
-/// How long an access may take.
 const TIME: Duration = Duration::from_secs(5);
 /// Threads that may hang; with as many no file is read.
 const HANGING: usize = 16;
 /// Those in one directory: a mount that hangs with many files must not keep the certificate's, on another one, unread.
 const HANGING_IN_DIRECTORY: usize = 2;
 
-/// Threads that are kept for the next access: as many as look at files all the time.
-const IDLE: usize = 2;
-
-/// An access. It calls what it is given when its thread can take the next one.
-type Access = Box<dyn FnOnce(&dyn Fn()) + Send>;
-
-/// Threads that wait for an access.
-static WAITING: Mutex<Vec<SyncSender<Access>>> = Mutex::new(Vec::new());
-/// Paths whose threads hang.
 static HANGS: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
 
 /// What a regular file of at most 4 MiB holds.
@@ -42,13 +30,11 @@ pub fn read(path: &Path) -> io::Result<Vec<u8>> {
     read_at_most(path, LIMIT)
 }
 
-/// What a regular file of at most `limit` bytes holds.
 pub fn read_at_most(path: &Path, limit: u64) -> io::Result<Vec<u8>> {
     in_time(path, move |path| regular(path, limit))
 }
 
-/// What a regular file holds, however long that takes. What is read is judged, not what was there before: without waiting
-/// for the writer of a FIFO.
+/// However long that takes, but without waiting for the writer of a FIFO: what is read is judged, not what was there.
 pub fn regular(path: &Path, limit: u64) -> io::Result<Vec<u8>> {
     let flags = OFlags::NONBLOCK.bits().cast_signed();
     let file = OpenOptions::new().read(true).custom_flags(flags).open(path)?;
@@ -102,7 +88,7 @@ fn within<T: Send + 'static>(
 ) -> io::Result<T> {
     let hanging = || io::Error::new(io::ErrorKind::TimedOut, "reading it takes too long");
     {
-        let hangs = hangs();
+        let hangs = HANGS.lock();
         let beside = hangs.iter().filter(|hung| hung.parent() == path.parent()).count();
         if hangs.len() >= HANGING || beside >= HANGING_IN_DIRECTORY || hangs.contains(path) {
             return Err(hanging());
@@ -110,66 +96,24 @@ fn within<T: Send + 'static>(
     }
     let (done, outcome) = sync_channel(1);
     let own = path.to_owned();
-    begin(Box::new(move |ready| {
-        let outcome = work(&own);
-        ready();
+    thread::Builder::new().name("file".into()).spawn(move || {
         // The other side may have given up.
-        let _ = done.send(outcome);
-        hangs().remove(&own);
-    }))?;
+        let _ = done.send(work(&own));
+        HANGS.lock().remove(&own);
+    })?;
     match outcome.recv_timeout(time) {
         Ok(outcome) => outcome,
         // The thread has panicked, so it does not hang.
         Err(RecvTimeoutError::Disconnected) => Err(io::Error::other("internal error: reading it broke off")),
         Err(RecvTimeoutError::Timeout) => {
             // Its end is not missed: it sends before it looks here.
-            let mut hangs = hangs();
+            let mut hangs = HANGS.lock();
             outcome.try_recv().unwrap_or_else(|_| {
                 hangs.insert(path.to_owned());
                 Err(hanging())
             })
         }
     }
-}
-
-/// Begins an access on a thread that waits for one, or on a new one.
-fn begin(access: Access) -> io::Result<()> {
-    let idle = waiting().pop();
-    let access = match match idle {
-        Some(idle) => idle.send(access),
-        None => Err(SendError(access)),
-    } {
-        Ok(()) => return Ok(()),
-        Err(SendError(access)) => access,
-    };
-    thread::Builder::new().name("file".into()).spawn(|| {
-        let mut access = access;
-        loop {
-            let (next, accesses) = sync_channel(1);
-            let next = Cell::new(Some(next));
-            access(&|| {
-                let mut waiting = waiting();
-                if waiting.len() < IDLE {
-                    waiting.extend(next.take());
-                }
-            });
-            drop(next);
-            match accesses.recv() {
-                Ok(following) => access = following,
-                // There are enough others.
-                Err(_) => return,
-            }
-        }
-    })?;
-    Ok(())
-}
-
-fn waiting() -> MutexGuard<'static, Vec<SyncSender<Access>>> {
-    WAITING.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-fn hangs() -> MutexGuard<'static, BTreeSet<PathBuf>> {
-    HANGS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

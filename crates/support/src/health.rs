@@ -6,12 +6,13 @@
 use std::collections::BTreeSet;
 use std::future::Future;
 use std::pin::pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use prometheus::IntGaugeVec;
 use tokio::time::{Duration, timeout};
 
 use crate::metrics::Metrics;
+use crate::sync::Mutex;
 
 /// How long a look at files may take before it shows: on a network file system it may never end.
 const STALLED: Duration = Duration::from_secs(30);
@@ -19,11 +20,12 @@ const STALLED: Duration = Duration::from_secs(30);
 /// How a component fares. Reasons are fixed texts, so that nothing secret or untrusted is shown.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum State {
-    /// It works.
     #[default]
     Healthy,
     /// It does not work as it should, and reviews are answered all the same.
     Degraded(&'static str),
+    /// Reviews cannot be answered yet; soon they can, if all goes well.
+    Starting(&'static str),
     /// Reviews cannot be answered, or will soon not be. The reason may be empty.
     Failed(&'static str),
 }
@@ -34,16 +36,14 @@ pub struct Reported(Arc<Mutex<State>>);
 
 impl Reported {
     pub fn set(&self, state: State) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = state;
+        *self.0.lock() = state;
     }
 
-    /// As it was reported last.
     pub fn get(&self) -> State {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        *self.0.lock()
     }
 
-    /// Waits for a look at files, and reports it while it takes too long. It is not given up: a next look would hang on
-    /// another thread.
+    /// Reports a look at files that takes too long. It is not given up: a next look would hang on another thread.
     pub async fn looking<T>(&self, look: impl Future<Output = T>) -> T {
         let mut look = pin!(look);
         if let Ok(done) = timeout(STALLED, &mut look).await {
@@ -62,9 +62,8 @@ impl Reported {
 pub struct Conditions(Arc<Mutex<BTreeSet<&'static str>>>);
 
 impl Conditions {
-    /// Whether this is wrong from now on.
     pub fn set(&self, what: &'static str, is_wrong: bool) {
-        let mut wrong = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut wrong = self.0.lock();
         if is_wrong {
             wrong.insert(what)
         } else {
@@ -72,19 +71,28 @@ impl Conditions {
         };
     }
 
-    /// Nothing is.
     pub fn clear(&self) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        self.0.lock().clear();
     }
 
-    /// Whether this is.
     pub fn has(&self, what: &str) -> bool {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).contains(what)
+        self.0.lock().contains(what)
     }
+}
 
+pub trait Report: Send + Sync + 'static {
+    fn states(&self) -> Vec<State>;
+}
+
+impl Report for Reported {
     fn states(&self) -> Vec<State> {
-        let wrong = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        wrong.iter().map(|what| State::Degraded(what)).collect()
+        vec![self.get()]
+    }
+}
+
+impl Report for Conditions {
+    fn states(&self) -> Vec<State> {
+        self.0.lock().iter().map(|what| State::Degraded(what)).collect()
     }
 }
 
@@ -98,39 +106,28 @@ pub struct Component {
 type Check = Box<dyn Fn() -> Vec<State> + Send + Sync>;
 
 impl Component {
-    /// A component without checks.
     pub fn new(name: &'static str) -> Self {
         Self { name, checks: Vec::new(), exists: Box::new(|| true) }
     }
 
-    /// Also checks this, whenever it is asked.
     #[must_use]
     pub fn checked(mut self, check: impl Fn() -> State + Send + Sync + 'static) -> Self {
         self.checks.push(Box::new(move || vec![check()]));
         self
     }
 
-    /// Is one only while this is so.
     #[must_use]
     pub fn only_if(self, exists: impl Fn() -> bool + Send + Sync + 'static) -> Self {
         Self { exists: Box::new(exists), ..self }
     }
 
-    /// Also looks at what a task reports.
     #[must_use]
-    pub fn reported(self, state: Reported) -> Self {
-        self.checked(move || state.get())
-    }
-
-    /// Also looks at all that is wrong with a task.
-    #[must_use]
-    pub fn with(mut self, conditions: Conditions) -> Self {
-        self.checks.push(Box::new(move || conditions.states()));
+    pub fn reported(mut self, report: impl Report) -> Self {
+        self.checks.push(Box::new(move || report.states()));
         self
     }
 }
 
-/// All components. Clones are the same.
 #[derive(Clone)]
 pub struct Health {
     components: Arc<[Component]>,
@@ -138,10 +135,6 @@ pub struct Health {
 }
 
 impl Health {
-    /// Registers the metric.
-    ///
-    /// # Errors
-    /// A name is taken: an internal error.
     pub fn register(metrics: &Metrics, components: Vec<Component>) -> Result<Self, prometheus::Error> {
         let healthy = metrics.gauges(
             "tolerarch_component_healthy",
@@ -151,8 +144,7 @@ impl Health {
         Ok(Self { components: components.into(), healthy })
     }
 
-    /// The state of each component right now, which the metric shows from now on: all that is wrong with it, or that it is
-    /// healthy.
+    /// The state of each component, which the metric shows from now on: all that is wrong, or that it is healthy.
     pub fn check(&self) -> Vec<(&'static str, State)> {
         let check = |component: &Component| {
             let mut states: Vec<State> = component.checks.iter().flat_map(|check| check()).collect();

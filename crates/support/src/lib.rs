@@ -14,3 +14,4 @@ pub mod logging;
 pub mod metrics;
 pub mod recently;
 pub mod single_flight;
+pub mod sync;

@@ -1,24 +1,23 @@
-//! Log lines, on standard output: JSON for machines or text for people. Every value goes through one writer, see
-//! `escape`.
+//! Log lines, on standard output: JSON for machines or text for people. Every value goes through `escape`.
 
-mod json;
+mod line;
 mod queue;
-mod text;
 
 use std::panic::PanicHookInfo;
+use std::time::{Duration, UNIX_EPOCH};
 
 use clap::ValueEnum;
 use prometheus::IntCounter;
-use tracing::{Event, Subscriber};
+use tracing::Subscriber;
 use tracing_subscriber::Registry;
 use tracing_subscriber::filter::{LevelFilter, Targets};
-use tracing_subscriber::fmt::format::{FormatEvent, Writer};
-use tracing_subscriber::fmt::{self, FmtContext, FormatFields, MakeWriter};
+use tracing_subscriber::fmt::{self, MakeWriter};
 use tracing_subscriber::layer::{Layer, SubscriberExt};
 use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::reload;
 use tracing_subscriber::util::SubscriberInitExt;
 
+use line::Line;
 pub use queue::Flush;
 
 /// How a log line looks.
@@ -59,11 +58,9 @@ impl From<Level> for LevelFilter {
     }
 }
 
-/// Changes the level while the program runs.
 pub struct Levels(reload::Handle<Targets, Registry>);
 
 impl Levels {
-    /// Changes nothing.
     #[cfg(any(test, feature = "testing"))]
     pub fn detached() -> Self {
         Self(reload::Layer::new(targets(Level::Info)).1)
@@ -105,7 +102,6 @@ pub fn start(level: Level, format: Format) -> (Flush, Levels) {
     (flush, Levels(levels))
 }
 
-/// A layer that writes events in this form.
 fn lines<S, W>(line: Line, writer: W) -> impl Layer<S> + Send + Sync
 where
     S: Subscriber + for<'a> LookupSpan<'a>,
@@ -114,43 +110,26 @@ where
     fmt::layer().with_ansi(false).event_format(line).with_writer(writer)
 }
 
-/// Formats events. There are no spans, and their fields would not be written.
-struct Line {
-    format: Format,
-    /// Whether a line of text begins with the time.
-    timed: bool,
-}
-
-impl<S, N> FormatEvent<S, N> for Line
-where
-    S: Subscriber + for<'a> LookupSpan<'a>,
-    N: for<'a> FormatFields<'a> + 'static,
-{
-    fn format_event(
-        &self,
-        _: &FmtContext<'_, S, N>,
-        writer: Writer<'_>,
-        event: &Event<'_>,
-    ) -> std::fmt::Result {
-        match self.format {
-            Format::Json => json::line(writer, event),
-            Format::Text => text::line(writer, event, self.timed),
-        }
-    }
-}
-
 fn finish(lines: impl Layer<Registry> + Send + Sync) {
     // Fails only if logging has been started already, which stays as it is.
     let _ = tracing_subscriber::registry().with(lines).try_init();
     std::panic::set_hook(Box::new(log_panic));
 }
 
-/// Counts panics as well from now on.
 pub fn count_panics(panics: IntCounter) {
     std::panic::set_hook(Box::new(move |panic| {
         panics.inc();
         log_panic(panic);
     }));
+}
+
+/// The last second that can be written.
+const YEAR_9999: u64 = 253_402_300_799;
+
+/// A time in seconds since 1970, as people read it.
+pub fn date(seconds: i64) -> String {
+    let seconds = u64::try_from(seconds).unwrap_or_default().min(YEAR_9999);
+    humantime::format_rfc3339_seconds(UNIX_EPOCH + Duration::from_secs(seconds)).to_string()
 }
 
 /// A panic's message may quote untrusted input, so only its location is logged.

@@ -16,6 +16,8 @@ use prometheus::{
 /// The label of registries that the configuration does not name.
 pub const OTHER: &str = "other";
 
+pub type Registered<M> = Result<M, prometheus::Error>;
+
 /// The registry of all metrics; clones are the same one.
 #[derive(Clone)]
 pub struct Metrics {
@@ -25,9 +27,6 @@ pub struct Metrics {
 
 impl Metrics {
     /// A registry with what concerns the process itself. `hosts` are the registry hosts that get a label of their own.
-    ///
-    /// # Errors
-    /// Two metrics have one name: an internal error.
     pub fn new<'h>(hosts: impl IntoIterator<Item = &'h str>) -> Result<Self, prometheus::Error> {
         let hosts = hosts.into_iter().map(str::to_owned).collect();
         let metrics = Self { registry: Registry::new(), hosts };
@@ -40,9 +39,6 @@ impl Metrics {
     }
 
     /// Everything, in Prometheus' text format.
-    ///
-    /// # Errors
-    /// A metric cannot be written: an internal error.
     pub fn render(&self) -> Result<String, prometheus::Error> {
         TextEncoder::new().encode_to_string(&self.registry.gather())
     }
@@ -53,33 +49,23 @@ impl Metrics {
         PerHost { named, other: make(OTHER) }
     }
 
-    pub fn counter(&self, name: &str, help: &str) -> Result<IntCounter, prometheus::Error> {
+    pub fn counter(&self, name: &str, help: &str) -> Registered<IntCounter> {
         self.add(IntCounter::new(name, help)?)
     }
 
-    pub fn counters(
-        &self,
-        name: &str,
-        help: &str,
-        labels: &[&str],
-    ) -> Result<IntCounterVec, prometheus::Error> {
+    pub fn counters(&self, name: &str, help: &str, labels: &[&str]) -> Registered<IntCounterVec> {
         self.add(IntCounterVec::new(Opts::new(name, help), labels)?)
     }
 
-    pub fn gauge(&self, name: &str, help: &str) -> Result<IntGauge, prometheus::Error> {
+    pub fn gauge(&self, name: &str, help: &str) -> Registered<IntGauge> {
         self.add(IntGauge::new(name, help)?)
     }
 
-    pub fn gauges(&self, name: &str, help: &str, labels: &[&str]) -> Result<IntGaugeVec, prometheus::Error> {
+    pub fn gauges(&self, name: &str, help: &str, labels: &[&str]) -> Registered<IntGaugeVec> {
         self.add(IntGaugeVec::new(Opts::new(name, help), labels)?)
     }
 
-    pub fn float_gauges(
-        &self,
-        name: &str,
-        help: &str,
-        labels: &[&str],
-    ) -> Result<GaugeVec, prometheus::Error> {
+    pub fn float_gauges(&self, name: &str, help: &str, labels: &[&str]) -> Registered<GaugeVec> {
         self.add(GaugeVec::new(Opts::new(name, help), labels)?)
     }
 
@@ -89,18 +75,17 @@ impl Metrics {
         help: &str,
         labels: &[&str],
         buckets: &[f64],
-    ) -> Result<HistogramVec, prometheus::Error> {
+    ) -> Registered<HistogramVec> {
         self.add(HistogramVec::new(HistogramOpts::new(name, help).buckets(buckets.to_vec()), labels)?)
     }
 
-    fn add<C: Collector + Clone + 'static>(&self, metric: C) -> Result<C, prometheus::Error> {
+    fn add<C: Collector + Clone + 'static>(&self, metric: C) -> Registered<C> {
         self.registry.register(Box::new(metric.clone()))?;
         Ok(metric)
     }
 }
 
-/// A value for each registry host that has a label of its own, and one for all others. They are few: comparing names
-/// costs less than a keyed hash for each image of a review.
+/// For each host that has a label of its own, and for all others: few, so comparing names costs less than a keyed hash.
 pub struct PerHost<T> {
     named: BTreeMap<String, T>,
     other: T,

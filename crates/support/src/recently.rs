@@ -41,7 +41,6 @@ impl Recently {
         true
     }
 
-    /// It may be done again.
     pub fn remove(&mut self, name: &str) {
         self.done.remove(name);
     }

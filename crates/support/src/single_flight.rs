@@ -1,11 +1,11 @@
-//! At most one task for each key at a time. Later callers join the task that is in flight; it goes on when none of them
-//! waits for it any more.
+//! At most one task for each key at a time, which later callers join; it goes on when none of them waits any more.
 
 use std::borrow::Borrow;
 use std::collections::HashMap;
 use std::hash::Hash;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, MutexGuard};
 
+use crate::sync::Mutex;
 use futures_util::future::{FutureExt, Shared};
 use tokio::sync::oneshot;
 
@@ -31,7 +31,7 @@ impl<K, V, T> Default for SingleFlight<K, V, T> {
 
 impl<K, V, T> SingleFlight<K, V, T> {
     pub fn lock(&self) -> InFlight<'_, K, V, T> {
-        InFlight { map: self.0.lock().unwrap_or_else(PoisonError::into_inner), all: &self.0 }
+        InFlight { map: self.0.lock(), all: &self.0 }
     }
 }
 
@@ -40,7 +40,6 @@ impl<K: Eq + Hash, V: Clone, T> InFlight<'_, K, V, T> {
         self.map.len()
     }
 
-    /// The task of this key, to be joined.
     pub fn get<Q>(&self, key: &Q) -> Option<&(Flight<V>, T)>
     where
         K: Borrow<Q>,
@@ -49,8 +48,7 @@ impl<K: Eq + Hash, V: Clone, T> InFlight<'_, K, V, T> {
         self.map.get(key)
     }
 
-    /// Begins the task of a key that has none. The key is free again before the result is published, so a caller that finds
-    /// no task finds what the task has stored.
+    /// The key is free again before the result is published, so a caller that finds no task finds what it has stored.
     pub fn start(mut self, key: K, tag: T, work: impl Future<Output = V> + Send + 'static) -> Flight<V>
     where
         K: Clone + Send + 'static,
@@ -81,7 +79,7 @@ struct Entry<K: Eq + Hash, V, T> {
 
 impl<K: Eq + Hash, V, T> Drop for Entry<K, V, T> {
     fn drop(&mut self) {
-        self.all.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.key);
+        self.all.lock().remove(&self.key);
     }
 }
 

@@ -1,5 +1,4 @@
-//! The one writer of every value of a log line, in both formats: what a Pod or a registry chose must not forge a line,
-//! steer a terminal or fill the log.
+//! The one writer of every value of a log line: what others chose must not forge a line, steer a terminal or fill the log.
 
 use std::fmt::{self, Write};
 
@@ -9,14 +8,11 @@ const LIMIT: usize = 4 << 10;
 /// Characters of a text from a Pod that are shown.
 pub const SHOWN: usize = 300;
 
-/// Where a value stands.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Context {
     /// In a string of JSON (RFC 8259 section 7).
     Json,
-    /// In quotes, in a line of text.
     Quoted,
-    /// In a line of text.
     Bare,
 }
 

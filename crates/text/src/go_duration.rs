@@ -1,4 +1,4 @@
-//! Durations as Kubernetes writes them (those of the configuration: `config::duration`): Go's `time.ParseDuration`, such as `12h`, `5h59m59.5s` or `0`.
+//! Durations such as `1h30m`. Kubernetes' are Go's (`time.ParseDuration`); the configuration's are `config::duration`.
 
 use std::time::Duration;
 
@@ -8,26 +8,40 @@ pub fn parse(text: &str) -> Option<Duration> {
     if text == "0" || text == "-0" {
         return Some(Duration::ZERO);
     }
-    let mut rest = text;
-    let mut nanos = 0.0_f64;
-    while !rest.is_empty() || text.is_empty() {
-        let number = rest.find(|c: char| !c.is_ascii_digit() && c != '.')?;
-        let (value, after) = rest.split_at(number);
-        let unit = after.find(|c: char| c.is_ascii_digit() || c == '.').unwrap_or(after.len());
-        let (unit, after) = after.split_at(unit);
-        let scale = match unit {
-            "ns" => 1.0,
-            "us" | "µs" | "μs" => 1e3,
-            "ms" => 1e6,
-            "s" => 1e9,
-            "m" => 60e9,
-            "h" => 3600e9,
-            _ => return None,
-        };
-        nanos += value.parse::<f64>().ok()? * scale;
-        rest = after;
+    let unit = |name: &str| match name {
+        "ns" => Some(1),
+        "us" | "µs" | "μs" => Some(1_000),
+        "ms" => Some(1_000_000),
+        "s" => Some(1_000_000_000),
+        "m" => Some(60_000_000_000),
+        "h" => Some(3_600_000_000_000),
+        _ => None,
+    };
+    sum(text, unit)
+}
+
+/// The numbers of a text, each with what stands between it and the next one.
+pub fn terms(mut text: &str) -> impl Iterator<Item = (&str, &str)> {
+    let is_number = |c: char| c.is_ascii_digit() || c == '.';
+    std::iter::from_fn(move || {
+        let (number, rest) = text.split_at(text.find(|c| !is_number(c)).unwrap_or(text.len()));
+        let (unit, rest) = rest.split_at(rest.find(is_number).unwrap_or(rest.len()));
+        (!std::mem::replace(&mut text, rest).is_empty()).then_some((number, unit))
+    })
+}
+
+/// The sum of the terms, of which there is one at least; `unit` gives each unit in nanoseconds.
+pub fn sum(text: &str, unit: impl Fn(&str) -> Option<u64>) -> Option<Duration> {
+    let mut nanos = None;
+    for (number, name) in terms(text) {
+        let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
+        // Less than a nanosecond of any unit.
+        let fraction = fraction.get(..18).unwrap_or(fraction);
+        let digits = format!("{whole}{fraction}").parse::<u128>().ok()?;
+        let term = digits.checked_mul(unit(name)?.into())? / 10_u128.pow(fraction.len() as u32);
+        nanos = nanos.unwrap_or(0_u128).checked_add(term).map(Some)?;
     }
-    Duration::try_from_secs_f64(nanos / 1e9).ok()
+    Some(Duration::from_nanos(nanos?.try_into().ok()?))
 }
 
 /// The same, where a negative one means none.

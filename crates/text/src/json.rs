@@ -36,13 +36,11 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
     }
 }
 
-/// The first items of a list: at most one more than `N`, however long the list is, so that it costs
-/// no more memory than that. One more than `N` says that there are too many.
+/// The first items of a list and one more, which says that there are too many, however long it is: in bounded memory.
 #[derive(Debug, PartialEq, Eq, Hash)]
 pub struct First<T, const N: usize>(pub Vec<T>);
 
 impl<T, const N: usize> First<T, N> {
-    /// Whether there are more items than were to be read.
     pub fn is_cut(&self) -> bool {
         self.0.len() > N
     }
@@ -99,7 +97,6 @@ impl<T> std::ops::Deref for Object<T> {
     }
 }
 
-/// Appends a JSON string.
 pub fn push_text(json: &mut String, text: &str) {
     if is_plain(text) {
         for part in ["\"", text, "\""] {

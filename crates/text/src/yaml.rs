@@ -10,12 +10,9 @@ use serde_json::{Map, Number, Value};
 
 /// Maximum nesting, about that of serde_json; trees are walked by recursion.
 const DEPTH: usize = 100;
-/// Nodes of one document that may come from aliases.
-const ALIASED: usize = 100_000;
 /// Nodes of one document in all: some hundred MB.
 const NODES: usize = 5_000_000;
 
-/// How scalars are read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Dialect {
     /// As `kubectl` and kubelet read them (sigs.k8s.io/yaml): YAML 1.1, in which `off` is a boolean and `<<` merges.
@@ -24,8 +21,7 @@ pub enum Dialect {
     Text,
 }
 
-/// Bytes that the copies made for aliases may still take; all documents of a file share them, as they are in memory
-/// together.
+/// Bytes that copies made for aliases may still take, in all documents of a file: they are in memory together.
 #[derive(Debug)]
 pub struct Copies(usize);
 
@@ -35,7 +31,14 @@ impl Default for Copies {
     }
 }
 
-/// A value and its place.
+impl Copies {
+    fn charge(&mut self, size: &Size) -> Result<(), &'static str> {
+        const TOO_MUCH: &str = "anchors and aliases that expand to more than is read";
+        self.0 = self.0.checked_sub(size.bytes).ok_or(TOO_MUCH)?;
+        Ok(())
+    }
+}
+
 #[derive(Clone, Debug)]
 pub struct Node {
     /// From 1.
@@ -43,7 +46,6 @@ pub struct Node {
     pub data: Data,
 }
 
-/// The key of a mapping and its place.
 #[derive(Clone, Debug)]
 pub struct Key {
     /// From 1.
@@ -61,11 +63,10 @@ pub enum Data {
     Map(Vec<(Key, Node)>),
 }
 
-/// Why a text cannot be read.
 #[derive(Debug, thiserror::Error)]
 #[error("line {line}: {message}")]
 pub struct YamlError {
-    /// Within the text, from 1.
+    /// From 1.
     pub line: usize,
     pub message: String,
 }
@@ -92,7 +93,6 @@ impl Node {
         (!matches!(member.data, Data::Null)).then_some(member)
     }
 
-    /// What these names lead to.
     pub fn at(&self, path: &[&str]) -> Option<&Self> {
         path.iter().try_fold(self, |node, name| node.get(name))
     }
@@ -106,7 +106,7 @@ impl Node {
     }
 
     fn measure(&self) -> Size {
-        let mut size = Size { nodes: 1, bytes: size_of::<Self>(), depth: 1 };
+        let mut size = Size { bytes: size_of::<Self>(), depth: 1 };
         match &self.data {
             Data::Text(text) => size.bytes += text.len(),
             Data::List(items) => items.iter().for_each(|item| size.hold(item)),
@@ -122,9 +122,7 @@ impl Node {
     }
 }
 
-/// The size of a node with all its descendants.
 struct Size {
-    nodes: usize,
     bytes: usize,
     /// Levels below and including this one.
     depth: usize,
@@ -132,39 +130,39 @@ struct Size {
 
 impl Size {
     fn hold(&mut self, node: &Node) {
-        let Self { nodes, bytes, depth } = node.measure();
-        self.nodes += nodes;
+        let Self { bytes, depth } = node.measure();
         self.bytes += bytes;
         self.depth = self.depth.max(depth + 1);
     }
 }
 
-/// The documents of a text.
 pub fn read(text: &str, dialect: Dialect, copies: &mut Copies) -> Result<Vec<Node>, YamlError> {
-    let mut builder = Builder {
-        dialect,
-        documents: Vec::new(),
-        open: Vec::new(),
-        anchors: HashMap::new(),
-        nodes: 0,
-        aliased: 0,
-        copies,
-    };
+    read_behind(0, text, dialect, copies)
+}
+
+/// The same of a text that stands behind so many lines of a file.
+pub fn read_behind(
+    lines: usize,
+    text: &str,
+    dialect: Dialect,
+    copies: &mut Copies,
+) -> Result<Vec<Node>, YamlError> {
+    let (documents, open, anchors) = (Vec::new(), Vec::new(), HashMap::new());
+    let mut builder = Builder { dialect, documents, open, anchors, nodes: 0, copies };
     let mut parser = Parser::new_from_str(text);
     while let Some(event) = parser.next_event() {
-        let (event, span) = event.map_err(broken)?;
-        let line = span.start.line();
+        let (event, span) = event.map_err(|error| broken(lines, &error))?;
+        let line = lines + span.start.line();
         builder.take(event, line).map_err(|message| YamlError { line, message: message.to_owned() })?;
     }
     Ok(builder.documents)
 }
 
-fn broken(error: ScanError) -> YamlError {
-    let (line, column) = (error.marker().line(), error.marker().col() + 1);
+fn broken(lines: usize, error: &ScanError) -> YamlError {
+    let (line, column) = (lines + error.marker().line().max(1), error.marker().col() + 1);
     YamlError { line, message: format!("not YAML: {} at column {column}", error.info()) }
 }
 
-/// Builds nodes from events.
 struct Builder<'c> {
     dialect: Dialect,
     documents: Vec<Node>,
@@ -172,7 +170,6 @@ struct Builder<'c> {
     open: Vec<Open>,
     anchors: HashMap<usize, Node>,
     nodes: usize,
-    aliased: usize,
     copies: &'c mut Copies,
 }
 
@@ -195,7 +192,7 @@ impl Builder<'_> {
         match event {
             Event::DocumentStart(_) => {
                 self.anchors.clear();
-                (self.nodes, self.aliased) = (0, 0);
+                self.nodes = 0;
             }
             Event::Scalar(text, style, anchor, tag) => {
                 let data = match self.dialect {
@@ -223,7 +220,7 @@ impl Builder<'_> {
                     return Err(TOO_DEEP);
                 }
                 // Before the copy is made.
-                charge(&mut self.aliased, self.copies, &size)?;
+                self.copies.charge(&size)?;
                 let node = Node { line, data: node.data.clone() };
                 return self.close(node, 0);
             }
@@ -253,7 +250,7 @@ impl Builder<'_> {
         }
         if anchor > 0 {
             // Kept as a copy, which counts like those of aliases.
-            charge(&mut self.aliased, self.copies, &node.measure())?;
+            self.copies.charge(&node.measure())?;
             self.anchors.insert(anchor, node.clone());
         }
         let Some(open) = self.open.last_mut() else {
@@ -269,17 +266,6 @@ impl Builder<'_> {
         }
         Ok(())
     }
-}
-
-/// Counts a copy against the bounds.
-fn charge(aliased: &mut usize, Copies(left): &mut Copies, size: &Size) -> Result<(), &'static str> {
-    const TOO_MUCH: &str = "anchors and aliases that expand to more than is read";
-    *aliased += size.nodes;
-    if *aliased > ALIASED {
-        return Err(TOO_MUCH);
-    }
-    *left = left.checked_sub(size.bytes).ok_or(TOO_MUCH)?;
-    Ok(())
 }
 
 impl Open {

@@ -55,7 +55,6 @@ const DISCARDED: usize = 16 << 20;
 const DISCARD_TIME: Duration = Duration::from_secs(1);
 /// What of the API server's own timeout is kept for the way back.
 const MARGIN: Duration = Duration::from_secs(1);
-/// How reviews and answers are written.
 const JSON: &str = "application/json";
 
 /// What answers reviews. Clones are the same webhook.
@@ -82,10 +81,7 @@ impl Webhook {
         router.route("/mutate/{*profile}", post(mutate)).with_state(self)
     }
 
-    /// Answers the review in `body`, which arrived at `begun`; `timeout` is how long the API server will wait.
-    ///
-    /// # Errors
-    /// Only what has no uid cannot be answered.
+    /// `body` arrived at `begun`; `timeout` is the API server's. Only what has no uid cannot be answered.
     pub async fn answer(
         &self,
         body: &[u8],
@@ -137,27 +133,22 @@ impl Webhook {
             timeout.map_or(snapshot.budget, |timeout| snapshot.budget.min(timeout.saturating_sub(MARGIN)));
         let decision = async {
             let Some(policy) = policy else { return Decision::unchanged(Reason::ProfileUnknown) };
-            match &review.subject {
-                Subject::Other => Decision::unchanged(Reason::NotApplicable),
-                Subject::Malformed => Decision::unchanged(Reason::Malformed),
-                Subject::Pod(pod) => {
-                    let wait = Wait::Until(begun + budget);
-                    tokio::select! {
-                        biased;
-                        decision = snapshot.decide(policy, review.namespace.as_str(), pod, wait) => decision,
-                        () = room.evicted() => Decision::unchanged(Reason::Overloaded),
-                    }
-                }
-                Subject::DaemonSet(set) => {
-                    let wait = Wait::Until(begun + budget);
-                    let decide = snapshot.decide_daemon_set(policy, review.namespace.as_str(), set, wait);
-                    tokio::select! {
-                        biased;
+            let (namespace, wait) = (review.namespace.as_str(), Wait::Until(begun + budget));
+            let decision = async {
+                match &review.subject {
+                    Subject::Other => Decision::unchanged(Reason::NotApplicable),
+                    Subject::Malformed => Decision::unchanged(Reason::Malformed),
+                    Subject::Pod(pod) => snapshot.decide(policy, namespace, pod, wait).await,
+                    Subject::DaemonSet(set) => {
                         // Boxed: in the future of this review it would make those of all Pods larger.
-                        decision = Box::pin(decide) => decision,
-                        () = room.evicted() => Decision::unchanged(Reason::Overloaded),
+                        Box::pin(snapshot.decide_daemon_set(policy, namespace, set, wait)).await
                     }
                 }
+            };
+            tokio::select! {
+                biased;
+                decision = decision => decision,
+                () = room.evicted() => Decision::unchanged(Reason::Overloaded),
             }
         };
         let profile = profile.map(|name| if policy.is_some() { name } else { UNKNOWN_PROFILE });
@@ -198,7 +189,6 @@ impl Webhook {
     }
 }
 
-/// One line for each decision.
 fn log(review: &Review<'_>, profile: Option<&str>, decision: &Decision<'_>, took: Duration) {
     let pod = match &review.subject {
         Subject::Pod(pod) => pod.described(),
@@ -254,8 +244,7 @@ fn mutate(State(webhook): State<Webhook>, request: Request) -> impl Future<Outpu
     })
 }
 
-/// Takes some more of a body that is too large: a connection that is closed while the client still sends costs it the
-/// answer (RFC 9112 section 9.6).
+/// Takes some more of a body that is too large: closing now costs the client the answer (RFC 9112 section 9.6).
 async fn discard(mut body: Body) {
     let mut left = DISCARDED;
     let all = async {

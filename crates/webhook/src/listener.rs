@@ -45,22 +45,18 @@ const FINISH_TIME: Duration = Duration::from_secs(10);
 /// A pause after an accept that failed for want of resources.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
-/// What the accept loop needs.
 pub struct Listener {
     /// Bound already, so that the port is known.
     pub tcp: TcpListener,
     /// The TLS settings; without them it speaks plain HTTP.
     pub tls: Option<Arc<ServerConfig>>,
-    /// What answers.
     pub router: Router,
-    /// How many connections there may be. A further one takes the slot of another one, or is closed at once: waiting would
-    /// cost a Pod its time.
+    /// A further one takes the slot of another, or is closed at once: waiting would cost a Pod its time.
     pub limits: Limits,
     /// How long a connection may wait for its first request.
     pub first: Duration,
     /// How long a connection may rest between two requests.
     pub idle: Duration,
-    /// Counts failed handshakes.
     pub metrics: TlsMetrics,
 }
 

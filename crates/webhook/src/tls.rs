@@ -9,8 +9,7 @@ mod metrics;
 mod validity;
 
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use rustls::ServerConfig;
@@ -22,6 +21,7 @@ use tokio::time::{Duration, Instant, MissedTickBehavior};
 
 use tolerarch_kubernetes::cluster::ObjectName;
 use tolerarch_support::health::{Reported, State};
+use tolerarch_support::logging::date;
 
 pub use managed::{CertificateIssuer, Lifetimes, ManagedMetrics, ManagedSettings, SecretWatch};
 pub use metrics::TlsMetrics;
@@ -55,29 +55,17 @@ pub struct CertificateFiles {
 /// Why a pair of files cannot be used. Nothing of a key gets into the text.
 #[derive(Debug, thiserror::Error)]
 pub enum CertificateError {
-    /// A file cannot be read.
     #[error("{file}: cannot be read")]
     Read {
-        /// The file.
         file: PathBuf,
-        /// Why.
         #[source]
         cause: std::io::Error,
     },
-    /// A file is not what it should be.
     #[error("{file}: {fault}")]
-    Content {
-        /// The file.
-        file: PathBuf,
-        /// What is wrong with it.
-        fault: &'static str,
-    },
-    /// TLS does not take the pair.
+    Content { file: PathBuf, fault: &'static str },
     #[error("{file}: the certificate and the key cannot be used together")]
     Pair {
-        /// The certificate's file.
         file: PathBuf,
-        /// Why.
         #[source]
         cause: rustls::Error,
     },
@@ -89,25 +77,54 @@ pub struct ServingCertificate(Arc<Inner>);
 
 struct Inner {
     metrics: TlsMetrics,
-    /// None before the first one.
-    current: RwLock<Option<Current>>,
-    trusted: AtomicBool,
+    served: RwLock<Served>,
     /// Whether the next one will be served, too.
     renewal: Reported,
+}
+
+#[derive(Default)]
+struct Served {
+    /// None before the first one that API servers should trust.
+    current: Option<Current>,
+    clock: Clock,
 }
 
 struct Current {
     pair: Arc<CertifiedKey>,
     validity: Validity,
-    /// The API server's time, in seconds since 1970, and when it was told; where it is known.
-    told: Option<(i64, Instant)>,
 }
 
-impl Current {
+impl Served {
+    /// Why API servers refuse the certificate in use.
     fn invalid(&self) -> Option<Invalid> {
-        let since = |(now, at): (i64, Instant)| now.saturating_add_unsigned(at.elapsed().as_secs());
-        self.validity.invalid(self.told.map_or_else(unix_now, since))
+        self.current.as_ref()?.validity.invalid(seconds(self.clock.now()))
     }
+}
+
+/// The API server's clock, as it was told last: it verifies, and the one of this machine may be wrong or set at any time.
+#[derive(Clone, Copy, Default)]
+struct Clock(Option<(Duration, Instant)>);
+
+impl Clock {
+    /// Gives the time now, since 1970: this, where it is known.
+    fn set(&mut self, date: Option<SystemTime>) -> Duration {
+        let date = date.and_then(|date| date.duration_since(UNIX_EPOCH).ok());
+        if let Some(date) = date {
+            self.0 = Some((date, Instant::now()));
+        }
+        self.now()
+    }
+
+    fn now(&self) -> Duration {
+        match self.0 {
+            Some((date, at)) => date + at.elapsed(),
+            None => SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default(),
+        }
+    }
+}
+
+fn seconds(time: Duration) -> i64 {
+    i64::try_from(time.as_secs()).unwrap_or(i64::MAX)
 }
 
 /// What was read: both files, as they are.
@@ -118,10 +135,7 @@ struct Content {
 }
 
 impl ServingCertificate {
-    /// Loads the pair; the watch serves the next ones. `name` is the one that API servers verify, if it is known.
-    ///
-    /// # Errors
-    /// The first pair has to be good.
+    /// The first pair has to be good; the watch serves the next ones. `name` is the one that API servers verify.
     pub async fn load(
         files: CertificateFiles,
         name: Option<ObjectName>,
@@ -130,8 +144,7 @@ impl ServingCertificate {
         let seen = read(&files).await?;
         let (pair, validity) = parse(&files, name.as_ref(), &seen)?;
         let served = Self::none(metrics);
-        served.replace(pair, validity, None);
-        served.trusted();
+        served.replace(pair, validity);
         let mut watch =
             CertificateWatch { served: served.clone(), files, name, seen, missing: 0, invalid: None };
         watch.verify();
@@ -140,69 +153,48 @@ impl ServingCertificate {
 
     /// None yet: handshakes fail until there is one.
     pub fn none(metrics: TlsMetrics) -> Self {
-        let (current, trusted, renewal) = (RwLock::default(), AtomicBool::new(false), Reported::default());
-        Self(Arc::new(Inner { metrics, current, trusted, renewal }))
+        Self(Arc::new(Inner { metrics, served: RwLock::default(), renewal: Reported::default() }))
+    }
+
+    fn read(&self) -> RwLockReadGuard<'_, Served> {
+        self.0.served.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn write(&self) -> RwLockWriteGuard<'_, Served> {
+        self.0.served.write().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Whether API servers can be answered with it, and will be with the next one.
     pub fn state(&self) -> State {
-        let current = self.0.current.read().unwrap_or_else(PoisonError::into_inner);
-        match &*current {
-            Some(current) if self.is_trusted() => match (current.invalid(), current.told) {
-                (None, _) => self.0.renewal.get(),
-                (Some(invalid), Some(_)) => State::Failed(invalid.reason()),
-                // Without the API server's clock and its caBundle, only API servers know whether they refuse it.
-                (Some(invalid), None) => State::Degraded(invalid.reason()),
-            },
-            _ => State::Failed("there is none yet that API servers trust"),
+        let served = self.read();
+        match (&served.current, served.invalid()) {
+            (None, _) => State::Starting("there is none yet that API servers trust"),
+            (Some(_), None) => self.0.renewal.get(),
+            // Without the API server's clock and its caBundle, only API servers know whether they refuse it.
+            (Some(_), Some(invalid)) if served.clock.0.is_none() => State::Degraded(invalid.reason()),
+            (Some(_), Some(invalid)) => State::Failed(invalid.reason()),
         }
     }
 
-    /// Whether there has been one that API servers should trust.
-    fn is_trusted(&self) -> bool {
-        self.0.trusted.load(Ordering::Relaxed)
-    }
-
-    fn trusted(&self) {
-        self.0.trusted.store(true, Ordering::Relaxed);
-    }
-
-    /// Serves this one from now on. `now` is the API server's time in seconds since 1970, where it is known.
-    fn replace(&self, pair: CertifiedKey, validity: Validity, now: Option<i64>) {
-        let told = now.map(|now| (now, Instant::now()));
-        let current = Current { pair: Arc::new(pair), validity, told };
-        *self.0.current.write().unwrap_or_else(PoisonError::into_inner) = Some(current);
+    fn replace(&self, pair: CertifiedKey, validity: Validity) {
+        self.write().current = Some(Current { pair: Arc::new(pair), validity });
         self.0.metrics.expires(validity.end);
     }
 
-    /// The API server's time now: this machine's clock may be set at any time.
-    fn told(&self, now: i64) {
-        let mut current = self.0.current.write().unwrap_or_else(PoisonError::into_inner);
-        if let Some(current) = &mut *current {
-            current.told = Some((now, Instant::now()));
-        }
+    /// The API server's time, where it is known. Gives the time now.
+    fn told(&self, date: Option<SystemTime>) -> Duration {
+        self.write().clock.set(date)
     }
 
-    /// When the certificate in use is valid; none before the first one.
     fn validity(&self) -> Option<Validity> {
-        let current = self.0.current.read().unwrap_or_else(PoisonError::into_inner);
-        current.as_ref().map(|current| current.validity)
+        self.read().current.as_ref().map(|current| current.validity)
     }
 
-    /// Whether this is the certificate in use.
     fn is_serving(&self, leaf: &CertificateDer<'_>) -> bool {
-        let current = self.0.current.read().unwrap_or_else(PoisonError::into_inner);
-        current.as_ref().is_some_and(|current| current.pair.cert.first() == Some(leaf))
-    }
-
-    fn invalid(&self) -> Option<Invalid> {
-        self.0.current.read().unwrap_or_else(PoisonError::into_inner).as_ref()?.invalid()
+        self.read().current.as_ref().is_some_and(|current| current.pair.cert.first() == Some(leaf))
     }
 
     /// TLS settings that serve whatever certificate is current at each handshake.
-    ///
-    /// # Errors
-    /// The crypto provider lacks something.
     pub fn server_config(&self) -> Result<ServerConfig, rustls::Error> {
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
         let mut config = ServerConfig::builder_with_provider(provider)
@@ -230,12 +222,10 @@ impl std::fmt::Debug for Resolver {
 
 impl ResolvesServerCert for Resolver {
     fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
-        let current = self.0.0.current.read().unwrap_or_else(PoisonError::into_inner);
-        current.as_ref().map(|current| Arc::clone(&current.pair))
+        self.0.read().current.as_ref().map(|current| Arc::clone(&current.pair))
     }
 }
 
-/// Follows the files of a serving certificate.
 pub struct CertificateWatch {
     served: ServingCertificate,
     files: CertificateFiles,
@@ -248,7 +238,6 @@ pub struct CertificateWatch {
 }
 
 impl CertificateWatch {
-    /// Follows them for ever.
     pub async fn run(&mut self) {
         let mut ticks = tokio::time::interval(POLL);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -261,7 +250,7 @@ impl CertificateWatch {
 
     /// Reports it if API servers will refuse the certificate in use.
     fn verify(&mut self) {
-        let invalid = self.served.invalid();
+        let invalid = self.served.read().invalid();
         self.served.0.metrics.invalid(invalid);
         if let Some(invalid) = invalid.filter(|_| invalid != self.invalid) {
             let (file, name) = (self.files.certificate.display(), self.name.as_ref().map(ObjectName::as_str));
@@ -295,10 +284,10 @@ impl CertificateWatch {
         }
         match parse(&self.files, self.name.as_ref(), &content) {
             Ok((pair, validity)) => {
-                self.served.replace(pair, validity, None);
+                self.served.replace(pair, validity);
                 metrics.reloaded(true);
                 renewal.set(State::Healthy);
-                tracing::info!(expiry = validity.end, "serving certificate reloaded");
+                tracing::info!(expiry = date(validity.end), "serving certificate reloaded");
             }
             Err(error) => {
                 metrics.reloaded(false);
@@ -309,12 +298,6 @@ impl CertificateWatch {
         }
         self.seen = content;
     }
-}
-
-/// The time, in seconds since 1970.
-fn unix_now() -> i64 {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    i64::try_from(now.as_secs()).unwrap_or(i64::MAX)
 }
 
 async fn read(files: &CertificateFiles) -> Result<Content, CertificateError> {

@@ -49,6 +49,18 @@ async fn something_wrong_is_status_3() {
 }
 
 #[tokio::test]
+async fn nothing_checked_is_status_4() {
+    let webhooks = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations";
+    let version = json!({"minor": "34", "gitVersion": "v1.34.0"});
+    let mut cluster = FakeCluster::default().with("/version", version);
+    cluster.forbidden = vec![webhooks, "/api/v1/namespaces", "/api/v1/namespaces/default/pods"];
+    let api = cluster.serve().await.url;
+    let ran = doctor(&api, &["-o", "json"]).await;
+    let json: Value = serde_json::from_str(&ran.stdout).unwrap();
+    assert_eq!((ran.status, &json["status"], &json["healthy"]), (Some(4), &json!("unproven"), &json!(false)));
+}
+
+#[tokio::test]
 async fn a_cluster_that_cannot_be_asked_is_status_1() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let gone = format!("http://{}", listener.local_addr().unwrap());

@@ -252,6 +252,34 @@ async fn the_answer_of_a_mirror_is_not_that_of_the_registry() {
     }
 }
 
+/// Who has to open the way out is told where to.
+#[tokio::test]
+async fn a_redirect_shows_the_host_at_which_it_ended() {
+    let desk = Desk::new(json!({})).await;
+    let target = Registry::builder().pki(desk.registry.pki()).start().await;
+    let ca = desk.path().join("ca.crt");
+    desk.configure(&json!({"registries": {"hosts": {target.address(): {"caFile": ca}}}}));
+    let image = desk.image("app", &BOTH);
+    target.repo("app").index(Some("v1"), BOTH);
+    let to = format!("{}/v2/app/manifests/v1", target.url());
+    desk.registry.repo("app").fault(Some(Fault::redirect(307, &to)));
+    let ran = desk.run(&["inspect", "--explain", &image]).await;
+    assert!(ran.stdout.contains(&format!("{}, 2 requests", target.url())), "{}{}", ran.stdout, ran.stderr);
+    for shown in [desk.registry.url(), target.url()] {
+        assert!(ran.stdout.contains(&format!(" {shown}/v2/app/manifests/v1")), "{}", ran.stdout);
+    }
+    target.repo("app").fault(Some(Fault::status(403)));
+    let ran = desk.run(&["inspect", &image]).await;
+    let (from, to) = (desk.registry.address(), target.address());
+    let redirected = format!("{from} redirects to {to}: denied: the registry answered 403");
+    let answer = format!("({} answered 403 to GET manifest, with no credential)", target.url());
+    assert!(ran.stdout.contains(&format!("{redirected} {answer}")), "{}{}", ran.stdout, ran.stderr);
+    target.stop().await;
+    let ran = desk.run(&["inspect", &image]).await;
+    let gone = format!("{from} redirects to {to}: failed: {to} cannot be reached: it refuses the connection");
+    assert!(ran.stdout.contains(&gone), "{}{}", ran.stdout, ran.stderr);
+}
+
 /// As crane and regctl do.
 #[tokio::test]
 async fn a_persons_docker_configuration_is_used_and_shown() {

@@ -138,18 +138,6 @@ async fn a_workload_is_explained_by_its_images_and_pods() {
     }
 }
 
-/// The cluster may run with other pools than the defaults.
-#[tokio::test]
-async fn it_is_said_that_no_configuration_was_named() {
-    let desk = Desk::new(json!({})).await;
-    let cluster = shop(&desk).await;
-    let mut command = tokio::process::Command::new(env!("CARGO_BIN_EXE_tolerarch"));
-    command.args(["why", "-n", "shop", "po/web-1"]).env("KUBECONFIG", cluster.kubeconfig(desk.path()));
-    let ran = command.env("HOME", desk.path()).output().await.unwrap();
-    let stderr = String::from_utf8_lossy(&ran.stderr);
-    assert!(stderr.contains("note: no configuration file is named"), "{stderr}");
-}
-
 #[tokio::test]
 async fn a_pod_shows_what_was_decided_on_it() {
     let desk = Desk::new(json!({})).await;

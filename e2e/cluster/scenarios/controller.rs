@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use e2e::{Cluster, Karpenter, Namespace, POOL, PodExt, deployment, pod, until};
+use e2e::{Cluster, Karpenter, Namespace, POOL, PodExt, Tolerarch, deployment, pod, until};
 use k8s_openapi::api::core::v1::{Event, Pod};
 use kube::api::{ListParams, Patch, PatchParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
@@ -19,15 +19,32 @@ const PODS: usize = 100;
 /// How soon after its return they have to be repaired; debug builds on a busy machine take longer than the 5 s that are promised.
 const SOON: Duration = Duration::from_secs(10);
 
+/// A registry that is away, and a namespace whose Pods the webhook leaves unchanged for it.
+pub(crate) struct Outage {
+    /// Its image `app:v1` supports both architectures.
+    pub(crate) registry: Registry,
+    pub(crate) webhook: Tolerarch,
+    pub(crate) namespace: Namespace,
+}
+
+impl Outage {
+    pub(crate) async fn begin(cluster: &Cluster, name: &str) -> Self {
+        let local = cluster.local();
+        let registry = Registry::builder().pki(local.pki.clone()).start().await;
+        let repo = registry.repo("app");
+        repo.index(Some("v1"), ["linux/amd64", "linux/arm64"]);
+        repo.fault(Some(Fault::status(503)));
+        let webhook = local.tolerarch_for(&registry.address(), json!({})).await;
+        let namespace = cluster.namespace_with(name, &webhook.url).await;
+        cluster.until_called_in_vain(&namespace).await;
+        Self { registry, webhook, namespace }
+    }
+}
+
 pub(crate) async fn pods_are_repaired_when_their_registry_is_back(cluster: &Cluster) {
     let local = cluster.local();
-    let registry = Registry::builder().pki(local.pki.clone()).start().await;
+    let Outage { registry, webhook: _webhook, namespace } = Outage::begin(cluster, "repair").await;
     let repo = registry.repo("app");
-    repo.index(Some("v1"), ["linux/amd64", "linux/arm64"]);
-    repo.fault(Some(Fault::status(503)));
-    let webhook = local.tolerarch_for(&registry.address(), json!({})).await;
-    let namespace = cluster.namespace_with("repair", &webhook.url).await;
-    cluster.until_called_in_vain(&namespace).await;
     namespace.offer(0, 2 * u32::try_from(PODS).unwrap()).await;
     let web = namespace.takes_a_place(&pod(&[&repo.reference("v1")]));
     namespace.apply(&deployment("web", u32::try_from(PODS).unwrap(), &web)).await;
@@ -82,14 +99,8 @@ pub(crate) async fn pods_are_repaired_when_their_registry_is_back(cluster: &Clus
 pub(crate) async fn karpenter_makes_nodes_for_repaired_pods(cluster: &Cluster) {
     let karpenter = Karpenter::start(cluster).await;
     let local = cluster.local();
-    let registry = Registry::builder().pki(local.pki.clone()).start().await;
-    let repo = registry.repo("app");
-    repo.index(Some("v1"), ["linux/amd64", "linux/arm64"]);
-    repo.fault(Some(Fault::status(503)));
-    let address = registry.address();
-    let webhook = local.tolerarch_for(&address, json!({})).await;
-    let namespace = cluster.namespace_with("repaired", &webhook.url).await;
-    cluster.until_called_in_vain(&namespace).await;
+    let Outage { registry, webhook: _webhook, namespace } = Outage::begin(cluster, "repaired").await;
+    let (repo, address) = (registry.repo("app"), registry.address());
     let mut web = pod(&[&repo.reference("v1")]);
     web["spec"]["nodeSelector"] = json!({"karpenter.sh/nodepool": "multi-arch"});
     namespace.apply(&deployment("web", 2, &web)).await;
@@ -231,7 +242,7 @@ async fn its_rights_are_few(namespace: &Namespace, account: &PathBuf) {
     }
 }
 
-async fn client_of(account: &PathBuf) -> Client {
+pub(crate) async fn client_of(account: &PathBuf) -> Client {
     let config = Kubeconfig::read_from(account).unwrap();
     let config = Config::from_custom_kubeconfig(config, &KubeConfigOptions::default()).await.unwrap();
     Client::try_from(config).unwrap()
@@ -313,7 +324,10 @@ async fn the_fence_holds(namespace: &Namespace, account: &PathBuf, pod: &Pod) {
 pub(crate) async fn give_rights(cluster: &Cluster, namespace: &Namespace) -> PathBuf {
     let kinds = [
         "ServiceAccount",
+        // The second ones are the webhook's.
         "Role",
+        "Role",
+        "RoleBinding",
         "RoleBinding",
         "ClusterRole",
         "ClusterRoleBinding",

@@ -12,15 +12,17 @@ use serde_json::{Value, json};
 use testregistry::{Fault, Pki, Registry};
 
 /// By this name the pages call the registry.
-const NAME: &str = "registry.example.com";
+pub(crate) const NAME: &str = "registry.example.com";
 /// Whose commands come last: they change the installation, and take it away.
 const LAST: [&str; 4] =
     ["docs/controller.md", "docs/upgrade.md", "manifests/helm/tolerarch/README.md", "docs/uninstall.md"];
+/// What is for developers, takes a container engine, or runs in a Pod or asks one, as there is no kubelet.
+const ELSEWHERE: [&str; 5] = ["cargo ", "docker ", " exec ", "kubectl run tolerarch", "/proxy/"];
 /// What the output of some commands has to contain.
 const OUTPUTS: [(&str, &str); 5] = [
     ("kubectl run probe", "tolerarch.io/multi-arch"),
-    ("kubectl get pod web-7d4", "multi-arch"),
-    ("kubectl get pods -A", "web-7d4"),
+    ("grep web-7d4f9c", r#""reason":"tolerated""#),
+    ("kubectl get pods -A", "web-7d4f9c-x2x9k"),
     ("kubectl get --raw /metrics", "apiserver_admission_webhook_request_total"),
     ("openssl x509", "DNS:tolerarch.tolerarch.svc"),
 ];
@@ -40,13 +42,16 @@ pub(crate) async fn every_command_for_a_cluster_works(cluster: &Cluster) {
     let (install, rest) = first.commands.split_first().expect("commands");
     desk.run(install).await;
     // It runs beside the cluster, which cannot reach it by the Service.
-    let here = serde_json::from_value(local.client_config(&tolerarch.url)).unwrap();
-    let service = desk.exchange_client_config(here).await;
+    let here = || serde_json::from_value(local.client_config(&tolerarch.url)).unwrap();
+    let service = desk.exchange_client_config(here()).await;
     prepare(&desk, &registry, &limited, &local.pki).await;
     go_wrong(&desk, &tolerarch, &limited, &local.pki).await;
     let mut count = 1;
     for command in rest.iter().chain(pages.iter().flat_map(|page| &page.commands)) {
         run(&desk, command).await;
+        if command.starts_with("helm upgrade") {
+            desk.exchange_client_config(here()).await;
+        }
         count += 1;
     }
     let _ = desk.exchange_client_config(service).await;
@@ -67,6 +72,11 @@ pub(crate) async fn every_command_for_a_cluster_works(cluster: &Cluster) {
 struct Page {
     name: String,
     commands: Vec<String>,
+}
+
+/// The commands of one page.
+pub(crate) fn commands_of(name: &str) -> Vec<String> {
+    take(&mut pages(), name).commands
 }
 
 /// README, docs, runbooks and the chart's README, in this order.
@@ -101,7 +111,8 @@ fn commands(page: &str) -> Vec<String> {
             goes_on = line.ends_with('|');
         }
     }
-    commands.retain(|command| !["cargo ", "#"].iter().any(|begin| command.starts_with(begin)));
+    commands
+        .retain(|command| !command.starts_with('#') && !ELSEWHERE.iter().any(|part| command.contains(part)));
     commands
 }
 
@@ -145,9 +156,21 @@ async fn prepare(desk: &Desk, registry: &Registry, limited: &Registry, pki: &Pki
         "kubectl create namespace shop",
         "kubectl create namespace team-a",
         "kubectl create deployment web --namespace shop --image registry.example.com/shop/web:1.4",
+        // As the controller writes them where an image failed.
+        "kubectl --namespace tolerarch create configmap tolerarch-controller-failed-images --from-literal record.json=[]",
     ] {
         desk.run(command).await;
     }
+    let failed = json!({
+        "apiVersion": "v1",
+        "kind": "Event",
+        "metadata": {"name": "web.failed", "namespace": "shop"},
+        "involvedObject": {"kind": "Pod", "namespace": "shop", "name": "web"},
+        "type": "Warning",
+        "reason": "WrongArchitecture",
+    });
+    fs::write(desk.folder().join("failed.json"), failed.to_string()).unwrap();
+    desk.run("kubectl apply -f failed.json").await;
     let agent = json!({
         "apiVersion": "apps/v1",
         "kind": "DaemonSet",
@@ -178,11 +201,11 @@ async fn go_wrong(desk: &Desk, tolerarch: &Tolerarch, limited: &Registry, pki: &
         pods.create(&PostParams::default(), &serde_json::from_value(pod).unwrap()).await.unwrap()
     };
     until("the API server calls tolerarch", async || {
-        let pod = create("web-7d4", &format!("{NAME}/shop/web:1.4")).await;
+        let pod = create("web-7d4f9c-x2x9k", &format!("{NAME}/shop/web:1.4")).await;
         if pod.tolerates_pool() {
             return Some(());
         }
-        pods.delete("web-7d4", &DeleteParams::default().grace_period(0)).await.unwrap();
+        pods.delete("web-7d4f9c-x2x9k", &DeleteParams::default().grace_period(0)).await.unwrap();
         None
     })
     .await;
@@ -194,7 +217,7 @@ async fn go_wrong(desk: &Desk, tolerarch: &Tolerarch, limited: &Registry, pki: &
     tolerarch.damage_certificate();
     until("everything is in the log", async || {
         let log = tolerarch.process.log();
-        let all = ["web-7d4", "throttled", "lookup failed", "circuit opened", "cannot be used"];
+        let all = ["web-7d4f9c", "throttled", "lookup failed", "circuit opened", "cannot be used"];
         all.iter().all(|text| log.contains(text)).then_some(())
     })
     .await;

@@ -1,6 +1,5 @@
 //! Pods are created all the time while everything around tolerarch changes.
 
-use std::fmt::{self, Display, Formatter};
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -8,7 +7,9 @@ use e2e::{Cluster, Forwarder, Namespace, PodExt, Tolerarch, pod};
 use futures_util::future::join_all;
 use serde_json::{Value, json};
 use testregistry::{Builder, Fault, Registry};
-use tokio::time::{Instant, MissedTickBehavior, interval};
+use tokio::time::{MissedTickBehavior, interval};
+
+use crate::creations::{Creation, Times, failures, tolerated};
 
 /// How long a Pod may wait for tolerarch.
 const BUDGET: Duration = Duration::from_secs(1);
@@ -19,12 +20,6 @@ const RATE: u32 = 50;
 /// Pods in a second that tolerarch does not see: they show how slow the machine itself is.
 const UNSEEN_RATE: u32 = 10;
 const SECONDS: u32 = 60;
-
-/// What became of one creation.
-struct Creation {
-    took: Duration,
-    result: Result<bool, String>,
-}
 
 pub(crate) async fn no_creation_fails_or_waits_while_everything_is_restarted(cluster: &Cluster) {
     let registry = start_registry(Registry::builder().pki(cluster.local().pki.clone())).await;
@@ -84,16 +79,7 @@ async fn create_all_the_time(namespace: &Namespace, rate: u32, images: &Images) 
     for number in 0..rate * SECONDS {
         times.tick().await;
         let tag = if number % 2 == 0 { "start".to_owned() } else { (number / rate).to_string() };
-        let mut pod = images.pod(&tag);
-        // Keeps the scheduler out of what is measured.
-        pod["spec"]["schedulerName"] = "none".into();
-        let namespace = namespace.clone();
-        creations.push(tokio::spawn(async move {
-            let start = Instant::now();
-            let created = namespace.try_pod(&pod).await;
-            let result = created.map(|pod| pod.tolerates_pool()).map_err(|error| error.to_string());
-            Creation { took: start.elapsed(), result }
-        }));
+        creations.push(Creation::begin(namespace, images.pod(&tag)));
     }
     join_all(creations).await.into_iter().map(Result::unwrap).collect()
 }
@@ -142,9 +128,8 @@ async fn roll(service: &Forwarder, replicas: &mut [Tolerarch; 2], turn: usize) {
 }
 
 fn judge(creations: &[Creation], unseen: &[Creation]) {
-    let failures: Vec<&String> =
-        creations.iter().chain(unseen).filter_map(|one| one.result.as_ref().err()).collect();
-    let tolerated = creations.iter().filter(|one| one.result == Ok(true)).count();
+    let failures = [failures(creations), failures(unseen)].concat();
+    let tolerated = tolerated(creations);
     let (times, unseen) = (Times::of(creations), Times::of(unseen));
     println!(
         "load: {} creations, {} failures, {tolerated} tolerated, {times}; without tolerarch {unseen}",
@@ -155,26 +140,4 @@ fn judge(creations: &[Creation], unseen: &[Creation]) {
     assert!(times.percentile(100) < BUDGET + SLACK + unseen.percentile(100), "{times}");
     // Otherwise tolerarch was away all the time.
     assert!(tolerated > creations.len() / 2, "{tolerated}");
-}
-
-/// How long creations took, ascending.
-struct Times(Vec<Duration>);
-
-impl Times {
-    fn of(creations: &[Creation]) -> Self {
-        let mut times: Vec<Duration> = creations.iter().map(|one| one.took).collect();
-        times.sort_unstable();
-        Self(times)
-    }
-
-    fn percentile(&self, percent: usize) -> Duration {
-        self.0[(self.0.len() - 1) * percent / 100]
-    }
-}
-
-impl Display for Times {
-    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        let [half, most, longest] = [50, 99, 100].map(|percent| self.percentile(percent));
-        write!(f, "p50 {half:.1?}, p99 {most:.1?}, longest {longest:.1?}")
-    }
 }

@@ -5,19 +5,27 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests and their support")]
 
+mod at_scale;
+mod breakages;
 mod certificates;
+mod chart;
 mod controller;
+mod creations;
 mod daemonsets;
 mod discovery;
 mod doctor;
 mod documentation;
+mod failed_images;
 mod faults;
 mod karpenter;
 mod load;
 mod manifests;
 mod monitoring;
+mod node_files;
 mod node_taints;
+mod nodes;
 mod opt_outs;
+mod outages;
 mod placement;
 #[path = "../../support/prometheus.rs"]
 mod prometheus;
@@ -53,9 +61,18 @@ macro_rules! scenarios {
 fn main() -> ExitCode {
     let mut arguments = Arguments::from_args();
     arguments.test_threads = Some(1);
-    let mut trials = anywhere();
+    let mut trials = Vec::new();
+    if Cluster::has_real_nodes() {
+        trials.extend(on_real_nodes());
+    }
+    trials.extend(anywhere());
+    if Cluster::has_real_nodes() {
+        trials.extend(slow(slow_on_real_nodes()));
+        trials.extend(scenarios![chart::the_chart_is_installed_upgraded_and_taken_away_as_the_docs_print_it]);
+    }
     if !Cluster::is_elsewhere() {
         trials.extend(here());
+        trials.extend(slow(scenarios![at_scale::ten_thousand_pods_are_repaired_within_a_minute]));
     }
     let conclusion = libtest_mimic::run(&arguments, trials);
     let cluster = CLUSTER.lock().unwrap_or_else(PoisonError::into_inner).take();
@@ -89,10 +106,40 @@ fn anywhere() -> Vec<Trial> {
     ]
 }
 
+/// Scenarios that need kubelets, and a cluster that is there for them alone.
+fn on_real_nodes() -> Vec<Trial> {
+    scenarios![
+        // Before the others: it tells of their registries that refuse, too.
+        nodes::doctor_is_content,
+        breakages::doctor_names_what_was_broken_by_hand,
+        nodes::pods_run_where_their_images_do,
+        nodes::what_dies_on_a_wrong_node_is_told_by_events,
+        nodes::pull_secrets_count_for_the_kubelet_and_for_the_webhook_alike,
+        nodes::a_rollout_spreads_the_replicas_and_leaves_no_warning,
+        nodes::creations_go_on_while_replicas_and_nodes_are_replaced,
+        nodes::a_node_that_dies_holds_up_a_pod_or_two_and_fails_none,
+        outages::a_replica_that_hangs_holds_up_a_pod_or_two_for_the_timeout_and_fails_none,
+        outages::creations_go_on_while_replicas_run_out_of_half_of_their_memory,
+    ]
+}
+
+fn slow_on_real_nodes() -> Vec<Trial> {
+    scenarios![
+        outages::a_changed_configuration_arrives_by_the_volume,
+        outages::creations_go_on_while_the_disk_of_a_node_is_full,
+    ]
+}
+
+/// Those that take minutes, and are run by `--ignored` only.
+fn slow(trials: Vec<Trial>) -> impl Iterator<Item = Trial> {
+    trials.into_iter().map(|trial| trial.with_ignored_flag(true))
+}
+
 /// Scenarios that break things, or count what the API server does.
 fn here() -> Vec<Trial> {
     scenarios![
         manifests::the_api_server_accepts_what_every_value_file_renders,
+        manifests::replicas_run_on_different_nodes_where_there_are_no_zones,
         opt_outs::the_api_server_does_not_even_call_for_them,
         opt_outs::with_conditions_the_api_server_does_not_call_for_any_of_them,
         reinvocation::a_sidecar_for_one_architecture_takes_the_toleration_back,
@@ -118,6 +165,7 @@ fn here() -> Vec<Trial> {
         certificates::an_older_release_is_called_until_it_is_replaced,
         controller::pods_are_repaired_when_their_registry_is_back,
         controller::pods_show_by_events_what_is_wrong_with_their_images,
+        failed_images::what_failed_on_an_architecture_is_kept_from_it_and_no_tenant_closes_what_others_run,
         tenants::pods_of_any_size_and_depth_stop_nothing_for_others,
         monitoring::alerts_fire_while_the_api_server_goes_on_without_tolerarch,
         monitoring::every_panel_of_the_dashboard_shows_something,

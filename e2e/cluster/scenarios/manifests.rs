@@ -3,16 +3,19 @@
 
 use std::path::Path;
 
-use e2e::{Cluster, PodExt, until};
+use e2e::{Cluster, PodExt, pod, until};
 use k8s_openapi::api::admissionregistration::v1::MutatingWebhookConfiguration;
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::Api;
 use kube::api::{DeleteParams, ListParams, ObjectMeta, PostParams};
+use serde_json::json;
 
 pub(crate) async fn the_deployment_gets_its_pods(cluster: &Cluster) {
     // Its namespace enforces the restricted Pod security standard, and tolerarch is not called for itself.
     let pods = Api::<Pod>::namespaced(cluster.client.clone(), "tolerarch");
-    let its = ListParams::default().labels("app.kubernetes.io/name=tolerarch");
+    let its = ListParams::default()
+        .labels("app.kubernetes.io/name=tolerarch,app.kubernetes.io/component in (webhook, certificates)");
     // Two of the webhook, and the one that issues its certificates.
     let pods = until("three Pods of tolerarch", async || {
         let pods = pods.list(&its).await.unwrap().items;
@@ -20,6 +23,44 @@ pub(crate) async fn the_deployment_gets_its_pods(cluster: &Cluster) {
     })
     .await;
     assert!(pods.iter().all(|pod| pod.pools().is_none() && !pod.tolerates_pool()), "{pods:?}");
+}
+
+/// By the shipped Deployment, on nodes that have no zone, the emptier of which the scheduler would otherwise choose for both.
+pub(crate) async fn replicas_run_on_different_nodes_where_there_are_no_zones(cluster: &Cluster) {
+    const OWN: &str = "e2e.tolerarch.io/spread";
+    let namespace = cluster.namespace_opted_out("spread").await;
+    for node in ["spread-a", "spread-b"] {
+        cluster.add_node(node, OWN).await;
+    }
+    let mut full = pod(&["busybox"]);
+    full["spec"]["nodeName"] = "spread-a".into();
+    full["spec"]["containers"][0]["resources"] = json!({"requests": {"cpu": "500"}});
+    namespace.pod(&full).await;
+
+    let deployments = Api::<Deployment>::namespaced(cluster.client.clone(), "tolerarch");
+    let mut spec = serde_json::to_value(deployments.get("tolerarch").await.unwrap().spec).unwrap();
+    let template = &mut spec["template"]["spec"];
+    template["serviceAccountName"] = "default".into();
+    template["nodeSelector"] = json!({OWN: ""});
+    template["tolerations"] = json!([{"key": OWN, "operator": "Exists"}]);
+    let metadata = json!({"name": "spread"});
+    namespace
+        .apply(&json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": metadata, "spec": spec}))
+        .await;
+    let its = ListParams::default().labels("app.kubernetes.io/name=tolerarch");
+    let mut nodes = until("both replicas have a node", async || {
+        let pods = namespace.pods().list(&its).await.ok()?.items;
+        let nodes: Vec<String> = pods.iter().filter_map(|pod| pod.node().map(str::to_owned)).collect();
+        (nodes.len() == 2).then_some(nodes)
+    })
+    .await;
+    nodes.sort_unstable();
+    assert_eq!(nodes, ["spread-a", "spread-b"]);
+
+    namespace.api::<Deployment>().delete("spread", &DeleteParams::default()).await.unwrap();
+    for node in nodes {
+        Api::<Node>::all(cluster.client.clone()).delete(&node, &DeleteParams::default()).await.unwrap();
+    }
 }
 
 /// The expected renderings of the chart: `default.yaml`, and what each value file in the chart's `ci` changes.

@@ -234,10 +234,12 @@ async fn kubelet(cluster: &Cluster, node: &str) -> Api<Node> {
 
 /// Applies the service account, its rights and the fences as the chart renders them.
 async fn give_rights(cluster: &Cluster, namespace: &Namespace) -> std::path::PathBuf {
-    let kinds = ["ServiceAccount", "Role", "RoleBinding"];
+    let account = ["ServiceAccount"];
+    // Of the controller and of the webhook, which reads what the controller records.
+    let roles = ["Role", "RoleBinding"].repeat(2);
     let of_both = ["ClusterRole", "ClusterRoleBinding"].repeat(2);
     let fences = ["ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"].repeat(3);
-    let kinds = [&kinds[..], &of_both, &fences].concat();
+    let kinds = [&account[..], &roles, &of_both, &fences].concat();
     apply(cluster, namespace, &documents("node-taints", &kinds)).await;
     let account = kubeconfig_of(cluster, namespace, &format!("{RELEASE}-controller")).await;
     // A policy counts a moment after it is there.

@@ -13,6 +13,7 @@ use testregistry::Pki;
 use crate::control_plane::ControlPlane;
 use crate::distribution::{Distribution, Push};
 use crate::fixtures::Images;
+use crate::kind::Kind;
 use crate::local::Local;
 use crate::metrics;
 use crate::namespace::Namespace;
@@ -35,6 +36,7 @@ pub struct Cluster {
     pub images: Images,
     nodes: Nodes,
     local: Option<Local>,
+    kind: Option<Kind>,
 }
 
 /// The names of the two nodes.
@@ -50,6 +52,11 @@ impl Cluster {
         std::env::var_os("E2E_TARGET").is_some_and(|target| target == "cluster")
     }
 
+    /// Whether its nodes are real: a cluster of kind, whose kubelets run what scenarios create.
+    pub fn has_real_nodes() -> bool {
+        Kind::is_named()
+    }
+
     /// Starts one here, or finds the one that `KUBECONFIG` names.
     pub async fn start() -> Self {
         // Another part of the process may have done it before.
@@ -60,7 +67,6 @@ impl Cluster {
     }
 
     async fn elsewhere() -> Self {
-        let variable = |name: &str| std::env::var(name).unwrap_or_else(|_| panic!("{name} is not set"));
         let client = Client::try_default().await.expect("a cluster in KUBECONFIG");
         let push = Push::plain(&variable("E2E_PUSH"));
         let images = Images::push(&push, &variable("E2E_REGISTRY")).await;
@@ -71,7 +77,8 @@ impl Cluster {
             node.and_then(|node| node.metadata.name).unwrap_or_else(|| panic!("no node is labelled {role}"))
         };
         let nodes = Nodes { plain: node("plain").await, pool: node("multi-arch").await };
-        Self { client, images, nodes, local: None }
+        let kind = if Kind::is_named() { Some(Kind::find(&push, &images).await) } else { None };
+        Self { client, images, nodes, local: None, kind }
     }
 
     async fn here() -> Self {
@@ -86,9 +93,9 @@ impl Cluster {
         let images = Images::push(&Push::secure(&distribution.address, &pki), &distribution.address).await;
         let client = control_plane.client.clone();
         let nodes = Nodes { plain: "plain".into(), pool: "multi-arch".into() };
-        add_node(&client, &nodes.plain, "amd64", json!([])).await;
+        add_node(&client, &nodes.plain, json!({"kubernetes.io/arch": "amd64"}), json!([])).await;
         let taint = json!({"key": POOL, "value": "true", "effect": "NoSchedule"});
-        add_node(&client, &nodes.pool, "arm64", json!([taint])).await;
+        add_node(&client, &nodes.pool, json!({"kubernetes.io/arch": "arm64"}), json!([taint])).await;
         install(&control_plane, &tolerarch.url, &pki).await;
         let local = Local {
             pki,
@@ -99,7 +106,7 @@ impl Cluster {
             started: AtomicUsize::new(0),
             directory,
         };
-        Self { client, images, nodes, local: Some(local) }
+        Self { client, images, nodes, local: Some(local), kind: None }
     }
 
     /// What there is only on this machine.
@@ -108,6 +115,26 @@ impl Cluster {
     /// In another cluster, where such scenarios are not run.
     pub fn local(&self) -> &Local {
         self.local.as_ref().expect("a scenario for this machine")
+    }
+
+    /// The names of the plain node and of the pool's.
+    pub fn node_names(&self) -> [&str; 2] {
+        [&self.nodes.plain, &self.nodes.pool]
+    }
+
+    /// What there is only on kind.
+    ///
+    /// # Panics
+    /// Elsewhere, where such scenarios are not run.
+    pub fn kind(&self) -> &Kind {
+        self.kind.as_ref().expect("a scenario for kind")
+    }
+
+    /// A further node, for Pods that select and tolerate this key.
+    pub async fn add_node(&self, name: &str, key: &str) {
+        let taint = json!({"key": key, "effect": "NoSchedule"});
+        let labels = json!({"kubernetes.io/arch": "amd64", key: ""});
+        add_node(&self.client, name, labels, json!([taint])).await;
     }
 
     /// A namespace where the installed tolerarch is called, as shipped.
@@ -237,6 +264,11 @@ impl Cluster {
     }
 }
 
+/// What the script that runs the scenarios says of the cluster.
+pub(crate) fn variable(name: &str) -> String {
+    std::env::var(name).unwrap_or_else(|_| panic!("{name} is not set"))
+}
+
 /// The name of the webhook that is called in place of the installed one.
 fn webhook_of(namespace: &Namespace) -> String {
     format!("pods.{}.tolerarch.io", namespace.name)
@@ -282,16 +314,11 @@ pub(crate) async fn exchange_client_config(client: &Client, new: WebhookClientCo
 }
 
 /// A node that nothing runs on, and that is ready for ever.
-async fn add_node(client: &Client, name: &str, architecture: &str, taints: Value) {
+async fn add_node(client: &Client, name: &str, mut labels: Value, taints: Value) {
     let nodes = Api::<Node>::all(client.clone());
-    let node = json!({
-        "metadata": {"name": name, "labels": {
-            "kubernetes.io/hostname": name,
-            "kubernetes.io/arch": architecture,
-            "kubernetes.io/os": "linux",
-        }},
-        "spec": {"taints": taints},
-    });
+    labels["kubernetes.io/hostname"] = name.into();
+    labels["kubernetes.io/os"] = "linux".into();
+    let node = json!({"metadata": {"name": name, "labels": labels}, "spec": {"taints": taints}});
     nodes.create(&PostParams::default(), &serde_json::from_value(node).unwrap()).await.unwrap();
     let room = json!({"cpu": "1000", "memory": "4000Gi", "pods": "20000"});
     let status = json!({"status": {
@@ -303,7 +330,7 @@ async fn add_node(client: &Client, name: &str, architecture: &str, taints: Value
     nodes.patch_status(name, &PatchParams::default(), &Patch::Merge(status)).await.unwrap();
     until("the controller manager calls the node ready", async || {
         let taints = nodes.get(name).await.ok()?.spec?.taints.unwrap_or_default();
-        taints.iter().all(|taint| taint.key == POOL).then_some(())
+        taints.iter().all(|taint| !taint.key.starts_with("node.kubernetes.io/")).then_some(())
     })
     .await;
 }

@@ -46,6 +46,7 @@ impl Distribution {
 pub(crate) struct Push {
     client: Client,
     address: String,
+    login: RegistryAuth,
 }
 
 impl Push {
@@ -61,9 +62,15 @@ impl Push {
         Self::with(address, ClientConfig { protocol: ClientProtocol::Http, ..ClientConfig::default() })
     }
 
+    /// The same with a password.
+    pub(crate) fn logged_in(self, user: &str, password: &str) -> Self {
+        Self { login: RegistryAuth::Basic(user.to_owned(), password.to_owned()), ..self }
+    }
+
     fn with(address: &str, config: ClientConfig) -> Self {
         let config = ClientConfig { use_monolithic_push: true, ..config };
-        Self { client: Client::try_from(config).unwrap(), address: address.to_owned() }
+        let client = Client::try_from(config).unwrap();
+        Self { client, address: address.to_owned(), login: RegistryAuth::Anonymous }
     }
 
     fn reference(&self, repo: &str, tag_or_digest: &str) -> Reference {
@@ -72,12 +79,13 @@ impl Push {
     }
 
     /// Pushes a blob and returns its descriptor.
-    pub(crate) async fn blob(&self, repo: &str, content: &str, media_type: &str) -> Value {
-        let digest = sha256(content.as_bytes());
+    pub(crate) async fn blob(&self, repo: &str, content: impl Into<Vec<u8>>, media_type: &str) -> Value {
+        let content = content.into();
+        let (digest, size) = (sha256(&content), content.len());
         let image = self.reference(repo, "any");
-        self.client.store_auth_if_needed(&self.address, &RegistryAuth::Anonymous).await;
-        self.client.push_blob(&image, content.to_owned(), &digest).await.unwrap();
-        json!({"mediaType": media_type, "digest": digest, "size": content.len()})
+        self.client.store_auth_if_needed(&self.address, &self.login).await;
+        self.client.push_blob(&image, content, &digest).await.unwrap();
+        json!({"mediaType": media_type, "digest": digest, "size": size})
     }
 
     /// Pushes a manifest or an index, by its tag or by its digest, and returns its descriptor.

@@ -1,9 +1,10 @@
-//! The images of the scenarios.
+//! The images of the scenarios: those that are only looked up, and those that nodes run.
 
 use serde_json::{Value, json};
-use testregistry::{OCI_CONFIG, OCI_INDEX, OCI_MANIFEST};
+use testregistry::{OCI_CONFIG, OCI_INDEX, OCI_MANIFEST, sha256};
 
 use crate::distribution::Push;
+use crate::programs::{self, PROGRAM};
 
 /// The one repository.
 const REPO: &str = "team/app";
@@ -18,10 +19,38 @@ const INDEXES: [(&str, &[&str]); 4] = [
 /// The tag of an image without an index.
 const SINGLE: (&str, &str) = ("single", "linux/amd64");
 
+/// What nodes run: an index of these platforms, each with the architecture of its program; or, without an index, one image.
+struct Runnable {
+    tag: &'static str,
+    is_index: bool,
+    platforms: &'static [(&'static str, &'static str)],
+}
+
+const PROGRAMS: [Runnable; 5] = [
+    Runnable {
+        tag: "multi",
+        is_index: true,
+        platforms: &[("linux/amd64", "amd64"), ("linux/arm64", "arm64")],
+    },
+    Runnable { tag: "amd64", is_index: true, platforms: &[("linux/amd64", "amd64")] },
+    Runnable { tag: "arm64", is_index: true, platforms: &[("linux/arm64", "arm64")] },
+    // What `docker build` on a machine of the other architecture pushes.
+    Runnable { tag: "single-arm64", is_index: false, platforms: &[("linux/arm64", "arm64")] },
+    // Promises both, and has the program of one.
+    Runnable {
+        tag: "lies",
+        is_index: true,
+        platforms: &[("linux/amd64", "arm64"), ("linux/arm64", "arm64")],
+    },
+];
+/// Their repository.
+const RUNNABLE: &str = "team/program";
+
 /// References of the images, as Pods name them.
 #[derive(Clone, Debug)]
 pub struct Images {
-    registry: String,
+    /// The address of their registry, as Pods name it.
+    pub registry: String,
     digest: String,
 }
 
@@ -52,16 +81,57 @@ impl Images {
         format!("{}/{REPO}:{tag}", self.registry)
     }
 
+    /// Pushes those that nodes run.
+    pub(crate) async fn push_programs(to: &Push) {
+        for Runnable { tag, is_index, platforms } in PROGRAMS {
+            let mut entries = Vec::new();
+            for (name, architecture) in platforms {
+                let layer = programs::layer(architecture).await;
+                let tag = (!is_index).then_some(tag);
+                let mut entry = program(to, name, layer, tag).await;
+                entry["platform"] = platform(name);
+                entries.push(entry);
+            }
+            if is_index {
+                let index = json!({"schemaVersion": 2, "mediaType": OCI_INDEX, "manifests": entries});
+                to.manifest(RUNNABLE, &index, Some(tag)).await;
+            }
+        }
+    }
+
+    /// An image that waits once it runs, by its tag: `multi`, `amd64` and `arm64` keep what they promise, `single-arm64` is an
+    /// image without an index, and `lies` has a program for arm64 in its image for amd64.
+    pub fn program(&self, tag: &str) -> String {
+        format!("{}/{RUNNABLE}:{tag}", self.registry)
+    }
+
+    /// The same images in another registry.
+    #[must_use]
+    pub fn in_registry(&self, registry: &str) -> Self {
+        Self { registry: registry.to_owned(), ..self.clone() }
+    }
+
     /// The image `multi` by its digest.
     pub fn digest(&self) -> String {
         format!("{}/{REPO}@{}", self.registry, self.digest)
     }
 }
 
+async fn program(to: &Push, name: &str, layer: Vec<u8>, tag: Option<&str>) -> Value {
+    let mut config = platform(name);
+    config["config"] = json!({"Entrypoint": [format!("/{PROGRAM}")], "User": "65532"});
+    config["rootfs"] = json!({"type": "layers", "diff_ids": [sha256(&layer)]});
+    let config = to.blob(RUNNABLE, config.to_string(), OCI_CONFIG).await;
+    let layer = to.blob(RUNNABLE, layer, "application/vnd.oci.image.layer.v1.tar").await;
+    let manifest =
+        json!({"schemaVersion": 2, "mediaType": OCI_MANIFEST, "config": config, "layers": [layer]});
+    to.manifest(RUNNABLE, &manifest, tag).await
+}
+
 async fn image(to: &Push, name: &str, tag: Option<&str>) -> Value {
     let mut config = platform(name);
     config["rootfs"] = json!({"type": "layers", "diff_ids": []});
-    let config = to.blob(REPO, &config.to_string(), OCI_CONFIG).await;
+    let config = to.blob(REPO, config.to_string(), OCI_CONFIG).await;
     let layer = to.blob(REPO, "a layer", "application/vnd.oci.image.layer.v1.tar+gzip").await;
     let manifest =
         json!({"schemaVersion": 2, "mediaType": OCI_MANIFEST, "config": config, "layers": [layer]});

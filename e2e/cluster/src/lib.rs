@@ -4,7 +4,7 @@
 //! `programs` (what has to be built), [`Process`] (a program that runs, and ends with this one), `control_plane` (etcd,
 //! API server, controller manager, scheduler), `distribution` (a real registry with the images of `fixtures`) and
 //! [`Tolerarch`], as far as they are of this machine a [`Local`]. [`Stub`] is a webhook that does what a scenario wants, [`Forwarder`] stands for a Service, and
-//! [`Karpenter`] is the autoscaler. A [`Desk`] is a cluster of its own for what changes all of it.
+//! [`Karpenter`] is the autoscaler. [`Kind`] is a cluster with real nodes. A [`Desk`] is a cluster of its own for what changes all of it.
 
 #![allow(
     clippy::unwrap_used,
@@ -20,6 +20,7 @@ mod distribution;
 mod fixtures;
 mod forwarder;
 mod karpenter;
+mod kind;
 mod kwok;
 mod local;
 mod metrics;
@@ -35,10 +36,11 @@ pub use cluster::Cluster;
 pub use desk::Desk;
 pub use forwarder::Forwarder;
 pub use karpenter::{Karpenter, node_pool};
+pub use kind::Kind;
 pub use local::Local;
 pub use namespace::Namespace;
 pub use pods::{POOL, PodExt, add_container, deployment, pod};
 pub use process::Process;
 pub use stub::{Reaction, Stub};
 pub use tolerarch::Tolerarch;
-pub use wait::{soon, until};
+pub use wait::{soon, until, until_in};

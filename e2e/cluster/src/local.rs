@@ -50,9 +50,13 @@ impl Local {
 
     /// A tolerarch that uses the Kubernetes API as this kubeconfig says.
     pub async fn tolerarch_as(&self, kubeconfig: &Path, settings: Value) -> Tolerarch {
+        self.tolerarch_for_as(&self.distribution.address, kubeconfig, settings).await
+    }
+
+    /// The same, for this registry.
+    pub async fn tolerarch_for_as(&self, registry: &str, kubeconfig: &Path, settings: Value) -> Tolerarch {
         let name = format!("tolerarch-{}", self.started.fetch_add(1, Ordering::Relaxed));
         let environment = vec![("KUBECONFIG", kubeconfig.display().to_string())];
-        let registry = &self.distribution.address;
         let start = Tolerarch::start(
             &self.program,
             self.directory.path(),

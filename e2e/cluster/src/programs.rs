@@ -8,6 +8,9 @@ use tokio::process::Command;
 /// Another Kubernetes than that of `controlplane/go.mod`, for instance `1.31`: that of `controlplane/kubernetes-1.31.mod`.
 const KUBERNETES: &str = "E2E_KUBERNETES";
 
+/// Where a layer has the program of `program.go`.
+pub(crate) const PROGRAM: &str = "program";
+
 /// The repository.
 pub(crate) fn repository() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().and_then(Path::parent).expect("e2e/cluster is two deep")
@@ -80,6 +83,34 @@ pub(crate) async fn tolerarch() -> PathBuf {
         .filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok())
         .find_map(|message| message["executable"].as_str().map(PathBuf::from));
     artifact.expect("cargo names what it built")
+}
+
+/// The program of `program.go` for this machine.
+pub(crate) async fn program() -> PathBuf {
+    build_program(if cfg!(target_arch = "aarch64") { "arm64" } else { "amd64" }).await.join(PROGRAM)
+}
+
+/// A layer with the program of `program.go` for this architecture: a tar of one file.
+pub(crate) async fn layer(architecture: &str) -> Vec<u8> {
+    let directory = build_program(architecture).await;
+    let mut tar = Command::new("tar");
+    tar.args(["--owner=0", "--group=0", "--mtime=@0", "-C"]).arg(directory).args(["-c", PROGRAM]);
+    let packed = tar.output().await.expect("tar");
+    assert!(packed.status.success(), "{}", String::from_utf8_lossy(&packed.stderr));
+    packed.stdout
+}
+
+/// Gives the directory that has it.
+async fn build_program(architecture: &str) -> PathBuf {
+    let directory = repository().join("target/e2e/program").join(architecture);
+    let mut build = Command::new("go");
+    build.current_dir(repository().join("e2e/cluster")).env("CGO_ENABLED", "0").env("GOARCH", architecture);
+    build
+        .args(["build", "-trimpath", "-ldflags", "-s -w", "-o"])
+        .arg(directory.join(PROGRAM))
+        .arg("program.go");
+    output(build).await;
+    directory
 }
 
 async fn go(name: &str, package: &str, module_file: &str, flags: &str) -> PathBuf {

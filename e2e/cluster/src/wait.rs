@@ -22,14 +22,23 @@ pub async fn soon<T>(what: &str, event: impl Future<Output = T>) -> T {
 /// # Panics
 /// With `what`, if there is none in time.
 pub async fn until<T>(what: &str, ask: impl AsyncFn() -> Option<T>) -> T {
+    soon(what, answer(ask)).await
+}
+
+/// The same for what may take this long by its nature.
+///
+/// # Panics
+/// With `what`, if there is none in time.
+pub async fn until_in<T>(patience: Duration, what: &str, ask: impl AsyncFn() -> Option<T>) -> T {
+    timeout(patience, answer(ask)).await.unwrap_or_else(|_| panic!("waited in vain: {what}"))
+}
+
+async fn answer<T>(ask: impl AsyncFn() -> Option<T>) -> T {
     let mut times = interval(ASK);
-    soon(what, async {
-        loop {
-            times.tick().await;
-            if let Some(answer) = ask().await {
-                return answer;
-            }
+    loop {
+        times.tick().await;
+        if let Some(answer) = ask().await {
+            return answer;
         }
-    })
-    .await
+    }
 }

@@ -1,13 +1,12 @@
 //! From the bytes of a file to its documents: YAML or JSON, many in one stream, each read for itself, so that one that
 //! is broken costs no other.
 
-use super::json::Cursor;
+use super::json::Documents;
 use tolerarch_text::yaml::{self, Copies, Dialect, Node};
 
 /// Bytes of a file that are read. All Pods of a large cluster have some ten MB.
 pub(super) const FILE: u64 = 256 << 20;
 
-/// A document, or why there is none.
 pub struct Document {
     /// Its place among those that are not empty, from 1.
     pub number: usize,
@@ -32,11 +31,11 @@ pub fn read(bytes: &[u8]) -> Vec<Document> {
         add(1, Err("it is binary, neither YAML nor JSON".to_owned()));
         return all;
     }
-    for (first, chunk) in chunks(bytes) {
+    for (before, chunk) in chunks(bytes) {
         let text = match std::str::from_utf8(chunk) {
             Ok(text) => text,
             Err(error) => {
-                let line = first + newlines(chunk, error.valid_up_to());
+                let line = before + 1 + newlines(chunk, error.valid_up_to());
                 add(line, Err("it is not UTF-8".to_owned()));
                 continue;
             }
@@ -44,56 +43,35 @@ pub fn read(bytes: &[u8]) -> Vec<Document> {
         if is_empty(text) {
             continue;
         }
-        if text.trim_start().starts_with(['{', '[']) && json(text, first, &mut add) {
+        if text.trim_start().starts_with(['{', '[']) && json(text, before, &mut add) {
             continue;
         }
-        match yaml::read(text, Dialect::Kubernetes, &mut copies) {
+        match yaml::read_behind(before, text, Dialect::Kubernetes, &mut copies) {
             Ok(nodes) => {
-                for node in nodes.into_iter().filter(|node| !matches!(node.data, yaml::Data::Null)) {
-                    let node = shifted(node, first - 1);
-                    add(node.line, Ok(node));
-                }
+                let nodes = nodes.into_iter().filter(|node| !matches!(node.data, yaml::Data::Null));
+                nodes.for_each(|node| add(node.line, Ok(node)));
             }
-            Err(error) => add(first - 1 + error.line.max(1), Err(error.message)),
+            Err(error) => add(error.line, Err(error.message)),
         }
     }
     all
 }
 
-/// Moves all lines down.
-fn shifted(mut node: Node, lines: usize) -> Node {
-    node.line += lines;
-    node.data = match node.data {
-        yaml::Data::List(items) => {
-            yaml::Data::List(items.into_iter().map(|item| shifted(item, lines)).collect())
-        }
-        yaml::Data::Map(members) => {
-            let shifted = |(mut key, member): (yaml::Key, Node)| {
-                key.line += lines;
-                (key, shifted(member, lines))
-            };
-            yaml::Data::Map(members.into_iter().map(shifted).collect())
-        }
-        data => data,
-    };
-    node
-}
-
-/// What stands between lines that begin with `---`, as kubectl splits a stream, each with the number of its first line.
+/// What stands between lines that begin with `---`, as kubectl splits a stream, each with the number of lines before it.
 fn chunks(bytes: &[u8]) -> Vec<(usize, &[u8])> {
     let mut chunks = Vec::new();
-    let (mut begin, mut first, mut offset) = (0, 1, 0);
+    let (mut begin, mut before, mut offset) = (0, 0, 0);
     for (place, line) in bytes.split_inclusive(|&byte| byte == b'\n').enumerate() {
         if let Some(rest) = line.strip_prefix(b"---")
             && rest.first().is_none_or(u8::is_ascii_whitespace)
         {
-            chunks.push((first, &bytes[begin..offset]));
+            chunks.push((before, &bytes[begin..offset]));
             // What follows the dashes on their line belongs to the document.
-            (begin, first) = (offset + 3, place + 1);
+            (begin, before) = (offset + 3, place);
         }
         offset += line.len();
     }
-    chunks.push((first, &bytes[begin..]));
+    chunks.push((before, &bytes[begin..]));
     chunks
 }
 
@@ -102,33 +80,18 @@ fn is_empty(text: &str) -> bool {
     text.lines().map(str::trim).all(|line| line.is_empty() || line.starts_with(['#', '%']) || line == "...")
 }
 
-/// Reads JSON documents one after another; `false` where it is no JSON from the beginning, but perhaps YAML.
-fn json(text: &str, first: usize, add: &mut impl FnMut(usize, Result<Node, String>)) -> bool {
-    let mut place = Cursor::new(text, first);
-    let mut any = false;
-    while let Some((line, read)) = place.read() {
+/// Reads JSON documents; `false` where it is no JSON from the beginning, but perhaps YAML.
+fn json(text: &str, before: usize, add: &mut impl FnMut(usize, Result<Node, String>)) -> bool {
+    for (place, read) in Documents::of(text, before).enumerate() {
         match read {
-            Ok(node) => add(line, Ok(node)),
-            Err(_) if !any && yaml::read(text, Dialect::Kubernetes, &mut Copies::default()).is_ok() => {
+            Ok(node) => add(node.line, Ok(node)),
+            Err(_) if place == 0 && yaml::read(text, Dialect::Kubernetes, &mut Copies::default()).is_ok() => {
                 return false;
             }
-            Err(error) => {
-                add(line + error.line().max(1) - 1, Err(format!("not JSON: {}", cause(&error))));
-                // The next one begins on a line of its own.
-                if !place.skip() {
-                    break;
-                }
-            }
+            Err((line, message)) => add(line, Err(message)),
         }
-        any = true;
     }
     true
-}
-
-/// The text of an error without its place, which is reported separately.
-fn cause(error: &serde_json::Error) -> String {
-    let text = error.to_string();
-    text.split(" at line ").next().unwrap_or_default().to_owned()
 }
 
 fn newlines(bytes: &[u8], until: usize) -> usize {

@@ -1,155 +1,90 @@
-//! JSON with the line of each value. A decoder does not tell lines; but it hands values over in the order of the text, so
-//! they are found by walking along.
+//! JSON with the line of each value: every part of a document is a part of its text, and so has a place in it.
 
-use std::fmt;
+use std::collections::BTreeMap;
 
-use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
-use serde_json::Number;
+use serde_json::Deserializer;
+use serde_json::value::RawValue;
 
 use tolerarch_text::yaml::{Data, Key, Node};
 
-/// A place in a text of JSON documents.
-#[derive(Clone, Copy)]
-pub(super) struct Cursor<'a> {
-    rest: &'a [u8],
-    /// From 1.
-    line: usize,
-    /// Brackets that are open.
-    depth: usize,
+/// Levels of a document that are read, as many as serde_json itself does.
+const DEPTH: usize = 128;
+
+pub(super) struct Documents<'t> {
+    text: &'t str,
+    /// Lines of the file before it.
+    before: usize,
+    newlines: Vec<usize>,
+    read: usize,
 }
 
-impl<'a> Cursor<'a> {
-    /// The beginning of a text that begins on this line.
-    pub(super) fn new(text: &'a str, line: usize) -> Self {
-        Self { rest: text.as_bytes(), line, depth: 0 }
+type Fault = (usize, String);
+
+impl<'t> Documents<'t> {
+    pub(super) fn of(text: &'t str, before: usize) -> Self {
+        let newlines = text.bytes().enumerate().filter(|(_, byte)| *byte == b'\n').map(|(at, _)| at);
+        Self { text, before, newlines: newlines.collect(), read: 0 }
     }
 
-    /// Reads the next document, unless there is none: its line, and what it says.
-    pub(super) fn read(&mut self) -> Option<(usize, serde_json::Result<Node>)> {
-        let line = self.next();
-        if self.rest.is_empty() {
-            return None;
-        }
-        let mut decoder = serde_json::Deserializer::from_slice(self.rest);
-        let mut place = *self;
-        let read = Seed(&mut place).deserialize(&mut decoder);
-        if read.is_ok() {
-            place.next();
-            *self = place;
-        }
-        Some((line, read))
+    /// The lines before what stands here.
+    fn lines_before(&self, offset: usize) -> usize {
+        self.before + self.newlines.partition_point(|newline| *newline < offset)
     }
 
-    /// Goes on to the next line that begins with a bracket, if there is one.
-    pub(super) fn skip(&mut self) -> bool {
-        let found = self.rest.windows(2).position(|pair| pair == b"\n{");
-        let (before, rest) = self.rest.split_at(found.map_or(self.rest.len(), |at| at + 1));
-        self.line += before.iter().filter(|&&byte| byte == b'\n').count();
-        self.rest = rest;
-        found.is_some()
-    }
-
-    /// Goes on to the next value or key, and tells its line; after the last one, to the next document.
-    fn next(&mut self) -> usize {
-        while let Some((byte, rest)) = self.rest.split_first() {
-            match byte {
-                b'\n' => self.line += 1,
-                b' ' | b'\t' | b'\r' => {}
-                b',' | b':' if self.depth > 0 => {}
-                b']' | b'}' if self.depth > 0 => self.depth -= 1,
-                _ => break,
+    fn node(&self, raw: &RawValue, depth: usize) -> Result<Node, Fault> {
+        let text = raw.get();
+        let line = 1 + self.lines_before(text.as_ptr().addr() - self.text.as_ptr().addr());
+        let fault = |error: serde_json::Error| (line, cause(&error));
+        let data = match text.as_bytes().first() {
+            Some(b'{' | b'[') if depth == 0 => return Err((line, "nested deeper than is read".to_owned())),
+            Some(b'{') => {
+                let members: BTreeMap<String, &RawValue> = serde_json::from_str(text).map_err(fault)?;
+                let members = members.into_iter().map(|(text, raw)| {
+                    let member = self.node(raw, depth - 1)?;
+                    Ok((Key { line: member.line, text }, member))
+                });
+                Data::Map(members.collect::<Result<_, Fault>>()?)
             }
-            self.rest = rest;
-        }
-        self.line
-    }
-
-    /// Goes over a key or a scalar, or into a list or an object.
-    fn step(&mut self) {
-        let length = match self.rest.first() {
-            Some(b'{' | b'[') => {
-                self.depth += 1;
-                1
+            Some(b'[') => {
+                let items: Vec<&RawValue> = serde_json::from_str(text).map_err(fault)?;
+                Data::List(items.into_iter().map(|raw| self.node(raw, depth - 1)).collect::<Result<_, _>>()?)
             }
-            Some(b'"') => {
-                let mut escaped = false;
-                let ends = |&byte: &u8| {
-                    let ends = byte == b'"' && !escaped;
-                    escaped = byte == b'\\' && !escaped;
-                    ends
-                };
-                self.rest.iter().skip(1).position(ends).map_or(self.rest.len(), |at| at + 2)
-            }
-            _ => {
-                let ends = |byte: &u8| !(byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'-' | b'.'));
-                self.rest.iter().position(ends).unwrap_or(self.rest.len())
-            }
+            Some(b'"') => Data::Text(serde_json::from_str(text).map_err(fault)?),
+            Some(b't' | b'f') => Data::Bool(serde_json::from_str(text).map_err(fault)?),
+            Some(b'n') => Data::Null,
+            _ => Data::Number(serde_json::from_str(text).map_err(fault)?),
         };
-        self.rest = &self.rest[length..];
+        Ok(Node { line, data })
     }
 }
 
-/// What is read next stands here.
-struct Seed<'p, 'a>(&'p mut Cursor<'a>);
+impl Iterator for Documents<'_> {
+    type Item = Result<Node, Fault>;
 
-impl<'de> DeserializeSeed<'de> for Seed<'_, '_> {
-    type Value = Node;
-
-    fn deserialize<D: Deserializer<'de>>(self, decoder: D) -> Result<Node, D::Error> {
-        let line = self.0.next();
-        self.0.step();
-        Ok(Node { line, data: decoder.deserialize_any(self)? })
+    /// The next one. What is broken ends before the next line that begins with a brace.
+    fn next(&mut self) -> Option<Self::Item> {
+        let rest = &self.text[self.read..];
+        let mut stream = Deserializer::from_str(rest).into_iter::<&RawValue>();
+        let next = stream.next()?;
+        let before = self.lines_before(self.read);
+        match next {
+            Ok(raw) => {
+                self.read += stream.byte_offset();
+                Some(self.node(raw, DEPTH))
+            }
+            Err(error) => {
+                let begin = rest.len() - rest.trim_start().len();
+                self.read += rest[begin..].find("\n{").map_or(rest.len(), |at| begin + at + 1);
+                Some(Err((before + error.line().max(1), cause(&error))))
+            }
+        }
     }
 }
 
-impl<'de> Visitor<'de> for Seed<'_, '_> {
-    type Value = Data;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("JSON")
-    }
-
-    fn visit_unit<E: Error>(self) -> Result<Data, E> {
-        Ok(Data::Null)
-    }
-
-    fn visit_bool<E: Error>(self, flag: bool) -> Result<Data, E> {
-        Ok(Data::Bool(flag))
-    }
-
-    fn visit_i64<E: Error>(self, number: i64) -> Result<Data, E> {
-        Ok(Data::Number(number.into()))
-    }
-
-    fn visit_u64<E: Error>(self, number: u64) -> Result<Data, E> {
-        Ok(Data::Number(number.into()))
-    }
-
-    fn visit_f64<E: Error>(self, number: f64) -> Result<Data, E> {
-        Ok(Number::from_f64(number).map_or(Data::Null, Data::Number))
-    }
-
-    fn visit_str<E: Error>(self, text: &str) -> Result<Data, E> {
-        Ok(Data::Text(text.to_owned()))
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Data, A::Error> {
-        let mut items = Vec::new();
-        while let Some(item) = list.next_element_seed(Seed(&mut *self.0))? {
-            items.push(item);
-        }
-        Ok(Data::List(items))
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Data, A::Error> {
-        let mut members = Vec::new();
-        while let Some(text) = map.next_key()? {
-            let line = self.0.next();
-            self.0.step();
-            members.push((Key { line, text }, map.next_value_seed(Seed(&mut *self.0))?));
-        }
-        Ok(Data::Map(members))
-    }
+/// The text of an error without its place, which is reported separately.
+fn cause(error: &serde_json::Error) -> String {
+    let text = error.to_string();
+    format!("not JSON: {}", text.split(" at line ").next().unwrap_or_default())
 }
 
 #[cfg(test)]

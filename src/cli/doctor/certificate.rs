@@ -12,33 +12,23 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 
-use super::findings::Findings;
+use super::findings::{Exam, Findings};
 use super::installation::{Backend, Entry};
-use tolerarch_kubernetes::cluster::UserClient;
+use tolerarch_support::logging::date;
 
 /// How long connecting may take. Where it cannot be reached from here, the dry run shows whether the API server can.
 const TIME: Duration = Duration::from_secs(5);
 
 const RENEW: &str = "renew it: with tls.mode managed look at the log of the Pod of `tolerarch certificates`, with cert-manager at \
     kubectl describe certificate, otherwise replace the Secret";
+const CLOCKS: &str = "compare the clocks of the machines, and renew it";
 
 /// The certificates of the caBundle; none where there are none.
 pub(super) fn check_bundle(entry: Entry<'_>, findings: &mut Findings) -> Option<RootCertStore> {
-    let config = &entry.webhook.client_config;
-    let fix = "with tls.mode managed `tolerarch certificates` writes it: look at the log of its Pod for missing rights; with \
-        cert-manager its cainjector does, from the annotation cert-manager.io/inject-ca-from; otherwise write it yourself";
+    let (name, config) = (entry.name(), &entry.webhook.client_config);
     let text = config.ca_bundle.as_deref().unwrap_or_default();
-    if text.is_empty() {
-        if config.url.is_some() {
-            findings
-                .unknown("ca-bundle", format!("{} has none: the API server's own roots count", entry.name()));
-        } else {
-            findings.failed(
-                "ca-bundle",
-                format!("the caBundle of {} is empty: the API server trusts no certificate", entry.name()),
-                fix,
-            );
-        }
+    if text.is_empty() && config.url.is_some() {
+        findings.unknown("ca-bundle", format!("{name} has none: the API server's own roots count"));
         return None;
     }
     let pem = BASE64_STANDARD.decode(text).unwrap_or_default();
@@ -50,24 +40,23 @@ pub(super) fn check_bundle(entry: Entry<'_>, findings: &mut Findings) -> Option<
         }
         let _ = roots.add(certificate);
     }
-    if roots.is_empty() {
-        findings.failed("ca-bundle", format!("the caBundle of {} holds no certificate", entry.name()), fix);
-        return None;
-    }
-    if last <= now() {
-        findings.failed(
-            "ca-bundle",
-            format!(
-                "every certificate in the caBundle of {} has expired, the last one at {}",
-                entry.name(),
-                date(last)
-            ),
-            fix,
-        );
-        return None;
-    }
-    findings.ok("ca-bundle", format!("{} trusts a CA until {}", entry.name(), date(last)));
-    Some(roots)
+    let fault = if text.is_empty() {
+        format!("the caBundle of {name} is empty: the API server trusts no certificate")
+    } else if roots.is_empty() {
+        format!("the caBundle of {name} holds no certificate")
+    } else if last <= now() {
+        format!("every certificate in the caBundle of {name} has expired, the last one at {}", date(last))
+    } else {
+        findings.ok("ca-bundle", format!("{name} trusts a CA until {}", date(last)));
+        return Some(roots);
+    };
+    findings.failed(
+        "ca-bundle",
+        fault,
+        "with tls.mode managed `tolerarch certificates` writes it: look at the log of its Pod for missing rights; with \
+         cert-manager its cainjector does, from the annotation cert-manager.io/inject-ca-from; otherwise write it yourself",
+    );
+    None
 }
 
 /// The certificate at a webhook's URL, as the API server verifies it.
@@ -107,16 +96,14 @@ pub(super) async fn check_url(url: &str, roots: RootCertStore, findings: &mut Fi
     findings.failed("certificate", format!("{host}:{port} serves a certificate that {what}"), fix);
 }
 
-/// What is wrong with a certificate, and what to do.
 fn explain(invalid: &CertificateError, host: &str) -> (String, String) {
     match invalid {
         CertificateError::Expired | CertificateError::ExpiredContext { .. } => {
             ("has expired".to_owned(), RENEW.to_owned())
         }
-        CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => (
-            "is not valid yet".to_owned(),
-            "compare the clocks of the machines, and renew it".to_owned(),
-        ),
+        CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => {
+            ("is not valid yet".to_owned(), CLOCKS.to_owned())
+        }
         CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => (
             format!("is not for {host}"),
             format!("issue one with {host} among its DNS names"),
@@ -130,11 +117,12 @@ fn explain(invalid: &CertificateError, host: &str) -> (String, String) {
 }
 
 /// What each replica says of its certificate. It is read through the API server, which takes the right to get pods/proxy.
-pub(super) async fn check_replicas(client: &UserClient, backend: &Backend, findings: &mut Findings) {
+pub(super) async fn check_replicas(exam: &mut Exam<'_>, backend: &Backend) {
+    let Exam { client, findings, .. } = exam;
     let namespace = &backend.namespace;
     let mut end: Option<i64> = None;
-    for (name, path) in &backend.metrics {
-        let metrics = match client.text(path).await {
+    for (name, admin) in &backend.admin {
+        let metrics = match client.text(&format!("{admin}/metrics")).await {
             Ok(metrics) => metrics,
             Err(error) => {
                 findings.unread("certificate", &format!("what {name} serves"), &error);
@@ -148,24 +136,20 @@ pub(super) async fn check_replicas(client: &UserClient, backend: &Backend, findi
             |error: &str| value(&format!("tolerarch_certificate_invalid{{error=\"{error}\"}}")) == Some(1.0);
 
         let expiry = value("tolerarch_certificate_expiry_timestamp_seconds ").map(|expiry| expiry as i64);
-        if expiry.is_some_and(|expiry| expiry <= now()) {
-            let since = date(expiry.unwrap_or_default());
-            findings.failed("certificate", format!("{name} serves one that has expired at {since}"), RENEW);
+        let (what, fix) = if let Some(since) = expiry.filter(|expiry| *expiry <= now()) {
+            (format!("has expired at {}", date(since)), RENEW.to_owned())
         } else if invalid("not-yet-valid") {
-            findings.failed(
-                "certificate",
-                format!("{name} serves one that is not valid yet"),
-                "compare the clocks of the machines, and renew it",
-            );
+            ("is not valid yet".to_owned(), CLOCKS.to_owned())
         } else if invalid("wrong-name") {
-            findings.failed(
-                "certificate",
-                format!("{name} serves one that is not for the name of its Service"),
+            (
+                "is not for the name of its Service".to_owned(),
                 format!("issue one with <service>.{namespace}.svc among its DNS names"),
-            );
+            )
         } else {
             end = [end, expiry].into_iter().flatten().min();
-        }
+            continue;
+        };
+        findings.failed("certificate", format!("{name} serves one that {what}"), fix);
     }
     if let Some(end) = end {
         findings.ok("certificate", format!("the first of the replicas' expires at {}", date(end)));
@@ -174,20 +158,10 @@ pub(super) async fn check_replicas(client: &UserClient, backend: &Backend, findi
 
 fn host_and_port(url: &str) -> Option<(String, u16)> {
     let url = url::Url::parse(url).ok()?;
-    let host = match url.host()? {
-        url::Host::Domain(name) => name.to_owned(),
-        url::Host::Ipv4(address) => address.to_string(),
-        url::Host::Ipv6(address) => address.to_string(),
-    };
-    Some((host, url.port_or_known_default()?))
+    Some((url.host_str()?.trim_matches(['[', ']']).to_owned(), url.port_or_known_default()?))
 }
 
 fn now() -> i64 {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     i64::try_from(now.as_secs()).unwrap_or(i64::MAX)
-}
-
-fn date(timestamp: i64) -> String {
-    let time = UNIX_EPOCH + Duration::from_secs(u64::try_from(timestamp).unwrap_or(0));
-    humantime::format_rfc3339_seconds(time).to_string()
 }

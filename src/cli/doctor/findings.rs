@@ -1,14 +1,18 @@
 //! What was found, check by check, and how it is written.
 
-use serde_json::{Value, json};
+use std::path::Path;
+
+use serde::{Serialize, Serializer};
+use serde_json::json;
 
 use crate::cli::output::{Colour, Look, shown};
-use tolerarch_kubernetes::cluster::RequestError;
+use tolerarch_kubernetes::cluster::{RequestError, UserClient};
 
 /// Characters of the longest name of a check.
 const WIDTH: usize = 22;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
 pub(super) enum Status {
     Ok,
     Failed,
@@ -17,14 +21,6 @@ pub(super) enum Status {
 }
 
 impl Status {
-    const fn as_str(self) -> &'static str {
-        match self {
-            Self::Ok => "ok",
-            Self::Failed => "failed",
-            Self::Unknown => "unknown",
-        }
-    }
-
     const fn look(self) -> (&'static str, Colour) {
         match self {
             Self::Ok => ("✓", Colour::Green),
@@ -34,8 +30,17 @@ impl Status {
     }
 }
 
-/// One line.
-#[derive(Debug)]
+/// What all checks together say, as the exit status.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum Verdict {
+    Healthy = 0,
+    Failed = 3,
+    /// Nothing wrong was found, and no dry run has shown that Pods are decided.
+    Unproven = 4,
+}
+
+#[derive(Debug, Serialize)]
 pub(super) struct Finding {
     pub(super) check: &'static str,
     pub(super) status: Status,
@@ -44,9 +49,19 @@ pub(super) struct Finding {
     pub(super) fix: String,
 }
 
-/// All lines, in the order of the checks.
+/// In the order of the checks.
 #[derive(Debug, Default)]
 pub(super) struct Findings(pub(super) Vec<Finding>);
+
+/// Whom the checks ask, what they are about, and what they have found so far.
+pub(super) struct Exam<'a> {
+    pub(super) client: &'a UserClient,
+    /// The one namespace that was asked about.
+    pub(super) only: Option<&'a str>,
+    /// The file of the configuration, where one is named.
+    pub(super) config: Option<&'a Path>,
+    pub(super) findings: Findings,
+}
 
 impl Findings {
     pub(super) fn ok(&mut self, check: &'static str, message: impl Into<String>) {
@@ -66,6 +81,12 @@ impl Findings {
         self.add(check, Status::Unknown, message.into(), fix.into());
     }
 
+    /// A fault of the installation, or else a note.
+    pub(super) fn failed_if(&mut self, is_fault: bool, check: &'static str, message: String, fix: &str) {
+        let status = if is_fault { Status::Failed } else { Status::Unknown };
+        self.add(check, status, message, fix.to_owned());
+    }
+
     /// Something could not be read; a missing right is no fault of the installation.
     pub(super) fn unread(&mut self, check: &'static str, what: &str, error: &RequestError) {
         self.unknown(check, format!("{what} cannot be read: {error}"));
@@ -75,13 +96,19 @@ impl Findings {
         self.0.push(Finding { check, status, message, fix });
     }
 
-    /// Whether this check has failed.
     pub(super) fn has_failed(&self, check: &str) -> bool {
         self.0.iter().any(|finding| finding.check == check && finding.status == Status::Failed)
     }
 
-    pub(super) fn any_failed(&self) -> bool {
-        self.0.iter().any(|finding| finding.status == Status::Failed)
+    pub(super) fn verdict(&self) -> Verdict {
+        let mut dry_runs = self.0.iter().filter(|finding| finding.check == "dry-run").peekable();
+        if self.0.iter().any(|finding| finding.status == Status::Failed) {
+            Verdict::Failed
+        } else if dry_runs.peek().is_some() && dry_runs.all(|finding| finding.status == Status::Ok) {
+            Verdict::Healthy
+        } else {
+            Verdict::Unproven
+        }
     }
 
     pub(super) fn table(&self, look: Look) -> String {
@@ -96,12 +123,12 @@ impl Findings {
         };
         self.0.iter().map(line).collect()
     }
+}
 
-    pub(super) fn json(&self) -> Value {
-        let one = |finding: &Finding| {
-            let Finding { check, status, message, fix } = finding;
-            json!({"check": check, "status": status.as_str(), "message": message, "fix": fix})
-        };
-        json!({"healthy": !self.any_failed(), "checks": self.0.iter().map(one).collect::<Vec<_>>()})
+impl Serialize for Findings {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let verdict = self.verdict();
+        json!({"healthy": verdict == Verdict::Healthy, "status": verdict, "checks": self.0})
+            .serialize(serializer)
     }
 }

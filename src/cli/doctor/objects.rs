@@ -1,26 +1,28 @@
-//! What of the cluster's objects is looked at.
+//! What of the cluster's objects is looked at in several places. Where one field is, it is taken from the JSON.
 
 use std::collections::BTreeMap;
 
 use serde::Deserialize;
+use serde_json::Value;
 
 use tolerarch_kubernetes::cluster::{Selector, or_default};
 
 pub(super) type Labels = BTreeMap<String, String>;
 
 #[derive(Clone, Debug, Default, Deserialize)]
-#[serde(default)]
+#[serde(default, rename_all = "camelCase")]
 pub(super) struct Metadata {
     pub(super) name: String,
+    pub(super) namespace: String,
+    pub(super) deletion_timestamp: Option<String>,
     #[serde(deserialize_with = "or_default")]
     pub(super) labels: Labels,
     #[serde(deserialize_with = "or_default")]
     pub(super) annotations: Labels,
 }
 
-#[derive(Deserialize)]
+#[derive(Default, Deserialize)]
 #[serde(default)]
-#[derive(Default)]
 pub(super) struct WebhookConfiguration {
     pub(super) metadata: Metadata,
     #[serde(deserialize_with = "or_default")]
@@ -51,12 +53,12 @@ pub(super) struct ClientConfig {
     pub(super) url: Option<String>,
 }
 
-#[derive(Clone, Default, Deserialize)]
+#[derive(Default, Deserialize)]
 #[serde(default)]
 pub(super) struct ServiceReference {
     pub(super) name: String,
     pub(super) namespace: String,
-    pub(super) port: Option<u16>,
+    port: Option<u16>,
     pub(super) path: Option<String>,
 }
 
@@ -75,25 +77,23 @@ pub(super) struct Rule {
 }
 
 impl Rule {
-    /// Whether it covers that Pods are created.
     pub(super) fn has_pods(&self) -> bool {
-        let creates = self.operations.iter().any(|one| one == "CREATE" || one == "*");
-        creates && self.has("", &["pods", "*", "*/*"])
+        self.has("CREATE", "", &["pods", "*", "*/*"])
     }
 
-    /// Whether it covers DaemonSets, by name.
     pub(super) fn has_daemon_sets(&self) -> bool {
-        self.has("apps", &["daemonsets"])
+        self.has("", "apps", &["daemonsets"])
     }
 
-    /// Whether it covers changes of this resource of the core group.
     pub(super) fn has_updates_of(&self, resource: &str) -> bool {
-        let updates = self.operations.iter().any(|one| one == "UPDATE" || one == "*");
-        updates && self.has("", &[resource, "*", "*/*"])
+        self.has("UPDATE", "", &[resource, "*", "*/*"])
     }
 
-    fn has(&self, group: &str, resources: &[&str]) -> bool {
-        self.api_groups.iter().any(|one| one == group || one == "*")
+    /// Any operation, where it is empty.
+    fn has(&self, operation: &str, group: &str, resources: &[&str]) -> bool {
+        let is_among = |all: &[String], wanted: &str| all.iter().any(|one| one == wanted || one == "*");
+        (operation.is_empty() || is_among(&self.operations, operation))
+            && is_among(&self.api_groups, group)
             && self.resources.iter().any(|one| resources.contains(&one.as_str()))
     }
 }
@@ -113,56 +113,10 @@ pub(super) struct Namespace {
 
 #[derive(Default, Deserialize)]
 #[serde(default)]
-pub(super) struct Service {
-    pub(super) spec: ServiceSpec,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default)]
-pub(super) struct ServiceSpec {
-    #[serde(deserialize_with = "or_default")]
-    pub(super) ports: Vec<ServicePort>,
-    #[serde(deserialize_with = "or_default")]
-    pub(super) selector: Labels,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default)]
-pub(super) struct ServicePort {
-    pub(super) port: u16,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default)]
-pub(super) struct EndpointSlice {
-    #[serde(deserialize_with = "or_default")]
-    endpoints: Vec<Endpoint>,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct Endpoint {
-    conditions: EndpointConditions,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct EndpointConditions {
-    ready: Option<bool>,
-}
-
-impl EndpointSlice {
-    /// An unknown readiness counts as ready, as in Kubernetes.
-    pub(super) fn ready(&self) -> usize {
-        self.endpoints.iter().filter(|endpoint| endpoint.conditions.ready != Some(false)).count()
-    }
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default)]
 pub(super) struct Pod {
     pub(super) metadata: Metadata,
     pub(super) spec: PodSpec,
+    pub(super) status: Value,
 }
 
 #[derive(Default, Deserialize)]
@@ -173,69 +127,9 @@ pub(super) struct PodSpec {
     #[serde(deserialize_with = "or_default")]
     pub(super) containers: Vec<Container>,
     #[serde(deserialize_with = "or_default")]
-    pub(super) volumes: Vec<Volume>,
-}
-
-impl PodSpec {
-    /// The name of its service account.
-    pub(super) fn service_account(&self) -> &str {
-        match self.service_account_name.as_str() {
-            "" => "default",
-            name => name,
-        }
-    }
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default)]
-pub(super) struct Lease {
-    pub(super) spec: LeaseSpec,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
-pub(super) struct LeaseSpec {
+    pub(super) image_pull_secrets: Vec<Value>,
     #[serde(deserialize_with = "or_default")]
-    pub(super) holder_identity: String,
-    #[serde(deserialize_with = "or_default")]
-    pub(super) renew_time: String,
-}
-
-/// A ValidatingAdmissionPolicy.
-#[derive(Default, Deserialize)]
-#[serde(default)]
-pub(super) struct Policy {
-    pub(super) metadata: Metadata,
-    pub(super) spec: PolicySpec,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
-pub(super) struct PolicySpec {
-    pub(super) match_constraints: MatchConstraints,
-    #[serde(deserialize_with = "or_default")]
-    pub(super) match_conditions: Vec<MatchCondition>,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
-pub(super) struct MatchConstraints {
-    #[serde(deserialize_with = "or_default")]
-    pub(super) resource_rules: Vec<Rule>,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default)]
-pub(super) struct PolicyBinding {
-    pub(super) spec: PolicyBindingSpec,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
-pub(super) struct PolicyBindingSpec {
-    pub(super) policy_name: String,
-    #[serde(deserialize_with = "or_default")]
-    pub(super) validation_actions: Vec<String>,
+    pub(super) volumes: Vec<Value>,
 }
 
 #[derive(Default, Deserialize)]
@@ -244,52 +138,29 @@ pub(super) struct Container {
     pub(super) name: String,
     pub(super) image: String,
     #[serde(deserialize_with = "or_default")]
-    pub(super) ports: Vec<ContainerPort>,
+    ports: Vec<ContainerPort>,
 }
 
 #[derive(Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
-pub(super) struct ContainerPort {
-    pub(super) name: String,
-    pub(super) container_port: u16,
+struct ContainerPort {
+    name: String,
+    container_port: u16,
 }
 
-#[derive(Default, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
-pub(super) struct Volume {
-    pub(super) name: String,
-    pub(super) config_map: Option<ConfigMapReference>,
-}
+impl Pod {
+    pub(super) fn service_account(&self) -> &str {
+        match self.spec.service_account_name.as_str() {
+            "" => "default",
+            name => name,
+        }
+    }
 
-#[derive(Default, Deserialize)]
-#[serde(default)]
-pub(super) struct ConfigMapReference {
-    pub(super) name: String,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default)]
-pub(super) struct ConfigMap {
-    #[serde(deserialize_with = "or_default")]
-    pub(super) data: Labels,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default)]
-pub(super) struct AccessReview {
-    pub(super) status: AccessReviewStatus,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default)]
-pub(super) struct AccessReviewStatus {
-    pub(super) allowed: bool,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default)]
-pub(super) struct Version {
-    pub(super) minor: String,
-    #[serde(rename = "gitVersion")]
-    pub(super) git_version: String,
+    /// The container that shows metrics, and on which port.
+    pub(super) fn admin(&self) -> Option<(&Container, u16)> {
+        let port = |container: &Container| {
+            container.ports.iter().find(|port| port.name == "admin").map(|port| port.container_port)
+        };
+        self.spec.containers.iter().find_map(|container| Some((container, port(container)?)))
+    }
 }

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use serde::Deserialize;
+use serde_json::Value;
 
-use super::findings::Findings;
+use super::findings::Exam;
 use super::installation::Backend;
 use super::objects::Pod;
 use crate::cli::advice::fix;
@@ -16,21 +16,11 @@ const READ: &str = "sinceSeconds=600&tailLines=2000&limitBytes=1048576";
 /// Findings; one registry that fails is told once.
 const SHOWN: usize = 10;
 
-/// A line of a log, of a failed lookup.
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct Line {
-    message: String,
-    image: String,
-    error: String,
-}
-
 /// What a failure says of its registry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Meaning {
     /// It does not answer, or nothing gets there.
     Fails,
-    /// It wants a login.
     Denies,
 }
 
@@ -49,7 +39,8 @@ impl Meaning {
 }
 
 /// What the logs of the last minutes say. It takes the right to get pods/log.
-pub(super) async fn check(client: &UserClient, backend: &Backend, findings: &mut Findings) {
+pub(super) async fn check(exam: &mut Exam<'_>, backend: &Backend) {
+    let Exam { client, findings, .. } = exam;
     let mut seen: BTreeMap<(String, String), (String, usize)> = BTreeMap::new();
     let mut read = false;
     for pod in &backend.pods {
@@ -73,7 +64,7 @@ pub(super) async fn check(client: &UserClient, backend: &Backend, findings: &mut
         let message = format!("{host}: {error} (in the last ten minutes {times} times, of {image} for one)");
         match Meaning::of(&error) {
             Some(Meaning::Denies) => {
-                findings.noted("registries", format!("{message}; it wants a login"), fix(Reason::Denied));
+                findings.noted("registries", format!("{message}; it wants a login"), fix(Reason::Denied).unwrap_or_default());
             }
             _ => findings.failed(
                 "registries",
@@ -87,18 +78,20 @@ pub(super) async fn check(client: &UserClient, backend: &Backend, findings: &mut
 async fn log(client: &UserClient, namespace: &str, pod: &Pod) -> Result<String, RequestError> {
     let name = &pod.metadata.name;
     // Others may have put containers beside it, and then one has to be named.
-    let own = pod.spec.containers.iter().find(|own| own.ports.iter().any(|port| port.name == "admin"));
-    let container = own.map(|own| format!("&container={}", own.name)).unwrap_or_default();
+    let container = pod.admin().map(|(own, _)| format!("&container={}", own.name)).unwrap_or_default();
     client.text(&format!("/api/v1/namespaces/{namespace}/pods/{name}/log?{READ}{container}")).await
 }
 
 /// Adds the failures of registries that a log has, by host and text, each with an image and how often.
 fn collect(log: &str, seen: &mut BTreeMap<(String, String), (String, usize)>) {
     for line in log.lines().filter(|line| line.contains("\"lookup failed\"")) {
-        let Ok(Line { message, image, error }) = serde_json::from_str(line) else { continue };
+        let Ok(line) = serde_json::from_str::<Value>(line) else { continue };
+        let text = |field: &str| line[field].as_str().unwrap_or_default();
+        let (image, error) = (text("image"), text("error"));
         let host = image.split('/').next().unwrap_or_default();
-        if message == "lookup failed" && Meaning::of(&error).is_some() {
-            seen.entry((host.to_owned(), error)).or_insert_with(|| (image.clone(), 0)).1 += 1;
+        if text("message") == "lookup failed" && Meaning::of(error).is_some() {
+            let seen = seen.entry((host.to_owned(), error.to_owned()));
+            seen.or_insert_with(|| (image.to_owned(), 0)).1 += 1;
         }
     }
 }

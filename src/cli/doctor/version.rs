@@ -1,16 +1,18 @@
 //! Which versions there are: of Kubernetes, of what serves, and of this command.
 
-use super::findings::Findings;
+use serde_json::Value;
+
+use super::findings::{Exam, Findings};
 use super::installation::Backend;
-use super::objects::Version;
-use tolerarch_kubernetes::cluster::{RequestError, UserClient};
+use tolerarch_kubernetes::cluster::RequestError;
 
 /// The first one with all that the manifests use (matchConditions).
 const KUBERNETES: u32 = 30;
 
 /// Also tells whether the API server can be asked at all.
-pub(super) async fn check_cluster(client: &UserClient, findings: &mut Findings) -> Result<(), RequestError> {
-    let version: Version = match client.get("/version").await {
+pub(super) async fn check_cluster(exam: &mut Exam<'_>) -> Result<(), RequestError> {
+    let Exam { client, findings, .. } = exam;
+    let version = match client.get::<Value>("/version").await {
         Ok(version) => version,
         Err(error) if error.is_forbidden() => {
             findings.unread("version", "the version of the API server", &error);
@@ -18,20 +20,20 @@ pub(super) async fn check_cluster(client: &UserClient, findings: &mut Findings) 
         }
         Err(error) => return Err(error),
     };
+    let text = |name: &str| version[name].as_str().unwrap_or_default();
+    let full = text("gitVersion");
     // Some providers add a plus.
-    let minor: Option<u32> = version.minor.trim_end_matches('+').parse().ok();
-    match minor {
-        Some(minor) if minor < KUBERNETES => findings.failed(
+    match text("minor").trim_end_matches('+').parse::<u32>() {
+        Ok(minor) if minor < KUBERNETES => findings.failed(
             "version",
-            format!("Kubernetes {} is too old", version.git_version),
+            format!("Kubernetes {full} is too old"),
             format!("upgrade the cluster to 1.{KUBERNETES} or later, which has matchConditions"),
         ),
-        _ => findings.ok("version", format!("Kubernetes {}", version.git_version)),
+        _ => findings.ok("version", format!("Kubernetes {full}")),
     }
     Ok(())
 }
 
-/// Whether the Pods run the version of this command.
 pub(super) fn check_pods(backend: &Backend, findings: &mut Findings) {
     let own = env!("CARGO_PKG_VERSION");
     let images = backend.pods.iter().filter_map(|pod| pod.spec.containers.first());

@@ -1,13 +1,11 @@
-//! What the webhook configurations themselves say: calls, scope, order, profiles, and two of a kind.
+//! What the webhook configurations themselves say: calls, order, profiles, and two of a kind.
 
 use super::findings::Findings;
 use super::installation::{Entry, is_ours};
 use super::objects::{Namespace, Rule, Webhook, WebhookConfiguration};
 
-/// Names in one message.
 const NAMED: usize = 5;
 
-/// The first few of these names.
 pub(super) fn some_of<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
     let all: Vec<&str> = names.into_iter().collect();
     let first = all.iter().take(NAMED).copied().collect::<Vec<_>>().join(", ");
@@ -25,13 +23,19 @@ pub(super) fn check_calls(entry: Entry<'_>, findings: &mut Findings) {
             "add a rule with operations [CREATE], apiGroups [\"\"], apiVersions [v1] and resources [pods]",
         );
     }
-    if webhook.failure_policy != "Ignore" {
+    let path = entry.path().unwrap_or_default();
+    if path != "/mutate" && entry.profile().is_none() {
         findings.failed(
             "webhook",
-            format!(
-                "{name} has failurePolicy {}: no Pod starts while tolerarch is away",
-                webhook.failure_policy
-            ),
+            format!("{name} calls the path {path:?}, where tolerarch does not answer"),
+            "set the path in its clientConfig to /mutate, or /mutate/<profile>",
+        );
+    }
+    let policy = &webhook.failure_policy;
+    if policy != "Ignore" {
+        findings.failed(
+            "webhook",
+            format!("{name} has failurePolicy {policy}: no Pod starts while tolerarch is away"),
             "set failurePolicy to Ignore",
         );
     }
@@ -53,34 +57,6 @@ pub(super) fn check_calls(entry: Entry<'_>, findings: &mut Findings) {
             (None, url) => url.clone().unwrap_or_default(),
         };
         findings.ok("webhook", format!("{name} calls {target}"));
-    }
-}
-
-/// Whether it selects anything.
-pub(super) fn check_scope(entry: Entry<'_>, namespaces: &[Namespace], findings: &mut Findings) {
-    let name = entry.name();
-    if entry.webhook.object_selector.example().is_none() {
-        findings.failed(
-            "scope",
-            format!("the objectSelector of {name} contradicts itself: it selects no Pod at all"),
-            "correct the objectSelector (webhook.objectSelector in the chart)",
-        );
-    }
-    if namespaces.is_empty() {
-        return;
-    }
-    let selected = namespaces.iter().filter(|namespace| entry.selects(namespace)).count();
-    let all = namespaces.len();
-    match (selected, entry.profile()) {
-        (0, Some(profile)) => {
-            findings.unknown("scope", format!("no namespace is labelled tolerarch.io/profile={profile} for {name}"));
-        }
-        (0, None) => findings.failed(
-            "scope",
-            format!("the namespaceSelector of {name} excludes every namespace, all {all}"),
-            "correct the namespaceSelector (webhook.namespaceSelector in the chart), or label a namespace for it",
-        ),
-        _ => findings.ok("scope", format!("{name} selects {selected} of {all} namespaces")),
     }
 }
 
@@ -145,7 +121,6 @@ pub(super) fn check_overlaps(entries: &[Entry<'_>], namespaces: &[Namespace], fi
     }
 }
 
-/// Whether each profile is called, and each one that is called exists.
 pub(super) fn check_profiles(entries: &[Entry<'_>], profiles: &[String], findings: &mut Findings) {
     let called: Vec<String> = entries.iter().filter_map(Entry::profile).collect();
     for profile in profiles.iter().filter(|profile| !called.contains(profile)) {

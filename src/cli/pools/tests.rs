@@ -24,8 +24,8 @@ fn node(architecture: &str, key: &str) -> Value {
     })
 }
 
-/// A cluster whose API server answers like this.
-async fn cluster(node_pools: Reply, nodes: Reply) -> Result<Shown, RequestError> {
+/// What is shown of a cluster whose API server answers like this, and what could not be read of its lists.
+async fn read(node_pools: Reply, nodes: Reply) -> Result<(Shown, Vec<String>), RequestError> {
     let answers = std::sync::Mutex::new((node_pools, nodes));
     let api = FakeApi::start(move |asked| {
         let answers = answers.lock().unwrap();
@@ -37,7 +37,13 @@ async fn cluster(node_pools: Reply, nodes: Reply) -> Result<Shown, RequestError>
         Reply::of(*status, body.clone())
     })
     .await;
-    Shown::read(&api.client(), Discover { node_pools: true, nodes: true }).await
+    let client = api.client();
+    let shown = Shown::read(&client, Discover { node_pools: true, nodes: true }).await?;
+    Ok((shown, client.take_left_out()))
+}
+
+async fn cluster(node_pools: Reply, nodes: Reply) -> Shown {
+    read(node_pools, nodes).await.unwrap().0
 }
 
 fn configured() -> Vec<Pool> {
@@ -55,12 +61,12 @@ async fn shop() -> Shown {
         node_pool("bad", None, json!({"tolerarch.io/pool": "Bad"}), json!([taint("gpu")])),
     ]);
     let nodes = json!([node("arm64", "multi"), node("amd64", "multi"), node("amd64", "found")]);
-    cluster(Reply::of(200, node_pools), Reply::of(200, nodes)).await.unwrap()
+    cluster(Reply::of(200, node_pools), Reply::of(200, nodes)).await
 }
 
 #[tokio::test]
 async fn a_table_fits_80_columns() {
-    let text = shop().await.written(&configured(), Output::Table, PLAIN);
+    let text = shop().await.written(&configured(), Output::Table, PLAIN).unwrap();
     assert_eq!(
         text,
         "\
@@ -69,9 +75,9 @@ multi-arch  configured  amd64, arm64  multi-arch (0)  2
 found       discovered  amd64, arm64  found (7)       1
 multi-arch: new nodes come from `spot` (untainted, weight 0, later name) before
   `multi-arch`; give it a weight of 1 or more
-multi-arch: it also opens nodes of linux/arm64, while linux/amd64 is configured;
-  see `discover`
 found: `found` is the first NodePool that Karpenter takes
+pool multi-arch opens nodes with linux/arm64, which the configuration does not
+  say: its images have to run there, too
 NodePool bad has the label tolerarch.io/pool and is no pool: its label names no
   pool: at most 63 lower-case letters, digits, '-' and '.'
 
@@ -86,7 +92,7 @@ bad       amd64, arm64  gpu
 
 #[tokio::test]
 async fn json_has_what_scripts_rely_on() {
-    let text = shop().await.written(&configured(), Output::Json, PLAIN);
+    let text = shop().await.written(&configured(), Output::Json, PLAIN).unwrap();
     let json: Value = serde_json::from_str(&text).unwrap();
     let verdict = "new nodes come from `spot` (untainted, weight 0, later name) before `multi-arch`; give it a weight of 1 or more";
     assert_eq!(
@@ -103,7 +109,7 @@ async fn json_has_what_scripts_rely_on() {
 
 #[tokio::test]
 async fn yaml_is_configuration() {
-    let text = shop().await.written(&configured(), Output::Yaml, PLAIN);
+    let text = shop().await.written(&configured(), Output::Yaml, PLAIN).unwrap();
     let pools = Config::parse(&text).unwrap_or_else(|faults| panic!("{faults:?}\n{text}")).policy.pools;
     let names: Vec<&str> = pools.iter().map(|pool| pool.name.as_str()).collect();
     assert_eq!(names, ["multi-arch", "found"]);
@@ -119,17 +125,15 @@ async fn yaml_is_configuration() {
 #[tokio::test]
 async fn what_cannot_be_read_is_left_out() {
     let nodes = || Reply::of(200, json!([node("arm64", "multi")]));
-    let without = cluster(Reply::refused(404, "no such kind"), nodes()).await.unwrap();
+    let without = cluster(Reply::refused(404, "no such kind"), nodes()).await;
     assert_eq!(without.notes, [""; 0], "there is no Karpenter");
-    let forbidden = cluster(Reply::refused(403, "forbidden to you"), nodes()).await.unwrap();
+    let forbidden = cluster(Reply::refused(403, "forbidden to you"), nodes()).await;
     assert_eq!(forbidden.notes.len(), 1);
-    let text = forbidden.written(&configured(), Output::Table, PLAIN);
-    assert!(text.contains("NodePools cannot be read") && text.contains("it opens no NodePool"), "{text}");
+    let text = forbidden.written(&configured(), Output::Table, PLAIN).unwrap();
+    assert!(text.contains("NodePools cannot be read") && !text.contains("it opens no NodePool"), "{text}");
     let odd = json!([{"metadata": {"name": "odd", "labels": 7}}, node("arm64", "multi")]);
-    let partly = cluster(Reply::of(200, json!([])), Reply::of(200, odd)).await.unwrap();
-    assert_eq!(partly.notes, ["1 of the nodes cannot be read, and are left out: odd"]);
-    let text = partly.written(&configured(), Output::Table, PLAIN);
-    assert!(text.contains("left out: odd"), "{text}");
+    let (partly, left_out) = read(Reply::of(200, json!([])), Reply::of(200, odd)).await.unwrap();
+    assert_eq!(left_out, ["1 of the nodes cannot be read, and are left out: odd"]);
     assert!(partly.noted(&configured()).0.is_complete, "as for the webhook");
-    assert!(cluster(nodes(), Reply::refused(500, "broken")).await.is_err());
+    assert!(read(nodes(), Reply::refused(500, "broken")).await.is_err());
 }

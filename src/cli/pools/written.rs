@@ -4,6 +4,7 @@ use serde_json::{Value, json};
 
 use crate::cli::output::{Colour, Look, Row, shown, table as aligned, wrapped};
 use tolerarch_core::image::PlatformSet;
+use tolerarch_core::pod::Toleration;
 use tolerarch_core::policy::Pool;
 use tolerarch_kubernetes::cluster::NodePool;
 use tolerarch_kubernetes::discovery::{Discovery, Inventory, KnownPool, Source, Verdict};
@@ -27,25 +28,15 @@ pub(super) fn table(
     let mut line = |colour: Colour, line: &str| {
         text += &colour.paint(&wrapped(&shown(line), "  ", look), look);
     };
-    for known in &discovery.pools {
-        let (name, mismatch) = (&known.pool.name, known.mismatch());
-        let is_fine = matches!(known.verdict, Verdict::Own(_) | Verdict::NoNodePool);
+    // Without a NodePool there is nothing to be said of where nodes come from.
+    let told = discovery.pools.iter().filter(|_| !inventory.node_pools.is_empty());
+    for KnownPool { pool, verdict, .. } in told {
+        let is_fine = matches!(verdict, Verdict::Own(_) | Verdict::NoNodePool);
         let colour = if is_fine { Colour::Plain } else { Colour::Yellow };
-        line(colour, &format!("{name}: {}", known.verdict));
-        if !mismatch.is_empty() {
-            let declared = known.declared;
-            let by = match known.source {
-                Source::Configured => "is configured",
-                Source::Discovered => "its NodePools say",
-            };
-            line(
-                Colour::Yellow,
-                &format!("{name}: it also opens nodes of {mismatch}, while {declared} {by}; see `discover`"),
-            );
-        }
+        line(colour, &format!("{}: {verdict}", pool.name));
     }
-    for warning in discovery.warnings.iter().chain(notes) {
-        line(Colour::Yellow, warning);
+    for warning in discovery.mismatches().chain(discovery.warnings.clone()).chain(notes.iter().cloned()) {
+        line(Colour::Yellow, &warning);
     }
     if !discovery.closed.is_empty() {
         let closed = discovery.closed.iter().map(|pool| closed_row(pool, inventory)).collect::<Vec<Row>>();
@@ -83,17 +74,16 @@ fn closed_row(pool: &NodePool, inventory: &Inventory) -> Row {
 }
 
 pub(super) fn json(discovery: &Discovery<'_>, notes: &[String]) -> Value {
-    let names = |platforms: PlatformSet| platforms.names().collect::<Vec<String>>();
     let pools = discovery.pools.iter().map(|known| {
         let node_pools =
             known.node_pools.iter().map(|pool| json!({"name": pool.name(), "weight": pool.weight}));
         json!({
             "name": known.pool.name,
             "source": source(known.source),
-            "platforms": names(known.pool.platforms),
+            "platforms": known.pool.platforms,
             "nodePools": node_pools.collect::<Vec<Value>>(),
             "nodes": known.nodes,
-            "mismatch": names(known.mismatch()),
+            "mismatch": known.mismatch(),
             "verdict": known.verdict.to_string(),
         })
     });
@@ -114,16 +104,8 @@ pub(super) fn yaml(discovery: &Discovery<'_>) -> String {
         text += &format!("  - name: {}\n    platforms: [{}]\n", json!(name), platforms.join(", "));
         text += "    tolerations:\n";
         for toleration in tolerations {
-            let fields = [
-                ("key", &toleration.key),
-                ("operator", &toleration.operator),
-                ("value", &toleration.value),
-                ("effect", &toleration.effect),
-            ];
-            let fields = fields.iter().filter(|(_, value)| !value.is_empty());
-            let mut fields: Vec<String> =
-                fields.map(|(name, value)| format!("{name}: {}", json!(value.as_str()))).collect();
-            fields.extend(toleration.toleration_seconds.map(|time| format!("tolerationSeconds: {time}")));
+            let fields: Vec<String> =
+                fields(toleration).map(|(name, value)| format!("{name}: {value}")).collect();
             text += &format!("      - {{{}}}\n", fields.join(", "));
         }
         if *share != Pool::ALL {
@@ -134,4 +116,13 @@ pub(super) fn yaml(discovery: &Discovery<'_>) -> String {
         }
     }
     text
+}
+
+/// The fields of a toleration that say something.
+pub(in crate::cli) fn fields(toleration: &Toleration<'_>) -> impl Iterator<Item = (String, Value)> {
+    let Toleration { key, operator, value, effect, toleration_seconds } = toleration;
+    let texts = [("key", key), ("operator", operator), ("value", value), ("effect", effect)];
+    let texts = texts.into_iter().filter(|(_, text)| !text.is_empty());
+    let texts = texts.map(|(name, text)| (name.to_owned(), json!(text.as_str())));
+    texts.chain(toleration_seconds.map(|time| ("tolerationSeconds".to_owned(), json!(time))))
 }

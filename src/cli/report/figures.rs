@@ -4,8 +4,7 @@ use tolerarch_engine::census::Amount;
 
 /// `12.5`: cores with at most three decimals.
 pub(super) fn cores(amount: Amount) -> String {
-    let text = format!("{}.{:03}", amount.cpu_millis / 1000, amount.cpu_millis % 1000);
-    text.trim_end_matches('0').trim_end_matches('.').to_owned()
+    amount.cpu_cores().to_string()
 }
 
 /// `1.5Gi`, in the unit that gives one to four digits.
@@ -27,11 +26,6 @@ pub(super) fn memory(amount: Amount) -> String {
 pub(super) fn percent(part: u64, whole: u64) -> u64 {
     let (part, whole) = (u128::from(part), u128::from(whole));
     u64::try_from((part * 200 + whole) / (whole * 2).max(1)).unwrap_or(100)
-}
-
-/// `1 Pod`, `3 Pods`.
-pub(super) fn count(number: u64, one: &str) -> String {
-    if number == 1 { format!("1 {one}") } else { format!("{number} {one}s") }
 }
 
 #[cfg(test)]
@@ -64,6 +58,5 @@ mod tests {
         {
             assert_eq!(percent(part, whole), expected);
         }
-        assert_eq!((count(1, "Pod"), count(0, "Pod")), ("1 Pod".to_owned(), "0 Pods".to_owned()));
     }
 }

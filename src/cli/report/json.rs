@@ -7,7 +7,6 @@ use serde_json::{Value, json};
 
 use super::super::advice::fix;
 use super::Report;
-use tolerarch_core::policy::Cause;
 use tolerarch_core::reason::Reason;
 use tolerarch_engine::census::{Amount, PodOf, ReasonTotal, Support, Workload};
 
@@ -24,7 +23,7 @@ impl Report {
         let workloads = summary.workloads.iter().map(|one| {
             let more = json!({
                 "support": one.support.as_str(),
-                "reason": one.reason.as_str(),
+                "reason": one.reason,
                 "images": texts(&one.images),
                 "missed": one.missed,
                 "misplaced": one.misplaced,
@@ -32,14 +31,10 @@ impl Report {
             with(with(workload(&one.workload), amount(one.amount)), more)
         });
         let images = summary.images.iter().map(|one| {
-            let (reason, lacks) = match one.cause {
-                Cause::Lacks(platforms) => (Reason::PlatformMissing, platforms.names().collect()),
-                Cause::Unknown(error) => (error.into(), Vec::new()),
-            };
             let more = json!({
                 "image": &*one.image,
-                "reason": reason.as_str(),
-                "lacks": lacks,
+                "reason": Reason::from(one.cause),
+                "lacks": one.cause.lacks(),
                 "workloads": one.workloads,
                 "alone": amount(one.alone),
                 "error": self.causes.get(&*one.image),
@@ -56,14 +51,15 @@ impl Report {
         });
         let reasons = |all: &[ReasonTotal]| {
             let one = |one: &ReasonTotal| {
-                let more = json!({"reason": one.reason.as_str(), "workloads": one.workloads});
+                let more = json!({"reason": one.reason, "workloads": one.workloads});
                 with(more, amount(one.amount))
             };
             all.iter().map(one).collect::<Vec<Value>>()
         };
         let unknown = reasons(&summary.unknown).into_iter().zip(&summary.unknown);
-        let unknown = unknown
-            .map(|(value, one)| with(value, json!({"images": texts(&one.images), "fix": fix(one.reason)})));
+        let unknown = unknown.map(|(value, one)| {
+            with(value, json!({"images": texts(&one.images), "fix": fix(one.reason).unwrap_or_default()}))
+        });
         let missed = summary.missed.iter().map(|(own, pools)| with(pod(own), json!({"pools": texts(pools)})));
         let misplaced = summary.misplaced.iter().map(|one| {
             let more = json!({
@@ -107,7 +103,6 @@ fn texts(texts: &[Arc<str>]) -> Vec<&str> {
     texts.iter().map(|text| &**text).collect()
 }
 
-/// The members of both.
 fn with(mut object: Value, more: Value) -> Value {
     if let (Value::Object(object), Value::Object(more)) = (&mut object, more) {
         object.extend(more);

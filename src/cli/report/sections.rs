@@ -1,16 +1,15 @@
 //! What a report says, in the order in which it is read: tables whose cells know whether they are untrusted, which each form
 //! writes in its own way.
 
+use std::cmp::Reverse;
 use std::sync::Arc;
 
 use super::super::advice::fix;
-use super::figures::{cores, count, memory, percent};
+use super::super::output::count;
+use super::figures::{cores, memory, percent};
 use super::{By, Report};
-use tolerarch_core::policy::Cause;
-use tolerarch_core::reason::Reason;
-use tolerarch_engine::census::{Amount, ImageTotal, NamespaceTotal, Support, WorkloadTotal};
+use tolerarch_engine::census::{Amount, ImageTotal, NamespaceTotal, PodOf, Support, WorkloadTotal};
 
-/// A table below a title.
 pub(super) struct Section {
     pub(super) title: &'static str,
     /// What it means, and what to do.
@@ -27,7 +26,6 @@ pub(super) enum Cell {
     Name(String),
     /// A number, and by what it sorts.
     Number(String, f64),
-    /// What images support.
     Support(Support),
 }
 
@@ -48,7 +46,6 @@ impl Cell {
     }
 }
 
-/// CPU, memory and Pods.
 fn amount(amount: Amount) -> [Cell; 3] {
     [
         Cell::Number(cores(amount), amount.cpu_millis as f64),
@@ -58,7 +55,6 @@ fn amount(amount: Amount) -> [Cell; 3] {
 }
 
 impl Report {
-    /// How much there is of each kind of support.
     pub(super) fn totals(&self) -> Section {
         let all = self.summary.all();
         let share = |part: u64, whole: u64| Cell::number(percent(part, whole));
@@ -89,7 +85,6 @@ impl Report {
         }
     }
 
-    /// What keeps Pods from the pools.
     pub(super) fn kept(&self, by: By) -> Section {
         match by {
             By::Image => self.by_image(),
@@ -100,10 +95,7 @@ impl Report {
 
     fn by_image(&self) -> Section {
         let row = |image: &ImageTotal| {
-            let reason = match image.cause {
-                Cause::Lacks(platforms) => format!("lacks {platforms}"),
-                Cause::Unknown(error) => Reason::from(error).as_str().to_owned(),
-            };
+            let reason = image.cause.to_string();
             let mut row = amount(image.keeps).to_vec();
             row.extend([Cell::number(image.workloads), Cell::Text(reason), Cell::name(&image.image)]);
             row
@@ -159,12 +151,14 @@ impl Report {
         }
     }
 
-    /// What is not known, and what to do about it.
     pub(super) fn unknown(&self) -> Section {
         let rows = self.summary.unknown.iter().map(|one| {
             let mut row = vec![Cell::Text(one.reason.as_str().to_owned())];
             row.extend(amount(one.amount));
-            row.extend([Cell::number(one.images.len() as u64), Cell::Text(fix(one.reason).to_owned())]);
+            row.extend([
+                Cell::number(one.images.len() as u64),
+                Cell::Text(fix(one.reason).unwrap_or_default().to_owned()),
+            ]);
             row
         });
         Section {
@@ -189,34 +183,31 @@ impl Report {
         }
     }
 
-    /// Pods that could use a pool.
     pub(super) fn missed(&self) -> Section {
-        let mut rows: Vec<(u64, Vec<Cell>)> = Vec::new();
-        let mut missed = self.summary.missed.iter().peekable();
         // They are sorted by workload.
-        while let Some((pod, pools)) = missed.next() {
-            let mut pods = 1;
-            while missed.next_if(|(other, its)| other.workload == pod.workload && its == pools).is_some() {
-                pods += 1;
-            }
-            let row = vec![
-                Cell::number(pods),
+        let alike = self
+            .summary
+            .missed
+            .chunk_by(|(one, pools), (other, others)| one.workload == other.workload && pools == others);
+        let mut alike: Vec<_> = alike.collect();
+        alike.sort_by_key(|pods| Reverse(pods.len()));
+        let rows = alike.into_iter().filter_map(|pods| {
+            let (PodOf { workload, .. }, pools) = pods.first()?;
+            Some(vec![
+                Cell::number(pods.len() as u64),
                 Cell::Name(pools.join(",")),
-                Cell::name(&pod.workload.namespace),
-                Cell::Name(pod.workload.label()),
-            ];
-            rows.push((pods, row));
-        }
-        rows.sort_by_key(|(pods, _)| std::cmp::Reverse(*pods));
+                Cell::name(&workload.namespace),
+                Cell::Name(workload.label()),
+            ])
+        });
         Section {
             title: "Missed: Pods that could use a pool, and were created without",
             intro: "They get it when they are created again.".to_owned(),
             columns: vec!["PODS", "POOLS", "NAMESPACE", "OBJECT"],
-            rows: rows.into_iter().map(|(_, row)| row).collect(),
+            rows: rows.collect(),
         }
     }
 
-    /// Pods that cannot run where they are.
     pub(super) fn misplaced(&self) -> Section {
         let rows = self.summary.misplaced.iter().flat_map(|one| {
             one.images.iter().map(|image| {

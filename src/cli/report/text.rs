@@ -97,7 +97,7 @@ mod tests {
             let workload = &Arc::new(workload);
             census.add(Member { name: &name, workload, requests, node, judgement: &judgement });
         }
-        let mut report = Report::of(census.summary());
+        let mut report = Report { summary: census.summary(), ..Report::default() };
         for by in [By::Image, By::Workload, By::Namespace] {
             report.by = by;
             let text = report.text(Look { colour: false, width: Some(80) });

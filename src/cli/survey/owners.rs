@@ -4,28 +4,19 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
+use kube::api::ObjectMeta;
 use serde::Deserialize;
 
 use tolerarch_engine::census::{Controller, Workload};
-use tolerarch_kubernetes::cluster::{Owner, Page, RequestError, UserClient};
+use tolerarch_kubernetes::cluster::{Page, RequestError, UserClient};
 
 /// The kinds between Pods and the owners that people know, with the list of each below the API's group.
 const BETWEEN: [(&str, &str, &str); 2] =
     [("ReplicaSet", "/apis/apps/v1", "replicasets"), ("Job", "/apis/batch/v1", "jobs")];
 
-/// An object, as far as its owner is concerned.
 #[derive(Deserialize)]
 struct Owned {
-    metadata: Metadata,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Metadata {
-    #[serde(default)]
-    namespace: String,
-    name: String,
-    owner_references: Option<Vec<Owner>>,
+    metadata: ObjectMeta,
 }
 
 /// An object between: its kind, namespace and name.
@@ -33,11 +24,9 @@ type Between = (&'static str, String, String);
 /// The kind and the name of an owner.
 type Named = (Arc<str>, Arc<str>);
 
-/// The owners of what is between.
 #[derive(Default)]
 pub(super) struct Owners {
     known: HashMap<Between, Named>,
-    /// Kinds whose owners could not be read.
     unread: HashSet<&'static str>,
 }
 
@@ -65,11 +54,10 @@ impl Owners {
             };
             let read = client.pages(&path, |page| {
                 let (Page::First(items) | Page::Next(items)) = page;
-                for Owned { metadata } in items {
-                    if wanted.contains(&(&*metadata.namespace, &*metadata.name)) {
-                        owners.known.extend(entry(kind, metadata));
-                    }
-                }
+                let known = items.into_iter().filter_map(|Owned { metadata }| entry(kind, metadata));
+                owners.known.extend(
+                    known.filter(|((_, namespace, name), _)| wanted.contains(&(&**namespace, &**name))),
+                );
             });
             if let Err(error) = read.await {
                 owners.unread.insert(kind);
@@ -95,13 +83,9 @@ impl Owners {
     }
 }
 
-/// The controller of an object, if it has one.
-fn entry(
-    kind: &'static str,
-    Metadata { namespace, name, owner_references }: Metadata,
-) -> Option<(Between, Named)> {
-    let owner = owner_references?.into_iter().find(|owner| owner.controller)?;
-    Some(((kind, namespace, name), (owner.kind.into(), owner.name.into())))
+fn entry(kind: &'static str, metadata: ObjectMeta) -> Option<(Between, Named)> {
+    let owner = metadata.owner_references?.into_iter().find(|owner| owner.controller == Some(true))?;
+    Some(((kind, metadata.namespace?, metadata.name?), (owner.kind.into(), owner.name.into())))
 }
 
 fn note(plural: &str, error: &RequestError) -> String {

@@ -1,11 +1,11 @@
 //! What is known of one object: what was and would be decided, by which images, and where its Pods run.
 
-use serde_json::{Value, json};
+use serde::Serialize;
 
 use super::super::advice::fix;
-use super::super::check::Template;
+use super::super::check::Object;
 use super::super::output::{Colour, Look, Row, shown, table, wrapped};
-use super::super::session::{FailOn, Session, cause};
+use super::super::session::{Session, colour};
 use super::super::survey::{Survey, SurveyedPod};
 use tolerarch_core::image::PlatformSet;
 use tolerarch_core::placement::is_tolerated;
@@ -17,9 +17,10 @@ use tolerarch_text::escape::shortened;
 /// Pods of a table; JSON has them all.
 const PODS: usize = 20;
 
-/// An object, explained.
+/// An object, explained, as `-o json` has it. Members are added, never renamed.
+#[derive(Serialize)]
 pub(super) struct Explained {
-    /// `Deployment/web`; with the place of the template where there are several.
+    #[serde(skip)]
     label: String,
     kind: String,
     name: String,
@@ -29,6 +30,8 @@ pub(super) struct Explained {
     decision: &'static str,
     reason: Reason,
     warnings: Vec<String>,
+    #[serde(skip)]
+    pub(super) lacks_pull_secrets: bool,
     pools: Vec<PoolState>,
     images: Vec<ImageState>,
     /// What an earlier pass has left on the Pod itself.
@@ -36,28 +39,32 @@ pub(super) struct Explained {
     pods: Vec<PodState>,
 }
 
+#[derive(Serialize)]
 struct PoolState {
     name: String,
     platforms: PlatformSet,
     /// Whether every image runs there, and the pool is open to the workload.
+    #[serde(rename = "open")]
     is_open: bool,
+    #[serde(rename = "tolerated")]
     is_tolerated: bool,
     /// What some image lacks of it; `None` where that is not known.
     lacks: Option<PlatformSet>,
 }
 
+#[derive(Serialize)]
 struct ImageState {
     image: String,
     platforms: Option<PlatformSet>,
     /// Of all pools.
     lacks: PlatformSet,
-    /// Why its platforms are not known.
+    #[serde(rename = "reason")]
     unknown: Option<Reason>,
+    #[serde(rename = "error")]
     cause: Option<String>,
 }
 
-/// The annotations that tolerarch has left.
-#[derive(Default)]
+#[derive(Default, Serialize)]
 struct Marks {
     pools: String,
     required: String,
@@ -65,12 +72,13 @@ struct Marks {
     reason: String,
 }
 
+#[derive(Serialize)]
 struct PodState {
     name: String,
     node: Option<String>,
-    platform: Option<PlatformSet>,
+    platform: Option<String>,
+    #[serde(rename = "decided")]
     marks: Marks,
-    /// Images that do not run on its node.
     misplaced: Vec<String>,
 }
 
@@ -92,18 +100,13 @@ impl Marks {
         let said: Vec<String> = said.map(|(what, text)| format!("{what} {}", shown(text))).collect();
         if said.is_empty() { "-".to_owned() } else { said.join(", ") }
     }
-
-    fn json(&self) -> Value {
-        let Self { pools, required, preferred, reason } = self;
-        json!({"pools": pools, "required": required, "preferred": preferred, "reason": reason})
-    }
 }
 
 impl Explained {
-    pub(super) async fn of(session: &Session, survey: &Survey, namespace: &str, object: &Template) -> Self {
-        let Template { kind, name, path, label, .. } = object;
+    pub(super) async fn of(session: &Session, survey: &Survey, namespace: &str, object: &Object) -> Self {
+        let Object { kind, name, path, .. } = object;
         let mut explained = Self {
-            label: label.clone(),
+            label: object.label(),
             kind: kind.clone(),
             name: name.clone(),
             path: path.clone(),
@@ -111,6 +114,7 @@ impl Explained {
             decision: "unchanged",
             reason: Reason::Malformed,
             warnings: Vec::new(),
+            lacks_pull_secrets: false,
             pools: Vec::new(),
             images: Vec::new(),
             decided: None,
@@ -124,7 +128,7 @@ impl Explained {
         if kind == "Pod" {
             explained.decided = Some(Marks::of(&pod));
         }
-        let own = survey.pods.iter().filter(|pod| object.owns(pod));
+        let own = survey.pods.iter().filter(|pod| pod.is_of(kind, name));
         explained.pods = own.map(|pod| explained.pod(survey, pod)).collect();
         explained
     }
@@ -138,6 +142,7 @@ impl Explained {
         let is_opted_out = terms.is_opted_out;
         self.decision = if is_opted_out { "unchanged" } else { decision.done() };
         self.reason = if is_opted_out { Reason::OptedOut } else { decision.reason };
+        self.lacks_pull_secrets = session.lacks_pull_secrets(self.reason, pod);
         self.warnings = decision.warnings;
         let verdicts = policy.verdicts(policy.rank(namespace, pod), &images);
         self.pools = verdicts
@@ -160,7 +165,7 @@ impl Explained {
             }
             let unknown = known.nodes().err().map(Reason::from);
             let cause = usage.image.ok().filter(|_| unknown.is_some());
-            let cause = cause.and_then(|image| cause_of(session, &image));
+            let cause = cause.and_then(|image| session.cause(&image));
             let platforms = known.nodes().ok();
             let lacks = platforms.map_or(PlatformSet::EMPTY, |nodes| wanted.difference(nodes));
             self.images.push(ImageState { image: name.to_owned(), platforms, lacks, unknown, cause });
@@ -168,10 +173,9 @@ impl Explained {
     }
 
     /// Where a Pod runs, and what was decided on it.
-    fn pod(&self, survey: &Survey, pod: &SurveyedPod) -> PodState {
+    fn pod(&self, survey: &Survey, SurveyedPod { pod, .. }: &SurveyedPod) -> PodState {
         let facts = pod.shape.and_then(|shape| survey.shapes.get(shape)).map(|shape| &shape.pod);
-        let platform =
-            pod.node.as_deref().and_then(|node| survey.nodes.as_ref().and_then(|nodes| *nodes.get(node)?));
+        let platform = pod.node.as_deref().and_then(|node| survey.platform(node));
         let does_not_run = |image: &&ImageState| {
             let is_in_pod = facts.is_some_and(|facts| {
                 facts.images().iter().any(|usage| shortened(usage.given) == image.image)
@@ -182,27 +186,23 @@ impl Explained {
         PodState {
             name: pod.name.to_string(),
             node: pod.node.as_deref().map(ToOwned::to_owned),
-            platform,
+            platform: platform.map(|platform| platform.to_string()),
             marks: facts.map(Marks::of).unwrap_or_default(),
             misplaced: self.images.iter().filter(does_not_run).map(|image| image.image.clone()).collect(),
         }
     }
 
     pub(super) fn table(&self, look: Look) -> String {
-        let colour = match FailOn::of(self.reason) {
-            [FailOn::Unsupported, ..] => Colour::Red,
-            [FailOn::Unknown, ..] => Colour::Yellow,
-            _ => Colour::Green,
-        };
         let title = format!("{} in {}", self.label, self.namespace);
-        let mut text = colour.paint(&shown(&title), look) + "\n";
+        let mut text = colour(self.reason).paint(&shown(&title), look) + "\n";
         let mut line = |name: &str, value: &str| {
             text += &wrapped(&format!("  {name:<10} {}", shown(value)), "             ", look);
         };
         if let Some(marks) = &self.decided {
             line("decided", &marks.text());
         }
-        line("today", &format!("{}: {}", self.decision, self.reason));
+        let why = Some(self.reason.as_str()).filter(|why| *why != self.decision);
+        line("today", &[Some(self.decision), why].into_iter().flatten().collect::<Vec<_>>().join(": "));
         for pool in &self.pools {
             line("pool", &pool.text());
         }
@@ -216,7 +216,11 @@ impl Explained {
         let unknown = self.images.iter().filter_map(|image| Some((image, image.unknown?)));
         let advice = unknown.map(|(image, reason)| {
             let cause = image.cause.as_deref().unwrap_or(reason.as_str());
-            wrapped(&format!("  {}: {}; {}", shown(&image.image), shown(cause), fix(reason)), "    ", look)
+            // What is told of a failed connection says itself what to do.
+            let fix = fix(reason).filter(|_| reason != Reason::Unreachable || image.cause.is_none());
+            let said = [Some(shown(cause)), fix.map(ToOwned::to_owned)];
+            let said = said.into_iter().flatten().collect::<Vec<_>>().join("; ");
+            wrapped(&format!("  {}: {said}", shown(&image.image)), "    ", look)
         });
         let advice: String = advice.collect();
         if !advice.is_empty() {
@@ -230,23 +234,6 @@ impl Explained {
             text += &format!("  and {more} more; -o json has them all\n");
         }
         text
-    }
-
-    /// The documented shape; members are added, never renamed.
-    pub(super) fn json(&self) -> Value {
-        json!({
-            "kind": self.kind,
-            "namespace": self.namespace,
-            "name": self.name,
-            "path": self.path,
-            "decision": self.decision,
-            "reason": self.reason.as_str(),
-            "warnings": self.warnings,
-            "pools": self.pools.iter().map(PoolState::json).collect::<Vec<_>>(),
-            "images": self.images.iter().map(ImageState::json).collect::<Vec<_>>(),
-            "decided": self.decided.as_ref().map(Marks::json),
-            "pods": self.pods.iter().map(PodState::json).collect::<Vec<_>>(),
-        })
     }
 }
 
@@ -262,16 +249,6 @@ impl PoolState {
         let tolerated = if *is_tolerated { ", tolerated" } else { "" };
         format!("{name} ({platforms}): {state}{tolerated}")
     }
-
-    fn json(&self) -> Value {
-        json!({
-            "name": self.name,
-            "platforms": names(self.platforms),
-            "open": self.is_open,
-            "tolerated": self.is_tolerated,
-            "lacks": self.lacks.map(names),
-        })
-    }
 }
 
 impl ImageState {
@@ -284,42 +261,14 @@ impl ImageState {
         let platforms = self.platforms.map_or_else(|| "unknown".to_owned(), |set| set.to_string());
         Row { colour, cells: vec![platforms, reason, shown(&self.image)] }
     }
-
-    fn json(&self) -> Value {
-        json!({
-            "image": self.image,
-            "platforms": self.platforms.map(names),
-            "lacks": names(self.lacks),
-            "reason": self.unknown.map(Reason::as_str),
-            "error": self.cause,
-        })
-    }
 }
 
 impl PodState {
     fn row(&self) -> Row {
-        let platform = self.platform.map_or_else(|| "-".to_owned(), |platform| platform.to_string());
+        let platform = self.platform.as_deref().unwrap_or("-");
         let wrong = if self.misplaced.is_empty() { "" } else { " (misplaced)" };
         let colour = if self.misplaced.is_empty() { Colour::Plain } else { Colour::Red };
         let node = self.node.as_deref().map_or_else(|| "-".to_owned(), shown);
         Row { colour, cells: vec![shown(&self.name), node, format!("{platform}{wrong}"), self.marks.text()] }
     }
-
-    fn json(&self) -> Value {
-        json!({
-            "name": self.name,
-            "node": self.node,
-            "platform": self.platform.map(|platform| platform.to_string()),
-            "decided": self.marks.json(),
-            "misplaced": self.misplaced,
-        })
-    }
-}
-
-fn names(platforms: PlatformSet) -> Vec<String> {
-    platforms.names().collect()
-}
-
-fn cause_of(session: &Session, image: &tolerarch_core::image::ImageRef) -> Option<String> {
-    cause(&session.traces.of(image))
 }

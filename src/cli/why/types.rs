@@ -3,9 +3,10 @@
 use std::fmt;
 use std::str::FromStr;
 
-use serde::Deserialize;
+use serde_json::Value;
 
 use crate::cli::check::group_of_kind;
+use crate::cli::kubernetes::items;
 use tolerarch_kubernetes::cluster::{RequestError, UserClient, is_name};
 
 /// Kubernetes' own kinds that bring Pods: group, version, plural, kind, and how kubectl abbreviates them.
@@ -20,7 +21,6 @@ const KINDS: [(&str, &str, &str, &str, &str); 8] = [
     ("batch", "v1", "cronjobs", "CronJob", "cj"),
 ];
 
-/// What the command line names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Target {
     /// As it was given.
@@ -39,7 +39,6 @@ impl fmt::Display for Target {
     }
 }
 
-/// Why a text names no object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum ParseTargetError {
     #[error("write TYPE/NAME, such as pod/web-1, deploy/web or rollouts.argoproj.io/web")]
@@ -68,35 +67,6 @@ impl FromStr for Target {
     }
 }
 
-/// Kinds of a version of a group, as the API server tells them.
-#[derive(Deserialize)]
-struct Resources {
-    resources: Vec<Resource>,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Resource {
-    name: String,
-    kind: String,
-    #[serde(default)]
-    singular_name: String,
-    #[serde(default)]
-    short_names: Option<Vec<String>>,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Group {
-    preferred_version: Version,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Version {
-    group_version: String,
-}
-
 impl Target {
     /// The path of the object; `None` where the API server has no such kind.
     pub(super) async fn path(
@@ -116,22 +86,22 @@ impl Target {
         let group = self.group.as_deref().or_else(|| group_of_kind(&self.kind));
         let Some(group) = group.filter(|group| !group.is_empty()) else { return Ok(None) };
         let found = async {
-            let group: Group = client.get(&format!("/apis/{group}")).await?;
-            let version = group.preferred_version.group_version;
-            let resources: Resources = client.get(&format!("/apis/{version}")).await?;
-            Ok((version, resources.resources))
+            let group: Value = client.get(&format!("/apis/{group}")).await?;
+            let version = group["preferredVersion"]["groupVersion"].as_str().unwrap_or_default().to_owned();
+            let resources: Value = client.get(&format!("/apis/{version}")).await?;
+            Ok((version, resources))
         };
         let (version, resources) = match found.await {
             Err(RequestError::Refused { status: 404, .. }) => return Ok(None),
             found => found?,
         };
         // Subresources have a slash in their names.
-        let is_it = |one: &&Resource| {
-            let names = [&one.name, &one.kind, &one.singular_name].into_iter();
-            let mut names = names.chain(one.short_names.iter().flatten());
-            !one.name.contains('/') && names.any(|known| known.eq_ignore_ascii_case(&self.kind))
-        };
-        let plural = resources.iter().find(is_it).map(|one| &one.name);
+        let plural = items(&resources["resources"]).find_map(|one| {
+            let names = [&one["name"], &one["kind"], &one["singularName"]].into_iter();
+            let mut names = names.chain(items(&one["shortNames"])).filter_map(Value::as_str);
+            let is_it = names.any(|known| known.eq_ignore_ascii_case(&self.kind));
+            one["name"].as_str().filter(|plural| is_it && !plural.contains('/'))
+        });
         Ok(plural.map(|plural| format!("/apis/{version}/namespaces/{namespace}/{plural}/{name}")))
     }
 }

@@ -24,7 +24,7 @@ fn faults(profiles: &str) -> Vec<String> {
 #[test]
 fn a_profile_has_what_it_does_not_name_from_the_top_level() {
     let config = Config::parse(TEXT).unwrap();
-    let policies = config.policies();
+    let policies = config.policies(&config.policy);
     let names = |policy: &Policy| policy.pools.iter().map(|pool| pool.name.clone()).collect::<Vec<_>>();
     let batch = &policies["batch"];
     assert_eq!((batch.mode, names(batch), batch.explain), (Mode::Observe, vec!["spot".to_owned()], false));

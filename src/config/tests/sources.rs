@@ -1,5 +1,5 @@
 use super::*;
-use crate::config::shape::{Shape, Slot};
+use crate::config::shape::{Content, Shape, Slot};
 use tolerarch_support::environment::Environment;
 
 /// A file of this name in a directory that is gone with the first part.
@@ -180,17 +180,17 @@ fn managed_certificates_live_long_enough_to_be_replaced() {
 /// Otherwise its change would be lost without a word.
 #[test]
 fn only_scalars_and_their_lists_need_a_restart() {
-    fn walk(slot: &mut dyn Slot, at_start: bool) {
-        match slot.shape() {
-            Shape::Section(keys) => {
+    fn walk(shape: Shape<'_>, at_start: bool) {
+        match shape.content {
+            Content::Section(keys) => {
                 assert!(!at_start);
-                keys.into_iter().for_each(|mut key| walk(&mut *key.slot, key.at_start));
+                keys.into_iter().for_each(|key| walk(key.shape, key.at_start));
             }
-            Shape::Value(_) | Shape::Values(_) => {}
-            _ => assert!(!at_start),
+            Content::Value(_) => {}
+            Content::Entries(_) => assert!(!at_start),
         }
     }
-    walk(&mut Config::default(), false);
+    walk(Config::default().shape(), false);
 }
 
 #[test]

@@ -4,13 +4,11 @@ use testregistry::Registry as Remote;
 use super::*;
 use crate::config::Config;
 use crate::serve::metrics::Families;
-use crate::serve::snapshot;
 use tolerarch_core::pod::Pod;
 use tolerarch_core::policy::Policy;
 use tolerarch_core::testing::platforms;
-use tolerarch_engine::decide::{Snapshot, Wait};
+use tolerarch_engine::decide::Wait;
 use tolerarch_images::resolver::Extras;
-use tolerarch_kubernetes::cluster::Caller;
 use tolerarch_kubernetes::cluster::testing::Lists;
 use tolerarch_support::environment::Environment;
 use tolerarch_support::metrics::Metrics;
@@ -21,9 +19,8 @@ const EITHER: &[&str] = &["amd64", "arm64"];
 /// A webhook that follows a cluster.
 struct Webhook {
     api: Lists,
-    publisher: Publisher,
+    live: Live,
     metrics: Metrics,
-    families: Families,
     readiness: Box<dyn Fn() -> State>,
     task: tokio::task::JoinHandle<()>,
 }
@@ -38,16 +35,17 @@ impl Webhook {
     async fn start(api: Lists, config: &str) -> Self {
         let config = Config::parse(config).unwrap();
         let metrics = Metrics::new([]).unwrap();
-        let families = Families::register(&metrics).unwrap();
-        let publisher = Publisher::new(config.clone(), load(&config, &families), families.clone());
-        let mut discoverer = Discoverer::new(config.discover, api.watcher(), publisher.clone());
+        let families = Families::register(&metrics, &metrics).unwrap();
+        let discover = config.discover;
+        let live = Live::begin(config, Extras::default(), families, Environment::default(), None).unwrap();
+        let mut discoverer = Discoverer::new(discover, api.watcher(), live.clone());
         let readiness = Box::new(discoverer.readiness());
         let task = tokio::spawn(async move { discoverer.run().await });
-        Self { api, publisher, metrics, families, readiness, task }
+        Self { api, live, metrics, readiness, task }
     }
 
     fn policy(&self) -> Policy {
-        self.publisher.current().get().policy.clone()
+        self.live.current().get().policy.clone()
     }
 
     /// Waits until this is decided by.
@@ -72,11 +70,6 @@ impl Webhook {
         let text = self.metrics.render().unwrap();
         text.lines().find_map(|line| line.strip_prefix(&series)).map(str::to_owned)
     }
-}
-
-fn load(config: &Config, families: &Families) -> Snapshot {
-    snapshot::load(config, families, Extras::default(), Caller::Service, &Environment::default(), None)
-        .unwrap()
 }
 
 /// A NodePool of these architectures with the taint of the configured pool.
@@ -134,7 +127,7 @@ async fn a_pool_has_the_platforms_that_the_cluster_shows() {
     webhook.until_state(|state| state == State::Degraded(STALE)).await;
     assert_eq!(own(&webhook.policy()), all);
     let observing = Config::parse(&config(&json!({"mode": "observe"}))).unwrap();
-    webhook.publisher.reloaded(observing.clone(), load(&observing, &webhook.families));
+    webhook.live.take(observing).unwrap();
     assert_eq!((own(&webhook.policy()), webhook.policy().mode), (all, tolerarch_core::policy::Mode::Observe));
 
     webhook.api.delete(Node::PATH, "big");
@@ -164,7 +157,7 @@ async fn a_labelled_node_pool_is_opened_while_it_is_there() {
     assert_eq!(found.tolerations[0].key.as_str(), "spot");
     assert_eq!(webhook.mismatch("found"), Some("0".into()));
     let names = |profile: &str| -> Vec<String> {
-        let snapshot = webhook.publisher.current().get();
+        let snapshot = webhook.live.current().get();
         snapshot.profiles[profile].pools.iter().map(|pool| pool.name.clone()).collect()
     };
     assert_eq!(names("all"), ["own", "found"]);
@@ -189,7 +182,7 @@ async fn placement_follows_the_cluster() {
     webhook.until("nodes only", |policy| policy.placement.platforms == all).await;
     webhook.api.refuse(NodePool::PATH, None);
     webhook.until("both", |policy| policy.placement.platforms == platforms(&["linux/s390x"])).await;
-    let snapshot = webhook.publisher.current().get();
+    let snapshot = webhook.live.current().get();
     assert_eq!(snapshot.profiles["p"].placement.platforms, platforms(&["linux/s390x"]));
     assert_eq!(snapshot.profiles["q"].placement.platforms, platforms(&["linux/amd64"]));
     webhook.api.delete(Node::PATH, "a");
@@ -219,7 +212,7 @@ async fn what_is_known_of_images_stays_known() {
     let webhook = Webhook::start(Lists::start().await, &config(&more)).await;
     webhook.until_state(|state| state == State::Healthy).await;
     let decide = async || {
-        let snapshot = webhook.publisher.current().get();
+        let snapshot = webhook.live.current().get();
         let pod = Pod::of_value(&pod).unwrap();
         let deadline = Wait::Until(Instant::now() + Duration::from_secs(30));
         snapshot.decide(&snapshot.policy, "", &pod, deadline).await.reason.as_str()
@@ -242,10 +235,10 @@ async fn many_changes_are_one() {
         let label = json!({"tolerarch.io/pool": format!("p{round}")});
         webhook.api.put(NodePool::PATH, node_pool("spot", EITHER, label));
     }
-    let (mut last, mut snapshots) = (webhook.publisher.current().get(), 0);
+    let (mut last, mut snapshots) = (webhook.live.current().get(), 0);
     while last.policy.pools.last().unwrap().name != "p499" {
         tokio::task::yield_now().await;
-        let now = webhook.publisher.current().get();
+        let now = webhook.live.current().get();
         snapshots += u32::from(!Arc::ptr_eq(&last, &now));
         last = now;
     }
@@ -258,7 +251,7 @@ async fn readiness_waits_for_the_first_reading_and_not_for_long() {
     let api = Lists::start().await;
     api.refuse(Node::PATH, Some(403));
     let webhook = Webhook::start(api, &config(&json!({}))).await;
-    assert_eq!((webhook.readiness)(), State::Failed(NOT_READ));
+    assert_eq!((webhook.readiness)(), State::Starting(NOT_READ));
     tokio::time::pause();
     tokio::time::advance(FIRST_READING).await;
     tokio::time::resume();

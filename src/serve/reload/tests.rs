@@ -6,9 +6,11 @@ use testregistry::Registry as Remote;
 use tokio::time::Instant;
 
 use super::*;
+use crate::serve::metrics::Families;
 use tolerarch_core::pod::Pod;
 use tolerarch_core::policy::Mode;
 use tolerarch_engine::decide::{Snapshot, Wait};
+use tolerarch_images::resolver::Extras;
 use tolerarch_support::metrics::Metrics;
 use tolerarch_webhook::admission::Webhook;
 
@@ -72,19 +74,15 @@ async fn no_review_fails_while_it_changes() {
         });
         Config::parse(&text.to_string()).unwrap()
     };
-    let metrics = Families::register(&Metrics::new([]).unwrap()).unwrap();
-    let first = config("a");
-    let loaded =
-        snapshot::load(&first, &metrics, Extras::default(), Caller::Service, &Environment::default(), None)
-            .unwrap();
-    let publisher = Publisher::new(first.clone(), loaded, metrics.clone());
-    let current = publisher.current().clone();
-    let webhook = Webhook::new(current.clone(), metrics.reviews.clone());
-    let mut live =
-        Live { config: first, publisher, metrics, environment: Environment::default(), role: Role::Webhook };
+    let metrics = Metrics::new([]).unwrap();
+    let metrics = Families::register(&metrics, &metrics).unwrap();
+    let webhook_metrics = metrics.reviews.clone();
+    let live = Live::begin(config("a"), Extras::default(), metrics, Environment::default(), None).unwrap();
+    let webhook = Webhook::new(live.current().clone(), webhook_metrics);
     let change = async {
         for round in 0..50 {
-            live.take(config(if round % 2 == 0 { "b" } else { "a" })).await.unwrap();
+            let (live, next) = (live.clone(), config(if round % 2 == 0 { "b" } else { "a" }));
+            spawn_blocking(move || live.take(next)).await.unwrap().unwrap();
         }
     };
     tokio::pin!(change);
@@ -135,19 +133,15 @@ async fn what_has_begun_ends_by_the_configuration_that_it_began_with() {
             snapshot.decide(&snapshot.policy, "", &pod, Wait::Until(Instant::now() + 10 * POLL)).await;
         (decision.reason.as_str(), decision.pools().into_owned())
     };
-    let metrics = Families::register(&Metrics::new([]).unwrap()).unwrap();
-    let first = config("a", true);
-    let loaded =
-        snapshot::load(&first, &metrics, Extras::default(), Caller::Service, &Environment::default(), None)
-            .unwrap();
-    let publisher = Publisher::new(first.clone(), loaded, metrics.clone());
-    let current = publisher.current().clone();
+    let metrics = Metrics::new([]).unwrap();
+    let metrics = Families::register(&metrics, &metrics).unwrap();
     let environment = Environment::default();
-    let mut live = Live { config: first, publisher, metrics, environment, role: Role::Webhook };
+    let live = Live::begin(config("a", true), Extras::default(), metrics, environment, None).unwrap();
+    let current = live.current().clone();
     let begun = current.get();
     let (one, other) = (pod("one"), pod("other"));
     assert_eq!(decide(&begun, &one).await, ("tolerated", "a".to_owned()));
-    live.take(config("b", false)).await.unwrap();
+    live.take(config("b", false)).unwrap();
     assert_eq!(decide(&begun, &pod("late")).await, ("tolerated", "a".to_owned()));
     let now = current.get();
     assert_eq!(decide(&now, &other).await, ("unreachable", String::new()), "it is asked by TLS");
@@ -207,24 +201,9 @@ impl Followed {
         let config = load(&sources).await.unwrap().config;
         let seen = FileVersions::now(&sources, &config).await;
         let metrics = Metrics::new([]).unwrap();
-        let families = Families::register(&metrics).unwrap();
-        let loaded = snapshot::load(
-            &config,
-            &families,
-            Extras::default(),
-            Caller::Service,
-            &sources.environment,
-            None,
-        )
-        .unwrap();
-        let publisher = Publisher::new(config.clone(), loaded, families.clone());
-        let live = Live {
-            config,
-            publisher,
-            metrics: families,
-            environment: sources.environment.clone(),
-            role: Role::Webhook,
-        };
+        let families = Families::register(&metrics, &metrics).unwrap();
+        let live =
+            Live::begin(config, Extras::default(), families, sources.environment.clone(), None).unwrap();
         let follower = Follower::new(live, sources, Levels::detached(), seen).unwrap();
         Self { root, metrics, follower }
     }
@@ -241,7 +220,7 @@ impl Followed {
     }
 
     fn mode(&self) -> Mode {
-        self.follower.live.publisher.current().get().policy.mode
+        self.follower.live.current().get().policy.mode
     }
 
     fn metric(&self, name: &str) -> u64 {
@@ -332,16 +311,16 @@ async fn a_helper_that_is_installed_later_is_taken() {
     let config = json!({"credentials": {"dockerConfigs": [docker]}}).to_string();
     let mut followed = Followed::with(root, &config).await;
     let live = followed.follower.live.clone();
-    live.metrics.credentials.show(live.publisher.current().get().credentials.faults());
+    live.metrics.credentials.show(live.current().get().credentials.faults());
     followed.look().await;
     assert_eq!(followed.metric(FAULTS), 1);
-    let before = live.publisher.current().get();
+    let before = live.current().get();
     followed.look().await;
-    assert!(Arc::ptr_eq(&before, &live.publisher.current().get()), "nothing has changed");
+    assert!(Arc::ptr_eq(&before, &live.current().get()), "nothing has changed");
 
     let helper = bin.join("docker-credential-late");
     fs::write(&helper, "").unwrap();
     fs::set_permissions(&helper, fs::Permissions::from_mode(0o755)).unwrap();
     followed.look().await;
-    assert_eq!((followed.metric(FAULTS), live.publisher.current().get().credentials.faults().len()), (0, 0));
+    assert_eq!((followed.metric(FAULTS), live.current().get().credentials.faults().len()), (0, 0));
 }

@@ -6,8 +6,7 @@ use super::*;
 /// Panics, then returns, then panics again, always at once; its fifth run goes on.
 struct Fragile(Arc<AtomicU64>);
 
-impl Task for Fragile {
-    const NAME: &'static str = "fragile";
+impl Fragile {
     async fn run(&mut self) {
         match self.0.fetch_add(1, Ordering::SeqCst) {
             0 | 2 => panic!("a canary"),
@@ -20,14 +19,14 @@ impl Task for Fragile {
 #[tokio::test(start_paused = true)]
 async fn a_task_that_dies_shows_and_is_started_again_ever_more_slowly() {
     let metrics = Metrics::new([]).unwrap();
-    let mut supervisor = Supervisor::new(SupervisorMetrics::register(&metrics).unwrap());
+    let mut supervisor = Supervisor::new(restarts(&metrics).unwrap());
     let runs = Arc::new(AtomicU64::new(0));
-    let state = supervisor.keep(Fragile(Arc::clone(&runs)));
-    let restarts = || supervisor.metrics.0.with_label_values(&["fragile"]).get();
+    let state = supervisor.keep("fragile", Fragile(Arc::clone(&runs)), |task| Box::pin(task.run()));
+    let restarted = || supervisor.restarts.with_label_values(&["fragile"]).get();
     let begun = Instant::now();
     for (run, pause) in [(1, 1), (2, 2), (3, 4), (4, 8)] {
         sleep(Duration::from_millis(100)).await;
-        assert_eq!((runs.load(Ordering::SeqCst), restarts()), (run, run - 1));
+        assert_eq!((runs.load(Ordering::SeqCst), restarted()), (run, run - 1));
         assert!(matches!(state.get(), State::Degraded(_)), "{run}");
         sleep(Duration::from_secs(pause) - Duration::from_millis(100)).await;
         // The pause of the supervisor ends at the same time.
@@ -35,14 +34,14 @@ async fn a_task_that_dies_shows_and_is_started_again_ever_more_slowly() {
     }
     sleep(Duration::from_millis(100)).await;
     assert_eq!(begun.elapsed().as_secs(), 15);
-    assert_eq!((runs.load(Ordering::SeqCst), restarts()), (5, 4));
+    assert_eq!((runs.load(Ordering::SeqCst), restarted()), (5, 4));
     assert_eq!(state.get(), State::Healthy);
     assert!(supervisor.ended().now_or_never().is_none());
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_supervisor_that_dies_is_noticed() {
-    let mut supervisor = Supervisor::new(SupervisorMetrics::register(&Metrics::new([]).unwrap()).unwrap());
+    let mut supervisor = Supervisor::new(restarts(&Metrics::new([]).unwrap()).unwrap());
     assert!(supervisor.ended().now_or_never().is_none(), "without tasks");
     supervisor.tasks.spawn(async {});
     supervisor.ended().await;

@@ -69,7 +69,8 @@ async fn the_cluster_is_counted_by_what_images_support() {
     let (bench, lists) = (Bench::new().await, Lists::start().await);
     let (multi, single) = (bench.image("multi", &BOTH), bench.image("single", &BOTH[..1]));
     for (name, mode) in [("team", "on"), ("out", "off")] {
-        lists.put(NAMESPACES, json!({"metadata": {"name": name, "labels": {"tolerarch.io/mode": mode}}}));
+        let labels = json!({"tolerarch.io/mode": mode, "tolerarch.io/profile": "nosuch"});
+        lists.put(NAMESPACES, json!({"metadata": {"name": name, "labels": labels}}));
     }
     for at in 0..3 {
         lists.put(StoredPod::PATH, pod("team", &format!("multi-{at}"), &multi));
@@ -89,6 +90,9 @@ async fn the_cluster_is_counted_by_what_images_support() {
         r#"tolerarch_cluster_requested_memory_bytes{support="all"} 3221225472"#,
         r#"tolerarch_cluster_requested_memory_bytes{support="skipped"} 2147483648"#,
         r#"tolerarch_cluster_workloads{support="all"} 1"#,
+        // What is opted out has no profile anyway.
+        r#"tolerarch_cluster_ignored_labels{label="mode"} 1"#,
+        r#"tolerarch_cluster_ignored_labels{label="profile"} 1"#,
         r#"tolerarch_cluster_workloads{support="partial"} 1"#,
         r#"tolerarch_cluster_workloads{support="skipped"} 2"#,
         r#"tolerarch_cluster_workloads{support="unknown"} 0"#,
@@ -124,7 +128,7 @@ async fn the_cluster_is_counted_again_and_again() {
 async fn a_replica_that_does_not_count_shows_nothing() {
     let metrics = Metrics::new([]).unwrap();
     let shown = CensusMetrics::register(&metrics).unwrap();
-    shown.show(&Count::default().totals(&[]));
+    shown.show(&Count::default().totals(&[]), [0, 0]);
     assert!(metrics.render().unwrap().contains(r#"tolerarch_cluster_workloads{support="all"} 0"#));
     shown.clear();
     assert!(!metrics.render().unwrap().contains("tolerarch_cluster_"));

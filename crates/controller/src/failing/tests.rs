@@ -3,11 +3,18 @@ use serde_json::{Value, json};
 use super::*;
 use crate::{ControllerMetrics, Elector, EventLoop};
 use tolerarch_engine::decide::testing::{BOTH, Bench};
+use tolerarch_engine::failed_images::FailedImages;
+use tolerarch_images::registry::Digest;
 use tolerarch_kubernetes::cluster::testing::Lists;
 use tolerarch_kubernetes::cluster::testing::Objects;
-use tolerarch_kubernetes::cluster::{LeaseName, ObjectName};
+use tolerarch_kubernetes::cluster::{ConfigMapName, LeaseName, ObjectName};
 use tolerarch_support::health::Reported;
 use tolerarch_support::metrics::Metrics;
+
+fn learner(objects: &Objects) -> Learner {
+    let name = ControllerSettings::default().failed_images();
+    Learner::new(Arc::new(objects.cluster()), ConfigMapName { namespace: "team".into(), name })
+}
 
 /// A cluster with a registry, and a controller that leads.
 struct World {
@@ -29,6 +36,13 @@ impl World {
             objects.put(&format!("/api/v1/nodes/{architecture}"), node);
         }
         Self { bench, lists, objects }
+    }
+
+    /// The reference of an image that has no index, for amd64.
+    fn single(&self) -> String {
+        let repo = self.bench.remote.repo("single");
+        repo.image("linux/amd64", Some("v1"));
+        repo.reference("v1")
     }
 
     /// A Pod on a node, whose container fares like this.
@@ -80,6 +94,7 @@ impl World {
             current: self.bench.current.clone(),
             settings,
             recorder,
+            learner: learner(&self.objects),
             conditions: Conditions::default(),
         };
         let reached = async {
@@ -106,28 +121,35 @@ fn ended(message: &str) -> Value {
 const EXEC: &str = "exec /app: exec format error";
 
 #[tokio::test]
-async fn what_dies_although_its_image_claims_the_architecture_is_told() {
+async fn what_dies_of_another_architecture_is_told_whatever_its_image_claims() {
     let world = World::new().await;
     let (both, one) = (world.bench.image("both", &BOTH), world.bench.image("one", &["linux/amd64"]));
     let pull = json!({"waiting": {"reason": "ErrImagePull", "message": "no match for platform in manifest: not found"}});
     world.pod("team", "lies", &both, &ended(EXEC));
     world.pod("team", "moved", &both, &pull);
     world.pod("team", "lacks", &one, &pull);
+    world.pod("team", "single", &world.single(), &ended(EXEC));
     // These are not told.
-    world.pod("team", "misplaced", &one, &ended(EXEC));
     world.pod("out", "opted-out", &both, &ended(EXEC));
     world.pod("team", "other", &both, &ended("out of memory"));
     world.pod("team", "silent", &both, &ended(""));
     world.log("silent", EXEC);
     world.pod("team", "zz-last", &both, &ended(EXEC));
-    world.until(false, || world.told().len() >= 4).await;
+    world.until(false, || world.told().len() >= 5).await;
     let told = world.told();
     let names: Vec<&str> = told.iter().map(|[name, _]| &**name).collect();
-    assert_eq!(names, ["lacks", "lies", "moved", "zz-last"]);
+    assert_eq!(names, ["lacks", "lies", "moved", "single", "zz-last"]);
     for (at, parts) in [
         (0, ["cannot start on the node arm64 (arm64)", "runs on linux/amd64 only"]),
         (1, ["container app ended by an exec format error on the node arm64 (arm64)", &both]),
         (2, ["cannot start on the node arm64 (arm64)", "which the registry says runs there"]),
+        (
+            3,
+            [
+                "container app ended by an exec format error on the node arm64 (arm64)",
+                "runs on linux/amd64 only, and nodes pull",
+            ],
+        ),
     ] {
         assert!(parts.iter().all(|part| told[at][1].contains(part)), "{:?}", told[at]);
     }
@@ -136,17 +158,19 @@ async fn what_dies_although_its_image_claims_the_architecture_is_told() {
 #[tokio::test]
 async fn the_last_line_of_a_log_tells_where_that_is_allowed() {
     let world = World::new().await;
-    let both = world.bench.image("both", &BOTH);
-    for (pod, line) in [("silent", EXEC), ("other", "panic: exec failed")] {
-        world.pod("team", pod, &both, &ended(""));
+    let (both, single) = (world.bench.image("both", &BOTH), world.single());
+    for (pod, image, line) in
+        [("silent", &both, EXEC), ("single", &single, EXEC), ("other", &both, "panic: exec failed")]
+    {
+        world.pod("team", pod, image, &ended(""));
         world.log(pod, line);
     }
     world.pod("team", "without-a-log", &both, &ended(""));
     world.pod("team", "zz-last", &both, &ended(""));
     world.log("zz-last", EXEC);
-    world.until(true, || world.told().len() >= 2).await;
+    world.until(true, || world.told().len() >= 3).await;
     let names: Vec<String> = world.told().into_iter().map(|[name, _]| name).collect();
-    assert_eq!(names, ["silent", "zz-last"]);
+    assert_eq!(names, ["silent", "single", "zz-last"]);
 }
 
 #[tokio::test]
@@ -189,6 +213,7 @@ async fn a_right_that_is_missing_shows_until_it_is_back() {
         current: world.bench.current.clone(),
         settings,
         recorder: Recorder::new(metrics),
+        learner: learner(&world.objects),
         conditions: Conditions::default(),
     };
     let until = async |what: &str, is_so: &dyn Fn() -> bool| {
@@ -199,7 +224,7 @@ async fn a_right_that_is_missing_shows_until_it_is_back() {
         }
     };
     let checked = async {
-        for (what, path) in [(NO_LOGS, "/log"), (NO_NODES, "/nodes/"), (NO_NAMESPACES, "/namespaces/team")] {
+        for (what, path) in [(NO_LOGS, "/log"), (NO_NODES, "/nodes/"), (NO_NAMESPACES, "/v1/namespaces/")] {
             world.objects.refuse(Some((http::Method::GET, path, 403)));
             world.pod("team", &format!("silent-{}", path.len()), &both, &ended(""));
             until(what, &|| failing.conditions.has(what)).await;
@@ -218,5 +243,156 @@ async fn a_right_that_is_missing_shows_until_it_is_back() {
     tokio::select! {
         () = failing.follow() => {}
         () = checked => {}
+    }
+}
+
+/// Its index differs from that of both.
+const THREE: [&str; 3] = ["linux/amd64", "linux/arm64", "linux/s390x"];
+const RECORD: &str = "/api/v1/namespaces/team/configmaps/tolerarch-controller-failed-images";
+
+/// What is recorded, by now.
+fn recorded(objects: &Objects) -> FailedImages {
+    let text = objects.get(RECORD).and_then(|map| Some(map["data"]["record.json"].as_str()?.to_owned()));
+    FailedImages::of_text(&text.unwrap_or_default(), SystemTime::now())
+}
+
+impl World {
+    /// A Pod whose container the runtime could not begin; the Pod sets more of it.
+    fn fails(&self, name: &str, image: &str, digest: &str, more: &Value) {
+        let now = tolerarch_kubernetes::cluster::micro_time();
+        let state = json!({"terminated": {
+            "exitCode": 128, "reason": "StartError", "message": EXEC, "startedAt": now, "finishedAt": now,
+        }});
+        let mut container = json!({"name": "app", "image": image});
+        container.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        let pod = json!({
+            "metadata": {"name": name, "namespace": "team", "uid": format!("uid-{name}")},
+            "spec": {"nodeName": "arm64", "containers": [container]},
+            "status": {"phase": "Running", "containerStatuses": [
+                {"name": "app", "imageID": format!("acme/app@{digest}"), "state": state},
+            ]},
+        });
+        self.lists.put(StoredPod::PATH, pod);
+    }
+
+    fn digest(&self, name: &str) -> String {
+        self.bench.remote.repo(name).digest_of("v1").unwrap()
+    }
+
+    /// Where the image of this name is kept from in a namespace.
+    fn kept(&self, name: &str, namespace: &str) -> String {
+        let record = recorded(&self.objects);
+        let failure = record.failure(&Digest::of_text(&self.digest(name)), namespace, SystemTime::now());
+        failure.map_or_else(String::new, |failure| failure.platforms.to_string())
+    }
+}
+
+#[tokio::test]
+async fn what_fails_is_recorded_for_those_whom_its_evidence_is_of_concern() {
+    let world = World::new().await;
+    let names = ["lies", "forged", "single"];
+    let (lies, forged) = (world.bench.image("lies", &BOTH), world.bench.image("forged", &THREE));
+    let single = world.single();
+    world.fails("lies", &lies, &world.digest("lies"), &json!({}));
+    world.fails("forged", &forged, &world.digest("forged"), &json!({"command": ["/own"]}));
+    // It lacks the platform anyway.
+    world.fails("single", &single, &world.digest("single"), &json!({}));
+    world.until(false, || world.told().len() == 3 && !world.kept("lies", "team").is_empty()).await;
+    // All are written together.
+    assert_eq!(names.map(|name| world.kept(name, "team")), ["linux/arm64", "linux/arm64", ""]);
+    assert_eq!(names.map(|name| world.kept(name, "other")), ["linux/arm64", "", ""]);
+    let told = world.told();
+    assert!(
+        told[0][1].ends_with("no more Pods of this namespace with it get tolerations for arm64"),
+        "{told:?}"
+    );
+    assert!(
+        told[1][1].ends_with("for a day or longer no more Pods with it get tolerations for arm64"),
+        "{told:?}"
+    );
+    assert!(!told[2][1].contains("for a day"), "{told:?}");
+}
+
+#[tokio::test]
+async fn the_record_outlives_leaders_and_whatever_is_done_to_it() {
+    let world = World::new().await;
+    let names = ["a", "b", "c", "d"];
+    let others = ["linux/386", "linux/ppc64le", "linux/riscv64", "linux/s390x"];
+    let platforms = others.map(|other| [BOTH[0], BOTH[1], other]);
+    let images: Vec<String> =
+        names.iter().zip(&platforms).map(|(name, own)| world.bench.image(name, own)).collect();
+    let fails = |at: usize| world.fails(names[at], &images[at], &world.digest(names[at]), &json!({}));
+    let kept = || names.map(|name| !world.kept(name, "other").is_empty());
+    fails(0);
+    world.until(false, || kept()[0]).await;
+    // Another leader, which has not seen the first one fail.
+    world.lists.delete(StoredPod::PATH, "a");
+    fails(1);
+    world.until(false, || kept()[1]).await;
+    assert_eq!(kept(), [true, true, false, false]);
+    // Garbage counts as nothing, also where it is too much, or of another kind.
+    for (at, data) in [(2, json!({"record.json": "[{]"})), (3, json!({"other": "x".repeat(600_000)}))] {
+        world.objects.put(RECORD, json!({"metadata": {}, "data": data}));
+        fails(at);
+        world.until(false, || kept()[at]).await;
+    }
+    // What people delete is forgotten, unless it fails still.
+    world.objects.delete(RECORD);
+    for name in ["b", "c", "d"] {
+        world.lists.delete(StoredPod::PATH, name);
+    }
+    world.fails("again", &images[0], &world.digest("a"), &json!({}));
+    world.until(false, || kept()[0]).await;
+    assert!(!kept()[1]);
+}
+
+/// Also where it is written by two at a time, and where it may not be.
+#[tokio::test(start_paused = true)]
+async fn what_could_not_be_written_is_written_later() {
+    let objects = Objects::start().await;
+    let (learner, conditions, leadership) = (learner(&objects), Conditions::default(), Leadership::held());
+    let failed = |digest: &str| FailedImage {
+        digest: Digest::of_text(digest),
+        architecture: "arm64".to_owned(),
+        evidence: failed_images::Evidence::ExecFormatError,
+        namespace: "team".to_owned(),
+        is_for_all: true,
+    };
+    let until = async |what: &dyn Fn() -> bool| {
+        while !what() {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    let steps = async {
+        for (at, status) in [403, 409].into_iter().enumerate() {
+            objects.refuse(Some((http::Method::PATCH, "configmaps", status)));
+            let before = objects.requests();
+            learner.learn(failed(&at.to_string()));
+            until(&|| objects.requests() > before + 2).await;
+            assert_eq!(
+                conditions.has("the ConfigMap of images that failed cannot be read or written"),
+                status == 403
+            );
+            objects.refuse(None);
+            until(&|| recorded(&objects).count(SystemTime::now()) == at + 1).await;
+            until(&|| !conditions.has("the ConfigMap of images that failed cannot be read or written")).await;
+        }
+        // Many that come one by one are written once a second at most.
+        let (before, begun) = (objects.requests(), tokio::time::Instant::now());
+        for at in 0..40 {
+            learner.learn(failed(&format!("more {at}")));
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        until(&|| recorded(&objects).count(SystemTime::now()) == 42).await;
+        assert!(
+            objects.requests() - before <= 10,
+            "{} in {:?}",
+            objects.requests() - before,
+            begun.elapsed()
+        );
+    };
+    tokio::select! {
+        () = learner.keep(&leadership, &conditions) => {}
+        () = steps => {}
     }
 }

@@ -7,33 +7,30 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::{NodeTaint, is_reserved_taint};
-use tolerarch_kubernetes::cluster::{TAINTS_KEY, Taint, TaintedNode};
+use tolerarch_kubernetes::cluster::{Node, TAINTS_KEY, Taint};
 
-/// What is to be done with a node.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Plan {
-    /// The merge patch, if something is to be changed. It names the version of the node that it is for, as it replaces the
-    /// list of taints.
+    /// The merge patch, if there is one, for one version of the node: it replaces the list of taints.
     pub(super) patch: Option<Value>,
     /// Whether there is a taint of another owner, of the same key and effect, with another value.
     pub(super) is_in_the_way: bool,
 }
 
-/// What is to be done so that this node has the taints of these entries, of which the first one counts where two exclude
-/// each other, and no others of ours.
-pub(super) fn plan(node: &TaintedNode, entries: &[NodeTaint]) -> Plan {
+/// What gives this node the taints of these entries, and no others of ours; of two that exclude each other the first counts.
+pub(super) fn plan(node: &Node, entries: &[NodeTaint]) -> Plan {
     // Without a version the patch would undo what others do meanwhile. The API server names one always.
     let version = node.metadata.resource_version.as_deref().filter(|version| !version.is_empty());
     let Some(version) = version.filter(|_| node.metadata.deletion_timestamp.is_none()) else {
         return Plan::default();
     };
     let wanted = wanted(node, entries);
-    let was_ours: Vec<&str> = node.own.split(',').filter(|taint| !taint.is_empty()).collect();
+    let was_ours: Vec<&str> = node.own_taints.split(',').filter(|taint| !taint.is_empty()).collect();
     let is_marked =
         |taint: &Taint| !is_reserved_taint(&taint.key) && was_ours.contains(&taint.to_string().as_str());
     let (mut taints, mut ours, mut is_in_the_way) = (Vec::new(), Vec::new(), false);
     let mut missing = wanted.clone();
-    for raw in &node.taints {
+    for raw in &node.raw_taints {
         let Ok(present) = Taint::deserialize(raw) else {
             taints.push(raw.clone());
             continue;
@@ -49,7 +46,7 @@ pub(super) fn plan(node: &TaintedNode, entries: &[NodeTaint]) -> Plan {
             }
             Some(wanted) if is_marked(&present) => {
                 ours.push(wanted);
-                taints.push(written(wanted));
+                taints.push(json!(wanted));
             }
             Some(_) => {
                 is_in_the_way = true;
@@ -61,24 +58,24 @@ pub(super) fn plan(node: &TaintedNode, entries: &[NodeTaint]) -> Plan {
     }
     for wanted in missing {
         ours.push(wanted);
-        taints.push(written(wanted));
+        taints.push(json!(wanted));
     }
     let mut ours: Vec<String> = ours.into_iter().map(Taint::to_string).collect();
     ours.sort_unstable();
     let own = ours.join(",");
-    if taints == node.taints && own == node.own {
+    if taints == node.raw_taints && own == node.own_taints {
         return Plan { patch: None, is_in_the_way };
     }
     let own = if own.is_empty() { Value::Null } else { own.into() };
     let mut patch = json!({"metadata": {"resourceVersion": version, "annotations": {TAINTS_KEY: own}}});
-    if taints != node.taints {
+    if taints != node.raw_taints {
         patch["spec"] = json!({"taints": taints});
     }
     Plan { patch: Some(patch), is_in_the_way }
 }
 
 /// The taints that a node is to have, each place once.
-fn wanted<'e>(node: &TaintedNode, entries: &'e [NodeTaint]) -> Vec<&'e Taint> {
+fn wanted<'e>(node: &Node, entries: &'e [NodeTaint]) -> Vec<&'e Taint> {
     let Some(labels) = &node.metadata.labels else { return Vec::new() };
     let selected = |entry: &&NodeTaint| {
         let has = |(key, value)| labels.get(key) == Some(value);
@@ -91,13 +88,6 @@ fn wanted<'e>(node: &TaintedNode, entries: &'e [NodeTaint]) -> Vec<&'e Taint> {
         }
     }
     wanted
-}
-
-fn written(Taint { key, value, effect }: &Taint) -> Value {
-    match value.is_empty() {
-        true => json!({"key": key, "effect": effect}),
-        false => json!({"key": key, "value": value, "effect": effect}),
-    }
 }
 
 #[cfg(test)]

@@ -5,11 +5,9 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use tokio::time::{Duration, Instant};
 
 use super::Look;
-use crate::repair::Repaired;
-use tolerarch_kubernetes::cluster::{Change, StoredPod};
+use tolerarch_kubernetes::cluster::{Change, ClusterError, StoredPod};
 
-/// Pods that are kept, and bytes of what is kept of them: 20,000 usual ones have some 60 MiB. Where there are more, those
-/// of the namespace with the most have to wait.
+/// Pods that are kept, and bytes of them: 20,000 usual ones have some 60 MiB. Beyond, the largest namespace's wait.
 pub(super) const PODS: usize = 20_000;
 const BYTES: usize = 64 << 20;
 /// Bytes of a Pod beside its facts and labels, and of a label beside its texts, or fewer.
@@ -26,12 +24,10 @@ const RETRY: Duration = Duration::from_secs(2);
 /// The longest pause where the cause is not the Pod: no answer, or a right that is missing.
 const LONGEST: Duration = Duration::from_secs(600);
 
-/// A Pod that waits.
 struct Waiting {
     pod: StoredPod,
     /// Since when it is known here.
     since: Instant,
-    /// When it is looked at next.
     due: Instant,
     refusals: u32,
     /// Tries that failed for a cause that is not the Pod.
@@ -39,6 +35,13 @@ struct Waiting {
     /// Whether the last one did for a right that is missing.
     is_forbidden: bool,
     is_busy: bool,
+}
+
+impl Waiting {
+    fn new(pod: StoredPod) -> Self {
+        let now = Instant::now();
+        Self { pod, since: now, due: now, refusals: 0, failures: 0, is_forbidden: false, is_busy: false }
+    }
 }
 
 /// What is kept of the Pods of a namespace.
@@ -76,10 +79,14 @@ impl Pods {
                 let listed = std::mem::take(&mut self.listed);
                 let gone: Vec<String> =
                     self.known.keys().filter(|uid| !listed.contains(*uid)).cloned().collect();
-                gone.iter().for_each(|uid| self.remove(uid));
+                for uid in gone {
+                    self.detach(&uid);
+                }
             }
             Change::Applied(pod) => self.put(pod),
-            Change::Unread(pod) | Change::Deleted(pod) => self.remove(&pod.uid.unwrap_or_default()),
+            Change::Unread(pod) | Change::Deleted(pod) => {
+                self.detach(&pod.uid.unwrap_or_default());
+            }
             Change::Failed(_) => {}
         }
     }
@@ -92,27 +99,17 @@ impl Pods {
     fn put(&mut self, mut pod: StoredPod) {
         let concerns = pod.is_waiting_for_a_node() && !pod.is_nominated;
         let skipped = pod.facts.as_ref().is_none_or(|facts| facts.skipped().is_some());
+        let before = self.detach(pod.uid());
         if !concerns || skipped {
-            return self.remove(pod.uid());
+            return;
         }
         // Not needed any more, and as large as a tenant made them.
         pod.owners.clear();
         pod.containers.clear();
-        let before = self.detach(pod.uid());
         if !self.make_room(&pod) {
             self.has_dropped = true;
             return;
         }
-        let now = Instant::now();
-        let new = |pod| Waiting {
-            pod,
-            since: now,
-            due: now,
-            refusals: 0,
-            failures: 0,
-            is_forbidden: false,
-            is_busy: false,
-        };
         let (uid, size) = (pod.uid().to_owned(), size(&pod));
         let share = self.shares.entry(pod.namespace().to_owned()).or_default();
         share.bytes += size;
@@ -120,7 +117,7 @@ impl Pods {
         self.bytes += size;
         let waiting = match before {
             Some(before) => Waiting { pod, ..before },
-            None => new(pod),
+            None => Waiting::new(pod),
         };
         self.known.insert(uid, waiting);
     }
@@ -133,14 +130,10 @@ impl Pods {
             let most = self.shares.iter().max_by_key(|(_, share)| share.bytes);
             let most = most.filter(|(_, share)| share.bytes > own + size);
             let Some(last) = most.and_then(|(_, share)| share.uids.last().cloned()) else { return false };
-            self.remove(&last);
+            self.detach(&last);
             self.has_dropped = true;
         }
         true
-    }
-
-    fn remove(&mut self, uid: &str) {
-        self.detach(uid);
     }
 
     fn detach(&mut self, uid: &str) -> Option<Waiting> {
@@ -158,8 +151,7 @@ impl Pods {
         Some(known)
     }
 
-    /// At most so many that are due, the longest first, which are busy from now on, and since when they are known; and not
-    /// all of one namespace.
+    /// At most so many that are due, and since when known, the longest first and not all of one namespace: busy from now on.
     pub(super) fn due(&mut self, free: usize) -> Vec<(StoredPod, Instant)> {
         let now = Instant::now();
         let mut busy: BTreeMap<String, usize> = BTreeMap::new();
@@ -191,26 +183,27 @@ impl Pods {
     }
 
     pub(super) fn looked(&mut self, uid: &str, look: Look) {
+        use ClusterError::{Conflict, Forbidden, Invalid, NotFound, Unauthorized};
         let Some(known) = self.known.get_mut(uid) else { return };
         known.is_busy = false;
-        known.is_forbidden = matches!(look, Look::Tried(Repaired::Forbidden));
+        known.is_forbidden = matches!(look, Look::Tried(Some(Err(Forbidden | Unauthorized))));
+        let (namespace, pod) = (known.pod.namespace(), known.pod.name());
         let pause = match look {
             Look::Unknown => UNKNOWN,
-            Look::Settled | Look::Tried(Repaired::Done | Repaired::Gone) => SETTLED,
-            Look::Tried(Repaired::NotLeading) => RETRY,
-            Look::Tried(Repaired::Refused) => {
+            Look::Settled | Look::Tried(Some(Ok(()) | Err(NotFound))) => SETTLED,
+            Look::Tried(None) => RETRY,
+            // It is another one by now, or the API server does not take the change.
+            Look::Tried(Some(Err(Invalid | Conflict))) => {
                 known.refusals += 1;
                 if known.refusals == TRIES {
-                    let (namespace, pod) = (known.pod.namespace(), known.pod.name());
                     tracing::warn!(namespace, pod, tries = TRIES, "a Pod cannot be repaired");
                 }
                 RETRY * known.refusals
             }
-            Look::Tried(Repaired::Forbidden | Repaired::Failed) => {
+            Look::Tried(Some(Err(_))) => {
                 let pause = RETRY.saturating_mul(1 << known.failures.min(16)).min(LONGEST);
                 known.failures += 1;
                 if known.failures == TRIES {
-                    let (namespace, pod) = (known.pod.namespace(), known.pod.name());
                     tracing::warn!(
                         namespace,
                         pod,

@@ -288,7 +288,7 @@ async fn a_right_that_is_missing_shows_until_it_is_back() {
         conditions: Conditions::default(),
     };
     let component =
-        tolerarch_support::health::Component::new("pending-pods").with(pending.conditions.clone());
+        tolerarch_support::health::Component::new("pending-pods").reported(pending.conditions.clone());
     let health = tolerarch_support::health::Health::register(&world.metrics, vec![component]).unwrap();
     let is_healthy = || {
         health.check();

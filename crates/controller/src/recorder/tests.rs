@@ -3,6 +3,7 @@ use serde_json::json;
 
 use super::*;
 use crate::Elector;
+use crate::note::POOL_CLOSED;
 use tolerarch_kubernetes::cluster::testing::Objects;
 use tolerarch_kubernetes::cluster::{LeaseName, ObjectName};
 use tolerarch_support::metrics::Metrics;
@@ -27,7 +28,7 @@ impl World {
     }
 
     fn record(&self, namespace: &str, name: &str) {
-        self.recorder.record(EventReason::PoolClosed, &pod(namespace, name), || "closed".to_owned());
+        self.recorder.record(POOL_CLOSED, &pod(namespace, name), || "closed".to_owned());
     }
 
     fn written(&self, namespace: &str) -> usize {
@@ -91,7 +92,7 @@ async fn an_event_is_told_once_and_one_that_was_dropped_again() {
     assert!(world.dropped(2), "there is no room yet");
     world.until(|| world.written("team") > 10).await;
     // What waited when another replica led is forgotten; this one would be the leader after it.
-    *world.recorder.book() = Book::default();
+    *world.recorder.0.book.lock() = Book::default();
     world.record("team", "web-0");
     world.record("team", "last");
     let is_told = |event: &serde_json::Value| event["regarding"]["name"] == "last";

@@ -9,7 +9,6 @@ use tolerarch_text::escape::is_unsafe;
 /// Characters of the annotation.
 const LENGTH: usize = 256;
 
-/// Why a Pod stays closed.
 #[derive(Clone, Copy)]
 pub(super) enum Closed<'a> {
     /// For this reason by this image, and by others.
@@ -19,16 +18,14 @@ pub(super) enum Closed<'a> {
 }
 
 impl<'a> Closed<'a> {
-    /// By the image that decides, which is one of all. It does not depend on what this pass changes, so that the next one
-    /// says the same.
+    /// By the image that decides. It does not depend on what this pass changes, so that the next one says the same.
     pub(super) fn by(is_nowhere: bool, decisive: Blocker<'a>, all: &[Blocker<'a>]) -> Self {
         let whole = all.iter().find(|blocker| blocker.image == decisive.image).copied().unwrap_or(decisive);
         let reason = if is_nowhere { Reason::NoCommonPlatform } else { whole.into() };
         Self::By(reason, whole, all.len().saturating_sub(1))
     }
 
-    /// `platform-missing: ghcr.io/acme/app:1 lacks linux/arm64 (and 2 more images)`. An image that is too long keeps its end,
-    /// which tells images apart.
+    /// `platform-missing: ghcr.io/acme/app:1 lacks linux/arm64 (and 2 more images)`. An image keeps its end, which tells.
     fn text(self) -> String {
         let (reason, blocker, others) = match self {
             Self::NotInShare(Pool { name, share, .. }) => {
@@ -41,8 +38,8 @@ impl<'a> Closed<'a> {
         };
         let before = format!("{reason}: ");
         let mut after = match blocker.cause {
-            Cause::Lacks(platforms) => format!(" lacks {platforms}"),
             Cause::Unknown(_) => String::new(),
+            known => format!(" {known}"),
         };
         match others {
             0 => {}

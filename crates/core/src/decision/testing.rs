@@ -139,7 +139,12 @@ pub fn pass(
     }
     let images: Vec<ImageSupport<'_>> = support
         .iter()
-        .map(|support| ImageSupport { given: "image", purpose: Purpose::Run, support: *support })
+        .map(|support| ImageSupport {
+            given: "image",
+            purpose: Purpose::Run,
+            support: *support,
+            failure: None,
+        })
         .collect();
     let edits = Decision::of(policy, &decoded, Rank::FIRST, &images).edits;
     if edits.is_empty() {

@@ -31,7 +31,7 @@ fn two_pools() -> Policy {
 
 fn runs(given: &str, platforms: &[&str]) -> ImageSupport<'static> {
     let given = Box::leak(given.to_owned().into_boxed_str());
-    ImageSupport { given, purpose: Purpose::Run, support: Ok(Support::Index(set(platforms))) }
+    ImageSupport { given, purpose: Purpose::Run, support: Ok(Support::Index(set(platforms))), failure: None }
 }
 
 fn both() -> ImageSupport<'static> {
@@ -39,7 +39,7 @@ fn both() -> ImageSupport<'static> {
 }
 
 fn unknown(why: LookupError) -> ImageSupport<'static> {
-    ImageSupport { given: "unknown", purpose: Purpose::Run, support: Err(why) }
+    ImageSupport { given: "unknown", purpose: Purpose::Run, support: Err(why), failure: None }
 }
 
 fn pod(tolerations: Value, annotation: Option<&str>) -> Value {
@@ -95,7 +95,8 @@ fn unknown_is_not_no_and_not_yes() {
     ] {
         assert_eq!(decide(&multi_arch(), &bare, &[both(), unknown(why)]), left(reason, "unknown"));
     }
-    let artifact = ImageSupport { given: "chart", purpose: Purpose::Run, support: Ok(Support::Artifact) };
+    let artifact =
+        ImageSupport { given: "chart", purpose: Purpose::Run, support: Ok(Support::Artifact), failure: None };
     assert_eq!(decide(&multi_arch(), &bare, &[artifact]), left(Reason::BadManifest, "chart"));
     assert_eq!(decide(&multi_arch(), &bare, &[]).0, Reason::Internal);
 }
@@ -118,7 +119,12 @@ fn what_is_known_to_lack_decides_whatever_is_not_known() {
 
 #[test]
 fn a_volume_of_a_single_manifest_is_neutral() {
-    let volume = |support| ImageSupport { given: "data", purpose: Purpose::Mount, support: Ok(support) };
+    let volume = |support| ImageSupport {
+        given: "data",
+        purpose: Purpose::Mount,
+        support: Ok(support),
+        failure: None,
+    };
     let amd64 = set(&["linux/amd64"]);
     let bare = pod(json!([]), None);
     for support in

@@ -9,8 +9,7 @@ pub const DOCKER_HUB_ENDPOINT: &str = "registry-1.docker.io";
 /// Docker Hub, as `docker login` and older images name it.
 pub const DOCKER_HUB_INDEX: &str = "index.docker.io";
 
-/// Whether this means Docker Hub: one of its names in any case, alone or as the URL that `docker login` writes,
-/// `https://index.docker.io/v1/`.
+/// Whether this means Docker Hub: one of its names in any case, alone or as the URL that `docker login` writes.
 pub fn is_docker_hub(text: &str) -> bool {
     let host = text.strip_prefix("https://").unwrap_or(text).trim_end_matches('/');
     let host = host.strip_suffix("/v1").or_else(|| host.strip_suffix("/v2")).unwrap_or(host);

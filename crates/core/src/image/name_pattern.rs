@@ -12,10 +12,8 @@ pub struct NamePattern {
     parts: Vec<String>,
 }
 
-/// Why a text is no pattern.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ParsePatternError {
-    /// The first part cannot be a host.
     #[error("a pattern begins with a registry, such as docker.io/library/nginx or *.example.com")]
     Host,
     /// A part is empty, or has a character that no name has.

@@ -4,6 +4,8 @@
 use std::fmt;
 use std::str::FromStr;
 
+use serde::{Serialize, Serializer};
+
 /// The platforms that nodes of a pool can have, as a pool names them. A node takes an image for exactly this
 /// platform; 32-bit fallbacks (386 on amd64, arm on arm64) do not count.
 ///
@@ -23,21 +25,6 @@ pub(super) static NODES: [Platform<'static>; KNOWN] = [
     Platform::linux("mips64", ""),
 ];
 
-/// The architectures of these nodes as they are labelled with them, sorted, and all platforms of each.
-const ARCHITECTURES: [(&str, PlatformSet); 10] = [
-    ("386", PlatformSet(1 << 5)),
-    ("amd64", PlatformSet(1 << 0)),
-    ("arm", PlatformSet(1 << 2 | 1 << 3 | 1 << 4)),
-    ("arm64", PlatformSet(1 << 1)),
-    ("loong64", PlatformSet(1 << 6)),
-    ("mips64", PlatformSet(1 << 11)),
-    ("mips64le", PlatformSet(1 << 7)),
-    ("ppc64le", PlatformSet(1 << 8)),
-    ("riscv64", PlatformSet(1 << 9)),
-    ("s390x", PlatformSet(1 << 10)),
-];
-
-/// How many there are.
 pub(super) const KNOWN: usize = 12;
 
 /// A platform as a manifest or a configuration names it, normalised: `linux/x86_64` becomes `linux/amd64`.
@@ -50,13 +37,10 @@ pub struct Platform<'a> {
 
 type Text<'a> = std::borrow::Cow<'a, str>;
 
-/// Why a text names no platform of nodes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum ParsePlatformError {
-    /// Not `os/architecture` or `os/architecture/variant`.
     #[error("a platform is os/architecture, for example linux/arm64")]
     Form,
-    /// No node that tolerarch knows has it.
     #[error("no known platform of nodes; known are {}", PlatformSet::ALL)]
     Unknown,
 }
@@ -120,7 +104,6 @@ impl fmt::Display for Platform<'_> {
 pub struct PlatformSet(u32);
 
 impl PlatformSet {
-    /// No platform at all.
     pub const EMPTY: Self = Self(0);
     /// Every platform that nodes are known to have.
     pub const ALL: Self = Self((1 << KNOWN) - 1);
@@ -143,19 +126,16 @@ impl PlatformSet {
         Self(bits.fold(0, |set, bit| set | bit))
     }
 
-    /// With all platforms of `other` added.
     #[must_use]
     pub fn union(self, other: Self) -> Self {
         Self(self.0 | other.0)
     }
 
-    /// The platforms in both.
     #[must_use]
     pub fn intersection(self, other: Self) -> Self {
         Self(self.0 & other.0)
     }
 
-    /// The platforms that `other` lacks.
     #[must_use]
     pub fn difference(self, other: Self) -> Self {
         Self(self.0 & !other.0)
@@ -167,7 +147,6 @@ impl PlatformSet {
         Self(bits.fold(0, |set, bit| set | 1 << bit))
     }
 
-    /// Whether every platform of `other` is in this set.
     pub fn contains_all(self, other: Self) -> bool {
         other.0 & !self.0 == 0
     }
@@ -175,19 +154,21 @@ impl PlatformSet {
     /// Those whose architecture no platform of `other` has.
     #[must_use]
     pub(crate) fn without_architectures_of(self, other: Self) -> Self {
-        let others = ARCHITECTURES.iter().filter(|(_, all)| !all.intersection(other).is_empty());
-        others.fold(self, |set, (_, all)| set.difference(*all))
+        self.filter(|bit| Self::of_architecture(&NODES[bit].architecture).intersection(other).is_empty())
     }
 
     /// The architectures of its platforms as nodes are labelled with them, sorted, each once.
     pub fn architectures(self) -> Vec<&'static str> {
-        let own = ARCHITECTURES.iter().filter(|(_, all)| !all.intersection(self).is_empty());
-        own.map(|(name, _)| *name).collect()
+        let own = NODES.iter().enumerate().filter(|(bit, _)| self.0 & (1 << bit) != 0);
+        let mut names: Vec<&str> = own.map(|(_, node)| &*node.architecture).collect();
+        names.sort_unstable();
+        names.dedup();
+        names
     }
 
     /// All platforms of an architecture as nodes are labelled with it; empty where no node is known to have it.
     pub fn of_architecture(name: &str) -> Self {
-        ARCHITECTURES.iter().find(|(known, _)| *known == name).map_or(Self::EMPTY, |(_, all)| *all)
+        Self::ALL.filter(|bit| NODES[bit].architecture == name)
     }
 
     /// All platforms of linux with the architecture of this one.
@@ -214,7 +195,6 @@ impl PlatformSet {
         Self::ALL.contains_all(Self(bits)).then_some(Self(bits))
     }
 
-    /// Whether there is none.
     pub fn is_empty(self) -> bool {
         self.0 == 0
     }
@@ -243,6 +223,13 @@ impl FromStr for PlatformSet {
 }
 
 /// Comma-separated, in the order of the list of known platforms; `none` for the empty set.
+/// The list of their names.
+impl Serialize for PlatformSet {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq(self.names())
+    }
+}
+
 impl fmt::Display for PlatformSet {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.is_empty() {
@@ -257,8 +244,7 @@ impl fmt::Display for PlatformSet {
 pub enum Support {
     /// An index or manifest list: a node pulls its own entry, and none without one.
     Index(PlatformSet),
-    /// A single manifest: pulled by any node without a look at its platform, it *runs* on these only. As a volume it
-    /// mounts everywhere.
+    /// Pulled by any node without a look at its platform, it *runs* on these only. As a volume it mounts everywhere.
     Single(PlatformSet),
     /// A single manifest whose config is no image config (a Helm chart, a signature): where it runs is unknown.
     Artifact,

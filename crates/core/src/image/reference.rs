@@ -1,7 +1,6 @@
 //! Image references, read as containerd reads them: `ParseDockerRef` of github.com/distribution/reference.
 //!
-//! Hand-written instead of a regular expression: the grammar is small, references are untrusted input, and each review
-//! reads several of them.
+//! Hand-written: the grammar is small, references are untrusted input, and each review reads several of them.
 
 use std::fmt;
 use std::net::{Ipv4Addr, Ipv6Addr};
@@ -31,35 +30,28 @@ pub struct ImageRef {
     repository_end: usize,
 }
 
-/// Why a text is no image reference.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum ReferenceError {
     /// Nothing there; Kubernetes allows it in a Pod, for others to fill in.
     #[error("the image reference is empty")]
     Empty,
-    /// 64 hexadecimal digits: an image ID, not a name.
     #[error("64 hexadecimal digits are an image ID, not a name")]
     ImageId,
-    /// The part before the first slash is no host.
     #[error("the registry host is malformed; an image begins with host or host:port, without https://")]
     Host,
     /// A number where DNS has no names, or an address in another spelling than its usual one: nodes mostly resolve neither, but
     /// URLs take `127.1` for `127.0.0.1`, so that a rule of the operator would know it by another name.
     #[error("the registry host is no name, nor an address as it is usually written: 127.0.0.1, [::1]")]
     Address,
-    /// The port is not within 1 to 65535, or begins with a zero.
     #[error("the registry port is not within 1 to 65535, or begins with a zero")]
     Port,
     /// The repository has a character or separator that is not allowed; upper-case letters are the usual case.
     #[error("the repository is malformed: lower-case letters, digits and single separators only")]
     Repository,
-    /// The repository is longer than 255 bytes, or the host longer than any name can be.
     #[error("the repository is longer than {MAX_REPOSITORY} bytes, or the host than {MAX_HOST}")]
     TooLong,
-    /// The tag is malformed or longer than 128 bytes.
     #[error("the tag is malformed: at most {MAX_TAG} letters, digits, '_', '.', '-'")]
     Tag,
-    /// The digest is neither `sha256:` with 64 nor `sha512:` with 128 lower-case hexadecimal digits.
     #[error("the digest is malformed: sha256 with 64 or sha512 with 128 hexadecimal digits")]
     Digest,
 }
@@ -90,7 +82,6 @@ impl ImageRef {
         (self.text.as_bytes()[self.repository_end] == b'@').then(|| self.target())
     }
 
-    /// The normal form.
     pub fn as_str(&self) -> &str {
         &self.text
     }
@@ -150,8 +141,7 @@ impl FromStr for ImageRef {
     }
 }
 
-/// `splitDockerDomain` of distribution/reference, which does not ignore case: here a host has one name only, of which a
-/// rule of the operator needs to know no other.
+/// `splitDockerDomain` of distribution/reference, but for case: here a host has one name only, for the operator's rules.
 fn split_host(named: &str) -> (&str, &str) {
     let Some((first, rest)) = cut(named, b'/') else {
         return (DOCKER_HUB, named);
@@ -160,7 +150,7 @@ fn split_host(named: &str) -> (&str, &str) {
         _ if first.eq_ignore_ascii_case(DOCKER_HUB_INDEX) => (DOCKER_HUB, rest),
         _ if first.eq_ignore_ascii_case(DOCKER_HUB) => (DOCKER_HUB, rest),
         _ if first.eq_ignore_ascii_case(LOCALHOST) => (LOCALHOST, rest),
-        _ if has_dot_or_colon(first) || first.bytes().any(|b| has_class(b, UPPER)) => (first, rest),
+        _ if has_dot_or_colon(first) || first.bytes().any(|b| b.is_ascii_uppercase()) => (first, rest),
         _ => (DOCKER_HUB, named),
     }
 }
@@ -206,7 +196,7 @@ fn check_host(host: &str) -> Result<(), ReferenceError> {
         return Err(ReferenceError::Address);
     }
     let Some(port) = port else { return Ok(()) };
-    if port.is_empty() || !port.bytes().all(|b| has_class(b, DIGIT)) {
+    if port.is_empty() || !port.bytes().all(|b| b.is_ascii_digit()) {
         return Err(ReferenceError::Host);
     }
     match port.parse::<u16>() {
@@ -220,7 +210,7 @@ fn check_host(host: &str) -> Result<(), ReferenceError> {
 fn ends_in_number(name: &str) -> bool {
     let last = name.rsplit('.').next().unwrap_or_default();
     let hex = last.strip_prefix("0x").or_else(|| last.strip_prefix("0X"));
-    last.bytes().all(|b| has_class(b, DIGIT))
+    last.bytes().all(|b| b.is_ascii_digit())
         || hex.is_some_and(|hex| hex.bytes().all(|b| b.is_ascii_hexdigit()))
 }
 
@@ -229,16 +219,16 @@ fn is_host_name(name: &str) -> bool {
     let mut before = b'.';
     for b in name.bytes() {
         let fits = match b {
-            b'.' => has_class(before, WORD),
+            b'.' => before.is_ascii_alphanumeric(),
             b'-' => before != b'.',
-            _ => has_class(b, WORD),
+            _ => b.is_ascii_alphanumeric(),
         };
         if !fits {
             return false;
         }
         before = b;
     }
-    has_class(before, WORD)
+    before.is_ascii_alphanumeric()
 }
 
 /// `my_registry.corp`, without a port: distribution/reference takes it for the first part of a repository, hence the
@@ -251,10 +241,8 @@ fn is_host_with_underscore(host: &str) -> bool {
 fn is_repository(repository: &str) -> bool {
     let mut left = repository.as_bytes();
     loop {
-        let (word, rest) =
-            left.split_at(left.iter().position(|&b| !has_class(b, PATH)).unwrap_or(left.len()));
-        let (separator, next) =
-            rest.split_at(rest.iter().position(|&b| has_class(b, PATH)).unwrap_or(rest.len()));
+        let (word, rest) = left.split_at(left.iter().position(|&b| !is_path(b)).unwrap_or(left.len()));
+        let (separator, next) = rest.split_at(rest.iter().position(|&b| is_path(b)).unwrap_or(rest.len()));
         match separator {
             _ if word.is_empty() => return false,
             b"" => return true,
@@ -267,39 +255,13 @@ fn is_repository(repository: &str) -> bool {
 
 fn is_tag(tag: &str) -> bool {
     (1..=MAX_TAG).contains(&tag.len())
-        && tag.bytes().next().is_some_and(|b| has_class(b, WORD | UNDERSCORE))
-        && tag.bytes().all(|b| has_class(b, WORD | UNDERSCORE | MARK))
+        && !tag.starts_with(['.', '-'])
+        && tag.bytes().all(|b| b.is_ascii_alphanumeric() || b"_.-".contains(&b))
 }
 
-const LOWER: u8 = 1;
-const UPPER: u8 = 2;
-const DIGIT: u8 = 4;
-const UNDERSCORE: u8 = 8;
-/// `.` and `-`.
-const MARK: u8 = 16;
-const PATH: u8 = LOWER | DIGIT;
-const WORD: u8 = PATH | UPPER;
-
-/// To which of these classes each byte belongs: every byte of every image is asked more than once.
-const CLASSES: [u8; 256] = {
-    let mut classes = [0; 256];
-    let mut byte = 0;
-    while byte < classes.len() {
-        classes[byte] = match byte as u8 {
-            b'a'..=b'z' => LOWER,
-            b'A'..=b'Z' => UPPER,
-            b'0'..=b'9' => DIGIT,
-            b'_' => UNDERSCORE,
-            b'.' | b'-' => MARK,
-            _ => 0,
-        };
-        byte += 1;
-    }
-    classes
-};
-
-fn has_class(byte: u8, classes: u8) -> bool {
-    CLASSES[usize::from(byte)] & classes != 0
+/// A byte of a component of a repository.
+fn is_path(b: u8) -> bool {
+    b.is_ascii_lowercase() || b.is_ascii_digit()
 }
 
 /// Whether this is a digest of an algorithm that the image spec registers. Anything else must not get into a URL.

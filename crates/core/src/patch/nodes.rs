@@ -1,6 +1,6 @@
 //! The operations on a Pod's node selector and node affinity.
 
-use super::Patch;
+use super::{Patch, push_list};
 use crate::placement::{
     NodeEdits, ParentEdit, Preferred, PreferredEdit, RequiredEdit, Requirement, SelectorEdit, TermEdit,
 };
@@ -134,14 +134,4 @@ fn push_requirement(json: &mut String, Requirement { key, values }: &Requirement
     json.push_str(r#","operator":"In","values":"#);
     push_list(json, values, |json, value| push_text(json, value));
     json.push('}');
-}
-
-fn push_list<T>(json: &mut String, items: &[T], push: impl Fn(&mut String, &T)) {
-    let mut before = '[';
-    for item in items {
-        json.push(before);
-        push(json, item);
-        before = ',';
-    }
-    json.push(']');
 }

@@ -157,7 +157,8 @@ fn patch_of(pod: Value, support: Support) -> Value {
     let decoded: Pod<'_> = serde_json::from_str(&text).unwrap();
     let mut policy = policy();
     policy.pools.truncate(1);
-    let images = [ImageSupport { given: "image", purpose: Purpose::Run, support: Ok(support) }];
+    let images =
+        [ImageSupport { given: "image", purpose: Purpose::Run, support: Ok(support), failure: None }];
     let decision = Decision::of(&policy, &decoded, Rank::FIRST, &images);
     serde_json::from_str(&super::build("", &decoded, &decision.edits)).unwrap()
 }

@@ -5,7 +5,6 @@ use std::collections::HashSet;
 use crate::pod::{POOLS_KEY, Pod, Toleration};
 use crate::policy::Pool;
 
-/// An annotation that changes.
 #[derive(Debug, PartialEq, Eq)]
 pub struct AnnotationEdit {
     pub key: &'static str,
@@ -21,7 +20,7 @@ pub struct Ownership<'p> {
     /// The same as the template said before an update; empty where there was none.
     pools_before: &'p str,
     /// Places in the Pod's list of tolerations, ascending: those of these pools. All others are the user's.
-    tolerations: Vec<usize>,
+    pub(super) tolerations: Vec<usize>,
 }
 
 impl<'p> Ownership<'p> {
@@ -61,14 +60,8 @@ impl<'p> Ownership<'p> {
         names(self.pools_before).any(|name| name == pool.name)
     }
 
-    /// Whether the toleration at this place is ours.
     pub fn holds(&self, place: usize) -> bool {
         self.tolerations.contains(&place)
-    }
-
-    /// The places of our tolerations, ascending.
-    pub fn tolerations(&self) -> &[usize] {
-        &self.tolerations
     }
 
     /// How to write down that these pools are open; `None` where it stands there. Pools that only another version of the
@@ -97,8 +90,7 @@ fn count(pod: &Pod<'_>, toleration: &Toleration<'_>) -> usize {
     pod.tolerations().iter().filter(|there| there.same(toleration)).count()
 }
 
-/// How many of them were the user's before an update. Without an annotation that says otherwise the new template is like a
-/// new one.
+/// How many were the user's before an update. Without an annotation that says otherwise the template is like a new one.
 fn of_user(before: &Pod<'_>, toleration: &Toleration<'_>, opened: &[&Pool]) -> usize {
     let is_managed = opened.iter().flat_map(|pool| &pool.tolerations).any(|own| own.same(toleration));
     if is_managed { count(before, toleration).saturating_sub(1) } else { 0 }

@@ -22,18 +22,12 @@ pub enum PreferredEdit {
     /// There is nothing yet: it is created.
     Create(Vec<Preferred>),
     /// Places of terms that go, ascending, and terms that are appended.
-    Items {
-        /// Those that go.
-        remove: Vec<usize>,
-        /// Those that are appended.
-        append: Vec<Preferred>,
-    },
+    Items { remove: Vec<usize>, append: Vec<Preferred> },
     /// It has nothing but terms of ours, and goes.
     Remove,
 }
 
 impl PreferredEdit {
-    /// What is added.
     pub(super) fn added(&self) -> &[Preferred] {
         match self {
             Self::Create(new) | Self::Items { append: new, .. } => new,
@@ -69,11 +63,10 @@ impl Preferred {
         Self::of_pool(pools.iter().find(|known| known.name == pool)?, weight)
     }
 
-    /// Whether it is this term.
     fn is(&self, term: &WeightedTerm<'_>) -> bool {
         let expressions = term.expressions();
         let same = || self.requirements.iter().zip(expressions).all(|(own, there)| own.is(there));
-        term.weight() == Some(self.weight.into())
+        term.weight == Some(self.weight.into())
             && !term.has_fields()
             && expressions.len() == self.requirements.len()
             && same()

@@ -20,16 +20,13 @@ pub struct NodeEdits {
     pub selector: Option<SelectorEdit>,
     /// What of the affinity has to be created first, or has nothing left and goes as a whole.
     pub parent: Option<ParentEdit>,
-    /// In what the node affinity requires.
     pub required: Option<RequiredEdit>,
-    /// In what it prefers.
     pub preferred: Option<PreferredEdit>,
 }
 
 /// How the objects change that hold a Pod's node affinity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ParentEdit {
-    /// The Pod has no affinity.
     CreateAffinity,
     /// The Pod's affinity says nothing of nodes.
     CreateNodeAffinity,
@@ -42,7 +39,6 @@ pub enum ParentEdit {
 /// Where a Pod is steered.
 #[derive(Debug, Default)]
 pub(super) struct Steering {
-    /// How the Pod has to be changed for that.
     pub(super) edits: NodeEdits,
     pub(super) annotations: Vec<AnnotationEdit>,
     /// Whether something of ours steers the Pod after this pass.
@@ -148,8 +144,7 @@ impl Fit {
         Self { nodes, labels }
     }
 
-    /// What a template required before an update, as far as the known images run there; `None` where that is nowhere, or
-    /// where every image is known.
+    /// What a template required before an update, if the known images run there and not every image is known.
     fn kept(before: &Pod<'_>, verdicts: &Verdicts<'_, '_>) -> Option<Self> {
         let possible = verdicts.possible()?;
         let written = before.required_annotation();
@@ -225,7 +220,6 @@ impl Wanted {
         text
     }
 
-    /// As the annotation says it.
     fn preferred_text(&self) -> String {
         let mut text = String::new();
         for own in &self.preferred {
@@ -314,7 +308,6 @@ fn parent(
     Some(if alone { ParentEdit::RemoveAffinity } else { ParentEdit::RemoveNodeAffinity })
 }
 
-/// Appends a name, of these parts.
 fn push_name(text: &mut String, parts: &[&str]) {
     if !text.is_empty() {
         text.push(',');

@@ -1,5 +1,4 @@
-//! How parts of a Pod are read from JSON: borrowed, and with the difference between absent and null, which a patch
-//! must know.
+//! How parts of a Pod are read from JSON: borrowed, and null apart from absent, which a patch must know.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -11,15 +10,15 @@ use super::{ITEMS, MIRROR_KEY, MODE_KEY, POOLS_KEY, PREFER_KEY, PREFERRED_KEY, R
 /// A text that borrows from the JSON unless it had to be unescaped.
 ///
 /// (serde borrows into a plain `Cow<str>` field, but not into one within an `Option` or a list.)
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Text<'a>(Cow<'a, str>);
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, serde::Deserialize)]
+#[serde(transparent)]
+pub struct Text<'a>(#[serde(borrow)] Cow<'a, str>);
 
 impl Text<'_> {
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// Whether it is empty.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -43,42 +42,16 @@ impl From<String> for Text<'_> {
     }
 }
 
-impl<'de: 'a, 'a> Deserialize<'de> for Text<'a> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Borrow;
-        impl<'de> Visitor<'de> for Borrow {
-            type Value = Text<'de>;
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a string")
-            }
-            fn visit_borrowed_str<E: Error>(self, text: &'de str) -> Result<Self::Value, E> {
-                Ok(Text(Cow::Borrowed(text)))
-            }
-            fn visit_str<E: Error>(self, text: &str) -> Result<Self::Value, E> {
-                Ok(Text(Cow::Owned(text.to_owned())))
-            }
-            fn visit_string<E: Error>(self, text: String) -> Result<Self::Value, E> {
-                Ok(Text(Cow::Owned(text)))
-            }
-        }
-        deserializer.deserialize_str(Borrow)
-    }
-}
-
 /// A member of an object: not there, there as null, or there.
 #[derive(Debug, Default, PartialEq, Eq, Hash)]
 pub(super) enum Field<T> {
-    /// The object has no such member.
     #[default]
     Absent,
-    /// The member is null.
     Null,
-    /// The member has a value.
     Present(T),
 }
 
 impl<T> Field<T> {
-    /// The value, where there is one.
     pub(super) fn present(&self) -> Option<&T> {
         match self {
             Self::Present(value) => Some(value),
@@ -152,7 +125,6 @@ impl Texts<'_> {
         self.0.iter().find(|(key, _)| key.as_str() == name).map(|(_, text)| text.as_str())
     }
 
-    /// All names.
     pub fn names(&self) -> impl ExactSizeIterator<Item = &str> {
         self.0.iter().map(|(key, _)| key.as_str())
     }

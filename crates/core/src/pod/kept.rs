@@ -1,7 +1,6 @@
-//! What a decoded Pod takes of memory, and how it does without the bytes that it was read from.
+//! What a decoded Pod takes of memory, and how it does without the bytes that it was read from, while it waits.
 //!
-//! A Pod may wait for a registry for seconds. Of a large review, most is nothing that a decision needs; of a small one, the
-//! lists may be much larger decoded than as JSON: `{}` is a toleration.
+//! Of a large review, most is nothing that a decision needs; lists may be much larger decoded than as JSON (`{}`).
 
 use super::json::{Annotations, Field};
 use super::{
@@ -41,14 +40,12 @@ impl Pod<'_> {
 }
 
 impl Own<'_> {
-    /// The same, without the bytes that it was read from.
     pub(super) fn into_owned(self) -> Own<'static> {
         Kept::into_owned(self)
     }
 }
 
 impl Text<'_> {
-    /// The same, without the bytes that it was read from.
     pub(crate) fn into_owned(self) -> Text<'static> {
         String::from(self).into()
     }

@@ -16,7 +16,6 @@ pub(super) struct Labels<'a> {
     pub(super) all: Unread<'a>,
 }
 
-/// Labels that concern tolerarch.
 #[derive(Debug, Default, PartialEq, Eq, Hash, serde::Deserialize)]
 pub(super) struct Own<'a> {
     #[serde(borrow, default, rename = "tolerarch.io/mode")]
@@ -26,7 +25,6 @@ pub(super) struct Own<'a> {
 }
 
 impl Labels<'_> {
-    /// The value of any label.
     pub(super) fn get(&self, key: &str) -> Option<String> {
         let all = self.all.may_have(key).then(|| self.all.read::<Texts<'_>>())??;
         all.get(key).map(str::to_owned)
@@ -59,11 +57,17 @@ pub fn is_label_value(text: &str) -> bool {
 /// `IsQualifiedName` of k8s.io/apimachinery: an optional DNS subdomain, a slash, and a name.
 pub fn is_label_key(text: &str) -> bool {
     let (prefix, name) = text.rsplit_once('/').map_or((None, text), |(prefix, name)| (Some(prefix), name));
-    let label = |part: &str| {
-        let edge = |b: Option<&u8>| b.is_some_and(|b| b.is_ascii_lowercase() || b.is_ascii_digit());
-        let bytes = part.as_bytes();
-        edge(bytes.first()) && edge(bytes.last()) && bytes.iter().all(|&b| b == b'-' || edge(Some(&b)))
+    !name.is_empty() && is_label_value(name) && prefix.is_none_or(is_name)
+}
+
+/// A DNS subdomain, as Kubernetes wants the names of most objects (RFC 1123). No name is a step of a path.
+pub fn is_name(text: &str) -> bool {
+    let plain = |b: &u8| b.is_ascii_lowercase() || b.is_ascii_digit();
+    let is_label = |label: &str| {
+        let bytes = label.as_bytes();
+        bytes.first().is_some_and(plain)
+            && bytes.last().is_some_and(plain)
+            && bytes.iter().all(|b| plain(b) || *b == b'-')
     };
-    let domain = |prefix: &str| prefix.len() <= 253 && prefix.split('.').all(label);
-    !name.is_empty() && is_label_value(name) && prefix.is_none_or(domain)
+    text.len() <= 253 && text.split('.').all(is_label)
 }

@@ -9,7 +9,6 @@ use crate::image::PlatformSet;
 pub enum PodPreference<'p> {
     /// It is not there: the configuration decides.
     Unset,
-    /// None at all.
     None,
     /// All platforms of this architecture.
     Architecture(PlatformSet),
@@ -29,7 +28,6 @@ impl PodPreference<'_> {
 }
 
 impl Pod<'_> {
-    /// What the Pod prefers.
     pub fn preference(&self) -> PodPreference<'_> {
         let label = self.metadata.present().and_then(|metadata| metadata.labels.as_ref());
         let label = label.and_then(|labels| labels.own.prefer.as_ref());

@@ -1,5 +1,4 @@
-//! On which nodes a Pod asks to run: its node selector and its node affinity. They are read only where a placement needs
-//! them, and strictly: what is not understood here is not edited.
+//! Node selector and node affinity, read only where a placement needs them: what is not understood is not edited.
 
 use serde::Deserialize;
 use serde::de::IgnoredAny;
@@ -31,10 +30,8 @@ pub struct Scheduling<'p> {
 
 /// `v1.Affinity`.
 #[derive(Debug, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, bound(deserialize = "'de: 'p"))]
 pub struct Affinity<'p> {
-    /// What it says of nodes.
-    #[serde(borrow)]
     pub node_affinity: Option<NodeAffinity<'p>>,
     pod_affinity: Option<IgnoredAny>,
     pod_anti_affinity: Option<IgnoredAny>,
@@ -42,50 +39,45 @@ pub struct Affinity<'p> {
 
 /// `v1.NodeAffinity`.
 #[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, bound(deserialize = "'de: 'p"))]
 pub struct NodeAffinity<'p> {
     /// What a node has to match.
-    #[serde(borrow, rename = "requiredDuringSchedulingIgnoredDuringExecution")]
+    #[serde(rename = "requiredDuringSchedulingIgnoredDuringExecution")]
     pub required: Option<NodeSelector<'p>>,
-    #[serde(borrow, rename = "preferredDuringSchedulingIgnoredDuringExecution")]
+    #[serde(rename = "preferredDuringSchedulingIgnoredDuringExecution")]
     preferred: Option<List<WeightedTerm<'p>, ITEMS>>,
 }
 
 /// `v1.PreferredSchedulingTerm`.
 #[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, bound(deserialize = "'de: 'p"))]
 pub struct WeightedTerm<'p> {
-    weight: Option<i64>,
-    #[serde(borrow)]
+    /// 1 to 100.
+    pub(crate) weight: Option<i64>,
     preference: Option<Term<'p>>,
 }
 
 /// `v1.NodeSelector`: a node has to match one of the terms.
 #[derive(Debug, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, bound(deserialize = "'de: 'p"))]
 pub struct NodeSelector<'p> {
-    #[serde(borrow)]
     node_selector_terms: Option<List<Term<'p>, ITEMS>>,
 }
 
 /// `v1.NodeSelectorTerm`: a node has to match all of it; one that is empty matches none.
 #[derive(Debug, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, bound(deserialize = "'de: 'p"))]
 pub struct Term<'p> {
-    #[serde(borrow)]
     match_expressions: Option<List<Expression<'p>, ITEMS>>,
     match_fields: Option<List<IgnoredAny, ITEMS>>,
 }
 
 /// `v1.NodeSelectorRequirement`.
 #[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, bound(deserialize = "'de: 'p"))]
 pub struct Expression<'p> {
-    #[serde(borrow)]
     key: Option<Text<'p>>,
-    #[serde(borrow)]
     operator: Option<Text<'p>>,
-    #[serde(borrow)]
     values: Option<First<Text<'p>, VALUES>>,
 }
 
@@ -116,16 +108,10 @@ impl<'p> Scheduling<'p> {
 }
 
 impl<'p> WeightedTerm<'p> {
-    /// 1 to 100.
-    pub fn weight(&self) -> Option<i64> {
-        self.weight
-    }
-
     pub fn expressions(&self) -> &[Expression<'p>] {
         self.preference.as_ref().map_or(&[], Term::expressions)
     }
 
-    /// Whether its term selects nodes by a field.
     pub(crate) fn has_fields(&self) -> bool {
         self.preference.as_ref().is_some_and(Term::has_fields)
     }
@@ -156,7 +142,6 @@ impl<'p> Term<'p> {
 }
 
 impl Expression<'_> {
-    /// The label that it is about.
     pub fn key(&self) -> &str {
         self.key.as_ref().map_or("", Text::as_str)
     }

@@ -36,7 +36,6 @@ const LARGE: ([&str; 10], usize) = (
 const ENTRY: usize = 7;
 /// Bytes of an entry of `fieldsV1` beside its key: quotes, colon, comma and braces.
 const RAW_ENTRY: usize = 6;
-/// Bytes of a tag.
 const TAG: usize = 2;
 /// Fields of a Pod whose members are named by users.
 const MAPS: [&str; 11] = [

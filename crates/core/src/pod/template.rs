@@ -8,8 +8,7 @@ use serde_json::value::RawValue;
 use super::{Pod, Text};
 use tolerarch_text::json::{self, Object};
 
-/// Bytes of a template that is read as a value, which takes some sixteen times as much for a moment; most have a few
-/// thousand.
+/// Bytes of a template that is read as a value, which takes some sixteen times as much for a moment.
 const VALUE: usize = 256 << 10;
 
 /// A template, and the Pod that it describes.

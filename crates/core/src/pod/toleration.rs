@@ -4,22 +4,21 @@ use serde::Deserialize;
 
 use super::Text;
 
-/// A toleration as a Pod or a pool has it. Empty texts mean absent, as in Kubernetes; operators and effects that are
-/// not known (yet) are kept and never taken for something else.
+/// Empty texts mean absent, as in Kubernetes; operators and effects that are not known (yet) are kept as they are.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[serde(rename_all = "camelCase", bound(deserialize = "'de: 'a"))]
 pub struct Toleration<'a> {
     /// The taint's key; empty with `Exists` means every taint.
-    #[serde(borrow, default, deserialize_with = "or_empty")]
+    #[serde(default, deserialize_with = "or_empty")]
     pub key: Text<'a>,
     /// `Exists` or `Equal`; empty means `Equal`.
-    #[serde(borrow, default, deserialize_with = "or_empty")]
+    #[serde(default, deserialize_with = "or_empty")]
     pub operator: Text<'a>,
     /// The taint's value, for `Equal`.
-    #[serde(borrow, default, deserialize_with = "or_empty")]
+    #[serde(default, deserialize_with = "or_empty")]
     pub value: Text<'a>,
     /// The taint's effect; empty means every effect.
-    #[serde(borrow, default, deserialize_with = "or_empty")]
+    #[serde(default, deserialize_with = "or_empty")]
     pub effect: Text<'a>,
     /// How long a `NoExecute` taint is tolerated; absent means for ever.
     pub toleration_seconds: Option<i64>,
@@ -41,19 +40,14 @@ impl Toleration<'_> {
         };
         let taints = match self.operator() {
             "Exists" => self.key.is_empty() || self.key == other.key,
-            "Equal" => {
-                !self.key.is_empty()
-                    && self.key == other.key
-                    && other.operator() == "Equal"
-                    && self.value == other.value
-            }
+            "Equal" if self.key.is_empty() || other.operator() != "Equal" => false,
+            "Equal" => (&self.key, &self.value) == (&other.key, &other.value),
             _ => false,
         };
         effect && long_enough && taints
     }
 
-    /// Whether a taint does not keep away a Pod with this toleration when it is scheduled; how long a `NoExecute` taint is
-    /// tolerated does not matter then.
+    /// Whether a taint does not keep away a Pod with this when it is scheduled; how long one is tolerated does not matter.
     pub fn tolerates(&self, key: &str, value: &str, effect: &str) -> bool {
         let taint = match self.operator() {
             "Exists" => self.key.is_empty() || self.key.as_str() == key,
@@ -65,19 +59,9 @@ impl Toleration<'_> {
 
     /// Whether both mean the same: what tolerarch added is found again by this.
     pub fn same(&self, other: &Toleration<'_>) -> bool {
-        (
-            self.key.as_str(),
-            self.operator(),
-            self.value.as_str(),
-            self.effect.as_str(),
-            self.toleration_seconds,
-        ) == (
-            other.key.as_str(),
-            other.operator(),
-            other.value.as_str(),
-            other.effect.as_str(),
-            other.toleration_seconds,
-        )
+        self.operator() == other.operator()
+            && (&self.key, &self.value) == (&other.key, &other.value)
+            && (&self.effect, self.toleration_seconds) == (&other.effect, other.toleration_seconds)
     }
 
     fn operator(&self) -> &str {

@@ -3,13 +3,11 @@
 use super::Pod;
 use super::json::Field;
 
-/// Digits at the end of the name of a CronJob's Job: minutes since 1970, or seconds as older versions wrote them
-/// (k8s.io/kubernetes `pkg/controller/cronjob/utils.go`).
+/// Digits at the end of the name of a CronJob's Job: minutes since 1970, or seconds (`pkg/controller/cronjob/utils.go`).
 const TIME: std::ops::RangeInclusive<usize> = 8..=10;
 
 impl Pod<'_> {
-    /// A Pod of a list as it was when it was created: on no node, not stored, and without its own name where it has a
-    /// controller. What a controller has created alike is the same then.
+    /// A Pod as it was when it was created: on no node, not stored, and without its own name where it has a controller.
     #[must_use]
     pub fn as_created(mut self) -> Self {
         let is_controlled = self.controller().is_some();
@@ -26,8 +24,7 @@ impl Pod<'_> {
         self
     }
 
-    /// Kind and name of its controller, without what differs between its rollouts or runs; of the Pod itself where it has
-    /// none.
+    /// Kind and name of its controller, without what differs between rollouts or runs; else of the Pod itself.
     pub fn workload(&self) -> (&str, &str) {
         match self.controller() {
             Some(("ReplicaSet", name)) => ("ReplicaSet", self.without_template_hash(name)),

@@ -1,6 +1,6 @@
 //! On which nodes a Pod may run at all, by what its images run on.
 
-use super::{Blocker, Cause, ImageSupport, Verdicts};
+use super::{Blocker, ImageSupport, Verdicts};
 use crate::image::PlatformSet;
 use crate::pod::{Pod, PodPreference};
 
@@ -21,10 +21,8 @@ pub struct PlacementRules {
     pub pod_labels: Vec<String>,
 }
 
-/// A platform that Pods prefer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Preference {
-    /// One platform.
     pub platform: PlatformSet,
     /// 1 to 100.
     pub weight: u8,
@@ -33,7 +31,6 @@ pub struct Preference {
 /// How Pods are kept off the platforms that their images lack.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Require {
-    /// They are not.
     #[default]
     Off,
     /// By a required node affinity.
@@ -45,13 +42,10 @@ pub enum Require {
 /// The nodes on which a Pod may run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NodeFit {
-    /// Those of the whole cluster.
     Everywhere,
     /// Those with these platforms: all that the cluster has of their architectures.
     Only(PlatformSet),
-    /// None.
     Nowhere,
-    /// That is not known.
     Unknown,
 }
 
@@ -76,7 +70,6 @@ impl PlacementRules {
             || matches!(pod.preference(), PodPreference::Architecture(_))
     }
 
-    /// Whether something is required of nodes.
     pub fn requires(&self) -> bool {
         self.require != Require::Off || !self.pod_labels.is_empty()
     }
@@ -112,8 +105,7 @@ impl<'a> Verdicts<'a, '_> {
         &self.policy.placement
     }
 
-    /// The nodes on which the Pod may run, by the rules. If images that are known leave none, those that are not known
-    /// change nothing.
+    /// By the rules. If images that are known leave no nodes, those that are not known change nothing.
     pub(crate) fn node_fit(&self) -> NodeFit {
         let rules = self.rules();
         let known = self.known();
@@ -132,18 +124,10 @@ impl<'a> Verdicts<'a, '_> {
         }
     }
 
-    /// The image that keeps the Pod off some of the cluster's platforms: the first one that lacks one, or else that is not
-    /// known.
+    /// The first image that lacks some of the cluster's platforms, or else that is not known.
     pub(crate) fn narrowing(&self) -> Option<Blocker<'a>> {
         let platforms = self.rules().platforms;
-        let cause = |image: &ImageSupport<'a>| match image.nodes() {
-            Ok(nodes) if nodes.contains_all(platforms) => None,
-            Ok(nodes) => Some(Cause::Lacks(platforms.difference(nodes))),
-            Err(error) => Some(Cause::Unknown(error)),
-        };
-        let blockers = || {
-            self.images.iter().filter_map(|image| Some(Blocker { image: image.given, cause: cause(image)? }))
-        };
+        let blockers = || self.images.iter().filter_map(|image| image.blocker(platforms));
         blockers().find(Blocker::lacks).or_else(|| blockers().next())
     }
 }

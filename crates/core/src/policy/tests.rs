@@ -14,7 +14,7 @@ fn two_pools() -> Policy {
 }
 
 fn runs(given: &'static str, platforms: &[&str]) -> ImageSupport<'static> {
-    ImageSupport { given, purpose: Purpose::Run, support: Ok(Support::Index(set(platforms))) }
+    ImageSupport { given, purpose: Purpose::Run, support: Ok(Support::Index(set(platforms))), failure: None }
 }
 
 fn both() -> ImageSupport<'static> {
@@ -22,7 +22,7 @@ fn both() -> ImageSupport<'static> {
 }
 
 fn unknown(why: LookupError) -> ImageSupport<'static> {
-    ImageSupport { given: "unknown", purpose: Purpose::Run, support: Err(why) }
+    ImageSupport { given: "unknown", purpose: Purpose::Run, support: Err(why), failure: None }
 }
 
 #[test]
@@ -32,7 +32,7 @@ fn names_every_image_that_keeps_a_pool_closed_and_why() {
     let verdicts = policy.verdicts(Rank::FIRST, &images);
     let blockers: Vec<Vec<Blocker<'_>>> = verdicts
         .of_pools()
-        .map(|verdict| images.iter().filter_map(|image| Blocker::of(image, verdict.pool)).collect())
+        .map(|verdict| images.iter().filter_map(|image| image.blocker(verdict.pool.platforms)).collect())
         .collect();
     let lacks = |image, platforms: &[&str]| Blocker { image, cause: Cause::Lacks(set(platforms)) };
     let denied = Blocker { image: "unknown", cause: Cause::Unknown(LookupError::Denied) };
@@ -87,4 +87,29 @@ fn every_image_that_keeps_a_pod_closed_is_told_once_with_all_that_it_lacks() {
     // A pool for arm64 is open: the Pod is not closed.
     assert_eq!(blockers(&[runs("arm", &["linux/arm64"])]), []);
     assert_eq!(blockers(&[both()]), []);
+}
+
+#[test]
+fn what_failed_is_told_apart_from_what_is_lacking() {
+    let since = std::time::UNIX_EPOCH + std::time::Duration::from_secs(1_800_000_000);
+    let failed = |platforms: &[&str]| Some(Failure { platforms: set(platforms), since });
+    let lies = ImageSupport { failure: failed(&["linux/arm64", "linux/s390x"]), ..both() };
+    let wants =
+        |image: &ImageSupport<'static>, platforms: &[&str]| image.blocker(set(platforms)).map(|b| b.cause);
+    assert_eq!(wants(&lies, &["linux/amd64"]), None);
+    let cause = wants(&lies, &["linux/amd64", "linux/arm64"]).unwrap();
+    assert_eq!(cause.to_string(), "failed on linux/arm64 at 2027-01-15T08:00:00Z");
+    assert_eq!((cause.lacks(), Reason::from(cause)), (set(&["linux/arm64"]), Reason::FailedThere));
+    // Some of it is lacking whether or not it failed.
+    let more = wants(&lies, &["linux/arm64", "linux/ppc64le"]).unwrap();
+    assert_eq!(more, Cause::Lacks(set(&["linux/arm64", "linux/ppc64le"])));
+    let volume = ImageSupport { purpose: Purpose::Mount, ..lies };
+    assert_eq!(wants(&volume, &["linux/arm64"]), None);
+    let unknown = ImageSupport { failure: failed(&["linux/arm64"]), ..unknown(LookupError::Denied) };
+    assert_eq!(wants(&unknown, &["linux/arm64"]), Some(Cause::Unknown(LookupError::Denied)));
+    let (policy, images) = (two_pools(), [lies]);
+    let verdicts = policy.verdicts(Rank::FIRST, &images);
+    assert!(verdicts.of_pools().all(|verdict| !verdict.is_open));
+    assert_eq!(verdicts.shared, Some(set(&["linux/amd64"])));
+    assert_eq!(verdicts.decisive().map(Reason::from), Some(Reason::FailedThere));
 }

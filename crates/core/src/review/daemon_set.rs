@@ -19,12 +19,10 @@ impl DaemonSet<'_> {
     /// Where the template stands in it.
     pub const TEMPLATE: &'static str = "/spec/template";
 
-    /// The same, without the body that it was read from.
     pub(super) fn into_owned(self) -> DaemonSet<'static> {
         DaemonSet { template: self.template.into_owned(), before: self.before.map(Template::into_owned) }
     }
 
-    /// Bytes that it holds while its images are looked up, or a few more.
     pub(super) fn held(&self) -> usize {
         self.template.held() + self.before.as_ref().map_or(0, Template::held)
     }

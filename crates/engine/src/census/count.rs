@@ -1,13 +1,11 @@
-//! Sums over the Pods of a list by what their images support, and nothing else of them: what is kept is bounded, however
-//! many different Pods there are.
+//! Sums over Pods by what their images support, and nothing else of them: bounded, however many different Pods there are.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 
-use super::{Amount, Controller, Shape, Support, Workload};
-use tolerarch_core::pod::Pod;
-use tolerarch_kubernetes::cluster::{Phase, StoredPod};
+use super::{Amount, Controller, Shape, Support, Workload, created};
+use tolerarch_kubernetes::cluster::StoredPod;
 
 /// How much is kept. Those beyond count as other.
 #[derive(Clone, Copy, Debug)]
@@ -25,8 +23,7 @@ impl Default for Bounds {
     }
 }
 
-/// What was read. Workloads are known by their keyed hashes: what tenants write is as short as anything else, and two of
-/// them are not the same by their will.
+/// Workloads are known by keyed hashes, which are short and which tenants cannot make the same.
 #[derive(Default)]
 pub struct Count {
     /// What decisions take; Pods that are alike share one.
@@ -40,7 +37,6 @@ pub struct Count {
     other: Amount,
 }
 
-/// What a Pod is.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 enum Kind {
     /// As the shape in this place.
@@ -61,27 +57,19 @@ pub struct Totals {
 }
 
 impl Count {
-    /// Takes in a Pod, unless it has ended: such request nothing any more. The webhook is called for it where that is
-    /// `called`, and for this profile.
+    /// Takes in a Pod, unless it has ended. The webhook is called for it where that is `called`, and for this profile.
     pub fn add(&mut self, mut pod: StoredPod, called: bool, profile: Option<&str>) {
-        if matches!(pod.phase, Phase::Succeeded | Phase::Failed) {
+        if pod.has_ended() {
             return;
         }
         let namespace: Arc<str> = pod.namespace().into();
         let workload = match pod.controller() {
             // There is no right to list ReplicaSets and Jobs: names tell enough to count workloads.
             Some(owner) => Controller::of(owner, &pod).workload_by_name(&namespace),
-            None => {
-                Workload { namespace: Arc::clone(&namespace), kind: "Pod".into(), name: pod.name().into() }
-            }
+            None => Workload::alone(&namespace, pod.name()),
         };
-        let amount = Amount {
-            cpu_millis: pod.requests.cpu.millis(),
-            memory_bytes: pod.requests.memory.units(),
-            pods: 1,
-        };
-        let facts = pod.facts.take().and_then(Arc::into_inner).map(Pod::as_created);
-        let kind = match facts {
+        let amount = Amount::of(&pod);
+        let kind = match created(&mut pod) {
             _ if !called => Kind::OutOfScope,
             None => Kind::Unreadable,
             Some(pod) => match self.shape(Shape { namespace, profile: profile.map(Into::into), pod }) {

@@ -24,7 +24,6 @@ pub enum Support {
 }
 
 impl Support {
-    /// All of them.
     pub const ALL: [Self; 4] = [Self::All, Self::Partial, Self::Unknown, Self::Skipped];
 
     /// What a workload with Pods of both counts as: the least supported; skipped Pods tell nothing of the others.
@@ -49,14 +48,12 @@ impl Support {
 pub struct BlockingImage {
     /// As the Pod names it, shortened.
     pub image: Arc<str>,
-    /// Why.
     pub cause: Cause,
 }
 
 /// What is known of Pods that are alike.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Judgement {
-    /// Where their images run.
     pub support: Support,
     /// What would become of them today; where an image is not known, why.
     pub reason: Reason,
@@ -125,7 +122,6 @@ impl Judgement {
         Self { support: Support::Unknown, reason: error.into(), blockers, nodes, usable }
     }
 
-    /// The images that do not run on this platform.
     pub(crate) fn images_without(&self, platform: PlatformSet) -> Vec<Arc<str>> {
         let wrong = self.nodes.iter().filter(|(_, nodes)| !nodes.contains_all(platform));
         wrong.map(|(image, _)| Arc::clone(image)).collect()

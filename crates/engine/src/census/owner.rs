@@ -1,5 +1,4 @@
-//! The controllers of Pods, and the owners above them that people know: of a ReplicaSet the Deployment or Rollout, of a Job
-//! the CronJob. Names tell most of it.
+//! The controllers of Pods, and the owners above them that people know, such as Deployment and CronJob: by names mostly.
 
 use std::sync::Arc;
 
@@ -10,7 +9,6 @@ use tolerarch_kubernetes::cluster::{Owner, StoredPod};
 const HASHES: [(&str, &str); 2] =
     [("pod-template-hash", "Deployment"), ("rollouts-pod-template-hash", "Rollout")];
 
-/// The controller of a Pod.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Controller {
     kind: Arc<str>,

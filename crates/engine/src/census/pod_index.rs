@@ -1,23 +1,22 @@
-//! Pods of a list, as far as a census takes them in: kept small, and those that are alike decided together. Of the raw Pods
-//! nothing stays.
+//! Pods of a list, kept small, and those that are alike decided together. Of the raw Pods nothing stays.
 
+use std::borrow::Borrow;
 use std::collections::{BTreeMap, HashMap, HashSet};
+use std::hash::Hash;
 use std::sync::Arc;
 
-use super::{Amount, Controller, Judgement, Workload};
+use super::{Amount, Controller, Judgement, Workload, created};
 use crate::decide::{self, BatchLimits, Snapshot};
 use tolerarch_core::image::LookupError;
-use tolerarch_core::pod::{MODE_KEY, Pod};
+use tolerarch_core::pod::{MODE_KEY, PROFILE_KEY, Pod};
 use tolerarch_core::reason::Reason;
-use tolerarch_kubernetes::cluster::{Phase, StoredPod};
+use tolerarch_kubernetes::cluster::StoredPod;
 
-/// All that were read.
 #[derive(Default)]
 pub struct PodIndex {
     pub pods: Vec<IndexedPod>,
     /// What decisions take; Pods that are alike share one.
     pub shapes: Vec<Arc<Shape>>,
-    /// Where each of them stands.
     known: HashMap<Arc<Shape>, usize>,
     /// Names that many Pods share.
     texts: HashSet<Arc<str>>,
@@ -27,13 +26,10 @@ pub struct PodIndex {
 pub struct IndexedPod {
     pub namespace: Arc<str>,
     pub name: Box<str>,
-    /// Its controller, if it has one.
     pub controller: Option<Arc<Controller>>,
     /// Where its shape stands; `None` where the Pod cannot be read within the limits on untrusted input.
     pub shape: Option<usize>,
-    /// What it requests.
     pub requests: Amount,
-    /// The name of its node, if it is on one.
     pub node: Option<Arc<str>>,
 }
 
@@ -47,15 +43,10 @@ pub struct Shape {
     pub pod: Pod<'static>,
 }
 
-/// The label by which a namespace chooses a profile.
-const PROFILE_KEY: &str = "tolerarch.io/profile";
-
 /// How Pods of a namespace are decided on.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NamespaceSettings<'a> {
-    /// The profile that the namespace has chosen.
     pub profile: Option<&'a str>,
-    /// Whether it has opted out.
     pub is_opted_out: bool,
     /// Whether images count also where nothing is decided on the Pod, for the node that it is on.
     pub with_nodes: bool,
@@ -74,11 +65,7 @@ impl IndexedPod {
     pub fn workload_by_name(&self) -> Workload {
         match &self.controller {
             Some(controller) => controller.workload_by_name(&self.namespace),
-            None => Workload {
-                namespace: Arc::clone(&self.namespace),
-                kind: "Pod".into(),
-                name: (&*self.name).into(),
-            },
+            None => Workload::alone(&self.namespace, &self.name),
         }
     }
 }
@@ -112,43 +99,34 @@ impl Shape {
 impl PodIndex {
     /// Takes in a Pod, unless it has ended: such request nothing any more.
     pub fn add(&mut self, mut pod: StoredPod) {
-        if matches!(pod.phase, Phase::Succeeded | Phase::Failed) {
+        if pod.has_ended() {
             return;
         }
-        let namespace = self.text(pod.namespace());
-        let controller = pod.controller().map(|owner| self.controller(Controller::of(owner, &pod)));
-        let facts = pod.facts.take().and_then(Arc::into_inner).map(Pod::as_created);
-        let shape = facts.map(|pod| {
+        let namespace = intern(&mut self.texts, pod.namespace());
+        let controller = pod.controller().map(|owner| Controller::of(owner, &pod));
+        let controller = controller.map(|controller| intern(&mut self.controllers, controller));
+        let requests = Amount::of(&pod);
+        let shape = created(&mut pod).map(|pod| {
             let shape = Arc::new(Shape { namespace: Arc::clone(&namespace), profile: None, pod });
             *self.known.entry(shape).or_insert_with_key(|shape| {
                 self.shapes.push(Arc::clone(shape));
                 self.shapes.len() - 1
             })
         });
-        let requests = Amount {
-            cpu_millis: pod.requests.cpu.millis(),
-            memory_bytes: pod.requests.memory.units(),
-            pods: 1,
-        };
-        let node = pod.node.as_deref().map(|name| self.text(name));
+        let node = pod.node.as_deref().map(|name| intern(&mut self.texts, name));
         self.pods.push(IndexedPod { namespace, name: pod.name().into(), controller, shape, requests, node });
     }
+}
 
-    fn controller(&mut self, controller: Controller) -> Arc<Controller> {
-        if let Some(known) = self.controllers.get(&controller) {
-            return Arc::clone(known);
-        }
-        let new = Arc::new(controller);
-        self.controllers.insert(Arc::clone(&new));
-        new
+/// The one of these that is equal.
+fn intern<T: Eq + Hash + ?Sized>(
+    known: &mut HashSet<Arc<T>>,
+    value: impl Borrow<T> + Into<Arc<T>>,
+) -> Arc<T> {
+    if let Some(known) = known.get(value.borrow()) {
+        return Arc::clone(known);
     }
-
-    fn text(&mut self, text: &str) -> Arc<str> {
-        if let Some(known) = self.texts.get(text) {
-            return Arc::clone(known);
-        }
-        let new: Arc<str> = text.into();
-        self.texts.insert(Arc::clone(&new));
-        new
-    }
+    let new = value.into();
+    known.insert(Arc::clone(&new));
+    new
 }

@@ -32,44 +32,33 @@ pub struct Summary {
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct WorkloadTotal {
-    /// Which.
     pub workload: Arc<Workload>,
     /// Of its Pods that support least.
     pub support: Support,
-    /// Why.
     pub reason: Reason,
-    /// All its Pods.
     pub amount: Amount,
-    /// The images that keep it from the pools.
     pub images: Vec<Arc<str>>,
-    /// Pods that could use a pool and were created without.
     pub missed: u64,
-    /// Pods on nodes that their images do not support.
     pub misplaced: u64,
 }
 
 /// An image that keeps Pods from the pools.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ImageTotal {
-    /// Its name.
     pub image: Arc<str>,
-    /// Why.
     pub cause: Cause,
     /// All Pods that it keeps.
     pub keeps: Amount,
     /// Those that no other image keeps as well.
     pub alone: Amount,
-    /// How many workloads have it.
     pub workloads: u64,
 }
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct NamespaceTotal {
-    /// Its name.
     pub namespace: Arc<str>,
     /// Its Pods, by what their images support.
     pub amounts: BTreeMap<Support, Amount>,
-    /// How many workloads there are.
     pub workloads: u64,
 }
 
@@ -77,9 +66,7 @@ pub struct NamespaceTotal {
 #[derive(Clone, Debug, PartialEq)]
 pub struct ReasonTotal {
     pub reason: Reason,
-    /// The Pods.
     pub amount: Amount,
-    /// How many workloads there are.
     pub workloads: u64,
     /// The images, where images are the reason.
     pub images: Vec<Arc<str>>,
@@ -88,18 +75,13 @@ pub struct ReasonTotal {
 /// A Pod on a node that its images do not support.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Misplacement {
-    /// Which.
     pub pod: PodOf,
-    /// The node's name.
     pub node: String,
-    /// The node's platform.
     pub platform: PlatformSet,
-    /// The images that do not run there.
     pub images: Vec<Arc<str>>,
 }
 
 impl Census {
-    /// What they add up to.
     pub fn summary(self) -> Summary {
         let Self { workloads, images, reasons, mut missed, mut misplaced } = self;
         let (mut totals, mut namespaces) = (BTreeMap::new(), BTreeMap::<Arc<str>, NamespaceTotal>::new());
@@ -198,7 +180,6 @@ impl NamespaceTotal {
 }
 
 impl Summary {
-    /// All Pods together.
     pub fn all(&self) -> Amount {
         let mut all = Amount::default();
         self.totals.values().for_each(|(amount, _)| all.add(*amount));

@@ -20,8 +20,10 @@ fn runs(names: &[&str]) -> Known {
 fn judge(policy: &Policy, pod: &Value, images: &[(&str, Known)]) -> Judgement {
     let pod = Pod::of_value(pod).unwrap();
     let purpose = Purpose::Run;
-    let images: Vec<ImageSupport<'_>> =
-        images.iter().map(|&(given, support)| ImageSupport { given, purpose, support }).collect();
+    let images: Vec<ImageSupport<'_>> = images
+        .iter()
+        .map(|&(given, support)| ImageSupport { given, purpose, support, failure: None })
+        .collect();
     let decision = Decision::without_images(policy, &pod);
     let rank = policy.rank("shop", &pod);
     let decision = decision.unwrap_or_else(|| Decision::of(policy, &pod, rank, &images));

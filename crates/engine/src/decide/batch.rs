@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use futures_util::future::join_all;
 use tokio::sync::Semaphore;
@@ -11,6 +11,7 @@ use tokio::time::{Duration, Instant};
 use tolerarch_core::image::ImageRef;
 use tolerarch_images::credentials::CredentialCandidate;
 use tolerarch_images::resolver::{LookupSettings, Outcome, Resolver, Tenant};
+use tolerarch_support::sync::Mutex;
 
 /// An image is waited for longer than any lookup takes, so that its outcome is seen.
 const LONGER: Duration = Duration::from_secs(2);
@@ -38,7 +39,6 @@ impl BatchLimits {
         }
     }
 
-    /// The answer to each of the images.
     pub(super) async fn resolve(
         &self,
         resolver: &Resolver,
@@ -63,7 +63,7 @@ impl BatchLimits {
     }
 
     fn host(&self, name: &str) -> Arc<Semaphore> {
-        let mut hosts = self.hosts.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut hosts = self.hosts.lock();
         let host =
             hosts.entry(name.to_owned()).or_insert_with(|| Arc::new(Semaphore::new(self.per_registry)));
         host.clone()
@@ -71,7 +71,7 @@ impl BatchLimits {
 
     /// Forgets a host that no other image is asked of: Pods name hosts as they like.
     fn leave(&self, name: &str, host: Arc<Semaphore>) {
-        let mut hosts = self.hosts.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut hosts = self.hosts.lock();
         drop(host);
         if hosts.get(name).is_some_and(|host| Arc::strong_count(host) == 1) {
             hosts.remove(name);
@@ -99,6 +99,6 @@ mod tests {
         let supports = snapshot.supports(&snapshot.policy, "shop", &pod, |given| given == wanted, &limits);
         assert_eq!(supports.await.len(), 2, "as an init container and as a container");
         assert_eq!(bench.remote.requests().len(), 1);
-        assert!(limits.hosts.lock().unwrap().is_empty());
+        assert!(limits.hosts.lock().is_empty());
     }
 }

@@ -8,7 +8,7 @@ use testregistry::Registry as Remote;
 use super::*;
 use tolerarch_images::registry::testing::registry_metrics;
 use tolerarch_images::registry::{AddressGuard, HostSettings, Registry};
-use tolerarch_images::resolver::{CacheSettings, LookupSettings, ResolverMetrics};
+use tolerarch_images::resolver::{CacheSettings, Extras, LookupSettings, ResolverMetrics};
 use tolerarch_support::metrics::Metrics;
 
 pub const BOTH: [&str; 2] = ["linux/amd64", "linux/arm64"];
@@ -45,7 +45,14 @@ impl Bench {
             budget,
             credentials: Credentials::default(),
             resolver,
+            failed: Arc::default(),
         });
+    }
+
+    /// Decides by these images that failed from now on.
+    pub fn fail(&self, failed: FailedImages) {
+        let before = Snapshot::clone(&self.current.get());
+        self.current.publish(Snapshot { failed: Arc::new(failed), ..before });
     }
 
     /// The reference of an image with these platforms.
@@ -83,12 +90,14 @@ pub fn in_front_of(
     let registry = Registry::new([(remote.address(), plain)], guard, registry_metrics()).unwrap();
     let lookup = LookupSettings::default();
     let budget = lookup.budget;
-    let resolver = Resolver::new(registry, lookup, cache, ResolverMetrics::register(metrics).unwrap());
+    let counts = ResolverMetrics::register(metrics).unwrap();
+    let resolver = Resolver::new(registry, lookup, cache, counts, Extras::default());
     Current::new(Snapshot {
         policy: Policy::default(),
         profiles: BTreeMap::new(),
         budget,
         credentials,
         resolver,
+        failed: Arc::default(),
     })
 }

@@ -3,8 +3,10 @@ use testregistry::Fault;
 
 use super::testing::{BOTH, Bench, pod};
 use super::*;
+use crate::failed_images::{Evidence, FailedImage};
 use tolerarch_core::policy::Override;
 use tolerarch_images::credentials::testing::with_cluster;
+use tolerarch_images::registry::Digest;
 use tolerarch_kubernetes::cluster::testing::ApiServer;
 
 #[tokio::test]
@@ -81,14 +83,7 @@ async fn an_override_is_believed_and_nobody_is_asked() {
     };
     let overrides = vec![known("team/legacy*", &["linux/amd64"]), known("team", &BOTH)];
     let policy = Policy { overrides, ..snapshot.policy.clone() };
-    let Snapshot { budget, credentials, resolver, .. } = &*snapshot;
-    bench.current.publish(Snapshot {
-        policy,
-        profiles: BTreeMap::new(),
-        budget: *budget,
-        credentials: credentials.clone(),
-        resolver: resolver.clone(),
-    });
+    bench.current.publish(Snapshot { policy, ..Snapshot::clone(&snapshot) });
     let image = |name: &str| format!("{host}/team/{name}");
     let (app, legacy) = (image("app:1"), image("legacy-app"));
     assert_eq!(bench.reason(&[&app]).await, "tolerated");
@@ -119,4 +114,60 @@ async fn what_a_pod_is_steered_by_is_waited_for() {
     assert_eq!(bench.reason(&[&amd, &arm]).await, "no-common-platform");
     assert_eq!(bench.reason(&[&both, "Bad Image", &amd]).await, "placed");
     assert_eq!(bench.reason(&["Bad Image", &arm]).await, "platform-missing");
+}
+
+#[tokio::test]
+async fn an_image_that_failed_is_kept_from_where_it_did() {
+    let bench = Bench::new().await;
+    let (lies, other) =
+        (bench.image("lies", &BOTH), bench.image("other", &["linux/amd64", "linux/arm64", "linux/s390x"]));
+    let digest = bench.remote.repo("lies").digest_of("v1").unwrap();
+    let pinned = bench.remote.repo("lies").reference(&digest);
+    let fails = |namespace: &str, is_for_all: bool| {
+        let mut failed = FailedImages::default();
+        let image = FailedImage {
+            digest: Digest::of_text(&digest),
+            architecture: "arm64".to_owned(),
+            evidence: Evidence::ExecFormatError,
+            namespace: namespace.to_owned(),
+            is_for_all,
+        };
+        failed.record(image, SystemTime::now());
+        bench.fail(failed);
+    };
+    assert_eq!(bench.reason(&[&lies]).await, "tolerated");
+    for (namespace, is_for_all, reason) in
+        [("shop", false, "failed-there"), ("other", true, "failed-there"), ("other", false, "tolerated")]
+    {
+        fails(namespace, is_for_all);
+        for image in [&lies, &pinned] {
+            assert_eq!(bench.reason(&[image, &other]).await, reason, "{namespace} {is_for_all}");
+        }
+        assert_eq!(bench.reason(&[&other]).await, "tolerated");
+    }
+    // Nothing is lacking of what is mounted.
+    fails("shop", true);
+    let mut volume = pod(&[&other]);
+    volume["spec"]["volumes"] = json!([{"name": "v", "image": {"reference": lies}}]);
+    assert_eq!(bench.decide(&volume).await, "tolerated");
+    // Where nodes are required it is left out, and people know better.
+    let mut policy = Policy::default();
+    policy.placement.require = tolerarch_core::policy::Require::Affinity;
+    bench.decide_by(policy.clone());
+    fails("shop", true);
+    let snapshot = bench.current.get();
+    let own = pod(&[&lies]);
+    let own = Pod::of_value(&own).unwrap();
+    let until = Wait::ForAllUntil(Instant::now() + snapshot.budget);
+    let decision = snapshot.decide(&snapshot.policy, "shop", &own, until).await;
+    let required = decision.edits.annotations.iter().find(|edit| edit.key == "tolerarch.io/required");
+    assert_eq!((decision.reason.as_str(), &*required.unwrap().value), ("placed", "amd64"));
+    assert!(decision.blockers[0].cause.to_string().starts_with("failed on linux/arm64 at 2"), "{decision:?}");
+    policy.overrides = vec![Override {
+        images: lies.trim_end_matches(":v1").parse().unwrap(),
+        platforms: tolerarch_core::testing::platforms(&BOTH),
+    }];
+    bench.decide_by(policy);
+    fails("shop", true);
+    assert_eq!(bench.reason(&[&lies]).await, "tolerated");
 }

@@ -13,7 +13,6 @@ use zeroize::Zeroizing;
 pub struct Sensitive(Zeroizing<String>);
 
 impl Sensitive {
-    /// The text, to be sent.
     pub(crate) fn reveal(&self) -> &str {
         &self.0
     }
@@ -37,12 +36,9 @@ impl fmt::Debug for Sensitive {
     }
 }
 
-/// What is presented to a registry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Credential {
-    /// User name and password.
     Basic {
-        /// The user's name.
         user: String,
         password: Sensitive,
     },
@@ -99,22 +95,27 @@ impl CredentialId {
     /// Anonymous access, whose answers are shared by all tenants.
     pub(crate) const ANONYMOUS: Self = Self(0);
 
-    /// The hash of these parts, each preceded by its length, so that no two lists are hashed alike.
     pub fn of(parts: &[&str]) -> Self {
         // AWS-LC ends the process where the system has no randomness, so the fixed key is never used.
         static KEY: LazyLock<hmac::Key> = LazyLock::new(|| {
             hmac::Key::generate(hmac::HMAC_SHA256, &SystemRandom::new())
                 .unwrap_or_else(|_| hmac::Key::new(hmac::HMAC_SHA256, &[]))
         });
-        let mut context = hmac::Context::with_key(&KEY);
-        for part in parts {
-            context.update(&(part.len() as u64).to_be_bytes());
-            context.update(part.as_bytes());
-        }
-        let tag = context.sign();
-        let (first, _) = tag.as_ref().split_at(size_of::<u128>());
-        Self(first.iter().fold(0, |all, byte| all << 8 | u128::from(*byte)))
+        let hash = hash_parts(&KEY, parts.iter().map(|part| part.as_bytes()));
+        Self(hash[..size_of::<u128>()].iter().fold(0, |all, byte| all << 8 | u128::from(*byte)))
     }
+}
+
+/// The keyed hash of these parts, each preceded by its length, so that no two lists are hashed alike.
+pub(crate) fn hash_parts<'p>(key: &hmac::Key, parts: impl IntoIterator<Item = &'p [u8]>) -> [u8; 32] {
+    let mut context = hmac::Context::with_key(key);
+    for part in parts {
+        context.update(&(part.len() as u64).to_be_bytes());
+        context.update(part);
+    }
+    let mut hash = [0; 32];
+    hash.copy_from_slice(context.sign().as_ref());
+    hash
 }
 
 /// For keys of caches that are texts.

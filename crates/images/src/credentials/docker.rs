@@ -1,5 +1,4 @@
-//! Docker's files: `config.json` (`{"auths": …}`) and the older `.dockercfg` (its `auths` alone), as kubelet reads them
-//! (pkg/credentialprovider/config.go), and docker's tokens beside.
+//! Docker's `config.json` and the older `.dockercfg`, as kubelet reads them (pkg/credentialprovider/config.go).
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -25,7 +24,6 @@ pub(super) const BASE64: GeneralPurpose = GeneralPurpose::new(
         .with_decode_allow_trailing_bits(true),
 );
 
-/// A `config.json`.
 #[derive(Default)]
 pub(super) struct DockerConfig {
     auths: Entries,
@@ -50,73 +48,47 @@ struct Entry {
 #[derive(Debug, Default)]
 pub(super) struct Read {
     pub(super) keyring: DockerKeyring<IdentifiedCredential>,
+    /// Those in the file, whatever is in them.
+    pub(super) entries: usize,
     /// Entries whose `auth` is not what it should be.
     pub(super) malformed: usize,
-    pub(super) size: Size,
-}
-
-/// How large it is, for what bounds it.
-#[derive(Debug, Default)]
-pub(super) struct Size {
-    pub(super) entries: usize,
-    /// Bytes of the longest key, and of the longest user, password or token.
-    pub(super) key: usize,
-    pub(super) word: usize,
 }
 
 /// Why a file is none. Says where and never what, as a parser's words quote what it reads.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("not JSON of docker's form, at line {line}, column {column}")]
-pub(super) struct NotDocker {
-    line: usize,
-    column: usize,
+fn not_docker(error: &serde_json::Error) -> String {
+    format!("not JSON of docker's form, at line {}, column {}", error.line(), error.column())
 }
 
 impl DockerConfig {
-    pub(super) fn parse(json: &[u8]) -> Result<Self, NotDocker> {
-        let config: Option<Self> = serde_json::from_slice(json)?;
+    pub(super) fn parse(json: &[u8]) -> Result<Self, String> {
+        let config: Option<Self> = serde_json::from_slice(json).map_err(|error| not_docker(&error))?;
         Ok(config.unwrap_or_default())
     }
 
-    /// The credentials in it.
     pub(super) fn read(self) -> Read {
         read(self.auths)
     }
 }
 
-/// The credentials of a `.dockercfg`.
-pub(super) fn read_dockercfg(json: &[u8]) -> Result<Read, NotDocker> {
-    let entries: Option<Entries> = serde_json::from_slice(json)?;
+pub(super) fn read_dockercfg(json: &[u8]) -> Result<Read, String> {
+    let entries: Option<Entries> = serde_json::from_slice(json).map_err(|error| not_docker(&error))?;
     Ok(read(entries.unwrap_or_default()))
-}
-
-impl From<serde_json::Error> for NotDocker {
-    fn from(error: serde_json::Error) -> Self {
-        Self { line: error.line(), column: error.column() }
-    }
 }
 
 fn read(entries: Entries) -> Read {
     let mut malformed = 0;
-    let mut size = Size { entries: entries.len(), ..Size::default() };
     let mut credentials: Vec<(&str, IdentifiedCredential)> = Vec::new();
     for (key, entry) in &entries {
-        size.key = size.key.max(key.len());
-        let Some(entry) = entry else { continue };
-        match entry.credentials() {
-            Some(own) => {
-                size.word = own.iter().map(Credential::longest).fold(size.word, usize::max);
-                credentials.extend(own.into_iter().map(|credential| (key.as_str(), credential.into())));
-            }
+        match entry.as_ref().map_or(Some(Vec::new()), Entry::credentials) {
+            Some(own) => credentials.extend(own.into_iter().map(|own| (key.as_str(), own.into()))),
             None => malformed += 1,
         }
     }
-    Read { keyring: DockerKeyring::new(credentials), malformed, size }
+    Read { keyring: DockerKeyring::new(credentials), entries: entries.len(), malformed }
 }
 
 impl Entry {
-    /// What an entry gives: tokens first, as docker prefers them; a password where there is one, as kubelet knows nothing
-    /// else. `None` where `auth` is malformed.
+    /// Tokens first, as docker prefers them; then a password, as kubelet knows nothing else. `None` if `auth` is malformed.
     fn credentials(&self) -> Option<Vec<Credential>> {
         let given = |secret: &Sensitive| (!secret.reveal().is_empty()).then(|| secret.clone());
         let (user, password) = match given(&self.auth) {

@@ -1,5 +1,4 @@
-//! Kubelet's `BasicDockerKeyring` (pkg/credentialprovider/keyring.go): which entries of docker configurations an image
-//! means.
+//! Which docker entries an image means: kubelet's `BasicDockerKeyring` (pkg/credentialprovider/keyring.go).
 
 use super::pattern::ImagePattern;
 use tolerarch_core::image::{DOCKER_HUB, DOCKER_HUB_INDEX};
@@ -16,8 +15,8 @@ impl<T> Default for DockerKeyring<T> {
 
 impl<T> DockerKeyring<T> {
     /// By the keys of a docker configuration. A key that means no host is left out, as kubelet does.
-    pub(super) fn new<'k>(entries: impl IntoIterator<Item = (&'k str, T)>) -> Self {
-        Self(entries.into_iter().filter_map(|(given, value)| Some((key(given)?, value))).collect())
+    pub(super) fn new(entries: impl IntoIterator<Item = (impl AsRef<str>, T)>) -> Self {
+        Self(entries.into_iter().filter_map(|(given, value)| Some((key(given.as_ref())?, value))).collect())
     }
 
     /// What is under this very key, after a reload.
@@ -34,14 +33,12 @@ impl<T> DockerKeyring<T> {
         self.0.iter().filter_map(|(key, _)| key.glob())
     }
 
-    /// Keys and values.
     pub(super) fn entries(&self) -> impl Iterator<Item = (&ImagePattern, &T)> {
         self.0.iter().map(|(key, value)| (key, value))
     }
 }
 
-/// All that matches a name (`host/repository` or a mere host) in any of the rings, most specific first, in the order of
-/// the rings where the keys are equal.
+/// All that matches a name (`host/repository` or a mere host) in any ring, most specific first, then in their order.
 pub(super) fn lookup<'r, T, R>(
     rings: impl Iterator<Item = (R, &'r DockerKeyring<T>)> + Clone,
     name: &str,

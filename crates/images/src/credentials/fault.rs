@@ -1,21 +1,18 @@
-//! What is wrong with a source of credentials: with a file, a directory or a program that the configuration names. Such a
-//! fault ends nothing; the rest of the credentials is used.
+//! What is wrong with a source of credentials that the configuration names. The rest of them is used.
 
 use std::path::PathBuf;
 
-/// Where the operator's credentials come from.
+use prometheus::IntGauge;
+use tolerarch_support::metrics::Metrics;
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CredentialSource {
-    /// Docker's `config.json` files, and the helpers that they name.
     DockerConfigs,
-    /// The directory with a file for each registry.
     Directory,
-    /// Kubelet's plugins.
     Providers,
 }
 
 impl CredentialSource {
-    /// All of them.
     pub const ALL: [Self; 3] = [Self::DockerConfigs, Self::Directory, Self::Providers];
 
     /// As a label of metrics.
@@ -27,7 +24,6 @@ impl CredentialSource {
         }
     }
 
-    /// The key of the configuration.
     pub const fn key(self) -> &'static str {
         match self {
             Self::DockerConfigs => "credentials.dockerConfigs",
@@ -42,26 +38,26 @@ impl CredentialSource {
 #[error("{}: {}: {cause}", .from.key(), .file.display())]
 pub struct SourceFault {
     pub from: CredentialSource,
-    /// The file or directory.
     pub file: PathBuf,
-    /// What is wrong, and how to mend it.
     pub cause: FaultCause,
     /// Whether what was read of it before stays in use.
     pub kept: bool,
 }
 
-/// What is wrong with a file.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FaultCause {
     /// It does not exist, so that what was in it before is not used any more.
     #[error("cannot be read: {0}")]
     Missing(String),
-    /// It cannot be read.
-    #[error("cannot be read: {0}")]
-    Unreadable(String),
-    /// It says something that cannot be.
+    /// It cannot be read, or says something that cannot be.
     #[error("{0}")]
-    Content(String),
+    Other(String),
+}
+
+impl FaultCause {
+    pub(super) const fn is_missing(&self) -> bool {
+        matches!(self, Self::Missing(_))
+    }
 }
 
 impl From<std::io::Error> for FaultCause {
@@ -69,21 +65,36 @@ impl From<std::io::Error> for FaultCause {
         use std::io::ErrorKind;
         match error.kind() {
             ErrorKind::NotFound => Self::Missing(error.to_string()),
-            ErrorKind::InvalidInput => Self::Content("is no file".into()),
-            ErrorKind::FileTooLarge => Self::Content("is larger than 1 MiB".into()),
-            _ => Self::Unreadable(error.to_string()),
+            ErrorKind::InvalidInput => Self::Other("is no file".into()),
+            ErrorKind::FileTooLarge => Self::Other("is larger than 1 MiB".into()),
+            _ => Self::Other(format!("cannot be read: {error}")),
         }
     }
 }
 
 impl From<String> for FaultCause {
     fn from(fault: String) -> Self {
-        Self::Content(fault)
+        Self::Other(fault)
     }
 }
 
-impl From<&str> for FaultCause {
-    fn from(fault: &str) -> Self {
-        Self::Content(fault.into())
+#[derive(Clone)]
+pub struct CredentialMetrics([IntGauge; CredentialSource::ALL.len()]);
+
+impl CredentialMetrics {
+    pub fn register(metrics: &Metrics) -> Result<Self, prometheus::Error> {
+        let faults = metrics.gauges(
+            "tolerarch_credentials_source_faults",
+            "Files, directories and programs of credentials that cannot be used right now; the log names them.",
+            &["source"],
+        )?;
+        Ok(Self(CredentialSource::ALL.map(|source| faults.with_label_values(&[source.as_str()]))))
+    }
+
+    pub fn show(&self, faults: &[SourceFault]) {
+        for (source, gauge) in CredentialSource::ALL.into_iter().zip(&self.0) {
+            let count = faults.iter().filter(|fault| fault.from == source).count();
+            gauge.set(i64::try_from(count).unwrap_or(i64::MAX));
+        }
     }
 }

@@ -1,5 +1,4 @@
-//! Limits on untrusted input, in one place. A pull secret belongs to a tenant, and may be hostile; the operator's files
-//! may be larger.
+//! Limits on untrusted input. A pull secret belongs to a tenant; the operator's files may be larger.
 
 use tokio::time::Duration;
 
@@ -10,8 +9,6 @@ pub(super) struct Limit {
 }
 
 impl Limit {
-    /// # Errors
-    /// The message.
     pub(super) fn check(&self, given: usize) -> Result<(), &'static str> {
         if given <= self.max { Ok(()) } else { Err(self.message) }
     }

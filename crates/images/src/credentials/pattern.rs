@@ -13,22 +13,18 @@ const LABEL: usize = 63;
 const SPECIAL: [char; 4] = ['*', '?', '[', '\\'];
 
 /// A pattern of images such as `*.dkr.ecr.*.amazonaws.com` or `registry.example.com:5000/team`. The default one means none.
-#[derive(Clone, Default, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ImagePattern(Box<str>);
 
-/// Why a text is no pattern.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum PatternError {
-    /// It has no host.
     #[error("no host: write host, host:port or host/path, each part of the host may have *")]
     Host,
-    /// It begins with `https://` or the like.
     #[error("has a scheme: leave out everything up to ://")]
     Scheme,
     /// A character that can be in no image; to kubelet a `?` begins a query.
     #[error("has a space, a control character or one of ?#@, which are in no image")]
     Character,
-    /// A glob that matches nothing.
     #[error("a [ without its ], or a \\ at the end")]
     Glob,
 }
@@ -48,7 +44,6 @@ impl ImagePattern {
         Some(Parts::of(&self.0).host).filter(|host| host.contains(SPECIAL))
     }
 
-    /// The pattern as it is compared.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -70,7 +65,7 @@ impl FromStr for ImagePattern {
         if text.contains(strange) {
             return Err(PatternError::Character);
         }
-        if parts.host.split('.').any(|glob| !is_glob(glob)) {
+        if parts.host.split('.').any(|glob| Piece::all(glob).is_none()) {
             return Err(PatternError::Glob);
         }
         let mut text = text.to_owned();
@@ -85,12 +80,6 @@ impl FromStr for ImagePattern {
 impl fmt::Display for ImagePattern {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
-    }
-}
-
-impl fmt::Debug for ImagePattern {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:?}", &*self.0)
     }
 }
 
@@ -114,11 +103,6 @@ impl<'t> Parts<'t> {
         };
         Self { host, port, path }
     }
-}
-
-/// Whether `filepath.Match` accepts the pattern at all.
-fn is_glob(glob: &str) -> bool {
-    Piece::all(glob).is_some()
 }
 
 /// Go's `filepath.Match` for texts without slashes.
@@ -155,7 +139,6 @@ fn glob_matches(glob: &str, text: &str) -> bool {
     pieces[piece..].iter().all(|rest| *rest == Piece::Star)
 }
 
-/// What a pattern is made of.
 #[derive(PartialEq)]
 enum Piece {
     Star,

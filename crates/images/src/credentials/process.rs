@@ -1,21 +1,20 @@
-//! Runs the programs that the operator named, with bounds on their number, time and output. Their output may hold
-//! credentials, so it is never logged.
+//! Runs the programs that the operator named, within bounds. Output may hold credentials, so it is never logged.
 
-use std::ffi::OsStr;
-use std::path::{Path, PathBuf};
+use std::fs::Metadata;
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
 use std::process::Stdio;
 use std::sync::Arc;
 
 use rustix::process::{Pid, Signal, kill_process_group};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::process::{Child, Command};
+use tokio::process::Command;
 use tokio::time::{Duration, timeout};
 use zeroize::Zeroizing;
 
 use super::ttl_cache::TtlCache;
 use tolerarch_support::concurrency::{Callers, Capacity, ConcurrencyLimit, Permit};
 
-/// What a program may cost.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Limits {
     /// How long it may run; kubelet's limit for plugins is a minute.
@@ -33,8 +32,7 @@ impl Default for Limits {
     }
 }
 
-/// How long a run waits until others have ended: half a lookup's time (`lookup.timeout`), so that the next credential can
-/// still be tried.
+/// How long a run waits for others: half of `lookup.timeout`, so that the next credential can still be tried.
 const WAIT: Duration = Duration::from_secs(5);
 /// Registries that are kept as having accepted a credential, and for how long.
 const ACCEPTED: usize = 1000;
@@ -45,10 +43,9 @@ pub(super) struct Runner {
     limits: Limits,
     limit: Arc<ConcurrencyLimit>,
     /// Registries for which a credential of this program was accepted.
-    accepted: Arc<TtlCache<Box<str>, ()>>,
+    pub(super) accepted: Arc<TtlCache<Box<str>, ()>>,
 }
 
-/// Why a program gave nothing.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ProcessError {
     #[error("cannot be started: {0}")]
@@ -66,7 +63,6 @@ pub(super) enum ProcessError {
 #[error("too many runs of it are under way")]
 pub(crate) struct Busy;
 
-/// What a program wrote, and whether it ended without an error.
 pub(super) struct Output {
     pub(super) success: bool,
     pub(super) text: Zeroizing<Vec<u8>>,
@@ -78,22 +74,19 @@ impl Runner {
         Self { limits, limit, accepted: TtlCache::new(ACCEPTED) }
     }
 
-    /// The registry accepted a credential of this program.
     pub(super) fn accepted(&self, registry: &str) {
         if self.accepted.get(&Box::from(registry)).is_none() {
             self.accepted.put(registry.into(), (), ACCEPTED_TIME);
         }
     }
 
-    /// Waits for a run of this program for a registry.
     pub(super) async fn turn(&self, registry: &str, callers: &Callers) -> Result<Permit, Busy> {
         let known = self.accepted.get(&Box::from(registry)).is_some();
         let queued = self.limit.queue(callers, registry, known).ok_or(Busy)?;
         timeout(WAIT, queued.permit()).await.ok().flatten().ok_or(Busy)
     }
 
-    /// Runs it with this input. It is killed when it takes too long, and when this future is dropped, and so are its own
-    /// children: many helpers are scripts around a program.
+    /// Killed when it takes too long, and when this future is dropped, with its children: many helpers are scripts.
     pub(super) async fn run(
         &self,
         _turn: Permit,
@@ -103,29 +96,13 @@ impl Runner {
         let Limits { time, output, .. } = self.limits;
         timeout(time, run(command, input, output)).await.map_err(|_| ProcessError::Timeout)?
     }
-
-    #[cfg(test)]
-    pub(super) fn has_accepted(&self, registry: &str) -> bool {
-        self.accepted.get(&Box::from(registry)).is_some()
-    }
-
-    /// As many runs as there may be.
-    #[cfg(test)]
-    pub(super) async fn all_slots(&self) -> Vec<Permit> {
-        let mut turns = Vec::new();
-        for registry in 0..self.limits.runs {
-            self.accepted(&registry.to_string());
-            turns.push(self.turn(&registry.to_string(), &Callers::operator()).await.unwrap());
-        }
-        turns
-    }
 }
 
 async fn run(mut command: Command, input: &[u8], most: usize) -> Result<Output, ProcessError> {
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).kill_on_drop(true);
     command.process_group(0);
     let mut child = command.spawn().map_err(|error| ProcessError::Start(error.kind()))?;
-    let mut group = Group::of(&child);
+    let mut group = Group(child.id().and_then(|id| Pid::from_raw(i32::try_from(id).ok()?)));
     let (stdin, stdout) = (child.stdin.take(), child.stdout.take());
     let write = async {
         if let Some(mut stdin) = stdin {
@@ -144,24 +121,13 @@ async fn run(mut command: Command, input: &[u8], most: usize) -> Result<Output, 
     let ((), text) = tokio::join!(write, read);
     let text = text?;
     let status = child.wait().await.map_err(|error| ProcessError::Read(error.kind()))?;
-    group.leave();
+    // Its number may soon be that of another.
+    group.0 = None;
     Ok(Output { success: status.success(), text })
 }
 
-/// A program and what it has started, all of which is killed when this is dropped.
+/// A program that leads a group of its own, and what it has started: all of it is killed when this is dropped.
 struct Group(Option<Pid>);
-
-impl Group {
-    /// Of a child that leads a group of its own.
-    fn of(child: &Child) -> Self {
-        Self(child.id().and_then(|id| Pid::from_raw(i32::try_from(id).ok()?)))
-    }
-
-    /// Lets go of it: the child has ended, and its number may soon be that of another.
-    fn leave(&mut self) {
-        self.0 = None;
-    }
-}
 
 impl Drop for Group {
     fn drop(&mut self) {
@@ -173,19 +139,12 @@ impl Drop for Group {
 }
 
 /// The program of this name in these directories, if it can be executed.
-pub(super) fn find<'d>(name: &str, directories: impl IntoIterator<Item = &'d Path>) -> Option<PathBuf> {
-    directories.into_iter().map(|directory| directory.join(name)).find(|file| is_executable(file))
-}
-
-fn is_executable(file: &Path) -> bool {
-    use std::os::unix::fs::PermissionsExt;
-    file.metadata().is_ok_and(|metadata| metadata.is_file() && metadata.permissions().mode() & 0o111 != 0)
-}
-
-/// The directories of a `PATH`; relative ones do not count.
-pub(super) fn directories(path: Option<&OsStr>) -> Vec<PathBuf> {
-    let all = path.map(|path| std::env::split_paths(path).collect::<Vec<_>>()).unwrap_or_default();
-    all.into_iter().filter(|directory| directory.is_absolute()).collect()
+pub(super) fn find(name: &str, directories: impl IntoIterator<Item = PathBuf>) -> Option<PathBuf> {
+    let is_executable = |file: &PathBuf| {
+        let mode = |metadata: Metadata| metadata.is_file() && metadata.permissions().mode() & 0o111 != 0;
+        file.metadata().is_ok_and(mode)
+    };
+    directories.into_iter().map(|directory| directory.join(name)).find(is_executable)
 }
 
 #[cfg(test)]

@@ -1,256 +1,245 @@
-//! Kubelet's image credential provider plugins: which of them is for an image, and what it said.
-//!
-//! As kubelet does (pkg/credentialprovider/plugin/plugin.go): one run at a time for an image, its answer cached for the
-//! time and the scope that it names, and its keys matched against the image like those of docker's files.
+//! Kubelet's image credential provider plugins, as `CredentialProviderConfig` of kubelet.config.k8s.io names them (kubelet's
+//! config/v1/types.go), decoded and checked as kubelet does (pkg/credentialprovider/plugin/config.go).
 
-mod config;
 mod protocol;
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
+use serde::Deserialize;
+use serde::de::{DeserializeOwned, IgnoredAny};
 use tokio::process::Command;
-use tokio::time::{Duration, timeout};
+use tokio::time::Duration;
 
-pub(super) use config::{files, read};
+use super::credential::CredentialId;
+use super::pattern::ImagePattern;
+use super::process::{self, Limits, Output, ProcessError};
+use super::program::{Program, Response};
+use tolerarch_support::file;
+use tolerarch_text::go_duration;
+use tolerarch_text::yaml::{self, Copies, Data, Dialect, Node};
 
-use super::credential::{Credential, CredentialId};
-use super::docker_keyring::{self, DockerKeyring};
-use super::process::{Busy, Limits, Runner};
-use super::ttl_cache::TtlCache;
-use config::Provider;
-use protocol::{CacheKeyType, Response};
-use tolerarch_support::concurrency::{Callers, Permit};
+const API_VERSIONS: [&str; 3] =
+    ["kubelet.config.k8s.io/v1", "kubelet.config.k8s.io/v1beta1", "kubelet.config.k8s.io/v1alpha1"];
+const EXEC_VERSIONS: [&str; 3] = [
+    "credentialprovider.kubelet.k8s.io/v1",
+    "credentialprovider.kubelet.k8s.io/v1beta1",
+    "credentialprovider.kubelet.k8s.io/v1alpha1",
+];
 
-/// Cached answers of one plugin.
-const CAPACITY: usize = 1000;
-/// How long a failed run is cached, so that a plugin that fails is not run for every lookup.
-const FAILED: Duration = Duration::from_secs(30);
-/// How long after a run it is not run again because a registry refused its credential; for no image of that registry, or
-/// a tenant that names many images could have it run all the time.
-const AGAIN: Duration = Duration::from_secs(10);
-/// How long to wait for a run for another image whose answer may be for this one as well: a tenant can make up an account
-/// for which a plugin hangs.
-const JOINED: Duration = Duration::from_secs(1);
-
-/// One plugin.
-pub(super) struct Plugin {
-    provider: Provider,
-    id: CredentialId,
-    runner: Runner,
-    /// The scope of its last answer, which is also that of its failures.
-    scope: Mutex<CacheKeyType>,
-    answers: Arc<TtlCache<CacheKey, Arc<PluginCredentials>>>,
+#[derive(Debug)]
+pub(super) struct Provider {
+    pub(super) name: String,
+    pub(super) program: PathBuf,
+    match_images: Vec<ImagePattern>,
+    pub(super) default_cache_duration: Duration,
+    api_version: String,
+    args: Vec<String>,
+    pub(super) env: Vec<(String, String)>,
+    /// Whether it needs the token of a Pod's service account.
+    needs_token: bool,
 }
 
-#[derive(Clone, PartialEq, Eq, Hash)]
-enum CacheKey {
-    Answer(Scope),
-    /// A run without an answer.
-    Failed(Scope),
-    /// A run a moment ago, with any result.
-    Recent(Scope),
-    /// A run because this registry refused a credential.
-    Again(Box<str>),
-    /// A run for this image alone.
-    Alone(Box<str>),
+/// The file but for its providers.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct Header {
+    api_version: String,
+    kind: String,
+    #[expect(dead_code, reason = "read one by one")]
+    providers: Option<IgnoredAny>,
 }
 
-/// What an answer is valid for.
-#[derive(Clone, PartialEq, Eq, Hash)]
-enum Scope {
-    Image(Box<str>),
-    Registry(Box<str>),
-    Global,
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct Given {
+    name: String,
+    match_images: Option<Vec<String>>,
+    default_cache_duration: Option<String>,
+    api_version: Option<String>,
+    args: Option<Vec<String>>,
+    env: Option<Vec<Variable>>,
+    token_attributes: Option<IgnoredAny>,
 }
 
-impl Scope {
-    fn of(cache_key: CacheKeyType, image: &str) -> Self {
-        match cache_key {
-            CacheKeyType::Image => Self::Image(image.into()),
-            CacheKeyType::Registry => Self::Registry(registry(image).into()),
-            CacheKeyType::Global => Self::Global,
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Variable {
+    name: String,
+    value: Option<String>,
+}
+
+/// The files of a path: itself, or those of the directory that kubelet reads (since 1.36), in their order.
+pub(super) fn files(path: &Path) -> std::io::Result<Vec<PathBuf>> {
+    let is_directory = |path: &Path| file::in_time(path, |path| Ok(path.is_dir()));
+    if !is_directory(path)? {
+        return Ok(vec![path.to_owned()]);
+    }
+    let mut files = file::entries(path, usize::MAX)?;
+    let is_config = |file: &Path| {
+        let extension = file.extension().and_then(OsStr::to_str);
+        extension.is_some_and(|extension| matches!(extension, "json" | "yaml" | "yml"))
+    };
+    files.retain(|file| is_config(file) && !is_directory(file).unwrap_or_default());
+    Ok(files)
+}
+
+/// Adds the providers of a file's text. Gives what is wrong with single providers, which are left out, or with the file as a
+/// whole. Both leave out its values, as those of `env` may be secret.
+pub(super) fn read(text: &str, bin_dir: &Path, providers: &mut Vec<Provider>) -> Result<Vec<String>, String> {
+    let documents = yaml::read(text, Dialect::Kubernetes, &mut Copies::default());
+    let documents = documents.map_err(|error| format!("line {}: not YAML", error.line))?;
+    // Kubelet reads no other.
+    let document = documents.first().ok_or("is empty")?;
+    let header: Header = decode(document)?;
+    if header.kind != "CredentialProviderConfig" || !API_VERSIONS.contains(&header.api_version.as_str()) {
+        return Err(format!(
+            "write kind: CredentialProviderConfig and apiVersion: {} (or v1beta1, v1alpha1)",
+            API_VERSIONS[0]
+        ));
+    }
+    let given = match document.get("providers").map(|own| (own.line, &own.data)) {
+        Some((_, Data::List(given))) if !given.is_empty() => given,
+        Some((line, Data::Map(_) | Data::Text(_) | Data::Bool(_) | Data::Number(_))) => {
+            return Err(format!("line {line}: {OTHER_TYPE}"));
+        }
+        _ => return Err("providers: at least one is needed".into()),
+    };
+    let mut faults = Vec::new();
+    for (place, node) in given.iter().enumerate() {
+        let fault = |fault| format!("providers[{place}].{fault}");
+        let checked = decode::<Given>(node).and_then(|provider| {
+            if providers.iter().any(|other| other.name == provider.name) {
+                return Err(fault("name: there is another of this name".to_owned()));
+            }
+            provider.check(bin_dir).map_err(fault)
+        });
+        match checked {
+            Ok(provider) => providers.push(provider),
+            Err(fault) => faults.push(fault),
         }
     }
+    Ok(faults)
+}
 
-    /// All that hold an image.
-    fn all(image: &str) -> impl Iterator<Item = Self> {
-        [CacheKeyType::Image, CacheKeyType::Registry, CacheKeyType::Global]
-            .into_iter()
-            .map(|key| Self::of(key, image))
+const OTHER_TYPE: &str = "not the YAML of a CredentialProviderConfig: a value of another kind is expected";
+
+/// Decodes strictly. A fault says where, and what of it is about keys only.
+fn decode<T: DeserializeOwned>(node: &Node) -> Result<T, String> {
+    if let Some((line, key)) = repeated(node) {
+        return Err(format!("line {line}: duplicate field `{key}`"));
+    }
+    serde_json::from_value(node.value()).map_err(|error| {
+        let text = error.to_string();
+        let about_keys = ["unknown field", "missing field"].iter().any(|begin| text.starts_with(begin));
+        format!("line {}: {}", node.line, if about_keys { &text } else { OTHER_TYPE })
+    })
+}
+
+fn repeated(node: &Node) -> Option<(usize, &str)> {
+    match &node.data {
+        Data::List(items) => items.iter().find_map(repeated),
+        Data::Map(members) => members.iter().enumerate().find_map(|(place, (key, value))| {
+            let is_there = members[..place].iter().any(|(other, _)| other.text == key.text);
+            if is_there { Some((key.line, key.text.as_str())) } else { repeated(value) }
+        }),
+        Data::Null | Data::Bool(_) | Data::Number(_) | Data::Text(_) => None,
     }
 }
 
-#[derive(Default)]
-struct PluginCredentials {
-    /// The image that the plugin was run for.
-    image: Box<str>,
-    keyring: DockerKeyring<Arc<Credential>>,
-}
-
-impl Plugin {
-    fn new(provider: Provider, limits: Limits) -> Self {
-        let mut parts = vec!["plugin", provider.api_version.as_str(), provider.name.as_str()];
-        parts.extend(provider.args.iter().map(String::as_str));
-        parts.extend(provider.env.iter().flat_map(|(name, value)| [name.as_str(), value.as_str()]));
-        let id = CredentialId::of(&parts);
-        let (runner, answers) = (Runner::new(limits), TtlCache::new(CAPACITY));
-        // Until its first answer: a plugin that fails must not be run for every image.
-        Self { provider, id, runner, scope: Mutex::new(CacheKeyType::Registry), answers }
-    }
-
-    /// The id of its candidates: it is the operator's, so its credentials are the same for all tenants.
+impl Provider {
     pub(super) fn id(&self) -> CredentialId {
-        self.id
+        let mut parts = vec!["plugin", self.api_version.as_str(), self.name.as_str()];
+        parts.extend(self.args.iter().map(String::as_str));
+        parts.extend(self.env.iter().flat_map(|(name, value)| [name.as_str(), value.as_str()]));
+        CredentialId::of(&parts)
     }
 
-    /// Whether it is to be asked for an image (`host/repository`).
     pub(super) fn is_for(&self, image: &str) -> bool {
-        self.provider.match_images.iter().any(|pattern| pattern.matches(image))
+        self.match_images.iter().any(|pattern| pattern.matches(image))
     }
 
-    /// The credentials for an image, most specific first; runs the plugin if none are cached.
-    pub(super) async fn credentials(
-        self: &Arc<Self>,
-        image: &str,
-        callers: &Callers,
-    ) -> Result<Vec<Arc<Credential>>, Busy> {
-        let answer = match self.cached(image) {
-            Some(answer) => answer,
-            None => self.ask(image, callers).await?,
-        };
-        Ok(answer.credentials(image))
+    pub(super) fn request(&self, image: &str) -> (Command, Vec<u8>) {
+        let mut command = Command::new(&self.program);
+        command.args(&self.args).envs(self.env.iter().map(|(name, value)| (name, value)));
+        (command, protocol::request(&self.api_version, image))
     }
 
-    /// The registry of this image accepted one of its credentials.
-    pub(super) fn accepted(&self, image: &str) {
-        self.runner.accepted(registry(image));
-    }
-
-    /// Runs it once more, unless it ran a moment ago, for this image or for another that its registry refused. Whether it
-    /// has other credentials now.
-    pub(super) async fn refetch(self: &Arc<Self>, image: &str, callers: &Callers) -> bool {
-        let again = CacheKey::Again(registry(image).into());
-        let mut recent = Scope::all(image).map(CacheKey::Recent).chain([again.clone()]);
-        if recent.any(|key| self.answers.get(&key).is_some()) {
-            return false;
-        }
-        self.answers.put(again, Arc::default(), AGAIN);
-        let refused = self.cached(image);
-        let before = refused.as_ref().map(|answer| answer.credentials(image)).unwrap_or_default();
-        let after = self.ask_alone(image, refused, callers).await;
-        let after = after.map(|answer| answer.credentials(image)).unwrap_or_default();
-        !after.is_empty() && before != after
-    }
-
-    fn cached(&self, image: &str) -> Option<Arc<PluginCredentials>> {
-        let mut keys = Scope::all(image).map(CacheKey::Answer).chain(Scope::all(image).map(CacheKey::Failed));
-        keys.find_map(|key| self.answers.get(&key))
-    }
-
-    /// Runs it, or joins a run whose answer will probably be for this image as well: many new images of one registry
-    /// cost one run.
-    async fn ask(self: &Arc<Self>, image: &str, callers: &Callers) -> Result<Arc<PluginCredentials>, Busy> {
-        let scope = *self.scope.lock().unwrap_or_else(PoisonError::into_inner);
-        let key = CacheKey::Answer(Scope::of(scope, image));
-        let (plugin, name) = (Arc::clone(self), image.to_owned());
-        let work = |callers| async move { plugin.ask_alone(&name, None, &callers).await.ok() };
-        let shared = timeout(JOINED, self.answers.join(&key, callers, work)).await.ok().flatten();
-        match shared.filter(|answer| *answer.image == *image).or_else(|| self.cached(image)) {
-            Some(answer) => Ok(answer),
-            None => self.ask_alone(image, None, callers).await,
-        }
-    }
-
-    /// Runs it for this very image, unless there is an answer by the time that it may run; `refused` is none.
-    async fn ask_alone(
-        self: &Arc<Self>,
-        image: &str,
-        refused: Option<Arc<PluginCredentials>>,
-        callers: &Callers,
-    ) -> Result<Arc<PluginCredentials>, Busy> {
-        let (plugin, name) = (Arc::clone(self), image.to_owned());
-        let work = |callers| async move {
-            let turn = plugin.runner.turn(registry(&name), &callers).await.ok()?;
-            let is_refused =
-                |answer: &_| refused.as_ref().is_some_and(|refused| Arc::ptr_eq(refused, answer));
-            match plugin.cached(&name).filter(|answer| !is_refused(answer)) {
-                Some(answer) => Some(answer),
-                None => Some(plugin.run(&name, turn).await),
-            }
-        };
-        self.answers.join(&CacheKey::Alone(image.into()), callers, work).await.ok_or(Busy)
-    }
-
-    async fn run(&self, image: &str, turn: Permit) -> Arc<PluginCredentials> {
-        let response = self.response(turn, image).await;
-        let scope = {
-            let mut last = self.scope.lock().unwrap_or_else(PoisonError::into_inner);
-            *last = response.as_ref().map_or(*last, |response| response.cache_key);
-            Scope::of(*last, image)
-        };
-        let answer = match response {
-            Ok(Response { cache_duration, keyring, .. }) => {
-                let answer = Arc::new(PluginCredentials { image: image.into(), keyring });
-                let life = cache_duration.unwrap_or(self.provider.default_cache_duration);
-                self.answers.put(CacheKey::Answer(scope.clone()), Arc::clone(&answer), life);
-                answer
-            }
-            Err(fault) => {
-                tracing::warn!(
-                    plugin = self.provider.name,
-                    fault,
-                    "a credential provider plugin gives nothing"
-                );
-                let answer =
-                    Arc::new(PluginCredentials { image: image.into(), ..PluginCredentials::default() });
-                self.answers.put(CacheKey::Failed(scope.clone()), Arc::clone(&answer), FAILED);
-                answer
-            }
-        };
-        self.answers.put(CacheKey::Recent(scope), Arc::clone(&answer), AGAIN);
-        answer
-    }
-
-    async fn response(&self, turn: Permit, image: &str) -> Result<Response, String> {
-        let Provider { program, args, env, api_version, .. } = &self.provider;
-        let mut command = Command::new(program);
-        command.args(args).envs(env.iter().map(|(name, value)| (name, value)));
-        let request = protocol::request(api_version, image);
-        match self.runner.run(turn, command, &request).await {
+    pub(super) fn response(&self, output: Result<Output, ProcessError>) -> Option<Response> {
+        let response = match output {
             Err(error) => Err(error.to_string()),
             Ok(output) if !output.success => Err("ended with an error; run it by hand to see which".into()),
-            Ok(output) => protocol::response(&output.text, api_version).map_err(|error| error.to_string()),
+            Ok(output) => protocol::response(&output.text, &self.api_version, self.default_cache_duration)
+                .map_err(str::to_owned),
+        };
+        let log = |fault: &String| {
+            tracing::warn!(plugin = self.name, fault, "a credential provider plugin gives nothing");
+        };
+        response.inspect_err(log).ok()
+    }
+}
+
+impl Given {
+    fn check(self, bin_dir: &Path) -> Result<Provider, String> {
+        let Self { name, match_images, default_cache_duration, api_version, args, env, token_attributes } =
+            self;
+        if name.is_empty() || name.contains(['/', ' ', '\0']) || name == "." || name == ".." {
+            return Err("name: the name of a program in credentials.providers.binDir, not a path".into());
         }
+        let program = process::find(&name, [bin_dir.to_owned()]).ok_or_else(|| {
+            format!("name: {} is no program that can be run", bin_dir.join(&name).display())
+        })?;
+        let patterns = match_images.unwrap_or_default();
+        if patterns.is_empty() {
+            return Err("matchImages: at least one is needed".into());
+        }
+        let parse = |(place, text): (usize, &String)| {
+            text.parse().map_err(|fault| format!("matchImages[{place}]: {text:?}: {fault}"))
+        };
+        let match_images = patterns.iter().enumerate().map(parse).collect::<Result<_, _>>()?;
+        let default_cache_duration = default_cache_duration.ok_or("defaultCacheDuration: is needed")?;
+        let default_cache_duration = go_duration::parse(&default_cache_duration)
+            .ok_or("defaultCacheDuration: write a duration such as 12h, 30m or 0s")?;
+        let api_version = api_version.filter(|version| EXEC_VERSIONS.contains(&version.as_str()));
+        let api_version =
+            api_version.ok_or_else(|| format!("apiVersion: write one of {}", EXEC_VERSIONS.join(", ")))?;
+        let env: Vec<_> = env
+            .unwrap_or_default()
+            .into_iter()
+            .map(|own| (own.name, own.value.unwrap_or_default()))
+            .collect();
+        let args = args.unwrap_or_default();
+        let is_name = |name: &str| !name.is_empty() && !name.contains(['=', '\0']);
+        if let Some(place) = env.iter().position(|(name, value)| !is_name(name) || value.contains('\0')) {
+            return Err(format!("env[{place}]: no name and value of an environment variable"));
+        }
+        if args.iter().any(|argument| argument.contains('\0')) {
+            return Err("args: hold a NUL character".into());
+        }
+        let needs_token = token_attributes.is_some();
+        Ok(Provider {
+            name,
+            program,
+            match_images,
+            default_cache_duration,
+            api_version,
+            args,
+            env,
+            needs_token,
+        })
     }
 }
 
-impl PluginCredentials {
-    fn credentials(&self, image: &str) -> Vec<Arc<Credential>> {
-        let found = docker_keyring::lookup(std::iter::once(((), &self.keyring)), image);
-        found.into_iter().map(|(_, _, credential)| Arc::clone(credential)).collect()
-    }
-}
-
-/// `parseRegistry` of kubelet's plugin.go.
-fn registry(image: &str) -> &str {
-    image.split('/').next().unwrap_or_default()
-}
-
-/// The plugins of these providers, in their order.
-pub(super) fn plugins(providers: Vec<Provider>, limits: Limits) -> Vec<Arc<Plugin>> {
-    let mut plugins = Vec::new();
-    for provider in providers {
+pub(super) fn plugins(mut providers: Vec<Provider>, limits: Limits) -> Vec<Arc<Program>> {
+    providers.retain(|provider| {
         if provider.needs_token {
             tracing::warn!(
                 plugin = provider.name,
                 "tokenAttributes: plugins that need a service account token are not supported; left out"
             );
-        } else {
-            plugins.push(Arc::new(Plugin::new(provider, limits)));
         }
-    }
-    plugins
+        !provider.needs_token
+    });
+    providers.into_iter().map(|provider| Program::plugin(provider, limits)).collect()
 }
-
-#[cfg(test)]
-mod tests;

@@ -1,8 +1,6 @@
-//! The pull secrets that Pods name, read through the Kubernetes API: by name, in the Pod's own namespace. Only the first
-//! Pod waits for a secret; later ones get the cached one while it is refreshed.
+//! The pull secrets that Pods name, in their own namespaces. Only the first Pod waits; later ones get what is cached.
 
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use base64::Engine;
 use futures_util::FutureExt;
@@ -12,13 +10,15 @@ use tokio::time::{Duration, Instant, timeout};
 use zeroize::Zeroizing;
 
 use super::credential::{Credential, IdentifiedCredential, Sensitive};
-use super::docker::{self, BASE64, DockerConfig, Read, Size};
+use super::docker::{self, BASE64, DockerConfig, Read};
 use super::docker_keyring::DockerKeyring;
 use super::limits::{self, DATA, ENTRIES, GLOB, KEY, WORD};
 use super::pattern::ImagePattern;
 use super::ttl_cache::TtlCache;
 use tolerarch_kubernetes::cluster::{self, Cluster, ClusterError};
 use tolerarch_support::concurrency::{Caller, Callers, Capacity, ConcurrencyLimit, Tenant};
+use tolerarch_support::recently::Recently;
+use tolerarch_support::sync::Mutex;
 
 /// About how many secrets are cached; the bound is their size.
 const ITEMS: usize = 10_000;
@@ -27,36 +27,34 @@ const FOUND: Duration = Duration::from_secs(60);
 const NOTHING: Duration = Duration::from_secs(15);
 /// How long a secret is used while it cannot be read again.
 const STALE: Duration = Duration::from_secs(600);
-/// How long a Pod waits for a secret that is not cached, and how long a person's command does, or a lookup whose
-/// credential the registry refused.
+/// How long a Pod waits for a secret that is not cached, and how long a person's command or a refused lookup does.
 pub(super) const WAIT: Duration = Duration::from_millis(500);
 pub(super) const WAIT_LONG: Duration = Duration::from_secs(3);
 /// How old a secret is at least when it is read again because a registry refused its credential.
 const AGAIN: Duration = Duration::from_secs(5);
 /// How long a reason is not logged again above debug.
 const LOG_INTERVAL: Duration = Duration::from_secs(60);
+/// More than there are reasons.
+const REASONS: usize = 64;
 
-/// A secret's name and namespace.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Name {
     namespace: Arc<str>,
     name: Arc<str>,
 }
 
-/// All pull secrets of the cluster.
 pub(super) struct PullSecrets {
     cluster: Cluster,
     wait: Duration,
     cached: Arc<TtlCache<Name, CachedSecret>>,
     reads: Arc<ConcurrencyLimit>,
-    logged: Mutex<HashMap<&'static str, Instant>>,
+    logged: Mutex<Recently>,
 }
 
 /// The content of a secret, which may be empty.
 #[derive(Clone)]
 struct CachedSecret {
     keyring: Arc<DockerKeyring<IdentifiedCredential>>,
-    /// When it was read.
     read: Instant,
     /// When reading it was last tried, and for how long that suffices.
     asked: Instant,
@@ -72,7 +70,7 @@ pub(super) struct PullSecret {
 }
 
 #[derive(Deserialize)]
-struct Object {
+pub(super) struct Object {
     r#type: Option<String>,
     data: Option<Data>,
 }
@@ -91,7 +89,8 @@ impl PullSecrets {
     pub(super) fn new(cluster: Cluster, wait: Duration) -> Arc<Self> {
         let cached = TtlCache::weighed(ITEMS, limits::CACHED, weight);
         let reads = ConcurrencyLimit::new(Capacity { all: limits::READS, per_host: limits::READS });
-        Arc::new(Self { cluster, wait, cached, reads, logged: Mutex::default() })
+        let logged = Mutex::new(Recently::new(LOG_INTERVAL, REASONS));
+        Arc::new(Self { cluster, wait, cached, reads, logged })
     }
 
     /// The secrets of these names, each once; empty ones are left out, and those beyond the bound on entries.
@@ -148,10 +147,13 @@ impl PullSecrets {
     }
 
     fn learn(&self, name: Name, found: Result<Object, ClusterError>) -> CachedSecret {
+        use ClusterError::{Resting, Status, Timeout, Unreachable};
         let now = Instant::now();
-        let unavailable = found.as_ref().err().copied().filter(|error| is_unavailable(*error));
+        // The secret itself may be unchanged.
+        let is_unavailable = |error: &ClusterError| matches!(error, Timeout | Unreachable | Resting | Status);
+        let unavailable = found.as_ref().err().copied().filter(is_unavailable);
         let before = self.cached.get(&name).filter(|before| !before.is_empty());
-        let content = match found.map_err(Unusable::from).and_then(content) {
+        let content = match found.map_err(unusable).and_then(content) {
             Ok(read) => {
                 if read.malformed > 0 {
                     self.log("an auth is not base64(user:password)", &name);
@@ -159,7 +161,7 @@ impl PullSecrets {
                 CachedSecret::read(read.keyring, now)
             }
             Err(fault) => {
-                self.log(fault.0, &name);
+                self.log(fault, &name);
                 let before = before.filter(|_| unavailable.is_some());
                 let before = before.unwrap_or_else(|| CachedSecret::read(DockerKeyring::default(), now));
                 CachedSecret { asked: now, enough: NOTHING, ..before }
@@ -167,7 +169,7 @@ impl PullSecrets {
         };
         let life = if content.is_empty() { NOTHING } else { STALE.saturating_sub(content.read.elapsed()) };
         // The client itself knows when the API server may be asked again.
-        if !content.is_empty() || unavailable != Some(ClusterError::Resting) {
+        if !content.is_empty() || unavailable != Some(Resting) {
             self.cached.put(name, content.clone(), life);
         }
         content
@@ -175,12 +177,9 @@ impl PullSecrets {
 
     /// Logs now and then why a secret gives no credential. A missing secret is the tenant's own mistake.
     fn log(&self, reason: &'static str, name: &Name) {
-        let now = Instant::now();
-        let mut logged = self.logged.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_due = logged.get(reason).is_none_or(|last| now.duration_since(*last) >= LOG_INTERVAL);
+        let is_due = || self.logged.lock().insert(reason);
         let Name { namespace, name } = name;
-        if is_due && reason != NOT_FOUND {
-            logged.insert(reason, now);
+        if reason != NOT_FOUND && is_due() {
             tracing::warn!(%namespace, %name, reason, "a pull secret gives no credential (more of this kind at level debug)");
         } else {
             tracing::debug!(%namespace, %name, reason, "a pull secret gives no credential");
@@ -197,7 +196,6 @@ impl CachedSecret {
         self.keyring.len() == 0
     }
 
-    /// Whether to read it again.
     fn is_due(&self) -> bool {
         self.asked.elapsed() >= self.enough
     }
@@ -218,59 +216,44 @@ impl PullSecret {
 const NOT_FOUND: &str = "not found";
 
 /// Why a secret gives no credential: one of a few fixed texts.
-struct Unusable(&'static str);
-
-impl From<ClusterError> for Unusable {
-    fn from(error: ClusterError) -> Self {
-        Self(match error {
-            ClusterError::NotFound => NOT_FOUND,
-            ClusterError::Forbidden => "no right to get it",
-            ClusterError::Unauthorized => "the API server does not accept the service account",
-            ClusterError::Timeout => "the API server does not answer in time",
-            ClusterError::Unreachable => "the API server cannot be reached",
-            ClusterError::Resting => "the API server did not answer a moment ago",
-            ClusterError::Status | ClusterError::Conflict | ClusterError::Invalid => {
-                "the API server answers with an error"
-            }
-            ClusterError::TooLarge => "it is too large",
-            ClusterError::Malformed => "the API server's answer is no Secret",
-            ClusterError::Name => "it is called what no Secret can be called",
-        })
+fn unusable(error: ClusterError) -> &'static str {
+    match error {
+        ClusterError::NotFound => NOT_FOUND,
+        ClusterError::Forbidden => "no right to get it",
+        ClusterError::Unauthorized => "the API server does not accept the service account",
+        ClusterError::Timeout => "the API server does not answer in time",
+        ClusterError::Unreachable => "the API server cannot be reached",
+        ClusterError::Resting => "the API server did not answer a moment ago",
+        ClusterError::Status | ClusterError::Conflict | ClusterError::Invalid => {
+            "the API server answers with an error"
+        }
+        ClusterError::TooLarge => "it is too large",
+        ClusterError::Malformed => "the API server's answer is no Secret",
+        ClusterError::Name => "it is called what no Secret can be called",
     }
 }
 
-/// Whether the secret itself may be unchanged.
-fn is_unavailable(error: ClusterError) -> bool {
-    use ClusterError::{Resting, Status, Timeout, Unreachable};
-    matches!(error, Timeout | Unreachable | Resting | Status)
-}
-
-/// The content of a Secret as the API server writes it.
-#[cfg(any(test, feature = "testing"))]
-pub(super) fn decode(json: &[u8]) -> Option<Read> {
-    content(serde_json::from_slice(json).ok()?).ok()
-}
-
 /// The content, if type and key belong together, as kubelet requires (pkg/credentialprovider/secrets/secrets.go).
-fn content(object: Object) -> Result<Read, Unusable> {
+pub(super) fn content(object: Object) -> Result<Read, &'static str> {
     let data = object.data.unwrap_or(Data { config: None, cfg: None });
-    let decode = |text: Option<Sensitive>| -> Result<Zeroizing<Vec<u8>>, Unusable> {
-        let text = text.ok_or(Unusable("it lacks the key that belongs to its type"))?;
-        DATA.check(text.reveal().len() / 4 * 3).map_err(Unusable)?;
-        BASE64.decode(text.reveal()).map(Zeroizing::new).map_err(|_| Unusable("its data is not base64"))
+    let decode = |text: Option<Sensitive>| -> Result<Zeroizing<Vec<u8>>, &'static str> {
+        let text = text.ok_or("it lacks the key that belongs to its type")?;
+        DATA.check(text.reveal().len() / 4 * 3)?;
+        BASE64.decode(text.reveal()).map(Zeroizing::new).map_err(|_| "its data is not base64")
     };
     let read = match object.r#type.as_deref() {
         Some("kubernetes.io/dockerconfigjson") => {
             DockerConfig::parse(&decode(data.config)?).map(DockerConfig::read)
         }
         Some("kubernetes.io/dockercfg") => docker::read_dockercfg(&decode(data.cfg)?),
-        _ => return Err(Unusable("it is of no type that holds registry credentials")),
+        _ => return Err("it is of no type that holds registry credentials"),
     };
-    let read = read.map_err(|_| Unusable("its data is not JSON of docker's form"))?;
-    let Size { entries, key, word } = read.size;
-    let glob = read.keyring.globs().map(str::len).max().unwrap_or_default();
-    for (most, given) in [(ENTRIES, entries), (KEY, key), (WORD, word), (GLOB, glob)] {
-        most.check(given).map_err(Unusable)?;
+    let read = read.map_err(|_| "its data is not JSON of docker's form")?;
+    ENTRIES.check(read.entries)?;
+    for (key, held) in read.keyring.entries() {
+        KEY.check(key.as_str().len())?;
+        WORD.check(held.credential.longest())?;
+        GLOB.check(key.glob().map_or(0, str::len))?;
     }
     Ok(read)
 }

@@ -4,7 +4,6 @@ use std::path::PathBuf;
 
 use tolerarch_kubernetes::cluster::ConnectError;
 
-/// Where credentials come from.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CredentialSettings {
     /// Whether the pull secrets of Pods are read through the Kubernetes API.
@@ -13,7 +12,6 @@ pub struct CredentialSettings {
     pub docker_configs: Vec<PathBuf>,
     /// A directory with one TOML file a registry.
     pub directory: Option<PathBuf>,
-    /// Kubelet's credential provider plugins.
     pub providers: ProviderSettings,
 }
 
@@ -31,21 +29,17 @@ impl CredentialSettings {
     }
 }
 
-/// Kubelet's credential provider plugins: what kubelet calls `--image-credential-provider-config` and
-/// `--image-credential-provider-bin-dir`.
+/// Kubelet's `--image-credential-provider-config` and `--image-credential-provider-bin-dir`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ProviderSettings {
     /// The file with the `CredentialProviderConfig`.
     pub config: Option<PathBuf>,
-    /// The directory of the plugins.
     pub bin_dir: Option<PathBuf>,
 }
 
-/// Why there are no credentials: the configuration is not right. What is wrong with the files that it names is a
-/// [`SourceFault`](super::SourceFault).
+/// The configuration is not right. What is wrong with files that it names is a [`SourceFault`](super::SourceFault).
 #[derive(Debug, thiserror::Error)]
 pub enum CredentialsError {
-    /// One half of a pair is missing.
     #[error("credentials.providers: config and binDir belong together; one of them is missing")]
     Providers,
     /// Pull secrets are to be read, and no API server can be reached.

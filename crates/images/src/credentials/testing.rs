@@ -91,9 +91,14 @@ pub fn secret(kind: &str, content: &serde_json::Value) -> serde_json::Value {
 pub fn with_cluster(api: &ApiServer, configs: &[PathBuf]) -> Credentials {
     let dir = TestDir::new();
     let settings = CredentialSettings { docker_configs: configs.to_vec(), ..CredentialSettings::default() };
-    let mut sources = Sources::load(&settings, Vec::new(), &context(&environment(&dir)), None).unwrap();
-    sources.pull_secrets = Some(pull_secrets::PullSecrets::new(api.cluster(), Duration::from_secs(60)));
-    Credentials { sources: Some(Arc::new(sources)) }
+    with_secrets(api, &settings, &dir)
+}
+
+/// Credentials of these settings, and pull secrets at this API server.
+pub(super) fn with_secrets(api: &ApiServer, settings: &CredentialSettings, dir: &TestDir) -> Credentials {
+    let files = Files::load(settings, &context(&environment(dir)), None);
+    let pull_secrets = Some(PullSecrets::new(api.cluster(), Duration::from_secs(60)));
+    Credentials { sources: Some(Arc::new(Sources { files, pull_secrets, private: Vec::new() })) }
 }
 
 /// Credentials of a helper for this registry, which writes `output`. It is in the directory.
@@ -106,4 +111,24 @@ pub fn with_helper(registry: &str, output: &str) -> (Credentials, TempDir) {
     let credentials =
         Credentials::load_within(&settings, Vec::new(), &context(&environment(&dir)), None).unwrap();
     (credentials, dir.0)
+}
+
+/// A Pod's own credential, from a secret that cannot be read again. Needs a runtime.
+#[cfg(test)]
+pub(crate) fn of_pod(credential: Credential) -> CredentialCandidate {
+    use candidate::Origin;
+    use kube::client::{Body, Client};
+    let unreachable = tower::service_fn(|_: http::Request<Body>| async {
+        Err::<http::Response<Body>, _>(std::io::Error::other("no API server"))
+    });
+    let cluster = Cluster::of_client(Client::new(unreachable, "default"), Duration::from_secs(1));
+    let secrets = PullSecrets::new(cluster, pull_secrets::WAIT);
+    CredentialCandidate::read(credential.into(), ImagePattern::default(), Origin::Secret(secrets.unread()))
+}
+
+/// Whether a registry accepted a credential of the helper of this candidate, which is for that registry alone.
+#[cfg(test)]
+pub(crate) fn has_accepted(candidate: &CredentialCandidate) -> bool {
+    let candidate::Source::Program { program, image } = &candidate.source else { return false };
+    program.runner.accepted.get(&Box::from(image.split('/').next().unwrap())).is_some()
 }

@@ -1,5 +1,4 @@
-//! A cache of values that cost something to get: each has a lifetime of its own, and is fetched by one task at a time,
-//! which goes on when its callers are gone.
+//! A cache of values with lifetimes, each fetched by one task at a time, which goes on when its callers are gone.
 
 use std::future::Future;
 use std::hash::Hash;
@@ -29,7 +28,6 @@ pub(super) struct TtlCache<K, V> {
     flights: SingleFlight<K, Option<V>, Callers>,
 }
 
-/// How much of the capacity an entry takes.
 struct Weight<K, V>(fn(&K, &V) -> u64);
 
 impl<K, V> Clone for Weight<K, V> {
@@ -49,7 +47,6 @@ where
     K: Clone + Eq + Hash + Send + Sync + 'static,
     V: Clone + Send + Sync + 'static,
 {
-    /// For so many values.
     pub(super) fn new(capacity: usize) -> Arc<Self> {
         Self::weighed(capacity, capacity as u64, |_, _| 1)
     }
@@ -70,7 +67,6 @@ where
         Arc::new(Self { cached, is_swept: AtomicBool::new(false), flights: SingleFlight::default() })
     }
 
-    /// The value, unless it has expired.
     pub(super) fn get(&self, key: &K) -> Option<V> {
         self.cached.get(key).filter(|(_, until)| Instant::now() < *until).map(|(value, _)| value)
     }
@@ -102,8 +98,7 @@ where
         }
     }
 
-    /// Fetches, or joins the fetch of the same key that is in flight, to which these callers then bring their shares.
-    /// `None` where too many are, where the work panicked, and where it could not be done.
+    /// Fetches, or joins a fetch, to which these callers bring their shares. `None` if too many are, or it failed.
     pub(super) async fn join<F>(
         &self,
         key: &K,

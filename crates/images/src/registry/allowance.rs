@@ -5,21 +5,11 @@ use quick_cache::sync::Cache as Bounded;
 /// Hosts of which it is kept; the least recently used are evicted.
 const HOSTS: usize = 256;
 
-/// How many requests a registry answers in a while.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Allowance {
-    /// Those that are left.
     pub(crate) left: u32,
     /// All of them, where the registry says so.
     pub(crate) limit: Option<u32>,
-}
-
-impl Allowance {
-    /// Whether at least three quarters of it are left.
-    fn is_plentiful(self) -> bool {
-        let Self { left, limit } = self;
-        limit.is_none_or(|limit| u64::from(left) * 4 >= u64::from(limit) * 3)
-    }
 }
 
 /// What each host said last, by the name that its metrics have.
@@ -36,9 +26,10 @@ impl Allowances {
         self.0.insert(host.into(), Allowance { left, limit: Some(limit.unwrap_or_else(most)) });
     }
 
-    /// Whether nothing is known of a limit of this host, or most of it is left.
+    /// Whether nothing is known of a limit of this host, or at least three quarters of it are left.
     pub(crate) fn is_plentiful(&self, host: &str) -> bool {
-        self.0.get(host).is_none_or(Allowance::is_plentiful)
+        let said = self.0.get(host).and_then(|Allowance { left, limit }| Some((left, limit?)));
+        said.is_none_or(|(left, limit)| u64::from(left) * 4 >= u64::from(limit) * 3)
     }
 }
 

@@ -2,7 +2,6 @@
 
 mod challenge;
 mod exchange;
-mod fetches;
 #[cfg(any(test, feature = "testing"))]
 pub(super) mod fuzzing;
 mod owner;

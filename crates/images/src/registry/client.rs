@@ -3,32 +3,22 @@
 
 use std::sync::Arc;
 
-use http::{Method, StatusCode};
+use http::{HeaderValue, StatusCode};
 use tokio::time::timeout;
 use url::Url;
 
-use super::auth::{TokenRequest, Tokens};
+use super::auth::TokenRequest;
 use super::error::Error;
-use super::hosts::{Allowed, Endpoint, Hosts, in_order};
+use super::hosts::{Endpoint, in_order};
 use super::metrics::RequestKind;
-use super::net::{HttpResponse, Transport, names};
+use super::net::{HttpResponse, names};
 use super::trace::Recorder;
-use super::{limits, manifest};
-use crate::credentials::{Credential, CredentialCandidate, Credentials};
+use super::{Registry, limits};
+use crate::credentials::{Credential, CredentialCandidate};
 use route::Route;
 use tolerarch_core::image::ImageRef;
 
 mod route;
-
-/// Asks registries and their mirrors.
-pub(super) struct Client {
-    hosts: Hosts,
-    allowed: Allowed,
-    transport: Transport,
-    tokens: Tokens,
-    /// The operator's, for mirrors.
-    credentials: Credentials,
-}
 
 /// An image, and the credential to ask for it with.
 #[derive(Clone, Copy)]
@@ -43,63 +33,29 @@ pub(crate) struct Pull<'a> {
 
 /// One request of the distribution API, below an image's repository.
 pub(super) struct ApiRequest {
-    /// What it is counted as.
     kind: RequestKind,
-    method: Method,
     path: String,
     /// Whether it asks where a tag points, which not every mirror is trusted to know.
     pub(super) by_tag: bool,
-    accept: &'static str,
-    limit: usize,
 }
 
 impl ApiRequest {
     pub(super) fn head(target: &str) -> Self {
-        Self { kind: RequestKind::Head, method: Method::HEAD, ..Self::manifest(target) }
+        Self { kind: RequestKind::Head, ..Self::manifest(target) }
     }
 
     pub(super) fn manifest(target: &str) -> Self {
-        Self {
-            kind: RequestKind::Manifest,
-            method: Method::GET,
-            path: format!("manifests/{target}"),
-            by_tag: !target.contains(':'),
-            accept: manifest::ACCEPT,
-            limit: limits::MANIFEST,
-        }
+        let (path, by_tag) = (format!("manifests/{target}"), !target.contains(':'));
+        Self { kind: RequestKind::Manifest, path, by_tag }
     }
 
     pub(super) fn config(digest: &str) -> Self {
-        Self {
-            kind: RequestKind::Config,
-            method: Method::GET,
-            path: format!("blobs/{digest}"),
-            by_tag: false,
-            accept: "*/*",
-            limit: limits::CONFIG,
-        }
+        Self { kind: RequestKind::Config, path: format!("blobs/{digest}"), by_tag: false }
     }
 }
 
-impl Client {
-    pub(super) fn new(hosts: Hosts, allowed: Allowed, transport: Transport) -> Self {
-        Self { hosts, allowed, transport, tokens: Tokens::new(), credentials: Credentials::default() }
-    }
-
-    pub(super) fn with_credentials(self, credentials: Credentials) -> Self {
-        Self { credentials, ..self }
-    }
-
-    pub(super) fn admits(&self, image: &ImageRef) -> bool {
-        self.allowed.admits(image)
-    }
-
-    pub(super) fn has_plenty(&self, image: &ImageRef) -> bool {
-        self.transport.allowances.is_plentiful(image.host())
-    }
-
-    /// Tries each endpoint, until `read` accepts a response. What the registry itself answers counts more than what
-    /// mirrors do: that one of them lacks the image means nothing.
+impl Registry {
+    /// Tries each endpoint until `read` accepts. What the registry itself answers counts more than what mirrors do.
     pub(super) async fn request<T>(
         &self,
         pull: Pull<'_>,
@@ -117,34 +73,25 @@ impl Client {
         while let Some(endpoint) = untried.next() {
             let asked = async {
                 let (response, route) = self.request_at(endpoint, pull, request).await?;
-                accepted(response).and_then(|response| read(&response)).map_err(|error| route.located(error))
+                let is_success = response.status.is_success();
+                let read = if is_success { read(&response) } else { Err(response.failure("the registry")) };
+                read.map_err(|error| route.located(error))
             };
             let result = if endpoint.is_mirror && untried.peek().is_some() {
                 timeout(limits::MIRROR_TIME, asked).await.unwrap_or(Err(Error::Timeout))
             } else {
                 asked.await
             };
-            let error = match result {
-                Ok(value) => {
-                    if endpoint.is_mirror {
-                        endpoint.health.succeeded(image);
-                    }
-                    return Ok(value);
-                }
-                Err(error) => error,
-            };
+            let is_fault = result.as_ref().is_err_and(Error::is_fault);
             if endpoint.is_mirror {
-                if error.is_fault() {
-                    endpoint.health.failed(image);
-                } else {
-                    endpoint.health.succeeded(image);
-                }
+                if is_fault { endpoint.health.failed(image) } else { endpoint.health.succeeded(image) }
             }
-            if !endpoint.is_mirror && error.is_answer() {
-                return Err(error);
-            }
+            let error = match result {
+                Err(error) if endpoint.is_mirror || !error.is_answer() => error,
+                result => return result,
+            };
             tracing::debug!(%image, endpoint = %endpoint.origin, %error, "no usable answer from this endpoint");
-            mirror_answered |= endpoint.is_mirror && !error.is_fault();
+            mirror_answered |= endpoint.is_mirror && !is_fault;
             if !endpoint.is_mirror || failure.is_none() {
                 failure = Some(error);
             }
@@ -194,25 +141,34 @@ impl Client {
         let credential = if is_own { pull.credential } else { of_mirror.as_ref().map(|(found, _)| &**found) };
         let safe = || origin.scheme() == "https" || hosts.is_plain_at(origin);
         let credential = credential.filter(|_| safe());
-        let of_pod = is_own && pull.of_pod;
-        let token = TokenRequest { endpoint, repository, credential, of_pod, of_redirect: false, recorder };
-        let sent = tokens.remembered(transport, hosts, token).await?;
-        let mut route = Route::new(endpoint, url.clone());
-        let mut response = route.follow(transport, hosts, request, sent.as_ref(), recorder).await?;
-        if response.status == StatusCode::UNAUTHORIZED && !route.is_cross_origin() {
-            let renewed = tokens.renewed(transport, hosts, token, sent.as_ref(), &response).await?;
-            route = Route::new(endpoint, url.clone());
-            response = route.follow(transport, hosts, request, Some(&renewed), recorder).await?;
-            if response.status == StatusCode::UNAUTHORIZED
-                && !route.is_cross_origin()
-                && let Some(renewed) = tokens.by_get(transport, hosts, token, &renewed).await?
-            {
-                route = Route::new(endpoint, url);
-                response = route.follow(transport, hosts, request, Some(&renewed), recorder).await?;
+        let token = TokenRequest {
+            transport,
+            hosts,
+            endpoint,
+            repository,
+            credential,
+            of_pod: is_own && pull.of_pod,
+            of_redirect: false,
+            recorder,
+        };
+        let url = &url;
+        let ask = |authorization: Option<HeaderValue>| async move {
+            let mut route = Route::new(endpoint, url.clone());
+            let response = route.follow(transport, hosts, request, authorization.as_ref(), recorder).await?;
+            let is_refused = response.status == StatusCode::UNAUTHORIZED && !route.is_cross_origin;
+            Ok::<_, Error>((response, route, is_refused))
+        };
+        let sent = tokens.remembered(token).await?;
+        let (mut response, mut route, mut is_refused) = ask(sent.clone()).await?;
+        if is_refused {
+            let renewed = tokens.renewed(token, sent.as_ref(), &response).await?;
+            (response, route, is_refused) = ask(Some(renewed.clone())).await?;
+            if is_refused && let Some(renewed) = tokens.by_get(token, &renewed).await? {
+                (response, route, _) = ask(Some(renewed)).await?;
             }
         }
-        if response.status == StatusCode::UNAUTHORIZED && route.is_cross_origin() {
-            response = self.anonymous(&mut route, request, response, recorder).await?;
+        if response.status == StatusCode::UNAUTHORIZED && route.is_cross_origin {
+            response = self.anonymous(&mut route, request, response, token).await?;
         }
         if let Some((_, candidate)) = &of_mirror
             && credential.is_some()
@@ -230,23 +186,21 @@ impl Client {
         route: &mut Route<'_>,
         request: &ApiRequest,
         refused: HttpResponse,
-        recorder: &Recorder,
+        before: TokenRequest<'_>,
     ) -> Result<HttpResponse, Error> {
-        let Self { hosts, transport, tokens, .. } = self;
         let Some((endpoint, repository)) = route.target() else { return Ok(refused) };
-        let (endpoint, repository) = (&endpoint, &*repository);
-        let recorder = &recorder.with_credential("anonymous");
         let token = TokenRequest {
-            endpoint,
-            repository,
+            endpoint: &endpoint,
+            repository: &repository,
             credential: None,
             of_pod: false,
             of_redirect: true,
-            recorder,
+            recorder: &before.recorder.with_credential("anonymous"),
+            ..before
         };
-        let given = tokens.renewed(transport, hosts, token, None, &refused).await;
+        let given = self.tokens.renewed(token, None, &refused).await;
         let given = given.map_err(|error| route.located(error))?;
-        route.follow(transport, hosts, request, Some(&given), recorder).await
+        route.follow(token.transport, token.hosts, request, Some(&given), token.recorder).await
     }
 
     /// The first credential that the operator has for a mirror, and its candidate.
@@ -257,17 +211,5 @@ impl Client {
             }
         }
         None
-    }
-}
-
-/// A successful response, or what its status means.
-fn accepted(response: HttpResponse) -> Result<HttpResponse, Error> {
-    match response.status.as_u16() {
-        200..=299 => Ok(response),
-        _ if response.is_throttled() => Err(Error::Throttled(response.retry_after())),
-        status @ (401 | 403) => Err(Error::Denied(format!("the registry answered {status}").into())),
-        404 => Err(Error::NotFound),
-        status @ 500.. => Err(Error::Unreachable(format!("the registry answered {status}"))),
-        status => Err(Error::Unexpected(format!("the registry answered {status}"))),
     }
 }

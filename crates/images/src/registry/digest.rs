@@ -4,7 +4,7 @@ use aws_lc_rs::digest::{SHA256, SHA512, digest};
 
 /// The SHA-256 of a manifest: by this all content is known here, whatever algorithm a reference names.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Digest([u8; 32]);
+pub struct Digest(pub(crate) [u8; 32]);
 
 impl Digest {
     pub fn of_content(content: &[u8]) -> Self {
@@ -13,8 +13,7 @@ impl Digest {
         Self(bytes)
     }
 
-    /// That which a reference or a header names. One of another algorithm gets a value of its own, which equals that of
-    /// no content.
+    /// That which a reference or a header names. One of another algorithm equals that of no content.
     pub fn of_text(text: &str) -> Self {
         let read = || {
             let hex = text.strip_prefix("sha256:").filter(|hex| hex.len() == 64 && hex.is_ascii())?;
@@ -25,14 +24,6 @@ impl Digest {
             Some(Self(bytes))
         };
         read().unwrap_or_else(|| Self::of_content(text.as_bytes()))
-    }
-
-    pub(crate) fn of_bytes(bytes: [u8; 32]) -> Self {
-        Self(bytes)
-    }
-
-    pub(crate) fn as_bytes(&self) -> &[u8; 32] {
-        &self.0
     }
 }
 

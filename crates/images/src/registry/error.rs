@@ -4,9 +4,7 @@ use std::borrow::Cow;
 use std::time::Duration;
 
 use super::manifest::ManifestError;
-use super::net::{NoConnection, RequestError};
 
-/// Why a lookup failed.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum Error {
     /// 404: no such repository or manifest, or none that the credential may see.
@@ -20,44 +18,27 @@ pub enum Error {
         "the registry names {host:?} as its token server; if that is right, set {}",
         token_hosts(registry, host)
     )]
-    TokenHost {
-        /// The registry, as the configuration names it.
-        registry: String,
-        /// The host that it names.
-        host: String,
-    },
+    TokenHost { registry: String, host: String },
     /// 429, with what `Retry-After` says.
     #[error("throttled: the registry limits requests{}", .0.map_or_else(String::new, |time| format!("; retry after {} s", time.as_secs())))]
     Throttled(Option<Duration>),
-    /// No answer in time.
     #[error("timed out: no answer within lookup.timeout")]
     Timeout,
-    /// No connection to a host.
     #[error("failed: {0}")]
-    NoConnection(NoConnection),
+    NoConnection(String),
     /// A broken connection, or a status of 500 or above.
     #[error("failed: {0}")]
     Unreachable(String),
     /// A status or a redirect that means neither yes nor no.
     #[error("failed: {0}")]
     Unexpected(String),
-    /// The configuration does not allow asking this registry for this image.
     #[error("the configuration does not allow it (see registries.allow, registries.deny)")]
     NotAllowed,
-    /// The address guard denies every address of a host.
     #[error("every address of the host is forbidden (see network.allow)")]
     AddressNotAllowed,
-    /// The registry redirected the request to another host, and there this happened.
+    /// The registry redirected the request to another host (cut, ASCII), and there this happened.
     #[error("{registry} redirects to {host}: {cause}")]
-    Redirected {
-        /// The registry, as images name it.
-        registry: String,
-        /// The host, cut and ASCII.
-        host: String,
-        /// What happened there.
-        cause: Box<Error>,
-    },
-    /// The answer is not an image.
+    Redirected { registry: String, host: String, cause: Box<Error> },
     #[error("the registry's answer is no image: {0}")]
     BadManifest(#[from] ManifestError),
 }
@@ -88,7 +69,6 @@ impl Error {
         self.is_answer() && !matches!(self.cause(), Self::NotFound)
     }
 
-    /// Whether the registry refuses the credential.
     pub(crate) fn is_refusal(&self) -> bool {
         matches!(self.cause(), Self::Denied(_) | Self::TokenHost { .. })
     }
@@ -99,19 +79,4 @@ pub(super) fn token_hosts(registry: &str, host: &str) -> String {
     // The brackets of an IPv6 address would be a list in YAML.
     let host = if host.starts_with('[') { format!("{host:?}") } else { host.to_owned() };
     format!("registries.hosts.{registry:?}.tokenHosts: [{host}]")
-}
-
-impl From<RequestError> for Error {
-    fn from(error: RequestError) -> Self {
-        match error {
-            RequestError::Forbidden => Self::AddressNotAllowed,
-            RequestError::NoConnection(cause) => Self::NoConnection(cause),
-            RequestError::Broken(cause) => Self::Unreachable(format!("the connection broke: {cause}")),
-            RequestError::TooLarge => ManifestError::TooLarge.into(),
-            RequestError::Crowded => {
-                Self::Unexpected("the answer was too large or slow while memory was needed for others".into())
-            }
-            RequestError::Encoding => ManifestError::Encoding.into(),
-        }
-    }
 }

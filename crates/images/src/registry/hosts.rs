@@ -23,7 +23,6 @@ pub(super) use directory::HostsDirectory;
 pub(super) use endpoint::{Endpoint, in_order};
 pub use endpoint::{Mirror, ParseMirrorError};
 
-/// What the configuration says of one host.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HostSettings {
     /// PEM file of certificate authorities that are trusted for this host, beside the system's.
@@ -32,9 +31,7 @@ pub struct HostSettings {
     pub client_cert_file: Option<PathBuf>,
     /// PEM file of its key; without one, that of the certificate holds it.
     pub client_key_file: Option<PathBuf>,
-    /// Talk to this host without TLS.
     pub plain_http: bool,
-    /// Take any certificate of this host.
     pub skip_verify: bool,
     /// Mirrors of this registry, tried in this order before the registry itself.
     pub mirrors: Vec<Mirror>,
@@ -43,7 +40,6 @@ pub struct HostSettings {
 }
 
 impl HostSettings {
-    /// What it says of TLS, if anything.
     pub(super) fn tls(&self) -> Option<Tls> {
         let Self { ca_file, client_cert_file, client_key_file, skip_verify, .. } = self;
         let identities = client_cert_file.iter().map(|file| (file.clone(), client_key_file.clone()));
@@ -56,25 +52,23 @@ impl HostSettings {
     }
 }
 
-/// What is special about hosts: by the name in images (`docker.io`) or the one that is dialled. What the settings say of a
-/// host beats what the directories say.
+/// By the name in images (`docker.io`) or the one that is dialled. The settings beat the directories.
 #[derive(Debug, Default)]
 pub(super) struct Hosts {
     settings: HashMap<String, HostSettings>,
-    /// The endpoints of registries whose settings name mirrors.
-    mirrored: HashMap<String, Arc<[Arc<Endpoint>]>>,
     directory: HostsDirectory,
+    /// By registry, where its settings name some.
+    mirrors: HashMap<String, Mirrors>,
     /// By namespace of the directory.
-    namespaces: HashMap<String, NamespaceEndpoints>,
+    namespaces: HashMap<String, Mirrors>,
     /// The hosts that get client certificates of the operator.
     with_client_certificate: HashSet<String>,
 }
 
-/// The endpoints that a `hosts.toml` names.
 #[derive(Debug, Default)]
-struct NamespaceEndpoints {
+struct Mirrors {
     mirrors: Vec<Arc<Endpoint>>,
-    /// Tried last, unless it is the registry itself.
+    /// Tried last; without one it is the registry itself.
     server: Option<Arc<Endpoint>>,
 }
 
@@ -91,14 +85,14 @@ impl Hosts {
             let mirrors = mirrors.filter_map(|host| Endpoint::of_registry_host(host, true)).map(Arc::new);
             let mirrors = mirrors.collect();
             let server = Endpoint::of_registry_host(&namespace.server, false).map(Arc::new);
-            hosts.namespaces.insert(name.clone(), NamespaceEndpoints { mirrors, server });
+            hosts.namespaces.insert(name.clone(), Mirrors { mirrors, server });
         }
         for (host, settings) in hosts.settings.iter().filter(|(_, settings)| !settings.mirrors.is_empty()) {
             let mirrors = settings.mirrors.iter().take(limits::MIRRORS);
             let mirrors =
-                mirrors.filter_map(|mirror| Endpoint::of_mirror(mirror, hosts.is_plain(mirror.authority())));
-            let all = mirrors.chain(hosts.own(host)).map(Arc::new).collect();
-            hosts.mirrored.insert(host.clone(), all);
+                mirrors.filter_map(|mirror| Endpoint::of_mirror(mirror, hosts.is_plain(&mirror.authority)));
+            let mirrors = mirrors.map(Arc::new).collect();
+            hosts.mirrors.insert(host.clone(), Mirrors { mirrors, server: None });
         }
         let named = hosts.settings.iter().filter(|(_, settings)| settings.client_cert_file.is_some());
         let named = named.map(|(host, _)| dialled(host).to_owned());
@@ -113,15 +107,12 @@ impl Hosts {
     }
 
     /// The endpoints of the registry that images call `host`: mirrors first, the registry itself last.
-    pub(super) fn endpoints(&self, host: &str) -> Arc<[Arc<Endpoint>]> {
-        let own = || self.own(host).map(Arc::new);
-        if let Some(named) = self.mirrored.get(&canonical_host(host)) {
-            return Arc::clone(named);
-        }
-        let Some(named) = self.directory.find(host).and_then(|name| self.namespaces.get(name)) else {
-            return own().into_iter().collect();
-        };
-        named.mirrors.iter().cloned().chain(named.server.clone().or_else(own)).collect()
+    pub(super) fn endpoints(&self, host: &str) -> Vec<Arc<Endpoint>> {
+        let of_directory = || self.namespaces.get(self.directory.find(host)?);
+        let named = self.mirrors.get(&canonical_host(host)).or_else(of_directory);
+        let server = named.and_then(|named| named.server.clone());
+        let last = server.or_else(|| self.own(host).map(Arc::new));
+        named.into_iter().flat_map(|named| &named.mirrors).cloned().chain(last).collect()
     }
 
     /// What is special about TLS with the hosts that are dialled.
@@ -162,7 +153,6 @@ impl Hosts {
         })
     }
 
-    /// The registry itself that images call `host`.
     fn own(&self, host: &str) -> Option<Endpoint> {
         let own = Endpoint::at(host, "", self.is_plain(host))?;
         let directory = self.directory.find(host).filter(|name| *name != directory::DEFAULT);
@@ -171,16 +161,11 @@ impl Hosts {
         Some(if let Some(server) = server { own.with_headers(&server.headers) } else { own })
     }
 
-    pub(super) fn settings_of(&self, url: &Url) -> Option<&HostSettings> {
-        names(url).find_map(|name| self.settings(&name))
-    }
-
     /// Whether the host of a URL is configured to be talked to without TLS.
     pub(super) fn is_plain_at(&self, url: &Url) -> bool {
         names(url).any(|name| self.is_plain(&name))
     }
 
-    /// Whether this host is talked to without TLS.
     pub(super) fn is_plain(&self, host: &str) -> bool {
         self.settings(host).is_some_and(|settings| settings.plain_http)
     }

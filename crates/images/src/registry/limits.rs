@@ -12,15 +12,13 @@ pub(crate) const TOKEN: usize = 64 << 10;
 pub(crate) const ERROR: usize = 64 << 10;
 /// How long such a body may take.
 pub(crate) const ERROR_TIME: Duration = Duration::from_millis(500);
-/// Bytes of all answers that are read at a time: twelve of the largest manifests. When they are used up, the largest and
-/// slowest answers are given up.
+/// Bytes of all answers that are read at a time: twelve of the largest manifests. Beyond, the largest and slowest go.
 pub(crate) const BODIES: usize = 48 << 20;
 /// Characters of the cause of a broken connection.
 pub(crate) const CAUSE: usize = 200;
 /// Characters of a host that a registry named, in a message.
 pub(crate) const SHOWN_HOST: usize = 100;
-/// Bytes that one response may have on the wire, handshake included: the largest body, and 1 MiB for everything around it
-/// (informational responses, heads, trailers, chunk extensions, TLS records).
+/// Bytes of one response on the wire, handshake included: the largest body, and 1 MiB for what is around it.
 pub(crate) const RESPONSE: usize = MANIFEST + (1 << 20);
 /// Bytes of the headers of an answer.
 pub(crate) const HEADERS: usize = 64 << 10;
@@ -49,8 +47,7 @@ pub(crate) const TOKENS: usize = 10_000;
 pub(crate) const TOKENS_BYTES: u64 = 16 << 20;
 pub(crate) const TOKEN_BYTES: usize = 16 << 10;
 pub(crate) const CHALLENGE_BYTES: usize = 2048;
-/// How long a connection may take, handshake included. The pool lets an attempt go on after its lookup has ended, so it
-/// needs an end of its own.
+/// How long a connection may take, handshake included: the pool lets an attempt go on after its lookup has ended.
 pub(crate) const CONNECT_TIME: Duration = Duration::from_secs(5);
 /// Connections to all registries together that are kept for the next lookup; further ones are used once.
 pub(crate) const IDLE_ALL: usize = 256;
@@ -64,12 +61,10 @@ pub(crate) const TOKEN_LIFE_MAX: Duration = Duration::from_secs(3600);
 pub(crate) const TOKEN_MARGIN: Duration = Duration::from_secs(5);
 /// Mirrors of one registry that are asked.
 pub(crate) const MIRRORS: usize = 4;
-/// How long one mirror may take while other endpoints are left, so that a slow one leaves time for the registry itself;
-/// and how long after a failure it is tried last.
+/// How long one mirror may take while other endpoints are left; and how long after a failure it is tried last.
 pub(crate) const MIRROR_TIME: Duration = Duration::from_secs(2);
 pub(crate) const MIRROR_FAILING: Duration = Duration::from_secs(20);
-/// Repositories of one registry that a mirror fails for in a row before it is tried last for all of them, and how many
-/// failures of one mirror are remembered.
+/// Repositories that a mirror fails for in a row before it is tried last for all; and how many failures are remembered.
 pub(crate) const MIRROR_FAILURES_IN_A_ROW: usize = 3;
 pub(crate) const MIRROR_FAILURES: usize = 256;
 /// Entries of `registries.hostsDir` that are read.

@@ -12,8 +12,7 @@ use super::limits;
 use tolerarch_core::image::{Platform, PlatformSet, Preference, Support, is_digest};
 use tolerarch_text::json::{First, Object};
 
-/// The media types that are accepted; indexes first, as old registries serve a single manifest to clients that do not name
-/// them first.
+/// Indexes first: old registries serve a single manifest to clients that do not name them first.
 pub(super) const ACCEPT: &str = "application/vnd.oci.image.index.v1+json, \
     application/vnd.docker.distribution.manifest.list.v2+json, application/vnd.oci.image.manifest.v1+json, \
     application/vnd.docker.distribution.manifest.v2+json";
@@ -21,57 +20,40 @@ pub(super) const ACCEPT: &str = "application/vnd.oci.image.index.v1+json, \
 /// Why a document is none that a runtime would take.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum ManifestError {
-    /// More bytes than are read.
     #[error("larger than is read")]
     TooLarge,
-    /// Not the JSON that its media type promises.
     #[error("not the JSON of a manifest or config")]
     Json,
-    /// The `Content-Type` and the document's own `mediaType` differ.
     #[error("Content-Type and mediaType contradict each other")]
     Contradiction,
-    /// Neither an index nor a manifest of an image.
     #[error("neither an index nor a manifest")]
     MediaType,
-    /// Docker's image manifest version 2, schema 1, which no runtime pulls any more.
     #[error("schema 1, which runtimes no longer pull")]
     Schema1,
-    /// Members of an index and of a manifest in one document.
     #[error("an index and a manifest in one")]
     Both,
-    /// More entries than are read.
     #[error("more than {} entries", limits::ENTRIES)]
     Entries,
-    /// Indexes nested too deep, or too many documents below one index.
     #[error("indexes nested too deep or too wide")]
     Nesting,
-    /// The content does not have the digest by which it was asked for or announced.
     #[error("the content does not match its digest")]
     Digest,
-    /// A descriptor's digest is malformed.
     #[error("a descriptor without a well-formed digest")]
     Descriptor,
-    /// The config names no architecture.
     #[error("the config names no os or architecture")]
     NoPlatform,
-    /// An index points to something that is not there.
     #[error("a part of the image is missing")]
     Missing,
-    /// The body is compressed although that was not asked for.
     #[error("a content encoding that was not asked for")]
     Encoding,
 }
 
-/// What a registry says of an image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Found {
-    /// What the reference points to.
     pub digest: Digest,
-    /// Where it runs.
     pub support: Support,
 }
 
-/// A manifest or an index, with its media type.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Manifest {
     pub(super) media_type: String,
@@ -94,7 +76,6 @@ pub(super) enum Content {
 pub(super) struct IndexEntry {
     /// Which nodes take it.
     pub(super) preference: Preference,
-    /// What they get.
     pub(super) kind: EntryKind,
     pub(super) info: EntryInfo,
 }
@@ -125,7 +106,6 @@ pub enum Skip {
 /// What an entry of an index is to a lookup.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum EntryKind {
-    /// No image.
     Skipped(Skip),
     /// It says on which nodes it runs.
     Runs {
@@ -137,7 +117,6 @@ pub(super) enum EntryKind {
     },
     /// It does not say; its config does.
     Manifest(String),
-    /// An index, by its digest.
     Index(String),
 }
 
@@ -176,54 +155,39 @@ fn is_image_config(media_type: &str) -> bool {
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct ManifestJson {
-    #[serde(default)]
     schema_version: Option<u64>,
-    #[serde(default)]
     media_type: Option<String>,
-    #[serde(default)]
     manifests: Option<First<Object<DescriptorJson>, { limits::ENTRIES }>>,
-    #[serde(default)]
     config: Option<Object<DescriptorJson>>,
-    #[serde(default)]
     layers: Option<IgnoredAny>,
-    #[serde(default)]
     fs_layers: Option<IgnoredAny>,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct DescriptorJson {
-    #[serde(default)]
     media_type: Option<String>,
-    #[serde(default)]
     digest: Option<String>,
-    #[serde(default)]
     artifact_type: Option<String>,
-    #[serde(default)]
     platform: Option<Object<PlatformJson>>,
-    #[serde(default)]
     annotations: Option<Annotations>,
 }
 
 /// The one annotation of an entry that matters; BuildKit sets it on attestations.
 #[derive(Deserialize)]
 struct Annotations {
-    #[serde(rename = "vnd.docker.reference.type", default)]
+    #[serde(rename = "vnd.docker.reference.type")]
     kind: Option<String>,
 }
 
 /// A platform as documents write it; missing members are empty, as in Go.
 #[derive(Deserialize)]
 struct PlatformJson {
-    #[serde(default)]
     os: Option<String>,
-    #[serde(default)]
     architecture: Option<String>,
-    #[serde(default)]
     variant: Option<String>,
-    /// What the node must be able to do. A node of today's defaults has none of these, so it does not take the image
-    /// (containerd/platforms `matcher.Match`).
-    #[serde(rename = "os.features", default)]
+    /// What the node must be able to do: a node of today's defaults has none (containerd/platforms `matcher.Match`).
+    #[serde(rename = "os.features")]
     os_features: Option<Vec<IgnoredAny>>,
 }
 
@@ -247,7 +211,6 @@ impl PlatformJson {
     }
 }
 
-/// Reads a manifest that came with this `Content-Type`.
 pub(super) fn read(content_type: &str, body: &[u8]) -> Result<Manifest, ManifestError> {
     let announced = content_type.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
     if media(&announced) == Media::Schema1 {

@@ -5,38 +5,31 @@ use std::sync::Arc;
 use prometheus::{HistogramVec, IntCounterVec, IntGaugeVec};
 use tokio::time::Instant;
 
+use super::{limits, manifest};
 use tolerarch_core::image::DOCKER_HUB;
 use tolerarch_support::metrics::{Metrics, OTHER, PerHost};
 
 /// Seconds of one request.
 const BUCKETS: [f64; 10] = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 3.0, 10.0];
 
-/// Counts requests; clones count the same.
 #[derive(Clone)]
-pub struct RegistryMetrics(Arc<Families>);
-
-struct Families {
-    labels: PerHost<Arc<str>>,
+pub struct RegistryMetrics {
+    labels: Arc<PerHost<Arc<str>>>,
     requests: IntCounterVec,
     durations: HistogramVec,
     requests_left: IntGaugeVec,
 }
 
-/// What is asked of a registry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RequestKind {
-    /// A token, of a token server.
     Token,
     /// Where a tag points.
     Head,
-    /// A manifest or an index.
     Manifest,
-    /// A config blob.
     Config,
 }
 
 impl RequestKind {
-    /// Its name in metrics and in traces.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Token => "token",
@@ -45,16 +38,29 @@ impl RequestKind {
             Self::Config => "config",
         }
     }
+
+    pub(super) const fn accept(self) -> &'static str {
+        match self {
+            Self::Token => "application/json",
+            Self::Head | Self::Manifest => manifest::ACCEPT,
+            Self::Config => "*/*",
+        }
+    }
+
+    /// Bytes of the body of a success that are read at most.
+    pub(super) const fn limit(self) -> usize {
+        match self {
+            Self::Token => limits::TOKEN,
+            Self::Head | Self::Manifest => limits::MANIFEST,
+            Self::Config => limits::CONFIG,
+        }
+    }
 }
 
 impl RegistryMetrics {
-    /// Registers them.
-    ///
-    /// # Errors
-    /// A name is taken: an internal error.
     pub fn register(metrics: &Metrics) -> Result<Self, prometheus::Error> {
-        Ok(Self(Arc::new(Families {
-            labels: metrics.per_host(|host| Arc::from(host)),
+        Ok(Self {
+            labels: Arc::new(metrics.per_host(|host| Arc::from(host))),
             requests: metrics.counters(
                 "tolerarch_registry_requests_total",
                 "Requests to registries and token servers, by status class or kind of failure.",
@@ -71,21 +77,21 @@ impl RegistryMetrics {
                 "Requests that a registry's limit leaves, as it last said.",
                 &["registry"],
             )?,
-        })))
+        })
     }
 
     /// A request to `host` begins. If it is dropped without an end, it counts as `abandoned`.
     pub fn request(&self, host: &str, kind: RequestKind) -> RequestObserved {
-        let registry = Arc::clone(self.0.labels.get(host));
+        let registry = Arc::clone(self.labels.get(host));
         RequestObserved { metrics: self.clone(), registry, kind, begun: Instant::now(), code: "abandoned" }
     }
 
     /// The registry `host` says how many requests its limit leaves. Shown for hosts that the configuration names and for
     /// Docker Hub, whose limit the metric is for; the claims of untrusted hosts would overwrite each other.
     pub fn requests_left(&self, host: &str, left: i64) {
-        let label = if host == DOCKER_HUB { DOCKER_HUB } else { self.0.labels.get(host) };
+        let label = if host == DOCKER_HUB { DOCKER_HUB } else { self.labels.get(host) };
         if label != OTHER {
-            self.0.requests_left.with_label_values(&[label]).set(left);
+            self.requests_left.with_label_values(&[label]).set(left);
         }
     }
 }
@@ -109,9 +115,8 @@ impl RequestObserved {
 impl Drop for RequestObserved {
     fn drop(&mut self) {
         let labels = [&*self.registry, self.kind.as_str(), self.code];
-        let Families { requests, durations, .. } = &*self.metrics.0;
-        requests.with_label_values(&labels).inc();
-        durations.with_label_values(&labels).observe(self.begun.elapsed().as_secs_f64());
+        self.metrics.requests.with_label_values(&labels).inc();
+        self.metrics.durations.with_label_values(&labels).observe(self.begun.elapsed().as_secs_f64());
     }
 }
 

@@ -2,10 +2,52 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails at once")]
 
-use super::RegistryMetrics;
+use super::{
+    AddressGuard, Digest, Error, Found, HostSettings, Pull, Recorder, Registry, RegistryMetrics, Settings,
+    TrustError,
+};
+use crate::credentials::Credential;
+use tolerarch_core::image::{ImageRef, PlatformSet};
 use tolerarch_support::metrics::Metrics;
 
 /// Counts what no test looks at.
 pub fn registry_metrics() -> RegistryMetrics {
     RegistryMetrics::register(&Metrics::new([]).unwrap()).unwrap()
+}
+
+impl Registry {
+    /// A client that trusts the system's certificate authorities and those of the hosts' settings.
+    pub fn new(
+        hosts: impl IntoIterator<Item = (String, HostSettings)>,
+        guard: AddressGuard,
+        metrics: RegistryMetrics,
+    ) -> Result<Self, TrustError> {
+        Self::load(Settings { hosts: hosts.into_iter().collect(), guard, ..Settings::default() }, metrics)
+    }
+
+    /// The same client, which verifies for nodes of these platforms.
+    #[must_use]
+    pub fn verifying(self, verified: PlatformSet) -> Self {
+        Self { verified, ..self }
+    }
+
+    /// Finds an image with a credential of the operator.
+    pub async fn fetch(
+        &self,
+        image: &ImageRef,
+        credential: Option<&Credential>,
+        recorder: &Recorder,
+    ) -> Result<Found, Error> {
+        self.find(Pull { image, credential, of_pod: false, recorder }).await
+    }
+
+    /// Where a tag points, with a credential of the operator.
+    pub async fn head(
+        &self,
+        image: &ImageRef,
+        credential: Option<&Credential>,
+        recorder: &Recorder,
+    ) -> Result<Option<Digest>, Error> {
+        self.resolve(Pull { image, credential, of_pod: false, recorder }).await
+    }
 }

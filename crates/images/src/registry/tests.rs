@@ -8,6 +8,7 @@ use testregistry::{
 };
 
 use super::*;
+use crate::credentials::Credential;
 use crate::registry::testing::registry_metrics;
 use tolerarch_core::image::{PlatformSet, Support};
 use tolerarch_core::testing::platforms;
@@ -254,6 +255,10 @@ async fn statuses_and_broken_answers_are_told_apart() {
         (Fault::redirect(307, "https://127.0.0.2:1/x"), "unreachable"),
         (Fault::redirect(307, "http://127.0.0.1:1/x"), "unexpected"),
         (Fault::redirect(307, "::"), "unexpected"),
+        (Fault::redirect(300, "https://127.0.0.2:1/x"), "unexpected"),
+        (Fault::redirect(304, "https://127.0.0.2:1/x"), "unexpected"),
+        (Fault::redirect(305, "https://127.0.0.2:1/x"), "unexpected"),
+        (Fault::redirect(306, "https://127.0.0.2:1/x"), "unexpected"),
         (Fault::huge(64 << 20), "TooLarge"),
         (
             Fault::reply(

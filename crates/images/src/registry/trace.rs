@@ -4,8 +4,7 @@
 //! The lookup itself gets the [`Recorder`] as an argument, so a trace shows the very requests that the decision rests on.
 
 use std::collections::{BTreeMap, HashMap};
-use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use http::HeaderValue;
@@ -14,6 +13,7 @@ use url::Url;
 use super::manifest::{EntryInfo, Found, Skip};
 use super::metrics::RequestKind;
 use tolerarch_core::image::{ImageRef, PlatformSet};
+use tolerarch_support::sync::Mutex;
 
 /// The traces of all images that one command looks up. Clones share them.
 #[derive(Clone, Default)]
@@ -21,7 +21,6 @@ pub struct Traces(Arc<Mutex<HashMap<ImageRef, SharedTrace>>>);
 
 type SharedTrace = Arc<Mutex<Trace>>;
 
-/// Writes into the trace of one image, if there is one.
 #[derive(Clone, Debug, Default)]
 pub struct Recorder {
     trace: Option<SharedTrace>,
@@ -29,16 +28,12 @@ pub struct Recorder {
     credential: &'static str,
 }
 
-/// What the lookup of one image has done up to now.
 #[derive(Clone, Debug, Default)]
 pub struct Trace {
-    /// Every request, in the order in which they began.
     pub requests: Vec<TracedRequest>,
-    /// The media type of what the reference points to.
     pub media_type: String,
     /// The entries of its index, those of nested indexes below their own.
     pub entries: Vec<TracedEntry>,
-    /// The result.
     pub found: Option<Found>,
     /// How many requests a host's limit leaves, as it last said.
     pub requests_left: Option<(String, i64)>,
@@ -46,12 +41,9 @@ pub struct Trace {
     pub error: Option<String>,
 }
 
-/// One request.
 #[derive(Clone, Debug)]
 pub struct TracedRequest {
-    /// What it is counted as.
     pub kind: RequestKind,
-    /// `GET` or `HEAD`.
     pub method: String,
     /// Without its query, in which others put signatures.
     pub url: Url,
@@ -61,18 +53,14 @@ pub struct TracedRequest {
     pub credential: Option<&'static str>,
     /// The status of the answer, or the kind of failure; `None` while it is under way.
     pub outcome: Option<Result<u16, &'static str>>,
-    /// How long it took.
     pub took: Duration,
 }
 
-/// One entry of an index.
 #[derive(Clone, Debug)]
 pub struct TracedEntry {
-    /// What it says of itself.
     pub info: EntryInfo,
     /// 1 in the index itself, 2 in an index in it.
     pub depth: usize,
-    /// What that means.
     pub fate: Fate,
 }
 
@@ -89,22 +77,20 @@ pub enum Fate {
     Contradicted(PlatformSet),
     /// An index whose entries follow.
     Index,
-    /// No image.
     Skipped(Skip),
 }
 
 impl Traces {
-    /// What was recorded for this image.
     pub fn of(&self, image: &ImageRef) -> Trace {
-        let trace = self.all().get(image).cloned();
-        trace.map_or_else(Trace::default, |trace| lock(&trace).clone())
+        let trace = self.0.lock().get(image).cloned();
+        trace.map_or_else(Trace::default, |trace| trace.lock().clone())
     }
 
     /// How many requests the limit of each host leaves, where it says so.
     pub fn requests_left(&self) -> BTreeMap<String, i64> {
         let mut left = BTreeMap::new();
-        for trace in self.all().values() {
-            if let Some((host, requests)) = &lock(trace).requests_left {
+        for trace in self.0.lock().values() {
+            if let Some((host, requests)) = &trace.lock().requests_left {
                 // They only become fewer while a command runs.
                 let least = left.entry(host.clone()).or_insert(*requests);
                 *least = (*least).min(*requests);
@@ -113,18 +99,9 @@ impl Traces {
         left
     }
 
-    /// Records the lookup of this image.
     pub fn recorder(&self, image: &ImageRef) -> Recorder {
-        Recorder { trace: Some(self.all().entry(image.clone()).or_default().clone()), credential: "" }
+        Recorder { trace: Some(self.0.lock().entry(image.clone()).or_default().clone()), credential: "" }
     }
-
-    fn all(&self) -> MutexGuard<'_, HashMap<ImageRef, SharedTrace>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-fn lock(trace: &Mutex<Trace>) -> MutexGuard<'_, Trace> {
-    trace.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Recorder {
@@ -132,31 +109,6 @@ impl Recorder {
     #[must_use]
     pub(crate) fn with_credential(&self, source: &'static str) -> Self {
         Self { trace: self.trace.clone(), credential: source }
-    }
-
-    /// The reference points to something of this media type.
-    pub(crate) fn media_type(&self, media_type: String) {
-        self.record(|trace| trace.media_type = media_type);
-    }
-
-    /// The next entry of its index.
-    pub(crate) fn entry(&self, entry: TracedEntry) {
-        self.record(|trace| trace.entries.push(entry));
-    }
-
-    /// The registry answered with an image.
-    pub(crate) fn found(&self, found: Found) {
-        self.record(|trace| trace.found = Some(found));
-    }
-
-    /// The limit of this host leaves so many requests.
-    pub(crate) fn requests_left(&self, host: &str, left: i64) {
-        self.record(|trace| trace.requests_left = Some((host.to_owned(), left)));
-    }
-
-    /// The lookup failed.
-    pub(crate) fn failed(&self, error: impl fmt::Display) {
-        self.record(|trace| trace.error = Some(error.to_string()));
     }
 
     /// A request begins. Returns its index, by which it ends.
@@ -186,7 +138,6 @@ impl Recorder {
         index
     }
 
-    /// The request with this index ends.
     pub(crate) fn request_ends(&self, index: usize, outcome: Result<u16, &'static str>, took: Duration) {
         self.record(|trace| {
             if let Some(request) = trace.requests.get_mut(index) {
@@ -195,9 +146,9 @@ impl Recorder {
         });
     }
 
-    fn record(&self, change: impl FnOnce(&mut Trace)) {
+    pub(crate) fn record(&self, change: impl FnOnce(&mut Trace)) {
         if let Some(trace) = &self.trace {
-            change(&mut lock(trace));
+            change(&mut trace.lock());
         }
     }
 }

@@ -6,12 +6,10 @@
 //!
 //! A failure is never stored as platforms, and never replaces a good answer that may still serve.
 
-mod sharing;
-
 use quick_cache::sync::Cache as Bounded;
 use quick_cache::{DefaultHashBuilder, Lifecycle, UnitWeighter, Weighter};
 use std::borrow::Cow;
-use std::hash::BuildHasher;
+use std::hash::{BuildHasher, Hash};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use tokio::time::{Duration, Instant};
@@ -32,7 +30,6 @@ const KEY_BYTES: usize = 256;
 
 pub type Outcome = Result<Support, LookupError>;
 
-/// How many answers are cached, and for how long.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CacheSettings {
     /// Images.
@@ -43,17 +40,12 @@ pub struct CacheSettings {
     pub stale_while_revalidate: Duration,
     /// How long after that it answers while the registry fails.
     pub stale_if_error: Duration,
-    /// No such image.
     pub not_found: Duration,
-    /// Access denied.
     pub denied: Duration,
     /// Rate-limited: at least this long, and as long as `Retry-After` says.
     pub throttled: Duration,
-    /// No answer in time.
     pub timeout: Duration,
-    /// No connection.
     pub unreachable: Duration,
-    /// No image.
     pub bad_manifest: Duration,
 }
 
@@ -75,16 +67,17 @@ impl Default for CacheSettings {
     }
 }
 
-/// What is cached of an image right now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Cached {
     /// A good answer, or a recent failure, within its lifetime.
     Fresh(Outcome),
     /// A good answer that serves at once; `due` says whether to refresh it.
-    Stale { support: Support, due: bool },
+    Stale {
+        support: Support,
+        due: bool,
+    },
     /// A good answer that serves only if the registry fails.
     Expired(Support),
-    /// Nothing usable.
     Nothing,
 }
 
@@ -92,24 +85,21 @@ pub(super) enum Cached {
 pub(super) struct Cache {
     levels: Arc<Levels>,
     settings: CacheSettings,
-    /// Of the configuration. A lookup that began under an older one stores nothing: its registry may be denied by now, or
-    /// have other mirrors or credentials.
+    /// Of the configuration. A lookup that began under an older one stores nothing: its registry may be denied by now.
     generation: u64,
 }
 
-/// Both levels.
 struct Levels {
-    /// Images.
-    capacity: usize,
-    tags: Bounded<Box<str>, Tag, ByLength, DefaultHashBuilder, PutOut>,
-    platforms: Bounded<PlatformsKey, Support, UnitWeighter, DefaultHashBuilder, PutOut>,
+    tags: Level<Box<str>, Tag, ByLength>,
+    platforms: Level<PlatformsKey, Support, UnitWeighter>,
     /// Hashes repositories and credentials for the keys of the second level; keyed, so that collisions cannot be chosen.
     repositories: std::hash::RandomState,
     metrics: ResolverMetrics,
     began: Instant,
-    /// The generation of the latest configuration.
     latest: AtomicU64,
 }
+
+type Level<K, V, W> = Bounded<K, V, W, DefaultHashBuilder, PutOut>;
 
 /// Milliseconds since [`EPOCH`] before the cache began.
 pub(super) type Millis = u64;
@@ -138,41 +128,32 @@ struct PlatformsKey {
     digest: Digest,
 }
 
-impl Levels {
-    fn new(capacity: usize, metrics: ResolverMetrics) -> Self {
-        let weight = capacity as u64;
-        Self {
-            capacity,
+impl Cache {
+    pub(super) fn new(settings: CacheSettings, metrics: ResolverMetrics) -> Self {
+        let (capacity, weight) = (settings.capacity, settings.capacity as u64);
+        let levels = Levels {
             tags: Bounded::with(capacity, weight, ByLength, DefaultHashBuilder::default(), PutOut),
             platforms: Bounded::with(capacity, weight, UnitWeighter, DefaultHashBuilder::default(), PutOut),
             repositories: std::hash::RandomState::new(),
             metrics,
             began: Instant::now(),
             latest: AtomicU64::new(0),
+        };
+        Self { levels: Arc::new(levels), settings, generation: 0 }
+    }
+
+    /// The cache of another configuration, of the same capacity. What is cached already counts by the new lifetimes, and only
+    /// lookups of this configuration are stored from now on. Unless it `keeps` that, it shares nothing with this one: a lookup
+    /// that ends while the configuration changes could store its answer after any clearing.
+    pub(super) fn reconfigured(&self, settings: CacheSettings, keeps: bool) -> Self {
+        let settings = CacheSettings { capacity: self.settings.capacity, ..settings };
+        if !keeps {
+            return Self::new(settings, self.levels.metrics.clone());
         }
-    }
-}
-
-impl Cache {
-    pub(super) fn new(settings: CacheSettings, metrics: ResolverMetrics) -> Self {
-        Self { levels: Arc::new(Levels::new(settings.capacity, metrics)), settings, generation: 0 }
-    }
-
-    /// The same with other lifetimes, for what is cached already, too. The capacity stays, and from now on only lookups of
-    /// this configuration are stored.
-    pub(super) fn reconfigured(&self, settings: CacheSettings) -> Self {
         let generation = self.levels.latest.fetch_add(1, Ordering::Relaxed) + 1;
         Self { levels: self.levels.clone(), settings, generation }
     }
 
-    /// An empty cache of the same capacity with other lifetimes. It shares nothing with this one: a lookup that ends while
-    /// the configuration changes could store its answer after any clearing.
-    pub(super) fn replaced(&self, settings: CacheSettings) -> Self {
-        let Levels { capacity, metrics, .. } = &*self.levels;
-        Self { levels: Arc::new(Levels::new(*capacity, metrics.clone())), settings, generation: 0 }
-    }
-
-    /// What is cached of the image right now.
     pub(super) fn get(&self, image: &ImageRef, access: CredentialId) -> Cached {
         self.get_at(image, access, self.now())
     }
@@ -230,7 +211,6 @@ impl Cache {
         Some(support)
     }
 
-    /// Caches what a registry said of an image.
     pub(super) fn learn(&self, image: &ImageRef, access: CredentialId, found: &Found) {
         self.put_platforms(self.platforms_key(image, access, found.digest), found.support);
         match image.digest() {
@@ -248,22 +228,48 @@ impl Cache {
         }
     }
 
+    /// Takes over what another replica knows of an image, and how old that is, unless this one knows better.
+    pub(super) fn adopt(&self, image: &ImageRef, access: CredentialId, found: &Found, age: Duration) {
+        let Found { digest, support } = *found;
+        if let Some(named) = image.digest() {
+            return self.put_platforms(self.platforms_key(image, access, Digest::of_text(named)), support);
+        }
+        if age >= self.tag_life() {
+            return;
+        }
+        let now = self.now();
+        let confirmed = self.early().saturating_sub(millis(age));
+        match self.levels.tags.get(&*key(image, access)) {
+            Some(Tag::Points { confirmed: own, .. }) if own >= confirmed => return,
+            Some(Tag::Failed { until, .. }) if now < until => return,
+            _ => {}
+        }
+        self.put_platforms(self.platforms_key(image, access, digest), support);
+        self.put_tag(image, access, Tag::Points { to: digest, support, confirmed, retry: 0 });
+    }
+
+    /// How long what a registry says of a tag now may be shared; none if it may not.
+    pub(super) fn shared_life(&self) -> Option<Duration> {
+        self.is_current().then(|| self.tag_life())
+    }
+
+    /// How long what a registry said of a tag may be of use.
+    fn tag_life(&self) -> Duration {
+        let CacheSettings { tag, stale_while_revalidate, stale_if_error, .. } = self.settings;
+        tag.saturating_add(stale_while_revalidate.max(stale_if_error))
+    }
+
     /// A lookup failed: the answer that serves now, a good one if there is one that may.
     pub(super) fn fail(&self, image: &ImageRef, access: CredentialId, error: &Error) -> Outcome {
         let why = lookup_error(error);
         let settings = &self.settings;
-        let life = match error {
-            Error::NotFound => settings.not_found,
-            Error::Denied(_) | Error::TokenHost { .. } => settings.denied,
-            Error::Throttled(_) => self.throttle(error),
-            Error::Timeout => settings.timeout,
-            Error::NoConnection(_)
-            | Error::Unreachable(_)
-            | Error::Unexpected(_)
-            | Error::NotAllowed
-            | Error::AddressNotAllowed => settings.unreachable,
-            Error::BadManifest(_) => settings.bad_manifest,
-            Error::Redirected { cause, .. } => return self.fail(image, access, cause),
+        let life = match why {
+            LookupError::NotFound => settings.not_found,
+            LookupError::Denied => settings.denied,
+            LookupError::Throttled => self.throttle(error),
+            LookupError::Timeout => settings.timeout,
+            LookupError::BadManifest => settings.bad_manifest,
+            _ => settings.unreachable,
         };
         let until = self.now() + jittered(life);
         if !error.ends_older_answers()
@@ -308,31 +314,29 @@ impl Cache {
     }
 
     fn put_tag(&self, image: &ImageRef, access: CredentialId, tag: Tag) {
-        if !self.is_current() {
-            return;
-        }
-        let (key, mut out) = (Box::<str>::from(key(image, access)), Vec::new());
-        self.levels.tags.insert_with_lifecycle(key.clone(), tag, &mut out);
-        self.count(CacheLevel::Tag, self.levels.tags.len(), out.iter().filter(|gone| **gone != key).count());
+        self.put(CacheLevel::Tag, &self.levels.tags, key(image, access).into(), tag);
     }
 
     fn put_platforms(&self, key: PlatformsKey, support: Support) {
-        if !self.is_current() {
-            return;
+        self.put(CacheLevel::Platforms, &self.levels.platforms, key, support);
+    }
+
+    fn put<K, V, W>(&self, level: CacheLevel, entries: &Level<K, V, W>, key: K, value: V)
+    where
+        K: Eq + Hash + Clone,
+        V: Clone,
+        W: Weighter<K, V> + Clone,
+    {
+        if self.is_current() {
+            let mut out = Vec::new();
+            entries.insert_with_lifecycle(key.clone(), value, &mut out);
+            let evicted = out.iter().filter(|gone| **gone != key).count();
+            self.levels.metrics.cache_has(level, entries.len(), evicted);
         }
-        let mut out = Vec::new();
-        self.levels.platforms.insert_with_lifecycle(key, support, &mut out);
-        let evicted = out.iter().filter(|gone| **gone != key).count();
-        self.count(CacheLevel::Platforms, self.levels.platforms.len(), evicted);
     }
 
     fn is_current(&self) -> bool {
         self.generation == self.levels.latest.load(Ordering::Relaxed)
-    }
-
-    fn count(&self, level: CacheLevel, entries: usize, evicted: usize) {
-        self.levels.metrics.cache_has(level, entries);
-        self.levels.metrics.cache_evicted(level, evicted);
     }
 
     fn platforms_of(&self, image: &ImageRef, access: CredentialId, digest: Digest) -> Option<Support> {
@@ -381,8 +385,7 @@ fn jittered(life: Duration) -> Millis {
     life - fastrand::u64(0..=life / JITTER)
 }
 
-/// Collects the keys that an insertion puts out: those that had to make room, and the key itself where its value is
-/// replaced.
+/// Collects the keys that an insertion puts out, and the key itself where its value is replaced.
 #[derive(Clone)]
 struct PutOut;
 

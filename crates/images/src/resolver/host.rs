@@ -1,17 +1,19 @@
 //! Registries are isolated from each other: each has a circuit breaker, and a pause where it asks for one.
 
+use std::convert::Infallible;
 use std::hash::RandomState;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use quick_cache::sync::Cache as Bounded;
 use tokio::time::{Duration, Instant};
 
-use super::circuit::{self, Change, Circuit, FAILURES, Slot};
+use super::circuit::{Circuit, FAILURES, Scope, Slot};
 use super::metrics::ResolverMetrics;
 use super::request::{Access, Probe, Request};
 use crate::credentials::CredentialId;
 use tolerarch_core::image::LookupError;
 use tolerarch_support::concurrency::Caller;
+use tolerarch_support::sync::Mutex;
 
 /// Hosts whose state is kept; the least recently used are evicted.
 const HOSTS: usize = 4096;
@@ -24,19 +26,20 @@ const WARN: Duration = Duration::from_secs(60);
 pub(super) const PATIENCE: Duration = Duration::from_millis(750);
 /// How long that counts without another lookup: what happened then says nothing of now.
 pub(super) const FORGOTTEN: Duration = Duration::from_secs(60);
+/// Namespaces without an answer: so many show that it is not of one's making.
+const SILENT: usize = 2;
 /// Credentials of one host whose pauses are kept.
 const ACCOUNTS: usize = 64;
 
-/// All hosts.
 pub(super) struct Hosts {
-    hosts: Bounded<Box<str>, Arc<Host>>,
+    hosts: Bounded<String, Arc<Host>>,
     hasher: RandomState,
     metrics: ResolverMetrics,
 }
 
 /// One registry host, as images name it.
 pub(super) struct Host {
-    name: Box<str>,
+    pub(super) name: Box<str>,
     state: Mutex<State>,
     metrics: ResolverMetrics,
 }
@@ -44,21 +47,16 @@ pub(super) struct Host {
 #[derive(Default)]
 struct State {
     circuit: Circuit,
-    /// Until when the registry is not asked, as it throttles: rate limits are per account, or per address for anonymous
-    /// access. That has a place of its own, which credentials cannot take.
-    anonymous: Option<Instant>,
-    accounts: Vec<(CredentialId, Instant)>,
+    /// Until when it is not asked, as it throttles: limits are per account, or per address for anonymous access.
+    pauses: Vec<(CredentialId, Instant)>,
     lacks_head: Option<Instant>,
-    /// Since when lookups of these namespaces have had no answer: an answer to anyone ends that. Two namespaces show that
-    /// it is not of one's making.
-    silent: [Option<Silence>; 2],
+    /// Since when lookups of these namespaces have had no answer: an answer to anyone ends that.
+    silent: Vec<Silence>,
     /// When the failure of a probe was last logged as a warning.
     warned: Option<Instant>,
     known: bool,
 }
 
-/// Lookups of one namespace that have had no answer.
-#[derive(Clone, Copy)]
 struct Silence {
     namespace: u64,
     since: Instant,
@@ -76,31 +74,14 @@ impl Silence {
     }
 }
 
-/// Whether a registry may be asked.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Permission {
-    Allowed,
-    /// The registry throttles this account.
-    Throttled,
-    CircuitOpen,
-    /// The circuit is half-open, and this lookup is the probe.
-    Probe(Slot),
-}
-
 impl Hosts {
     pub(super) fn new(metrics: ResolverMetrics) -> Self {
         Self { hosts: Bounded::new(HOSTS), hasher: RandomState::new(), metrics }
     }
 
     pub(super) fn get(&self, name: &str) -> Arc<Host> {
-        if let Some(host) = self.hosts.get(name) {
-            return host;
-        }
-        let (metrics, state) = (self.metrics.clone(), Mutex::default());
-        let fresh = Arc::new(Host { name: name.into(), state, metrics });
-        let inserted: Result<_, std::convert::Infallible> =
-            self.hosts.get_or_insert_with(&Box::<str>::from(name), || Ok(fresh));
-        let Ok(host) = inserted;
+        let fresh = || Host { name: name.into(), state: Mutex::default(), metrics: self.metrics.clone() };
+        let Ok(host) = self.hosts.get_or_insert_with(name, || Ok::<_, Infallible>(fresh().into()));
         host
     }
 
@@ -111,126 +92,110 @@ impl Hosts {
 }
 
 impl Host {
-    pub(super) fn name(&self) -> &str {
-        &self.name
-    }
-
     /// A lookup waits for the registry from now on.
     pub(super) fn asked(&self, access: Access) {
-        let (now, mut state) = (Instant::now(), self.state());
-        let silent = &mut state.silent;
-        for place in silent.iter_mut() {
-            place.take_if(|silence| silence.is_over());
-        }
-        if let Some(known) = silent.iter_mut().flatten().find(|of| of.namespace == access.namespace) {
+        let (now, mut state) = (Instant::now(), self.state.lock());
+        state.silent.retain(|silence| !silence.is_over());
+        if let Some(known) = state.silent.iter_mut().find(|of| of.namespace == access.namespace) {
             known.last = now;
-        } else if let Some(free) = silent.iter_mut().find(|place| place.is_none()) {
-            *free = Some(Silence { namespace: access.namespace, since: now, last: now });
+        } else if state.silent.len() < SILENT {
+            state.silent.push(Silence { namespace: access.namespace, since: now, last: now });
         }
     }
 
     /// A Pod of this namespace waits for a lookup as well that another began.
     pub(super) fn joined(&self, access: Access) {
         // Not while that waits for its turn.
-        if self.state().silent.iter().any(Option::is_some) {
+        if !self.state.lock().silent.is_empty() {
             self.asked(access);
         }
     }
 
     /// A lookup of this namespace has ended by something else than the registry.
     pub(super) fn left(&self, access: Access) {
-        for place in &mut self.state().silent {
-            place.take_if(|silence| silence.namespace == access.namespace);
-        }
+        self.state.lock().silent.retain(|silence| silence.namespace != access.namespace);
     }
 
-    /// Whether it has not answered for so long that a Pod of this namespace should not wait as long as it may; or failed
-    /// when it was last asked for the image.
+    /// Whether a Pod of this namespace should not wait as long as it may, or it failed when last asked for the image.
     pub(super) fn is_silent(&self, access: Access) -> bool {
-        let state = self.state();
-        let late = || state.silent.iter().flatten().filter(|silence| silence.is_late());
-        let is_late = late().count() == state.silent.len()
-            || late().any(|silence| silence.namespace == access.namespace);
+        let state = self.state.lock();
+        let late = || state.silent.iter().filter(|silence| silence.is_late());
+        let is_late = late().count() == SILENT || late().any(|silence| silence.namespace == access.namespace);
         is_late || state.circuit.fails(access)
     }
 
-    /// Whether a lookup may begin. A probe holds its slot until [`Host::release`].
-    pub(super) fn enter(&self, access: Access) -> Permission {
-        let mut state = self.state();
-        let permission = state.permission(access);
-        if let Permission::Probe(slot) = permission {
-            state.circuit.take(slot, access);
-        }
-        permission
+    /// Begins a lookup, if the registry may be asked. With a slot it is the probe of a circuit that is half-open.
+    pub(super) fn enter(&self, access: Access) -> Result<Option<Arc<Slot>>, LookupError> {
+        let mut state = self.state.lock();
+        state.throttles(access)?;
+        state.circuit.enter(access)
     }
 
-    /// Whether the registry may be asked right now.
-    pub(super) fn permission(&self, access: Access) -> Permission {
-        self.state().permission(access)
+    /// Whether the registry may be asked right now, at least for a probe.
+    pub(super) fn permission(&self, access: Access) -> Result<Option<Scope>, LookupError> {
+        let state = self.state.lock();
+        state.throttles(access)?;
+        state.circuit.permission(access)
     }
 
-    /// A probe that no Pod asked for, if one is due; `failed` is the lookup that failed. It holds its slot until
-    /// [`Host::release`].
-    pub(super) fn begin_probe(&self, failed: Option<Probe>) -> Option<(Probe, Slot)> {
-        self.state().circuit.begin_probe(failed)
+    pub(super) fn begin_probe(&self) -> Option<(Probe, Arc<Slot>)> {
+        self.state.lock().circuit.begin_probe()
     }
 
-    /// The probe has ended.
-    pub(super) fn release(&self, slot: Slot, access: Access) {
-        self.state().circuit.release(slot, access);
-    }
-
-    /// A Pod was refused, as the circuit is open.
     pub(super) fn refused(&self, access: Access, request: Request<'_>) {
-        self.state().circuit.refused(access, || request.probe(access));
+        self.state.lock().circuit.refused(access, || request.probe(access));
     }
 
-    /// Whether it has served a manifest, and neither timed out nor opened its circuit since. Pods name hosts as they like:
-    /// those that may not work share half of the lookups.
+    /// Whether it has served a manifest, and works since. Pods name hosts as they like: the others share half of the lookups.
     pub(super) fn is_known(&self) -> bool {
-        self.state().known
+        self.state.lock().known
     }
 
     /// The registry served a manifest. `probe` asks for it again, without a credential of a Pod.
     pub(super) fn served(&self, access: Access, probe: Option<Probe>) {
         self.answered(access);
-        let mut state = self.state();
+        let mut state = self.state.lock();
         state.known = true;
         if let Some(probe) = probe {
             state.circuit.good(probe);
         }
     }
 
-    /// The registry answered, be it with a refusal.
     pub(super) fn answered(&self, access: Access) {
-        let mut state = self.state();
-        state.silent = [None; 2];
+        let mut state = self.state.lock();
+        state.silent.clear();
         if state.circuit.answered(access) {
             tracing::info!(registry = &*self.name, "circuit closed");
         }
     }
 
     /// The registry failed: no answer in time, no connection, a status of 500 or above. When to probe it, if that is due
-    /// without a Pod.
-    pub(super) fn failed(&self, access: Access, slot: Option<Slot>, timed_out: bool) -> Option<Instant> {
-        let mut state = self.state();
+    /// without a Pod; `probe` asks again what failed, without a credential of a Pod.
+    pub(super) fn failed(
+        &self,
+        access: Access,
+        slot: Option<&Slot>,
+        timed_out: bool,
+        probe: impl FnOnce() -> Option<Probe>,
+    ) -> Option<Instant> {
+        let mut state = self.state.lock();
         // With a credential of a Pod, that may be the cause.
         state.known &= !timed_out || access.of_pod;
-        match state.circuit.failed(access, slot, || self.metrics.circuit_open(&self.name)) {
-            Change::None => None,
-            Change::Opened { due, for_all } => {
-                state.known &= !for_all;
-                let namespaces = if for_all { "all" } else { "one" };
-                tracing::warn!(registry = &*self.name, repositories = FAILURES, namespaces, "circuit opened");
-                Some(due)
-            }
-            Change::StillOpen(due) => due,
+        let before = state.circuit.open_for();
+        let due = state.circuit.failed(access, slot, probe, || self.metrics.circuit_open(&self.name));
+        let open = state.circuit.open_for();
+        if let Some(only) = open
+            && before != open
+        {
+            state.known &= only.is_some();
+            let namespaces = if only.is_some() { "one" } else { "all" };
+            tracing::warn!(registry = &*self.name, repositories = FAILURES, namespaces, "circuit opened");
         }
+        due
     }
 
-    /// Whether to log the failure of a probe as a warning.
     pub(super) fn warns(&self) -> bool {
-        let (mut state, now) = (self.state(), Instant::now());
+        let (mut state, now) = (self.state.lock(), Instant::now());
         let is_due = state.warned.is_none_or(|warned| now.duration_since(warned) >= WARN);
         if is_due {
             state.warned = Some(now);
@@ -240,65 +205,40 @@ impl Host {
 
     /// The registry asked for a pause, which holds for this credential.
     pub(super) fn pause(&self, access: Access, pause: Duration) {
-        self.state().pause(access.credential, Instant::now() + pause);
+        self.state.lock().pause(access.credential, Instant::now() + pause);
     }
 
-    /// Whether HEAD requests are worth a try.
     pub(super) fn answers_head(&self) -> bool {
-        self.state().lacks_head.is_none_or(|until| Instant::now() >= until)
+        self.state.lock().lacks_head.is_none_or(|until| Instant::now() >= until)
     }
 
     /// A HEAD request failed where a GET request did not.
     pub(super) fn note_headless(&self) {
-        self.state().lacks_head = Some(Instant::now() + LACKS_HEAD);
-    }
-
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Permission {
-    /// Why the registry may not be asked.
-    pub(super) fn refusal(self) -> Option<LookupError> {
-        match self {
-            Self::Allowed | Self::Probe(_) => None,
-            Self::Throttled => Some(LookupError::Throttled),
-            Self::CircuitOpen => Some(LookupError::CircuitOpen),
-        }
+        self.state.lock().lacks_head = Some(Instant::now() + LACKS_HEAD);
     }
 }
 
 impl State {
-    fn permission(&self, access: Access) -> Permission {
-        if self.paused_until(access.credential).is_some_and(|until| Instant::now() < until) {
-            return Permission::Throttled;
-        }
-        match self.circuit.state(access) {
-            circuit::State::Closed => Permission::Allowed,
-            circuit::State::Open => Permission::CircuitOpen,
-            circuit::State::HalfOpen(slot) => Permission::Probe(slot),
+    fn throttles(&self, access: Access) -> Result<(), LookupError> {
+        let pause = self.pauses.iter().find(|(of, _)| *of == access.credential);
+        match pause {
+            Some((_, until)) if Instant::now() < *until => Err(LookupError::Throttled),
+            _ => Ok(()),
         }
     }
 
-    fn paused_until(&self, credential: CredentialId) -> Option<Instant> {
-        if credential == CredentialId::ANONYMOUS {
-            return self.anonymous;
-        }
-        self.accounts.iter().find(|(of, _)| *of == credential).map(|(_, until)| *until)
-    }
-
-    /// Pauses this credential; of two pauses the longer one counts. If there is no room, it replaces the pause that ends
-    /// first.
+    /// Pauses this credential; of two pauses the longer one counts. Where there are too many, the one that ends first goes,
+    /// but not that of anonymous access: its place is none that credentials can take.
     fn pause(&mut self, credential: CredentialId, until: Instant) {
-        if credential == CredentialId::ANONYMOUS {
-            self.anonymous = self.anonymous.max(Some(until));
-        } else if let Some((_, before)) = self.accounts.iter_mut().find(|(of, _)| *of == credential) {
-            *before = until.max(*before);
-        } else if self.accounts.len() < ACCOUNTS {
-            self.accounts.push((credential, until));
-        } else if let Some(first) = self.accounts.iter_mut().min_by_key(|(_, until)| *until) {
-            *first = (credential, until);
+        match self.pauses.iter_mut().find(|(of, _)| *of == credential) {
+            Some((_, before)) => *before = until.max(*before),
+            None => self.pauses.push((credential, until)),
+        }
+        let accounts = self.pauses.iter().enumerate().filter(|(_, (of, _))| *of != CredentialId::ANONYMOUS);
+        if self.pauses.len() > ACCOUNTS
+            && let Some((first, _)) = accounts.min_by_key(|(_, (_, until))| *until)
+        {
+            self.pauses.swap_remove(first);
         }
     }
 }

@@ -3,7 +3,6 @@
 //! A refusal, a missing image included, holds for one candidate; it is cached for that one only, and the next one is
 //! tried. Any other failure is the registry's, and ends the lookup.
 
-use std::future::Future;
 use std::sync::Arc;
 
 use tokio::time::{Duration, Instant, timeout};
@@ -12,11 +11,11 @@ use super::cache::{Cache, Cached, Outcome, lookup_error};
 use super::circuit::{PROBE_TIME, Slot};
 use super::host::Host;
 use super::metrics::{LookupResult, ResolverMetrics};
-use super::request::{Access, Probe, Request, combine_refusals, is_refusal};
+use super::request::{Access, Request, combine_refusals, is_refusal};
 use crate::credentials::{Busy, Credential, CredentialCandidate};
-use crate::registry::{Error, Head, Pull, Recorder, Registry, Traces};
+use crate::registry::{Error, Found, Pull, Recorder, Registry, Traces};
 use crate::shared_cache::SharedCache;
-use tolerarch_core::image::{ImageRef, LookupError, Support};
+use tolerarch_core::image::{LookupError, Support};
 use tolerarch_support::concurrency::{Callers, Queued};
 
 /// Asks registries under one configuration, and caches what they answer.
@@ -25,91 +24,53 @@ pub(super) struct Fetcher {
     pub(super) cache: Cache,
     /// What replicas share.
     pub(super) shared: Option<SharedCache>,
-    /// How long one lookup may take in all.
     pub(super) timeout: Duration,
     pub(super) metrics: ResolverMetrics,
     pub(super) traces: Option<Traces>,
 }
 
-/// What a lookup in flight holds, until it ends, also by a panic.
+/// What a lookup in flight holds until it ends.
 pub(super) struct Job {
     pub(super) host: Arc<Host>,
     /// The first candidate's.
     pub(super) access: Access,
-    pub(super) probe: Option<Slot>,
+    pub(super) probe: Option<Arc<Slot>>,
     /// Why the registry may not be asked: only the shared cache is.
     pub(super) refused: Option<LookupError>,
     pub(super) callers: Callers,
 }
 
-impl Drop for Job {
-    fn drop(&mut self) {
-        if let Some(slot) = self.probe {
-            self.host.release(slot, self.access);
-        }
-    }
-}
-
-/// A completed lookup.
 #[derive(Clone, Copy)]
 pub(super) struct Completed {
     pub(super) outcome: Outcome,
-    /// Whether the answer came by a credential that was read anew from the pull secret of the Pod that began the lookup.
-    /// It is for Pods with that secret only.
+    /// By a credential read anew from the first Pod's pull secret: it is for Pods with that secret only.
     pub(super) by_another: bool,
 }
 
-/// When to probe the registry, and by what if nothing better is known.
-pub(super) struct ProbeDue {
-    pub(super) time: Instant,
-    pub(super) failed: Option<Probe>,
-}
-
-/// How far a lookup has come.
-struct Progress {
+/// One lookup at a registry, and how far it has come.
+struct Attempt<'a> {
+    fetcher: &'a Fetcher,
+    request: Request<'a>,
+    job: &'a Job,
+    recorder: Recorder,
     /// The candidate in use.
     access: Access,
     /// The kind of its source.
     credential: &'static str,
     /// Whether the registry has answered anything, be it with a refusal.
     answered: bool,
-    /// When the registry was asked first, later by the time that credentials took since.
-    begun: Option<Instant>,
-    /// Whether it waits for a credential.
-    fetching: bool,
+    phase: Phase,
     /// Whether the answer came by a credential that was read anew from a Pod's own source.
     by_another: bool,
 }
 
-impl Progress {
-    fn of(access: Access) -> Self {
-        Self { access, credential: "", answered: false, begun: None, fetching: false, by_another: false }
-    }
-
-    fn use_candidate(&mut self, job: &Job, candidate: &CredentialCandidate) {
-        self.access = job.access.with(candidate);
-        self.credential = candidate.kind();
-    }
-
-    /// Waits for a credential; the time does not count as the registry's.
-    async fn fetched<T>(&mut self, credential: impl Future<Output = T>) -> T {
-        let before = Instant::now();
-        self.fetching = true;
-        let credential = credential.await;
-        self.fetching = false;
-        self.begun = Some(self.begun.unwrap_or(before) + before.elapsed());
-        credential
-    }
-
-    /// What a time-out means.
-    fn late(&self, timeout: Duration) -> Result<Error, LookupError> {
-        match self.begun {
-            _ if self.fetching => Err(LookupError::Timeout),
-            Some(begun) if begun.elapsed() >= timeout / 2 => Ok(Error::Timeout),
-            // Time spent in the queue says nothing about the registry.
-            _ => Err(LookupError::Overloaded),
-        }
-    }
+/// What a lookup waits for.
+enum Phase {
+    /// Its turn.
+    Queue,
+    Credential,
+    /// The registry, since then.
+    Registry(Instant),
 }
 
 impl Fetcher {
@@ -121,14 +82,13 @@ impl Fetcher {
         outcome
     }
 
-    /// Asks the registry, within the lookup's own timeout, and caches the result. If that opened the circuit or kept it
-    /// open, a probe is due.
+    /// Asks the registry within the lookup's own timeout, and caches the result. If the circuit is open now, a probe is due.
     pub(super) async fn look_up(
         &self,
         request: Request<'_>,
         job: &Job,
         queued: Queued,
-    ) -> (Completed, Option<ProbeDue>) {
+    ) -> (Completed, Option<Instant>) {
         // A probe is there to find out whether the registry works.
         if job.probe.is_none()
             && let Some(support) = self.shared(request).await
@@ -139,117 +99,127 @@ impl Fetcher {
         if let Some(error) = job.refused {
             return (Completed { outcome: self.instead(request, error), by_another: false }, None);
         }
-        let mut progress = Progress::of(job.access);
-        let recorder = self.traces.as_ref().map(|traces| traces.recorder(request.image));
-        let recorder = recorder.unwrap_or_default();
+        let mut attempt = Attempt::new(self, request, job);
         let _in_flight = self.metrics.lookup_in_flight();
         let time = if job.probe.is_some() { self.timeout.min(PROBE_TIME) } else { self.timeout };
         let answer = timeout(time, async {
             let _permit = queued.permit().await;
-            self.try_all(request, job, &mut progress, &recorder).await
+            attempt.try_all().await
         });
         let answer = answer.await;
-        let mut probe = None;
-        let outcome = match answer.unwrap_or_else(|_| progress.late(time).map(Err)) {
+        let (outcome, probe) = match answer.unwrap_or_else(|_| attempt.late(time).map(Err)) {
             Err(error) => {
-                job.host.left(progress.access);
-                self.instead(request, error)
+                job.host.left(attempt.access);
+                (self.instead(request, error), None)
             }
             Ok(Ok(support)) => {
-                job.host.served(progress.access, request.probe(progress.access));
+                job.host.served(attempt.access, request.probe(attempt.access));
                 self.metrics.looked_up(request.image.host(), LookupResult::Fetched);
-                Ok(support)
+                (Ok(support), None)
             }
-            Ok(Err(error)) => {
-                recorder.failed(&error);
-                probe = self.note_failure(request, job, &progress, &error);
-                self.outcome_of(request, job, &progress, &error)
-            }
+            Ok(Err(error)) => attempt.failed(&error),
         };
-        (Completed { outcome, by_another: progress.by_another }, probe)
+        (Completed { outcome, by_another: attempt.by_another }, probe)
     }
 
-    /// The answer of another replica, if it is as good as the registry's own. An older one is taken into the cache: the
-    /// registry can confirm it, and it serves where the registry fails.
+    /// Another replica's answer, if it is as good as the registry's. An older one is cached, for where that fails.
     async fn shared(&self, request: Request<'_>) -> Option<Support> {
         let Request { image, candidates } = request;
         let found = self.shared.as_ref()?.find(image, candidates).await;
-        for (id, entry) in &found {
-            self.cache.adopt(image, *id, entry);
+        for (id, found, age) in &found {
+            self.cache.adopt(image, *id, found, *age);
         }
-        match found.is_empty() {
-            true => None,
-            false => match request.cached(&self.cache, self.cache.now()).0 {
-                Cached::Fresh(Ok(support)) => Some(support),
-                _ => None,
-            },
+        match request.cached(&self.cache, self.cache.now()).0 {
+            Cached::Fresh(Ok(support)) if !found.is_empty() => Some(support),
+            _ => None,
         }
     }
 
-    /// What a failure says of the registry. When to probe it, if that is due.
-    fn note_failure(
-        &self,
-        request: Request<'_>,
-        job: &Job,
-        progress: &Progress,
-        error: &Error,
-    ) -> Option<ProbeDue> {
-        let (host, access) = (&job.host, progress.access);
+    /// Where answers of this configuration are shared, and for how long.
+    fn sharing(&self) -> Option<(&SharedCache, Duration)> {
+        Some((self.shared.as_ref()?, self.cache.shared_life()?))
+    }
+}
+
+impl<'a> Attempt<'a> {
+    fn new(fetcher: &'a Fetcher, request: Request<'a>, job: &'a Job) -> Self {
+        let recorder = fetcher.traces.as_ref().map(|traces| traces.recorder(request.image));
+        Self {
+            fetcher,
+            request,
+            job,
+            recorder: recorder.unwrap_or_default(),
+            access: job.access,
+            credential: "",
+            answered: false,
+            phase: Phase::Queue,
+            by_another: false,
+        }
+    }
+
+    fn use_candidate(&mut self, candidate: &CredentialCandidate) {
+        self.access = self.job.access.with(candidate);
+        self.credential = candidate.kind();
+    }
+
+    /// What a time-out means.
+    fn late(&self, timeout: Duration) -> Result<Error, LookupError> {
+        match self.phase {
+            Phase::Registry(since) if self.answered || since.elapsed() >= timeout / 2 => Ok(Error::Timeout),
+            Phase::Credential => Err(LookupError::Timeout),
+            // Time that others took says nothing about the registry.
+            Phase::Queue | Phase::Registry(_) => Err(LookupError::Overloaded),
+        }
+    }
+
+    /// The answer that serves all the same, or why there is none; and when to probe the registry, if that is due.
+    fn failed(&self, error: &Error) -> (Outcome, Option<Instant>) {
+        let Self { fetcher, request, job, access, credential, .. } = *self;
+        let (host, image) = (&job.host, request.image);
+        self.recorder.record(|trace| trace.error = Some(error.to_string()));
         if let Error::Throttled(_) = error.cause() {
-            host.pause(access, self.cache.throttle(error));
+            host.pause(access, fetcher.cache.throttle(error));
         }
         // Slow after an answer is no fault of the registry: many candidates may have taken the time.
-        if !error.is_fault() || progress.answered {
+        let probe = if !error.is_fault() || self.answered {
             host.answered(access);
-            return None;
-        }
-        let time = host.failed(access, job.probe, matches!(error, Error::Timeout))?;
-        Some(ProbeDue { time, failed: request.probe(access) })
-    }
-
-    fn outcome_of(&self, request: Request<'_>, job: &Job, progress: &Progress, error: &Error) -> Outcome {
-        let image = request.image;
-        let outcome = match lookup_error(error) {
-            // It is cached already, for each candidate.
-            refusal if is_refusal(refusal) => Err(refusal),
-            _ => self.cache.fail(image, progress.access.credential, error),
+            None
+        } else {
+            let timed_out = matches!(error, Error::Timeout);
+            host.failed(access, job.probe.as_deref(), timed_out, || request.probe(access))
         };
-        let outcome = outcome.or_else(|error| request.last_good(&self.cache).ok_or(error));
-        let result = if outcome.is_ok() { LookupResult::Stale } else { LookupResult::Failed };
-        self.metrics.looked_up(image.host(), result);
-        let Progress { credential, .. } = progress;
+        let why = lookup_error(error);
+        // A refusal is cached already, for each candidate.
+        if !is_refusal(why) {
+            let _ = fetcher.cache.fail(image, access.credential, error);
+        }
+        let outcome = fetcher.instead(request, why);
         let stale = outcome.is_ok();
-        if job.probe.is_none() || job.host.warns() {
+        if job.probe.is_none() || host.warns() {
             tracing::warn!(%image, %error, credential, stale, "lookup failed");
         } else {
             tracing::debug!(%image, %error, credential, stale, "lookup failed");
         }
-        outcome
+        (outcome, probe)
     }
 
     /// Tries one candidate after the other. A [`LookupError`] if the registry may not be asked.
-    async fn try_all(
-        &self,
-        request: Request<'_>,
-        job: &Job,
-        progress: &mut Progress,
-        recorder: &Recorder,
-    ) -> Result<Result<Support, Error>, LookupError> {
-        let Request { image, candidates } = request;
-        let probe = job.probe.is_some();
+    async fn try_all(&mut self) -> Result<Result<Support, Error>, LookupError> {
+        let Request { image, candidates } = self.request;
+        let (job, probe) = (self.job, self.job.probe.is_some());
         let mut refused: Option<Error> = None;
         let mut busy = false;
         for candidate in candidates {
-            progress.use_candidate(job, candidate);
-            if let Some(error) = job.host.permission(progress.access).refusal().filter(|_| !probe) {
-                return Err(error);
+            self.use_candidate(candidate);
+            if !probe {
+                job.host.permission(self.access)?;
             }
-            let mut answer = match self.cache.get(image, candidate.id()) {
+            let mut answer = match self.fetcher.cache.get(image, candidate.id()) {
                 Cached::Fresh(Err(LookupError::Denied)) if !probe => {
                     Err(Error::Denied("the registry refused a moment ago".into()))
                 }
                 Cached::Fresh(Err(LookupError::NotFound)) if !probe => Err(Error::NotFound),
-                _ => match self.try_one(image, candidate, job, progress, recorder).await {
+                _ => match self.try_one(candidate).await {
                     Ok(asked) => asked,
                     Err(Busy) => {
                         tracing::debug!(%image, credential = candidate.kind(), "too many runs of its program");
@@ -258,16 +228,17 @@ impl Fetcher {
                     }
                 },
             };
+            self.phase = Phase::Credential;
             if let Err(Error::Denied(_)) = answer
-                && let Some(changed) = progress.fetched(candidate.refetch(&job.callers)).await
+                && let Some(changed) = candidate.refetch(&job.callers).await
             {
-                progress.use_candidate(job, &changed);
-                progress.by_another = changed.is_of_pod();
-                if let Ok(again) = self.try_one(image, &changed, job, progress, recorder).await {
+                self.use_candidate(&changed);
+                self.by_another = changed.is_of_pod();
+                if let Ok(again) = self.try_one(&changed).await {
                     answer = again;
                 }
             }
-            progress.by_another &= answer.is_ok();
+            self.by_another &= answer.is_ok();
             let error = match answer {
                 Err(error) if is_refusal(lookup_error(&error)) => error,
                 answered => return Ok(answered),
@@ -275,7 +246,7 @@ impl Fetcher {
             tracing::debug!(%image, credential = candidate.kind(), %error, "refused with this credential");
             let before = refused.as_ref().map(lookup_error);
             let now = lookup_error(&error);
-            if before.is_none_or(|before| combine_refusals(Some(before), now, candidate) != before) {
+            if before != Some(combine_refusals(before, now, candidate)) {
                 refused = Some(error);
             }
         }
@@ -287,21 +258,15 @@ impl Fetcher {
     }
 
     /// Tries each credential of one candidate, and caches a refusal. [`Busy`] if its source cannot be asked now.
-    async fn try_one(
-        &self,
-        image: &ImageRef,
-        candidate: &CredentialCandidate,
-        job: &Job,
-        progress: &mut Progress,
-        recorder: &Recorder,
-    ) -> Result<Result<Support, Error>, Busy> {
+    async fn try_one(&mut self, candidate: &CredentialCandidate) -> Result<Result<Support, Error>, Busy> {
         let mut refused = Error::Denied("its source has no credential for the image".into());
-        let recorder = recorder.with_credential(candidate.kind());
-        for credential in progress.fetched(candidate.credentials_for(&job.callers)).await? {
-            job.host.asked(progress.access);
-            match self.ask(image, candidate, credential.as_deref(), &job.host, &recorder).await {
+        self.phase = Phase::Credential;
+        for credential in candidate.credentials_for(&self.job.callers).await? {
+            self.phase = Phase::Registry(Instant::now());
+            self.job.host.asked(self.access);
+            match self.ask(candidate, credential.as_deref()).await {
                 Err(error) if is_refusal(lookup_error(&error)) => {
-                    progress.answered = true;
+                    self.answered = true;
                     refused = error;
                 }
                 Ok(support) => {
@@ -309,60 +274,62 @@ impl Fetcher {
                     return Ok(Ok(support));
                 }
                 Err(error) => {
-                    if error.ends_older_answers() {
-                        self.take_back(image, candidate);
-                    }
+                    self.take_back(candidate, &error);
                     return Ok(Err(error));
                 }
             }
         }
         // An older good answer may outlive it (`last_good`), but first the next candidate is tried.
-        let _ = self.cache.fail(image, candidate.id(), &refused);
-        if refused.ends_older_answers() {
-            self.take_back(image, candidate);
-        }
+        let _ = self.fetcher.cache.fail(self.request.image, candidate.id(), &refused);
+        self.take_back(candidate, &refused);
         Ok(Err(refused))
     }
 
-    /// Removes from the shared cache what the registry no longer says.
-    fn take_back(&self, image: &ImageRef, candidate: &CredentialCandidate) {
-        if let (Some((shared, _)), Some(credential)) = (self.sharing(), candidate.held_credential()) {
-            shared.forget(image, credential);
+    /// Removes from the shared cache what the registry no longer says, if that is what this error means.
+    fn take_back(&self, candidate: &CredentialCandidate, error: &Error) {
+        if error.ends_older_answers()
+            && let (Some((shared, _)), Some(credential)) =
+                (self.fetcher.sharing(), candidate.held_credential())
+        {
+            shared.forget(self.request.image, credential);
         }
     }
 
     /// One HEAD request if that may suffice, as Docker Hub does not count those; otherwise the whole lookup.
     async fn ask(
         &self,
-        image: &ImageRef,
         candidate: &CredentialCandidate,
         credential: Option<&Credential>,
-        host: &Host,
-        recorder: &Recorder,
     ) -> Result<Support, Error> {
-        let Self { registry, cache, .. } = self;
-        let id = candidate.id();
+        let (Fetcher { registry, cache, .. }, host) = (self.fetcher, &self.job.host);
+        let (image, id) = (self.request.image, candidate.id());
+        let recorder = &self.recorder.with_credential(candidate.kind());
         let pull = Pull { image, credential, of_pod: candidate.is_of_pod(), recorder };
         // What helpers and plugins give is another credential on every replica.
-        let sharing = self.sharing().filter(|_| candidate.held_credential().is_some());
+        let sharing = self.fetcher.sharing().filter(|_| candidate.held_credential().is_some());
+        let share = |found: Found| {
+            if let Some((shared, life)) = sharing {
+                shared.learn(image, credential, found, life);
+            }
+        };
         let mut lacks_head = false;
         if cache.points_to(image, id).is_some() && host.answers_head() {
             match registry.resolve(pull).await? {
-                Head::Digest(digest) => {
-                    if let Some((shared, _)) = sharing
-                        && !cache.knows(image, id, digest)
+                Some(digest) => {
+                    let mut known = cache.confirm(image, id, digest);
+                    if known.is_none()
+                        && let Some((shared, _)) = sharing
                         && let Some(support) = shared.find_digest(image, credential, digest).await
                     {
-                        cache.adopt_digest(image, id, digest, support);
+                        cache.learn(image, id, &Found { digest, support });
+                        known = Some(support);
                     }
-                    if let Some(support) = cache.confirm(image, id, digest) {
-                        if let Some((shared, life)) = sharing {
-                            shared.confirm(image, credential, digest, support, life);
-                        }
+                    if let Some(support) = known {
+                        share(Found { digest, support });
                         return Ok(support);
                     }
                 }
-                Head::Unsupported => lacks_head = true,
+                None => lacks_head = true,
             }
         }
         let found = registry.find(pull).await?;
@@ -370,14 +337,7 @@ impl Fetcher {
             host.note_headless();
         }
         cache.learn(image, id, &found);
-        if let Some((shared, life)) = sharing {
-            shared.learn(image, credential, found, life);
-        }
+        share(found);
         Ok(found.support)
-    }
-
-    /// Where answers of this configuration are shared, and for how long.
-    fn sharing(&self) -> Option<(&SharedCache, Duration)> {
-        Some((self.shared.as_ref()?, self.cache.shared_life()?))
     }
 }

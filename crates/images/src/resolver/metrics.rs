@@ -6,20 +6,18 @@ use prometheus::{IntCounter, IntGauge};
 
 use tolerarch_support::metrics::{Counted, Metrics, PerHost};
 
-/// Counts lookups; clones count the same.
 #[derive(Clone)]
 pub struct ResolverMetrics(Arc<Families>);
 
 struct Families {
     hosts: PerHost<Host>,
     in_flight: IntGauge,
-    cache_entries: [IntGauge; CacheLevel::ALL.len()],
-    cache_evictions: [IntCounter; CacheLevel::ALL.len()],
+    cache_entries: [IntGauge; LEVELS.len()],
+    cache_evictions: [IntCounter; LEVELS.len()],
 }
 
-/// Of one registry.
 struct Host {
-    lookups: [IntCounter; LookupResult::ALL.len()],
+    lookups: [IntCounter; RESULTS.len()],
     circuits_open: IntGauge,
 }
 
@@ -42,22 +40,8 @@ pub(super) enum LookupResult {
     Failed,
 }
 
-impl LookupResult {
-    const ALL: [Self; 7] =
-        [Self::Hit, Self::Stale, Self::Negative, Self::Joined, Self::Shared, Self::Fetched, Self::Failed];
-
-    const fn as_str(self) -> &'static str {
-        match self {
-            Self::Hit => "hit",
-            Self::Stale => "stale",
-            Self::Negative => "negative",
-            Self::Joined => "joined",
-            Self::Shared => "shared",
-            Self::Fetched => "fetched",
-            Self::Failed => "failed",
-        }
-    }
-}
+/// The labels of results, in their order.
+const RESULTS: [&str; 7] = ["hit", "stale", "negative", "joined", "shared", "fetched", "failed"];
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum CacheLevel {
@@ -67,22 +51,10 @@ pub(super) enum CacheLevel {
     Platforms,
 }
 
-impl CacheLevel {
-    const ALL: [Self; 2] = [Self::Tag, Self::Platforms];
-
-    const fn as_str(self) -> &'static str {
-        match self {
-            Self::Tag => "tag",
-            Self::Platforms => "platforms",
-        }
-    }
-}
+/// The labels of levels, in their order.
+const LEVELS: [&str; 2] = ["tag", "platforms"];
 
 impl ResolverMetrics {
-    /// Registers them.
-    ///
-    /// # Errors
-    /// A name is taken: an internal error.
     pub fn register(metrics: &Metrics) -> Result<Self, prometheus::Error> {
         let lookups = metrics.counters(
             "tolerarch_lookups_total",
@@ -101,18 +73,17 @@ impl ResolverMetrics {
             &["level"],
         )?;
         let hosts = metrics.per_host(|host| Host {
-            lookups: LookupResult::ALL.map(|result| lookups.with_label_values(&[host, result.as_str()])),
+            lookups: RESULTS.map(|result| lookups.with_label_values(&[host, result])),
             circuits_open: circuits.with_label_values(&[host]),
         });
         Ok(Self(Arc::new(Families {
             hosts,
             in_flight: metrics.gauge("tolerarch_lookups_in_flight", "Lookups that are under way.")?,
-            cache_entries: CacheLevel::ALL.map(|level| entries.with_label_values(&[level.as_str()])),
-            cache_evictions: CacheLevel::ALL.map(|level| evictions.with_label_values(&[level.as_str()])),
+            cache_entries: LEVELS.map(|level| entries.with_label_values(&[level])),
+            cache_evictions: LEVELS.map(|level| evictions.with_label_values(&[level])),
         })))
     }
 
-    /// An image of the registry `host` was looked up.
     pub(super) fn looked_up(&self, host: &str, result: LookupResult) {
         self.0.hosts.get(host).lookups[result as usize].inc();
     }
@@ -127,14 +98,10 @@ impl ResolverMetrics {
         Counted::by(&self.0.hosts.get(host).circuits_open)
     }
 
-    /// A level of the cache has so many entries.
-    pub(super) fn cache_has(&self, level: CacheLevel, entries: usize) {
+    /// A level of the cache has so many entries, and so many more had to make room.
+    pub(super) fn cache_has(&self, level: CacheLevel, entries: usize, evicted: usize) {
         self.0.cache_entries[level as usize].set(i64::try_from(entries).unwrap_or(i64::MAX));
-    }
-
-    /// So many entries had to make room.
-    pub(super) fn cache_evicted(&self, level: CacheLevel, entries: usize) {
-        self.0.cache_evictions[level as usize].inc_by(entries as u64);
+        self.0.cache_evictions[level as usize].inc_by(evicted as u64);
     }
 }
 

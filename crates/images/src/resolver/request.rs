@@ -16,7 +16,6 @@ pub(super) struct Request<'a> {
     pub(super) candidates: &'a [CredentialCandidate],
 }
 
-/// The same, owned by the lookup's task.
 #[derive(Clone)]
 pub(super) struct OwnedRequest {
     image: ImageRef,
@@ -66,7 +65,6 @@ impl Access {
         request.candidates.first().map_or(access, |candidate| access.with(candidate))
     }
 
-    /// The same with another candidate.
     pub(super) fn with(self, candidate: &CredentialCandidate) -> Self {
         Self { credential: candidate.id(), of_pod: candidate.is_of_pod(), ..self }
     }
@@ -88,8 +86,7 @@ impl<'a> Request<'a> {
         Cow::Owned(key)
     }
 
-    /// What is cached for any of the candidates, and the request that would refresh it: a stale answer is refreshed by
-    /// the candidate that gave it.
+    /// What is cached for any of the candidates, and the request that would refresh it, by the candidate that gave it.
     pub(super) fn cached(self, cache: &Cache, now: Millis) -> (Cached, Self) {
         let (mut stale, mut expired, mut refused, mut failed) = (None, None, None, None);
         let mut open = false;

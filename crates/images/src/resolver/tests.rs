@@ -40,7 +40,8 @@ impl Bench {
         let (mut lookup, mut cache) = (LookupSettings::default(), CacheSettings::default());
         change(&mut lookup, &mut cache);
         let counts = ResolverMetrics::register(&metrics).unwrap();
-        let resolver = Resolver::new(registry([&remote].into_iter().chain(others)), lookup, cache, counts);
+        let registry = registry([&remote].into_iter().chain(others));
+        let resolver = Resolver::new(registry, lookup, cache, counts, Extras::default());
         Self { remote, resolver, metrics }
     }
 

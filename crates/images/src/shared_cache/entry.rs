@@ -1,13 +1,12 @@
 //! What is shared of an image, as bytes: 46 of content and 32 that prove it.
 //!
-//! The server is untrusted input: what was written by another version, for another key or by anyone without the key of
-//! `keyFile` counts as nothing.
+//! What another version, or anyone without the key of `keyFile`, wrote, or for another key, counts as nothing.
 
 use aws_lc_rs::constant_time::verify_slices_are_equal;
 use tokio::time::Duration;
 
-use super::key::{Key, Keys};
-use crate::registry::Digest;
+use super::key::Keys;
+use crate::registry::{Digest, Found};
 use tolerarch_core::image::{PlatformSet, Support};
 
 /// Changed with the layout, or with the meaning of any part of it.
@@ -19,54 +18,44 @@ pub(super) const LENGTH: usize = CONTENT + 32;
 /// Clocks of replicas may differ by this much.
 const SKEW: Duration = Duration::from_secs(60);
 
-/// What a registry said of an image.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Entry {
-    pub(crate) digest: Digest,
-    pub(crate) support: Support,
-    /// How long ago the registry said so.
-    pub(crate) age: Duration,
+/// What was found as it is stored under this key. `now` is the time since the Unix epoch.
+pub(super) fn encode(
+    Found { digest, support }: Found,
+    keys: &Keys,
+    key: &str,
+    now: Duration,
+) -> [u8; LENGTH] {
+    let (kind, platforms) = match support {
+        Support::Index(set) => (0, set),
+        Support::Single(set) => (1, set),
+        Support::Artifact => (2, PlatformSet::EMPTY),
+    };
+    let mut bytes = [0; LENGTH];
+    bytes[0] = FORMAT;
+    bytes[1] = kind;
+    bytes[2..6].copy_from_slice(&platforms.bits().to_be_bytes());
+    bytes[6..14].copy_from_slice(&u64::try_from(now.as_millis()).unwrap_or(u64::MAX).to_be_bytes());
+    bytes[14..CONTENT].copy_from_slice(&digest.0);
+    let proof = keys.proof(key, &bytes[..CONTENT]);
+    bytes[CONTENT..].copy_from_slice(&proof);
+    bytes
 }
 
-impl Entry {
-    /// The entry as it is stored under this key. `now` is the time since the Unix epoch.
-    pub(super) fn encode(&self, keys: &Keys, key: &Key, now: Duration) -> [u8; LENGTH] {
-        let (kind, platforms) = match self.support {
-            Support::Index(set) => (0, set),
-            Support::Single(set) => (1, set),
-            Support::Artifact => (2, PlatformSet::EMPTY),
-        };
-        let said = u64::try_from(now.saturating_sub(self.age).as_millis()).unwrap_or(u64::MAX);
-        let mut bytes = [0; LENGTH];
-        bytes[0] = FORMAT;
-        bytes[1] = kind;
-        bytes[2..6].copy_from_slice(&platforms.bits().to_be_bytes());
-        bytes[6..14].copy_from_slice(&said.to_be_bytes());
-        bytes[14..CONTENT].copy_from_slice(self.digest.as_bytes());
-        let proof = keys.proof(key, &bytes[..CONTENT]);
-        bytes[CONTENT..].copy_from_slice(&proof);
-        bytes
-    }
-
-    /// The entry in these bytes, if they are what [`Entry::encode`] wrote under this key.
-    pub(super) fn decode(bytes: &[u8], keys: &Keys, key: &Key, now: Duration) -> Option<Self> {
-        let bytes: &[u8; LENGTH] = bytes.try_into().ok()?;
-        let (content, proof) = bytes.split_at(CONTENT);
-        verify_slices_are_equal(&keys.proof(key, content), proof).ok()?;
-        let set = PlatformSet::of_bits(u32::from_be_bytes(content[2..6].try_into().ok()?))?;
-        let support = match (content[0], content[1]) {
-            (FORMAT, 0) => Support::Index(set),
-            (FORMAT, 1) => Support::Single(set),
-            (FORMAT, 2) if set.is_empty() => Support::Artifact,
-            _ => return None,
-        };
-        let said = Duration::from_millis(u64::from_be_bytes(content[6..14].try_into().ok()?));
-        if said > now + SKEW {
-            return None;
-        }
-        let digest = Digest::of_bytes(content[14..].try_into().ok()?);
-        Some(Self { digest, support, age: now.saturating_sub(said) })
-    }
+/// What was found, and how long ago, if these bytes are what [`encode`] gave for this key.
+pub(super) fn decode(bytes: &[u8], keys: &Keys, key: &str, now: Duration) -> Option<(Found, Duration)> {
+    let bytes: &[u8; LENGTH] = bytes.try_into().ok()?;
+    let (content, proof) = bytes.split_at(CONTENT);
+    verify_slices_are_equal(&keys.proof(key, content), proof).ok()?;
+    let set = PlatformSet::of_bits(u32::from_be_bytes(content[2..6].try_into().ok()?))?;
+    let support = match (content[0], content[1]) {
+        (FORMAT, 0) => Support::Index(set),
+        (FORMAT, 1) => Support::Single(set),
+        (FORMAT, 2) if set.is_empty() => Support::Artifact,
+        _ => return None,
+    };
+    let said = Duration::from_millis(u64::from_be_bytes(content[6..14].try_into().ok()?));
+    let digest = Digest(content[14..].try_into().ok()?);
+    (said <= now + SKEW).then(|| (Found { digest, support }, now.saturating_sub(said)))
 }
 
 #[cfg(test)]
@@ -80,13 +69,13 @@ mod tests {
         Keys::new("tolerarch:", secret.map(str::as_bytes))
     }
 
-    fn key(keys: &Keys, image: &str) -> Key {
+    fn key(keys: &Keys, image: &str) -> String {
         let image: ImageRef = image.parse().unwrap();
-        keys.of(&image, None, PlatformSet::EMPTY).unwrap()
+        keys.of(&image, None, None, PlatformSet::EMPTY).unwrap()
     }
 
-    fn entry(support: Support) -> Entry {
-        Entry { digest: Digest::of_content(b"x"), support, age: Duration::from_secs(5) }
+    fn found(support: Support) -> Found {
+        Found { digest: Digest::of_content(b"x"), support }
     }
 
     #[test]
@@ -99,17 +88,13 @@ mod tests {
             Support::Single(PlatformSet::EMPTY),
             Support::Artifact,
         ] {
-            let bytes = entry(support).encode(&own, &key, NOW);
-            let later = NOW + Duration::from_secs(7);
-            let expected = Entry { age: Duration::from_secs(12), ..entry(support) };
-            assert_eq!(Entry::decode(&bytes, &own, &key, later), Some(expected));
+            let bytes = encode(found(support), &own, &key, NOW);
+            let at = |now| decode(&bytes, &own, &key, now);
+            let age = Duration::from_secs(7);
+            assert_eq!(at(NOW + age), Some((found(support), age)));
             // A replica whose clock is behind.
-            let before = NOW - Duration::from_secs(30);
-            assert_eq!(
-                Entry::decode(&bytes, &own, &key, before).map(|entry| entry.age),
-                Some(Duration::ZERO)
-            );
-            assert_eq!(Entry::decode(&bytes, &own, &key, NOW - Duration::from_secs(300)), None);
+            assert_eq!(at(NOW - Duration::from_secs(30)), Some((found(support), Duration::ZERO)));
+            assert_eq!(at(NOW - Duration::from_secs(300)), None);
         }
     }
 
@@ -118,18 +103,18 @@ mod tests {
         for secret in [None, Some("the operator's own secret, 32 by")] {
             let own = keys(secret);
             let place = key(&own, "app");
-            let bytes = entry(Support::Index(PlatformSet::AMD64_AND_ARM64)).encode(&own, &place, NOW);
-            assert!(Entry::decode(&bytes, &own, &place, NOW).is_some());
+            let bytes = encode(found(Support::Index(PlatformSet::AMD64_AND_ARM64)), &own, &place, NOW);
+            assert!(decode(&bytes, &own, &place, NOW).is_some());
             for bit in 0..8 * LENGTH {
                 let mut lie = bytes;
                 lie[bit / 8] ^= 1 << (bit % 8);
-                assert_eq!(Entry::decode(&lie, &own, &place, NOW), None, "bit {bit}");
+                assert_eq!(decode(&lie, &own, &place, NOW), None, "bit {bit}");
             }
             for length in 0..LENGTH {
-                assert_eq!(Entry::decode(&bytes[..length], &own, &place, NOW), None);
+                assert_eq!(decode(&bytes[..length], &own, &place, NOW), None);
             }
-            assert_eq!(Entry::decode(&[&bytes[..], b"\0"].concat(), &own, &place, NOW), None);
-            assert_eq!(Entry::decode(&bytes, &own, &key(&own, "other"), NOW), None, "copied to another key");
+            assert_eq!(decode(&[&bytes[..], b"\0"].concat(), &own, &place, NOW), None);
+            assert_eq!(decode(&bytes, &own, &key(&own, "other"), NOW), None, "copied to another key");
         }
     }
 
@@ -138,13 +123,13 @@ mod tests {
     fn lies_of_the_right_form_count_as_nothing() {
         let own = keys(None);
         let place = key(&own, "app");
-        let good = entry(Support::Index(PlatformSet::AMD64_AND_ARM64)).encode(&own, &place, NOW);
+        let good = encode(found(Support::Index(PlatformSet::AMD64_AND_ARM64)), &own, &place, NOW);
         let forged = |change: fn(&mut [u8])| {
             let mut bytes = good;
             change(&mut bytes[..CONTENT]);
             let proof = own.proof(&place, &bytes[..CONTENT]);
             bytes[CONTENT..].copy_from_slice(&proof);
-            Entry::decode(&bytes, &own, &place, NOW)
+            decode(&bytes, &own, &place, NOW)
         };
         assert!(forged(|_| {}).is_some());
         let lies: [fn(&mut [u8]); 5] = [
@@ -164,9 +149,9 @@ mod tests {
         let (own, other) =
             (keys(Some("one secret of at least 16 bytes")), keys(Some("another secret, as long")));
         let place = key(&own, "app");
-        let bytes = entry(Support::Artifact).encode(&other, &place, NOW);
-        assert_eq!(Entry::decode(&bytes, &own, &place, NOW), None);
-        let bytes = entry(Support::Artifact).encode(&keys(None), &place, NOW);
-        assert_eq!(Entry::decode(&bytes, &own, &place, NOW), None);
+        let bytes = encode(found(Support::Artifact), &other, &place, NOW);
+        assert_eq!(decode(&bytes, &own, &place, NOW), None);
+        let bytes = encode(found(Support::Artifact), &keys(None), &place, NOW);
+        assert_eq!(decode(&bytes, &own, &place, NOW), None);
     }
 }

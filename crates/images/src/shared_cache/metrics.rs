@@ -1,13 +1,13 @@
 //! What is counted of the shared cache.
 
 use prometheus::{Histogram, IntCounter};
+use redis::RedisError;
 
 use tolerarch_support::metrics::Metrics;
 
 /// Seconds; fine below the default timeout of 50 ms.
 const BUCKETS: [f64; 9] = [0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 1.0];
 
-/// What a server is asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Operation {
     Get,
@@ -16,32 +16,18 @@ pub(super) enum Operation {
     Delete,
 }
 
-impl Operation {
-    const ALL: [Self; 3] = [Self::Get, Self::Set, Self::Delete];
+/// The labels of operations, in their order.
+const OPERATIONS: [&str; 3] = ["get", "set", "delete"];
 
-    const fn as_str(self) -> &'static str {
-        match self {
-            Self::Get => "get",
-            Self::Set => "set",
-            Self::Delete => "delete",
-        }
-    }
-}
-
-/// What came of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum OperationResult {
-    /// An entry.
     Hit,
-    /// No entry.
     Miss,
     /// A value that is no entry.
     Invalid,
     /// Written or deleted.
     Ok,
-    /// No answer in time.
     Timeout,
-    /// An error, or a broken connection.
     Error,
     /// Not asked, as the server did not answer or refused writes a moment ago.
     Skipped,
@@ -49,44 +35,27 @@ pub(super) enum OperationResult {
     Dropped,
 }
 
-impl OperationResult {
-    const ALL: [Self; 8] = [
-        Self::Hit,
-        Self::Miss,
-        Self::Invalid,
-        Self::Ok,
-        Self::Timeout,
-        Self::Error,
-        Self::Skipped,
-        Self::Dropped,
-    ];
+/// The labels of results, in their order.
+const RESULTS: [&str; 8] = ["hit", "miss", "invalid", "ok", "timeout", "error", "skipped", "dropped"];
 
-    const fn as_str(self) -> &'static str {
-        match self {
-            Self::Hit => "hit",
-            Self::Miss => "miss",
-            Self::Invalid => "invalid",
-            Self::Ok => "ok",
-            Self::Timeout => "timeout",
-            Self::Error => "error",
-            Self::Skipped => "skipped",
-            Self::Dropped => "dropped",
+impl OperationResult {
+    pub(super) fn of(error: &RedisError) -> Self {
+        match error.code() {
+            // Anyone with access to the server can have put something else there than text.
+            Some("WRONGTYPE") => Self::Invalid,
+            _ if error.is_timeout() => Self::Timeout,
+            _ => Self::Error,
         }
     }
 }
 
-/// Counts what servers are asked; clones count the same.
 #[derive(Clone)]
 pub struct SharedCacheMetrics {
-    requests: [[IntCounter; OperationResult::ALL.len()]; Operation::ALL.len()],
-    durations: [Histogram; Operation::ALL.len()],
+    requests: [[IntCounter; RESULTS.len()]; OPERATIONS.len()],
+    durations: [Histogram; OPERATIONS.len()],
 }
 
 impl SharedCacheMetrics {
-    /// Registers them.
-    ///
-    /// # Errors
-    /// A name is taken: an internal error.
     pub fn register(metrics: &Metrics) -> Result<Self, prometheus::Error> {
         let requests = metrics.counters(
             "tolerarch_shared_cache_requests_total",
@@ -100,11 +69,9 @@ impl SharedCacheMetrics {
             &BUCKETS,
         )?;
         Ok(Self {
-            requests: Operation::ALL.map(|operation| {
-                OperationResult::ALL
-                    .map(|result| requests.with_label_values(&[operation.as_str(), result.as_str()]))
-            }),
-            durations: Operation::ALL.map(|operation| durations.with_label_values(&[operation.as_str()])),
+            requests: OPERATIONS
+                .map(|operation| RESULTS.map(|result| requests.with_label_values(&[operation, result]))),
+            durations: OPERATIONS.map(|operation| durations.with_label_values(&[operation])),
         })
     }
 

@@ -8,8 +8,7 @@ use tolerarch_support::environment::Environment;
 /// On whose behalf the Kubernetes API is asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Caller {
-    /// The webhook or the controller, as the service account that is mounted into its Pod; where none is, as `KUBECONFIG`
-    /// says. Without either it does not start.
+    /// As the service account that is mounted into its Pod, else as `KUBECONFIG` says. Without either it does not start.
     Service,
     /// The person who runs a command, as the kubeconfig says, else as the service account. Goes on without either.
     Person,
@@ -48,19 +47,14 @@ pub(super) fn without_proxy_of(environment: &Environment, mut config: Config) ->
 /// Why the Kubernetes API cannot be talked to at all. Each text is whole: the causes are in it.
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectError {
-    /// No service account is mounted, or this is no cluster.
     #[error("no service account is mounted here (automountServiceAccountToken): {0}")]
     ServiceAccount(InClusterError),
-    /// There is no kubeconfig that can be used, nor a service account.
     #[error("no kubeconfig can be used here: {0}")]
     Kubeconfig(Box<InferConfigError>),
-    /// The kubeconfig or the context that was named cannot be used.
     #[error("the kubeconfig cannot be used: {0}")]
     Named(Box<KubeconfigError>),
-    /// Reading the kubeconfig has to wait for something.
     #[error("the kubeconfig cannot be read at once")]
     Waits,
-    /// The client cannot be set up with it.
     #[error("what is to be used for the Kubernetes API is not right: {0}")]
     Client(kube::Error),
 }

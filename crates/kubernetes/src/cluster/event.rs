@@ -1,7 +1,5 @@
 //! An event (`events.k8s.io/v1`) on a Pod, as `kubectl describe pod` shows it.
 
-use std::fmt::Write;
-
 use aws_lc_rs::digest::{SHA256, digest};
 use serde_json::json;
 
@@ -11,68 +9,44 @@ use super::{Cluster, ClusterError, StoredPod, micro_time};
 const NOTE: usize = 1024;
 /// Bytes of what tells who reports, likewise.
 const INSTANCE: usize = 128;
-/// Who reports.
 const CONTROLLER: &str = "tolerarch.io/controller";
 
-/// Whether something is wrong.
+/// What happened, and what was done or tried, each in one word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum EventType {
-    /// For information.
-    Normal,
-    /// Something is wrong.
-    Warning,
+pub struct EventKind {
+    /// `Normal`, or `Warning` where something is wrong.
+    pub r#type: &'static str,
+    pub reason: &'static str,
+    pub action: &'static str,
 }
 
-/// Something that happened to a Pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PodEvent {
     pub namespace: String,
-    /// The name of the Pod.
     pub pod: String,
-    pub uid: String,
-    /// Whether something is wrong.
-    pub r#type: EventType,
-    /// What happened, in one word.
-    pub reason: &'static str,
-    /// What was done or tried, in one word.
-    pub action: &'static str,
+    uid: String,
+    pub kind: EventKind,
     /// What happened, for people. At most 1 KiB of it is written.
     pub note: String,
 }
 
 impl PodEvent {
-    /// What two events have in common that are about the same Pod and say the same: its name in the cluster. Every
-    /// replica writes the same one, and the API server forgets it an hour later by default.
-    pub fn name(&self) -> String {
-        let hash = digest(&SHA256, [&self.uid, self.reason].join("\0").as_bytes());
-        hash.as_ref().iter().take(16).fold("tolerarch-".to_owned(), |mut name, byte| {
-            // A text takes everything.
-            let _ = write!(name, "{byte:02x}");
-            name
-        })
+    /// Without a note.
+    pub fn on(pod: &StoredPod, kind: EventKind) -> Self {
+        let [namespace, name, uid] = [pod.namespace(), pod.name(), pod.uid()].map(str::to_owned);
+        Self { namespace, pod: name, uid, kind, note: String::new() }
     }
 
-    pub fn on(
-        pod: &StoredPod,
-        r#type: EventType,
-        reason: &'static str,
-        action: &'static str,
-        note: String,
-    ) -> Self {
-        let [namespace, name, uid] = [pod.namespace(), pod.name(), pod.uid()].map(str::to_owned);
-        Self { namespace, pod: name, uid, r#type, reason, action, note }
+    /// Equal for events that say the same of the same Pod: replicas write one, which the API server forgets in an hour.
+    pub fn name(&self) -> String {
+        let hash = digest(&SHA256, [&self.uid, self.kind.reason].join("\0").as_bytes());
+        let half = hash.as_ref().first_chunk().copied().unwrap_or_default();
+        format!("tolerarch-{:032x}", u128::from_be_bytes(half))
     }
 
     /// Creates it. `instance` tells which process reports.
-    ///
-    /// # Errors
-    /// [`ClusterError::Conflict`] where the cluster has it already; see [`ClusterError`].
     pub async fn write(&self, cluster: &Cluster, instance: &str) -> Result<(), ClusterError> {
-        let Self { namespace, pod, uid, r#type, reason, action, note } = self;
-        let r#type = match r#type {
-            EventType::Normal => "Normal",
-            EventType::Warning => "Warning",
-        };
+        let Self { namespace, pod, uid, kind: EventKind { r#type, reason, action }, note } = self;
         let event = json!({
             "apiVersion": "events.k8s.io/v1",
             "kind": "Event",

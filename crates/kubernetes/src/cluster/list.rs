@@ -4,20 +4,17 @@
 
 use std::ops::Range;
 
-use http::header::ACCEPT;
-use http::{Request, StatusCode};
-use http_body_util::BodyExt;
+use http::{Method, StatusCode};
 use kube::Client;
 use kube::api::ObjectMeta;
-use kube::client::Body;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
 
 use super::object::identity;
+use super::{ClusterError, JSON, read, request};
 
-/// Bytes of an object's JSON: where etcd takes 1.5 MiB, a byte of a text may be six (`\u003c` is `<`), and names of members
-/// come on top.
+/// Bytes of an object's JSON: etcd takes 1.5 MiB, of which a byte may be six here (`\u003c` is `<`), and names on top.
 pub(super) const OBJECT: usize = 10 << 20;
 /// Bytes of an answer that is no page: it says why.
 const REFUSAL: usize = 64 << 10;
@@ -35,7 +32,6 @@ pub(super) struct Bounds {
     pub(super) object: usize,
 }
 
-/// A list that is read page by page.
 pub(super) struct Pages {
     client: Client,
     /// With a query, but for what is about pages.
@@ -45,7 +41,6 @@ pub(super) struct Pages {
     size: u32,
 }
 
-/// What came of asking for a page.
 pub(super) enum Answer {
     Page(Box<Page>),
     Refused(StatusCode, Vec<u8>),
@@ -63,7 +58,6 @@ pub(super) struct Page {
     pub(super) too_large: Option<Box<ObjectMeta>>,
 }
 
-/// Why there is no page.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum PageError {
     #[error("not a path of the API")]
@@ -79,9 +73,16 @@ pub(super) enum PageError {
     Malformed(#[from] serde_json::Error),
 }
 
-/// An object that cannot be read.
-#[derive(Debug)]
-pub(super) struct Unreadable(pub(super) Box<ObjectMeta>);
+impl From<&PageError> for ClusterError {
+    fn from(error: &PageError) -> Self {
+        match error {
+            PageError::Client(kube::Error::Auth(_)) => Self::Unauthorized,
+            PageError::Client(_) | PageError::Broken => Self::Unreachable,
+            PageError::TooLarge => Self::TooLarge,
+            PageError::Path | PageError::Malformed(_) => Self::Malformed,
+        }
+    }
+}
 
 impl Pages {
     pub(super) fn new(client: Client, path: String, bounds: Bounds) -> Self {
@@ -92,14 +93,14 @@ impl Pages {
     pub(super) async fn get(&mut self, token: Option<&str>) -> Result<Answer, PageError> {
         loop {
             let size = self.size;
-            let request = Request::get(self.uri(token)).header(ACCEPT, "application/json");
-            let request = request.body(Body::empty()).map_err(|_| PageError::Path)?;
+            let request = request(Method::GET, &self.uri(token), JSON, None).map_err(|_| PageError::Path)?;
             let (head, body) = self.client.send(request).await.map_err(PageError::Client)?.into_parts();
+            let broken = |_| PageError::Broken;
             if !head.status.is_success() {
-                return Ok(Answer::Refused(head.status, read(body, REFUSAL).await?.0));
+                return Ok(Answer::Refused(head.status, read(body, REFUSAL).await.map_err(broken)?.0));
             }
             let bytes = if size == 1 { self.bounds.object } else { self.bounds.bytes };
-            let (body, is_whole) = read(body, bytes).await?;
+            let (body, is_whole) = read(body, bytes).await.map_err(broken)?;
             if is_whole {
                 if body.len() < self.bounds.bytes / 4 {
                     self.size = (2 * size).min(self.bounds.most);
@@ -115,11 +116,11 @@ impl Pages {
 
     fn uri(&self, token: Option<&str>) -> String {
         let separator = if self.path.contains('?') { '&' } else { '?' };
-        let token: String = match token {
-            Some(token) => url::form_urlencoded::byte_serialize(token.as_bytes()).collect(),
-            None => return format!("{}{separator}limit={}", self.path, self.size),
-        };
-        format!("{}{separator}limit={}&continue={token}", self.path, self.size)
+        let page = format!("{}{separator}limit={}", self.path, self.size);
+        token.map_or(page.clone(), |token| {
+            let token: String = url::form_urlencoded::byte_serialize(token.as_bytes()).collect();
+            format!("{page}&continue={token}")
+        })
     }
 }
 
@@ -150,13 +151,8 @@ impl Page {
         let items = items.unwrap_or_default().into_iter().map(place).collect();
         let Metadata { resource_version, r#continue } = metadata;
         let next = r#continue.filter(|token| !token.is_empty());
-        Ok(Self {
-            items,
-            next,
-            resource_version: resource_version.unwrap_or_default(),
-            body,
-            too_large: None,
-        })
+        let resource_version = resource_version.unwrap_or_default();
+        Ok(Self { items, next, resource_version, body, too_large: None })
     }
 
     /// The page without its object, from how it begins: the API server writes its metadata first, with how to go on.
@@ -170,31 +166,14 @@ impl Page {
         Ok(Self { too_large: Some(identity(begin, &["items", "metadata"]).into()), ..page })
     }
 
-    /// Its objects, each read by itself: one that cannot be read is no reason to lose another.
-    pub(super) fn objects<T: DeserializeOwned>(&self) -> impl Iterator<Item = Result<T, Unreadable>> {
-        self.items.iter().map(|place| object(&self.body[place.clone()]))
+    /// Its objects, each read by itself: of one that cannot be read, what identifies it.
+    pub(super) fn objects<T: DeserializeOwned>(&self) -> impl Iterator<Item = Result<T, Box<ObjectMeta>>> {
+        self.items.iter().map(|place| {
+            let json = &self.body[place.clone()];
+            // Nothing of the error: it quotes what is there.
+            serde_json::from_slice(json).map_err(|_| identity(json, &["metadata"]).into())
+        })
     }
-}
-
-/// Reads an object.
-pub(super) fn object<T: DeserializeOwned>(json: &[u8]) -> Result<T, Unreadable> {
-    // Nothing of the error: it quotes what is there.
-    serde_json::from_slice(json).map_err(|_| Unreadable(identity(json, &["metadata"]).into()))
-}
-
-/// So many bytes of a body at most, and whether that is all.
-async fn read(mut body: Body, most: usize) -> Result<(Vec<u8>, bool), PageError> {
-    let mut read = Vec::new();
-    while let Some(frame) = body.frame().await {
-        let Ok(data) = frame.map_err(|_| PageError::Broken)?.into_data() else { continue };
-        let room = most - read.len();
-        if data.len() > room {
-            read.extend_from_slice(&data[..room]);
-            return Ok((read, false));
-        }
-        read.extend_from_slice(&data);
-    }
-    Ok((read, true))
 }
 
 #[cfg(test)]

@@ -7,74 +7,55 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::api::ObjectMeta;
 use serde::de::{Deserialize, Deserializer, Error, MapAccess, Visitor};
 
+use super::Owner;
 use tolerarch_text::json::First;
-
-/// Lets the runtime follow objects of one of our types, whose field `metadata` is the object's.
-macro_rules! resource {
-    ($type:ty, $scope:ident, $group:literal, $version:literal, $kind:literal, $plural:literal) => {
-        impl kube::Resource for $type {
-            type DynamicType = ();
-            type Scope = kube::core::$scope;
-
-            fn kind((): &()) -> std::borrow::Cow<'_, str> {
-                $kind.into()
-            }
-
-            fn group((): &()) -> std::borrow::Cow<'_, str> {
-                $group.into()
-            }
-
-            fn version((): &()) -> std::borrow::Cow<'_, str> {
-                $version.into()
-            }
-
-            fn plural((): &()) -> std::borrow::Cow<'_, str> {
-                $plural.into()
-            }
-
-            fn meta(&self) -> &kube::api::ObjectMeta {
-                &self.metadata
-            }
-
-            fn meta_mut(&mut self) -> &mut kube::api::ObjectMeta {
-                &mut self.metadata
-            }
-        }
-    };
-}
-
-pub(crate) use resource;
 
 /// Labels of an object that are read: nodes have up to some hundreds.
 const LABELS: usize = 1024;
 /// Items of a list that are read. No Pod has as many containers.
 const ITEMS: usize = 4096;
 
-/// Reads the metadata that names an object, its labels and when it was deleted. Annotations and managed fields may be most
-/// of an object, and nothing asks for them.
-pub(crate) fn names_and_labels<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ObjectMeta, D::Error> {
-    #[derive(Default, serde::Deserialize)]
-    #[serde(default, rename_all = "camelCase")]
-    struct Kept {
-        name: Option<String>,
-        namespace: Option<String>,
-        uid: Option<String>,
-        resource_version: Option<String>,
-        #[serde(deserialize_with = "labels")]
-        labels: Option<BTreeMap<String, String>>,
-        deletion_timestamp: Option<Time>,
+/// Other annotations and managed fields may be most of an object, and nothing asks for them.
+#[derive(Default, serde::Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub(super) struct Metadata {
+    name: Option<String>,
+    namespace: Option<String>,
+    uid: Option<String>,
+    resource_version: Option<String>,
+    #[serde(deserialize_with = "labels")]
+    pub(super) labels: Option<BTreeMap<String, String>>,
+    deletion_timestamp: Option<Time>,
+    #[serde(deserialize_with = "first")]
+    pub(super) owner_references: Vec<Owner>,
+    #[serde(deserialize_with = "or_default")]
+    pub(super) annotations: Annotations,
+}
+
+/// An object, of which anything may be absent.
+#[derive(Default, serde::Deserialize)]
+#[serde(default, bound(deserialize = "S: Default + Deserialize<'de>, T: Default + Deserialize<'de>"))]
+pub(super) struct Wire<S, T> {
+    #[serde(deserialize_with = "or_default")]
+    pub(super) metadata: Metadata,
+    #[serde(deserialize_with = "or_default")]
+    pub(super) spec: S,
+    #[serde(deserialize_with = "or_default")]
+    pub(super) status: T,
+}
+
+#[derive(Default, serde::Deserialize)]
+#[serde(default)]
+pub(super) struct Annotations {
+    #[serde(rename = "tolerarch.io/node-taints", deserialize_with = "or_default")]
+    pub(super) node_taints: String,
+}
+
+impl From<Metadata> for ObjectMeta {
+    fn from(read: Metadata) -> Self {
+        let Metadata { name, namespace, uid, resource_version, labels, deletion_timestamp, .. } = read;
+        Self { name, namespace, uid, resource_version, labels, deletion_timestamp, ..Self::default() }
     }
-    let Kept { name, namespace, uid, resource_version, labels, deletion_timestamp } =
-        Kept::deserialize(deserializer)?;
-    Ok(ObjectMeta {
-        name,
-        namespace,
-        uid,
-        resource_version,
-        labels,
-        deletion_timestamp,
-        ..ObjectMeta::default()
-    })
 }
 
 /// What is `null` counts as absent, as in Kubernetes.
@@ -85,16 +66,14 @@ pub fn or_default<'de, D: Deserializer<'de>, T: Default + Deserialize<'de>>(
 }
 
 /// The same, and of a list that is longer than any should be only its beginning, which costs no more memory than that.
-pub(crate) fn first<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
+pub(super) fn first<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
     deserializer: D,
 ) -> Result<Vec<T>, D::Error> {
     Ok(Option::<First<T, ITEMS>>::deserialize(deserializer)?.map_or_else(Vec::new, |first| first.0))
 }
 
 /// Labels, unless there are more than any object should have.
-pub(crate) fn labels<'de, D: Deserializer<'de>>(
-    deserializer: D,
-) -> Result<Option<BTreeMap<String, String>>, D::Error> {
+fn labels<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<BTreeMap<String, String>>, D::Error> {
     struct Few;
     impl<'de> Visitor<'de> for Few {
         type Value = Option<BTreeMap<String, String>>;

@@ -1,15 +1,26 @@
 //! Namespaces, as far as selectors ask about them.
 
 use kube::api::ObjectMeta;
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer};
 
-use super::metadata::{names_and_labels, resource};
+use super::metadata::Metadata;
+use super::watch::Followed;
 
 #[derive(Clone, Debug, Deserialize)]
 pub struct Namespace {
     /// Its name and labels; nothing else but what identifies it.
-    #[serde(deserialize_with = "names_and_labels")]
+    #[serde(deserialize_with = "identity")]
     pub metadata: ObjectMeta,
 }
 
-resource!(Namespace, ClusterResourceScope, "", "v1", "Namespace", "namespaces");
+fn identity<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ObjectMeta, D::Error> {
+    Metadata::deserialize(deserializer).map(ObjectMeta::from)
+}
+
+impl Followed for Namespace {
+    const LIST: &'static str = "/api/v1/namespaces";
+
+    fn metadata(&self) -> &ObjectMeta {
+        &self.metadata
+    }
+}

@@ -1,24 +1,30 @@
 //! Nodes, as far as anything here asks about them.
 
-use std::collections::BTreeMap;
 use std::fmt;
 
-use kube::ResourceExt;
 use kube::api::ObjectMeta;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
-use super::metadata::{names_and_labels, or_default, resource};
+use super::metadata::{Wire, or_default};
+use super::watch::Followed;
 use tolerarch_core::pod::ARCH_KEY;
 
+/// The annotation of nodes that names the taints that tolerarch has set, comma-separated: the list of taints is one value
+/// to the API server, so that managed fields do not tell whose a taint is.
+pub const TAINTS_KEY: &str = "tolerarch.io/node-taints";
+
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
-#[serde(from = "Wire")]
+#[serde(try_from = "Wire<Spec, Status>")]
 pub struct Node {
     /// Its name and labels; nothing else but what identifies it.
     pub metadata: ObjectMeta,
     pub taints: Vec<Taint>,
-    /// Whether it is cordoned.
+    /// The same as they stand there, with what is not known of them here.
+    pub raw_taints: Vec<Value>,
+    /// What the annotation [`TAINTS_KEY`] says; empty where it is missing.
+    pub own_taints: String,
     pub unschedulable: bool,
-    /// Whether its kubelet reports that it is ready.
     pub is_ready: bool,
     /// Its architecture as the scheduler sees it, else as its kubelet reports it; empty before it is registered.
     pub architecture: String,
@@ -26,29 +32,33 @@ pub struct Node {
     pub os: String,
 }
 
-resource!(Node, ClusterResourceScope, "", "v1", "Node", "nodes");
+impl Followed for Node {
+    const LIST: &'static str = Self::PATH;
+
+    fn metadata(&self) -> &ObjectMeta {
+        &self.metadata
+    }
+}
 
 impl Node {
-    /// Where they are listed.
     pub const PATH: &'static str = "/api/v1/nodes";
 
     pub fn name(&self) -> &str {
         self.metadata.name.as_deref().unwrap_or_default()
     }
 
-    /// The value of a label.
     pub fn label(&self, key: &str) -> Option<&str> {
-        self.labels().get(key).map(String::as_str)
+        self.metadata.labels.as_ref()?.get(key).map(String::as_str)
     }
 }
 
 /// What keeps Pods without a toleration away.
-#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize, Serialize)]
 #[serde(default)]
 pub struct Taint {
     pub key: String,
     /// Its value; empty is as good as none.
-    #[serde(deserialize_with = "or_default")]
+    #[serde(deserialize_with = "or_default", skip_serializing_if = "String::is_empty")]
     pub value: String,
     /// `NoSchedule`, `PreferNoSchedule` or `NoExecute`.
     pub effect: String,
@@ -70,7 +80,6 @@ impl fmt::Display for Taint {
     }
 }
 
-/// A condition of a status.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 pub(super) struct Condition {
@@ -78,27 +87,16 @@ pub(super) struct Condition {
     status: String,
 }
 
-/// The status of the condition `Ready`, if it is there.
-pub(super) fn ready(conditions: &[Condition]) -> Option<&str> {
-    let ready = conditions.iter().find(|condition| condition.r#type == "Ready")?;
-    Some(&ready.status)
-}
-
-#[derive(Deserialize)]
-struct Wire {
-    #[serde(default, deserialize_with = "names_and_labels")]
-    metadata: ObjectMeta,
-    #[serde(default, deserialize_with = "or_default")]
-    spec: Spec,
-    #[serde(default, deserialize_with = "or_default")]
-    status: Status,
+/// Whether this condition holds, if it is there.
+pub(super) fn holds(conditions: &[Condition], r#type: &str) -> Option<bool> {
+    conditions.iter().find(|condition| condition.r#type == r#type).map(|condition| condition.status == "True")
 }
 
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct Spec {
     #[serde(deserialize_with = "or_default")]
-    taints: Vec<Taint>,
+    taints: Vec<Value>,
     #[serde(deserialize_with = "or_default")]
     unschedulable: bool,
 }
@@ -119,16 +117,21 @@ struct NodeInfo {
     operating_system: String,
 }
 
-impl From<Wire> for Node {
-    fn from(Wire { metadata, spec, status }: Wire) -> Self {
-        let none = BTreeMap::new();
-        let labels = metadata.labels.as_ref().unwrap_or(&none);
-        let labelled = |key: &str, reported: String| labels.get(key).cloned().unwrap_or(reported);
-        let NodeInfo { architecture, operating_system } = status.node_info;
-        let architecture = labelled(ARCH_KEY, architecture);
-        let os = labelled("kubernetes.io/os", operating_system);
-        let is_ready = ready(&status.conditions) == Some("True");
-        let Spec { taints, unschedulable } = spec;
-        Self { metadata, taints, unschedulable, is_ready, architecture, os }
+impl TryFrom<Wire<Spec, Status>> for Node {
+    type Error = serde_json::Error;
+
+    fn try_from(read: Wire<Spec, Status>) -> Result<Self, serde_json::Error> {
+        let Wire { mut metadata, spec, status } = read;
+        let own_taints = std::mem::take(&mut metadata.annotations.node_taints);
+        let metadata = ObjectMeta::from(metadata);
+        let labelled = |key: &str, reported: String| {
+            metadata.labels.as_ref().and_then(|labels| labels.get(key)).cloned().unwrap_or(reported)
+        };
+        let architecture = labelled(ARCH_KEY, status.node_info.architecture);
+        let os = labelled("kubernetes.io/os", status.node_info.operating_system);
+        let Spec { taints: raw_taints, unschedulable } = spec;
+        let taints = raw_taints.iter().map(Taint::deserialize).collect::<Result<_, _>>()?;
+        let is_ready = holds(&status.conditions, "Ready") == Some(true);
+        Ok(Self { metadata, taints, raw_taints, own_taints, unschedulable, is_ready, architecture, os })
     }
 }

@@ -2,16 +2,16 @@
 
 use std::collections::BTreeMap;
 
-use kube::ResourceExt;
 use kube::api::ObjectMeta;
 use serde::Deserialize;
+use serde_json::Value;
 
-use super::metadata::{names_and_labels, or_default, resource};
-use super::node::{Condition, Taint, ready};
+use super::metadata::{Metadata, Wire, or_default};
+use super::node::{Condition, Taint, holds};
+use super::watch::Followed;
 
-/// A NodePool.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
-#[serde(from = "Wire")]
+#[serde(from = "Wire<Spec, Status>")]
 pub struct NodePool {
     /// Its name and labels; nothing else but what identifies it, and whether it is being deleted.
     pub metadata: ObjectMeta,
@@ -21,7 +21,6 @@ pub struct NodePool {
     pub is_static: bool,
     /// The labels of its nodes, as far as its template has them.
     pub template_labels: BTreeMap<String, String>,
-    /// The taints of its nodes.
     pub taints: Vec<Taint>,
     /// Taints that its nodes have only while they start.
     pub startup_taints: Vec<Taint>,
@@ -37,21 +36,25 @@ pub struct NodePool {
     pub is_ready: Option<bool>,
 }
 
-resource!(NodePool, ClusterResourceScope, "karpenter.sh", "v1", "NodePool", "nodepools");
+impl Followed for NodePool {
+    const LIST: &'static str = Self::PATH;
+
+    fn metadata(&self) -> &ObjectMeta {
+        &self.metadata
+    }
+}
 
 impl NodePool {
     /// The most that one can weigh.
     pub const HEAVIEST: u32 = 100;
-    /// Where they are listed.
     pub const PATH: &'static str = "/apis/karpenter.sh/v1/nodepools";
 
     pub fn name(&self) -> &str {
         self.metadata.name.as_deref().unwrap_or_default()
     }
 
-    /// The value of a label.
     pub fn label(&self, key: &str) -> Option<&str> {
-        self.labels().get(key).map(String::as_str)
+        self.metadata.labels.as_ref()?.get(key).map(String::as_str)
     }
 }
 
@@ -68,16 +71,6 @@ pub struct Requirement {
     pub values: Vec<String>,
 }
 
-#[derive(Deserialize)]
-struct Wire {
-    #[serde(default, deserialize_with = "names_and_labels")]
-    metadata: ObjectMeta,
-    #[serde(default, deserialize_with = "or_default")]
-    spec: Spec,
-    #[serde(default, deserialize_with = "or_default")]
-    status: Status,
-}
-
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct Spec {
@@ -86,23 +79,16 @@ struct Spec {
     #[serde(deserialize_with = "or_default")]
     template: Template,
     #[serde(deserialize_with = "or_default")]
-    limits: BTreeMap<String, Quantity>,
+    limits: BTreeMap<String, Value>,
 }
 
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct Template {
     #[serde(deserialize_with = "or_default")]
-    metadata: TemplateMetadata,
+    metadata: Metadata,
     #[serde(deserialize_with = "or_default")]
     spec: TemplateSpec,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct TemplateMetadata {
-    #[serde(deserialize_with = "or_default")]
-    labels: BTreeMap<String, String>,
 }
 
 #[derive(Default, Deserialize)]
@@ -130,41 +116,34 @@ struct Status {
     #[serde(deserialize_with = "or_default")]
     conditions: Vec<Condition>,
     #[serde(deserialize_with = "or_default")]
-    resources: BTreeMap<String, Quantity>,
+    resources: BTreeMap<String, Value>,
 }
 
-/// A quantity, which may stand there as a number.
-#[derive(Deserialize)]
-#[serde(untagged)]
-enum Quantity {
-    Text(String),
-    Number(serde_json::Number),
-}
-
-fn texts(quantities: BTreeMap<String, Quantity>) -> BTreeMap<String, String> {
+/// Quantities, which may stand there as numbers.
+fn texts(quantities: BTreeMap<String, Value>) -> BTreeMap<String, String> {
     let text = |quantity| match quantity {
-        Quantity::Text(text) => text,
-        Quantity::Number(number) => number.to_string(),
+        Value::String(text) => text,
+        other => other.to_string(),
     };
     quantities.into_iter().map(|(name, quantity)| (name, text(quantity))).collect()
 }
 
-impl From<Wire> for NodePool {
-    fn from(Wire { metadata, spec, status }: Wire) -> Self {
+impl From<Wire<Spec, Status>> for NodePool {
+    fn from(Wire { metadata, spec, status }: Wire<Spec, Status>) -> Self {
         let Spec { weight, replicas, template, limits } = spec;
         let TemplateSpec { taints, startup_taints, requirements, node_class_ref } = template.spec;
         Self {
-            metadata,
+            metadata: metadata.into(),
             weight: weight.unwrap_or_default(),
             is_static: replicas.is_some(),
-            template_labels: template.metadata.labels,
+            template_labels: template.metadata.labels.unwrap_or_default(),
             taints,
             startup_taints,
             requirements,
             limits: texts(limits),
             resources: texts(status.resources),
             node_class_group: node_class_ref.group,
-            is_ready: ready(&status.conditions).map(|status| status == "True"),
+            is_ready: holds(&status.conditions, "Ready"),
         }
     }
 }

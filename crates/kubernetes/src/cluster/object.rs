@@ -5,8 +5,7 @@ use std::fmt;
 use kube::api::ObjectMeta;
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
-/// The name, namespace, uid and version of the object at this path of a JSON, whose lists have one object that counts: as
-/// many of them as come before the JSON breaks off.
+/// Identifies the object at this path of a JSON, whose lists have one, by as much as comes before the JSON breaks off.
 pub(super) fn identity(json: &[u8], path: &'static [&'static str]) -> ObjectMeta {
     let mut found = ObjectMeta::default();
     // How it ends does not matter.

@@ -1,14 +1,19 @@
 //! A Pod as the API server stores it, from a list or a watch: what a decision takes of it, and what became of it.
 
+mod plain;
+
 use std::collections::HashMap;
 use std::sync::Arc;
 
 use kube::api::ObjectMeta;
-use serde::de::{Deserialize, Deserializer, Error};
+use serde::de::{Deserialize, Deserializer, Error, IgnoredAny};
 use serde_json::value::RawValue;
 
-use super::metadata::{first, names_and_labels, or_default, resource};
+use self::plain::{Mount, Security, Variable};
+use super::metadata::{Metadata, first, or_default};
+use super::node::{Condition, holds};
 use super::quantity::Quantity;
+use super::watch::Followed;
 use tolerarch_core::pod::Pod;
 
 /// Bytes of an image's name; none that can be pulled is longer.
@@ -19,11 +24,9 @@ const IMAGE: usize = 1024;
 pub struct StoredPod {
     /// Its name and labels; nothing else but what identifies it.
     pub metadata: ObjectMeta,
-    /// Its owners, the controller among them.
     pub owners: Vec<Owner>,
     /// Where it runs, or is about to.
     pub node: Option<String>,
-    /// How far it is.
     pub phase: Phase,
     /// What the scheduler says of it: `None` where it has not looked at it yet.
     pub is_scheduled: Option<bool>,
@@ -31,22 +34,24 @@ pub struct StoredPod {
     pub is_nominated: bool,
     /// Its containers, init containers first, as far as a kubelet has told of them.
     pub containers: Vec<ContainerStatus>,
-    /// What it requests of a node.
     pub requests: Requests,
     /// What a decision takes. `None` where it cannot be read within the limits on untrusted input.
     pub facts: Option<Arc<Pod<'static>>>,
 }
 
-resource!(StoredPod, NamespaceResourceScope, "", "v1", "Pod", "pods");
+impl Followed for StoredPod {
+    const LIST: &'static str = Self::PATH;
 
-/// An owner of an object.
+    fn metadata(&self) -> &ObjectMeta {
+        &self.metadata
+    }
+}
+
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct Owner {
-    /// Its group and version.
     pub api_version: String,
     pub kind: String,
-    /// Its name, in the same namespace.
     pub name: String,
     pub uid: String,
     /// Whether it manages the object; at most one does.
@@ -56,15 +61,10 @@ pub struct Owner {
 /// How far a Pod is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize)]
 pub enum Phase {
-    /// Not all its containers have begun.
     Pending,
-    /// They have.
     Running,
-    /// All have ended well.
     Succeeded,
-    /// One has failed, and none runs any more.
     Failed,
-    /// That is not known.
     #[default]
     #[serde(other)]
     Unknown,
@@ -76,7 +76,10 @@ pub struct ContainerStatus {
     pub name: String,
     /// Its image, as the Pod names it; empty where that is not known, or too long.
     pub image: String,
-    /// Why it waits, if it does.
+    /// What the runtime has pulled, `registry/repository@digest`; empty where that is not known, or too long.
+    pub image_id: String,
+    /// Whether its image alone decides which program it begins with, and how.
+    pub is_plain: bool,
     pub waiting: Option<Waiting>,
     /// How it ended, now or the last time.
     pub terminated: Option<Terminated>,
@@ -84,7 +87,6 @@ pub struct ContainerStatus {
     pub is_previous: bool,
 }
 
-/// Why a container waits.
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Deserialize)]
 #[serde(default)]
 pub struct Waiting {
@@ -94,7 +96,6 @@ pub struct Waiting {
     pub message: String,
 }
 
-/// How a container ended.
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct Terminated {
@@ -111,9 +112,7 @@ pub struct Terminated {
     pub finished_at: String,
 }
 
-/// What is requested of a node.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize)]
-#[serde(default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Requests {
     /// Cores.
     pub cpu: Quantity,
@@ -133,7 +132,6 @@ impl Requests {
 }
 
 impl StoredPod {
-    /// Where they are listed.
     pub const PATH: &'static str = "/api/v1/pods";
 
     /// Selects by fields those that have not ended: the others request nothing any more.
@@ -152,12 +150,15 @@ impl StoredPod {
         self.metadata.uid.as_deref().unwrap_or_default()
     }
 
-    /// Whether it is about to go.
+    /// Whether it has ended: it requests nothing any more.
+    pub fn has_ended(&self) -> bool {
+        matches!(self.phase, Phase::Succeeded | Phase::Failed)
+    }
+
     pub fn is_terminating(&self) -> bool {
         self.metadata.deletion_timestamp.is_some()
     }
 
-    /// Its controller, if it has one.
     pub fn controller(&self) -> Option<&Owner> {
         self.owners.iter().find(|owner| owner.controller)
     }
@@ -169,42 +170,40 @@ impl StoredPod {
 
     /// Reads it from its JSON, of which nothing is built that is not needed.
     fn read(json: &str) -> Result<Self, serde_json::Error> {
-        let Object { metadata, spec, status } = serde_json::from_str(json)?;
+        let Object { mut metadata, spec, status } = serde_json::from_str(json)?;
         let requests = spec.requests();
         // A status may name one container again and again.
         let named = spec.init_containers.iter().chain(&spec.containers);
         let named = named.filter(|container| container.image.len() <= IMAGE);
-        let images: HashMap<&str, &str> = named.map(|own| (&*own.name, &*own.image)).collect();
-        let is_scheduled = status.conditions.iter().find(|condition| condition.r#type == "PodScheduled");
+        let named: HashMap<&str, &Container> = named.map(|own| (&*own.name, own)).collect();
+        let is_scheduled = holds(&status.conditions, "PodScheduled");
         let statuses = status.init_container_statuses.into_iter().chain(status.container_statuses);
-        let containers = statuses.map(|status| {
-            let RawContainerStatus { name, state, last_state } = status;
-            ContainerStatus {
-                image: images.get(&*name).map_or_else(String::new, |&image| image.to_owned()),
-                name,
-                is_previous: state.terminated.is_none(),
-                waiting: state.waiting,
-                terminated: state.terminated.or(last_state.terminated),
-            }
-        });
-        let containers = containers.collect();
+        let containers: Vec<_> = statuses
+            .map(|status| {
+                let RawContainerStatus { name, image_id, state, last_state } = status;
+                let own = named.get(&*name);
+                ContainerStatus {
+                    image: own.map_or_else(String::new, |own| own.image.clone()),
+                    image_id: Some(image_id).filter(|id| id.len() <= IMAGE).unwrap_or_default(),
+                    is_plain: spec.is_plain() && own.is_some_and(|own| own.is_plain()),
+                    name,
+                    is_previous: state.terminated.is_none(),
+                    waiting: state.waiting,
+                    terminated: state.terminated.or(last_state.terminated),
+                }
+            })
+            .collect();
         Ok(Self {
-            metadata,
-            owners: serde_json::from_str::<Owners>(json)?.metadata.owner_references,
+            owners: std::mem::take(&mut metadata.owner_references),
+            metadata: metadata.into(),
             node: Some(spec.node_name).filter(|name| !name.is_empty()),
             phase: status.phase,
-            is_scheduled: is_scheduled.map(|condition| condition.status == "True"),
+            is_scheduled,
             is_nominated: !status.nominated_node_name.is_empty(),
             containers,
             requests,
             facts: Pod::of_json(json).map(Arc::new),
         })
-    }
-
-    /// The same, from a value.
-    #[cfg(any(test, feature = "testing"))]
-    pub fn of_value(value: &serde_json::Value) -> Result<Self, serde_json::Error> {
-        Self::read(&value.to_string())
     }
 }
 
@@ -217,24 +216,11 @@ impl<'de> Deserialize<'de> for StoredPod {
 
 #[derive(serde::Deserialize)]
 struct Object {
-    #[serde(deserialize_with = "names_and_labels")]
-    metadata: ObjectMeta,
+    metadata: Metadata,
     #[serde(default, deserialize_with = "or_default")]
     spec: Spec,
     #[serde(default, deserialize_with = "or_default")]
     status: Status,
-}
-
-#[derive(serde::Deserialize)]
-struct Owners {
-    metadata: OwnerReferences,
-}
-
-#[derive(serde::Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct OwnerReferences {
-    #[serde(default, deserialize_with = "first")]
-    owner_references: Vec<Owner>,
 }
 
 #[derive(Default, serde::Deserialize)]
@@ -246,10 +232,14 @@ struct Spec {
     #[serde(deserialize_with = "first")]
     init_containers: Vec<Container>,
     #[serde(deserialize_with = "or_default")]
-    overhead: Requests,
+    overhead: Given,
     /// Those of the Pod as a whole (KEP-2837), which replace what its containers request.
     #[serde(deserialize_with = "or_default")]
-    resources: PodResources,
+    resources: Resources,
+    #[serde(deserialize_with = "or_default")]
+    runtime_class_name: String,
+    #[serde(deserialize_with = "or_default")]
+    security_context: Security,
 }
 
 #[derive(Default, serde::Deserialize)]
@@ -260,38 +250,72 @@ struct Container {
     #[serde(deserialize_with = "or_default")]
     resources: Resources,
     restart_policy: String,
+    #[serde(deserialize_with = "or_default")]
+    command: Vec<IgnoredAny>,
+    #[serde(deserialize_with = "or_default")]
+    args: Vec<IgnoredAny>,
+    working_dir: String,
+    #[serde(deserialize_with = "first")]
+    env: Vec<Variable>,
+    #[serde(deserialize_with = "or_default")]
+    env_from: Vec<IgnoredAny>,
+    #[serde(deserialize_with = "first")]
+    volume_mounts: Vec<Mount>,
+    #[serde(deserialize_with = "or_default")]
+    volume_devices: Vec<IgnoredAny>,
+    #[serde(deserialize_with = "or_default")]
+    security_context: Security,
+}
+
+impl Container {
+    /// Whether nothing of the Pod chooses, finds, covers or filters its first program.
+    fn is_plain(&self) -> bool {
+        self.command.is_empty()
+            && self.args.is_empty()
+            && self.working_dir.is_empty()
+            && self.env_from.is_empty()
+            && self.volume_devices.is_empty()
+            && !self.env.iter().any(|variable| variable.name == "PATH")
+            && self.volume_mounts.iter().all(Mount::is_of_tokens)
+            && self.security_context.is_plain()
+    }
 }
 
 #[derive(Default, serde::Deserialize)]
 #[serde(default)]
 struct Resources {
     #[serde(deserialize_with = "or_default")]
-    requests: Requests,
+    requests: Given,
 }
 
-#[derive(Default, serde::Deserialize)]
+/// Requests, as far as they are written.
+#[derive(Clone, Copy, Default, serde::Deserialize)]
 #[serde(default)]
-struct PodResources {
-    #[serde(deserialize_with = "or_default")]
-    requests: PodRequests,
-}
-
-#[derive(Default, serde::Deserialize)]
-#[serde(default)]
-struct PodRequests {
+struct Given {
     cpu: Option<Quantity>,
     memory: Option<Quantity>,
 }
 
+impl Given {
+    fn or(self, other: Requests) -> Requests {
+        Requests { cpu: self.cpu.unwrap_or(other.cpu), memory: self.memory.unwrap_or(other.memory) }
+    }
+}
+
 impl Spec {
-    /// As the scheduler counts (k8s.io/component-helpers `resource.PodRequests`): init containers run one after the other,
-    /// beside the sidecars that began before them.
+    /// Whether its containers are run as usual.
+    fn is_plain(&self) -> bool {
+        self.runtime_class_name.is_empty() && self.security_context.is_plain()
+    }
+
+    /// As k8s.io/component-helpers `resource.PodRequests`: init containers one after the other, beside earlier sidecars.
     fn requests(&self) -> Requests {
-        let mut all =
-            self.containers.iter().fold(Requests::default(), |all, own| all.plus(own.resources.requests));
-        let (mut sidecars, mut init) = (Requests::default(), Requests::default());
+        let none = Requests::default();
+        let of = |container: &Container| container.resources.requests.or(none);
+        let mut all = self.containers.iter().fold(none, |all, own| all.plus(of(own)));
+        let (mut sidecars, mut init) = (none, none);
         for container in &self.init_containers {
-            let own = container.resources.requests;
+            let own = of(container);
             if container.restart_policy == "Always" {
                 all = all.plus(own);
                 sidecars = sidecars.plus(own);
@@ -300,10 +324,7 @@ impl Spec {
                 init = init.or_more(sidecars.plus(own));
             }
         }
-        let all = all.or_more(init);
-        let whole = &self.resources.requests;
-        let all = Requests { cpu: whole.cpu.unwrap_or(all.cpu), memory: whole.memory.unwrap_or(all.memory) };
-        all.plus(self.overhead)
+        self.resources.requests.or(all.or_more(init)).plus(self.overhead.or(none))
     }
 }
 
@@ -321,16 +342,11 @@ struct Status {
 }
 
 #[derive(Default, serde::Deserialize)]
-#[serde(default)]
-struct Condition {
-    r#type: String,
-    status: String,
-}
-
-#[derive(Default, serde::Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 struct RawContainerStatus {
     name: String,
+    #[serde(rename = "imageID")]
+    image_id: String,
     state: State,
     last_state: State,
 }

@@ -2,59 +2,55 @@
 
 use std::collections::BTreeMap;
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use serde::Deserialize;
-
-use super::metadata::or_default;
 
 /// A label selector of `meta/v1`; an empty one selects everything.
 #[derive(Clone, Debug, Default, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
-pub struct Selector {
-    /// Labels and their values, all of which an object has to have.
-    #[serde(deserialize_with = "or_default")]
-    pub match_labels: BTreeMap<String, String>,
-    #[serde(deserialize_with = "or_default")]
-    match_expressions: Vec<Expression>,
-}
-
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(default)]
-struct Expression {
-    key: String,
-    operator: String,
-    #[serde(deserialize_with = "or_default")]
-    values: Vec<String>,
-}
+#[serde(transparent)]
+pub struct Selector(pub LabelSelector);
 
 impl Selector {
     /// Whether these labels are selected; an operator that is not known selects nothing.
     pub fn matches(&self, labels: &BTreeMap<String, String>) -> bool {
-        let holds = |expression: &Expression| {
-            let value = labels.get(&expression.key);
-            let listed = value.is_some_and(|value| expression.values.contains(value));
-            match expression.operator.as_str() {
-                "In" => listed,
-                "NotIn" => !listed,
-                "Exists" => value.is_some(),
-                "DoesNotExist" => value.is_none(),
-                _ => false,
-            }
-        };
-        self.match_labels.iter().all(|(key, value)| labels.get(key) == Some(value))
-            && self.match_expressions.iter().all(holds)
+        let has = |(key, value): (&String, &String)| labels.get(key) == Some(value);
+        let mut expressions = self.0.match_expressions.iter().flatten();
+        self.0.match_labels.iter().flatten().all(has)
+            && expressions.all(|expression| {
+                let value = labels.get(&expression.key);
+                let listed =
+                    value.is_some_and(|value| expression.values.iter().flatten().any(|one| one == value));
+                match expression.operator.as_str() {
+                    "In" => listed,
+                    "NotIn" => !listed,
+                    "Exists" => value.is_some(),
+                    "DoesNotExist" => value.is_none(),
+                    _ => false,
+                }
+            })
+    }
+
+    /// Whether it makes a difference to have this label.
+    pub fn names(&self, key: &str, value: &str) -> bool {
+        let labels = self.0.match_labels.iter().flatten();
+        let mut expressions = self.0.match_expressions.iter().flatten();
+        let is_listed = |values: &Vec<String>| values.is_empty() || values.iter().any(|one| one == value);
+        labels.into_iter().any(|(own, wanted)| own == key && wanted == value)
+            || expressions
+                .any(|expression| expression.key == key && expression.values.as_ref().is_none_or(is_listed))
     }
 
     /// Labels that it selects; none if there are no such labels.
     pub fn example(&self) -> Option<BTreeMap<String, String>> {
-        let mut labels = self.match_labels.clone();
-        for Expression { key, operator, values } in &self.match_expressions {
-            let value = match operator.as_str() {
-                "In" => values.first().cloned(),
+        let mut labels = self.0.match_labels.clone().unwrap_or_default();
+        for expression in self.0.match_expressions.iter().flatten() {
+            let value = match expression.operator.as_str() {
+                "In" => expression.values.as_ref().and_then(|values| values.first()).cloned(),
                 "Exists" => Some("true".to_owned()),
                 _ => None,
             };
             if let Some(value) = value {
-                labels.entry(key.clone()).or_insert(value);
+                labels.entry(expression.key.clone()).or_insert(value);
             }
         }
         self.matches(&labels).then_some(labels)
@@ -90,6 +86,24 @@ mod tests {
         ] {
             let read: Selector = serde_json::from_value(selector.clone()).unwrap();
             assert_eq!(read.matches(&labels), expected, "{selector}");
+        }
+    }
+
+    #[test]
+    fn names_what_makes_a_difference() {
+        let expression = |operator: &str, values: Value| json!({"matchExpressions": [{"key": "a", "operator": operator, "values": values}]});
+        for (selector, expected) in [
+            (json!({}), false),
+            (json!({"matchLabels": {"a": "1"}}), true),
+            (json!({"matchLabels": {"a": "2", "b": "1"}}), false),
+            (expression("In", json!(["0", "1"])), true),
+            (expression("NotIn", json!(["1"])), true),
+            (expression("NotIn", json!(["2"])), false),
+            (expression("Exists", Value::Null), true),
+            (expression("DoesNotExist", json!([])), true),
+        ] {
+            let read: Selector = serde_json::from_value(selector.clone()).unwrap();
+            assert_eq!(read.names("a", "1"), expected, "{selector}");
         }
     }
 }

@@ -7,7 +7,29 @@ mod lists;
 mod objects;
 mod secrets;
 
+use kube::Client;
+use kube::config::Config;
+use tokio::time::Duration;
+
+use super::{Cluster, StoredPod};
+use tolerarch_support::sync::Mutex;
+
 pub use fake_api::{Asked, FakeApi, Reply};
 pub use lists::Lists;
 pub use objects::Objects;
 pub use secrets::ApiServer;
+
+impl Cluster {
+    /// With a client that leads to no server.
+    pub fn of_client(client: Client, time: Duration) -> Self {
+        let config = Config::new(http::Uri::from_static("http://localhost"));
+        Self { config, client: Mutex::new(client), time, silent: Mutex::default() }
+    }
+}
+
+impl StoredPod {
+    /// As it is read from this JSON.
+    pub fn of_value(value: &serde_json::Value) -> Result<Self, serde_json::Error> {
+        serde_json::from_str(&value.to_string())
+    }
+}

@@ -1,35 +1,31 @@
-//! The Kubernetes API for the commands: with a person's kubeconfig and that person's rights. Unlike [`super::Cluster`] it
-//! reads long lists, waits longer, and says what the API server said.
+//! The Kubernetes API for the commands, with a person's kubeconfig: long lists, longer waits, and what the server said.
 
 mod error;
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::path::Path;
-use std::sync::{Mutex, PoisonError};
 
-use http::header::{ACCEPT, CONTENT_TYPE, WARNING};
-use http::{Method, Request, StatusCode};
-use http_body_util::{BodyExt, Limited};
+use http::header::WARNING;
+use http::{Method, StatusCode};
 use kube::Client;
 use kube::api::ObjectMeta;
-use kube::client::Body;
 use kube::config::{Config, KubeConfigOptions, Kubeconfig};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use tokio::time::{Duration, timeout};
 
-use super::ConnectError;
 use super::caller::without_proxy_of;
 use super::list::{self, Bounds, Pages};
+use super::{ConnectError, JSON, read, request};
 pub use error::RequestError;
 use error::{Server, refused};
 use tolerarch_support::environment::Environment;
+use tolerarch_support::sync::Mutex;
 
 /// How long an answer may take. A webhook in between may take up to 30 s.
 const TIME: Duration = Duration::from_secs(60);
-/// How long connecting may take.
 const CONNECT_TIME: Duration = Duration::from_secs(10);
 /// Bytes of an answer that is no page: the metrics of a large API server have some 30 MB.
 const BODY: usize = 128 << 20;
@@ -42,7 +38,6 @@ const BEGINNINGS: usize = 3;
 /// Pauses before a page is asked for again: long enough for a burst that the API server's priorities hold back.
 const PAUSES: [Duration; 2] = [Duration::from_millis(500), Duration::from_secs(2)];
 
-/// What came back, and the warnings with it.
 struct Answer {
     status: StatusCode,
     warnings: Vec<String>,
@@ -73,7 +68,6 @@ fn rest(body: &[u8]) -> Option<String> {
 pub enum Page<T> {
     /// Of the list's beginning; what came before it is void.
     First(Vec<T>),
-    /// What follows.
     Next(Vec<T>),
 }
 
@@ -91,9 +85,6 @@ pub struct UserClient {
 
 impl UserClient {
     /// As kubectl: the named kubeconfig, else `KUBECONFIG`, else the one in the home directory; else the service account.
-    ///
-    /// # Errors
-    /// Nothing says where the API server is and as whom to ask it, or that cannot be used.
     pub async fn connect(
         kubeconfig: Option<&Path>,
         context: Option<&str>,
@@ -120,21 +111,15 @@ impl UserClient {
         Ok(client)
     }
 
-    pub(crate) fn new(mut config: Config) -> Result<Self, ConnectError> {
-        config.connect_timeout = Some(CONNECT_TIME);
-        // Each request has a deadline of its own.
-        config.read_timeout = None;
-        config.write_timeout = None;
-        config.default_retry = false;
+    pub(crate) fn new(config: Config) -> Result<Self, ConnectError> {
         let namespace = config.default_namespace.clone();
         let is_local = config.cluster_url.host().is_some_and(is_loopback);
         let address = config.cluster_url.to_string().trim_end_matches('/').to_owned();
         let server = Server { address, context: String::new() };
-        let client = Client::try_from(config).map_err(ConnectError::Client)?;
+        let client = super::client(config, CONNECT_TIME, None)?;
         Ok(Self { client, server, namespace, is_local, pauses: PAUSES, left_out: Mutex::default() })
     }
 
-    /// The namespace of the context.
     pub fn namespace(&self) -> &str {
         &self.namespace
     }
@@ -144,28 +129,17 @@ impl UserClient {
         self.is_local
     }
 
-    /// Reads one object.
-    ///
-    /// # Errors
-    /// See [`RequestError`].
     pub async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, RequestError> {
         Ok(serde_json::from_slice(&self.send(Method::GET, path, None).await?.success()?.body)?)
     }
 
     /// Reads what is no JSON.
-    ///
-    /// # Errors
-    /// See [`RequestError`].
     pub async fn text(&self, path: &str) -> Result<String, RequestError> {
         let answer = self.send(Method::GET, path, None).await?.success()?;
         Ok(String::from_utf8_lossy(&answer.body).into_owned())
     }
 
-    /// Reads all objects of a list, page by page. `path` may have a query. Objects that cannot be read are left out, see
-    /// [`UserClient::take_left_out`].
-    ///
-    /// # Errors
-    /// See [`RequestError`].
+    /// Page by page. `path` may have a query. What cannot be read is left out, see [`UserClient::take_left_out`].
     pub async fn list<T: DeserializeOwned>(&self, path: &str) -> Result<Vec<T>, RequestError> {
         let mut all = Vec::new();
         let read = self.pages(path, |page| match page {
@@ -177,9 +151,6 @@ impl UserClient {
     }
 
     /// The same for lists that are too large to be kept: each page is taken as it comes.
-    ///
-    /// # Errors
-    /// See [`RequestError`].
     pub async fn pages<T: DeserializeOwned>(
         &self,
         path: &str,
@@ -203,7 +174,7 @@ impl UserClient {
             for item in page.objects() {
                 match item {
                     Ok(item) => items.push(item),
-                    Err(list::Unreadable(meta)) => left_out.push(*meta),
+                    Err(meta) => left_out.push(*meta),
                 }
             }
             self.leave_out(path, left_out);
@@ -236,7 +207,7 @@ impl UserClient {
     fn leave_out(&self, path: &str, objects: Vec<ObjectMeta>) {
         let path = path.split_once('?').map_or(path, |(path, _)| path);
         let kind = path.rsplit_once('/').map_or(path, |(_, kind)| kind);
-        let mut left_out = self.left_out.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut left_out = self.left_out.lock();
         for ObjectMeta { name, namespace, .. } in objects {
             let (count, names) = left_out.entry(kind.to_owned()).or_default();
             let name = namespace.into_iter().chain(name).collect::<Vec<String>>().join("/");
@@ -251,10 +222,9 @@ impl UserClient {
         }
     }
 
-    /// What to tell of objects of lists that could not be read, and was not told yet, such as
-    /// `2 of the pods cannot be read, and are left out: team/web, …`.
+    /// What was not told yet, such as `2 of the pods cannot be read, and are left out: team/web, …`.
     pub fn take_left_out(&self) -> Vec<String> {
-        let left_out = std::mem::take(&mut *self.left_out.lock().unwrap_or_else(PoisonError::into_inner));
+        let left_out = std::mem::take(&mut *self.left_out.lock());
         let note = |(kind, (count, names)): (String, (usize, Vec<String>))| {
             let more = if count > names.len() { ", …" } else { "" };
             format!("{count} of the {kind} cannot be read, and are left out: {}{more}", names.join(", "))
@@ -279,24 +249,21 @@ impl UserClient {
     }
 
     async fn send(&self, method: Method, path: &str, object: Option<&Value>) -> Result<Answer, RequestError> {
-        let request = Request::builder().method(method).uri(path).header(ACCEPT, "application/json, */*");
-        let request = match object {
-            Some(object) => {
-                request.header(CONTENT_TYPE, "application/json").body(object.to_string().into_bytes().into())
+        let object = object.map(Value::to_string);
+        let change = object.as_deref().map(|text| (JSON, text));
+        let request =
+            request(method, path, "application/json, */*", change).map_err(|_| RequestError::Path)?;
+        let answered = async {
+            let answer = self.client.send(request).await;
+            let (head, body) = answer.map_err(|error| self.server.unreachable(&error))?.into_parts();
+            let warnings = head.headers.get_all(WARNING).iter();
+            let warnings = warnings.map(|text| String::from_utf8_lossy(text.as_bytes()).into_owned());
+            match read(body, BODY).await {
+                Ok((body, true)) => Ok(Answer { status: head.status, warnings: warnings.collect(), body }),
+                _ => Err(RequestError::Body),
             }
-            None => request.body(Body::empty()),
         };
-        let request = request.map_err(|_| RequestError::Path)?;
-        timeout(TIME, self.ask(request)).await.unwrap_or_else(|_| Err(self.server.late()))
-    }
-
-    async fn ask(&self, request: Request<Body>) -> Result<Answer, RequestError> {
-        let answer = self.client.send(request).await.map_err(|error| self.server.unreachable(&error))?;
-        let warnings = answer.headers().get_all(WARNING).iter();
-        let warnings = warnings.map(|text| String::from_utf8_lossy(text.as_bytes()).into_owned()).collect();
-        let status = answer.status();
-        let body = Limited::new(answer.into_body(), BODY).collect().await.map_err(|_| RequestError::Body)?;
-        Ok(Answer { status, warnings, body: body.to_bytes().to_vec() })
+        timeout(TIME, answered).await.unwrap_or_else(|_| Err(self.server.late()))
     }
 }
 

@@ -10,10 +10,8 @@ use tolerarch_core::image::PlatformSet;
 /// The label of nodes that says which NodePool they belong to.
 const NODE_POOL: &str = "karpenter.sh/nodepool";
 
-/// The NodePools and nodes of a cluster.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Inventory {
-    /// The NodePools.
     pub node_pools: Vec<NodePool>,
     /// How many nodes there are of each kind. Thousands of nodes are of a few kinds.
     pub nodes: HashMap<NodeKind, usize>,
@@ -43,7 +41,6 @@ impl NodeKind {
 }
 
 impl Inventory {
-    /// Of these NodePools and nodes.
     pub fn of<'a>(
         node_pools: impl IntoIterator<Item = NodePool>,
         nodes: impl IntoIterator<Item = &'a NodeKind>,

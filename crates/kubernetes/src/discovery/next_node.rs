@@ -3,34 +3,30 @@
 
 use std::fmt;
 
-use super::limits;
 use super::platforms::{contradicts_itself, of_node_pool};
 use super::taints::{is_tolerated, is_wish};
-use crate::cluster::NodePool;
+use crate::cluster::{NodePool, Quantity, Taint};
 use tolerarch_core::image::PlatformSet;
 use tolerarch_core::pod::Toleration;
+
+/// Resources of which every machine has some. A NodePool that has reached its limit of GPUs can still make other nodes.
+const OF_EVERY_NODE: [&str; 5] = ["cpu", "memory", "nodes", "pods", "ephemeral-storage"];
 
 /// Where new nodes come from for Pods to which a pool is opened.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Verdict<'a> {
-    /// The pool opens no NodePool.
     NoNodePool,
     /// From this one, which the pool opens.
     Own(&'a NodePool),
     /// From `first`, which needs no toleration of the pool, although `own` could make them as well.
     Behind {
-        /// The one that Karpenter takes.
         first: &'a NodePool,
-        /// The first of the pool.
         own: &'a NodePool,
     },
     /// None of the pool can make nodes now, so that they come from `first`, if from any.
     Unusable {
-        /// The one that Karpenter takes.
         first: Option<&'a NodePool>,
-        /// The first of the pool.
         own: &'a NodePool,
-        /// Why it makes none.
         obstacle: Obstacle,
     },
 }
@@ -38,7 +34,6 @@ pub enum Verdict<'a> {
 /// Why a NodePool makes no nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Obstacle {
-    /// It is being deleted.
     Deleted,
     /// It has a fixed number of nodes.
     Static,
@@ -58,7 +53,7 @@ impl Obstacle {
             Some(Self::Static)
         } else if pool.is_ready == Some(false) {
             Some(Self::NotReady)
-        } else if limits::are_reached(pool) {
+        } else if has_reached_limits(pool) {
             Some(Self::Limits)
         } else if contradicts_itself(pool) {
             Some(Self::Contradiction)
@@ -68,20 +63,33 @@ impl Obstacle {
     }
 }
 
-/// The NodePool of which Karpenter makes the next node for a Pod with these tolerations that may run on `platforms`, if
-/// there is one.
+/// Whether no machine fits (`filterByRemainingResources` of Karpenter). No cloud has one with less than a core.
+fn has_reached_limits(pool: &NodePool) -> bool {
+    let reached = |name: &str| {
+        let limit: Quantity = pool.limits.get(name)?.parse().ok()?;
+        let used: Quantity =
+            pool.resources.get(name).map_or(Ok(Quantity::default()), |used| used.parse()).ok()?;
+        Some(match name {
+            "cpu" | "nodes" => used + Quantity::ONE > limit,
+            _ => used >= limit,
+        })
+    };
+    OF_EVERY_NODE.iter().any(|name| reached(name) == Some(true))
+}
+
+/// The NodePool of which Karpenter makes the next node for a Pod with these tolerations, on `platforms`.
 pub fn next_node_pool<'a>(
     all: &'a [NodePool],
     tolerations: &[Toleration<'_>],
     platforms: PlatformSet,
 ) -> Option<&'a NodePool> {
-    let usable = || all.iter().filter(|pool| Obstacle::of(pool).is_none() && suits(pool, platforms));
-    let tolerated = |pool: &&NodePool| pool.taints.iter().all(|taint| is_tolerated(taint, tolerations));
+    let tolerated = |pool: &NodePool, also: fn(&Taint) -> bool| {
+        pool.taints.iter().all(|taint| also(taint) || is_tolerated(taint, tolerations))
+    };
+    let usable =
+        |pool: &&NodePool| Obstacle::of(pool).is_none() && suits(pool, platforms) && tolerated(pool, is_wish);
     // A taint with PreferNoSchedule is as good as any other, until no NodePool is left.
-    let mut hard =
-        |pool: &&NodePool| pool.taints.iter().all(|taint| is_wish(taint) || is_tolerated(taint, tolerations));
-    let first = usable().filter(tolerated).max_by(|a, b| rank(a).cmp(&rank(b)));
-    first.or_else(|| usable().filter(&mut hard).max_by(|a, b| rank(a).cmp(&rank(b))))
+    all.iter().filter(usable).max_by_key(|&pool| (tolerated(pool, |_| false), pool.weight, pool.name()))
 }
 
 /// Whether it can make nodes with one of these platforms. Its nodes may also have none that is known: no linux.
@@ -89,19 +97,11 @@ fn suits(pool: &NodePool, platforms: PlatformSet) -> bool {
     platforms == PlatformSet::ALL || !of_node_pool(pool).intersection(platforms).is_empty()
 }
 
-/// The highest is tried first.
-fn rank(pool: &NodePool) -> (u32, &str) {
-    (pool.weight, pool.name())
-}
-
 impl<'a> Verdict<'a> {
-    /// For Pods with the tolerations of a pool, which opens the NodePools `own`.
+    /// For Pods with the tolerations of a pool, which opens the NodePools `own`, in the order in which Karpenter tries them.
     pub(super) fn of(all: &'a [NodePool], own: &[&'a NodePool], tolerations: &[Toleration<'_>]) -> Self {
         let first = next_node_pool(all, tolerations, PlatformSet::ALL);
-        let best = |usable: bool| {
-            let pools = own.iter().filter(|pool| Obstacle::of(pool).is_none() == usable);
-            pools.max_by(|a, b| rank(a).cmp(&rank(b))).copied()
-        };
+        let best = |usable: bool| own.iter().copied().find(|pool| Obstacle::of(pool).is_none() == usable);
         match (first, best(true), best(false)) {
             (_, None, None) => Self::NoNodePool,
             (Some(first), Some(_), _) if own.iter().any(|pool| pool.name() == first.name()) => {
@@ -153,6 +153,35 @@ impl fmt::Display for Verdict<'_> {
                     }
                 }
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn limits_are_reached_when_no_machine_is_small_enough() {
+        let pool = |limits: &[(&str, &str)], resources: &[(&str, &str)]| {
+            let owned = |pairs: &[(&str, &str)]| {
+                pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
+            };
+            NodePool { limits: owned(limits), resources: owned(resources), ..NodePool::default() }
+        };
+        for (limits, resources, expected) in [
+            (&[][..], &[("cpu", "4")][..], false),
+            (&[("cpu", "8")], &[("cpu", "4")], false),
+            (&[("cpu", "8")], &[("cpu", "7")], false),
+            (&[("cpu", "8")], &[("cpu", "7100m")], true),
+            (&[("cpu", "8")], &[("cpu", "8000m")], true),
+            (&[("cpu", "8"), ("memory", "1Gi")], &[("cpu", "4"), ("memory", "2Gi")], true),
+            (&[("cpu", "0")], &[], true),
+            (&[("nodes", "1")], &[("nodes", "1")], true),
+            (&[("nvidia.com/gpu", "0")], &[], false),
+            (&[("cpu", "many")], &[("cpu", "4")], false),
+        ] {
+            assert_eq!(has_reached_limits(&pool(limits, resources)), expected, "{limits:?} {resources:?}");
         }
     }
 }

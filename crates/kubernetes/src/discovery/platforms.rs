@@ -63,8 +63,7 @@ pub(super) fn of_node_pool(pool: &NodePool) -> PlatformSet {
     platforms
 }
 
-/// Whether its requirements leave no value for a label that every instance type has: then it makes no nodes (Karpenter's
-/// `filterInstanceTypesByRequirements`). Other labels are only left away there.
+/// Whether no value is left for a label of every instance type: no nodes (`filterInstanceTypesByRequirements`).
 pub(super) fn contradicts_itself(pool: &NodePool) -> bool {
     [ARCH_KEY, OS, INSTANCE_TYPE, ZONE, CAPACITY_TYPE]
         .into_iter()

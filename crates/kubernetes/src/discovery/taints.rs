@@ -48,8 +48,7 @@ pub fn fit<'a>(tolerations: &[Toleration<'_>], taints: &'a [Taint]) -> Fit<'a> {
     }
 }
 
-/// Whether a toleration of just this taint is valid (`ValidateTolerations` of k8s.io/kubernetes). Karpenter takes values that are
-/// no label values, and texts of any length.
+/// By `ValidateTolerations` of k8s.io/kubernetes. Karpenter takes values that are no label values, of any length.
 pub(super) fn is_tolerable(taint: &Taint) -> bool {
     let Taint { key, value, effect, .. } = taint;
     let is_effect = matches!(&**effect, "NoSchedule" | "PreferNoSchedule" | "NoExecute");

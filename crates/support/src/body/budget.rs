@@ -4,8 +4,9 @@
 //! large and slow ones long before one that arrives, and is answered, at once.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use crate::sync::Mutex;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
@@ -54,17 +55,13 @@ impl Budget {
     pub fn room(&self, since: Instant) -> Room {
         Room { budget: self.clone(), since, holder: None }
     }
-
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 impl Room {
     /// Holds this many bytes from now on. What never calls this costs no lock.
     pub fn hold(&mut self, bytes: usize) -> Result<(), Evicted> {
         let total = self.budget.0.total;
-        let mut state = self.budget.state();
+        let mut state = self.budget.0.state.lock();
         let (id, _) = self.holder.get_or_insert_with(|| {
             let (id, evicted) = (state.next, Arc::new(Notify::new()));
             state.next += 1;
@@ -110,7 +107,7 @@ impl State {
 impl Drop for Room {
     fn drop(&mut self) {
         if let Some((id, _)) = &self.holder {
-            let mut state = self.budget.state();
+            let mut state = self.budget.0.state.lock();
             if let Some(holder) = state.holders.remove(id) {
                 state.used -= holder.bytes;
             }

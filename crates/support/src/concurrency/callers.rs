@@ -1,8 +1,9 @@
 //! On whose behalf work is done.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, MutexGuard};
 
+use crate::sync::Mutex;
 use tokio::sync::Notify;
 use tokio::sync::futures::Notified;
 
@@ -14,13 +15,11 @@ pub(super) const CALLERS_OF_NAMESPACE: usize = 2;
 /// Whose share of the permits applies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tenant<'n> {
-    /// A Pod's namespace.
     Namespace(&'n str),
     /// A command of the operator, or the program itself: no tenant's share applies.
     Operator,
 }
 
-/// One review of a tenant.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Caller {
     /// `None` for the operator.
@@ -28,24 +27,20 @@ pub struct Caller {
     pub(super) review: u64,
 }
 
-/// The callers that wait for one piece of work. It runs as soon as the share of one of them permits, so joining the
-/// queued work of another tenant is never slower than queueing one's own.
+/// Those that wait for one piece of work, which runs as soon as a share permits: joining is never slower than queueing.
 #[derive(Clone)]
 pub struct Callers(Arc<CallerList>);
 
 struct CallerList {
     callers: Mutex<Vec<Caller>>,
-    /// Another caller has joined.
     joined: Notify,
 }
 
 impl Caller {
-    /// The namespace; `None` for the operator.
     pub fn namespace(&self) -> Option<&str> {
         self.namespace.as_deref()
     }
 
-    /// A caller of a new review.
     pub fn of(tenant: Tenant<'_>) -> Self {
         static REVIEWS: AtomicU64 = AtomicU64::new(0);
         let review = REVIEWS.fetch_add(1, Ordering::Relaxed);
@@ -69,13 +64,12 @@ impl From<Vec<Caller>> for Callers {
 }
 
 impl Callers {
-    /// The operator alone.
     pub fn operator() -> Self {
         Caller::of(Tenant::Operator).into()
     }
 
     pub(super) fn lock(&self) -> MutexGuard<'_, Vec<Caller>> {
-        self.0.callers.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.callers.lock()
     }
 
     /// The same callers at this time, for work that others may join.

@@ -111,7 +111,7 @@ async fn six_namespaces_that_flood_it_leave_a_permit_for_the_next() {
         held.push(flood(&limit, &namespace.to_string(), 64, false).await);
     }
     assert!(Work::of(&limit, &caller("victim"), "healthy", true).await.runs());
-    assert_eq!(limit.state().unknown.running.taken, 32);
+    assert_eq!(limit.0.lock().unknown.running.taken, 32);
 }
 
 #[tokio::test]
@@ -238,7 +238,7 @@ async fn nothing_is_kept_of_work_that_ended_or_was_given_up() {
     let waits = Work::of(&limit, &a, "x", false).await;
     let given_up = Work::of(&limit, &b, "y", false).await;
     assert_eq!(count(&[runs, waits, given_up]), (1, 2));
-    let state = limit.state();
+    let state = limit.0.lock();
     assert!(state.hosts.is_empty() && state.reviews.is_empty() && state.queue.is_empty());
     for pool in [&state.all, &state.unknown] {
         for load in [&pool.running, &pool.waiting] {

@@ -101,11 +101,3 @@ fn a_reading_that_panics_is_no_hang() {
     assert_eq!(broken.unwrap_err().kind(), io::ErrorKind::Other);
     in_time(path, |_| Ok(())).unwrap();
 }
-
-/// Other tests read files at the same time.
-#[test]
-fn accesses_share_their_threads() {
-    let thread = |_: usize| in_time(Path::new("/"), |_| Ok(format!("{:?}", thread::current().id()))).unwrap();
-    let threads: BTreeSet<String> = (0..500).map(thread).collect();
-    assert!(threads.len() < 100, "{} threads", threads.len());
-}

@@ -7,7 +7,8 @@ fn a_component_is_healthy_if_all_its_checks_are() {
     let metrics = Metrics::new([]).unwrap();
     let (one, other) = (Reported::default(), Reported::default());
     let wrong = Conditions::default();
-    let component = Component::new("part").reported(one.clone()).reported(other.clone()).with(wrong.clone());
+    let component =
+        Component::new("part").reported(one.clone()).reported(other.clone()).reported(wrong.clone());
     let health = Health::register(&metrics, vec![component]).unwrap();
     let shows = |states: &[State], value| {
         assert_eq!(health.check(), states.iter().map(|state| ("part", *state)).collect::<Vec<_>>());

@@ -46,6 +46,17 @@ fn a_line_is_one_object() {
 }
 
 #[test]
+fn a_date_is_as_people_read_it() {
+    for (seconds, date) in [
+        (1_826_972_941, "2027-11-23T12:29:01Z"),
+        (-1, "1970-01-01T00:00:00Z"),
+        (i64::MAX, "9999-12-31T23:59:59Z"),
+    ] {
+        assert_eq!(super::date(seconds), date);
+    }
+}
+
+#[test]
 fn a_line_of_text_is_for_people() {
     let line = logged(Format::Text, || tracing::warn!(host = "a.b", error = %"no route", n = 1, "said"));
     let (time, rest) = line.split_once(' ').unwrap();

@@ -31,7 +31,6 @@ struct Reader<'de> {
 }
 
 impl Reader<'_> {
-    /// The byte with which the next value begins.
     #[inline]
     fn next(&self) -> Result<u8, NotRead> {
         self.source.next().ok_or(NotRead)
@@ -131,7 +130,6 @@ impl<'de> de::Deserializer<'de> for &mut Reader<'de> {
     }
 }
 
-/// What is in a list or an object.
 struct Parts<'a, 'de> {
     reader: &'a mut Reader<'de>,
     place: Position,

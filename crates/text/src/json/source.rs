@@ -6,7 +6,6 @@ use wide::u8x16;
 
 /// Levels of a skipped value, as many as there are bits beside the first one; Kubernetes' own objects have about twenty.
 const DEPTH: u32 = u64::BITS - 1;
-/// Bytes that are looked at together.
 const BLOCK: usize = u64::BITS as usize;
 
 /// A JSON text, and how far it has been passed.
@@ -46,13 +45,11 @@ impl<'a> Source<'a> {
         fits.then_some(Self { json, at: 0, special, block: 0, left })
     }
 
-    /// The next byte.
     #[inline]
     pub(super) fn next(&self) -> Option<u8> {
         self.json.get(self.at).copied()
     }
 
-    /// Passes a value.
     pub(super) fn value(&mut self) -> Option<()> {
         // What is open, below the highest bit that is set: lists (0) and objects (1), the innermost in the lowest bit.
         let mut open = 1u64;
@@ -123,7 +120,6 @@ impl<'a> Source<'a> {
         }
     }
 
-    /// Passes a string.
     #[inline(always)]
     pub(super) fn string(&mut self) -> Option<Characters> {
         if self.next()? != b'"' {
@@ -179,7 +175,6 @@ impl<'a> Source<'a> {
         }
     }
 
-    /// Passes this byte.
     #[inline]
     pub(super) fn byte(&mut self, expected: u8) -> Option<()> {
         let fits = self.next()? == expected;
@@ -187,14 +182,12 @@ impl<'a> Source<'a> {
         fits.then_some(())
     }
 
-    /// Passes this word.
     pub(super) fn word(&mut self, word: &str) -> Option<()> {
         let fits = self.json.get(self.at..)?.starts_with(word.as_bytes());
         self.at += if fits { word.len() } else { 0 };
         fits.then_some(())
     }
 
-    /// Passes a number.
     fn number(&mut self) -> Option<()> {
         self.integer()?;
         if self.next() == Some(b'.') {
@@ -211,7 +204,6 @@ impl<'a> Source<'a> {
         Some(())
     }
 
-    /// Passes an integer.
     pub(super) fn integer(&mut self) -> Option<()> {
         self.at += usize::from(self.next() == Some(b'-'));
         if self.next() == Some(b'0') {

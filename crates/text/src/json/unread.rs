@@ -16,7 +16,6 @@ pub(super) const NAME: &str = "tolerarch::Unread";
 pub struct Unread<'a>(Cow<'a, str>);
 
 impl<'a> Unread<'a> {
-    /// Its text, if that is borrowed.
     pub fn borrowed(&self) -> Option<&'a str> {
         if let Cow::Borrowed(json) = self.0 { Some(json) } else { None }
     }
@@ -33,7 +32,6 @@ impl Unread<'_> {
         self.0.contains(text) || self.0.contains('\\')
     }
 
-    /// Its length in bytes.
     pub fn size(&self) -> usize {
         self.0.len()
     }

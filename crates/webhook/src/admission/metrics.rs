@@ -46,10 +46,6 @@ fn decisions(reason: Reason) -> &'static [&'static str] {
 }
 
 impl ReviewMetrics {
-    /// Registers them.
-    ///
-    /// # Errors
-    /// A name is taken: an internal error.
     pub fn register(metrics: &Metrics) -> Result<Self, prometheus::Error> {
         let total = metrics.counters(
             "tolerarch_reviews_total",

@@ -58,14 +58,11 @@ fn review(pod: Value) -> Value {
 async fn a_path_chooses_a_profile() {
     let bench = Bench::new().await;
     let snapshot = bench.deciding.current.get();
-    let Snapshot { policy, budget, credentials, resolver, .. } = &*snapshot;
+    let policy = &snapshot.policy;
     let none = Policy { pools: Vec::new(), ..policy.clone() };
     bench.deciding.current.publish(Snapshot {
-        policy: policy.clone(),
         profiles: [("none".to_owned(), none), ("all".to_owned(), policy.clone())].into(),
-        budget: *budget,
-        credentials: credentials.clone(),
-        resolver: resolver.clone(),
+        ..Snapshot::clone(&snapshot)
     });
     let multi = bench.image("multi", &BOTH);
     for (path, reason) in [

@@ -23,30 +23,28 @@ pub(super) struct Activity(Arc<State>);
 
 struct State {
     began: Instant,
-    /// The phase in the lowest bits, and since when it lasts: milliseconds since the connection began.
+    /// The phase, [`SERVED`], and above these since when the phase lasts: milliseconds since the connection began.
     phase: AtomicU64,
     /// When the client began not to take what is written, in milliseconds since the connection began; 0 if it takes it.
     stalled: AtomicU64,
-    /// Whether a request has been answered.
-    served: AtomicBool,
     /// Whether the connection has to go, and whether at once.
     leave: Notify,
     cut_off: AtomicBool,
 }
 
-/// Bits of a phase.
+/// Bits below the time.
 const BITS: u32 = 3;
-const PHASES: u64 = (1 << BITS) - 1;
-/// No byte of a request has arrived yet.
-const NEW: u64 = 0;
+/// A request has been answered.
+const SERVED: u64 = 4;
+const PHASES: u64 = 3;
+/// No byte of the next request has arrived yet.
+const REST: u64 = 0;
 /// A part of a head has arrived.
 const HEAD: u64 = 1;
 /// The head has arrived, and not all of the body; since the head began.
 const BODY: u64 = 2;
 /// A request is being answered.
 const ANSWERING: u64 = 3;
-/// The last request has been answered.
-const REST: u64 = 4;
 
 /// Why a connection should end.
 pub(super) enum Overdue {
@@ -60,9 +58,8 @@ impl Activity {
     pub(super) fn new() -> Self {
         let state = State {
             began: Instant::now(),
-            phase: AtomicU64::new(NEW),
+            phase: AtomicU64::new(REST),
             stalled: AtomicU64::new(0),
-            served: AtomicBool::new(false),
             leave: Notify::new(),
             cut_off: AtomicBool::new(false),
         };
@@ -73,8 +70,10 @@ impl Activity {
         u64::try_from(self.0.began.elapsed().as_millis()).unwrap_or(u64::MAX >> BITS)
     }
 
-    fn phase(&self) -> u64 {
-        self.0.phase.load(Ordering::Relaxed) & PHASES
+    /// The phase, whether a request has been answered, and since when the phase lasts.
+    fn phase(&self) -> (u64, bool, u64) {
+        let phase = self.0.phase.load(Ordering::Relaxed);
+        (phase & PHASES, phase & SERVED != 0, phase >> BITS)
     }
 
     /// Enters a phase that begins now.
@@ -84,13 +83,13 @@ impl Activity {
 
     /// Enters a phase of the same request, whose time goes on: looking at the clock costs more than all else here.
     fn go_on(&self, phase: u64) {
-        let since = self.0.phase.load(Ordering::Relaxed) & !PHASES;
-        self.0.phase.store(since | phase, Ordering::Relaxed);
+        let before = self.0.phase.load(Ordering::Relaxed) & !PHASES;
+        self.0.phase.store(before | phase, Ordering::Relaxed);
     }
 
     fn bytes_arrived(&self) {
-        if matches!(self.phase(), NEW | REST) {
-            self.enter(HEAD);
+        if let (REST, served, _) = self.phase() {
+            self.enter(if served { SERVED | HEAD } else { HEAD });
         }
     }
 
@@ -99,22 +98,19 @@ impl Activity {
     }
 
     pub(super) fn body_complete(&self) {
-        if self.phase() == BODY {
+        if let (BODY, ..) = self.phase() {
             self.go_on(ANSWERING);
         }
     }
 
     pub(super) fn at_rest(&self) {
-        self.0.served.store(true, Ordering::Relaxed);
-        self.enter(REST);
+        self.enter(SERVED | REST);
     }
 
     /// Whether it has answered a request, and since when it has been waiting for its client; `None` while it answers.
     pub(super) fn waiting(&self) -> Option<(bool, Instant)> {
-        let served = self.0.served.load(Ordering::Relaxed);
-        let phase = self.0.phase.load(Ordering::Relaxed);
-        let since = self.0.began + Duration::from_millis(phase >> BITS);
-        (phase & PHASES != ANSWERING).then_some((served, since))
+        let (phase, served, since) = self.phase();
+        (phase != ANSWERING).then(|| (served, self.0.began + Duration::from_millis(since)))
     }
 
     /// The connection has to go, as soon as it is not answering.
@@ -149,12 +145,11 @@ impl Activity {
         if stalled != 0 && self.now().saturating_sub(stalled) > ANSWER_TIME.as_millis() as u64 {
             return Some(Overdue::Client);
         }
-        let phase = self.0.phase.load(Ordering::Relaxed);
-        let since = Duration::from_millis(self.now().saturating_sub(phase >> BITS));
-        match (phase & PHASES, since) {
-            (HEAD, since) if since > HEAD_TIME => Some(Overdue::Client),
-            (NEW, since) if since > first => Some(Overdue::Idle),
-            (REST, since) if since > idle => Some(Overdue::Idle),
+        let (phase, served, since) = self.phase();
+        let lasts = Duration::from_millis(self.now().saturating_sub(since));
+        match phase {
+            HEAD if lasts > HEAD_TIME => Some(Overdue::Client),
+            REST if lasts > if served { idle } else { first } => Some(Overdue::Idle),
             // The reader of the body enforces its pace.
             _ => None,
         }

@@ -10,9 +10,9 @@ mod objects;
 mod plan;
 mod serving;
 
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::SystemTime;
 
-use tokio::time::{Duration, Instant, sleep};
+use tokio::time::{Duration, sleep};
 
 use authority::{Authority, BundleCertificate, read_leaf};
 pub use metrics::ManagedMetrics;
@@ -20,8 +20,11 @@ use objects::{CA, CERTIFICATE, Configuration, KEY, Secret, SecretName};
 pub use plan::Lifetimes;
 use plan::{History, Time, View, Write, plan};
 pub use serving::SecretWatch;
+
+use super::{Clock, seconds};
 use tolerarch_kubernetes::cluster::{Cluster, ClusterError, ObjectName, WEBHOOK_CONFIGURATION};
 use tolerarch_support::health::{Reported, State};
+use tolerarch_support::logging;
 
 /// Steps of a look: the very first takes four.
 const STEPS: usize = 10;
@@ -35,7 +38,6 @@ pub struct ManagedSettings {
     pub serving_secret: ObjectName,
     /// The MutatingWebhookConfigurations whose webhooks are served.
     pub webhook_configurations: Vec<ObjectName>,
-    /// How long certificates live.
     pub lifetimes: Lifetimes,
 }
 
@@ -52,7 +54,6 @@ impl Default for ManagedSettings {
     }
 }
 
-/// What is done in the cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Operation {
     ReadWebhooks,
@@ -155,12 +156,10 @@ impl CertificateIssuer {
         }
     }
 
-    /// How it fares.
     pub fn state(&self) -> Reported {
         self.state.clone()
     }
 
-    /// Renews the certificate and maintains the CA for ever.
     pub async fn run(&mut self) {
         loop {
             self.look().await;
@@ -170,7 +169,6 @@ impl CertificateIssuer {
         }
     }
 
-    /// Does what there is to do.
     async fn look(&mut self) {
         for _ in 0..STEPS {
             match self.step().await {
@@ -225,7 +223,8 @@ impl CertificateIssuer {
                 let new = Authority::new(now, self.lifetimes.ca).map_err(Operation::Sign.failed())?;
                 let both: Vec<&Authority> = std::iter::once(&new).chain(beside.and_then(known)).collect();
                 self.write_authorities(&authorities_secret, &both).await?;
-                tracing::info!(expires = new.ca.expires.as_secs(), "a new CA for the webhook's certificates");
+                let expires = logging::date(seconds(new.ca.expires));
+                tracing::info!(expires, "a new CA for the webhook's certificates");
             }
             Write::OnlyCa(id) => {
                 let only: Vec<&Authority> = known(id).into_iter().collect();
@@ -254,7 +253,7 @@ impl CertificateIssuer {
                     [(CERTIFICATE, Some(&*certificate)), (KEY, Some(key.as_str())), (CA, Some(&*ca))];
                 let written = self.serving.write(&self.cluster, &serving, values).await;
                 written.map_err(Operation::WriteSecret.failed())?;
-                tracing::info!(names = ?view.names, "issued a new serving certificate");
+                tracing::info!(names = view.names.join(","), "issued a new serving certificate");
             }
         }
         Ok(true)
@@ -312,31 +311,6 @@ fn view(configurations: &[Configuration], authorities: &[Authority], serving: &S
         bundles: configurations.iter().flat_map(|known| known.bundles.iter().map(trusted)).collect(),
         names,
         leaf: read_leaf(serving.value(CERTIFICATE), serving.value(KEY), authorities),
-    }
-}
-
-fn seconds(time: Time) -> i64 {
-    i64::try_from(time.as_secs()).unwrap_or(i64::MAX)
-}
-
-/// The API server's clock, as it was told last: it verifies, and the one of this machine may be wrong or set at any time.
-#[derive(Default)]
-struct Clock(Option<(Time, Instant)>);
-
-impl Clock {
-    fn set(&mut self, date: Option<SystemTime>) -> Time {
-        let date = date.and_then(|date| date.duration_since(UNIX_EPOCH).ok());
-        if let Some(date) = date {
-            self.0 = Some((date, Instant::now()));
-        }
-        self.now()
-    }
-
-    fn now(&self) -> Time {
-        match self.0 {
-            Some((date, at)) => date + at.elapsed(),
-            None => SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default(),
-        }
     }
 }
 

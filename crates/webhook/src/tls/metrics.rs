@@ -16,10 +16,6 @@ pub struct TlsMetrics {
 }
 
 impl TlsMetrics {
-    /// Registers them.
-    ///
-    /// # Errors
-    /// A name is taken: an internal error.
     pub fn register(metrics: &Metrics) -> Result<Self, prometheus::Error> {
         let reloads = metrics.counters(
             "tolerarch_certificate_reloads_total",
@@ -47,12 +43,10 @@ impl TlsMetrics {
         })
     }
 
-    /// A client's handshake succeeded.
     pub(crate) fn handshake_succeeded(&self) {
         self.handshakes.inc();
     }
 
-    /// A client's handshake failed.
     pub(crate) fn handshake_failed(&self) {
         self.handshake_errors.inc();
     }
@@ -62,14 +56,12 @@ impl TlsMetrics {
         self.expiry.set(timestamp);
     }
 
-    /// What is wrong with the certificate in use.
     pub(super) fn invalid(&self, error: Option<Invalid>) {
         for known in Invalid::ALL {
             self.invalid[known as usize].set((error == Some(known)).into());
         }
     }
 
-    /// The certificate's files changed.
     pub(super) fn reloaded(&self, success: bool) {
         self.reloads[usize::from(success)].inc();
     }

@@ -39,7 +39,7 @@ async fn until(mut so: impl FnMut() -> bool) {
 
 async fn serves(certificate: &ServingCertificate, leaf: &Leaf) {
     let expected = CertificateDer::from_pem_slice(leaf.cert_pem.as_bytes()).unwrap();
-    until(|| certificate.0.current.read().unwrap().as_ref().unwrap().pair.cert[0] == expected).await;
+    until(|| certificate.read().current.as_ref().unwrap().pair.cert[0] == expected).await;
 }
 
 fn reloads(metrics: &Metrics, result: &str) -> u64 {
@@ -174,7 +174,7 @@ async fn what_is_no_file_does_not_end_reloading() {
 async fn a_certificate_is_healthy_from_when_it_is_trusted_until_it_expires() {
     let (pki, dir) = (Pki::new(), tempfile::tempdir().unwrap());
     let none = ServingCertificate::none(TlsMetrics::register(&Metrics::new([]).unwrap()).unwrap());
-    assert!(matches!(none.state(), State::Failed(_)));
+    assert!(matches!(none.state(), State::Starting(_)));
     for (expiry, healthy) in [(1_500_000_000, false), (4_000_000_000, true)] {
         let leaf = pki.leaf_until(&["a.test"], UNIX_EPOCH + Duration::from_secs(expiry));
         leaf.write(dir.path()).unwrap();
@@ -184,7 +184,8 @@ async fn a_certificate_is_healthy_from_when_it_is_trusted_until_it_expires() {
         // By the clock of the API server, which may be another.
         for (now, healthy) in [(expiry - 1, true), (expiry, false)] {
             let (pair, validity) = parse(&files(dir.path()), None, &content).unwrap();
-            certificate.replace(pair, validity, i64::try_from(now).ok());
+            certificate.replace(pair, validity);
+            certificate.told(Some(UNIX_EPOCH + Duration::from_secs(now)));
             assert_eq!(certificate.state() == State::Healthy, healthy, "{now}");
         }
     }

@@ -59,7 +59,6 @@ impl Validity {
         })
     }
 
-    /// What is wrong with it at this time.
     pub(super) fn invalid(&self, now: i64) -> Option<Invalid> {
         if self.end <= now {
             Some(Invalid::Expired)

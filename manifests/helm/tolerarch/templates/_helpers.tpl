@@ -105,6 +105,9 @@ caBundle: {{ b64enc . }}
 {{- $own := dict "webhookConfigurations" (list (printf "zz-%s" $fullname)) "lease" (include "tolerarch.controllerName" .) -}}
 {{- $config = merge $config (dict "controller" $own) -}}
 {{- end -}}
+{{- if include "tolerarch.learns" . -}}
+{{- $config = merge $config (dict "server" (dict "failedImages" true)) -}}
+{{- end -}}
 {{- toYaml $config -}}
 {{- end -}}
 
@@ -137,9 +140,14 @@ caBundle: {{ b64enc . }}
 {{- if dig "cache" "warm" "fromPods" false (default dict .Values.config) }}yes{{ end -}}
 {{- end -}}
 
+{{/* Not empty if the controller records images that failed, which the webhook then follows. */}}
+{{- define "tolerarch.learns" -}}
+{{- if and .Values.controller.enabled (ne (dig "controller" "learn" true (default dict .Values.config) | toString) "false") }}yes{{ end -}}
+{{- end -}}
+
 {{/* Not empty if the program talks to the Kubernetes API, and so needs a token and a way there. */}}
 {{- define "tolerarch.usesTheAPI" -}}
-{{- if or (include "tolerarch.readsPullSecrets" .) (include "tolerarch.discovers" .) (include "tolerarch.warms" .) (eq .Values.tls.mode "managed") }}yes{{ end -}}
+{{- if or (include "tolerarch.readsPullSecrets" .) (include "tolerarch.discovers" .) (include "tolerarch.warms" .) (include "tolerarch.learns" .) (eq .Values.tls.mode "managed") }}yes{{ end -}}
 {{- end -}}
 
 {{/* The name of the entry for a profile, or for reviews without one. API servers take only DNS names there, and in the path
@@ -163,6 +171,42 @@ of a Service. */}}
 
 {{- define "tolerarch.controllerLabels" -}}
 {{- toYaml (set (include "tolerarch.selectorLabels" . | fromYaml) "app.kubernetes.io/component" "controller") -}}
+{{- end -}}
+
+{{/* Which nodes Pods with these labels (as YAML) may run on, and which they prefer; a "single" one is not spread. What keeps
+replicas apart and has no selector gets the labels, and counts only Pods of the same rollout: those before them go. */}}
+{{- define "tolerarch.scheduling" -}}
+{{- $values := .root.Values -}}
+{{- $own := dict "labelSelector" (dict "matchLabels" (fromYaml .labels)) "matchLabelKeys" (list "pod-template-hash") -}}
+{{- $affinity := deepCopy (default dict $values.affinity) -}}
+{{- $apart := default dict $affinity.podAntiAffinity -}}
+{{- $terms := default list $apart.requiredDuringSchedulingIgnoredDuringExecution -}}
+{{- range $apart.preferredDuringSchedulingIgnoredDuringExecution -}}
+{{- $terms = append $terms .podAffinityTerm -}}
+{{- end -}}
+{{- range $terms -}}
+{{- if not (hasKey . "labelSelector") -}}
+{{- $_ := merge . $own -}}
+{{- end -}}
+{{- end -}}
+{{- with $values.nodeSelector }}
+nodeSelector:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with $affinity }}
+affinity:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with $values.tolerations }}
+tolerations:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with ternary list $values.topologySpreadConstraints (hasKey . "single") }}
+topologySpreadConstraints: # wishes, not conditions: two replicas on one node are better than one
+  {{- range . }}
+  - {{ merge (deepCopy .) (hasKey . "labelSelector" | ternary dict $own) | toYaml | indent 4 | trim }}
+  {{- end }}
+{{- end }}
 {{- end -}}
 
 {{/* What is scraped: the webhook's Pods or Services, the controller's, and the Pods that issue certificates. */}}

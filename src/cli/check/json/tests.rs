@@ -6,16 +6,14 @@ use super::*;
 #[test]
 fn knows_the_line_of_each_value() {
     let text = "{\n \"a\": [1,\n  {\"b]\\\"}\": \"x,\\\\\"},\n  []\n ],\n \"c\":\n  null\n}\n{}";
-    let mut place = Cursor::new(text, 1);
-    let (line, node) = place.read().unwrap();
-    let node = node.unwrap();
-    assert_eq!((line, node.value()), (1, json!({"a": [1, {"b]\"}": "x,\\"}, []], "c": null})));
+    let documents: Vec<Node> = Documents::of(text, 0).map(Result::unwrap).collect();
+    let [node, last] = &documents[..] else { panic!("{documents:?}") };
+    assert_eq!((node.line, node.value()), (1, json!({"a": [1, {"b]\"}": "x,\\"}, []], "c": null})));
     let Data::Map(members) = &node.data else { panic!("{node:?}") };
     let Data::List(items) = &members[0].1.data else { panic!("{node:?}") };
     let lines: Vec<usize> = items.iter().map(|item| item.line).collect();
     assert_eq!((members[0].1.line, lines, members[1].1.line), (2, vec![2, 3, 4], 7));
-    assert_eq!(place.read().unwrap().0, 9);
-    assert!(place.read().is_none());
+    assert_eq!(last.line, 9);
 }
 
 proptest! {
@@ -26,11 +24,7 @@ proptest! {
             let Ok(value) = value else { break };
             expected.push(value);
         }
-        let mut place = Cursor::new(&text, 1);
-        let mut seen = Vec::new();
-        while let Some((_, Ok(node))) = place.read() {
-            seen.push(node.value());
-        }
+        let seen: Vec<Value> = Documents::of(&text, 0).map_while(Result::ok).map(|node| node.value()).collect();
         prop_assert!(seen.starts_with(&expected), "{:?} {:?}", seen, expected);
     }
 }

@@ -8,13 +8,22 @@ use testregistry::Pki;
 use super::super::installation;
 use super::failed;
 use super::world::{
-    Call, ISSUERS, NAMESPACES, NODE_POOLS, NODES, POD_METRICS, PODS, SERVICE, SLICES, World, node, node_pool,
-    our_taint,
+    Call, DEPLOYMENTS, EVERY_POD, ISSUERS, NAMESPACES, NODE_POOLS, NODES, POD_METRICS, PODS, READYZ, SERVICE,
+    SLICES, World, node, node_pool, our_taint, stored,
 };
 
 type Break = fn(&mut World);
 /// A failed check, with words of its message and of its fix.
 type Expected = (&'static str, &'static str, &'static str);
+
+/// With all that is seen in consequence, and an old version by the way.
+fn unavailable(world: &mut World, status: &Value) {
+    world.at(PODS)[0]["status"] = status.clone();
+    world.at(PODS)[0]["spec"]["containers"][0]["image"] = "ghcr.io/tolerarch/tolerarch:v0.0.9".into();
+    *world.at(SLICES) = json!([{"endpoints": [{"conditions": {"ready": false}}]}]);
+    world.webhook()["clientConfig"]["caBundle"] = Value::Null;
+    world.call = Call::Fails;
+}
 
 #[tokio::test]
 async fn each_fault_is_found_and_its_fix_is_named() {
@@ -43,6 +52,111 @@ async fn each_fault_is_found_and_its_fix_is_named() {
             "the caBundle holds garbage",
             |world| world.webhook()["clientConfig"]["caBundle"] = BASE64_STANDARD.encode("garbage").into(),
             &[("ca-bundle", "holds no certificate", "cainjector")],
+        ),
+        (
+            "a component has failed",
+            |world| {
+                *world.at(READYZ) = json!(
+                    "[-]configuration failed: its file is not valid; the old one goes on\n[+]serving ok\nreadyz check passed\n"
+                );
+            },
+            &[(
+                "components",
+                "configuration failed: its file is not valid; the old one goes on (Pod tolerarch-1)",
+                "log",
+            )],
+        ),
+        (
+            "a component has failed, without which it is not ready",
+            |world| {
+                *world.at(READYZ) = json!("[-]certificate failed: there is none yet\nreadyz check failed\n");
+                world.ready = 503;
+            },
+            &[("components", "certificate failed: there is none yet", "TolerarchDegraded")],
+        ),
+        (
+            "the image cannot be pulled",
+            |world| {
+                unavailable(
+                    world,
+                    &json!({"containerStatuses": [{"state": {"waiting":
+                    {"reason": "ImagePullBackOff", "message": "Back-off pulling image"}}}]}),
+                );
+            },
+            &[
+                ("pods", "tolerarch-1 cannot start: ImagePullBackOff: Back-off", "image.tag"),
+                ("endpoints", "no endpoint", ""),
+                ("ca-bundle", "is empty", ""),
+                ("version", "older", ""),
+                ("dry-run", "", ""),
+            ],
+        ),
+        (
+            "no node has room",
+            |world| {
+                let condition =
+                    json!({"type": "PodScheduled", "status": "False", "message": "0/3 nodes are available"});
+                unavailable(world, &json!({"conditions": [condition]}));
+            },
+            &[
+                ("pods", "tolerarch-1 cannot start: no node has room: 0/3 nodes", "make room"),
+                ("endpoints", "no endpoint", ""),
+                ("ca-bundle", "is empty", ""),
+                ("version", "older", ""),
+                ("dry-run", "", ""),
+            ],
+        ),
+        (
+            "the Pods crash",
+            |world| {
+                unavailable(
+                    world,
+                    &json!({"containerStatuses": [{
+                        "state": {"waiting": {"reason": "CrashLoopBackOff"}},
+                        "lastState": {"terminated": {"reason": "Error", "exitCode": 2}},
+                    }]}),
+                );
+            },
+            &[
+                ("pods", "tolerarch-1 cannot start: it ends with exit code 2: Error", "logs --previous"),
+                ("endpoints", "no endpoint", ""),
+                ("ca-bundle", "is empty", ""),
+                ("version", "older", ""),
+                ("dry-run", "", ""),
+            ],
+        ),
+        (
+            "the Deployment has no replicas",
+            |world| {
+                *world.at(PODS) = json!([]);
+                world.objects.insert(DEPLOYMENTS.into(), json!([
+                    {"metadata": {"name": "other"}, "spec": {"replicas": 0, "template": {"metadata": {"labels": {"app": "other"}}}}},
+                    {"metadata": {"name": "tolerarch"}, "spec": {"replicas": 0, "template": {"metadata": {"labels": {"app": "tolerarch"}}}}},
+                ]));
+            },
+            &[("pods", "the Deployment tolerarch/tolerarch has 0 replicas", "scale deployment tolerarch")],
+        ),
+        (
+            "the Service's selector matches no Pod",
+            |world| *world.at(PODS) = json!([]),
+            &[("pods", "the selector of Service tolerarch/tolerarch matches no Pod", "get events")],
+        ),
+        (
+            "the entry for DaemonSets is wrong",
+            |world| {
+                let mut entry = world.webhook().clone();
+                entry["name"] = "daemonsets.tolerarch.io".into();
+                entry["rules"] =
+                    json!([{"operations": ["CREATE"], "apiGroups": ["apps"], "resources": ["daemonsets"]}]);
+                entry["clientConfig"] =
+                    json!({"service": {"name": "gone", "namespace": "tolerarch", "path": "/daemonsets"}});
+                world.at(installation::WEBHOOKS)[1]["webhooks"].as_array_mut().unwrap().push(entry);
+            },
+            &[
+                ("webhook", "daemonsets.tolerarch.io calls the path \"/daemonsets\"", "/mutate"),
+                ("service", "Service tolerarch/gone, which does not exist", ""),
+                ("ca-bundle", "the caBundle of zz-tolerarch/daemonsets.tolerarch.io is empty", ""),
+            ],
         ),
         (
             "a leaf has expired",
@@ -96,6 +210,30 @@ async fn each_fault_is_found_and_its_fix_is_named() {
             &[("scope", "contradicts itself", "objectSelector")],
         ),
         (
+            "no Pod has the labels",
+            |world| {
+                world.webhook()["objectSelector"]["matchLabels"] = json!({"team": "none"});
+                let pods = json!([
+                    stored("team", &json!({"app": "a"})),
+                    stored("kube-system", &json!({"team": "none"}))
+                ]);
+                world.objects.insert(EVERY_POD.into(), pods);
+            },
+            &[(
+                "scope",
+                "excludes every Pod (1 are there): one needs team=none",
+                "docs/runbooks/TolerarchNotCalled.md",
+            )],
+        ),
+        (
+            "no Deployment's Pod would have the labels",
+            |world| {
+                world.webhook()["objectSelector"] = json!({"matchLabels": {"team": "none"}});
+                world.objects.insert(EVERY_POD.into(), json!([]));
+            },
+            &[("scope", "excludes every Pod (0 are there): one needs team=none", "objectSelector")],
+        ),
+        (
             "a black hole between the API server and the webhook",
             |world| world.call = Call::HangsUntilTheTimeout,
             &[("dry-run", "waited 5 s", "firewall")],
@@ -116,7 +254,11 @@ async fn each_fault_is_found_and_its_fix_is_named() {
                 world.call = Call::IsNotMade;
                 world.webhook()["matchConditions"] = json!([{"name": "only-mine", "expression": "false"}]);
             },
-            &[("dry-run", "did not call it", "only-mine")],
+            &[(
+                "dry-run",
+                "did not call it",
+                "a Pod needs only-mine: false; docs/runbooks/TolerarchNotCalled.md",
+            )],
         ),
         (
             "it comes before an injector and is not called again",
@@ -176,7 +318,7 @@ async fn each_fault_is_found_and_its_fix_is_named() {
                 *world.at(NODE_POOLS) =
                     json!([node_pool("default", 10, &json!([])), node_pool("multi-arch", 1, &our_taint())]);
             },
-            &[("pools", "new nodes come from default", "give multi-arch a weight of 11 or more")],
+            &[("pools", "new nodes come from `default`", "change the weights")],
         ),
         (
             "Karpenter never chooses the pool, by name",
@@ -186,8 +328,8 @@ async fn each_fault_is_found_and_its_fix_is_named() {
             },
             &[(
                 "pools",
-                "NodePool arm is never chosen: new nodes come from spot",
-                "give arm a weight of 1 or more",
+                "new nodes come from `spot` (untainted, weight 0, later name) before `arm`; give it a weight of 1",
+                "change the weights",
             )],
         ),
         (
@@ -326,6 +468,6 @@ async fn each_fault_is_found_and_its_fix_is_named() {
             assert!(finding.message.contains(message), "{what}: {finding:#?}");
             assert!(finding.fix.contains(fix), "{what}: {finding:#?}");
         }
-        assert_eq!(findings.json()["healthy"], false, "{what}");
+        assert_eq!(serde_json::to_value(&findings).unwrap()["healthy"], false, "{what}");
     }
 }

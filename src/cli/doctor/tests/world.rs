@@ -15,9 +15,10 @@ use tokio_rustls::TlsAcceptor;
 
 use super::super::{Findings, examine, installation};
 use tolerarch_kubernetes::cluster::testing::{Asked, FakeApi, Reply};
+use tolerarch_support::sync::Mutex;
 
 const CONFIGURATION: &str = "zz-tolerarch";
-const EVERY_POD: &str =
+const RULE: &str =
     r#"{"operations": ["CREATE"], "apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"]}"#;
 
 /// What happens when the API server is to call the webhook.
@@ -49,12 +50,19 @@ pub(super) struct World {
     pub(super) restricted: bool,
     /// The status of what is read through the API server as a proxy to the Service.
     pub(super) proxied: u16,
+    /// The status of `/readyz?verbose` of its Pod.
+    pub(super) ready: u16,
 }
 
 pub(super) fn namespace(name: &str, labels: &Value) -> Value {
     let mut labels = labels.clone();
     labels["kubernetes.io/metadata.name"] = name.into();
     json!({"metadata": {"name": name, "labels": labels}})
+}
+
+/// A Pod that is there.
+pub(super) fn stored(namespace: &str, labels: &Value) -> Value {
+    json!({"metadata": {"name": "web", "namespace": namespace, "labels": labels}})
 }
 
 pub(super) fn node(name: &str, architecture: &str, taints: &Value) -> Value {
@@ -79,11 +87,14 @@ pub(super) const SERVICE: &str = "/api/v1/namespaces/tolerarch/services/tolerarc
 pub(super) const SLICES: &str = "/apis/discovery.k8s.io/v1/namespaces/tolerarch/endpointslices";
 pub(super) const CONFIG: &str = "/api/v1/namespaces/tolerarch/configmaps/tolerarch";
 pub(super) const POD_METRICS: &str = "/api/v1/namespaces/tolerarch/pods/http:tolerarch-1:8080/proxy/metrics";
+pub(super) const READYZ: &str = "/api/v1/namespaces/tolerarch/pods/http:tolerarch-1:8080/proxy/readyz";
+pub(super) const DEPLOYMENTS: &str = "/apis/apps/v1/namespaces/tolerarch/deployments";
 pub(super) const POD_LOG: &str = "/api/v1/namespaces/tolerarch/pods/tolerarch-1/log";
 pub(super) const LEASE: &str =
     "/apis/coordination.k8s.io/v1/namespaces/tolerarch/leases/tolerarch-controller";
 pub(super) const POLICIES: &str = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies";
 pub(super) const BINDINGS: &str = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings";
+pub(super) const EVERY_POD: &str = "/api/v1/pods";
 pub(super) const NAMESPACES: &str = "/api/v1/namespaces";
 
 impl World {
@@ -95,7 +106,7 @@ impl World {
                 "caBundle": BASE64_STANDARD.encode(pki.ca_pem()),
                 "service": {"name": "tolerarch", "namespace": "tolerarch", "port": 443, "path": "/mutate"},
             },
-            "rules": [serde_json::from_str::<Value>(EVERY_POD).unwrap()],
+            "rules": [serde_json::from_str::<Value>(RULE).unwrap()],
             "failurePolicy": "Ignore",
             "timeoutSeconds": 5,
             "reinvocationPolicy": "IfNeeded",
@@ -108,7 +119,7 @@ impl World {
         let injector = |name: &str| {
             json!({
                 "metadata": {"name": name},
-                "webhooks": [{"name": "inject.example.com", "rules": [serde_json::from_str::<Value>(EVERY_POD).unwrap()]}],
+                "webhooks": [{"name": "inject.example.com", "rules": [serde_json::from_str::<Value>(RULE).unwrap()]}],
             })
         };
         let pod = json!({
@@ -128,6 +139,7 @@ impl World {
         issuer["spec"]["serviceAccountName"] = "tolerarch-certificates".into();
         let objects = [
             (POD_LOG, json!("")),
+            (READYZ, json!("[+]certificate ok\n[+]serving ok\nreadyz check passed\n")),
             (ISSUERS, json!([issuer])),
             ("/version", json!({"minor": "34+", "gitVersion": "v1.34.1"})),
             (
@@ -170,6 +182,7 @@ impl World {
             excess: false,
             restricted: false,
             proxied: 200,
+            ready: 200,
         }
     }
 
@@ -241,7 +254,11 @@ impl World {
             );
         }
         if asked.method == Method::GET {
-            let status = if asked.path.contains("/services/https:") { self.proxied } else { 200 };
+            let status = match &*asked.path {
+                path if path.contains("/services/https:") => self.proxied,
+                READYZ => self.ready,
+                _ => 200,
+            };
             let issuers = asked.path == PODS && asked.query.contains("component%3Dcertificates");
             let known = self.objects.get(if issuers { ISSUERS } else { &asked.path }).cloned();
             return known
@@ -261,6 +278,8 @@ impl World {
     }
 
     fn create(&self, made: &AtomicUsize, asked: &Asked) -> Reply {
+        // What excludes the Pods of Deployments has to exclude this one, too.
+        assert_eq!(asked.body["metadata"]["ownerReferences"][0]["kind"], "ReplicaSet");
         let tolerates = asked.body["spec"]["tolerations"].as_array().is_some_and(|list| !list.is_empty());
         if tolerates && self.restricted {
             return Reply::refused(403, "pod tolerations conflict with its namespace whitelist");
@@ -278,6 +297,22 @@ impl World {
             Call::IsRefusedElsewhere => Reply::refused(403, "denied by a policy"),
             Call::AnswersOtherwise | Call::Fails | Call::IsNotMade => created,
         }
+    }
+
+    /// The configuration that other commands find, and the paths that they ask for.
+    pub(super) async fn configured(self) -> (Result<(String, String), String>, Vec<String>) {
+        let (made, paths) = (AtomicUsize::new(0), Arc::new(Mutex::new(Vec::new())));
+        let seen = Arc::clone(&paths);
+        let api = FakeApi::start(move |asked| {
+            seen.lock().push(asked.path.clone());
+            self.answer(&made, &asked)
+        })
+        .await;
+        let found = installation::configured(&api.client()).await;
+        let mut paths = paths.lock().clone();
+        // A list has several pages.
+        paths.dedup();
+        (found, paths)
     }
 
     pub(super) async fn examine(self, only: Option<&str>) -> Findings {

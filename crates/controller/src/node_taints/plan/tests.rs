@@ -2,7 +2,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-fn node(labels: &Value, taints: &Value, own: &str) -> TaintedNode {
+fn node(labels: &Value, taints: &Value, own: &str) -> Node {
     let annotations = json!({TAINTS_KEY: own, "example.com/own": "x"});
     let metadata = json!({"name": "n", "resourceVersion": "7", "labels": labels, "annotations": annotations});
     serde_json::from_value(json!({"metadata": metadata, "spec": {"taints": taints}})).unwrap()
@@ -18,16 +18,16 @@ fn taint(key: &str, value: &str) -> Value {
 }
 
 /// The node as it is after this change.
-fn changed(mut node: TaintedNode, patch: &Value) -> TaintedNode {
+fn changed(mut node: Node, patch: &Value) -> Node {
     assert_eq!(patch["metadata"]["resourceVersion"], "7");
-    node.own = patch["metadata"]["annotations"][TAINTS_KEY].as_str().unwrap_or_default().to_owned();
+    node.own_taints = patch["metadata"]["annotations"][TAINTS_KEY].as_str().unwrap_or_default().to_owned();
     if let Some(taints) = patch.pointer("/spec/taints") {
-        node.taints = taints.as_array().unwrap().clone();
+        node.raw_taints = taints.as_array().unwrap().clone();
     }
     node
 }
 
-fn settled(node: TaintedNode, entries: &[NodeTaint]) -> TaintedNode {
+fn settled(node: Node, entries: &[NodeTaint]) -> Node {
     match plan(&node, entries).patch {
         Some(patch) => changed(node, &patch),
         None => node,
@@ -42,15 +42,15 @@ fn a_node_gets_its_taints_beside_those_of_others() {
         json!({"key": "s", "effect": "NoExecute", "timeAdded": "2026-01-01T00:00:00Z", "future": 1});
     let before = node(&arm, &json!([startup]), "");
     let after = settled(before, &entries);
-    assert_eq!(after.taints, [startup.clone(), taint("arch", "arm64")]);
-    assert_eq!(after.own, "arch=arm64:NoSchedule");
+    assert_eq!(after.raw_taints, [startup.clone(), taint("arch", "arm64")]);
+    assert_eq!(after.own_taints, "arch=arm64:NoSchedule");
     assert_eq!(plan(&after, &entries), Plan::default(), "the same again changes nothing");
 
     let gone = settled(after.clone(), &[]);
-    assert_eq!((gone.taints.as_slice(), gone.own.as_str()), ([startup.clone()].as_slice(), ""));
+    assert_eq!((gone.raw_taints.as_slice(), gone.own_taints.as_str()), ([startup.clone()].as_slice(), ""));
     let mut other = after;
     other.metadata.labels = Some([("arch".to_owned(), "riscv64".to_owned())].into());
-    assert_eq!(settled(other, &entries).taints, [startup], "it is not meant any more");
+    assert_eq!(settled(other, &entries).raw_taints, [startup], "it is not meant any more");
 }
 
 #[test]
@@ -65,12 +65,12 @@ fn a_taint_of_somebody_else_stays() {
         let other = node(&arm, &json!([taint("arch", "team-a")]), own);
         assert!(plan(&other, &entries).is_in_the_way);
         let after = settled(other, &entries);
-        assert_eq!((after.taints, after.own.as_str()), (vec![taint("arch", "team-a")], ""));
+        assert_eq!((after.raw_taints, after.own_taints.as_str()), (vec![taint("arch", "team-a")], ""));
     }
     // A mark of what is not there, or was replaced, removes nothing.
     let forged =
         node(&arm, &json!([taint("team", "a")]), "team=b:NoSchedule,,:,team:NoSchedule,x=y:NoExecute");
-    assert_eq!(settled(forged, &[]).taints, [taint("team", "a")]);
+    assert_eq!(settled(forged, &[]).raw_taints, [taint("team", "a")]);
 }
 
 /// Without entries, as where the entry that set a taint is gone, and with one for the same place.
@@ -84,7 +84,7 @@ fn a_taint_that_no_configuration_can_set_is_never_ours() {
     let entries = [entry(("arch", "arm64"), "node.kubernetes.io/unschedulable", "x")];
     for entries in [&[][..], &entries] {
         let after = settled(node(&json!({"arch": "arm64"}), &there, mark), entries);
-        assert_eq!((&Value::from(after.taints), after.own.as_str()), (&there, ""));
+        assert_eq!((&Value::from(after.raw_taints), after.own_taints.as_str()), (&there, ""));
     }
 }
 
@@ -93,8 +93,8 @@ fn a_new_value_replaces_ours_at_its_place() {
     let arm = json!({"arch": "arm64"});
     let others = json!([taint("arch", "old"), taint("team", "a")]);
     let after = settled(node(&arm, &others, "arch=old:NoSchedule"), &[entry(("arch", "arm64"), "arch", "")]);
-    assert_eq!(after.taints, [json!({"key": "arch", "effect": "NoSchedule"}), taint("team", "a")]);
-    assert_eq!(after.own, "arch:NoSchedule");
+    assert_eq!(after.raw_taints, [json!({"key": "arch", "effect": "NoSchedule"}), taint("team", "a")]);
+    assert_eq!(after.own_taints, "arch:NoSchedule");
 }
 
 #[test]
@@ -105,7 +105,7 @@ fn nodes_that_go_or_have_no_labels_are_left_alone() {
     let mut unversioned = node(&json!({"arch": "arm64"}), &json!([]), "");
     unversioned.metadata.resource_version = None;
     assert_eq!(plan(&unversioned, &entries), Plan::default());
-    let bare: TaintedNode = serde_json::from_value(json!({"metadata": {"labels": null}})).unwrap();
+    let bare: Node = serde_json::from_value(json!({"metadata": {"labels": null}})).unwrap();
     let all = NodeTaint::default();
     for (node, entries) in [(&going, &entries[..]), (&bare, &entries), (&bare, std::slice::from_ref(&all))] {
         assert_eq!(plan(node, entries), Plan::default());
@@ -135,14 +135,14 @@ proptest! {
     fn what_is_not_ours_is_never_touched(there in some_taints(), marked in some_taints(), wanted in some_taints()) {
         let there = distinct(there);
         let own: Vec<String> = marked.iter().map(Taint::to_string).collect();
-        let raw: Vec<Value> = there.iter().map(written).collect();
+        let raw: Vec<Value> = there.iter().map(|taint| json!(taint)).collect();
         let before = node(&json!({"l": "v"}), &raw.into(), &own.join(","));
         let entries: Vec<NodeTaint> = wanted.iter().map(|taint| NodeTaint {
             selector: [("l".to_owned(), "v".to_owned())].into(), taint: taint.clone(),
         }).collect();
         let foreign: Vec<&Taint> = there.iter().filter(|taint| !marked.contains(taint)).collect();
-        let read = |node: &TaintedNode| -> Vec<Taint> {
-            node.taints.iter().map(|raw| Taint::deserialize(raw).unwrap()).collect()
+        let read = |node: &Node| -> Vec<Taint> {
+            node.raw_taints.iter().map(|raw| Taint::deserialize(raw).unwrap()).collect()
         };
 
         let after = settled(before, &entries);
@@ -159,6 +159,6 @@ proptest! {
         let bare = settled(after, &[]);
         let left = read(&bare);
         prop_assert_eq!(left.iter().collect::<Vec<_>>(), foreign);
-        prop_assert_eq!(bare.own, "");
+        prop_assert_eq!(bare.own_taints, "");
     }
 }

@@ -3,13 +3,15 @@ use serde_json::json;
 use super::*;
 use tolerarch_kubernetes::cluster::Taint;
 
-fn node(name: &str, tainted: bool) -> TaintedNode {
+fn node(name: &str, tainted: bool) -> Node {
     let taints = if tainted { json!([{"key": "k", "effect": "NoSchedule"}]) } else { json!([]) };
     let annotations = if tainted { json!({"tolerarch.io/node-taints": "k:NoSchedule"}) } else { json!({}) };
     let metadata =
         json!({"name": name, "resourceVersion": "7", "labels": {"l": "v"}, "annotations": annotations});
     serde_json::from_value(json!({"metadata": metadata, "spec": {"taints": taints}})).unwrap()
 }
+
+const CHANGED: Written = Some(Ok(()));
 
 fn entries() -> Vec<NodeTaint> {
     let taint = Taint { key: "k".into(), value: String::new(), effect: "NoSchedule".into() };
@@ -30,7 +32,7 @@ async fn a_fight_gets_slower_and_is_told_once() {
     let mut told = 0;
     for _ in 0..100 {
         queue.take(Change::Applied(node("a", false)), &entries);
-        told += usize::from(one(&mut queue, Written::Changed).await.is_some());
+        told += usize::from(one(&mut queue, CHANGED).await.is_some());
         queue.take(Change::Applied(node("a", true)), &entries);
         assert_eq!(queue.next_due(), None);
     }
@@ -47,16 +49,17 @@ async fn what_failed_is_tried_again_and_what_came_too_late_waits_for_news() {
     let (mut queue, entries) = (Queue::default(), entries());
     queue.take(Change::Applied(node("a", false)), &entries);
     for _ in 0..3 {
-        assert_eq!(one(&mut queue, Written::Failed).await, None);
+        assert_eq!(one(&mut queue, Some(Err(ClusterError::Timeout))).await, None);
     }
     assert!(queue.begin(1).is_empty(), "not at once");
-    one(&mut queue, Written::Conflict).await;
+    one(&mut queue, Some(Err(ClusterError::Conflict))).await;
     assert_eq!(queue.next_due(), None, "it is told what the node is by now");
     let begun = Instant::now();
     queue.take(Change::Applied(node("a", false)), &entries);
-    one(&mut queue, Written::Gone).await;
+    one(&mut queue, Some(Err(ClusterError::NotFound))).await;
     assert!(begun.elapsed() < Duration::from_secs(1), "{:?}", begun.elapsed());
-    assert!(queue.wanted.is_empty() && queue.tried.is_empty() && queue.busy.is_empty());
+    let known = &queue.nodes["a"];
+    assert!(known.wanted.is_none() && !known.is_busy && known.tries.last.is_none());
 }
 
 #[tokio::test(start_paused = true)]
@@ -68,7 +71,7 @@ async fn a_node_is_changed_once_at_a_time_and_as_it_is_by_then() {
     queue.take(Change::Applied(node("a", false)), &entries);
     assert!(queue.begin(9).is_empty() && queue.next_due().is_none());
     queue.take(Change::Applied(node("a", true)), &entries);
-    queue.end(name, patch, Written::Changed);
+    queue.end(name, patch, CHANGED);
     assert!(queue.next_due().is_none());
 }
 
@@ -81,7 +84,7 @@ async fn it_is_settled_when_all_are_read_and_nothing_is_left() {
     assert!(!queue.is_settled());
     queue.take(Change::Complete, &none);
     assert!(!queue.is_settled());
-    one(&mut queue, Written::Changed).await;
+    one(&mut queue, CHANGED).await;
     assert!(queue.is_settled());
     queue.take(Change::Begins, &none);
     assert!(!queue.is_settled(), "more may come");
@@ -92,13 +95,13 @@ async fn it_is_settled_when_all_are_read_and_nothing_is_left() {
 async fn nodes_that_are_gone_since_are_forgotten() {
     let (mut queue, entries) = (Queue::default(), entries());
     let mut other = node("a", false);
-    other.taints = vec![json!({"key": "k", "value": "mine", "effect": "NoSchedule"})];
+    other.raw_taints = vec![json!({"key": "k", "value": "mine", "effect": "NoSchedule"})];
     assert!(queue.take(Change::Applied(other.clone()), &entries).is_some());
     queue.take(Change::Applied(node("b", false)), &entries);
-    one(&mut queue, Written::Changed).await;
-    assert_eq!((queue.in_the_way.len(), queue.tried.len()), (1, 1));
+    one(&mut queue, CHANGED).await;
+    assert!(queue.nodes["a"].is_in_the_way && queue.nodes["b"].tries.last.is_some());
     queue.take(Change::Begins, &entries);
     queue.take(Change::Listed(node("c", true)), &entries);
     queue.take(Change::Complete, &entries);
-    assert_eq!((queue.in_the_way.len(), queue.tried.len(), queue.listed.len()), (0, 0, 0));
+    assert_eq!(queue.nodes.keys().collect::<Vec<_>>(), ["c"]);
 }

@@ -14,7 +14,8 @@ fn stored(name: &str, namespace: &str) -> StoredPod {
 #[tokio::test(start_paused = true)]
 async fn a_refused_pod_is_tried_three_times_and_others_less_and_less_often() {
     // In an hour.
-    for (result, expected) in [(Repaired::Refused, TRIES), (Repaired::Failed, 14), (Repaired::Forbidden, 14)]
+    for (error, expected) in
+        [(ClusterError::Invalid, TRIES), (ClusterError::Timeout, 14), (ClusterError::Forbidden, 14)]
     {
         let mut pods = Pods::default();
         pods.take(Change::Applied(stored("a", "team")));
@@ -24,11 +25,11 @@ async fn a_refused_pod_is_tried_three_times_and_others_less_and_less_often() {
             pods.take(Change::Applied(stored("a", "team")));
             for (pod, _) in pods.due(10) {
                 tries += 1;
-                pods.looked(pod.uid(), Look::Tried(result));
+                pods.looked(pod.uid(), Look::Tried(Some(Err(error))));
             }
             tokio::time::advance(Duration::from_secs(1)).await;
         }
-        assert_eq!(tries, expected, "{result:?}");
+        assert_eq!(tries, expected, "{error}");
     }
 }
 

@@ -65,6 +65,7 @@ fn decide_in_one(policy: &Policy, pod: &Value, images: &[Result<Support, LookupE
         given,
         purpose: Purpose::Run,
         support: *support,
+        failure: None,
     };
     let images: Vec<ImageSupport<'_>> = images.iter().zip(names).map(given).collect();
     let decision = Decision::of(policy, &pod, Rank::FIRST, &images);

@@ -38,7 +38,7 @@ fn adds_up_what_is_alike_by_workload() {
     unreadable.facts = None;
     count.add(unreadable, true, None);
     let mut ended = pod("job", "job-1", "nginx");
-    ended.phase = Phase::Succeeded;
+    ended.phase = tolerarch_kubernetes::cluster::Phase::Succeeded;
     count.add(ended, true, None);
     assert_eq!(count.shapes.len(), 3);
     let totals = count.totals(&[Support::All, Support::Partial, Support::All]);

@@ -304,6 +304,24 @@ async fn the_users_own_toleration_stays_the_users() {
     }
 }
 
+/// How docs/uninstall.md takes out what was added.
+#[tokio::test]
+async fn a_pool_that_is_open_to_no_workload_is_taken_back_by_the_next_rollout() {
+    let bench = Bench::new().await;
+    let users = template(&bench.image("agent", &["linux/amd64", "linux/arm64"]), json!({}));
+    let (_, before) = decide(&bench, &policy(json!({})), &users, None).await;
+    assert_eq!(managed(&before), (true, vec![]));
+    let closed = policy(json!({"pools": [{
+        "name": "multi-arch", "platforms": ["linux/amd64", "linux/arm64"], "tolerations": [own()], "share": 0,
+    }]}));
+    let (_, stored) = decide(&bench, &closed, &before, Some(&before)).await;
+    assert_eq!(stored, before, "nothing is rolled out");
+    let mut restarted = before.clone();
+    restarted["metadata"]["annotations"]["kubectl.kubernetes.io/restartedAt"] = json!("now");
+    let (reason, stored) = decide(&bench, &closed, &restarted, Some(&before)).await;
+    assert_eq!((reason.as_str(), managed(&stored)), ("retracted", (false, vec![])));
+}
+
 #[tokio::test]
 async fn skips_what_is_opted_out_observed_or_too_large_to_compare() {
     let bench = Bench::new().await;

@@ -1,15 +1,17 @@
 use super::super::testing::{TestDir, limits};
 use super::*;
+use crate::credentials::program::Program;
+use tolerarch_support::concurrency::Callers;
 
 /// A helper that runs this script after it has counted its run.
-fn helper(dir: &TestDir, script: &str) -> Arc<Helper> {
+fn helper(dir: &TestDir, script: &str) -> Arc<Program> {
     let runs = dir.path("runs");
     dir.program("docker-credential-test", &format!("echo run >>'{}'\n{script}", runs.display()));
-    Arc::new(Helper::new("test", &[dir.root().into()], limits()).unwrap())
+    Program::helper(Helper::new("test", Some(dir.root().as_os_str())).unwrap(), limits())
 }
 
-fn runs(dir: &TestDir) -> usize {
-    dir.read("runs").lines().count()
+async fn credential(helper: &Arc<Program>, host: &str) -> Option<Arc<Credential>> {
+    helper.credentials(host, &Callers::operator()).await.unwrap().pop()
 }
 
 fn basic(user: &str, password: &str) -> Option<Arc<Credential>> {
@@ -43,69 +45,32 @@ esac"#,
         ("failing", None),
         ("unknown", None),
     ] {
-        assert_eq!(helper.credential(host, &Callers::operator()).await, Ok(expected), "{host}");
+        assert_eq!(credential(&helper, host).await, expected, "{host}");
     }
 }
 
+/// As often as a plugin whose answers are for a registry, or for a minute where there is none.
 #[tokio::test]
-async fn runs_once_for_all_who_ask() {
+async fn an_answer_is_for_one_registry_and_nothing_is_an_answer() {
     let dir = TestDir::new();
-    let helper = helper(&dir, r#"echo '{"Username":"user","Secret":"word"}'"#);
-    let callers = Callers::operator();
-    let both = tokio::join!(helper.credential("a.b", &callers), helper.credential("a.b", &callers));
-    assert_eq!(both, (Ok(basic("user", "word")), Ok(basic("user", "word"))));
-    helper.credential("a.b", &Callers::operator()).await.unwrap();
-    assert_eq!(runs(&dir), 1);
-    helper.credential("c.d", &Callers::operator()).await.unwrap();
-    assert_eq!(runs(&dir), 2);
+    let helper =
+        helper(&dir, r#"read server; [ "$server" = a.b ] && echo '{"Username":"user","Secret":"word"}'"#);
+    for _ in 0..3 {
+        assert_eq!(credential(&helper, "a.b").await, basic("user", "word"));
+        assert_eq!(credential(&helper, "c.d").await, None);
+    }
+    assert_eq!(dir.read("runs").lines().count(), 2);
     assert_eq!(helper.id("a.b"), helper.id("a.b"));
     assert_ne!(helper.id("a.b"), helper.id("c.d"));
-}
-
-#[tokio::test]
-async fn remembers_also_that_there_is_nothing() {
-    let dir = TestDir::new();
-    let helper = helper(&dir, "exit 1");
-    for _ in 0..3 {
-        assert_eq!(helper.credential("a.b", &Callers::operator()).await, Ok(None));
-    }
-    assert_eq!(runs(&dir), 1);
-}
-
-#[tokio::test]
-async fn a_run_that_never_began_says_nothing() {
-    let dir = TestDir::new();
-    let helper = helper(&dir, r#"echo '{"Username":"user","Secret":"word"}'"#);
-    let all = helper.runner.all_slots().await;
-    tokio::time::pause();
-    assert_eq!(helper.credential("a.b", &Callers::operator()).await, Err(Busy));
-    tokio::time::resume();
-    drop(all);
-    assert_eq!(helper.credential("a.b", &Callers::operator()).await, Ok(basic("user", "word")));
-}
-
-#[tokio::test]
-async fn runs_again_for_a_refused_credential_but_not_at_once() {
-    let dir = TestDir::new();
-    let helper = helper(&dir, &format!("cat '{}'", dir.path("answer").display()));
-    dir.write("answer", r#"{"Username":"user","Secret":"old"}"#);
-    assert_eq!(helper.credential("a.b", &Callers::operator()).await, Ok(basic("user", "old")));
-    dir.write("answer", r#"{"Username":"user","Secret":"new"}"#);
-    assert!(!helper.refetch("a.b", &Callers::operator()).await, "it ran a moment ago");
-    helper.answers.put(CacheKey::Recent("a.b".into()), None, Duration::ZERO);
-    assert!(helper.refetch("a.b", &Callers::operator()).await);
-    assert_eq!(helper.credential("a.b", &Callers::operator()).await, Ok(basic("user", "new")));
-    helper.answers.put(CacheKey::Recent("a.b".into()), None, Duration::ZERO);
-    assert!(!helper.refetch("a.b", &Callers::operator()).await, "nothing has changed");
-    assert_eq!(runs(&dir), 3);
 }
 
 #[test]
 fn a_helper_is_a_name_and_not_a_path() {
     let dir = TestDir::new();
     dir.program("docker-credential-ecr-login", "");
-    let new = |name: &str| Helper::new(name, &[dir.root().into()], limits()).map(|_| ());
+    let new = |name: &str| Helper::new(name, Some(dir.root().as_os_str())).map(|_| ());
     assert_eq!(new("ecr-login"), Ok(()));
+    assert!(Helper::new("ecr-login", Some(OsStr::new("bin:relative"))).is_err());
     for name in ["", "../x", "a/b", "a b", "a;b", "a$b", "é"] {
         assert!(new(name).unwrap_err().contains("letters, digits"), "{name:?}");
     }

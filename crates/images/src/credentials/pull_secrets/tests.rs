@@ -5,6 +5,14 @@ use super::super::testing::secret;
 use super::*;
 use tolerarch_kubernetes::cluster::testing::ApiServer;
 
+impl PullSecrets {
+    /// A secret of which nothing has been read.
+    pub(in crate::credentials) fn unread(self: Arc<Self>) -> PullSecret {
+        let name = Name { namespace: "team".into(), name: "secret".into() };
+        PullSecret { secrets: self, name, keyring: Arc::default() }
+    }
+}
+
 /// Longer than any test takes, on a machine of any speed.
 const LONG: Duration = Duration::from_secs(60);
 
@@ -263,7 +271,7 @@ async fn what_is_remembered_is_bounded_by_its_size() {
     let large = secret("dockerconfigjson", &json!({"auths": auths}));
     let content = || {
         let object = serde_json::from_value(large.clone()).unwrap();
-        let ring = content(object).map_err(|fault| fault.0).unwrap().keyring;
+        let ring = content(object).unwrap().keyring;
         CachedSecret::read(ring, Instant::now())
     };
     let name = |place: usize| name_of(&format!("s{place}"));

@@ -1,6 +1,7 @@
 //! Whether anything secret is said, in any of the ways of saying it.
 
 use super::*;
+use crate::credentials::testing::with_secrets;
 use tolerarch_support::concurrency::Callers;
 
 /// Everything that this module and the client below it say, at every level.
@@ -77,16 +78,14 @@ async fn nothing_secret_is_ever_said() {
             bin_dir: Some(dir.path("bin")),
         },
     };
-    let mut sources = Sources::load(&settings, Vec::new(), &context(&environment(&dir)), None).unwrap();
-    sources.pull_secrets = Some(pull_secrets::PullSecrets::new(api.cluster(), Duration::from_secs(60)));
-    let credentials = Credentials { sources: Some(Arc::new(sources)) };
+    let credentials = with_secrets(&api, &settings, &dir);
 
     let names = ["good", "crossed", "garbage", "failing", "forbidden", "missing", "../canary"];
     let keyring = credentials.keyring("team", names).await;
     let candidates = keyring.candidates(&image("a.b/x/y/z")).into_owned();
     let shown = shown(&candidates).await;
     assert_eq!(shown.iter().filter(|shown| shown.contains("canary")).count(), 5, "{shown:?}");
-    let mut debug = format!("{credentials:?} {keyring:?} {candidates:?}");
+    let mut debug = format!("{credentials:?} {candidates:?}");
     for candidate in &candidates {
         debug += &format!(
             "{:?} {:?} {:?}",

@@ -81,13 +81,6 @@ async fn one_fetches_for_all_and_goes_on_alone() {
 }
 
 #[tokio::test]
-async fn a_panic_ends_one_flight_and_no_more() {
-    let cache = TtlCache::new(10);
-    assert_eq!(cache.join(&"a", &Callers::operator(), |_| async { panic!("on purpose") }).await, None::<u8>);
-    assert_eq!(cache.join(&"a", &Callers::operator(), |_| async { Some(1) }).await, Some(1));
-}
-
-#[tokio::test]
 async fn flights_are_bounded() {
     let cache = TtlCache::new(10);
     let mut waiting = Vec::new();

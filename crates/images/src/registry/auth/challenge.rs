@@ -4,17 +4,14 @@
 use http::HeaderMap;
 use http::header::WWW_AUTHENTICATE;
 
-/// One challenge of a registry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Challenge {
-    /// A token is to be fetched at `realm`.
     Bearer {
         /// Where, as the registry wrote it: absolute or relative, any host, not to be trusted.
         realm: String,
         /// The `service`, sent along with the request for a token.
         service: Option<String>,
     },
-    /// User name and password.
     Basic,
 }
 

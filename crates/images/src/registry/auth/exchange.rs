@@ -1,9 +1,7 @@
 //! One request for a token, and what its answer gives: by GET as the token specification has it, or by POST in the OAuth2 form.
 
-use base64::Engine;
-use base64::engine::general_purpose::STANDARD as BASE64;
 use bytes::Bytes;
-use http::{HeaderValue, Method};
+use http::HeaderValue;
 use serde::Deserialize;
 use tokio::time::Duration;
 use url::{Url, form_urlencoded};
@@ -15,10 +13,10 @@ use crate::credentials::Credential;
 use crate::registry::error::Error;
 use crate::registry::limits;
 use crate::registry::metrics::RequestKind;
-use crate::registry::net::{HttpRequest, HttpResponse, Transport};
+use crate::registry::net::{self, HttpRequest, HttpResponse};
 
+const SERVER: &str = "the registry's token server";
 const UNUSABLE: &str = "the registry's token server issued no usable token";
-/// The `client_id` of token requests.
 const CLIENT: &str = "tolerarch";
 
 /// A token server's response; some use one name, some the other, some both.
@@ -30,13 +28,8 @@ struct TokenResponse {
     expires_in: Option<i64>,
 }
 
-/// Asks for a token as the token specification has it: a password, if there is one, in the header. Proxies in front normalise
-/// slashes by a redirect, which is followed within the origin.
-pub(super) async fn get(
-    transport: &Transport,
-    request: TokenRequest<'_>,
-    realm: &Realm,
-) -> Result<HttpResponse, Error> {
+/// As the token specification has it. Proxies in front normalise slashes by a redirect, followed within the origin.
+pub(super) async fn get(request: TokenRequest<'_>, realm: &Realm) -> Result<HttpResponse, Error> {
     let mut url = realm.url.clone();
     {
         let mut query = url.query_pairs_mut();
@@ -46,53 +39,43 @@ pub(super) async fn get(
         query.append_pair("scope", &request.scope());
     }
     let password = request.credential.and_then(basic);
-    let mut response = send(transport, request, Method::GET, &url, password.as_ref(), None).await?;
     for _ in 0..limits::TOKEN_REDIRECTS {
-        if !matches!(response.status.as_u16(), 301 | 307 | 308) {
-            break;
-        }
-        let next = response.header("location").and_then(|location| url.join(location).ok());
+        let response = send(request, &url, password.as_ref(), None).await?;
+        let is_redirect = matches!(response.status.as_u16(), 301 | 307 | 308);
+        let next = response.header("location").filter(|_| is_redirect).and_then(|next| url.join(next).ok());
         let within = |next: &Url| {
             next.origin() == url.origin() && next.username().is_empty() && next.password().is_none()
         };
-        let Some(next) = next.filter(within) else { break };
+        let Some(next) = next.filter(within) else { return Ok(response) };
         url = next;
-        response = send(transport, request, Method::GET, &url, password.as_ref(), None).await?;
     }
-    Ok(response)
+    send(request, &url, password.as_ref(), None).await
 }
 
 /// Asks for a token in the OAuth2 form, with everything in the body.
 pub(super) async fn post(
-    transport: &Transport,
     request: TokenRequest<'_>,
     realm: &Realm,
     credential: &Credential,
 ) -> Result<HttpResponse, Error> {
-    let form = form(request, realm, credential);
-    send(transport, request, Method::POST, &realm.url, None, Some(form)).await
+    send(request, &realm.url, None, Some(form(request, realm, credential))).await
 }
 
 async fn send(
-    transport: &Transport,
     request: TokenRequest<'_>,
-    method: Method,
     url: &Url,
     authorization: Option<&HeaderValue>,
     form: Option<Bytes>,
 ) -> Result<HttpResponse, Error> {
     let http = HttpRequest {
         kind: RequestKind::Token,
-        method,
         url,
-        accept: "application/json",
         authorization,
         headers: None,
         form,
-        limit: limits::TOKEN,
         recorder: request.recorder,
     };
-    request.endpoint.send(transport, http, request.endpoint.is_at(url)).await
+    request.endpoint.send(request.transport, http, request.endpoint.is_at(url)).await
 }
 
 /// The form of such a request; wiped when it is dropped.
@@ -117,18 +100,13 @@ fn form(request: TokenRequest<'_>, realm: &Realm, credential: &Credential) -> By
     Bytes::from_owner(Zeroizing::new(form.finish().into_bytes()))
 }
 
-/// The token of a response, and how long it lives.
 pub(super) fn read(response: &HttpResponse) -> Result<(HeaderValue, Duration), Error> {
     match response.status.as_u16() {
         200..=299 => {}
-        _ if response.is_throttled() => return Err(Error::Throttled(response.retry_after())),
-        status @ 400..=499 => {
-            return Err(Error::Denied(format!("the registry's token server answered {status}").into()));
+        status @ 400..=499 if !response.is_throttled() => {
+            return Err(Error::Denied(format!("{SERVER} answered {status}").into()));
         }
-        status @ 500.. => {
-            return Err(Error::Unreachable(format!("the registry's token server answered {status}")));
-        }
-        status => return Err(Error::Unexpected(format!("the registry's token server answered {status}"))),
+        _ => return Err(response.failure(SERVER)),
     }
     let unusable = || Error::Denied(UNUSABLE.into());
     let given: TokenResponse = serde_json::from_slice(response.body()).map_err(|_| unusable())?;
@@ -141,30 +119,20 @@ fn life(expires_in: Option<i64>) -> Duration {
     given.map_or(limits::TOKEN_LIFE, Duration::from_secs).clamp(limits::TOKEN_LIFE, limits::TOKEN_LIFE_MAX)
 }
 
-/// The header with a token.
 pub(super) fn bearer(token: &str) -> Result<HeaderValue, Error> {
     let usable =
         (1..=limits::TOKEN_BYTES).contains(&token.len()) && token.bytes().all(|b| b.is_ascii_graphic());
     let text = usable.then(|| Zeroizing::new(format!("Bearer {token}")));
-    text.and_then(|text| sensitive(&text)).ok_or(Error::Denied(UNUSABLE.into()))
+    text.and_then(|text| net::sensitive(&text)).ok_or(Error::Denied(UNUSABLE.into()))
 }
 
 /// The header with a password; an identity token goes without a user, as containerd sends it.
 pub(super) fn basic(credential: &Credential) -> Option<HeaderValue> {
-    let (user, password) = match credential {
-        Credential::Basic { user, password } => (user.as_str(), password),
-        Credential::Identity(token) => ("", token),
-        Credential::Bearer(_) => return None,
-    };
-    let plain = Zeroizing::new(format!("{user}:{}", password.reveal()));
-    sensitive(&format!("Basic {}", *Zeroizing::new(BASE64.encode(plain.as_bytes()))))
-}
-
-/// A header value that no `Debug` shows.
-fn sensitive(text: &str) -> Option<HeaderValue> {
-    let mut value = HeaderValue::try_from(text).ok()?;
-    value.set_sensitive(true);
-    Some(value)
+    match credential {
+        Credential::Basic { user, password } => net::basic(user, password.reveal()),
+        Credential::Identity(token) => net::basic("", token.reveal()),
+        Credential::Bearer(_) => None,
+    }
 }
 
 #[cfg(test)]

@@ -13,14 +13,16 @@ const PAIRS: [(&str, &str); 5] = [
     ("docker.elastic.co", "docker-auth.elastic.co"),
 ];
 
-/// Hosted registries that give each customer a name of its own below one domain, which the public suffix list does not say.
-const OF_MANY_CUSTOMERS: [&str; 17] = [
+/// Hosts where each customer has a name below one domain, which the public suffix list does not say.
+const OF_MANY_CUSTOMERS: [&str; 24] = [
     "aliyuncs.com",
     "amazonaws.com",
     "amazonaws.com.cn",
+    "appdomain.cloud",
     "azurecr.cn",
     "azurecr.io",
     "azurecr.us",
+    "cloudapp.azure.com",
     "cloudsmith.io",
     "container-registry.com",
     "container-registry.ovh.net",
@@ -28,10 +30,15 @@ const OF_MANY_CUSTOMERS: [&str; 17] = [
     "icr.io",
     "jfrog.io",
     "myhuaweicloud.com",
+    "nip.io",
     "ocir.io",
+    "openshiftapps.com",
+    "oraclecloud.com",
     "pkg.dev",
     "scw.cloud",
+    "sslip.io",
     "tencentcloudcr.com",
+    "vultrcr.com",
 ];
 
 /// Whether the registry with this authority is known to have its tokens issued at that one.
@@ -71,8 +78,7 @@ fn is_region(label: &str) -> bool {
     !label.is_empty() && !label.contains('.') && !label.starts_with("oss-")
 }
 
-/// Whether both are ports of one host, over HTTPS. An address, and a name of one label, is shared: by NodePorts, and by what
-/// listens beside it.
+/// Whether both are HTTPS ports of one host. An address, and a name of one label, is shared with what listens beside it.
 pub(super) fn is_same_host(registry: &Url, host: &Url) -> bool {
     domain(registry).is_some_and(|name| name.contains('.') && domain(host) == Some(name))
 }

@@ -8,10 +8,9 @@ use url::Url;
 use super::owner;
 use crate::registry::hosts::Hosts;
 use crate::registry::limits;
-use crate::registry::net::{authority, names, shown_host};
+use crate::registry::net::{authority, names};
 use tolerarch_core::image::canonical_host;
 
-/// Where a registry's tokens are fetched.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Realm {
     pub(super) url: Url,
@@ -52,19 +51,13 @@ impl Realm {
             || of_pod && owner::is_same_owner(origin, &self.url)
     }
 
-    /// Whether it may be asked for a token at all. For the target of a redirect never with a client certificate, as the image's
-    /// registry chose the target.
+    /// For the target of a redirect never with a client certificate, as the image's registry chose the target.
     pub(super) fn may_be_asked(&self, hosts: &Hosts, origin: &Url, of_redirect: bool) -> bool {
         if of_redirect {
             !hosts.has_client_certificate(&self.url)
         } else {
             may_redirect(hosts, origin, &self.url)
         }
-    }
-
-    /// The host, for a message: cut, and ASCII as in every URL.
-    pub(super) fn host(&self) -> String {
-        shown_host(&self.url)
     }
 }
 
@@ -76,7 +69,7 @@ fn belongs(hosts: &Hosts, origin: &Url, url: &Url) -> bool {
     }
     let (registry, host) = (authority(origin), authority(url));
     let configured = || {
-        let settings = hosts.settings_of(origin);
+        let settings = names(origin).find_map(|name| hosts.settings(&name));
         let listed =
             |name: String| settings.is_some_and(|known| known.token_hosts.contains(&canonical_host(&name)));
         names(url).any(listed)
@@ -85,8 +78,7 @@ fn belongs(hosts: &Hosts, origin: &Url, url: &Url) -> bool {
     known && (url.scheme() == "https" || hosts.is_plain_at(url))
 }
 
-/// Whether the registry may have requests sent there. Prevents confused-deputy use of the operator's client certificates: a
-/// registry that a Pod names must not borrow them.
+/// Prevents confused-deputy use of the operator's client certificates: a registry that a Pod names must not borrow them.
 pub(crate) fn may_redirect(hosts: &Hosts, origin: &Url, url: &Url) -> bool {
     !hosts.has_client_certificate(url) || belongs(hosts, origin, url)
 }

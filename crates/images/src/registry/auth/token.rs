@@ -3,6 +3,8 @@
 //! What a registry wants is remembered by its origin; a token by origin, repository, realm and the credential that it was
 //! issued for. So the next lookup of a repository is one request, and no caller uses a token of another one.
 
+use std::convert::Infallible;
+
 use http::HeaderValue;
 use quick_cache::Weighter;
 use quick_cache::sync::Cache;
@@ -11,13 +13,12 @@ use url::Url;
 
 use super::challenge::{Challenge, challenges};
 use super::exchange::{basic, bearer, get, post, read};
-use super::fetches::Fetches;
 use super::realm::Realm;
 use crate::credentials::{Credential, CredentialId};
 use crate::registry::error::Error;
 use crate::registry::hosts::{Endpoint, Hosts};
 use crate::registry::limits;
-use crate::registry::net::{HttpResponse, Transport, label};
+use crate::registry::net::{HttpResponse, Transport, label, shown_host};
 use crate::registry::trace::Recorder;
 
 /// How registries authenticate clients, and the tokens that they issued.
@@ -25,30 +26,27 @@ pub(crate) struct Tokens {
     /// By origin.
     schemes: Cache<String, Scheme>,
     tokens: Cache<TokenKey, CachedToken, Weight>,
-    /// Also by whether it is asked by GET.
-    fetches: Fetches<(TokenKey, bool), Result<HeaderValue, Error>>,
+    /// Those under way, also by whether they are asked by GET: many tags of one repository are often looked up at once.
+    fetches: Cache<(TokenKey, bool), Result<HeaderValue, Error>>,
 }
 
-/// What a token is needed for.
 #[derive(Clone, Copy)]
 pub(crate) struct TokenRequest<'a> {
+    pub(crate) transport: &'a Transport,
+    pub(crate) hosts: &'a Hosts,
     pub(crate) endpoint: &'a Endpoint,
     pub(crate) repository: &'a str,
     pub(crate) credential: Option<&'a Credential>,
     /// Whether the credential came with a Pod.
     pub(crate) of_pod: bool,
-    /// Whether another registry redirected to this one. It chose the path, so what is learned there of how the registry
-    /// authenticates clients is not remembered.
+    /// Whether another registry redirected here. It chose the path, so how this one authenticates is not remembered.
     pub(crate) of_redirect: bool,
     pub(crate) recorder: &'a Recorder,
 }
 
-/// How a registry authenticates clients.
 #[derive(Clone)]
 enum Scheme {
-    /// User name and password.
     Basic,
-    /// A token of this realm.
     Bearer {
         realm: Realm,
         /// Whether it issues tokens for a password by GET, and not by POST.
@@ -56,7 +54,6 @@ enum Scheme {
     },
 }
 
-/// What a token may be used for.
 #[derive(Clone, PartialEq, Eq, Hash)]
 struct TokenKey {
     origin: String,
@@ -72,7 +69,6 @@ struct CachedToken {
     expires: Instant,
 }
 
-/// Weighs a token by the memory that it takes.
 #[derive(Clone)]
 struct Weight;
 
@@ -107,10 +103,10 @@ impl TokenRequest<'_> {
 
     /// Whether this realm may be asked with this credential, or anonymously. Never with a client certificate that the operator
     /// gave for another host: its token would go to the registry that named the realm.
-    fn may_ask(&self, hosts: &Hosts, realm: &Realm) -> bool {
-        let may_be_asked = realm.may_be_asked(hosts, self.origin(), self.of_redirect);
-        may_be_asked
-            && (self.credential.is_none() || realm.may_see_credentials(hosts, self.origin(), self.of_pod))
+    fn may_ask(&self, realm: &Realm) -> bool {
+        let (hosts, origin) = (self.hosts, self.origin());
+        realm.may_be_asked(hosts, origin, self.of_redirect)
+            && (self.credential.is_none() || realm.may_see_credentials(hosts, origin, self.of_pod))
     }
 }
 
@@ -119,30 +115,25 @@ impl Tokens {
         Self {
             schemes: Cache::new(limits::CHALLENGES),
             tokens: Cache::with_weighter(limits::TOKENS, limits::TOKENS_BYTES, Weight),
-            fetches: Fetches::default(),
+            fetches: Cache::new(limits::TOKENS),
         }
     }
 
     /// The `Authorization` of a first request, where it is known what the registry wants: the remembered token, or a new
     /// one, or the password.
-    pub(crate) async fn remembered(
-        &self,
-        transport: &Transport,
-        hosts: &Hosts,
-        request: TokenRequest<'_>,
-    ) -> Result<Option<HeaderValue>, Error> {
+    pub(crate) async fn remembered(&self, request: TokenRequest<'_>) -> Result<Option<HeaderValue>, Error> {
         if let Some(Credential::Bearer(token)) = request.credential {
             return bearer(token.reveal()).map(Some);
         }
         match self.schemes.get(request.origin().as_str()) {
             None => Ok(None),
             Some(Scheme::Basic) => Ok(request.credential.and_then(basic)),
-            Some(Scheme::Bearer { realm, .. }) if !request.may_ask(hosts, &realm) => Ok(None),
+            Some(Scheme::Bearer { realm, .. }) if !request.may_ask(&realm) => Ok(None),
             Some(Scheme::Bearer { realm, by_get }) => {
                 if let Some(token) = self.valid(&request.key(&realm)) {
                     return Ok(Some(token));
                 }
-                let fetched = self.fetch(transport, request, realm, by_get).await;
+                let fetched = self.fetch(request, realm, by_get).await;
                 if fetched.is_err() {
                     // Perhaps the registry wants something else by now: the next lookup asks it again.
                     self.schemes.remove(request.origin().as_str());
@@ -156,8 +147,6 @@ impl Tokens {
     /// (`core/remotes/docker/auth/parse.go`). The token that was refused is forgotten; `sent` is what was refused.
     pub(crate) async fn renewed(
         &self,
-        transport: &Transport,
-        hosts: &Hosts,
         request: TokenRequest<'_>,
         sent: Option<&HeaderValue>,
         refused: &HttpResponse,
@@ -165,7 +154,7 @@ impl Tokens {
         let remembered = self.schemes.get(request.origin().as_str()).filter(|_| !request.of_redirect);
         if let Some(Scheme::Bearer { realm, .. }) = &remembered {
             let key = request.key(realm);
-            let usable = |token: &HeaderValue| Some(token) != sent && request.may_ask(hosts, realm);
+            let usable = |token: &HeaderValue| Some(token) != sent && request.may_ask(realm);
             // Another lookup may have renewed it since.
             match self.valid(&key).filter(usable) {
                 Some(token) => return Ok(token),
@@ -179,13 +168,14 @@ impl Tokens {
         let mut error = Error::Denied("the registry asks for credentials".into());
         for challenge in &challenges {
             let Challenge::Bearer { realm, service } = challenge else { continue };
-            match Realm::of(hosts, request.origin(), realm, service.clone()) {
-                Some(realm) if request.may_ask(hosts, &realm) => {
+            match Realm::of(request.hosts, request.origin(), realm, service.clone()) {
+                Some(realm) if request.may_ask(&realm) => {
                     let by_get = matches!(&remembered, Some(Scheme::Bearer { realm: same, by_get: true }) if *same == realm);
-                    return self.fetch(transport, request, realm, by_get).await;
+                    return self.fetch(request, realm, by_get).await;
                 }
                 Some(realm) => {
-                    error = Error::TokenHost { registry: label(request.origin()), host: realm.host() };
+                    let (registry, host) = (label(request.origin()), shown_host(&realm.url));
+                    error = Error::TokenHost { registry, host };
                 }
                 None => error = Error::Denied("the registry named a realm that may not be asked".into()),
             }
@@ -205,8 +195,6 @@ impl Tokens {
     /// no form, and answers it with a token for nobody.
     pub(crate) async fn by_get(
         &self,
-        transport: &Transport,
-        hosts: &Hosts,
         request: TokenRequest<'_>,
         refused: &HeaderValue,
     ) -> Result<Option<HeaderValue>, Error> {
@@ -215,7 +203,7 @@ impl Tokens {
         else {
             return Ok(None);
         };
-        if !request.may_ask(hosts, &realm) {
+        if !request.may_ask(&realm) {
             return Ok(None);
         }
         let key = request.key(&realm);
@@ -225,32 +213,32 @@ impl Tokens {
             Some(_) if by_get => return Ok(None),
             _ => drop(self.tokens.remove(&key)),
         }
-        self.fetch(transport, request, realm, true).await.map(Some)
+        self.fetch(request, realm, true).await.map(Some)
     }
 
-    /// A remembered token that has not expired.
     fn valid(&self, key: &TokenKey) -> Option<HeaderValue> {
         let token = self.tokens.get(key).filter(|token| Instant::now() < token.expires);
         token.map(|token| token.authorization)
     }
 
-    /// Fetches a token, or waits for another lookup that fetches it.
+    /// Fetches a token, or waits for another lookup that fetches it; where that one is cut off, one who waits does it.
     async fn fetch(
         &self,
-        transport: &Transport,
         request: TokenRequest<'_>,
         realm: Realm,
         by_get: bool,
     ) -> Result<HeaderValue, Error> {
         let key = (request.key(&realm), by_get);
-        self.fetches.join(&key, self.fetch_now(transport, request, realm, by_get)).await
+        let work = async { Ok::<_, Infallible>(self.fetch_now(request, realm, by_get).await) };
+        let Ok(fetched) = self.fetches.get_or_insert_async(&key, work).await;
+        self.fetches.remove_if(&key, |_| true);
+        fetched
     }
 
     /// Fetches a token and remembers it, and where it came from. With a credential by POST first; where that cannot be,
     /// by GET, as containerd does (`core/remotes/docker/authorizer.go`: GCR says 404, Artifactory 401, ACR 400; old Harbor 403).
     async fn fetch_now(
         &self,
-        transport: &Transport,
         request: TokenRequest<'_>,
         realm: Realm,
         by_get: bool,
@@ -258,14 +246,14 @@ impl Tokens {
         let mut by_get = by_get && matches!(request.credential, Some(Credential::Basic { .. }));
         let mut response = None;
         if let Some(credential) = request.credential.filter(|_| !by_get) {
-            let posted = post(transport, request, &realm, credential).await?;
+            let posted = post(request, &realm, credential).await?;
             by_get =
                 matches!(posted.status.as_u16(), 400 | 401 | 403 | 404 | 405 | 501) && !posted.is_throttled();
             response = Some(posted).filter(|_| !by_get);
         }
         let response = match response {
             Some(response) => response,
-            None => get(transport, request, &realm).await?,
+            None => get(request, &realm).await?,
         };
         let (authorization, life) = read(&response)?;
         // The registry that redirects chose the path at its target: nothing is kept of that.

@@ -16,26 +16,19 @@ use crate::registry::net::{HttpRequest, HttpResponse, Transport, label, shown_ho
 use crate::registry::trace::Recorder;
 use tolerarch_core::image::ImageRef;
 
-/// Where a request has come to.
 pub(super) struct Route<'a> {
     endpoint: &'a Endpoint,
     url: Url,
-    is_cross_origin: bool,
+    pub(super) is_cross_origin: bool,
     /// Whether it went over HTTPS, which it does not leave.
     is_secure: bool,
     redirects: usize,
 }
 
 impl<'a> Route<'a> {
-    /// A request to the endpoint itself.
     pub(super) fn new(endpoint: &'a Endpoint, url: Url) -> Self {
         let is_secure = url.scheme() == "https";
         Self { endpoint, url, is_cross_origin: false, is_secure, redirects: 0 }
-    }
-
-    /// Whether it has left the endpoint's origin.
-    pub(super) fn is_cross_origin(&self) -> bool {
-        self.is_cross_origin
     }
 
     /// Sends the request from where it has come to, and follows it. The authorization is for this origin only.
@@ -50,18 +43,15 @@ impl<'a> Route<'a> {
         loop {
             let http = HttpRequest {
                 kind: request.kind,
-                method: request.method.clone(),
                 url: &self.url,
-                accept: request.accept,
                 authorization,
                 headers: None,
                 form: None,
-                limit: request.limit,
                 recorder,
             };
             let response = self.endpoint.send(transport, http, !self.is_cross_origin).await;
             let response = response.map_err(|error| self.located(error))?;
-            if !is_redirect(&response) {
+            if !matches!(response.status.as_u16(), 301 | 302 | 303 | 307 | 308) {
                 return Ok(response);
             }
             let next = self.next(hosts, request, response.header("location"));
@@ -103,8 +93,7 @@ impl<'a> Route<'a> {
         Ok(to)
     }
 
-    /// An endpoint at the other origin, and its name of the repository, if a 401 from there can be answered: the path is one of
-    /// the API. Registries in front of others rename repositories.
+    /// The endpoint and its repository, if a 401 from there can be answered. Registries in front rename repositories.
     pub(super) fn target(&self) -> Option<(Endpoint, String)> {
         let api = self.url.path().strip_prefix("/v2/")?;
         let (repository, reference) =
@@ -126,10 +115,6 @@ impl<'a> Route<'a> {
             cause: Box::new(cause),
         }
     }
-}
-
-fn is_redirect(response: &HttpResponse) -> bool {
-    matches!(response.status.as_u16(), 301 | 302 | 303 | 307 | 308)
 }
 
 #[cfg(test)]

@@ -5,9 +5,7 @@ use tolerarch_core::image::{ImageRef, NamePattern};
 /// What may be asked for: `deny` beats `allow`, and an empty `allow` means everything.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Allowed {
-    /// Only what one of these covers, unless there is none.
     pub allow: Vec<NamePattern>,
-    /// Never what one of these covers.
     pub deny: Vec<NamePattern>,
 }
 

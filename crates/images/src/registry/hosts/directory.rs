@@ -8,11 +8,12 @@ mod file;
 
 use std::collections::BTreeMap;
 use std::io;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use crate::registry::limits;
 use crate::registry::net::Tls;
-use file::{AnyCase, Root, Section, Tables};
+use file::Section;
 use tolerarch_core::image::canonical_host;
 
 pub(super) use file::RegistryHost;
@@ -20,13 +21,11 @@ pub(super) use file::RegistryHost;
 /// The name of the directory for registries without one of their own.
 pub(super) const DEFAULT: &str = "_default";
 
-/// All directories, by their names.
 #[derive(Debug, Default)]
 pub(crate) struct HostsDirectory {
     pub(super) namespaces: BTreeMap<String, Namespace>,
 }
 
-/// What one directory says.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Namespace {
     /// The hosts that serve the registry's images, in the order in which they are tried.
@@ -41,9 +40,6 @@ pub(super) struct Namespace {
 
 impl HostsDirectory {
     /// Reads all directories. What containerd would pass over with a line in its log is passed over here, too.
-    ///
-    /// # Errors
-    /// A directory or a file cannot be read.
     pub(crate) fn load(root: &Path) -> Result<Self, (PathBuf, io::Error)> {
         let mut namespaces = BTreeMap::new();
         for path in entries(root)?.into_iter().filter(|path| path.is_dir()) {
@@ -53,7 +49,6 @@ impl HostsDirectory {
         Ok(Self { namespaces })
     }
 
-    /// Logs what is ignored of it.
     pub(crate) fn log_ignored(&self, root: &Path) {
         for (name, namespace) in &self.namespaces {
             let file = root.join(name).join("hosts.toml");
@@ -122,9 +117,7 @@ impl Namespace {
 
     /// Reads a `hosts.toml`. An error names the line, and quotes nothing.
     pub(super) fn parse(text: &str, directory: &Path) -> Result<Self, String> {
-        let said = |error: toml::de::Error| fault(text, &error);
-        let AnyCase(Root { server, host: Tables(tables) }) = toml::from_str(text).map_err(said)?;
-        let AnyCase::<Section>(section) = toml::from_str(text).map_err(said)?;
+        let (server, tables, section) = file::read(text).map_err(|span| fault(text, span))?;
         let proxied = tables.iter().map(|(_, section)| section).chain([&section]).any(Section::is_proxied);
         let mut hosts = Vec::new();
         for (number, (url, section)) in (1..).zip(tables) {
@@ -155,8 +148,8 @@ impl Namespace {
 }
 
 /// Where, and no more: a parser's words quote what it reads.
-fn fault(text: &str, error: &toml::de::Error) -> String {
-    let before = error.span().and_then(|span| text.get(..span.start));
+fn fault(text: &str, span: Option<Range<usize>>) -> String {
+    let before = span.and_then(|span| text.get(..span.start));
     let line = before.map(|before| before.matches('\n').count() + 1);
     let place = line.map_or_else(String::new, |line| format!("line {line}: "));
     format!("{place}no TOML, or a value that its key cannot have (see docs/hosts.md of containerd)")

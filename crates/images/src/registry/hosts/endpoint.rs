@@ -13,19 +13,18 @@ use super::directory::RegistryHost;
 use super::health::Health;
 use crate::registry::error::Error;
 use crate::registry::limits;
-use crate::registry::net::{HttpRequest, HttpResponse, RequestError, Transport, dialled};
+use crate::registry::net::{HttpRequest, HttpResponse, Transport, dialled};
 use tolerarch_core::image::{ImageRef, canonical_host};
 
 /// A mirror as the configuration names it: `host`, `host:port` or `https://host/prefix`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Mirror {
     /// `host` or `host:port`.
-    authority: String,
+    pub(super) authority: String,
     /// What stands before the image's name there: nothing, or `hub/`.
     prefix: String,
 }
 
-/// Why a text is no mirror.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("no mirror; write host, host:port or https://host/prefix (plain HTTP: plainHttp of that host)")]
 pub struct ParseMirrorError;
@@ -55,15 +54,9 @@ impl fmt::Display for Mirror {
 }
 
 impl Mirror {
-    /// How many mirrors of one registry are asked.
     pub const MOST: usize = limits::MIRRORS;
-
-    pub(super) fn authority(&self) -> &str {
-        &self.authority
-    }
 }
 
-/// One endpoint that serves a registry's images.
 #[derive(Debug)]
 pub(crate) struct Endpoint {
     /// Scheme and authority, for tokens.
@@ -105,7 +98,6 @@ impl Endpoint {
         Self::new(Url::parse(&format!("{scheme}://{}/v2/{prefix}", dialled(authority))).ok()?)
     }
 
-    /// A mirror of the configuration.
     pub(super) fn of_mirror(mirror: &Mirror, plain: bool) -> Option<Self> {
         Some(Self { is_mirror: true, ..Self::at(&mirror.authority, &mirror.prefix, plain)? })
     }
@@ -118,7 +110,6 @@ impl Endpoint {
         Some(Self { resolves, pulls, fallback, is_mirror, ..at(host.base.clone()?)? })
     }
 
-    /// The same endpoint, with these headers.
     pub(super) fn with_headers(self, headers: &HeaderMap) -> Self {
         Self { headers: headers.clone(), ..self }
     }
@@ -128,8 +119,7 @@ impl Endpoint {
         url.origin() == self.origin.origin()
     }
 
-    /// Sends a request on behalf of this endpoint; `is_same_origin` if it is for the endpoint itself, and not for where that
-    /// sends clients to. Then its headers are added, and a failed connection counts as its own.
+    /// `is_same_origin` if it is for the endpoint itself: then its headers are added, and a failed connection counts.
     pub(crate) async fn send(
         &self,
         transport: &Transport,
@@ -138,11 +128,10 @@ impl Endpoint {
     ) -> Result<HttpResponse, Error> {
         let request = HttpRequest { headers: is_same_origin.then_some(&self.headers), ..request };
         let response = transport.send(&request).await;
-        if is_same_origin && matches!(response, Err(RequestError::NoConnection(_) | RequestError::Forbidden))
-        {
+        if is_same_origin && matches!(response, Err(Error::NoConnection(_) | Error::AddressNotAllowed)) {
             self.health.connect_failed();
         }
-        Ok(response?)
+        response
     }
 
     /// Stands for the headers in the key of the token cache: a token that was issued for them is not used without them.
@@ -159,7 +148,6 @@ impl Endpoint {
         named.is_ok_and(|named| self.is_at(&named))
     }
 
-    /// The image's repository as this endpoint names it.
     pub(crate) fn repository(&self, image: &ImageRef) -> String {
         let prefix = self.base.path().strip_prefix("/v2/").unwrap_or_default();
         format!("{prefix}{}", image.repository())

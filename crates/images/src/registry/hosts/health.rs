@@ -5,14 +5,13 @@
 //! connection counts for everything.
 
 use std::collections::VecDeque;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use tokio::time::Instant;
 
 use crate::registry::limits;
 use tolerarch_core::image::ImageRef;
+use tolerarch_support::sync::Mutex;
 
-/// The health of one mirror.
 #[derive(Debug, Default)]
 pub(crate) struct Health(Mutex<State>);
 
@@ -40,18 +39,12 @@ impl Failure {
 }
 
 impl Health {
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// No connection could be made.
     pub(super) fn connect_failed(&self) {
-        self.state().unreachable_until = Some(Instant::now() + limits::MIRROR_FAILING);
+        self.0.lock().unreachable_until = Some(Instant::now() + limits::MIRROR_FAILING);
     }
 
-    /// It answered for this image.
     pub(crate) fn succeeded(&self, image: &ImageRef) {
-        let mut state = self.state();
+        let mut state = self.0.lock();
         state.unreachable_until = None;
         state.failures.retain(|failure| !failure.is_of(image));
         let of_registry = state.failures.iter_mut().filter(|failure| failure.registry == image.host());
@@ -60,7 +53,7 @@ impl Health {
 
     /// It broke off, took too long or had an error of its own for this image.
     pub(crate) fn failed(&self, image: &ImageRef) {
-        let (mut state, now) = (self.state(), Instant::now());
+        let (mut state, now) = (self.0.lock(), Instant::now());
         state.failures.retain(|failure| now < failure.until && !failure.is_of(image));
         if state.failures.len() == limits::MIRROR_FAILURES {
             state.failures.pop_front();
@@ -75,7 +68,7 @@ impl Health {
 
     /// Whether it is tried last for this image.
     pub(super) fn is_failing(&self, image: &ImageRef) -> bool {
-        let (state, now) = (self.state(), Instant::now());
+        let (state, now) = (self.0.lock(), Instant::now());
         let failures = || state.failures.iter().filter(|failure| now < failure.until);
         let in_a_row = failures().filter(|failure| failure.in_a_row && failure.registry == image.host());
         state.unreachable_until.is_some_and(|until| now < until)
@@ -132,6 +125,6 @@ mod tests {
         for number in 0..2 * limits::MIRROR_FAILURES {
             health.failed(&image(&format!("r{number}.test/x")));
         }
-        assert_eq!(health.state().failures.len(), limits::MIRROR_FAILURES);
+        assert_eq!(health.0.lock().failures.len(), limits::MIRROR_FAILURES);
     }
 }

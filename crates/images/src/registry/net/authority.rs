@@ -32,8 +32,7 @@ pub(super) fn shown(host: &str) -> String {
     host.chars().take(limits::SHOWN_HOST).collect()
 }
 
-/// How an operator may have named the host of a URL: with the port that plain HTTP leaves out in URLs, and as
-/// [`authority`] writes it.
+/// With the port that plain HTTP leaves out in URLs, and as [`authority`] writes it.
 pub(crate) fn names(url: &Url) -> impl Iterator<Item = String> + use<> {
     let named = authority(url);
     let full = (url.scheme() == "http" && url.port().is_none()).then(|| format!("{named}:80"));

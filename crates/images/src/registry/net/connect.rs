@@ -23,16 +23,15 @@ use tokio::net::TcpStream;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
-use tower_service::Service;
+use tower::{Service, service_fn};
 use url::Url;
 
 use super::guard::AddressGuard;
-use super::meter::{Meter, Metered};
 use super::proxy::{Proxies, Proxy};
 use super::resolve::NameResolver;
+use crate::meter::{Meter, Metered};
 use crate::registry::limits;
 
-/// Why there is no connection.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ConnectError {
     #[error("a URL without a host")]
@@ -49,7 +48,6 @@ pub(crate) enum ConnectError {
     Proxy(#[source] Box<dyn std::error::Error + Send + Sync>),
 }
 
-/// Makes connections for the pooling client.
 #[derive(Clone)]
 pub(crate) struct Connector {
     guard: Arc<AddressGuard>,
@@ -93,7 +91,11 @@ impl Connector {
             let reached = self.reach(proxy, meter).await;
             return Ok((reached.map_err(|error| ConnectError::Proxy(error.into()))?, true));
         }
-        let reach = Reach { connector: self.clone(), proxy: proxy.clone(), meter: meter.clone() };
+        let by = (self.clone(), proxy.clone(), meter.clone());
+        let reach = service_fn(move |_: Uri| {
+            let (connector, proxy, meter) = by.clone();
+            async move { connector.reach(&proxy, &meter).await.map(TokioIo::new) }
+        });
         let mut tunnel = Tunnel::new(proxy.uri.clone(), reach);
         if let Some(authorization) = &proxy.authorization {
             tunnel = tunnel.with_auth(authorization.clone());
@@ -140,7 +142,6 @@ impl Connector {
     }
 }
 
-/// Where a URI leads.
 struct Target<'a> {
     /// As in the URI: an IPv6 address in brackets.
     host: &'a str,
@@ -159,31 +160,8 @@ impl<'a> Target<'a> {
     }
 }
 
-/// A host without the brackets of an IPv6 address.
 fn bare(host: &str) -> &str {
     host.trim_start_matches('[').trim_end_matches(']')
-}
-
-/// Connects a tunnel to its proxy.
-struct Reach {
-    connector: Connector,
-    proxy: Proxy,
-    meter: Meter,
-}
-
-impl Service<Uri> for Reach {
-    type Response = TokioIo<Wire>;
-    type Error = ConnectError;
-    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, ConnectError>> + Send>>;
-
-    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), ConnectError>> {
-        Poll::Ready(Ok(()))
-    }
-
-    fn call(&mut self, _: Uri) -> Self::Future {
-        let (connector, proxy, meter) = (self.connector.clone(), self.proxy.clone(), self.meter.clone());
-        Box::pin(async move { connector.reach(&proxy, &meter).await.map(TokioIo::new) })
-    }
 }
 
 /// The first address that takes the connection; each gets a head start over the next (RFC 8305).
@@ -222,7 +200,7 @@ impl Service<Uri> for Connector {
         Box::pin(async move {
             let kept = Arc::clone(&connector.kept).try_acquire_owned().ok();
             let late = |_| ConnectError::Dial(io::ErrorKind::TimedOut.into());
-            let meter = Meter::default();
+            let meter = Meter::new(limits::RESPONSE, 0);
             let connected = timeout(limits::CONNECT_TIME, connector.connect(&uri, &meter)).await;
             let (io, to_proxy) = connected.map_err(late)??;
             Ok(TokioIo::new(Stream { io, to_proxy, kept, meter, flushed: true }))
@@ -237,7 +215,6 @@ trait ReadWrite: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> ReadWrite for T {}
 
-/// A connection to a registry.
 pub(crate) struct Stream {
     io: Wire,
     /// Whether a proxy reads the requests.

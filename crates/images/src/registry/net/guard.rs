@@ -63,8 +63,7 @@ fn is_destination(address: Ipv4Addr) -> bool {
     (1..224).contains(&address.octets()[0])
 }
 
-/// The node itself, its link, multicast, and the metadata services of clouds. Private networks are not among them:
-/// company registries live there.
+/// Private networks are not among them: company registries live there.
 fn is_special(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(v4) => {

@@ -1,89 +1,75 @@
 //! Why there is no connection to a host, in words for whoever can change it.
 
 use std::error::Error as StdError;
-use std::fmt;
 use std::io;
 
-use rustls::{AlertDescription, CertificateError, Error as TlsError, InvalidMessage};
+use rustls::{CertificateError, Error as TlsError, InvalidMessage};
 use url::Url;
 
 use super::authority::{label, shown};
 use super::connect::ConnectError;
 use crate::registry::limits;
 
-/// No connection to a host.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct NoConnection {
-    /// As the configuration names it.
-    host: String,
-    cause: Cause,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum Cause {
-    Name,
-    Refused,
-    Silent,
-    Untrusted,
-    /// webpki takes no certificate of an authority from a server.
-    Authority,
-    OtherNames,
-    Expired,
-    NotYetValid,
-    PlainHttp,
-    /// The server refuses the client.
-    Alert(AlertDescription),
-    /// The texts of the causes, truncated: they may quote a certificate.
-    Other(String),
-}
-
-impl NoConnection {
-    /// To the host of this URL.
-    pub(super) fn to(url: &Url, error: &ConnectError) -> Self {
-        Self { host: shown(&label(url)), cause: Cause::of(error) }
-    }
-}
-
-impl Cause {
-    fn of(error: &ConnectError) -> Self {
-        let known = match error {
-            ConnectError::Resolve(_) => Some(Self::Name),
-            ConnectError::Dial(error) => match error.kind() {
-                io::ErrorKind::ConnectionRefused => Some(Self::Refused),
-                io::ErrorKind::TimedOut => Some(Self::Silent),
-                _ => None,
-            },
-            ConnectError::Tls(error) => error.get_ref().and_then(|error| Self::of_tls(error.downcast_ref()?)),
+/// Why there is no connection to the host of this URL, which is named as in the configuration.
+pub(super) fn explain(url: &Url, error: &ConnectError) -> String {
+    let host = shown(&label(url));
+    let known = match error {
+        ConnectError::Resolve(_) => Some(format!(
+            "{host} cannot be reached: its name cannot be resolved; see that it is right, and known to the DNS here"
+        )),
+        ConnectError::Dial(error) => match error.kind() {
+            io::ErrorKind::ConnectionRefused => {
+                Some(format!("{host} cannot be reached: it refuses the connection"))
+            }
+            io::ErrorKind::TimedOut => Some(format!(
+                "{host} cannot be reached: it takes no connection in time; a NetworkPolicy or firewall may be in the way"
+            )),
             _ => None,
-        };
-        known.unwrap_or_else(|| Self::Other(texts(error)))
-    }
-
-    fn of_tls(error: &TlsError) -> Option<Self> {
-        Some(match error {
-            TlsError::InvalidMessage(InvalidMessage::InvalidContentType) => Self::PlainHttp,
-            TlsError::AlertReceived(alert) => Self::Alert(*alert),
-            TlsError::InvalidCertificate(error) => match error {
-                CertificateError::UnknownIssuer | CertificateError::BadSignature => Self::Untrusted,
-                CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => {
-                    Self::OtherNames
-                }
-                CertificateError::Expired | CertificateError::ExpiredContext { .. } => Self::Expired,
-                CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => {
-                    Self::NotYetValid
-                }
-                // webpki's error has no variant of its own in rustls.
-                CertificateError::Other(error) if error.to_string().contains("CaUsedAsEndEntity") => {
-                    Self::Authority
-                }
-                _ => return None,
-            },
-            _ => return None,
-        })
-    }
+        },
+        ConnectError::Tls(error) => {
+            error.get_ref().and_then(|error| explain_tls(&host, error.downcast_ref()?))
+        }
+        _ => None,
+    };
+    // Truncated, as the texts of causes may quote a certificate.
+    known.unwrap_or_else(|| format!("no connection to {host}: {}", texts(error)))
 }
 
-/// The texts of an error and its causes, truncated.
+fn explain_tls(host: &str, error: &TlsError) -> Option<String> {
+    let error = match error {
+        TlsError::InvalidMessage(InvalidMessage::InvalidContentType) => {
+            return Some(format!(
+                "{host} does not speak TLS; if it speaks plain HTTP, set registries.hosts.{host:?}.plainHttp: true"
+            ));
+        }
+        TlsError::AlertReceived(alert) => {
+            return Some(format!("{host} refuses the TLS handshake: {alert:?}"));
+        }
+        TlsError::InvalidCertificate(error) => error,
+        _ => return None,
+    };
+    let what = match error {
+        CertificateError::UnknownIssuer | CertificateError::BadSignature => {
+            format!(
+                "is not trusted; if it should be, set registries.hosts.{host:?}.caFile to its authority, or extraCAs of the chart"
+            )
+        }
+        CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => {
+            "is not for this name".to_owned()
+        }
+        CertificateError::Expired | CertificateError::ExpiredContext { .. } => "has expired".to_owned(),
+        CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => {
+            "is not valid yet; compare the clocks".to_owned()
+        }
+        // webpki takes no certificate of an authority from a server; its error has no variant of its own in rustls.
+        CertificateError::Other(error) if error.to_string().contains("CaUsedAsEndEntity") => format!(
+            "is that of an authority; if it is the right one, set registries.hosts.{host:?}.caFile to that very certificate"
+        ),
+        _ => return None,
+    };
+    Some(format!("the certificate of {host} {what}"))
+}
+
 pub(super) fn texts(error: &(dyn StdError + 'static)) -> String {
     let mut text = String::new();
     let mut cause = Some(error);
@@ -95,39 +81,6 @@ pub(super) fn texts(error: &(dyn StdError + 'static)) -> String {
         cause = error.source();
     }
     text.chars().take(limits::CAUSE).collect()
-}
-
-impl fmt::Display for NoConnection {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { host, cause } = self;
-        match cause {
-            Cause::Name => write!(f, "{host} cannot be reached: its name cannot be resolved"),
-            Cause::Refused => write!(f, "{host} cannot be reached: it refuses the connection"),
-            Cause::Silent => write!(
-                f,
-                "{host} cannot be reached: it takes no connection in time; a NetworkPolicy or firewall may be in the way"
-            ),
-            Cause::Untrusted => write!(
-                f,
-                "the certificate of {host} is not trusted; if it should be, set registries.hosts.{host:?}.caFile to its authority"
-            ),
-            Cause::Authority => write!(
-                f,
-                "the certificate of {host} is that of an authority; if it is the right one, set registries.hosts.{host:?}.caFile to that very certificate"
-            ),
-            Cause::OtherNames => write!(f, "the certificate of {host} is not for this name"),
-            Cause::Expired => write!(f, "the certificate of {host} has expired"),
-            Cause::NotYetValid => {
-                write!(f, "the certificate of {host} is not valid yet; compare the clocks")
-            }
-            Cause::PlainHttp => write!(
-                f,
-                "{host} does not speak TLS; if that is right, set registries.hosts.{host:?}.plainHttp: true"
-            ),
-            Cause::Alert(alert) => write!(f, "{host} refuses the TLS handshake: {alert:?}"),
-            Cause::Other(texts) => write!(f, "no connection to {host}: {texts}"),
-        }
-    }
 }
 
 #[cfg(test)]
@@ -142,7 +95,7 @@ mod tests {
             (
                 "https://registry-1.docker.io/v2/",
                 ConnectError::Resolve(error(io::ErrorKind::Other)),
-                "docker.io cannot be reached: its name cannot be resolved",
+                "docker.io cannot be reached: its name cannot be resolved; see that it is right, and known to the DNS here",
             ),
             (
                 "https://a.b:5000/v2/",
@@ -165,7 +118,7 @@ mod tests {
                 "no connection to a.b: the proxy does not let it through: cannot connect: connection refused",
             ),
         ] {
-            assert_eq!(NoConnection::to(&url(to), &error).to_string(), expected);
+            assert_eq!(explain(&url(to), &error), expected);
         }
     }
 }

@@ -7,11 +7,12 @@
 use std::fmt;
 use std::net::IpAddr;
 
-use base64::Engine;
-use base64::engine::general_purpose::STANDARD as BASE64;
 use http::{HeaderValue, Uri};
 use ipnet::IpNet;
+use percent_encoding::percent_decode_str;
 use url::Url;
+
+use super::transport::basic;
 
 /// Which requests go through a proxy; none by default.
 #[derive(Clone, Debug, Default)]
@@ -34,7 +35,6 @@ impl fmt::Debug for Proxy {
     }
 }
 
-/// What NO_PROXY exempts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Exempt {
     Everything,
@@ -56,9 +56,6 @@ pub struct ProxyError(&'static str);
 
 impl Proxies {
     /// Those of the variables that `read` finds; empty ones count as absent.
-    ///
-    /// # Errors
-    /// A variable names no proxy.
     pub fn of(read: impl Fn(&str) -> Option<String>) -> Result<Self, ProxyError> {
         let text = |name: &str| {
             let either = read(name).filter(|value| !value.is_empty());
@@ -86,10 +83,6 @@ impl Proxies {
 fn parse(text: &str) -> Option<Proxy> {
     let text = if text.contains("://") { text.to_owned() } else { format!("http://{text}") };
     let url = Url::parse(&text).ok().filter(|url| matches!(url.scheme(), "http" | "https"))?;
-    let decoded = |part: &str| {
-        let pair = format!("x={}", part.replace('+', "%2B").replace('&', "%26"));
-        url::form_urlencoded::parse(pair.as_bytes()).next().map(|(_, value)| value.into_owned())
-    };
     let uri = Uri::builder()
         .scheme(url.scheme())
         .authority(format!("{}:{}", url.host_str()?, url.port_or_known_default()?))
@@ -99,10 +92,9 @@ fn parse(text: &str) -> Option<Proxy> {
     if url.username().is_empty() && url.password().is_none() {
         return Some(Proxy { uri, authorization: None });
     }
-    let user = format!("{}:{}", decoded(url.username())?, decoded(url.password().unwrap_or_default())?);
-    let mut authorization = HeaderValue::try_from(format!("Basic {}", BASE64.encode(user))).ok()?;
-    authorization.set_sensitive(true);
-    Some(Proxy { uri, authorization: Some(authorization) })
+    let decoded = |part| percent_decode_str(part).decode_utf8_lossy();
+    let password = decoded(url.password().unwrap_or_default());
+    Some(Proxy { uri, authorization: Some(basic(&decoded(url.username()), &password)?) })
 }
 
 impl Exempt {

@@ -23,11 +23,7 @@ use crate::registry::limits;
 pub(crate) struct NameResolver(TokioResolver);
 
 impl NameResolver {
-    /// The resolver that the system is configured for; like the C library's, with a name server on this very host where
-    /// the system names none.
-    ///
-    /// # Errors
-    /// It cannot be set up.
+    /// As the system is configured; like the C library, with a name server on this very host where it names none.
     pub(crate) fn of_system() -> Result<Self, NetError> {
         let (mut config, options) = read_system_conf().unwrap_or_else(|error| {
             tracing::warn!(%error, "/etc/resolv.conf cannot be used; names are asked of 127.0.0.1");

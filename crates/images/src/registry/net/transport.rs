@@ -2,6 +2,8 @@
 
 use std::error::Error as StdError;
 
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD as BASE64;
 use bytes::Bytes;
 use http::header::{
     ACCEPT, ACCEPT_ENCODING, AUTHORIZATION, CONTENT_ENCODING, CONTENT_TYPE, PROXY_AUTHORIZATION, RETRY_AFTER,
@@ -13,16 +15,22 @@ use hyper_util::client::legacy::Client;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use tokio::time::{Duration, Instant, timeout};
 use url::Url;
+use zeroize::Zeroizing;
 
 use super::authority::label;
 use super::connect::{ConnectError, Connector};
-use super::meter::TooManyBytes;
-use super::no_connection::{NoConnection, texts};
+use super::no_connection::{self, texts};
+use crate::meter::TooManyBytes;
 use crate::registry::allowance::{Allowance, Allowances};
+use crate::registry::error::Error;
 use crate::registry::limits;
+use crate::registry::manifest::ManifestError;
 use crate::registry::metrics::{RegistryMetrics, RequestKind};
 use crate::registry::trace::Recorder;
 use tolerarch_support::body::{Budget, Read, ReadError};
+
+/// What becomes of an answer that is so large or slow that its memory is needed for others.
+const CROWDED: &str = "the answer was too large or slow while memory was needed for others";
 
 /// A client of any number of hosts; connections are kept for the next request.
 pub(crate) struct Transport {
@@ -30,28 +38,20 @@ pub(crate) struct Transport {
     connector: Connector,
     bodies: Budget,
     metrics: RegistryMetrics,
-    /// What hosts say of their rate limits.
     pub(crate) allowances: Allowances,
 }
 
-/// One request.
 pub(crate) struct HttpRequest<'a> {
-    /// What it is counted as.
     pub(crate) kind: RequestKind,
-    pub(crate) method: Method,
     pub(crate) url: &'a Url,
-    pub(crate) accept: &'static str,
     pub(crate) authorization: Option<&'a HeaderValue>,
     /// Further headers, which the operator configured for this URL's host.
     pub(crate) headers: Option<&'a HeaderMap>,
-    /// A form to send along.
+    /// What is sent by POST.
     pub(crate) form: Option<Bytes>,
-    /// Bytes of the body of a success that are read at most.
-    pub(crate) limit: usize,
     pub(crate) recorder: &'a Recorder,
 }
 
-/// A response of any status.
 pub(crate) struct HttpResponse {
     pub(crate) status: StatusCode,
     pub(crate) headers: HeaderMap,
@@ -59,31 +59,12 @@ pub(crate) struct HttpResponse {
     body: Read,
 }
 
-/// Why there is no response. The texts quote nothing of a body.
-#[derive(Debug)]
-pub(crate) enum RequestError {
-    /// The address guard refuses every address of the host.
-    Forbidden,
-    /// No connection could be made.
-    NoConnection(NoConnection),
-    /// The connection broke, or what came was not HTTP.
-    Broken(String),
-    /// The body is larger than its limit, or everything around it.
-    TooLarge,
-    /// The body is so large or slow that its memory is needed for others.
-    Crowded,
-    /// The body is compressed although that was not asked for.
-    Encoding,
-}
-
-impl RequestError {
-    /// The kind of failure, as a label.
-    fn kind(&self) -> &'static str {
-        match self {
-            Self::Forbidden => "address-not-allowed",
-            Self::NoConnection(_) | Self::Broken(_) => "unreachable",
-            Self::TooLarge | Self::Encoding => "bad-manifest",
-            Self::Crowded => "overloaded",
+impl HttpRequest<'_> {
+    fn method(&self) -> Method {
+        match (self.kind, &self.form) {
+            (RequestKind::Head, _) => Method::HEAD,
+            (_, Some(_)) => Method::POST,
+            _ => Method::GET,
         }
     }
 }
@@ -97,13 +78,24 @@ impl HttpResponse {
         self.headers.get(name)?.to_str().ok()
     }
 
-    /// Whether the registry limits requests: 429, or the 403 of GitHub's secondary rate limit, which only its text tells
-    /// from a denial.
+    /// 429, or the 403 of GitHub's secondary rate limit, which only its text tells from a denial.
     pub(crate) fn is_throttled(&self) -> bool {
         let says =
             |text: &[u8]| self.body().windows(text.len()).any(|found| found.eq_ignore_ascii_case(text));
         self.status == StatusCode::TOO_MANY_REQUESTS
             || self.status == StatusCode::FORBIDDEN && says(b"secondary rate limit")
+    }
+
+    /// What the status means of a response that is no success, of whoever sent it.
+    pub(crate) fn failure(&self, sender: &str) -> Error {
+        let answered = |status| format!("{sender} answered {status}");
+        match self.status.as_u16() {
+            _ if self.is_throttled() => Error::Throttled(self.retry_after()),
+            status @ (401 | 403) => Error::Denied(answered(status).into()),
+            404 => Error::NotFound,
+            status @ 500.. => Error::Unreachable(answered(status)),
+            status => Error::Unexpected(answered(status)),
+        }
     }
 
     /// How many requests are left of a limit (Docker Hub: `ratelimit-remaining: 20;w=21600` and `ratelimit-limit: 100;w=21600`).
@@ -140,18 +132,18 @@ impl Transport {
     }
 
     /// Sends it. There is no timeout in here: the caller has one for the whole lookup.
-    pub(crate) async fn send(&self, request: &HttpRequest<'_>) -> Result<HttpResponse, RequestError> {
+    pub(crate) async fn send(&self, request: &HttpRequest<'_>) -> Result<HttpResponse, Error> {
         let HttpRequest { kind, url, recorder, .. } = request;
         let label = label(url);
         let observed = self.metrics.request(&label, *kind);
         let begun = Instant::now();
-        let index = recorder.request_begins(*kind, request.method.as_str(), url, request.authorization);
+        let index = recorder.request_begins(*kind, request.method().as_str(), url, request.authorization);
         let response = self.exchange(request).await;
-        let outcome = response.as_ref().map(|response| response.status.as_u16()).map_err(RequestError::kind);
+        let outcome = response.as_ref().map(|response| response.status.as_u16()).map_err(failure);
         recorder.request_ends(index, outcome, begun.elapsed());
         if let Some(allowance) = response.as_ref().ok().and_then(HttpResponse::allowance) {
             self.metrics.requests_left(&label, allowance.left.into());
-            recorder.requests_left(&label, allowance.left.into());
+            recorder.record(|trace| trace.requests_left = Some((label.clone(), allowance.left.into())));
             self.allowances.told(&label, allowance);
         }
         observed.end(match outcome {
@@ -165,7 +157,7 @@ impl Transport {
         response
     }
 
-    async fn exchange(&self, request: &HttpRequest<'_>) -> Result<HttpResponse, RequestError> {
+    async fn exchange(&self, request: &HttpRequest<'_>) -> Result<HttpResponse, Error> {
         let response =
             self.client.request(self.build(request)?).await.map_err(|error| broken(request.url, &error))?;
         let (head, body) = response.into_parts();
@@ -179,26 +171,26 @@ impl Transport {
         let encoding = head.headers.get(CONTENT_ENCODING).map(|encoding| encoding.as_bytes().trim_ascii());
         // Object stores send a blank one for what was put there with one.
         if encoding.is_some_and(|encoding| !matches!(&*encoding.to_ascii_lowercase(), b"" | b"identity")) {
-            return Err(RequestError::Encoding);
+            return Err(ManifestError::Encoding.into());
         }
         let body =
-            self.bodies.read(body, request.limit, Instant::now(), None).await.map_err(
-                |error| match error {
-                    ReadError::TooLarge => RequestError::TooLarge,
-                    ReadError::BudgetExhausted | ReadError::TooSlow => RequestError::Crowded,
+            self.bodies.read(body, request.kind.limit(), Instant::now(), None).await.map_err(|error| {
+                match error {
+                    ReadError::TooLarge => ManifestError::TooLarge.into(),
+                    ReadError::BudgetExhausted | ReadError::TooSlow => Error::Unexpected(CROWDED.into()),
                     ReadError::Broken(error) => broken(request.url, &error),
-                },
-            )?;
+                }
+            })?;
         Ok(HttpResponse { status: head.status, headers: head.headers, body })
     }
 
-    fn build(&self, request: &HttpRequest<'_>) -> Result<Request<Full<Bytes>>, RequestError> {
-        let invalid = || RequestError::Broken("a URL that cannot be asked".into());
+    fn build(&self, request: &HttpRequest<'_>) -> Result<Request<Full<Bytes>>, Error> {
+        let invalid = || Error::Unreachable("the connection broke: a URL that cannot be asked".into());
         let uri: Uri = request.url.as_str().parse().map_err(|_| invalid())?;
         let mut built = Request::builder()
-            .method(request.method.clone())
+            .method(request.method())
             .uri(uri)
-            .header(ACCEPT, request.accept)
+            .header(ACCEPT, request.kind.accept())
             // Nothing is decompressed, so there is nothing that could swell.
             .header(ACCEPT_ENCODING, "identity")
             .header(USER_AGENT, concat!("tolerarch/", env!("CARGO_PKG_VERSION")));
@@ -222,23 +214,44 @@ impl Transport {
     }
 }
 
+/// A header value that no `Debug` shows.
+pub(crate) fn sensitive(text: &str) -> Option<HeaderValue> {
+    let mut value = HeaderValue::try_from(text).ok()?;
+    value.set_sensitive(true);
+    Some(value)
+}
+
+pub(crate) fn basic(user: &str, password: &str) -> Option<HeaderValue> {
+    let plain = Zeroizing::new(format!("{user}:{password}"));
+    sensitive(&Zeroizing::new(format!("Basic {}", *Zeroizing::new(BASE64.encode(plain.as_bytes())))))
+}
+
 /// What kind of failure of a request to this URL this is. The text is that of the causes, which quote nothing of a body.
-fn broken(url: &Url, error: &(dyn StdError + 'static)) -> RequestError {
+fn broken(url: &Url, error: &(dyn StdError + 'static)) -> Error {
     let mut cause = Some(error);
     let mut connect = None;
     while let Some(error) = cause {
         if TooManyBytes::is_cause_of(error) {
-            return RequestError::TooLarge;
+            return ManifestError::TooLarge.into();
         }
         match error.downcast_ref::<ConnectError>() {
-            Some(ConnectError::Forbidden) => return RequestError::Forbidden,
+            Some(ConnectError::Forbidden) => return Error::AddressNotAllowed,
             // The outermost tells the proxy from what lies behind it.
             found => connect = connect.or(found),
         }
         cause = error.source();
     }
     match connect {
-        Some(error) => RequestError::NoConnection(NoConnection::to(url, error)),
-        None => RequestError::Broken(texts(error)),
+        Some(error) => Error::NoConnection(no_connection::explain(url, error)),
+        None => Error::Unreachable(format!("the connection broke: {}", texts(error))),
+    }
+}
+
+fn failure(error: &Error) -> &'static str {
+    match error {
+        Error::AddressNotAllowed => "address-not-allowed",
+        Error::BadManifest(_) => "bad-manifest",
+        Error::Unexpected(_) => "overloaded",
+        _ => "unreachable",
     }
 }

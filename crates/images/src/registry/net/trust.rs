@@ -5,60 +5,33 @@ use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use rustls::client::{ResolvesClientCert, WebPkiServerVerifier};
-use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
+use rustls::client::ResolvesClientCert;
+use rustls::crypto::CryptoProvider;
 use rustls::sign::CertifiedKey;
-use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
+use rustls::{ClientConfig, RootCertStore, SignatureScheme};
 use rustls_pki_types::pem::{self, PemObject};
-use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use tolerarch_support::file;
 use zeroize::Zeroizing;
 
 use super::connect::TlsSettings;
-use super::self_signed::SelfSigned;
+use super::verifier::Verifier;
 
-/// Why the connections to registries cannot be set up.
 #[derive(Debug, thiserror::Error)]
 pub enum TrustError {
-    /// `registries.hostsDir`, or something in it, cannot be read.
-    #[error("registries.hostsDir: {path}: cannot be read: {cause}")]
-    HostsDir {
-        /// The directory or file.
-        path: PathBuf,
-        /// Why.
-        cause: std::io::Error,
-    },
-    /// A file of certificate authorities cannot be read as PEM.
-    #[error(
-        "{file}: cannot be read as PEM certificates (caFile of registries.hosts, or ca of hosts.toml): {cause}"
-    )]
-    File {
-        file: PathBuf,
-        /// Why.
-        cause: pem::Error,
-    },
-    /// A file of certificate authorities has no certificate that can be used.
+    /// A directory or a file in it.
+    #[error("registries.hostsDir: {0}: cannot be read: {1}")]
+    HostsDir(PathBuf, std::io::Error),
+    #[error("{0}: cannot be read as PEM certificates (caFile of registries.hosts, or ca of hosts.toml): {1}")]
+    File(PathBuf, pem::Error),
     #[error("{0}: holds no certificate authority (caFile of registries.hosts, or ca of hosts.toml)")]
     NoAuthority(PathBuf),
-    /// A client certificate or its key cannot be read as PEM.
     #[error(
-        "{file}: cannot be read as a PEM client certificate or key (clientCertFile and clientKeyFile of registries.hosts, or client of hosts.toml): {cause}"
+        "{0}: cannot be read as a PEM client certificate or key (clientCertFile and clientKeyFile of registries.hosts, or client of hosts.toml): {1}"
     )]
-    Identity {
-        file: PathBuf,
-        /// Why.
-        cause: pem::Error,
-    },
-    /// A client certificate and its key do not belong together, or cannot be used.
-    #[error("{file}: the client certificate cannot be used with its key: {cause}")]
-    Pair {
-        /// The file of the certificate.
-        file: PathBuf,
-        /// Why.
-        cause: rustls::Error,
-    },
-    /// Names cannot be resolved.
+    Identity(PathBuf, pem::Error),
+    #[error("{0}: the client certificate cannot be used with its key: {1}")]
+    Pair(PathBuf, rustls::Error),
     #[error("the resolver of names cannot be set up: {0}")]
     Names(String),
     /// The crypto provider lacks something.
@@ -66,19 +39,16 @@ pub enum TrustError {
     Tls(#[from] rustls::Error),
 }
 
-/// What is special about TLS with one host.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Tls {
     /// PEM files of authorities that are trusted beside the system's.
     pub(crate) authorities: Vec<PathBuf>,
     /// PEM files of client certificates, with that of the key where it is another one.
     pub(crate) identities: Vec<(PathBuf, Option<PathBuf>)>,
-    /// Whether any certificate will do.
     pub(crate) skip_verify: bool,
 }
 
 impl Tls {
-    /// All files that it names.
     pub(crate) fn files(&self) -> impl Iterator<Item = PathBuf> + '_ {
         let identities = self.identities.iter().flat_map(|(file, key)| [Some(file), key.as_ref()]);
         self.authorities.iter().chain(identities.flatten()).cloned()
@@ -130,22 +100,19 @@ fn client_config(system: &RootCertStore, tls: &Tls) -> Result<ClientConfig, Trus
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let builder =
         ClientConfig::builder_with_provider(Arc::clone(&provider)).with_safe_default_protocol_versions()?;
+    let mut roots = system.clone();
+    let mut own = Vec::new();
+    for file in tls.authorities.iter().filter(|_| !tls.skip_verify) {
+        own.extend(add(&mut roots, file)?);
+    }
     let builder = if tls.skip_verify {
-        builder.dangerous().with_custom_certificate_verifier(Arc::new(AnyCertificate(Arc::clone(&provider))))
+        let any = Verifier { algorithms: provider.signature_verification_algorithms, trusted: None };
+        builder.dangerous().with_custom_certificate_verifier(Arc::new(any))
+    } else if own.is_empty() {
+        builder.with_root_certificates(roots)
     } else {
-        let mut roots = system.clone();
-        let mut own = Vec::new();
-        for file in &tls.authorities {
-            own.extend(add(&mut roots, file)?);
-        }
-        if own.is_empty() {
-            builder.with_root_certificates(roots)
-        } else {
-            let webpki = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), Arc::clone(&provider));
-            // It fails without authorities, and there are some.
-            let webpki = webpki.build().map_err(|error| rustls::Error::General(error.to_string()))?;
-            builder.dangerous().with_custom_certificate_verifier(Arc::new(SelfSigned::new(webpki, own)))
-        }
+        let trusted = Verifier::new(Arc::clone(&provider), roots, own)?;
+        builder.dangerous().with_custom_certificate_verifier(Arc::new(trusted))
     };
     let mut config = if tls.identities.is_empty() {
         builder.with_no_client_auth()
@@ -159,7 +126,7 @@ fn client_config(system: &RootCertStore, tls: &Tls) -> Result<ClientConfig, Trus
 
 /// Adds the authorities of a file; returns all its certificates.
 fn add(roots: &mut RootCertStore, file: &Path) -> Result<Vec<CertificateDer<'static>>, TrustError> {
-    let unreadable = |cause| TrustError::File { file: file.to_owned(), cause };
+    let unreadable = |cause| TrustError::File(file.to_owned(), cause);
     let text = file::read(file).map_err(pem::Error::Io).map_err(unreadable)?;
     let certificates = CertificateDer::pem_slice_iter(&text).collect::<Result<Vec<_>, _>>();
     let certificates = certificates.map_err(unreadable)?;
@@ -172,21 +139,17 @@ fn identity(
     key: Option<&Path>,
     provider: &CryptoProvider,
 ) -> Result<Arc<CertifiedKey>, TrustError> {
-    let unreadable = |file: &Path| {
-        let file = file.to_owned();
-        move |cause| TrustError::Identity { file, cause }
+    let text = |file| file::read(file).map(Zeroizing::new).map_err(pem::Error::Io);
+    let chain = || match CertificateDer::pem_slice_iter(&text(file)?).collect::<Result<Vec<_>, _>>()? {
+        none if none.is_empty() => Err(pem::Error::NoItemsFound),
+        chain => Ok(chain),
     };
-    let read = |file| file::read(file).map(Zeroizing::new).map_err(pem::Error::Io).map_err(unreadable(file));
-    let text = read(file)?;
-    let chain = CertificateDer::pem_slice_iter(&text).collect::<Result<Vec<_>, _>>();
-    let chain = chain.map_err(unreadable(file))?;
-    if chain.is_empty() {
-        return Err(unreadable(file)(pem::Error::NoItemsFound));
-    }
+    let chain = chain().map_err(|cause| TrustError::Identity(file.to_owned(), cause))?;
     let key_file = key.unwrap_or(file);
-    let key = PrivateKeyDer::from_pem_slice(&read(key_file)?).map_err(unreadable(key_file))?;
+    let key = text(key_file).and_then(|text| PrivateKeyDer::from_pem_slice(&text));
+    let key = key.map_err(|cause| TrustError::Identity(key_file.to_owned(), cause))?;
     let pair = CertifiedKey::from_der(chain, key, provider);
-    pair.map(Arc::new).map_err(|cause| TrustError::Pair { file: file.to_owned(), cause })
+    pair.map(Arc::new).map_err(|cause| TrustError::Pair(file.to_owned(), cause))
 }
 
 /// Chooses the client certificate: the first one whose issuer the server names, else the first that can sign.
@@ -206,45 +169,5 @@ impl ResolvesClientCert for Identities {
 
     fn has_certs(&self) -> bool {
         !self.0.is_empty()
-    }
-}
-
-/// Takes any certificate, for hosts where the operator wants it so. The handshake is still made with the key of the
-/// certificate that was presented.
-#[derive(Debug)]
-struct AnyCertificate(Arc<CryptoProvider>);
-
-impl ServerCertVerifier for AnyCertificate {
-    fn verify_server_cert(
-        &self,
-        _: &CertificateDer<'_>,
-        _: &[CertificateDer<'_>],
-        _: &ServerName<'_>,
-        _: &[u8],
-        _: UnixTime,
-    ) -> Result<ServerCertVerified, rustls::Error> {
-        Ok(ServerCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signed: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        verify_tls12_signature(message, certificate, signed, &self.0.signature_verification_algorithms)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signed: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        verify_tls13_signature(message, certificate, signed, &self.0.signature_verification_algorithms)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.0.signature_verification_algorithms.supported_schemes()
     }
 }

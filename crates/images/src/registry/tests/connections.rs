@@ -90,7 +90,7 @@ async fn the_error_says_why_there_is_no_connection_and_what_to_do() {
         (
             Some(testregistry::Pki::new().leaf(&["127.0.0.1"])),
             false,
-            "is not trusted; if it should be, set registries.hosts.HOST.caFile to its authority",
+            "is not trusted; if it should be, set registries.hosts.HOST.caFile to its authority, or extraCAs of the chart",
         ),
         (
             Some(own),
@@ -100,7 +100,11 @@ async fn the_error_says_why_there_is_no_connection_and_what_to_do() {
         (Some(pki.leaf(&["a.b"])), false, "is not for this name"),
         (Some(pki.leaf_until(&["127.0.0.1"], now - hour)), false, "has expired"),
         (Some(pki.leaf_from(&["127.0.0.1"], now + hour)), false, "is not valid yet"),
-        (None, true, "does not speak TLS; if that is right, set registries.hosts.HOST.plainHttp: true"),
+        (
+            None,
+            true,
+            "does not speak TLS; if it speaks plain HTTP, set registries.hosts.HOST.plainHttp: true",
+        ),
     ] {
         let builder = Remote::builder().pki(pki.clone());
         let builder = if plain { builder.plain_http() } else { builder };

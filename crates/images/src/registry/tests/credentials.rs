@@ -5,6 +5,9 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 use testregistry::Request;
 
 use super::*;
+use crate::credentials::CredentialSettings;
+use tolerarch_kubernetes::cluster::Caller;
+use tolerarch_support::environment::Environment;
 
 fn basic(user: &str, password: &str) -> Credential {
     Credential::Basic { user: user.into(), password: password.to_owned().into() }
@@ -284,6 +287,15 @@ async fn no_redirect_leads_a_credential_anywhere() {
         auth.fault(Some(Fault::redirect(status, &format!("{url}/token"))));
         let bench = Bench::with(&auth, &[&elsewhere]).await;
         assert_eq!(bench.ask("a", Some(&basic("user", "word"))).await, "unexpected", "{status}");
+        // By GET, where the password is in the header.
+        let away = format!("{url}/token");
+        auth.fault(Some(Fault::custom(move |request| {
+            let by_post = request.method == "POST";
+            Some(if by_post { Fault::status(405) } else { Fault::redirect(status, &away) })
+        })));
+        let bench = Bench::with(&auth, &[&elsewhere]).await;
+        assert_eq!(bench.ask("a", Some(&basic("user", "word"))).await, "unexpected", "{status}");
+        assert_eq!(bench.steps(), ["manifest GET -", "token POST -", "token GET Basic"], "{status}");
     }
     assert_eq!(elsewhere.connections(), 0);
 
@@ -295,6 +307,44 @@ async fn no_redirect_leads_a_credential_anywhere() {
     assert_eq!(bench.ask("a", Some(&basic("user", "word"))).await, single);
     assert_eq!(elsewhere.requests().len(), 1);
     assert!(elsewhere.requests().iter().all(|request| request.authorization.is_none()));
+}
+
+/// Neither what the operator has for a mirror, nor what there is for the host that the mirror names.
+#[tokio::test]
+async fn no_redirect_of_a_mirror_leads_the_operators_credential_anywhere() {
+    let (mirror, dir) = (Remote::start().await, tempfile::tempdir().unwrap());
+    let target = Remote::builder().pki(mirror.pki()).start().await;
+    let [ca, file] = ["ca.crt", "config.json"].map(|name| dir.path().join(name));
+    std::fs::write(&ca, mirror.pki().ca_pem()).unwrap();
+    let auth = BASE64.encode("operator:o");
+    let auths = json!({"auths": {mirror.address(): {"auth": auth}, target.address(): {"auth": auth}}});
+    std::fs::write(&file, auths.to_string()).unwrap();
+    let settings = CredentialSettings { docker_configs: vec![file], ..CredentialSettings::default() };
+    let of_operator = Credentials::load(&settings, vec![], Caller::Service, &Environment::default(), None);
+    let of_operator = of_operator.unwrap();
+    mirror.repo("team/app").require(Auth::basic("operator", "o"));
+    target.repo("team/app").index(Some("v1"), BOTH);
+    target.repo("team/app").require(Auth::basic("operator", "o"));
+    for status in [301, 302, 303, 307, 308] {
+        let to = format!("{}/v2/team/app/manifests/v1", target.url());
+        mirror.repo("team/app").fault(Some(Fault::redirect(status, &to).only_manifests()));
+        let trusted = HostSettings { ca_file: Some(ca.clone()), ..HostSettings::default() };
+        let mirrors = vec![mirror.address().parse().unwrap()];
+        let hosts = [
+            (mirror.address(), trusted.clone()),
+            (target.address(), trusted),
+            ("127.0.0.3:1".to_owned(), HostSettings { mirrors, ..HostSettings::default() }),
+        ];
+        let guard = AddressGuard { allow: vec!["127.0.0.0/8".parse().unwrap()], deny: vec![] };
+        let client = Registry::new(hosts, guard, registry_metrics()).unwrap();
+        let client = client.with_credentials(of_operator.clone());
+        let image: ImageRef = "127.0.0.3:1/team/app:v1".parse().unwrap();
+        assert!(client.fetch(&image, None, &Recorder::default()).await.is_err(), "{status}");
+        assert!(!target.requests().is_empty(), "{status}");
+        assert_eq!(target.count(|request| request.authorization.is_some()), 0, "{status}");
+        target.forget_requests();
+    }
+    assert!(mirror.count(|request| request.authorization == header("operator", "o")) > 0);
 }
 
 #[tokio::test]

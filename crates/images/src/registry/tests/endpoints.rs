@@ -5,7 +5,7 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 
 use super::*;
 use crate::credentials::CredentialSettings;
-use crate::credentials::testing::with_helper;
+use crate::credentials::testing::{has_accepted, with_helper};
 use tolerarch_kubernetes::cluster::Caller;
 use tolerarch_support::environment::Environment;
 
@@ -300,7 +300,7 @@ async fn a_mirror_that_accepts_a_helpers_credential_makes_its_runs_known() {
         let (client, _dir) = client_of(&remote.address(), &[&mirror.address()], &[&remote, &mirror]);
         let client = client.with_credentials(credentials.clone());
         assert_eq!(client.fetch(&image, None, &Recorder::default()).await.is_ok(), expected);
-        assert_eq!(credentials.of_host(&mirror.address())[0].has_accepted(), expected);
+        assert_eq!(has_accepted(&credentials.of_host(&mirror.address())[0]), expected);
     }
 }
 

@@ -80,8 +80,8 @@ impl Play {
             }
             let (image, recorder) = (&self.image(tag), &Recorder::default());
             match self.registry.resolve(Pull { image, credential, of_pod: self.of_pod, recorder }).await {
-                Ok(Head::Unsupported) => {}
-                Ok(Head::Digest(told)) if told == expected.digest => {}
+                Ok(None) => {}
+                Ok(Some(told)) if told == expected.digest => {}
                 other => faults.push(format!("HEAD of {tag}: {other:?}")),
             }
         }

@@ -1,5 +1,8 @@
 //! Tokens for anonymous access: fetched, cached, and sent to no other host.
 
+use futures_util::FutureExt;
+use testregistry::Request;
+
 use super::*;
 
 #[tokio::test]
@@ -80,6 +83,38 @@ async fn many_tags_at_once_cost_one_token() {
         assert_eq!(tokens, 1, "{name}, after its tokens were revoked");
         assert!((21..=40).contains(&manifests), "{name}: {manifests}");
     }
+}
+
+#[tokio::test]
+async fn who_waits_for_a_token_goes_on_where_its_fetch_is_cut_off() {
+    let remote = Remote::start().await;
+    let auth = Auth::bearer();
+    let images = ["team/first:v1", "team/app:v1", "team/app:v2"].map(|reference| {
+        let (repo, tag) = reference.split_once(':').unwrap();
+        let repo = remote.repo(repo);
+        repo.require(auth.clone());
+        repo.index(Some(tag), BOTH);
+        repo.reference(tag).parse::<ImageRef>().unwrap()
+    });
+    let (client, _dir) = client(&remote);
+    let recorder = Recorder::default();
+    let ask = |image| Box::pin(client.fetch(image, None, &recorder));
+    // From now on it is known that a token is wanted.
+    ask(&images[0]).await.unwrap();
+    remote.forget_requests();
+    auth.fault(Some(Fault::hang()));
+    let tokens = |seen: &[Request]| seen.iter().filter(|request| request.kind == Kind::Token).count();
+    let mut cut_off = ask(&images[1]);
+    tokio::select! {
+        found = &mut cut_off => panic!("{found:?}"),
+        () = remote.wait_until(|seen| tokens(seen) == 1) => {}
+    }
+    let mut waits = ask(&images[2]);
+    assert!(waits.as_mut().now_or_never().is_none());
+    auth.fault(None);
+    drop(cut_off);
+    waits.await.unwrap();
+    assert_eq!(tokens(&remote.requests()), 2);
 }
 
 #[tokio::test]

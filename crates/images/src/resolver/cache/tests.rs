@@ -165,7 +165,7 @@ async fn a_flood_stays_within_the_bound_and_leaves_the_working_set() {
 #[tokio::test]
 async fn a_lookup_that_ends_while_more_is_verified_leaves_nothing() {
     let old = cache();
-    let new = old.replaced(old.settings.clone());
+    let new = old.reconfigured(old.settings.clone(), false);
     let (app, digest) = (image("a.b/app:1"), Digest::of_content(b"1"));
     // It has seen that its configuration is the current one, and stores only now.
     old.levels.platforms.insert(old.platforms_key(&app, ANONYMOUS, digest), BOTH);

@@ -1,6 +1,6 @@
 use super::*;
 use crate::credentials::CredentialCandidate;
-use crate::resolver::circuit::{OPEN, Scope};
+use crate::resolver::circuit::OPEN;
 use crate::resolver::request::OwnedRequest;
 use tolerarch_support::metrics::Metrics;
 
@@ -30,14 +30,17 @@ fn open(metrics: &Metrics) -> bool {
 }
 
 fn failed(host: &Host, access: Access) -> Option<Instant> {
-    host.failed(access, None, false)
+    host.failed(access, None, false, || None)
+}
+
+/// Begins a lookup that is a probe.
+fn probe(host: &Host, access: Access) -> Arc<Slot> {
+    host.enter(access).unwrap().expect("a circuit that is half-open")
 }
 
 /// A probe that took this slot fails.
-fn probe_failed(host: &Host, access: Access, slot: Slot) -> Option<Instant> {
-    let due = host.failed(access, Some(slot), true);
-    host.release(slot, access);
-    due
+fn probe_failed(host: &Host, access: Access, slot: Arc<Slot>) -> Option<Instant> {
+    host.failed(access, Some(&slot), true, || None)
 }
 
 /// Opens the circuit for a namespace by failures of three repositories.
@@ -53,14 +56,16 @@ fn good(image: &str, access: Access) -> Probe {
 
 /// The image of the probe that is due.
 fn due(host: &Host) -> Option<String> {
-    let (probe, slot) = host.begin_probe(None)?;
-    host.release(slot, probe.access);
+    let (probe, _slot) = host.begin_probe()?;
     Some(probe.request.borrow().image.to_string())
 }
 
-const IMAGE: Slot = Slot { scope: Scope::Image, suspect: true };
-const OTHER: Slot = Slot { scope: Scope::Registry, suspect: false };
-const SUSPECT: Slot = Slot { scope: Scope::Registry, suspect: true };
+type Permission = Result<Option<Scope>, LookupError>;
+
+const ALLOWED: Permission = Ok(None);
+const PROBE: Permission = Ok(Some(Scope::Registry));
+const CIRCUIT_OPEN: Permission = Err(LookupError::CircuitOpen);
+const THROTTLED: Permission = Err(LookupError::Throttled);
 
 #[tokio::test(start_paused = true)]
 async fn opens_after_failures_of_several_repositories_in_a_row_and_lets_one_probe_decide() {
@@ -71,42 +76,43 @@ async fn opens_after_failures_of_several_repositories_in_a_row_and_lets_one_prob
         host.answered(repository(4));
     }
     failed(&host, repository(3));
-    assert_eq!((host.enter(repository(4)), open(&metrics)), (Permission::Allowed, false));
+    assert_eq!((host.permission(repository(4)), open(&metrics)), (ALLOWED, false));
     host.answered(repository(4));
     assert_eq!(fail(&host, 0), Some(Instant::now() + OPEN));
-    assert_eq!((host.enter(repository(4)), open(&metrics)), (Permission::CircuitOpen, true));
+    assert_eq!((host.permission(repository(4)), open(&metrics)), (CIRCUIT_OPEN, true));
 
     tokio::time::advance(OPEN).await;
-    let both = [host.enter(repository(4)), host.enter(repository(5))];
-    assert_eq!(both, [Permission::Probe(OTHER), Permission::CircuitOpen]);
+    let slot = probe(&host, repository(4));
+    assert_eq!(host.permission(repository(5)), CIRCUIT_OPEN);
     assert_eq!(failed(&host, repository(6)), None, "a straggler");
-    assert_eq!(probe_failed(&host, repository(4), OTHER), Some(Instant::now() + OPEN));
-    assert_eq!(host.enter(repository(5)), Permission::CircuitOpen);
+    assert_eq!(probe_failed(&host, repository(4), slot), Some(Instant::now() + OPEN));
+    assert_eq!(host.permission(repository(5)), CIRCUIT_OPEN);
     tokio::time::advance(OPEN).await;
-    assert_eq!(host.enter(repository(5)), Permission::Probe(OTHER));
+    let slot = probe(&host, repository(5));
     host.answered(repository(5));
-    host.release(OTHER, repository(5));
-    assert_eq!((host.enter(repository(4)), open(&metrics)), (Permission::Allowed, false));
+    drop(slot);
+    assert_eq!((host.permission(repository(4)), open(&metrics)), (ALLOWED, false));
 }
 
 #[tokio::test(start_paused = true)]
 async fn one_repository_fails_alone() {
+    let tag = |image: u64| Access { image, ..repository(1) };
     let (host, metrics) = host();
-    for _ in 0..FAILURES {
-        assert_eq!(host.permission(repository(1)), Permission::Allowed);
-        failed(&host, repository(1));
+    for image in 1..=3 {
+        assert_eq!(host.permission(tag(image)), ALLOWED);
+        failed(&host, tag(image));
     }
-    assert_eq!(host.enter(repository(1)), Permission::CircuitOpen);
-    assert_eq!((host.enter(repository(2)), open(&metrics)), (Permission::Allowed, false));
+    assert_eq!(host.permission(tag(1)), CIRCUIT_OPEN);
+    assert_eq!((host.permission(repository(2)), open(&metrics)), (ALLOWED, false));
     tokio::time::advance(OPEN).await;
-    let both = [host.enter(repository(1)), host.enter(repository(1))];
-    assert_eq!(both, [Permission::Probe(IMAGE), Permission::CircuitOpen]);
-    probe_failed(&host, repository(1), IMAGE);
-    assert_eq!(host.enter(repository(1)), Permission::CircuitOpen);
+    let slot = probe(&host, tag(1));
+    assert_eq!(host.permission(tag(1)), CIRCUIT_OPEN);
+    probe_failed(&host, tag(1), slot);
+    assert_eq!(host.permission(tag(1)), CIRCUIT_OPEN);
     tokio::time::advance(OPEN).await;
-    assert_eq!(host.enter(repository(1)), Permission::Probe(IMAGE));
-    host.answered(repository(1));
-    assert_eq!(host.enter(repository(1)), Permission::Allowed);
+    drop(probe(&host, tag(1)));
+    host.answered(tag(1));
+    assert_eq!(host.permission(tag(1)), ALLOWED);
 }
 
 #[tokio::test(start_paused = true)]
@@ -114,11 +120,12 @@ async fn a_failing_repository_keeps_no_other_from_being_the_probe() {
     let (host, _) = host();
     fail(&host, 0);
     tokio::time::advance(OPEN).await;
-    let all = [1, 2, 4, 5].map(|asked| host.enter(repository(asked)));
-    let (suspect, other) = (Permission::Probe(SUSPECT), Permission::Probe(OTHER));
-    assert_eq!(all, [suspect, Permission::CircuitOpen, other, Permission::CircuitOpen]);
-    host.release(OTHER, repository(4));
-    assert_eq!(host.enter(repository(5)), other, "a probe without a result frees its slot");
+    let _suspect = probe(&host, repository(1));
+    assert_eq!(host.permission(repository(2)), CIRCUIT_OPEN);
+    let other = probe(&host, repository(4));
+    assert_eq!(host.permission(repository(5)), CIRCUIT_OPEN);
+    drop(other);
+    assert_eq!(host.permission(repository(5)), PROBE, "a probe without a result frees its slot");
 }
 
 #[tokio::test(start_paused = true)]
@@ -130,7 +137,7 @@ async fn probes_by_the_image_that_worked_last_then_by_one_that_was_refused() {
     }
     assert_eq!(due(&host), None, "the circuit has just opened");
     tokio::time::advance(OPEN).await;
-    assert_eq!((due(&host).as_deref(), due(&host)), (Some("a.test/refused:1"), None));
+    assert_eq!(due(&host).as_deref(), Some("a.test/refused:1"));
     host.served(repository(6), Some(good("a.test/good:1", repository(6))));
     assert_eq!(fail(&host, 0), Some(Instant::now()), "it tells at once whether the registry fails");
     assert_eq!([due(&host).as_deref(), due(&host).as_deref()], [Some("a.test/good:1"); 2]);
@@ -143,11 +150,11 @@ async fn failures_of_one_namespace_open_the_circuit_for_that_one_only() {
         failed(&host, of(7, repository));
         failed(&host, Access { credential: CredentialId::of(&["own"]), of_pod: true, ..of(7, repository) });
     }
-    assert_eq!(host.enter(of(7, repository(30))), Permission::CircuitOpen);
-    assert_eq!((host.enter(of(8, repository(30))), open(&metrics)), (Permission::Allowed, true));
+    assert_eq!(host.permission(of(7, repository(30))), CIRCUIT_OPEN);
+    assert_eq!((host.permission(of(8, repository(30))), open(&metrics)), (ALLOWED, true));
     // Another namespace fails, too.
     assert!(failed(&host, of(8, repository(31))).is_some());
-    assert_eq!(host.enter(of(9, repository(30))), Permission::CircuitOpen);
+    assert_eq!(host.permission(of(9, repository(30))), CIRCUIT_OPEN);
 }
 
 #[tokio::test(start_paused = true)]
@@ -157,16 +164,15 @@ async fn an_image_that_worked_for_another_namespace_decides_for_all() {
     host.served(of(7, repository(31)), Some(good("a.test/own:1", of(7, repository(31)))));
     for works in [true, false] {
         assert_eq!(fail(&host, 7), Some(Instant::now()));
-        let (probe, slot) = host.begin_probe(None).unwrap();
+        let (probe, slot) = host.begin_probe().unwrap();
         assert_eq!(probe.request.borrow().image.as_str(), "a.test/theirs:1");
-        assert_eq!(host.permission(of(9, repository(40))), Permission::Allowed, "not decided yet");
+        assert_eq!(host.permission(of(9, repository(40))), ALLOWED, "not decided yet");
         if works {
-            host.served(probe.access, Some(probe.clone()));
-            host.release(slot, probe.access);
+            host.served(probe.access, Some(probe));
         } else {
             probe_failed(&host, probe.access, slot);
         }
-        let expected = if works { Permission::Allowed } else { Permission::CircuitOpen };
+        let expected = if works { ALLOWED } else { CIRCUIT_OPEN };
         assert_eq!([7, 9].map(|namespace| host.permission(of(namespace, repository(40)))), [expected; 2]);
     }
 }
@@ -177,10 +183,10 @@ async fn an_image_of_the_failing_namespace_decides_for_no_other() {
     host.served(of(7, repository(31)), Some(good("a.test/own:1", of(7, repository(31)))));
     fail(&host, 7);
     for _ in 0..3 {
-        let (probe, slot) = host.begin_probe(None).unwrap();
+        let (probe, slot) = host.begin_probe().unwrap();
         probe_failed(&host, probe.access, slot);
         let both = [7, 8].map(|namespace| host.permission(of(namespace, repository(40))));
-        assert_eq!(both, [Permission::CircuitOpen, Permission::Allowed]);
+        assert_eq!(both, [CIRCUIT_OPEN, ALLOWED]);
         tokio::time::advance(OPEN).await;
     }
 }
@@ -191,13 +197,13 @@ async fn one_namespace_cannot_keep_the_circuit_open_for_all() {
     fail(&host, 7);
     failed(&host, of(8, repository(4)));
     tokio::time::advance(OPEN).await;
-    for (round, expected) in [(0, Permission::CircuitOpen), (1, Permission::Probe(OTHER))] {
-        let probe = of(7, repository(40 + round));
-        assert_eq!(host.enter(probe), Permission::Probe(OTHER));
-        assert_eq!(host.enter(of(9, repository(50))), Permission::CircuitOpen, "one probe at a time");
-        assert_eq!(probe_failed(&host, probe, OTHER), Some(Instant::now() + OPEN));
+    for (round, expected) in [(0, CIRCUIT_OPEN), (1, PROBE)] {
+        let asked = of(7, repository(40 + round));
+        let slot = probe(&host, asked);
+        assert_eq!(host.permission(of(9, repository(50))), CIRCUIT_OPEN, "one probe at a time");
+        assert_eq!(probe_failed(&host, asked, slot), Some(Instant::now() + OPEN));
         let both = [7, 9].map(|namespace| host.permission(of(namespace, repository(50))));
-        assert_eq!(both, [Permission::CircuitOpen, expected]);
+        assert_eq!(both, [CIRCUIT_OPEN, expected]);
         tokio::time::advance(OPEN).await;
     }
 }
@@ -209,23 +215,18 @@ async fn one_bad_tag_fails_alone_and_other_tags_probe_their_repository() {
     for _ in 0..2 * FAILURES {
         failed(&host, tag(1));
     }
-    assert_eq!(
-        [tag(1), tag(2)].map(|tag| host.permission(tag)),
-        [Permission::CircuitOpen, Permission::Allowed]
-    );
+    assert_eq!([tag(1), tag(2)].map(|tag| host.permission(tag)), [ALLOWED; 2]);
     for image in 1..=3 {
         failed(&host, tag(image));
     }
     let others = [tag(9), of(8, tag(9)), of(7, repository(2))].map(|tag| host.permission(tag));
-    assert_eq!(others, [Permission::CircuitOpen, Permission::Allowed, Permission::Allowed]);
+    assert_eq!(others, [CIRCUIT_OPEN, ALLOWED, ALLOWED]);
     assert!(!open(&metrics));
     tokio::time::advance(OPEN).await;
-    let slot = |suspect| Slot { scope: Scope::Repository, suspect };
-    let both = [tag(1), tag(9), tag(10)].map(|tag| host.enter(tag));
-    let (suspect, other) = (Permission::Probe(slot(true)), Permission::Probe(slot(false)));
-    assert_eq!(both, [suspect, other, Permission::CircuitOpen]);
+    let _both = [tag(1), tag(9)].map(|tag| probe(&host, tag));
+    assert_eq!(host.permission(tag(10)), CIRCUIT_OPEN);
     host.answered(tag(9));
-    assert_eq!(host.permission(tag(10)), Permission::Allowed);
+    assert_eq!(host.permission(tag(10)), ALLOWED);
 }
 
 #[tokio::test]
@@ -235,13 +236,13 @@ async fn a_host_is_known_by_a_manifest_until_it_times_out_or_its_circuit_opens()
     assert!(!host.is_known(), "a refusal is not enough");
     host.served(ANONYMOUS, None);
     failed(&host, ANONYMOUS);
-    host.failed(of_pod("a"), None, true);
+    host.failed(of_pod("a"), None, true, || None);
     fail(&host, 0);
     assert!(host.is_known(), "a status, a credential of a Pod, or one namespace say little");
     failed(&host, of(1, repository(4)));
     assert!(!host.is_known(), "the circuit is open for all");
     host.served(ANONYMOUS, None);
-    host.failed(ANONYMOUS, None, true);
+    host.failed(ANONYMOUS, None, true, || None);
     assert!(!host.is_known());
 }
 
@@ -250,9 +251,9 @@ async fn pauses_and_remembers_who_has_no_head() {
     let (host, _) = host();
     host.pause(ANONYMOUS, Duration::from_secs(7));
     host.note_headless();
-    assert_eq!((host.enter(ANONYMOUS), host.answers_head()), (Permission::Throttled, false));
+    assert_eq!((host.permission(ANONYMOUS), host.answers_head()), (THROTTLED, false));
     tokio::time::advance(Duration::from_secs(7)).await;
-    assert_eq!((host.enter(ANONYMOUS), host.answers_head()), (Permission::Allowed, false));
+    assert_eq!((host.permission(ANONYMOUS), host.answers_head()), (ALLOWED, false));
     tokio::time::advance(LACKS_HEAD).await;
     assert!(host.answers_head());
 }
@@ -263,23 +264,20 @@ async fn pauses_whom_it_asks_only() {
     let [a, b] = ["a", "b"].map(of_pod);
     host.pause(a, Duration::from_secs(9));
     host.pause(a, Duration::from_secs(2));
-    assert_eq!(
-        [a, b, ANONYMOUS].map(|id| host.permission(id)),
-        [Permission::Throttled, Permission::Allowed, Permission::Allowed]
-    );
+    assert_eq!([a, b, ANONYMOUS].map(|id| host.permission(id)), [THROTTLED, ALLOWED, ALLOWED]);
     tokio::time::advance(Duration::from_secs(8)).await;
-    assert_eq!(host.permission(a), Permission::Throttled, "the longer one counts");
+    assert_eq!(host.permission(a), THROTTLED, "the longer one counts");
     host.pause(a, Duration::from_secs(3600));
     for number in 0..2 * ACCOUNTS {
         host.pause(of_pod(&number.to_string()), Duration::from_secs(9));
     }
     assert_eq!(
-        (host.permission(a), host.state().accounts.len()),
-        (Permission::Throttled, ACCOUNTS),
+        (host.permission(a), host.state.lock().pauses.len()),
+        (THROTTLED, ACCOUNTS),
         "the shortest go"
     );
     host.pause(ANONYMOUS, Duration::from_secs(1));
-    assert_eq!(host.permission(ANONYMOUS), Permission::Throttled, "however many there are");
+    assert_eq!(host.permission(ANONYMOUS), THROTTLED, "however many there are");
 }
 
 #[tokio::test(start_paused = true)]
@@ -291,17 +289,11 @@ async fn a_pods_own_credential_opens_no_circuit_for_others() {
     }
     host.answered(a);
     for _ in 0..FAILURES {
-        assert_eq!((host.permission(a), failed(&host, a)), (Permission::Allowed, None));
+        assert_eq!((host.permission(a), failed(&host, a)), (ALLOWED, None));
     }
-    assert_eq!(
-        [a, b, ANONYMOUS].map(|id| host.permission(id)),
-        [Permission::CircuitOpen, Permission::Allowed, Permission::Allowed]
-    );
+    assert_eq!([a, b, ANONYMOUS].map(|id| host.permission(id)), [ALLOWED; 3]);
     assert!(!open(&metrics));
-    tokio::time::advance(OPEN).await;
-    assert_eq!(host.enter(a), Permission::Probe(IMAGE));
-    probe_failed(&host, a, IMAGE);
-    assert_eq!(host.permission(a), Permission::CircuitOpen, "it has not answered since");
+    assert!(host.is_silent(a) && !host.is_silent(b), "it has not answered since");
 }
 
 #[tokio::test]

@@ -287,7 +287,7 @@ async fn one_tenant_does_not_make_others_impatient() {
     let bench = Bench::new().await;
     let image = bench.multi("app").1;
     let access = |namespace| Access { namespace, ..bench_access(&bench, &image) };
-    let host = bench.resolver.0.shared.hosts.get(image.host());
+    let host = bench.resolver.0.hosts.get(image.host());
     host.asked(access(1));
     later(PATIENCE).await;
     assert!(host.is_silent(access(1)) && !host.is_silent(access(2)));
@@ -312,5 +312,5 @@ async fn one_tenant_does_not_make_others_impatient() {
 
 fn bench_access(bench: &Bench, image: &ImageRef) -> Access {
     let request = Request { image, candidates: &[CredentialCandidate::anonymous()] };
-    bench.resolver.0.shared.hosts.access(request, &Caller::of(Tenant::Operator))
+    bench.resolver.0.hosts.access(request, &Caller::of(Tenant::Operator))
 }

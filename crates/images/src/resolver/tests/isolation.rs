@@ -5,12 +5,12 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 
 use super::*;
 use crate::credentials::Credential;
-use crate::credentials::testing::{secret, with_cluster};
+use crate::credentials::testing::{of_pod, secret, with_cluster};
 use tolerarch_kubernetes::cluster::testing::ApiServer;
 
 /// The credential of a tenant, whose password is its name.
 pub(super) fn tenant(name: &str) -> CredentialCandidate {
-    CredentialCandidate::with(Credential::Basic { user: name.into(), password: name.to_owned().into() })
+    of_pod(Credential::Basic { user: name.into(), password: name.to_owned().into() })
 }
 
 /// What a tenant tries: its own credential, then without.
@@ -277,7 +277,7 @@ async fn nothing_that_is_remembered_shows_a_credential() {
     let bench = Bench::new().await;
     let (_, image) = bench.private("app");
     let canary = Credential::Basic { user: "a".into(), password: "canary-password".to_owned().into() };
-    let candidates = [CredentialCandidate::with(canary), CredentialCandidate::anonymous()];
+    let candidates = [of_pod(canary), CredentialCandidate::anonymous()];
     let request = Request { image: &image, candidates: &candidates };
     let shown = format!("{} {candidates:?} {:?}", request.key(), bench.ask_with(&image, &candidates).await);
     assert!(!shown.contains("canary") && !shown.contains(&BASE64.encode("canary")), "{shown}");

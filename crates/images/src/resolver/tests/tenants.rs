@@ -32,7 +32,7 @@ impl Bench {
     /// A registry has worked before.
     fn has_worked(&self, image: &ImageRef) {
         let request = Request { image, candidates: &[CredentialCandidate::anonymous()] };
-        let hosts = &self.resolver.0.shared.hosts;
+        let hosts = &self.resolver.0.hosts;
         let access = hosts.access(request, &Caller::of(Tenant::Namespace("attacker")));
         hosts.get(image.host()).served(access, None);
     }

@@ -9,7 +9,7 @@ const LARGE: usize = 128 << 10;
 const FIRST: u32 = 50;
 
 use crate::cluster::testing::Lists;
-use crate::cluster::{Change, ClusterError, Node, NodePool, Selection};
+use crate::cluster::{Change, ClusterError, Node, NodePool};
 
 /// A node with so many bytes of fields that are not read.
 fn put(api: &Lists, name: &str, bytes: usize) {
@@ -18,8 +18,7 @@ fn put(api: &Lists, name: &str, bytes: usize) {
 
 /// The names that a list has.
 async fn listed(api: &Lists) -> Vec<String> {
-    let (mut changes, mut names) =
-        (api.watcher().bounded(PAGE, LARGE).follow::<Node>(Selection::default()), Vec::new());
+    let (mut changes, mut names) = (api.watcher().bounded(PAGE, LARGE).follow::<Node>(None), Vec::new());
     loop {
         match changes.next().await.unwrap() {
             Change::Listed(node) => names.push(node.name().to_owned()),
@@ -70,7 +69,7 @@ async fn a_list_that_cannot_go_on_behind_it_says_so() {
     api.give_whole_pages();
     api.put(NodePool::PATH, json!({"metadata": {"name": "a", "labels": {"x": "x".repeat(LARGE)}}}));
     api.write_metadata_last();
-    let mut changes = api.watcher().bounded(PAGE, LARGE).follow::<NodePool>(Selection::default());
+    let mut changes = api.watcher().bounded(PAGE, LARGE).follow::<NodePool>(None);
     assert!(matches!(changes.next().await, Some(Change::Begins)));
     assert!(matches!(changes.next().await, Some(Change::Failed(ClusterError::TooLarge))));
 }

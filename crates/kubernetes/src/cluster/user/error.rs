@@ -13,18 +13,14 @@ use crate::cluster::list::PageError;
 /// Characters of what an API server said that are told.
 const SHOWN: usize = 500;
 
-/// Why something was not done.
 #[derive(Debug, thiserror::Error)]
 pub enum RequestError {
-    /// The API server answered something else than success.
     #[error("{message} ({status})")]
     Refused {
-        /// The HTTP status.
         status: u16,
         /// What it said: untrusted text.
         message: String,
     },
-    /// No answer in time.
     #[error("no answer from the API server {0} within {time} s", time = TIME.as_secs())]
     Timeout(Box<Server>),
     /// No connection, or a broken one.
@@ -33,13 +29,10 @@ pub enum RequestError {
     /// The answer broke off, or is too large.
     #[error("the answer cannot be read")]
     Body,
-    /// Not the JSON that it should be.
     #[error("the answer is not what it should be: {0}")]
     Malformed(#[from] serde_json::Error),
-    /// An object is larger than what is read, and there is no way to go on behind it.
     #[error("an object of the list is too large")]
     TooLarge,
-    /// Nothing that could be asked for.
     #[error("not a path of the API")]
     Path,
 }
@@ -80,12 +73,10 @@ impl fmt::Display for Server {
 }
 
 impl RequestError {
-    /// Whether a right is missing.
     pub fn is_forbidden(&self) -> bool {
         matches!(self, Self::Refused { status: 403, .. })
     }
 
-    /// Whether there is no such object, or no such kind of objects.
     pub fn is_missing(&self) -> bool {
         matches!(self, Self::Refused { status: 404, .. })
     }

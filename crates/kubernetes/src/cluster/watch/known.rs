@@ -2,9 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use kube::Resource;
-
-use super::{Change, name};
+use super::{Change, Followed, name};
 use crate::cluster::ClusterError;
 
 /// What is known of the objects that are followed, and of each only what is kept.
@@ -23,16 +21,15 @@ impl<V> Default for Known<V> {
 }
 
 impl<V: Clone + PartialEq> Known<V> {
-    /// Takes over what has happened; `keep` says what is kept of an object. Returns whether something is known now that was
-    /// not known before.
-    pub fn take<K: Resource>(&mut self, change: Change<K>, keep: impl FnOnce(K) -> V) -> bool {
+    /// Takes over what has happened, of an object what `keep` says. Whether something new is known now.
+    pub fn take<K: Followed>(&mut self, change: Change<K>, keep: impl FnOnce(K) -> V) -> bool {
         match change {
             Change::Begins => {
                 self.listed.clear();
                 false
             }
             Change::Listed(object) => {
-                self.listed.insert(name(object.meta()), keep(object));
+                self.listed.insert(name(object.metadata()), keep(object));
                 false
             }
             Change::Complete => {
@@ -41,7 +38,7 @@ impl<V: Clone + PartialEq> Known<V> {
                 first || before != self.objects
             }
             Change::Applied(object) => {
-                let (name, value) = (name(object.meta()), keep(object));
+                let (name, value) = (name(object.metadata()), keep(object));
                 if self.objects.get(&name) == Some(&value) {
                     return false;
                 }

@@ -9,11 +9,9 @@ pub(super) const LONGEST_PAUSE: Duration = Duration::from_secs(15);
 /// After so long without a failure the pauses begin anew. Longer than the longest pause with its chance.
 pub(super) const CALM: Duration = Duration::from_secs(60);
 
-/// The pauses after failures.
 pub(super) struct Pauses {
     first: Duration,
     next: Duration,
-    /// When it failed last.
     failed: Option<Instant>,
 }
 

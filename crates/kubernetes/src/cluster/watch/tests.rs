@@ -8,6 +8,13 @@ use crate::cluster::testing::Lists;
 use crate::cluster::{Node, NodePool};
 use tolerarch_support::metrics::Metrics;
 
+impl Watcher {
+    /// With smaller pages and objects.
+    pub(in crate::cluster) fn bounded(self, bytes: usize, object: usize) -> Self {
+        Self { bounds: Bounds { bytes, object, ..self.bounds }, ..self }
+    }
+}
+
 /// Bytes of an object that is larger than what is read.
 const LARGE: usize = 64 << 10;
 
@@ -27,11 +34,8 @@ struct Followed<K> {
     known: Known<String>,
 }
 
-impl<K> Followed<K>
-where
-    K: Resource<DynamicType = ()> + DeserializeOwned + Send + 'static,
-{
-    fn of(api: &Lists, selection: Selection) -> Self {
+impl<K: super::Followed> Followed<K> {
+    fn of(api: &Lists, selection: Option<&str>) -> Self {
         Self { changes: api.watcher().follow(selection).boxed(), known: Known::default() }
     }
 
@@ -43,7 +47,7 @@ where
     async fn until(&mut self, names: &[&str]) {
         while !self.known.is_complete() || self.known.values().ne(names) {
             let change = self.next().await;
-            self.known.take(change, |object| name(object.meta()));
+            self.known.take(change, |object| name(object.metadata()));
         }
     }
 
@@ -52,7 +56,7 @@ where
         loop {
             match self.next().await {
                 Change::Failed(error) => return error,
-                change => self.known.take(change, |object| name(object.meta())),
+                change => self.known.take(change, |object| name(object.metadata())),
             };
         }
     }
@@ -64,7 +68,7 @@ async fn follows_what_happens_to_a_list_that_has_many_pages() {
     for name in ["a", "b", "c", "d", "e"] {
         api.put(Node::PATH, node(name, "amd64"));
     }
-    let mut nodes = Followed::<Node>::of(&api, Selection::default());
+    let mut nodes = Followed::<Node>::of(&api, None);
     nodes.until(&["a", "b", "c", "d", "e"]).await;
     api.put(Node::PATH, node("f", "arm64"));
     nodes.until(&["a", "b", "c", "d", "e", "f"]).await;
@@ -83,7 +87,7 @@ async fn follows_what_happens_to_a_list_that_has_many_pages() {
 async fn keeps_only_what_identifies_an_object() {
     let api = Lists::start().await;
     api.put(Node::PATH, node("a", "amd64"));
-    let mut nodes = api.watcher().follow::<Node>(Selection::default());
+    let mut nodes = api.watcher().follow::<Node>(None);
     let node = loop {
         if let Change::Listed(node) = nodes.next().await.unwrap() {
             break node;
@@ -106,7 +110,7 @@ async fn an_object_that_cannot_be_read_costs_that_object_only() {
         api.put(Node::PATH, object);
     }
     let watcher = api.watcher().bounded(LARGE, LARGE).counting(&UnreadMetrics::register(&metrics).unwrap());
-    let mut nodes = watcher.follow::<Node>(Selection::default());
+    let mut nodes = watcher.follow::<Node>(None);
     let mut next = async |count: usize| {
         let mut seen = Vec::new();
         while seen.len() < count {
@@ -134,16 +138,14 @@ async fn an_object_that_cannot_be_read_costs_that_object_only() {
 }
 
 #[tokio::test]
-async fn passes_on_selectors() {
+async fn passes_on_a_selector() {
     let api = Lists::start().await;
-    let selection = Selection { labels: Some("a=b".into()), fields: Some("spec.unschedulable=false".into()) };
-    let mut nodes = Followed::<Node>::of(&api, selection);
+    let mut nodes = Followed::<Node>::of(&api, Some("spec.unschedulable=false"));
     nodes.until(&[]).await;
     api.cut();
     api.put(Node::PATH, node("a", "amd64"));
     nodes.until(&["a"]).await;
     for query in api.queries() {
-        assert!(query.contains("labelSelector=a%3Db"), "{query}");
         assert!(query.contains("fieldSelector=spec.unschedulable%3Dfalse"), "{query}");
     }
 }
@@ -152,7 +154,7 @@ async fn passes_on_selectors() {
 async fn goes_on_when_watches_end() {
     let api = Lists::start().await;
     api.put(Node::PATH, node("a", "amd64"));
-    let mut nodes = Followed::<Node>::of(&api, Selection::default());
+    let mut nodes = Followed::<Node>::of(&api, None);
     nodes.until(&["a"]).await;
     api.cut();
     api.put(Node::PATH, node("b", "amd64"));
@@ -168,14 +170,32 @@ async fn a_list_that_is_not_looked_at_keeps_no_other_one_waiting() {
     api.put(Node::PATH, node("a", "amd64"));
     api.put(NodePool::PATH, pool("default"));
     let watcher = api.watcher();
-    let mut nodes = watcher.follow::<Node>(Selection::default());
+    let mut nodes = watcher.follow::<Node>(None);
     assert!(matches!(nodes.next().await, Some(Change::Begins)));
     while api.queries().is_empty() {
         assert!(nodes.next().now_or_never().is_none(), "its page is being read");
         tokio::task::yield_now().await;
     }
-    let mut pools = watcher.follow::<NodePool>(Selection::default());
+    let mut pools = watcher.follow::<NodePool>(None);
     while !matches!(pools.next().await, Some(Change::Complete)) {}
+}
+
+/// However many lists there are, no more than one page is in memory.
+#[tokio::test]
+async fn a_page_is_not_asked_for_while_another_one_is_read() {
+    let api = Lists::start().await;
+    api.put(Node::PATH, node("a", "amd64"));
+    let watcher = api.watcher();
+    let read = Arc::clone(&watcher.page).acquire_owned().await.unwrap();
+    let mut nodes = watcher.follow::<Node>(None);
+    assert!(matches!(nodes.next().await, Some(Change::Begins)));
+    assert!(nodes.next().now_or_never().is_none());
+    // With turns of its own; it takes as long as a request of the other one would.
+    let mut pools = api.watcher().follow::<NodePool>(None);
+    while !matches!(pools.next().await, Some(Change::Complete)) {}
+    assert!(!api.queries().iter().any(|query| query.starts_with(Node::PATH)), "{:?}", api.queries());
+    drop(read);
+    while !matches!(nodes.next().await, Some(Change::Complete)) {}
 }
 
 /// An API server that is short of time is not asked for everything again.
@@ -183,7 +203,7 @@ async fn a_list_that_is_not_looked_at_keeps_no_other_one_waiting() {
 async fn a_watch_that_cannot_be_begun_is_tried_again_before_all_is_listed_anew() {
     let api = Lists::start().await;
     api.put(Node::PATH, node("a", "amd64"));
-    let mut nodes = Followed::<Node>::of(&api, Selection::default());
+    let mut nodes = Followed::<Node>::of(&api, None);
     nodes.until(&["a"]).await;
     for status in [429, 500, 503] {
         api.refuse(Node::PATH, Some(status));
@@ -216,7 +236,7 @@ async fn lists_anew_what_cannot_be_resumed() {
     for name in ["a", "b", "c"] {
         api.put(Node::PATH, node(name, "amd64"));
     }
-    let mut nodes = Followed::<Node>::of(&api, Selection::default());
+    let mut nodes = Followed::<Node>::of(&api, None);
     nodes.until(&["a", "b", "c"]).await;
     api.refuse(Node::PATH, Some(403));
     assert_eq!(nodes.failure().await, ClusterError::Forbidden);
@@ -237,7 +257,7 @@ async fn lists_anew_what_cannot_be_resumed() {
 async fn notices_a_kind_that_is_installed_later() {
     let api = Lists::start().await;
     api.refuse(NodePool::PATH, Some(404));
-    let mut pools = Followed::<NodePool>::of(&api, Selection::default());
+    let mut pools = Followed::<NodePool>::of(&api, None);
     assert_eq!(pools.failure().await, ClusterError::NotFound);
     api.refuse(NodePool::PATH, None);
     api.put(NodePool::PATH, pool("default"));
@@ -248,7 +268,7 @@ async fn notices_a_kind_that_is_installed_later() {
 async fn says_that_a_right_is_lost_and_goes_on_when_it_is_back() {
     let api = Lists::start().await;
     api.put(Node::PATH, node("a", "amd64"));
-    let mut nodes = Followed::<Node>::of(&api, Selection::default());
+    let mut nodes = Followed::<Node>::of(&api, None);
     nodes.until(&["a"]).await;
     for (status, error) in [(403, ClusterError::Forbidden), (401, ClusterError::Unauthorized)] {
         api.refuse(Node::PATH, Some(status));
@@ -266,7 +286,7 @@ async fn waits_for_an_api_server_that_is_not_there_yet() {
     let url = format!("http://{}", listener.local_addr().unwrap());
     drop(listener);
     let watcher = Watcher::new(Config::new(url.parse().unwrap()), Duration::from_millis(1)).unwrap();
-    let mut nodes = watcher.follow::<Node>(Selection::default());
+    let mut nodes = watcher.follow::<Node>(None);
     for _ in 0..3 {
         assert!(matches!(nodes.next().await, Some(Change::Begins)));
         assert!(matches!(nodes.next().await, Some(Change::Failed(ClusterError::Unreachable))));
@@ -382,6 +402,4 @@ async fn commands_list_them_too() {
     let nodes: Vec<Node> = api.client().list(Node::PATH).await.unwrap();
     let names: Vec<&str> = nodes.iter().map(Node::name).collect();
     assert_eq!(names, ["a", "b", "c"]);
-    assert_eq!(Node::PATH, Node::url_path(&(), None));
-    assert_eq!(NodePool::PATH, NodePool::url_path(&(), None));
 }

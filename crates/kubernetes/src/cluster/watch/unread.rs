@@ -1,6 +1,6 @@
 //! Objects that cannot be read: counted, and named in the log.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use kube::api::ObjectMeta;
@@ -10,6 +10,7 @@ use super::name;
 use crate::cluster::ClusterError;
 use tolerarch_support::metrics::Metrics;
 use tolerarch_support::recently::Recently;
+use tolerarch_support::sync::Mutex;
 
 /// For how long, and of how many objects, it is known that they were named in the log.
 const NAMED: (Duration, usize) = (Duration::from_secs(3600), 1024);
@@ -37,7 +38,7 @@ impl Unread {
         }
         let name = name(meta);
         let id = format!("{resource} {name} {}", meta.uid.as_deref().unwrap_or_default());
-        if self.named.lock().unwrap_or_else(PoisonError::into_inner).insert(&id) {
+        if self.named.lock().insert(&id) {
             tracing::warn!(resource, name, %error, "an object of the cluster cannot be read, and is left out");
         }
     }
@@ -48,10 +49,6 @@ impl Unread {
 pub struct UnreadMetrics(IntCounterVec);
 
 impl UnreadMetrics {
-    /// Registers it.
-    ///
-    /// # Errors
-    /// A name is taken: an internal error.
     pub fn register(metrics: &Metrics) -> Result<Self, prometheus::Error> {
         let unread = metrics.counters(
             "tolerarch_cluster_unread_objects_total",

@@ -128,17 +128,21 @@ proptest! {
         let found = of_node_pool(&pool);
         prop_assume!(!found.is_empty());
         for architecture in ["amd64", "arm64"] {
+            let is_excluded = |key: &str, value: &String| {
+                let excludes = |other: &Requirement| other.operator == "NotIn" && other.key == key && other.values.contains(value);
+                pool.requirements.iter().any(excludes)
+            };
             let allows = |requirement: &Requirement| {
+                let key = requirement.key.as_str();
+                let mut possible = requirement.values.iter().filter(|value| !is_excluded(key, value));
                 let listed = requirement.values.iter().any(|value| value == architecture);
-                match (requirement.key.as_str(), requirement.operator.as_str()) {
+                match (key, requirement.operator.as_str()) {
                     ("kubernetes.io/arch" | "beta.kubernetes.io/arch", "In") => listed,
                     ("kubernetes.io/arch" | "beta.kubernetes.io/arch", "NotIn") => !listed,
                     ("karpenter.k8s.aws/instance-cpu-manufacturer", "In") => {
-                        requirement.values.iter().any(|value| (value == "aws") == (architecture == "arm64") && ["aws", "intel"].contains(&value.as_str()))
+                        possible.any(|value| (value == "aws") == (architecture == "arm64") && ["aws", "intel"].contains(&value.as_str()))
                     }
-                    ("karpenter.k8s.aws/instance-family" | "node.kubernetes.io/instance-type", "In") => requirement
-                        .values
-                        .iter()
+                    ("karpenter.k8s.aws/instance-family" | "node.kubernetes.io/instance-type", "In") => possible
                         .any(|value| value.starts_with("m7") && value.contains('g') == (architecture == "arm64")),
                     _ => true,
                 }

@@ -105,7 +105,7 @@ async fn a_flood_from_one_address_refuses_no_other_one() {
                 connection.1.at_rest();
                 api_server.push(connection);
             }
-            assert!(slots.open().connections.len() <= SHIPPED.connections);
+            assert!(slots.open.lock().total <= SHIPPED.connections);
             // What was closed is opened again.
             flooding.retain(|connection| !has_to_leave(connection));
             flooding.extend((0..100).map_while(|_| flood()));

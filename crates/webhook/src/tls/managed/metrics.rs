@@ -13,10 +13,6 @@ pub struct ManagedMetrics {
 }
 
 impl ManagedMetrics {
-    /// Registers them.
-    ///
-    /// # Errors
-    /// A name is taken: an internal error.
     pub fn register(metrics: &Metrics) -> Result<Self, prometheus::Error> {
         let failures = metrics.counters(
             "tolerarch_managed_certificate_failures_total",

@@ -8,6 +8,8 @@ use std::collections::BTreeMap;
 
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
+use k8s_openapi::api::admissionregistration::v1::{MutatingWebhookConfiguration, WebhookClientConfig};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use url::Url;
@@ -24,19 +26,13 @@ pub(super) const KEY: &str = "tls.key";
 /// Whose certificate has signed it.
 pub(super) const CA: &str = "ca.crt";
 
-#[derive(Deserialize)]
-struct Metadata {
-    #[serde(rename = "resourceVersion")]
-    resource_version: String,
-}
-
+/// Not Kubernetes' own type, whose values are not overwritten in memory when they are dropped.
 #[derive(Deserialize)]
 struct SecretObject {
-    metadata: Metadata,
+    metadata: ObjectMeta,
     data: Option<BTreeMap<String, String>>,
 }
 
-/// A Secret as it was read.
 pub(super) struct Secret {
     version: String,
     data: BTreeMap<String, Zeroizing<Vec<u8>>>,
@@ -55,7 +51,6 @@ impl Secret {
     }
 }
 
-/// Where a Secret is.
 #[derive(Clone, Debug)]
 pub(super) struct SecretName {
     pub(super) namespace: String,
@@ -74,7 +69,10 @@ impl SecretName {
             Some((key, Zeroizing::new(BASE64_STANDARD.decode(text.as_bytes()).ok()?)))
         };
         let data = object.data.into_iter().flatten().filter_map(decoded).collect();
-        Ok(Answer { object: Secret { version: object.metadata.resource_version, data }, date })
+        Ok(Answer {
+            object: Secret { version: object.metadata.resource_version.unwrap_or_default(), data },
+            date,
+        })
     }
 
     /// Creates it without content, if it is not there. Content is a second write, which can name a version.
@@ -115,38 +113,9 @@ impl SecretName {
     }
 }
 
-#[derive(Deserialize)]
-struct ConfigurationObject {
-    metadata: Metadata,
-    #[serde(default)]
-    webhooks: Vec<WebhookObject>,
-}
-
-#[derive(Deserialize)]
-struct WebhookObject {
-    #[serde(rename = "clientConfig")]
-    client_config: ClientConfig,
-}
-
-#[derive(Deserialize)]
-struct ClientConfig {
-    #[serde(rename = "caBundle")]
-    ca_bundle: Option<String>,
-    service: Option<ServiceReference>,
-    url: Option<String>,
-}
-
-#[derive(Deserialize)]
-struct ServiceReference {
-    name: String,
-    namespace: String,
-}
-
-/// A MutatingWebhookConfiguration as it was read.
 pub(super) struct Configuration {
     path: String,
     version: String,
-    /// The bundle of each webhook.
     pub(super) bundles: Vec<Vec<BundleCertificate>>,
     /// By which names or addresses the API server calls the webhooks.
     pub(super) names: Vec<String>,
@@ -156,17 +125,18 @@ impl Configuration {
     pub(super) async fn read(cluster: &Cluster, name: &ObjectName) -> Result<Self, ClusterError> {
         let path =
             format!("/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/{}", name.as_str());
-        let object: ConfigurationObject = cluster.get(&path).await?.object;
+        let object: MutatingWebhookConfiguration = cluster.get(&path).await?.object;
         let (mut bundles, mut names) = (Vec::new(), Vec::new());
-        for WebhookObject { client_config } in object.webhooks {
-            let bundle = client_config.ca_bundle.and_then(|text| BASE64_STANDARD.decode(text).ok());
-            bundles.push(read_bundle(&bundle.unwrap_or_default()));
+        for WebhookClientConfig { ca_bundle, service, url } in
+            object.webhooks.into_iter().flatten().map(|webhook| webhook.client_config)
+        {
+            bundles.push(ca_bundle.map_or_else(Vec::new, |bundle| read_bundle(&bundle.0)));
             // As the API server's ServerName: pkg/util/webhook/client.go.
-            let service =
-                client_config.service.map(|service| format!("{}.{}.svc", service.name, service.namespace));
-            names.extend(service.or_else(|| host(&client_config.url?)));
+            let service = service.map(|service| format!("{}.{}.svc", service.name, service.namespace));
+            names.extend(service.or_else(|| host(&url?)));
         }
-        Ok(Self { path, version: object.metadata.resource_version, bundles, names })
+        let version = object.metadata.resource_version.unwrap_or_default();
+        Ok(Self { path, version, bundles, names })
     }
 
     /// Writes this bundle into each webhook that has another.

@@ -44,8 +44,7 @@ impl Lifetimes {
         Duration::from_secs(10).min(self.leaf / 10)
     }
 
-    /// How long not to look while a certificate expires at this time: not until then, as one that was signed at its CA's end
-    /// may live for less than a poll.
+    /// Not until a certificate expires then, as one signed at its CA's end may live for less than a poll.
     pub(super) fn pause(self, expires: Option<Time>, now: Time) -> Duration {
         let left = expires.map_or(Duration::ZERO, |expires| expires.saturating_sub(now));
         self.poll().min((left / 2).max(HASTE))

@@ -9,20 +9,19 @@ use tokio::time::{Duration, sleep};
 
 use super::objects::{CA, CERTIFICATE, KEY, Secret, SecretName};
 use super::plan::BACKDATE;
-use super::{Clock, Lifetimes, ManagedMetrics, ManagedSettings, Operation, seconds};
+use super::{Lifetimes, ManagedMetrics, ManagedSettings, Operation};
 use crate::tls::validity::Validity;
-use crate::tls::{ServingCertificate, pair};
+use crate::tls::{ServingCertificate, pair, seconds};
 use tolerarch_kubernetes::cluster::{Cluster, ClusterError};
 use tolerarch_support::health::State;
+use tolerarch_support::logging::date;
 
-/// Serves the certificate of a Secret.
 pub struct SecretWatch {
     pub(super) cluster: Cluster,
     secret: SecretName,
     lifetimes: Lifetimes,
     served: ServingCertificate,
     metrics: ManagedMetrics,
-    clock: Clock,
     /// What failed at the last look, in words.
     pub(super) failing: Option<String>,
 }
@@ -45,17 +44,15 @@ impl SecretWatch {
         metrics: ManagedMetrics,
     ) -> Self {
         let secret = SecretName { namespace: cluster.namespace().to_owned(), name: settings.serving_secret };
-        let (lifetimes, clock) = (settings.lifetimes, Clock::default());
-        Self { cluster, secret, lifetimes, served, metrics, clock, failing: None }
+        Self { cluster, secret, lifetimes: settings.lifetimes, served, metrics, failing: None }
     }
 
-    /// Follows the Secret for ever.
     pub async fn run(&mut self) {
         loop {
             self.look().await;
             let expires = self.served.validity().map(|validity| validity.end);
             let expires = expires.map(|end| Duration::from_secs(u64::try_from(end).unwrap_or_default()));
-            let pause = self.lifetimes.pause(expires, self.clock.now());
+            let pause = self.lifetimes.pause(expires, self.served.told(None));
             // Replicas do not all look at the same time.
             sleep(pause.mul_f64(0.8 + 0.4 * fastrand::f64())).await;
         }
@@ -91,8 +88,7 @@ impl SecretWatch {
 
     async fn read(&mut self) -> Result<(), WatchError> {
         let answer = self.secret.read(&self.cluster).await?;
-        let now = seconds(self.clock.set(answer.date));
-        self.served.told(now);
+        let now = seconds(self.served.told(answer.date));
         self.serve(&answer.object, now).ok_or(WatchError::Content)
     }
 
@@ -107,19 +103,20 @@ impl SecretWatch {
         let ca = CertificateDer::from_pem_slice(secret.value(CA)).ok();
         let ca = ca.and_then(|ca| Validity::of(&ca, None));
         self.metrics.ca_expires(ca.map_or(0, |ca| ca.end));
-        self.served.replace(pair, validity, Some(now));
         // The issuer writes what API servers trust by then.
-        self.served.trusted();
-        tracing::info!(expires = validity.end, "serving a new certificate");
+        self.served.replace(pair, validity);
+        tracing::info!(expires = date(validity.end), "serving a new certificate");
         Some(())
     }
 }
 
 /// Whether to serve this one in place of the other: that cannot be used, or this can and is not from before, as what was put
-/// back from a backup. Where the API server's clock was set back a little, a new one seems older by that.
+/// back from a backup. Where the API server's clock was set back, a new one seems older by that, or the other one was issued
+/// in what is now the future.
 pub(super) fn is_better(new: Validity, old: Option<Validity>, now: i64) -> bool {
     let slack = i64::try_from(BACKDATE.as_secs()).unwrap_or_default();
     old.is_none_or(|old| {
-        old.invalid(now).is_some() || (new.invalid(now).is_none() && new.begin + slack >= old.begin)
+        let is_from_before = new.begin + slack < old.begin && old.begin + slack <= now;
+        old.invalid(now).is_some() || (new.invalid(now).is_none() && !is_from_before)
     })
 }

@@ -92,7 +92,7 @@ impl Replica {
     }
 
     fn leaf(&self) -> Option<CertificateDer<'static>> {
-        self.served.0.current.read().unwrap().as_ref().map(|current| current.pair.cert[0].clone())
+        self.served.read().current.as_ref().map(|current| current.pair.cert[0].clone())
     }
 
     /// Whether each webhook trusts what is served, by the name it is called by.
@@ -128,6 +128,28 @@ fn data(api: &Objects) -> Value {
     api.get(SECRET).unwrap()["data"].clone()
 }
 
+/// Not as Rust writes them.
+#[tokio::test]
+async fn log_lines_show_names_and_times_as_people_write_them() {
+    let log = tempfile::NamedTempFile::new().unwrap();
+    let lines = tracing_subscriber::fmt().with_writer(Arc::new(log.reopen().unwrap())).finish();
+    let lines = tracing::Dispatch::new(lines);
+    // With one alone, no thread would hear what another test says first.
+    let _another = tracing::Dispatch::new(tracing::subscriber::NoSubscriber::new());
+    let _logging = tracing::dispatcher::set_default(&lines);
+    let api = cluster().await;
+    Issuer::new(&api).settle(&api, START).await;
+    Replica::new(&api).look().await;
+    let said = std::fs::read_to_string(log.path()).unwrap();
+    for fields in [
+        r#"names="10.1.2.3,hook.team.svc""#,
+        r#"a new CA for the webhook's certificates expires="2028-01-15T08:00:00Z""#,
+        r#"serving a new certificate expires="2027-02-14T08:00:06Z""#,
+    ] {
+        assert!(said.contains(fields), "{fields} in {said}");
+    }
+}
+
 #[tokio::test]
 async fn a_first_start_issues_when_api_servers_know_and_replicas_serve_it() {
     let api = cluster().await;
@@ -136,11 +158,14 @@ async fn a_first_start_issues_when_api_servers_know_and_replicas_serve_it() {
     api.set_time(START);
     issuer.look().await;
     replica.look().await;
-    assert!(replica.leaf().is_none() && !replica.served.is_trusted(), "API servers may not know the CA yet");
+    assert!(
+        replica.leaf().is_none() && replica.served.validity().is_none(),
+        "API servers may not know the CA yet"
+    );
     api.set_time(START + 6);
     issuer.look().await;
     replica.look().await;
-    assert!(replica.is_trusted(&api, START + 6) && replica.served.is_trusted());
+    assert!(replica.is_trusted(&api, START + 6) && replica.served.validity().is_some());
     let failures = "tolerarch_managed_certificate_failures_total{operation=\"read-secret\"}";
     assert_eq!(metric(&replica.metrics, failures), 0, "waiting is no failure");
     // Clocks differ.
@@ -165,7 +190,7 @@ async fn a_first_start_issues_when_api_servers_know_and_replicas_serve_it() {
     issuer.look().await;
     Issuer::new(&api).settle(&api, START + 40).await;
     assert_eq!(other.leaf(), replica.leaf());
-    assert!(other.served.is_trusted());
+    assert!(other.served.validity().is_some());
     assert_eq!([SECRET, SERVING, WEBHOOKS].map(|path| api.get(path)), before);
 }
 

@@ -76,6 +76,10 @@ fn one_registered_domain_is_one_owner() {
         ("a.azurecr.io", "b.azurecr.io", false),
         ("acme.jfrog.io", "evil.jfrog.io", false),
         ("a-docker.pkg.dev", "b-docker.pkg.dev", false),
+        ("registry.apps.a.x1.p1.openshiftapps.com", "evil.apps.b.x2.p1.openshiftapps.com", false),
+        ("a.westeurope.cloudapp.azure.com", "b.westeurope.cloudapp.azure.com", false),
+        ("registry.10.0.0.5.nip.io", "evil.192.0.2.6.nip.io", false),
+        ("registry.10-0-0-5.sslip.io", "evil.192-0-2-6.sslip.io", false),
         ("registry.cn-beijing.aliyuncs.com", "dockerauth.us-west-1.aliyuncs.com", false),
         ("a.xn--55qx5d.cn", "b.xn--55qx5d.cn", false),
         // Suffixes, and what nobody has registered.

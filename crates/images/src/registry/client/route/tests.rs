@@ -92,6 +92,15 @@ fn a_client_certificate_is_not_presented_for_another_origin() {
 }
 
 #[test]
+fn a_host_in_an_error_is_cut_and_ascii() {
+    let endpoint = endpoint("https://a.b/");
+    let to = url(&format!("https://\u{fc}.{}test/x", "x.".repeat(1000)));
+    let route = Route { is_cross_origin: true, ..Route::new(&endpoint, to) };
+    let text = route.located(Error::NotFound).to_string();
+    assert!(text.starts_with("a.b redirects to xn--") && text.is_ascii() && text.len() < 200, "{text}");
+}
+
+#[test]
 fn a_target_is_asked_again_only_at_a_path_of_the_api() {
     let endpoint = endpoint("https://a.b/");
     let digest = format!("sha256:{}", "a".repeat(64));

@@ -1,101 +1,22 @@
 //! The keys of a `hosts.toml`, and what they say of a registry host.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
-use std::fmt;
-use std::marker::PhantomData;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-use http::{HeaderMap, HeaderName, HeaderValue, header};
+use http::{HeaderMap, HeaderName, header};
 use percent_encoding::percent_decode_str;
-use serde::Deserialize;
-use serde::de::value::MapAccessDeserializer;
-use serde::de::{self, DeserializeSeed, Deserializer, IntoDeserializer, MapAccess, Visitor};
+use serde::{Deserialize, Deserializer, de};
+use toml::Spanned;
+use toml::de::{DeTable, DeValue, ValueDeserializer};
 use url::Url;
 
-use crate::registry::net::Tls;
+use crate::registry::net::{Tls, sensitive};
 use tolerarch_core::image::{DOCKER_HUB, DOCKER_HUB_ENDPOINT};
 
-/// Keys in any case, as Go's TOML library reads them. But for `host`: its tables are found by that very name
-/// (`getSortedHosts`).
-pub(super) struct AnyCase<T>(pub(super) T);
-
-impl<'de, T: Deserialize<'de>> Deserialize<'de> for AnyCase<T> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Fold<T>(PhantomData<T>);
-
-        impl<'de, T: Deserialize<'de>> Visitor<'de> for Fold<T> {
-            type Value = T;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a table")
-            }
-
-            fn visit_map<M: MapAccess<'de>>(self, map: M) -> Result<T, M::Error> {
-                T::deserialize(MapAccessDeserializer::new(Folded(map)))
-            }
-        }
-
-        deserializer.deserialize_map(Fold(PhantomData)).map(Self)
-    }
-}
-
-struct Folded<M>(M);
-
-impl<'de, M: MapAccess<'de>> MapAccess<'de> for Folded<M> {
-    type Error = M::Error;
-
-    fn next_key_seed<K: DeserializeSeed<'de>>(&mut self, seed: K) -> Result<Option<K::Value>, M::Error> {
-        let Some(mut key) = self.0.next_key::<String>()? else { return Ok(None) };
-        if !key.eq_ignore_ascii_case("host") {
-            key.make_ascii_lowercase();
-        }
-        seed.deserialize(key.into_deserializer()).map(Some)
-    }
-
-    fn next_value_seed<V: DeserializeSeed<'de>>(&mut self, seed: V) -> Result<V::Value, M::Error> {
-        self.0.next_value_seed(seed)
-    }
-}
-
-/// The keys of the whole file that no section has.
-#[derive(Deserialize)]
-pub(super) struct Root {
-    #[serde(default)]
-    pub(super) server: String,
-    #[serde(default)]
-    pub(super) host: Tables,
-}
-
-/// The `[host."…"]` tables in the order of the file, which is the order of trying.
-#[derive(Default)]
-pub(super) struct Tables(pub(super) Vec<(String, Section)>);
-
-impl<'de> Deserialize<'de> for Tables {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct InOrder;
-
-        impl<'de> Visitor<'de> for InOrder {
-            type Value = Tables;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a table for each host")
-            }
-
-            fn visit_map<M: MapAccess<'de>>(self, mut map: M) -> Result<Tables, M::Error> {
-                let mut tables = Vec::new();
-                while let Some((host, AnyCase(section))) = map.next_entry()? {
-                    tables.push((host, section));
-                }
-                Ok(Tables(tables))
-            }
-        }
-
-        deserializer.deserialize_map(InOrder)
-    }
-}
-
 /// One host that serves the images of a namespace; containerd's `RegistryHost`.
-#[derive(Clone, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub(in crate::registry::hosts) struct RegistryHost {
     /// What the name of a repository is added to; ends with a slash.
     pub(in crate::registry::hosts) base: Option<Url>,
@@ -107,24 +28,12 @@ pub(in crate::registry::hosts) struct RegistryHost {
     pub(in crate::registry::hosts) pulls: bool,
     /// `None` if nothing is said of it.
     pub(in crate::registry::hosts) tls: Option<Tls>,
-    /// To be sent along.
     pub(in crate::registry::hosts) headers: HeaderMap,
 }
 
 impl RegistryHost {
-    /// Whether it gets a client certificate of the operator.
     pub(in crate::registry::hosts) fn has_client_certificate(&self) -> bool {
         self.tls.as_ref().is_some_and(|tls| !tls.identities.is_empty())
-    }
-}
-
-impl fmt::Debug for RegistryHost {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { base, fallback, resolves, pulls, tls, headers } = self;
-        let base = base.as_ref().map(Url::as_str);
-        let fallback = fallback.as_ref().map(Url::as_str);
-        let headers: Vec<&HeaderName> = headers.keys().collect();
-        write!(f, "RegistryHost({base:?}, {fallback:?}, {resolves}, {pulls}, {tls:?}, {headers:?})")
     }
 }
 
@@ -133,10 +42,10 @@ impl fmt::Debug for RegistryHost {
 #[serde(default)]
 pub(super) struct Section {
     capabilities: Vec<Capability>,
-    ca: Option<Ca>,
-    client: Option<Client>,
+    ca: Option<OneOrMany<PathBuf>>,
+    client: Option<OneOrMany<Identity>>,
     skip_verify: Option<bool>,
-    header: HashMap<Name, Values>,
+    header: HashMap<Name, OneOrMany<String>>,
     override_path: bool,
     proxy: Option<String>,
 }
@@ -163,18 +72,21 @@ impl TryFrom<String> for Capability {
     }
 }
 
+/// In this order, as a list of client certificates looks like one with its key.
 #[derive(Deserialize)]
 #[serde(untagged)]
-enum Ca {
-    One(PathBuf),
-    Many(Vec<PathBuf>),
+enum OneOrMany<T> {
+    Many(Vec<T>),
+    One(T),
 }
 
-#[derive(Deserialize)]
-#[serde(untagged)]
-enum Client {
-    One(PathBuf),
-    Many(Vec<Identity>),
+impl<T> OneOrMany<T> {
+    fn into_vec(self) -> Vec<T> {
+        match self {
+            Self::Many(all) => all,
+            Self::One(one) => vec![one],
+        }
+    }
 }
 
 #[derive(Deserialize)]
@@ -194,11 +106,44 @@ impl<'de> Deserialize<'de> for Name {
     }
 }
 
-#[derive(Deserialize)]
-#[serde(untagged)]
-enum Values {
-    One(String),
-    Many(Vec<String>),
+/// A file's server, its tables of hosts in their order, which is that of trying, and the rest of it.
+pub(super) type Parts = (String, Vec<(String, Section)>, Section);
+
+/// Reads a file. An error says where, if that is known.
+pub(super) fn read(text: &str) -> Result<Parts, Option<Range<usize>>> {
+    let root = DeTable::parse(text).map_err(|error| error.span())?;
+    let (span, mut root) = (root.span(), root.into_inner());
+    // These tables are found by that very name (`getSortedHosts`), whatever the case of other keys.
+    let tables = match root.remove("host").map(|host| (host.span(), host.into_inner())) {
+        None => DeTable::default(),
+        Some((_, DeValue::Table(tables))) => tables,
+        Some((span, _)) => return Err(Some(span)),
+    };
+    let mut root = folded(root);
+    let server = root.remove("server").map_or(Ok(String::new()), decode)?;
+    let hosts = tables.into_iter().map(|(host, table)| {
+        let span = table.span();
+        let table = match table.into_inner() {
+            DeValue::Table(table) => DeValue::Table(folded(table)),
+            other => other,
+        };
+        let section = decode(Spanned::new(span, table));
+        section.map(|section| (host.into_inner().into_owned(), section))
+    });
+    Ok((server, hosts.collect::<Result<_, _>>()?, decode(Spanned::new(span, DeValue::Table(root)))?))
+}
+
+/// Keys in any case, as Go's TOML library reads them.
+fn folded(table: DeTable<'_>) -> DeTable<'_> {
+    let folded = table.into_iter().map(|(key, value)| {
+        let lower = Cow::Owned(key.get_ref().to_ascii_lowercase());
+        (Spanned::new(key.span(), lower), value)
+    });
+    folded.collect()
+}
+
+fn decode<'de, T: Deserialize<'de>>(value: Spanned<DeValue<'de>>) -> Result<T, Option<Range<usize>>> {
+    T::deserialize(ValueDeserializer::from(value)).map_err(|error| error.span())
 }
 
 impl Section {
@@ -211,22 +156,14 @@ impl Section {
         let Self { capabilities, ca, client, skip_verify, header: sent, override_path, .. } = self;
         // Joined to the directory; an absolute path stays as it is.
         let file = |path: PathBuf| directory.join(path);
-        let client = client.filter(|client| !matches!(client, Client::Many(all) if all.is_empty()));
+        let client = client.map(OneOrMany::into_vec).filter(|client| !client.is_empty());
         let says_tls = ca.is_some() || client.is_some() || skip_verify.is_some();
-        let authorities = match ca {
-            None => Vec::new(),
-            Some(Ca::One(path)) => vec![file(path)],
-            Some(Ca::Many(paths)) => paths.into_iter().map(file).collect(),
-        };
+        let authorities = ca.map_or_else(Vec::new, OneOrMany::into_vec).into_iter().map(file).collect();
         let identity = |identity: Identity| match identity {
             Identity::One(path) => (file(path), None),
             Identity::Pair(path, key) => (file(path), (!key.as_os_str().is_empty()).then(|| file(key))),
         };
-        let identities = match client {
-            None => Vec::new(),
-            Some(Client::One(path)) => vec![(file(path), None)],
-            Some(Client::Many(all)) => all.into_iter().map(identity).collect(),
-        };
+        let identities = client.into_iter().flatten().map(identity).collect();
         let tls = Tls { authorities, identities, skip_verify: skip_verify.unwrap_or_default() };
         let tls = says_tls.then_some(tls);
         let mut headers = HeaderMap::new();
@@ -234,14 +171,9 @@ impl Section {
             if OWN.contains(&name) {
                 continue;
             }
-            let values = match values {
-                Values::One(value) => vec![value],
-                Values::Many(values) => values,
-            };
-            for value in values {
-                let value = HeaderValue::try_from(value)
-                    .map_err(|_| format!("the value of header {name} cannot be sent"))?;
-                headers.append(&name, secret(value));
+            for value in values.into_vec() {
+                let cannot = || format!("the value of header {name} cannot be sent");
+                headers.append(&name, sensitive(&value).ok_or_else(cannot)?);
             }
         }
         let (base, fallback) =
@@ -312,9 +244,4 @@ fn clean(path: &str) -> String {
         }
     }
     parts.iter().map(|part| format!("/{part}")).collect()
-}
-
-fn secret(mut value: HeaderValue) -> HeaderValue {
-    value.set_sensitive(true);
-    value
 }

@@ -1,3 +1,6 @@
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD as BASE64;
+
 use super::*;
 
 fn proxies(pairs: &[(&str, &str)]) -> Result<Proxies, ProxyError> {

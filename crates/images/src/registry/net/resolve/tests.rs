@@ -53,7 +53,8 @@ async fn names_that_hang_cost_no_threads_and_keep_no_other_waiting() {
         hanging.spawn(async move { resolver.resolve(&format!("hangs-{number}.test")).await.is_ok() });
     }
     for _ in 0..20 {
-        let found = timeout(Duration::from_secs(2), resolver.resolve("a_registry.test")).await;
+        // Less than the 5 s after which a name that hangs is given up.
+        let found = timeout(Duration::from_secs(4), resolver.resolve("a_registry.test")).await;
         assert_eq!(found.expect("resolved at once").unwrap(), ["10.9.8.7".parse::<IpAddr>().unwrap()]);
         tokio::task::yield_now().await;
     }

@@ -188,42 +188,6 @@ async fn a_cluster_is_shared_as_one_server_is() {
 }
 
 #[tokio::test]
-async fn sentinels_lead_to_the_next_primary() {
-    let Some(mut primary) = Redis::start(&[]).await else { return };
-    let Some(copy) = Redis::start(&["--replicaof", "127.0.0.1", &primary.port.to_string()]).await else {
-        return;
-    };
-    let directory = tempfile::tempdir().unwrap();
-    let file = directory.path().join("sentinel.conf");
-    let text = format!(
-        "bind 127.0.0.1\nsentinel monitor main 127.0.0.1 {} 1\nsentinel down-after-milliseconds main 300\n\
-         sentinel failover-timeout main 2000\n",
-        primary.port
-    );
-    std::fs::write(&file, text).unwrap();
-    let Some(sentinel) = Redis::start_as("redis-sentinel", &[file.to_str().unwrap()]).await else { return };
-    until("the replica", || sentinel.cli(&["SENTINEL", "REPLICAS", "main"]).contains(&copy.port.to_string()))
-        .await;
-    let remote = remote().await;
-    let url = format!("redis+sentinel://127.0.0.1:{}/main", sentinel.port);
-    let one = Replica::with(&remote, &url, |_, _| {}).await;
-    two_answers(&one, "before").await;
-    one.wrote(4).await;
-    until("the replication", || copy.keys().len() == 4).await;
-    primary.kill().await;
-    two_answers(&one, "meanwhile").await;
-    one.is(false).await;
-    one.is(true).await;
-    let before = one.counted("set", "ok");
-    let mut asked = 0;
-    while one.counted("set", "ok") == before {
-        asked += 1;
-        two_answers(&one, &format!("after-{asked}-")).await;
-    }
-    assert!(copy.keys().len() > 4);
-}
-
-#[tokio::test]
 async fn a_password_is_read_anew_and_tls_is_verified() {
     let pki = Pki::new();
     let directory = tempfile::tempdir().unwrap();
@@ -332,14 +296,13 @@ async fn a_server_that_answers_without_end_is_left() {
     let directory = tempfile::tempdir().unwrap();
     let password = directory.path().join("password");
     std::fs::write(&password, "secret").unwrap();
-    for (scheme, path, proper, with_password) in [
+    for (scheme, proper, with_password) in [
         // The greeting, the probe of a new connection, and a lookup.
-        ("redis", "", 0, true),
-        ("redis", "", 0, false),
-        ("redis", "", 1, false),
-        ("redis+sentinel", "/main", 0, false),
-        ("redis+cluster", "", 0, false),
-        ("redis+cluster", "", 0, true),
+        ("redis", 0, true),
+        ("redis", 0, false),
+        ("redis", 1, false),
+        ("redis+cluster", 0, false),
+        ("redis+cluster", 0, true),
     ] {
         for (answer, more) in [
             ("$999999999999\r\n", "x"),
@@ -349,7 +312,7 @@ async fn a_server_that_answers_without_end_is_left() {
             ("", "+OK\r\n"),
         ] {
             let (port, sent) = endless(proper, answer, more).await;
-            let url = format!("{scheme}://127.0.0.1:{port}{path}");
+            let url = format!("{scheme}://127.0.0.1:{port}");
             let one = Replica::with(&remote, &url, |settings, _| {
                 settings.password_file = with_password.then(|| password.clone());
             })

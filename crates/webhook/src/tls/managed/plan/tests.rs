@@ -99,6 +99,13 @@ enum Op {
     Jump(i64),
 }
 
+impl Op {
+    /// Whether an issuer has to begin anew after it.
+    fn takes_away(&self) -> bool {
+        matches!(self, Self::Crash(_) | Self::DeleteSecret | Self::Damage(_) | Self::Restore(_))
+    }
+}
+
 impl World {
     fn new() -> Self {
         Self { now: START, ..Self::default() }
@@ -259,6 +266,12 @@ impl World {
         }
     }
 
+    /// Whether something is served that has to be replaced: an issuer has half a certificate's life for that, and nothing
+    /// helps where its CA is taken away each time before it may sign.
+    fn is_due(&self) -> bool {
+        self.replicas.iter().filter_map(|replica| replica.leaf.as_ref()).any(|leaf| leaf.is_due(self.now))
+    }
+
     /// Whether every replica serves what every API server trusts.
     fn check(&self) -> Result<(), TestCaseError> {
         for (index, replica) in self.replicas.iter().enumerate() {
@@ -328,6 +341,9 @@ proptest! {
     fn a_served_certificate_is_always_trusted(ops in prop::collection::vec(harmless(), 0..600)) {
         let mut world = World::new();
         for op in &ops {
+            if op.takes_away() && world.is_due() {
+                continue;
+            }
             world.apply(op);
             world.check()?;
         }

@@ -1,5 +1,7 @@
 //! What others break, and what is missing.
 
+use std::time::UNIX_EPOCH;
+
 use super::*;
 
 /// This machine's clock does not count: it may be set at any time.
@@ -12,13 +14,14 @@ async fn only_the_api_servers_clock_says_whether_the_certificate_is_valid() {
     assert_eq!(replica.served.state(), State::Healthy);
     // Nothing can be read, so the certificate expires.
     api.refuse(Some((Method::GET, SERVING, 403)));
-    let end = i64::try_from(START + 6 + 30 * DAY).unwrap();
-    replica.served.told(end + 1);
+    let end = UNIX_EPOCH + Duration::from_secs(START + 6 + 30 * DAY);
+    let second = Duration::from_secs(1);
+    replica.served.told(Some(end + second));
     assert!(matches!(replica.served.state(), State::Failed(_)));
-    replica.served.told(end - 1);
+    replica.served.told(Some(end - second));
     assert!(!matches!(replica.served.state(), State::Failed(_)));
     // Each look updates it with the API server's time.
-    replica.served.told(end + 1);
+    replica.served.told(Some(end + second));
     api.refuse(None);
     replica.look().await;
     assert_eq!(replica.served.state(), State::Healthy);
@@ -173,11 +176,11 @@ async fn without_rights_or_api_server_what_there_is_goes_on() {
     api.refuse(Some((Method::GET, SERVING, 403)));
     replica.look().await;
     assert_eq!(failures(&replica.metrics, "read-secret"), 1);
-    assert!(!replica.served.is_trusted());
+    assert!(replica.served.validity().is_none());
     api.refuse(None);
     issuer.settle(&api, START).await;
     replica.look().await;
-    assert!(replica.served.is_trusted() && issuer.issuer.failing.is_none());
+    assert!(replica.served.validity().is_some() && issuer.issuer.failing.is_none());
     assert_eq!(issuer.issuer.state().get(), State::Healthy);
     assert_eq!(replica.served.state(), State::Healthy);
 
@@ -198,7 +201,7 @@ async fn without_rights_or_api_server_what_there_is_goes_on() {
         }
         issuer.look().await;
         replica.look().await;
-        assert!(replica.is_trusted(&api, now) && replica.served.is_trusted());
+        assert!(replica.is_trusted(&api, now) && replica.served.validity().is_some());
         assert!(matches!(replica.served.state(), State::Degraded(_)));
     }
     assert_eq!(

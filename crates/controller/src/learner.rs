@@ -1,0 +1,81 @@
+//! Writes down which images failed, in a ConfigMap by which all replicas decide: read and changed as a whole, so that nothing
+//! is lost with a leader, and what people delete there is gone.
+
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use tokio::sync::Notify;
+use tokio::time::{Duration, sleep};
+
+use super::Leadership;
+use tolerarch_engine::failed_images::{FailedImage, FailedImages};
+use tolerarch_kubernetes::cluster::{Cluster, ClusterError, ConfigMapName};
+use tolerarch_support::health::Conditions;
+use tolerarch_support::sync::Mutex;
+
+/// Failures that wait to be written. Those that have no room are seen again as their Pods go on failing.
+const WAITING: usize = 256;
+/// How long is waited for others before they are written together, and how long at most where that fails.
+const TOGETHER: Duration = Duration::from_secs(1);
+const LONGEST: Duration = Duration::from_secs(60);
+const NOT_WRITTEN: &str = "the ConfigMap of images that failed cannot be read or written";
+
+/// Clones are the same.
+#[derive(Clone)]
+pub struct Learner(Arc<Shared>);
+
+struct Shared {
+    cluster: Arc<Cluster>,
+    name: ConfigMapName,
+    waiting: Mutex<Vec<FailedImage>>,
+    more: Notify,
+}
+
+impl Learner {
+    pub fn new(cluster: Arc<Cluster>, name: ConfigMapName) -> Self {
+        Self(Arc::new(Shared { cluster, name, waiting: Mutex::default(), more: Notify::new() }))
+    }
+
+    pub(super) fn learn(&self, failed: FailedImage) {
+        let mut waiting = self.0.waiting.lock();
+        if waiting.len() < WAITING && !waiting.contains(&failed) {
+            waiting.push(failed);
+            self.0.more.notify_one();
+        }
+    }
+
+    /// Writes what is learned. Does not end.
+    pub(super) async fn keep(&self, leadership: &Leadership, conditions: &Conditions) {
+        let mut pause = TOGETHER;
+        loop {
+            if self.0.waiting.lock().is_empty() {
+                self.0.more.notified().await;
+            }
+            sleep(pause).await;
+            let written = self.write(leadership).await;
+            let is_wrong = written.is_err_and(|error| error != ClusterError::Conflict);
+            if let Err(error) = written
+                && is_wrong
+                && !conditions.has(NOT_WRITTEN)
+            {
+                tracing::error!(%error, "{NOT_WRITTEN}");
+            }
+            conditions.set(NOT_WRITTEN, is_wrong);
+            pause = if is_wrong { (2 * pause).min(LONGEST) } else { TOGETHER };
+        }
+    }
+
+    async fn write(&self, leadership: &Leadership) -> Result<(), ClusterError> {
+        let Shared { cluster, name, waiting, .. } = &*self.0;
+        let stored = name.read(cluster).await?;
+        let (now, news) = (SystemTime::now(), waiting.lock().clone());
+        let mut record = FailedImages::of_text(&stored.text, now);
+        let changes = news.iter().filter(|failed| record.record((*failed).clone(), now)).count();
+        if changes > 0 && leadership.holds() {
+            name.write(cluster, &stored, &record.to_text()).await?;
+            tracing::info!(images = changes, "images that failed on an architecture are recorded");
+        }
+        waiting.lock().drain(..news.len());
+        Ok(())
+    }
+}

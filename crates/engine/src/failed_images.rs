@@ -1,0 +1,238 @@
+//! Images that failed on nodes of an architecture, whatever their manifests say: what the controller records, and every replica
+//! decides by.
+//!
+//! The record is a text in the cluster. It is bounded in all and for each namespace, so that no tenant puts out what others
+//! have; and what was written by others than the controller counts as far as it is what the controller could have written.
+
+use std::cmp::Reverse;
+use std::collections::HashMap;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use humantime::{format_rfc3339_seconds, parse_rfc3339};
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+
+use tolerarch_core::image::{Failure, PlatformSet, is_digest};
+use tolerarch_core::pod::is_name;
+use tolerarch_images::registry::Digest;
+
+/// Failures that are recorded, in all and of the Pods of one namespace. The oldest one goes.
+const ALL: usize = 1000;
+const OF_NAMESPACE: usize = 50;
+/// Bytes of a text that is read; a full record has half of that.
+const TEXT: usize = 1 << 20;
+/// How long an image is kept from an architecture: first, and at most. It is twice as long for each time that it fails again.
+const FIRST: Duration = Duration::from_secs(24 * 3600);
+const LONGEST: Duration = Duration::from_secs(7 * 24 * 3600);
+/// For how long after that its failures are remembered.
+const REMEMBERED: Duration = LONGEST;
+/// Clocks of replicas may differ by this much.
+const SKEW: Duration = Duration::from_secs(3600);
+
+/// An image that failed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FailedImage {
+    pub digest: Digest,
+    /// Of the node, as its label names it.
+    pub architecture: String,
+    pub evidence: Evidence,
+    /// Of the Pod that showed it.
+    pub namespace: String,
+    /// Whether it counts for the Pods of all namespaces: nothing that the Pod itself says or sets has a part in it.
+    pub is_for_all: bool,
+}
+
+/// By what an image failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Evidence {
+    ExecFormatError,
+    NoMatchForPlatform,
+}
+
+/// The images that failed, by their digests.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct FailedImages(HashMap<Digest, Vec<Entry>>);
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Entry {
+    image: FailedImage,
+    since: SystemTime,
+    until: SystemTime,
+    failures: u32,
+}
+
+/// An entry as it is written.
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Written {
+    digest: String,
+    architecture: String,
+    evidence: Evidence,
+    namespace: String,
+    all_namespaces: bool,
+    since: String,
+    until: String,
+    failures: u32,
+}
+
+impl FailedImages {
+    /// What is recorded; of what is not such a record, nothing.
+    pub fn of_text(text: &str, now: SystemTime) -> Self {
+        let items = Some(text).filter(|text| text.len() <= TEXT);
+        let items: Vec<&RawValue> =
+            items.and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default();
+        let mut entries: Vec<Entry> = items.iter().filter_map(|item| Entry::read(item.get(), now)).collect();
+        // The newest first, as the oldest are those that have no room.
+        entries.sort_by_key(|entry| Reverse(entry.since));
+        let (mut read, mut all, mut counts) = (Self::default(), 0, HashMap::<String, usize>::new());
+        for entry in entries {
+            let count = counts.entry(entry.image.namespace.clone()).or_default();
+            if all < ALL && *count < OF_NAMESPACE && read.find(&entry.image).is_none() {
+                (all, *count) = (all + 1, *count + 1);
+                read.0.entry(entry.image.digest).or_default().push(entry);
+            }
+        }
+        read
+    }
+
+    /// As a text that [`FailedImages::of_text`] reads: the oldest one first.
+    pub fn to_text(&self) -> String {
+        let mut entries: Vec<&Entry> = self.0.values().flatten().collect();
+        entries.sort_by_cached_key(|entry| (entry.since, entry.image.digest.to_string()));
+        let written: Vec<Written> = entries.into_iter().map(Entry::written).collect();
+        serde_json::to_string(&written).unwrap_or_default()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Where an image has failed, as far as that counts for Pods of this namespace now.
+    pub fn failure(&self, digest: &Digest, namespace: &str, now: SystemTime) -> Option<Failure> {
+        let counts = |entry: &&Entry| {
+            now < entry.until && (entry.image.is_for_all || entry.image.namespace == namespace)
+        };
+        let counting = self.0.get(digest)?.iter().filter(counts);
+        counting.fold(None, |known: Option<Failure>, Entry { image, since, .. }| {
+            let platforms = PlatformSet::of_architecture(&image.architecture);
+            Some(known.map_or(Failure { platforms, since: *since }, |known| Failure {
+                platforms: known.platforms.union(platforms),
+                since: known.since.min(*since),
+            }))
+        })
+    }
+
+    /// How many images are kept from an architecture now.
+    pub fn count(&self, now: SystemTime) -> usize {
+        self.0.values().filter(|entries| entries.iter().any(|entry| now < entry.until)).count()
+    }
+
+    /// Takes over that an image has failed, just now. Returns whether that changes anything.
+    pub fn record(&mut self, image: FailedImage, now: SystemTime) -> bool {
+        let now = whole(now);
+        self.forget(now);
+        let Some(known) = self.find(&image) else {
+            self.make_room(&image.namespace);
+            let new = Entry { image, since: now, until: now + FIRST, failures: 1 };
+            self.0.entry(new.image.digest).or_default().push(new);
+            return true;
+        };
+        if now >= known.until {
+            // It was tried again. Who prolongs it needs evidence as good as the first.
+            let failures = known.failures.saturating_add(1);
+            let life = FIRST.saturating_mul(1 << (failures - 1).min(8)).min(LONGEST);
+            *known = Entry { image, since: now, until: now + life, failures };
+            return true;
+        }
+        let is_wider = image.is_for_all && !known.image.is_for_all;
+        if is_wider {
+            known.image = image;
+        }
+        is_wider
+    }
+
+    /// What is known of this image on this architecture by Pods of this namespace.
+    fn find(&mut self, image: &FailedImage) -> Option<&mut Entry> {
+        let known = self.0.get_mut(&image.digest)?;
+        known.iter_mut().find(|known| {
+            (&known.image.architecture, &known.image.namespace) == (&image.architecture, &image.namespace)
+        })
+    }
+
+    /// Puts out the oldest entry of the namespace if it has its share, or, where there are too many in all, of the one that has
+    /// the most.
+    fn make_room(&mut self, namespace: &str) {
+        let mut counts: HashMap<&str, usize> = HashMap::new();
+        for entry in self.0.values().flatten() {
+            *counts.entry(&entry.image.namespace).or_default() += 1;
+        }
+        let full = if counts.get(namespace).is_some_and(|count| *count >= OF_NAMESPACE) {
+            Some(namespace)
+        } else if counts.values().sum::<usize>() >= ALL {
+            counts.into_iter().max_by_key(|(_, count)| *count).map(|(namespace, _)| namespace)
+        } else {
+            None
+        };
+        let of_it = |entry: &&Entry| full == Some(&entry.image.namespace);
+        let oldest = self.0.values().flatten().filter(of_it).min_by_key(|entry| entry.since);
+        if let Some(oldest) = oldest.map(|entry| entry.image.clone()) {
+            self.retain(|entry| entry.image != oldest);
+        }
+    }
+
+    fn forget(&mut self, now: SystemTime) {
+        self.retain(|entry| now < entry.until + REMEMBERED);
+    }
+
+    fn retain(&mut self, is_kept: impl Fn(&Entry) -> bool) {
+        self.0.retain(|_, entries| {
+            entries.retain(&is_kept);
+            !entries.is_empty()
+        });
+    }
+}
+
+impl Entry {
+    /// None where it is not what this controller writes, now or before.
+    fn read(json: &str, now: SystemTime) -> Option<Self> {
+        let written: Written = serde_json::from_str(json).ok()?;
+        let Written { digest, architecture, evidence, namespace, all_namespaces, failures, .. } = written;
+        let [since, until] = [written.since, written.until].map(|time| parse_rfc3339(&time).ok().map(whole));
+        let (since, until) = (since?, until?);
+        let is_known = is_digest(&digest)
+            && digest.starts_with("sha256:")
+            && !PlatformSet::of_architecture(&architecture).is_empty()
+            && is_name(&namespace)
+            && failures > 0
+            && since <= now + SKEW
+            && (since..=since + LONGEST).contains(&until)
+            && now < until + REMEMBERED;
+        let digest = Digest::of_text(&digest);
+        let image = FailedImage { digest, architecture, evidence, namespace, is_for_all: all_namespaces };
+        is_known.then_some(Self { image, since, until, failures })
+    }
+
+    fn written(&self) -> Written {
+        let Self { image, since, until, failures } = self;
+        Written {
+            digest: image.digest.to_string(),
+            architecture: image.architecture.clone(),
+            evidence: image.evidence,
+            namespace: image.namespace.clone(),
+            all_namespaces: image.is_for_all,
+            since: format_rfc3339_seconds(*since).to_string(),
+            until: format_rfc3339_seconds(*until).to_string(),
+            failures: *failures,
+        }
+    }
+}
+
+/// The time, in whole seconds, as it is written.
+fn whole(time: SystemTime) -> SystemTime {
+    let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
+    UNIX_EPOCH + Duration::from_secs(since.as_secs())
+}
+
+#[cfg(test)]
+mod tests;

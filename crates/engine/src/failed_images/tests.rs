@@ -1,0 +1,154 @@
+use serde_json::{Value, json};
+
+use super::*;
+
+const HOUR: Duration = Duration::from_secs(3600);
+
+fn now() -> SystemTime {
+    UNIX_EPOCH + Duration::from_secs(1_800_000_000)
+}
+
+fn digest(of: usize) -> Digest {
+    Digest::of_content(of.to_string().as_bytes())
+}
+
+fn failed(of: usize, namespace: &str) -> FailedImage {
+    FailedImage {
+        digest: digest(of),
+        architecture: "arm64".to_owned(),
+        evidence: Evidence::ExecFormatError,
+        namespace: namespace.to_owned(),
+        is_for_all: false,
+    }
+}
+
+fn for_all(of: usize, namespace: &str) -> FailedImage {
+    FailedImage { is_for_all: true, ..failed(of, namespace) }
+}
+
+fn is_closed(record: &FailedImages, of: usize, namespace: &str, now: SystemTime) -> bool {
+    record.failure(&digest(of), namespace, now).is_some()
+}
+
+#[test]
+fn a_failure_counts_for_a_day_and_longer_each_time_that_it_is_tried_again() {
+    let mut record = FailedImages::default();
+    let mut at = now();
+    for hours in [24, 48, 96, 168, 168] {
+        assert!(record.record(failed(0, "team"), at));
+        let failure = record.failure(&digest(0), "team", at).unwrap();
+        assert_eq!((failure.platforms.to_string().as_str(), failure.since), ("linux/arm64", at));
+        let end = at + hours * HOUR;
+        // Those that fail meanwhile were not tried again.
+        assert!(!record.record(failed(0, "team"), end - HOUR));
+        assert!(is_closed(&record, 0, "team", end - HOUR / 60));
+        assert!(!is_closed(&record, 0, "team", end), "{hours}");
+        assert_eq!((record.count(end - HOUR), record.count(end)), (1, 0));
+        at = end;
+    }
+    // What has not failed for long begins anew.
+    at += 2 * LONGEST + HOUR;
+    assert!(record.record(failed(0, "team"), at));
+    assert!(!is_closed(&record, 0, "team", at + FIRST));
+}
+
+#[test]
+fn what_a_pod_could_have_made_up_counts_for_its_namespace_only() {
+    let mut record = FailedImages::default();
+    record.record(failed(0, "team"), now());
+    assert!(is_closed(&record, 0, "team", now()));
+    assert!(!is_closed(&record, 0, "other", now()));
+    assert!(!is_closed(&record, 1, "team", now()), "another digest");
+    // Better evidence widens it, at once; what is worse does not narrow it, nor prolong it for others.
+    assert!(record.record(for_all(0, "team"), now() + HOUR));
+    assert!(!record.record(failed(0, "team"), now() + HOUR));
+    assert!(is_closed(&record, 0, "other", now() + HOUR));
+    assert!(record.record(failed(0, "team"), now() + FIRST));
+    assert!(is_closed(&record, 0, "team", now() + FIRST));
+    assert!(!is_closed(&record, 0, "other", now() + FIRST));
+    // Failures on several architectures are one failure with all of them.
+    record.record(FailedImage { architecture: "s390x".to_owned(), ..for_all(0, "third") }, now() + 30 * HOUR);
+    let failure = record.failure(&digest(0), "team", now() + 31 * HOUR).unwrap();
+    assert_eq!(failure.platforms.to_string(), "linux/arm64, linux/s390x");
+    assert_eq!(failure.since, now() + FIRST);
+}
+
+#[test]
+fn no_namespace_puts_out_what_others_have() {
+    let mut record = FailedImages::default();
+    for of in 0..10 {
+        record.record(for_all(of, "victim"), now());
+    }
+    for of in 0..1000_usize {
+        record.record(for_all(100 + of, "hostile"), now() + Duration::from_secs(1 + of as u64));
+    }
+    assert_eq!(record.0.len(), 10 + OF_NAMESPACE);
+    assert!(
+        is_closed(&record, 1099, "victim", now() + 3 * HOUR) && !is_closed(&record, 100, "hostile", now())
+    );
+    // Nor do many of them that have few each.
+    for of in 0..1200_usize {
+        let namespace = format!("hostile-{}", of % 60);
+        record.record(for_all(20_000 + of, &namespace), now() + Duration::from_secs(20_000 + of as u64));
+    }
+    assert_eq!(record.0.values().flatten().count(), ALL);
+    assert!((0..10).all(|of| is_closed(&record, of, "team", now() + HOUR)));
+    let text = record.to_text();
+    assert!(text.len() < TEXT / 2, "{}", text.len());
+    assert_eq!(FailedImages::of_text(&text, now() + 8 * HOUR), record);
+}
+
+#[test]
+fn what_others_wrote_counts_as_far_as_it_could_be_ours() {
+    let mut record = FailedImages::default();
+    record.record(for_all(0, "team"), now());
+    let good: Value = serde_json::from_str(&record.to_text()).unwrap();
+    assert_eq!(
+        good,
+        json!([{
+            "digest": digest(0).to_string(), "architecture": "arm64", "evidence": "exec-format-error",
+            "namespace": "team", "allNamespaces": true, "failures": 1,
+            "since": "2027-01-15T08:00:00Z", "until": "2027-01-16T08:00:00Z",
+        }])
+    );
+    let read = |value: &Value| FailedImages::of_text(&value.to_string(), now());
+    assert_eq!(read(&good), record);
+    for (key, lie) in [
+        ("digest", json!("sha256:zz")),
+        ("digest", json!(7)),
+        ("digest", json!(format!("sha512:{}", "0".repeat(128)))),
+        ("architecture", json!("vax")),
+        ("evidence", json!("hearsay")),
+        ("namespace", json!("../x")),
+        ("since", json!("2027-01-15T10:00:00Z")),
+        ("since", json!("tomorrow")),
+        ("until", json!("2027-01-15T07:00:00Z")),
+        ("until", json!("2099-01-01T00:00:00Z")),
+        ("failures", json!(0)),
+        ("failures", json!(-1)),
+    ] {
+        let mut forged = good.clone();
+        forged[0][key] = lie.clone();
+        assert!(read(&forged).is_empty(), "{key}: {lie}");
+        // And it costs the others nothing.
+        forged.as_array_mut().unwrap().push(good[0].clone());
+        assert_eq!(read(&forged), record, "{key}: {lie}");
+    }
+    for text in [
+        "",
+        "null",
+        "{}",
+        "[",
+        "[[[[",
+        "[1, null, {}]",
+        &"[".repeat(100_000),
+        &(" ".repeat(TEXT) + &good.to_string()),
+    ] {
+        assert!(FailedImages::of_text(text, now()).is_empty(), "{text:.80}");
+    }
+    // The same again and again is one.
+    let mut many = good.clone();
+    *many.as_array_mut().unwrap() = vec![good[0].clone(); 2000];
+    assert_eq!(read(&many), record);
+    assert!(FailedImages::of_text(&good.to_string(), now() + 30 * FIRST).is_empty());
+}

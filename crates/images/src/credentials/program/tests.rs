@@ -1,0 +1,347 @@
+use super::super::provider::{plugins, read};
+use super::super::testing::{TestDir, limits};
+use super::*;
+
+const CONFIG: &str = r"
+apiVersion: kubelet.config.k8s.io/v1
+kind: CredentialProviderConfig
+providers:
+  - name: plugin
+    apiVersion: credentialprovider.kubelet.k8s.io/v1
+    matchImages: ['*.example.com', 'a.b:5000/team']
+    defaultCacheDuration: 1h
+    args: [first, second arg]
+    env:
+      - {name: CANARY, value: canary}
+";
+
+fn providers(dir: &TestDir, config: &str) -> Vec<Provider> {
+    let mut providers = Vec::new();
+    read(config, dir.root(), &mut providers).unwrap();
+    providers
+}
+
+/// A plugin that runs this script, which finds the request in `$request`, after it has noted its run.
+fn plugin_with(dir: &TestDir, script: &str, config: &str, limits: Limits) -> Arc<Program> {
+    dir.program(
+        "plugin",
+        &format!("request=$(cat); echo \"$request\" >>'{}'\n{script}", dir.path("runs").display()),
+    );
+    let mut providers = providers(dir, config);
+    assert_eq!(providers.len(), 1);
+    Program::plugin(providers.remove(0), limits)
+}
+
+fn plugin(dir: &TestDir, script: &str) -> Arc<Program> {
+    plugin_with(dir, script, CONFIG, limits())
+}
+
+fn name_of(plugin: &Program) -> &str {
+    match &plugin.protocol {
+        Protocol::Plugin(provider, _) => &provider.name,
+        Protocol::Helper(helper) => panic!("{helper:?} is no plugin"),
+    }
+}
+
+fn runs(dir: &TestDir) -> usize {
+    dir.read("runs").lines().count()
+}
+
+/// A script that answers so.
+fn says(cache_key: &str, more: &str, auth: &str) -> String {
+    format!(
+        "echo '{{\"apiVersion\":\"credentialprovider.kubelet.k8s.io/v1\",\"kind\":\"CredentialProviderResponse\",\"cacheKeyType\":\"{cache_key}\",{more}\"auth\":{auth}}}'"
+    )
+}
+
+const AUTH: &str = r#"{"r.example.com":{"username":"user","password":"word"}}"#;
+
+async fn words(plugin: &Arc<Program>, image: &str) -> Vec<String> {
+    let shown = |credential: Arc<Credential>| match &*credential {
+        Credential::Basic { user, password } => format!("{user}:{}", password.reveal()),
+        other => format!("{other:?}"),
+    };
+    plugin.credentials(image, &Callers::operator()).await.unwrap().into_iter().map(shown).collect()
+}
+
+#[tokio::test]
+async fn speaks_kubelets_protocol() {
+    let dir = TestDir::new();
+    let auth = r#"{"r.example.com":{"username":"'"$CANARY"'","password":"'"$1/$2"'"},"r.example.com/team":{"username":"team","password":"'"$HOME"'"},"other.com":{"username":"no","password":"no"}}"#;
+    let plugin = plugin(&dir, &says("Image", "", auth));
+    assert!(plugin.is_for("r.example.com/team/app"));
+    assert!(plugin.is_for("a.b:5000/team/app"));
+    assert!(!plugin.is_for("a.b/team/app"));
+    assert!(!plugin.is_for("r.s.example.com/team/app"));
+    let home = tolerarch_support::environment::Environment::of_process().text("HOME").unwrap_or_default();
+    assert_eq!(
+        words(&plugin, "r.example.com/team/app").await,
+        [format!("team:{home}"), "canary:first/second arg".into()]
+    );
+    let request: serde_json::Value = serde_json::from_str(&dir.read("runs")).unwrap();
+    assert_eq!(
+        request,
+        serde_json::json!({
+            "apiVersion": "credentialprovider.kubelet.k8s.io/v1",
+            "kind": "CredentialProviderRequest",
+            "image": "r.example.com/team/app",
+        })
+    );
+}
+
+#[tokio::test]
+async fn an_answer_is_good_for_what_it_says() {
+    for (cache_key, expected) in [("Image", 3), ("Registry", 2), ("Global", 1)] {
+        let dir = TestDir::new();
+        let plugin =
+            plugin(&dir, &says(cache_key, "", r#"{"*.example.com":{"username":"u","password":"p"}}"#));
+        for _ in 0..2 {
+            for image in ["r.example.com/a", "r.example.com/b", "s.example.com/a"] {
+                assert_eq!(words(&plugin, image).await, ["u:p"]);
+            }
+        }
+        assert_eq!(runs(&dir), expected, "{cache_key}");
+    }
+}
+
+#[tokio::test]
+async fn an_answer_is_good_for_as_long_as_it_says() {
+    let default_none = CONFIG.replace("1h", "0s");
+    for (config, duration, expected) in [
+        (CONFIG, "", 1),
+        (CONFIG, r#""cacheDuration":null,"#, 1),
+        (CONFIG, r#""cacheDuration":"6h0m0s","#, 1),
+        (CONFIG, r#""cacheDuration":"5h59m59.999999999s","#, 1),
+        (CONFIG, r#""cacheDuration":"2540400h10m10s","#, 1),
+        (CONFIG, r#""cacheDuration":"0s","#, 2),
+        (CONFIG, r#""cacheDuration":"-1h","#, 2),
+        (&default_none, "", 2),
+        (&default_none, r#""cacheDuration":"1h","#, 1),
+    ] {
+        let dir = TestDir::new();
+        let plugin = plugin_with(&dir, &says("Registry", duration, AUTH), config, limits());
+        for _ in 0..2 {
+            assert_eq!(words(&plugin, "r.example.com/a").await, ["user:word"], "{duration}");
+        }
+        assert_eq!(runs(&dir), expected, "{duration}");
+    }
+}
+
+/// As kubelet's decoder does: null is as good as missing, and an entry without anything is no credential.
+#[tokio::test]
+async fn an_answer_may_lack_what_kubelet_does_not_need() {
+    for (auth, expected) in [
+        (r#"{"r.example.com":{"username":"user","password":null}}"#, &["user:"][..]),
+        (r#"{"r.example.com":{"username":null,"password":"word"}}"#, &[":word"]),
+        (r#"{"r.example.com":{}}"#, &[]),
+        (r#"{"r.example.com":{"username":"","password":""}}"#, &[]),
+        (r#"{"r.example.com":null,"*.example.com":{"username":"u","password":"p"}}"#, &["u:p"]),
+        ("null", &[]),
+    ] {
+        let dir = TestDir::new();
+        let plugin = plugin(&dir, &says("Image", "", auth));
+        assert_eq!(words(&plugin, "r.example.com/a").await, expected, "{auth}");
+        assert_eq!(words(&plugin, "r.example.com/a").await, expected, "{auth}");
+        assert_eq!(runs(&dir), 1, "{auth}");
+    }
+}
+
+#[test]
+fn reads_what_kubelet_reads_of_a_configuration() {
+    let dir = TestDir::new();
+    dir.program("plugin", "");
+    for config in [
+        CONFIG.replace("value: canary", "value: null"),
+        CONFIG.replace(", value: canary", ""),
+        CONFIG.replace("value: canary", "value: ''"),
+    ] {
+        assert_eq!(providers(&dir, &config)[0].env, [("CANARY".to_owned(), String::new())], "{config}");
+    }
+    for config in [format!("{CONFIG}---\n"), format!("---{CONFIG}---\nother: document\n")] {
+        assert_eq!(providers(&dir, &config).len(), 1, "{config}");
+    }
+    let twice = format!("{CONFIG}    args: []\n");
+    let fault = read(&twice, dir.root(), &mut Vec::new()).unwrap_err();
+    assert_eq!(fault, "line 12: duplicate field `args`");
+}
+
+#[tokio::test]
+async fn runs_once_for_all_who_ask_for_an_image() {
+    let dir = TestDir::new();
+    let plugin = plugin(&dir, &says("Image", r#""cacheDuration":"0s","#, AUTH));
+    let (one, other) = tokio::join!(words(&plugin, "r.example.com/a"), words(&plugin, "r.example.com/a"));
+    assert_eq!((one, runs(&dir)), (other, 1));
+}
+
+#[tokio::test]
+async fn other_versions_are_spoken_where_they_are_configured() {
+    for version in ["v1beta1", "v1alpha1"] {
+        let config = CONFIG.replace("k8s.io/v1", &format!("k8s.io/{version}"));
+        let answer = says("Image", "", AUTH);
+        let dir = TestDir::new();
+        let spoken =
+            plugin_with(&dir, &answer.replace("k8s.io/v1", &format!("k8s.io/{version}")), &config, limits());
+        assert_eq!(words(&spoken, "r.example.com/a").await, ["user:word"], "{version}");
+        let dir = TestDir::new();
+        let other = plugin_with(&dir, &answer, &config, limits());
+        assert!(words(&other, "r.example.com/a").await.is_empty(), "{version}");
+    }
+}
+
+#[tokio::test]
+async fn a_plugin_that_fails_gives_nothing_and_is_left_alone_for_a_while() {
+    let good = says("Image", "", AUTH);
+    for script in [
+        "exit 1".to_owned(),
+        format!("{good}; echo canary >&2; exit 1"),
+        "echo canary".to_owned(),
+        String::new(),
+        good.replace("CredentialProviderResponse", "CredentialProviderRequest"),
+        good.replace("\"Image\"", "\"Pod\""),
+        good.replace("\"auth\"", "\"auht\""),
+        good.replace("\"password\"", "\"passwrod\""),
+        says("Image", r#""cacheDuration":"1 hour","#, AUTH),
+        format!("{good}; while :; do echo canarycanarycanarycanary; done"),
+    ] {
+        let dir = TestDir::new();
+        let plugin = plugin(&dir, &script);
+        for _ in 0..2 {
+            assert!(words(&plugin, "r.example.com/a").await.is_empty(), "{script}");
+        }
+        assert_eq!(runs(&dir), 1, "{script}");
+    }
+    let dir = TestDir::new();
+    let impatient = Limits { time: Duration::from_millis(200), ..limits() };
+    let hanging = plugin_with(&dir, "exec sleep 600", CONFIG, impatient);
+    assert!(words(&hanging, "r.example.com/a").await.is_empty());
+}
+
+#[tokio::test]
+async fn runs_again_for_a_refused_credential_but_not_at_once() {
+    let dir = TestDir::new();
+    let plugin = plugin(&dir, &format!(". '{}'", dir.path("answer").display()));
+    dir.write("answer", &says("Registry", "", &AUTH.replace(":\"word", ":\"old")));
+    assert_eq!(words(&plugin, "r.example.com/a").await, ["user:old"]);
+    dir.write("answer", &says("Registry", "", &AUTH.replace(":\"word", ":\"new")));
+    let later = || plugin.recent.lock().remove("r.example.com");
+    assert!(!plugin.refetch("r.example.com/a", &Callers::operator()).await, "it ran a moment ago");
+    assert!(
+        !plugin.refetch("r.example.com/b", &Callers::operator()).await,
+        "which was for all of the registry"
+    );
+    later();
+    assert!(plugin.refetch("r.example.com/a", &Callers::operator()).await);
+    assert_eq!(words(&plugin, "r.example.com/b").await, ["user:new"]);
+    later();
+    assert!(!plugin.refetch("r.example.com/a", &Callers::operator()).await, "nothing has changed");
+    assert_eq!(runs(&dir), 3);
+}
+
+/// A tenant that names images which a registry denies cannot have a plugin run for each.
+#[tokio::test]
+async fn runs_again_once_for_a_registry_however_many_images_it_refuses() {
+    let dir = TestDir::new();
+    let plugin = plugin(&dir, &says("Image", "", r#"{"*.example.com":{"username":"u","password":"p"}}"#));
+    for image in ["r.example.com/a", "r.example.com/b", "s.example.com/a"] {
+        assert_eq!(words(&plugin, image).await, ["u:p"]);
+        plugin.recent.lock().remove(image);
+    }
+    for (image, runs_by_then) in [("r.example.com/a", 4), ("r.example.com/b", 4), ("s.example.com/a", 5)] {
+        plugin.refetch(image, &Callers::operator()).await;
+        assert_eq!(runs(&dir), runs_by_then, "{image}");
+    }
+}
+
+#[tokio::test]
+async fn a_plugin_that_fails_fails_for_all_that_its_answers_are_good_for() {
+    for (scope, expected) in [("Image", 3), ("Registry", 2), ("Global", 1)] {
+        let dir = TestDir::new();
+        let answer = says(scope, r#""cacheDuration":"0s","#, AUTH);
+        let plugin = plugin(&dir, &format!("[ -e '{}' ] && exit 1; {answer}", dir.path("fails").display()));
+        words(&plugin, "r.example.com/before").await;
+        dir.write("fails", "");
+        for image in ["r.example.com/a", "r.example.com/b", "s.example.com/a"] {
+            assert!(words(&plugin, image).await.is_empty());
+        }
+        assert_eq!(runs(&dir), 1 + expected, "{scope}");
+    }
+}
+
+/// Waiting for others says nothing of a plugin.
+#[tokio::test]
+async fn a_run_that_never_began_is_no_failure() {
+    let dir = TestDir::new();
+    let plugin = plugin(&dir, &says("Image", "", AUTH));
+    let all = plugin.runner.all_slots().await;
+    tokio::time::pause();
+    let busy = plugin.credentials("r.example.com/a", &Callers::operator()).await;
+    assert_eq!(busy, Err(Busy));
+    tokio::time::resume();
+    drop(all);
+    assert_eq!(words(&plugin, "r.example.com/a").await, ["user:word"]);
+}
+
+#[test]
+fn a_plugin_that_needs_a_service_account_token_is_left_out() {
+    let dir = TestDir::new();
+    for name in ["plugin", "other"] {
+        dir.program(name, "");
+    }
+    let config = format!(
+        "{CONFIG}    tokenAttributes: {{serviceAccountTokenAudience: x, requireServiceAccount: true, cacheType: Token}}\n{}",
+        CONFIG.split_once("providers:\n").unwrap().1.replace("name: plugin", "name: other")
+    );
+    let plugins = plugins(providers(&dir, &config), limits());
+    let names: Vec<_> = plugins.iter().map(|plugin| name_of(plugin)).collect();
+    assert_eq!(names, ["other"]);
+}
+
+#[test]
+fn accepts_json_and_older_versions_of_the_configuration() {
+    let dir = TestDir::new();
+    dir.program("plugin", "");
+    for version in ["v1", "v1beta1", "v1alpha1"] {
+        let json = serde_json::json!({
+            "apiVersion": format!("kubelet.config.k8s.io/{version}"),
+            "kind": "CredentialProviderConfig",
+            "providers": [{
+                "name": "plugin",
+                "apiVersion": "credentialprovider.kubelet.k8s.io/v1",
+                "matchImages": ["a.b"],
+                "defaultCacheDuration": "12h",
+            }],
+        });
+        let given = providers(&dir, &json.to_string());
+        assert_eq!(given[0].default_cache_duration, Duration::from_secs(12 * 3600));
+        assert_eq!(given[0].program, dir.path("plugin"));
+    }
+}
+
+/// The documentation's examples work as they stand.
+#[test]
+fn the_examples_of_the_documentation_are_right() {
+    let page = include_str!("../../../../../docs/credentials.md");
+    let example = page.split("```yaml\n").find(|part| part.starts_with("# providers.yaml")).unwrap();
+    let example = example.split("```").next().unwrap();
+    let dir = TestDir::new();
+    for name in ["ecr-credential-provider", "auth-provider-gcp", "acr-credential-provider"] {
+        dir.program(name, "");
+    }
+    let plugins = plugins(providers(&dir, example), limits());
+    for (image, expected) in [
+        ("123456789012.dkr.ecr.eu-central-1.amazonaws.com/app", "ecr-credential-provider"),
+        ("123456789012.dkr.ecr-fips.us-gov-west-1.amazonaws.com/app", "ecr-credential-provider"),
+        ("123456789012.dkr.ecr.cn-north-1.amazonaws.com.cn/app", "ecr-credential-provider"),
+        ("europe-west1-docker.pkg.dev/project/repository/app", "auth-provider-gcp"),
+        ("eu.gcr.io/project/app", "auth-provider-gcp"),
+        ("gcr.io/project/app", "auth-provider-gcp"),
+        ("company.azurecr.io/app", "acr-credential-provider"),
+    ] {
+        let chosen: Vec<_> =
+            plugins.iter().filter(|plugin| plugin.is_for(image)).map(|plugin| name_of(plugin)).collect();
+        assert_eq!(chosen, [expected], "{image}");
+    }
+    assert!(plugins.iter().all(|plugin| !plugin.is_for("docker.io/library/nginx")));
+}
+
+mod isolation;

@@ -1,0 +1,56 @@
+//! What one tenant's made-up accounts can take from the Pods of others.
+
+use tokio::time::timeout;
+
+use super::*;
+use tolerarch_support::concurrency::{Caller, Tenant};
+
+/// A plugin whose runs for made-up accounts hang.
+fn plugin_for_real_accounts(dir: &TestDir, cache_key: &str) -> Arc<Program> {
+    let answer =
+        says(cache_key, r#""cacheDuration":"0s","#, r#"{"*.example.com":{"username":"u","password":"p"}}"#);
+    plugin(dir, &format!("case $request in *made-up*) exec sleep 600;; esac\n{answer}"))
+}
+
+fn of(namespace: &str) -> Callers {
+    Caller::of(Tenant::Namespace(namespace)).into()
+}
+
+/// A Pod of this namespace asks for an image, and goes on without the answer.
+async fn ask(plugin: &Arc<Program>, image: &str, namespace: &str) {
+    let _ = futures_util::poll!(Box::pin(plugin.credentials(image, &of(namespace))));
+    tokio::task::yield_now().await;
+}
+
+/// Below the time that a run may wait, and that a run may take.
+const GOAL: Duration = Duration::from_secs(4);
+
+async fn victim_is_served(plugin: &Arc<Program>, image: &str) {
+    let found = timeout(GOAL, plugin.credentials(image, &of("victim"))).await;
+    assert_eq!(found.unwrap().unwrap().len(), 1, "{image}");
+}
+
+#[tokio::test]
+async fn a_run_that_another_tenant_has_queued_begins_by_the_share_of_who_joins() {
+    let dir = TestDir::new();
+    let plugin = plugin_for_real_accounts(&dir, "Registry");
+    for account in 0..4 {
+        ask(&plugin, &format!("made-up-{account}.example.com/app"), "attacker").await;
+    }
+    ask(&plugin, "real.example.com/app", "attacker").await;
+    victim_is_served(&plugin, "real.example.com/app").await;
+}
+
+/// A plugin with one answer for all images is not waited for while it hangs for another one.
+#[tokio::test]
+async fn a_run_that_hangs_for_another_image_keeps_no_one_waiting() {
+    let dir = TestDir::new();
+    let plugin = plugin_for_real_accounts(&dir, "Global");
+    victim_is_served(&plugin, "real.example.com/app").await;
+    for _ in 0..8 {
+        ask(&plugin, "made-up.example.com/app", "attacker").await;
+    }
+    for app in 0..2 {
+        victim_is_served(&plugin, &format!("real.example.com/{app}")).await;
+    }
+}

@@ -1,0 +1,91 @@
+//! Counts what a connection receives, and breaks it where that is more than anybody asked for.
+//!
+//! Limits on bodies do not see what stands around them: informational responses, heads, trailers, chunk extensions and TLS
+//! records. A registry could send those without end; and the library that reads the shared cache's answers has no limit.
+
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Poll, ready};
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+/// The bytes that may still be received. Clones count together.
+#[derive(Clone)]
+pub(crate) struct Meter {
+    left: Arc<AtomicUsize>,
+    most: usize,
+    for_each: usize,
+}
+
+#[derive(Debug, thiserror::Error)]
+#[error("more bytes than a response may have")]
+pub(crate) struct TooManyBytes;
+
+impl Meter {
+    /// For so many bytes, and so many more for each that is sent, but never more at a time than at first.
+    pub(crate) fn new(most: usize, for_each: usize) -> Self {
+        Self { left: Arc::new(most.into()), most, for_each }
+    }
+
+    /// As many bytes may be received as at first.
+    pub(crate) fn reset(&self) {
+        self.left.store(self.most, Ordering::Relaxed);
+    }
+
+    fn received(&self, bytes: usize) -> io::Result<()> {
+        let before = self.update(|left| left.saturating_sub(bytes));
+        if before < bytes { Err(io::Error::other(TooManyBytes)) } else { Ok(()) }
+    }
+
+    fn sent(&self, bytes: usize) {
+        self.update(|left| self.most.min(left + self.for_each * bytes));
+    }
+
+    fn update(&self, next: impl Fn(usize) -> usize) -> usize {
+        let before = self.left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| Some(next(left)));
+        before.unwrap_or_else(|before| before)
+    }
+}
+
+impl TooManyBytes {
+    pub(crate) fn is_cause_of(error: &(dyn std::error::Error + 'static)) -> bool {
+        let io = error.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
+        io.is_some_and(|cause| cause.is::<Self>())
+    }
+}
+
+/// A connection whose received bytes are counted.
+pub(crate) struct Metered<T> {
+    pub(crate) io: T,
+    pub(crate) meter: Meter,
+}
+
+impl<T: AsyncRead + Unpin> AsyncRead for Metered<T> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let before = buffer.filled().len();
+        ready!(Pin::new(&mut self.io).poll_read(cx, buffer))?;
+        Poll::Ready(self.meter.received(buffer.filled().len() - before))
+    }
+}
+
+impl<T: AsyncWrite + Unpin> AsyncWrite for Metered<T> {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, data: &[u8]) -> Poll<io::Result<usize>> {
+        let sent = ready!(Pin::new(&mut self.io).poll_write(cx, data))?;
+        self.meter.sent(sent);
+        Poll::Ready(Ok(sent))
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.io).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.io).poll_shutdown(cx)
+    }
+}

@@ -1,0 +1,45 @@
+//! Settings of a Pod, beside its images, that influence whether the first program of a container starts.
+
+use crate::cluster::or_default;
+
+/// Where the tokens of service accounts are mounted in most containers.
+const TOKENS: &str = "/var/run/secrets/";
+
+#[derive(Default, serde::Deserialize)]
+#[serde(default)]
+pub(super) struct Variable {
+    pub(super) name: String,
+}
+
+#[derive(Default, serde::Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub(super) struct Mount {
+    mount_path: String,
+}
+
+#[derive(Default, serde::Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub(super) struct Security {
+    #[serde(deserialize_with = "or_default")]
+    seccomp_profile: Seccomp,
+}
+
+#[derive(Default, serde::Deserialize)]
+#[serde(default)]
+struct Seccomp {
+    r#type: String,
+}
+
+impl Security {
+    /// Whether its filter of system calls is none that a tenant may have written, which could fail in any way.
+    pub(super) fn is_plain(&self) -> bool {
+        self.seccomp_profile.r#type != "Localhost"
+    }
+}
+
+impl Mount {
+    /// Whether it covers no program: it is where service accounts have their tokens.
+    pub(super) fn is_of_tokens(&self) -> bool {
+        self.mount_path.starts_with(TOKENS) && !self.mount_path.contains("..")
+    }
+}

@@ -1,0 +1,232 @@
+//! Which configuration decides: commands that no file is named to take that of the cluster.
+
+use std::os::unix::fs::PermissionsExt;
+
+use serde_json::{Value, json};
+use testregistry::Registry;
+
+use super::cluster::{FakeCluster, Served, kubeconfig};
+use super::{BOTH, Desk, Ran};
+use crate::support::soon;
+
+const DEPLOYMENT: &str = "/apis/apps/v1/namespaces/shop/deployments/web";
+const CONFIG: &str = "/api/v1/namespaces/tolerarch/configmaps/tolerarch";
+
+/// A Deployment in a cluster where tolerarch runs with this configuration.
+fn cluster(image: &str, config: &Value) -> FakeCluster {
+    let service = json!({"name": "tolerarch", "namespace": "tolerarch", "path": "/mutate"});
+    let webhook = json!({
+        "name": "pods.tolerarch.io",
+        "clientConfig": {"service": service},
+        "rules": [{"apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"], "operations": ["CREATE"]}],
+    });
+    let volumes = json!([{"name": "config", "configMap": {"name": "tolerarch"}}]);
+    let secrets = json!([{"name": "registry"}]);
+    let pod = json!({"containers": [{"name": "app", "image": image}], "imagePullSecrets": secrets});
+    FakeCluster::default()
+        .with(
+            "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations",
+            json!([{"metadata": {"name": "zz-tolerarch"}, "webhooks": [webhook]}]),
+        )
+        .with(
+            "/api/v1/namespaces/tolerarch/services/tolerarch",
+            json!({"spec": {"selector": {"app": "tolerarch"}, "ports": [{"port": 443}]}}),
+        )
+        .with(
+            "/api/v1/namespaces/tolerarch/pods",
+            json!([{"metadata": {"name": "tolerarch-1"}, "spec": {"containers": [], "volumes": volumes}}]),
+        )
+        .with(CONFIG, json!({"data": {"config.yaml": config.to_string()}}))
+        .with(
+            DEPLOYMENT,
+            json!({
+                "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web", "namespace": "shop"},
+                "spec": {"template": {"spec": pod}},
+            }),
+        )
+        .with("/api/v1/pods", json!([{"metadata": {"name": "web-1", "namespace": "shop"}, "spec": pod}]))
+        .with("/api/v1/namespaces/shop/pods", json!([]))
+        .with("/api/v1/namespaces/shop", json!({"metadata": {"name": "shop"}}))
+        .with("/api/v1/namespaces", json!([{"metadata": {"name": "shop"}}]))
+        .with("/api/v1/nodes", json!([]))
+}
+
+/// A pool that is not the default one, and files that only the Pods have.
+fn settings(desk: &Desk) -> Value {
+    let ca = desk.path().join("ca.crt");
+    json!({
+        "pools": [{"name": "of-cluster", "platforms": BOTH, "tolerations": [{"key": "own", "operator": "Exists"}]}],
+        "registries": {"hostsDir": "/nowhere/certs.d", "hosts": {
+            desk.registry.address(): {"caFile": ca},
+            "other.example.com": {"caFile": "/nowhere/ca.crt", "clientCertFile": ca, "clientKeyFile": "/nowhere/tls.key"},
+        }},
+        "network": {"allow": ["127.0.0.0/8"]},
+        "credentials": {"dockerConfigs": ["/nowhere/config.json"]},
+    })
+}
+
+/// Runs it as a person does who names no file.
+async fn run(desk: &Desk, cluster: Option<&Served>, arguments: &[&str]) -> Ran {
+    let mut command = tokio::process::Command::new(env!("CARGO_BIN_EXE_tolerarch"));
+    command.args(arguments).current_dir(desk.path()).env("HOME", desk.path()).env_remove("DOCKER_CONFIG");
+    command.env("SSL_CERT_FILE", desk.path().join("ca.crt")).env_remove("KUBECONFIG").kill_on_drop(true);
+    if let Some(cluster) = cluster {
+        command.env("KUBECONFIG", cluster.kubeconfig(desk.path()));
+    }
+    let output = soon("the end", command.output()).await.unwrap();
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    Ran { status: output.status.code(), stdout: text(output.stdout), stderr: text(output.stderr) }
+}
+
+#[tokio::test]
+async fn the_configuration_of_the_cluster_decides_without_what_only_its_pods_have() {
+    let desk = Desk::new(json!({})).await;
+    let image = desk.image("shop/web", &BOTH);
+    let served = cluster(&image, &settings(&desk)).serve().await;
+    let whose = "the configuration is that of ConfigMap tolerarch/tolerarch";
+    for arguments in [&["why", "-n", "shop", "deploy/web"][..], &["report"], &["inspect", &image], &["pools"]]
+    {
+        let ran = run(&desk, Some(&served), arguments).await;
+        let all = format!("{}{}", ran.stdout, ran.stderr);
+        assert_eq!(ran.status, Some(0), "{arguments:?}: {all}");
+        assert!(all.contains("of-cluster") && all.contains(whose), "{arguments:?}: {all}");
+        for lost in [
+            "registries.hostsDir: /nowhere/certs.d cannot be read here (No such file or directory",
+            "registries.hosts.\"other.example.com\".caFile: /nowhere/ca.crt",
+            "registries.hosts.\"other.example.com\".clientCertFile: /nowhere/tls.key",
+            "credentials.dockerConfigs: /nowhere/config.json",
+        ] {
+            assert_eq!(all.contains(lost), arguments != ["pools"], "{arguments:?}: {lost}: {all}");
+        }
+    }
+    let ran = run(&desk, Some(&served), &["why", "-n", "shop", "deploy/web"]).await;
+    assert!(ran.stdout.contains("\n  today      tolerated\n"), "{}", ran.stdout);
+    let ran = run(&desk, Some(&served), &["pools", "--config", "config.yaml"]).await;
+    assert!(ran.stdout.contains("multi-arch") && !ran.stdout.contains("of-cluster"), "{}", ran.stdout);
+}
+
+#[tokio::test]
+async fn where_it_cannot_be_read_the_defaults_decide_and_say_so() {
+    let desk = Desk::new(json!({})).await;
+    let image = desk.image("shop/web", &BOTH);
+    let mut forbidden = cluster(&image, &settings(&desk));
+    forbidden.forbidden = vec![CONFIG];
+    let forbidden = forbidden.serve().await;
+    let said = "the built-in defaults decide, unless --config names a file: ConfigMap tolerarch/tolerarch cannot be read";
+    let ran = run(&desk, Some(&forbidden), &["why", "-n", "shop", "deploy/web"]).await;
+    assert!(ran.stdout.contains("multi-arch") && ran.stderr.contains(said), "{}{}", ran.stdout, ran.stderr);
+    let faulty = cluster(&image, &json!({"pols": []})).serve().await;
+    let ran = run(&desk, Some(&faulty), &["pools"]).await;
+    assert_eq!(ran.status, Some(1), "{}", ran.stdout);
+    assert!(
+        ran.stderr.contains("the configuration ConfigMap tolerarch/tolerarch is not valid"),
+        "{}",
+        ran.stderr
+    );
+    // An image can be asked for without a cluster.
+    let plain = Registry::builder().plain_http().start().await;
+    plain.repo("app").index(Some("v1"), BOTH);
+    let image = plain.repo("app").reference("v1");
+    let ran = run(&desk, None, &["inspect", &image]).await;
+    assert!(
+        ran.stdout.contains("opens multi-arch") && !ran.stderr.contains("defaults"),
+        "{}{}",
+        ran.stdout,
+        ran.stderr
+    );
+    let gone = kubeconfig("http://127.0.0.1:1", desk.path());
+    let ran = run(&desk, None, &["inspect", &image, "--kubeconfig", &gone]).await;
+    let said = "cannot be read: cannot reach the API server http://127.0.0.1:1";
+    assert!(
+        ran.stdout.contains("opens multi-arch") && ran.stderr.contains(said),
+        "{}{}",
+        ran.stdout,
+        ran.stderr
+    );
+}
+
+#[tokio::test]
+async fn pull_secrets_that_are_not_read_are_told() {
+    let desk = Desk::new(json!({})).await;
+    let image = format!("{}/shop/gone:v1", desk.registry.address());
+    let served = cluster(&image, &settings(&desk)).serve().await;
+    let ran = run(&desk, Some(&served), &["report"]).await;
+    assert!(ran.stdout.contains("1 of the Pods name imagePullSecrets, which are not read"), "{}", ran.stdout);
+    let ran = run(&desk, Some(&served), &["why", "-n", "shop", "deploy/web"]).await;
+    assert!(ran.stderr.contains("1 of these objects name imagePullSecrets"), "{}", ran.stderr);
+    // They would be those of another cluster.
+    let mut reads = settings(&desk);
+    reads["credentials"] = json!({"pullSecrets": true});
+    let served = cluster(&image, &reads).serve().await;
+    let kubeconfig = served.kubeconfig(desk.path());
+    let ran = run(&desk, None, &["report", "--kubeconfig", &kubeconfig]).await;
+    assert!(
+        ran.stdout.contains("pull secrets are not read with --kubeconfig"),
+        "{}{}",
+        ran.stdout,
+        ran.stderr
+    );
+    assert!(!served.asked().iter().any(|path| path.contains("/secrets/")), "{:?}", served.asked());
+}
+
+#[tokio::test]
+async fn a_namespace_that_is_not_there_is_a_failure() {
+    let desk = Desk::new(json!({})).await;
+    let served = FakeCluster::default()
+        .with("/api/v1/namespaces/nosuch/pods", json!([]))
+        .with("/api/v1/nodes", json!([]))
+        .serve()
+        .await;
+    let ran = run(&desk, Some(&served), &["report", "-n", "nosuch"]).await;
+    assert_eq!((ran.status, ran.stdout.as_str()), (Some(1), ""), "{}", ran.stderr);
+}
+
+/// A failed connection is reported once, with its fix.
+#[tokio::test]
+async fn advice_fits_what_stands_in_the_way() {
+    let desk = Desk::new(json!({})).await;
+    let plain = Registry::builder().plain_http().start().await;
+    let mut settings = settings(&desk);
+    settings["registries"]["hosts"][plain.address()] = json!({});
+    let untrusted = Registry::start().await;
+    settings["registries"]["hosts"][untrusted.address()] = json!({});
+    for (host, advice) in [
+        (plain.address(), "does not speak TLS; if it speaks plain HTTP, set registries.hosts."),
+        (untrusted.address(), ".caFile to its authority, or extraCAs of the chart"),
+    ] {
+        let served = cluster(&format!("{host}/app:v1"), &settings).serve().await;
+        let ran = run(&desk, Some(&served), &["why", "-n", "shop", "deploy/web"]).await;
+        assert!(ran.stdout.contains(advice), "{}{}", ran.stdout, ran.stderr);
+        for superfluous in ["name a mirror", "gave no answer"] {
+            assert!(!ran.stdout.contains(superfluous), "{}", ran.stdout);
+        }
+    }
+}
+
+#[tokio::test]
+async fn programs_that_the_cluster_names_are_not_run() {
+    let desk = Desk::new(json!({})).await;
+    let (bin, trace) = (desk.path().join("bin"), desk.path().join("ran"));
+    std::fs::create_dir(&bin).unwrap();
+    let program = bin.join("provider");
+    std::fs::write(&program, format!("#!/bin/sh\ntouch {}\n", trace.display())).unwrap();
+    std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let providers = json!({"apiVersion": "kubelet.config.k8s.io/v1", "kind": "CredentialProviderConfig", "providers": [{
+        "name": "provider", "apiVersion": "credentialprovider.kubelet.k8s.io/v1", "defaultCacheDuration": "1m",
+        "matchImages": [desk.registry.address()],
+    }]});
+    let file = desk.path().join("providers.json");
+    std::fs::write(&file, providers.to_string()).unwrap();
+    let image = desk.image("shop/web", &BOTH);
+    let mut config = settings(&desk);
+    config["credentials"] = json!({"providers": {"config": file, "binDir": bin}});
+    let served = cluster(&image, &config).serve().await;
+    let ran = run(&desk, Some(&served), &["inspect", &image]).await;
+    assert!(ran.stderr.contains("programs that the cluster names are not run here"), "{}", ran.stderr);
+    assert!(!trace.exists(), "{}", ran.stderr);
+    // They are run where a person names them, so the trace says something.
+    let own = desk.path().join("own.yaml");
+    std::fs::write(&own, config.to_string()).unwrap();
+    let ran = run(&desk, Some(&served), &["inspect", "--config", &own.display().to_string(), &image]).await;
+    assert!(trace.exists(), "{}{}", ran.stdout, ran.stderr);
+}

@@ -1,0 +1,139 @@
+//! What failed once on an architecture is not made to fail there again, and no tenant makes that up for others.
+
+use std::time::Duration;
+
+use e2e::{Cluster, Namespace, PodExt, pod, until};
+use kube::Api;
+use kube::api::{Patch, PatchParams};
+use serde_json::{Value, json};
+use testregistry::Registry;
+use tokio::time::Instant;
+
+use crate::certificates::{RELEASE, kubeconfig_of};
+use crate::controller::{client_of, give_rights};
+
+/// How soon it counts; debug builds on a busy machine take longer than the 5 s that are promised.
+const SOON: Duration = Duration::from_secs(10);
+const SAYS: &str = "failed to start container \"app\": exec /app: exec format error: unknown";
+
+pub(crate) async fn what_failed_on_an_architecture_is_kept_from_it_and_no_tenant_closes_what_others_run(
+    cluster: &Cluster,
+) {
+    let local = cluster.local();
+    let registry = Registry::builder().pki(local.pki.clone()).start().await;
+    let repo = registry.repo("app");
+    for (tag, more) in [("lies", "linux/s390x"), ("other", "linux/ppc64le"), ("victim", "linux/riscv64")] {
+        repo.index(Some(tag), ["linux/amd64", "linux/arm64", more]);
+    }
+    let address = registry.address();
+    let home = cluster.namespace_opted_out("learns").await;
+    let controller = give_rights(cluster, &home).await;
+    home.apply(&json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": RELEASE}})).await;
+    let account = kubeconfig_of(cluster, &home, RELEASE).await;
+    let lease = format!("{RELEASE}-controller");
+    let settings = json!({"server": {"failedImages": true}, "controller": {"lease": lease}});
+    let mut webhook = local.tolerarch_for_as(&address, &account, settings.clone()).await;
+    let team = cluster.namespace_with("learned", &webhook.url).await;
+    let tenant = cluster.namespace_with("forging", &webhook.url).await;
+    for namespace in [&team, &tenant] {
+        cluster.until_called_in_vain(namespace).await;
+        namespace.offer(0, 10).await;
+        // They have opted out of the installed webhook.
+        let opted_in = json!({"metadata": {"labels": {"tolerarch.io/mode": null}}});
+        let namespaces = Api::<k8s_openapi::api::core::v1::Namespace>::all(cluster.client.clone());
+        namespaces.patch(&namespace.name, &PatchParams::default(), &Patch::Merge(opted_in)).await.unwrap();
+    }
+    let settings = json!({"controller": {"lease": lease, "repair": false, "census": "0"}});
+    let leader = local.controller_as(&controller, &address, settings).await;
+
+    let digest = |tag: &str| repo.digest_of(tag).unwrap();
+    let named = |namespace: &Namespace, name: &str, tag: &str| {
+        let mut pod = namespace.takes_a_place(&pod(&[&repo.reference(tag)]));
+        pod["metadata"] = json!({"name": name});
+        pod
+    };
+    let is_tolerated = async |namespace: &Namespace, tag: &str| {
+        namespace.dry_run(&named(namespace, "next", tag)).await.unwrap().tolerates_pool()
+    };
+    let runtime = json!({"exitCode": 128, "reason": "StartError", "message": SAYS});
+    let own = json!({"exitCode": 255, "reason": "Error", "message": "exec /app: exec format error"});
+
+    // A tenant's own word, and a program of its own choice, with an image that others run.
+    for (name, command, ended) in [("written", None, &own), ("chosen", Some("/own"), &runtime)] {
+        let mut forged = named(&tenant, name, "victim");
+        forged["spec"]["containers"][0]["command"] = command.map(|own| json!([own])).into();
+        tenant.pod(&forged).await;
+        fails(&tenant, name, &digest("victim"), ended).await;
+    }
+    until("the tenant has closed its own pool", async || {
+        (!is_tolerated(&tenant, "victim").await).then_some(())
+    })
+    .await;
+    assert!(is_tolerated(&team, "victim").await, "and no other");
+
+    assert!(team.pod(&named(&team, "lies", "lies")).await.tolerates_pool());
+    fails(&team, "lies", &digest("lies"), &runtime).await;
+    let failed = Instant::now();
+    until("what failed is kept from where it did", async || {
+        (!is_tolerated(&team, "lies").await).then_some(())
+    })
+    .await;
+    let learned = failed.elapsed();
+    print!("failed images: learned in {learned:.1?}; ");
+    assert!(learned < SOON, "{learned:?}");
+    assert!(!is_tolerated(&tenant, "lies").await, "in all namespaces");
+    assert!(is_tolerated(&team, "other").await, "of another digest");
+    assert!(is_tolerated(&team, "victim").await);
+    assert_eq!(webhook.metric("tolerarch_failed_images").await, 2);
+    assert!(webhook.process.log().contains(r#""reason":"failed-there""#), "{}", webhook.process.log());
+
+    // It outlives them both.
+    drop(leader);
+    webhook.process.kill().await;
+    webhook.start_again().await;
+    until("the record is read again", async || {
+        (webhook.metric("tolerarch_failed_images").await == 2).then_some(())
+    })
+    .await;
+    assert!(!is_tolerated(&team, "lies").await && is_tolerated(&team, "other").await);
+
+    // The webhook, which untrusted input reaches, may read the one object.
+    let client = client_of(&account).await;
+    let maps = format!("/api/v1/namespaces/{}/configmaps", home.name);
+    let record = format!("{maps}/{lease}-failed-images");
+    let ask = async |method: &str, path: &str| {
+        let request = http::Request::builder().method(method).uri(path);
+        let request = request.header("content-type", "application/merge-patch+json").body(b"{}".to_vec());
+        match client.request::<Value>(request.unwrap()).await {
+            Ok(_) => 200,
+            Err(kube::Error::Api(status)) => status.code,
+            Err(error) => panic!("{method} {path}: {error}"),
+        }
+    };
+    assert_eq!(ask("GET", &record).await, 200);
+    for (method, path) in [("PATCH", &record), ("DELETE", &record), ("GET", &maps)] {
+        assert_eq!(ask(method, path).await, 403, "{method} {path}");
+    }
+    // Where people delete it, all is forgotten.
+    let request = http::Request::delete(&record).body(Vec::new()).unwrap();
+    cluster.client.request::<Value>(request).await.unwrap();
+    until("what was deleted is forgotten", async || is_tolerated(&team, "lies").await.then_some(())).await;
+}
+
+/// Plays the kubelet of a node on which the container of this Pod, with this image, ends like this.
+async fn fails(namespace: &Namespace, pod: &str, digest: &str, ended: &Value) {
+    let on_a_node = until(&format!("{pod} is on a node"), async || {
+        namespace.pods().get(pod).await.ok().filter(|pod| pod.node().is_some())
+    })
+    .await;
+    let container = &on_a_node.spec.as_ref().unwrap().containers[0].name;
+    let mut ended = ended.clone();
+    let now = k8s_openapi::jiff::Timestamp::now().to_string();
+    ended["startedAt"] = now.clone().into();
+    ended["finishedAt"] = now.into();
+    let status = json!({"status": {"phase": "Running", "containerStatuses": [{
+        "name": container, "image": "app", "imageID": format!("registry.test/app@{digest}"), "ready": false,
+        "restartCount": 1, "state": {"terminated": ended},
+    }]}});
+    namespace.pods().patch_status(pod, &PatchParams::default(), &Patch::Merge(status)).await.unwrap();
+}

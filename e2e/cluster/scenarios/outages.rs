@@ -1,0 +1,177 @@
+//! Replicas that hang, run out of memory, or have no disk, on real nodes.
+
+use std::time::Duration;
+
+use e2e::{Cluster, PodExt, until, until_in};
+use futures_util::future::join_all;
+use k8s_openapi::api::core::v1::{ConfigMap, Node, Pod};
+use kube::Api;
+use kube::api::{Patch, PatchParams};
+use serde_json::json;
+use tokio::time::Instant;
+
+use crate::creations::{Times, tolerated};
+use crate::nodes::{
+    HELD_UP, LONGEST, ROLLED_OUT, TIMEOUT, TOLERARCH, create_during, replicas, roll_out, runs,
+};
+
+/// What a webhook configuration may give a call; tolerarch then looks images up for a second at most.
+const SHORTER: Duration = Duration::from_secs(2);
+/// Half of what is shipped.
+const HALF: &str = "256Mi";
+const SHIPPED: &str = "512Mi";
+/// A kubelet looks at its Pods every minute or minute and a half, and at its disks every ten seconds, for one Pod each.
+const SYNC: Duration = Duration::from_secs(180);
+/// Creations that all replicas have a share in, as far as chance goes.
+const REPLIES: usize = 20;
+
+/// Its process stops: what is open to it stays open, and nothing answers. The API server waits once for each connection that it
+/// has to it, as long as the configuration says. Each of the two hangs in turn, as there may be no connection to one.
+pub(crate) async fn a_replica_that_hangs_holds_up_a_pod_or_two_for_the_timeout_and_fails_none(
+    cluster: &Cluster,
+) {
+    roll_out(cluster).await;
+    for (node, timeout) in cluster.node_names().into_iter().zip([SHORTER, TIMEOUT]) {
+        set_timeout(cluster, timeout).await;
+        let (creations, longest) = create_during(cluster, hang(cluster, node)).await;
+        let unchanged = creations.len() - tolerated(&creations);
+        assert!(unchanged <= HELD_UP, "{unchanged}");
+        assert!(Times::of(&creations).percentile(100) < timeout + LONGEST + longest);
+    }
+}
+
+async fn set_timeout(cluster: &Cluster, timeout: Duration) {
+    let patch = json!([{"op": "replace", "path": "/webhooks/0/timeoutSeconds", "value": timeout.as_secs()}]);
+    let configuration = "mutatingwebhookconfiguration/zz-tolerarch";
+    cluster.kind().kubectl(&["patch", configuration, "--type=json", "--patch", &patch.to_string()]).await;
+}
+
+/// Until it takes no Pods any more; then it goes on.
+async fn hang(cluster: &Cluster, node: &str) {
+    let signal = async |name: &str| {
+        cluster.kind().docker(&["exec", node, "pkill", name, "-f", "tolerarch serve"]).await;
+    };
+    let ready = async |wanted: usize| {
+        until(&format!("{wanted} replicas are ready with that of {node}"), async || {
+            (replicas(cluster).await.iter().filter(|pod| runs(pod)).count() == wanted).then_some(())
+        })
+        .await;
+    };
+    let begun = Instant::now();
+    signal("-STOP").await;
+    ready(1).await;
+    println!("outages: what hangs on {node} is not ready after {:.1?}", begun.elapsed());
+    signal("-CONT").await;
+    ready(2).await;
+}
+
+/// Something in the cgroups of both takes what is left, and the kernel kills them.
+pub(crate) async fn creations_go_on_while_replicas_run_out_of_half_of_their_memory(cluster: &Cluster) {
+    limit(cluster, HALF).await;
+    let replicas_before = replicas(cluster).await;
+    let killed = async {
+        join_all(replicas_before.iter().map(|pod| exhaust(cluster, pod))).await;
+        until("both were killed and run again", async || {
+            let replicas = replicas(cluster).await;
+            let again = |pod: &Pod| runs(pod) && how_it_ended(pod).as_deref() == Some("OOMKilled");
+            (replicas.len() == 2 && replicas.iter().all(again)).then_some(())
+        })
+        .await;
+    };
+    let (creations, longest) = create_during(cluster, killed).await;
+    assert!(Times::of(&creations).percentile(100) < LONGEST + longest);
+    limit(cluster, SHIPPED).await;
+}
+
+async fn limit(cluster: &Cluster, memory: &str) {
+    let limit = format!("--limits=memory={memory}");
+    let set = ["--namespace", TOLERARCH, "set", "resources", "deployment/tolerarch", &limit];
+    for step in [&set[..], &ROLLED_OUT] {
+        cluster.kind().kubectl(step).await;
+    }
+}
+
+/// Takes memory in the cgroup of a replica, until it is killed, too.
+async fn exhaust(cluster: &Cluster, replica: &Pod) {
+    let status = replica.status.as_ref().and_then(|status| status.container_statuses.as_ref()?.first());
+    let id = status.and_then(|status| status.container_id.as_deref()).expect("a container");
+    let id = id.trim_start_matches("containerd://");
+    let take = format!(
+        "group=$(find /sys/fs/cgroup/memory /sys/fs/cgroup -type d -name '*{id}*' 2>/dev/null | head -n 1)
+        test -f \"$group/cgroup.procs\"
+        (echo \"$BASHPID\" >\"$group/cgroup.procs\" && exec tail /dev/zero) || true"
+    );
+    cluster.kind().docker(&["exec", replica.node().expect("a node"), "bash", "-euc", &take]).await;
+}
+
+/// Why the container ended that ran before.
+fn how_it_ended(replica: &Pod) -> Option<String> {
+    let status = replica.status.as_ref()?.container_statuses.as_ref()?.first()?;
+    status.last_state.as_ref()?.terminated.as_ref()?.reason.clone()
+}
+
+/// What a kubelet does about a full disk: it evicts Pods and takes no more. Here it is told that a disk is full with anything on it.
+pub(crate) async fn creations_go_on_while_the_disk_of_a_node_is_full(cluster: &Cluster) {
+    roll_out(cluster).await;
+    let [_, node] = cluster.node_names();
+    let nodes: Api<Node> = Api::all(cluster.client.clone());
+    let set = async |available: &str| {
+        let edit = format!(
+            "sed -i -e 's/nodefs.available: .*/nodefs.available: {available}/' \
+                -e 's/^evictionPressureTransitionPeriod: .*/evictionPressureTransitionPeriod: 1s/' /var/lib/kubelet/config.yaml
+            systemctl restart kubelet"
+        );
+        cluster.kind().docker(&["exec", node, "bash", "-euc", &edit]).await;
+        let wanted = if available == "0%" { "False" } else { "True" };
+        until(&format!("{node} has DiskPressure: {wanted}"), async || {
+            let conditions = nodes.get(node).await.ok()?.status?.conditions?;
+            let pressure = conditions.iter().find(|condition| condition.type_ == "DiskPressure")?;
+            (pressure.status == wanted).then_some(())
+        })
+        .await;
+    };
+    let full = async {
+        let begun = Instant::now();
+        set("99%").await;
+        println!("outages: {node} has no disk after {:.1?}", begun.elapsed());
+        until_in(SYNC, &format!("two replicas run, none on {node}"), async || {
+            let mut replicas = replicas(cluster).await;
+            replicas.retain(|pod| runs(pod) && pod.node() != Some(node));
+            (replicas.len() == 2).then_some(())
+        })
+        .await;
+        println!("outages: its replica runs elsewhere after {:.1?}", begun.elapsed());
+        set("0%").await;
+    };
+    let (creations, longest) = create_during(cluster, full).await;
+    assert_eq!(tolerated(&creations), creations.len());
+    assert!(Times::of(&creations).percentile(100) < LONGEST + longest);
+}
+
+/// By the volume of a kubelet, which says itself when it looks. Takes as long as the docs say.
+pub(crate) async fn a_changed_configuration_arrives_by_the_volume(cluster: &Cluster) {
+    let maps: Api<ConfigMap> = Api::namespaced(cluster.client.clone(), TOLERARCH);
+    let (file, namespace) = ("config.yaml", cluster.namespace("configuration").await);
+    let before = maps.get(TOLERARCH).await.expect("the ConfigMap").data.expect("data")[file].clone();
+    let set = async |text: &str| {
+        let data = Patch::Merge(json!({"data": {file: text}}));
+        maps.patch(TOLERARCH, &PatchParams::default(), &data).await.expect("changed");
+    };
+    let pod = e2e::pod(&[&cluster.images.tag("multi")]);
+    cluster.until_called(&namespace).await;
+    let begun = Instant::now();
+    set(&format!("mode: observe\n{before}")).await;
+    until_in(SYNC, "no replica changes Pods any more", async || {
+        for _ in 0..REPLIES {
+            if namespace.dry_run(&pod).await.ok()?.tolerates_pool() {
+                return None;
+            }
+        }
+        Some(())
+    })
+    .await;
+    println!("outages: a configuration arrived after {:.1?}", begun.elapsed());
+    set(&before).await;
+    roll_out(cluster).await;
+    cluster.until_called(&namespace).await;
+}

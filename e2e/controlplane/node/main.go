@@ -1,0 +1,57 @@
+// Command node is what a node of kind runs of Kubernetes, in one program: the control plane, the kubelet, kube-proxy,
+// kubeadm and kubectl. The name by which it is called says which part it is; the code is upstream's, unchanged.
+//
+// It is a package beside controlplane, in the same module, so that Go compiles what both have once; only this one needs
+// what the kubelet is made of.
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/spf13/cobra"
+	"go.etcd.io/etcd/server/v3/etcdmain"
+	"k8s.io/component-base/cli"
+	_ "k8s.io/component-base/logs/json/register"
+	_ "k8s.io/component-base/metrics/prometheus/clientgo"
+	_ "k8s.io/component-base/metrics/prometheus/version"
+	kubectl "k8s.io/kubectl/pkg/cmd"
+	apiserver "k8s.io/kubernetes/cmd/kube-apiserver/app"
+	controllermanager "k8s.io/kubernetes/cmd/kube-controller-manager/app"
+	proxy "k8s.io/kubernetes/cmd/kube-proxy/app"
+	scheduler "k8s.io/kubernetes/cmd/kube-scheduler/app"
+	kubeadm "k8s.io/kubernetes/cmd/kubeadm/app"
+	kubelet "k8s.io/kubernetes/cmd/kubelet/app"
+)
+
+func main() {
+	switch name := filepath.Base(os.Args[0]); name {
+	case "etcd":
+		etcdmain.Main(os.Args)
+	case "kube-apiserver":
+		run(apiserver.NewAPIServerCommand())
+	case "kube-controller-manager":
+		run(controllermanager.NewControllerManagerCommand())
+	case "kube-scheduler":
+		run(scheduler.NewSchedulerCommand())
+	case "kube-proxy":
+		run(proxy.NewProxyCommand())
+	case "kubelet":
+		run(kubelet.NewKubeletCommand(context.Background()))
+	case "kubectl":
+		run(kubectl.NewDefaultKubectlCommand())
+	case "kubeadm":
+		if kubeadm.Run() != nil {
+			os.Exit(1)
+		}
+	default:
+		fmt.Fprintln(os.Stderr, "node is called by the name of a part of Kubernetes, not as", name)
+		os.Exit(2)
+	}
+}
+
+func run(command *cobra.Command) {
+	os.Exit(cli.Run(command))
+}

@@ -1,0 +1,48 @@
+package main
+
+import (
+	"path/filepath"
+	"regexp"
+	"testing"
+
+	"tolerarch.io/e2e/manifests/chart"
+)
+
+var (
+	uses   = regexp.MustCompile(`(?m)^\s*(?:- )?uses:\s*(.*)$`)
+	pinned = regexp.MustCompile(`^([a-z0-9-]+/[a-z0-9-]+)(?:/[a-z-]+)*@([0-9a-f]{40}) # (v\d+\.\d+\.\d+)$`)
+)
+
+// A tag can be moved to other code, a commit cannot. One action has one version.
+func TestActionsArePinnedByCommit(t *testing.T) {
+	workflows, err := filepath.Glob(filepath.Join(chart.Repository, ".github/workflows/*"))
+	if err != nil || len(workflows) < 2 {
+		t.Fatal(workflows, err)
+	}
+	pins := map[string]string{}
+	for _, file := range workflows {
+		name := ".github/workflows/" + filepath.Base(file)
+		for _, match := range uses.FindAllStringSubmatch(readFile(t, name), -1) {
+			pin := pinned.FindStringSubmatch(match[1])
+			if pin == nil {
+				t.Errorf("%s: %s is not pinned: owner/action@commit # version", name, match[1])
+			} else if other, ok := pins[pin[1]]; ok && other != pin[2]+pin[3] {
+				t.Errorf("%s: %s is pinned twice", name, pin[1])
+			} else {
+				pins[pin[1]] = pin[2] + pin[3]
+			}
+		}
+	}
+	if len(pins) < 5 {
+		t.Error(pins)
+	}
+}
+
+func TestPinIsRefused(t *testing.T) {
+	const commit = "11bd71901bbe5b1630ceea73d27597364c9af683"
+	for _, use := range []string{"actions/checkout@v4", "actions/checkout@" + commit, "actions/checkout@" + commit[1:] + " # v4.2.2", "docker://alpine:3"} {
+		if pinned.MatchString(use) {
+			t.Error(use)
+		}
+	}
+}

@@ -1,0 +1,3 @@
+FROM offline/small
+COPY coredns /coredns
+ENTRYPOINT ["/coredns"]

@@ -1,0 +1,47 @@
+# shellcheck shell=bash
+# Sourced by the scripts beside it: versions and directories.
+offline=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+repository=$(cd "$offline/../.." && pwd)
+
+# Programs, packages and root file systems: what costs minutes and stays the same for the same versions.
+parts=${KIND_OFFLINE_PARTS:-${XDG_CACHE_HOME:-$HOME/.cache}/tolerarch-kind}
+# The Docker engine: its data, socket, log. Removed when it stops.
+engine=${KIND_OFFLINE_ENGINE:-$repository/target/kind/engine}
+# The network namespace of the engine, one for each directory.
+namespace=tolerarch-kind-$(cksum <<<"$engine" | cut -d' ' -f1)
+
+# Debian 12, as the systemd of 13 refuses cgroup v1.
+debian=bookworm
+# shellcheck disable=SC2034 # for the scripts that source this
+kubernetes=$(sed -n 's/^\tk8s.io\/kubernetes \(v[0-9.]*\)$/\1/p' "$repository/e2e/controlplane/go.mod")
+
+export DOCKER_HOST=unix://$engine/docker.sock DOCKER_CONFIG=$engine/config DOCKER_BUILDKIT=1
+export PATH=$parts/bin:$parts/docker/usr/bin:$PATH
+
+# Not `ip netns exec`: its mount namespace has a /sys without cgroups.
+in_namespace() { nsenter --net="/run/netns/$namespace" "$@"; }
+
+# A root file system of Debian's packages, by mmdebstrap, in $parts/NAME; kept as long as it is made of the same. A script in
+# its standard input finishes it.
+root() { # NAME, VARIANT, PACKAGES
+    local finish wanted
+    finish=$(cat)
+    wanted="$debian $2 $3 $finish"
+    [ "$(cat "$parts/$1.made-of" 2>/dev/null)" = "$wanted" ] && return
+    rm -rf "${parts:?}/$1"
+    mmdebstrap --quiet --variant="$2" --include="$3" --dpkgopt='path-exclude=/usr/share/man/*' \
+        --dpkgopt='path-exclude=/usr/share/doc/*' --dpkgopt='path-exclude=/usr/share/locale/*' \
+        --format=directory "$debian" "$parts/$1"
+    (cd "$parts/$1" && eval "$finish")
+    printf '%s\n' "$wanted" >"$parts/$1.made-of"
+}
+
+# Makes an image of a root file system.
+import() { # NAME, TAG, CHANGES
+    local changes=() change
+    for change in "${@:3}"; do changes+=(--change "$change"); done
+    tar -C "$parts/$1" -c . | docker import "${changes[@]}" - "$2" >/dev/null
+}
+# Of an image's configuration.
+# shellcheck disable=SC2034 # for the scripts that source this
+path='PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin'

@@ -1,0 +1,65 @@
+//! Follows what the controller records of images that failed, in the webhook and in the controller itself.
+
+use std::time::SystemTime;
+
+use futures_util::StreamExt;
+use prometheus::IntGauge;
+use tokio::time::{Duration, interval};
+
+use super::snapshot::Live;
+use tolerarch_engine::failed_images::FailedImages;
+use tolerarch_kubernetes::cluster::{Change, ConfigMap, ConfigMapName, Known, Watcher};
+use tolerarch_support::health::{Reported, State};
+use tolerarch_support::metrics::Metrics;
+
+/// How often it is counted what has not ended.
+const COUNT: Duration = Duration::from_secs(30);
+const UNREAD: &str = "the ConfigMap of images that failed cannot be read; what was read last counts";
+
+pub(super) struct Record {
+    watcher: Watcher,
+    name: ConfigMapName,
+    live: Live,
+    pub(super) state: Reported,
+}
+
+impl Record {
+    pub(super) fn new(watcher: Watcher, name: ConfigMapName, live: Live) -> Self {
+        Self { watcher, name, live, state: Reported::default() }
+    }
+
+    pub(super) async fn run(&mut self) {
+        let mut changes = self.watcher.follow_one::<ConfigMap>(&self.name.namespace, &self.name.name);
+        let (mut known, mut counts) = (Known::default(), interval(COUNT));
+        loop {
+            tokio::select! {
+                Some(change) = changes.next() => {
+                    match &change {
+                        Change::Failed(error) => {
+                            if self.state.get() == State::Healthy {
+                                tracing::error!(%error, "{UNREAD}");
+                            }
+                            self.state.set(State::Degraded(UNREAD));
+                        }
+                        Change::Complete => self.state.set(State::Healthy),
+                        _ => {}
+                    }
+                    if known.take(change, |map: ConfigMap| map.text) {
+                        let text = known.values().next().map_or("", String::as_str);
+                        self.live.failed(FailedImages::of_text(text, SystemTime::now()));
+                    }
+                }
+                _ = counts.tick() => {}
+            }
+            let count = self.live.current().get().failed.count(SystemTime::now());
+            self.live.metrics.failed_images.set(i64::try_from(count).unwrap_or(i64::MAX));
+        }
+    }
+}
+
+pub(super) fn gauge(metrics: &Metrics) -> Result<IntGauge, prometheus::Error> {
+    metrics.gauge(
+        "tolerarch_failed_images",
+        "Images that are kept from an architecture because they failed there, in one namespace at least.",
+    )
+}
