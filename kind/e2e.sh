@@ -40,7 +40,7 @@ if [ -n "$offline" ]; then
         echo "$1: $((SECONDS - begun)) s"
     }
     step "programs and packages" kind/offline/parts
-    step "tests" cargo test --locked -p e2e --no-run
+    step "tests" cargo test --locked --workspace --test scenarios --no-run
     trap 'kind/offline/engine stop' EXIT
     step "engine" kind/offline/engine start
     step "images" kind/offline/images
@@ -135,4 +135,4 @@ export E2E_TARGET=cluster E2E_KIND=1 E2E_IMAGE=$image E2E_OVERLAY=$work
 export E2E_REGISTRY=$address E2E_PUSH E2E_PRIVATE_REGISTRY=$private E2E_PRIVATE_PUSH
 E2E_PUSH=$(docker port "$name-registry" 443/tcp)
 E2E_PRIVATE_PUSH=$(docker port "$name-private" 443/tcp)
-cargo test --locked -p e2e -- "$@"
+cargo test --locked --workspace --test scenarios -- "$@"
