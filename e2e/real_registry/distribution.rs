@@ -73,12 +73,14 @@ impl Distribution {
         pki.leaf(&["127.0.0.1"]).write(directory.path()).unwrap();
         fs::write(file("ca.crt"), pki.ca_pem()).unwrap();
         let auth = auth(directory.path());
+        // Nobody else gets its port when it has ended.
+        let address = testregistry::reserve("127.0.0.1:0".parse().unwrap()).unwrap();
         // JSON is YAML.
         let config = json!({
             "version": "0.1",
             "log": {"level": "info", "accesslog": {"disabled": true}},
             "storage": {"filesystem": {"rootdirectory": file("content")}},
-            "http": {"addr": "127.0.0.1:0", "tls": {"certificate": file("tls.crt"), "key": file("tls.key")}},
+            "http": {"addr": address, "tls": {"certificate": file("tls.crt"), "key": file("tls.key")}},
             "auth": auth,
         });
         fs::write(file("config.yml"), config.to_string()).unwrap();

@@ -1,7 +1,7 @@
-//! Debian's `redis-server` on a free port, with nothing on disk but what its directory gets.
+//! Debian's `redis-server` on a port of its own, with nothing on disk but what its directory gets.
 
 use std::io::Write;
-use std::net::TcpListener;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::process::Stdio;
 
@@ -21,25 +21,23 @@ impl Redis {
     /// A server with these further arguments; `None`, and a word about it, where there is none.
     pub(crate) async fn start(arguments: &[&str]) -> Option<Self> {
         let directory = tempfile::tempdir().unwrap();
-        let arguments: Vec<String> = arguments.iter().map(|argument| (*argument).to_owned()).collect();
-        // Another process may take the port before the server does.
-        for _ in 0..5 {
-            let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-            match spawn(&arguments, port, directory.path()).await {
-                Ok(Some(process)) => return Some(Self { process, port, arguments, directory }),
-                Ok(None) => {}
-                Err(error) => {
-                    #[expect(clippy::disallowed_methods, reason = "only in tests")]
-                    let ci = std::env::var("CI").is_ok_and(|ci| ci == "true");
-                    assert!(!ci, "redis-server: {error}");
-                    // Not by a macro, whose output the test harness keeps to itself.
-                    let text = format!("SKIPPED: redis-server cannot be run here: {error}\n");
-                    std::io::stderr().write_all(text.as_bytes()).unwrap();
-                    return None;
-                }
+        let port = || testregistry::reserve(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))).unwrap().port();
+        let mut arguments: Vec<String> = arguments.iter().map(|argument| (*argument).to_owned()).collect();
+        // By default the one 10,000 above, which may not be free, or not be there.
+        arguments.extend(["--cluster-port".to_owned(), port().to_string()]);
+        let port = port();
+        match spawn(&arguments, port, directory.path()).await {
+            Ok(process) => Some(Self { process, port, arguments, directory }),
+            Err(error) => {
+                #[expect(clippy::disallowed_methods, reason = "only in tests")]
+                let ci = std::env::var("CI").is_ok_and(|ci| ci == "true");
+                assert!(!ci, "redis-server: {error}");
+                // Not by a macro, whose output the test harness keeps to itself.
+                let text = format!("SKIPPED: redis-server cannot be run here: {error}\n");
+                std::io::stderr().write_all(text.as_bytes()).unwrap();
+                None
             }
         }
-        panic!("redis-server does not start: {arguments:?}");
     }
 
     pub(crate) fn url(&self) -> String {
@@ -82,13 +80,12 @@ impl Redis {
 
     /// Starts it again, empty, where it was.
     pub(crate) async fn restart(&mut self) {
-        self.process =
-            spawn(&self.arguments, self.port, self.directory.path()).await.unwrap().expect("its port");
+        self.process = spawn(&self.arguments, self.port, self.directory.path()).await.unwrap();
     }
 }
 
-/// Starts it, and waits until it serves; `None` if it ends before.
-async fn spawn(arguments: &[String], port: u16, directory: &Path) -> std::io::Result<Option<Child>> {
+/// Starts it, and waits until it serves.
+async fn spawn(arguments: &[String], port: u16, directory: &Path) -> std::io::Result<Child> {
     let mut command = Command::new("redis-server");
     command.args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--save", "", "--dir"]).arg(directory);
     command.args(arguments);
@@ -99,11 +96,13 @@ async fn spawn(arguments: &[String], port: u16, directory: &Path) -> std::io::Re
         .kill_on_drop(true)
         .spawn()?;
     let mut lines = BufReader::new(process.stdout.take().unwrap()).lines();
+    let mut told = String::new();
     while let Some(line) = lines.next_line().await? {
         if line.contains("Ready to accept connections") {
             tokio::spawn(async move { while let Ok(Some(_)) = lines.next_line().await {} });
-            return Ok(Some(process));
+            return Ok(process);
         }
+        told += &(line + "\n");
     }
-    Ok(None)
+    panic!("redis-server ended:\n{told}")
 }

@@ -2,7 +2,6 @@
 
 use serde_json::{Value, json};
 use tempfile::TempDir;
-use tokio::net::TcpListener;
 use tokio::process::Command;
 
 use super::Ran;
@@ -62,9 +61,7 @@ async fn nothing_checked_is_status_4() {
 
 #[tokio::test]
 async fn a_cluster_that_cannot_be_asked_is_status_1() {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let gone = format!("http://{}", listener.local_addr().unwrap());
-    drop(listener);
+    let gone = format!("http://{}", testregistry::reserve("127.0.0.1:0".parse().unwrap()).unwrap());
     let ran = doctor(&gone, &[]).await;
     assert_eq!((ran.status, ran.stdout.as_str()), (Some(1), ""));
     let expected =

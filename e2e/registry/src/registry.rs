@@ -12,6 +12,7 @@ use tokio_rustls::TlsAcceptor;
 
 use crate::auth::Auth;
 use crate::pki::{Leaf, Pki};
+use crate::port::reserve;
 use crate::record::{Log, Request};
 use crate::repo::Repo;
 use crate::{lock, server, sha256, sha512};
@@ -129,11 +130,13 @@ impl Registry {
         Builder { listen, names: Vec::new(), host: None, pki: None, leaf: None, plain: false }
     }
 
-    /// Stops it and waits until its port is closed. Dropping it stops it as well, but waits for nothing.
+    /// Stops it and waits until its port is closed; nobody else gets the port, see [`reserve`]. Dropping it stops it as
+    /// well, but waits for nothing and frees the port.
     pub async fn stop(mut self) {
         self.task.abort();
         let ended = (&mut self.task).await;
         debug_assert!(ended.is_err(), "the server ends only when it is stopped");
+        reserve(self.state.address).expect("its port");
     }
 
     /// Where it listens, like `127.0.0.1:34567`.

@@ -182,7 +182,7 @@ async fn remembers_requests_and_wakes_who_waits_for_them() {
 }
 
 #[tokio::test]
-async fn frees_its_port_when_it_stops() {
+async fn refuses_connections_when_it_has_stopped_and_comes_back() {
     let registry = Registry::start().await;
     let (address, pki) = (registry.socket_addr(), registry.pki());
     let mut connection = connect(&registry).await;
