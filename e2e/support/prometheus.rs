@@ -3,7 +3,7 @@
 
 use std::fs;
 use std::io::Write;
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
@@ -28,8 +28,9 @@ pub(crate) struct Prometheus {
 }
 
 impl Prometheus {
-    /// One that scrapes this, every `interval`; `None`, and a word about it, where there is none.
-    pub(crate) async fn start(interval: &str, scrape: Value) -> Option<Self> {
+    /// One that scrapes this, every second, which a busy machine may take to answer; `None`, and a word about it, where
+    /// there is none.
+    pub(crate) async fn start(scrape: Value) -> Option<Self> {
         let directory = tempfile::tempdir().unwrap();
         let file = |name: &str| directory.path().join(name);
         fs::write(
@@ -38,12 +39,12 @@ impl Prometheus {
         )
         .unwrap();
         let config = json!({
-            "global": {"scrape_interval": interval, "scrape_timeout": interval, "evaluation_interval": "200ms"},
+            "global": {"scrape_interval": "1s", "scrape_timeout": "1s", "evaluation_interval": "200ms"},
             "rule_files": [file("rules.yaml")],
             "scrape_configs": scrape,
         });
         fs::write(file("prometheus.yaml"), config.to_string()).unwrap();
-        let address = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let address = testregistry::reserve(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))).unwrap();
         let spawned = Command::new("prometheus")
             .arg(format!("--config.file={}", file("prometheus.yaml").display()))
             .arg(format!("--storage.tsdb.path={}", file("data").display()))
@@ -53,7 +54,7 @@ impl Prometheus {
             .stderr(fs::File::create(file("log")).unwrap())
             .kill_on_drop(true)
             .spawn();
-        let process = match spawned {
+        let mut process = match spawned {
             Ok(process) => process,
             Err(error) => {
                 #[allow(clippy::disallowed_methods, reason = "only in tests")]
@@ -65,15 +66,16 @@ impl Prometheus {
                 return None;
             }
         };
-        let started = Self { _process: process, address, _directory: directory };
         soon("prometheus is ready", async {
-            let mut times = interval_of_asking();
-            while started.get("/-/ready").await.is_none() {
+            let mut times = interval(Duration::from_millis(20));
+            while get(address, "/-/ready").await.is_none() {
+                let ended = process.try_wait().unwrap();
+                assert!(ended.is_none(), "{}", fs::read_to_string(file("log")).unwrap());
                 times.tick().await;
             }
         })
         .await;
-        Some(started)
+        Some(Self { _process: process, address, _directory: directory })
     }
 
     /// The series that a query finds now.
@@ -88,25 +90,26 @@ impl Prometheus {
 
     /// The result of a query, by the path that asks for it.
     pub(crate) async fn ask(&self, query: &str, path: &str) -> Vec<Value> {
-        let answer =
-            soon("an answer of prometheus", self.get(path)).await.unwrap_or_else(|| panic!("{query}"));
+        let answer = soon("an answer of prometheus", get(self.address, path))
+            .await
+            .unwrap_or_else(|| panic!("{query}"));
         let mut answer: Value = serde_json::from_str(&answer).unwrap();
         match answer["data"]["result"].take() {
             Value::Array(series) => series,
             other => panic!("{query}: {other}"),
         }
     }
+}
 
-    /// The body of an answer with status 200.
-    async fn get(&self, path: &str) -> Option<String> {
-        let mut stream = TcpStream::connect(self.address).await.ok()?;
-        // HTTP/1.0: the answer ends with the connection.
-        stream.write_all(format!("GET {path} HTTP/1.0\r\n\r\n").as_bytes()).await.ok()?;
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).await.ok()?;
-        let (head, body) = answer.split_once("\r\n\r\n")?;
-        head.lines().next()?.contains(" 200 ").then(|| body.to_owned())
-    }
+/// The body of an answer with status 200.
+async fn get(address: SocketAddr, path: &str) -> Option<String> {
+    let mut stream = TcpStream::connect(address).await.ok()?;
+    // HTTP/1.0: the answer ends with the connection.
+    stream.write_all(format!("GET {path} HTTP/1.0\r\n\r\n").as_bytes()).await.ok()?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.ok()?;
+    let (head, body) = answer.split_once("\r\n\r\n")?;
+    head.lines().next()?.contains(" 200 ").then(|| body.to_owned())
 }
 
 /// The dashboard that the chart brings.
@@ -119,10 +122,6 @@ pub(crate) fn dashboard() -> Value {
 pub(crate) fn filled(query: &str) -> String {
     let query = query.replace("$__rate_interval", WINDOW).replace("$__range", "2m");
     query.replace("$job", "tolerarch")
-}
-
-fn interval_of_asking() -> tokio::time::Interval {
-    interval(Duration::from_millis(20))
 }
 
 /// Rules that need not wait: what is true fires at once, and nothing looks back for longer than [`WINDOW`].

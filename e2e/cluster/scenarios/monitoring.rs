@@ -14,8 +14,6 @@ use tokio::time::interval;
 use self::picture::{Line, Panel, svg};
 use crate::prometheus::{Prometheus, dashboard, encoded, filled};
 
-/// How often everything is scraped.
-const OFTEN: &str = "500ms";
 /// How long a picture for people is watched.
 const STORY: Duration = Duration::from_secs(180);
 
@@ -25,7 +23,7 @@ pub(crate) async fn alerts_fire_while_the_api_server_goes_on_without_tolerarch(c
     let called = cluster.namespace_with("alerts", &tolerarch.url).await;
     cluster.until_called(&called).await;
     let elsewhere = cluster.namespace_opted_out("alerts-elsewhere").await;
-    let Some(prometheus) = Prometheus::start(OFTEN, local.scraped(&[&tolerarch])).await else { return };
+    let Some(prometheus) = Prometheus::start(local.scraped(&[&tolerarch])).await else { return };
     let web = pod(&[&cluster.images.tag("multi")]);
     // While Pods are created there, some at a time.
     let until_it = async |alert: &str, fires: bool, (namespace, some): (&Namespace, usize)| {
@@ -61,7 +59,7 @@ pub(crate) async fn every_panel_of_the_dashboard_shows_something(cluster: &Clust
     }});
     let controller = local.controller_as(local.kubeconfig(), &address, settings).await;
     let jobs = local.scraped(&[&tolerarch, &controller]);
-    let Some(prometheus) = Prometheus::start(OFTEN, jobs).await else { return };
+    let Some(prometheus) = Prometheus::start(jobs).await else { return };
     for (turn, app) in ["web", "build", "old"].into_iter().enumerate() {
         let mut pod = pod(&[&image(&registry, turn + 5)]);
         pod["spec"]["containers"][0]["resources"] = json!({"requests": {"cpu": "500m", "memory": "256Mi"}});
