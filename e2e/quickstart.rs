@@ -173,8 +173,8 @@ pools:                            # the default, spelled out
     tolerations:
       - {{key: {TAINT}, operator: Exists, effect: NoSchedule}}
 lookup:
-  budget: 1s                      # so long a Pod waits at most
-  timeout: 1200ms                 # so long a lookup goes on behind an admitted Pod
+  budget: 3s                      # so long a Pod waits at most
+  timeout: 4s                     # so long a lookup goes on behind an admitted Pod
 registries:
   hosts:
     "{registry}":

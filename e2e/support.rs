@@ -12,8 +12,9 @@ use std::time::Duration;
 
 use tokio::time::{interval, timeout};
 
-/// How long something is waited for that has to come: far more than it takes.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// How long something is waited for that has to come: far more than it takes, also on a busy machine. What comes ends
+/// the wait.
+const PATIENCE: Duration = Duration::from_secs(120);
 /// How often something is polled.
 const ASK: Duration = Duration::from_millis(10);
 

@@ -50,6 +50,8 @@ impl Desk {
         let mut config = json!({
             "registries": {"hosts": {self.registry.address(): {"caFile": ca}}},
             "network": {"allow": ["127.0.0.0/8"]},
+            // Not ended because the machine is busy.
+            "lookup": {"timeout": "60s"},
         });
         json_patch::merge(&mut config, settings);
         self.write("config.yaml", config.to_string());

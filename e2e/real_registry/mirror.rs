@@ -77,7 +77,7 @@ fn settings(upstream: &Distribution, mirror: &str) -> [Settings; 2] {
 /// What the mirror answers. It has two seconds for that, which a machine that is busy with other tests does not always
 /// grant; a registry that remembers nothing of a slow mirror asks again.
 async fn answered(settings: &Settings, reference: &str) -> Result<Found, Error> {
-    let deadline = Instant::now() + Duration::from_secs(60);
+    let deadline = Instant::now() + Duration::from_secs(120);
     loop {
         let registry = Registry::load(settings.clone(), registry_metrics()).unwrap();
         match registry.fetch(&reference.parse().unwrap(), None, &Recorder::default()).await {

@@ -45,6 +45,9 @@ registries:
       caFile: {directory}/ca.crt
 network:
   allow: [127.0.0.0/8]
+lookup:
+  budget: 25s
+  timeout: 60s
 "#,
             certificates = certificates.display(),
             directory = directory.display(),
@@ -58,6 +61,6 @@ network:
 
     /// The verdict over a Pod with this image.
     pub(crate) async fn review(&self, image: &str) -> Verdict {
-        Verdict::of(&self.0.ask(&post("/mutate?timeout=10s", &review("u-1", &pod(&[image])))).await)
+        Verdict::of(&self.0.ask(&post("/mutate?timeout=30s", &review("u-1", &pod(&[image])))).await)
     }
 }
