@@ -9,7 +9,15 @@ use crate::support::review::pod;
 use crate::support::until;
 
 fn shared(redis: &Redis) -> Value {
-    json!({"cache": {"shared": {"url": redis.url(), "timeout": "1s"}}})
+    json!({"cache": {"shared": {"url": redis.url(), "timeout": "20s"}}})
+}
+
+/// Waits until the server is in use.
+async fn connected(program: &Program) {
+    until("the server", async || {
+        program.admin.get("/readyz?verbose").await.text().contains("[+]shared-cache ok")
+    })
+    .await;
 }
 
 const KEYLESS: &str = "cache.shared has no keyFile: anyone who can write to its server can open pools to images that do not run there";
@@ -25,13 +33,14 @@ async fn two_replicas_send_one_request_in_sum() {
     repo.index(Some("v2"), ["linux/amd64", "linux/arm64"]);
     let image = pod(&[&repo.reference("v1")]);
     let one = Program::start(&registry, shared(&redis)).await;
+    connected(&one).await;
     assert_eq!(one.review(&image).await.reason, "tolerated");
     one.logged(KEYLESS).await;
     until("the writes", async || one.metric(SET).await == "2").await;
     let two = Program::start(&registry, shared(&redis)).await;
+    connected(&two).await;
     assert_eq!(two.review(&image).await.reason, "tolerated");
     assert_eq!(repo.count(|request| request.kind == Kind::Manifest), 1);
-    assert!(two.admin.get("/readyz?verbose").await.text().contains("[+]shared-cache ok"));
 
     redis.kill().await;
     assert_eq!(two.review(&pod(&[&repo.reference("v2")])).await.reason, "tolerated");
@@ -42,10 +51,7 @@ async fn two_replicas_send_one_request_in_sum() {
     })
     .await;
     redis.restart().await;
-    until("the server", async || {
-        two.admin.get("/readyz?verbose").await.text().contains("[+]shared-cache ok")
-    })
-    .await;
+    connected(&two).await;
 }
 
 #[tokio::test]
@@ -76,10 +82,7 @@ async fn a_missing_password_is_said_and_lived_with() {
     let line = one.logged("the shared cache is not used as it should be; registries are asked instead").await;
     assert!(line["error"].as_str().unwrap().contains("cache.shared.passwordFile"), "{line}");
     std::fs::write(&file, "canary\n").unwrap();
-    until("the server", async || {
-        one.admin.get("/readyz?verbose").await.text().contains("[+]shared-cache ok")
-    })
-    .await;
+    connected(&one).await;
     let written = one.written().await;
     assert!(
         !written.contains("canary") && !written.contains("0123456789abcdef") && !written.contains(KEYLESS)

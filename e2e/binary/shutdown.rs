@@ -1,5 +1,6 @@
 //! The end: not ready at once, but serving, as the API server does not know yet; then every open request is answered.
 
+use futures_util::future::join_all;
 use serde_json::json;
 use testregistry::{Fault, Registry};
 
@@ -7,27 +8,21 @@ use super::program::Program;
 use crate::support::review::{Verdict, pod, post, review};
 use crate::support::until;
 
+const SIGNALS: [&str; 2] = ["TERM", "INT"];
+
 #[tokio::test]
-async fn sigterm_and_sigint_end_it_in_good_order() {
-    tokio::join!(ends_in_good_order("TERM"), ends_in_good_order("INT"));
+async fn it_goes_on_serving_until_the_drain_is_over() {
+    join_all(SIGNALS.map(serves_while_it_drains)).await;
 }
 
-async fn ends_in_good_order(signal: &str) {
+async fn serves_while_it_drains(signal: &str) {
     let registry = Registry::start().await;
-    let quick = registry.repo("team/quick");
-    quick.index(Some("v1"), ["linux/amd64", "linux/arm64"]);
-    let slow = registry.repo("team/slow");
-    slow.fault(Some(Fault::hang()));
-    let settings = json!({"server": {"drain": "2s"}, "lookup": {"budget": "3s"}});
-    let mut program = Program::start(&registry, settings).await;
-
-    let quick = post("/mutate", &review("u-1", &pod(&[&quick.reference("v1")])));
+    let repo = registry.repo("team/app");
+    repo.index(Some("v1"), ["linux/amd64", "linux/arm64"]);
+    let program = Program::start(&registry, json!({"server": {"drain": "10m"}})).await;
+    let quick = post("/mutate", &review("u-1", &pod(&[&repo.reference("v1")])));
     let mut kept = program.webhook.connect().await;
     assert!(!kept.ask(&quick).await.closes());
-    // It waits longer than the drain takes.
-    let mut waiting = program.webhook.connect().await;
-    waiting.send(&post("/mutate", &review("u-2", &pod(&[&slow.reference("v1")])))).await.unwrap();
-    registry.wait_until(|requests| requests.iter().any(|it| it.repo.as_deref() == Some("team/slow"))).await;
 
     program.signal(signal).await;
     until("it is not ready", async || program.admin.get("/readyz").await.status == 503).await;
@@ -39,7 +34,24 @@ async fn ends_in_good_order(signal: &str) {
         assert_eq!((Verdict::of(&answer).reason.as_str(), answer.closes()), ("tolerated", true));
         assert!(connection.end().await.is_empty());
     }
+}
 
+#[tokio::test]
+async fn it_ends_when_open_requests_are_answered() {
+    join_all(SIGNALS.map(ends_in_good_order)).await;
+}
+
+async fn ends_in_good_order(signal: &str) {
+    let registry = Registry::start().await;
+    let repo = registry.repo("team/app");
+    repo.fault(Some(Fault::hang()));
+    // It waits longer than the drain takes.
+    let settings = json!({"server": {"drain": "1ms"}, "lookup": {"budget": "2s"}});
+    let mut program = Program::start(&registry, settings).await;
+    let mut waiting = program.webhook.connect().await;
+    waiting.send(&post("/mutate", &review("u-2", &pod(&[&repo.reference("v1")])))).await.unwrap();
+    registry.wait_until(|requests| !requests.is_empty()).await;
+    program.signal(signal).await;
     let answer = waiting.answer().await.unwrap();
     let verdict = Verdict::of(&answer);
     assert_eq!((verdict.uid.as_str(), verdict.reason.as_str()), ("u-2", "budget-exceeded"));
