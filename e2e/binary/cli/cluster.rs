@@ -9,7 +9,6 @@ use axum::http::{StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
-use tokio::time::Duration;
 
 /// What the API server shows: an array is a list.
 #[derive(Default)]
@@ -17,8 +16,6 @@ pub(crate) struct FakeCluster {
     pub(crate) objects: BTreeMap<String, Value>,
     /// Paths that the user has no right to.
     pub(crate) forbidden: Vec<&'static str>,
-    /// How long each answer takes.
-    pub(crate) takes: Duration,
 }
 
 /// It serves until the test ends.
@@ -42,7 +39,6 @@ impl FakeCluster {
         let cluster = Arc::new(self);
         let router = Router::new().fallback(async move |uri: Uri| {
             seen.lock().unwrap().push(uri.to_string());
-            tokio::time::sleep(cluster.takes).await;
             cluster.answer(&uri)
         });
         tokio::spawn(async move { axum::serve(listener, router).await.unwrap() });

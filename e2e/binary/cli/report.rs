@@ -5,7 +5,6 @@ use std::os::unix::process::ExitStatusExt;
 use serde_json::{Value, json};
 use testregistry::Fault;
 use tokio::process::Command;
-use tokio::time::{Duration, Instant};
 
 use super::cluster::{FakeCluster, Served};
 use super::{BOTH, Desk, Ran};
@@ -279,16 +278,14 @@ async fn a_large_cluster_is_read_page_by_page() {
         .collect();
     let sets: Vec<Value> = (0..200).map(|number| replica_set("shop", &format!("app-{number}"))).collect();
     let nodes: Vec<Value> = (0..50).map(|number| node(&format!("node-{number}"), "amd64")).collect();
-    let mut cluster = FakeCluster::default()
+    let cluster = FakeCluster::default()
         .with(PODS, pods.into())
         .with(NODES, nodes.into())
         .with(NAMESPACES, json!([namespace("shop", &json!({}))]))
-        .with(REPLICA_SETS, sets.into());
-    cluster.takes = Duration::from_millis(20);
-    let cluster = cluster.serve().await;
-    let begun = Instant::now();
+        .with(REPLICA_SETS, sets.into())
+        .serve()
+        .await;
     let json = json_of(&desk, &cluster, &[]).await;
-    let took = begun.elapsed();
     assert_eq!(json["totals"]["all"]["pods"], 1_000);
     assert_eq!(json["totals"]["partial"]["workloads"], 100);
     assert_eq!(
@@ -300,8 +297,6 @@ async fn a_large_cluster_is_read_page_by_page() {
     let asked = desk.registry.requests();
     let manifests = asked.iter().filter(|request| request.path.ends_with("/manifests/v1"));
     assert_eq!(manifests.count(), images.len());
-    // The program is one without optimisations here, and the machine may have other things to do.
-    assert!(took < Duration::from_secs(10), "{took:?}");
 }
 
 #[tokio::test]
