@@ -1,12 +1,14 @@
 //! What is built before it can be run. Both compilers keep what has not changed.
 
 use std::ffi::OsString;
+use std::fs;
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 use tokio::process::Command;
 
-/// Another Kubernetes than that of `controlplane/go.mod`, for instance `1.31`: that of `controlplane/kubernetes-1.31.mod`.
-const KUBERNETES: &str = "E2E_KUBERNETES";
+/// The program to test, where it is not that of this repository.
+const TOLERARCH: &str = "E2E_TOLERARCH";
 
 /// Where a layer has the program of `program.go`.
 pub(crate) const PROGRAM: &str = "program";
@@ -18,33 +20,17 @@ pub(crate) fn repository() -> &'static Path {
 
 /// etcd, the parts of the control plane, and kubectl, by the first argument.
 pub(crate) async fn control_plane() -> PathBuf {
-    let other = std::env::var(KUBERNETES).ok();
-    let (name, module_file) = match &other {
-        Some(other) => (format!("controlplane-{other}"), format!("kubernetes-{other}.mod")),
-        None => ("controlplane".to_owned(), "go.mod".to_owned()),
-    };
-    let module = repository().join("e2e/controlplane").join(&module_file);
-    let module = std::fs::read_to_string(&module)
-        .unwrap_or_else(|error| panic!("{KUBERNETES}: {}: {error}", module.display()));
-    let version = module.lines().find_map(|line| line.trim().strip_prefix("k8s.io/kubernetes "));
-    let version = version.expect("a version of Kubernetes");
-    let mut parts = version.trim_start_matches('v').split('.');
-    let (major, minor) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
-    let package = "k8s.io/component-base/version";
-    let flags = format!(
-        "-s -w -X {package}.gitVersion={version} -X {package}.gitMajor={major} -X {package}.gitMinor={minor}"
-    );
-    go(&name, ".", &module_file, &flags).await
+    go("controlplane").await
 }
 
 /// The controller that plays the kubelets of fake nodes.
 pub(crate) async fn kwok() -> PathBuf {
-    go("kwok", "sigs.k8s.io/kwok/cmd/kwok", "go.mod", "-s -w").await
+    go("kwok").await
 }
 
 /// Karpenter with its provider for tests.
 pub(crate) async fn karpenter() -> PathBuf {
-    go("karpenter", "sigs.k8s.io/karpenter/kwok", "go.mod", "-s -w").await
+    go("karpenter").await
 }
 
 /// helm, at the version of `manifests/go.mod`.
@@ -63,26 +49,51 @@ pub(crate) async fn go_module(within: &str, module: &str) -> PathBuf {
     PathBuf::from(module["Dir"].as_str().expect("go names the directory"))
 }
 
-/// tolerarch: the program that `E2E_TOLERARCH` names, or this repository's.
+/// tolerarch: the program that `E2E_TOLERARCH` names, or this repository's, which is built only if it is not up to date: `cargo build`
+/// and `cargo test` take other features for it and would each compile its dependencies.
 pub(crate) async fn tolerarch() -> PathBuf {
-    if let Some(program) = std::env::var_os("E2E_TOLERARCH") {
-        return std::fs::canonicalize(program).expect("E2E_TOLERARCH names a program");
+    if let Some(program) = std::env::var_os(TOLERARCH) {
+        return fs::canonicalize(program).expect("E2E_TOLERARCH names a program");
     }
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| OsString::from("cargo"));
-    let mut command = Command::new(cargo);
-    command.current_dir(repository()).args([
-        "build",
-        "--locked",
-        "--package=tolerarch",
-        "--bin=tolerarch",
-        "--message-format=json",
-    ]);
-    let messages = output(command).await;
-    let artifact = messages
-        .lines()
-        .filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok())
-        .find_map(|message| message["executable"].as_str().map(PathBuf::from));
-    artifact.expect("cargo names what it built")
+    let program = tolerarch_of_cargo();
+    if is_current(&program).is_none() {
+        let cargo = std::env::var_os("CARGO").unwrap_or_else(|| OsString::from("cargo"));
+        let mut command = Command::new(cargo);
+        command.current_dir(repository()).args([
+            "build",
+            "--locked",
+            "--package=tolerarch",
+            "--bin=tolerarch",
+        ]);
+        if !cfg!(debug_assertions) {
+            command.arg("--release");
+        }
+        output(command).await;
+    }
+    program
+}
+
+/// Whether numbers of the program to test mean something.
+pub fn is_optimized() -> bool {
+    let program = std::env::var_os(TOLERARCH).map_or_else(tolerarch_of_cargo, PathBuf::from);
+    program.parent().is_none_or(|directory| !directory.ends_with("debug"))
+}
+
+/// Where cargo puts it: beside the directory of this program.
+fn tolerarch_of_cargo() -> PathBuf {
+    let own = std::env::current_exe().expect("a program");
+    own.parent().and_then(Path::parent).expect("target/debug/deps").join("tolerarch")
+}
+
+/// Something if it is newer than all its sources, which cargo lists beside it, and all packages are those that were locked.
+fn is_current(program: &Path) -> Option<()> {
+    let changed = |file: &Path| -> Option<SystemTime> { fs::metadata(file).ok()?.modified().ok() };
+    let built = changed(program)?;
+    let listed = fs::read_to_string(program.with_extension("d")).ok()?;
+    let (_, sources) = listed.split_once(": ")?;
+    let lock = repository().join("Cargo.lock");
+    let mut files = sources.split_whitespace().map(Path::new).chain([lock.as_path()]);
+    files.all(|file| changed(file).is_some_and(|changed| changed <= built)).then_some(())
 }
 
 /// The program of `program.go` for this machine.
@@ -113,14 +124,11 @@ async fn build_program(architecture: &str) -> PathBuf {
     directory
 }
 
-async fn go(name: &str, package: &str, module_file: &str, flags: &str) -> PathBuf {
-    let program = repository().join("target/e2e").join(name);
-    let mut command = Command::new("go");
-    command.current_dir(repository().join("e2e/controlplane")).env("CGO_ENABLED", "0");
-    let module_file = format!("-modfile={module_file}");
-    command.args(["build", &module_file, "-trimpath", "-ldflags", flags, "-o"]).arg(&program).arg(package);
-    output(command).await;
-    program
+/// One of the programs that `controlplane/build` builds.
+async fn go(name: &str) -> PathBuf {
+    let mut command = Command::new(repository().join("e2e/controlplane/build"));
+    command.arg(name);
+    PathBuf::from(output(command).await.trim())
 }
 
 async fn output(mut command: Command) -> String {
