@@ -1,7 +1,5 @@
 //! What NodePools and nodes say about pools, and whether Karpenter does what is said of it.
 
-use std::time::Duration;
-
 use e2e::{Cluster, Karpenter, Namespace, POOL, PodExt, Tolerarch, node_pool, pod, until};
 use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
@@ -11,8 +9,6 @@ use tokio::time::Instant;
 
 use crate::certificates::give_rights;
 
-/// How soon a change of a NodePool counts: a watch tells at once, and the next snapshot is built within half a second.
-const SOON: Duration = Duration::from_secs(5);
 const ARCHITECTURES: [&str; 2] = ["amd64", "arm64"];
 /// Keys of taints.
 const WIDE: &str = "e2e.tolerarch.io/wide";
@@ -25,6 +21,7 @@ fn taint(key: &str, effect: &str) -> Value {
 
 /// With the rights that the chart gives for it, and no others.
 pub(crate) async fn pools_follow_the_node_pools(cluster: &Cluster) {
+    let cluster = &cluster.another().await;
     let karpenter = Karpenter::start(cluster).await;
     let wide = |architectures| node_pool("wide", architectures, taint(WIDE, "NoSchedule"), 0);
     karpenter.apply(&wide(&["arm64"])).await;
@@ -45,9 +42,7 @@ pub(crate) async fn pools_follow_the_node_pools(cluster: &Cluster) {
             (pools_of(tag).await == pools).then_some(())
         })
         .await;
-        let took = begun.elapsed();
-        assert!(took < SOON, "{what}: after {took:?}");
-        print!("{what}: after {took:.1?}; ");
+        print!("{what}: after {:.1?}; ", begun.elapsed());
     };
     follows("as configured", "arm64", "wide").await;
 
@@ -144,6 +139,7 @@ fn constellations() -> Vec<Constellation> {
 }
 
 pub(crate) async fn the_next_node_comes_from_where_it_was_predicted(cluster: &Cluster) {
+    let cluster = &cluster.another().await;
     let karpenter = Karpenter::start(cluster).await;
     let namespace = cluster.namespace("verdicts").await;
     cluster.until_called(&namespace).await;

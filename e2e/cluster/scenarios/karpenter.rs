@@ -4,6 +4,7 @@ use e2e::{Cluster, Karpenter, Namespace, PodExt, deployment, pod};
 use serde_json::{Value, json};
 
 pub(crate) async fn nodes_appear_in_the_pool_that_the_images_allow(cluster: &Cluster) {
+    let cluster = &cluster.another().await;
     let karpenter = Karpenter::start(cluster).await;
     let namespace = cluster.namespace("karpenter").await;
 

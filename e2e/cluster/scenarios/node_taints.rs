@@ -22,6 +22,7 @@ const OWN: &str = "example.com/team:NoSchedule";
 const OTHERS: &str = "example.com/others=x:NoSchedule";
 
 pub(crate) async fn nodes_get_their_taints_and_lose_only_these(cluster: &Cluster) {
+    let cluster = &cluster.another().await;
     let karpenter = Karpenter::start(cluster).await;
     let namespace = cluster.namespace("taints").await;
     let account = give_rights(cluster, &namespace).await;

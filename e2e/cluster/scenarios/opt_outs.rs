@@ -1,9 +1,9 @@
 //! Pods that are not to be touched.
 
-use e2e::{Cluster, Namespace, PodExt, pod};
-use k8s_openapi::api::core::v1::Pod;
+use e2e::{Cluster, Namespace, PodExt, Reaction, Stub, pod, until};
+use k8s_openapi::api::core::v1::{Namespace as NamespaceObject, Pod};
 use kube::Api;
-use kube::api::PostParams;
+use kube::api::{Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 
 /// Multi-arch Pods that would be tolerated if they were not what they are; all of them can be created by hand.
@@ -74,19 +74,46 @@ pub(crate) async fn pods_of_opted_out_namespaces_stay_as_they_are(cluster: &Clus
 pub(crate) async fn the_api_server_does_not_even_call_for_them(cluster: &Cluster) {
     let namespace = cluster.namespace("not-called").await;
     let opted_out = cluster.namespace_opted_out("not-called").await;
-    let before = cluster.calls().await;
+    let (webhook, _stub) =
+        called_as_shipped(cluster, &[&namespace.name, &opted_out.name, "kube-system"]).await;
+    let calls = async || cluster.calls(&webhook).await;
+    let multi = pod(&[&cluster.images.tag("multi")]);
+    until("it is called", async || {
+        namespace.dry_run(&multi).await.unwrap();
+        (calls().await > 0).then_some(())
+    })
+    .await;
+    let before = calls().await;
     // The others take conditions.
     for (what, pod) in skipped(cluster, &namespace).into_iter().filter(|(what, _)| *what == "label") {
         namespace.dry_run(&pod).await.unwrap();
-        assert_eq!(cluster.calls().await, before, "{what}");
+        assert_eq!(calls().await, before, "{what}");
     }
     opted_out.pod(&pod(&["example.com/app"])).await;
-    assert_eq!(cluster.calls().await, before, "namespace");
+    assert_eq!(calls().await, before, "namespace");
     shown_in_kube_system(cluster, pod(&["example.com/app"])).await;
-    assert_eq!(cluster.calls().await, before, "kube-system");
+    assert_eq!(calls().await, before, "kube-system");
     // What would be seen otherwise.
-    namespace.pod(&pod(&[&cluster.images.tag("multi")])).await;
-    assert!(cluster.calls().await > before);
+    namespace.pod(&multi).await;
+    assert!(calls().await > before);
+}
+
+/// Another webhook by the shipped configuration, for whatever that means in these namespaces, which nothing else is called in. Gives
+/// its name.
+async fn called_as_shipped(cluster: &Cluster, namespaces: &[&str]) -> (String, Stub) {
+    const COUNTED: &str = "e2e.tolerarch.io/counted";
+    let stub = Stub::start(&cluster.local().pki, |_| Reaction::Patch(json!([]))).await;
+    let api = Api::<NamespaceObject>::all(cluster.client.clone());
+    for namespace in namespaces {
+        let label = Patch::Merge(json!({"metadata": {"labels": {COUNTED: "true"}}}));
+        api.patch(namespace, &PatchParams::default(), &label).await.unwrap();
+    }
+    let mut webhook = cluster.shipped_webhook().await;
+    let name = "counted.tolerarch.io".to_owned();
+    webhook["name"] = name.clone().into();
+    webhook["namespaceSelector"]["matchLabels"][COUNTED] = "true".into();
+    cluster.add_configuration("zz-counted", webhook, &stub.url).await;
+    (name, stub)
 }
 
 pub(crate) async fn with_conditions_the_api_server_does_not_call_for_any_of_them(cluster: &Cluster) {

@@ -1,7 +1,5 @@
 //! `tolerarch report` and `tolerarch why` on a real API server, with thousands of Pods.
 
-use std::time::Duration;
-
 use e2e::{Cluster, Namespace, deployment, pod};
 use k8s_openapi::api::core::v1::Namespace as NamespaceObject;
 use kube::Api;
@@ -11,10 +9,10 @@ use tokio::time::Instant;
 
 /// Replicas of a Deployment, by the tag of its image.
 const DEPLOYMENTS: [(&str, u32); 3] = [("multi", 1_000), ("amd64", 700), ("gone", 300)];
-/// How long a report may take once images are known: registries answer at once here.
-const AT_MOST: Duration = Duration::from_secs(10);
 
 pub(crate) async fn two_thousand_pods_are_added_up_and_explained(cluster: &Cluster) {
+    // All namespaces are added up, too.
+    let cluster = &cluster.another().await;
     // As before an installation: nothing has decided on these Pods.
     let namespace = cluster.namespace_opted_out("report").await;
     for (tag, replicas) in DEPLOYMENTS {
@@ -45,9 +43,7 @@ pub(crate) async fn two_thousand_pods_are_added_up_and_explained(cluster: &Clust
 
     let begun = Instant::now();
     let report = asked(cluster, &namespace, &["report"]).await;
-    let took = begun.elapsed();
-    println!("report: 2,002 Pods in {took:.2?}");
-    assert!(took < AT_MOST, "{took:?}");
+    print!("report: 2,002 Pods in {:.2?}; ", begun.elapsed());
     is_added_up(&report, cluster);
 
     let whole = asked_all(cluster).await;

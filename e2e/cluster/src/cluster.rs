@@ -1,13 +1,15 @@
 //! What the scenarios run on: a control plane of this machine, or a cluster where tolerarch is installed.
 
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use k8s_openapi::api::admissionregistration::v1::{MutatingWebhookConfiguration, WebhookClientConfig};
 use k8s_openapi::api::core::v1::{Namespace as NamespaceObject, Node};
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client, ResourceExt};
 use serde_json::{Value, json};
+use tempfile::TempDir;
 use testregistry::Pki;
 
 use crate::control_plane::ControlPlane;
@@ -25,6 +27,9 @@ use crate::wait::until;
 /// The configuration that `manifests/` installs.
 const SHIPPED: &str = "zz-tolerarch";
 
+/// Seconds that the API server waits for it here, the most that it can.
+const TIMEOUT: i32 = 30;
+
 /// The label of the namespaces of scenarios.
 const SCENARIO: &str = "e2e.tolerarch.io/scenario";
 
@@ -37,6 +42,8 @@ pub struct Cluster {
     nodes: Nodes,
     local: Option<Local>,
     kind: Option<Kind>,
+    /// What there is once, for all clusters of this machine.
+    own: Option<(TempDir, Distribution)>,
 }
 
 /// The names of the two nodes.
@@ -78,35 +85,69 @@ impl Cluster {
         };
         let nodes = Nodes { plain: node("plain").await, pool: node("multi-arch").await };
         let kind = if Kind::is_named() { Some(Kind::find(&push, &images).await) } else { None };
-        Self { client, images, nodes, local: None, kind }
+        Self { client, images, nodes, local: None, kind, own: None }
     }
 
     async fn here() -> Self {
         let program = programs::tolerarch().await;
-        let directory = tempfile::Builder::new().prefix("tolerarch-e2e-").tempdir().unwrap();
+        let mut directory = tempfile::Builder::new().prefix("tolerarch-e2e-").tempdir().unwrap();
+        // Until it is known that nobody needs the logs.
+        directory.disable_cleanup(true);
+        eprintln!("logs are in {}", directory.path().display());
         let (path, pki) = (directory.path(), Arc::new(Pki::new()));
-        let control_plane = ControlPlane::start(path, &pki).await;
         let distribution = Distribution::start(path, &pki).await;
-        let tolerarch =
-            Tolerarch::start(&program, path, "tolerarch", &pki, &distribution.address, json!({}), Vec::new())
-                .await;
-        let images = Images::push(&Push::secure(&distribution.address, &pki), &distribution.address).await;
+        let push = Push::secure(&distribution.address, &pki);
+        let (images, control_plane) =
+            tokio::join!(Images::push(&push, &distribution.address), ControlPlane::start(path, &pki));
+        let mut cluster = Self::of(control_plane, path, program, pki, images).await;
+        cluster.own = Some((directory, distribution));
+        cluster
+    }
+
+    /// Another one on this machine, for a scenario that concerns all of a cluster. It ends when it is dropped.
+    ///
+    /// # Panics
+    /// In another cluster, where such scenarios are not run.
+    pub async fn another(&self) -> Self {
+        let local = self.local();
+        let path = local.directory.join(format!("cluster-{}", local.started.fetch_add(1, Ordering::Relaxed)));
+        std::fs::create_dir(&path).unwrap();
+        let control_plane = ControlPlane::start(&path, &local.pki).await;
+        let (program, pki) = (local.program.clone(), local.pki.clone());
+        let cluster = Self::of(control_plane, &path, program, pki, self.images.clone()).await;
+        cluster.until_called(&cluster.namespace("start").await).await;
+        cluster
+    }
+
+    /// With tolerarch, its two nodes, and the registry of these images.
+    async fn of(
+        control_plane: ControlPlane,
+        path: &Path,
+        program: PathBuf,
+        pki: Arc<Pki>,
+        images: Images,
+    ) -> Self {
+        let (name, registry) = ("tolerarch", images.registry.clone());
         let client = control_plane.client.clone();
         let nodes = Nodes { plain: "plain".into(), pool: "multi-arch".into() };
-        add_node(&client, &nodes.plain, json!({"kubernetes.io/arch": "amd64"}), json!([])).await;
+        let (amd64, arm64) = (json!({"kubernetes.io/arch": "amd64"}), json!({"kubernetes.io/arch": "arm64"}));
         let taint = json!({"key": POOL, "value": "true", "effect": "NoSchedule"});
-        add_node(&client, &nodes.pool, json!({"kubernetes.io/arch": "arm64"}), json!([taint])).await;
+        let (tolerarch, ..) = tokio::join!(
+            Tolerarch::start(&program, path, name, &pki, &registry, json!({}), Vec::new()),
+            add_node(&client, &nodes.plain, amd64, json!([])),
+            add_node(&client, &nodes.pool, arm64, json!([taint])),
+        );
         install(&control_plane, &tolerarch.url, &pki).await;
         let local = Local {
             pki,
             program,
             control_plane,
-            distribution,
+            registry,
             _tolerarch: tolerarch,
             started: AtomicUsize::new(0),
-            directory,
+            directory: path.to_owned(),
         };
-        Self { client, images, nodes, local: Some(local), kind: None }
+        Self { client, images, nodes, local: Some(local), kind: None, own: None }
     }
 
     /// What there is only on this machine.
@@ -161,9 +202,7 @@ impl Cluster {
         change: impl FnOnce(&mut Value),
     ) -> Namespace {
         let namespace = self.namespace_opted_out(name).await;
-        let webhooks = Api::<MutatingWebhookConfiguration>::all(self.client.clone());
-        let shipped = webhooks.get(SHIPPED).await.expect("the shipped configuration");
-        let mut webhook = serde_json::to_value(&shipped.webhooks.expect("webhooks")[0]).unwrap();
+        let mut webhook = self.shipped_webhook().await;
         webhook["name"] = webhook_of(&namespace).into();
         change(&mut webhook);
         self.add_webhook(&namespace, SHIPPED, webhook, url).await;
@@ -200,13 +239,22 @@ impl Cluster {
     }
 
     async fn add_webhook(&self, namespace: &Namespace, prefix: &str, mut webhook: Value, url: &str) {
-        webhook["clientConfig"] = self.local().client_config(url);
         webhook["namespaceSelector"] =
             json!({"matchLabels": {"kubernetes.io/metadata.name": namespace.name}});
-        let configuration = json!({
-            "metadata": {"name": format!("{prefix}-{}", namespace.name)},
-            "webhooks": [webhook],
-        });
+        self.add_configuration(&format!("{prefix}-{}", namespace.name), webhook, url).await;
+    }
+
+    /// The webhook that is installed, as `manifests/` has it.
+    pub async fn shipped_webhook(&self) -> Value {
+        let webhooks = Api::<MutatingWebhookConfiguration>::all(self.client.clone());
+        let shipped = webhooks.get(SHIPPED).await.expect("the shipped configuration");
+        serde_json::to_value(&shipped.webhooks.expect("webhooks")[0]).unwrap()
+    }
+
+    /// Calls this webhook at `url`, too.
+    pub async fn add_configuration(&self, name: &str, mut webhook: Value, url: &str) {
+        webhook["clientConfig"] = self.local().client_config(url);
+        let configuration = json!({"metadata": {"name": name}, "webhooks": [webhook]});
         let configuration: MutatingWebhookConfiguration = serde_json::from_value(configuration).unwrap();
         let webhooks = Api::<MutatingWebhookConfiguration>::all(self.client.clone());
         webhooks.create(&PostParams::default(), &configuration).await.unwrap();
@@ -233,9 +281,9 @@ impl Cluster {
         .await;
     }
 
-    /// How often the API server has called the installed webhook.
-    pub async fn calls(&self) -> u64 {
-        metrics::calls(&self.client, "pods.tolerarch.io").await
+    /// How often the API server has called a webhook of this name.
+    pub async fn calls(&self, webhook: &str) -> u64 {
+        metrics::calls(&self.client, webhook).await
     }
 
     /// How often the API server has called the webhook of [`Cluster::namespace_with`].
@@ -253,13 +301,12 @@ impl Cluster {
         format!("{SHIPPED}-{}", namespace.name)
     }
 
-    /// Ends what was started here. Logs stay if they are of use, and where they are is printed.
+    /// Ends what was started here. Logs stay if they are of use.
     pub async fn stop(self, failed: bool) {
         let Some(mut local) = self.local else { return clean_up(&self.client, &self.nodes).await };
         local.control_plane.stop().await;
-        if failed {
-            local.directory.disable_cleanup(true);
-            eprintln!("logs are in {}", local.directory.path().display());
+        if let Some((mut directory, _)) = self.own {
+            directory.disable_cleanup(failed);
         }
     }
 }
@@ -301,6 +348,11 @@ async fn install(control_plane: &ControlPlane, url: &str, pki: &Pki) {
     control_plane.kubectl(&["apply", "--server-side", "--validate=strict", "-k", &manifests]).await;
     let here = serde_json::from_value(client_config(url, pki)).unwrap();
     exchange_client_config(&control_plane.client, here).await;
+    // As shipped it is short, and a call that a busy machine holds up for so long would be one that failed.
+    let webhooks = Api::<MutatingWebhookConfiguration>::all(control_plane.client.clone());
+    let mut installed = webhooks.get(SHIPPED).await.expect("the shipped configuration");
+    installed.webhooks.as_mut().expect("webhooks")[0].timeout_seconds = Some(TIMEOUT);
+    webhooks.replace(SHIPPED, &PostParams::default(), &installed).await.unwrap();
 }
 
 /// Changes where the shipped configuration leads to. Gives where it led.

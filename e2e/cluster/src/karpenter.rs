@@ -2,11 +2,11 @@
 
 use std::fs;
 
-use k8s_openapi::api::core::v1::{Namespace, Node};
+use k8s_openapi::api::core::v1::Node;
+use kube::Api;
 use kube::api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams};
 use kube::core::{GroupVersionKind, TypeMeta};
 use kube::discovery::ApiResource;
-use kube::{Api, ResourceExt};
 use serde_json::{Value, json};
 
 use crate::cluster::Cluster;
@@ -14,21 +14,10 @@ use crate::kwok;
 use crate::pods::POOL;
 use crate::process::{Process, free_port};
 use crate::programs;
-use crate::wait::until;
+use crate::wait::{until, until_ok};
 
 /// The label by which Karpenter says to which of its pools a node belongs.
 const NODE_POOL: &str = "karpenter.sh/nodepool";
-
-/// What brings Pods, those first that bring others of them.
-const WORKLOADS: [(&str, &str); 7] = [
-    ("batch", "CronJob"),
-    ("apps", "Deployment"),
-    ("apps", "StatefulSet"),
-    ("apps", "DaemonSet"),
-    ("apps", "ReplicaSet"),
-    ("batch", "Job"),
-    ("", "Pod"),
-];
 
 /// A running autoscaler with two pools: `plain`, of amd64 nodes, and `multi-arch`, of amd64 and arm64 nodes with the
 /// taint, which it prefers, and where arm64 is cheaper. Its nodes end with it.
@@ -40,10 +29,9 @@ pub struct Karpenter {
 }
 
 impl Karpenter {
-    /// Installs and starts it, in a cluster without workloads: it would make nodes for what other scenarios have left.
+    /// Installs and starts it, in a cluster where it is alone: it makes nodes for whatever Pods there are, and removes its own.
     pub async fn start(cluster: &Cluster) -> Self {
         let local = cluster.local();
-        remove_workloads(cluster).await;
         let karpenter = programs::karpenter().await;
         let module = programs::go_module("controlplane", "sigs.k8s.io/karpenter").await;
         for definitions in ["pkg/apis/crds", "kwok/apis/crds"] {
@@ -53,7 +41,7 @@ impl Karpenter {
         for kind in ["nodepools.karpenter.sh", "nodeclaims.karpenter.sh", "kwoknodeclasses.karpenter.kwok.sh"]
         {
             let definition = format!("crd/{kind}");
-            local.kubectl(&["wait", "--for=condition=Established", "--timeout=60s", &definition]).await;
+            local.kubectl(&["wait", "--for=condition=Established", "--timeout=240s", &definition]).await;
         }
 
         let kwok = kwok::start(local.kubeconfig(), local.directory(), free_port(), &[]).await;
@@ -85,7 +73,7 @@ impl Karpenter {
         apply(cluster, &node_pool("multi-arch", &["amd64", "arm64"], taint, 100)).await;
         // Until then it buys from the other one.
         local
-            .kubectl(&["wait", "--for=condition=Ready", "--timeout=60s", "nodepools.karpenter.sh", "--all"])
+            .kubectl(&["wait", "--for=condition=Ready", "--timeout=240s", "nodepools.karpenter.sh", "--all"])
             .await;
         let all = |kind: &str| {
             let kind = ApiResource::from_gvk(&GroupVersionKind::gvk("karpenter.sh", "v1", kind));
@@ -160,28 +148,17 @@ impl Karpenter {
     }
 }
 
-/// Removes all Pods and what brings them, each kind of a namespace by one request, as there may be thousands.
-async fn remove_workloads(cluster: &Cluster) {
-    let now = DeleteParams::default().grace_period(0);
-    let namespaces =
-        Api::<Namespace>::all(cluster.client.clone()).list(&ListParams::default()).await.unwrap();
-    for namespace in namespaces {
-        for (group, kind) in WORKLOADS {
-            let kind = ApiResource::from_gvk(&GroupVersionKind::gvk(group, "v1", kind));
-            let objects =
-                Api::<DynamicObject>::namespaced_with(cluster.client.clone(), &namespace.name_any(), &kind);
-            let _ = objects.delete_collection(&now, &ListParams::default()).await.unwrap();
-        }
-    }
-}
-
 async fn apply(cluster: &Cluster, object: &Value) {
     let meta: TypeMeta = serde_json::from_value(object.clone()).expect("an object says what it is");
     let kind = ApiResource::from_gvk(&GroupVersionKind::try_from(meta).expect("a kind"));
     let objects = Api::<DynamicObject>::all_with(cluster.client.clone(), &kind);
     let name = object["metadata"]["name"].as_str().expect("a name");
-    let applied = objects.patch(name, &PatchParams::apply("e2e").force(), &Patch::Apply(object)).await;
-    applied.unwrap_or_else(|error| panic!("{error}: {object}"));
+    // A kind is served a moment after its definition is established.
+    until_ok(&format!("{object} is applied"), async || {
+        let applied = objects.patch(name, &PatchParams::apply("e2e").force(), &Patch::Apply(object)).await;
+        applied.map(drop).map_err(|error| error.to_string())
+    })
+    .await;
 }
 
 /// A NodePool of machines for tests; without a weight if that is 0.

@@ -41,6 +41,7 @@ pub use local::Local;
 pub use namespace::Namespace;
 pub use pods::{POOL, PodExt, add_container, deployment, pod};
 pub use process::Process;
+pub use programs::is_optimized;
 pub use stub::{Reaction, Stub};
 pub use tolerarch::Tolerarch;
-pub use wait::{soon, until, until_in};
+pub use wait::{soon, until, until_in, until_ok};

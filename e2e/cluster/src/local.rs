@@ -5,13 +5,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use serde_json::{Value, json};
-use tempfile::TempDir;
 use testregistry::{Internet, Pki};
 use tokio::process::Command;
 
 use crate::cluster::client_config;
 use crate::control_plane::ControlPlane;
-use crate::distribution::Distribution;
 use crate::programs;
 use crate::tolerarch::Tolerarch;
 
@@ -21,36 +19,28 @@ pub struct Local {
     pub pki: Arc<Pki>,
     pub(crate) program: PathBuf,
     pub(crate) control_plane: ControlPlane,
-    pub(crate) distribution: Distribution,
+    pub(crate) registry: String,
     pub(crate) _tolerarch: Tolerarch,
     pub(crate) started: AtomicUsize,
-    pub(crate) directory: TempDir,
+    pub(crate) directory: PathBuf,
 }
 
 impl Local {
     /// Another tolerarch, with the authority and the registry of the cluster, and `settings` over its configuration.
     pub async fn tolerarch(&self, settings: Value) -> Tolerarch {
-        self.tolerarch_for(&self.distribution.address, settings).await
+        self.tolerarch_for(&self.registry, settings).await
     }
 
     /// Another tolerarch, that trusts the cluster's authority for this registry.
     pub async fn tolerarch_for(&self, registry: &str, settings: Value) -> Tolerarch {
         let name = format!("tolerarch-{}", self.started.fetch_add(1, Ordering::Relaxed));
-        Tolerarch::start(
-            &self.program,
-            self.directory.path(),
-            &name,
-            &self.pki,
-            registry,
-            settings,
-            Vec::new(),
-        )
-        .await
+        Tolerarch::start(&self.program, &self.directory, &name, &self.pki, registry, settings, Vec::new())
+            .await
     }
 
     /// A tolerarch that uses the Kubernetes API as this kubeconfig says.
     pub async fn tolerarch_as(&self, kubeconfig: &Path, settings: Value) -> Tolerarch {
-        self.tolerarch_for_as(&self.distribution.address, kubeconfig, settings).await
+        self.tolerarch_for_as(&self.registry, kubeconfig, settings).await
     }
 
     /// The same, for this registry.
@@ -59,7 +49,7 @@ impl Local {
         let environment = vec![("KUBECONFIG", kubeconfig.display().to_string())];
         let start = Tolerarch::start(
             &self.program,
-            self.directory.path(),
+            &self.directory,
             &name,
             &self.pki,
             registry,
@@ -72,7 +62,7 @@ impl Local {
     /// A tolerarch that finds registries on this internet, whose authority it trusts as a system's, and reads pull secrets.
     pub async fn tolerarch_on(&self, internet: &Internet, mut settings: Value) -> Tolerarch {
         let name = format!("tolerarch-{}", self.started.fetch_add(1, Ordering::Relaxed));
-        let authorities = self.directory.path().join(format!("{name}.pem"));
+        let authorities = self.directory.join(format!("{name}.pem"));
         std::fs::write(&authorities, internet.pki().ca_pem()).unwrap();
         settings["credentials"] = json!({"pullSecrets": true});
         let environment = vec![
@@ -81,8 +71,7 @@ impl Local {
             ("HTTPS_PROXY", internet.proxy()),
             ("NO_PROXY", "127.0.0.1".to_owned()),
         ];
-        let (program, directory, registry) =
-            (&self.program, self.directory.path(), &self.distribution.address);
+        let (program, directory, registry) = (&self.program, &self.directory, &self.registry);
         Tolerarch::start(program, directory, &name, &self.pki, registry, settings, environment).await
     }
 
@@ -90,7 +79,7 @@ impl Local {
     pub async fn controller_as(&self, kubeconfig: &Path, registry: &str, settings: Value) -> Tolerarch {
         let name = format!("controller-{}", self.started.fetch_add(1, Ordering::Relaxed));
         let environment = vec![("KUBECONFIG", kubeconfig.display().to_string())];
-        let (program, directory) = (&self.program, self.directory.path());
+        let (program, directory) = (&self.program, &self.directory);
         Tolerarch::start(program, directory, &name, &self.pki, registry, settings, environment).await
     }
 
@@ -98,8 +87,8 @@ impl Local {
     pub async fn issuer_as(&self, kubeconfig: &Path, settings: Value) -> Tolerarch {
         let name = format!("certificates-{}", self.started.fetch_add(1, Ordering::Relaxed));
         let environment = vec![("KUBECONFIG", kubeconfig.display().to_string())];
-        let (program, directory) = (&self.program, self.directory.path());
-        let registry = &self.distribution.address;
+        let (program, directory) = (&self.program, &self.directory);
+        let registry = &self.registry;
         Tolerarch::start(program, directory, &name, &self.pki, registry, settings, environment).await
     }
 
@@ -133,7 +122,7 @@ impl Local {
         }
         for kind in ["issuers", "certificates"] {
             let definition = format!("crd/{kind}.cert-manager.io");
-            self.kubectl(&["wait", "--for=condition=Established", "--timeout=60s", &definition]).await;
+            self.kubectl(&["wait", "--for=condition=Established", "--timeout=240s", &definition]).await;
         }
     }
 
@@ -159,7 +148,7 @@ impl Local {
 
     /// Where logs go.
     pub fn directory(&self) -> &Path {
-        self.directory.path()
+        &self.directory
     }
 
     /// How a webhook configuration leads to a URL.

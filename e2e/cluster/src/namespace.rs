@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use crate::cluster::Nodes;
 use crate::pods::PodExt;
-use crate::wait::{soon, until};
+use crate::wait::{soon, until, until_ok};
 
 /// A namespace, and what is done in it.
 #[derive(Clone)]
@@ -77,9 +77,13 @@ impl Namespace {
     /// Waits until the Pods of an app are this many, and all as wanted; gives them.
     pub async fn until_pods(&self, app: &str, count: usize, wanted: impl Fn(&Pod) -> bool) -> Vec<Pod> {
         let selected = ListParams::default().labels(&format!("app={app}"));
-        until(&format!("{count} Pods of {app} in {} as wanted", self.name), async || {
-            let pods = self.pods().list(&selected).await.ok()?.items;
-            (pods.len() == count && pods.iter().all(&wanted)).then_some(pods)
+        until_ok(&format!("{count} Pods of {app} in {} as wanted", self.name), async || {
+            let pods = self.pods().list(&selected).await.map_err(|error| error.to_string())?.items;
+            let others: Vec<&Pod> = pods.iter().filter(|pod| !wanted(pod)).collect();
+            match others.first() {
+                None if pods.len() == count => Ok(pods),
+                first => Err(format!("{} Pods, {} of them otherwise: {first:?}", pods.len(), others.len())),
+            }
         })
         .await
     }

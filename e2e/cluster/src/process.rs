@@ -1,9 +1,10 @@
 //! A program that runs beside the scenarios.
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use tokio::process::{Child, Command};
@@ -99,15 +100,21 @@ impl Process {
     }
 }
 
-/// A port of 127.0.0.1 that is free now. Below those that the kernel gives to clients, so that it stays so.
+/// A port of 127.0.0.1 that is free now, and that no other run takes as long as this one lasts. Below those that the kernel gives to
+/// clients, so that it stays so.
 pub(crate) fn free_port() -> u16 {
     static NEXT: AtomicU32 = AtomicU32::new(0);
+    static TAKEN: Mutex<Vec<File>> = Mutex::new(Vec::new());
+    let directory = std::env::temp_dir().join("tolerarch-e2e-ports");
+    fs::create_dir_all(&directory).unwrap();
     loop {
         let next = NEXT.fetch_add(1, Ordering::Relaxed);
         // Other runs on the same machine start elsewhere.
         let port = 10_000 + (std::process::id() * 37 + next) % 20_000;
         let port = u16::try_from(port).expect("below 30000");
-        if TcpListener::bind(("127.0.0.1", port)).is_ok() {
+        let lock = File::create(directory.join(port.to_string())).unwrap();
+        if lock.try_lock().is_ok() && TcpListener::bind(("127.0.0.1", port)).is_ok() {
+            TAKEN.lock().unwrap().push(lock);
             return port;
         }
     }

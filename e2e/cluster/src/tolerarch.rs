@@ -53,6 +53,8 @@ impl Tolerarch {
             "admin": {"listen": format!("127.0.0.1:{admin}")},
             "registries": {"hosts": {registry: {"caFile": file("ca.crt")}}},
             "network": {"allow": ["127.0.0.0/8"]},
+            // A busy machine is no reason to leave a Pod as it is.
+            "lookup": {"budget": "20s"},
         });
         merge(&mut config, settings);
         // JSON is YAML.
