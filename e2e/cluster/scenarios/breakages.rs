@@ -29,7 +29,7 @@ pub(crate) async fn doctor_names_what_was_broken_by_hand(cluster: &Cluster) {
         until_found(kind, &format!("{object} {field}"), check).await;
         set(kind, object, field, right).await;
         kind.kubectl(
-            &[&TOLERARCH[..], &["rollout", "status", "deployment/tolerarch", "--timeout=90s"]].concat(),
+            &[&TOLERARCH[..], &["rollout", "status", "deployment/tolerarch", "--timeout=240s"]].concat(),
         )
         .await;
         until(&format!("doctor is content with {object} {field}"), async || {
