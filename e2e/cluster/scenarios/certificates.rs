@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use e2e::{Cluster, Forwarder, Namespace, PodExt, Tolerarch, pod, until};
+use e2e::{Cluster, Forwarder, Namespace, PodExt, Tolerarch, pod, until, until_ok};
 use k8s_openapi::ByteString;
 use k8s_openapi::api::admissionregistration::v1::MutatingWebhookConfiguration;
 use k8s_openapi::api::core::v1::Secret;
@@ -16,61 +16,58 @@ use serde_json::{Value, json};
 use testregistry::Pki;
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
-/// A certificate is replaced after half of it, a CA after two thirds.
-const LEAF: &str = "15s";
-const CA: &str = "45s";
-/// Two CAs are replaced meanwhile.
-const ROTATING: Duration = Duration::from_secs(75);
+/// A certificate is replaced after half of it, a CA after two thirds: each long before the old one counts no more.
+const LEAF: &str = "60s";
+const CA: &str = "120s";
 /// Pods in a second.
 const RATE: u32 = 20;
-/// How soon the webhook can be called after the very first start.
-const FIRST: Duration = Duration::from_secs(30);
 /// The Secrets, and the account that may write them, as the chart calls them.
 const CERTIFICATES: &str = "arm-tolerarch-certificates";
 const SERVING: &str = "arm-tolerarch-serving";
 /// What the chart calls its objects in the rendering that the rights are taken from.
 pub(crate) const RELEASE: &str = "arm-tolerarch";
 
-pub(crate) async fn managed_certificates_rotate_without_one_failed_call(cluster: &Cluster) {
+pub(crate) async fn managed_certificates_are_issued_and_replaced_without_one_failed_call(cluster: &Cluster) {
     let service = Forwarder::start(&[]).await;
     let namespace = cluster.namespace_with("managed", &service.url).await;
     let accounts = accounts(cluster, &namespace).await;
     let started = start(cluster, &namespace, &accounts, json!({})).await;
-    assert!(started.ready_after < FIRST, "{:?}", started.ready_after);
     print!("certificates: ready {:.1?} after the first start; ", started.ready_after);
     the_webhook_reads_one_secret(cluster, &namespace, &accounts).await;
-    drop(started);
+    service.only(&started.replicas.each_ref().map(|replica| replica.port));
+    cluster.until_called(&namespace).await;
+    calling(cluster, &namespace, async {
+        started.replaced_when(async || deleted(&namespace, &[CERTIFICATES, SERVING]).await, true).await;
+    })
+    .await;
+}
 
-    // The same again, with certificates that are replaced while one looks.
+pub(crate) async fn managed_certificates_rotate_without_one_failed_call(cluster: &Cluster) {
+    let service = Forwarder::start(&[]).await;
+    let namespace = cluster.namespace_with("rotated", &service.url).await;
+    let accounts = accounts(cluster, &namespace).await;
     let lives = json!({"leafLifetime": LEAF, "caLifetime": CA});
-    let Started { issuer, replicas, .. } = start(cluster, &namespace, &accounts, lives).await;
+    let started = start(cluster, &namespace, &accounts, lives).await;
+    service.only(&started.replicas.each_ref().map(|replica| replica.port));
+    cluster.until_called(&namespace).await;
+    calling(cluster, &namespace, async {
+        // First a certificate of the same CA, and then with a new one.
+        started.replaced_when(async || (), false).await;
+        started.replaced_when(async || (), true).await;
+        // Each Secret goes, too, that of the CA while the one before it still counts.
+        started.replaced_when(async || deleted(&namespace, &[CERTIFICATES]).await, true).await;
+        started.replaced_when(async || deleted(&namespace, &[SERVING]).await, false).await;
+    })
+    .await;
+}
+
+pub(crate) async fn managed_certificates_come_back_when_they_are_damaged(cluster: &Cluster) {
+    let service = Forwarder::start(&[]).await;
+    let namespace = cluster.namespace_with("damaged", &service.url).await;
+    let accounts = accounts(cluster, &namespace).await;
+    let Started { issuer: _issuer, replicas, .. } = start(cluster, &namespace, &accounts, json!({})).await;
     service.only(&replicas.each_ref().map(|replica| replica.port));
     cluster.until_called(&namespace).await;
-    let failed_before = cluster.failed_open_in(&namespace).await;
-    let (mut times, begin, mut created) = (interval(Duration::from_secs(1) / RATE), Instant::now(), 0);
-    times.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    // Under load, and last both at once. The CA of the first deletion is replaced 30 s later, before the last one.
-    let deletions = [(20, vec![CERTIFICATES]), (35, vec![SERVING]), (60, vec![CERTIFICATES, SERVING])];
-    let mut deletions = deletions.into_iter().peekable();
-    while begin.elapsed() < ROTATING {
-        times.tick().await;
-        let is_due = |(after, _): &(u64, _)| begin.elapsed() > Duration::from_secs(*after);
-        if let Some((_, secrets)) = deletions.next_if(is_due) {
-            for secret in secrets {
-                delete(&namespace, secret).await;
-            }
-        }
-        let pod = namespace.dry_run(&web(cluster)).await.unwrap();
-        assert!(pod.tolerates_pool(), "after {:?}", begin.elapsed());
-        created += 1;
-    }
-    assert_eq!(cluster.failed_open_in(&namespace).await, failed_before, "of {created} creations");
-    let count = |tolerarch: &Tolerarch, text: &str| tolerarch.process.log().matches(text).count();
-    let leaves = replicas.each_ref().map(|replica| count(replica, "serving a new certificate"));
-    let cas = count(&issuer, "a new CA for the webhook's certificates");
-    assert!(leaves.iter().all(|&leaves| leaves >= 6) && cas >= 3, "{leaves:?} certificates of {cas} CAs");
-    print!("{created} creations while {leaves:?} certificates of {cas} CAs were served, none failed; ");
-
     for what in ["the caBundle is reset", "the CA's Secret is damaged", "what is served is damaged"] {
         match what {
             "the caBundle is reset" => reset_bundle(cluster, &namespace).await,
@@ -89,6 +86,33 @@ pub(crate) async fn managed_certificates_rotate_without_one_failed_call(cluster:
         .await;
         print!("{what}: called again after {:.1?}; ", begin.elapsed());
     }
+}
+
+/// Creates Pods all the time until something is over; each has to get its toleration.
+async fn calling<T>(cluster: &Cluster, namespace: &Namespace, event: impl Future<Output = T>) -> T {
+    let failed_before = cluster.failed_open_in(namespace).await;
+    let mut created = 0;
+    let (begin, mut times) = (Instant::now(), interval(Duration::from_secs(1) / RATE));
+    times.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let creations = async {
+        loop {
+            times.tick().await;
+            let pod = namespace.dry_run(&web(cluster)).await.unwrap();
+            assert!(pod.tolerates_pool(), "after {:?}", begin.elapsed());
+            created += 1;
+        }
+    };
+    let end = tokio::select! {
+        end = event => end,
+        () = creations => unreachable!("it goes on for ever"),
+    };
+    // With what is served in the end.
+    for _ in 0..RATE {
+        assert!(namespace.dry_run(&web(cluster)).await.unwrap().tolerates_pool());
+    }
+    assert_eq!(cluster.failed_open_in(namespace).await, failed_before, "of {created} creations");
+    print!("none of {created} creations failed; ");
+    end
 }
 
 /// What an older release has left, in which each replica signed for itself: its replicas are called until they end.
@@ -112,24 +136,12 @@ pub(crate) async fn an_older_release_is_called_until_it_is_replaced(cluster: &Cl
     service.only(&[before.port]);
     cluster.until_called(&namespace).await;
 
-    let failed_before = cluster.failed_open_in(&namespace).await;
-    let starting = start(cluster, &namespace, &accounts, json!({}));
-    let calling = async {
-        let mut times = interval(Duration::from_secs(1) / RATE);
-        loop {
-            times.tick().await;
-            assert!(namespace.dry_run(&web(cluster)).await.unwrap().tolerates_pool());
-        }
-    };
-    let Started { replicas, .. } = tokio::select! {
-        started = starting => started,
-        () = calling => unreachable!("it goes on for ever"),
-    };
-    service.only(&replicas.each_ref().map(|replica| replica.port));
-    for _ in 0..3 * RATE {
-        assert!(namespace.dry_run(&web(cluster)).await.unwrap().tolerates_pool());
-    }
-    assert_eq!(cluster.failed_open_in(&namespace).await, failed_before);
+    let Started { issuer: _issuer, replicas: _replicas, .. } = calling(cluster, &namespace, async {
+        let started = start(cluster, &namespace, &accounts, json!({})).await;
+        service.only(&started.replicas.each_ref().map(|replica| replica.port));
+        started
+    })
+    .await;
     let secret = namespace.api::<Secret>().get(CERTIFICATES).await.unwrap().data.unwrap();
     assert_eq!(secret["ca.crt"].0, pki.ca_pem().into_bytes(), "the CA is kept");
 }
@@ -156,6 +168,34 @@ struct Started {
     issuer: Tolerarch,
     replicas: [Tolerarch; 2],
     ready_after: Duration,
+}
+
+impl Started {
+    fn served(&self) -> [usize; 2] {
+        self.replicas.each_ref().map(|replica| count(replica, "serving a new certificate"))
+    }
+
+    /// Waits until both replicas serve another certificate after this was done, and there is another CA if one is meant.
+    async fn replaced_when(&self, done: impl AsyncFnOnce(), by_another_ca: bool) {
+        let cas = || count(&self.issuer, "a new CA for the webhook's certificates");
+        let (served, before) = (self.served(), cas());
+        done().await;
+        until_ok("both replicas serve another certificate", async || {
+            let (now, cas) = (self.served(), cas());
+            let all = now.iter().zip(served).all(|(now, before)| *now > before);
+            let is_as_meant = all && (!by_another_ca || cas > before);
+            if is_as_meant {
+                Ok(())
+            } else {
+                Err(format!("{now:?} after {served:?}, {cas} CAs after {before}"))
+            }
+        })
+        .await;
+    }
+}
+
+fn count(tolerarch: &Tolerarch, text: &str) -> usize {
+    tolerarch.process.log().matches(text).count()
 }
 
 async fn start(cluster: &Cluster, namespace: &Namespace, accounts: &Accounts, lives: Value) -> Started {
@@ -296,8 +336,10 @@ async fn has(namespace: &Namespace, secret: &str, key: &str) -> bool {
     data.get(key).is_some_and(|pem| pem.0.starts_with(b"-----BEGIN CERTIFICATE-----"))
 }
 
-async fn delete(namespace: &Namespace, secret: &str) {
-    namespace.api::<Secret>().delete(secret, &DeleteParams::default()).await.unwrap();
+async fn deleted(namespace: &Namespace, secrets: &[&str]) {
+    for secret in secrets {
+        namespace.api::<Secret>().delete(secret, &DeleteParams::default()).await.unwrap();
+    }
 }
 
 /// Takes the key of a pair, and the certificate's content.

@@ -1,6 +1,6 @@
 //! `tolerarch doctor` against the real API server: a right installation, and some that are broken.
 
-use e2e::{Cluster, Namespace, Reaction, Stub, until};
+use e2e::{Cluster, Namespace, Reaction, Stub, until_ok};
 use k8s_openapi::api::admissionregistration::v1::MutatingWebhookConfiguration;
 use k8s_openapi::api::core::v1::Namespace as NamespaceObject;
 use kube::Api;
@@ -127,9 +127,10 @@ async fn breaks_the_namespace(cluster: &Cluster, namespace: &Namespace) {
 async fn a_webhook_that_hangs_is_told_from_one_that_answers_otherwise(cluster: &Cluster) {
     let pki = &cluster.local().pki;
     let hanging = Stub::start(pki, |_| Reaction::Hang).await;
-    let namespace = cluster.namespace_with("doctor-hangs", &hanging.url).await;
+    let briefly = |webhook: &mut Value| webhook["timeoutSeconds"] = 1.into();
+    let namespace = cluster.namespace_with_changed("doctor-hangs", &hanging.url, briefly).await;
     cluster.until_called_in_vain(&namespace).await;
-    until_found(cluster, &namespace, &[("dry-run", "the API server waited 5 s for it")]).await;
+    until_found(cluster, &namespace, &[("dry-run", "the API server waited ")]).await;
     let old = Stub::start(pki, |_| Reaction::Patch(json!([]))).await;
     let namespace = cluster.namespace_with("doctor-old", &old.url).await;
     cluster.until_called_in_vain(&namespace).await;
@@ -147,17 +148,18 @@ async fn replace(webhooks: &Api<MutatingWebhookConfiguration>, name: &str, wante
 
 /// Waits until all of these have failed with such messages: the API server takes up changes some time after they were made.
 async fn until_found(cluster: &Cluster, namespace: &Namespace, expected: &[(&str, &str)]) {
-    until(&format!("doctor finds {expected:?}"), async || {
+    until_ok(&format!("doctor finds {expected:?}"), async || {
         let examined = examined(cluster, namespace, &json!({})).await;
         let found = expected.iter().all(|(check, message)| examined.finds(check, "failed", message));
-        (examined.status == 3 && found).then_some(())
+        if examined.status == 3 && found { Ok(()) } else { Err(examined.report.to_string()) }
     })
     .await;
 }
 
 async fn until_right(cluster: &Cluster, namespace: &Namespace) {
-    until("doctor finds nothing", async || {
-        (examined(cluster, namespace, &json!({})).await.status == 0).then_some(())
+    until_ok("doctor finds nothing", async || {
+        let examined = examined(cluster, namespace, &json!({})).await;
+        if examined.status == 0 { Ok(()) } else { Err(examined.report.to_string()) }
     })
     .await;
 }

@@ -1,41 +1,37 @@
 //! tolerarch is broken, and Pods do not notice.
 
-use std::time::Duration;
-
 use e2e::{Cluster, Namespace, PodExt, Reaction, Stub, pod};
 use k8s_openapi::api::core::v1::Namespace as NamespaceObject;
 use kube::Api;
 use kube::api::{Patch, PatchParams};
-use serde_json::json;
+use serde_json::{Value, json};
 use testregistry::Pki;
-use tokio::time::Instant;
-
-/// What the shipped configuration gives the webhook, and half a second for the API server on a busy machine.
-const TIMEOUT: Duration = Duration::from_millis(5500);
 
 pub(crate) async fn a_webhook_that_was_killed_holds_up_no_pod(cluster: &Cluster) {
     let mut tolerarch = cluster.local().tolerarch(json!({})).await;
     let namespace = cluster.namespace_with("killed", &tolerarch.url).await;
     cluster.until_called(&namespace).await;
     tolerarch.process.kill().await;
-    assert!(creating_takes(cluster, &namespace).await < TIMEOUT);
+    is_created_unchanged(cluster, &namespace).await;
 
     tolerarch.start_again().await;
     cluster.until_called(&namespace).await;
 }
 
+/// How exactly an API server keeps to that is its own matter; that the shipped one is short, the check of the manifests says.
 pub(crate) async fn a_webhook_that_hangs_holds_up_pods_until_its_timeout_at_most(cluster: &Cluster) {
     let stub = Stub::start(&cluster.local().pki, |_| Reaction::Hang).await;
-    let namespace = cluster.namespace_with("hangs", &stub.url).await;
+    let briefly = |webhook: &mut Value| webhook["timeoutSeconds"] = 2.into();
+    let namespace = cluster.namespace_with_changed("hangs", &stub.url, briefly).await;
     cluster.until_called_in_vain(&namespace).await;
-    assert!(creating_takes(cluster, &namespace).await < TIMEOUT);
+    is_created_unchanged(cluster, &namespace).await;
 }
 
 pub(crate) async fn a_webhook_with_a_wrong_certificate_holds_up_no_pod(cluster: &Cluster) {
     let stub = Stub::start(&Pki::new(), |_| Reaction::Status(500)).await;
     let namespace = cluster.namespace_with("certificate", &stub.url).await;
     cluster.until_called_in_vain(&namespace).await;
-    assert!(creating_takes(cluster, &namespace).await < TIMEOUT);
+    is_created_unchanged(cluster, &namespace).await;
 }
 
 pub(crate) async fn a_webhook_that_answers_rubbish_holds_up_no_pod(cluster: &Cluster) {
@@ -54,7 +50,7 @@ pub(crate) async fn a_webhook_that_answers_rubbish_holds_up_no_pod(cluster: &Clu
         let stub = Stub::start(&cluster.local().pki, move |_| react()).await;
         let namespace = cluster.namespace_with("rubbish", &stub.url).await;
         cluster.until_called_in_vain(&namespace).await;
-        assert!(creating_takes(cluster, &namespace).await < TIMEOUT);
+        is_created_unchanged(cluster, &namespace).await;
     }
 }
 
@@ -88,17 +84,16 @@ pub(crate) async fn a_white_list_of_tolerations_without_ours_rejects_the_pod_unl
     cluster.until_called(&namespace).await;
 }
 
-async fn annotate(cluster: &Cluster, namespace: &Namespace, annotations: serde_json::Value) {
+async fn annotate(cluster: &Cluster, namespace: &Namespace, annotations: Value) {
     let namespaces = Api::<NamespaceObject>::all(cluster.client.clone());
     let patch = Patch::Merge(json!({"metadata": {"annotations": annotations}}));
     namespaces.patch(&namespace.name, &PatchParams::default(), &patch).await.unwrap();
 }
 
-/// How long it takes to create a Pod, which is stored unchanged.
-async fn creating_takes(cluster: &Cluster, namespace: &Namespace) -> Duration {
-    let start = Instant::now();
+/// A Pod is stored as it is, as the API server goes on without the webhook.
+async fn is_created_unchanged(cluster: &Cluster, namespace: &Namespace) {
+    let failed_before = cluster.failed_open_in(namespace).await;
     let pod = namespace.pod(&pod(&[&cluster.images.tag("multi")])).await;
-    let took = start.elapsed();
     assert!(!pod.tolerates_pool() && pod.pools().is_none(), "{pod:?}");
-    took
+    assert!(cluster.failed_open_in(namespace).await > failed_before);
 }

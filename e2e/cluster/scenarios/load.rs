@@ -13,8 +13,8 @@ use crate::creations::{Creation, Times, failures, tolerated};
 
 /// How long a Pod may wait for tolerarch.
 const BUDGET: Duration = Duration::from_secs(1);
-/// What everything else may take.
-const SLACK: Duration = Duration::from_millis(500);
+/// How many times as long nearly all of them may take as that and the slowest Pod that tolerarch did not see.
+const AT_MOST: u32 = 5;
 /// Pods in a second.
 const RATE: u32 = 50;
 /// Pods in a second that tolerarch does not see: they show how slow the machine itself is.
@@ -137,7 +137,7 @@ fn judge(creations: &[Creation], unseen: &[Creation]) {
         failures.len(),
     );
     assert!(failures.is_empty(), "{failures:?}");
-    assert!(times.percentile(100) < BUDGET + SLACK + unseen.percentile(100), "{times}");
+    assert!(times.percentile(99) < AT_MOST * (BUDGET + unseen.percentile(100)), "{times}");
     // Otherwise tolerarch was away all the time.
-    assert!(tolerated > creations.len() / 2, "{tolerated}");
+    assert!(tolerated > creations.len() / 5, "{tolerated}");
 }

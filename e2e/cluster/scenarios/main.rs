@@ -32,61 +32,100 @@ mod prometheus;
 mod registries;
 mod reinvocation;
 mod report;
+mod run;
 mod scale_up;
 mod shapes;
 mod steering;
 mod tenants;
 mod world;
 
-use std::panic::catch_unwind;
 use std::process::ExitCode;
-use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 
-use e2e::{Cluster, soon};
-use libtest_mimic::{Arguments, Failed, Trial};
-use tokio::runtime::Runtime;
+use e2e::{Cluster, is_optimized, soon};
+use libtest_mimic::{Arguments, Trial};
 
-static RUNTIME: LazyLock<Runtime> = LazyLock::new(|| Runtime::new().expect("a runtime"));
-/// Started by the first scenario; an error if that failed.
-static CLUSTER: Mutex<Option<Result<Arc<Cluster>, ()>>> = Mutex::new(None);
+use self::run::{LIMIT, LONG, Scenario, conclude, trials};
+
+/// Says which scenarios are run: `landing`, or `all`.
+const SCENARIOS: &str = "E2E_SCENARIOS";
+
+/// What is run for every change: the main job, from end to end, by those that find most for the time they take.
+const LANDING: [&str; 18] = [
+    // Pods get the toleration and run in the pool, or neither, whoever creates them.
+    "placement::a_multi_arch_deployment_runs_in_the_pool_when_the_plain_node_is_full",
+    "placement::pods_that_do_not_run_everywhere_stay_out_of_the_pool",
+    "placement::every_image_of_a_pod_counts",
+    "placement::every_kind_of_workload_gets_its_toleration",
+    "opt_outs::the_api_server_does_not_even_call_for_them",
+    "opt_outs::with_conditions_the_api_server_does_not_call_for_any_of_them",
+    "reinvocation::a_sidecar_for_one_architecture_takes_the_toleration_back",
+    "daemonsets::daemon_sets_run_in_the_pool_and_are_not_rolled_out_by_themselves",
+    // No Pod is rejected or held up.
+    "shapes::no_generated_pod_is_rejected_because_of_the_webhook",
+    "faults::a_webhook_that_was_killed_holds_up_no_pod",
+    "registries::a_registry_that_is_gone_leaves_pods_unchanged_until_it_is_back",
+    // What is installed, and what its rights allow.
+    "manifests::the_deployment_gets_its_pods",
+    "manifests::the_api_server_accepts_what_every_value_file_renders",
+    "certificates::managed_certificates_are_issued_and_replaced_without_one_failed_call",
+    "controller::pods_are_repaired_when_their_registry_is_back",
+    "failed_images::what_failed_on_an_architecture_is_kept_from_it_and_no_tenant_closes_what_others_run",
+    "doctor::doctor_proves_a_right_installation_and_names_what_is_broken",
+    // The right machine is bought.
+    "karpenter::nodes_appear_in_the_pool_that_the_images_allow",
+];
 
 macro_rules! scenarios {
     ($($module:ident :: $name:ident),* $(,)?) => {
-        vec![$(trial(concat!(stringify!($module), "::", stringify!($name)), |cluster| {
-            RUNTIME.block_on($module::$name(cluster));
-        })),*]
+        vec![$(Scenario {
+            name: concat!(stringify!($module), "::", stringify!($name)),
+            run: |cluster| Box::pin($module::$name(cluster)),
+        }),*]
     };
 }
 
 fn main() -> ExitCode {
     let mut arguments = Arguments::from_args();
     arguments.test_threads = Some(1);
-    let mut trials = Vec::new();
+    let mut all: Vec<Trial> = Vec::new();
     if Cluster::has_real_nodes() {
-        trials.extend(on_real_nodes());
+        all.extend(trials(on_real_nodes(), LONG));
     }
-    trials.extend(anywhere());
+    all.extend(trials(anywhere(), LIMIT));
     if Cluster::has_real_nodes() {
-        trials.extend(slow(slow_on_real_nodes()));
-        trials.extend(scenarios![chart::the_chart_is_installed_upgraded_and_taken_away_as_the_docs_print_it]);
+        all.extend(ignored(slow_on_real_nodes()));
+        let chart = scenarios![chart::the_chart_is_installed_upgraded_and_taken_away_as_the_docs_print_it];
+        all.extend(trials(chart, LONG));
     }
     if !Cluster::is_elsewhere() {
-        trials.extend(here());
-        trials.extend(slow(scenarios![at_scale::ten_thousand_pods_are_repaired_within_a_minute]));
+        all.extend(trials(here(), LIMIT));
+        if is_optimized() {
+            all.extend(trials(measuring(), LIMIT));
+        } else {
+            eprintln!("those that measure are ignored: E2E_TOLERARCH names no release build");
+            all.extend(ignored(measuring()));
+        }
+        all.extend(ignored(scenarios![at_scale::ten_thousand_pods_are_repaired]));
     }
-    let conclusion = libtest_mimic::run(&arguments, trials);
-    let cluster = CLUSTER.lock().unwrap_or_else(PoisonError::into_inner).take();
-    if let Some(Ok(cluster)) = cluster.map(|cluster| cluster.map(Arc::into_inner))
-        && let Some(cluster) = cluster
-    {
-        let keep = conclusion.has_failed() || std::env::var_os("E2E_KEEP").is_some();
-        RUNTIME.block_on(cluster.stop(keep));
+    match std::env::var(SCENARIOS).as_deref() {
+        Ok("landing") => all = landing(all),
+        Ok("all" | "") | Err(_) => {}
+        Ok(other) => panic!("{SCENARIOS}: {other} is neither landing nor all"),
     }
+    let conclusion = libtest_mimic::run(&arguments, all);
+    conclude(conclusion.has_failed());
     conclusion.exit_code()
 }
 
+/// Those of the landing set.
+fn landing(mut all: Vec<Trial>) -> Vec<Trial> {
+    all.retain(|one| LANDING.contains(&one.name()));
+    assert!(all.len() == LANDING.len() || Cluster::is_elsewhere(), "{SCENARIOS}: a name of no scenario");
+    all
+}
+
 /// Scenarios for every cluster where tolerarch is installed.
-fn anywhere() -> Vec<Trial> {
+fn anywhere() -> Vec<Scenario> {
     scenarios![
         manifests::the_deployment_gets_its_pods,
         placement::a_multi_arch_deployment_runs_in_the_pool_when_the_plain_node_is_full,
@@ -107,7 +146,7 @@ fn anywhere() -> Vec<Trial> {
 }
 
 /// Scenarios that need kubelets, and a cluster that is there for them alone.
-fn on_real_nodes() -> Vec<Trial> {
+fn on_real_nodes() -> Vec<Scenario> {
     scenarios![
         // Before the others: it tells of their registries that refuse, too.
         nodes::doctor_is_content,
@@ -123,20 +162,28 @@ fn on_real_nodes() -> Vec<Trial> {
     ]
 }
 
-fn slow_on_real_nodes() -> Vec<Trial> {
+fn slow_on_real_nodes() -> Vec<Scenario> {
     scenarios![
         outages::a_changed_configuration_arrives_by_the_volume,
         outages::creations_go_on_while_the_disk_of_a_node_is_full,
     ]
 }
 
-/// Those that take minutes, and are run by `--ignored` only.
-fn slow(trials: Vec<Trial>) -> impl Iterator<Item = Trial> {
-    trials.into_iter().map(|trial| trial.with_ignored_flag(true))
+/// Those that take minutes or need a release build, and are run by `--ignored` only.
+fn ignored(scenarios: Vec<Scenario>) -> impl Iterator<Item = Trial> {
+    trials(scenarios, LONG).map(|trial| trial.with_ignored_flag(true))
+}
+
+/// Scenarios whose numbers are printed, and mean something of a release build only.
+fn measuring() -> Vec<Scenario> {
+    scenarios![
+        load::no_creation_fails_or_waits_while_everything_is_restarted,
+        scale_up::a_warm_deployment_is_bound_about_as_fast_as_without_webhook,
+    ]
 }
 
 /// Scenarios that break things, or count what the API server does.
-fn here() -> Vec<Trial> {
+fn here() -> Vec<Scenario> {
     scenarios![
         manifests::the_api_server_accepts_what_every_value_file_renders,
         manifests::replicas_run_on_different_nodes_where_there_are_no_zones,
@@ -161,9 +208,12 @@ fn here() -> Vec<Trial> {
         steering::constraints_of_users_stay_valid,
         daemonsets::daemon_sets_run_in_the_pool_and_are_not_rolled_out_by_themselves,
         daemonsets::what_is_managed_in_a_daemon_set_survives_those_who_drop_half_of_it,
+        certificates::managed_certificates_are_issued_and_replaced_without_one_failed_call,
         certificates::managed_certificates_rotate_without_one_failed_call,
+        certificates::managed_certificates_come_back_when_they_are_damaged,
         certificates::an_older_release_is_called_until_it_is_replaced,
         controller::pods_are_repaired_when_their_registry_is_back,
+        controller::another_controller_takes_over_from_one_that_was_killed,
         controller::pods_show_by_events_what_is_wrong_with_their_images,
         failed_images::what_failed_on_an_architecture_is_kept_from_it_and_no_tenant_closes_what_others_run,
         tenants::pods_of_any_size_and_depth_stop_nothing_for_others,
@@ -171,28 +221,11 @@ fn here() -> Vec<Trial> {
         monitoring::every_panel_of_the_dashboard_shows_something,
         doctor::doctor_proves_a_right_installation_and_names_what_is_broken,
         documentation::every_command_for_a_cluster_works,
-        // Before those of Karpenter, which leave more nodes for a while.
         report::two_thousand_pods_are_added_up_and_explained,
         karpenter::nodes_appear_in_the_pool_that_the_images_allow,
         controller::karpenter_makes_nodes_for_repaired_pods,
         node_taints::nodes_get_their_taints_and_lose_only_these,
         discovery::pools_follow_the_node_pools,
         discovery::the_next_node_comes_from_where_it_was_predicted,
-        load::no_creation_fails_or_waits_while_everything_is_restarted,
-        scale_up::a_warm_deployment_is_bound_about_as_fast_as_without_webhook,
     ]
-}
-
-fn trial(name: &'static str, scenario: impl FnOnce(&Cluster) + Send + 'static) -> Trial {
-    Trial::test(name, move || {
-        scenario(&*cluster()?);
-        Ok(())
-    })
-}
-
-fn cluster() -> Result<Arc<Cluster>, Failed> {
-    let mut cluster = CLUSTER.lock().unwrap_or_else(PoisonError::into_inner);
-    // It says itself why it did not start; the other scenarios need not try it again.
-    let start = || catch_unwind(|| Arc::new(RUNTIME.block_on(Cluster::start()))).map_err(drop);
-    cluster.get_or_insert_with(start).clone().map_err(|()| Failed::from("the cluster did not start"))
 }

@@ -112,7 +112,7 @@ pub(crate) async fn every_kind_of_workload_gets_its_toleration(cluster: &Cluster
             "cron",
             json!({
                 "apiVersion": "batch/v1", "kind": "CronJob", "metadata": {"name": "cron"},
-                "spec": {"schedule": "* * * * *", "concurrencyPolicy": "Forbid",
+                "spec": {"schedule": "0 0 1 1 *", "suspend": true,
                     "jobTemplate": {"spec": {"template": template("cron", "Never")}}},
             }),
         ),
@@ -120,6 +120,12 @@ pub(crate) async fn every_kind_of_workload_gets_its_toleration(cluster: &Cluster
     for (_, object) in &workloads {
         namespace.apply(object).await;
     }
+    // As `kubectl create job --from=cronjob/cron` does: its own Jobs would come with the minutes of the clock.
+    let mut job = workloads[3].1["spec"]["jobTemplate"].clone();
+    job["apiVersion"] = "batch/v1".into();
+    job["kind"] = "Job".into();
+    job["metadata"] = json!({"name": "cron-1"});
+    namespace.apply(&job).await;
     for (app, _) in workloads {
         namespace.until_pods(app, 1, PodExt::tolerates_pool).await;
     }
