@@ -15,3 +15,5 @@ pub mod metrics;
 pub mod recently;
 pub mod single_flight;
 pub mod sync;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;

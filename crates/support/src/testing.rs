@@ -1,0 +1,41 @@
+//! Time, in tests that use sockets, files or other processes.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+
+use tokio::time::{Duration, pause, resume};
+
+/// How long a test may wait for time that it does not let pass, before time passes by itself and the test fails.
+const LONGEST: Duration = Duration::from_secs(120);
+
+/// A clock that stands still, however long a busy machine takes to answer, but for `tokio::time::advance`. It goes on when
+/// this is dropped.
+pub struct StoppedClock {
+    has_moved: Arc<AtomicBool>,
+    _going: Sender<()>,
+}
+
+impl StoppedClock {
+    /// Stops the clock of this runtime, which has one thread.
+    pub fn stop() -> Self {
+        pause();
+        let has_moved = Arc::<AtomicBool>::default();
+        let ((_going, gone), moved) = (channel::<()>(), Arc::clone(&has_moved));
+        // A paused clock runs to the next timer while sockets are waited for, but not while a blocking task runs.
+        tokio::task::spawn_blocking(move || {
+            let waited = gone.recv_timeout(LONGEST);
+            moved.store(waited == Err(RecvTimeoutError::Timeout), Ordering::SeqCst);
+        });
+        Self { has_moved, _going }
+    }
+}
+
+impl Drop for StoppedClock {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            resume();
+            assert!(!self.has_moved.load(Ordering::SeqCst), "waited in vain: the clock stands still");
+        }
+    }
+}
