@@ -88,8 +88,9 @@ pub fn in_front_of(
     let guard = AddressGuard { allow: vec!["127.0.0.0/8".parse().unwrap()], deny: vec![] };
     let plain = HostSettings { plain_http: true, ..HostSettings::default() };
     let registry = Registry::new([(remote.address(), plain)], guard, registry_metrics()).unwrap();
-    let lookup = LookupSettings::default();
-    let budget = lookup.budget;
+    // A machine under load is no registry that hangs.
+    let budget = Duration::from_secs(60);
+    let lookup = LookupSettings { budget, timeout: 2 * budget, ..LookupSettings::default() };
     let counts = ResolverMetrics::register(metrics).unwrap();
     let resolver = Resolver::new(registry, lookup, cache, counts, Extras::default());
     Current::new(Snapshot {

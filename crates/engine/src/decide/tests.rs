@@ -8,6 +8,7 @@ use tolerarch_core::policy::Override;
 use tolerarch_images::credentials::testing::with_cluster;
 use tolerarch_images::registry::Digest;
 use tolerarch_kubernetes::cluster::testing::ApiServer;
+use tolerarch_support::testing::StoppedClock;
 
 #[tokio::test]
 async fn pull_secrets_are_read_only_where_an_image_is_not_known_without_them() {
@@ -65,10 +66,10 @@ async fn what_is_lost_anyway_is_not_waited_for() {
     let bench = Bench::new().await;
     let (hanging, amd) = (bench.image("hanging", &BOTH), bench.image("amd", &["linux/amd64"]));
     bench.remote.repo("hanging").fault(Some(Fault::hang()));
-    let begun = Instant::now();
+    // Not even the budget passes.
+    let _clock = StoppedClock::stop();
     assert_eq!(bench.reason(&[&hanging, &amd]).await, "platform-missing");
     assert_eq!(bench.reason(&[&hanging, "Bad Image"]).await, "image-invalid");
-    assert!(begun.elapsed() < Duration::from_secs(3), "it did not take the budget");
 }
 
 #[tokio::test]
