@@ -5,9 +5,13 @@
 use std::io;
 use std::sync::{Arc, Mutex};
 
+use tokio::time::Duration;
 use tracing::Dispatch;
 use tracing::dispatcher::DefaultGuard;
 use tracing::subscriber::NoSubscriber;
+
+/// How long a test waits for what has to come.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
 
 /// What is logged by this thread from now on.
 pub(crate) struct Log {

@@ -4,6 +4,7 @@ use std::time::Duration as StdDuration;
 use serde_json::{Value, json};
 
 use super::*;
+use crate::testing::PATIENCE;
 use crate::{ControllerMetrics, Elector};
 use tolerarch_engine::decide::testing::{BOTH, Bench};
 use tolerarch_kubernetes::cluster::testing::Lists;
@@ -60,7 +61,7 @@ async fn until(bench: &Bench, lists: &Lists, census: Duration, what: impl Fn(&st
         _ = elector.run() => {}
         () = census.run() => {}
         () = reached => {}
-        () = sleep(StdDuration::from_secs(30)) => panic!("not reached: {}", metrics.render().unwrap()),
+        () = sleep(PATIENCE) => panic!("not reached: {}", metrics.render().unwrap()),
     }
 }
 

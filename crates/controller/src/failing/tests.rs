@@ -1,6 +1,7 @@
 use serde_json::{Value, json};
 
 use super::*;
+use crate::testing::PATIENCE;
 use crate::{ControllerMetrics, Elector, EventLoop};
 use tolerarch_engine::decide::testing::{BOTH, Bench};
 use tolerarch_engine::failed_images::FailedImages;
@@ -107,7 +108,7 @@ impl World {
             () = events.run() => {}
             () = elector.run() => {}
             () = reached => {}
-            () = tokio::time::sleep(Duration::from_secs(30)) => panic!("not reached: {:?}", self.told()),
+            () = tokio::time::sleep(PATIENCE) => panic!("not reached: {:?}", self.told()),
         }
     }
 }
@@ -219,7 +220,7 @@ async fn a_right_that_is_missing_shows_until_it_is_back() {
     let until = async |what: &str, is_so: &dyn Fn() -> bool| {
         let begun = tokio::time::Instant::now();
         while !is_so() {
-            assert!(begun.elapsed() < Duration::from_secs(30), "{what}");
+            assert!(begun.elapsed() < PATIENCE, "{what}");
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     };
@@ -297,8 +298,8 @@ async fn what_fails_is_recorded_for_those_whom_its_evidence_is_of_concern() {
     world.fails("forged", &forged, &world.digest("forged"), &json!({"command": ["/own"]}));
     // It lacks the platform anyway.
     world.fails("single", &single, &world.digest("single"), &json!({}));
-    world.until(false, || world.told().len() == 3 && !world.kept("lies", "team").is_empty()).await;
-    // All are written together.
+    let is_kept = |name: &str| !world.kept(name, "team").is_empty();
+    world.until(false, || world.told().len() == 3 && is_kept("lies") && is_kept("forged")).await;
     assert_eq!(names.map(|name| world.kept(name, "team")), ["linux/arm64", "linux/arm64", ""]);
     assert_eq!(names.map(|name| world.kept(name, "other")), ["linux/arm64", "", ""]);
     let told = world.told();

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use tokio::time::sleep;
 
 use super::*;
-use crate::testing::Log;
+use crate::testing::{Log, PATIENCE};
 use crate::{ControllerMetrics, Elector};
 use tolerarch_kubernetes::cluster::testing::Lists;
 use tolerarch_kubernetes::cluster::testing::Objects;
@@ -81,7 +81,7 @@ impl World {
             _ = elector.run() => {}
             () = taints.run() => {}
             () = reached => {}
-            () = sleep(Duration::from_secs(30)) => panic!("not reached"),
+            () = sleep(PATIENCE) => panic!("not reached"),
         }
     }
 }

@@ -2,6 +2,7 @@ use serde_json::{Value, json};
 use testregistry::Fault;
 
 use super::*;
+use crate::testing::PATIENCE;
 use crate::{ControllerSettings, Elector, EventLoop, Recorder};
 use tolerarch_engine::decide::testing::{BOTH, Bench};
 use tolerarch_images::credentials::Credentials;
@@ -134,7 +135,7 @@ impl World {
             () = pending.run() => {}
             () = events.run() => {}
             () = reached => {}
-            () = tokio::time::sleep(Duration::from_secs(30)) => panic!("not reached"),
+            () = tokio::time::sleep(PATIENCE) => panic!("not reached"),
         }
     }
 
@@ -297,7 +298,7 @@ async fn a_right_that_is_missing_shows_until_it_is_back() {
     let until = async |what: &str, is_so: &dyn Fn() -> bool| {
         let begun = tokio::time::Instant::now();
         while !is_so() {
-            assert!(begun.elapsed() < Duration::from_secs(30), "{what}");
+            assert!(begun.elapsed() < PATIENCE, "{what}");
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     };

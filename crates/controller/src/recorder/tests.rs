@@ -4,6 +4,7 @@ use serde_json::json;
 use super::*;
 use crate::Elector;
 use crate::note::POOL_CLOSED;
+use crate::testing::PATIENCE;
 use tolerarch_kubernetes::cluster::testing::Objects;
 use tolerarch_kubernetes::cluster::{LeaseName, ObjectName};
 use tolerarch_support::metrics::Metrics;
@@ -61,7 +62,7 @@ impl World {
             () = events.run() => {}
             () = elector.run() => {}
             () = reached => {}
-            () = tokio::time::sleep(Duration::from_secs(30)) => panic!("not reached"),
+            () = tokio::time::sleep(PATIENCE) => panic!("not reached"),
         }
     }
 }
