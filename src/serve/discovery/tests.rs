@@ -55,7 +55,7 @@ impl Webhook {
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
         };
-        let done = tokio::time::timeout(Duration::from_secs(30), published).await;
+        let done = tokio::time::timeout(Duration::from_secs(120), published).await;
         assert!(done.is_ok(), "{what}: {:?}", self.policy());
     }
 
@@ -214,7 +214,7 @@ async fn what_is_known_of_images_stays_known() {
     let decide = async || {
         let snapshot = webhook.live.current().get();
         let pod = Pod::of_value(&pod).unwrap();
-        let deadline = Wait::Until(Instant::now() + Duration::from_secs(30));
+        let deadline = Wait::Until(Instant::now() + Duration::from_secs(120));
         snapshot.decide(&snapshot.policy, "", &pod, deadline).await.reason.as_str()
     };
     assert_eq!(decide().await, "tolerated");
