@@ -95,11 +95,10 @@ async fn run(steps: Vec<Step>) -> Result<(), TestCaseError> {
                 if well_since.is_some_and(|since| now - since > 61) {
                     prop_assert!(outcome.is_ok(), "{:?} though the registry is well since a minute", outcome);
                 }
-                // One second for the time that really passes.
                 let bound = match failed {
                     // After a failure an answer may be as old as that allows, as long as the failure counts.
-                    Some(failed) if now - failed <= IF_ERROR => TAG + IF_ERROR + 1,
-                    _ => TAG + REVALIDATE + 1,
+                    Some(failed) if now - failed <= IF_ERROR => TAG + IF_ERROR,
+                    _ => TAG + REVALIDATE,
                 };
                 if let Ok(support) = outcome {
                     let true_once = histories[repo]

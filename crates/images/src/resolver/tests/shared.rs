@@ -48,7 +48,7 @@ impl Replica {
         // A machine under load is no dead server.
         let mut settings = SharedCacheSettings {
             url: Some(url.parse().unwrap()),
-            timeout: SECOND,
+            timeout: 5 * SECOND,
             ..SharedCacheSettings::default()
         };
         change(&mut settings, &mut cache);
@@ -68,7 +68,7 @@ impl Replica {
 
     async fn ask_as(&self, image: &ImageRef, candidate: &CredentialCandidate) -> Outcome {
         let candidates = |_: &ImageRef| vec![candidate.clone()].into();
-        let deadline = Instant::now() + 10 * SECOND;
+        let deadline = Instant::now() + 60 * SECOND;
         self.resolver.resolve(Tenant::Operator, &[image], candidates, deadline, |_, _| false).await[0]
             .unwrap()
     }
@@ -108,7 +108,7 @@ async fn until(what: &str, yes: impl Fn() -> bool) {
             times.tick().await;
         }
     };
-    timeout(30 * SECOND, wait).await.unwrap_or_else(|_| panic!("waited in vain: {what}"));
+    timeout(120 * SECOND, wait).await.unwrap_or_else(|_| panic!("waited in vain: {what}"));
 }
 
 async fn remote() -> Arc<Remote> {

@@ -2,9 +2,11 @@
 
 use super::*;
 
+const SEED: u64 = 7;
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn thousands_of_pods_some_cancelled_get_true_answers_and_cost_few_requests() {
-    let bench = Arc::new(Bench::new().await);
+    let bench = Arc::new(Bench::on_another_clock().await);
     let amd64 = Support::Index("linux/amd64".parse().unwrap());
     let images: Arc<Vec<(ImageRef, Outcome)>> = Arc::new(
         (0..8)
@@ -24,13 +26,14 @@ async fn thousands_of_pods_some_cancelled_get_true_answers_and_cost_few_requests
             })
             .collect(),
     );
+    let mut random = fastrand::Rng::with_seed(SEED);
     let tasks: Vec<_> = (0..5000)
         .map(|i| {
             let (bench, images) = (Arc::clone(&bench), Arc::clone(&images));
+            let (image, limits) = (random.usize(..images.len()), random.u64(0..500));
+            let limits = Duration::from_micros(if i % 3 == 0 { limits } else { 60_000_000 });
             tokio::spawn(async move {
-                let (image, expected) = &images[fastrand::usize(..images.len())];
-                let limits =
-                    Duration::from_micros(if i % 3 == 0 { fastrand::u64(0..500) } else { 60_000_000 });
+                let (image, expected) = &images[image];
                 if let Ok(outcome) = timeout(limits, bench.ask_within(image, 60 * SECOND)).await {
                     assert_eq!(outcome, *expected, "{image}");
                 }

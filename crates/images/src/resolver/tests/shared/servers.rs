@@ -56,7 +56,7 @@ async fn a_replica_starts_without_its_server_and_finds_it_later() {
 async fn a_server_that_hangs_costs_one_timeout() {
     let Some(redis) = Redis::start(&[]).await else { return };
     let remote = remote().await;
-    let one = Replica::new(&remote, &redis).await;
+    let one = Replica::with(&remote, &redis.url(), |settings, _| settings.timeout = SECOND).await;
     redis.signal("STOP");
     for round in 0..5 {
         two_answers(&one, &format!("hangs-{round}-")).await;
@@ -314,6 +314,7 @@ async fn a_server_that_answers_without_end_is_left() {
             let (port, sent) = endless(proper, answer, more).await;
             let url = format!("{scheme}://127.0.0.1:{port}");
             let one = Replica::with(&remote, &url, |settings, _| {
+                settings.timeout = SECOND;
                 settings.password_file = with_password.then(|| password.clone());
             })
             .await;
