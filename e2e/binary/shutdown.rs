@@ -11,7 +11,7 @@ use crate::support::until;
 const SIGNALS: [&str; 2] = ["TERM", "INT"];
 
 #[tokio::test]
-async fn it_goes_on_serving_until_the_drain_is_over() {
+async fn it_goes_on_serving_while_it_drains() {
     join_all(SIGNALS.map(serves_while_it_drains)).await;
 }
 
