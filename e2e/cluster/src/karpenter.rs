@@ -34,15 +34,14 @@ impl Karpenter {
         let local = cluster.local();
         let karpenter = programs::karpenter().await;
         let module = programs::go_module("controlplane", "sigs.k8s.io/karpenter").await;
-        for definitions in ["pkg/apis/crds", "kwok/apis/crds"] {
-            let definitions = module.join(definitions).display().to_string();
-            local.kubectl(&["apply", "--server-side", "-f", &definitions]).await;
-        }
-        for kind in ["nodepools.karpenter.sh", "nodeclaims.karpenter.sh", "kwoknodeclasses.karpenter.kwok.sh"]
-        {
-            let definition = format!("crd/{kind}");
-            local.kubectl(&["wait", "--for=condition=Established", "--timeout=240s", &definition]).await;
-        }
+        let definitions =
+            ["pkg/apis/crds", "kwok/apis/crds"].map(|path| module.join(path).display().to_string());
+        local.kubectl(&["apply", "--server-side", "-f", &definitions[0], "-f", &definitions[1]]).await;
+        let kinds =
+            ["nodepools.karpenter.sh", "nodeclaims.karpenter.sh", "kwoknodeclasses.karpenter.kwok.sh"];
+        let kinds = kinds.map(|kind| format!("crd/{kind}"));
+        let wait = ["wait", "--for=condition=Established", "--timeout=240s"];
+        local.kubectl(&wait.into_iter().chain(kinds.iter().map(String::as_str)).collect::<Vec<_>>()).await;
 
         let kwok = kwok::start(local.kubeconfig(), local.directory(), free_port(), &[]).await;
         let kubeconfig = local.kubeconfig().display().to_string();

@@ -113,17 +113,11 @@ impl Local {
     /// Defines the kinds of cert-manager, for what names them.
     pub async fn define_cert_manager(&self) {
         let cert_manager = programs::go_module("manifests", "github.com/cert-manager/cert-manager").await;
-        let definitions = cert_manager.join("deploy/crds");
-        for file in std::fs::read_dir(definitions).expect("the definitions of cert-manager") {
-            let file = file.unwrap().path();
-            if file.extension().is_some_and(|extension| extension == "yaml") {
-                self.kubectl(&["apply", "--server-side", "-f", &file.display().to_string()]).await;
-            }
-        }
-        for kind in ["issuers", "certificates"] {
-            let definition = format!("crd/{kind}.cert-manager.io");
-            self.kubectl(&["wait", "--for=condition=Established", "--timeout=240s", &definition]).await;
-        }
+        let definitions = cert_manager.join("deploy/crds").display().to_string();
+        self.kubectl(&["apply", "--server-side", "-f", &definitions]).await;
+        let kinds = ["crd/issuers.cert-manager.io", "crd/certificates.cert-manager.io"];
+        let wait = ["wait", "--for=condition=Established", "--timeout=240s"];
+        self.kubectl(&[&wait[..], &kinds].concat()).await;
     }
 
     /// Runs a command of tolerarch as the administrator. Gives its status and its standard output.
