@@ -13,8 +13,17 @@ pub(crate) async fn nodes_appear_in_the_pool_that_the_images_allow(cluster: &Clu
     runs_on(&karpenter, &namespace, "multi", ("multi-arch", "arm64")).await;
     scale(cluster, &namespace, "amd64", 2).await;
     runs_on(&karpenter, &namespace, "amd64", ("plain", "amd64")).await;
+}
 
-    // To zero and back, both at once.
+/// To zero and back, both at once. Karpenter takes its time to remove a node.
+pub(crate) async fn nodes_go_with_their_pods_and_come_again(cluster: &Cluster) {
+    let cluster = &cluster.another().await;
+    let karpenter = Karpenter::start(cluster).await;
+    let namespace = cluster.namespace("karpenter").await;
+    for tag in ["multi", "amd64"] {
+        scale(cluster, &namespace, tag, 2).await;
+        namespace.until_pods(tag, 2, |pod| pod.node().is_some()).await;
+    }
     for tag in ["multi", "amd64"] {
         scale(cluster, &namespace, tag, 0).await;
         namespace.until_gone(tag).await;
