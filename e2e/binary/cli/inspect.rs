@@ -19,8 +19,8 @@ fn settings(timeout: &str) -> Value {
     })
 }
 
-/// Fills the registry with all that is odd, and gives the images: those of one webhook each, as registries that fail are
-/// remembered. The last one hangs.
+/// Fills the registry with all that is odd, and gives the images: those of one webhook each, as it is remembered of a registry
+/// that it fails, or how it authenticates. The last one hangs.
 fn fixtures(registry: &Registry) -> Vec<Vec<String>> {
     let repo = registry.repo("team/app");
     repo.index(Some("both"), BOTH);
@@ -50,15 +50,15 @@ fn fixtures(registry: &Registry) -> Vec<Vec<String>> {
     let mut images: Vec<String> = tags.iter().map(|tag| repo.reference(tag)).collect();
     images.push(repo.reference(&repo.digest_of("both").unwrap()));
     images.extend(["Not/An Image", "", "169.254.169.254/a:1"].map(str::to_owned));
+    let mut groups = vec![images, vec!["127.0.0.1:1/a:1".to_owned()]];
     for (name, auth) in
         [("token", Auth::bearer().or_anonymous()), ("private", Auth::basic("user", "password"))]
     {
         let repo = registry.repo(name);
         repo.index(Some("v1"), BOTH);
         repo.require(auth);
-        images.push(repo.reference("v1"));
+        groups.push(vec![repo.reference("v1")]);
     }
-    let mut groups = vec![images, vec!["127.0.0.1:1/a:1".to_owned()]];
     let faulty = [
         ("throttled", Fault::status(429)),
         ("denied", Fault::status(403)),
