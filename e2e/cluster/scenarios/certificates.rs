@@ -17,7 +17,7 @@ use testregistry::Pki;
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
 /// A certificate is replaced after half of it, a CA after two thirds: each long before the old one counts no more.
-const LEAF: &str = "60s";
+const LEAF: &str = "40s";
 const CA: &str = "120s";
 /// Pods in a second.
 const RATE: u32 = 20;
