@@ -308,7 +308,15 @@ async fn read(files: &CertificateFiles) -> Result<Content, CertificateError> {
             .unwrap_or_else(|error| Err(std::io::Error::other(error)))
             .map_err(|cause| CertificateError::Read { file: file.clone(), cause })
     };
-    Ok(Content { certificate: read(&files.certificate).await?, key: read(&files.key).await? })
+    // A pair may be replaced between two reads: the certificate has to be the same before and after the key.
+    let mut certificate = read(&files.certificate).await?;
+    loop {
+        let key = read(&files.key).await?;
+        let before = std::mem::replace(&mut certificate, read(&files.certificate).await?);
+        if before == certificate {
+            return Ok(Content { certificate, key });
+        }
+    }
 }
 
 fn parse(
