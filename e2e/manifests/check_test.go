@@ -33,9 +33,9 @@ func rendered(t *testing.T) string {
 
 func renderedFrom(t *testing.T, folder string) string {
 	t.Helper()
-	out, err := exec.Command("kubectl", "kustomize", folder).Output()
+	out, err := exec.Command("go", "tool", "kustomize", "build", folder).Output()
 	if err != nil {
-		t.Fatalf("kubectl kustomize: %v", err)
+		t.Fatalf("kustomize build: %v", err)
 	}
 	return string(out)
 }

@@ -1,6 +1,6 @@
 // Command manifests checks the rendered manifests of tolerarch without a cluster:
 //
-//	kubectl kustomize manifests | (cd e2e/manifests && go run .)
+//	cd e2e/manifests && go tool kustomize build ../../manifests | go run .
 //
 // Every document is decoded as strictly as an API server can (unknown fields and duplicate keys are faults), and then
 // what no schema sees is checked: that names which have to be the same in several objects are the same, and that
