@@ -10,6 +10,7 @@ use crate::serve::metrics::Families;
 use tolerarch_core::pod::Pod;
 use tolerarch_core::policy::Mode;
 use tolerarch_engine::decide::{Snapshot, Wait};
+use tolerarch_engine::failed_images::FailedImages;
 use tolerarch_images::resolver::Extras;
 use tolerarch_support::metrics::Metrics;
 use tolerarch_webhook::admission::Webhook;
@@ -287,6 +288,7 @@ const IN_USE: &str = "config_last_reload_successful";
 #[tokio::test]
 async fn probes_say_what_is_wrong_with_a_configuration() {
     let mut followed = Followed::start().await;
+    let before = followed.follower.live.config();
     for (text, expected) in [
         ("mode: observ", "its file is not valid; the old one goes on"),
         (
@@ -297,7 +299,23 @@ async fn probes_say_what_is_wrong_with_a_configuration() {
         fs::write(followed.root.path().join("config.yaml"), text).unwrap();
         followed.look().await;
         assert_eq!(followed.follower.state.get(), State::Degraded(expected));
+        // What the cluster shows is merged with this, later.
+        assert_eq!(followed.follower.live.config(), before, "{text}");
     }
+}
+
+#[tokio::test]
+async fn images_that_failed_are_known_after_a_reload() {
+    let mut followed = Followed::start().await;
+    let live = followed.follower.live.clone();
+    live.failed(FailedImages::default());
+    let before = live.current().get();
+    fs::write(followed.root.path().join("config.yaml"), Followed::config(followed.root.path(), "observe"))
+        .unwrap();
+    followed.look().await;
+    let now = live.current().get();
+    assert!(!Arc::ptr_eq(&before, &now), "it is reloaded");
+    assert!(Arc::ptr_eq(&before.failed, &now.failed));
 }
 
 #[tokio::test]
