@@ -29,6 +29,23 @@ async fn pull_secrets_are_read_only_where_an_image_is_not_known_without_them() {
 }
 
 #[tokio::test]
+async fn a_pull_secret_is_waited_for_no_longer_than_the_pod_waits() {
+    let api = ApiServer::start().await;
+    api.answer("shop", "pull", 0, &json!(""));
+    let bench = Bench::with(with_cluster(&api, &[])).await;
+    let mut created = pod(&[&bench.image("fresh", &BOTH)]);
+    created["spec"]["imagePullSecrets"] = json!([{"name": "pull"}]);
+    let (pod, snapshot) = (Pod::of_value(&created).unwrap(), bench.current.get());
+    let _clock = StoppedClock::stop();
+    let (usages, second) = (pod.images(), Duration::from_secs(1));
+    let reading = snapshot.keyring("shop", &pod, &usages, Instant::now() + second);
+    tokio::pin!(reading);
+    assert!(futures_util::poll!(&mut reading).is_pending());
+    tokio::time::advance(second + Duration::from_millis(1)).await;
+    assert!(futures_util::poll!(&mut reading).is_ready());
+}
+
+#[tokio::test]
 async fn equal_images_are_looked_up_once() {
     let bench = Bench::new().await;
     let multi = bench.image("multi", &BOTH);
