@@ -38,7 +38,9 @@ use tolerarch_core::image::PlatformSet;
 use tolerarch_core::policy::Policy;
 use tolerarch_engine::warm_start::WarmSettings;
 use tolerarch_images::credentials::{CredentialSettings, ImagePattern};
-use tolerarch_images::registry::{AddressGuard, Allowed, HostSettings, Proxies, ProxyError, Settings};
+use tolerarch_images::registry::{
+    AddressGuard, Allowed, HostSettings, Proxies, ProxyError, Settings, Verified,
+};
 use tolerarch_images::resolver::{CacheSettings, LookupSettings};
 use tolerarch_images::shared_cache::SharedCacheSettings;
 use tolerarch_kubernetes::cluster::ObjectName;
@@ -71,8 +73,10 @@ pub struct Config {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum Verify {
     /// What it says.
-    #[default]
     Index,
+    /// What it says, of entries whose manifests are there.
+    #[default]
+    Manifests,
     /// What the configs of its entries say as well.
     Config,
 }
@@ -178,19 +182,19 @@ impl Config {
         Ok(Settings { hosts, hosts_dir, allowed, guard: self.network.clone(), proxies, verified })
     }
 
-    /// For nodes of which platforms an index is not believed: all that a pool or a placement names.
-    fn verified(&self) -> PlatformSet {
-        if self.verify == Verify::Index {
-            return PlatformSet::EMPTY;
-        }
-        if self.discover.is_on() {
-            return PlatformSet::ALL;
-        }
+    /// What is verified for nodes of each platform that a pool or a placement names.
+    fn verified(&self) -> Verified {
         let placements = self.profiles.values().map(|profile| &profile.placement);
         let placements = placements.chain([&self.policy.placement]);
         let placed = placements.flat_map(|rules| [rules.platforms, rules.when_unknown]);
         let pools = self.policy.pools.iter().map(|pool| pool.platforms);
-        placed.chain(pools).fold(PlatformSet::EMPTY, PlatformSet::union)
+        let named = placed.chain(pools).fold(PlatformSet::EMPTY, PlatformSet::union);
+        let named = if self.discover.is_on() { PlatformSet::ALL } else { named };
+        match self.verify {
+            Verify::Index => Verified::default(),
+            Verify::Manifests => Verified { manifests: named, ..Verified::default() },
+            Verify::Config => Verified { configs: named, ..Verified::default() },
+        }
     }
 
     /// The configuration of a file with this text.

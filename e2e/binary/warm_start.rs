@@ -27,7 +27,7 @@ async fn images_of_running_pods_are_known_before_the_first_review() {
     let warm = Program::start_with(&registry, settings, &environment).await;
     warm.logged("looked up the images of running Pods").await;
     assert!(cluster.asked()[0].contains("fieldSelector=status.phase%3DRunning"), "{:?}", cluster.asked());
-    let asked = || repo.count(|request| request.kind == Kind::Manifest);
+    let asked = || repo.count(|request| request.method == "GET" && request.kind == Kind::Manifest);
     assert_eq!(asked(), 1);
     assert_eq!(warm.review(&pod(&[&repo.reference("v1")])).await.reason, "tolerated");
     assert_eq!(asked(), 1, "it is known");

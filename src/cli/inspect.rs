@@ -218,6 +218,8 @@ impl Entry {
             Fate::Outside => "outside-its-index",
             Fate::Shadowed => "another-entry-is-chosen",
             Fate::Contradicted(_) => "config-contradicts",
+            Fate::Missing => "manifest-missing",
+            Fate::Unknown => "unknown",
             Fate::Index => "index",
             Fate::Skipped(Skip::Attestation) => "attestation",
             Fate::Skipped(Skip::UnknownPlatform) => "unknown-platform",

@@ -39,8 +39,8 @@ impl Slot for Config {
                  own in the webhook configuration",
             ),
             key_as("verify", choice().of(&mut self.verify)).means(
-                "index or config: whether the config of each platform of pools and placement is read, too, \
-                 as indexes can be wrong",
+                "what is believed of an index, for each platform of pools and placement: index (what it \
+                 says), manifests (of entries whose manifests are there) or config (if their configs say the same, too)",
             ),
             key("profiles", &mut self.profiles).means(
                 "what differs for reviews at /mutate/<name>: of namespaces with the label \

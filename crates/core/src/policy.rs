@@ -125,32 +125,52 @@ pub struct ImageSupport<'a> {
     pub failure: Option<Failure>,
 }
 
-impl ImageSupport<'_> {
-    /// The nodes on which the Pod could use this image.
+impl<'a> ImageSupport<'a> {
+    /// The nodes on which the Pod could use this image; an error where that is unknown of some.
     pub fn nodes(&self) -> Result<PlatformSet, LookupError> {
-        match self.purpose {
-            Purpose::Run => {
-                let runs = self.support?.runs_on().ok_or(LookupError::BadManifest)?;
-                Ok(self.failure.map_or(runs, |failure| runs.difference(failure.platforms)))
-            }
-            Purpose::Mount => Ok(self.support?.mounts_on()),
+        match self.parts() {
+            (nodes, None) => Ok(nodes),
+            (_, Some((_, why))) => Err(why),
         }
     }
-}
 
-impl<'a> ImageSupport<'a> {
-    /// What keeps it from nodes with all of these platforms, if anything does.
+    /// The nodes on which the Pod could use this image, and those of which that is unknown.
+    fn parts(&self) -> (PlatformSet, Option<(PlatformSet, LookupError)>) {
+        let wholly = |why| (PlatformSet::EMPTY, Some((PlatformSet::ALL, why)));
+        let (nodes, unknown) = match (self.support, self.purpose) {
+            (Err(why), _) => wholly(why),
+            (Ok(Support::Index(set)), _) | (Ok(Support::Single(set)), Purpose::Run) => (set, None),
+            (Ok(Support::Partial { runs, unknown, why }), _) => (runs, Some((unknown, why))),
+            (Ok(Support::Artifact), Purpose::Run) => wholly(LookupError::BadManifest),
+            // Only an index is bound to architectures where an image is mounted (KEP-4639).
+            (Ok(Support::Single(_) | Support::Artifact), Purpose::Mount) => (PlatformSet::ALL, None),
+        };
+        let failed = self.failure.filter(|_| self.purpose == Purpose::Run);
+        (failed.map_or(nodes, |failure| nodes.difference(failure.platforms)), unknown)
+    }
+
+    /// The nodes on which the Pod may be able to use it.
+    fn possible(&self) -> PlatformSet {
+        let (nodes, unknown) = self.parts();
+        unknown.map_or(nodes, |(unknown, _)| nodes.union(unknown))
+    }
+
+    /// What keeps it from nodes with all of these platforms, if anything does; for none of them, whatever is unknown.
     fn blocker(&self, platforms: PlatformSet) -> Option<Blocker<'a>> {
-        let cause = match self.nodes() {
-            Ok(nodes) if nodes.contains_all(platforms) => return None,
-            Ok(nodes) => {
-                let lacks = platforms.difference(nodes);
-                match self.failure.filter(|failure| failure.platforms.contains_all(lacks)) {
-                    Some(Failure { since, .. }) => Cause::Failed(Failure { platforms: lacks, since }),
-                    None => Cause::Lacks(lacks),
-                }
+        let lacks = platforms.difference(self.possible());
+        let cause = match (self.failure, self.parts().1) {
+            (Some(Failure { since, platforms: failed }), _)
+                if !lacks.is_empty() && failed.contains_all(lacks) =>
+            {
+                Cause::Failed(Failure { platforms: lacks, since })
             }
-            Err(error) => Cause::Unknown(error),
+            _ if !lacks.is_empty() => Cause::Lacks(lacks),
+            (_, Some((unknown, why)))
+                if platforms.is_empty() || !unknown.intersection(platforms).is_empty() =>
+            {
+                Cause::Unknown(why)
+            }
+            _ => return None,
         };
         Some(Blocker { image: self.given, cause })
     }
@@ -259,10 +279,7 @@ impl Policy {
 
     /// Whether this image alone keeps every pool closed and the Pod from being steered: no other needs to be waited for.
     pub fn is_closed_by(&self, pod: &Pod<'_>, image: &ImageSupport<'_>) -> bool {
-        let closes_pools = match image.nodes() {
-            Ok(nodes) => !self.pools.iter().any(|pool| nodes.contains_all(pool.platforms)),
-            Err(_) => true,
-        };
+        let closes_pools = self.pools.iter().all(|pool| image.blocker(pool.platforms).is_some());
         closes_pools && self.placement.is_settled_by(pod, image)
     }
 }
@@ -276,10 +293,9 @@ impl<'a> Verdicts<'a, '_> {
             .map(move |pool| Verdict { pool, is_open: verdicts.fit(pool) && pool.takes(verdicts.rank) })
     }
 
-    /// The platforms on which every image runs that is known.
+    /// The platforms on which every image runs, as far as is known.
     fn known(&self) -> PlatformSet {
-        let known = self.images.iter().filter_map(|image| image.nodes().ok());
-        known.fold(PlatformSet::ALL, PlatformSet::intersection)
+        self.images.iter().map(ImageSupport::possible).fold(PlatformSet::ALL, PlatformSet::intersection)
     }
 
     /// The same where an image is unknown: the Pod may run there.
@@ -294,7 +310,9 @@ impl<'a> Verdicts<'a, '_> {
 
     /// Whether every image runs on every platform of the pool.
     fn fit(&self, pool: &Pool) -> bool {
-        self.shared.is_some_and(|shared| shared.contains_all(pool.platforms))
+        let is_open = |image: &ImageSupport<'_>| image.blocker(pool.platforms).is_none();
+        let by_image = || !self.images.is_empty() && self.images.iter().all(is_open);
+        self.shared.map_or_else(by_image, |shared| shared.contains_all(pool.platforms))
     }
 
     /// The first pool that the Pod could use, and that is not open to its workload yet.

@@ -53,8 +53,16 @@ pub struct Settings {
     pub allowed: Allowed,
     pub guard: AddressGuard,
     pub proxies: Proxies,
-    /// For nodes of which platforms an index is not believed: the config that such a node would get has to say the same.
-    pub verified: PlatformSet,
+    pub verified: Verified,
+}
+
+/// For nodes of which platforms an index is not believed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Verified {
+    /// The manifest that such a node would get has to be there.
+    pub manifests: PlatformSet,
+    /// Its config has to say the same, too.
+    pub configs: PlatformSet,
 }
 
 impl Settings {
@@ -80,7 +88,7 @@ pub struct Registry {
     tokens: Tokens,
     /// The operator's, for mirrors.
     credentials: Credentials,
-    pub(crate) verified: PlatformSet,
+    pub(crate) verified: Verified,
 }
 
 impl Registry {
@@ -121,14 +129,24 @@ impl Registry {
     pub(crate) async fn resolve(&self, pull: Pull<'_>) -> Result<Option<Digest>, Error> {
         let read = |response: &HttpResponse| {
             let digest = response.header("docker-content-digest").filter(|digest| is_digest(digest));
-            Ok(digest.filter(|digest| digest.starts_with("sha256:")).map(Digest::of_text))
+            digest.filter(|digest| digest.starts_with("sha256:")).map(Digest::of_text)
         };
-        match self.request(pull, &ApiRequest::head(pull.image.target()), read).await {
+        self.by_head(pull, pull.image.target(), read).await.map(Option::flatten)
+    }
+
+    /// Asks for a manifest by HEAD. `None` where the registry may answer a GET all the same.
+    async fn by_head<T>(
+        &self,
+        pull: Pull<'_>,
+        target: &str,
+        read: impl Fn(&HttpResponse) -> T,
+    ) -> Result<Option<T>, Error> {
+        match self.request(pull, &ApiRequest::head(target), |response| Ok(read(response))).await {
             Err(error) if error.is_refusal() => Ok(None),
             Err(error) if matches!(error.cause(), Error::Unexpected(_)) => Ok(None),
             // A signed URL of an object store is for GET alone.
             Err(Error::Redirected { cause, .. }) if matches!(*cause, Error::NotFound) => Ok(None),
-            head => head,
+            head => head.map(Some),
         }
     }
 }

@@ -26,12 +26,12 @@ pub use metrics::SharedCacheMetrics;
 pub use url::{ParseUrlError, ServerUrl};
 
 use crate::credentials::{Credential, CredentialCandidate, CredentialId};
-use crate::registry::{Digest, Found};
+use crate::registry::{Digest, Found, Verified};
 use entry::LENGTH;
 use key::Keys;
 use metrics::{Operation, OperationResult};
 use server::Server;
-use tolerarch_core::image::{ImageRef, PlatformSet, Support};
+use tolerarch_core::image::{ImageRef, Support};
 use tolerarch_support::health::{Reported, State};
 
 /// Writes that wait, of some 150 bytes each; more are dropped.
@@ -75,7 +75,7 @@ impl Default for SharedCacheSettings {
 pub struct SharedCache {
     inner: Arc<Inner>,
     /// For nodes of which platforms the answers are verified: others mean something else.
-    verified: PlatformSet,
+    verified: Verified,
 }
 
 struct Inner {
@@ -115,7 +115,7 @@ impl SharedCache {
         let (state, link) = (Reported::default(), watch::Sender::new(None));
         state.set(State::Degraded(NOT_CONNECTED));
         let inner = Arc::new(Inner { settings, metrics, state, link, writes });
-        let own = Self { inner, verified: PlatformSet::EMPTY };
+        let own = Self { inner, verified: Verified::default() };
         let mut keeper = SharedCacheKeeper::new(own.clone(), url, queue);
         keeper.begin().await;
         Some((own, keeper))
@@ -123,7 +123,7 @@ impl SharedCache {
 
     /// The same for answers that are verified for nodes of these platforms.
     #[must_use]
-    pub(crate) fn verifying(self, verified: PlatformSet) -> Self {
+    pub(crate) fn verifying(self, verified: Verified) -> Self {
         Self { verified, ..self }
     }
 

@@ -84,8 +84,8 @@ async fn each_workload_gets_the_decision_of_its_pods() {
         .map(|key| first[key].clone());
     assert_eq!(json!(stands), json!(["-", 1, 1, "Deployment", "shop", "x", "tolerated", ["multi-arch"]]));
     assert_eq!(all["results"][1]["image"], single);
-    // Each image was asked for once.
-    assert_eq!(desk.registry.count(|request| request.repo.as_deref() == Some("multi")), 1);
+    // Each image was asked for once, and each of its platforms.
+    assert_eq!(desk.registry.count(|request| request.repo.as_deref() == Some("multi")), 3);
 }
 
 #[tokio::test]

@@ -6,6 +6,8 @@ use std::str::FromStr;
 
 use serde::{Serialize, Serializer};
 
+use super::LookupError;
+
 /// The platforms that nodes of a pool can have, as a pool names them. A node takes an image for exactly this
 /// platform; 32-bit fallbacks (386 on amd64, arm on arm64) do not count.
 ///
@@ -248,6 +250,8 @@ pub enum Support {
     Single(PlatformSet),
     /// A single manifest whose config is no image config (a Helm chart, a signature): where it runs is unknown.
     Artifact,
+    /// An index: what nodes of the `unknown` platforms would pull could not be asked for now.
+    Partial { runs: PlatformSet, unknown: PlatformSet, why: LookupError },
 }
 
 impl Support {
@@ -255,15 +259,7 @@ impl Support {
     pub fn runs_on(self) -> Option<PlatformSet> {
         match self {
             Self::Index(set) | Self::Single(set) => Some(set),
-            Self::Artifact => None,
-        }
-    }
-
-    /// The nodes that can mount the image as a volume (KEP-4639): only an index is bound to architectures.
-    pub(crate) fn mounts_on(self) -> PlatformSet {
-        match self {
-            Self::Index(set) => set,
-            Self::Single(_) | Self::Artifact => PlatformSet::ALL,
+            Self::Artifact | Self::Partial { .. } => None,
         }
     }
 }

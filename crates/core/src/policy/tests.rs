@@ -113,3 +113,37 @@ fn what_failed_is_told_apart_from_what_is_lacking() {
     assert_eq!(verdicts.shared, Some(set(&["linux/amd64"])));
     assert_eq!(verdicts.decisive().map(Reason::from), Some(Reason::FailedThere));
 }
+
+#[test]
+fn what_is_unknown_of_one_platform_closes_the_pools_that_have_it() {
+    let policy = two_pools();
+    let partly = |runs: &[&str], unknown: &[&str]| ImageSupport {
+        support: Ok(Support::Partial { runs: set(runs), unknown: set(unknown), why: LookupError::Throttled }),
+        ..both()
+    };
+    let of = |image: ImageSupport<'static>| {
+        let images = [both(), image];
+        let verdicts = policy.verdicts(Rank::FIRST, &images);
+        let open: Vec<bool> = verdicts.of_pools().map(|verdict| verdict.is_open).collect();
+        (open, verdicts.decisive().map(|blocker| blocker.cause))
+    };
+    let throttled = Some(Cause::Unknown(LookupError::Throttled));
+    let (amd64, arm64) = (["linux/amd64"], ["linux/arm64"]);
+    assert_eq!(of(partly(&arm64, &amd64)), (vec![false, true], throttled));
+    assert_eq!(of(partly(&amd64, &arm64)), (vec![false, false], throttled));
+    assert_eq!(of(partly(&[], &amd64)), (vec![false, false], Some(Cause::Lacks(set(&arm64)))));
+    assert_eq!(of(partly(&["linux/amd64", "linux/arm64"], &["linux/s390x"])).0, [true, true]);
+    // It is not known to lack anything: nothing is required of the Pod's nodes.
+    assert_eq!(partly(&amd64, &arm64).nodes(), Err(LookupError::Throttled));
+}
+
+#[test]
+fn a_volume_is_bound_to_architectures_by_an_index_only() {
+    let amd64 = set(&["linux/amd64"]);
+    let nodes = |purpose, support| ImageSupport { purpose, support: Ok(support), ..both() }.nodes();
+    assert_eq!(nodes(Purpose::Mount, Support::Index(amd64)), Ok(amd64));
+    assert_eq!(nodes(Purpose::Mount, Support::Single(amd64)), Ok(PlatformSet::ALL));
+    assert_eq!(nodes(Purpose::Mount, Support::Artifact), Ok(PlatformSet::ALL));
+    assert_eq!(nodes(Purpose::Run, Support::Single(amd64)), Ok(amd64));
+    assert_eq!(nodes(Purpose::Run, Support::Artifact), Err(LookupError::BadManifest));
+}

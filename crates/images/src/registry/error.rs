@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::time::Duration;
 
 use super::manifest::ManifestError;
+use tolerarch_core::image::PlatformSet;
 
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum Error {
@@ -39,6 +40,9 @@ pub enum Error {
     /// The registry redirected the request to another host (cut, ASCII), and there this happened.
     #[error("{registry} redirects to {host}: {cause}")]
     Redirected { registry: String, host: String, cause: Box<Error> },
+    /// Entries of its index that nodes of these platforms choose could not be asked for.
+    #[error("{cause}; so it is unknown for {unknown}")]
+    Partly { runs: PlatformSet, unknown: PlatformSet, cause: Box<Error> },
     #[error("the registry's answer is no image: {0}")]
     BadManifest(#[from] ManifestError),
 }
@@ -47,7 +51,7 @@ impl Error {
     /// What happened, wherever it did.
     pub fn cause(&self) -> &Self {
         match self {
-            Self::Redirected { cause, .. } => cause.cause(),
+            Self::Redirected { cause, .. } | Self::Partly { cause, .. } => cause.cause(),
             error => error,
         }
     }

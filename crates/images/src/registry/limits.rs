@@ -28,6 +28,8 @@ pub(crate) const ENTRIES: usize = 1000;
 pub(crate) const DEPTH: usize = 3;
 /// Documents below one index that are fetched because no entry says what they are.
 pub(crate) const FETCHES: usize = 8;
+/// Entries of one index that are asked for at a time, each on a connection.
+pub(crate) const PARTS: usize = 4;
 /// Redirects of one request: a domain of one's own before k8s.gcr.io, whose blobs take three. Other clients follow ten.
 pub(crate) const REDIRECTS: usize = 5;
 /// Requests to one name server that are under way. Each lookup has two, and there are never as many lookups.

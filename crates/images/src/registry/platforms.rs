@@ -1,6 +1,6 @@
 //! From a reference to the platforms of its image: which documents are read, and what they come to.
 
-use futures_util::future::try_join_all;
+use futures_util::stream::{self, StreamExt};
 
 use super::client::{ApiRequest, Pull};
 use super::digest::{self, Digest};
@@ -13,16 +13,27 @@ use tolerarch_core::image::{PlatformSet, Preference, Support, is_digest};
 
 type ReadConfig = fn(&[u8]) -> Result<PlatformSet, ManifestError>;
 
+/// What the manifest of an entry says: for which nodes it is, or why for none.
+type Part = Result<PlatformSet, Fate>;
+
 impl Registry {
     /// What an image is and where it runs. Of an index, entries that nodes of the platforms [`Registry::verified`] choose are
-    /// not believed: their configs have to say the same. Nor is an entry that says of itself that it is no image.
+    /// not believed: their manifests have to be there, or their configs have to say the same. Nor is an entry that says of
+    /// itself that it is no image.
+    ///
+    /// # Errors
+    /// [`Error::Partly`] where some entries cannot be asked for now.
     pub(crate) async fn find(&self, pull: Pull<'_>) -> Result<Found, Error> {
         let (digest, Manifest { media_type, content }) = self.manifest(pull, pull.image.target()).await?;
         pull.recorder.record(|trace| trace.media_type = media_type);
         let support = match content {
             Content::Index(entries) => Support::Index(self.of_index(pull, entries).await?),
             Content::Image { config } => {
-                Support::Single(self.of_config(pull, &config, manifest::read_config).await?)
+                let platforms = self.of_config(pull, &config, manifest::read_config).await;
+                Support::Single(platforms.map_err(|error| match error.cause() {
+                    Error::NotFound => ManifestError::Missing.into(),
+                    _ => error,
+                })?)
             }
             Content::Artifact => Support::Artifact,
         };
@@ -33,12 +44,12 @@ impl Registry {
 
     /// The nodes that get an image that they run: each follows the one entry that it chooses, in nested indexes, too.
     async fn of_index(&self, pull: Pull<'_>, entries: Vec<IndexEntry>) -> Result<PlatformSet, Error> {
-        let mut platforms = PlatformSet::EMPTY;
+        let (mut platforms, mut unknown, mut cause) = (PlatformSet::EMPTY, PlatformSet::EMPTY, None);
         let mut fetches = 0;
         // The next one is the last, so that they are seen in the order of the documents.
         let mut open = chosen(entries, PlatformSet::ALL, 1);
-        fetches += self.verify(pull, &mut open).await?;
-        while let Some(Chosen { entry, nodes, within, depth, config }) = open.pop() {
+        self.verify(pull, &mut open).await;
+        while let Some(Chosen { entry, nodes, within, depth, part }) = open.pop() {
             let IndexEntry { preference, kind, info } = entry;
             if matches!(kind, EntryKind::Manifest(_) | EntryKind::Index(_)) && !nodes.is_empty() {
                 fetches += 1;
@@ -57,29 +68,40 @@ impl Registry {
                     Fate::Runs(runs.intersection(nodes))
                 }
             };
-            let fate = match kind {
-                EntryKind::Skipped(skip) => Fate::Skipped(skip),
-                EntryKind::Runs { nodes: entry, .. } => match config {
-                    Some(Err(skip)) => Fate::Skipped(skip),
-                    Some(Ok(config)) if config.intersection(entry).is_empty() => Fate::Contradicted(config),
-                    Some(Ok(config)) => runs(config.intersection(entry)),
-                    None => runs(entry),
-                },
-                _ if nodes.is_empty() => unchosen(),
-                EntryKind::Manifest(digest) => {
-                    self.of_part(pull, &digest, manifest::read_config).await?.map_or_else(Fate::Skipped, runs)
-                }
-                EntryKind::Index(digest) => {
-                    if depth == limits::DEPTH {
-                        return Err(ManifestError::Nesting.into());
+            let (entry, part) = match kind {
+                EntryKind::Skipped(skip) => (nodes, Ok(Err(Fate::Skipped(skip)))),
+                EntryKind::Runs { nodes: entry, .. } => match part.unwrap_or(Ok(Ok(entry))) {
+                    Ok(Ok(config)) if config.intersection(entry).is_empty() && !entry.is_empty() => {
+                        (entry, Ok(Err(Fate::Contradicted(config))))
                     }
-                    let Content::Index(entries) = self.part(pull, &digest).await? else {
-                        return Err(ManifestError::MediaType.into());
+                    part => (entry, part),
+                },
+                _ if nodes.is_empty() => (nodes, Ok(Err(unchosen()))),
+                EntryKind::Manifest(digest) => {
+                    (PlatformSet::ALL, self.of_part(pull, &digest, manifest::read_config).await)
+                }
+                EntryKind::Index(_) if depth == limits::DEPTH => return Err(ManifestError::Nesting.into()),
+                EntryKind::Index(digest) => {
+                    let part = match self.manifest(pull, &digest).await.map(|(_, index)| index.content) {
+                        Ok(Content::Index(entries)) => {
+                            let mut entries = chosen(entries, nodes, depth + 1);
+                            self.verify(pull, &mut entries).await;
+                            open.extend(entries);
+                            Ok(Err(Fate::Index))
+                        }
+                        Ok(_) => Err(ManifestError::MediaType.into()),
+                        Err(error) => Err(error),
                     };
-                    let mut entries = chosen(entries, nodes, depth + 1);
-                    fetches += self.verify(pull, &mut entries).await?;
-                    open.extend(entries);
-                    Fate::Index
+                    (PlatformSet::ALL, missing(part))
+                }
+            };
+            let fate = match part {
+                Ok(Ok(found)) => runs(found.intersection(entry)),
+                Ok(Err(fate)) => fate,
+                Err(error) => {
+                    unknown = unknown.union(entry.intersection(nodes));
+                    cause = cause.or(Some(error));
+                    Fate::Unknown
                 }
             };
             if let Fate::Runs(runs) = fate {
@@ -87,35 +109,48 @@ impl Registry {
             }
             pull.recorder.record(|trace| trace.entries.push(TracedEntry { info, depth, fate }));
         }
-        Ok(platforms)
+        match cause {
+            Some(cause) => Err(Error::Partly { runs: platforms, unknown, cause: Box::new(cause) }),
+            None => Ok(platforms),
+        }
     }
 
-    /// Reads the configs of those that these nodes choose, one each, and of those that may be no images; tells how many.
-    async fn verify(&self, pull: Pull<'_>, chosen: &mut [Chosen]) -> Result<usize, Error> {
-        let configs = chosen.iter_mut().filter_map(|Chosen { entry, nodes, config, .. }| {
+    /// Asks for the manifests of those that these nodes choose, and reads the configs of those that may be no images. No more
+    /// than there are platforms of nodes, as each node chooses one.
+    async fn verify(&self, pull: Pull<'_>, chosen: &mut [Chosen]) {
+        let asked = chosen.iter_mut().filter_map(|Chosen { entry, nodes, part, .. }| {
             let EntryKind::Runs { nodes: runs, digest, is_doubtful } = &entry.kind else { return None };
-            let asked = if *is_doubtful { PlatformSet::ALL } else { self.verified };
-            let wanted = !runs.intersection(*nodes).intersection(asked).is_empty();
-            wanted.then_some(async move {
-                let digest = digest.as_deref().ok_or(ManifestError::Descriptor)?;
-                *config = Some(self.of_part(pull, digest, manifest::read_architecture).await?);
-                Ok::<_, Error>(())
+            let takers = runs.intersection(*nodes);
+            let is_asked = |verified: PlatformSet| !takers.intersection(verified).is_empty();
+            let reads = is_asked(if *is_doubtful { PlatformSet::ALL } else { self.verified.configs });
+            (reads || is_asked(self.verified.manifests)).then_some(async move {
+                *part = Some(match digest {
+                    None => Err(ManifestError::Descriptor.into()),
+                    Some(digest) if reads => self.of_part(pull, digest, manifest::read_architecture).await,
+                    Some(digest) => missing(self.exists(pull, digest).await.map(|()| Ok(*runs))),
+                });
             })
         });
-        Ok(try_join_all(configs).await?.len())
+        stream::iter(asked).for_each_concurrent(limits::PARTS, |part| part).await;
     }
 
     /// What the config says of a manifest that an index points to, or why that is no image.
-    async fn of_part(
-        &self,
-        pull: Pull<'_>,
-        digest: &str,
-        read: ReadConfig,
-    ) -> Result<Result<PlatformSet, Skip>, Error> {
-        match self.part(pull, digest).await? {
-            Content::Image { config } => self.of_config(pull, &config, read).await.map(Ok),
-            Content::Artifact => Ok(Err(Skip::Artifact)),
-            Content::Index(_) => Err(ManifestError::MediaType.into()),
+    async fn of_part(&self, pull: Pull<'_>, digest: &str, read: ReadConfig) -> Result<Part, Error> {
+        let part = async {
+            match self.manifest(pull, digest).await?.1.content {
+                Content::Image { config } => self.of_config(pull, &config, read).await.map(Ok),
+                Content::Artifact => Ok(Err(Fate::Skipped(Skip::Artifact))),
+                Content::Index(_) => Err(ManifestError::MediaType.into()),
+            }
+        };
+        missing(part.await)
+    }
+
+    /// Whether the registry has a manifest that an index points to; what is in it does not matter.
+    async fn exists(&self, pull: Pull<'_>, digest: &str) -> Result<(), Error> {
+        match self.by_head(pull, digest, |_| ()).await? {
+            Some(()) => Ok(()),
+            None => self.manifest(pull, digest).await.map(|_| ()),
         }
     }
 
@@ -131,12 +166,7 @@ impl Registry {
             }
             Ok(read_config(config.body())?)
         };
-        missing_part(self.request(pull, &ApiRequest::config(digest), read).await)
-    }
-
-    /// A manifest that an index points to.
-    async fn part(&self, pull: Pull<'_>, digest: &str) -> Result<Content, Error> {
-        missing_part(self.manifest(pull, digest).await.map(|(_, manifest)| manifest.content))
+        self.request(pull, &ApiRequest::config(digest), read).await
     }
 
     async fn manifest(&self, pull: Pull<'_>, target: &str) -> Result<(Digest, Manifest), Error> {
@@ -161,8 +191,8 @@ struct Chosen {
     nodes: PlatformSet,
     within: PlatformSet,
     depth: usize,
-    /// The nodes with the architecture that its config names; `None` where that was not read.
-    config: Option<Result<PlatformSet, Skip>>,
+    /// What its manifest says, or why that is unknown; `None` where the entry is believed.
+    part: Option<Result<Part, Error>>,
 }
 
 /// What the nodes `within` choose of an index, the first entry last.
@@ -170,13 +200,13 @@ fn chosen(entries: Vec<IndexEntry>, within: PlatformSet, depth: usize) -> Vec<Ch
     let preferences: Vec<Preference> = entries.iter().map(|entry| entry.preference).collect();
     let nodes = Preference::choose(&preferences, within);
     let all = entries.into_iter().zip(nodes).rev();
-    all.map(|(entry, nodes)| Chosen { entry, nodes, within, depth, config: None }).collect()
+    all.map(|(entry, nodes)| Chosen { entry, nodes, within, depth, part: None }).collect()
 }
 
-/// The image is there, but something that belongs to it is not.
-fn missing_part<T>(result: Result<T, Error>) -> Result<T, Error> {
-    result.map_err(|error| match error.cause() {
-        Error::NotFound => ManifestError::Missing.into(),
-        _ => error,
-    })
+/// Nodes that choose an entry of which something is missing cannot pull it.
+fn missing(part: Result<Part, Error>) -> Result<Part, Error> {
+    match part {
+        Err(error) if matches!(error.cause(), Error::NotFound) => Ok(Err(Fate::Missing)),
+        part => part,
+    }
 }

@@ -4,10 +4,10 @@
 
 use super::{
     AddressGuard, Digest, Error, Found, HostSettings, Pull, Recorder, Registry, RegistryMetrics, Settings,
-    TrustError,
+    TrustError, Verified,
 };
 use crate::credentials::Credential;
-use tolerarch_core::image::{ImageRef, PlatformSet};
+use tolerarch_core::image::ImageRef;
 use tolerarch_support::metrics::Metrics;
 
 /// Counts what no test looks at.
@@ -27,7 +27,7 @@ impl Registry {
 
     /// The same client, which verifies for nodes of these platforms.
     #[must_use]
-    pub fn verifying(self, verified: PlatformSet) -> Self {
+    pub fn verifying(self, verified: Verified) -> Self {
         Self { verified, ..self }
     }
 

@@ -75,6 +75,10 @@ pub enum Fate {
     Shadowed,
     /// Nodes would take it, but its config is for these.
     Contradicted(PlatformSet),
+    /// Nodes choose it, but its manifest, or the config of that, is not there.
+    Missing,
+    /// Nodes choose it, but its manifest could not be asked for.
+    Unknown,
     /// An index whose entries follow.
     Index,
     Skipped(Skip),

@@ -115,10 +115,8 @@ enum Tag {
         /// When to ask again, after the registry failed to say; 0 if it did not fail.
         retry: Millis,
     },
-    Failed {
-        why: LookupError,
-        until: Millis,
-    },
+    /// A failure, or an answer that is not whole.
+    Brief { outcome: Outcome, until: Millis },
 }
 
 /// A digest within a repository, for one credential: the cache must not reveal a repository to those who may not read it.
@@ -167,8 +165,8 @@ impl Cache {
         }
         match self.levels.tags.get(&*key(image, access)) {
             None => Cached::Nothing,
-            Some(Tag::Failed { why, until }) if now < until => Cached::Fresh(Err(why)),
-            Some(Tag::Failed { .. }) => Cached::Nothing,
+            Some(Tag::Brief { outcome, until }) if now < until => Cached::Fresh(outcome),
+            Some(Tag::Brief { .. }) => Cached::Nothing,
             Some(Tag::Points { support, confirmed, retry, .. }) => self.age(support, now, confirmed, retry),
         }
     }
@@ -197,7 +195,7 @@ impl Cache {
     pub(super) fn points_to(&self, image: &ImageRef, access: CredentialId) -> Option<Digest> {
         match self.levels.tags.get(&*key(image, access))? {
             Tag::Points { to, .. } => Some(to),
-            Tag::Failed { .. } => None,
+            Tag::Brief { .. } => None,
         }
     }
 
@@ -241,7 +239,7 @@ impl Cache {
         let confirmed = self.early().saturating_sub(millis(age));
         match self.levels.tags.get(&*key(image, access)) {
             Some(Tag::Points { confirmed: own, .. }) if own >= confirmed => return,
-            Some(Tag::Failed { until, .. }) if now < until => return,
+            Some(Tag::Brief { until, .. }) if now < until => return,
             _ => {}
         }
         self.put_platforms(self.platforms_key(image, access, digest), support);
@@ -279,8 +277,12 @@ impl Cache {
             self.put_tag(image, access, Tag::Points { to, support, confirmed, retry: until.max(1) });
             return Ok(support);
         }
-        self.put_tag(image, access, Tag::Failed { why, until });
-        Err(why)
+        let outcome = match *error {
+            Error::Partly { runs, unknown, .. } => Ok(Support::Partial { runs, unknown, why }),
+            _ => Err(why),
+        };
+        self.put_tag(image, access, Tag::Brief { outcome, until });
+        outcome
     }
 
     /// How long a registry that throttles is not asked.
@@ -371,7 +373,7 @@ pub(super) fn lookup_error(error: &Error) -> LookupError {
         Error::NotAllowed => LookupError::NotAllowed,
         Error::AddressNotAllowed => LookupError::AddressNotAllowed,
         Error::BadManifest(_) => LookupError::BadManifest,
-        Error::Redirected { cause, .. } => lookup_error(cause),
+        Error::Redirected { cause, .. } | Error::Partly { cause, .. } => lookup_error(cause),
     }
 }
 

@@ -73,11 +73,16 @@ enum Phase {
     Registry(Instant),
 }
 
+/// Whether an older answer serves although the lookup failed.
+fn is_stale(outcome: &Outcome) -> bool {
+    outcome.is_ok_and(|support| !matches!(support, Support::Partial { .. }))
+}
+
 impl Fetcher {
     /// A good answer that may serve although the registry does not answer, or why there is none.
     pub(super) fn instead(&self, request: Request<'_>, error: LookupError) -> Outcome {
         let outcome = request.last_good(&self.cache).ok_or(error);
-        let result = if outcome.is_ok() { LookupResult::Stale } else { LookupResult::Failed };
+        let result = if is_stale(&outcome) { LookupResult::Stale } else { LookupResult::Failed };
         self.metrics.looked_up(request.image.host(), result);
         outcome
     }
@@ -194,7 +199,7 @@ impl<'a> Attempt<'a> {
             let _ = fetcher.cache.fail(image, access.credential, error);
         }
         let outcome = fetcher.instead(request, why);
-        let stale = outcome.is_ok();
+        let stale = is_stale(&outcome);
         if job.probe.is_none() || host.warns() {
             tracing::warn!(%image, %error, credential, stale, "lookup failed");
         } else {

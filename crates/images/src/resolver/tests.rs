@@ -363,6 +363,7 @@ mod hosts;
 mod isolation;
 mod model;
 mod outlived;
+mod partly;
 mod plugins;
 mod reload;
 mod shared;

@@ -29,6 +29,8 @@ pub(super) fn encode(
         Support::Index(set) => (0, set),
         Support::Single(set) => (1, set),
         Support::Artifact => (2, PlatformSet::EMPTY),
+        // Not for others: it is asked for again in a moment.
+        Support::Partial { .. } => (u8::MAX, PlatformSet::EMPTY),
     };
     let mut bytes = [0; LENGTH];
     bytes[0] = FORMAT;
@@ -61,6 +63,7 @@ pub(super) fn decode(bytes: &[u8], keys: &Keys, key: &str, now: Duration) -> Opt
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::registry::Verified;
     use tolerarch_core::image::ImageRef;
 
     const NOW: Duration = Duration::from_secs(1_800_000_000);
@@ -71,7 +74,7 @@ mod tests {
 
     fn key(keys: &Keys, image: &str) -> String {
         let image: ImageRef = image.parse().unwrap();
-        keys.of(&image, None, None, PlatformSet::EMPTY).unwrap()
+        keys.of(&image, None, None, Verified::default()).unwrap()
     }
 
     fn found(support: Support) -> Found {

@@ -7,7 +7,7 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD as BASE64;
 
 use super::entry::FORMAT;
 use crate::credentials::{Credential, hash_parts};
-use crate::registry::Digest;
+use crate::registry::{Digest, Verified};
 use tolerarch_core::image::{ImageRef, PlatformSet};
 
 /// Raised when the same documents come to mean other platforms.
@@ -41,7 +41,7 @@ impl Keys {
         image: &ImageRef,
         digest: Option<Digest>,
         credential: Option<&Credential>,
-        verified: PlatformSet,
+        verified: Verified,
     ) -> Option<String> {
         let [form, user, secret] = match credential {
             None => ["anonymous", "", ""],
@@ -50,7 +50,7 @@ impl Keys {
         };
         let digest = digest.map(|digest| digest.to_string());
         let [kind, name] = digest.as_ref().map_or(["tag", image.target()], |digest| ["digest", digest]);
-        let verified = verified.to_string();
+        let verified = format!("{} {}", verified.manifests, verified.configs);
         let (meaning, host, repository) = (&self.meaning, image.host(), image.repository());
         let parts = ["key", meaning, &verified, kind, host, repository, name, form, user, secret];
         let hash = hash_parts(&self.key, parts.map(str::as_bytes));
@@ -67,7 +67,7 @@ impl Keys {
 mod tests {
     use super::*;
 
-    const BELIEVED: PlatformSet = PlatformSet::EMPTY;
+    const BELIEVED: Verified = Verified { manifests: PlatformSet::EMPTY, configs: PlatformSet::EMPTY };
     const SECRET: &[u8] = b"0123456789abcdef";
 
     fn image(text: &str) -> ImageRef {
@@ -96,7 +96,8 @@ mod tests {
             own.of(&app, None, Some(&password("alice", "y")), BELIEVED),
             own.of(&app, None, Some(&password("alicex", "")), BELIEVED),
             own.of(&app, None, Some(&token), BELIEVED),
-            own.of(&app, None, None, PlatformSet::AMD64_AND_ARM64),
+            own.of(&app, None, None, Verified { manifests: PlatformSet::AMD64_AND_ARM64, ..BELIEVED }),
+            own.of(&app, None, None, Verified { configs: PlatformSet::AMD64_AND_ARM64, ..BELIEVED }),
             Keys::new("p:", Some(b"fedcba9876543210")).of(&app, None, None, BELIEVED),
             Keys::new("p:", None).of(&app, None, None, BELIEVED),
             Keys::new("q:", Some(SECRET)).of(&app, None, None, BELIEVED),

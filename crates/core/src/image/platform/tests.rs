@@ -81,16 +81,6 @@ fn recognises_attestations() {
 }
 
 #[test]
-fn a_volume_is_bound_to_architectures_by_an_index_only() {
-    let amd64 = set(&["linux/amd64"]);
-    assert_eq!(Support::Index(amd64).mounts_on(), amd64);
-    assert_eq!(Support::Single(amd64).mounts_on(), PlatformSet::ALL);
-    assert_eq!(Support::Artifact.mounts_on(), PlatformSet::ALL);
-    assert_eq!(Support::Single(amd64).runs_on(), Some(amd64));
-    assert_eq!(Support::Artifact.runs_on(), None);
-}
-
-#[test]
 fn shows_sets_in_one_order() {
     assert_eq!(PlatformSet::AMD64_AND_ARM64.to_string(), "linux/amd64, linux/arm64");
     assert_eq!(set(&["linux/arm64", "linux/amd64"]).to_string(), "linux/amd64, linux/arm64");

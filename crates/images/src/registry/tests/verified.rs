@@ -1,10 +1,20 @@
-//! Indexes that are not believed: `verify: config`.
+//! Indexes that are not believed: `verify: manifests` and `verify: config`.
 
 use super::*;
 
-async fn ask_verified(remote: &Remote, repo: &Repo, verified: &[&str]) -> Result<Support, Error> {
+async fn ask_verified(remote: &Remote, repo: &Repo, configs: &[&str]) -> Result<Support, Error> {
+    let configs = platforms(configs);
+    ask_for(remote, repo, Verified { configs, ..Verified::default() }).await
+}
+
+async fn ask_existing(remote: &Remote, repo: &Repo, manifests: &[&str]) -> Result<Support, Error> {
+    let manifests = platforms(manifests);
+    ask_for(remote, repo, Verified { manifests, ..Verified::default() }).await
+}
+
+async fn ask_for(remote: &Remote, repo: &Repo, verified: Verified) -> Result<Support, Error> {
     let (client, _dir) = client(remote);
-    let client = client.verifying(platforms(verified));
+    let client = client.verifying(verified);
     let image = repo.reference("v1").parse().unwrap();
     client.fetch(&image, None, &Recorder::default()).await.map(|found| found.support)
 }
@@ -68,8 +78,96 @@ async fn what_cannot_be_read_is_unknown_and_what_no_pool_needs_is_not_read() {
     let asked = remote.requests().len() - before;
     assert_eq!(asked, 3, "the index, one manifest, one config");
 
-    let missing =
-        json!({"mediaType": OCI_MANIFEST, "digest": format!("sha256:{}", "0".repeat(64)), "size": 2});
-    repo.index(Some("v1"), [entries[0].clone(), claims(missing, "linux/arm64")]);
-    assert_eq!(kind(&ask_verified(&remote, &repo, &BOTH).await), "Missing");
+    let gone = claims(gone(), "linux/arm64");
+    repo.index(Some("v1"), [entries[0].clone(), gone]);
+    assert_eq!(
+        ask_verified(&remote, &repo, &BOTH).await.unwrap(),
+        Support::Index(platforms(&["linux/amd64"])),
+        "a manifest that is missing is one that nodes cannot pull"
+    );
+    repo.fault(Some(at(&entries[0], || Fault::status(503))));
+    assert_eq!(
+        partly(ask_verified(&remote, &repo, &BOTH).await),
+        ("none".into(), "linux/amd64".into(), "unreachable")
+    );
+}
+
+/// The descriptor of a manifest that nobody pushed.
+fn gone() -> Value {
+    json!({"mediaType": OCI_MANIFEST, "digest": format!("sha256:{}", "0".repeat(64)), "size": 2})
+}
+
+/// What happens to requests for this manifest.
+fn at(entry: &Value, fault: impl Fn() -> Fault + Send + Sync + 'static) -> Fault {
+    let digest = entry["digest"].as_str().unwrap().to_owned();
+    Fault::custom(move |request| (request.reference.as_ref() == Some(&digest)).then(&fault))
+}
+
+/// Where it runs, where that is unknown, and why.
+fn partly(result: Result<Support, Error>) -> (String, String, &'static str) {
+    match result {
+        Err(Error::Partly { runs, unknown, cause }) => (runs.to_string(), unknown.to_string(), word(&cause)),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn an_entry_counts_if_its_manifest_is_there() {
+    let remote = Remote::start().await;
+    let repo = remote.repo("team/app");
+    let amd64 = repo.entry("linux/amd64");
+    let nested = repo.index(None, [claims(gone(), "linux/arm64")]);
+    for (name, entry) in [
+        ("missing", claims(gone(), "linux/arm64")),
+        ("missing in an index", claims(nested, "linux/arm64")),
+        ("a missing index", json!({"mediaType": OCI_INDEX, "digest": gone()["digest"], "size": 2})),
+        ("missing, without a platform", gone()),
+    ] {
+        repo.index(Some("v1"), [amd64.clone(), entry]);
+        let support = ask_existing(&remote, &repo, &BOTH).await.unwrap();
+        assert_eq!(support, Support::Index(platforms(&["linux/amd64"])), "{name}");
+    }
+    // Nodes that choose a missing entry do not take the next one.
+    repo.index(Some("v1"), [amd64.clone(), claims(gone(), "linux/arm64"), repo.entry("linux/arm64")]);
+    let support = ask_existing(&remote, &repo, &BOTH).await.unwrap();
+    assert_eq!(support, Support::Index(platforms(&["linux/amd64"])));
+}
+
+#[tokio::test]
+async fn each_entry_that_counts_is_asked_for_once_by_head() {
+    let remote = Remote::start().await;
+    let repo = remote.repo("team/app");
+    repo.index(Some("v1"), ["linux/amd64", "linux/arm64", "linux/s390x", "linux/arm/v6"]);
+    let asked = async |platforms: &[&str]| {
+        remote.forget_requests();
+        ask_existing(&remote, &repo, platforms).await.unwrap();
+        remote.requests().iter().map(|request| request.method.to_string()).collect::<Vec<_>>()
+    };
+    assert_eq!(asked(&[]).await, ["GET"]);
+    assert_eq!(asked(&BOTH).await, ["GET", "HEAD", "HEAD"]);
+    // The one entry that nodes of three kinds choose.
+    assert_eq!(asked(&["linux/arm/v6", "linux/arm/v7"]).await, ["GET", "HEAD"]);
+}
+
+#[tokio::test]
+async fn what_cannot_be_asked_for_is_unknown_for_its_platform() {
+    let remote = Remote::start().await;
+    let repo = remote.repo("team/app");
+    let [amd64, arm64] = BOTH.map(|platform| repo.entry(platform));
+    repo.index(Some("v1"), [amd64, arm64.clone()]);
+    for (status, why) in
+        [(401, "denied"), (403, "denied"), (429, "throttled"), (500, "unreachable"), (503, "unreachable")]
+    {
+        repo.fault(Some(at(&arm64, move || Fault::status(status))));
+        let known = partly(ask_existing(&remote, &repo, &BOTH).await);
+        assert_eq!(known, ("linux/amd64".into(), "linux/arm64".into(), why), "{status}");
+        let believed = ask_existing(&remote, &repo, &["linux/amd64"]).await.unwrap();
+        assert_eq!(believed, Support::Index(platforms(&BOTH)), "{status}, of no pool");
+    }
+    // Whoever does not answer HEAD is asked by GET.
+    for status in [401, 403, 405] {
+        repo.fault(Some(at(&arm64, move || Fault::status(status).only_head())));
+        let support = ask_existing(&remote, &repo, &BOTH).await;
+        assert_eq!(kind(&support), kind(&Ok(Support::Index(platforms(&BOTH)))), "{status}");
+    }
 }

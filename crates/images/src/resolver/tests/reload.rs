@@ -3,6 +3,7 @@
 use serde_json::json;
 
 use super::*;
+use crate::registry::Verified;
 use tolerarch_core::testing::platforms;
 
 impl Resolver {
@@ -67,6 +68,7 @@ async fn what_was_believed_is_forgotten_where_more_is_verified() {
     assert_eq!(bench.ask(&image).await, Ok(BOTH));
     bench.reload();
     assert!(matches!(bench.resolver.cached(&image), Cached::Fresh(Ok(_))));
-    bench.reload_with(registry([&bench.remote]).verifying(PlatformSet::AMD64_AND_ARM64));
+    let verified = Verified { configs: PlatformSet::AMD64_AND_ARM64, ..Verified::default() };
+    bench.reload_with(registry([&bench.remote]).verifying(verified));
     assert_eq!(bench.ask(&image).await, Ok(Support::Index(platforms(&["linux/amd64"]))));
 }

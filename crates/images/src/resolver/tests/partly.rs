@@ -1,0 +1,59 @@
+//! Indexes of which some entries cannot be asked for.
+
+use super::*;
+use crate::registry::Verified;
+use tolerarch_core::testing::platforms;
+
+async fn bench() -> (Bench, Repo, ImageRef) {
+    let mut bench = Bench::new().await;
+    let verified = Verified { manifests: PlatformSet::AMD64_AND_ARM64, ..Verified::default() };
+    let (lookup, cache) = (LookupSettings::default(), CacheSettings::default());
+    let registry = registry([&bench.remote]).verifying(verified);
+    bench.resolver = bench.resolver.reconfigured(registry, lookup, cache);
+    let (repo, image) = bench.multi("app");
+    (bench, repo, image)
+}
+
+/// Answers requests for the entry of arm64 with this status.
+fn fail(repo: &Repo, status: u16) {
+    let arm64 = repo.image("linux/arm64", None)["digest"].as_str().unwrap().to_owned();
+    repo.fault(Some(Fault::custom(move |request| {
+        (request.reference.as_ref() == Some(&arm64)).then(|| Fault::status(status))
+    })));
+}
+
+#[tokio::test]
+async fn what_is_unknown_is_asked_again_when_a_failure_would_be() {
+    let (bench, repo, _) = bench().await;
+    for (status, why, life) in [
+        (403, LookupError::Denied, 60 * SECOND),
+        (429, LookupError::Throttled, 60 * SECOND),
+        (503, LookupError::Unreachable, 15 * SECOND),
+    ] {
+        let image: ImageRef = repo.reference(&status.to_string()).parse().unwrap();
+        repo.index(Some(image.target()), ["linux/amd64", "linux/arm64"]);
+        fail(&repo, status);
+        let [runs, unknown] = ["linux/amd64", "linux/arm64"].map(|platform| platforms(&[platform]));
+        let partial = Ok(Support::Partial { runs, unknown, why });
+        assert_eq!(bench.ask(&image).await, partial);
+        repo.fault(None);
+        bench.seen();
+        assert_eq!(bench.ask(&image).await, partial);
+        assert_eq!(bench.seen(), [""; 0], "it is remembered");
+        later(life).await;
+        assert_eq!(bench.ask(&image).await, Ok(BOTH), "{status}");
+        bench.seen();
+        assert_eq!(bench.ask(&image).await, Ok(BOTH));
+        assert_eq!(bench.seen(), [""; 0]);
+    }
+}
+
+#[tokio::test]
+async fn an_older_whole_answer_serves_instead() {
+    let (bench, repo, image) = bench().await;
+    assert_eq!(bench.ask(&image).await, Ok(BOTH));
+    repo.index(Some("v1"), ["linux/arm64", "linux/amd64"]);
+    fail(&repo, 503);
+    later(CacheSettings::default().tag + CacheSettings::default().stale_while_revalidate).await;
+    assert_eq!(bench.ask(&image).await, Ok(BOTH));
+}
