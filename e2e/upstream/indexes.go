@@ -20,8 +20,10 @@ import (
 type Index struct {
 	Entries []Entry `json:"entries"`
 	// It is no index, but the one image by itself.
-	Single bool     `json:"single,omitempty"`
-	Runs   []string `json:"runs"`
+	Single bool `json:"single,omitempty"`
+	// The media types that the registry and the document itself say it has, where they are not the usual ones.
+	Types *Types   `json:"types,omitempty"`
+	Runs  []string `json:"runs"`
 }
 
 // An Entry is a single image, or a nested index where it has entries.
@@ -145,6 +147,20 @@ func single(entry Entry) Index {
 	return Index{Entries: []Entry{entry}, Single: true, Runs: content.nodes(content.image(entry))}
 }
 
+// typed is the same document with these media types.
+func (i Index) typed(types Types) Index {
+	content := store{}
+	descriptor := content.index(i.Entries)
+	if i.Single {
+		descriptor = content.image(i.Entries[0])
+	}
+	var document map[string]any
+	must(json.Unmarshal(content[descriptor.Digest], &document))
+	document["mediaType"] = types.Document
+	descriptor = content.put(types.Announced, document)
+	return Index{Entries: i.Entries, Single: i.Single, Types: &types, Runs: content.nodes(descriptor)}
+}
+
 func (s store) nodes(image ocispec.Descriptor) []string {
 	runs := []string{}
 	for _, name := range nodes {
@@ -250,7 +266,7 @@ func indexes(r *rand.Rand, random int) []Index {
 		index(image(linux("mips64le", "")), image(linux("mips64", "")), image(linux("loong64", "")), image(linux("riscv64", "rva23u64"))),
 		index(image(linux("s390x", "z13")), image(linux("ppc64le", "power9"))), index(image(linux("loongarch64", "")), image(linux("mipsel", ""))),
 	}
-	cases = append(cases, written()...)
+	cases = append(append(cases, written()...), typed()...)
 	for range random {
 		cases = append(cases, index(someEntries(r, 0)...))
 	}

@@ -223,9 +223,11 @@ pub(super) fn read(content_type: &str, body: &[u8]) -> Result<Manifest, Manifest
     let own = body.media_type.as_deref().unwrap_or_default();
     let kind = match (media(&announced), media(own)) {
         (Media::Unsaid, own) => own,
-        (announced, Media::Unsaid) if own.is_empty() => announced,
-        _ if announced == own => media(own),
-        _ => return Err(ManifestError::Contradiction),
+        (Media::Index, Media::Manifest) | (Media::Manifest, Media::Index) => {
+            return Err(ManifestError::Contradiction);
+        }
+        // Docker's and OCI's types of one kind stand for each other, and no other type of the document counts beside it.
+        (announced, _) => announced,
     };
     let media_type = if own.is_empty() { announced } else { own.to_owned() };
     let content = match kind {

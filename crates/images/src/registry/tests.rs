@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use testregistry::{
-    Auth, DOCKER_CONFIG, Fault, Kind, OCI_CONFIG, OCI_INDEX, OCI_MANIFEST, Registry as Remote, Reply, Repo,
+    Auth, DOCKER_CONFIG, DOCKER_LIST, Fault, Kind, OCI_CONFIG, OCI_INDEX, OCI_MANIFEST, Registry as Remote,
+    Reply, Repo,
 };
 
 use super::*;
@@ -188,6 +189,7 @@ async fn media_types_are_read_as_leniently_as_the_specification_says() {
     for content_type in [
         "application/vnd.oci.image.index.v1+json; charset=utf-8",
         "Application/vnd.OCI.image.index.v1+JSON",
+        DOCKER_LIST,
         "application/json",
     ] {
         repo.header("content-type", Some(content_type));

@@ -13,8 +13,16 @@ struct Index {
     /// It is no index, but its one image.
     #[serde(default)]
     single: bool,
+    /// The media types of the document, where they are not the usual ones.
+    types: Option<Types>,
     /// The nodes that get an image of their own architecture.
     runs: Vec<String>,
+}
+
+#[derive(Deserialize)]
+struct Types {
+    announced: String,
+    document: String,
 }
 
 /// A single image, or a nested index.
@@ -29,15 +37,22 @@ struct Entry {
     entries: Option<Vec<Entry>>,
 }
 
-fn push(repo: &Repo, entries: Vec<Entry>, tag: Option<&str>) -> Value {
-    let pushed: Vec<Value> = entries.into_iter().map(|entry| push_entry(repo, entry, None)).collect();
-    repo.index(tag, pushed)
+fn push(repo: &Repo, mut document: Value, types: Option<Types>, tag: Option<&str>) -> Value {
+    let usual = document["mediaType"].as_str().unwrap().to_owned();
+    let types = types.unwrap_or(Types { announced: usual.clone(), document: usual });
+    document["mediaType"] = types.document.into();
+    repo.manifest(document.to_string(), &types.announced, tag)
 }
 
-fn push_entry(repo: &Repo, entry: Entry, tag: Option<&str>) -> Value {
+fn push_index(repo: &Repo, entries: Vec<Entry>, types: Option<Types>, tag: Option<&str>) -> Value {
+    let pushed: Vec<Value> = entries.into_iter().map(|entry| push_entry(repo, entry, None, None)).collect();
+    push(repo, json!({"schemaVersion": 2, "mediaType": OCI_INDEX, "manifests": pushed}), types, tag)
+}
+
+fn push_entry(repo: &Repo, entry: Entry, types: Option<Types>, tag: Option<&str>) -> Value {
     let Entry { descriptor, config, config_type, artifact_type, entries } = entry;
     let mut pushed = match entries {
-        Some(entries) => push(repo, entries, None),
+        Some(entries) => push_index(repo, entries, types, None),
         None => {
             let config = config.or_else(|| descriptor.get("platform").cloned()).unwrap();
             let config = repo.blob(config.to_string(), config_type.as_deref().unwrap_or(OCI_CONFIG));
@@ -46,7 +61,7 @@ fn push_entry(repo: &Repo, entry: Entry, tag: Option<&str>) -> Value {
             if let Some(artifact_type) = artifact_type {
                 manifest["artifactType"] = artifact_type.into();
             }
-            repo.manifest(manifest.to_string(), OCI_MANIFEST, tag)
+            push(repo, manifest, types, tag)
         }
     };
     pushed.as_object_mut().unwrap().extend(descriptor);
@@ -70,14 +85,14 @@ async fn indexes_run_where_containerd_runs_them() {
     let mut answers = Vec::new();
     for (number, case) in ::upstream::cases("indexes").into_iter().enumerate() {
         let (tag, case): (_, Value) = (format!("v{number}"), case);
-        let Index { mut entries, single, runs } = Index::deserialize(&case).unwrap();
-        let text = case["entries"].to_string();
+        let Index { mut entries, single, types, runs } = Index::deserialize(&case).unwrap();
+        let text = format!("{} {}", case["entries"], case["types"]);
         if entries.iter().any(is_stricter) {
             continue;
         }
         match single.then(|| entries.pop()).flatten() {
-            Some(entry) => push_entry(&repo, entry, Some(&tag)),
-            None => push(&repo, entries, Some(&tag)),
+            Some(entry) => push_entry(&repo, entry, types, Some(&tag)),
+            None => push_index(&repo, entries, types, Some(&tag)),
         };
         let found = client.fetch(&repo.reference(&tag).parse().unwrap(), None, &Recorder::default()).await;
         let theirs = platforms(&runs.iter().map(String::as_str).collect::<Vec<_>>());
