@@ -17,6 +17,9 @@ use crate::registry::net::{self, HttpRequest, HttpResponse};
 
 const SERVER: &str = "the registry's token server";
 const UNUSABLE: &str = "the registry's token server issued no usable token";
+/// Of what containerd cannot decode either (`OAuthTokenResponse` and `FetchTokenResponse` in `core/remotes/docker/auth`).
+const UNREADABLE: &str = "the answer of the registry's token server cannot be read, and nodes refuse it as well: it has \
+    to be a JSON object, with token or access_token as a text and expires_in as a whole number";
 const CLIENT: &str = "tolerarch";
 
 /// A token server's response; some use one name, some the other, some both.
@@ -109,7 +112,8 @@ pub(super) fn read(response: &HttpResponse) -> Result<(HeaderValue, Duration), E
         _ => return Err(response.failure(SERVER)),
     }
     let unusable = || Error::Denied(UNUSABLE.into());
-    let given: TokenResponse = serde_json::from_slice(response.body()).map_err(|_| unusable())?;
+    let given: TokenResponse =
+        serde_json::from_slice(response.body()).map_err(|_| Error::Denied(UNREADABLE.into()))?;
     let token = given.token.filter(|token| !token.is_empty()).or(given.access_token);
     Ok((bearer(&token.ok_or_else(unusable)?)?, life(given.expires_in)))
 }

@@ -118,6 +118,19 @@ async fn who_waits_for_a_token_goes_on_where_its_fetch_is_cut_off() {
 }
 
 #[tokio::test]
+async fn a_lifetime_that_nodes_refuse_is_refused_by_its_name() {
+    let remote = Remote::start().await;
+    let repo = remote.repo("team/app");
+    repo.index(Some("v1"), BOTH);
+    for life in [json!("3600"), json!(3600.0), json!(0.5), json!(1e20)] {
+        repo.require(Auth::bearer().extra("expires_in", life.clone()));
+        let error = ask(&remote, &repo, "v1").await.unwrap_err();
+        assert!(matches!(error, Error::Denied(_)), "{life}: {error}");
+        assert!(error.to_string().contains("expires_in as a whole number"), "{life}: {error}");
+    }
+}
+
+#[tokio::test]
 async fn token_servers_may_be_odd() {
     let remote = Remote::start().await;
     let repo = remote.repo("team/app");
