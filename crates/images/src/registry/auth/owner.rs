@@ -14,12 +14,16 @@ const PAIRS: [(&str, &str); 5] = [
 ];
 
 /// Hosts where each customer has a name below one domain, which the public suffix list does not say.
-const OF_MANY_CUSTOMERS: [&str; 24] = [
+const OF_MANY_CUSTOMERS: [&str; 31] = [
+    "adc-e.uk",
     "aliyuncs.com",
     "amazonaws.com",
     "amazonaws.com.cn",
+    "amazonaws.eu",
+    "amazonwebservices.com.cn",
     "appdomain.cloud",
     "azurecr.cn",
+    "azurecr.de",
     "azurecr.io",
     "azurecr.us",
     "cloudapp.azure.com",
@@ -27,15 +31,18 @@ const OF_MANY_CUSTOMERS: [&str; 24] = [
     "container-registry.com",
     "container-registry.ovh.net",
     "gcr.io",
+    "ic.gov",
     "icr.io",
     "jfrog.io",
     "myhuaweicloud.com",
     "nip.io",
     "ocir.io",
+    "on.aws",
     "openshiftapps.com",
     "oraclecloud.com",
     "pkg.dev",
     "scw.cloud",
+    "sgov.gov",
     "sslip.io",
     "tencentcloudcr.com",
     "vultrcr.com",

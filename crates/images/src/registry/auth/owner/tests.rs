@@ -101,3 +101,19 @@ fn one_registered_domain_is_one_owner() {
         assert!(!is_same_owner(&of("https", registry), &of("http", host)), "{host} of {registry}");
     }
 }
+
+/// The names that clouds give to their customers stand in the documentation's example of a provider configuration.
+#[test]
+fn customers_of_a_cloud_are_different_owners_by_each_of_its_names() {
+    let page = include_str!("../../../../../../docs/credentials.md");
+    let example = page.split("```").find(|part| part.starts_with("yaml\n# providers.yaml")).unwrap();
+    let patterns: Vec<&str> = example.split('"').filter(|text| text.starts_with("*.")).collect();
+    assert!(patterns.len() > 15, "{patterns:?}");
+    for pattern in patterns {
+        let of = |customer: &str| {
+            let host = pattern.replacen('*', customer, 1).replace('*', "region-1");
+            url(&format!("https://{host}/"))
+        };
+        assert!(!is_same_owner(&of("one"), &of("other")), "{pattern}");
+    }
+}
