@@ -71,6 +71,11 @@ impl Registry {
         let mut mirror_answered = false;
         let mut failure = None;
         while let Some(endpoint) = untried.next() {
+            if let Some(place) = &endpoint.unclear {
+                return Err(Error::Unexpected(format!(
+                    "{place}, is not understood, so nodes may pull another image; mirrors in registries.hosts count more"
+                )));
+            }
             let asked = async {
                 let (response, route) = self.request_at(endpoint, pull, request).await?;
                 let is_success = response.status.is_success();

@@ -145,8 +145,7 @@ impl Hosts {
     fn listed(&self) -> impl Iterator<Item = (String, &RegistryHost)> {
         self.directory.namespaces.iter().flat_map(|(name, namespace)| {
             let own = (name != directory::DEFAULT).then(|| dialled(&directory::host_of(name)).to_owned());
-            let hosts = namespace.hosts.iter().chain([&namespace.server]);
-            hosts.filter_map(move |host| {
+            namespace.hosts().filter_map(move |host| {
                 let name = host.base.as_ref().map(authority).or_else(|| own.clone())?;
                 Some((name, host))
             })
@@ -154,11 +153,13 @@ impl Hosts {
     }
 
     fn own(&self, host: &str) -> Option<Endpoint> {
-        let own = Endpoint::at(host, "", self.is_plain(host))?;
-        let directory = self.directory.find(host).filter(|name| *name != directory::DEFAULT);
-        let server = directory.and_then(|name| Some(&self.directory.namespaces.get(name)?.server));
+        let mut own = Endpoint::at(host, "", self.is_plain(host))?;
+        let name = self.directory.find(host);
+        let server = name.and_then(|name| Some(&self.directory.namespaces.get(name)?.server));
         let server = server.filter(|host| host.base.as_ref().is_none_or(|base| own.is_at(base)));
-        Some(if let Some(server) = server { own.with_headers(&server.headers) } else { own })
+        let Some(server) = server else { return Some(own) };
+        own.unclear.clone_from(&server.unclear);
+        Some(if name == Some(directory::DEFAULT) { own } else { own.with_headers(&server.headers) })
     }
 
     /// Whether the host of a URL is configured to be talked to without TLS.

@@ -24,6 +24,7 @@ mod personalities;
 mod realms;
 mod redirects;
 mod tokens;
+mod unclear;
 mod upstream;
 mod verified;
 

@@ -6,14 +6,14 @@
 
 mod file;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use crate::registry::limits;
 use crate::registry::net::Tls;
-use file::Section;
+use file::{FILE, Section};
 use tolerarch_core::image::canonical_host;
 
 pub(super) use file::RegistryHost;
@@ -51,13 +51,20 @@ impl HostsDirectory {
 
     pub(crate) fn log_ignored(&self, root: &Path) {
         for (name, namespace) in &self.namespaces {
-            let file = root.join(name).join("hosts.toml");
+            let file = root.join(name).join(FILE);
             let file = file.display();
             if let Some(why) = &namespace.fault {
                 tracing::error!(%file, why, "not read; certificate files beside it count instead, as in containerd");
             }
             if namespace.proxied {
                 tracing::warn!(%file, "proxy is not supported here; HTTPS_PROXY and NO_PROXY are");
+            }
+            let unclear = namespace.hosts().filter_map(|host| host.unclear.as_deref());
+            for place in unclear.collect::<BTreeSet<_>>() {
+                tracing::warn!(
+                    place,
+                    "a key that is not understood; Pods whose images would be looked up there are admitted unchanged"
+                );
             }
         }
     }
@@ -78,8 +85,7 @@ impl HostsDirectory {
             let directory = root.join(name);
             files.extend(entries(&directory).unwrap_or_default());
             files.push(directory);
-            let hosts = namespace.hosts.iter().chain([&namespace.server]);
-            files.extend(hosts.filter_map(|host| host.tls.as_ref()).flat_map(Tls::files));
+            files.extend(namespace.hosts().filter_map(|host| host.tls.as_ref()).flat_map(Tls::files));
         }
         files.sort_unstable();
         files.dedup();
@@ -102,8 +108,12 @@ fn entries(directory: &Path) -> Result<Vec<PathBuf>, (PathBuf, io::Error)> {
 }
 
 impl Namespace {
+    pub(super) fn hosts(&self) -> impl Iterator<Item = &RegistryHost> {
+        self.hosts.iter().chain([&self.server])
+    }
+
     fn load(directory: &Path) -> Result<Self, (PathBuf, io::Error)> {
-        let file = directory.join("hosts.toml");
+        let file = directory.join(FILE);
         let text = match tolerarch_support::file::read(&file) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Self::of_certificates(directory),
             Err(error) => return Err((file, error)),
@@ -125,6 +135,9 @@ impl Namespace {
             hosts.push(host.map_err(|why| format!("[host] table {number}: {why}"))?);
         }
         let server = section.registry_host(&server, directory).map_err(|why| format!("server: {why}"))?;
+        if server.unclear.is_some() {
+            hosts.iter_mut().for_each(|host| host.unclear.clone_from(&server.unclear));
+        }
         Ok(Self { hosts, server, fault: None, proxied })
     }
 
@@ -149,9 +162,7 @@ impl Namespace {
 
 /// Where, and no more: a parser's words quote what it reads.
 fn fault(text: &str, span: Option<Range<usize>>) -> String {
-    let before = span.and_then(|span| text.get(..span.start));
-    let line = before.map(|before| before.matches('\n').count() + 1);
-    let place = line.map_or_else(String::new, |line| format!("line {line}: "));
+    let place = span.map_or_else(String::new, |span| format!("line {}: ", file::line(text, &span)));
     format!("{place}no TOML, or a value that its key cannot have (see docs/hosts.md of containerd)")
 }
 

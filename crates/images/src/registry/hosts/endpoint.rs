@@ -73,6 +73,8 @@ pub(crate) struct Endpoint {
     pub(crate) fallback: Option<Box<Endpoint>>,
     /// Whether it is tried before the registry itself.
     pub(crate) is_mirror: bool,
+    /// What is not understood of it, by file and line: nobody can say which images nodes find there.
+    pub(crate) unclear: Option<String>,
     pub(crate) health: Health,
 }
 
@@ -88,6 +90,7 @@ impl Endpoint {
             pulls: true,
             fallback: None,
             is_mirror: false,
+            unclear: None,
             health: Health::default(),
         })
     }
@@ -107,7 +110,8 @@ impl Endpoint {
         let at = |base: Url| Some(Self::new(base)?.with_headers(&host.headers));
         let fallback = host.fallback.clone().and_then(at).map(Box::new);
         let RegistryHost { resolves, pulls, .. } = *host;
-        Some(Self { resolves, pulls, fallback, is_mirror, ..at(host.base.clone()?)? })
+        let unclear = host.unclear.clone();
+        Some(Self { resolves, pulls, fallback, is_mirror, unclear, ..at(host.base.clone()?)? })
     }
 
     pub(super) fn with_headers(self, headers: &HeaderMap) -> Self {

@@ -89,7 +89,7 @@ async fn a_mirror_that_hangs_costs_a_share_of_one_lookup() {
 
 /// A client with a directory of hosts: for each name, what its `hosts.toml` says. The authority of `remote` is `ca.crt`
 /// beside it.
-fn client_of_directory(remote: &Remote, files: &[(&str, &str)]) -> (Registry, tempfile::TempDir) {
+pub(super) fn client_of_directory(remote: &Remote, files: &[(&str, &str)]) -> (Registry, tempfile::TempDir) {
     let dir = tempfile::tempdir().unwrap();
     for (name, text) in files {
         let own = dir.path().join(name);
@@ -102,7 +102,7 @@ fn client_of_directory(remote: &Remote, files: &[(&str, &str)]) -> (Registry, te
     (Registry::load(settings, registry_metrics()).unwrap(), dir)
 }
 
-async fn ask_for(client: &Registry, image: &str) -> String {
+pub(super) async fn ask_for(client: &Registry, image: &str) -> String {
     kind(&client.fetch(&image.parse().unwrap(), None, &Recorder::default()).await.map(|found| found.support))
 }
 

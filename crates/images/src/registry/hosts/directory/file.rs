@@ -15,6 +15,9 @@ use url::Url;
 use crate::registry::net::{Tls, sensitive};
 use tolerarch_core::image::{DOCKER_HUB, DOCKER_HUB_ENDPOINT};
 
+/// The name of such a file.
+pub(super) const FILE: &str = "hosts.toml";
+
 /// One host that serves the images of a namespace; containerd's `RegistryHost`.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(in crate::registry::hosts) struct RegistryHost {
@@ -29,6 +32,8 @@ pub(in crate::registry::hosts) struct RegistryHost {
     /// `None` if nothing is said of it.
     pub(in crate::registry::hosts) tls: Option<Tls>,
     pub(in crate::registry::hosts) headers: HeaderMap,
+    /// The file and the line of what is not understood: by it, nodes may find other images there.
+    pub(in crate::registry::hosts) unclear: Option<String>,
 }
 
 impl RegistryHost {
@@ -37,7 +42,11 @@ impl RegistryHost {
     }
 }
 
-/// The keys of a host, and of the whole file (`hostFileConfig`). Others are passed over.
+/// The keys of a host, and of the whole file (`hostFileConfig`).
+const KEYS: [&str; 8] =
+    ["ca", "capabilities", "client", "dial_timeout", "header", "override_path", "proxy", "skip_verify"];
+
+/// What they say. containerd passes others over; its forks do not, so what they mean for a node is not known.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 pub(super) struct Section {
@@ -48,6 +57,9 @@ pub(super) struct Section {
     header: HashMap<Name, OneOrMany<String>>,
     override_path: bool,
     proxy: Option<String>,
+    /// The line of the first key that is not understood.
+    #[serde(skip)]
+    unclear: Option<usize>,
 }
 
 #[derive(Clone, Copy, PartialEq, Deserialize)]
@@ -123,14 +135,24 @@ pub(super) fn read(text: &str) -> Result<Parts, Option<Range<usize>>> {
     let server = root.remove("server").map_or(Ok(String::new()), decode)?;
     let hosts = tables.into_iter().map(|(host, table)| {
         let span = table.span();
-        let table = match table.into_inner() {
-            DeValue::Table(table) => DeValue::Table(folded(table)),
-            other => other,
+        let section = match table.into_inner() {
+            DeValue::Table(table) => section(text, span, folded(table)),
+            _ => Err(Some(span)),
         };
-        let section = decode(Spanned::new(span, table));
         section.map(|section| (host.into_inner().into_owned(), section))
     });
-    Ok((server, hosts.collect::<Result<_, _>>()?, decode(Spanned::new(span, DeValue::Table(root)))?))
+    Ok((server, hosts.collect::<Result<_, _>>()?, section(text, span, root)?))
+}
+
+fn section(text: &str, span: Range<usize>, table: DeTable<'_>) -> Result<Section, Option<Range<usize>>> {
+    let unclear = table.keys().find(|key| !KEYS.contains(&&**key.get_ref()));
+    let unclear = unclear.map(|key| line(text, &key.span()));
+    Ok(Section { unclear, ..decode(Spanned::new(span, DeValue::Table(table)))? })
+}
+
+/// The line, from 1, in which something begins.
+pub(super) fn line(text: &str, span: &Range<usize>) -> usize {
+    text.get(..span.start).unwrap_or_default().matches('\n').count() + 1
 }
 
 /// Keys in any case, as Go's TOML library reads them.
@@ -153,7 +175,7 @@ impl Section {
 
     /// `parseHostConfig`.
     pub(super) fn registry_host(self, server: &str, directory: &Path) -> Result<RegistryHost, String> {
-        let Self { capabilities, ca, client, skip_verify, header: sent, override_path, .. } = self;
+        let Self { capabilities, ca, client, skip_verify, header: sent, override_path, unclear, .. } = self;
         // Joined to the directory; an absolute path stays as it is.
         let file = |path: PathBuf| directory.join(path);
         let client = client.map(OneOrMany::into_vec).filter(|client| !client.is_empty());
@@ -186,6 +208,7 @@ impl Section {
             pulls: can(Capability::Pull),
             tls,
             headers,
+            unclear: unclear.map(|line| format!("{}, line {line}", directory.join(FILE).display())),
         })
     }
 }

@@ -96,6 +96,26 @@ fn files_of_tls_come_in_all_forms() {
 }
 
 #[test]
+fn what_is_not_understood_is_known_by_its_line() {
+    let first = "[host.'https://c.d']\nDial_Timeout = '1s'\nproxy = 'http://p'\n";
+    let second = "[host.'https://e.f']\nSKIP_VERIFY = true\n";
+    for (text, expected) in [
+        (format!("server = 'https://a.b'\n{first}{second}"), [None, None, None]),
+        (format!("{first}skip-verify = true\n{second}"), [Some(4), None, None]),
+        (format!("{first}server = 'https://x.y'\n{second}"), [Some(4), None, None]),
+        (format!("{first}{second}[host.'https://c.d'.auth]\nusername = 'x'"), [Some(6), None, None]),
+        (format!("{first}{second}[host.'https://e.f'.auth]\nusername = 'x'"), [None, Some(6), None]),
+        (format!("\nrewrites = 1\n{first}{second}"), [Some(2); 3]),
+        (format!("{first}{second}[Host.'https://g.h']\n"), [Some(6); 3]),
+    ] {
+        let read = parse(&text).unwrap();
+        let lines: Vec<_> = read.hosts().map(|host| host.unclear.clone()).collect();
+        let place = |line: Option<usize>| line.map(|line| format!("/certs.d/a.b/hosts.toml, line {line}"));
+        assert_eq!(lines, expected.map(place), "{text}");
+    }
+}
+
+#[test]
 fn headers_are_kept_and_not_shown() {
     let text = "[header]\nAuthorization = 'Basic canary'\nX-B = ['1', '2']\nHost = 'evil'\nAccept-Encoding = 'gzip'\n";
     let place = parse(text).unwrap().server;
