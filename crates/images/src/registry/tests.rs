@@ -20,6 +20,7 @@ mod connections;
 mod endpoints;
 mod gates;
 mod indexes;
+mod kept;
 mod personalities;
 mod realms;
 mod redirects;

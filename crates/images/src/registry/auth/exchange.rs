@@ -75,6 +75,8 @@ async fn send(
         url,
         authorization,
         headers: None,
+        // Go repeats no POST. But a password gives a token by POST as by GET, whereas a refresh token may be good for one use.
+        is_idempotent: form.is_none() || matches!(request.credential, Some(Credential::Basic { .. })),
         form,
         recorder: request.recorder,
     };

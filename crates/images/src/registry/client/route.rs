@@ -47,6 +47,7 @@ impl<'a> Route<'a> {
                 authorization,
                 headers: None,
                 form: None,
+                is_idempotent: true,
                 recorder,
             };
             let response = self.endpoint.send(transport, http, !self.is_cross_origin).await;

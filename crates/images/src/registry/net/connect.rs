@@ -9,7 +9,8 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll, ready};
 
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use http::{HeaderValue, Uri};
@@ -203,7 +204,8 @@ impl Service<Uri> for Connector {
             let meter = Meter::new(limits::RESPONSE, 0);
             let connected = timeout(limits::CONNECT_TIME, connector.connect(&uri, &meter)).await;
             let (io, to_proxy) = connected.map_err(late)??;
-            Ok(TokioIo::new(Stream { io, to_proxy, kept, meter, flushed: true }))
+            let reuse = Reuse::default();
+            Ok(TokioIo::new(Stream { io, to_proxy, kept, meter, flushed: true, has_answered: false, reuse }))
         })
     }
 }
@@ -224,11 +226,23 @@ pub(crate) struct Stream {
     meter: Meter,
     /// Whether everything was written, so that the next write begins a request.
     flushed: bool,
+    has_answered: bool,
+    reuse: Reuse,
+}
+
+/// Whether a further request went on a connection that had answered one, and not a byte has come since.
+#[derive(Clone, Default)]
+pub(super) struct Reuse(Arc<AtomicBool>);
+
+impl Reuse {
+    pub(super) fn is_unanswered(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
 }
 
 impl Connection for Stream {
     fn connected(&self) -> Connected {
-        let connected = Connected::new().proxy(self.to_proxy);
+        let connected = Connected::new().proxy(self.to_proxy).extra(self.reuse.clone());
         if self.kept.is_none() {
             connected.poison();
         }
@@ -242,7 +256,13 @@ impl AsyncRead for Stream {
         cx: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.io).poll_read(cx, buffer)
+        let before = buffer.filled().len();
+        ready!(Pin::new(&mut self.io).poll_read(cx, buffer))?;
+        if buffer.filled().len() > before {
+            self.has_answered = true;
+            self.reuse.0.store(false, Ordering::Relaxed);
+        }
+        Poll::Ready(Ok(()))
     }
 }
 
@@ -250,6 +270,7 @@ impl AsyncWrite for Stream {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, data: &[u8]) -> Poll<io::Result<usize>> {
         if std::mem::take(&mut self.flushed) {
             self.meter.reset();
+            self.reuse.0.store(self.has_answered, Ordering::Relaxed);
         }
         Pin::new(&mut self.io).poll_write(cx, data)
     }

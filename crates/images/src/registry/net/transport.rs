@@ -9,16 +9,16 @@ use http::header::{
     ACCEPT, ACCEPT_ENCODING, AUTHORIZATION, CONTENT_ENCODING, CONTENT_TYPE, PROXY_AUTHORIZATION, RETRY_AFTER,
     USER_AGENT,
 };
-use http::{HeaderMap, HeaderValue, Method, Request, StatusCode, Uri};
+use http::{Extensions, HeaderMap, HeaderValue, Method, Request, StatusCode, Uri};
 use http_body_util::Full;
-use hyper_util::client::legacy::Client;
+use hyper_util::client::legacy::{self, Client};
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use tokio::time::{Duration, Instant, timeout};
 use url::Url;
 use zeroize::Zeroizing;
 
 use super::authority::label;
-use super::connect::{ConnectError, Connector};
+use super::connect::{ConnectError, Connector, Reuse};
 use super::no_connection::{self, texts};
 use crate::meter::TooManyBytes;
 use crate::registry::allowance::{Allowance, Allowances};
@@ -32,9 +32,13 @@ use tolerarch_support::body::{Budget, Read, ReadError};
 /// What becomes of an answer that is so large or slow that its memory is needed for others.
 const CROWDED: &str = "the answer was too large or slow while memory was needed for others";
 
+type HttpClient = Client<Connector, Full<Bytes>>;
+
 /// A client of any number of hosts; connections are kept for the next request.
 pub(crate) struct Transport {
-    client: Client<Connector, Full<Bytes>>,
+    client: HttpClient,
+    /// Opens a connection for each request.
+    fresh: HttpClient,
     connector: Connector,
     bodies: Budget,
     metrics: RegistryMetrics,
@@ -49,6 +53,8 @@ pub(crate) struct HttpRequest<'a> {
     pub(crate) headers: Option<&'a HeaderMap>,
     /// What is sent by POST.
     pub(crate) form: Option<Bytes>,
+    /// Whether it does nothing more when it is sent twice.
+    pub(crate) is_idempotent: bool,
     pub(crate) recorder: &'a Recorder,
 }
 
@@ -57,6 +63,19 @@ pub(crate) struct HttpResponse {
     pub(crate) headers: HeaderMap,
     /// The whole body of a success; of an error at most `limits::ERROR`, and nothing if it is longer.
     body: Read,
+}
+
+/// Why there is no response.
+struct Failure {
+    error: Error,
+    /// Whether a kept connection ended before the first byte of it.
+    is_stale: bool,
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        Self { error, is_stale: false }
+    }
 }
 
 impl HttpRequest<'_> {
@@ -116,14 +135,15 @@ impl HttpResponse {
 
 impl Transport {
     pub(crate) fn new(connector: Connector, metrics: RegistryMetrics) -> Self {
-        let client = Client::builder(TokioExecutor::new())
+        let mut client = Client::builder(TokioExecutor::new());
+        client
             .pool_timer(TokioTimer::new())
             .pool_idle_timeout(limits::IDLE_TIME)
             .pool_max_idle_per_host(limits::IDLE)
-            .http1_max_buf_size(limits::HEADERS)
-            .build(connector.clone());
+            .http1_max_buf_size(limits::HEADERS);
         Self {
-            client,
+            client: client.build(connector.clone()),
+            fresh: client.pool_max_idle_per_host(0).build(connector.clone()),
             connector,
             bodies: Budget::new(limits::BODIES),
             metrics,
@@ -131,14 +151,25 @@ impl Transport {
         }
     }
 
-    /// Sends it. There is no timeout in here: the caller has one for the whole lookup.
+    /// Sends it; once more where a kept connection ends instead of answering, as Go's `Transport` does: servers and load
+    /// balancers close connections at any time. There is no timeout in here: the caller has one for the whole lookup.
     pub(crate) async fn send(&self, request: &HttpRequest<'_>) -> Result<HttpResponse, Error> {
+        let sent = match self.observe(&self.client, request).await {
+            Err(Failure { is_stale: true, .. }) if request.is_idempotent => {
+                self.observe(&self.fresh, request).await
+            }
+            sent => sent,
+        };
+        sent.map_err(|failure| failure.error)
+    }
+
+    async fn observe(&self, client: &HttpClient, request: &HttpRequest<'_>) -> Result<HttpResponse, Failure> {
         let HttpRequest { kind, url, recorder, .. } = request;
         let label = label(url);
         let observed = self.metrics.request(&label, *kind);
         let begun = Instant::now();
         let index = recorder.request_begins(*kind, request.method().as_str(), url, request.authorization);
-        let response = self.exchange(request).await;
+        let response = self.exchange(client, request).await;
         let outcome = response.as_ref().map(|response| response.status.as_u16()).map_err(failure);
         recorder.request_ends(index, outcome, begun.elapsed());
         if let Some(allowance) = response.as_ref().ok().and_then(HttpResponse::allowance) {
@@ -157,9 +188,14 @@ impl Transport {
         response
     }
 
-    async fn exchange(&self, request: &HttpRequest<'_>) -> Result<HttpResponse, Error> {
-        let response =
-            self.client.request(self.build(request)?).await.map_err(|error| broken(request.url, &error))?;
+    async fn exchange(
+        &self,
+        client: &HttpClient,
+        request: &HttpRequest<'_>,
+    ) -> Result<HttpResponse, Failure> {
+        let response = client.request(self.build(request)?).await;
+        let response = response
+            .map_err(|error| Failure { is_stale: is_stale(&error), error: broken(request.url, &error) })?;
         let (head, body) = response.into_parts();
         if !head.status.is_success() {
             // Read so that the connection can be used again, and as it may say what the status does not.
@@ -171,12 +207,12 @@ impl Transport {
         let encoding = head.headers.get(CONTENT_ENCODING).map(|encoding| encoding.as_bytes().trim_ascii());
         // Object stores send a blank one for what was put there with one.
         if encoding.is_some_and(|encoding| !matches!(&*encoding.to_ascii_lowercase(), b"" | b"identity")) {
-            return Err(ManifestError::Encoding.into());
+            return Err(Error::from(ManifestError::Encoding).into());
         }
         let body =
             self.bodies.read(body, request.kind.limit(), Instant::now(), None).await.map_err(|error| {
                 match error {
-                    ReadError::TooLarge => ManifestError::TooLarge.into(),
+                    ReadError::TooLarge => Error::from(ManifestError::TooLarge),
                     ReadError::BudgetExhausted | ReadError::TooSlow => Error::Unexpected(CROWDED.into()),
                     ReadError::Broken(error) => broken(request.url, &error),
                 }
@@ -247,8 +283,17 @@ fn broken(url: &Url, error: &(dyn StdError + 'static)) -> Error {
     }
 }
 
-fn failure(error: &Error) -> &'static str {
-    match error {
+fn is_stale(error: &legacy::Error) -> bool {
+    let mut extras = Extensions::new();
+    if let Some(connected) = error.connect_info() {
+        connected.get_extras(&mut extras);
+    }
+    extras.get().is_some_and(Reuse::is_unanswered)
+}
+
+fn failure(failure: &Failure) -> &'static str {
+    match failure.error {
+        _ if failure.is_stale => "closed",
         Error::AddressNotAllowed => "address-not-allowed",
         Error::BadManifest(_) => "bad-manifest",
         Error::Unexpected(_) => "overloaded",
