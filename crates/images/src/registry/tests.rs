@@ -17,6 +17,7 @@ use tolerarch_support::metrics::Metrics;
 
 mod cold;
 mod connections;
+mod endings;
 mod endpoints;
 mod gates;
 mod indexes;

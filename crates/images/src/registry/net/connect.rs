@@ -257,7 +257,12 @@ impl AsyncRead for Stream {
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let before = buffer.filled().len();
-        ready!(Pin::new(&mut self.io).poll_read(cx, buffer))?;
+        match ready!(Pin::new(&mut self.io).poll_read(cx, buffer)) {
+            // TLS that ends without `close_notify`, which Go takes for the end as well (`crypto/tls`, `readRecordOrCCS`). What
+            // HTTP gives a length is cut off all the same; what it gives none has a digest, or is JSON.
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {}
+            read => read?,
+        }
         if buffer.filled().len() > before {
             self.has_answered = true;
             self.reuse.0.store(false, Ordering::Relaxed);

@@ -77,7 +77,8 @@ pub(super) fn texts(error: &(dyn StdError + 'static)) -> String {
         if !text.is_empty() {
             text.push_str(": ");
         }
-        text.push_str(&error.to_string());
+        // Some texts of rustls end with the address of its documentation.
+        text.push_str(error.to_string().split(": https://docs.rs/").next().unwrap_or_default());
         cause = error.source();
     }
     text.chars().take(limits::CAUSE).collect()
@@ -111,6 +112,11 @@ mod tests {
                 "https://a.b/",
                 ConnectError::Tls(error(io::ErrorKind::UnexpectedEof)),
                 "no connection to a.b: the TLS handshake failed: unexpected end of file",
+            ),
+            (
+                "https://a.b/",
+                ConnectError::Proxy(io::Error::other("it ended early: https://docs.rs/a").into()),
+                "no connection to a.b: the proxy does not let it through: it ended early",
             ),
             (
                 "https://a.b/",
