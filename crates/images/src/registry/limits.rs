@@ -32,6 +32,12 @@ pub(crate) const FETCHES: usize = 8;
 pub(crate) const PARTS: usize = 4;
 /// Redirects of one request: a domain of one's own before k8s.gcr.io, whose blobs take three. Other clients follow ten.
 pub(crate) const REDIRECTS: usize = 5;
+/// Name servers that are asked, as many as the C library takes (`MAXNS`).
+pub(crate) const NAME_SERVERS: usize = 3;
+/// How long a name may take, so that time is left to connect (`CONNECT_TIME`); and how long the one family is waited for when the
+/// other has answered (RFC 8305, section 3).
+pub(crate) const NAME_TIME: Duration = Duration::from_secs(4);
+pub(crate) const OTHER_FAMILY: Duration = Duration::from_millis(50);
 /// Requests to one name server that are under way. Each lookup has two, and there are never as many lookups.
 pub(crate) const NAME_REQUESTS: usize = 4096;
 /// Addresses of one host that are tried.

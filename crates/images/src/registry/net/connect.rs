@@ -4,15 +4,15 @@
 //! gets around the guard: neither an IP literal, nor a name that resolves differently a moment later.
 
 use std::collections::HashMap;
-use std::future::Future;
+use std::future::{Future, ready};
 use std::io;
 use std::net::{IpAddr, SocketAddr};
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, ready};
 
-use futures_util::stream::{FuturesUnordered, StreamExt};
+use futures_util::stream::{self, FuturesUnordered, StreamExt};
 use http::{HeaderValue, Uri};
 use hyper_util::client::legacy::connect::proxy::Tunnel;
 use hyper_util::client::legacy::connect::{Connected, Connection};
@@ -22,7 +22,7 @@ use rustls_pki_types::ServerName;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tokio::time::timeout;
+use tokio::time::{Duration, sleep, timeout};
 use tokio_rustls::TlsConnector;
 use tower::{Service, service_fn};
 use url::Url;
@@ -119,14 +119,10 @@ impl Connector {
         guard: Option<&AddressGuard>,
         meter: &Meter,
     ) -> Result<Wire, ConnectError> {
-        let addresses = self.names.resolve(to.name).await.map_err(ConnectError::Resolve)?.into_iter();
-        let admitted = addresses.filter(|address| guard.is_none_or(|guard| guard.admits(*address)));
-        let admitted = admitted.map(|address| SocketAddr::new(address, to.port));
-        let admitted: Vec<SocketAddr> = admitted.take(limits::ADDRESSES).collect();
-        if admitted.is_empty() {
-            return Err(ConnectError::Forbidden);
-        }
-        let tcp = dial(&admitted).await.map_err(ConnectError::Dial)?;
+        let addresses = self.names.resolve(to.name).await.map_err(ConnectError::Resolve)?;
+        let admits = |address: &IpAddr| ready(guard.is_none_or(|guard| guard.admits(*address)));
+        let admitted = addresses.filter(admits).take(limits::ADDRESSES);
+        let tcp = dial(admitted.map(|address| SocketAddr::new(address, to.port))).await?;
         tcp.set_nodelay(true).map_err(ConnectError::Dial)?;
         Ok(Box::new(Metered { io: tcp, meter: meter.clone() }))
     }
@@ -165,24 +161,29 @@ fn bare(host: &str) -> &str {
     host.trim_start_matches('[').trim_end_matches(']')
 }
 
-/// The first address that takes the connection; each gets a head start over the next (RFC 8305).
-async fn dial(addresses: &[SocketAddr]) -> io::Result<TcpStream> {
-    let mut waiting = addresses.iter();
+/// The first address that takes the connection; each gets a head start over the next (RFC 8305, section 5).
+async fn dial(addresses: impl stream::Stream<Item = SocketAddr>) -> Result<TcpStream, ConnectError> {
+    let mut addresses = pin!(addresses.fuse());
     let mut attempts = FuturesUnordered::new();
-    let mut last = io::Error::from(io::ErrorKind::AddrNotAvailable);
+    let mut failure = ConnectError::Forbidden;
+    let mut head_start = Duration::ZERO;
     loop {
-        match waiting.next() {
-            Some(address) => attempts.push(TcpStream::connect(*address)),
-            None if attempts.is_empty() => return Err(last),
-            None => {}
-        }
-        let head_start = tokio::time::sleep(limits::NEXT_ADDRESS);
+        let next = async {
+            if !head_start.is_zero() {
+                sleep(head_start).await;
+            }
+            addresses.next().await
+        };
         tokio::select! {
             Some(attempt) = attempts.next() => match attempt {
                 Ok(stream) => return Ok(stream),
-                Err(error) => last = error,
+                Err(error) => (failure, head_start) = (ConnectError::Dial(error), Duration::ZERO),
             },
-            () = head_start, if waiting.len() > 0 => {}
+            Some(address) = next => {
+                attempts.push(TcpStream::connect(address));
+                head_start = limits::NEXT_ADDRESS;
+            }
+            else => return Err(failure),
         }
     }
 }
@@ -300,9 +301,19 @@ mod tests {
     async fn dials_on_when_an_address_refuses() {
         let open = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let closed = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
-        let stream = dial(&[closed, open.local_addr().unwrap()]).await.unwrap();
-        assert_eq!(stream.peer_addr().unwrap(), open.local_addr().unwrap());
-        assert_eq!(dial(&[closed]).await.unwrap_err().kind(), io::ErrorKind::ConnectionRefused);
-        assert_eq!(dial(&[]).await.unwrap_err().kind(), io::ErrorKind::AddrNotAvailable);
+        let open = open.local_addr().unwrap();
+        let dial = async |known: &[SocketAddr], later: Option<SocketAddr>| {
+            let later = stream::once(ready(later)).filter_map(ready);
+            super::dial(stream::iter(known.to_vec()).chain(later)).await
+        };
+        for (known, later) in [(&[closed, open][..], None), (&[closed], Some(open)), (&[], Some(open))] {
+            let stream = dial(known, later).await.unwrap();
+            assert_eq!(stream.peer_addr().unwrap(), open);
+        }
+        let refused = dial(&[closed], None).await;
+        assert!(
+            matches!(refused, Err(ConnectError::Dial(error)) if error.kind() == io::ErrorKind::ConnectionRefused)
+        );
+        assert!(matches!(dial(&[], None).await, Err(ConnectError::Forbidden)));
     }
 }

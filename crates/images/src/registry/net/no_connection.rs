@@ -14,6 +14,9 @@ use crate::registry::limits;
 pub(super) fn explain(url: &Url, error: &ConnectError) -> String {
     let host = shown(&label(url));
     let known = match error {
+        ConnectError::Resolve(error) if error.kind() == io::ErrorKind::TimedOut => Some(format!(
+            "{host} cannot be reached: no name server answers for it in time; see that they run, and that no NetworkPolicy closes port 53"
+        )),
         ConnectError::Resolve(_) => Some(format!(
             "{host} cannot be reached: its name cannot be resolved; see that it is right, and known to the DNS here"
         )),
@@ -97,6 +100,11 @@ mod tests {
                 "https://registry-1.docker.io/v2/",
                 ConnectError::Resolve(error(io::ErrorKind::Other)),
                 "docker.io cannot be reached: its name cannot be resolved; see that it is right, and known to the DNS here",
+            ),
+            (
+                "https://a.b/",
+                ConnectError::Resolve(error(io::ErrorKind::TimedOut)),
+                "a.b cannot be reached: no name server answers for it in time; see that they run, and that no NetworkPolicy closes port 53",
             ),
             (
                 "https://a.b:5000/v2/",

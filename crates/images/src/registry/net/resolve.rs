@@ -2,70 +2,172 @@
 //! would hold one of the threads that also read certificates.
 //!
 //! By the system's rules: name servers, search list, `ndots` and time-outs of `/etc/resolv.conf`, and `/etc/hosts`. Both
-//! are read whenever a configuration is loaded.
+//! are read whenever a configuration is loaded. Who answers is not kept waiting by who is silent: all name servers are
+//! asked at once, as musl does, for both families, and what one family has is used while the other is still awaited.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr};
+use std::sync::Arc;
 
+use futures_util::future::{BoxFuture, Either, FutureExt, OptionFuture, select, select_ok};
+use futures_util::stream::{self, Stream, StreamExt};
 use hickory_resolver::TokioResolver;
-use hickory_resolver::config::{
-    LookupIpStrategy, NameServerConfig, ResolveHosts, ResolverConfig, ResolverOpts, ServerOrderingStrategy,
-};
+use hickory_resolver::config::{NameServerConfig, ResolveHosts, ResolverConfig, ResolverOpts};
 use hickory_resolver::net::NetError;
 use hickory_resolver::net::runtime::TokioRuntimeProvider;
-use hickory_resolver::proto::rr::Name;
+use hickory_resolver::proto::rr::{Name, RecordType};
 use hickory_resolver::system_conf::read_system_conf;
+use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::registry::limits;
 
 /// Resolves names. Clones are the same resolver.
 #[derive(Clone)]
-pub(crate) struct NameResolver(TokioResolver);
+pub(crate) struct NameResolver {
+    /// At least one, each with one name server.
+    servers: Arc<[TokioResolver]>,
+    search: Arc<[Name]>,
+    ndots: usize,
+}
+
+/// Addresses that are being asked for; never none.
+type Asked = BoxFuture<'static, Result<Vec<IpAddr>, NetError>>;
 
 impl NameResolver {
     /// As the system is configured; like the C library, with a name server on this very host where it names none.
     pub(crate) fn of_system() -> Result<Self, NetError> {
-        let (mut config, options) = read_system_conf().unwrap_or_else(|error| {
+        let (config, options) = read_system_conf().unwrap_or_else(|error| {
             tracing::warn!(%error, "/etc/resolv.conf cannot be used; names are asked of 127.0.0.1");
             let local = NameServerConfig::udp_and_tcp(Ipv4Addr::LOCALHOST.into());
             (ResolverConfig::from_parts(None, Vec::new(), vec![local]), ResolverOpts::default())
         });
-        if !config.search.is_empty() {
-            // The host's own domain counts only without a search list.
-            config.domain = None;
-        }
         Self::new(config, options)
     }
 
-    fn new(config: ResolverConfig, options: ResolverOpts) -> Result<Self, NetError> {
-        let mut builder = TokioResolver::builder_with_config(config, TokioRuntimeProvider::default());
-        let set = builder.options_mut();
-        *set = options;
-        // As the C library: both families, the servers in their order, nothing remembered.
-        set.ip_strategy = LookupIpStrategy::Ipv6AndIpv4;
-        set.server_ordering_strategy = ServerOrderingStrategy::UserProvidedOrder;
-        set.use_hosts_file = ResolveHosts::Always;
-        set.cache_size = 0;
-        set.max_active_requests = limits::NAME_REQUESTS;
-        builder.build().map(Self)
+    fn new(config: ResolverConfig, mut options: ResolverOpts) -> Result<Self, NetError> {
+        // As the C library: nothing is remembered.
+        options.cache_size = 0;
+        options.use_hosts_file = ResolveHosts::Always;
+        options.max_active_requests = limits::NAME_REQUESTS;
+        let resolver = |server| {
+            let config = ResolverConfig::from_parts(None, Vec::new(), vec![server]);
+            let builder = TokioResolver::builder_with_config(config, TokioRuntimeProvider::default());
+            builder.with_options(options.clone()).build()
+        };
+        let servers = config.name_servers.into_iter().take(limits::NAME_SERVERS).map(resolver);
+        // The host's own domain counts only without a search list.
+        let domain = config.domain.filter(|_| config.search.is_empty());
+        Ok(Self {
+            servers: servers.collect::<Result<_, _>>()?,
+            search: config.search.into_iter().chain(domain).collect(),
+            ndots: options.ndots,
+        })
     }
 
-    /// The addresses of a host, which may be an address itself. Both families in turn (RFC 8305, section 4).
-    pub(super) async fn resolve(&self, host: &str) -> io::Result<Vec<IpAddr>> {
-        if let Ok(address) = host.parse() {
-            return Ok(vec![address]);
-        }
-        // Not as an international name, in which an underscore could not stand.
-        let name = Name::from_ascii(host).map_err(io::Error::other)?;
-        let found = self.0.lookup_ip(name).await.map_err(io::Error::other)?;
-        let (v6, v4): (Vec<IpAddr>, Vec<IpAddr>) = found.iter().partition(IpAddr::is_ipv6);
-        let mut addresses = Vec::with_capacity(v4.len() + v6.len());
-        let (mut v4, mut v6) = (v4.into_iter(), v6.into_iter());
-        for _ in 0..v4.len().max(v6.len()) {
-            addresses.extend(v6.next().into_iter().chain(v4.next()));
-        }
-        Ok(addresses)
+    /// The addresses of a host, which may be an address itself: those that are known soon, both families in turn, and then
+    /// those that come later (RFC 8305, sections 3 and 4).
+    pub(super) async fn resolve(&self, host: &str) -> io::Result<impl Stream<Item = IpAddr> + use<>> {
+        let until = Instant::now() + limits::NAME_TIME;
+        let (known, awaited) = match host.parse() {
+            Ok(address) => (vec![address], None),
+            Err(_) => timeout_at(until, self.find(host)).await?.map_err(|error| match error {
+                NetError::Timeout => io::ErrorKind::TimedOut.into(),
+                error => io::Error::other(error),
+            })?,
+        };
+        let later = stream::once(timeout_at(until, OptionFuture::from(awaited)));
+        let later = later
+            .flat_map(|later| stream::iter(later.ok().flatten().and_then(Result::ok).unwrap_or_default()));
+        Ok(stream::iter(in_turn(known)).chain(later))
     }
+
+    /// The addresses of the first name that has some, and the other family's, if they are still awaited.
+    async fn find(&self, host: &str) -> Result<(Vec<IpAddr>, Option<Asked>), NetError> {
+        let mut failure = NetError::NoConnections;
+        let mut doubtful = Vec::new();
+        for name in self.names(host)? {
+            match self.find_either(&name).await {
+                (Ok(addresses), awaited) => return Ok((addresses, awaited)),
+                (Err(error), awaited) => {
+                    failure = error;
+                    doubtful.extend(awaited);
+                }
+            }
+        }
+        if doubtful.is_empty() {
+            return Err(failure);
+        }
+        let (addresses, _) = select_ok(doubtful).await?;
+        Ok((addresses, None))
+    }
+
+    /// The names that a host may stand for, in their order (resolv.conf(5)).
+    fn names(&self, host: &str) -> Result<Vec<Name>, NetError> {
+        // Not as an international name, in which an underscore could not stand.
+        let name = Name::from_ascii(host)?;
+        let within = self.search.iter().filter(|_| !name.is_fqdn());
+        let mut names: Vec<Name> =
+            within.filter_map(|domain| name.clone().append_domain(domain).ok()).collect();
+        let is_first = usize::from(name.num_labels()) > self.ndots || name.is_localhost();
+        let mut itself = name;
+        itself.set_fqdn(true);
+        names.insert(if is_first { 0 } else { names.len() }, itself);
+        Ok(names)
+    }
+
+    /// What is found of one name, and what is still awaited. Where one family has addresses, or says that there is no such
+    /// name, the other is not waited for much longer. That a name is denied does not end it: some servers deny one that has no
+    /// IPv6 addresses (RFC 4074, section 4.2).
+    async fn find_either(&self, name: &Name) -> (Result<Vec<IpAddr>, NetError>, Option<Asked>) {
+        let asked = select(self.ask(name, RecordType::AAAA), self.ask(name, RecordType::A)).await;
+        let (Either::Left((first, mut other)) | Either::Right((first, mut other))) = asked;
+        let says_all = first.as_ref().err().is_none_or(NetError::is_nx_domain);
+        let second = if says_all {
+            timeout(limits::OTHER_FAMILY, &mut other).await.ok()
+        } else {
+            Some((&mut other).await)
+        };
+        match (first, second) {
+            (first, None) => (first, Some(other)),
+            (Ok(mut addresses), Some(second)) => {
+                addresses.extend(second.into_iter().flatten());
+                (Ok(addresses), None)
+            }
+            (Err(_), Some(second)) => (second, None),
+        }
+    }
+
+    /// What the first name server says that can say something, be it that there is nothing.
+    fn ask(&self, name: &Name, family: RecordType) -> Asked {
+        let asked = self.servers.iter().map(|server| {
+            let (server, name) = (server.clone(), name.clone());
+            let asked = async move {
+                match server.lookup(name, family).await {
+                    Err(error) if !error.is_no_records_found() => Err(error),
+                    found => Ok(found),
+                }
+            };
+            asked.boxed()
+        });
+        let answered = select_ok(asked).map(|answered| {
+            let found = answered?.0?;
+            let addresses: Vec<IpAddr> =
+                found.answers().iter().filter_map(|record| record.data.ip_addr()).collect();
+            if addresses.is_empty() { Err("no address".into()) } else { Ok(addresses) }
+        });
+        answered.boxed()
+    }
+}
+
+/// Both families in turn, beginning with IPv6.
+fn in_turn(addresses: Vec<IpAddr>) -> Vec<IpAddr> {
+    let mut taken = Vec::with_capacity(addresses.len());
+    let (v6, v4): (Vec<IpAddr>, Vec<IpAddr>) = addresses.into_iter().partition(IpAddr::is_ipv6);
+    let (mut v4, mut v6) = (v4.into_iter(), v6.into_iter());
+    for _ in 0..v4.len().max(v6.len()) {
+        taken.extend(v6.next().into_iter().chain(v4.next()));
+    }
+    taken
 }
 
 #[cfg(test)]

@@ -1,49 +1,220 @@
 use super::*;
 use std::net::SocketAddr;
+use std::pin::pin;
 use std::time::Duration;
 
+use hickory_resolver::proto::op::{Message, ResponseCode};
+use hickory_resolver::proto::rr::{RData, Record};
 use tokio::net::UdpSocket;
+use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
-use tokio::time::timeout;
 
-const HEALTHY: &[u8] = b"\x0aa_registry\x04test\0";
+const NAME: &str = "a_registry.test";
+const V4: &str = "10.9.8.7";
+const V6: &str = "2001:db8::7";
 
-/// 10.9.8.7 for `a_registry.test`, and silence for every other name.
-fn answer(query: &[u8]) -> Option<Vec<u8>> {
-    let end = 12 + HEALTHY.len();
-    if !query.get(12..end)?.eq_ignore_ascii_case(HEALTHY) {
-        return None;
-    }
-    let is_ipv4 = query.get(end..end + 2)? == [0, 1];
-    let mut answer = query.get(..end + 4)?.to_vec();
-    answer[2..12].copy_from_slice(&[0x81, 0x80, 0, 1, 0, u8::from(is_ipv4), 0, 0, 0, 0]);
-    if is_ipv4 {
-        answer.extend_from_slice(&[0xc0, 12, 0, 1, 0, 1, 0, 0, 0, 60, 0, 4, 10, 9, 8, 7]);
-    }
-    Some(answer)
+/// What a name server answers.
+#[derive(Clone)]
+enum Answer {
+    Address(&'static str),
+    Code(ResponseCode),
+    Truncated,
+    Silence,
+    /// This address, once there is a permit.
+    Held(Arc<Semaphore>, &'static str),
 }
 
-async fn name_server() -> SocketAddr {
-    let socket = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+use Answer::{Address, Code, Held, Silence, Truncated};
+
+impl Answer {
+    async fn of(self, query: &[u8]) -> Option<Vec<u8>> {
+        let mut message = Message::from_vec(query).unwrap().into_response();
+        match self {
+            Silence => return None,
+            Code(code) => message.metadata.response_code = code,
+            Truncated => message.metadata.truncation = true,
+            Address(address) => add(&mut message, address),
+            Held(permits, address) => {
+                permits.acquire().await.unwrap().forget();
+                add(&mut message, address);
+            }
+        }
+        Some(message.to_vec().unwrap())
+    }
+}
+
+fn add(message: &mut Message, address: &str) {
+    let name = message.queries[0].name().clone();
+    let data = match address.parse().unwrap() {
+        IpAddr::V4(address) => RData::A(address.into()),
+        IpAddr::V6(address) => RData::AAAA(address.into()),
+    };
+    message.add_answer(Record::from_rdata(name, 60, data));
+}
+
+/// A name server that answers so, by name (with a dot at its end) and family.
+async fn name_server(answer: impl Fn(&str, RecordType) -> Answer + Send + 'static) -> SocketAddr {
+    let socket = Arc::new(UdpSocket::bind("127.0.0.1:0").await.unwrap());
     let address = socket.local_addr().unwrap();
     tokio::spawn(async move {
+        let mut answers = JoinSet::new();
         let mut query = [0; 512];
         while let Ok((length, peer)) = socket.recv_from(&mut query).await {
-            if let Some(answer) = answer(&query[..length]) {
-                let _ = socket.send_to(&answer, peer).await;
-            }
+            let query = query[..length].to_vec();
+            let asked = Message::from_vec(&query).unwrap();
+            let [question] = asked.queries.as_slice() else { panic!("one question") };
+            let answer = answer(&question.name().to_ascii().to_lowercase(), question.query_type());
+            let socket = Arc::clone(&socket);
+            answers.spawn(async move {
+                if let Some(answer) = answer.of(&query).await {
+                    _ = socket.send_to(&answer, peer).await;
+                }
+            });
         }
     });
     address
 }
 
-/// A name that hangs is given up after 20 minutes: each try has one minute.
-fn asking(server: SocketAddr) -> NameResolver {
-    let mut config = NameServerConfig::udp(server.ip());
-    config.connections[0].port = server.port();
+/// 10.9.8.7 for [`NAME`], and silence for every other name.
+fn healthy(name: &str, family: RecordType) -> Answer {
+    match family {
+        _ if name != "a_registry.test." => Silence,
+        RecordType::A => Address(V4),
+        _ => Code(ResponseCode::NoError),
+    }
+}
+
+/// By the name servers' own account a name that hangs is given up after 20 minutes: each try has one minute.
+fn asking(servers: &[SocketAddr], search: &[&str]) -> NameResolver {
+    let servers = servers.iter().map(|server| {
+        let mut config = NameServerConfig::udp(server.ip());
+        config.connections[0].port = server.port();
+        config
+    });
+    let search = search.iter().map(|domain| Name::from_ascii(domain).unwrap()).collect();
     let mut options = ResolverOpts::default();
-    (options.timeout, options.attempts) = (Duration::from_secs(60), 20);
-    NameResolver::new(ResolverConfig::from_parts(None, vec![], vec![config]), options).unwrap()
+    (options.timeout, options.attempts, options.ndots) = (Duration::from_secs(60), 20, 5);
+    NameResolver::new(ResolverConfig::from_parts(None, search, servers.collect()), options).unwrap()
+}
+
+/// Those that are known soon. On a busy machine all tries of `NAME_TIME` may be too short, but not many.
+async fn known(resolver: &NameResolver) -> Vec<String> {
+    let found = async {
+        loop {
+            if let Ok(found) = resolver.resolve(NAME).await {
+                break found;
+            }
+        }
+    };
+    let mut found = pin!(timeout(Duration::from_secs(60), found).await.expect("it hangs"));
+    let mut addresses = Vec::new();
+    while let Some(Some(address)) = found.next().now_or_never() {
+        addresses.push(address.to_string());
+    }
+    addresses
+}
+
+#[tokio::test]
+async fn one_family_is_enough() {
+    for (v4, v6, expected) in [
+        (Address(V4), Address(V6), &[V6, V4][..]),
+        (Address(V4), Code(ResponseCode::NoError), &[V4]),
+        (Address(V4), Silence, &[V4]),
+        (Address(V4), Code(ResponseCode::ServFail), &[V4]),
+        (Address(V4), Code(ResponseCode::NXDomain), &[V4]),
+        (Address(V4), Truncated, &[V4]),
+        (Silence, Address(V6), &[V6]),
+        (Code(ResponseCode::ServFail), Address(V6), &[V6]),
+        (Truncated, Address(V6), &[V6]),
+    ] {
+        let server =
+            name_server(move |_, family| if family == RecordType::A { v4.clone() } else { v6.clone() }).await;
+        assert_eq!(known(&asking(&[server], &[])).await, expected);
+    }
+}
+
+#[tokio::test]
+async fn what_comes_later_is_used_as_well() {
+    let permits = Arc::new(Semaphore::new(0));
+    let held = Held(Arc::clone(&permits), V4);
+    let server =
+        name_server(move |_, family| if family == RecordType::A { held.clone() } else { Address(V6) }).await;
+    let mut found = pin!(asking(&[server], &[]).resolve(NAME).await.unwrap());
+    assert_eq!(found.next().await, Some(V6.parse().unwrap()));
+    permits.add_permits(Semaphore::MAX_PERMITS);
+    assert_eq!(found.next().await, Some(V4.parse().unwrap()));
+    assert_eq!(found.next().await, None);
+}
+
+#[tokio::test]
+async fn one_name_server_is_enough() {
+    for other in [Silence, Truncated, Code(ResponseCode::ServFail), Code(ResponseCode::Refused)] {
+        let other = name_server(move |_, _| other.clone()).await;
+        let healthy = name_server(healthy).await;
+        for servers in [[other, other, healthy], [healthy, other, other]] {
+            assert_eq!(known(&asking(&servers, &[])).await, [V4]);
+        }
+    }
+}
+
+#[tokio::test]
+async fn the_search_list_is_followed_past_what_is_silent() {
+    let nothing = || Code(ResponseCode::NXDomain);
+    for (case, within, itself, expected) in [
+        ("the first name counts", (Address(V4), nothing()), (nothing(), Address(V6)), V4),
+        ("not there, and half of it silent", (nothing(), Silence), (Address(V4), Silence), V4),
+        ("the reverse", (Silence, nothing()), (Silence, Address(V6)), V6),
+        (
+            "no address of one family",
+            (Code(ResponseCode::NoError), Address(V6)),
+            (Address(V4), nothing()),
+            V6,
+        ),
+    ] {
+        let server = name_server(move |name, family| {
+            let (v4, v6) = if name == "a_registry.test.a.b." { &within } else { &itself };
+            if family == RecordType::A { v4.clone() } else { v6.clone() }
+        });
+        assert_eq!(known(&asking(&[server.await], &["a.b"])).await, [expected], "{case}");
+    }
+}
+
+/// RFC 4074, section 4.2.
+#[tokio::test]
+async fn a_name_that_is_denied_for_one_family_may_be_there_for_the_other() {
+    let permits = Arc::new(Semaphore::new(0));
+    let held = Held(Arc::clone(&permits), V4);
+    let (moved_on, mut further) = tokio::sync::mpsc::unbounded_channel();
+    let server = name_server(move |name, family| match (name, family) {
+        ("a_registry.test.a.b.", RecordType::A) => held.clone(),
+        ("a_registry.test.a.b.", _) => Code(ResponseCode::NXDomain),
+        _ => {
+            moved_on.send(()).unwrap();
+            Code(ResponseCode::NXDomain)
+        }
+    });
+    let resolver = asking(&[server.await], &["a.b"]);
+    let (found, ()) = tokio::join!(known(&resolver), async {
+        further.recv().await.unwrap();
+        permits.add_permits(Semaphore::MAX_PERMITS);
+    });
+    assert_eq!(found, [V4]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn silence_leaves_time_to_connect_and_is_told_from_a_name_that_is_not_there() {
+    let silent = asking(&[name_server(|_, _| Silence).await], &[]);
+    let begun = Instant::now();
+    assert_eq!(silent.resolve(NAME).await.err().unwrap().kind(), io::ErrorKind::TimedOut);
+    assert_eq!(begun.elapsed().as_secs(), limits::NAME_TIME.as_secs());
+    assert!(limits::NAME_TIME < limits::CONNECT_TIME);
+}
+
+#[tokio::test]
+async fn a_name_that_is_not_there_is_an_error() {
+    let nothing = asking(&[name_server(|_, _| Code(ResponseCode::NXDomain)).await], &["a.b"]);
+    assert_eq!(nothing.resolve(NAME).await.err().unwrap().kind(), io::ErrorKind::Other);
+    assert!(nothing.resolve("a..b").await.is_err());
 }
 
 /// The threads of this process that have this name.
@@ -59,17 +230,17 @@ fn names_that_hang_cost_no_threads_and_keep_no_other_waiting() {
     let own = "of-names";
     let runtime = tokio::runtime::Builder::new_current_thread().thread_name(own).enable_all().build();
     runtime.unwrap().block_on(async {
-        let resolver = asking(name_server().await);
+        let resolver = asking(&[name_server(healthy).await], &[]);
         let mut hanging = JoinSet::new();
         for number in 0..600 {
             let resolver = resolver.clone();
-            hanging.spawn(async move { resolver.resolve(&format!("hangs-{number}.test")).await.is_ok() });
-            // What is not received at once might be dropped, and is sent again after a minute.
+            let name = format!("hangs-{number}.test");
+            hanging.spawn(async move { while resolver.resolve(&name).await.is_err() {} });
+            // What is not received at once might be dropped, and is sent again later.
             tokio::task::yield_now().await;
         }
         for _ in 0..20 {
-            let found = timeout(Duration::from_secs(200), resolver.resolve("a_registry.test")).await;
-            assert_eq!(found.expect("it hangs, too").unwrap(), ["10.9.8.7".parse::<IpAddr>().unwrap()]);
+            assert_eq!(known(&resolver).await, [V4]);
             tokio::task::yield_now().await;
         }
         assert!(hanging.try_join_next().is_none(), "all of them hang still");
@@ -82,9 +253,9 @@ fn names_that_hang_cost_no_threads_and_keep_no_other_waiting() {
 
 #[tokio::test]
 async fn addresses_are_not_asked_for() {
-    let resolver = asking("127.0.0.1:1".parse().unwrap());
+    let resolver = asking(&["127.0.0.1:1".parse().unwrap()], &[]);
     for address in ["127.0.0.1", "::1", "2001:db8::1"] {
-        assert_eq!(resolver.resolve(address).await.unwrap(), [address.parse::<IpAddr>().unwrap()]);
+        let found: Vec<IpAddr> = resolver.resolve(address).await.unwrap().collect().await;
+        assert_eq!(found, [address.parse::<IpAddr>().unwrap()]);
     }
-    assert!(resolver.resolve("a..b").await.is_err());
 }
