@@ -69,7 +69,7 @@ impl Access {
     pub(super) async fn configured_if_reached(&self, shared: &Shared) -> Result<Configured, ConfigError> {
         let environment = &shared.environment;
         let asked = async {
-            match self.connect(environment).await {
+            match self.connect(environment) {
                 Ok(client) => Some(doctor::configured(&client).await),
                 Err(error) if self.is_named() || environment.get("KUBECONFIG").is_some() => {
                     Some(Err(error.to_string()))

@@ -44,7 +44,7 @@ impl Doctor {
     pub(super) fn run(self, shared: &Shared) -> Result<ExitCode, Failure> {
         let findings = run(shared, async |progress, _| {
             progress.show("asking the API server");
-            let client = self.access.connect(&shared.environment).await?;
+            let client = self.access.connect(&shared.environment)?;
             Ok(examine(&client, self.access.namespace.as_deref(), shared.config.as_deref()).await?)
         })?;
         print(&match self.output {

@@ -30,8 +30,8 @@ impl Access {
         self.kubeconfig.is_some() || self.context.is_some()
     }
 
-    pub(super) async fn connect(&self, environment: &Environment) -> Result<UserClient, ConnectError> {
-        UserClient::connect(self.kubeconfig.as_deref(), self.context.as_deref(), environment).await
+    pub(super) fn connect(&self, environment: &Environment) -> Result<UserClient, ConnectError> {
+        UserClient::connect(self.kubeconfig.as_deref(), self.context.as_deref(), environment)
     }
 }
 

@@ -38,7 +38,7 @@ impl Command {
     pub(super) fn run(self, shared: &Shared) -> Result<ExitCode, Failure> {
         let (configured, shown) = run(shared, async |progress, _| {
             progress.show("asking the API server");
-            let client = self.access.connect(&shared.environment).await?;
+            let client = self.access.connect(&shared.environment)?;
             let (config, notes) = self.access.configured(shared, &client).await?;
             let mut shown = Shown::read(&client, Discover { node_pools: true, nodes: true }).await?;
             shown.notes.extend(client.take_left_out());

@@ -79,7 +79,7 @@ impl Command {
         let namespace = self.access.namespace.as_deref();
         let report = run(shared, async |progress, guard| {
             progress.show("asking the API server");
-            let client = self.access.connect(&shared.environment).await?;
+            let client = self.access.connect(&shared.environment)?;
             let configured = self.access.configured(shared, &client).await?;
             let survey = Survey::read(&client, namespace, &progress).await?;
             let session =

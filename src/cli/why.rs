@@ -40,7 +40,7 @@ impl Why {
         }
         let (explained, notes, faults) = run(shared, async |progress, _| {
             progress.show("asking the API server");
-            let client = self.access.connect(&shared.environment).await?;
+            let client = self.access.connect(&shared.environment)?;
             let configured = self.access.configured(shared, &client).await?;
             let namespace = self.access.namespace.as_deref().unwrap_or(client.namespace());
             let (objects, mut survey, faults) = self.find(&client, namespace, &progress).await;

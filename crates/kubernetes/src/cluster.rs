@@ -6,6 +6,7 @@
 mod caller;
 mod config_map;
 mod event;
+mod kubeconfig;
 mod lease;
 mod list;
 mod metadata;
@@ -28,7 +29,7 @@ use http::{Method, Request, StatusCode};
 use http_body_util::BodyExt;
 use kube::Client;
 use kube::client::Body;
-use kube::config::Config;
+use kube::config::{AuthInfo, Config};
 use serde::de::DeserializeOwned;
 use tokio::time::{Duration, Instant, timeout};
 use zeroize::Zeroizing;
@@ -299,7 +300,18 @@ fn client(mut config: Config, connect: Duration, silence: Option<Duration>) -> R
     config.connect_timeout = Some(connect);
     config.read_timeout = silence;
     config.write_timeout = silence;
+    trim_token(&mut config.auth_info);
     Client::try_from(config).map_err(ConnectError::Client)
+}
+
+/// As client-go has it: a token file counts before a token, and ends with a newline where an editor has written it. kube, which
+/// takes it whole, reads it itself where nothing is to be trimmed, and again when the token has been replaced.
+fn trim_token(auth: &mut AuthInfo) {
+    let read = |file: &String| std::fs::read_to_string(file).ok().map(Zeroizing::new);
+    if let Some(text) = auth.token_file.as_ref().and_then(read) {
+        let token = text.trim();
+        auth.token = (token.len() < text.len()).then(|| token.into());
+    }
 }
 
 /// A request, and the media type and text of what it is to change.

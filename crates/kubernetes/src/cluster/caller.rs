@@ -1,8 +1,10 @@
 //! As whom the Kubernetes API is asked, and where it is.
 
-use futures_util::FutureExt;
-use kube::config::{Config, InClusterError, InferConfigError, KubeconfigError};
+use std::path::PathBuf;
 
+use kube::config::{Config, InClusterError, KubeconfigError};
+
+use super::kubeconfig;
 use tolerarch_support::environment::Environment;
 
 /// On whose behalf the Kubernetes API is asked.
@@ -17,18 +19,13 @@ pub enum Caller {
 impl Caller {
     /// Where the API server is, and as whom to ask it.
     pub(super) fn config(self, environment: &Environment) -> Result<Config, ConnectError> {
-        // Async by its signature only: it reads files, and waits for nothing.
-        let infer = || {
-            let config = Config::infer().now_or_never().ok_or(ConnectError::Waits)?;
-            let config = config.map_err(|error| ConnectError::Kubeconfig(error.into()))?;
-            Ok(without_proxy_of(environment, config))
-        };
+        let of_kubeconfig = || Ok(kubeconfig::load(None, None, environment)?.0);
         match self {
             Self::Service => match Config::incluster() {
-                Err(_) if environment.get("KUBECONFIG").is_some() => infer(),
+                Err(_) if environment.get("KUBECONFIG").is_some() => of_kubeconfig(),
                 config => config.map_err(ConnectError::ServiceAccount),
             },
-            Self::Person => infer(),
+            Self::Person => of_kubeconfig(),
         }
     }
 }
@@ -49,12 +46,13 @@ pub(super) fn without_proxy_of(environment: &Environment, mut config: Config) ->
 pub enum ConnectError {
     #[error("no service account is mounted here (automountServiceAccountToken): {0}")]
     ServiceAccount(InClusterError),
-    #[error("no kubeconfig can be used here: {0}")]
-    Kubeconfig(Box<InferConfigError>),
+    /// Which files were looked for, and why there is no service account.
+    #[error("no current context in a kubeconfig ({0}), and no service account is mounted here: {1}")]
+    NoContext(String, InClusterError),
+    #[error("{file} is not a kubeconfig: {1}", file = .0.display())]
+    NoKubeconfig(PathBuf, String),
     #[error("the kubeconfig cannot be used: {0}")]
-    Named(Box<KubeconfigError>),
-    #[error("the kubeconfig cannot be read at once")]
-    Waits,
+    Unusable(Box<KubeconfigError>),
     #[error("what is to be used for the Kubernetes API is not right: {0}")]
     Client(kube::Error),
 }

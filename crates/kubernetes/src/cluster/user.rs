@@ -10,15 +10,14 @@ use http::header::WARNING;
 use http::{Method, StatusCode};
 use kube::Client;
 use kube::api::ObjectMeta;
-use kube::config::{Config, KubeConfigOptions, Kubeconfig};
+use kube::config::Config;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use tokio::time::{Duration, timeout};
 
-use super::caller::without_proxy_of;
 use super::list::{self, Bounds, Pages};
-use super::{ConnectError, JSON, read, request};
+use super::{ConnectError, JSON, kubeconfig, read, request};
 pub use error::RequestError;
 use error::{Server, refused};
 use tolerarch_support::environment::Environment;
@@ -84,30 +83,15 @@ pub struct UserClient {
 }
 
 impl UserClient {
-    /// As kubectl: the named kubeconfig, else `KUBECONFIG`, else the one in the home directory; else the service account.
-    pub async fn connect(
+    /// As kubectl finds the cluster.
+    pub fn connect(
         kubeconfig: Option<&Path>,
         context: Option<&str>,
         environment: &Environment,
     ) -> Result<Self, ConnectError> {
-        let named = |error| ConnectError::Named(Box::new(error));
-        let options =
-            KubeConfigOptions { context: context.map(ToOwned::to_owned), ..KubeConfigOptions::default() };
-        let mut current = None;
-        let config = match kubeconfig {
-            Some(file) => {
-                let kubeconfig = Kubeconfig::read_from(file).map_err(named)?;
-                current = kubeconfig.current_context.clone();
-                Config::from_custom_kubeconfig(kubeconfig, &options).await.map_err(named)?
-            }
-            None if context.is_some() => Config::from_kubeconfig(&options).await.map_err(named)?,
-            None => {
-                current = Kubeconfig::read().ok().and_then(|kubeconfig| kubeconfig.current_context);
-                Config::infer().await.map_err(|error| ConnectError::Kubeconfig(error.into()))?
-            }
-        };
-        let mut client = Self::new(without_proxy_of(environment, config))?;
-        client.server.context = context.map(ToOwned::to_owned).or(current).unwrap_or_default();
+        let (config, context) = kubeconfig::load(kubeconfig, context, environment)?;
+        let mut client = Self::new(config)?;
+        client.server.context = context;
         Ok(client)
     }
 

@@ -196,16 +196,37 @@ async fn an_exec_plugin_gives_the_token_of_the_context_that_is_named() {
     });
     std::fs::write(&file, kubeconfig.to_string()).unwrap();
     for (context, name) in [(None, "one"), (Some("two"), "two")] {
-        let client = UserClient::connect(Some(&file), context, &Environment::default()).await.unwrap();
+        let client = UserClient::connect(Some(&file), context, &Environment::default()).unwrap();
         assert_eq!(client.text("/").await.unwrap(), format!("Bearer token-of-{name}"));
         assert_eq!(client.namespace(), format!("ns-{name}"));
     }
-    assert!(UserClient::connect(Some(&file), Some("three"), &Environment::default()).await.is_err());
+    assert!(UserClient::connect(Some(&file), Some("three"), &Environment::default()).is_err());
     assert!(
-        UserClient::connect(Some(&directory.path().join("missing")), None, &Environment::default())
-            .await
-            .is_err()
+        UserClient::connect(Some(&directory.path().join("missing")), None, &Environment::default()).is_err()
     );
+}
+
+#[tokio::test]
+async fn a_token_file_counts_before_a_token_and_is_trimmed() {
+    let api = FakeApi::start(|request| Reply::of(200, json!(request.authorization))).await;
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("kubeconfig");
+    for (name, text, token) in [
+        ("plain", Some("of-file"), "of-file"),
+        ("edited", Some(" of-file\r\n"), "of-file"),
+        ("missing", None, "of-kubeconfig"),
+    ] {
+        text.into_iter().for_each(|text| std::fs::write(directory.path().join(name), text).unwrap());
+        let kubeconfig = json!({
+            "current-context": "c",
+            "clusters": [{"name": "c", "cluster": {"server": api.url}}],
+            "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
+            "users": [{"name": "u", "user": {"tokenFile": name, "token": "of-kubeconfig"}}],
+        });
+        std::fs::write(&file, kubeconfig.to_string()).unwrap();
+        let client = UserClient::connect(Some(&file), None, &Environment::default()).unwrap();
+        assert_eq!(client.text("/").await.unwrap(), format!("Bearer {token}"), "{name}");
+    }
 }
 
 /// An API server that lets in who has a certificate of its CA.
@@ -261,8 +282,7 @@ async fn a_client_certificate_is_shown() {
             "users": [{"name": "c", "user": user}],
         });
         std::fs::write(path("kubeconfig"), kubeconfig.to_string()).unwrap();
-        let client =
-            UserClient::connect(Some(&path("kubeconfig")), None, &Environment::default()).await.unwrap();
+        let client = UserClient::connect(Some(&path("kubeconfig")), None, &Environment::default()).unwrap();
         assert_eq!(client.get::<Value>("/version").await.is_ok(), allowed);
     }
 }

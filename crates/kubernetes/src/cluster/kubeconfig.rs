@@ -1,0 +1,73 @@
+//! The kubeconfig, looked for and merged as client-go does it (`ClientConfigLoadingRules.Load` in `tools/clientcmd/loader.go`):
+//! what leads kubectl to a cluster leads there, too. Each file is read by kube, which puts the paths in it right.
+
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+
+use kube::config::{Config, Kubeconfig, KubeconfigError};
+
+use super::caller::{ConnectError, without_proxy_of};
+use tolerarch_support::environment::Environment;
+
+/// What the named file says, else those of `KUBECONFIG`, else the one in the home directory; where none of these has a
+/// current context, the mounted service account. Also gives the name of the context.
+pub(super) fn load(
+    named: Option<&Path>,
+    context: Option<&str>,
+    environment: &Environment,
+) -> Result<(Config, String), ConnectError> {
+    let files = named.map_or_else(|| files(environment), |named| vec![named.to_owned()]);
+    let mut merged = Kubeconfig::default();
+    for file in &files {
+        merged = merged.merge(read(file, named.is_some())?).map_err(unusable)?;
+    }
+    merged.current_context = context.map(ToOwned::to_owned).or(merged.current_context);
+    let context = merged.current_context.clone();
+    if context.is_none() && named.is_none() {
+        let files: Vec<String> = files.iter().map(|file| file.display().to_string()).collect();
+        let config = Config::incluster().map_err(|error| ConnectError::NoContext(files.join(", "), error))?;
+        return Ok((config, String::new()));
+    }
+    let mut config = without_proxy_of(environment, Config::try_from(merged).map_err(unusable)?);
+    if config.default_namespace.is_empty() {
+        "default".clone_into(&mut config.default_namespace);
+    }
+    Ok((config, context.unwrap_or_default()))
+}
+
+fn unusable(error: KubeconfigError) -> ConnectError {
+    ConnectError::Unusable(Box::new(error))
+}
+
+fn files(environment: &Environment) -> Vec<PathBuf> {
+    let given = |name| environment.get(name).filter(|value| !value.is_empty());
+    match given("KUBECONFIG") {
+        Some(list) => std::env::split_paths(list).filter(|file| !file.as_os_str().is_empty()).collect(),
+        None => vec![Path::new(given("HOME").unwrap_or_default()).join(".kube/config")],
+    }
+}
+
+/// A file that is missing says nothing, as an empty one, unless it is named.
+fn read(file: &Path, is_named: bool) -> Result<Kubeconfig, ConnectError> {
+    let is_none = |why| ConnectError::NoKubeconfig(file.to_owned(), why);
+    let mut read = match Kubeconfig::read_from(file) {
+        Err(KubeconfigError::ReadConfig(error, _)) if !is_named && error.kind() == ErrorKind::NotFound => {
+            return Ok(Kubeconfig::default());
+        }
+        // Its text may show the line before it, with a token.
+        Err(KubeconfigError::Parse(error)) => {
+            let line = error.location().map_or(1, |location| location.line());
+            return Err(is_none(format!("line {line} is no YAML that belongs in one")));
+        }
+        read => read.map_err(unusable)?,
+    };
+    let is = |own: Option<String>, expected| own.is_none_or(|own| own.is_empty() || own == expected);
+    if !is(read.api_version.take(), "v1") || !is(read.kind.take(), "Config") {
+        return Err(is_none("its apiVersion and kind are not v1 and Config".to_owned()));
+    }
+    read.current_context = read.current_context.filter(|name| !name.is_empty());
+    Ok(read)
+}
+
+#[cfg(test)]
+mod tests;
