@@ -65,9 +65,21 @@ pub(super) fn of_node_pool(pool: &NodePool) -> PlatformSet {
 
 /// Whether no value is left for a label of every instance type: no nodes (`filterInstanceTypesByRequirements`).
 pub(super) fn contradicts_itself(pool: &NodePool) -> bool {
-    [ARCH_KEY, OS, INSTANCE_TYPE, ZONE, CAPACITY_TYPE]
-        .into_iter()
-        .any(|key| Allowed::of(pool, key).is_empty())
+    // Each node has these labels, and none of them is a number, but perhaps a zone.
+    let rules_out_all = |key: &str, operator: &str| match operator {
+        "DoesNotExist" => true,
+        "Gt" | "Gte" | "Lt" | "Lte" => key != ZONE,
+        _ => false,
+    };
+    [ARCH_KEY, OS, INSTANCE_TYPE, ZONE, CAPACITY_TYPE].into_iter().any(|key| {
+        let mut own = pool.requirements.iter().filter(|own| is_same(&own.key, key));
+        own.any(|own| rules_out_all(key, &own.operator)) || Allowed::of(pool, key).is_empty()
+    })
+}
+
+/// Whether Karpenter takes this name of a label for this key.
+fn is_same(name: &str, key: &str) -> bool {
+    name == key || ALIASES.contains(&(name, key))
 }
 
 fn of_architectures(allowed: &Allowed<'_>) -> PlatformSet {
@@ -119,8 +131,7 @@ enum Allowed<'a> {
 
 impl<'a> Allowed<'a> {
     fn of(pool: &'a NodePool, key: &str) -> Self {
-        let is_key =
-            |name: &str| name == key || ALIASES.iter().any(|(alias, known)| *alias == name && *known == key);
+        let is_key = |name: &str| is_same(name, key);
         let mut allowed = Self::AllBut(BTreeSet::new());
         for Requirement { key, operator, values } in &pool.requirements {
             let values = || values.iter().map(String::as_str);

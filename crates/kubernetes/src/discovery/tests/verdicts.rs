@@ -110,6 +110,35 @@ fn the_first_by_weight_and_name_makes_the_next_node() {
     assert_eq!(verdict(&[open("default", 0, none())]), "it opens no NodePool");
 }
 
+/// As `scheduling.Requirements` of Karpenter 1.14 intersects them with the labels of every instance type.
+#[test]
+fn a_node_pool_whose_requirements_contradict_each_other_makes_no_nodes() {
+    let arm64 = || arch("In", &["arm64"])[0].clone();
+    let of = |key: &str, operator: &str, values: &[&str]| json!({"key": key, "operator": operator, "values": values});
+    let no_labels = || json!({});
+    for (requirements, labels, is_dropped) in [
+        (json!([arm64(), arch("NotIn", &["arm64"])[0]]), no_labels(), true),
+        (json!([arch("NotIn", &["arm64"])[0], arm64()]), no_labels(), true),
+        (json!([arm64(), of("beta.kubernetes.io/arch", "NotIn", &["arm64"])]), no_labels(), true),
+        (json!([arm64()]), json!({"kubernetes.io/arch": "amd64"}), true),
+        (json!([arch("NotIn", &["arm64"])[0]]), json!({"beta.kubernetes.io/arch": "arm64"}), true),
+        (json!([arch("DoesNotExist", &[])[0]]), no_labels(), true),
+        (json!([arm64(), of("beta.kubernetes.io/arch", "DoesNotExist", &[])]), no_labels(), true),
+        (json!([of("kubernetes.io/arch", "Gt", &["5"])]), no_labels(), true),
+        (json!([of("karpenter.sh/capacity-type", "Lte", &["5"])]), no_labels(), true),
+        (json!([of("topology.kubernetes.io/zone", "Gt", &["0"])]), no_labels(), false),
+        (json!([of("kubernetes.io/arch", "Exists", &[]), arm64()]), no_labels(), false),
+        (json!([arm64()]), json!({"kubernetes.io/arch": "arm64", "team": "a"}), false),
+        (json!([of("example.com/gpu", "DoesNotExist", &[])]), no_labels(), false),
+    ] {
+        let template = json!({"metadata": {"labels": labels}, "spec": {"requirements": requirements}});
+        let spot = weighed("spot", 9, json!([]), json!({"spec": {"template": template}}));
+        let own = weighed("multi-arch", 0, json!([taint("multi")]), json!({}));
+        let said = verdict(&[spot, own]);
+        assert_eq!(said.contains("is the first NodePool"), is_dropped, "{template}: {said}");
+    }
+}
+
 /// The best of several of the pool's own counts.
 #[test]
 fn one_of_several_is_enough() {
