@@ -51,6 +51,9 @@ fn shop_of(desk: &Desk) -> FakeCluster {
     opened["metadata"]["annotations"] = json!({"tolerarch.io/pools": "multi-arch"});
     opened["spec"]["tolerations"] =
         json!([{"key": "tolerarch.io/multi-arch", "operator": "Exists", "effect": "NoSchedule"}]);
+    // As deep as the API server stores them: they decide nothing.
+    let deep = (0..200).fold(json!({}), |inner, _| json!({"f:a": inner}));
+    opened["metadata"]["managedFields"] = json!([{"manager": "web", "fieldsV1": deep}]);
     let pods = [
         opened.clone(),
         pod("web-2", "web-5d5c", &web, "x86"),

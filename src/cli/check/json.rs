@@ -39,7 +39,9 @@ impl<'t> Documents<'t> {
             Some(b'{' | b'[') if depth == 0 => return Err((line, "nested deeper than is read".to_owned())),
             Some(b'{') => {
                 let members: BTreeMap<String, &RawValue> = serde_json::from_str(text).map_err(fault)?;
-                let members = members.into_iter().map(|(text, raw)| {
+                // Who set what is nested as deep as the API server allows, and decides nothing.
+                let members = members.into_iter().filter(|(text, _)| text != "managedFields");
+                let members = members.map(|(text, raw)| {
                     let member = self.node(raw, depth - 1)?;
                     Ok((Key { line: member.line, text }, member))
                 });

@@ -16,6 +16,17 @@ fn knows_the_line_of_each_value() {
     assert_eq!(last.line, 9);
 }
 
+#[test]
+fn managed_fields_are_passed_over_however_deep_they_are() {
+    let deep = |name: &str| {
+        let (open, close) = ("{\"a\":".repeat(200), "}".repeat(200));
+        let text = format!("{{\"metadata\":{{\"{name}\":[{open}1{close}],\"name\":\"web\"}}}}");
+        Documents::of(&text, 0).next().unwrap().map(|node| node.value())
+    };
+    assert_eq!(deep("managedFields"), Ok(json!({"metadata": {"name": "web"}})));
+    assert_eq!(deep("others"), Err((1, "nested deeper than is read".to_owned())));
+}
+
 proptest! {
     #[test]
     fn reads_what_serde_json_reads(text in "[\\[\\]{},:\"\\\\ \n1a.e-]{0,30}|(\\{\"[\\\\\"a]{0,3}\": ?\\[?[0-9]{0,2}\\]?\\}\n?){0,3}") {
