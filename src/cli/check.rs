@@ -47,14 +47,14 @@ pub(super) struct Check {
     #[arg(short = 'R', long)]
     recursive: bool,
     /// A kind that creates Pods, and where their template stands in it; may be repeated, also for one kind with several
-    /// templates, and beats what is built in. [] stands for each item of a list, * for each member
+    /// templates, and beats what is found by its shape. [] stands for each item of a list, * for each member
     #[arg(long, value_name = "KIND.GROUP=.PATH")]
     workload: Vec<CustomKind>,
     /// Decide as for the namespaces with the label tolerarch.io/profile=NAME
     #[arg(long, value_name = "NAME")]
     profile: Option<String>,
     /// Exit with status 3 if an image lacks a platform of every pool (unsupported), if the platforms of an image could
-    /// not be determined (unknown), or if a kind is not known that holds something like a Pod template (not-looked-at); a
+    /// not be determined (unknown), or if an image is named outside the Pod templates that are found (not-looked-at); a
     /// toleration that is taken back counts as unsupported and unknown
     #[arg(long, value_enum, value_name = "WHAT", value_delimiter = ',')]
     fail_on: Vec<FailOn>,
@@ -129,19 +129,22 @@ type Asked = Result<Located, InputError>;
 
 /// The Pods of an object as the API server shows it, each by its template.
 pub(super) fn objects_of(object: &[u8]) -> Result<Vec<Object>, String> {
-    let mut objects = Vec::new();
+    let (mut objects, mut other) = (Vec::new(), None);
     for Document { content, .. } in documents::read(object) {
         for content in workload::contents(&content?, &[]) {
             match content {
                 Content::Object(object) => objects.push(object),
                 Content::Invalid { message, .. } => return Err(message),
-                Content::Skipped(kind) | Content::Foreign(kind) | Content::Templateless(kind) => {
-                    return Err(format!("no Pod template is known in {kind}"));
+                Content::Skipped(kind) | Content::Foreign(kind, _) | Content::Templateless(kind) => {
+                    other = Some(kind);
                 }
             }
         }
     }
-    Ok(objects)
+    match other {
+        Some(kind) if objects.is_empty() => Err(format!("no Pod template is found in {kind}")),
+        _ => Ok(objects),
+    }
 }
 
 /// The file itself, or those of a directory that hold manifests, as `kubectl -f` takes them; like that, no link is followed
@@ -209,7 +212,11 @@ fn read_file(file: &Path, custom: &[CustomKind], report: &mut Report, asked: &mu
                     asked.push(Err(InputError { file, document, line, message }));
                 }
                 Content::Skipped(kind) => *report.skipped.entry(kind).or_default() += 1,
-                Content::Foreign(kind) => *report.not_looked_at.entry(kind).or_default() += 1,
+                Content::Foreign(kind, images) => {
+                    *report.not_looked_at.entry(kind).or_default() += 1;
+                    let located = |object| Located { file: name.clone(), document: number, object };
+                    report.unseen_images.extend(images.into_iter().map(located));
+                }
                 Content::Templateless(kind) => *report.without_template.entry(kind).or_default() += 1,
             }
         }
@@ -240,7 +247,7 @@ async fn decide(session: &Session, asked: Vec<Asked>, patches: bool) -> Vec<Resu
 /// The decision on an object; why the API server would refuse its Pod.
 async fn decided(object: &Object, session: &Session, patches: bool) -> Result<Decided, String> {
     let Object { kind, namespace, name, template, .. } = object;
-    let root = patches.then_some(template.as_str());
+    let root = template.as_deref().filter(|_| patches);
     let malformed = |why: &str| format!("the Pod of {kind} {name:?} is malformed: {why}");
     let pod = match &object.given {
         Given::Review(value) => match review::of_value(value).map_err(|error| error.to_string())?.subject {

@@ -343,11 +343,14 @@ async fn nothing_to_check_is_no_success() {
     assert!(ran.stderr.starts_with("tolerarch: empty: no objects"), "{}", ran.stderr);
     // A list of a cluster that has none.
     assert_eq!(desk.check("apiVersion: v1\nkind: List\nitems: []\n").await.0, Some(0));
-    let thing = "apiVersion: example.com/v1\nkind: Thing\nspec: {containers: [{image: x}]}\n";
+    let thing = "apiVersion: example.com/v1\nkind: Thing\nmetadata: {name: a}\nspec: {steps: [{image: x}]}\n";
     let (status, all) = desk.check(thing).await;
     assert_eq!((status, &all["notLookedAt"]), (Some(0), &json!({"Thing.example.com": 1})));
+    let image = json!({"file": "-", "document": 1, "line": 4, "kind": "Thing", "namespace": "", "name": "a", "path": ".spec.steps[0].image", "image": "x"});
+    assert_eq!(all["imagesNotLookedAt"], json!([image]));
     let ran = desk.run_with(&["check", "-f", "-"], thing).await;
-    assert_eq!(ran.stdout, "0 checked; 1 not looked at (1 Thing.example.com)\n");
+    let told = "not looked at: Thing/a.spec.steps[0].image is x\n\n0 checked; 1 not looked at (1 Thing.example.com)\n";
+    assert_eq!(ran.stdout, told);
     let ran = desk.run_with(&["check", "-f", "-", "--fail-on", "not-looked-at"], thing).await;
     assert_eq!(ran.status, Some(3), "{}", ran.stderr);
 }

@@ -1,59 +1,55 @@
-//! The kinds that bring Pods. Where in them the Pods' templates stand, their shape tells.
+//! Where Pods' templates stand in an object, and images that no template has: their shape tells, in any kind. What is known of
+//! some kinds adds the controllers' names, and what is missing.
 
 use std::str::FromStr;
 
+use serde_json::json;
+
 use super::part::{Part, Step};
+use tolerarch_core::image::LookupError;
+use tolerarch_core::pod::Pod;
 use tolerarch_text::yaml::{Data, Node};
 
-/// Group, kind, and the kind of the Pods' controller: empty where they have none.
-const KNOWN: &[(&str, &str, &str)] = &[
-    ("", "Pod", ""),
-    ("", "PodTemplate", ""),
-    ("", "ReplicationController", "ReplicationController"),
-    ("apps", "DaemonSet", "DaemonSet"),
-    ("apps", "Deployment", "ReplicaSet"),
-    ("apps", "ReplicaSet", "ReplicaSet"),
-    ("apps", "StatefulSet", "StatefulSet"),
-    ("extensions", "DaemonSet", "DaemonSet"),
-    ("extensions", "Deployment", "ReplicaSet"),
-    ("extensions", "ReplicaSet", "ReplicaSet"),
-    ("batch", "CronJob", "Job"),
-    ("batch", "Job", "Job"),
-    ("agones.dev", "Fleet", "GameServer"),
-    ("agones.dev", "GameServer", "GameServer"),
-    ("agones.dev", "GameServerSet", "GameServer"),
-    ("apps.kruise.io", "BroadcastJob", "BroadcastJob"),
-    ("apps.kruise.io", "CloneSet", "CloneSet"),
-    ("apps.kruise.io", "DaemonSet", "DaemonSet"),
-    ("apps.kruise.io", "StatefulSet", "StatefulSet"),
-    ("apps.openshift.io", "DeploymentConfig", "ReplicationController"),
-    ("argoproj.io", "Rollout", "ReplicaSet"),
-    ("batch.volcano.sh", "Job", "Job"),
-    ("core.strimzi.io", "StrimziPodSet", "StrimziPodSet"),
-    ("jobset.x-k8s.io", "JobSet", "Job"),
-    ("keda.sh", "ScaledJob", "Job"),
-    ("kubeflow.org", "JAXJob", "JAXJob"),
-    ("kubeflow.org", "MPIJob", "MPIJob"),
-    ("kubeflow.org", "PaddleJob", "PaddleJob"),
-    ("kubeflow.org", "PyTorchJob", "PyTorchJob"),
-    ("kubeflow.org", "TFJob", "TFJob"),
-    ("kubeflow.org", "XGBoostJob", "XGBoostJob"),
-    ("leaderworkerset.x-k8s.io", "LeaderWorkerSet", "StatefulSet"),
-    ("ray.io", "RayCluster", "RayCluster"),
-    ("ray.io", "RayJob", "RayCluster"),
-    ("ray.io", "RayService", "RayCluster"),
-    ("serving.knative.dev", "Configuration", "ReplicaSet"),
-    ("serving.knative.dev", "Revision", "ReplicaSet"),
-    ("serving.knative.dev", "Service", "ReplicaSet"),
-    ("sources.knative.dev", "ContainerSource", "ReplicaSet"),
+/// Group, the kind of the Pods' controller (`None` for that kind itself, empty where they have none), and kinds.
+const KNOWN: &[(&str, Option<&str>, &str)] = &[
+    ("", Some(""), "Pod PodTemplate"),
+    ("", None, "ReplicationController"),
+    ("apps", None, "DaemonSet ReplicaSet StatefulSet"),
+    ("apps", Some("ReplicaSet"), "Deployment"),
+    ("extensions", None, "DaemonSet ReplicaSet"),
+    ("extensions", Some("ReplicaSet"), "Deployment"),
+    ("batch", None, "Job"),
+    ("batch", Some("Job"), "CronJob"),
+    ("agones.dev", Some("GameServer"), "Fleet GameServer GameServerSet"),
+    ("apps.kruise.io", None, "BroadcastJob CloneSet DaemonSet StatefulSet"),
+    ("apps.openshift.io", Some("ReplicationController"), "DeploymentConfig"),
+    ("argoproj.io", Some("ReplicaSet"), "Rollout"),
+    ("batch.volcano.sh", None, "Job"),
+    ("core.strimzi.io", None, "StrimziPodSet"),
+    ("jobset.x-k8s.io", Some("Job"), "JobSet"),
+    ("keda.sh", Some("Job"), "ScaledJob"),
+    ("kubeflow.org", None, "JAXJob MPIJob PaddleJob PyTorchJob TFJob XGBoostJob"),
+    ("leaderworkerset.x-k8s.io", Some("StatefulSet"), "LeaderWorkerSet"),
+    ("ray.io", Some("RayCluster"), "RayCluster RayJob RayService"),
+    ("serving.knative.dev", Some("ReplicaSet"), "Configuration Revision Service"),
+    ("sources.knative.dev", Some("ReplicaSet"), "ContainerSource"),
 ];
 
-/// What an object that creates Pods says of them.
-pub(super) struct Templates<'n> {
-    /// The kind of the Pods' controller; empty where they have none.
+/// API groups that Kubernetes itself serves, below `k8s.io`. Others there (`sparkoperator.k8s.io`) are its projects'.
+const OF_KUBERNETES: &str = "admission admissionregistration apiextensions apiregistration authentication authorization \
+    certificates coordination discovery events flowcontrol.apiserver imagepolicy internal.apiserver networking node \
+    rbac.authorization resource scheduling storage storagemigration";
+
+/// What an object says of the Pods that it brings.
+#[derive(Default)]
+pub(super) struct Pods<'n> {
+    /// The kind of their controller; empty where they have none.
     pub(super) owner: &'n str,
-    pub(super) sought: String,
-    pub(super) found: Vec<Part<'n>>,
+    /// What an object of its kind has to have; `None` where that is not known.
+    pub(super) sought: Option<String>,
+    pub(super) templates: Vec<Part<'n>>,
+    /// Images in an object of a kind that is not known, outside its templates.
+    pub(super) images: Vec<Part<'n>>,
 }
 
 /// A kind that the command line names, and where its templates stand: `Job.batch.volcano.sh=.spec.tasks[].template`.
@@ -108,31 +104,66 @@ impl CustomKind {
     }
 }
 
-/// The templates of an object; `None` where its kind is not known to create Pods. What the command line says beats what is
-/// built in.
-pub(super) fn templates<'n>(
-    object: &'n Node,
-    group: &str,
-    kind: &'n str,
-    custom: &[CustomKind],
-) -> Option<Templates<'n>> {
+/// What the command line says of a kind beats what is known, and that beats what its shape tells.
+pub(super) fn pods<'n>(object: &'n Node, group: &str, kind: &'n str, custom: &[CustomKind]) -> Pods<'n> {
+    let (whole, mut pods) = (Part::whole(object), Pods { owner: kind, ..Pods::default() });
     let custom: Vec<&CustomKind> =
         custom.iter().filter(|custom| custom.group == group && custom.kind == kind).collect();
+    let is_known =
+        |(own, _, kinds): &&(&str, _, &str)| *own == group && kinds.split(' ').any(|own| own == kind);
     if !custom.is_empty() {
-        let is_template = |node: &Node, way: &[Step<'_>]| {
-            matches!(node.data, Data::Map(_)) && custom.iter().any(|custom| custom.is_led_to_by(way))
-        };
         let sought: Vec<&str> = custom.iter().map(|custom| &*custom.text).collect();
-        let found = Part::whole(object).within(&is_template);
-        return Some(Templates { owner: kind, sought: sought.join(" and no "), found });
+        pods.sought = Some(sought.join(" and no "));
+        pods.templates = whole.within(&|node, way| {
+            matches!(node.data, Data::Map(_)) && custom.iter().any(|custom| custom.is_led_to_by(way))
+        });
+    } else if let Some((_, owner, _)) = KNOWN.iter().find(is_known) {
+        let is_pod = matches!((group, kind), ("", "Pod") | ("serving.knative.dev", "Revision"));
+        pods.owner = owner.unwrap_or(kind);
+        pods.sought = Some("Pod template with containers, such as spec.template".to_owned());
+        pods.templates = whole.within(&|node, way| {
+            if way.is_empty() { is_pod } else { node.at(&["spec", "containers"]).is_some() }
+        });
+    } else if !is_of_kubernetes(group) {
+        // Of an object as a whole, the spec is the Pods': its metadata are its own.
+        pods.templates = whole.within(&|node, way| {
+            says_what_runs(way) && (is_spec(node) || !way.is_empty() && node.get("spec").is_some_and(is_spec))
+        });
+        pods.images = whole.within(&|node, way| says_what_runs(way) && is_image(node, way));
+        pods.images.retain(|image| !pods.templates.iter().any(|template| image.is_run_by(template)));
     }
-    let (.., owner) = KNOWN.iter().find(|known| known.0 == group && known.1 == kind)?;
-    let is_pod = matches!((group, kind), ("", "Pod") | ("serving.knative.dev", "Revision"));
-    let is_template = |node: &Node, way: &[Step<'_>]| {
-        if way.is_empty() { is_pod } else { node.at(&["spec", "containers"]).is_some() }
-    };
-    let sought = "Pod template with containers, such as spec.template".to_owned();
-    Some(Templates { owner, sought, found: Part::whole(object).within(&is_template) })
+    pods
+}
+
+/// Neither what the object is called, nor what became of it, nor what others like it may say.
+fn says_what_runs(way: &[Step<'_>]) -> bool {
+    !matches!(way, [Step::Member("metadata" | "status"), ..])
+        && !way.contains(&Step::Member("openAPIV3Schema"))
+}
+
+/// Whether it reads as the spec of a Pod, whose containers all name an image.
+fn is_spec(node: &Node) -> bool {
+    let Some(Data::List(containers)) = node.get("containers").map(|list| &list.data) else { return false };
+    if containers.is_empty() || containers.iter().any(|container| container.text("image").is_empty()) {
+        return false;
+    }
+    let pod = json!({"spec": node.value()});
+    Pod::of_value(&pod)
+        .is_ok_and(|pod| pod.images().iter().all(|usage| !matches!(usage.image, Err(LookupError::Invalid))))
+}
+
+/// Whether an image is named here, and no picture: as a text, or by the parts of its name.
+fn is_image(node: &Node, way: &[Step<'_>]) -> bool {
+    let Some(Step::Member(name)) = way.last() else { return false };
+    let text = image(node);
+    (matches!(*name, "image" | "imageName") || name.ends_with("Image"))
+        && !text.is_empty()
+        && !["http://", "https://"].iter().any(|scheme| text.starts_with(scheme))
+}
+
+/// The image that a part of an object names; empty where it names none.
+pub(super) fn image(node: &Node) -> &str {
+    if let Data::Text(text) = &node.data { text } else { node.text("repository") }
 }
 
 /// The group of a kind that is known, by the kind's name or its plural in any case.
@@ -141,32 +172,19 @@ pub(in crate::cli) fn group_of_kind(name: &str) -> Option<&'static str> {
         let (own, name) = (kind.to_ascii_lowercase(), name.to_ascii_lowercase());
         name == own || name.strip_suffix('s').is_some_and(|one| one == own)
     };
-    KNOWN.iter().find(|known| is_it(known.1)).map(|known| known.0)
+    KNOWN.iter().find(|known| known.2.split(' ').any(is_it)).map(|known| known.0)
 }
 
-/// Whether Kubernetes itself serves this group: all its kinds that bring Pods are known. `*.x-k8s.io` are its projects'.
+/// Whether Kubernetes itself serves this group: all its kinds that bring Pods are known.
 pub(super) fn is_of_kubernetes(group: &str) -> bool {
     matches!(group, "" | "apps" | "autoscaling" | "batch" | "extensions" | "policy")
-        || group.ends_with(".k8s.io")
+        || group.strip_suffix(".k8s.io").is_some_and(|group| OF_KUBERNETES.split(' ').any(|own| own == group))
 }
 
 /// Whether the operator of this kind makes Pods for which it has no template.
 pub(super) fn is_templateless(group: &str, kind: &str) -> bool {
     group == "kafka.strimzi.io"
         && !matches!(kind, "KafkaTopic" | "KafkaUser" | "KafkaRebalance" | "KafkaConnector")
-}
-
-/// Whether it holds something like a Pod template: a container with an image.
-pub(super) fn holds_template(object: &Node) -> bool {
-    let is_container = |node: &Node, way: &[Step<'_>]| {
-        let stands_there = matches!(
-            way,
-            [.., Step::Member("containers" | "initContainers"), Step::Item(_)]
-                | [.., Step::Member("container")]
-        );
-        stands_there && !node.text("image").is_empty()
-    };
-    !Part::whole(object).within(&is_container).is_empty()
 }
 
 #[cfg(test)]
@@ -197,13 +215,13 @@ mod tests {
         let text = "{spec: {a: [{b: {}}, {b: {}}], c: {x: {}, y: 1}, template: {spec: {containers: []}}}, template: {}}";
         let document = &yaml::read(text, Dialect::Kubernetes, &mut Copies::default()).unwrap()[0];
         let paths = |group, kind| {
-            let templates = templates(document, group, kind, &custom)?;
-            Some(templates.found.iter().map(Part::path).collect::<Vec<_>>())
+            let pods = pods(document, group, kind, &custom);
+            pods.templates.iter().map(Part::path).collect::<Vec<_>>()
         };
-        assert_eq!(paths("argoproj.io", "Rollout").unwrap(), [".spec.a[0].b", ".spec.a[1].b", ".spec.c.x"]);
-        assert_eq!(paths("", "Thing").unwrap(), [".template"]);
-        assert_eq!(paths("", "Whole").unwrap(), [""]);
-        assert_eq!(paths("apps", "Deployment").unwrap(), [".spec.template"]);
-        assert_eq!(paths("x.y", "Thing"), None);
+        assert_eq!(paths("argoproj.io", "Rollout"), [".spec.a[0].b", ".spec.a[1].b", ".spec.c.x"]);
+        assert_eq!(paths("", "Thing"), [".template"]);
+        assert_eq!(paths("", "Whole"), [""]);
+        assert_eq!(paths("apps", "Deployment"), [".spec.template"]);
+        assert_eq!(paths("x.y", "Thing"), [""; 0]);
     }
 }

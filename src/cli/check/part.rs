@@ -9,7 +9,7 @@ pub(super) struct Part<'n> {
     way: Vec<Step<'n>>,
 }
 
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Step<'n> {
     Member(&'n str),
     Item(usize),
@@ -36,6 +36,13 @@ impl<'n> Part<'n> {
             Step::Item(at) => format!("[{at}]"),
         };
         self.way.iter().map(step).collect()
+    }
+
+    /// Whether it stands in one of the containers of this template.
+    pub(super) fn is_run_by(&self, template: &Self) -> bool {
+        let Some(rest) = self.way.strip_prefix(&*template.way) else { return false };
+        let rest = rest.strip_prefix(&[Step::Member("spec")]).unwrap_or(rest);
+        matches!(rest, [Step::Member("containers" | "initContainers" | "ephemeralContainers"), ..])
     }
 
     /// All parts of it that are like this, by themselves and the way to them. One that is found is not looked into.

@@ -9,10 +9,10 @@ use serde::Serialize;
 use super::super::advice::{EXCLUDED, unread_pull_secrets};
 use super::super::output::{Look, Row, document, print, shown, table, tell};
 use super::super::session::{BlockingImage, Decided, colour};
-use super::workload::Object;
+use super::workload::{Object, UnseenImage};
 
-/// Causes that are listed below a table.
-const CAUSES: usize = 20;
+/// Causes, and images that are not looked at, that are listed below a table.
+const LISTED: usize = 20;
 
 /// What `-o json` prints. Members are added, never renamed.
 #[derive(Default, Serialize)]
@@ -23,8 +23,10 @@ pub(super) struct Report {
     pub(super) errors: Vec<InputError>,
     /// How many there were of each kind that brings no Pods.
     pub(super) skipped: BTreeMap<String, usize>,
-    /// The same of each kind that may bring Pods, and is not known.
+    /// The same of each kind that names images outside the templates that are found.
     pub(super) not_looked_at: BTreeMap<String, usize>,
+    #[serde(rename = "imagesNotLookedAt")]
+    pub(super) unseen_images: Vec<Located<UnseenImage>>,
     /// The same of each kind whose operator makes Pods by no template that stands in it.
     pub(super) without_template: BTreeMap<String, usize>,
     #[serde(skip)]
@@ -32,12 +34,12 @@ pub(super) struct Report {
 }
 
 #[derive(Serialize)]
-pub(super) struct Located {
+pub(super) struct Located<T = Object> {
     /// The name of its file as it was given.
     pub(super) file: String,
     pub(super) document: usize,
     #[serde(flatten)]
-    pub(super) object: Object,
+    pub(super) object: T,
 }
 
 impl Located {
@@ -119,7 +121,7 @@ impl Report {
         let rows: Vec<Row> = self.results.iter().flat_map(rows_of).collect();
         let table = if rows.is_empty() { String::new() } else { table(&header, &rows, "", look) };
         let mut text = String::new();
-        for part in [table, self.warnings(), self.lacking(), self.causes()] {
+        for part in [table, self.warnings(), self.lacking(), self.causes(), self.unseen()] {
             if !part.is_empty() {
                 text += &format!("{part}\n");
             }
@@ -151,11 +153,15 @@ impl Report {
         let cause = |Decided { image, cause, .. }: &Decided| {
             Some(format!("{}: {}\n", shown(image.as_deref()?), shown(cause.as_deref()?)))
         };
-        let causes: BTreeSet<String> =
-            self.results.iter().filter_map(|verdict| cause(&verdict.decided)).collect();
-        let more = causes.len().saturating_sub(CAUSES);
-        let more = (more > 0).then(|| format!("and {more} more; -o json has them all\n"));
-        causes.into_iter().take(CAUSES).chain(more).collect()
+        first(self.results.iter().filter_map(|verdict| cause(&verdict.decided)).collect())
+    }
+
+    fn unseen(&self) -> String {
+        let line = |image: &Located<UnseenImage>| {
+            let UnseenImage { kind, name, path, image, .. } = &image.object;
+            format!("not looked at: {}\n", shown(&format!("{kind}/{name}{path} is {image}")))
+        };
+        first(self.unseen_images.iter().map(line).collect())
     }
 
     /// What may make the webhook decide otherwise, or would make an image known.
@@ -211,6 +217,13 @@ impl Report {
         tell(&format!("# {}", self.footer().trim_end()));
         Ok(())
     }
+}
+
+/// As many lines as are listed, each once.
+fn first(lines: BTreeSet<String>) -> String {
+    let more = lines.len().saturating_sub(LISTED);
+    let more = (more > 0).then(|| format!("and {more} more; -o json has them all\n"));
+    lines.into_iter().take(LISTED).chain(more).collect()
 }
 
 /// `3 checked (1 daemonset, 2 tolerated)`

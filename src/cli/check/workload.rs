@@ -1,9 +1,9 @@
 //! From a document to the Pods that are decided on: those in it, and the templates of those that a controller would create.
 
 use serde::Serialize;
-use serde_json::Value;
+use serde_json::{Value, json};
 
-use super::kinds::{self, CustomKind, Templates, holds_template, is_of_kubernetes, is_templateless};
+use super::kinds::{self, CustomKind, Pods, is_of_kubernetes, is_templateless};
 use super::part::{Part, Step};
 use tolerarch_core::image::ImageRef;
 use tolerarch_core::pod::{Pod, PodError};
@@ -19,9 +19,9 @@ pub struct Object {
     /// Where its Pod template stands, as people write it; empty for a Pod and a review.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub(in crate::cli) path: String,
-    /// The same as a JSON pointer: what the paths of a patch begin with.
+    /// The same as a JSON pointer: what the paths of a patch begin with. A spec alone cannot be patched: it has no metadata.
     #[serde(skip)]
-    pub(super) template: String,
+    pub(super) template: Option<String>,
     /// Whether its document has other templates, too.
     #[serde(skip)]
     is_one_of_several: bool,
@@ -78,13 +78,24 @@ pub enum Given {
     Review(Value),
 }
 
+/// An image that is not looked at, as `check -o json` names it.
+#[derive(Debug, Serialize)]
+pub struct UnseenImage {
+    line: usize,
+    pub(super) kind: String,
+    namespace: String,
+    pub(super) name: String,
+    pub(super) path: String,
+    pub(super) image: String,
+}
+
 #[derive(Debug)]
 pub enum Content {
     Object(Object),
     /// A kind that brings no Pods.
     Skipped(String),
-    /// A custom resource that is not known, and holds something like a template: with its group.
-    Foreign(String),
+    /// A custom resource that is not known, with its group, and images of it that are in no template.
+    Foreign(String, Vec<UnseenImage>),
     /// A custom resource whose operator makes Pods by no template that stands in it: with its group.
     Templateless(String),
     Invalid {
@@ -124,61 +135,86 @@ fn collect(node: &Node, given: Option<(&str, &str)>, custom: &[CustomKind], all:
     if kind == "AdmissionReview" && group == "admission.k8s.io" {
         return all.push(review(node));
     }
-    let name = || format!("{kind}.{group}");
-    all.push(match kinds::templates(node, group, kind, custom) {
-        Some(templates) if !templates.found.is_empty() => return objects(node, group, kind, templates, all),
+    let with_group = || format!("{kind}.{group}");
+    let pods = kinds::pods(node, group, kind, custom);
+    if !pods.images.is_empty() {
+        let unseen = |part: &Part<'_>| {
+            let ((namespace, name), image) = (identity(node), kinds::image(part.node).to_owned());
+            UnseenImage {
+                line: part.node.line,
+                kind: kind.to_owned(),
+                namespace,
+                name,
+                path: part.path(),
+                image,
+            }
+        };
+        all.push(Content::Foreign(with_group(), pods.images.iter().map(unseen).collect()));
+    }
+    if !pods.templates.is_empty() {
+        return objects(node, group, kind, pods, all);
+    }
+    all.push(match pods.sought {
         // What creates Pods by a template that stands elsewhere.
-        Some(_) if node.at(&["spec", "workloadRef"]).is_some() => Content::Templateless(name()),
-        Some(templates) => fault(&format!("the {kind} has no {}", templates.sought)),
-        None if kind == "List" => return,
+        Some(_) if node.at(&["spec", "workloadRef"]).is_some() => Content::Templateless(with_group()),
+        Some(sought) => fault(&format!("the {kind} has no {sought}")),
+        None if kind == "List" || !pods.images.is_empty() => return,
         None if is_of_kubernetes(group) => Content::Skipped(kind.to_owned()),
-        None if is_templateless(group, kind) => Content::Templateless(name()),
-        None if holds_template(node) => Content::Foreign(name()),
-        None => Content::Skipped(name()),
+        None if is_templateless(group, kind) => Content::Templateless(with_group()),
+        None => Content::Skipped(with_group()),
     });
+}
+
+/// Namespace and name of an object.
+fn identity(node: &Node) -> (String, String) {
+    let metadata = node.get("metadata");
+    let text = |name: &str| metadata.map_or("", |metadata| metadata.text(name)).to_owned();
+    let name = Some(text("name")).filter(|name| !name.is_empty()).unwrap_or_else(|| text("generateName"));
+    (text("namespace"), name)
 }
 
 fn review(node: &Node) -> Content {
     let request = node.get("request");
     let object = request.and_then(|request| request.get("object"));
-    let text = |node: Option<&Node>, name: &str| node.map_or("", |node| node.text(name)).to_owned();
-    let metadata = object.and_then(|object| object.get("metadata"));
-    let names = [text(request, "name"), text(metadata, "name"), text(metadata, "generateName")];
+    let text = |name: &str| request.map_or("", |request| request.text(name)).to_owned();
+    let own = || object.map(identity).unwrap_or_default().1;
     Content::Object(Object {
         line: node.line,
         kind: "AdmissionReview".to_owned(),
-        namespace: text(request, "namespace"),
-        name: names.into_iter().find(|name| !name.is_empty()).unwrap_or_default(),
+        namespace: text("namespace"),
+        name: Some(text("name")).filter(|name| !name.is_empty()).unwrap_or_else(own),
         path: String::new(),
-        template: String::new(),
+        template: Some(String::new()),
         is_one_of_several: false,
         given: Given::Review(node.value()),
     })
 }
 
-fn objects(node: &Node, group: &str, kind: &str, templates: Templates<'_>, all: &mut Vec<Content>) {
-    let Templates { owner, found, .. } = templates;
-    let metadata = node.get("metadata");
-    let text = |name: &str| metadata.map_or("", |metadata| metadata.text(name)).to_owned();
-    let name = Some(text("name")).filter(|name| !name.is_empty()).unwrap_or_else(|| text("generateName"));
-    let is_one_of_several = found.len() > 1;
-    for found in found {
-        if let Some(fault) = no_text(node, kind, &found) {
+fn objects(node: &Node, group: &str, kind: &str, pods: Pods<'_>, all: &mut Vec<Content>) {
+    let Pods { owner, sought, templates, .. } = pods;
+    let (namespace, name) = identity(node);
+    let is_one_of_several = templates.len() > 1;
+    for found in templates {
+        // What is not known to be of Kubernetes' types may have numbers there.
+        if let Some(fault) = sought.as_ref().and_then(|_| no_text(node, kind, &found)) {
             all.push(fault);
             continue;
         }
         let value = found.node.value();
+        let is_spec = value.get("spec").is_none() && value.get("containers").is_some();
+        let owner = || owner.to_owned();
         let given = match (group, kind) {
             ("", "Pod") => Given::Pod(as_created(value)),
-            _ => Given::Template { value, owner: owner.to_owned() },
+            _ if is_spec => Given::Template { value: json!({"spec": value}), owner: owner() },
+            _ => Given::Template { value, owner: owner() },
         };
         all.push(Content::Object(Object {
             line: node.line,
             kind: kind.to_owned(),
-            namespace: text("namespace"),
+            namespace: namespace.clone(),
             name: name.clone(),
             path: found.path(),
-            template: found.pointer(),
+            template: (!is_spec).then(|| found.pointer()),
             is_one_of_several,
             given,
         }));

@@ -42,7 +42,7 @@ fn takes_the_template_of_each_kind() {
         );
         let object = object_of(&text);
         assert_eq!((&*object.kind, &*object.namespace, &*object.name), (kind, "shop", "web"));
-        assert_eq!(object.template, template);
+        assert_eq!(object.template.as_deref(), Some(template));
         assert!(matches!(&object.given, Given::Template { owner: kind, .. } if *kind == owner));
         let pod = pod_of(&object);
         assert_eq!(pod["metadata"]["labels"], json!({"a": "b"}));
@@ -51,11 +51,11 @@ fn takes_the_template_of_each_kind() {
     let template =
         "apiVersion: v1\nkind: PodTemplate\nmetadata: {name: web}\ntemplate: {spec: {containers: []}}";
     let object = object_of(template);
-    assert_eq!((&*object.template, pod_of(&object).get("metadata")), ("/template", None));
+    assert_eq!((object.template.as_deref(), pod_of(&object).get("metadata")), (Some("/template"), None));
 }
 
 #[test]
-fn other_kinds_bring_no_pods_and_other_groups_may() {
+fn other_kinds_bring_no_pods() {
     let of = |version: &str, kind: &str| {
         contents_of(&format!("apiVersion: {version}\nkind: {kind}\nspec: {{template: {{}}}}"))
     };
@@ -64,20 +64,6 @@ fn other_kinds_bring_no_pods_and_other_groups_may() {
     {
         let contents = of(version, kind);
         assert!(matches!(&contents[..], [Content::Skipped(skipped)] if skipped == kind), "{contents:?}");
-    }
-    // Of kinds that are not known, those that hold something like a template.
-    for (spec, is_foreign) in [
-        ("{template: {spec: {containers: [{image: x}]}}}", true),
-        ("{templates: [{container: {image: x}}]}", true),
-        ("{podTemplate: {containers: [{name: x}]}}", false),
-        ("{template: {}}", false),
-    ] {
-        let contents = contents_of(&format!("apiVersion: example.com/v1\nkind: Thing\nspec: {spec}"));
-        match &contents[..] {
-            [Content::Foreign(name)] if is_foreign => assert_eq!(name, "Thing.example.com"),
-            [Content::Skipped(name)] if !is_foreign => assert_eq!(name, "Thing.example.com"),
-            other => panic!("{spec}: {other:?}"),
-        }
     }
     let data = "apiVersion: v1\nkind: ConfigMap\ndata: {containers: [{image: x}]}";
     assert!(matches!(&contents_of(data)[..], [Content::Skipped(_)]));
@@ -127,7 +113,8 @@ fn takes_every_template_of_a_kind_with_several() {
         let found: Vec<&str> = objects.iter().map(|object| &*object.path).collect();
         assert_eq!(found, paths, "{kind}");
         for object in &objects {
-            assert_eq!(document.value().pointer(&object.template), Some(pod_of(object)), "{}", object.path);
+            let template = object.template.as_deref().unwrap();
+            assert_eq!(document.value().pointer(template), Some(pod_of(object)), "{}", object.path);
             assert_eq!(object.label() == format!("{kind}/a"), paths.len() == 1);
         }
     }
@@ -135,6 +122,148 @@ fn takes_every_template_of_a_kind_with_several() {
     let [Content::Invalid { message, .. }] = &contents[..] else { panic!("{contents:?}") };
     let told = "the RayCluster has no Pod template with containers, such as spec.template";
     assert_eq!(message, told);
+}
+
+/// Paths of what is decided, and of images that are not looked at.
+fn found(text: &str) -> (Vec<String>, Vec<String>) {
+    let (mut decided, mut unseen) = (Vec::new(), Vec::new());
+    for content in contents_of(text) {
+        match content {
+            Content::Object(object) => decided.push(object.path),
+            Content::Foreign(_, images) => unseen.extend(images.into_iter().map(|image| image.path)),
+            Content::Skipped(_) => {}
+            other => panic!("{text}: {other:?}"),
+        }
+    }
+    (decided, unseen)
+}
+
+/// Of operators' own examples, as far as it matters.
+#[test]
+fn finds_what_runs_in_any_kind_by_its_shape() {
+    for (version, kind, spec, decided, unseen) in [
+        (
+            "sparkoperator.k8s.io/v1beta2",
+            "SparkApplication",
+            "{image: 'spark:3.5', driver: {sidecars: [{name: a, image: b}]}, executor: {template: {spec: {containers: [{name: a, image: b}]}}}}",
+            &[".spec.executor.template"][..],
+            &[".spec.image", ".spec.driver.sidecars[0].image"][..],
+        ),
+        (
+            "tekton.dev/v1",
+            "Task",
+            "{steps: [{image: alpine}, {image: $(params.image)}]}",
+            &[],
+            &[".spec.steps[0].image", ".spec.steps[1].image"],
+        ),
+        (
+            "tekton.dev/v1",
+            "Pipeline",
+            "{tasks: [{taskSpec: {steps: [{image: alpine}]}}]}",
+            &[],
+            &[".spec.tasks[0].taskSpec.steps[0].image"],
+        ),
+        (
+            "argoproj.io/v1alpha1",
+            "Workflow",
+            "{templates: [{container: {image: a}}, {script: {image: b}}, {containerSet: {containers: [{image: c}]}}]}",
+            &[".spec.templates[2].containerSet"],
+            &[".spec.templates[0].container.image", ".spec.templates[1].script.image"],
+        ),
+        (
+            "postgresql.cnpg.io/v1",
+            "Cluster",
+            "{imageName: 'ghcr.io/cloudnative-pg/postgresql:17'}",
+            &[],
+            &[".spec.imageName"],
+        ),
+        (
+            "monitoring.coreos.com/v1",
+            "Prometheus",
+            "{image: 'quay.io/prometheus/prometheus:v3', containers: [{name: proxy, image: proxy, env: [{name: A, value: b}]}]}",
+            &[".spec"],
+            &[".spec.image"],
+        ),
+        // They change containers that the operator makes.
+        (
+            "monitoring.coreos.com/v1",
+            "Alertmanager",
+            "{containers: [{name: alertmanager, args: []}]}",
+            &[],
+            &[],
+        ),
+        (
+            "serving.kserve.io/v1beta1",
+            "InferenceService",
+            "{predictor: {containers: [{image: model}], initContainers: [{image: a}]}}",
+            &[".spec.predictor"],
+            &[],
+        ),
+        (
+            "flink.apache.org/v1beta1",
+            "FlinkDeployment",
+            "{image: 'flink:1.20', podTemplate: {spec: {containers: [{name: main}]}}}",
+            &[],
+            &[".spec.image"],
+        ),
+        ("acid.zalan.do/v1", "postgresql", "{dockerImage: spilo}", &[], &[".spec.dockerImage"]),
+        (
+            "helm.example.com/v1",
+            "Chart",
+            "{values: {image: {repository: web, tag: '1'}}}",
+            &[],
+            &[".spec.values.image"],
+        ),
+        (
+            "example.com/v1",
+            "Thing",
+            "{template: {spec: {containers: [{image: x}]}}}",
+            &[".spec.template"],
+            &[],
+        ),
+        (
+            "example.com/v1",
+            "Thing",
+            "{parts: [{podSpec: {containers: [{image: a}, {image: '${B}'}]}}]}",
+            &[],
+            &[".spec.parts[0].podSpec.containers[0].image", ".spec.parts[0].podSpec.containers[1].image"],
+        ),
+        ("example.com/v1", "Thing", "{podTemplate: {containers: [{name: x}]}, image: ''}", &[], &[]),
+        ("example.com/v1", "Page", "{image: 'https://example.com/logo.png'}", &[], &[]),
+    ] {
+        let text = format!("apiVersion: {version}\nkind: {kind}\nmetadata: {{name: a}}\nspec: {spec}");
+        let (found_decided, found_unseen) = found(&text);
+        assert_eq!(found_decided, decided, "{text}");
+        assert_eq!(found_unseen, unseen, "{text}");
+    }
+}
+
+#[test]
+fn an_image_that_makes_no_pod_is_none() {
+    for text in [
+        "apiVersion: v1\nkind: ConfigMap\ndata: {image: a, containers: [{image: x}]}",
+        "apiVersion: v1\nkind: PersistentVolume\nspec: {rbd: {image: a}}",
+        "apiVersion: storage.k8s.io/v1\nkind: StorageClass\nparameters: {image: a}",
+        "apiVersion: apps/v1\nkind: ControllerRevision\ndata: {spec: {template: {spec: {containers: [{image: x}]}}}}",
+        "apiVersion: apiextensions.k8s.io/v1\nkind: CustomResourceDefinition\nspec: {versions: [{schema: {openAPIV3Schema: {properties: {image: {type: string, default: nginx}}, example: {image: a}}}}]}",
+        "apiVersion: apiextensions.crossplane.io/v1\nkind: CompositeResourceDefinition\nspec: {versions: [{schema: {openAPIV3Schema: {example: {image: a}}}}]}",
+        "apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\nimages: [{name: nginx, newTag: '1'}]\npatches: [{patch: 'image: a'}]",
+        "apiVersion: example.com/v1\nkind: Thing\nmetadata: {annotations: {image: a}}\nstatus: {image: a, containers: [{image: a}]}",
+        "apiVersion: networking.k8s.io/v1\nkind: Ingress\nspec: {rules: []}",
+    ] {
+        assert_eq!(found(text), (vec![], vec![]), "{text}");
+    }
+}
+
+/// Without metadata there is no place for annotations.
+#[test]
+fn a_spec_alone_is_decided_and_not_patched() {
+    let object = object_of(
+        "apiVersion: serving.kserve.io/v1beta1\nkind: InferenceService\nmetadata: {name: a, labels: {tolerarch.io/mode: 'off'}}\nspec: {predictor: {containers: [{image: x}]}}",
+    );
+    assert_eq!((&*object.path, &object.template), (".spec.predictor", &None));
+    assert_eq!(pod_of(&object), &json!({"spec": {"containers": [{"image": "x"}]}}));
+    assert!(matches!(&object.given, Given::Template { owner, .. } if owner == "InferenceService"));
 }
 
 #[test]
