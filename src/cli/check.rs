@@ -4,6 +4,7 @@ pub mod documents;
 mod json;
 mod kinds;
 mod part;
+mod placeholder;
 mod report;
 pub mod workload;
 
@@ -230,7 +231,7 @@ async fn decide(session: &Session, asked: Vec<Asked>, patches: bool) -> Vec<Resu
     let one = async |asked: Asked| {
         let located = asked?;
         match decided(&located.object, session, patches).await {
-            Ok(decided) => Ok(Verdict { located, decided }),
+            Ok(decided) => Ok(Verdict { located, decided: placeholder::explained(decided) }),
             Err(message) => Err(located.refused(message)),
         }
     };

@@ -40,6 +40,31 @@ async fn a_profile_decides_where_one_is_named() {
 }
 
 #[tokio::test]
+async fn a_placeholder_is_said_to_be_one() {
+    let desk = Desk::new(json!({"registries": {"deny": ["docker.io"]}})).await;
+    let single = desk.image("single", &["linux/amd64"]);
+    let gateway = deployment("gateway", "auto");
+    let (status, all) = desk.check(&gateway).await;
+    let error = all["results"][0]["error"].as_str().unwrap();
+    assert_eq!(
+        (status, error.contains("a placeholder that another webhook replaces")),
+        (Some(0), true),
+        "{all}"
+    );
+    let beside = gateway.replace("- image: auto", &format!("- image: {single}\n      - image: auto"));
+    for (text, is_placeholder) in [(&gateway, true), (&beside, true), (&deployment("other", "nginx"), false)]
+    {
+        let ran = desk.run_with(&["check", "-f", "-", "--fail-on", "unknown"], text).await;
+        assert_eq!(
+            ran.stdout.contains("\nauto: a placeholder that another webhook"),
+            is_placeholder,
+            "{}",
+            ran.stdout
+        );
+    }
+}
+
+#[tokio::test]
 async fn each_workload_gets_the_decision_of_its_pods() {
     let desk = Desk::new(json!({})).await;
     let (multi, single) = (desk.image("multi", &BOTH), desk.image("single", &["linux/amd64"]));

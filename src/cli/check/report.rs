@@ -9,6 +9,7 @@ use serde::Serialize;
 use super::super::advice::{EXCLUDED, unread_pull_secrets};
 use super::super::output::{Look, Row, document, print, shown, table, tell};
 use super::super::session::{BlockingImage, Decided, colour};
+use super::placeholder;
 use super::workload::{Object, UnseenImage};
 
 /// Causes, and images that are not looked at, that are listed below a table.
@@ -153,7 +154,14 @@ impl Report {
         let cause = |Decided { image, cause, .. }: &Decided| {
             Some(format!("{}: {}\n", shown(image.as_deref()?), shown(cause.as_deref()?)))
         };
-        first(self.results.iter().filter_map(|verdict| cause(&verdict.decided)).collect())
+        let placeholder = |BlockingImage { image, .. }: &BlockingImage| {
+            Some(format!("{}: {}\n", shown(image), placeholder::meaning(image)?))
+        };
+        let of_one = |Verdict { decided, .. }: &Verdict| {
+            let unknown = decided.blockers.iter().filter(|blocker| blocker.lacks.is_empty());
+            cause(decided).into_iter().chain(unknown.filter_map(placeholder)).collect::<Vec<_>>()
+        };
+        first(self.results.iter().flat_map(of_one).collect())
     }
 
     fn unseen(&self) -> String {
