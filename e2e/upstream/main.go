@@ -45,6 +45,7 @@ func generate(seed uint64, random int) map[string][]byte {
 		"hosts.json":      lines(hosts(source(5), random)),
 		"fields.json":     lines(fields()),
 		"stored.json":     lines(storedPods(source(6), random)),
+		"rewrites.json":   lines(rewrites(source(7), random)),
 	}
 }
 

@@ -352,3 +352,25 @@ async fn an_override_is_believed_and_the_registry_is_not_asked() {
     let ran = desk.run(&["inspect", &image]).await;
     assert!(ran.stdout.contains("from       overrides, 0 requests"), "{}", ran.stdout);
 }
+
+#[tokio::test]
+async fn what_a_hosts_toml_has_of_other_containerds_is_named() {
+    let desk = Desk::new(json!({})).await;
+    let image = desk.image("multi", &BOTH);
+    let certs = desk.path().join("certs.d");
+    for (name, text) in [
+        ("quay.io", "\n[auth]\nusername = 'canary'\n"),
+        ("docker.io", "[host.'https://cache.example.com'.rewrite]\n'(.*)' = 'hub/$1'\n"),
+    ] {
+        std::fs::create_dir_all(certs.join(name)).unwrap();
+        std::fs::write(certs.join(name).join("hosts.toml"), text).unwrap();
+    }
+    desk.configure(&json!({"registries": {"hostsDir": certs}}));
+    let ran = desk.run(&["inspect", &image]).await;
+    let lines = |words: [&str; 2]| {
+        ran.stderr.lines().filter(|line| words.iter().all(|word| line.contains(word))).count()
+    };
+    assert_eq!(lines(["quay.io/hosts.toml, line 2", "not understood"]), 1, "{}", ran.stderr);
+    assert_eq!(lines(["docker.io/hosts.toml, line 1", "rewrite is followed"]), 1, "{}", ran.stderr);
+    assert!(!ran.stderr.contains("canary"), "{}", ran.stderr);
+}

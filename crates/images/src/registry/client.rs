@@ -71,7 +71,7 @@ impl Registry {
         let mut mirror_answered = false;
         let mut failure = None;
         while let Some(endpoint) = untried.next() {
-            if let Some(place) = &endpoint.unclear {
+            if let Err(place) = endpoint.name(image) {
                 return Err(Error::Unexpected(format!(
                     "{place}, is not understood, so nodes may pull another image; mirrors in registries.hosts count more"
                 )));
@@ -136,7 +136,8 @@ impl Registry {
     ) -> Result<(HttpResponse, Route<'e>), Error> {
         let invalid = || Error::Unreachable("the image has no URL at this endpoint".into());
         let Self { hosts, transport, tokens, .. } = self;
-        let (origin, repository) = (&endpoint.origin, &endpoint.repository(pull.image));
+        let origin = &endpoint.origin;
+        let repository = &endpoint.repository(pull.image).ok_or_else(invalid)?;
         let url = endpoint.url(pull.image, &request.path).ok_or_else(invalid)?;
         let is_own = endpoint.is_own(pull.image);
         let of_mirror = if is_own { None } else { self.credential_of_mirror(origin).await };

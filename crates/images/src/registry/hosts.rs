@@ -158,7 +158,7 @@ impl Hosts {
         let server = name.and_then(|name| Some(&self.directory.namespaces.get(name)?.server));
         let server = server.filter(|host| host.base.as_ref().is_none_or(|base| own.is_at(base)));
         let Some(server) = server else { return Some(own) };
-        own.unclear.clone_from(&server.unclear);
+        own.names.clone_from(&server.names);
         Some(if name == Some(directory::DEFAULT) { own } else { own.with_headers(&server.headers) })
     }
 

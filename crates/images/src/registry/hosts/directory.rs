@@ -5,6 +5,7 @@
 //! certificate files in Docker's layout say which authorities to trust. Headers may hold secrets, so they are never shown.
 
 mod file;
+mod names;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -17,6 +18,7 @@ use file::{FILE, Section};
 use tolerarch_core::image::canonical_host;
 
 pub(super) use file::RegistryHost;
+pub(in crate::registry) use names::Names;
 
 /// The name of the directory for registries without one of their own.
 pub(super) const DEFAULT: &str = "_default";
@@ -26,7 +28,7 @@ pub(crate) struct HostsDirectory {
     pub(super) namespaces: BTreeMap<String, Namespace>,
 }
 
-#[derive(Debug, Default, PartialEq)]
+#[derive(Debug, Default)]
 pub(super) struct Namespace {
     /// The hosts that serve the registry's images, in the order in which they are tried.
     pub(super) hosts: Vec<RegistryHost>,
@@ -59,12 +61,18 @@ impl HostsDirectory {
             if namespace.proxied {
                 tracing::warn!(%file, "proxy is not supported here; HTTPS_PROXY and NO_PROXY are");
             }
-            let unclear = namespace.hosts().filter_map(|host| host.unclear.as_deref());
-            for place in unclear.collect::<BTreeSet<_>>() {
-                tracing::warn!(
+            let said = namespace.hosts().filter_map(|host| match &host.names {
+                Names::Own => None,
+                Names::Rewritten { place, .. } => {
+                    Some((place, "rewrite is followed as k3s and RKE2 do; other nodes pass it over"))
+                }
+                Names::Unclear(place) => Some((
                     place,
-                    "a key that is not understood; Pods whose images would be looked up there are admitted unchanged"
-                );
+                    "not understood; Pods whose images would be looked up there are admitted unchanged",
+                )),
+            });
+            for (place, what) in said.collect::<BTreeSet<_>>() {
+                tracing::warn!(place, "{what}");
             }
         }
     }
@@ -127,7 +135,7 @@ impl Namespace {
 
     /// Reads a `hosts.toml`. An error names the line, and quotes nothing.
     pub(super) fn parse(text: &str, directory: &Path) -> Result<Self, String> {
-        let (server, tables, section) = file::read(text).map_err(|span| fault(text, span))?;
+        let (server, tables, section) = file::read(text, directory).map_err(|span| fault(text, span))?;
         let proxied = tables.iter().map(|(_, section)| section).chain([&section]).any(Section::is_proxied);
         let mut hosts = Vec::new();
         for (number, (url, section)) in (1..).zip(tables) {
@@ -135,8 +143,8 @@ impl Namespace {
             hosts.push(host.map_err(|why| format!("[host] table {number}: {why}"))?);
         }
         let server = section.registry_host(&server, directory).map_err(|why| format!("server: {why}"))?;
-        if server.unclear.is_some() {
-            hosts.iter_mut().for_each(|host| host.unclear.clone_from(&server.unclear));
+        if matches!(server.names, Names::Unclear(_)) {
+            hosts.iter_mut().for_each(|host| host.names.clone_from(&server.names));
         }
         Ok(Self { hosts, server, fault: None, proxied })
     }

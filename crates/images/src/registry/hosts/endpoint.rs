@@ -1,6 +1,7 @@
 //! One endpoint that serves a registry's images: a mirror, or the registry itself. Tried in the order of containerd
 //! (`core/remotes/docker/resolver.go`).
 
+use std::borrow::Cow;
 use std::fmt;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::str::FromStr;
@@ -9,7 +10,7 @@ use std::sync::Arc;
 use http::HeaderMap;
 use url::Url;
 
-use super::directory::RegistryHost;
+use super::directory::{Names, RegistryHost};
 use super::health::Health;
 use crate::registry::error::Error;
 use crate::registry::limits;
@@ -73,8 +74,8 @@ pub(crate) struct Endpoint {
     pub(crate) fallback: Option<Box<Endpoint>>,
     /// Whether it is tried before the registry itself.
     pub(crate) is_mirror: bool,
-    /// What is not understood of it, by file and line: nobody can say which images nodes find there.
-    pub(crate) unclear: Option<String>,
+    /// By which names it is asked for images.
+    pub(super) names: Names,
     pub(crate) health: Health,
 }
 
@@ -90,7 +91,7 @@ impl Endpoint {
             pulls: true,
             fallback: None,
             is_mirror: false,
-            unclear: None,
+            names: Names::Own,
             health: Health::default(),
         })
     }
@@ -107,11 +108,11 @@ impl Endpoint {
 
     /// A host of a `hosts.toml`; `None` where that names none.
     pub(super) fn of_registry_host(host: &RegistryHost, is_mirror: bool) -> Option<Self> {
-        let at = |base: Url| Some(Self::new(base)?.with_headers(&host.headers));
+        let names = || host.names.clone();
+        let at = |base: Url| Some(Self { names: names(), ..Self::new(base)?.with_headers(&host.headers) });
         let fallback = host.fallback.clone().and_then(at).map(Box::new);
         let RegistryHost { resolves, pulls, .. } = *host;
-        let unclear = host.unclear.clone();
-        Some(Self { resolves, pulls, fallback, is_mirror, unclear, ..at(host.base.clone()?)? })
+        Some(Self { resolves, pulls, fallback, is_mirror, ..at(host.base.clone()?)? })
     }
 
     pub(super) fn with_headers(self, headers: &HeaderMap) -> Self {
@@ -152,14 +153,20 @@ impl Endpoint {
         named.is_ok_and(|named| self.is_at(&named))
     }
 
-    pub(crate) fn repository(&self, image: &ImageRef) -> String {
+    /// The name of the image's repository here. An error is the place of what leaves open which image nodes find.
+    pub(crate) fn name<'a>(&'a self, image: &'a ImageRef) -> Result<Cow<'a, str>, &'a str> {
+        self.names.of(image.repository())
+    }
+
+    /// The same, as tokens name it.
+    pub(crate) fn repository(&self, image: &ImageRef) -> Option<String> {
         let prefix = self.base.path().strip_prefix("/v2/").unwrap_or_default();
-        format!("{prefix}{}", image.repository())
+        Some(format!("{prefix}{}", self.name(image).ok()?))
     }
 
     /// Where `path` of the image's repository is found. A mirror gets the registry's name as `ns`.
     pub(crate) fn url(&self, image: &ImageRef, path: &str) -> Option<Url> {
-        let mut url = self.base.join(&format!("{}/{path}", image.repository())).ok()?;
+        let mut url = self.base.join(&format!("{}/{path}", self.name(image).ok()?)).ok()?;
         if !self.is_own(image) {
             url.query_pairs_mut().append_pair("ns", image.host());
         }

@@ -9,8 +9,8 @@ use super::{HostSettings, Hosts, HostsDirectory, in_order};
 use crate::registry::limits;
 use tolerarch_core::image::ImageRef;
 
-/// Whatever it says, an image is asked for at a bounded number of URLs of HTTP, each of which ends in its own path, without
-/// a user; the last word on what is wrong with a file quotes nothing of it.
+/// Whatever it says, an image is asked for at a bounded number of URLs of HTTP, each of which ends in its own path or in that
+/// of its name there, without a user; the last word on what is wrong with a file quotes nothing of it.
 pub fn hosts(data: &[u8]) -> bool {
     let Ok(text) = std::str::from_utf8(data) else { return false };
     let namespace = match Namespace::parse(text, Path::new("/etc/containerd/certs.d/registry.test")) {
@@ -28,9 +28,10 @@ pub fn hosts(data: &[u8]) -> bool {
     assert!(endpoints.len() <= limits::MIRRORS + 1, "{}", endpoints.len());
     for endpoint in in_order(&endpoints, &image, true) {
         for endpoint in [Some(endpoint), endpoint.fallback.as_deref()].into_iter().flatten() {
+            let Ok(name) = endpoint.name(&image) else { continue };
             let url = endpoint.url(&image, "manifests/v1").unwrap_or_else(|| panic!("no URL: {text}"));
             assert!(matches!(url.scheme(), "http" | "https") && url.has_host(), "{url}");
-            assert!(url.path().ends_with("/team/app/manifests/v1"), "{url}");
+            assert!(url.path().ends_with(&format!("/{name}/manifests/v1")), "{url}");
             assert!(
                 url.username().is_empty() && url.password().is_none() && url.fragment().is_none(),
                 "{url}"

@@ -116,7 +116,7 @@ struct Directory {
 #[test]
 fn hosts_are_asked_where_containerd_asks() {
     let cases = ::upstream::cases("hosts").into_iter();
-    assert_agreement(cases.flat_map(|Directory { host, toml, tag, digest }| {
+    let answers = cases.flat_map(|Directory { host, toml, tag, digest }| {
         let root = tempfile::tempdir().unwrap();
         let directory = root.path().join(&host);
         std::fs::create_dir(&directory).unwrap();
@@ -125,12 +125,14 @@ fn hosts_are_asked_where_containerd_asks() {
         let digest = digest.unwrap_or_else(|| tag.clone());
         [("tag", true, tag), ("digest", false, digest)].map(|(target, is_tag, theirs)| {
             let theirs = theirs.iter().map(|request| normal_request(request)).collect();
-            (format!("{host} by {target}:\n{toml}"), asked(&hosts, &host, is_tag), theirs)
+            Some((format!("{host} by {target}:\n{toml}"), asked(&hosts, &host, is_tag)?, theirs))
         })
-    }));
+    });
+    assert_agreement(answers.flatten());
 }
 
-fn asked(hosts: &Hosts, host: &str, tag: bool) -> Vec<String> {
+/// `None` where a key is not understood: upstream passes over it, and its forks may not, so nobody is asked (`unclear.rs`).
+fn asked(hosts: &Hosts, host: &str, tag: bool) -> Option<Vec<String>> {
     let image: ImageRef = format!("{host}/team/app:v1").parse().unwrap();
     let request = |endpoint: &Endpoint| {
         let headers = endpoint.headers.keys().filter(|name| name.as_str().starts_with("x-"));
@@ -141,7 +143,7 @@ fn asked(hosts: &Hosts, host: &str, tag: bool) -> Vec<String> {
         });
         let mut headers: Vec<String> = headers.collect();
         headers.sort_unstable();
-        format!("{}{}", endpoint.url(&image, "manifests/v1").unwrap(), headers.concat())
+        Some(format!("{}{}", endpoint.url(&image, "manifests/v1")?, headers.concat()))
     };
     let endpoints = hosts.endpoints(host);
     let asked = in_order(&endpoints, &image, tag);

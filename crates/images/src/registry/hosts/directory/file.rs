@@ -12,6 +12,7 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue, ValueDeserializer};
 use url::Url;
 
+use super::names::Names;
 use crate::registry::net::{Tls, sensitive};
 use tolerarch_core::image::{DOCKER_HUB, DOCKER_HUB_ENDPOINT};
 
@@ -19,7 +20,7 @@ use tolerarch_core::image::{DOCKER_HUB, DOCKER_HUB_ENDPOINT};
 pub(super) const FILE: &str = "hosts.toml";
 
 /// One host that serves the images of a namespace; containerd's `RegistryHost`.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default)]
 pub(in crate::registry::hosts) struct RegistryHost {
     /// What the name of a repository is added to; ends with a slash.
     pub(in crate::registry::hosts) base: Option<Url>,
@@ -32,8 +33,7 @@ pub(in crate::registry::hosts) struct RegistryHost {
     /// `None` if nothing is said of it.
     pub(in crate::registry::hosts) tls: Option<Tls>,
     pub(in crate::registry::hosts) headers: HeaderMap,
-    /// The file and the line of what is not understood: by it, nodes may find other images there.
-    pub(in crate::registry::hosts) unclear: Option<String>,
+    pub(in crate::registry::hosts) names: Names,
 }
 
 impl RegistryHost {
@@ -57,9 +57,8 @@ pub(super) struct Section {
     header: HashMap<Name, OneOrMany<String>>,
     override_path: bool,
     proxy: Option<String>,
-    /// The line of the first key that is not understood.
     #[serde(skip)]
-    unclear: Option<usize>,
+    names: Names,
 }
 
 #[derive(Clone, Copy, PartialEq, Deserialize)]
@@ -122,7 +121,7 @@ impl<'de> Deserialize<'de> for Name {
 pub(super) type Parts = (String, Vec<(String, Section)>, Section);
 
 /// Reads a file. An error says where, if that is known.
-pub(super) fn read(text: &str) -> Result<Parts, Option<Range<usize>>> {
+pub(super) fn read(text: &str, directory: &Path) -> Result<Parts, Option<Range<usize>>> {
     let root = DeTable::parse(text).map_err(|error| error.span())?;
     let (span, mut root) = (root.span(), root.into_inner());
     // These tables are found by that very name (`getSortedHosts`), whatever the case of other keys.
@@ -136,18 +135,29 @@ pub(super) fn read(text: &str) -> Result<Parts, Option<Range<usize>>> {
     let hosts = tables.into_iter().map(|(host, table)| {
         let span = table.span();
         let section = match table.into_inner() {
-            DeValue::Table(table) => section(text, span, folded(table)),
+            DeValue::Table(table) => section(text, directory, span, folded(table)),
             _ => Err(Some(span)),
         };
         section.map(|section| (host.into_inner().into_owned(), section))
     });
-    Ok((server, hosts.collect::<Result<_, _>>()?, section(text, span, root)?))
+    Ok((server, hosts.collect::<Result<_, _>>()?, section(text, directory, span, root)?))
 }
 
-fn section(text: &str, span: Range<usize>, table: DeTable<'_>) -> Result<Section, Option<Range<usize>>> {
-    let unclear = table.keys().find(|key| !KEYS.contains(&&**key.get_ref()));
-    let unclear = unclear.map(|key| line(text, &key.span()));
-    Ok(Section { unclear, ..decode(Spanned::new(span, DeValue::Table(table)))? })
+fn section(
+    text: &str,
+    directory: &Path,
+    span: Range<usize>,
+    mut table: DeTable<'_>,
+) -> Result<Section, Option<Range<usize>>> {
+    let place = |span| format!("{}, line {}", directory.join(FILE).display(), line(text, &span));
+    let rewrite = table.remove_entry("rewrite").map(|(key, rules)| (place(key.span()), decode(rules).ok()));
+    let unknown = table.keys().find(|key| !KEYS.contains(&&**key.get_ref()));
+    let names = match (unknown, rewrite) {
+        (Some(key), _) => Names::Unclear(place(key.span())),
+        (None, Some((place, rules))) => Names::rewritten(rules, place),
+        (None, None) => Names::Own,
+    };
+    Ok(Section { names, ..decode(Spanned::new(span, DeValue::Table(table)))? })
 }
 
 /// The line, from 1, in which something begins.
@@ -175,7 +185,7 @@ impl Section {
 
     /// `parseHostConfig`.
     pub(super) fn registry_host(self, server: &str, directory: &Path) -> Result<RegistryHost, String> {
-        let Self { capabilities, ca, client, skip_verify, header: sent, override_path, unclear, .. } = self;
+        let Self { capabilities, ca, client, skip_verify, header: sent, override_path, names, .. } = self;
         // Joined to the directory; an absolute path stays as it is.
         let file = |path: PathBuf| directory.join(path);
         let client = client.map(OneOrMany::into_vec).filter(|client| !client.is_empty());
@@ -208,7 +218,7 @@ impl Section {
             pulls: can(Capability::Pull),
             tls,
             headers,
-            unclear: unclear.map(|line| format!("{}, line {line}", directory.join(FILE).display())),
+            names,
         })
     }
 }

@@ -105,13 +105,18 @@ fn what_is_not_understood_is_known_by_its_line() {
         (format!("{first}server = 'https://x.y'\n{second}"), [Some(4), None, None]),
         (format!("{first}{second}[host.'https://c.d'.auth]\nusername = 'x'"), [Some(6), None, None]),
         (format!("{first}{second}[host.'https://e.f'.auth]\nusername = 'x'"), [None, Some(6), None]),
+        (format!("{first}{second}[[host.'https://e.f'.rewrite]]\nregex = '^/a'"), [None, Some(6), None]),
+        (format!("{first}{second}[host.'https://e.f'.rewrite]\n'(' = 'a'"), [None, Some(6), None]),
+        (format!("{first}Rewrite = {{'(.*)' = 'a/$1'}}\n{second}"), [None, None, None]),
+        (format!("[rewrite]\n'(.*)' = 'A'\n{first}{second}"), [None, None, Some(1)]),
         (format!("\nrewrites = 1\n{first}{second}"), [Some(2); 3]),
         (format!("{first}{second}[Host.'https://g.h']\n"), [Some(6); 3]),
     ] {
         let read = parse(&text).unwrap();
-        let lines: Vec<_> = read.hosts().map(|host| host.unclear.clone()).collect();
+        let lines: Vec<_> = read.hosts().map(|host| host.names.of("team/app").err()).collect();
         let place = |line: Option<usize>| line.map(|line| format!("/certs.d/a.b/hosts.toml, line {line}"));
-        assert_eq!(lines, expected.map(place), "{text}");
+        let expected = expected.map(place);
+        assert_eq!(lines, expected.each_ref().map(Option::as_deref), "{text}");
     }
 }
 

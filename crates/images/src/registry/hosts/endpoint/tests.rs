@@ -42,7 +42,7 @@ fn finds_the_image_at_each_endpoint() {
         url(&cache, "nginx"),
         "https://cache.example.com/v2/hub/library/nginx/manifests/v1?ns=docker.io"
     );
-    assert_eq!(cache.repository(&"nginx".parse().unwrap()), "hub/library/nginx");
+    assert_eq!(cache.repository(&"nginx".parse().unwrap()).as_deref(), Some("hub/library/nginx"));
     assert!(!cache.is_own(&"nginx".parse().unwrap()));
     let own = Endpoint::at("a.b:5000", "", true).unwrap();
     assert_eq!(url(&own, "a.b:5000/x"), "http://a.b:5000/v2/x/manifests/v1");

@@ -1,0 +1,81 @@
+//! By which names nodes ask a host of a `hosts.toml` for images. k3s and RKE2 have rules for that there, a table `rewrite` of
+//! regular expressions and templates (`withRewritesFromHost` in `core/remotes/docker/resolver.go` of
+//! github.com/k3s-io/containerd). They are followed where there is no doubt of what Go makes of them.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use regex::Regex;
+
+use tolerarch_core::image::ImageRef;
+
+/// A place is a file and a line.
+#[derive(Clone, Debug, Default)]
+pub(in crate::registry) enum Names {
+    /// Those that images have.
+    #[default]
+    Own,
+    /// What the rules at this place make of them.
+    Rewritten { rules: Arc<[(Regex, String)]>, place: String },
+    /// Nobody can say: what stands at this place is not understood.
+    Unclear(String),
+}
+
+impl Names {
+    /// The names by these rules; unclear if Go may read one of them otherwise, or they are none.
+    pub(super) fn rewritten(rules: Option<BTreeMap<String, String>>, place: String) -> Self {
+        let rule = |(pattern, template): (String, String)| {
+            let is_common = is_common_pattern(&pattern) && is_common_template(&template);
+            Some((Regex::new(&pattern).ok().filter(|_| is_common)?, template))
+        };
+        match rules.and_then(|rules| rules.into_iter().map(rule).collect()) {
+            Some(rules) => Self::Rewritten { rules, place },
+            None => Self::Unclear(place),
+        }
+    }
+
+    /// The name of this repository there, or the place of what leaves it open. k3s takes the first rule that changes the
+    /// name, in the order of a map of Go, which is another one each time.
+    pub(in crate::registry) fn of<'a>(&'a self, repository: &'a str) -> Result<Cow<'a, str>, &'a str> {
+        let (rules, place) = match self {
+            Self::Own => return Ok(Cow::Borrowed(repository)),
+            Self::Unclear(place) => return Err(place),
+            Self::Rewritten { rules, place } => (rules, place),
+        };
+        let names = rules.iter().map(|(pattern, template)| pattern.replace_all(repository, template));
+        let mut names = names.filter(|name| name != repository);
+        let Some(name) = names.next() else { return Ok(Cow::Borrowed(repository)) };
+        let is_clear = is_repository(&name) && names.all(|other| other == name);
+        is_clear.then_some(name).ok_or(place)
+    }
+}
+
+fn is_repository(name: &str) -> bool {
+    format!("host.invalid/{name}:tag").parse::<ImageRef>().is_ok_and(|image| image.repository() == name)
+}
+
+/// Whether Go's `regexp` reads it as `regex` does. They differ in flags, escapes, nested classes and doubled repetition, on
+/// which names of repositories do not depend.
+fn is_common_pattern(pattern: &str) -> bool {
+    const DIFFERENT: [&str; 11] = ["**", "*+", "+*", "++", "?*", "?+", "??", "--", "[]", "[^]", "[:"];
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "/._-^$|()[]*+?:\\".contains(c);
+    let behind = |mark, is_fine: fn(&str) -> bool| pattern.split(mark).skip(1).all(is_fine);
+    pattern.chars().all(is_plain)
+        && !DIFFERENT.iter().any(|different| pattern.contains(different))
+        && behind("(?", |rest| rest.starts_with(':'))
+        && behind("\\", |rest| rest.starts_with(['.', '/', '-', 'd', 'w']))
+        && behind("[", |class| class.contains(']'))
+}
+
+/// The same of a template: references are `$1` and `${1}`, with one digit.
+fn is_common_template(template: &str) -> bool {
+    template.split('$').skip(1).all(|reference| match reference.as_bytes() {
+        [b'{', b'0'..=b'9', b'}', ..] | [b'0'..=b'9'] => true,
+        [b'0'..=b'9', next, ..] => !next.is_ascii_alphanumeric() && *next != b'_',
+        _ => false,
+    })
+}
+
+#[cfg(test)]
+mod tests;
