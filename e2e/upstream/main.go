@@ -1,5 +1,5 @@
-// Command upstream writes cases, and what the node's own libraries make of them: containerd, distribution/reference
-// and kubelet's keyring. The unit tests of tolerarch read the files and compare.
+// Command upstream writes cases, and what the node's own libraries make of them: containerd, distribution/reference,
+// kubelet's keyring and Go's TLS. The unit tests of tolerarch read the files and compare.
 package main
 
 import (
@@ -38,14 +38,15 @@ func generate(seed uint64, random int) map[string][]byte {
 	klog.SetLogger(klog.Logger{})
 	source := func(stream uint64) *rand.Rand { return rand.New(rand.NewPCG(seed, stream)) }
 	return map[string][]byte{
-		"references.json": lines(references(source(1), random)),
-		"patterns.json":   lines(patterns(source(2), random)),
-		"keyrings.json":   lines(keyrings(source(3), random)),
-		"indexes.json":    lines(indexes(source(4), random)),
-		"hosts.json":      lines(hosts(source(5), random)),
-		"fields.json":     lines(fields()),
-		"stored.json":     lines(storedPods(source(6), random)),
-		"rewrites.json":   lines(rewrites(source(7), random)),
+		"references.json":   lines(references(source(1), random)),
+		"patterns.json":     lines(patterns(source(2), random)),
+		"keyrings.json":     lines(keyrings(source(3), random)),
+		"indexes.json":      lines(indexes(source(4), random)),
+		"hosts.json":        lines(hosts(source(5), random)),
+		"fields.json":       lines(fields()),
+		"stored.json":       lines(storedPods(source(6), random)),
+		"certificates.json": lines(certificates(source(7), random)),
+		"rewrites.json":     lines(rewrites(source(8), random)),
 	}
 }
 

@@ -40,7 +40,7 @@ use auth::Tokens;
 use client::ApiRequest;
 pub(crate) use client::Pull;
 use hosts::{Hosts, HostsDirectory};
-use net::{Connector, HttpResponse, NameResolver, Transport};
+use net::{Connector, HttpResponse, NameResolver, TlsSettings, Transport};
 use tolerarch_core::image::{ImageRef, PlatformSet, is_digest};
 
 /// What the operator says of registries.
@@ -89,6 +89,7 @@ pub struct Registry {
     /// The operator's, for mirrors.
     credentials: Credentials,
     pub(crate) verified: Verified,
+    pub(crate) tls_faults: Vec<String>,
 }
 
 impl Registry {
@@ -98,7 +99,8 @@ impl Registry {
         Self { credentials, ..self }
     }
 
-    /// A client with these settings, and everything that they name read.
+    /// A client with these settings, and everything that they name read. A host whose TLS cannot be set up has only itself
+    /// to suffer.
     pub fn load(settings: Settings, metrics: RegistryMetrics) -> Result<Self, TrustError> {
         let Settings { hosts, hosts_dir, allowed, guard, proxies, verified } = settings;
         let directory = hosts_dir.as_deref().map(HostsDirectory::load).transpose();
@@ -109,10 +111,11 @@ impl Registry {
         }
         let hosts = Hosts::new(hosts, directory);
         let names = NameResolver::of_system().map_err(|error| TrustError::Names(error.to_string()))?;
-        let tls = net::tls_settings(hosts.tls(), hosts.default_tls())?;
+        let tls = TlsSettings::load(hosts.tls(), hosts.default_tls());
+        let tls_faults = tls.faults();
         let transport = Transport::new(Connector::new(guard, tls, proxies, names), metrics);
         let (tokens, credentials) = (Tokens::new(), Credentials::default());
-        Ok(Self { hosts, allowed, transport, tokens, credentials, verified })
+        Ok(Self { hosts, allowed, transport, tokens, credentials, verified, tls_faults })
     }
 
     /// Whether the configuration allows asking for this image. Cheap, and decided anew for each Pod.

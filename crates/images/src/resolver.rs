@@ -237,6 +237,11 @@ impl Resolver {
         self.0.fetcher.registry.has_plenty(image)
     }
 
+    /// The hosts with which TLS cannot be set up, and why.
+    pub fn tls_faults(&self) -> &[String] {
+        &self.0.fetcher.registry.tls_faults
+    }
+
     /// Caches what anonymous access said of an image, to fill the cache ahead.
     pub fn learn(&self, image: &ImageRef, found: &Found) {
         self.0.fetcher.cache.learn(image, CredentialId::ANONYMOUS, found);

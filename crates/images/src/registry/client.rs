@@ -96,7 +96,7 @@ impl Registry {
                 result => return result,
             };
             tracing::debug!(%image, endpoint = %endpoint.origin, %error, "no usable answer from this endpoint");
-            mirror_answered |= endpoint.is_mirror && !is_fault;
+            mirror_answered |= endpoint.is_mirror && !is_fault && !matches!(error, Error::TlsSetup(_));
             if !endpoint.is_mirror || failure.is_none() {
                 failure = Some(error);
             }

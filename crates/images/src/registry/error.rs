@@ -27,6 +27,9 @@ pub enum Error {
     Timeout,
     #[error("failed: {0}")]
     NoConnection(String),
+    /// What the configuration says of TLS with the host cannot be used, so that nobody was asked.
+    #[error("failed: {0}")]
+    TlsSetup(String),
     /// A broken connection, or a status of 500 or above.
     #[error("failed: {0}")]
     Unreachable(String),

@@ -1,5 +1,6 @@
 //! One HTTP request to a registry, and everything between it and the wire. Knows nothing of images and tokens.
 
+mod authorities;
 mod authority;
 mod connect;
 mod guard;
@@ -17,4 +18,4 @@ pub use proxy::{Proxies, ProxyError};
 pub(super) use resolve::NameResolver;
 pub(super) use transport::{HttpRequest, HttpResponse, Transport, basic, sensitive};
 pub use trust::TrustError;
-pub(super) use trust::{Tls, settings as tls_settings};
+pub(super) use trust::{Tls, TlsSettings};

@@ -25,7 +25,9 @@ mod kept;
 mod personalities;
 mod realms;
 mod redirects;
+pub(super) mod short_key;
 mod tokens;
+mod trust;
 mod unclear;
 mod upstream;
 mod verified;
@@ -74,7 +76,7 @@ fn word(error: &Error) -> &'static str {
         Error::Denied(_) | Error::TokenHost { .. } => "denied",
         Error::Throttled(_) => "throttled",
         Error::Timeout => "timeout",
-        Error::NoConnection(_) | Error::Unreachable(_) => "unreachable",
+        Error::NoConnection(_) | Error::TlsSetup(_) | Error::Unreachable(_) => "unreachable",
         Error::Unexpected(_) => "unexpected",
         Error::NotAllowed => "not-allowed",
         Error::AddressNotAllowed => "address-not-allowed",
@@ -376,22 +378,6 @@ async fn certificates_are_verified_and_plain_http_is_for_named_hosts() {
     assert_eq!(ask(&trusting, &plain).await, "unreachable");
     assert_eq!(ask(&client(&expired).0, &expired).await, "unreachable");
     assert_eq!(ask(&client(&plain).0, &plain).await, format!("{:?}", Support::Index(platforms(&BOTH))));
-}
-
-#[test]
-fn a_ca_file_has_to_be_one() {
-    let dir = tempfile::tempdir().unwrap();
-    let file = dir.path().join("ca.crt");
-    let settings = || HostSettings { ca_file: Some(file.clone()), ..HostSettings::default() };
-    let load = || {
-        Registry::new([("a.b".to_owned(), settings())], AddressGuard::default(), registry_metrics())
-            .err()
-            .unwrap()
-            .to_string()
-    };
-    assert!(load().contains("ca.crt: cannot be read"), "{}", load());
-    std::fs::write(&file, "garbage").unwrap();
-    assert!(load().contains("holds no certificate authority"), "{}", load());
 }
 
 mod credentials;

@@ -3,7 +3,6 @@
 //! Requests for manifests, tokens and blobs and redirected ones all pass here, whatever their URL looks like, so nothing
 //! gets around the guard: neither an IP literal, nor a name that resolves differently a moment later.
 
-use std::collections::HashMap;
 use std::future::{Future, ready};
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -17,7 +16,7 @@ use http::{HeaderValue, Uri};
 use hyper_util::client::legacy::connect::proxy::Tunnel;
 use hyper_util::client::legacy::connect::{Connected, Connection};
 use hyper_util::rt::TokioIo;
-use rustls::ClientConfig;
+use rustls::{ClientConfig, Error as TlsError};
 use rustls_pki_types::ServerName;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
@@ -30,6 +29,8 @@ use url::Url;
 use super::guard::AddressGuard;
 use super::proxy::{Proxies, Proxy};
 use super::resolve::NameResolver;
+use super::trust::{ClientTls, TlsFault, TlsSettings};
+use super::verifier::Objection;
 use crate::meter::{Meter, Metered};
 use crate::registry::limits;
 
@@ -43,11 +44,25 @@ pub(crate) enum ConnectError {
     Forbidden,
     #[error("cannot connect")]
     Dial(#[source] io::Error),
+    #[error("TLS cannot be set up")]
+    Setup(#[source] Arc<TlsFault>),
     #[error("the TLS handshake failed")]
     Tls(#[source] io::Error),
     #[error("the proxy does not let it through")]
     Proxy(#[source] Box<dyn std::error::Error + Send + Sync>),
 }
+
+impl ConnectError {
+    /// Whether the server has a short RSA key, and is right otherwise.
+    fn is_short_key(&self) -> bool {
+        let Self::Tls(error) = self else { return false };
+        let error = error.get_ref().and_then(|error| error.downcast_ref::<TlsError>());
+        matches!(error.and_then(Objection::in_error), Some(Objection::ShortKey(_)))
+    }
+}
+
+/// Which of a host's settings are used.
+type Choice = fn(&ClientTls) -> &Arc<ClientConfig>;
 
 #[derive(Clone)]
 pub(crate) struct Connector {
@@ -56,13 +71,6 @@ pub(crate) struct Connector {
     proxies: Arc<Proxies>,
     names: NameResolver,
     kept: Arc<Semaphore>,
-}
-
-/// TLS settings of most hosts, and of those with settings of their own.
-pub(crate) struct TlsSettings {
-    pub(super) default: Arc<ClientConfig>,
-    /// By `host` or `host:port`.
-    pub(super) hosts: HashMap<String, Arc<ClientConfig>>,
 }
 
 impl Connector {
@@ -78,11 +86,12 @@ impl Connector {
         proxy.authorization.as_ref()
     }
 
-    async fn connect(&self, uri: &Uri, meter: &Meter) -> Result<(Wire, bool), ConnectError> {
+    async fn connect(&self, uri: &Uri, meter: &Meter, choice: Choice) -> Result<(Wire, bool), ConnectError> {
         let to = Target::of(uri)?;
+        let tls = self.tls(&to, choice)?;
         let Some(proxy) = self.proxies.find(to.secure, to.name, to.port) else {
             let tcp = self.dial(&to, Some(&self.guard), meter).await?;
-            return Ok((if to.secure { self.encrypt(&to, tcp).await? } else { tcp }, false));
+            return Ok((encrypt(&to, tcp, tls).await?, false));
         };
         // The proxy resolves names, so only an address can be judged here.
         if to.name.parse().is_ok_and(|address| !self.guard.admits(address)) {
@@ -102,14 +111,23 @@ impl Connector {
             tunnel = tunnel.with_auth(authorization.clone());
         }
         let through = tunnel.call(uri.clone()).await.map_err(|error| ConnectError::Proxy(error.into()))?;
-        Ok((self.encrypt(&to, through.into_inner()).await?, false))
+        Ok((encrypt(&to, through.into_inner(), tls).await?, false))
     }
 
     /// A connection to a proxy, which the operator chose, so the guard is not asked.
     async fn reach(&self, proxy: &Proxy, meter: &Meter) -> Result<Wire, ConnectError> {
         let to = Target::of(&proxy.uri)?;
-        let tcp = self.dial(&to, None, meter).await?;
-        if to.secure { self.encrypt(&to, tcp).await } else { Ok(tcp) }
+        let tls = self.tls(&to, |tls| &tls.usual)?;
+        encrypt(&to, self.dial(&to, None, meter).await?, tls).await
+    }
+
+    /// None without TLS.
+    fn tls(&self, to: &Target<'_>, choice: Choice) -> Result<Option<&Arc<ClientConfig>>, ConnectError> {
+        if !to.secure {
+            return Ok(None);
+        }
+        let host = if to.port == 443 { to.host } else { &format!("{}:{}", to.host, to.port) };
+        self.tls.of(host).map(choice).map(Some).map_err(ConnectError::Setup)
     }
 
     /// Resolves, asks the guard for every address, and dials exactly those that it admits.
@@ -126,17 +144,16 @@ impl Connector {
         tcp.set_nodelay(true).map_err(ConnectError::Dial)?;
         Ok(Box::new(Metered { io: tcp, meter: meter.clone() }))
     }
+}
 
-    async fn encrypt(&self, to: &Target<'_>, wire: Wire) -> Result<Wire, ConnectError> {
-        let server = match to.name.parse::<IpAddr>() {
-            Ok(address) => ServerName::from(address),
-            Err(_) => ServerName::try_from(to.name.to_owned()).map_err(|_| ConnectError::NoHost)?,
-        };
-        let key = if to.port == 443 { to.host.to_owned() } else { format!("{}:{}", to.host, to.port) };
-        let config = self.tls.hosts.get(&key).unwrap_or(&self.tls.default);
-        let tls = TlsConnector::from(Arc::clone(config)).connect(server, wire).await;
-        Ok(Box::new(tls.map_err(ConnectError::Tls)?))
-    }
+async fn encrypt(to: &Target<'_>, wire: Wire, tls: Option<&Arc<ClientConfig>>) -> Result<Wire, ConnectError> {
+    let Some(config) = tls else { return Ok(wire) };
+    let server = match to.name.parse::<IpAddr>() {
+        Ok(address) => ServerName::from(address),
+        Err(_) => ServerName::try_from(to.name.to_owned()).map_err(|_| ConnectError::NoHost)?,
+    };
+    let tls = TlsConnector::from(Arc::clone(config)).connect(server, wire).await;
+    Ok(Box::new(tls.map_err(ConnectError::Tls)?))
 }
 
 struct Target<'a> {
@@ -203,8 +220,16 @@ impl Service<Uri> for Connector {
             let kept = Arc::clone(&connector.kept).try_acquire_owned().ok();
             let late = |_| ConnectError::Dial(io::ErrorKind::TimedOut.into());
             let meter = Meter::new(limits::RESPONSE, 0);
-            let connected = timeout(limits::CONNECT_TIME, connector.connect(&uri, &meter)).await;
-            let (io, to_proxy) = connected.map_err(late)??;
+            let connect = |choice| connector.connect(&uri, &meter, choice);
+            let connected = async {
+                match connect(|tls| &tls.usual).await {
+                    Err(error) if error.is_short_key() => {
+                        connect(|tls| &tls.short_key).await.map_err(|_| error)
+                    }
+                    connected => connected,
+                }
+            };
+            let (io, to_proxy) = timeout(limits::CONNECT_TIME, connected).await.map_err(late)??;
             let reuse = Reuse::default();
             Ok(TokioIo::new(Stream { io, to_proxy, kept, meter, flushed: true, has_answered: false, reuse }))
         })

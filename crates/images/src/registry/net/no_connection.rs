@@ -3,11 +3,12 @@
 use std::error::Error as StdError;
 use std::io;
 
-use rustls::{CertificateError, Error as TlsError, InvalidMessage};
+use rustls::{AlertDescription, Error as TlsError, InvalidMessage};
 use url::Url;
 
 use super::authority::{label, shown};
 use super::connect::ConnectError;
+use super::verifier::Objection;
 use crate::registry::limits;
 
 /// Why there is no connection to the host of this URL, which is named as in the configuration.
@@ -32,6 +33,7 @@ pub(super) fn explain(url: &Url, error: &ConnectError) -> String {
         ConnectError::Tls(error) => {
             error.get_ref().and_then(|error| explain_tls(&host, error.downcast_ref()?))
         }
+        ConnectError::Setup(fault) => Some(format!("TLS with {host} cannot be set up: {fault}")),
         _ => None,
     };
     // Truncated, as the texts of causes may quote a certificate.
@@ -39,38 +41,21 @@ pub(super) fn explain(url: &Url, error: &ConnectError) -> String {
 }
 
 fn explain_tls(host: &str, error: &TlsError) -> Option<String> {
-    let error = match error {
-        TlsError::InvalidMessage(InvalidMessage::InvalidContentType) => {
-            return Some(format!(
-                "{host} does not speak TLS; if it speaks plain HTTP, set registries.hosts.{host:?}.plainHttp: true"
-            ));
-        }
-        TlsError::AlertReceived(alert) => {
-            return Some(format!("{host} refuses the TLS handshake: {alert:?}"));
-        }
-        TlsError::InvalidCertificate(error) => error,
-        _ => return None,
-    };
-    let what = match error {
-        CertificateError::UnknownIssuer | CertificateError::BadSignature => {
-            format!(
-                "is not trusted; if it should be, set registries.hosts.{host:?}.caFile to its authority, or extraCAs of the chart"
-            )
-        }
-        CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => {
-            "is not for this name".to_owned()
-        }
-        CertificateError::Expired | CertificateError::ExpiredContext { .. } => "has expired".to_owned(),
-        CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => {
-            "is not valid yet; compare the clocks".to_owned()
-        }
-        // webpki takes no certificate of an authority from a server; its error has no variant of its own in rustls.
-        CertificateError::Other(error) if error.to_string().contains("CaUsedAsEndEntity") => format!(
-            "is that of an authority; if it is the right one, set registries.hosts.{host:?}.caFile to that very certificate"
-        ),
-        _ => return None,
-    };
-    Some(format!("the certificate of {host} {what}"))
+    match error {
+        TlsError::InvalidMessage(InvalidMessage::InvalidContentType) => Some(format!(
+            "{host} does not speak TLS; if it speaks plain HTTP, set registries.hosts.{host:?}.plainHttp: true"
+        )),
+        // Which of these a server sends that shares no cipher suite with its client differs.
+        TlsError::AlertReceived(
+            alert @ (AlertDescription::HandshakeFailure
+            | AlertDescription::InsufficientSecurity
+            | AlertDescription::ProtocolVersion),
+        ) => Some(format!(
+            "{host} refuses the TLS handshake: {alert:?}; if it has cipher suites with CBC or without ECDHE only, which are not spoken here, switch on TLS 1.3 there, or for TLS 1.2 ECDHE with AES-GCM or ChaCha20-Poly1305; if it wants a client certificate, set registries.hosts.{host:?}.clientCertFile"
+        )),
+        TlsError::AlertReceived(alert) => Some(format!("{host} refuses the TLS handshake: {alert:?}")),
+        error => Objection::in_error(error).map(|objection| objection.explain(host)),
+    }
 }
 
 pub(super) fn texts(error: &(dyn StdError + 'static)) -> String {

@@ -278,6 +278,7 @@ fn broken(url: &Url, error: &(dyn StdError + 'static)) -> Error {
         cause = error.source();
     }
     match connect {
+        Some(error @ ConnectError::Setup(_)) => Error::TlsSetup(no_connection::explain(url, error)),
         Some(error) => Error::NoConnection(no_connection::explain(url, error)),
         None => Error::Unreachable(format!("the connection broke: {}", texts(error))),
     }

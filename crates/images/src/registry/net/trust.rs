@@ -1,5 +1,5 @@
 //! TLS of each host: the system's certificate authorities; for single hosts others beside them, a client certificate, or no
-//! verification.
+//! verification. What is wrong with the files of a host is that host's fault alone.
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
@@ -8,35 +8,51 @@ use std::sync::Arc;
 use rustls::client::ResolvesClientCert;
 use rustls::crypto::CryptoProvider;
 use rustls::sign::CertifiedKey;
-use rustls::{ClientConfig, RootCertStore, SignatureScheme};
+use rustls::{ClientConfig, RootCertStore, SignatureScheme, SupportedProtocolVersion, version};
 use rustls_pki_types::pem::{self, PemObject};
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use tolerarch_support::file;
 use zeroize::Zeroizing;
 
-use super::connect::TlsSettings;
-use super::verifier::Verifier;
+use super::authorities;
+use super::verifier::{Trusted, Verifier};
 
+/// Why registries cannot be asked as the configuration says.
 #[derive(Debug, thiserror::Error)]
 pub enum TrustError {
     /// A directory or a file in it.
     #[error("registries.hostsDir: {0}: cannot be read: {1}")]
     HostsDir(PathBuf, std::io::Error),
-    #[error("{0}: cannot be read as PEM certificates (caFile of registries.hosts, or ca of hosts.toml): {1}")]
-    File(PathBuf, pem::Error),
-    #[error("{0}: holds no certificate authority (caFile of registries.hosts, or ca of hosts.toml)")]
+    #[error("the resolver of names cannot be set up: {0}")]
+    Names(String),
+}
+
+/// Why TLS with a host cannot be set up.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum TlsFault {
+    #[error(
+        "{0}: cannot be read: {1}; mend the file, or caFile of registries.hosts or ca of hosts.toml, which names it"
+    )]
+    File(PathBuf, std::io::Error),
+    #[error(
+        "{0}: holds no certificate authority in PEM that can be read; mend the file, or caFile of registries.hosts or ca of hosts.toml, which names it"
+    )]
     NoAuthority(PathBuf),
+    #[error(
+        "no certificate authority of the system can be read (SSL_CERT_FILE and SSL_CERT_DIR, if they are set): {0}"
+    )]
+    System(rustls_native_certs::Error),
     #[error(
         "{0}: cannot be read as a PEM client certificate or key (clientCertFile and clientKeyFile of registries.hosts, or client of hosts.toml): {1}"
     )]
     Identity(PathBuf, pem::Error),
-    #[error("{0}: the client certificate cannot be used with its key: {1}")]
+    #[error(
+        "{0}: the client certificate cannot be used with its key (clientCertFile and clientKeyFile of registries.hosts, or client of hosts.toml): {1}"
+    )]
     Pair(PathBuf, rustls::Error),
-    #[error("the resolver of names cannot be set up: {0}")]
-    Names(String),
     /// The crypto provider lacks something.
     #[error("TLS cannot be set up")]
-    Tls(#[from] rustls::Error),
+    Provider(#[from] rustls::Error),
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -55,101 +71,118 @@ impl Tls {
     }
 }
 
-/// The TLS settings of the hosts that are dialled, and of those that only the default directory speaks of. Reads the files.
-pub(crate) fn settings(
-    hosts: BTreeMap<String, Tls>,
-    default: Option<Tls>,
-) -> Result<TlsSettings, TrustError> {
-    let found = rustls_native_certs::load_native_certs();
-    for error in &found.errors {
-        tracing::warn!(%error, "a certificate authority of the system cannot be read");
-    }
-    let mut system = RootCertStore::empty();
-    system.add_parsable_certificates(found.certs);
-    if system.is_empty() {
-        tracing::warn!(
-            "the system has no certificate authorities; only registries with a caFile can be reached"
-        );
-    }
-    let mut made: HashMap<Tls, Arc<ClientConfig>> = HashMap::new();
-    let mut make = |host: &str, tls: Tls| {
-        if tls.skip_verify {
+/// How TLS is talked with a host.
+#[derive(Clone)]
+pub(super) struct ClientTls {
+    pub(super) usual: Arc<ClientConfig>,
+    /// For servers whose RSA key has less than 2,048 bits: TLS 1.2 with signatures of PKCS #1, all that such keys verify.
+    pub(super) short_key: Arc<ClientConfig>,
+}
+
+type HostTls = Result<ClientTls, Arc<TlsFault>>;
+
+/// TLS settings of most hosts, and of those with settings of their own.
+pub(crate) struct TlsSettings {
+    default: HostTls,
+    /// By `host` or `host:port`.
+    hosts: HashMap<String, HostTls>,
+}
+
+impl TlsSettings {
+    /// Reads the files. `hosts` are those that are dialled, `default` is for those that only the default directory speaks of.
+    pub(crate) fn load(hosts: BTreeMap<String, Tls>, default: Option<Tls>) -> Self {
+        let found = rustls_native_certs::load_native_certs();
+        for error in &found.errors {
+            tracing::warn!(%error, "a certificate authority of the system cannot be read");
+        }
+        let mut system = RootCertStore::empty();
+        system.add_parsable_certificates(found.certs);
+        let unreadable = found.errors.into_iter().next().filter(|_| system.is_empty());
+        if system.is_empty() {
             tracing::warn!(
-                host,
-                "certificates are NOT verified (skipVerify): anyone between here and this host can answer for it"
+                "the system has no certificate authorities; only registries with a caFile can be reached"
             );
         }
-        if let Some(config) = made.get(&tls) {
-            return Ok(Arc::clone(config));
+        let mut made: HashMap<Tls, HostTls> = HashMap::new();
+        let mut make = |host: &str, tls: Tls| {
+            if tls.skip_verify {
+                tracing::warn!(
+                    host,
+                    "certificates are NOT verified (skipVerify): anyone between here and this host can answer for it"
+                );
+            }
+            let load = || ClientTls::load(&system, &tls).map_err(Arc::new);
+            made.entry(tls.clone()).or_insert_with(load).clone()
+        };
+        let hosts = hosts.into_iter().map(|(host, tls)| (host.clone(), make(&host, tls))).collect();
+        let default = match (default, unreadable) {
+            (Some(tls), _) => make("every host without a directory of its own", tls),
+            (None, Some(error)) => Err(Arc::new(TlsFault::System(error))),
+            (None, None) => make("", Tls::default()),
+        };
+        Self { default, hosts }
+    }
+
+    pub(super) fn of(&self, host: &str) -> Result<&ClientTls, Arc<TlsFault>> {
+        self.hosts.get(host).unwrap_or(&self.default).as_ref().map_err(Arc::clone)
+    }
+
+    /// What is wrong, with the hosts, sorted.
+    pub(crate) fn faults(&self) -> Vec<String> {
+        let of_host = |(host, tls): (&str, &HostTls)| Some(format!("{host}: {}", tls.as_ref().err()?));
+        let hosts = self.hosts.iter().map(|(host, tls)| (host.as_str(), tls));
+        let mut faults: Vec<String> =
+            hosts.chain([("all other hosts", &self.default)]).filter_map(of_host).collect();
+        faults.sort_unstable();
+        faults
+    }
+}
+
+impl ClientTls {
+    fn load(system: &RootCertStore, tls: &Tls) -> Result<Self, TlsFault> {
+        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+        let mut trusted = None;
+        if !tls.skip_verify {
+            let (mut roots, mut own) = (system.clone(), Vec::new());
+            for file in &tls.authorities {
+                own.extend(authorities::add(&mut roots, file)?);
+            }
+            trusted = Some(Arc::new(Trusted { roots, own, files: tls.authorities.clone() }));
         }
-        let config = Arc::new(client_config(&system, &tls)?);
-        made.insert(tls, Arc::clone(&config));
-        Ok::<_, TrustError>(config)
-    };
-    let mut own = HashMap::new();
-    for (host, tls) in hosts {
-        let config = make(&host, tls)?;
-        own.insert(host, config);
-    }
-    let default = default.map(|tls| make("every host without a directory of its own", tls));
-    let default = default.unwrap_or_else(|| make("", Tls::default()))?;
-    Ok(TlsSettings { default, hosts: own })
-}
-
-fn client_config(system: &RootCertStore, tls: &Tls) -> Result<ClientConfig, TrustError> {
-    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-    let builder =
-        ClientConfig::builder_with_provider(Arc::clone(&provider)).with_safe_default_protocol_versions()?;
-    let mut roots = system.clone();
-    let mut own = Vec::new();
-    for file in tls.authorities.iter().filter(|_| !tls.skip_verify) {
-        own.extend(add(&mut roots, file)?);
-    }
-    let builder = if tls.skip_verify {
-        let any = Verifier { algorithms: provider.signature_verification_algorithms, trusted: None };
-        builder.dangerous().with_custom_certificate_verifier(Arc::new(any))
-    } else if own.is_empty() {
-        builder.with_root_certificates(roots)
-    } else {
-        let trusted = Verifier::new(Arc::clone(&provider), roots, own)?;
-        builder.dangerous().with_custom_certificate_verifier(Arc::new(trusted))
-    };
-    let mut config = if tls.identities.is_empty() {
-        builder.with_no_client_auth()
-    } else {
         let identities = tls.identities.iter().map(|(file, key)| identity(file, key.as_deref(), &provider));
-        builder.with_client_cert_resolver(Arc::new(Identities(identities.collect::<Result<_, _>>()?)))
-    };
-    config.alpn_protocols = vec![b"http/1.1".to_vec()];
-    Ok(config)
-}
-
-/// Adds the authorities of a file; returns all its certificates.
-fn add(roots: &mut RootCertStore, file: &Path) -> Result<Vec<CertificateDer<'static>>, TrustError> {
-    let unreadable = |cause| TrustError::File(file.to_owned(), cause);
-    let text = file::read(file).map_err(pem::Error::Io).map_err(unreadable)?;
-    let certificates = CertificateDer::pem_slice_iter(&text).collect::<Result<Vec<_>, _>>();
-    let certificates = certificates.map_err(unreadable)?;
-    let (added, _) = roots.add_parsable_certificates(certificates.iter().cloned());
-    if added == 0 { Err(TrustError::NoAuthority(file.to_owned())) } else { Ok(certificates) }
+        let identities = Arc::new(Identities(identities.collect::<Result<_, _>>()?));
+        let config = |versions: &[&'static SupportedProtocolVersion], short_key| {
+            let algorithms = provider.signature_verification_algorithms;
+            let verifier = Verifier { algorithms, trusted: trusted.clone(), short_key };
+            let builder = ClientConfig::builder_with_provider(Arc::clone(&provider));
+            let builder = builder.with_protocol_versions(versions)?.dangerous();
+            let builder = builder.with_custom_certificate_verifier(Arc::new(verifier));
+            let mut config = builder.with_client_cert_resolver(identities.clone());
+            config.alpn_protocols = vec![b"http/1.1".to_vec()];
+            Ok::<_, TlsFault>(Arc::new(config))
+        };
+        let [usual, short_key] =
+            [config(rustls::DEFAULT_VERSIONS, false)?, config(&[&version::TLS12], true)?];
+        Ok(Self { usual, short_key })
+    }
 }
 
 fn identity(
     file: &Path,
     key: Option<&Path>,
     provider: &CryptoProvider,
-) -> Result<Arc<CertifiedKey>, TrustError> {
+) -> Result<Arc<CertifiedKey>, TlsFault> {
     let text = |file| file::read(file).map(Zeroizing::new).map_err(pem::Error::Io);
     let chain = || match CertificateDer::pem_slice_iter(&text(file)?).collect::<Result<Vec<_>, _>>()? {
         none if none.is_empty() => Err(pem::Error::NoItemsFound),
         chain => Ok(chain),
     };
-    let chain = chain().map_err(|cause| TrustError::Identity(file.to_owned(), cause))?;
+    let chain = chain().map_err(|cause| TlsFault::Identity(file.to_owned(), cause))?;
     let key_file = key.unwrap_or(file);
     let key = text(key_file).and_then(|text| PrivateKeyDer::from_pem_slice(&text));
-    let key = key.map_err(|cause| TrustError::Identity(key_file.to_owned(), cause))?;
+    let key = key.map_err(|cause| TlsFault::Identity(key_file.to_owned(), cause))?;
     let pair = CertifiedKey::from_der(chain, key, provider);
-    pair.map(Arc::new).map_err(|cause| TrustError::Pair(file.to_owned(), cause))
+    pair.map(Arc::new).map_err(|cause| TlsFault::Pair(file.to_owned(), cause))
 }
 
 /// Chooses the client certificate: the first one whose issuer the server names, else the first that can sign.

@@ -1,8 +1,17 @@
 //! Registries that can hardly be reached, or in a way of their own, and what is said of them.
 
-use rcgen::{BasicConstraints, CertificateParams, IsCa, KeyPair};
-use testregistry::Leaf;
+use std::net::SocketAddr;
 
+use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
+use rustls::{ServerConfig, version};
+use rustls_pki_types::CertificateDer;
+use rustls_pki_types::pem::PemObject;
+use testregistry::Leaf;
+use tokio::io::{AsyncReadExt, AsyncWriteExt, copy_bidirectional};
+use tokio::net::{TcpListener, TcpStream};
+use tokio_rustls::TlsAcceptor;
+
+use super::short_key::ShortKey;
 use super::*;
 
 /// As distribution's guide has it made: `openssl req -newkey rsa:4096 -nodes -x509 -addext subjectAltName=…`.
@@ -90,12 +99,12 @@ async fn the_error_says_why_there_is_no_connection_and_what_to_do() {
         (
             Some(testregistry::Pki::new().leaf(&["127.0.0.1"])),
             false,
-            "is not trusted; if it should be, set registries.hosts.HOST.caFile to its authority, or extraCAs of the chart",
+            "is signed by no authority in CA, nor by one of the system; if it should be trusted, add its authority there",
         ),
         (
             Some(own),
             false,
-            "is that of an authority; if it is the right one, set registries.hosts.HOST.caFile to that very certificate",
+            "is that of an authority; if it is the right one, add that very certificate to CA",
         ),
         (Some(pki.leaf(&["a.b"])), false, "is not for this name"),
         (Some(pki.leaf_until(&["127.0.0.1"], now - hour)), false, "has expired"),
@@ -116,8 +125,27 @@ async fn the_error_says_why_there_is_no_connection_and_what_to_do() {
         let error = fetch(settings(&remote, host), &remote).await.unwrap_err();
         assert!(matches!(error, Error::NoConnection(_)) && error.is_fault(), "{error:?}");
         let expected = expected.replace("HOST", &format!("{:?}", remote.address()));
+        let expected = expected.replace("CA", &ca.display().to_string());
         let text = error.to_string();
         assert!(text.contains(&remote.address()) && text.contains(&expected), "{expected}: {text}");
+    }
+    for (leaf, expected) in [
+        (
+            None,
+            "is not trusted; if it should be, set registries.hosts.HOST.caFile to its authority, or extraCAs",
+        ),
+        (
+            Some(self_signed("127.0.0.1")),
+            "is that of an authority; if it is the right one, set registries.hosts.HOST.caFile to that very certificate",
+        ),
+    ] {
+        let remote = match leaf {
+            Some(leaf) => serving(&leaf).await,
+            None => Remote::start().await,
+        };
+        let error = fetch(settings(&remote, HostSettings::default()), &remote).await.unwrap_err().to_string();
+        let expected = expected.replace("HOST", &format!("{:?}", remote.address()));
+        assert!(error.contains(&expected), "{expected}: {error}");
     }
     let remote = Remote::start().await;
     let closed = settings(&remote, HostSettings::default());
@@ -135,5 +163,79 @@ async fn the_error_says_why_there_is_no_connection_and_what_to_do() {
     while text != expected {
         tokio::task::yield_now().await;
         text = refused().await;
+    }
+}
+
+/// TLS in front of a registry without; connections with which it fails are dropped.
+async fn in_front(remote: &Remote, config: ServerConfig) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let (address, behind) = (listener.local_addr().unwrap(), remote.address());
+    let acceptor = TlsAcceptor::from(std::sync::Arc::new(config));
+    tokio::spawn(async move {
+        loop {
+            let (tcp, _) = listener.accept().await.unwrap();
+            let Ok(mut tls) = acceptor.accept(tcp).await else { continue };
+            let mut behind = TcpStream::connect(&behind).await.unwrap();
+            tokio::spawn(async move { copy_bidirectional(&mut tls, &mut behind).await });
+        }
+    });
+    address
+}
+
+async fn fetch_at(address: SocketAddr, host: HostSettings) -> Result<Support, Error> {
+    let guard = AddressGuard { allow: vec!["127.0.0.0/8".parse().unwrap()], deny: vec![] };
+    let client = Registry::new([(address.to_string(), host)], guard, registry_metrics()).unwrap();
+    let image = format!("{address}/team/app:v1").parse().unwrap();
+    client.fetch(&image, None, &Recorder::default()).await.map(|found| found.support)
+}
+
+#[tokio::test]
+async fn a_short_rsa_key_is_taken_as_by_nodes() {
+    let remote = Remote::builder().plain_http().start().await;
+    remote.repo("team/app").index(Some("v1"), BOTH);
+    let pki = testregistry::Pki::new();
+    let issuer = KeyPair::from_pem(&pki.ca_key_pem()).unwrap();
+    let issuer = Issuer::from_ca_cert_pem(&pki.ca_pem(), issuer).unwrap();
+    let leaf = CertificateParams::new(["127.0.0.1".to_owned()]).unwrap();
+    let leaf = CertificateDer::from(leaf.signed_by(&ShortKey::new(), &issuer).unwrap());
+    let dir = tempfile::tempdir().unwrap();
+    let ca = dir.path().join("ca.crt");
+    std::fs::write(&ca, pki.ca_pem()).unwrap();
+    let trusting = || HostSettings { ca_file: Some(ca.clone()), ..HostSettings::default() };
+    let both = &*format!("{:?}", Support::Index(platforms(&BOTH)));
+    for (versions, host, expected) in [
+        (rustls::DEFAULT_VERSIONS, trusting(), both),
+        (&[&version::TLS12], trusting(), both),
+        (&[&version::TLS12], HostSettings { skip_verify: true, ..HostSettings::default() }, both),
+        (&[&version::TLS12], HostSettings::default(), "unreachable"),
+        (&[&version::TLS13], trusting(), "unreachable"),
+    ] {
+        let address = in_front(&remote, ShortKey::new().server(leaf.clone(), versions)).await;
+        assert_eq!(kind(&fetch_at(address, host).await), expected, "{versions:?}");
+    }
+    let address = in_front(&remote, ShortKey::new().server(leaf, &[&version::TLS13])).await;
+    let error = fetch_at(address, trusting()).await.unwrap_err().to_string();
+    let expected = format!("the certificate of {address} has an RSA key of 1024 bits, for which");
+    assert!(error.contains(&expected), "{error}");
+    let other = CertificateDer::from_pem_slice(pki.leaf(&["127.0.0.1"]).cert_pem.as_bytes()).unwrap();
+    let address = in_front(&remote, ShortKey::new().server(other, &[&version::TLS12])).await;
+    assert_eq!(kind(&fetch_at(address, trusting()).await), "unreachable", "the key of another certificate");
+}
+
+#[tokio::test]
+async fn a_server_without_a_common_cipher_suite_is_told_from_others() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let refusing = async {
+        let (mut tcp, _) = listener.accept().await.unwrap();
+        assert!(tcp.read(&mut [0; 4096]).await.unwrap() > 0);
+        // handshake_failure, as OpenSSL with nothing but CBC says it.
+        tcp.write_all(&[21, 3, 3, 0, 2, 2, 40]).await.unwrap();
+    };
+    let (error, ()) = tokio::join!(fetch_at(address, HostSettings::default()), refusing);
+    let error = error.unwrap_err().to_string();
+    for told in ["refuses the TLS handshake: HandshakeFailure", "CBC", "clientCertFile", "ECDHE with AES-GCM"]
+    {
+        assert!(error.contains(told), "{told}: {error}");
     }
 }

@@ -224,28 +224,11 @@ async fn our_own_settings_beat_the_directories() {
 }
 
 #[test]
-fn what_cannot_be_read_is_named() {
+fn a_directory_that_cannot_be_read_is_named() {
     let dir = tempfile::tempdir().unwrap();
-    let load = |settings: Settings| Registry::load(settings, registry_metrics()).err().unwrap().to_string();
-    let absent = Settings { hosts_dir: Some(dir.path().join("absent")), ..Settings::default() };
-    assert!(load(absent).contains("registries.hostsDir"));
-    let (cert, key) = (dir.path().join("c.crt"), dir.path().join("c.key"));
-    let own = HostSettings {
-        client_cert_file: Some(cert.clone()),
-        client_key_file: Some(key.clone()),
-        ..HostSettings::default()
-    };
-    let settings = || Settings { hosts: [("a.b".to_owned(), own.clone())].into(), ..Settings::default() };
-    let error = load(settings());
-    assert!(error.contains("c.crt") && error.contains("clientCertFile"), "{error}");
-    let [one, other] = [(); 2].map(|()| testregistry::Pki::new().leaf(&["a.b"]));
-    std::fs::write(&cert, &one.cert_pem).unwrap();
-    std::fs::write(&key, &one.cert_pem).unwrap();
-    assert!(load(settings()).contains("c.key"), "no key in it");
-    std::fs::write(&key, &other.key_pem).unwrap();
-    assert!(load(settings()).contains("cannot be used with its key"), "{}", load(settings()));
-    std::fs::write(&key, &one.key_pem).unwrap();
-    Registry::load(settings(), registry_metrics()).unwrap();
+    let settings = Settings { hosts_dir: Some(dir.path().join("absent")), ..Settings::default() };
+    let error = Registry::load(settings, registry_metrics()).err().unwrap().to_string();
+    assert!(error.contains("registries.hostsDir"), "{error}");
 }
 
 #[tokio::test]

@@ -1,0 +1,49 @@
+use super::*;
+
+/// How many authorities a file has; none is an error.
+fn read(text: &str) -> usize {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), text).unwrap();
+    let mut roots = RootCertStore::empty();
+    let added = match add(&mut roots, file.path()) {
+        Err(TlsFault::NoAuthority(_)) => 0,
+        added => added.unwrap().len(),
+    };
+    assert_eq!(roots.len(), added);
+    added
+}
+
+#[test]
+fn what_cannot_be_read_is_passed_over() {
+    let good = testregistry::Pki::new().ca_pem();
+    let (first, rest) = good.split_once('\n').unwrap();
+    let half = good.split_at(good.len() / 2).0;
+    let key = testregistry::Pki::new().ca_key_pem();
+    let no_der = "-----BEGIN CERTIFICATE-----\nMAA=\n-----END CERTIFICATE-----\n";
+    for bad in [
+        "\u{feff}no PEM\n",
+        &key,
+        no_der,
+        "-----BEGIN CERTIFICATE-----\n?\n-----END CERTIFICATE-----\n",
+        "-----BEGIN CERTIFICATE-----\n-----END CERTIFICATE-----\n",
+        &format!("{first}\nheader: of it\n\n{rest}"),
+        &good.replace("CERTIFICATE", "TRUSTED CERTIFICATE"),
+        &format!("{half}\n"),
+        "-----BEGIN CERTIFICATE\n",
+        "-----END CERTIFICATE-----\n",
+    ] {
+        assert_eq!(read(&format!("{bad}{good}{bad}{good}{bad}")), 2, "{bad}");
+        assert_eq!(read(bad), 0, "{bad}");
+    }
+    assert_eq!(read(&format!("of whom\r\n{}", good.replace('\n', "\r\n"))), 1);
+    assert_eq!(read(good.trim_end()), 1);
+    assert_eq!(read(""), 0);
+}
+
+#[test]
+fn a_part_has_its_line() {
+    let text = b"of whom\n-----BEGIN A-----\n\nx\r\n-----BEGIN B-----";
+    let parts: Vec<_> = parts(text).collect();
+    assert_eq!(parts, [(2, &b"-----BEGIN A-----\n\nx\r\n"[..]), (5, b"-----BEGIN B-----")]);
+    assert_eq!(super::parts(b"").count(), 0);
+}

@@ -1,0 +1,131 @@
+//! Certificates as webpki can judge them, and their signatures as they were made.
+
+use std::ops::Range;
+
+use aws_lc_rs::signature::{
+    RSA_PKCS1_1024_8192_SHA256_FOR_LEGACY_USE_ONLY, RSA_PKCS1_1024_8192_SHA512_FOR_LEGACY_USE_ONLY,
+    RsaParameters, UnparsedPublicKey,
+};
+use rustls::{DigitallySignedStruct, SignatureScheme};
+use rustls_pki_types::{
+    AlgorithmIdentifier, CertificateDer, InvalidSignature, SignatureVerificationAlgorithm, alg_id,
+};
+use x509_parser::oid_registry::OID_PKCS1_RSAENCRYPTION;
+use x509_parser::parse_x509_certificate;
+
+use super::policies;
+
+/// Bits of the RSA keys that rustls verifies, at least.
+const RSA_BITS: u32 = 2048;
+
+/// Signatures of handshakes by shorter keys.
+pub(super) const SCHEMES: [SignatureScheme; 2] =
+    [SignatureScheme::RSA_PKCS1_SHA512, SignatureScheme::RSA_PKCS1_SHA256];
+
+/// A certificate whose extensions about policies are not critical: webpki refuses critical ones unread, and passes over the
+/// others; [`policies::are_valid`] reads them. Nothing else in it differs.
+pub(super) struct Relaxed<'c> {
+    pub(super) certificate: CertificateDer<'c>,
+    original: &'c [u8],
+    /// What is signed of it.
+    signed: Range<usize>,
+}
+
+impl<'c> Relaxed<'c> {
+    pub(super) fn of(certificate: &'c CertificateDer<'_>) -> Self {
+        let original: &'c [u8] = certificate;
+        let mut relaxed = Self { certificate: CertificateDer::from(original), original, signed: 0..0 };
+        let Ok((_, parsed)) = parse_x509_certificate(original) else { return relaxed };
+        let place = |part: &[u8]| part.as_ptr().addr() - original.as_ptr().addr();
+        let critical = parsed.extensions().iter().filter(|extension| extension.critical);
+        let about = critical.filter(|extension| policies::is_about(&extension.oid));
+        let flags = about.filter_map(|extension| {
+            // Tag and length of the value are between.
+            let header = [128, 256].iter().filter(|size| extension.value.len() >= **size).count() + 2;
+            let flag = place(extension.value).checked_sub(header + 1)?;
+            original[..=flag].ends_with(&[1, 1, 0xff]).then_some(flag)
+        });
+        let flags: Vec<usize> = flags.collect();
+        if !flags.is_empty() {
+            let mut bytes = original.to_vec();
+            flags.into_iter().for_each(|flag| bytes[flag] = 0);
+            let signed = parsed.tbs_certificate.as_ref();
+            relaxed.signed = place(signed)..place(signed) + signed.len();
+            relaxed.certificate = bytes.into();
+        }
+        relaxed
+    }
+
+    /// What webpki takes for signed, and what was; none where nothing differs.
+    pub(super) fn changed(&self) -> Option<(&[u8], &[u8])> {
+        let signed = self.signed.clone();
+        (!signed.is_empty()).then(|| (&self.certificate[signed.clone()], &self.original[signed]))
+    }
+}
+
+/// An algorithm for certificates that may be [`Relaxed`], and may be signed by short keys.
+#[derive(Debug)]
+pub(super) struct Original<'a> {
+    pub(super) algorithm: &'static dyn SignatureVerificationAlgorithm,
+    pub(super) changed: &'a [(&'a [u8], &'a [u8])],
+}
+
+impl SignatureVerificationAlgorithm for Original<'_> {
+    fn verify_signature(&self, key: &[u8], message: &[u8], signature: &[u8]) -> Result<(), InvalidSignature> {
+        let mut changed = self.changed.iter();
+        let message = changed.find(|(relaxed, _)| *relaxed == message).map_or(message, |(_, signed)| signed);
+        let by_short_key = |error| match verify_short(self.signature_alg_id(), key, message, signature) {
+            true => Ok(()),
+            false => Err(error),
+        };
+        self.algorithm.verify_signature(key, message, signature).or_else(by_short_key)
+    }
+
+    fn public_key_alg_id(&self) -> AlgorithmIdentifier {
+        self.algorithm.public_key_alg_id()
+    }
+
+    fn signature_alg_id(&self) -> AlgorithmIdentifier {
+        self.algorithm.signature_alg_id()
+    }
+}
+
+/// Bits of a certificate's RSA key, where these are fewer than rustls verifies.
+pub(super) fn short_key(certificate: &CertificateDer<'_>) -> Option<u32> {
+    let (_, parsed) = parse_x509_certificate(certificate).ok()?;
+    let key = parsed.public_key();
+    let is_rsa = key.algorithm.algorithm == OID_PKCS1_RSAENCRYPTION;
+    let bits = is_rsa.then(|| RsaParameters::public_modulus_len(&key.subject_public_key.data).ok());
+    bits.flatten().filter(|bits| *bits < RSA_BITS)
+}
+
+/// Whether the handshake is signed by the certificate's short key.
+pub(super) fn verify_handshake(
+    message: &[u8],
+    certificate: &CertificateDer<'_>,
+    signed: &DigitallySignedStruct,
+) -> bool {
+    let algorithm = match signed.scheme {
+        SignatureScheme::RSA_PKCS1_SHA256 => alg_id::RSA_PKCS1_SHA256,
+        SignatureScheme::RSA_PKCS1_SHA512 => alg_id::RSA_PKCS1_SHA512,
+        _ => return false,
+    };
+    let parsed = parse_x509_certificate(certificate);
+    parsed.is_ok_and(|(_, parsed)| {
+        let key = parsed.public_key();
+        key.algorithm.algorithm == OID_PKCS1_RSAENCRYPTION
+            && verify_short(algorithm, &key.subject_public_key.data, message, signed.signature())
+    })
+}
+
+/// Verifies a signature by an RSA key of 1,024 bits at least, which is what Go's `crypto/rsa` takes.
+fn verify_short(algorithm: AlgorithmIdentifier, key: &[u8], message: &[u8], signature: &[u8]) -> bool {
+    let parameters = if algorithm == alg_id::RSA_PKCS1_SHA256 {
+        &RSA_PKCS1_1024_8192_SHA256_FOR_LEGACY_USE_ONLY
+    } else if algorithm == alg_id::RSA_PKCS1_SHA512 {
+        &RSA_PKCS1_1024_8192_SHA512_FOR_LEGACY_USE_ONLY
+    } else {
+        return false;
+    };
+    UnparsedPublicKey::new(parameters, key).verify(message, signature).is_ok()
+}
