@@ -78,7 +78,8 @@ async fn no_image_and_no_unknown_host_becomes_a_label() {
 #[tokio::test]
 async fn answers_probes_and_nothing_else() {
     let program = Program::start(&Registry::start().await, json!({})).await;
-    let ready = "[+]configuration ok\n[+]certificate ok\n[+]serving ok\nreadyz check passed\n";
+    let ready =
+        "[+]configuration ok\n[+]certificate ok\n[+]registry-tls ok\n[+]serving ok\nreadyz check passed\n";
     for (path, status, body) in [
         ("/livez", 200, "ok\n"),
         ("/readyz", 200, "ok\n"),

@@ -69,7 +69,7 @@ async fn a_bad_file_changes_nothing_and_shows() {
     let program = Program::start(&registry, pool("old")).await;
     for bad in [
         json!({"mode": "observ", "lookup": {"timeuot": "1s"}}),
-        json!({"registries": {"hosts": {"a.test": {"caFile": "/nonesuch.crt"}}}}),
+        json!({"registries": {"hostsDir": "/nonesuch"}}),
     ] {
         let before: usize = program.metric(REFUSED).await.parse().unwrap();
         program.configure(bad);
@@ -95,6 +95,32 @@ async fn a_bad_file_changes_nothing_and_shows() {
     assert!(has(&program, IN_USE, "1").await && has(&program, HEALTHY, "1").await);
     let verdict = program.review(&pod(&[&image])).await;
     assert!(patch(&verdict).contains("example.com/new"), "{}", patch(&verdict));
+}
+
+#[tokio::test]
+async fn files_of_one_host_are_no_matter_of_others() {
+    const HEALTHY: &str = r#"tolerarch_component_healthy{component="registry-tls"}"#;
+    let registry = Registry::start().await;
+    let image = image(&registry);
+    let other = Registry::start().await;
+    let directory = tempfile::tempdir().unwrap();
+    let ca = directory.path().join("other.crt");
+    let mut settings = pool("new");
+    settings["registries"] = json!({"hosts": {other.address(): {"caFile": ca}}});
+    let program = Program::start(&registry, settings).await;
+    assert!(has(&program, HEALTHY, "0").await);
+    let parts = program.admin.get("/readyz?verbose").await.text();
+    assert!(parts.contains("[-]registry-tls failed: ") && parts.contains("[+]configuration ok"), "{parts}");
+    let verdict = program.review(&pod(&[&image])).await;
+    assert!(patch(&verdict).contains("example.com/new"), "{}", patch(&verdict));
+    let line = program.logged("TLS with a host cannot be set up; the others are not affected").await;
+    assert!(line["fault"].as_str().unwrap().contains("other.crt: cannot be read"), "{line}");
+
+    std::fs::write(&ca, other.pki().ca_pem()).unwrap();
+    until("its state", async || has(&program, HEALTHY, "1").await).await;
+    other.repo("team/app").index(Some("v1"), ["linux/amd64", "linux/arm64"]);
+    let verdict = program.review(&pod(&[&other.repo("team/app").reference("v1")])).await;
+    assert_eq!(verdict.reason, "tolerated");
 }
 
 #[tokio::test]

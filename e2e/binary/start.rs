@@ -161,21 +161,6 @@ async fn a_port_in_use_is_status_1() {
     }
 }
 
-#[tokio::test]
-async fn an_authority_that_cannot_be_read_is_status_1() {
-    let directory = tempfile::tempdir().unwrap();
-    Pki::new().leaf(&[NAME]).write(directory.path()).unwrap();
-    let [config, authority] = ["config.yaml", "ca.crt"].map(|name| directory.path().join(name));
-    let text = format!("registries: {{hosts: {{registry.test: {{caFile: {}}}}}}}", authority.display());
-    fs::write(&config, text).unwrap();
-    let file = |name: &str| directory.path().join(name).to_str().unwrap().to_owned();
-    let (config, crt, key) = (file("config.yaml"), file("tls.crt"), file("tls.key"));
-    let arguments = ["--config", &config, "--tls-cert", &crt, "--tls-key", &key];
-    refuses("no file", &arguments, &["registries.hosts", "ca.crt"]).await;
-    fs::write(&authority, "garbage").unwrap();
-    refuses("garbage", &arguments, &["registries.hosts", "ca.crt"]).await;
-}
-
 /// Does not start with this directory of certificates on these addresses.
 async fn serve(what: &str, certificates: &Path, listen: &str, admin: &str, told: &[&str]) -> String {
     let file = |name: &str| certificates.join(name).to_str().unwrap().to_owned();

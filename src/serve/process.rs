@@ -23,7 +23,7 @@ use tolerarch_images::resolver::Extras;
 use tolerarch_images::shared_cache::{SharedCache, SharedCacheKeeper};
 use tolerarch_kubernetes::cluster::{ConfigMapName, Watcher};
 use tolerarch_support::environment::Environment;
-use tolerarch_support::health::{Component, Health};
+use tolerarch_support::health::{Component, Health, State};
 use tolerarch_support::logging::Levels;
 use tolerarch_support::metrics::Metrics;
 use tolerarch_webhook::admin::Admin;
@@ -97,6 +97,14 @@ impl Process {
             }
             None => self.live.controller.is_none().then_some(configuration),
         };
+        let current = self.live.current().clone();
+        let registry_tls =
+            Component::new("registry-tls").checked(move || match current.get().resolver.tls_faults() {
+                [] => State::Healthy,
+                _ => State::Degraded(
+                    "a file of a host cannot be used; the log names it, and other hosts are not affected",
+                ),
+            });
         let discovery = self.discoverer.take().map(|discoverer| {
             let component = Component::new("discovery").checked(discoverer.readiness());
             component
@@ -110,7 +118,8 @@ impl Process {
         let shared = self.shared_cache.take().map(|keeper| {
             supervisor.component("shared-cache", keeper.state(), keeper, |keeper| Box::pin(keeper.run()))
         });
-        configuration.into_iter().chain(discovery).chain(failed_images).chain(shared).collect()
+        let first = configuration.into_iter().chain([registry_tls]);
+        first.chain(discovery).chain(failed_images).chain(shared).collect()
     }
 
     pub(super) fn answer(self, components: Vec<Component>) -> Result<AdminServer, ServeError> {

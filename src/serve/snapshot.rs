@@ -22,7 +22,7 @@ use tolerarch_kubernetes::discovery::{Discovery, Inventory};
 use tolerarch_support::environment::Environment;
 use tolerarch_support::sync::Mutex;
 
-/// Faults of credentials that are logged at a time: a directory may have thousands of files.
+/// Faults of credentials, or of TLS with hosts, that are logged at a time: a directory may have thousands of files.
 const LOGGED_FAULTS: usize = 20;
 /// How long failures of registries count for the controller at most: Pods are looked at again until their images are known, and a
 /// circuit spares a registry that fails.
@@ -67,6 +67,10 @@ pub(super) fn load(
         Some(before) => before.resolver.reconfigured(registry, lookup, cache),
         None => Resolver::new(registry, lookup, cache, metrics.resolver.clone(), extras),
     };
+    let known = before.map_or(&[][..], |before| before.resolver.tls_faults());
+    for fault in resolver.tls_faults().iter().filter(|fault| !known.contains(fault)).take(LOGGED_FAULTS) {
+        tracing::error!(fault, "TLS with a host cannot be set up; the others are not affected");
+    }
     Ok(Snapshot { policy, profiles, budget, credentials, resolver, failed: Arc::default() })
 }
 
@@ -233,6 +237,8 @@ pub(super) fn files(config: &Config, environment: &Environment) -> Vec<PathBuf> 
     let mut files = config.files();
     // Where the proxies cannot be used nothing is read for registries.
     files.extend(config.registry_settings(environment).map(|settings| settings.files()).unwrap_or_default());
+    // Of the authorities of the system what is no more than a file.
+    files.extend(environment.get("SSL_CERT_FILE").map(PathBuf::from));
     files.sort_unstable();
     files.dedup();
     files

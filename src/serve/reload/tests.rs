@@ -251,35 +251,70 @@ async fn what_is_no_file_does_not_end_reloading() {
     let mut followed = Followed::start().await;
     followed.look().await;
     assert_eq!((followed.metric(FAILED), followed.follower.state.get()), (0, State::Healthy));
-    let (ca, config) = (followed.root.path().join("ca.crt"), followed.root.path().join("config.yaml"));
+    let config = followed.root.path().join("config.yaml");
     let mut mode = Mode::Enforce;
-    for file in [&config, &ca] {
-        for (what, make) in NO_FILES {
-            let (good, failures) = (fs::read(file).unwrap(), followed.metric(FAILED));
-            remove(file);
-            make(file);
-            followed.look().await;
-            assert_eq!(followed.mode(), mode, "{what}: the old one goes on");
-            assert_eq!(followed.metric(FAILED), failures + 1, "{what}");
-            assert_eq!(followed.metric(IN_USE), 0, "{what}");
-            assert!(matches!(followed.follower.state.get(), State::Degraded(_)), "{what}");
-            followed.look().await;
-            assert_eq!((followed.metric(FAILED), followed.metric(IN_USE)), (failures + 1, 0), "{what}");
+    for (what, make) in NO_FILES {
+        let (good, failures) = (fs::read(&config).unwrap(), followed.metric(FAILED));
+        remove(&config);
+        make(&config);
+        followed.look().await;
+        assert_eq!(followed.mode(), mode, "{what}: the old one goes on");
+        assert_eq!(followed.metric(FAILED), failures + 1, "{what}");
+        assert_eq!(followed.metric(IN_USE), 0, "{what}");
+        assert!(matches!(followed.follower.state.get(), State::Degraded(_)), "{what}");
+        followed.look().await;
+        assert_eq!((followed.metric(FAILED), followed.metric(IN_USE)), (failures + 1, 0), "{what}");
 
-            if what != "nothing" {
-                remove(file);
-            }
-            fs::write(file, good).unwrap();
-            let (next, text) =
-                if mode == Mode::Enforce { (Mode::Observe, "observe") } else { (Mode::Enforce, "enforce") };
-            fs::write(&config, Followed::config(followed.root.path(), text)).unwrap();
-            followed.look().await;
-            assert_eq!(followed.mode(), next, "{what}: a good file is taken");
-            assert_eq!(followed.metric(IN_USE), 1, "{what}");
-            assert_eq!(followed.follower.state.get(), State::Healthy, "{what}");
-            mode = next;
+        if what != "nothing" {
+            remove(&config);
         }
+        fs::write(&config, good).unwrap();
+        let (next, text) =
+            if mode == Mode::Enforce { (Mode::Observe, "observe") } else { (Mode::Enforce, "enforce") };
+        fs::write(&config, Followed::config(followed.root.path(), text)).unwrap();
+        followed.look().await;
+        assert_eq!(followed.mode(), next, "{what}: a good file is taken");
+        assert_eq!(followed.metric(IN_USE), 1, "{what}");
+        assert_eq!(followed.follower.state.get(), State::Healthy, "{what}");
+        mode = next;
     }
+}
+
+/// Also a change of the configuration is taken meanwhile.
+#[tokio::test]
+async fn a_ca_file_that_cannot_be_read_is_the_fault_of_its_host_until_it_is_mended() {
+    let mut followed = Followed::start().await;
+    followed.look().await;
+    let (root, ca) = (followed.root.path().to_owned(), followed.root.path().join("ca.crt"));
+    let live = followed.follower.live.clone();
+    let good = fs::read(&ca).unwrap();
+    for (what, make) in NO_FILES {
+        assert_eq!(live.current().get().resolver.tls_faults(), [""; 0], "{what}: before");
+        remove(&ca);
+        make(&ca);
+        fs::write(root.join("config.yaml"), Followed::config(&root, "observe")).unwrap();
+        followed.look().await;
+        let now = live.current().get();
+        let [fault] = now.resolver.tls_faults() else { panic!("{what}: {:?}", now.resolver.tls_faults()) };
+        let begin = format!("a.test: {}: cannot be read: ", ca.display());
+        assert!(fault.starts_with(&begin), "{what}: {fault}");
+        assert_eq!((followed.mode(), followed.metric(IN_USE)), (Mode::Observe, 1), "{what}");
+        assert_eq!(followed.follower.state.get(), State::Healthy, "{what}: the configuration itself");
+
+        if what != "nothing" {
+            remove(&ca);
+        }
+        fs::write(&ca, &good).unwrap();
+        fs::write(root.join("config.yaml"), Followed::config(&root, "enforce")).unwrap();
+        followed.look().await;
+    }
+    fs::write(&ca, "no PEM").unwrap();
+    followed.look().await;
+    assert!(live.current().get().resolver.tls_faults()[0].contains("holds no certificate authority"));
+    fs::write(&ca, &good).unwrap();
+    followed.look().await;
+    assert_eq!(live.current().get().resolver.tls_faults(), [""; 0]);
+    assert_eq!(followed.metric(FAILED), 0);
 }
 
 const FAILED: &str = "config_reloads_total{result=\"failure\"}";
@@ -292,7 +327,7 @@ async fn probes_say_what_is_wrong_with_a_configuration() {
     for (text, expected) in [
         ("mode: observ", "its file is not valid; the old one goes on"),
         (
-            r#"{"registries": {"hosts": {"a.test": {"caFile": "/nonesuch"}}}}"#,
+            r#"{"registries": {"hostsDir": "/nonesuch"}}"#,
             "a file that it names cannot be used; the old one goes on",
         ),
     ] {
