@@ -54,7 +54,10 @@ fn image(number: usize) -> Outcome<ImageRef> {
 fn fill(resolver: &Resolver, images: &[ImageRef]) {
     for image in images {
         let digest = Digest::of_content(image.as_str().as_bytes());
-        resolver.learn(image, &Found { digest, support: Support::Index(PlatformSet::AMD64_AND_ARM64) });
+        resolver.learn(
+            image,
+            &Found { digest, support: Support::Index(PlatformSet::AMD64_AND_ARM64), lacks_parts: false },
+        );
     }
 }
 

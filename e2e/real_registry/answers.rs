@@ -16,7 +16,8 @@ async fn knows_where_each_image_runs_by_tag_and_by_digest() {
         for reference in [distribution.reference(image.tag), distribution.reference(&image.digest), both] {
             let found =
                 registry.fetch(&reference.parse().unwrap(), None, &Recorder::default()).await.unwrap();
-            let expected = Found { digest: Digest::of_text(&image.digest), support: image.support };
+            let expected =
+                Found { digest: Digest::of_text(&image.digest), support: image.support, lacks_parts: false };
             assert_eq!(found, expected, "{}: {reference}", image.tag);
         }
         let tag: ImageRef = distribution.reference(image.tag).parse().unwrap();

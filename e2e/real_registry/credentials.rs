@@ -19,7 +19,8 @@ async fn judge(distribution: &Distribution, registry: &Registry) {
     let credential = basic(USER, PASSWORD);
     for image in images::push(distribution).await {
         let tag: ImageRef = distribution.reference(image.tag).parse().unwrap();
-        let expected = Found { digest: Digest::of_text(&image.digest), support: image.support };
+        let expected =
+            Found { digest: Digest::of_text(&image.digest), support: image.support, lacks_parts: false };
         assert_eq!(
             registry.fetch(&tag, Some(&credential), &Recorder::default()).await.unwrap(),
             expected,

@@ -52,6 +52,8 @@ pub enum ManifestError {
 pub struct Found {
     pub digest: Digest,
     pub support: Support,
+    /// Whether something that its index names is not there, and may come: a mirror can have an index before its images.
+    pub lacks_parts: bool,
 }
 
 #[derive(Debug, PartialEq, Eq)]

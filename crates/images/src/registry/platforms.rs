@@ -26,8 +26,13 @@ impl Registry {
     pub(crate) async fn find(&self, pull: Pull<'_>) -> Result<Found, Error> {
         let (digest, Manifest { media_type, content }) = self.manifest(pull, pull.image.target()).await?;
         pull.recorder.record(|trace| trace.media_type = media_type);
+        let mut lacks_parts = false;
         let support = match content {
-            Content::Index(entries) => Support::Index(self.of_index(pull, entries).await?),
+            Content::Index(entries) => {
+                let platforms;
+                (platforms, lacks_parts) = self.of_index(pull, entries).await?;
+                Support::Index(platforms)
+            }
             Content::Image { config } => {
                 let platforms = self.of_config(pull, &config, manifest::read_config).await;
                 Support::Single(platforms.map_err(|error| match error.cause() {
@@ -37,15 +42,16 @@ impl Registry {
             }
             Content::Artifact => Support::Artifact,
         };
-        let found = Found { digest, support };
+        let found = Found { digest, support, lacks_parts };
         pull.recorder.record(|trace| trace.found = Some(found));
         Ok(found)
     }
 
-    /// The nodes that get an image that they run: each follows the one entry that it chooses, in nested indexes, too.
-    async fn of_index(&self, pull: Pull<'_>, entries: Vec<IndexEntry>) -> Result<PlatformSet, Error> {
+    /// The nodes that get an image that they run, and whether something is missing: each node follows the one entry that it
+    /// chooses, in nested indexes, too.
+    async fn of_index(&self, pull: Pull<'_>, entries: Vec<IndexEntry>) -> Result<(PlatformSet, bool), Error> {
         let (mut platforms, mut unknown, mut cause) = (PlatformSet::EMPTY, PlatformSet::EMPTY, None);
-        let mut fetches = 0;
+        let (mut fetches, mut lacks_parts) = (0, false);
         // The next one is the last, so that they are seen in the order of the documents.
         let mut open = chosen(entries, PlatformSet::ALL, 1);
         self.verify(pull, &mut open).await;
@@ -104,6 +110,7 @@ impl Registry {
                     Fate::Unknown
                 }
             };
+            lacks_parts |= fate == Fate::Missing;
             if let Fate::Runs(runs) = fate {
                 platforms = platforms.union(runs);
             }
@@ -111,7 +118,7 @@ impl Registry {
         }
         match cause {
             Some(cause) => Err(Error::Partly { runs: platforms, unknown, cause: Box::new(cause) }),
-            None => Ok(platforms),
+            None => Ok((platforms, lacks_parts)),
         }
     }
 

@@ -115,7 +115,7 @@ enum Tag {
         /// When to ask again, after the registry failed to say; 0 if it did not fail.
         retry: Millis,
     },
-    /// A failure, or an answer that is not whole.
+    /// A failure, or an answer of which something was missing or unknown.
     Brief { outcome: Outcome, until: Millis },
 }
 
@@ -210,6 +210,11 @@ impl Cache {
     }
 
     pub(super) fn learn(&self, image: &ImageRef, access: CredentialId, found: &Found) {
+        if found.lacks_parts {
+            // It is asked for as a whole when a tag would be, also where a digest is named.
+            let until = self.now() + jittered(self.settings.tag);
+            return self.put_tag(image, access, Tag::Brief { outcome: Ok(found.support), until });
+        }
         self.put_platforms(self.platforms_key(image, access, found.digest), found.support);
         match image.digest() {
             None => self.point(image, access, found.digest, found.support),
@@ -228,7 +233,7 @@ impl Cache {
 
     /// Takes over what another replica knows of an image, and how old that is, unless this one knows better.
     pub(super) fn adopt(&self, image: &ImageRef, access: CredentialId, found: &Found, age: Duration) {
-        let Found { digest, support } = *found;
+        let Found { digest, support, .. } = *found;
         if let Some(named) = image.digest() {
             return self.put_platforms(self.platforms_key(image, access, Digest::of_text(named)), support);
         }

@@ -313,7 +313,7 @@ impl<'a> Attempt<'a> {
         // What helpers and plugins give is another credential on every replica.
         let sharing = self.fetcher.sharing().filter(|_| candidate.held_credential().is_some());
         let share = |found: Found| {
-            if let Some((shared, life)) = sharing {
+            if let Some((shared, life)) = sharing.filter(|_| !found.lacks_parts) {
                 shared.learn(image, credential, found, life);
             }
         };
@@ -326,11 +326,11 @@ impl<'a> Attempt<'a> {
                         && let Some((shared, _)) = sharing
                         && let Some(support) = shared.find_digest(image, credential, digest).await
                     {
-                        cache.learn(image, id, &Found { digest, support });
+                        cache.learn(image, id, &Found { digest, support, lacks_parts: false });
                         known = Some(support);
                     }
                     if let Some(support) = known {
-                        share(Found { digest, support });
+                        share(Found { digest, support, lacks_parts: false });
                         return Ok(support);
                     }
                 }

@@ -20,7 +20,7 @@ const SKEW: Duration = Duration::from_secs(60);
 
 /// What was found as it is stored under this key. `now` is the time since the Unix epoch.
 pub(super) fn encode(
-    Found { digest, support }: Found,
+    Found { digest, support, .. }: Found,
     keys: &Keys,
     key: &str,
     now: Duration,
@@ -57,7 +57,7 @@ pub(super) fn decode(bytes: &[u8], keys: &Keys, key: &str, now: Duration) -> Opt
     };
     let said = Duration::from_millis(u64::from_be_bytes(content[6..14].try_into().ok()?));
     let digest = Digest(content[14..].try_into().ok()?);
-    (said <= now + SKEW).then(|| (Found { digest, support }, now.saturating_sub(said)))
+    (said <= now + SKEW).then(|| (Found { digest, support, lacks_parts: false }, now.saturating_sub(said)))
 }
 
 #[cfg(test)]
@@ -78,7 +78,7 @@ mod tests {
     }
 
     fn found(support: Support) -> Found {
-        Found { digest: Digest::of_content(b"x"), support }
+        Found { digest: Digest::of_content(b"x"), support, lacks_parts: false }
     }
 
     #[test]

@@ -71,7 +71,7 @@ impl Play {
         let single = Support::Single(platforms(&["linux/amd64"]));
         for (tag, support) in [("multi", both), ("single", single)] {
             let digest = self.staged.digest_of(tag);
-            let expected = Found { digest: Digest::of_text(&digest), support };
+            let expected = Found { digest: Digest::of_text(&digest), support, lacks_parts: false };
             for target in [tag, &digest] {
                 match self.fetch(target, credential).await {
                     Ok(found) if found == expected => {}

@@ -27,7 +27,7 @@ fn image(text: &str) -> ImageRef {
 }
 
 fn found(content: &[u8], support: Support) -> Found {
-    Found { digest: Digest::of_content(content), support }
+    Found { digest: Digest::of_content(content), support, lacks_parts: false }
 }
 
 #[tokio::test(start_paused = true)]

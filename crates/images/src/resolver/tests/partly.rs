@@ -57,3 +57,23 @@ async fn an_older_whole_answer_serves_instead() {
     later(CacheSettings::default().tag + CacheSettings::default().stale_while_revalidate).await;
     assert_eq!(bench.ask(&image).await, Ok(BOTH));
 }
+
+/// A mirror may have an index before its images, and a retention rule may be undone.
+#[tokio::test]
+async fn what_was_missing_is_looked_for_again() {
+    for by_digest in [false, true] {
+        let (bench, repo, tag) = bench().await;
+        let digest = repo.digest_of("v1").unwrap();
+        let image = if by_digest { repo.reference(&digest).parse().unwrap() } else { tag };
+        fail(&repo, 404);
+        let amd64 = Ok(Support::Index(platforms(&["linux/amd64"])));
+        assert_eq!(bench.ask(&image).await, amd64);
+        repo.fault(None);
+        bench.seen();
+        later(CacheSettings::default().tag / 2).await;
+        assert_eq!(bench.ask(&image).await, amd64, "{image}");
+        assert_eq!(bench.seen(), [""; 0]);
+        later(CacheSettings::default().tag / 2).await;
+        assert_eq!(bench.ask(&image).await, Ok(BOTH), "{image}");
+    }
+}
