@@ -59,9 +59,10 @@ impl Error {
         }
     }
 
-    /// Whether the registry failed, which counts towards opening its circuit.
+    /// Whether the registry failed, which counts towards opening its circuit. It works where it has given an index.
     pub(crate) fn is_fault(&self) -> bool {
-        matches!(self.cause(), Self::Timeout | Self::NoConnection(_) | Self::Unreachable(_))
+        !matches!(self, Self::Partly { .. })
+            && matches!(self.cause(), Self::Timeout | Self::NoConnection(_) | Self::Unreachable(_))
     }
 
     /// Whether the registry gave a definite answer about the image.

@@ -77,3 +77,20 @@ async fn what_was_missing_is_looked_for_again() {
         assert_eq!(bench.ask(&image).await, Ok(BOTH), "{image}");
     }
 }
+
+/// Whoever can push an index to a registry can push one of which a part fails.
+#[tokio::test]
+async fn entries_that_fail_do_not_open_the_circuit() {
+    let (bench, repo, _) = bench().await;
+    fail(&repo, 503);
+    let tagged = |tag: &str| -> ImageRef {
+        repo.index(Some(tag), ["linux/amd64", "linux/arm64"]);
+        repo.reference(tag).parse().unwrap()
+    };
+    for i in 0..30 {
+        let answer = bench.ask(&tagged(&format!("v1.{i}"))).await;
+        assert!(matches!(answer, Ok(Support::Partial { why: LookupError::Unreachable, .. })), "{answer:?}");
+    }
+    repo.fault(None);
+    assert_eq!(bench.ask(&tagged("v2")).await, Ok(BOTH));
+}
