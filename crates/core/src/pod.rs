@@ -4,6 +4,7 @@
 //! already: blind to what a decision does not need, so that fields of newer Kubernetes versions neither matter nor get lost.
 //! It is never written back.
 
+mod applied;
 mod json;
 mod kept;
 mod labels;
@@ -18,6 +19,7 @@ mod workload;
 use serde::Deserialize;
 use serde_json::Value;
 
+pub(crate) use applied::{Applied, AppliedLists};
 pub use json::{Text, Texts};
 pub use labels::{is_label_key, is_label_value, is_name};
 pub use mode::PodMode;
@@ -79,6 +81,9 @@ pub struct Pod<'a> {
     /// Kind and name of the controller, where this is the template of its Pods; both empty where there is none.
     #[serde(skip)]
     template_of: Option<(Text<'a>, Text<'a>)>,
+    /// Lists that the owner of the template has applied, where this is one that is updated.
+    #[serde(skip)]
+    pub(crate) applied: AppliedLists,
 }
 
 /// The value is no Pod that the API server would take.

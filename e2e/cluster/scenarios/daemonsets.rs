@@ -1,8 +1,10 @@
 //! What DaemonSets get, on the real controller, and that nothing is rolled out that the user did not change.
 
+use std::time::{SystemTime, UNIX_EPOCH};
+
 use e2e::{Cluster, Namespace, PodExt, pod, until};
 use k8s_openapi::api::apps::v1::{ControllerRevision, DaemonSet};
-use kube::api::{ListParams, Patch, PatchParams, PostParams};
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 
 fn agent(image: &str, labels: &Value) -> Value {
@@ -123,4 +125,72 @@ pub(crate) async fn what_is_managed_in_a_daemon_set_survives_those_who_drop_half
     assert_eq!(template(&stored().await), placed);
     namespace.apply(&with(&[&multi])).await;
     assert_eq!(template(&stored().await), template(&first));
+}
+
+/// By whom lists are owned, and since when, is what the API server says in `managedFields`.
+pub(crate) async fn what_the_owner_of_a_daemon_set_applies_is_never_taken_away(cluster: &Cluster) {
+    let settings = json!({"daemonSets": true, "placement": {"require": "affinity"}});
+    let tolerarch = cluster.local().tolerarch(settings).await;
+    let namespace = cluster.namespace_with("daemonsets", &tolerarch.url).await;
+    cluster.review_daemon_sets(&namespace, &tolerarch.url).await;
+    let (multi, amd64) = (cluster.images.tag("multi"), cluster.images.tag("amd64"));
+    let arch = json!({"key": "kubernetes.io/arch", "operator": "In", "values": ["amd64"]});
+    let zone = json!({"key": "zone", "operator": "In", "values": ["a"]});
+    let requiring = |image: &str, expressions: Value| {
+        let mut set = agent(image, &json!({}));
+        set["spec"]["template"]["spec"]["affinity"] = json!({"nodeAffinity": {
+            "requiredDuringSchedulingIgnoredDuringExecution":
+                {"nodeSelectorTerms": [{"matchExpressions": expressions}]},
+        }});
+        set
+    };
+    let expressions = |set: &DaemonSet| {
+        let terms = "/affinity/nodeAffinity/requiredDuringSchedulingIgnoredDuringExecution/nodeSelectorTerms";
+        template(set).pointer(terms).map(|terms| terms[0]["matchExpressions"].clone()).unwrap_or_default()
+    };
+    let stored = async || namespace.api::<DaemonSet>().get("agent").await.unwrap();
+    let marks = |set: &DaemonSet| template(set)["annotations"]["tolerarch.io/required"].clone();
+    until("the webhook is called", async || {
+        let set: DaemonSet = serde_json::from_value(agent(&amd64, &json!({}))).unwrap();
+        let dry_run = PostParams { dry_run: true, ..PostParams::default() };
+        let set = namespace.api::<DaemonSet>().create(&dry_run, &set).await.ok()?;
+        (marks(&set) == "amd64").then_some(())
+    })
+    .await;
+
+    // The owner applies what was added: the template stays, and nobody is asked.
+    namespace.apply(&agent(&amd64, &json!({}))).await;
+    assert_eq!((expressions(&stored().await), marks(&stored().await)), (json!([arch]), json!("amd64")));
+    namespace.apply(&requiring(&amd64, json!([arch]))).await;
+    assert_eq!((stored().await.metadata.generation, marks(&stored().await)), (Some(1), json!("amd64")));
+    // An image for both, by another one.
+    let change = json!({"spec": {"template": {"spec": {"containers": [{"name": "c0", "image": multi}]}}}});
+    namespace
+        .api::<DaemonSet>()
+        .patch("agent", &PatchParams::default(), &Patch::Merge(change))
+        .await
+        .unwrap();
+    assert_eq!((expressions(&stored().await), marks(&stored().await)), (json!([arch]), Value::Null));
+    namespace.api::<DaemonSet>().delete("agent", &DeleteParams::default()).await.unwrap();
+
+    // The owner has a list of terms, and completes it by what was added; an entry says to the second when it was applied.
+    let begun = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
+    namespace.apply(&requiring(&amd64, json!([zone]))).await;
+    assert_eq!((expressions(&stored().await), marks(&stored().await)), (json!([zone, arch]), json!("amd64")));
+    until("another second has begun", async || {
+        (SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs() > begun + 1).then_some(())
+    })
+    .await;
+    namespace.apply(&requiring(&multi, json!([zone, arch]))).await;
+    assert_eq!((expressions(&stored().await), marks(&stored().await)), (json!([zone, arch]), Value::Null));
+
+    // An empty list is owned as well.
+    let mut set = agent(&multi, &json!({}));
+    set["metadata"]["name"] = json!("empty");
+    set["spec"]["template"]["spec"]["tolerations"] = json!([]);
+    set["spec"]["template"]["spec"]["nodeSelector"] = json!({});
+    let applied = namespace.apply(&set).await;
+    let fields = serde_json::to_value(&applied.metadata.managed_fields).unwrap();
+    let spec = &fields[0]["fieldsV1"]["f:spec"]["f:template"]["f:spec"];
+    assert!(!spec["f:tolerations"].is_null() && !spec["f:nodeSelector"].is_null(), "{fields}");
 }

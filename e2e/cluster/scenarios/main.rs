@@ -207,6 +207,7 @@ fn here() -> Vec<Scenario> {
         steering::pods_prefer_an_architecture_where_both_have_room,
         steering::constraints_of_users_stay_valid,
         daemonsets::daemon_sets_run_in_the_pool_and_are_not_rolled_out_by_themselves,
+        daemonsets::what_the_owner_of_a_daemon_set_applies_is_never_taken_away,
         daemonsets::what_is_managed_in_a_daemon_set_survives_those_who_drop_half_of_it,
         certificates::managed_certificates_are_issued_and_replaced_without_one_failed_call,
         certificates::managed_certificates_rotate_without_one_failed_call,

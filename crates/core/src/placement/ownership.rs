@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use crate::pod::{POOLS_KEY, Pod, Toleration};
+use crate::pod::{Applied, POOLS_KEY, Pod, Toleration};
 use crate::policy::Pool;
 
 #[derive(Debug, PartialEq, Eq)]
@@ -39,7 +39,8 @@ impl<'p> Ownership<'p> {
             is_managed.then_some(place)
         };
         let named = distinct(pools.iter().filter(is_named));
-        let mut tolerations: Vec<usize> = named.iter().filter_map(place).collect();
+        let may_be_ours = pod.applied.tolerations != Applied::Now;
+        let mut tolerations: Vec<usize> = named.iter().filter(|_| may_be_ours).filter_map(place).collect();
         tolerations.sort_unstable();
         Self { pools: written, pools_before, tolerations }
     }

@@ -163,6 +163,11 @@ impl<'p> Terms<'p> {
             && (users().next().is_some() || self.terms.is_empty())
     }
 
+    /// Whether there is nothing but ours.
+    pub(super) fn are_ours(&self) -> bool {
+        (0..self.terms.len()).all(|term| self.is_ours(term))
+    }
+
     /// Whether an expression of ours is there.
     pub(super) fn has_own(&self) -> bool {
         (0..self.terms.len()).any(|term| self.count(term) > 0)
@@ -179,20 +184,19 @@ impl<'p> Terms<'p> {
     /// How the terms become what they would be if this had been required from the start.
     pub(super) fn edit(&self, wanted: Vec<Requirement>) -> Option<RequiredEdit> {
         let mut terms: Vec<(usize, TermEdit)> = Vec::new();
-        let all = 0..self.terms.len();
-        if all.clone().all(|term| self.is_ours(term)) {
+        if self.are_ours() {
             return match (self.terms.is_empty(), wanted.is_empty()) {
                 (true, true) => None,
                 (true, false) => Some(RequiredEdit::Create(wanted)),
                 (false, true) => Some(RequiredEdit::Remove),
                 (false, false) => {
                     terms.extend(self.synchronised(0, &wanted));
-                    terms.extend(all.skip(1).map(|term| (term, TermEdit::Drop)));
+                    terms.extend((1..self.terms.len()).map(|term| (term, TermEdit::Drop)));
                     (!terms.is_empty()).then_some(RequiredEdit::Terms(terms))
                 }
             };
         }
-        for term in all.filter(|&term| !self.is_empty(term)) {
+        for term in (0..self.terms.len()).filter(|&term| !self.is_empty(term)) {
             if self.is_ours(term) {
                 // Others have required something since.
                 terms.push((term, TermEdit::Drop));

@@ -7,7 +7,8 @@ use super::requirement::{RequiredEdit, Requirement, SelectorEdit, Terms, archite
 use super::{AnnotationEdit, names};
 use crate::image::PlatformSet;
 use crate::pod::{
-    ARCH_KEY, PREFERRED_KEY, Pod, PodPreference, REQUIRED_KEY, Scheduling, is_label_value, names_architecture,
+    ARCH_KEY, Applied, AppliedLists, PREFERRED_KEY, Pod, PodPreference, REQUIRED_KEY, Scheduling,
+    is_label_value, names_architecture,
 };
 use crate::policy::{NodeFit, PlacementRules, Pool, Require, Verdicts};
 
@@ -107,7 +108,11 @@ pub(super) fn steer(
         return Steering::default();
     }
     let Some(scheduling) = pod.scheduling() else { return Steering::default() };
-    let own = Marked::of(&scheduling, rules, marked);
+    let scheduling_before = before.and_then(Pod::scheduling);
+    let was = scheduling_before.as_ref().zip(before).map(|(scheduling, before)| {
+        Marked::of(scheduling, rules, before.required_annotation(), before.applied, None)
+    });
+    let own = Marked::of(&scheduling, rules, marked, pod.applied, was.as_ref());
     let marked = names(preferred).filter_map(|name| Preferred::named(name, verdicts.pools()));
     let weighted = WeightedTerms::of(&scheduling, marked.take(MARKED));
     let is_free = wanted.restrict(&scheduling, &own, &weighted);
@@ -248,7 +253,14 @@ struct Marked<'p> {
 }
 
 impl<'p> Marked<'p> {
-    fn of(scheduling: &'p Scheduling<'p>, rules: &PlacementRules, written: &str) -> Self {
+    /// `written` is the annotation that says so, and `was` the same before an update.
+    fn of(
+        scheduling: &'p Scheduling<'p>,
+        rules: &PlacementRules,
+        written: &str,
+        applied: AppliedLists,
+        was: Option<&Marked<'_>>,
+    ) -> Self {
         let marked = architectures(names(written));
         let mut labels: HashMap<&str, &str> = HashMap::new();
         for (key, value) in names(written).filter_map(|name| name.split_once('=')) {
@@ -260,15 +272,30 @@ impl<'p> Marked<'p> {
         let labels: Vec<_> = labels.map(|(key, value)| Requirement::of_label(key, value)).collect();
         let mut all: Vec<_> =
             (!marked.is_empty()).then(|| Requirement::of_architectures(&marked)).into_iter().collect();
-        // The node selector's may be the user's where the affinity has ours.
         let selected = scheduling.selector.as_ref().and_then(|selector| selector.get(ARCH_KEY));
-        let is_selector = matches!(&*marked, [one] if selected == Some(one))
-            && (rules.require == Require::NodeSelector || !Terms::of(scheduling, all.clone()).has_own());
-        if is_selector {
+        let is_selector = applied.node_selector != Applied::Now
+            && matches!(&*marked, [one] if selected == Some(one))
+            && match was {
+                // An update that has the same in another place has it from the user.
+                Some(was) if was.has_own() => was.is_selector,
+                // The node selector's may be the user's where the affinity has ours.
+                _ => rules.require == Require::NodeSelector || !Terms::of(scheduling, all.clone()).has_own(),
+            };
+        if is_selector || was.is_some_and(|was| was.is_selector) {
             all.clear();
         }
         all.extend(labels);
-        Self { is_selector, terms: Terms::of(scheduling, all) }
+        let mut terms = Terms::of(scheduling, all);
+        // Who applies a required affinity applies a term: where all look like ours, that one is among them.
+        let is_alone = applied.required == Applied::Before && terms.are_ours();
+        if applied.required == Applied::Now || is_alone {
+            terms = Terms::of(scheduling, Vec::new());
+        }
+        Self { is_selector, terms }
+    }
+
+    fn has_own(&self) -> bool {
+        self.is_selector || self.terms.has_own()
     }
 }
 

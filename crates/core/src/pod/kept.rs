@@ -4,8 +4,8 @@
 
 use super::json::{Annotations, Field};
 use super::{
-    Container, Labels, Metadata, Os, Own, Owner, Pod, SecretName, Spec, Text, Toleration, Usage, Volume,
-    VolumeImage,
+    AppliedLists, Container, Labels, Metadata, Os, Own, Owner, Pod, SecretName, Spec, Text, Toleration,
+    Usage, Volume, VolumeImage,
 };
 use tolerarch_text::json::{First, List, Object, Unread};
 
@@ -147,7 +147,7 @@ macro_rules! kept_itself {
     )*};
 }
 
-kept_itself!(bool, usize, i64);
+kept_itself!(bool, usize, i64, AppliedLists);
 
 /// Structs, with all their fields.
 macro_rules! kept {
@@ -165,7 +165,7 @@ macro_rules! kept {
 }
 
 kept! {
-    Pod { metadata, spec, bytes, template_of }
+    Pod { metadata, spec, bytes, template_of, applied }
     Metadata { name, generate_name, owner_references, labels, annotations }
     Owner { kind, name, controller }
     Labels { own, all }

@@ -4,7 +4,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::Subject;
-use crate::pod::{self, DAEMON_SET, Template, Text};
+use crate::pod::{self, AppliedLists, DAEMON_SET, Template, Text};
 use tolerarch_text::json::Object;
 
 /// What a DaemonSet makes its Pods by.
@@ -47,15 +47,17 @@ struct Objects<'a> {
 #[derive(Deserialize)]
 struct Controller<'a> {
     #[serde(borrow)]
-    metadata: Option<Named<'a>>,
+    metadata: Option<Metadata<'a>>,
     #[serde(borrow)]
     spec: Object<TemplateSpec<'a>>,
 }
 
 #[derive(Deserialize)]
-struct Named<'a> {
+#[serde(rename_all = "camelCase")]
+struct Metadata<'a> {
     #[serde(borrow)]
     name: Option<Text<'a>>,
+    managed_fields: Option<&'a RawValue>,
 }
 
 #[derive(Deserialize)]
@@ -65,9 +67,15 @@ struct TemplateSpec<'a> {
 }
 
 impl<'a> Controller<'a> {
-    fn template(self, bytes: usize) -> Option<Template<'a>> {
+    fn managed_fields(&self) -> Option<&'a RawValue> {
+        self.metadata.as_ref()?.managed_fields
+    }
+
+    fn template(self, bytes: usize, applied: AppliedLists) -> Option<Template<'a>> {
         let name = self.metadata.and_then(|metadata| metadata.name).unwrap_or_default();
-        Template::of_json(self.spec.0.template, DAEMON_SET, name, bytes)
+        let mut template = Template::of_json(self.spec.0.template, DAEMON_SET, name, bytes)?;
+        template.pod.applied = applied;
+        Some(template)
     }
 }
 
@@ -77,9 +85,16 @@ pub(super) fn read(body: &[u8]) -> Subject<'_> {
         return Subject::Malformed;
     };
     let bytes = pod::size_of_json(body);
+    // A new one that is applied with marks of ours is a copy of one that was managed.
+    let applied = old_object.as_ref().map_or_else(AppliedLists::default, |Object(old)| {
+        AppliedLists::of(object.0.managed_fields(), old.managed_fields())
+    });
     // A template before that does not decode is none that an earlier review wrote into.
-    let before = old_object.and_then(|Object(old)| old.template(bytes));
-    let template = object.0.template(bytes);
+    let before = old_object.and_then(|Object(old)| {
+        let applied = AppliedLists::of(old.managed_fields(), old.managed_fields());
+        old.template(bytes, applied)
+    });
+    let template = object.0.template(bytes, applied);
     template
         .map_or(Subject::Malformed, |template| Subject::DaemonSet(Box::new(DaemonSet { template, before })))
 }

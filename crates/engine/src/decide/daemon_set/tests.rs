@@ -24,7 +24,7 @@ fn body(after: &Value, before: Option<&Value>) -> String {
             "uid": "u-1", "operation": if before.is_some() { "UPDATE" } else { "CREATE" }, "namespace": "ops",
             "kind": {"group": "apps", "version": "v1", "kind": "DaemonSet"},
             "resource": {"group": "apps", "version": "v1", "resource": "daemonsets"},
-            "object": daemon_set(after), "oldObject": before.map(daemon_set),
+            "object": after, "oldObject": before,
         },
     });
     review.to_string()
@@ -32,6 +32,16 @@ fn body(after: &Value, before: Option<&Value>) -> String {
 
 /// The reason, and the template as it is stored after the review.
 async fn decide(bench: &Bench, policy: &Policy, after: &Value, before: Option<&Value>) -> (String, Value) {
+    decide_object(bench, policy, &daemon_set(after), before.map(daemon_set).as_ref()).await
+}
+
+/// The same for objects with more than a template.
+async fn decide_object(
+    bench: &Bench,
+    policy: &Policy,
+    after: &Value,
+    before: Option<&Value>,
+) -> (String, Value) {
     let body = body(after, before);
     let review = review::decode(body.as_bytes()).unwrap();
     let Subject::DaemonSet(set) = &review.subject else { panic!("{body}") };
@@ -39,7 +49,7 @@ async fn decide(bench: &Bench, policy: &Policy, after: &Value, before: Option<&V
     let until = Wait::Until(Instant::now() + snapshot.budget);
     let decision = snapshot.decide_daemon_set(policy, "ops", set, until).await;
     let patch = patch::build(DaemonSet::TEMPLATE, &set.template.pod, &decision.edits);
-    let mut stored = daemon_set(after);
+    let mut stored = after.clone();
     if !patch.is_empty() {
         let patch: json_patch::Patch = serde_json::from_str(&patch).unwrap();
         json_patch::patch(&mut stored, &patch).unwrap();
@@ -430,5 +440,131 @@ proptest! {
         prop_assert_eq!(before, stored);
         let tolerations = |template: &Value| template["spec"]["tolerations"].as_array().cloned().unwrap_or_default();
         prop_assert_eq!(tolerations(&less), tolerations(&users), "all of the user's, and nothing else");
+    }
+}
+
+/// A DaemonSet with this template, after its owner has applied one with this spec.
+fn applied(template: &Value, spec: &Value, time: &str) -> Value {
+    let mut fields = json!({});
+    for name in ["nodeSelector", "tolerations"].into_iter().filter(|name| !spec[name].is_null()) {
+        fields[format!("f:{name}")] = json!({});
+    }
+    if !spec["affinity"].is_null() {
+        fields["f:affinity"] =
+            json!({"f:nodeAffinity": {"f:requiredDuringSchedulingIgnoredDuringExecution": {}}});
+    }
+    let mut set = daemon_set(template);
+    set["metadata"]["managedFields"] = json!([{
+        "manager": "flux", "operation": "Apply", "time": time,
+        "fieldsV1": {"f:spec": {"f:template": {"f:spec": fields}}},
+    }]);
+    set
+}
+
+/// Whether all that a template says of nodes and taints is its owner's, and says nothing else.
+fn is_of_owner(template: &Value, users: &Value) -> bool {
+    let marks = &template["metadata"]["annotations"];
+    let is_marked = ANNOTATIONS.iter().any(|key| !marks[*key].is_null());
+    !is_marked && MEMBERS.iter().all(|name| template["spec"][name] == users["spec"][name])
+}
+
+#[tokio::test]
+async fn what_an_owner_applies_is_the_owners_even_if_it_is_what_we_would_add() {
+    let bench = Bench::new().await;
+    let (amd64, arm64) = (bench.image("old", &["linux/amd64"]), bench.image("edge", &["linux/arm64"]));
+    let arch = || json!({"key": "kubernetes.io/arch", "operator": "In", "values": ["amd64"]});
+    let zone = || json!({"key": "zone", "operator": "In", "values": ["a"]});
+    let affinity = |terms: Value| {
+        json!({"affinity": {"nodeAffinity": {
+            "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms},
+        }}})
+    };
+    let free = [
+        json!({}),
+        json!({"nodeSelector": {"zone": "a"}}),
+        affinity(json!([{"matchExpressions": [zone()]}])),
+    ];
+    let bound = [
+        json!({"nodeSelector": {"kubernetes.io/arch": "amd64"}}),
+        json!({"nodeSelector": {"kubernetes.io/arch": "amd64", "zone": "a"}}),
+        affinity(json!([{"matchExpressions": [arch()]}])),
+        affinity(json!([{"matchExpressions": [zone(), arch()]}])),
+        affinity(json!([{"matchExpressions": [arch()]}, {"matchExpressions": [zone(), arch()]}])),
+    ];
+    for require in ["affinity", "nodeSelector"] {
+        let policy = policy(json!({"placement": {"require": require}}));
+        for (users, names) in free.iter().flat_map(|users| bound.iter().map(move |names| (users, names))) {
+            let case = format!("{require}: {users}, then {names}");
+            let (_, before) = decide(&bench, &policy, &template(&amd64, users.clone()), None).await;
+            assert_eq!(before["metadata"]["annotations"], json!({"tolerarch.io/required": "amd64"}));
+            let (owners, others) = (template(&amd64, names.clone()), template(&arm64, names.clone()));
+            let sent = |users| Sent::Applied.template(users, &before);
+
+            // Of a template that stays as it is, an API server does not even ask.
+            let mut stored = sent(&owners);
+            if stored != before {
+                let (old, new) = (applied(&before, users, "1"), applied(&stored, names, "2"));
+                stored = decide_object(&bench, &policy, &new, Some(&old)).await.1;
+                assert!(is_of_owner(&stored, &owners), "{case}: {stored}");
+            }
+            let old = applied(&stored, names, "2");
+            let (_, next) =
+                decide_object(&bench, &policy, &applied(&sent(&others), names, "3"), Some(&old)).await;
+            assert!(is_of_owner(&next, &others), "{case}, then another image: {next}");
+            // What an earlier request applied may have been completed by us, but for terms that had nothing to complete.
+            if stored != before || names == &bound[2] {
+                let mut edited = old.clone();
+                edited["spec"]["template"]["spec"]["containers"] = others["spec"]["containers"].clone();
+                let (_, next) = decide_object(&bench, &policy, &edited, Some(&old)).await;
+                assert!(is_of_owner(&next, &others), "{case}, then another image by another one: {next}");
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn what_stands_where_ours_did_not_is_the_users() {
+    let bench = Bench::new().await;
+    let image = bench.image("old", &["linux/amd64"]);
+    let arch = json!({"key": "kubernetes.io/arch", "operator": "In", "values": ["amd64"]});
+    let terms = json!([{"matchExpressions": [arch]}]);
+    let affinity = json!({"affinity": {"nodeAffinity": {
+        "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms},
+    }}});
+    let selector = json!({"nodeSelector": {"kubernetes.io/arch": "amd64"}});
+    for (require, elsewhere) in [("affinity", &selector), ("nodeSelector", &affinity)] {
+        let policy = policy(json!({"placement": {"require": require}}));
+        let (_, before) = decide(&bench, &policy, &template(&image, json!({})), None).await;
+        let users = template(&image, elsewhere.clone());
+        for sent in [Sent::Applied, Sent::Replaced] {
+            let (_, stored) = decide(&bench, &policy, &sent.template(&users, &before), Some(&before)).await;
+            assert!(is_of_owner(&stored, &users), "{require}, {sent:?}: {stored}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_toleration_that_an_owner_applies_is_the_owners() {
+    let bench = Bench::new().await;
+    let (both, amd64) =
+        (bench.image("agent", &["linux/amd64", "linux/arm64"]), bench.image("old", &["linux/amd64"]));
+    let (policy, gpu) = (policy(json!({})), json!({"key": "gpu", "operator": "Exists"}));
+    for (first, then) in [(json!({}), json!([own()])), (json!({"tolerations": [gpu]}), json!([gpu, own()]))] {
+        let then = json!({"tolerations": then});
+        let (_, before) = decide(&bench, &policy, &template(&both, first.clone()), None).await;
+        // The template stays as it is. Then there comes an image for one architecture.
+        let (old, others) = (applied(&before, &then, "2"), template(&amd64, then.clone()));
+        let mut edited = old.clone();
+        edited["spec"]["template"]["spec"]["containers"] = others["spec"]["containers"].clone();
+        let (_, next) = decide_object(&bench, &policy, &edited, Some(&old)).await;
+        assert_eq!(
+            managed(&next),
+            (false, vec![]),
+            "by another one: the owner may have applied an empty list"
+        );
+        let mut sent = edited;
+        sent["metadata"]["managedFields"][0]["time"] = json!("3");
+        let (_, next) = decide_object(&bench, &policy, &sent, Some(&old)).await;
+        assert!(is_of_owner(&next, &others), "by the owner: {next}");
     }
 }
