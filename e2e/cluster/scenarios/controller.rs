@@ -73,6 +73,71 @@ pub(crate) async fn pods_are_repaired_when_their_registry_is_back(cluster: &Clus
     the_fence_holds(&namespace, &account, &after[0]).await;
 }
 
+/// The plugin merges the tolerations of an update as well, unless the Pod is BestEffort: of two of which one covers the other, the
+/// wider one is left, and then validation misses the other one (MergeTolerations, validateOnlyAddedTolerations of
+/// k8s.io/kubernetes).
+pub(crate) async fn a_repair_that_pod_toleration_restriction_refuses_is_given_up_and_hurts_no_other(
+    cluster: &Cluster,
+) {
+    let Outage { registry, webhook: _webhook, namespace } = Outage::begin(cluster, "restricted").await;
+    let repo = registry.repo("app");
+    namespace.offer(0, 10).await;
+    let burstable = |name: &str, tolerations: Value| {
+        let mut pod = namespace.takes_a_place(&pod(&[&repo.reference("v1")]));
+        pod["metadata"] = json!({"name": name});
+        pod["spec"]["containers"][0]["resources"]["requests"]["cpu"] = "1m".into();
+        pod["spec"]["tolerations"] = tolerations;
+        pod
+    };
+    let narrow = json!({"key": POOL, "operator": "Equal", "value": "other", "effect": "NoSchedule"});
+    let other =
+        json!({"key": "example.com/other", "operator": "Equal", "value": "x", "effect": "NoSchedule"});
+    namespace.pod(&burstable("narrow", json!([narrow, other]))).await;
+    namespace.pod(&burstable("usual", json!([other]))).await;
+    let is_unschedulable = async |name: &str| {
+        until(&format!("{name} has no node"), async || {
+            namespace.pods().get(name).await.ok().filter(PodExt::is_unschedulable)
+        })
+        .await
+    };
+    let (before, _) = (is_unschedulable("narrow").await, is_unschedulable("usual").await);
+
+    let account = give_rights(cluster, &namespace).await;
+    let settings = json!({"controller": {
+        "webhookConfigurations": [cluster.configuration_of(&namespace)],
+        "lease": format!("{RELEASE}-controller"),
+    }});
+    let controller = cluster.local().controller_as(&account, &registry.address(), settings).await;
+    repo.fault(None);
+    let repairs = async |result: &str| {
+        controller.metric(&format!("tolerarch_controller_repairs_total{{result=\"{result}\"}}")).await
+    };
+    until("the repair is given up", async || {
+        controller.process.log().contains("a Pod cannot be repaired").then_some(())
+    })
+    .await;
+    assert_eq!((repairs("repaired").await, repairs("refused").await), (1, 3));
+    let usual = namespace.pods().get("usual").await.unwrap();
+    assert!(usual.tolerates_pool() && usual.pools() == Some("multi-arch"), "{usual:?}");
+    let after = namespace.pods().get("narrow").await.unwrap();
+    assert_eq!((rest(&after), after.pools()), (rest(&before), None));
+
+    // At a creation the plugin runs once more after webhooks, so the narrower one is gone before it is stored: updates go on.
+    let anew = burstable("anew", json!([narrow, other]));
+    until("the webhook knows the image", async || {
+        namespace.dry_run(&anew).await.ok().filter(PodExt::tolerates_pool)
+    })
+    .await;
+    let anew = namespace.pod(&anew).await;
+    let own = |pod: &Pod| {
+        let all = pod.spec.iter().flat_map(|spec| spec.tolerations.iter().flatten());
+        all.filter(|toleration| toleration.key.as_deref() == Some(POOL)).count()
+    };
+    assert!(anew.tolerates_pool() && own(&anew) == 1, "{anew:?}");
+    let label = json!({"metadata": {"labels": {"own": "x"}}});
+    namespace.pods().patch("anew", &PatchParams::default(), &Patch::Merge(label)).await.unwrap();
+}
+
 fn leads(controller: &Tolerarch) -> bool {
     controller.process.log().contains(r#""message":"leading""#)
 }

@@ -214,6 +214,7 @@ fn here() -> Vec<Scenario> {
         certificates::managed_certificates_come_back_when_they_are_damaged,
         certificates::an_older_release_is_called_until_it_is_replaced,
         controller::pods_are_repaired_when_their_registry_is_back,
+        controller::a_repair_that_pod_toleration_restriction_refuses_is_given_up_and_hurts_no_other,
         controller::another_controller_takes_over_from_one_that_was_killed,
         controller::pods_show_by_events_what_is_wrong_with_their_images,
         failed_images::what_failed_on_an_architecture_is_kept_from_it_and_no_tenant_closes_what_others_run,
