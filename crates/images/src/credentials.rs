@@ -38,7 +38,6 @@ pub use pattern::{ImagePattern, PatternError};
 pub(crate) use process::Busy;
 pub use settings::{CredentialSettings, CredentialsError, ProviderSettings};
 
-use candidate::Origin;
 use files::{File, Files};
 use process::Limits;
 use pull_secrets::{PullSecret, PullSecrets};
@@ -162,11 +161,8 @@ impl Keyring {
     pub fn candidates(&self, image: &ImageRef) -> Cow<'static, [CredentialCandidate]> {
         let Some(sources) = &self.sources else { return Cow::Borrowed(&ANONYMOUS) };
         let name = image.name();
-        let pulled =
-            docker_keyring::lookup(self.pulled.iter().map(|secret| (secret, &*secret.keyring)), name);
-        let pulled = pulled.into_iter().map(|(secret, key, kept)| {
-            CredentialCandidate::read(kept.clone(), key.clone(), Origin::Secret(secret.clone()))
-        });
+        let pulled = docker_keyring::lookup(self.pulled.iter().map(|secret| ((), &**secret)), name);
+        let pulled = pulled.into_iter().map(|(_, _, kept)| CredentialCandidate::pod(kept.clone()));
         let is_private = sources.private.iter().any(|pattern| pattern.matches(name));
         let anonymous = (!is_private).then(CredentialCandidate::anonymous);
         // A Pod's own must leave room for the operator's, and both for anonymous access.
@@ -258,9 +254,7 @@ impl Sources {
 
 fn held(files: &[Arc<File>], name: &str) -> impl Iterator<Item = CredentialCandidate> {
     let found = docker_keyring::lookup(files.iter().map(|file| (file, &file.keyring)), name);
-    found.into_iter().map(|(file, key, kept)| {
-        CredentialCandidate::read(kept.clone(), key.clone(), Origin::File(Arc::clone(file)))
-    })
+    found.into_iter().map(|(file, _, kept)| CredentialCandidate::file(kept.clone(), file.kind()))
 }
 
 #[cfg(test)]

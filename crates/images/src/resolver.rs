@@ -27,7 +27,7 @@ use crate::registry::{Digest, Found, Registry, Traces};
 use crate::shared_cache::SharedCache;
 use cache::{Cache, Cached, Millis};
 use host::{Host, Hosts, PATIENCE};
-use lookup::{Completed, Fetcher, Job};
+use lookup::{Fetcher, Job};
 use metrics::LookupResult;
 use request::{OwnedRequest, Probe, Request};
 use tolerarch_core::image::{ImageRef, LookupError};
@@ -82,7 +82,7 @@ pub struct Extras {
     pub traces: Option<Traces>,
 }
 
-type Flights = SingleFlight<Box<str>, Completed, Callers>;
+type Flights = SingleFlight<Box<str>, Outcome, Callers>;
 
 /// What is known of one image by now.
 enum Lookup {
@@ -92,7 +92,7 @@ enum Lookup {
 
 /// A lookup in flight that a Pod waits for.
 struct Pending {
-    flight: single_flight::Flight<Completed>,
+    flight: single_flight::Flight<Outcome>,
     /// Whether another Pod began it.
     joined: bool,
     /// Why not to wait longer than [`PATIENCE`]: it probes a failing registry, or one that has not answered for long.
@@ -106,12 +106,7 @@ impl Pending {
             Some(doubt) => (deadline.min(Instant::now() + PATIENCE), doubt),
             None => (deadline, LookupError::BudgetExceeded),
         };
-        let completed = timeout_at(until, self.flight).await.map_err(|_| why)?;
-        match completed {
-            Ok(Completed { by_another: true, .. }) if self.joined => Err(LookupError::Denied),
-            Ok(completed) => completed.outcome,
-            Err(_) => Err(LookupError::Internal),
-        }
+        timeout_at(until, self.flight).await.map_err(|_| why)?.unwrap_or(Err(LookupError::Internal))
     }
 }
 
@@ -322,19 +317,19 @@ impl Resolver {
 
     fn launch(
         &self,
-        flights: InFlight<'_, Box<str>, Completed, Callers>,
+        flights: InFlight<'_, Box<str>, Outcome, Callers>,
         request: OwnedRequest,
         job: Job,
         queued: Queued,
-    ) -> single_flight::Flight<Completed> {
+    ) -> single_flight::Flight<Outcome> {
         let resolver = self.clone();
         let (key, callers) = (request.borrow().key().into(), job.callers.clone());
         flights.start(key, callers, async move {
-            let (completed, probe) = resolver.0.fetcher.look_up(request.borrow(), &job, queued).await;
+            let (outcome, probe) = resolver.0.fetcher.look_up(request.borrow(), &job, queued).await;
             if let Some(time) = probe {
                 resolver.probe_at(&job.host, time);
             }
-            completed
+            outcome
         })
     }
 

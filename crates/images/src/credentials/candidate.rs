@@ -4,11 +4,8 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::credential::{Credential, CredentialId, IdentifiedCredential};
-use super::files::File;
-use super::pattern::ImagePattern;
 use super::process::Busy;
 use super::program::Program;
-use super::pull_secrets::PullSecret;
 use tolerarch_support::concurrency::Callers;
 
 /// Cheap to clone.
@@ -21,12 +18,10 @@ pub struct CredentialCandidate {
 #[derive(Clone)]
 pub(super) enum Source {
     Anonymous,
-    /// Read under this key, and to be read there once more.
-    Read {
-        credential: Arc<Credential>,
-        key: ImagePattern,
-        origin: Origin,
-    },
+    /// A pull secret.
+    Pod(Arc<Credential>),
+    /// A file of the operator, and its kind.
+    File(Arc<Credential>, &'static str),
     /// A helper is asked for a host, which stands for the image.
     Program {
         program: Arc<Program>,
@@ -34,20 +29,17 @@ pub(super) enum Source {
     },
 }
 
-#[derive(Clone)]
-pub(super) enum Origin {
-    Secret(PullSecret),
-    File(Arc<File>),
-}
-
 impl CredentialCandidate {
     pub const fn anonymous() -> Self {
         Self { id: CredentialId::ANONYMOUS, source: Source::Anonymous }
     }
 
-    pub(super) fn read(own: IdentifiedCredential, key: ImagePattern, origin: Origin) -> Self {
-        let IdentifiedCredential { id, credential } = own;
-        Self { id, source: Source::Read { credential, key, origin } }
+    pub(super) fn pod(own: IdentifiedCredential) -> Self {
+        Self { id: own.id, source: Source::Pod(own.credential) }
+    }
+
+    pub(super) fn file(own: IdentifiedCredential, kind: &'static str) -> Self {
+        Self { id: own.id, source: Source::File(own.credential, kind) }
     }
 
     pub(super) fn program(program: &Arc<Program>, image: &str) -> Self {
@@ -64,8 +56,8 @@ impl CredentialCandidate {
     pub fn kind(&self) -> &'static str {
         match &self.source {
             Source::Anonymous => "anonymous",
-            Source::Read { origin: Origin::Secret(_), .. } => "pull secret",
-            Source::Read { origin: Origin::File(file), .. } => file.kind(),
+            Source::Pod(_) => "pull secret",
+            Source::File(_, kind) => kind,
             Source::Program { program, .. } => program.kind(),
         }
     }
@@ -74,14 +66,14 @@ impl CredentialCandidate {
     pub(crate) fn held_credential(&self) -> Option<Option<&Credential>> {
         match &self.source {
             Source::Anonymous => Some(None),
-            Source::Read { credential, .. } => Some(Some(credential)),
+            Source::Pod(credential) | Source::File(credential, _) => Some(Some(credential)),
             Source::Program { .. } => None,
         }
     }
 
     /// Whether the credential came with a Pod: anyone who may create a Pod can choose it.
     pub(crate) fn is_of_pod(&self) -> bool {
-        matches!(self.source, Source::Read { origin: Origin::Secret(_), .. })
+        matches!(self.source, Source::Pod(_))
     }
 
     /// The credentials to present, one after the other until one is accepted; `None` is anonymous access. Empty if the
@@ -99,7 +91,7 @@ impl CredentialCandidate {
     ) -> Result<Vec<Option<Arc<Credential>>>, Busy> {
         Ok(match &self.source {
             Source::Anonymous => vec![None],
-            Source::Read { credential, .. } => vec![Some(Arc::clone(credential))],
+            Source::Pod(credential) | Source::File(credential, _) => vec![Some(Arc::clone(credential))],
             Source::Program { program, image } => {
                 program.credentials(image, callers).await?.into_iter().map(Some).collect()
             }
@@ -113,19 +105,10 @@ impl CredentialCandidate {
         }
     }
 
-    /// Once the registry refused all: reads the source again, at most every few seconds. Another credential, if any.
-    pub(crate) async fn refetch(&self, callers: &Callers) -> Option<Self> {
-        match &self.source {
-            Source::Anonymous => None,
-            Source::Read { key, origin, .. } => {
-                let found = match origin {
-                    Origin::Secret(secret) => secret.refetch(key).await,
-                    Origin::File(file) => file.refetch(key).await,
-                };
-                let changed = found.into_iter().find(|credential| credential.id != self.id)?;
-                Some(Self::read(changed, key.clone(), origin.clone()))
-            }
-            Source::Program { program, image } => program.refetch(image, callers).await.then(|| self.clone()),
+    /// The registry refused all credentials of this candidate: the answer of a program is not used again.
+    pub(crate) fn refused(&self) {
+        if let Source::Program { program, image } = &self.source {
+            program.refused(image);
         }
     }
 }

@@ -19,11 +19,6 @@ impl<T> DockerKeyring<T> {
         Self(entries.into_iter().filter_map(|(given, value)| Some((key(given.as_ref())?, value))).collect())
     }
 
-    /// What is under this very key, after a reload.
-    pub(super) fn under(&self, key: &ImagePattern) -> impl Iterator<Item = &T> {
-        self.0.iter().filter(move |(own, _)| own == key).map(|(_, value)| value)
-    }
-
     pub(super) fn len(&self) -> usize {
         self.0.len()
     }

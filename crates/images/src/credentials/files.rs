@@ -1,5 +1,4 @@
-//! The operator's files: docker configs, the directory and the plugins' configuration. Read at a start or a reload; those
-//! with credentials once more when a registry refuses what was in them.
+//! The operator's files: docker configs, the directory and the plugins' configuration. Read at a start or a reload.
 //!
 //! What is wrong with one of them costs its own credentials at most: of a file that cannot be used any more, and still
 //! exists, what was read before stays in use.
@@ -8,7 +7,6 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use serde::Deserialize;
-use tokio::time::{Duration, Instant};
 use zeroize::Zeroizing;
 
 use super::LoadContext;
@@ -17,18 +15,14 @@ use super::docker::DockerConfig;
 use super::docker_keyring::DockerKeyring;
 use super::fault::{CredentialSource, FaultCause, SourceFault};
 use super::helper::Helper;
-use super::pattern::ImagePattern;
 use super::process::Limits;
 use super::program::Program;
 use super::provider;
 use super::settings::{CredentialSettings, ProviderSettings};
 use tolerarch_core::image::{ImageRef, canonical_host, is_docker_hub};
-use tolerarch_support::sync::Mutex;
 
 /// Bytes of a file that are read.
 const SIZE: usize = 1 << 20;
-/// How long after it was read it is not read again because a registry refuses what was in it.
-const AGAIN: Duration = Duration::from_secs(5);
 
 #[derive(Default)]
 pub(super) struct Files {
@@ -42,7 +36,6 @@ pub(super) struct File {
     path: PathBuf,
     /// The registry that a file of the directory is for; a docker config is for any.
     host: Option<String>,
-    read: Mutex<Instant>,
     pub(super) keyring: DockerKeyring<IdentifiedCredential>,
     pub(super) helpers: DockerKeyring<Arc<Program>>,
     /// The helper of all other registries.
@@ -192,34 +185,11 @@ impl File {
 
     fn new(path: &Path, host: Option<String>, keyring: DockerKeyring<IdentifiedCredential>) -> Self {
         let (helpers, store) = (DockerKeyring::default(), None);
-        Self { path: path.to_owned(), host, read: Mutex::new(Instant::now()), keyring, helpers, store }
+        Self { path: path.to_owned(), host, keyring, helpers, store }
     }
 
     pub(super) fn kind(&self) -> &'static str {
         if self.host.is_some() { "credentials directory" } else { "docker config" }
-    }
-
-    /// What it says under a key by now; nothing if it was read a moment ago, or cannot be read.
-    pub(super) async fn refetch(self: &Arc<Self>, key: &ImagePattern) -> Vec<IdentifiedCredential> {
-        {
-            let mut read = self.read.lock();
-            if read.elapsed() < AGAIN {
-                return Vec::new();
-            }
-            *read = Instant::now();
-        }
-        let (file, key) = (Arc::clone(self), key.clone());
-        let work = tokio::task::spawn_blocking(move || file.under(&key));
-        work.await.ok().flatten().unwrap_or_default()
-    }
-
-    fn under(&self, key: &ImagePattern) -> Option<Vec<IdentifiedCredential>> {
-        // A fault is reported when the sources are loaded again.
-        let text = text(&self.path).ok()?;
-        Some(match self.host {
-            Some(_) => vec![credential_of(&text).ok()?.into()],
-            None => DockerConfig::parse(text.as_bytes()).ok()?.read().keyring.under(key).cloned().collect(),
-        })
     }
 }
 

@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use tokio::time::{Duration, timeout};
+use tokio::time::{Duration, Instant, timeout};
 
 use super::credential::{Credential, CredentialId};
 use super::docker_keyring::{self, DockerKeyring};
@@ -15,15 +15,13 @@ use super::process::{Busy, Limits, Runner};
 use super::provider::Provider;
 use super::ttl_cache::TtlCache;
 use tolerarch_support::concurrency::{Callers, Permit};
-use tolerarch_support::recently::Recently;
 use tolerarch_support::sync::Mutex;
 
 /// Cached answers of one program.
 const CAPACITY: usize = 1000;
 /// How long a failed run is cached, so that a program that fails is not run for every lookup.
 const FAILED: Duration = Duration::from_secs(30);
-/// How long after a run it is not run again because a registry refused its credential; for no image of that registry, or
-/// a tenant that names many images could have it run all the time.
+/// How long an answer is kept although a registry refuses its credential, as a tenant may name many images which that denies.
 const AGAIN: Duration = Duration::from_secs(10);
 /// How long to wait for another image's run, whose answer may be for this one too: an account can make a program hang.
 const JOINED: Duration = Duration::from_secs(1);
@@ -34,8 +32,6 @@ pub(super) struct Program {
     /// The scope of its last answer, which is also that of its failures.
     scope: Mutex<Scope>,
     answers: Arc<TtlCache<CacheKey, Arc<Answer>>>,
-    /// For which images it ran a moment ago, with any result, and of which registries because they refused a credential.
-    recent: Mutex<Recently>,
 }
 
 enum Protocol {
@@ -94,6 +90,7 @@ impl CacheKey {
 
 struct Answer {
     image: Box<str>,
+    ran: Instant,
     keyring: DockerKeyring<Arc<Credential>>,
 }
 
@@ -109,9 +106,8 @@ impl Program {
 
     fn new(protocol: Protocol, limits: Limits) -> Arc<Self> {
         let (runner, answers) = (Runner::new(limits), TtlCache::new(CAPACITY));
-        let recent = Mutex::new(Recently::new(AGAIN, CAPACITY));
         // Until its first answer: a program that fails must not be run for every image.
-        Arc::new(Self { protocol, runner, scope: Mutex::new(Scope::Registry), answers, recent })
+        Arc::new(Self { protocol, runner, scope: Mutex::new(Scope::Registry), answers })
     }
 
     pub(super) fn kind(&self) -> &'static str {
@@ -151,20 +147,13 @@ impl Program {
         self.runner.accepted(registry(image));
     }
 
-    /// Runs it once more, unless it ran a moment ago or for a refusal by this registry. Whether it has others now.
-    pub(super) async fn refetch(self: &Arc<Self>, image: &str, callers: &Callers) -> bool {
-        {
-            let mut recent = self.recent.lock();
-            if Scope::ALL.into_iter().any(|scope| recent.contains(scope.part(image))) {
-                return false;
+    /// Drops the answer for an image, unless the program ran a moment ago.
+    pub(super) fn refused(&self, image: &str) {
+        for key in Scope::ALL.map(|scope| CacheKey::new(Kind::Answer, scope, image)) {
+            if let Some(answer) = self.answers.get(&key).filter(|answer| answer.ran.elapsed() >= AGAIN) {
+                self.answers.put(key, answer, Duration::ZERO);
             }
-            recent.insert(registry(image));
         }
-        let refused = self.cached(image);
-        let before = refused.as_ref().map(|answer| answer.credentials(image)).unwrap_or_default();
-        let after = self.ask_alone(image, refused, callers).await;
-        let after = after.map(|answer| answer.credentials(image)).unwrap_or_default();
-        !after.is_empty() && before != after
     }
 
     fn cached(&self, image: &str) -> Option<Arc<Answer>> {
@@ -179,27 +168,20 @@ impl Program {
         let scope = *self.scope.lock();
         let key = CacheKey::new(Kind::Answer, scope, image);
         let (program, name) = (Arc::clone(self), image.to_owned());
-        let work = |callers| async move { program.ask_alone(&name, None, &callers).await.ok() };
+        let work = |callers| async move { program.ask_alone(&name, &callers).await.ok() };
         let shared = timeout(JOINED, self.answers.join(&key, callers, work)).await.ok().flatten();
         match shared.filter(|answer| *answer.image == *image).or_else(|| self.cached(image)) {
             Some(answer) => Ok(answer),
-            None => self.ask_alone(image, None, callers).await,
+            None => self.ask_alone(image, callers).await,
         }
     }
 
-    /// Runs it for this very image, unless there is an answer by the time that it may run; `refused` is none.
-    async fn ask_alone(
-        self: &Arc<Self>,
-        image: &str,
-        refused: Option<Arc<Answer>>,
-        callers: &Callers,
-    ) -> Result<Arc<Answer>, Busy> {
+    /// Runs it for this very image, unless there is an answer by the time that it may run.
+    async fn ask_alone(self: &Arc<Self>, image: &str, callers: &Callers) -> Result<Arc<Answer>, Busy> {
         let (program, name) = (Arc::clone(self), image.to_owned());
         let work = |callers| async move {
             let turn = program.runner.turn(registry(&name), &callers).await.ok()?;
-            let is_refused =
-                |answer: &_| refused.as_ref().is_some_and(|refused| Arc::ptr_eq(refused, answer));
-            match program.cached(&name).filter(|answer| !is_refused(answer)) {
+            match program.cached(&name) {
                 Some(answer) => Some(answer),
                 None => Some(program.run(&name, turn).await),
             }
@@ -227,11 +209,8 @@ impl Program {
             Some(Response { life, keyring, .. }) => (Kind::Answer, life, keyring),
             None => (Kind::Failure, FAILED, DockerKeyring::default()),
         };
-        let answer = Arc::new(Answer { image: image.into(), keyring });
+        let answer = Arc::new(Answer { image: image.into(), ran: Instant::now(), keyring });
         self.answers.put(CacheKey::new(kind, scope, image), Arc::clone(&answer), life);
-        let mut recent = self.recent.lock();
-        recent.remove(scope.part(image));
-        recent.insert(scope.part(image));
         answer
     }
 }

@@ -27,11 +27,9 @@ const FOUND: Duration = Duration::from_secs(60);
 const NOTHING: Duration = Duration::from_secs(15);
 /// How long a secret is used while it cannot be read again.
 const STALE: Duration = Duration::from_secs(600);
-/// How long a Pod waits for a secret that is not cached, and how long a person's command or a refused lookup does.
+/// How long a Pod waits for a secret that is not cached, and how long a person's command does.
 pub(super) const WAIT: Duration = Duration::from_millis(500);
 pub(super) const WAIT_LONG: Duration = Duration::from_secs(3);
-/// How old a secret is at least when it is read again because a registry refused its credential.
-const AGAIN: Duration = Duration::from_secs(5);
 /// How long a reason is not logged again above debug.
 const LOG_INTERVAL: Duration = Duration::from_secs(60);
 /// More than there are reasons.
@@ -54,20 +52,15 @@ pub(super) struct PullSecrets {
 /// The content of a secret, which may be empty.
 #[derive(Clone)]
 struct CachedSecret {
-    keyring: Arc<DockerKeyring<IdentifiedCredential>>,
+    keyring: PullSecret,
     read: Instant,
     /// When reading it was last tried, and for how long that suffices.
     asked: Instant,
     enough: Duration,
 }
 
-/// One pull secret of a Pod, and what is in it.
-#[derive(Clone)]
-pub(super) struct PullSecret {
-    secrets: Arc<PullSecrets>,
-    name: Name,
-    pub(super) keyring: Arc<DockerKeyring<IdentifiedCredential>>,
-}
+/// What is in one pull secret of a Pod.
+pub(super) type PullSecret = Arc<DockerKeyring<IdentifiedCredential>>;
 
 #[derive(Deserialize)]
 pub(super) struct Object {
@@ -119,12 +112,12 @@ impl PullSecrets {
                 }
                 None => timeout(self.wait, self.fetch(&name)).await.ok()??,
             };
-            Some(PullSecret { secrets: Arc::clone(self), name, keyring: content.keyring })
+            Some(content.keyring)
         });
         let mut read: Vec<PullSecret> = join_all(read).await.into_iter().flatten().collect();
         let (mut entries, mut globs) = (limits::ENTRIES_OF_POD, limits::GLOBS_OF_POD);
         read.retain(|own| {
-            let (of_own, globs_of_own) = (own.keyring.len(), own.keyring.globs().count());
+            let (of_own, globs_of_own) = (own.len(), own.globs().count());
             let fits = of_own <= entries && globs_of_own <= globs;
             entries -= of_own.min(entries);
             globs -= globs_of_own.min(globs);
@@ -198,18 +191,6 @@ impl CachedSecret {
 
     fn is_due(&self) -> bool {
         self.asked.elapsed() >= self.enough
-    }
-}
-
-impl PullSecret {
-    /// The entries under a key, read once more unless that happened a moment ago.
-    pub(super) async fn refetch(&self, key: &ImagePattern) -> Vec<IdentifiedCredential> {
-        let cached = self.secrets.cached.get(&self.name);
-        let content = match cached.filter(|content| content.asked.elapsed() < AGAIN) {
-            Some(content) => Some(content),
-            None => timeout(WAIT_LONG, self.secrets.fetch(&self.name)).await.ok().flatten(),
-        };
-        content.map(|content| content.keyring.under(key).cloned().collect()).unwrap_or_default()
     }
 }
 

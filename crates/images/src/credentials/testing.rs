@@ -113,17 +113,10 @@ pub fn with_helper(registry: &str, output: &str) -> (Credentials, TempDir) {
     (credentials, dir.0)
 }
 
-/// A Pod's own credential, from a secret that cannot be read again. Needs a runtime.
+/// A Pod's own credential.
 #[cfg(test)]
 pub(crate) fn of_pod(credential: Credential) -> CredentialCandidate {
-    use candidate::Origin;
-    use kube::client::{Body, Client};
-    let unreachable = tower::service_fn(|_: http::Request<Body>| async {
-        Err::<http::Response<Body>, _>(std::io::Error::other("no API server"))
-    });
-    let cluster = Cluster::of_client(Client::new(unreachable, "default"), Duration::from_secs(1));
-    let secrets = PullSecrets::new(cluster, pull_secrets::WAIT);
-    CredentialCandidate::read(credential.into(), ImagePattern::default(), Origin::Secret(secrets.unread()))
+    CredentialCandidate::pod(credential.into())
 }
 
 /// Whether a registry accepted a credential of the helper of this candidate, which is for that registry alone.

@@ -1,12 +1,9 @@
 //! The keyring as a whole: which candidates, from where, in which order. Files and programs are real, in a directory of
 //! their own.
 
-use tokio::time::Duration;
-
 use super::testing::{TestDir, context, environment, secret, with_cluster};
 use super::*;
 use tolerarch_kubernetes::cluster::testing::ApiServer;
-use tolerarch_support::concurrency::Callers;
 
 mod faults;
 mod plugins;
@@ -219,36 +216,6 @@ async fn pull_secrets_come_first_and_stay_with_their_pod() {
     let before = api.requests();
     credentials.keyring("team", []).await;
     assert_eq!(api.requests(), before, "no names, no questions");
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_refused_file_is_read_again() {
-    let dir = TestDir::new();
-    let config = |word: &str| serde_json::json!({"auths": auths(&[("a.b", "user", word)])}).to_string();
-    let path = dir.write("config.json", &config("old"));
-    dir.write("registries/a.b.toml", "user = \"file\"\nsecret = \"old\"\n");
-    let settings = CredentialSettings {
-        docker_configs: vec![path],
-        directory: Some(dir.path("registries")),
-        ..CredentialSettings::default()
-    };
-    let credentials = load(&dir, &settings, &["a.b"]).unwrap();
-    let candidates = credentials.shared_keyring().candidates(&image("a.b/x")).into_owned();
-    assert_eq!(shown(&candidates).await, ["docker config user:old", "credentials directory file:old"]);
-    dir.write("config.json", &config("new"));
-    dir.write("registries/a.b.toml", "user = \"file\"\nsecret = \"new\"\n");
-    assert!(candidates[0].refetch(&Callers::operator()).await.is_none(), "it was read a moment ago");
-    tokio::time::advance(Duration::from_secs(5)).await;
-    let changed = [
-        candidates[0].refetch(&Callers::operator()).await.unwrap(),
-        candidates[1].refetch(&Callers::operator()).await.unwrap(),
-    ];
-    assert_eq!(shown(&changed).await, ["docker config user:new", "credentials directory file:new"]);
-    assert_ne!(changed[0].id(), candidates[0].id());
-    assert!(candidates[0].refetch(&Callers::operator()).await.is_none(), "it was read a moment ago");
-    tokio::time::advance(Duration::from_secs(5)).await;
-    assert!(changed[0].refetch(&Callers::operator()).await.is_none(), "nothing has changed");
-    assert!(CredentialCandidate::anonymous().refetch(&Callers::operator()).await.is_none());
 }
 
 #[tokio::test]

@@ -40,13 +40,6 @@ pub(super) struct Job {
     pub(super) callers: Callers,
 }
 
-#[derive(Clone, Copy)]
-pub(super) struct Completed {
-    pub(super) outcome: Outcome,
-    /// By a credential read anew from the first Pod's pull secret: it is for Pods with that secret only.
-    pub(super) by_another: bool,
-}
-
 /// One lookup at a registry, and how far it has come.
 struct Attempt<'a> {
     fetcher: &'a Fetcher,
@@ -60,8 +53,6 @@ struct Attempt<'a> {
     /// Whether the registry has answered anything, be it with a refusal.
     answered: bool,
     phase: Phase,
-    /// Whether the answer came by a credential that was read anew from a Pod's own source.
-    by_another: bool,
 }
 
 /// What a lookup waits for.
@@ -93,16 +84,16 @@ impl Fetcher {
         request: Request<'_>,
         job: &Job,
         queued: Queued,
-    ) -> (Completed, Option<Instant>) {
+    ) -> (Outcome, Option<Instant>) {
         // A probe is there to find out whether the registry works.
         if job.probe.is_none()
             && let Some(support) = self.shared(request).await
         {
             self.metrics.looked_up(request.image.host(), LookupResult::Shared);
-            return (Completed { outcome: Ok(support), by_another: false }, None);
+            return (Ok(support), None);
         }
         if let Some(error) = job.refused {
-            return (Completed { outcome: self.instead(request, error), by_another: false }, None);
+            return (self.instead(request, error), None);
         }
         let mut attempt = Attempt::new(self, request, job);
         let _in_flight = self.metrics.lookup_in_flight();
@@ -112,7 +103,7 @@ impl Fetcher {
             attempt.try_all().await
         });
         let answer = answer.await;
-        let (outcome, probe) = match answer.unwrap_or_else(|_| attempt.late(time).map(Err)) {
+        match answer.unwrap_or_else(|_| attempt.late(time).map(Err)) {
             Err(error) => {
                 job.host.left(attempt.access);
                 (self.instead(request, error), None)
@@ -123,8 +114,7 @@ impl Fetcher {
                 (Ok(support), None)
             }
             Ok(Err(error)) => attempt.failed(&error),
-        };
-        (Completed { outcome, by_another: attempt.by_another }, probe)
+        }
     }
 
     /// Another replica's answer, if it is as good as the registry's. An older one is cached, for where that fails.
@@ -158,7 +148,6 @@ impl<'a> Attempt<'a> {
             credential: "",
             answered: false,
             phase: Phase::Queue,
-            by_another: false,
         }
     }
 
@@ -219,7 +208,7 @@ impl<'a> Attempt<'a> {
             if !probe {
                 job.host.permission(self.access)?;
             }
-            let mut answer = match self.fetcher.cache.get(image, candidate.id()) {
+            let answer = match self.fetcher.cache.get(image, candidate.id()) {
                 Cached::Fresh(Err(LookupError::Denied)) if !probe => {
                     Err(Error::Denied("the registry refused a moment ago".into()))
                 }
@@ -234,16 +223,9 @@ impl<'a> Attempt<'a> {
                 },
             };
             self.phase = Phase::Credential;
-            if let Err(Error::Denied(_)) = answer
-                && let Some(changed) = candidate.refetch(&job.callers).await
-            {
-                self.use_candidate(&changed);
-                self.by_another = changed.is_of_pod();
-                if let Ok(again) = self.try_one(&changed).await {
-                    answer = again;
-                }
+            if let Err(Error::Denied(_)) = answer {
+                candidate.refused();
             }
-            self.by_another &= answer.is_ok();
             let error = match answer {
                 Err(error) if is_refusal(lookup_error(&error)) => error,
                 answered => return Ok(answered),

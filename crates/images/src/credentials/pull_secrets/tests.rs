@@ -6,14 +6,6 @@ use super::*;
 use tolerarch_kubernetes::cluster::testing::ApiServer;
 use tolerarch_support::testing::StoppedClock;
 
-impl PullSecrets {
-    /// A secret of which nothing has been read.
-    pub(in crate::credentials) fn unread(self: Arc<Self>) -> PullSecret {
-        let name = Name { namespace: "team".into(), name: "secret".into() };
-        PullSecret { secrets: self, name, keyring: Arc::default() }
-    }
-}
-
 /// Longer than any test takes, on a machine of any speed.
 const LONG: Duration = Duration::from_secs(60);
 
@@ -24,7 +16,7 @@ fn config(password: &str) -> serde_json::Value {
 /// The passwords that these secrets give.
 async fn passwords(secrets: &Arc<PullSecrets>, names: &[&str]) -> Vec<String> {
     let read = secrets.read("team", names.iter().copied()).await;
-    let credentials = read.iter().flat_map(|secret| secret.keyring.entries());
+    let credentials = read.iter().flat_map(|secret| secret.entries());
     credentials
         .map(|(_, kept)| match &*kept.credential {
             Credential::Basic { password, .. } => password.reveal().to_owned(),
@@ -201,46 +193,24 @@ async fn an_api_server_that_hangs_is_not_waited_for_again_at_once() {
     assert_eq!(api.requests(), 1);
 }
 
-#[tokio::test]
-async fn a_refused_secret_is_read_again_but_not_at_once() {
-    let api = ApiServer::start().await;
-    api.answer("team", "there", 200, &secret("dockerconfigjson", &config("old")));
-    let secrets = PullSecrets::new(api.cluster(), LONG);
-    let read = secrets.read("team", ["there"].into_iter()).await;
-    api.answer("team", "there", 200, &secret("dockerconfigjson", &config("new")));
-    let key = "a.b".parse().unwrap();
-    let is_old = |found: Vec<IdentifiedCredential>| {
-        found.iter().map(|kept| kept.id).eq(read[0].keyring.under(&key).map(|kept| kept.id))
-    };
-    assert!(is_old(read[0].refetch(&key).await), "it was read a moment ago");
-    assert_eq!(api.requests(), 1);
-    tokio::time::pause();
-    tokio::time::advance(AGAIN).await;
-    tokio::time::resume();
-    assert!(!is_old(read[0].refetch(&key).await));
-    assert_eq!(passwords(&secrets, &["there"]).await, ["new"]);
-    assert_eq!(api.requests(), 2);
-    assert!(read[0].refetch(&"c.d".parse().unwrap()).await.is_empty());
-}
-
 /// As each is compared with each image.
 #[tokio::test]
 async fn a_pod_has_no_more_than_so_many_wildcards_nor_long_ones() {
     let api = ApiServer::start().await;
-    let globs = |count: usize, length: usize| {
+    let globs = |name: &str, count: usize, length: usize| {
         let entry = json!({"username": "user", "password": "word"});
-        let host = |place: usize| format!("*.{place:02}{}", "a".repeat(length - 4));
+        let host = |place: usize| format!("*.{place:02}{}", name[..1].repeat(length - 4));
         let auths: serde_json::Map<_, _> = (0..count).map(|place| (host(place), entry.clone())).collect();
         secret("dockerconfigjson", &json!({"auths": auths}))
     };
     for name in ["first", "second", "third"] {
-        api.answer("team", name, 200, &globs(limits::GLOBS_OF_POD / 2, GLOB.max));
+        api.answer("team", name, 200, &globs(name, limits::GLOBS_OF_POD / 2, GLOB.max));
     }
-    api.answer("team", "long", 200, &globs(1, GLOB.max + 1));
+    api.answer("team", "long", 200, &globs("long", 1, GLOB.max + 1));
     let secrets = PullSecrets::new(api.cluster(), LONG);
     let read = secrets.read("team", ["long", "first", "second", "third"].into_iter()).await;
-    let names: Vec<&str> = read.iter().map(|own| &*own.name.name).collect();
-    assert_eq!(names, ["first", "second"]);
+    let names: Vec<&str> = read.iter().map(|own| &own.globs().next().unwrap()[4..5]).collect();
+    assert_eq!(names, ["f", "s"], "the first two");
 }
 
 /// A secret for `a.b` with this many more entries, and with a key and a password of these lengths.
