@@ -16,7 +16,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use futures_util::stream::{FuturesUnordered, StreamExt};
-use tokio::time::{Duration, Instant, sleep_until, timeout_at};
+use tokio::time::{Duration, Instant, timeout_at};
 
 pub use cache::{CacheSettings, Outcome};
 pub use metrics::ResolverMetrics;
@@ -26,16 +26,14 @@ use crate::credentials::{CredentialCandidate, CredentialId};
 use crate::registry::{Digest, Found, Registry, Traces};
 use crate::shared_cache::SharedCache;
 use cache::{Cache, Cached, Millis};
-use host::{Host, Hosts, PATIENCE};
+use circuit::PROBE_PATIENCE;
+use host::{Hosts, PATIENCE};
 use lookup::{Fetcher, Job};
 use metrics::LookupResult;
-use request::{OwnedRequest, Probe, Request};
+use request::{OwnedRequest, Request};
 use tolerarch_core::image::{ImageRef, LookupError};
 use tolerarch_support::concurrency::{Caller, Callers, Capacity, ConcurrencyLimit, Queued};
 use tolerarch_support::single_flight::{self, InFlight, SingleFlight};
-
-/// How long a probe waits for a lookup of the same image.
-const PROBE_AGAIN: Duration = Duration::from_millis(250);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LookupSettings {
@@ -95,15 +93,15 @@ struct Pending {
     flight: single_flight::Flight<Outcome>,
     /// Whether another Pod began it.
     joined: bool,
-    /// Why not to wait longer than [`PATIENCE`]: it probes a failing registry, or one that has not answered for long.
-    doubt: Option<LookupError>,
+    /// How long to wait at most, and what to report then: it probes a failing registry, or one that has not answered for long.
+    short_wait: Option<(Duration, LookupError)>,
 }
 
 impl Pending {
     /// The outcome, or why the Pod does not wait for it any longer.
     async fn outcome(self, deadline: Instant) -> Outcome {
-        let (until, why) = match self.doubt {
-            Some(doubt) => (deadline.min(Instant::now() + PATIENCE), doubt),
+        let (until, why) = match self.short_wait {
+            Some((time, why)) => (deadline.min(Instant::now() + time), why),
             None => (deadline, LookupError::BudgetExceeded),
         };
         timeout_at(until, self.flight).await.map_err(|_| why)?.unwrap_or(Err(LookupError::Internal))
@@ -282,13 +280,13 @@ impl Resolver {
         let Inner { fetcher, flights, hosts, limit } = &*self.0;
         let host = hosts.get(request.image.host());
         let access = hosts.access(request, caller);
-        let silent = host.is_silent(access).then_some(LookupError::BudgetExceeded);
+        let silent = host.is_silent(access).then_some((PATIENCE, LookupError::BudgetExceeded));
         let flights = flights.lock();
         if let Some((flight, callers)) = flights.get(&*request.key()) {
             host.permission(access)?;
             callers.join(caller);
             host.joined(access);
-            return Ok(Lookup::Pending(Pending { flight: flight.clone(), joined: true, doubt: silent }));
+            return Ok(Lookup::Pending(Pending { flight: flight.clone(), joined: true, short_wait: silent }));
         }
         if let (Cached::Fresh(outcome), _) = request.cached(&fetcher.cache, fetcher.cache.now()) {
             // It has completed since the cache was asked.
@@ -298,21 +296,18 @@ impl Resolver {
             Ok(probe) => (probe, None),
             Err(error) => (None, Some(error)),
         };
-        if refused == Some(LookupError::CircuitOpen) {
-            host.refused(access, request);
-        }
         // Another replica may have asked before the registry failed or throttled.
         if let Some(error) = refused
             && !fetcher.shared.as_ref().is_some_and(SharedCache::is_connected)
         {
             return Err(error);
         }
-        let doubt = probe.as_ref().map(|_| LookupError::CircuitOpen).or(silent);
+        let short_wait = probe.as_ref().map(|_| (PROBE_PATIENCE, LookupError::CircuitOpen)).or(silent);
         let job = Job { host, access, probe, refused, callers: caller.clone().into() };
         let known = job.host.is_known();
         let queued = limit.queue(&job.callers, &job.host.name, known).ok_or(LookupError::Overloaded)?;
         let flight = self.launch(flights, request.into(), job, queued);
-        Ok(Lookup::Pending(Pending { flight, joined: false, doubt }))
+        Ok(Lookup::Pending(Pending { flight, joined: false, short_wait }))
     }
 
     fn launch(
@@ -325,31 +320,8 @@ impl Resolver {
         let resolver = self.clone();
         let (key, callers) = (request.borrow().key().into(), job.callers.clone());
         flights.start(key, callers, async move {
-            let (outcome, probe) = resolver.0.fetcher.look_up(request.borrow(), &job, queued).await;
-            if let Some(time) = probe {
-                resolver.probe_at(&job.host, time);
-            }
-            outcome
+            resolver.0.fetcher.look_up(request.borrow(), &job, queued).await
         })
-    }
-
-    /// Whether a failing registry works again, also if no Pod asks; not if the configuration, maybe the cause, has changed.
-    fn probe_at(&self, host: &Arc<Host>, time: Instant) {
-        let (resolver, host) = (Arc::downgrade(&self.0), Arc::downgrade(host));
-        tokio::spawn(async move {
-            sleep_until(time).await;
-            let (Some(resolver), Some(host)) = (resolver.upgrade().map(Self), host.upgrade()) else { return };
-            let flights = resolver.0.flights.lock();
-            let Some((Probe { request, access }, slot)) = host.begin_probe() else { return };
-            let job = Job { host, access, probe: Some(slot), refused: None, callers: Callers::operator() };
-            if flights.get(&*request.borrow().key()).is_some() {
-                drop(flights);
-                return resolver.probe_at(&job.host, time + PROBE_AGAIN);
-            }
-            if let Some(queued) = resolver.0.limit.queue(&job.callers, &job.host.name, true) {
-                drop(resolver.launch(flights, request, job, queued));
-            }
-        });
     }
 }
 

@@ -2,27 +2,27 @@
 
 use std::convert::Infallible;
 use std::hash::RandomState;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use quick_cache::sync::Cache as Bounded;
-use tokio::time::{Duration, Instant};
+use tokio::time::{Duration, Instant, sleep};
+use tokio_util::task::AbortOnDropHandle;
 
-use super::circuit::{Circuit, FAILURES, Scope, Slot};
+use super::circuit::{Circuit, FAILURES, Probe};
 use super::metrics::ResolverMetrics;
-use super::request::{Access, Probe, Request};
+use super::request::{Access, Request};
 use crate::credentials::CredentialId;
 use tolerarch_core::image::LookupError;
 use tolerarch_support::concurrency::Caller;
+use tolerarch_support::metrics::Counted;
 use tolerarch_support::sync::Mutex;
 
 /// Hosts whose state is kept; the least recently used are evicted.
 const HOSTS: usize = 4096;
 /// How long a registry that does not support HEAD requests gets none.
 const LACKS_HEAD: Duration = Duration::from_secs(600);
-/// How often the failure of a probe is logged as a warning: there may be one every three seconds.
-const WARN: Duration = Duration::from_secs(60);
-/// How long a registry may leave a lookup without an answer before Pods wait no longer than that for it, until it answers;
-/// and for a probe. Lookups at a healthy one take 300 to 700 ms at a distance of 40 ms.
+/// How long a registry may leave a lookup without an answer before Pods wait no longer than that for it, until it answers.
+/// Lookups at a healthy one take 300 to 700 ms at a distance of 40 ms.
 pub(super) const PATIENCE: Duration = Duration::from_millis(750);
 /// How long that counts without another lookup: what happened then says nothing of now.
 pub(super) const FORGOTTEN: Duration = Duration::from_secs(60);
@@ -47,13 +47,13 @@ pub(super) struct Host {
 #[derive(Default)]
 struct State {
     circuit: Circuit,
+    /// While the registry's own circuit is open.
+    open: Option<(Counted, AbortOnDropHandle<()>)>,
     /// Until when it is not asked, as it throttles: limits are per account, or per address for anonymous access.
     pauses: Vec<(CredentialId, Instant)>,
     lacks_head: Option<Instant>,
     /// Since when lookups of these namespaces have had no answer: an answer to anyone ends that.
     silent: Vec<Silence>,
-    /// When the failure of a probe was last logged as a warning.
-    warned: Option<Instant>,
     known: bool,
 }
 
@@ -124,26 +124,18 @@ impl Host {
         is_late || state.circuit.fails(access)
     }
 
-    /// Begins a lookup, if the registry may be asked. With a slot it is the probe of a circuit that is half-open.
-    pub(super) fn enter(&self, access: Access) -> Result<Option<Arc<Slot>>, LookupError> {
+    /// Begins a lookup, if the registry may be asked; as a probe where a circuit is half-open.
+    pub(super) fn enter(&self, access: Access) -> Result<Option<Probe>, LookupError> {
         let mut state = self.state.lock();
         state.throttles(access)?;
         state.circuit.enter(access)
     }
 
-    /// Whether the registry may be asked right now, at least for a probe.
-    pub(super) fn permission(&self, access: Access) -> Result<Option<Scope>, LookupError> {
+    /// Refuses what may not ask the registry right now, not even as a probe.
+    pub(super) fn permission(&self, access: Access) -> Result<(), LookupError> {
         let state = self.state.lock();
         state.throttles(access)?;
-        state.circuit.permission(access)
-    }
-
-    pub(super) fn begin_probe(&self) -> Option<(Probe, Arc<Slot>)> {
-        self.state.lock().circuit.begin_probe()
-    }
-
-    pub(super) fn refused(&self, access: Access, request: Request<'_>) {
-        self.state.lock().circuit.refused(access, || request.probe(access));
+        state.circuit.permission(access).map(drop)
     }
 
     /// Whether it has served a manifest, and works since. Pods name hosts as they like: the others share half of the lookups.
@@ -151,56 +143,45 @@ impl Host {
         self.state.lock().known
     }
 
-    /// The registry served a manifest. `probe` asks for it again, without a credential of a Pod.
-    pub(super) fn served(&self, access: Access, probe: Option<Probe>) {
+    /// The registry served a manifest.
+    pub(super) fn served(&self, access: Access) {
         self.answered(access);
-        let mut state = self.state.lock();
-        state.known = true;
-        if let Some(probe) = probe {
-            state.circuit.good(probe);
-        }
+        self.state.lock().known = true;
     }
 
     pub(super) fn answered(&self, access: Access) {
         let mut state = self.state.lock();
         state.silent.clear();
-        if state.circuit.answered(access) {
+        state.circuit.answered(access);
+        if state.open.take().is_some() {
             tracing::info!(registry = &*self.name, "circuit closed");
         }
     }
 
-    /// The registry failed: no answer in time, no connection, a status of 500 or above. When to probe it, if that is due
-    /// without a Pod; `probe` asks again what failed, without a credential of a Pod.
-    pub(super) fn failed(
-        &self,
-        access: Access,
-        slot: Option<&Slot>,
-        timed_out: bool,
-        probe: impl FnOnce() -> Option<Probe>,
-    ) -> Option<Instant> {
+    /// The registry failed: no answer in time, no connection, a status of 500 or above.
+    pub(super) fn failed(self: &Arc<Self>, access: Access, is_probe: bool, timed_out: bool) {
         let mut state = self.state.lock();
         // With a credential of a Pod, that may be the cause.
         state.known &= !timed_out || access.of_pod;
-        let before = state.circuit.open_for();
-        let due = state.circuit.failed(access, slot, probe, || self.metrics.circuit_open(&self.name));
-        let open = state.circuit.open_for();
-        if let Some(only) = open
-            && before != open
-        {
-            state.known &= only.is_some();
-            let namespaces = if only.is_some() { "one" } else { "all" };
-            tracing::warn!(registry = &*self.name, repositories = FAILURES, namespaces, "circuit opened");
+        state.circuit.failed(access, is_probe);
+        if state.open.is_none() && state.circuit.is_open(access.namespace) {
+            let unused = AbortOnDropHandle::new(tokio::spawn(Self::close_unused(Arc::downgrade(self))));
+            state.open = Some((self.metrics.circuit_open(&self.name), unused));
+            tracing::warn!(registry = &*self.name, repositories = FAILURES, "circuit opened");
         }
-        due
     }
 
-    pub(super) fn warns(&self) -> bool {
-        let (mut state, now) = (self.state.lock(), Instant::now());
-        let is_due = state.warned.is_none_or(|warned| now.duration_since(warned) >= WARN);
-        if is_due {
-            state.warned = Some(now);
+    /// Closes the circuit once no lookup has failed for long: no Pod asks any more, so none would find out.
+    async fn close_unused(host: Weak<Self>) {
+        loop {
+            sleep(FORGOTTEN).await;
+            let Some(host) = host.upgrade() else { return };
+            let mut state = host.state.lock();
+            if state.circuit.last_failed().is_none_or(|failed| failed.elapsed() >= FORGOTTEN) {
+                state.circuit = Circuit::default();
+                state.open = None;
+            }
         }
-        is_due
     }
 
     /// The registry asked for a pause, which holds for this credential.

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use tokio::time::{Duration, Instant, timeout};
 
 use super::cache::{Cache, Cached, Outcome, lookup_error};
-use super::circuit::{PROBE_TIME, Slot};
+use super::circuit::{PROBE_TIME, Probe};
 use super::host::Host;
 use super::metrics::{LookupResult, ResolverMetrics};
 use super::request::{Access, Request, combine_refusals, is_refusal};
@@ -34,7 +34,7 @@ pub(super) struct Job {
     pub(super) host: Arc<Host>,
     /// The first candidate's.
     pub(super) access: Access,
-    pub(super) probe: Option<Arc<Slot>>,
+    pub(super) probe: Option<Probe>,
     /// Why the registry may not be asked: only the shared cache is.
     pub(super) refused: Option<LookupError>,
     pub(super) callers: Callers,
@@ -78,22 +78,17 @@ impl Fetcher {
         outcome
     }
 
-    /// Asks the registry within the lookup's own timeout, and caches the result. If the circuit is open now, a probe is due.
-    pub(super) async fn look_up(
-        &self,
-        request: Request<'_>,
-        job: &Job,
-        queued: Queued,
-    ) -> (Outcome, Option<Instant>) {
+    /// Asks the registry within the lookup's own timeout, and caches the result.
+    pub(super) async fn look_up(&self, request: Request<'_>, job: &Job, queued: Queued) -> Outcome {
         // A probe is there to find out whether the registry works.
         if job.probe.is_none()
             && let Some(support) = self.shared(request).await
         {
             self.metrics.looked_up(request.image.host(), LookupResult::Shared);
-            return (Ok(support), None);
+            return Ok(support);
         }
         if let Some(error) = job.refused {
-            return (self.instead(request, error), None);
+            return self.instead(request, error);
         }
         let mut attempt = Attempt::new(self, request, job);
         let _in_flight = self.metrics.lookup_in_flight();
@@ -106,12 +101,12 @@ impl Fetcher {
         match answer.unwrap_or_else(|_| attempt.late(time).map(Err)) {
             Err(error) => {
                 job.host.left(attempt.access);
-                (self.instead(request, error), None)
+                self.instead(request, error)
             }
             Ok(Ok(support)) => {
-                job.host.served(attempt.access, request.probe(attempt.access));
+                job.host.served(attempt.access);
                 self.metrics.looked_up(request.image.host(), LookupResult::Fetched);
-                (Ok(support), None)
+                Ok(support)
             }
             Ok(Err(error)) => attempt.failed(&error),
         }
@@ -166,8 +161,8 @@ impl<'a> Attempt<'a> {
         }
     }
 
-    /// The answer that serves all the same, or why there is none; and when to probe the registry, if that is due.
-    fn failed(&self, error: &Error) -> (Outcome, Option<Instant>) {
+    /// The answer that serves all the same, or why there is none.
+    fn failed(&self, error: &Error) -> Outcome {
         let Self { fetcher, request, job, access, credential, .. } = *self;
         let (host, image) = (&job.host, request.image);
         self.recorder.record(|trace| trace.error = Some(error.to_string()));
@@ -175,13 +170,11 @@ impl<'a> Attempt<'a> {
             host.pause(access, fetcher.cache.throttle(error));
         }
         // Slow after an answer is no fault of the registry: many candidates may have taken the time.
-        let probe = if !error.is_fault() || self.answered {
+        if !error.is_fault() || self.answered {
             host.answered(access);
-            None
         } else {
-            let timed_out = matches!(error, Error::Timeout);
-            host.failed(access, job.probe.as_deref(), timed_out, || request.probe(access))
-        };
+            host.failed(access, job.probe.is_some(), matches!(error, Error::Timeout));
+        }
         let why = lookup_error(error);
         // A refusal is cached already, for each candidate.
         if !is_refusal(why) {
@@ -189,12 +182,12 @@ impl<'a> Attempt<'a> {
         }
         let outcome = fetcher.instead(request, why);
         let stale = is_stale(&outcome);
-        if job.probe.is_none() || host.warns() {
+        if job.probe.is_none() {
             tracing::warn!(%image, %error, credential, stale, "lookup failed");
         } else {
             tracing::debug!(%image, %error, credential, stale, "lookup failed");
         }
-        (outcome, probe)
+        outcome
     }
 
     /// Tries one candidate after the other. A [`LookupError`] if the registry may not be asked.

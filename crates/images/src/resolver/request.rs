@@ -33,13 +33,6 @@ pub(super) struct Access {
     pub(super) of_pod: bool,
 }
 
-/// A request by which a failing registry can be probed. It needs no credential of a Pod.
-#[derive(Clone)]
-pub(super) struct Probe {
-    pub(super) request: OwnedRequest,
-    pub(super) access: Access,
-}
-
 impl From<Request<'_>> for OwnedRequest {
     fn from(request: Request<'_>) -> Self {
         Self { image: request.image.clone(), candidates: request.candidates.into() }
@@ -120,14 +113,6 @@ impl<'a> Request<'a> {
             (None, None) => Cached::Fresh(Err(refused.unwrap_or(LookupError::Denied))),
         };
         (cached, self)
-    }
-
-    /// The request by this candidate alone, as a probe; `None` if its credential is a Pod's own.
-    pub(super) fn probe(self, access: Access) -> Option<Probe> {
-        let place =
-            self.candidates.iter().position(|own| own.id() == access.credential && !own.is_of_pod())?;
-        let candidates = &self.candidates[place..=place];
-        Some(Probe { request: OwnedRequest::from(Self { candidates, ..self }), access })
     }
 
     /// The good answer that serves while the registry fails.

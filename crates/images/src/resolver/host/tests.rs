@@ -1,7 +1,5 @@
 use super::*;
-use crate::credentials::CredentialCandidate;
 use crate::resolver::circuit::OPEN;
-use crate::resolver::request::OwnedRequest;
 use tolerarch_support::metrics::Metrics;
 
 const ANONYMOUS: Access =
@@ -29,41 +27,23 @@ fn open(metrics: &Metrics) -> bool {
     metrics.render().unwrap().contains(r#"tolerarch_registry_circuit_open{registry="a.test"} 1"#)
 }
 
-fn failed(host: &Host, access: Access) -> Option<Instant> {
-    host.failed(access, None, false, || None)
+fn failed(host: &Arc<Host>, access: Access) {
+    host.failed(access, false, false);
 }
 
 /// Begins a lookup that is a probe.
-fn probe(host: &Host, access: Access) -> Arc<Slot> {
+fn probe(host: &Host, access: Access) -> Probe {
     host.enter(access).unwrap().expect("a circuit that is half-open")
 }
 
-/// A probe that took this slot fails.
-fn probe_failed(host: &Host, access: Access, slot: Arc<Slot>) -> Option<Instant> {
-    host.failed(access, Some(&slot), true, || None)
-}
-
 /// Opens the circuit for a namespace by failures of three repositories.
-fn fail(host: &Host, namespace: u64) -> Option<Instant> {
-    (1..=3).map(|failing| failed(host, of(namespace, repository(failing)))).last().flatten()
+fn fail(host: &Arc<Host>, namespace: u64) {
+    (1..=3).for_each(|failing| failed(host, of(namespace, repository(failing))));
 }
 
-fn good(image: &str, access: Access) -> Probe {
-    let (image, candidates) = (image.parse().unwrap(), [CredentialCandidate::anonymous()]);
-    let request = OwnedRequest::from(Request { image: &image, candidates: &candidates });
-    Probe { request, access }
-}
+type Permission = Result<(), LookupError>;
 
-/// The image of the probe that is due.
-fn due(host: &Host) -> Option<String> {
-    let (probe, _slot) = host.begin_probe()?;
-    Some(probe.request.borrow().image.to_string())
-}
-
-type Permission = Result<Option<Scope>, LookupError>;
-
-const ALLOWED: Permission = Ok(None);
-const PROBE: Permission = Ok(Some(Scope::Registry));
+const ALLOWED: Permission = Ok(());
 const CIRCUIT_OPEN: Permission = Err(LookupError::CircuitOpen);
 const THROTTLED: Permission = Err(LookupError::Throttled);
 
@@ -78,19 +58,21 @@ async fn opens_after_failures_of_several_repositories_in_a_row_and_lets_one_prob
     failed(&host, repository(3));
     assert_eq!((host.permission(repository(4)), open(&metrics)), (ALLOWED, false));
     host.answered(repository(4));
-    assert_eq!(fail(&host, 0), Some(Instant::now() + OPEN));
+    fail(&host, 0);
     assert_eq!((host.permission(repository(4)), open(&metrics)), (CIRCUIT_OPEN, true));
 
-    tokio::time::advance(OPEN).await;
-    let slot = probe(&host, repository(4));
+    tokio::time::advance(OPEN / 2).await;
+    failed(&host, repository(6));
+    tokio::time::advance(OPEN / 2).await;
+    let first = probe(&host, repository(4));
+    assert_eq!(host.permission(repository(5)), CIRCUIT_OPEN, "one at a time");
+    host.failed(repository(4), true, true);
+    drop(first);
     assert_eq!(host.permission(repository(5)), CIRCUIT_OPEN);
-    assert_eq!(failed(&host, repository(6)), None, "a straggler");
-    assert_eq!(probe_failed(&host, repository(4), slot), Some(Instant::now() + OPEN));
-    assert_eq!(host.permission(repository(5)), CIRCUIT_OPEN);
     tokio::time::advance(OPEN).await;
-    let slot = probe(&host, repository(5));
+    drop(probe(&host, repository(5)));
+    let _without_a_result = probe(&host, repository(5));
     host.answered(repository(5));
-    drop(slot);
     assert_eq!((host.permission(repository(4)), open(&metrics)), (ALLOWED, false));
 }
 
@@ -103,11 +85,14 @@ async fn one_repository_fails_alone() {
         failed(&host, tag(image));
     }
     assert_eq!(host.permission(tag(1)), CIRCUIT_OPEN);
-    assert_eq!((host.permission(repository(2)), open(&metrics)), (ALLOWED, false));
+    host.answered(repository(9));
+    assert_eq!([tag(4), repository(9)].map(|access| host.permission(access)), [CIRCUIT_OPEN, ALLOWED]);
+    assert!(!open(&metrics));
     tokio::time::advance(OPEN).await;
-    let slot = probe(&host, tag(1));
+    let first = probe(&host, tag(1));
     assert_eq!(host.permission(tag(1)), CIRCUIT_OPEN);
-    probe_failed(&host, tag(1), slot);
+    host.failed(tag(1), true, false);
+    drop(first);
     assert_eq!(host.permission(tag(1)), CIRCUIT_OPEN);
     tokio::time::advance(OPEN).await;
     drop(probe(&host, tag(1)));
@@ -116,100 +101,7 @@ async fn one_repository_fails_alone() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_failing_repository_keeps_no_other_from_being_the_probe() {
-    let (host, _) = host();
-    fail(&host, 0);
-    tokio::time::advance(OPEN).await;
-    let _suspect = probe(&host, repository(1));
-    assert_eq!(host.permission(repository(2)), CIRCUIT_OPEN);
-    let other = probe(&host, repository(4));
-    assert_eq!(host.permission(repository(5)), CIRCUIT_OPEN);
-    drop(other);
-    assert_eq!(host.permission(repository(5)), PROBE, "a probe without a result frees its slot");
-}
-
-#[tokio::test(start_paused = true)]
-async fn probes_by_the_image_that_worked_last_then_by_one_that_was_refused() {
-    let (host, _) = host();
-    fail(&host, 0);
-    for (asked, image) in [(4, "a.test/refused:1"), (5, "a.test/again:1")] {
-        host.refused(repository(asked), good(image, ANONYMOUS).request.borrow());
-    }
-    assert_eq!(due(&host), None, "the circuit has just opened");
-    tokio::time::advance(OPEN).await;
-    assert_eq!(due(&host).as_deref(), Some("a.test/refused:1"));
-    host.served(repository(6), Some(good("a.test/good:1", repository(6))));
-    assert_eq!(fail(&host, 0), Some(Instant::now()), "it tells at once whether the registry fails");
-    assert_eq!([due(&host).as_deref(), due(&host).as_deref()], [Some("a.test/good:1"); 2]);
-}
-
-#[tokio::test(start_paused = true)]
-async fn failures_of_one_namespace_open_the_circuit_for_that_one_only() {
-    let (host, metrics) = host();
-    for repository in (1..=20).map(repository) {
-        failed(&host, of(7, repository));
-        failed(&host, Access { credential: CredentialId::of(&["own"]), of_pod: true, ..of(7, repository) });
-    }
-    assert_eq!(host.permission(of(7, repository(30))), CIRCUIT_OPEN);
-    assert_eq!((host.permission(of(8, repository(30))), open(&metrics)), (ALLOWED, true));
-    // Another namespace fails, too.
-    assert!(failed(&host, of(8, repository(31))).is_some());
-    assert_eq!(host.permission(of(9, repository(30))), CIRCUIT_OPEN);
-}
-
-#[tokio::test(start_paused = true)]
-async fn an_image_that_worked_for_another_namespace_decides_for_all() {
-    let (host, _) = host();
-    host.served(of(8, repository(30)), Some(good("a.test/theirs:1", of(8, repository(30)))));
-    host.served(of(7, repository(31)), Some(good("a.test/own:1", of(7, repository(31)))));
-    for works in [true, false] {
-        assert_eq!(fail(&host, 7), Some(Instant::now()));
-        let (probe, slot) = host.begin_probe().unwrap();
-        assert_eq!(probe.request.borrow().image.as_str(), "a.test/theirs:1");
-        assert_eq!(host.permission(of(9, repository(40))), ALLOWED, "not decided yet");
-        if works {
-            host.served(probe.access, Some(probe));
-        } else {
-            probe_failed(&host, probe.access, slot);
-        }
-        let expected = if works { ALLOWED } else { CIRCUIT_OPEN };
-        assert_eq!([7, 9].map(|namespace| host.permission(of(namespace, repository(40)))), [expected; 2]);
-    }
-}
-
-#[tokio::test(start_paused = true)]
-async fn an_image_of_the_failing_namespace_decides_for_no_other() {
-    let (host, _) = host();
-    host.served(of(7, repository(31)), Some(good("a.test/own:1", of(7, repository(31)))));
-    fail(&host, 7);
-    for _ in 0..3 {
-        let (probe, slot) = host.begin_probe().unwrap();
-        probe_failed(&host, probe.access, slot);
-        let both = [7, 8].map(|namespace| host.permission(of(namespace, repository(40))));
-        assert_eq!(both, [CIRCUIT_OPEN, ALLOWED]);
-        tokio::time::advance(OPEN).await;
-    }
-}
-
-#[tokio::test(start_paused = true)]
-async fn one_namespace_cannot_keep_the_circuit_open_for_all() {
-    let (host, _) = host();
-    fail(&host, 7);
-    failed(&host, of(8, repository(4)));
-    tokio::time::advance(OPEN).await;
-    for (round, expected) in [(0, CIRCUIT_OPEN), (1, PROBE)] {
-        let asked = of(7, repository(40 + round));
-        let slot = probe(&host, asked);
-        assert_eq!(host.permission(of(9, repository(50))), CIRCUIT_OPEN, "one probe at a time");
-        assert_eq!(probe_failed(&host, asked, slot), Some(Instant::now() + OPEN));
-        let both = [7, 9].map(|namespace| host.permission(of(namespace, repository(50))));
-        assert_eq!(both, [CIRCUIT_OPEN, expected]);
-        tokio::time::advance(OPEN).await;
-    }
-}
-
-#[tokio::test(start_paused = true)]
-async fn one_bad_tag_fails_alone_and_other_tags_probe_their_repository() {
+async fn one_bad_tag_fails_alone() {
     let tag = |image: u64| Access { image, repository: 1, ..of(7, ANONYMOUS) };
     let (host, metrics) = host();
     for _ in 0..2 * FAILURES {
@@ -222,27 +114,77 @@ async fn one_bad_tag_fails_alone_and_other_tags_probe_their_repository() {
     let others = [tag(9), of(8, tag(9)), of(7, repository(2))].map(|tag| host.permission(tag));
     assert_eq!(others, [CIRCUIT_OPEN, ALLOWED, ALLOWED]);
     assert!(!open(&metrics));
-    tokio::time::advance(OPEN).await;
-    let _both = [tag(1), tag(9)].map(|tag| probe(&host, tag));
-    assert_eq!(host.permission(tag(10)), CIRCUIT_OPEN);
-    host.answered(tag(9));
-    assert_eq!(host.permission(tag(10)), ALLOWED);
+}
+
+#[tokio::test(start_paused = true)]
+async fn failures_of_one_namespace_open_the_circuit_for_that_one_only() {
+    let (host, metrics) = host();
+    for repository in (1..=20).map(repository) {
+        failed(&host, of(7, repository));
+        failed(&host, Access { credential: CredentialId::of(&["own"]), of_pod: true, ..of(7, repository) });
+    }
+    assert_eq!(host.permission(of(7, repository(30))), CIRCUIT_OPEN);
+    assert_eq!((host.permission(of(8, repository(30))), open(&metrics)), (ALLOWED, true));
+    // Another namespace fails, too.
+    failed(&host, of(8, repository(31)));
+    assert_eq!(host.permission(of(9, repository(30))), CIRCUIT_OPEN);
+}
+
+/// It may fail as often as it likes: others are let through when what failed for the second namespace is old enough.
+#[tokio::test(start_paused = true)]
+async fn one_namespace_cannot_keep_the_circuit_open_for_others() {
+    let (host, _) = host();
+    fail(&host, 7);
+    failed(&host, of(8, repository(4)));
+    assert_eq!(host.permission(of(9, repository(50))), CIRCUIT_OPEN);
+    for round in 0..6 {
+        tokio::time::advance(OPEN / 3).await;
+        host.failed(of(7, repository(40 + round)), true, true);
+        let own = host.permission(of(7, repository(50)));
+        let expected = if round < 2 { CIRCUIT_OPEN } else { ALLOWED };
+        assert_eq!((own, host.permission(of(9, repository(50)))), (CIRCUIT_OPEN, expected), "{round}");
+    }
+    let first = probe(&host, of(9, repository(50)));
+    let both = [9, 10].map(|namespace| host.permission(of(namespace, repository(50))));
+    assert_eq!(both, [CIRCUIT_OPEN, ALLOWED], "each namespace has a probe");
+    host.answered(of(9, repository(50)));
+    drop(first);
+    assert_eq!([7, 9].map(|namespace| host.permission(of(namespace, repository(50)))), [ALLOWED; 2]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_namespaces_many_failures_leave_those_of_others_known() {
+    let (host, _) = host();
+    fail(&host, 8);
+    (0..1000).for_each(|failing| host.failed(of(7, repository(failing)), true, false));
+    assert_eq!(host.permission(of(8, repository(50))), CIRCUIT_OPEN);
+    host.answered(of(7, repository(0)));
+    assert_eq!(host.permission(of(8, repository(50))), ALLOWED);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_circuit_that_nobody_uses_any_more_closes_by_itself() {
+    let (host, metrics) = host();
+    fail(&host, 0);
+    tokio::time::sleep(FORGOTTEN / 2).await;
+    host.failed(repository(4), true, false);
+    tokio::time::sleep(FORGOTTEN).await;
+    assert!(open(&metrics), "it has failed within a minute");
+    tokio::time::sleep(FORGOTTEN).await;
+    assert_eq!((host.permission(repository(4)), open(&metrics)), (ALLOWED, false));
 }
 
 #[tokio::test]
-async fn a_host_is_known_by_a_manifest_until_it_times_out_or_its_circuit_opens() {
+async fn a_host_is_known_by_a_manifest_until_it_times_out() {
     let (host, _) = host();
     host.answered(ANONYMOUS);
     assert!(!host.is_known(), "a refusal is not enough");
-    host.served(ANONYMOUS, None);
+    host.served(ANONYMOUS);
     failed(&host, ANONYMOUS);
-    host.failed(of_pod("a"), None, true, || None);
+    host.failed(of_pod("a"), false, true);
     fail(&host, 0);
-    assert!(host.is_known(), "a status, a credential of a Pod, or one namespace say little");
-    failed(&host, of(1, repository(4)));
-    assert!(!host.is_known(), "the circuit is open for all");
-    host.served(ANONYMOUS, None);
-    host.failed(ANONYMOUS, None, true, || None);
+    assert!(host.is_known(), "a status or a credential of a Pod say little");
+    host.failed(ANONYMOUS, true, true);
     assert!(!host.is_known());
 }
 
@@ -289,7 +231,8 @@ async fn a_pods_own_credential_opens_no_circuit_for_others() {
     }
     host.answered(a);
     for _ in 0..FAILURES {
-        assert_eq!((host.permission(a), failed(&host, a)), (ALLOWED, None));
+        failed(&host, a);
+        assert_eq!(host.permission(a), ALLOWED);
     }
     assert_eq!([a, b, ANONYMOUS].map(|id| host.permission(id)), [ALLOWED; 3]);
     assert!(!open(&metrics));
@@ -303,16 +246,4 @@ async fn a_host_that_is_forgotten_takes_its_open_circuit_along() {
     assert!(open(&metrics));
     drop(host);
     assert!(!open(&metrics));
-}
-
-#[tokio::test(start_paused = true)]
-async fn failures_of_probes_are_warned_of_once_a_minute() {
-    let (host, _) = host();
-    // As often as an open circuit probes, for ten minutes.
-    let mut warnings = 0;
-    for _ in 0..200 {
-        warnings += u32::from(host.warns());
-        tokio::time::advance(Duration::from_secs(3)).await;
-    }
-    assert_eq!(warnings, 10);
 }

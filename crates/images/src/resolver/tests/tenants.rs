@@ -34,7 +34,7 @@ impl Bench {
         let request = Request { image, candidates: &[CredentialCandidate::anonymous()] };
         let hosts = &self.resolver.0.hosts;
         let access = hosts.access(request, &Caller::of(Tenant::Namespace("attacker")));
-        hosts.get(image.host()).served(access, None);
+        hosts.get(image.host()).served(access);
     }
 }
 
