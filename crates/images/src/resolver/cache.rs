@@ -22,9 +22,7 @@ use tolerarch_core::image::{ImageRef, LookupError, Support};
 /// The longest that a registry's `Retry-After` is honoured.
 const RETRY_AFTER_MAX: Duration = Duration::from_secs(3600);
 /// Lifetimes are shortened by up to one in this many, so that replicas do not ask in step.
-const JITTER: u64 = 10;
-/// The clock begins long before the cache, so that answers of other replicas can be older than it.
-const EPOCH: Millis = 1 << 42;
+const JITTER: Millis = 10;
 /// Bytes of a key that count as one entry; longer ones count more.
 const KEY_BYTES: usize = 256;
 
@@ -99,10 +97,10 @@ struct Levels {
     latest: AtomicU64,
 }
 
-type Level<K, V, W> = Bounded<K, V, W, DefaultHashBuilder, PutOut>;
+type Level<K, V, W> = Bounded<K, V, W, DefaultHashBuilder, EvictedKeys>;
 
-/// Milliseconds since [`EPOCH`] before the cache began.
-pub(super) type Millis = u64;
+/// Milliseconds since the cache began; answers of other replicas may be older.
+pub(super) type Millis = i64;
 
 #[derive(Clone, Copy, Debug)]
 enum Tag {
@@ -130,8 +128,14 @@ impl Cache {
     pub(super) fn new(settings: CacheSettings, metrics: ResolverMetrics) -> Self {
         let (capacity, weight) = (settings.capacity, settings.capacity as u64);
         let levels = Levels {
-            tags: Bounded::with(capacity, weight, ByLength, DefaultHashBuilder::default(), PutOut),
-            platforms: Bounded::with(capacity, weight, UnitWeighter, DefaultHashBuilder::default(), PutOut),
+            tags: Bounded::with(capacity, weight, ByLength, DefaultHashBuilder::default(), EvictedKeys),
+            platforms: Bounded::with(
+                capacity,
+                weight,
+                UnitWeighter,
+                DefaultHashBuilder::default(),
+                EvictedKeys,
+            ),
             repositories: std::hash::RandomState::new(),
             metrics,
             began: Instant::now(),
@@ -173,7 +177,7 @@ impl Cache {
 
     fn age(&self, support: Support, now: Millis, confirmed: Millis, retry: Millis) -> Cached {
         let CacheSettings { tag, stale_while_revalidate, stale_if_error, .. } = self.settings;
-        let age = now.saturating_sub(confirmed);
+        let age = now - confirmed;
         let fresh = millis(tag);
         let at_once = fresh + millis(stale_while_revalidate);
         if age < fresh {
@@ -182,11 +186,10 @@ impl Cache {
         // A registry that failed a moment ago probably still fails: no Pod waits for that.
         let failing = retry > 0 && now < retry + millis(stale_while_revalidate);
         let due = now >= retry;
+        let usable = age < fresh + millis(stale_if_error);
         match age {
-            _ if age < at_once || failing && age < fresh + millis(stale_if_error) => {
-                Cached::Stale { support, due }
-            }
-            _ if age < fresh + millis(stale_if_error) => Cached::Expired(support),
+            _ if age < at_once || failing && usable => Cached::Stale { support, due },
+            _ if usable => Cached::Expired(support),
             _ => Cached::Nothing,
         }
     }
@@ -241,7 +244,7 @@ impl Cache {
             return;
         }
         let now = self.now();
-        let confirmed = self.early().saturating_sub(millis(age));
+        let confirmed = self.jittered_now() - millis(age);
         match self.levels.tags.get(&*key(image, access)) {
             Some(Tag::Points { confirmed: own, .. }) if own >= confirmed => return,
             Some(Tag::Brief { until, .. }) if now < until => return,
@@ -311,13 +314,13 @@ impl Cache {
     }
 
     fn point(&self, image: &ImageRef, access: CredentialId, to: Digest, support: Support) {
-        self.put_tag(image, access, Tag::Points { to, support, confirmed: self.early(), retry: 0 });
+        self.put_tag(image, access, Tag::Points { to, support, confirmed: self.jittered_now(), retry: 0 });
     }
 
-    /// A time a little before now, by the jitter of a tag's lifetime.
-    fn early(&self) -> Millis {
+    /// Returns now, minus up to a tenth of the tag's lifetime, so that replicas do not revalidate in step.
+    fn jittered_now(&self) -> Millis {
         let tag = self.settings.tag;
-        self.now().saturating_sub(millis(tag) - jittered(tag))
+        self.now() - (millis(tag) - jittered(tag))
     }
 
     fn put_tag(&self, image: &ImageRef, access: CredentialId, tag: Tag) {
@@ -335,9 +338,9 @@ impl Cache {
         W: Weighter<K, V> + Clone,
     {
         if self.is_current() {
-            let mut out = Vec::new();
-            entries.insert_with_lifecycle(key.clone(), value, &mut out);
-            let evicted = out.iter().filter(|gone| **gone != key).count();
+            let mut evicted = Vec::new();
+            entries.insert_with_lifecycle(key.clone(), value, &mut evicted);
+            let evicted = evicted.iter().filter(|evicted| **evicted != key).count();
             self.levels.metrics.cache_has(level, entries.len(), evicted);
         }
     }
@@ -356,7 +359,7 @@ impl Cache {
     }
 
     pub(super) fn now(&self) -> Millis {
-        EPOCH + millis(self.levels.began.elapsed())
+        millis(self.levels.began.elapsed())
     }
 }
 
@@ -385,24 +388,24 @@ pub(super) fn lookup_error(error: &Error) -> LookupError {
 }
 
 fn millis(duration: Duration) -> Millis {
-    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX / 4)
+    Millis::try_from(duration.as_millis()).unwrap_or(Millis::MAX / 4)
 }
 
-/// A little less than `life`, each time differently.
+/// Shortens a lifetime by up to a tenth.
 fn jittered(life: Duration) -> Millis {
     let life = millis(life);
-    life - fastrand::u64(0..=life / JITTER)
+    life - fastrand::i64(0..=life / JITTER)
 }
 
-/// Collects the keys that an insertion puts out, and the key itself where its value is replaced.
+/// Collects the keys that an insertion evicts. A replaced key is among them.
 #[derive(Clone)]
-struct PutOut;
+struct EvictedKeys;
 
-impl<K, V> Lifecycle<K, V> for PutOut {
+impl<K, V> Lifecycle<K, V> for EvictedKeys {
     type RequestState = Vec<K>;
 
-    fn on_evict(&self, out: &mut Vec<K>, key: K, _: V) {
-        out.push(key);
+    fn on_evict(&self, evicted: &mut Vec<K>, key: K, _: V) {
+        evicted.push(key);
     }
 }
 
