@@ -1,7 +1,7 @@
 //! Every kind of image is read as it was meant.
 
 use tolerarch_core::image::ImageRef;
-use tolerarch_images::registry::{Digest, Found, Recorder};
+use tolerarch_images::registry::{Digest, Found};
 
 use super::distribution::Distribution;
 use super::webhook::{Webhook, registry};
@@ -14,14 +14,13 @@ async fn knows_where_each_image_runs_by_tag_and_by_digest() {
     for image in images::push(&distribution).await {
         let both = format!("{}@{}", distribution.reference(image.tag), image.digest);
         for reference in [distribution.reference(image.tag), distribution.reference(&image.digest), both] {
-            let found =
-                registry.fetch(&reference.parse().unwrap(), None, &Recorder::default()).await.unwrap();
+            let found = registry.fetch(&reference.parse().unwrap(), None).await.unwrap();
             let expected =
                 Found { digest: Digest::of_text(&image.digest), support: image.support, lacks_parts: false };
             assert_eq!(found, expected, "{}: {reference}", image.tag);
         }
         let tag: ImageRef = distribution.reference(image.tag).parse().unwrap();
-        let head = registry.head(&tag, None, &Recorder::default()).await.unwrap();
+        let head = registry.head(&tag, None).await.unwrap();
         assert_eq!(head, Some(Digest::of_text(&image.digest)), "{}", image.tag);
     }
 }
@@ -33,7 +32,7 @@ async fn agrees_with_another_client() {
     for image in images::push(&distribution).await {
         for reference in [distribution.reference(image.tag), distribution.reference(&image.digest)] {
             let theirs = second_opinion::nodes(&distribution.client, &reference.parse().unwrap()).await;
-            let ours = registry.fetch(&reference.parse().unwrap(), None, &Recorder::default()).await.unwrap();
+            let ours = registry.fetch(&reference.parse().unwrap(), None).await.unwrap();
             assert_eq!(ours.support.runs_on(), theirs, "{}: {reference}", image.tag);
         }
     }

@@ -3,7 +3,7 @@
 use testregistry::Kind;
 use tolerarch_core::image::ImageRef;
 use tolerarch_images::credentials::Credential;
-use tolerarch_images::registry::{AddressGuard, Digest, Error, Found, HostSettings, Recorder, Registry};
+use tolerarch_images::registry::{AddressGuard, Digest, Error, Found, HostSettings, Registry};
 
 use super::distribution::{Distribution, PASSWORD, USER};
 use super::images;
@@ -21,22 +21,15 @@ async fn judge(distribution: &Distribution, registry: &Registry) {
         let tag: ImageRef = distribution.reference(image.tag).parse().unwrap();
         let expected =
             Found { digest: Digest::of_text(&image.digest), support: image.support, lacks_parts: false };
-        assert_eq!(
-            registry.fetch(&tag, Some(&credential), &Recorder::default()).await.unwrap(),
-            expected,
-            "{tag}"
-        );
-        assert_eq!(
-            registry.head(&tag, Some(&credential), &Recorder::default()).await.unwrap(),
-            Some(expected.digest)
-        );
+        assert_eq!(registry.fetch(&tag, Some(&credential)).await.unwrap(), expected, "{tag}");
+        assert_eq!(registry.head(&tag, Some(&credential)).await.unwrap(), Some(expected.digest));
         for other in [None, Some(basic(USER, "wrong")), Some(basic("other", PASSWORD))] {
-            let error = registry.fetch(&tag, other.as_ref(), &Recorder::default()).await.unwrap_err();
+            let error = registry.fetch(&tag, other.as_ref()).await.unwrap_err();
             assert!(matches!(error, Error::Denied(_)), "{tag}: {error}");
         }
     }
     let absent: ImageRef = distribution.reference("absent").parse().unwrap();
-    let error = registry.fetch(&absent, Some(&credential), &Recorder::default()).await.unwrap_err();
+    let error = registry.fetch(&absent, Some(&credential)).await.unwrap_err();
     assert!(matches!(error, Error::NotFound), "{error}");
 }
 
@@ -80,7 +73,7 @@ async fn a_token_server_that_is_not_configured_gets_nothing() {
     server.seen();
     let registry = client(&distribution, &server, false);
     let image = distribution.reference("buildkit").parse().unwrap();
-    let error = registry.fetch(&image, Some(&basic(USER, PASSWORD)), &Recorder::default()).await.unwrap_err();
+    let error = registry.fetch(&image, Some(&basic(USER, PASSWORD))).await.unwrap_err();
     assert!(matches!(&error, Error::TokenHost { host, .. } if *host == server.address()), "{error}");
     assert_eq!(server.seen().len(), 0);
 }

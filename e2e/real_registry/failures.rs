@@ -1,7 +1,7 @@
 //! What a real registry cannot or will not tell.
 
 use testregistry::sha256;
-use tolerarch_images::registry::{Error, Recorder};
+use tolerarch_images::registry::Error;
 
 use super::distribution::{Distribution, REPO};
 use super::images;
@@ -17,8 +17,7 @@ async fn what_is_not_there_is_not_found() {
         distribution.reference(&sha256(b"absent")),
         distribution.reference("buildkit").replace(REPO, "team/absent"),
     ] {
-        let error =
-            registry.fetch(&reference.parse().unwrap(), None, &Recorder::default()).await.unwrap_err();
+        let error = registry.fetch(&reference.parse().unwrap(), None).await.unwrap_err();
         assert!(matches!(error, Error::NotFound), "{reference}: {error}");
         assert_eq!(webhook.review(&reference).await.audit(), ("unchanged", "not-found", Some(&*reference)));
     }
@@ -31,8 +30,7 @@ async fn who_knows_no_password_is_denied() {
     let (registry, webhook) = (registry(&distribution), Webhook::start(&distribution).await);
     for tag in ["buildkit", "absent"] {
         let reference = distribution.reference(tag);
-        let error =
-            registry.fetch(&reference.parse().unwrap(), None, &Recorder::default()).await.unwrap_err();
+        let error = registry.fetch(&reference.parse().unwrap(), None).await.unwrap_err();
         assert!(matches!(error, Error::Denied(_)), "{reference}: {error}");
         assert_eq!(webhook.review(&reference).await.audit(), ("unchanged", "denied", Some(&*reference)));
     }
@@ -44,11 +42,11 @@ async fn a_registry_that_is_gone_is_unreachable() {
     images::push(&distribution).await;
     let (registry, webhook) = (registry(&distribution), Webhook::start(&distribution).await);
     let (known, other) = (distribution.reference("buildkit"), distribution.reference("nested"));
-    assert!(registry.fetch(&known.parse().unwrap(), None, &Recorder::default()).await.is_ok());
+    assert!(registry.fetch(&known.parse().unwrap(), None).await.is_ok());
     assert_eq!(webhook.review(&known).await.reason, "tolerated");
 
     distribution.kill().await;
-    let error = registry.fetch(&known.parse().unwrap(), None, &Recorder::default()).await.unwrap_err();
+    let error = registry.fetch(&known.parse().unwrap(), None).await.unwrap_err();
     assert!(matches!(error, Error::NoConnection(_)), "{error}");
     assert_eq!(webhook.review(&other).await.audit(), ("unchanged", "unreachable", Some(&*other)));
     // What is known stays known.

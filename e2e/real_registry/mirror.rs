@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde_json::json;
 use tokio::process::{Child, Command};
 use tokio::time::Instant;
-use tolerarch_images::registry::{AddressGuard, Error, Found, HostSettings, Recorder, Registry, Settings};
+use tolerarch_images::registry::{AddressGuard, Error, Found, HostSettings, Registry, Settings};
 
 use super::distribution::{Distribution, REPO, listening};
 use super::images;
@@ -80,7 +80,7 @@ async fn answered(settings: &Settings, reference: &str) -> Result<Found, Error> 
     let deadline = Instant::now() + Duration::from_secs(120);
     loop {
         let registry = Registry::load(settings.clone(), registry_metrics()).unwrap();
-        match registry.fetch(&reference.parse().unwrap(), None, &Recorder::default()).await {
+        match registry.fetch(&reference.parse().unwrap(), None).await {
             Err(Error::NoConnection(_)) if Instant::now() < deadline => {}
             answer => return answer,
         }
@@ -108,9 +108,7 @@ async fn a_mirror_answers_for_a_registry_that_is_gone() {
         (host.client_cert_file, host.client_key_file) = (None, None);
     }
     let unauthenticated = Registry::load(unauthenticated, registry_metrics()).unwrap();
-    let error = unauthenticated
-        .fetch(&format!("{GONE}/{REPO}:buildkit").parse().unwrap(), None, &Recorder::default())
-        .await
-        .unwrap_err();
+    let error =
+        unauthenticated.fetch(&format!("{GONE}/{REPO}:buildkit").parse().unwrap(), None).await.unwrap_err();
     assert!(matches!(error, Error::NoConnection(_)), "without a certificate: {error}");
 }

@@ -7,7 +7,6 @@
 //! Each of these imports only those before it: `limits`, `digest`, `manifest`, `metrics` and `trace`, which do no I/O;
 //! `error`, `net`, `hosts`, `auth`, `client`, `platforms`.
 
-mod allowance;
 mod auth;
 mod client;
 mod digest;
@@ -33,7 +32,7 @@ pub use hosts::{Allowed, HostSettings, Mirror, ParseMirrorError};
 pub use manifest::{EntryInfo, Found, ManifestError, Skip};
 pub use metrics::{RegistryMetrics, RequestKind};
 pub use net::{AddressGuard, Proxies, ProxyError, TrustError};
-pub use trace::{Recorder, Traces};
+pub use trace::Traces;
 
 use crate::credentials::Credentials;
 use auth::Tokens;

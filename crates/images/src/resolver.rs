@@ -23,7 +23,7 @@ pub use metrics::ResolverMetrics;
 pub use tolerarch_support::concurrency::Tenant;
 
 use crate::credentials::{CredentialCandidate, CredentialId};
-use crate::registry::{Digest, Found, Registry, Traces};
+use crate::registry::{Digest, Found, Registry, Traces, trace};
 use crate::shared_cache::SharedCache;
 use cache::{Cache, Cached, Millis};
 use circuit::PROBE_PATIENCE;
@@ -320,7 +320,9 @@ impl Resolver {
         let resolver = self.clone();
         let (key, callers) = (request.borrow().key().into(), job.callers.clone());
         flights.start(key, callers, async move {
-            resolver.0.fetcher.look_up(request.borrow(), &job, queued).await
+            let (fetcher, request) = (&resolver.0.fetcher, request.borrow());
+            let lookup = fetcher.look_up(request, &job, queued);
+            trace::scope(fetcher.traces.as_ref(), request.image, lookup).await
         })
     }
 }

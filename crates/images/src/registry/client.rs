@@ -12,7 +12,7 @@ use super::error::Error;
 use super::hosts::{Endpoint, in_order};
 use super::metrics::RequestKind;
 use super::net::{HttpResponse, names};
-use super::trace::Recorder;
+use super::trace::{self, CREDENTIAL};
 use super::{Registry, limits};
 use crate::credentials::{Credential, CredentialCandidate};
 use route::Route;
@@ -28,7 +28,6 @@ pub(crate) struct Pull<'a> {
     pub(crate) credential: Option<&'a Credential>,
     /// Whether the credential came with a Pod.
     pub(crate) of_pod: bool,
-    pub(crate) recorder: &'a Recorder,
 }
 
 /// One request of the distribution API, below an image's repository.
@@ -141,9 +140,7 @@ impl Registry {
         let url = endpoint.url(pull.image, &request.path).ok_or_else(invalid)?;
         let is_own = endpoint.is_own(pull.image);
         let of_mirror = if is_own { None } else { self.credential_of_mirror(origin).await };
-        let recorder =
-            of_mirror.as_ref().map(|(_, candidate)| pull.recorder.with_credential(candidate.kind()));
-        let recorder = recorder.as_ref().unwrap_or(pull.recorder);
+        let source = of_mirror.as_ref().map_or_else(trace::credential, |(_, candidate)| candidate.kind());
         let credential = if is_own { pull.credential } else { of_mirror.as_ref().map(|(found, _)| &**found) };
         let safe = || origin.scheme() == "https" || hosts.is_plain_at(origin);
         let credential = credential.filter(|_| safe());
@@ -155,26 +152,30 @@ impl Registry {
             credential,
             of_pod: is_own && pull.of_pod,
             of_redirect: false,
-            recorder,
         };
         let url = &url;
         let ask = |authorization: Option<HeaderValue>| async move {
             let mut route = Route::new(endpoint, url.clone());
-            let response = route.follow(transport, hosts, request, authorization.as_ref(), recorder).await?;
+            let response = route.follow(transport, hosts, request, authorization.as_ref()).await?;
             let is_refused = response.status == StatusCode::UNAUTHORIZED && !route.is_cross_origin;
             Ok::<_, Error>((response, route, is_refused))
         };
-        let sent = tokens.remembered(token).await?;
-        let (mut response, mut route, mut is_refused) = ask(sent.clone()).await?;
-        if is_refused {
-            let renewed = tokens.renewed(token, sent.as_ref(), &response).await?;
-            (response, route, is_refused) = ask(Some(renewed.clone())).await?;
-            if is_refused && let Some(renewed) = tokens.by_get(token, &renewed).await? {
-                (response, route, _) = ask(Some(renewed)).await?;
+        let asked = async {
+            let sent = tokens.remembered(token).await?;
+            let (mut response, mut route, mut is_refused) = ask(sent.clone()).await?;
+            if is_refused {
+                let renewed = tokens.renewed(token, sent.as_ref(), &response).await?;
+                (response, route, is_refused) = ask(Some(renewed.clone())).await?;
+                if is_refused && let Some(renewed) = tokens.by_get(token, &renewed).await? {
+                    (response, route, _) = ask(Some(renewed)).await?;
+                }
             }
-        }
+            Ok::<_, Error>((response, route))
+        };
+        let (mut response, mut route) = CREDENTIAL.scope(source, asked).await?;
         if response.status == StatusCode::UNAUTHORIZED && route.is_cross_origin {
-            response = self.anonymous(&mut route, request, response, token).await?;
+            let asked = self.anonymous(&mut route, request, response, token);
+            response = CREDENTIAL.scope("anonymous", asked).await?;
         }
         if let Some((_, candidate)) = &of_mirror
             && credential.is_some()
@@ -201,12 +202,11 @@ impl Registry {
             credential: None,
             of_pod: false,
             of_redirect: true,
-            recorder: &before.recorder.with_credential("anonymous"),
             ..before
         };
         let given = self.tokens.renewed(token, None, &refused).await;
         let given = given.map_err(|error| route.located(error))?;
-        route.follow(token.transport, token.hosts, request, Some(&given), token.recorder).await
+        route.follow(token.transport, token.hosts, request, Some(&given)).await
     }
 
     /// The first credential that the operator has for a mirror, and its candidate.

@@ -1,5 +1,7 @@
-//! One HTTP request to a registry, and everything between it and the wire. Knows nothing of images and tokens.
+//! One HTTP request to a registry, and everything between it and the wire. Of images and tokens it knows no more than the
+//! kinds of requests.
 
+mod allowance;
 mod authorities;
 mod authority;
 mod connect;

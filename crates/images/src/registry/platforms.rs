@@ -7,7 +7,7 @@ use super::digest::{self, Digest};
 use super::error::Error;
 use super::manifest::{self, Content, EntryKind, Found, IndexEntry, Manifest, ManifestError, Skip};
 use super::net::HttpResponse;
-use super::trace::{Fate, TracedEntry};
+use super::trace::{self, Fate, TracedEntry};
 use super::{Registry, limits};
 use tolerarch_core::image::{PlatformSet, Preference, Support, is_digest};
 
@@ -25,7 +25,7 @@ impl Registry {
     /// [`Error::Partly`] where some entries cannot be asked for now.
     pub(crate) async fn find(&self, pull: Pull<'_>) -> Result<Found, Error> {
         let (digest, Manifest { media_type, content }) = self.manifest(pull, pull.image.target()).await?;
-        pull.recorder.record(|trace| trace.media_type = media_type);
+        trace::record(|trace| trace.media_type = media_type);
         let mut lacks_parts = false;
         let support = match content {
             Content::Index(entries) => {
@@ -43,7 +43,7 @@ impl Registry {
             Content::Artifact => Support::Artifact,
         };
         let found = Found { digest, support, lacks_parts };
-        pull.recorder.record(|trace| trace.found = Some(found));
+        trace::record(|trace| trace.found = Some(found));
         Ok(found)
     }
 
@@ -114,7 +114,7 @@ impl Registry {
             if let Fate::Runs(runs) = fate {
                 platforms = platforms.union(runs);
             }
-            pull.recorder.record(|trace| trace.entries.push(TracedEntry { info, depth, fate }));
+            trace::record(|trace| trace.entries.push(TracedEntry { info, depth, fate }));
         }
         match cause {
             Some(cause) => Err(Error::Partly { runs: platforms, unknown, cause: Box::new(cause) }),

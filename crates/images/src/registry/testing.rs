@@ -3,8 +3,8 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails at once")]
 
 use super::{
-    AddressGuard, Digest, Error, Found, HostSettings, Pull, Recorder, Registry, RegistryMetrics, Settings,
-    TrustError, Verified,
+    AddressGuard, Digest, Error, Found, HostSettings, Pull, Registry, RegistryMetrics, Settings, TrustError,
+    Verified,
 };
 use crate::credentials::Credential;
 use tolerarch_core::image::ImageRef;
@@ -32,13 +32,8 @@ impl Registry {
     }
 
     /// Finds an image with a credential of the operator.
-    pub async fn fetch(
-        &self,
-        image: &ImageRef,
-        credential: Option<&Credential>,
-        recorder: &Recorder,
-    ) -> Result<Found, Error> {
-        self.find(Pull { image, credential, of_pod: false, recorder }).await
+    pub async fn fetch(&self, image: &ImageRef, credential: Option<&Credential>) -> Result<Found, Error> {
+        self.find(Pull { image, credential, of_pod: false }).await
     }
 
     /// Where a tag points, with a credential of the operator.
@@ -46,8 +41,7 @@ impl Registry {
         &self,
         image: &ImageRef,
         credential: Option<&Credential>,
-        recorder: &Recorder,
     ) -> Result<Option<Digest>, Error> {
-        self.resolve(Pull { image, credential, of_pod: false, recorder }).await
+        self.resolve(Pull { image, credential, of_pod: false }).await
     }
 }

@@ -52,11 +52,7 @@ fn client(remote: &Remote) -> (Registry, tempfile::TempDir) {
 }
 
 async fn ask(remote: &Remote, repo: &Repo, target: &str) -> Result<Support, Error> {
-    client(remote)
-        .0
-        .fetch(&repo.reference(target).parse().unwrap(), None, &Recorder::default())
-        .await
-        .map(|found| found.support)
+    client(remote).0.fetch(&repo.reference(target).parse().unwrap(), None).await.map(|found| found.support)
 }
 
 /// What an error is, in a word; for a bad manifest which one.
@@ -310,7 +306,7 @@ async fn the_guard_refuses_before_a_connection_is_made() {
     let (client, _dir) = client_with(&remote, AddressGuard::default());
     for image in [&image, &named, &carried] {
         assert_eq!(
-            kind(&client.fetch(image, None, &Recorder::default()).await.map(|found| found.support)),
+            kind(&client.fetch(image, None).await.map(|found| found.support)),
             "address-not-allowed",
             "{image}"
         );
@@ -329,22 +325,12 @@ async fn redirects_and_realms_meet_the_guard_too() {
     let elsewhere = format!("https://127.0.0.2:{}", other.port());
     repo.redirect_blobs_to(&elsewhere);
     assert_eq!(
-        kind(
-            &client
-                .fetch(&repo.reference("v1").parse().unwrap(), None, &Recorder::default())
-                .await
-                .map(|found| found.support)
-        ),
+        kind(&client.fetch(&repo.reference("v1").parse().unwrap(), None).await.map(|found| found.support)),
         "address-not-allowed"
     );
     repo.require(Auth::bearer().realm(&format!("{elsewhere}/token")));
     assert_eq!(
-        kind(
-            &client
-                .fetch(&repo.reference("v1").parse().unwrap(), None, &Recorder::default())
-                .await
-                .map(|found| found.support)
-        ),
+        kind(&client.fetch(&repo.reference("v1").parse().unwrap(), None).await.map(|found| found.support)),
         "address-not-allowed"
     );
     assert_eq!(other.connections(), 0);
@@ -365,11 +351,7 @@ async fn certificates_are_verified_and_plain_http_is_for_named_hosts() {
     let ask = async |client: &Registry, registry: &Remote| {
         kind(
             &client
-                .fetch(
-                    &registry.repo("team/app").reference("v1").parse().unwrap(),
-                    None,
-                    &Recorder::default(),
-                )
+                .fetch(&registry.repo("team/app").reference("v1").parse().unwrap(), None)
                 .await
                 .map(|found| found.support),
         )

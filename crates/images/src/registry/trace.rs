@@ -1,13 +1,16 @@
-//! What registries were asked for an image and what they answered, for the commands that show it. The webhook records
-//! nothing.
+//! Traces of lookups, for the commands that show them: the requests to registries, and what the answers mean. The webhook
+//! records nothing.
 //!
-//! The lookup itself gets the [`Recorder`] as an argument, so a trace shows the very requests that the decision rests on.
+//! The trace is a local of the task that does the lookup, so it shows the very requests that the decision rests on. All of
+//! them are made by that task: a request of a task spawned below it would be missing.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
 use http::HeaderValue;
+use tokio::task_local;
 use url::Url;
 
 use super::manifest::{EntryInfo, Found, Skip};
@@ -17,15 +20,13 @@ use tolerarch_support::sync::Mutex;
 
 /// The traces of all images that one command looks up. Clones share them.
 #[derive(Clone, Default)]
-pub struct Traces(Arc<Mutex<HashMap<ImageRef, SharedTrace>>>);
+pub struct Traces(Arc<Mutex<HashMap<ImageRef, Trace>>>);
 
-type SharedTrace = Arc<Mutex<Trace>>;
-
-#[derive(Clone, Debug, Default)]
-pub struct Recorder {
-    trace: Option<SharedTrace>,
-    /// Where the credential comes from that requests are made with.
-    credential: &'static str,
+task_local! {
+    /// Where the lookup of this task is recorded, and its image.
+    static LOOKUP: Option<(Traces, ImageRef)>;
+    /// The kind of source of the credential that requests are made with.
+    pub(crate) static CREDENTIAL: &'static str;
 }
 
 #[derive(Clone, Debug, Default)]
@@ -86,73 +87,63 @@ pub enum Fate {
 
 impl Traces {
     pub fn of(&self, image: &ImageRef) -> Trace {
-        let trace = self.0.lock().get(image).cloned();
-        trace.map_or_else(Trace::default, |trace| trace.lock().clone())
+        self.0.lock().get(image).cloned().unwrap_or_default()
     }
 
     /// How many requests the limit of each host leaves, where it says so.
     pub fn requests_left(&self) -> BTreeMap<String, i64> {
-        let mut left = BTreeMap::new();
-        for trace in self.0.lock().values() {
-            if let Some((host, requests)) = &trace.lock().requests_left {
-                // They only become fewer while a command runs.
-                let least = left.entry(host.clone()).or_insert(*requests);
-                *least = (*least).min(*requests);
-            }
-        }
-        left
-    }
-
-    pub fn recorder(&self, image: &ImageRef) -> Recorder {
-        Recorder { trace: Some(self.0.lock().entry(image.clone()).or_default().clone()), credential: "" }
+        let mut left: Vec<_> =
+            self.0.lock().values().filter_map(|trace| trace.requests_left.clone()).collect();
+        // They only become fewer while a command runs. Of each host the last one stays.
+        left.sort_by_key(|(_, requests)| Reverse(*requests));
+        left.into_iter().collect()
     }
 }
 
-impl Recorder {
-    /// Writes into the same trace, about requests that are made with a credential from this source.
-    #[must_use]
-    pub(crate) fn with_credential(&self, source: &'static str) -> Self {
-        Self { trace: self.trace.clone(), credential: source }
-    }
+/// Does the lookup of an image, and records it if there are traces.
+pub(crate) fn scope<F: Future>(
+    traces: Option<&Traces>,
+    image: &ImageRef,
+    lookup: F,
+) -> impl Future<Output = F::Output> {
+    LOOKUP.scope(traces.map(|traces| (traces.clone(), image.clone())), lookup)
+}
 
-    /// A request begins. Returns its index, by which it ends.
-    pub(crate) fn request_begins(
-        &self,
-        kind: RequestKind,
-        method: &str,
-        url: &Url,
-        authorization: Option<&HeaderValue>,
-    ) -> usize {
-        let mut index = 0;
-        self.record(|trace| {
-            let mut url = url.clone();
-            url.set_query(None);
-            let scheme = |value: &HeaderValue| Some(value.to_str().ok()?.split(' ').next()?.to_owned());
-            index = trace.requests.len();
-            trace.requests.push(TracedRequest {
-                kind,
-                method: method.to_owned(),
-                url,
-                authorization: authorization.and_then(scheme),
-                credential: authorization.map(|_| self.credential),
-                outcome: None,
-                took: Duration::ZERO,
-            });
-        });
-        index
-    }
+/// Changes the trace of the lookup of this task, if it is recorded.
+pub(crate) fn record<T>(change: impl FnOnce(&mut Trace) -> T) -> Option<T> {
+    let (traces, image) = LOOKUP.try_with(Clone::clone).ok()??;
+    Some(change(traces.0.lock().entry(image).or_default()))
+}
 
-    pub(crate) fn request_ends(&self, index: usize, outcome: Result<u16, &'static str>, took: Duration) {
-        self.record(|trace| {
-            if let Some(request) = trace.requests.get_mut(index) {
-                (request.outcome, request.took) = (Some(outcome), took);
-            }
-        });
-    }
+/// Returns the source of the credential that this task makes requests with.
+pub(crate) fn credential() -> &'static str {
+    CREDENTIAL.try_with(|source| *source).unwrap_or_default()
+}
 
-    pub(crate) fn record(&self, change: impl FnOnce(&mut Trace)) {
-        if let Some(trace) = &self.trace {
-            change(&mut trace.lock());
-        }
-    }
+/// Records that a request begins. Returns its index, by which it ends.
+pub(crate) fn request_begins(
+    kind: RequestKind,
+    method: &str,
+    url: &Url,
+    authorization: Option<&HeaderValue>,
+) -> Option<usize> {
+    record(|trace| {
+        let scheme = |value: &HeaderValue| Some(value.to_str().ok()?.split(' ').next()?.to_owned());
+        let (authorization, credential) =
+            (authorization.and_then(scheme), authorization.map(|_| credential()));
+        let (method, mut url, took) = (method.to_owned(), url.clone(), Duration::ZERO);
+        url.set_query(None);
+        let request = TracedRequest { kind, method, url, authorization, credential, outcome: None, took };
+        trace.requests.push(request);
+        trace.requests.len() - 1
+    })
+}
+
+/// Records how the request with this index ends.
+pub(crate) fn request_ends(index: Option<usize>, outcome: Result<u16, &'static str>, took: Duration) {
+    record(|trace| {
+        let request = trace.requests.get_mut(index?)?;
+        (request.outcome, request.took) = (Some(outcome), took);
+        Some(())
+    });
 }

@@ -13,7 +13,8 @@ use super::host::Host;
 use super::metrics::{LookupResult, ResolverMetrics};
 use super::request::{Access, Request, combine_refusals, is_refusal};
 use crate::credentials::{Busy, Credential, CredentialCandidate};
-use crate::registry::{Error, Found, Pull, Recorder, Registry, Traces};
+use crate::registry::trace::{self, CREDENTIAL};
+use crate::registry::{Error, Found, Pull, Registry, Traces};
 use crate::shared_cache::SharedCache;
 use tolerarch_core::image::{LookupError, Support};
 use tolerarch_support::concurrency::{Callers, Queued};
@@ -45,7 +46,6 @@ struct Attempt<'a> {
     fetcher: &'a Fetcher,
     request: Request<'a>,
     job: &'a Job,
-    recorder: Recorder,
     /// The candidate in use.
     access: Access,
     /// The kind of its source.
@@ -133,12 +133,10 @@ impl Fetcher {
 
 impl<'a> Attempt<'a> {
     fn new(fetcher: &'a Fetcher, request: Request<'a>, job: &'a Job) -> Self {
-        let recorder = fetcher.traces.as_ref().map(|traces| traces.recorder(request.image));
         Self {
             fetcher,
             request,
             job,
-            recorder: recorder.unwrap_or_default(),
             access: job.access,
             credential: "",
             answered: false,
@@ -165,7 +163,7 @@ impl<'a> Attempt<'a> {
     fn failed(&self, error: &Error) -> Outcome {
         let Self { fetcher, request, job, access, credential, .. } = *self;
         let (host, image) = (&job.host, request.image);
-        self.recorder.record(|trace| trace.error = Some(error.to_string()));
+        trace::record(|trace| trace.error = Some(error.to_string()));
         if let Error::Throttled(_) = error.cause() {
             host.pause(access, fetcher.cache.throttle(error));
         }
@@ -244,7 +242,7 @@ impl<'a> Attempt<'a> {
         for credential in candidate.credentials_for(&self.job.callers).await? {
             self.phase = Phase::Registry(Instant::now());
             self.job.host.asked(self.access);
-            match self.ask(candidate, credential.as_deref()).await {
+            match CREDENTIAL.scope(candidate.kind(), self.ask(candidate, credential.as_deref())).await {
                 Err(error) if is_refusal(lookup_error(&error)) => {
                     self.answered = true;
                     refused = error;
@@ -283,8 +281,7 @@ impl<'a> Attempt<'a> {
     ) -> Result<Support, Error> {
         let (Fetcher { registry, cache, .. }, host) = (self.fetcher, &self.job.host);
         let (image, id) = (self.request.image, candidate.id());
-        let recorder = &self.recorder.with_credential(candidate.kind());
-        let pull = Pull { image, credential, of_pod: candidate.is_of_pod(), recorder };
+        let pull = Pull { image, credential, of_pod: candidate.is_of_pod() };
         // What helpers and plugins give is another credential on every replica.
         let sharing = self.fetcher.sharing().filter(|_| candidate.held_credential().is_some());
         let share = |found: Found| {

@@ -78,7 +78,6 @@ async fn send(
         // Go repeats no POST. But a password gives a token by POST as by GET, whereas a refresh token may be good for one use.
         is_idempotent: form.is_none() || matches!(request.credential, Some(Credential::Basic { .. })),
         form,
-        recorder: request.recorder,
     };
     request.endpoint.send(request.transport, http, request.endpoint.is_at(url)).await
 }

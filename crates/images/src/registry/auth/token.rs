@@ -19,7 +19,6 @@ use crate::registry::error::Error;
 use crate::registry::hosts::{Endpoint, Hosts};
 use crate::registry::limits;
 use crate::registry::net::{HttpResponse, Transport, label, shown_host};
-use crate::registry::trace::Recorder;
 
 /// How registries authenticate clients, and the tokens that they issued.
 pub(crate) struct Tokens {
@@ -41,7 +40,6 @@ pub(crate) struct TokenRequest<'a> {
     pub(crate) of_pod: bool,
     /// Whether another registry redirected here. It chose the path, so how this one authenticates is not remembered.
     pub(crate) of_redirect: bool,
-    pub(crate) recorder: &'a Recorder,
 }
 
 #[derive(Clone)]

@@ -13,7 +13,6 @@ use crate::registry::error::{Error, token_hosts};
 use crate::registry::hosts::{Endpoint, Hosts};
 use crate::registry::limits;
 use crate::registry::net::{HttpRequest, HttpResponse, Transport, label, shown_host};
-use crate::registry::trace::Recorder;
 use tolerarch_core::image::ImageRef;
 
 pub(super) struct Route<'a> {
@@ -38,7 +37,6 @@ impl<'a> Route<'a> {
         hosts: &Hosts,
         request: &ApiRequest,
         mut authorization: Option<&HeaderValue>,
-        recorder: &Recorder,
     ) -> Result<HttpResponse, Error> {
         loop {
             let http = HttpRequest {
@@ -48,7 +46,6 @@ impl<'a> Route<'a> {
                 headers: None,
                 form: None,
                 is_idempotent: true,
-                recorder,
             };
             let response = self.endpoint.send(transport, http, !self.is_cross_origin).await;
             let response = response.map_err(|error| self.located(error))?;

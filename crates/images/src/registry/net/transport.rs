@@ -17,16 +17,16 @@ use tokio::time::{Duration, Instant, timeout};
 use url::Url;
 use zeroize::Zeroizing;
 
+use super::allowance::{Allowance, Allowances};
 use super::authority::label;
 use super::connect::{ConnectError, Connector, Reuse};
 use super::no_connection::{self, texts};
 use crate::meter::TooManyBytes;
-use crate::registry::allowance::{Allowance, Allowances};
 use crate::registry::error::Error;
 use crate::registry::limits;
 use crate::registry::manifest::ManifestError;
 use crate::registry::metrics::{RegistryMetrics, RequestKind};
-use crate::registry::trace::Recorder;
+use crate::registry::trace;
 use tolerarch_support::body::{Budget, Read, ReadError};
 
 /// What becomes of an answer that is so large or slow that its memory is needed for others.
@@ -55,7 +55,6 @@ pub(crate) struct HttpRequest<'a> {
     pub(crate) form: Option<Bytes>,
     /// Whether it does nothing more when it is sent twice.
     pub(crate) is_idempotent: bool,
-    pub(crate) recorder: &'a Recorder,
 }
 
 pub(crate) struct HttpResponse {
@@ -164,17 +163,17 @@ impl Transport {
     }
 
     async fn observe(&self, client: &HttpClient, request: &HttpRequest<'_>) -> Result<HttpResponse, Failure> {
-        let HttpRequest { kind, url, recorder, .. } = request;
+        let HttpRequest { kind, url, .. } = request;
         let label = label(url);
         let observed = self.metrics.request(&label, *kind);
         let begun = Instant::now();
-        let index = recorder.request_begins(*kind, request.method().as_str(), url, request.authorization);
+        let index = trace::request_begins(*kind, request.method().as_str(), url, request.authorization);
         let response = self.exchange(client, request).await;
         let outcome = response.as_ref().map(|response| response.status.as_u16()).map_err(failure);
-        recorder.request_ends(index, outcome, begun.elapsed());
+        trace::request_ends(index, outcome, begun.elapsed());
         if let Some(allowance) = response.as_ref().ok().and_then(HttpResponse::allowance) {
             self.metrics.requests_left(&label, allowance.left.into());
-            recorder.record(|trace| trace.requests_left = Some((label.clone(), allowance.left.into())));
+            trace::record(|trace| trace.requests_left = Some((label.clone(), allowance.left.into())));
             self.allowances.told(&label, allowance);
         }
         observed.end(match outcome {

@@ -104,7 +104,7 @@ async fn a_registry_that_nothing_is_known_of_is_asked_for_no_more_than_it_takes(
             ["team/a:v1", "team/a:v2", "team/b:v1"].into_iter().zip(expected)
         {
             let name: ImageRef = format!("{}/{image}", remote.address()).parse().unwrap();
-            client.fetch(&name, credential, &Recorder::default()).await.unwrap();
+            client.fetch(&name, credential).await.unwrap();
             assert_eq!(asked.since(), (requests.to_owned(), connections), "{case}, {image}");
         }
     }
@@ -122,7 +122,7 @@ async fn a_mirror_is_asked_alone() {
     let hosts = [(remote.address(), settings), (behind.address(), mirrored)];
     let client = Registry::new(hosts, guard, registry_metrics()).unwrap();
     let name: ImageRef = format!("{}/team/a:v1", behind.address()).parse().unwrap();
-    client.fetch(&name, None, &Recorder::default()).await.unwrap();
+    client.fetch(&name, None).await.unwrap();
     let mut asked = Asked { remotes: [&remote, &behind], connections: 0 };
     assert_eq!(asked.since(), ("manifest".to_owned(), 1));
 }

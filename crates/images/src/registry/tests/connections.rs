@@ -39,7 +39,7 @@ fn settings(remote: &Remote, host: HostSettings) -> Settings {
 async fn fetch(settings: Settings, remote: &Remote) -> Result<Support, Error> {
     let client = Registry::load(settings, registry_metrics()).unwrap();
     let image = remote.repo("team/app").reference("v1").parse().unwrap();
-    client.fetch(&image, None, &Recorder::default()).await.map(|found| found.support)
+    client.fetch(&image, None).await.map(|found| found.support)
 }
 
 #[tokio::test]
@@ -154,7 +154,7 @@ async fn the_error_says_why_there_is_no_connection_and_what_to_do() {
     drop(remote);
     let client = Registry::load(closed, registry_metrics()).unwrap();
     let refused = async || {
-        let result = client.fetch(&image, None, &Recorder::default()).await;
+        let result = client.fetch(&image, None).await;
         result.unwrap_err().to_string()
     };
     let expected = format!("failed: {address} cannot be reached: it refuses the connection");
@@ -186,7 +186,7 @@ async fn fetch_at(address: SocketAddr, host: HostSettings) -> Result<Support, Er
     let guard = AddressGuard { allow: vec!["127.0.0.0/8".parse().unwrap()], deny: vec![] };
     let client = Registry::new([(address.to_string(), host)], guard, registry_metrics()).unwrap();
     let image = format!("{address}/team/app:v1").parse().unwrap();
-    client.fetch(&image, None, &Recorder::default()).await.map(|found| found.support)
+    client.fetch(&image, None).await.map(|found| found.support)
 }
 
 #[tokio::test]

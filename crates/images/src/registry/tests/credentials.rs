@@ -54,7 +54,7 @@ impl Bench {
 
     async fn ask(&self, name: &str, credential: Option<&Credential>) -> String {
         let image = format!("{}/team/{name}:v1", self.remote.address()).parse().unwrap();
-        kind(&self.client.fetch(&image, credential, &Recorder::default()).await.map(|found| found.support))
+        kind(&self.client.fetch(&image, credential).await.map(|found| found.support))
     }
 
     fn seen(&self) -> Vec<Request> {
@@ -223,11 +223,7 @@ async fn credentials_go_to_no_token_server_but_the_registrys_own() {
     let image = |bench: &Bench| format!("{}/team/a:v1", bench.remote.address()).parse().unwrap();
 
     let bench = Bench::with(&auth, &[]).await;
-    let error = bench
-        .client
-        .fetch(&image(&bench), Some(&basic("user", "word")), &Recorder::default())
-        .await
-        .unwrap_err();
+    let error = bench.client.fetch(&image(&bench), Some(&basic("user", "word"))).await.unwrap_err();
     let Error::TokenHost { registry, host } = &error else { panic!("{error}") };
     assert_eq!((registry, host), (&bench.remote.address(), &elsewhere.address()));
     assert!(error.to_string().contains("tokenHosts") && error.is_refusal() && error.is_answer(), "{error}");
@@ -339,7 +335,7 @@ async fn no_redirect_of_a_mirror_leads_the_operators_credential_anywhere() {
         let client = Registry::new(hosts, guard, registry_metrics()).unwrap();
         let client = client.with_credentials(of_operator.clone());
         let image: ImageRef = "127.0.0.3:1/team/app:v1".parse().unwrap();
-        assert!(client.fetch(&image, None, &Recorder::default()).await.is_err(), "{status}");
+        assert!(client.fetch(&image, None).await.is_err(), "{status}");
         assert!(!target.requests().is_empty(), "{status}");
         assert_eq!(target.count(|request| request.authorization.is_some()), 0, "{status}");
         target.forget_requests();
@@ -366,8 +362,7 @@ async fn no_error_shows_a_credential() {
             let bench = Bench::new(&auth).await;
             for credential in others.iter().chain([&basic]) {
                 let image = format!("{}/team/a:v1", bench.remote.address()).parse().unwrap();
-                let error =
-                    bench.client.fetch(&image, Some(credential), &Recorder::default()).await.unwrap_err();
+                let error = bench.client.fetch(&image, Some(credential)).await.unwrap_err();
                 let text = format!("{error} {error:?}");
                 assert!(!text.contains("canary") && !text.contains("Basic "), "{text}");
             }

@@ -54,7 +54,7 @@ async fn what_has_no_length_may_end_without_close_notify() {
         let guard = AddressGuard { allow: vec!["127.0.0.0/8".parse().unwrap()], deny: vec![] };
         let client = Registry::new([(address.clone(), settings)], guard, registry_metrics()).unwrap();
         let image = format!("{address}/team/app:v1").parse().unwrap();
-        let found = client.fetch(&image, None, &Recorder::default()).await.map(|found| found.support);
+        let found = client.fetch(&image, None).await.map(|found| found.support);
         assert!(kind(&found).starts_with(expected), "{case}: {found:?}");
         assert!(!found.err().is_some_and(|error| error.to_string().contains("docs.rs")), "{case}");
     }

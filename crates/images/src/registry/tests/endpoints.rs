@@ -31,7 +31,7 @@ async fn mirrors_are_asked_first_and_told_whose_image_it_is() {
     b.repo("hub/library/nginx").index(Some("v1"), BOTH);
     let prefixed = format!("{}/hub", b.address());
     let (client, _dir) = client_of("docker.io", &[&a.address(), &prefixed], &[&a, &b]);
-    let found = client.fetch(&"nginx:v1".parse().unwrap(), None, &Recorder::default()).await.unwrap();
+    let found = client.fetch(&"nginx:v1".parse().unwrap(), None).await.unwrap();
     assert_eq!(found.support, Support::Index(platforms(&BOTH)));
     for (remote, path) in [(&a, "/v2/library/nginx/manifests/v1"), (&b, "/v2/hub/library/nginx/manifests/v1")]
     {
@@ -67,7 +67,7 @@ async fn what_the_registry_says_counts_more_than_what_mirrors_say() {
         here.fault(at_mirror);
         there.fault(at_registry);
         let (client, _dir) = client_of(&remote.address(), &[&mirror.address()], &[&remote, &mirror]);
-        let found = client.fetch(&there.reference("v1").parse().unwrap(), None, &Recorder::default()).await;
+        let found = client.fetch(&there.reference("v1").parse().unwrap(), None).await;
         assert_eq!(kind(&found.map(|found| found.support)), expected, "{name}");
     }
 }
@@ -82,7 +82,7 @@ async fn a_mirror_that_hangs_costs_a_share_of_one_lookup() {
     let (client, _dir) = client_of(&remote.address(), &[&mirror.address()], &[&remote, &mirror]);
     let image: ImageRef = there.reference("v1").parse().unwrap();
     for _ in 0..3 {
-        client.fetch(&image, None, &Recorder::default()).await.unwrap();
+        client.fetch(&image, None).await.unwrap();
     }
     assert_eq!(mirror.requests().len(), 1, "it is tried last, for the config and by the next lookups");
 }
@@ -103,7 +103,7 @@ pub(super) fn client_of_directory(remote: &Remote, files: &[(&str, &str)]) -> (R
 }
 
 pub(super) async fn ask_for(client: &Registry, image: &str) -> String {
-    kind(&client.fetch(&image.parse().unwrap(), None, &Recorder::default()).await.map(|found| found.support))
+    kind(&client.fetch(&image.parse().unwrap(), None).await.map(|found| found.support))
 }
 
 #[tokio::test]
@@ -193,7 +193,7 @@ async fn headers_go_to_their_host_only() {
     );
     let (client, _dir) =
         client_of_directory(&remote, &[("docker.io", &text), (&cdn.address(), "ca = 'ca.crt'")]);
-    client.fetch(&"nginx:v1".parse().unwrap(), None, &Recorder::default()).await.unwrap();
+    client.fetch(&"nginx:v1".parse().unwrap(), None).await.unwrap();
     for request in remote.requests() {
         assert_eq!(request.authorization.as_deref(), Some("Basic eDp5"));
         assert_eq!(request.headers.get_all("x-a").iter().count(), 2);
@@ -263,7 +263,7 @@ async fn a_mirror_sees_what_the_operator_has_for_it_and_nothing_else() {
         let client = client.with_credentials(
             Credentials::load(&settings, vec![], Caller::Service, &Environment::default(), None).unwrap(),
         );
-        let found = client.fetch(&image, Some(&pods), &Recorder::default()).await.unwrap();
+        let found = client.fetch(&image, Some(&pods)).await.unwrap();
         assert_eq!(found.support, Support::Index(platforms(&BOTH)));
         assert_eq!((shown(&mirror), shown(&remote)), (at_mirror, at_registry));
     }
@@ -282,7 +282,7 @@ async fn a_mirror_that_accepts_a_helpers_credential_makes_its_runs_known() {
         let (credentials, _place) = with_helper(&mirror.address(), &output);
         let (client, _dir) = client_of(&remote.address(), &[&mirror.address()], &[&remote, &mirror]);
         let client = client.with_credentials(credentials.clone());
-        assert_eq!(client.fetch(&image, None, &Recorder::default()).await.is_ok(), expected);
+        assert_eq!(client.fetch(&image, None).await.is_ok(), expected);
         assert_eq!(has_accepted(&credentials.of_host(&mirror.address())[0]), expected);
     }
 }

@@ -8,7 +8,7 @@ use tokio::net::{TcpListener, TcpStream};
 use super::*;
 
 async fn ask_for(client: &Registry, image: &str) -> String {
-    kind(&client.fetch(&image.parse().unwrap(), None, &Recorder::default()).await.map(|found| found.support))
+    kind(&client.fetch(&image.parse().unwrap(), None).await.map(|found| found.support))
 }
 
 fn nets(nets: &[&str]) -> Vec<ipnet::IpNet> {
@@ -25,14 +25,8 @@ async fn a_registry_that_is_not_allowed_is_not_asked() {
     };
     let client = Registry::load(settings, registry_metrics()).unwrap();
     let image = format!("{}/evil/app:v1", remote.address());
-    assert!(matches!(
-        client.fetch(&image.parse().unwrap(), None, &Recorder::default()).await,
-        Err(Error::NotAllowed)
-    ));
-    assert!(matches!(
-        client.head(&image.parse().unwrap(), None, &Recorder::default()).await,
-        Err(Error::NotAllowed)
-    ));
+    assert!(matches!(client.fetch(&image.parse().unwrap(), None).await, Err(Error::NotAllowed)));
+    assert!(matches!(client.head(&image.parse().unwrap(), None).await, Err(Error::NotAllowed)));
     assert_eq!(remote.connections(), 0);
     assert_eq!(
         ask_for(&client, &image.replace("evil", "good")).await,
@@ -141,7 +135,7 @@ async fn the_rate_limit_is_told() {
         ("0", Some("0")),
     ] {
         repo.header("ratelimit-remaining", Some(value));
-        client.fetch(&repo.reference("v1").parse().unwrap(), None, &Recorder::default()).await.unwrap();
+        client.fetch(&repo.reference("v1").parse().unwrap(), None).await.unwrap();
         assert_eq!(told().as_deref(), expected, "{value}");
     }
 }
@@ -238,7 +232,7 @@ async fn a_proxy_that_refuses_makes_a_registry_unreachable() {
     let read = |name: &str| (name == "HTTPS_PROXY").then(|| format!("http://user:canary@{address}"));
     let settings = Settings { proxies: Proxies::of(read).unwrap(), ..Settings::default() };
     let client = Registry::load(settings, registry_metrics()).unwrap();
-    let error = client.fetch(&"a.b/x".parse().unwrap(), None, &Recorder::default()).await.unwrap_err();
+    let error = client.fetch(&"a.b/x".parse().unwrap(), None).await.unwrap_err();
     let text = format!("{error} {error:?}");
     assert!(matches!(error, Error::NoConnection(_)) && text.contains("proxy"), "{text}");
     assert!(!text.contains("canary") && !text.contains("user"), "{text}");

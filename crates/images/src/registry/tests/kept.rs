@@ -3,7 +3,6 @@
 use testregistry::Request;
 
 use super::*;
-use crate::registry::trace::Traces;
 
 fn is_blob(request: &Request) -> bool {
     request.kind == Kind::Blob
@@ -26,7 +25,7 @@ async fn what_a_kept_connection_does_not_answer_is_asked_once_more() {
         let both = Ok(Support::Single(platforms(&["linux/amd64"])));
         let (client, _dir) = client(&remote);
         let traces = Traces::default();
-        let fetch = async || client.fetch(&image, None, &traces.recorder(&image)).await;
+        let fetch = async || trace::scope(Some(&traces), &image, client.fetch(&image, None)).await;
 
         repo.fault(Some(fault().only_blobs().first(1)));
         let found = fetch().await.map(|found| found.support);
@@ -40,7 +39,7 @@ async fn what_a_kept_connection_does_not_answer_is_asked_once_more() {
         ];
         assert_eq!(outcomes, expected, "{case}");
 
-        client.head(&image, None, &Recorder::default()).await.unwrap();
+        client.head(&image, None).await.unwrap();
         remote.forget_requests();
         repo.fault(Some(fault().only_manifests().only_get().first(1)));
         let found = fetch().await.map(|found| found.support);
@@ -82,7 +81,7 @@ async fn only_a_request_for_a_token_that_uses_nothing_up_is_sent_twice() {
         auth.fault(Some(Fault::close().first(1)));
         let (client, _dir) = client(&remote);
         let image: ImageRef = repo.reference("v1").parse().unwrap();
-        let found = client.fetch(&image, credential.as_ref(), &Recorder::default()).await;
+        let found = client.fetch(&image, credential.as_ref()).await;
         assert_eq!(found.is_ok(), expected == 2, "{case}: {:?}", found.err());
         assert_eq!(remote.count(|request| request.kind == Kind::Token), expected, "{case}");
     }

@@ -59,8 +59,8 @@ impl Play {
     }
 
     async fn fetch(&self, target: &str, credential: Option<&Credential>) -> Result<Found, Error> {
-        let (image, recorder) = (&self.image(target), &Recorder::default());
-        self.registry.find(Pull { image, credential, of_pod: self.of_pod, recorder }).await
+        let image = &self.image(target);
+        self.registry.find(Pull { image, credential, of_pod: self.of_pod }).await
     }
 
     /// All that is said of it otherwise than it is.
@@ -78,8 +78,8 @@ impl Play {
                     other => faults.push(format!("{target}: {other:?}")),
                 }
             }
-            let (image, recorder) = (&self.image(tag), &Recorder::default());
-            match self.registry.resolve(Pull { image, credential, of_pod: self.of_pod, recorder }).await {
+            let image = &self.image(tag);
+            match self.registry.resolve(Pull { image, credential, of_pod: self.of_pod }).await {
                 Ok(None) => {}
                 Ok(Some(told)) if told == expected.digest => {}
                 other => faults.push(format!("HEAD of {tag}: {other:?}")),

@@ -51,8 +51,7 @@ impl Bench {
         repo.index(Some("v1"), BOTH);
         let image: ImageRef = format!("{registry}/team/app:v1").parse().unwrap();
         let credential = Credential::Basic { user: "user".into(), password: "word".to_owned().into() };
-        let recorder = &Recorder::default();
-        let pull = Pull { image: &image, credential: Some(&credential), of_pod, recorder };
+        let pull = Pull { image: &image, credential: Some(&credential), of_pod };
         self.client.find(pull).await.map(|found| found.support)
     }
 

@@ -49,7 +49,7 @@ impl Bench {
     }
 
     async fn fetch(&self, credential: Option<&Credential>) -> Result<Support, Error> {
-        self.client.fetch(&self.image(), credential, &Recorder::default()).await.map(|found| found.support)
+        self.client.fetch(&self.image(), credential).await.map(|found| found.support)
     }
 
     async fn ask(&self, credential: Option<&Credential>) -> String {
@@ -92,10 +92,10 @@ async fn a_manifest_may_be_at_another_registry_under_another_name() {
     assert_eq!(steps(&bench.source), ["Manifest GET -", "Blob GET -"]);
     assert_eq!(steps(&bench.targets[0]), ["Manifest GET -", "Blob GET -"]);
     let (traces, image) = (Traces::default(), bench.image());
-    bench.client.fetch(&image, None, &traces.recorder(&image)).await.unwrap();
+    trace::scope(Some(&traces), &image, bench.client.fetch(&image, None)).await.unwrap();
     let asked: Vec<_> = traces.of(&image).requests.iter().filter_map(|request| request.url.port()).collect();
     assert_eq!(asked, [bench.source.port(), bench.targets[0].port()].repeat(2), "as inspect shows");
-    let head = bench.client.head(&bench.image(), None, &Recorder::default()).await.unwrap();
+    let head = bench.client.head(&bench.image(), None).await.unwrap();
     assert_eq!(head, Some(Digest::of_text(&digest)));
 }
 
@@ -116,12 +116,12 @@ async fn a_target_that_asks_for_a_token_gets_its_own_for_anybody() {
         assert_eq!(scope.as_deref(), Some("repository:vendor/app:pull"));
         assert_eq!(steps(target), ["Manifest GET -", "Token GET -", "Manifest GET Bearer"]);
     }
-    let head = bench.client.head(&bench.image(), None, &Recorder::default()).await.unwrap();
+    let head = bench.client.head(&bench.image(), None).await.unwrap();
     assert!(head.is_some());
     steps(target);
     // What the target wants is learned from images of the target only.
     let named = repo.reference("v1").parse().unwrap();
-    bench.client.fetch(&named, None, &Recorder::default()).await.unwrap();
+    bench.client.fetch(&named, None).await.unwrap();
     assert_eq!(steps(target), ["Manifest GET -", "Token GET -", "Manifest GET Bearer"]);
 
     auth.refuse(true);
@@ -170,7 +170,7 @@ async fn no_redirect_leads_a_credential_to_another_origin() {
                 let answer = bench.ask(Some(&credential)).await;
                 let expected = if name == "Bearer" { ok() } else { "denied".into() };
                 assert_eq!(answer, expected, "{status}, {name}");
-                let _ = bench.client.head(&bench.image(), Some(&credential), &Recorder::default()).await;
+                let _ = bench.client.head(&bench.image(), Some(&credential)).await;
                 assert!(first.count(|request| request.method == "HEAD") > 0, "{status}, {name}");
                 for remote in &bench.targets {
                     for request in remote.requests() {
@@ -211,7 +211,7 @@ async fn no_redirect_leads_headers_to_another_origin() {
         let image: ImageRef = repo.reference("v1").parse().unwrap();
         let token = Credential::Bearer("the-token".to_owned().into());
         for credential in [None, Some(&token)] {
-            client.fetch(&image, credential, &Recorder::default()).await.unwrap();
+            client.fetch(&image, credential).await.unwrap();
             assert!(source.requests().iter().all(|request| request.headers["x-a"] == "source"));
             for request in target.requests() {
                 let headers = &request.headers;
@@ -222,7 +222,7 @@ async fn no_redirect_leads_headers_to_another_origin() {
         // And none of its own when a later redirect comes back.
         source.forget_requests();
         target.repo("team/app").fault(Some(Fault::redirect(status, &back)));
-        assert!(client.fetch(&image, None, &Recorder::default()).await.is_err());
+        assert!(client.fetch(&image, None).await.is_err());
         let returned = source.requests().pop().unwrap();
         assert_eq!((returned.path.as_str(), returned.authorization), ("/back", None));
         assert!(!returned.headers.contains_key("x-a"));
@@ -328,7 +328,7 @@ async fn an_object_store_may_have_the_manifest() {
         .body("<html>");
     bench.source.repo("team/app").fault(Some(Fault::reply(page)));
     assert_eq!(bench.ask(None).await, ok());
-    let head = async || bench.client.head(&bench.image(), None, &Recorder::default()).await;
+    let head = async || bench.client.head(&bench.image(), None).await;
     assert_eq!(head().await.unwrap(), None, "without a digest");
     for status in [401, 403, 404, 405] {
         repo.fault(Some(Fault::status(status).only_head()));
@@ -394,7 +394,7 @@ async fn a_storage_without_tls_serves_what_has_a_digest() {
     ];
     let guard = AddressGuard { allow: vec!["127.0.0.0/8".parse().unwrap()], deny: vec![] };
     let client = Registry::new(hosts, guard, registry_metrics()).unwrap();
-    let found = client.fetch(&bench.image(), Some(&password()), &Recorder::default()).await.unwrap();
+    let found = client.fetch(&bench.image(), Some(&password())).await.unwrap();
     assert_eq!(found.support, Support::Single(platforms(&["linux/amd64"])));
     assert_eq!(steps(&storage), ["Cdn GET -"]);
 }

@@ -17,9 +17,7 @@ async fn a_token_is_fetched_once_and_remembered() {
     }
     let (client, _dir) = client(&remote);
     let ask = async |reference: &str| {
-        client
-            .fetch(&format!("{}/{reference}", remote.address()).parse().unwrap(), None, &Recorder::default())
-            .await
+        client.fetch(&format!("{}/{reference}", remote.address()).parse().unwrap(), None).await
     };
     let seen = || {
         let kinds: Vec<&str> = remote
@@ -62,8 +60,7 @@ async fn many_tags_at_once_cost_one_token() {
         });
         let ask = async || {
             let images: Vec<ImageRef> = tags.iter().map(|tag| repo.reference(tag).parse().unwrap()).collect();
-            let recorder = Recorder::default();
-            let asked = images.iter().map(|image| client.fetch(image, credential.as_ref(), &recorder));
+            let asked = images.iter().map(|image| client.fetch(image, credential.as_ref()));
             for found in futures_util::future::join_all(asked).await {
                 found.unwrap();
             }
@@ -97,8 +94,7 @@ async fn who_waits_for_a_token_goes_on_where_its_fetch_is_cut_off() {
         repo.reference(tag).parse::<ImageRef>().unwrap()
     });
     let (client, _dir) = client(&remote);
-    let recorder = Recorder::default();
-    let ask = |image| Box::pin(client.fetch(image, None, &recorder));
+    let ask = |image| Box::pin(client.fetch(image, None));
     // From now on it is known that a token is wanted.
     ask(&images[0]).await.unwrap();
     remote.forget_requests();
@@ -214,11 +210,7 @@ async fn a_token_never_follows_to_another_host() {
     let guard = AddressGuard { allow: vec!["127.0.0.0/8".parse().unwrap()], deny: vec![] };
     let hosts = [remote.address(), cdn.address()].map(|host| (host, settings.clone()));
     let client = Registry::new(hosts, guard, registry_metrics()).unwrap();
-    let support = client
-        .fetch(&repo.reference("v1").parse().unwrap(), None, &Recorder::default())
-        .await
-        .unwrap()
-        .support;
+    let support = client.fetch(&repo.reference("v1").parse().unwrap(), None).await.unwrap().support;
     assert_eq!(support, Support::Single(platforms(&["linux/amd64"])));
     assert!(remote.requests().iter().any(|request| request.authorization.is_some()));
     assert_eq!(cdn.requests().len(), 1);

@@ -46,8 +46,7 @@ async fn what_is_wrong_with_files_of_a_host_is_its_own_fault() {
             remote.repo("team/app").index(Some("v1"), BOTH);
             remote.repo("team/app").reference("v1").parse().unwrap()
         });
-        let recorder = Recorder::default();
-        let [failed, found] = asked.each_ref().map(|image| client.fetch(image, None, &recorder));
+        let [failed, found] = asked.each_ref().map(|image| client.fetch(image, None));
         let failed = failed.await.unwrap_err();
         assert!(
             !failed.is_fault() && !failed.is_answer(),
@@ -81,7 +80,7 @@ async fn files_that_cannot_be_read_do_not_lead_to_http() {
         let settings = Settings { hosts_dir: Some(dir.path().into()), guard, ..Settings::default() };
         let client = Registry::load(settings, registry_metrics()).unwrap();
         let image = repo.reference("v1").parse().unwrap();
-        let found = client.fetch(&image, None, &Recorder::default()).await.map(|found| found.support);
+        let found = client.fetch(&image, None).await.map(|found| found.support);
         assert!(kind(&found).starts_with(expected), "{expected}: {found:?}");
     }
 }

@@ -55,8 +55,7 @@ async fn the_error_has_the_place_and_the_way_out() {
     let remote = Remote::start().await;
     let text = format!("server = '{}'\nca = 'ca.crt'\n[auth]\nusername = 'canary'\n", remote.url());
     let (client, dir) = client_of_directory(&remote, &[("docker.io", &text)]);
-    let error =
-        client.fetch(&"nginx:v1".parse().unwrap(), None, &Recorder::default()).await.unwrap_err().to_string();
+    let error = client.fetch(&"nginx:v1".parse().unwrap(), None).await.unwrap_err().to_string();
     let place = format!("{}/docker.io/hosts.toml, line 3", dir.path().display());
     assert!(error.contains(&place) && error.contains("registries.hosts"), "{error}");
     assert!(!error.contains("canary"), "{error}");

@@ -94,7 +94,7 @@ async fn indexes_run_where_containerd_runs_them() {
             Some(entry) => push_entry(&repo, entry, types, Some(&tag)),
             None => push_index(&repo, entries, types, Some(&tag)),
         };
-        let found = client.fetch(&repo.reference(&tag).parse().unwrap(), None, &Recorder::default()).await;
+        let found = client.fetch(&repo.reference(&tag).parse().unwrap(), None).await;
         let theirs = platforms(&runs.iter().map(String::as_str).collect::<Vec<_>>());
         // Nowhere, and not known where, come to the same.
         let ours = found.ok().and_then(|found| found.support.runs_on()).unwrap_or_default();

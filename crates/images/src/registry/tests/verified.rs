@@ -16,7 +16,7 @@ async fn ask_for(remote: &Remote, repo: &Repo, verified: Verified) -> Result<Sup
     let (client, _dir) = client(remote);
     let client = client.verifying(verified);
     let image = repo.reference("v1").parse().unwrap();
-    client.fetch(&image, None, &Recorder::default()).await.map(|found| found.support)
+    client.fetch(&image, None).await.map(|found| found.support)
 }
 
 fn claims(mut entry: Value, platform: &str) -> Value {
