@@ -55,6 +55,13 @@ struct Attempt<'a> {
     phase: Phase,
 }
 
+/// Why a lookup has no good answer.
+enum Failure {
+    Registry(Error),
+    /// The registry was not asked, or says nothing of itself.
+    NotAsked(LookupError),
+}
+
 /// What a lookup waits for.
 enum Phase {
     /// Its turn.
@@ -97,18 +104,17 @@ impl Fetcher {
             let _permit = queued.permit().await;
             attempt.try_all().await
         });
-        let answer = answer.await;
-        match answer.unwrap_or_else(|_| attempt.late(time).map(Err)) {
-            Err(error) => {
-                job.host.left(attempt.access);
-                self.instead(request, error)
-            }
-            Ok(Ok(support)) => {
+        match answer.await.unwrap_or_else(|_| Err(attempt.late(time))) {
+            Ok(support) => {
                 job.host.served(attempt.access);
                 self.metrics.looked_up(request.image.host(), LookupResult::Fetched);
                 Ok(support)
             }
-            Ok(Err(error)) => attempt.failed(&error),
+            Err(Failure::NotAsked(error)) => {
+                job.host.left(attempt.access);
+                self.instead(request, error)
+            }
+            Err(Failure::Registry(error)) => attempt.failed(&error),
         }
     }
 
@@ -150,12 +156,14 @@ impl<'a> Attempt<'a> {
     }
 
     /// What a time-out means.
-    fn late(&self, timeout: Duration) -> Result<Error, LookupError> {
+    fn late(&self, timeout: Duration) -> Failure {
         match self.phase {
-            Phase::Registry(since) if self.answered || since.elapsed() >= timeout / 2 => Ok(Error::Timeout),
-            Phase::Credential => Err(LookupError::Timeout),
+            Phase::Registry(since) if self.answered || since.elapsed() >= timeout / 2 => {
+                Failure::Registry(Error::Timeout)
+            }
+            Phase::Credential => Failure::NotAsked(LookupError::Timeout),
             // Time that others took says nothing about the registry.
-            Phase::Queue | Phase::Registry(_) => Err(LookupError::Overloaded),
+            Phase::Queue | Phase::Registry(_) => Failure::NotAsked(LookupError::Overloaded),
         }
     }
 
@@ -188,8 +196,8 @@ impl<'a> Attempt<'a> {
         outcome
     }
 
-    /// Tries one candidate after the other. A [`LookupError`] if the registry may not be asked.
-    async fn try_all(&mut self) -> Result<Result<Support, Error>, LookupError> {
+    /// Tries one candidate after the other.
+    async fn try_all(&mut self) -> Result<Support, Failure> {
         let Request { image, candidates } = self.request;
         let (job, probe) = (self.job, self.job.probe.is_some());
         let mut refused: Option<Error> = None;
@@ -197,30 +205,30 @@ impl<'a> Attempt<'a> {
         for candidate in candidates {
             self.use_candidate(candidate);
             if !probe {
-                job.host.permission(self.access)?;
+                job.host.permission(self.access).map_err(Failure::NotAsked)?;
             }
             let answer = match self.fetcher.cache.get(image, candidate.id()) {
                 Cached::Fresh(Err(LookupError::Denied)) if !probe => {
-                    Err(Error::Denied("the registry refused a moment ago".into()))
+                    Err(Failure::Registry(Error::Denied("the registry refused a moment ago".into())))
                 }
-                Cached::Fresh(Err(LookupError::NotFound)) if !probe => Err(Error::NotFound),
-                _ => match self.try_one(candidate).await {
-                    Ok(asked) => asked,
-                    Err(Busy) => {
-                        tracing::debug!(%image, credential = candidate.kind(), "too many runs of its program");
-                        busy = true;
-                        continue;
-                    }
-                },
+                Cached::Fresh(Err(LookupError::NotFound)) if !probe => {
+                    Err(Failure::Registry(Error::NotFound))
+                }
+                _ => self.try_one(candidate).await,
             };
             self.phase = Phase::Credential;
-            if let Err(Error::Denied(_)) = answer {
+            let error = match answer {
+                Err(Failure::NotAsked(_)) => {
+                    tracing::debug!(%image, credential = candidate.kind(), "too many runs of its program");
+                    busy = true;
+                    continue;
+                }
+                Err(Failure::Registry(error)) if is_refusal(lookup_error(&error)) => error,
+                answered => return answered,
+            };
+            if matches!(error, Error::Denied(_)) {
                 candidate.refused();
             }
-            let error = match answer {
-                Err(error) if is_refusal(lookup_error(&error)) => error,
-                answered => return Ok(answered),
-            };
             tracing::debug!(%image, credential = candidate.kind(), %error, "refused with this credential");
             let before = refused.as_ref().map(lookup_error);
             let now = lookup_error(&error);
@@ -230,37 +238,40 @@ impl<'a> Attempt<'a> {
         }
         // The candidate that was passed over may be the one that works.
         if busy {
-            return Err(LookupError::Overloaded);
+            return Err(Failure::NotAsked(LookupError::Overloaded));
         }
-        Ok(Err(refused.unwrap_or(Error::Denied("there is no credential for the image".into()))))
+        let none = || Error::Denied("there is no credential for the image".into());
+        Err(Failure::Registry(refused.unwrap_or_else(none)))
     }
 
-    /// Tries each credential of one candidate, and caches a refusal. [`Busy`] if its source cannot be asked now.
-    async fn try_one(&mut self, candidate: &CredentialCandidate) -> Result<Result<Support, Error>, Busy> {
+    /// Tries each credential of one candidate, and caches a refusal.
+    async fn try_one(&mut self, candidate: &CredentialCandidate) -> Result<Support, Failure> {
         let mut refused = Error::Denied("its source has no credential for the image".into());
         self.phase = Phase::Credential;
-        for credential in candidate.credentials_for(&self.job.callers).await? {
+        let credentials = candidate.credentials_for(&self.job.callers).await;
+        for credential in credentials.map_err(|Busy| Failure::NotAsked(LookupError::Overloaded))? {
             self.phase = Phase::Registry(Instant::now());
             self.job.host.asked(self.access);
-            match CREDENTIAL.scope(candidate.kind(), self.ask(candidate, credential.as_deref())).await {
+            let asked = self.ask(candidate, credential.as_deref());
+            match CREDENTIAL.scope(candidate.kind(), asked).await {
+                Ok(support) => {
+                    candidate.accepted();
+                    return Ok(support);
+                }
                 Err(error) if is_refusal(lookup_error(&error)) => {
                     self.answered = true;
                     refused = error;
                 }
-                Ok(support) => {
-                    candidate.accepted();
-                    return Ok(Ok(support));
-                }
                 Err(error) => {
                     self.take_back(candidate, &error);
-                    return Ok(Err(error));
+                    return Err(Failure::Registry(error));
                 }
             }
         }
         // An older good answer may outlive it (`last_good`), but first the next candidate is tried.
         let _ = self.fetcher.cache.fail(self.request.image, candidate.id(), &refused);
         self.take_back(candidate, &refused);
-        Ok(Err(refused))
+        Err(Failure::Registry(refused))
     }
 
     /// Removes from the shared cache what the registry no longer says, if that is what this error means.
