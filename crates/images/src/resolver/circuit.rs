@@ -3,7 +3,7 @@
 //! answers again.
 //!
 //! Pods name the images, so what fails may be of one tenant's making. Failures of one namespace open a circuit for that
-//! namespace; for others it opens by failures of two namespaces, and rests no longer than by the failures of the second one.
+//! namespace only. Failures of two open it for others once: as long as these have not failed themselves, they find out.
 
 use std::collections::HashSet;
 use std::sync::{Arc, Weak};
@@ -45,6 +45,8 @@ pub(super) enum Scope {
 /// A failed lookup.
 struct Fault {
     access: Access,
+    /// When the first lookup failed without an answer of the registry since, and the last one.
+    since: Instant,
     at: Instant,
     /// Whether there was no answer since, in its repository and in all of the registry.
     repository_silent: bool,
@@ -101,8 +103,9 @@ impl Circuit {
         if !is_probe && self.permission(access) != Ok(None) {
             return;
         }
-        let own = access.namespace;
-        self.faults.retain(|fault| fault.access.namespace != own || !fault.is_of(access));
+        let (own, now) = (access.namespace, Instant::now());
+        let known = self.faults.iter().position(|fault| fault.access.namespace == own && fault.is_of(access));
+        let known = known.map(|place| self.faults.remove(place)).filter(|known| known.registry_silent);
         let of_own = self.faults.iter().filter(|fault| fault.access.namespace == own).count();
         let oldest = match of_own {
             FAULTS_OF_NAMESPACE.. => self.faults.iter().position(|fault| fault.access.namespace == own),
@@ -113,7 +116,8 @@ impl Circuit {
         }
         self.faults.push(Fault {
             access,
-            at: Instant::now(),
+            since: known.map_or(now, |known| known.since),
+            at: now,
             repository_silent: true,
             registry_silent: true,
         });
@@ -126,16 +130,22 @@ impl Circuit {
 
     /// When a circuit of this namespace becomes half-open; `None` if it is closed.
     fn open_until(&self, scope: Scope, namespace: u64) -> Option<Instant> {
-        let faults = || self.faults.iter().filter(|fault| fault.counts_for(scope));
-        let opens = |faults: &mut dyn Iterator<Item = &Fault>| {
-            faults.map(|fault| scope.part(fault.access)).collect::<HashSet<_>>().len() >= FAILURES
+        let mut faults: Vec<&Fault> = self.faults.iter().filter(|fault| fault.counts_for(scope)).collect();
+        let opens = |faults: &[&Fault]| {
+            faults.iter().map(|fault| scope.part(fault.access)).collect::<HashSet<_>>().len() >= FAILURES
         };
-        let own = || faults().filter(|fault| fault.access.namespace == namespace);
-        let by_own = own().next_back().filter(|_| opens(&mut own()));
-        let last = faults().next_back()?.access.namespace;
-        let second = faults().rfind(|fault| fault.access.namespace != last);
-        let by_all = second.filter(|_| opens(&mut faults()));
-        by_own.into_iter().chain(by_all).map(|fault| fault.at + OPEN).max()
+        let own: Vec<&Fault> =
+            faults.iter().copied().filter(|fault| fault.access.namespace == namespace).collect();
+        let failed = own.last().map(|last| last.at);
+        faults.sort_by_key(|fault| fault.since);
+        let are_several = |faults: &[&Fault]| {
+            faults.iter().any(|fault| fault.access.namespace != faults[0].access.namespace)
+        };
+        // The fault by which there were enough of several namespaces.
+        let mut by_all = (FAILURES..=faults.len()).map(|count| &faults[..count]);
+        let by_all = by_all.find(|first| are_several(first) && opens(first)).and_then(|first| first.last());
+        let opened = by_all.map(|fault| fault.since.max(failed.unwrap_or(fault.since)));
+        opened.or(failed.filter(|_| opens(&own))).map(|opened| opened + OPEN)
     }
 
     fn is_probed(&self, scope: Scope, namespace: u64) -> bool {
