@@ -11,6 +11,7 @@ use testregistry::{
 use super::*;
 use crate::credentials::Credential;
 use crate::registry::testing::registry_metrics;
+use crate::registry::trace::CREDENTIAL;
 use tolerarch_core::image::{PlatformSet, Support};
 use tolerarch_core::testing::platforms;
 use tolerarch_support::metrics::Metrics;
@@ -53,6 +54,13 @@ fn client(remote: &Remote) -> (Registry, tempfile::TempDir) {
 
 async fn ask(remote: &Remote, repo: &Repo, target: &str) -> Result<Support, Error> {
     client(remote).0.fetch(&repo.reference(target).parse().unwrap(), None).await.map(|found| found.support)
+}
+
+/// Does a lookup with a credential of a pull secret. Returns also the sources of the credentials that were presented.
+async fn traced<T>(image: &ImageRef, lookup: impl Future<Output = T>) -> (T, Vec<&'static str>) {
+    let traces = Traces::default();
+    let outcome = trace::scope(Some(&traces), image, CREDENTIAL.scope("pull secret", lookup)).await;
+    (outcome, traces.of(image).requests.iter().filter_map(|request| request.credential).collect())
 }
 
 /// What an error is, in a word; for a bad manifest which one.

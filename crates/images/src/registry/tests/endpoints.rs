@@ -252,9 +252,10 @@ async fn a_mirror_sees_what_the_operator_has_for_it_and_nothing_else() {
         shown
     };
     let ours = vec![header("operator:o")];
-    for (key, at_mirror, at_registry) in
-        [(mirror.address(), ours, vec![]), (remote.address(), vec![], vec![header("pod:p")])]
-    {
+    for (key, at_mirror, at_registry, source) in [
+        (mirror.address(), ours, vec![], "docker config"),
+        (remote.address(), vec![], vec![header("pod:p")], "pull secret"),
+    ] {
         let (client, dir) = client_of(&remote.address(), &[&mirror.address()], &[&remote, &mirror]);
         let file = dir.path().join("config.json");
         let auths = json!({"auths": {key: {"auth": BASE64.encode("operator:o")}}});
@@ -263,9 +264,10 @@ async fn a_mirror_sees_what_the_operator_has_for_it_and_nothing_else() {
         let client = client.with_credentials(
             Credentials::load(&settings, vec![], Caller::Service, &Environment::default(), None).unwrap(),
         );
-        let found = client.fetch(&image, Some(&pods)).await.unwrap();
-        assert_eq!(found.support, Support::Index(platforms(&BOTH)));
+        let (found, sources) = traced(&image, client.fetch(&image, Some(&pods))).await;
+        assert_eq!(found.unwrap().support, Support::Index(platforms(&BOTH)));
         assert_eq!((shown(&mirror), shown(&remote)), (at_mirror, at_registry));
+        assert_eq!(sources, [source]);
     }
 }
 

@@ -110,7 +110,7 @@ async fn a_target_that_asks_for_a_token_gets_its_own_for_anybody() {
     bench.redirect(301, &format!("{}/v2/vendor/app/manifests/v1", target.url()));
     let credential = password();
     for credential in [None, Some(&credential)] {
-        assert_eq!(bench.ask(credential).await, ok());
+        assert_eq!(traced(&bench.image(), bench.ask(credential)).await, (ok(), vec!["anonymous"]));
         assert_eq!(steps(&bench.source), ["Manifest GET -"]);
         let scope = target.requests()[1].query_value("scope");
         assert_eq!(scope.as_deref(), Some("repository:vendor/app:pull"));
