@@ -233,7 +233,7 @@ impl Snapshot {
         };
         let outcomes = match wait {
             Wait::Until(deadline) | Wait::ForAllUntil(deadline) => {
-                let tenant = Tenant::Namespace(namespace);
+                let tenant = Tenant::of(namespace);
                 self.resolver.resolve(tenant, &images, candidates, deadline, enough).await
             }
             Wait::ForAll(limits) => Box::pin(limits.resolve(&self.resolver, &images, candidates)).await,

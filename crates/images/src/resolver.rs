@@ -16,7 +16,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use futures_util::stream::{FuturesUnordered, StreamExt};
-use tokio::time::{Duration, Instant, timeout_at};
+use tokio::time::{Duration, Instant, timeout, timeout_at};
 
 pub use cache::{CacheSettings, Outcome};
 pub use metrics::ResolverMetrics;
@@ -32,14 +32,14 @@ use lookup::{Fetcher, Job};
 use metrics::LookupResult;
 use request::{OwnedRequest, Request};
 use tolerarch_core::image::{ImageRef, LookupError};
-use tolerarch_support::concurrency::{Caller, Callers, Capacity, ConcurrencyLimit, Queued};
-use tolerarch_support::single_flight::{self, InFlight, SingleFlight};
+use tolerarch_support::concurrency::{Capacity, ConcurrencyLimit, QUEUE, Queued};
+use tolerarch_support::single_flight::{Flight, SingleFlight};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LookupSettings {
     /// How long one Pod may wait; less when the API server's own timeout is near.
     pub budget: Duration,
-    /// How long one lookup may take in all.
+    /// How long one lookup may take once it is its turn, for which it waits as long at most.
     pub timeout: Duration,
     /// Lookups that run at a time, in all.
     pub concurrency: usize,
@@ -64,8 +64,8 @@ pub struct Resolver(Arc<Inner>);
 
 struct Inner {
     fetcher: Fetcher,
-    /// Of this configuration: no Pod joins a lookup that began under another one.
-    flights: Flights,
+    /// Of this configuration: no Pod joins a lookup that began under another one, nor one of another tenant.
+    flights: SingleFlight<FlightKey, Outcome>,
     /// What outlives a change of the configuration, beside the cache.
     hosts: Arc<Hosts>,
     limit: Arc<ConcurrencyLimit>,
@@ -80,7 +80,7 @@ pub struct Extras {
     pub traces: Option<Traces>,
 }
 
-type Flights = SingleFlight<Box<str>, Outcome, Callers>;
+type FlightKey = (Tenant, Box<str>);
 
 /// What is known of one image by now.
 enum Lookup {
@@ -90,7 +90,7 @@ enum Lookup {
 
 /// A lookup in flight that a Pod waits for.
 struct Pending {
-    flight: single_flight::Flight<Outcome>,
+    flight: Flight<Outcome>,
     /// Whether another Pod began it.
     joined: bool,
     /// How long to wait at most, and what to report then: it probes a failing registry, or one that has not answered for long.
@@ -117,13 +117,13 @@ impl Resolver {
         metrics: ResolverMetrics,
         Extras { shared, traces }: Extras,
     ) -> Self {
-        let limit =
-            ConcurrencyLimit::new(Capacity { all: lookup.concurrency, per_host: lookup.per_registry });
+        let (all, per_host) = (lookup.concurrency, lookup.per_registry);
+        let limit = ConcurrencyLimit::new(Capacity { all, per_host, waiting: QUEUE * all });
         let hosts = Arc::new(Hosts::new(metrics.clone()));
         let cache = Cache::new(cache, metrics.clone());
         let shared = shared.map(|shared| shared.verifying(registry.verified));
         let fetcher = Fetcher { registry, cache, shared, timeout: lookup.timeout, metrics, traces };
-        Self(Arc::new(Inner { fetcher, flights: Flights::default(), hosts, limit }))
+        Self(Arc::new(Inner { fetcher, flights: SingleFlight::default(), hosts, limit: limit.into() }))
     }
 
     /// The resolver of another configuration. It shares the cache, unless more or less is verified: what was believed may be
@@ -136,7 +136,7 @@ impl Resolver {
         let shared = shared.clone().map(|shared| shared.verifying(registry.verified));
         let cache = before.reconfigured(cache, registry.verified == asked.verified);
         let fetcher = Fetcher { registry, cache, shared, timeout: lookup.timeout, metrics, traces };
-        Self(Arc::new(Inner { fetcher, flights: Flights::default(), hosts, limit }))
+        Self(Arc::new(Inner { fetcher, flights: SingleFlight::default(), hosts, limit }))
     }
 
     /// Looks up all images at once, until all are known, one of them is `enough` by itself, or the deadline comes.
@@ -144,12 +144,12 @@ impl Resolver {
     /// The answer has the order of `images`. `None` stands where another image was enough; an image that the deadline cut
     /// short has its expired good answer, or [`LookupError::BudgetExceeded`].
     ///
-    /// Lookups count towards the shares of `tenant`, the Pod's namespace. `candidates` are an image's credential
+    /// Lookups count towards the share of `tenant`, the Pod's namespace. `candidates` are an image's credential
     /// candidates in the order in which they are tried
     /// ([`Keyring::candidates`](crate::credentials::Keyring::candidates)); without any the image is denied.
     pub async fn resolve(
         &self,
-        tenant: Tenant<'_>,
+        tenant: Tenant,
         images: &[&ImageRef],
         candidates: impl Fn(&ImageRef) -> Cow<'static, [CredentialCandidate]>,
         deadline: Instant,
@@ -159,12 +159,9 @@ impl Resolver {
         let (mut settled, mut pending) = (false, Vec::new());
         {
             let now = self.0.fetcher.cache.now();
-            // Cached answers need no caller.
-            let mut caller = None;
-            let mut caller = || caller.get_or_insert_with(|| Caller::of(tenant)).clone();
             for (place, image) in images.iter().enumerate() {
                 let request = Request { image, candidates: &candidates(image) };
-                outcomes.push(match self.find(request, now, &mut caller) {
+                outcomes.push(match self.find(request, now, &tenant) {
                     Lookup::Ready(outcome) => {
                         settled |= enough(image, outcome);
                         Some(outcome)
@@ -241,7 +238,7 @@ impl Resolver {
     }
 
     /// The answer that serves at once, or the lookup that will give one.
-    fn find(&self, request: Request<'_>, now: Millis, caller: &mut impl FnMut() -> Caller) -> Lookup {
+    fn find(&self, request: Request<'_>, now: Millis, tenant: &Tenant) -> Lookup {
         let Fetcher { registry, cache, metrics, .. } = &self.0.fetcher;
         let count = |result| metrics.looked_up(request.image.host(), result);
         // Before the cache: a registry that is no longer allowed is no longer trusted either.
@@ -259,11 +256,11 @@ impl Resolver {
                 count(LookupResult::Stale);
                 if due {
                     // This Pod has its answer, whatever the result.
-                    let _ = self.start(refresh, &caller());
+                    let _ = self.start(refresh, tenant);
                 }
                 Lookup::Ready(Ok(support))
             }
-            Cached::Expired(_) | Cached::Nothing => match self.start(request, &caller()) {
+            Cached::Expired(_) | Cached::Nothing => match self.start(request, tenant) {
                 Ok(lookup) => {
                     if !matches!(lookup, Lookup::Pending(Pending { joined: false, .. })) {
                         count(LookupResult::Joined);
@@ -275,22 +272,17 @@ impl Resolver {
         }
     }
 
-    /// Joins the lookup of this image, or begins one, unless none may begin or its registry is known to fail.
-    fn start(&self, request: Request<'_>, caller: &Caller) -> Result<Lookup, LookupError> {
-        let Inner { fetcher, flights, hosts, limit } = &*self.0;
+    /// Joins the tenant's lookup of this image, or begins one, unless none may begin or its registry is known to fail.
+    fn start(&self, request: Request<'_>, tenant: &Tenant) -> Result<Lookup, LookupError> {
+        let Inner { fetcher, flights, hosts, limit, .. } = &*self.0;
         let host = hosts.get(request.image.host());
-        let access = hosts.access(request, caller);
+        let access = hosts.access(request, tenant);
         let silent = host.is_silent(access).then_some((PATIENCE, LookupError::BudgetExceeded));
-        let flights = flights.lock();
-        if let Some((flight, callers)) = flights.get(&*request.key()) {
+        let key = (tenant.clone(), request.key().into());
+        if let Some(flight) = flights.get(&key) {
             host.permission(access)?;
-            callers.join(caller);
             host.joined(access);
-            return Ok(Lookup::Pending(Pending { flight: flight.clone(), joined: true, short_wait: silent }));
-        }
-        if let (Cached::Fresh(outcome), _) = request.cached(&fetcher.cache, fetcher.cache.now()) {
-            // It has completed since the cache was asked.
-            return Ok(Lookup::Ready(outcome));
+            return Ok(Lookup::Pending(Pending { flight, joined: true, short_wait: silent }));
         }
         let (probe, refused) = match host.enter(access) {
             Ok(probe) => (probe, None),
@@ -303,27 +295,29 @@ impl Resolver {
             return Err(error);
         }
         let short_wait = probe.as_ref().map(|_| (PROBE_PATIENCE, LookupError::CircuitOpen)).or(silent);
-        let job = Job { host, access, probe, refused, callers: caller.clone().into() };
-        let known = job.host.is_known();
-        let queued = limit.queue(&job.callers, &job.host.name, known).ok_or(LookupError::Overloaded)?;
-        let flight = self.launch(flights, request.into(), job, queued);
+        let queued = limit.queue(tenant, &host.name).ok_or(LookupError::Overloaded)?;
+        let job = Job { host, access, probe, refused, tenant: tenant.clone() };
+        let flight = self.launch(key, request.into(), job, queued);
         Ok(Lookup::Pending(Pending { flight, joined: false, short_wait }))
     }
 
-    fn launch(
-        &self,
-        flights: InFlight<'_, Box<str>, Outcome, Callers>,
-        request: OwnedRequest,
-        job: Job,
-        queued: Queued,
-    ) -> single_flight::Flight<Outcome> {
+    fn launch(&self, key: FlightKey, request: OwnedRequest, job: Job, queued: Queued) -> Flight<Outcome> {
         let resolver = self.clone();
-        let (key, callers) = (request.borrow().key().into(), job.callers.clone());
-        flights.start(key, callers, async move {
-            let (fetcher, request) = (&resolver.0.fetcher, request.borrow());
-            let lookup = fetcher.look_up(request, &job, queued);
-            trace::scope(fetcher.traces.as_ref(), request.image, lookup).await
-        })
+        self.0.flights.run(key, || async move { resolver.look_up(request, job, queued).await })
+    }
+
+    /// Looks an image up when it is the tenant's turn.
+    async fn look_up(&self, request: OwnedRequest, job: Job, queued: Queued) -> Outcome {
+        let (fetcher, request) = (&self.0.fetcher, request.borrow());
+        if let Some(outcome) = fetcher.unasked(request, &job).await {
+            return outcome;
+        }
+        let _in_flight = fetcher.metrics.lookup_in_flight();
+        let Ok(_permit) = timeout(fetcher.time(&job), queued).await else {
+            job.host.left(job.access);
+            return fetcher.instead(request, LookupError::Overloaded);
+        };
+        trace::scope(fetcher.traces.as_ref(), request.image, fetcher.look_up(request, &job)).await
     }
 }
 

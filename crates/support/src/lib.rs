@@ -1,7 +1,7 @@
 //! What any server needs and no other crate should write twice.
 //!
 //! Untrusted input within bounds: [`body`] (of HTTP, within a budget of memory), [`mod@file`] (the operator's). Work shared
-//! fairly: [`concurrency`] (permits by caller), [`single_flight`] (one run for all that wait for it), [`recently`] (what
+//! fairly: [`concurrency`] (permits by tenant), [`single_flight`] (one run for all that wait for it), [`recently`] (what
 //! was done already). What operators see: [`logging`], [`metrics`], [`health`]. [`environment`] is the one place where the
 //! process's variables are read.
 

@@ -1,9 +1,8 @@
 //! At most one task for each key at a time, which later callers join; it goes on when none of them waits any more.
 
-use std::borrow::Borrow;
 use std::collections::HashMap;
 use std::hash::Hash;
-use std::sync::{Arc, MutexGuard};
+use std::sync::Arc;
 
 use crate::sync::Mutex;
 use futures_util::future::{FutureExt, Shared};
@@ -12,55 +11,44 @@ use tokio::sync::oneshot;
 /// The result of a task in flight; an error if the task panicked.
 pub type Flight<V> = Shared<oneshot::Receiver<V>>;
 
-type Map<K, V, T> = HashMap<K, (Flight<V>, T)>;
+type InFlight<K, V> = Mutex<HashMap<K, Flight<V>>>;
 
-/// The tasks in flight, each with a tag.
-pub struct SingleFlight<K, V, T = ()>(Arc<Mutex<Map<K, V, T>>>);
+/// The tasks in flight.
+pub struct SingleFlight<K, V>(Arc<InFlight<K, V>>);
 
-/// The tasks in flight, locked: none begins and none ends as long as this is held.
-pub struct InFlight<'a, K, V, T = ()> {
-    map: MutexGuard<'a, Map<K, V, T>>,
-    all: &'a Arc<Mutex<Map<K, V, T>>>,
-}
-
-impl<K, V, T> Default for SingleFlight<K, V, T> {
+impl<K, V> Default for SingleFlight<K, V> {
     fn default() -> Self {
         Self(Arc::default())
     }
 }
 
-impl<K, V, T> SingleFlight<K, V, T> {
-    pub fn lock(&self) -> InFlight<'_, K, V, T> {
-        InFlight { map: self.0.lock(), all: &self.0 }
-    }
-}
-
-impl<K: Eq + Hash, V: Clone, T> InFlight<'_, K, V, T> {
+impl<K: Eq + Hash, V: Clone> SingleFlight<K, V> {
     pub fn count(&self) -> usize {
-        self.map.len()
+        self.0.lock().len()
     }
 
-    pub fn get<Q>(&self, key: &Q) -> Option<&(Flight<V>, T)>
-    where
-        K: Borrow<Q>,
-        Q: Eq + Hash + ?Sized,
-    {
-        self.map.get(key)
+    pub fn get(&self, key: &K) -> Option<Flight<V>> {
+        self.0.lock().get(key).cloned()
     }
 
-    /// The key is free again before the result is published, so a caller that finds no task finds what it has stored.
-    pub fn start(mut self, key: K, tag: T, work: impl Future<Output = V> + Send + 'static) -> Flight<V>
+    /// Joins the task of this key, or starts it. The key is free again before the result is published, so work that
+    /// begins finds what the task before it has stored.
+    pub fn run<F>(&self, key: K, work: impl FnOnce() -> F) -> Flight<V>
     where
         K: Clone + Send + 'static,
         V: Send + Sync + 'static,
-        T: Send + 'static,
+        F: Future<Output = V> + Send + 'static,
     {
+        let mut all = self.0.lock();
+        if let Some(flight) = all.get(&key) {
+            return flight.clone();
+        }
         let (sender, receiver) = oneshot::channel();
         let flight = receiver.shared();
-        self.map.insert(key.clone(), (flight.clone(), tag));
-        let entry = Entry { all: Arc::clone(self.all), key };
+        all.insert(key.clone(), flight.clone());
         // A runtime that shuts down drops the task at once, and the entry locks the map.
-        drop(self);
+        drop(all);
+        let (entry, work) = (Entry { all: Arc::clone(&self.0), key }, work());
         tokio::spawn(async move {
             let value = work.await;
             drop(entry);
@@ -72,12 +60,12 @@ impl<K: Eq + Hash, V: Clone, T> InFlight<'_, K, V, T> {
 }
 
 /// Removes a task from the map when it ends, also by a panic.
-struct Entry<K: Eq + Hash, V, T> {
-    all: Arc<Mutex<Map<K, V, T>>>,
+struct Entry<K: Eq + Hash, V> {
+    all: Arc<InFlight<K, V>>,
     key: K,
 }
 
-impl<K: Eq + Hash, V, T> Drop for Entry<K, V, T> {
+impl<K: Eq + Hash, V> Drop for Entry<K, V> {
     fn drop(&mut self) {
         self.all.lock().remove(&self.key);
     }
@@ -103,17 +91,16 @@ mod tests {
                 7
             }
         };
-        let first = flights.lock().start("a", (), work());
-        let second = flights.lock().get("a").unwrap().0.clone();
-        assert!(flights.lock().get("b").is_none());
+        let (first, second) = (flights.run("a", work), flights.run("a", work));
+        assert!(flights.get(&"a").is_some() && flights.get(&"b").is_none());
         drop(first);
         go.notify_one();
         assert_eq!((second.await, runs.load(Ordering::SeqCst)), (Ok(7), 1));
-        assert_eq!(flights.lock().count(), 0);
+        assert_eq!(flights.count(), 0);
 
-        drop(flights.lock().start("a", (), work()));
+        drop(flights.run("a", work));
         go.notify_one();
-        while flights.lock().count() > 0 {
+        while flights.count() > 0 {
             tokio::task::yield_now().await;
         }
         assert_eq!(runs.load(Ordering::SeqCst), 2);
@@ -122,8 +109,8 @@ mod tests {
     #[tokio::test]
     async fn a_panic_ends_one_task_and_frees_its_key() {
         let flights = SingleFlight::<_, u8>::default();
-        assert!(flights.lock().start("a", (), async { panic!("on purpose") }).await.is_err());
-        assert_eq!(flights.lock().count(), 0);
-        assert_eq!(flights.lock().start("a", (), async { 1 }).await, Ok(1));
+        assert!(flights.run("a", || async { panic!("on purpose") }).await.is_err());
+        assert_eq!(flights.count(), 0);
+        assert_eq!(flights.run("a", || async { 1 }).await, Ok(1));
     }
 }

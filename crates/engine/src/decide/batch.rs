@@ -33,8 +33,7 @@ impl BatchLimits {
         Self {
             time: lookup.timeout + LONGER,
             per_registry: lookup.per_registry,
-            // Registries that are not known to work share half of the lookups; here all of them may be such.
-            running: Semaphore::new(lookup.concurrency.div_ceil(2)),
+            running: Semaphore::new(lookup.concurrency),
             hosts: Mutex::default(),
         }
     }

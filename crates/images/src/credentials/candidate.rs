@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::credential::{Credential, CredentialId, IdentifiedCredential};
 use super::process::Busy;
 use super::program::Program;
-use tolerarch_support::concurrency::Callers;
+use tolerarch_support::concurrency::Tenant;
 
 /// Cheap to clone.
 #[derive(Clone)]
@@ -81,28 +81,21 @@ impl CredentialCandidate {
     ///
     /// May run a helper or a plugin, which takes up to a minute and goes on when this future is dropped.
     pub async fn credentials(&self) -> Vec<Option<Arc<Credential>>> {
-        self.credentials_for(&Callers::operator()).await.unwrap_or_default()
+        self.credentials_for(&Tenant::Operator).await.unwrap_or_default()
     }
 
-    /// The same on behalf of these callers, whose shares of the runs hold.
+    /// The same on behalf of this tenant, whose share of the runs holds.
     pub(crate) async fn credentials_for(
         &self,
-        callers: &Callers,
+        tenant: &Tenant,
     ) -> Result<Vec<Option<Arc<Credential>>>, Busy> {
         Ok(match &self.source {
             Source::Anonymous => vec![None],
             Source::Pod(credential) | Source::File(credential, _) => vec![Some(Arc::clone(credential))],
             Source::Program { program, image } => {
-                program.credentials(image, callers).await?.into_iter().map(Some).collect()
+                program.credentials(image, tenant).await?.into_iter().map(Some).collect()
             }
         })
-    }
-
-    /// The registry accepted a credential of this candidate: runs for this registry are worth their time.
-    pub(crate) fn accepted(&self) {
-        if let Source::Program { program, image } = &self.source {
-            program.accepted(image);
-        }
     }
 
     /// The registry refused all credentials of this candidate: the answer of a program is not used again.

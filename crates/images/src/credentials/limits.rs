@@ -40,8 +40,9 @@ pub(super) const CANDIDATES: usize = 16;
 
 /// Bytes of all cached pull secrets.
 pub(super) const CACHED: u64 = 16 << 20;
-/// Pull secrets that are read at a time. One namespace gets half of them, and half of the 128 places in the queue (`concurrency`).
+/// Pull secrets that are read at a time, and that wait for it; one namespace gets 6 and 64 of them (`concurrency`).
 pub(super) const READS: usize = 16;
+pub(super) const READS_WAITING: usize = 256;
 
 /// How often expired values are dropped.
 pub(super) const SWEEP: Duration = Duration::from_secs(60);

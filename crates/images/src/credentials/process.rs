@@ -4,7 +4,6 @@ use std::fs::Metadata;
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::process::Stdio;
-use std::sync::Arc;
 
 use rustix::process::{Pid, Signal, kill_process_group};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -12,8 +11,7 @@ use tokio::process::Command;
 use tokio::time::{Duration, timeout};
 use zeroize::Zeroizing;
 
-use super::ttl_cache::TtlCache;
-use tolerarch_support::concurrency::{Callers, Capacity, ConcurrencyLimit, Permit};
+use tolerarch_support::concurrency::{Capacity, ConcurrencyLimit, Permit, Tenant};
 
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Limits {
@@ -21,8 +19,7 @@ pub(super) struct Limits {
     pub(super) time: Duration,
     /// Bytes that it may write.
     pub(super) output: usize,
-    /// How often it may run at a time. With four runs one namespace gets two, one of them at registries for which no
-    /// credential of this program has been accepted yet; all of those registries together get two.
+    /// How often it may run at a time; of four runs one namespace gets two.
     pub(super) runs: usize,
 }
 
@@ -34,16 +31,13 @@ impl Default for Limits {
 
 /// How long a run waits for others: half of `lookup.timeout`, so that the next credential can still be tried.
 const WAIT: Duration = Duration::from_secs(5);
-/// Registries that are kept as having accepted a credential, and for how long.
-const ACCEPTED: usize = 1000;
-const ACCEPTED_TIME: Duration = Duration::from_secs(24 * 3600);
+/// Places in the queue for each run: a quarter of them is for all lookups that one namespace has at a time.
+const QUEUE: usize = 32;
 
 /// Runs one program. Each program has its own runner, so that one that hangs delays no other.
 pub(super) struct Runner {
     limits: Limits,
-    limit: Arc<ConcurrencyLimit>,
-    /// Registries for which a credential of this program was accepted.
-    pub(super) accepted: Arc<TtlCache<Box<str>, ()>>,
+    limit: ConcurrencyLimit,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -70,26 +64,19 @@ pub(super) struct Output {
 
 impl Runner {
     pub(super) fn new(limits: Limits) -> Self {
-        let limit = ConcurrencyLimit::new(Capacity { all: limits.runs, per_host: limits.runs });
-        Self { limits, limit, accepted: TtlCache::new(ACCEPTED) }
+        let (all, waiting) = (limits.runs, QUEUE * limits.runs);
+        Self { limits, limit: ConcurrencyLimit::new(Capacity { all, per_host: all, waiting }) }
     }
 
-    pub(super) fn accepted(&self, registry: &str) {
-        if self.accepted.get(&Box::from(registry)).is_none() {
-            self.accepted.put(registry.into(), (), ACCEPTED_TIME);
-        }
-    }
-
-    pub(super) async fn turn(&self, registry: &str, callers: &Callers) -> Result<Permit, Busy> {
-        let known = self.accepted.get(&Box::from(registry)).is_some();
-        let queued = self.limit.queue(callers, registry, known).ok_or(Busy)?;
-        timeout(WAIT, queued.permit()).await.ok().flatten().ok_or(Busy)
+    pub(super) async fn turn(&self, registry: &str, tenant: &Tenant) -> Result<Permit, Busy> {
+        let queued = self.limit.queue(tenant, registry).ok_or(Busy)?;
+        timeout(WAIT, queued).await.map_err(|_| Busy)
     }
 
     /// Killed when it takes too long, and when this future is dropped, with its children: many helpers are scripts.
     pub(super) async fn run(
         &self,
-        _turn: Permit,
+        _turn: &Permit,
         command: Command,
         input: &[u8],
     ) -> Result<Output, ProcessError> {

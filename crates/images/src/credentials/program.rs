@@ -14,7 +14,8 @@ use super::helper::Helper;
 use super::process::{Busy, Limits, Runner};
 use super::provider::Provider;
 use super::ttl_cache::TtlCache;
-use tolerarch_support::concurrency::{Callers, Permit};
+use tolerarch_support::concurrency::{Permit, Tenant};
+use tolerarch_support::single_flight::SingleFlight;
 use tolerarch_support::sync::Mutex;
 
 /// Cached answers of one program.
@@ -32,6 +33,8 @@ pub(super) struct Program {
     /// The scope of its last answer, which is also that of its failures.
     scope: Mutex<Scope>,
     answers: Arc<TtlCache<CacheKey, Arc<Answer>>>,
+    /// Each holds the permit of who started it.
+    runs: SingleFlight<CacheKey, Option<Arc<Answer>>>,
 }
 
 enum Protocol {
@@ -107,7 +110,13 @@ impl Program {
     fn new(protocol: Protocol, limits: Limits) -> Arc<Self> {
         let (runner, answers) = (Runner::new(limits), TtlCache::new(CAPACITY));
         // Until its first answer: a program that fails must not be run for every image.
-        Arc::new(Self { protocol, runner, scope: Mutex::new(Scope::Registry), answers })
+        Arc::new(Self {
+            protocol,
+            runner,
+            scope: Mutex::new(Scope::Registry),
+            answers,
+            runs: SingleFlight::default(),
+        })
     }
 
     pub(super) fn kind(&self) -> &'static str {
@@ -134,17 +143,13 @@ impl Program {
     pub(super) async fn credentials(
         self: &Arc<Self>,
         image: &str,
-        callers: &Callers,
+        tenant: &Tenant,
     ) -> Result<Vec<Arc<Credential>>, Busy> {
         let answer = match self.cached(image) {
             Some(answer) => answer,
-            None => self.ask(image, callers).await?,
+            None => self.ask(image, tenant).await?,
         };
         Ok(answer.credentials(image))
-    }
-
-    pub(super) fn accepted(&self, image: &str) {
-        self.runner.accepted(registry(image));
     }
 
     /// Drops the answer for an image, unless the program ran a moment ago.
@@ -163,34 +168,33 @@ impl Program {
         })
     }
 
-    /// Runs it, or joins a run that is probably for this image as well: many new images of one registry cost one run.
-    async fn ask(self: &Arc<Self>, image: &str, callers: &Callers) -> Result<Arc<Answer>, Busy> {
-        let scope = *self.scope.lock();
-        let key = CacheKey::new(Kind::Answer, scope, image);
-        let (program, name) = (Arc::clone(self), image.to_owned());
-        let work = |callers| async move { program.ask_alone(&name, &callers).await.ok() };
-        let shared = timeout(JOINED, self.answers.join(&key, callers, work)).await.ok().flatten();
+    /// Runs it when it is the tenant's turn, or joins a run that is probably for this image as well: many new images of
+    /// one registry cost one run.
+    async fn ask(self: &Arc<Self>, image: &str, tenant: &Tenant) -> Result<Arc<Answer>, Busy> {
+        let turn = Arc::new(self.runner.turn(registry(image), tenant).await?);
+        let key = CacheKey::new(Kind::Answer, *self.scope.lock(), image);
+        let alone = || Arc::clone(self).ask_alone(image.to_owned(), Arc::clone(&turn));
+        let shared = timeout(JOINED, self.runs.run(key, alone)).await.ok().and_then(Result::ok).flatten();
         match shared.filter(|answer| *answer.image == *image).or_else(|| self.cached(image)) {
             Some(answer) => Ok(answer),
-            None => self.ask_alone(image, callers).await,
+            None => alone().await.ok_or(Busy),
         }
     }
 
-    /// Runs it for this very image, unless there is an answer by the time that it may run.
-    async fn ask_alone(self: &Arc<Self>, image: &str, callers: &Callers) -> Result<Arc<Answer>, Busy> {
-        let (program, name) = (Arc::clone(self), image.to_owned());
-        let work = |callers| async move {
-            let turn = program.runner.turn(registry(&name), &callers).await.ok()?;
-            match program.cached(&name) {
+    /// Runs it for this very image, unless there is an answer by now. `None` if that panics.
+    async fn ask_alone(self: Arc<Self>, image: String, turn: Arc<Permit>) -> Option<Arc<Answer>> {
+        let key = CacheKey::new(Kind::Alone, Scope::Image, &image);
+        let program = Arc::clone(&self);
+        let work = || async move {
+            match program.cached(&image) {
                 Some(answer) => Some(answer),
-                None => Some(program.run(&name, turn).await),
+                None => Some(program.run(&image, &turn).await),
             }
         };
-        let key = CacheKey::new(Kind::Alone, Scope::Image, image);
-        self.answers.join(&key, callers, work).await.ok_or(Busy)
+        self.runs.run(key, work).await.ok().flatten()
     }
 
-    async fn run(&self, image: &str, turn: Permit) -> Arc<Answer> {
+    async fn run(&self, image: &str, turn: &Permit) -> Arc<Answer> {
         let (command, input) = match &self.protocol {
             Protocol::Helper(helper) => helper.request(image),
             Protocol::Plugin(provider, _) => provider.request(image),

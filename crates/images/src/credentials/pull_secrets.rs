@@ -16,8 +16,9 @@ use super::limits::{self, DATA, ENTRIES, GLOB, KEY, WORD};
 use super::pattern::ImagePattern;
 use super::ttl_cache::TtlCache;
 use tolerarch_kubernetes::cluster::{self, Cluster, ClusterError};
-use tolerarch_support::concurrency::{Caller, Callers, Capacity, ConcurrencyLimit, Tenant};
+use tolerarch_support::concurrency::{Capacity, ConcurrencyLimit, Tenant};
 use tolerarch_support::recently::Recently;
+use tolerarch_support::single_flight::SingleFlight;
 use tolerarch_support::sync::Mutex;
 
 /// About how many secrets are cached; the bound is their size.
@@ -45,7 +46,8 @@ pub(super) struct PullSecrets {
     cluster: Cluster,
     wait: Duration,
     cached: Arc<TtlCache<Name, CachedSecret>>,
-    reads: Arc<ConcurrencyLimit>,
+    reads: SingleFlight<Name, Option<CachedSecret>>,
+    limit: ConcurrencyLimit,
     logged: Mutex<Recently>,
 }
 
@@ -81,9 +83,10 @@ impl PullSecrets {
     /// `wait` is how long a caller waits for a secret that is not cached.
     pub(super) fn new(cluster: Cluster, wait: Duration) -> Arc<Self> {
         let cached = TtlCache::weighed(ITEMS, limits::CACHED, weight);
-        let reads = ConcurrencyLimit::new(Capacity { all: limits::READS, per_host: limits::READS });
+        let (all, waiting) = (limits::READS, limits::READS_WAITING);
+        let limit = ConcurrencyLimit::new(Capacity { all, per_host: all, waiting });
         let logged = Mutex::new(Recently::new(LOG_INTERVAL, REASONS));
-        Arc::new(Self { cluster, wait, cached, reads, logged })
+        Arc::new(Self { cluster, wait, cached, reads: SingleFlight::default(), limit, logged })
     }
 
     /// The secrets of these names, each once; empty ones are left out, and those beyond the bound on entries.
@@ -126,17 +129,17 @@ impl PullSecrets {
         read
     }
 
+    /// Reads a secret when it is the namespace's turn, once for all of its Pods: no other namespace can name it.
     async fn fetch(self: &Arc<Self>, name: &Name) -> Option<CachedSecret> {
         let (own, wanted) = (Arc::clone(self), name.clone());
-        let callers: Callers = Caller::of(Tenant::Namespace(&name.namespace)).into();
-        let work = |callers| async move {
+        let work = || async move {
             // A full queue is not cached: it says nothing of the secret.
-            let permit = own.reads.queue(&callers, "", true)?.permit().await?;
+            let permit = own.limit.queue(&Tenant::Namespace(Arc::clone(&wanted.namespace)), "")?.await;
             let found = own.cluster.secret::<Object>(&wanted.namespace, &wanted.name).await;
             drop(permit);
             Some(own.learn(wanted, found))
         };
-        self.cached.join(name, &callers, work).await
+        self.reads.run(name.clone(), work).await.ok().flatten()
     }
 
     fn learn(&self, name: Name, found: Result<Object, ClusterError>) -> CachedSecret {

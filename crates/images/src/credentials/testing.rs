@@ -25,6 +25,7 @@ impl TestDir {
         self.0.path().join(name)
     }
 
+    #[cfg(test)]
     pub(super) fn write(&self, name: &str, text: &str) -> PathBuf {
         let path = self.path(name);
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();
@@ -34,6 +35,7 @@ impl TestDir {
 
     /// A program. Written by another process: a file that this one has open for writing, if only in a child that has not
     /// begun yet, cannot be run.
+    #[cfg(test)]
     pub(super) fn program(&self, name: &str, script: &str) -> PathBuf {
         use std::io::Write;
         let path = self.path(name);
@@ -101,27 +103,8 @@ pub(super) fn with_secrets(api: &ApiServer, settings: &CredentialSettings, dir: 
     Credentials { sources: Some(Arc::new(Sources { files, pull_secrets, private: Vec::new() })) }
 }
 
-/// Credentials of a helper for this registry, which writes `output`. It is in the directory.
-pub fn with_helper(registry: &str, output: &str) -> (Credentials, TempDir) {
-    let dir = TestDir::new();
-    dir.program("bin/docker-credential-test", &format!("echo '{output}'"));
-    let config = serde_json::json!({"credHelpers": {registry: "test"}}).to_string();
-    let docker_configs = vec![dir.write("config.json", &config)];
-    let settings = CredentialSettings { docker_configs, ..CredentialSettings::default() };
-    let credentials =
-        Credentials::load_within(&settings, Vec::new(), &context(&environment(&dir)), None).unwrap();
-    (credentials, dir.0)
-}
-
 /// A Pod's own credential.
 #[cfg(test)]
 pub(crate) fn of_pod(credential: Credential) -> CredentialCandidate {
     CredentialCandidate::pod(credential.into())
-}
-
-/// Whether a registry accepted a credential of the helper of this candidate, which is for that registry alone.
-#[cfg(test)]
-pub(crate) fn has_accepted(candidate: &CredentialCandidate) -> bool {
-    let candidate::Source::Program { program, image } = &candidate.source else { return false };
-    program.runner.accepted.get(&Box::from(image.split('/').next().unwrap())).is_some()
 }

@@ -1,6 +1,5 @@
-//! A cache of values with lifetimes, each fetched by one task at a time, which goes on when its callers are gone.
+//! A cache of values with lifetimes.
 
-use std::future::Future;
 use std::hash::Hash;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
@@ -10,11 +9,7 @@ use quick_cache::{DefaultHashBuilder, OptionsBuilder, Weighter};
 use tokio::time::{Duration, Instant, sleep};
 
 use super::limits;
-use tolerarch_support::concurrency::Callers;
-use tolerarch_support::single_flight::SingleFlight;
 
-/// Fetches at a time; beyond that nothing is fetched.
-const FLIGHTS: usize = 256;
 /// The longest lifetime: plugins may ask for any.
 const LIFE: Duration = Duration::from_secs(24 * 3600);
 
@@ -25,7 +20,6 @@ pub(super) struct TtlCache<K, V> {
     cached: Cache<K, (V, Instant), Weight<K, V>>,
     /// Whether a sweep is scheduled.
     is_swept: AtomicBool,
-    flights: SingleFlight<K, Option<V>, Callers>,
 }
 
 struct Weight<K, V>(fn(&K, &V) -> u64);
@@ -64,7 +58,7 @@ where
             // Only if an option is missing.
             Err(_) => Cache::with(items, capacity, weight, hash, DefaultLifecycle::default()),
         };
-        Arc::new(Self { cached, is_swept: AtomicBool::new(false), flights: SingleFlight::default() })
+        Arc::new(Self { cached, is_swept: AtomicBool::new(false) })
     }
 
     pub(super) fn get(&self, key: &K) -> Option<V> {
@@ -95,34 +89,6 @@ where
             if cache.cached.is_empty() || cache.is_swept.swap(true, Ordering::SeqCst) {
                 return;
             }
-        }
-    }
-
-    /// Fetches, or joins a fetch, to which these callers bring their shares. `None` if too many are, or it failed.
-    pub(super) async fn join<F>(
-        &self,
-        key: &K,
-        callers: &Callers,
-        work: impl FnOnce(Callers) -> F,
-    ) -> Option<V>
-    where
-        F: Future<Output = Option<V>> + Send + 'static,
-    {
-        let (flight, all) = {
-            let flights = self.flights.lock();
-            match flights.get(key) {
-                Some(flight) => flight.clone(),
-                None if flights.count() >= FLIGHTS => return None,
-                None => {
-                    let all = callers.fork();
-                    let work = work(all.clone());
-                    (flights.start(key.clone(), all.clone(), work), all)
-                }
-            }
-        };
-        tokio::select! {
-            value = flight => value.ok().flatten(),
-            () = all.follow(callers) => None,
         }
     }
 }

@@ -177,12 +177,6 @@ impl Registry {
             let asked = self.anonymous(&mut route, request, response, token);
             response = CREDENTIAL.scope("anonymous", asked).await?;
         }
-        if let Some((_, candidate)) = &of_mirror
-            && credential.is_some()
-            && response.status.is_success()
-        {
-            candidate.accepted();
-        }
         Ok((response, route))
     }
 

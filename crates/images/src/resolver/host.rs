@@ -13,7 +13,7 @@ use super::metrics::ResolverMetrics;
 use super::request::{Access, Request};
 use crate::credentials::CredentialId;
 use tolerarch_core::image::LookupError;
-use tolerarch_support::concurrency::Caller;
+use tolerarch_support::concurrency::Tenant;
 use tolerarch_support::metrics::Counted;
 use tolerarch_support::sync::Mutex;
 
@@ -54,7 +54,6 @@ struct State {
     lacks_head: Option<Instant>,
     /// Since when lookups of these namespaces have had no answer: an answer to anyone ends that.
     silent: Vec<Silence>,
-    known: bool,
 }
 
 struct Silence {
@@ -85,9 +84,9 @@ impl Hosts {
         host
     }
 
-    /// What the request asks for first, on behalf of this caller.
-    pub(super) fn access(&self, request: Request<'_>, caller: &Caller) -> Access {
-        Access::of(request, caller, &self.hasher)
+    /// What the request asks for first, on behalf of this tenant.
+    pub(super) fn access(&self, request: Request<'_>, tenant: &Tenant) -> Access {
+        Access::of(request, tenant, &self.hasher)
     }
 }
 
@@ -138,17 +137,6 @@ impl Host {
         state.circuit.permission(access).map(drop)
     }
 
-    /// Whether it has served a manifest, and works since. Pods name hosts as they like: the others share half of the lookups.
-    pub(super) fn is_known(&self) -> bool {
-        self.state.lock().known
-    }
-
-    /// The registry served a manifest.
-    pub(super) fn served(&self, access: Access) {
-        self.answered(access);
-        self.state.lock().known = true;
-    }
-
     pub(super) fn answered(&self, access: Access) {
         let mut state = self.state.lock();
         state.silent.clear();
@@ -159,10 +147,8 @@ impl Host {
     }
 
     /// The registry failed: no answer in time, no connection, a status of 500 or above.
-    pub(super) fn failed(self: &Arc<Self>, access: Access, is_probe: bool, timed_out: bool) {
+    pub(super) fn failed(self: &Arc<Self>, access: Access, is_probe: bool) {
         let mut state = self.state.lock();
-        // With a credential of a Pod, that may be the cause.
-        state.known &= !timed_out || access.of_pod;
         state.circuit.failed(access, is_probe);
         if state.open.is_none() && state.circuit.is_open(access.namespace) {
             let unused = AbortOnDropHandle::new(tokio::spawn(Self::close_unused(Arc::downgrade(self))));

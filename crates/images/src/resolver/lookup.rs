@@ -17,7 +17,7 @@ use crate::registry::trace::{self, CREDENTIAL};
 use crate::registry::{Error, Found, Pull, Registry, Traces};
 use crate::shared_cache::SharedCache;
 use tolerarch_core::image::{LookupError, Support};
-use tolerarch_support::concurrency::{Callers, Queued};
+use tolerarch_support::concurrency::Tenant;
 
 /// Asks registries under one configuration, and caches what they answer.
 pub(super) struct Fetcher {
@@ -38,7 +38,7 @@ pub(super) struct Job {
     pub(super) probe: Option<Probe>,
     /// Why the registry may not be asked: only the shared cache is.
     pub(super) refused: Option<LookupError>,
-    pub(super) callers: Callers,
+    pub(super) tenant: Tenant,
 }
 
 /// One lookup at a registry, and how far it has come.
@@ -64,8 +64,6 @@ enum Failure {
 
 /// What a lookup waits for.
 enum Phase {
-    /// Its turn.
-    Queue,
     Credential,
     /// The registry, since then.
     Registry(Instant),
@@ -85,28 +83,37 @@ impl Fetcher {
         outcome
     }
 
-    /// Asks the registry within the lookup's own timeout, and caches the result.
-    pub(super) async fn look_up(&self, request: Request<'_>, job: &Job, queued: Queued) -> Outcome {
+    /// How long the registry may take, and the lookup may wait for its turn.
+    pub(super) fn time(&self, job: &Job) -> Duration {
+        if job.probe.is_some() { self.timeout.min(PROBE_TIME) } else { self.timeout }
+    }
+
+    /// The outcome for which the registry is not asked.
+    pub(super) async fn unasked(&self, request: Request<'_>, job: &Job) -> Option<Outcome> {
         // A probe is there to find out whether the registry works.
         if job.probe.is_none()
             && let Some(support) = self.shared(request).await
         {
             self.metrics.looked_up(request.image.host(), LookupResult::Shared);
-            return Ok(support);
+            return Some(Ok(support));
         }
-        if let Some(error) = job.refused {
-            return self.instead(request, error);
+        job.refused.map(|error| self.instead(request, error))
+    }
+
+    /// Asks the registry within the lookup's own timeout, and caches the result.
+    pub(super) async fn look_up(&self, request: Request<'_>, job: &Job) -> Outcome {
+        // Another lookup may have been answered since the cache was asked.
+        if job.probe.is_none()
+            && let (Cached::Fresh(outcome), _) = request.cached(&self.cache, self.cache.now())
+        {
+            self.metrics.looked_up(request.image.host(), LookupResult::Joined);
+            return outcome;
         }
         let mut attempt = Attempt::new(self, request, job);
-        let _in_flight = self.metrics.lookup_in_flight();
-        let time = if job.probe.is_some() { self.timeout.min(PROBE_TIME) } else { self.timeout };
-        let answer = timeout(time, async {
-            let _permit = queued.permit().await;
-            attempt.try_all().await
-        });
-        match answer.await.unwrap_or_else(|_| Err(attempt.late(time))) {
+        let time = self.time(job);
+        match timeout(time, attempt.try_all()).await.unwrap_or_else(|_| Err(attempt.late(time))) {
             Ok(support) => {
-                job.host.served(attempt.access);
+                job.host.answered(attempt.access);
                 self.metrics.looked_up(request.image.host(), LookupResult::Fetched);
                 Ok(support)
             }
@@ -146,7 +153,7 @@ impl<'a> Attempt<'a> {
             access: job.access,
             credential: "",
             answered: false,
-            phase: Phase::Queue,
+            phase: Phase::Credential,
         }
     }
 
@@ -163,7 +170,7 @@ impl<'a> Attempt<'a> {
             }
             Phase::Credential => Failure::NotAsked(LookupError::Timeout),
             // Time that others took says nothing about the registry.
-            Phase::Queue | Phase::Registry(_) => Failure::NotAsked(LookupError::Overloaded),
+            Phase::Registry(_) => Failure::NotAsked(LookupError::Overloaded),
         }
     }
 
@@ -179,7 +186,7 @@ impl<'a> Attempt<'a> {
         if !error.is_fault() || self.answered {
             host.answered(access);
         } else {
-            host.failed(access, job.probe.is_some(), matches!(error, Error::Timeout));
+            host.failed(access, job.probe.is_some());
         }
         let why = lookup_error(error);
         // A refusal is cached already, for each candidate.
@@ -248,16 +255,13 @@ impl<'a> Attempt<'a> {
     async fn try_one(&mut self, candidate: &CredentialCandidate) -> Result<Support, Failure> {
         let mut refused = Error::Denied("its source has no credential for the image".into());
         self.phase = Phase::Credential;
-        let credentials = candidate.credentials_for(&self.job.callers).await;
+        let credentials = candidate.credentials_for(&self.job.tenant).await;
         for credential in credentials.map_err(|Busy| Failure::NotAsked(LookupError::Overloaded))? {
             self.phase = Phase::Registry(Instant::now());
             self.job.host.asked(self.access);
             let asked = self.ask(candidate, credential.as_deref());
             match CREDENTIAL.scope(candidate.kind(), asked).await {
-                Ok(support) => {
-                    candidate.accepted();
-                    return Ok(support);
-                }
+                Ok(support) => return Ok(support),
                 Err(error) if is_refusal(lookup_error(&error)) => {
                     self.answered = true;
                     refused = error;

@@ -7,7 +7,7 @@ use std::hash::{BuildHasher, RandomState};
 use super::cache::{Cache, Cached, Millis};
 use crate::credentials::{CredentialCandidate, CredentialId};
 use tolerarch_core::image::{ImageRef, LookupError, Support};
-use tolerarch_support::concurrency::Caller;
+use tolerarch_support::concurrency::Tenant;
 
 /// An image, and the credential candidates that a Pod may use for it.
 #[derive(Clone, Copy)]
@@ -46,12 +46,12 @@ impl OwnedRequest {
 }
 
 impl Access {
-    /// How the request begins on behalf of this caller: with its first candidate.
-    pub(super) fn of(request: Request<'_>, caller: &Caller, hasher: &RandomState) -> Self {
+    /// How the request begins on behalf of this tenant: with its first candidate.
+    pub(super) fn of(request: Request<'_>, tenant: &Tenant, hasher: &RandomState) -> Self {
         let access = Self {
             image: hasher.hash_one(request.image.as_str()),
             repository: hasher.hash_one(request.image.repository()),
-            namespace: hasher.hash_one(caller.namespace()),
+            namespace: hasher.hash_one(tenant),
             credential: CredentialId::ANONYMOUS,
             of_pod: false,
         };

@@ -115,7 +115,7 @@ impl Bench {
 
     /// Waits until no lookup is in flight.
     async fn landed(&self) {
-        while self.resolver.0.flights.lock().count() > 0 {
+        while self.resolver.0.flights.count() > 0 {
             tokio::task::yield_now().await;
         }
     }
@@ -308,36 +308,21 @@ async fn a_hung_registry_delays_no_other_and_its_queue_is_bounded() {
     let (_, good) = bench.multi("good");
     let stuck = std::net::TcpListener::bind("127.0.0.2:0").unwrap();
     let images: Vec<ImageRef> =
-        (0..40).map(|i| format!("{}/app{i}:v1", stuck.local_addr().unwrap()).parse().unwrap()).collect();
+        (0..80).map(|i| format!("{}/app{i}:v1", stuck.local_addr().unwrap()).parse().unwrap()).collect();
     let asked =
         futures_util::future::join_all(images.iter().map(|image| bench.ask_within(image, Duration::ZERO)))
             .await;
     let count = |outcome: Outcome| asked.iter().filter(|asked| **asked == outcome).count();
-    assert_eq!(count(Err(LookupError::BudgetExceeded)), 2 * (1 + tolerarch_support::concurrency::QUEUE));
-    assert_eq!(count(Err(LookupError::Overloaded)), 40 - 2 * (1 + tolerarch_support::concurrency::QUEUE));
+    assert_eq!(count(Err(LookupError::BudgetExceeded)), 2 + 8 * QUEUE);
+    assert_eq!(count(Err(LookupError::Overloaded)), 80 - 2 - 8 * QUEUE);
     assert_eq!(bench.ask(&good).await, Ok(BOTH));
-}
-
-#[tokio::test]
-async fn registries_that_never_answered_do_not_take_the_lookups_of_those_that_did() {
-    let bench = Bench::with(|lookup, _| (lookup.concurrency, lookup.per_registry) = (4, 4)).await;
-    let (_, first) = bench.multi("first");
-    let (_, second) = bench.multi("second");
-    assert_eq!(bench.ask(&first).await, Ok(BOTH));
-    let stuck: Vec<_> = (0..40).map(|_| std::net::TcpListener::bind("127.0.0.2:0").unwrap()).collect();
-    let images: Vec<ImageRef> = stuck
-        .iter()
-        .map(|stuck| format!("{}/app:v1", stuck.local_addr().unwrap()).parse().unwrap())
-        .collect();
-    futures_util::future::join_all(images.iter().map(|image| bench.ask_within(image, Duration::ZERO))).await;
-    assert_eq!(bench.ask(&second).await, Ok(BOTH));
 }
 
 #[tokio::test]
 async fn too_many_lookups_in_all_let_pods_pass() {
     let bench = Bench::with(|lookup, _| (lookup.concurrency, lookup.per_registry) = (2, 2)).await;
     let stuck = std::net::TcpListener::bind("127.0.0.2:0").unwrap();
-    let images: Vec<ImageRef> = (0..=2 * (1 + tolerarch_support::concurrency::QUEUE))
+    let images: Vec<ImageRef> = (0..=2 * (1 + QUEUE))
         .map(|i| {
             format!("127.0.0.{}:{}/app:v{i}", 2 + i, stuck.local_addr().unwrap().port()).parse().unwrap()
         })

@@ -1,7 +1,7 @@
 use super::super::testing::{TestDir, limits};
 use super::*;
 use crate::credentials::program::Program;
-use tolerarch_support::concurrency::Callers;
+use tolerarch_support::concurrency::Tenant;
 
 /// A helper that runs this script after it has counted its run.
 fn helper(dir: &TestDir, script: &str) -> Arc<Program> {
@@ -11,7 +11,7 @@ fn helper(dir: &TestDir, script: &str) -> Arc<Program> {
 }
 
 async fn credential(helper: &Arc<Program>, host: &str) -> Option<Arc<Credential>> {
-    helper.credentials(host, &Callers::operator()).await.unwrap().pop()
+    helper.credentials(host, &Tenant::Operator).await.unwrap().pop()
 }
 
 fn basic(user: &str, password: &str) -> Option<Arc<Credential>> {

@@ -1,7 +1,6 @@
 use futures_util::FutureExt;
 
 use super::*;
-use tolerarch_support::concurrency::{Caller, Tenant};
 
 fn sh(script: &str) -> Command {
     let mut command = Command::new("/bin/sh");
@@ -18,8 +17,7 @@ impl Runner {
     pub(in crate::credentials) async fn all_slots(&self) -> Vec<Permit> {
         let mut turns = Vec::new();
         for registry in 0..self.limits.runs {
-            self.accepted(&registry.to_string());
-            turns.push(self.turn(&registry.to_string(), &Callers::operator()).await.unwrap());
+            turns.push(self.turn(&registry.to_string(), &Tenant::Operator).await.unwrap());
         }
         turns
     }
@@ -29,8 +27,8 @@ const LONG: Duration = Duration::from_secs(60);
 
 /// Runs a program as the operator would.
 async fn run(runner: Runner, command: Command, input: &[u8]) -> (Result<Output, ProcessError>, Runner) {
-    let turn = runner.turn("a.b", &Callers::operator()).await.unwrap();
-    (runner.run(turn, command, input).await, runner)
+    let turn = runner.turn("a.b", &Tenant::Operator).await.unwrap();
+    (runner.run(&turn, command, input).await, runner)
 }
 
 #[tokio::test]
@@ -52,7 +50,7 @@ async fn a_program_need_not_read() {
 async fn ends_what_does_not_end() {
     let (hung, impatient) = run(runner(Duration::from_millis(200)), sh("exec sleep 600"), b"").await;
     assert!(matches!(hung, Err(ProcessError::Timeout)));
-    assert!(impatient.turn("a.b", &Callers::operator()).await.is_ok(), "the turn is free again");
+    assert!(impatient.turn("a.b", &Tenant::Operator).await.is_ok(), "the turn is free again");
 }
 
 /// Or a script around a program that hangs would leave one more of it each time.
@@ -79,8 +77,7 @@ async fn what_a_program_has_started_ends_with_it() {
 
 /// A run for a Pod of this namespace, if it may begin at once.
 fn turn(runner: &Runner, registry: &str, namespace: &str) -> Option<Permit> {
-    let callers = Callers::from(Caller::of(Tenant::Namespace(namespace)));
-    runner.turn(registry, &callers).now_or_never()?.ok()
+    runner.turn(registry, &Tenant::of(namespace)).now_or_never()?.ok()
 }
 
 #[tokio::test]
@@ -88,12 +85,9 @@ async fn made_up_accounts_of_one_namespace_leave_runs_for_others() {
     let runner = Runner::new(Limits::default());
     let account = |number: usize| format!("{number}.dkr.ecr.us-east-1.amazonaws.com");
     let held: Vec<_> = (0..64).filter_map(|number| turn(&runner, &account(number), "attacker")).collect();
-    assert_eq!(held.len(), 1, "one of the two runs for registries that accepted no credential yet");
-    let other = turn(&runner, &account(100), "victim");
-    assert!(other.is_some(), "the other one is for another namespace");
-    runner.accepted(&account(200));
-    let known = turn(&runner, &account(200), "another");
-    assert!(known.is_some(), "half of them are for registries that accepted one");
+    assert_eq!(held.len(), 2, "half of the runs");
+    let others: Vec<_> = (0..2).filter_map(|number| turn(&runner, &account(number), "victim")).collect();
+    assert_eq!(others.len(), 2, "the other half is for others, also at the same registry");
 }
 
 #[tokio::test]

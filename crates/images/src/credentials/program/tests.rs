@@ -61,7 +61,7 @@ async fn words(plugin: &Arc<Program>, image: &str) -> Vec<String> {
         Credential::Basic { user, password } => format!("{user}:{}", password.reveal()),
         other => format!("{other:?}"),
     };
-    plugin.credentials(image, &Callers::operator()).await.unwrap().into_iter().map(shown).collect()
+    plugin.credentials(image, &Tenant::Operator).await.unwrap().into_iter().map(shown).collect()
 }
 
 #[tokio::test]
@@ -260,7 +260,7 @@ async fn a_run_that_never_began_is_no_failure() {
     let plugin = plugin(&dir, &says("Image", "", AUTH));
     let all = plugin.runner.all_slots().await;
     tokio::time::pause();
-    let busy = plugin.credentials("r.example.com/a", &Callers::operator()).await;
+    let busy = plugin.credentials("r.example.com/a", &Tenant::Operator).await;
     assert_eq!(busy, Err(Busy));
     tokio::time::resume();
     drop(all);

@@ -5,7 +5,6 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 
 use super::*;
 use crate::credentials::CredentialSettings;
-use crate::credentials::testing::{has_accepted, with_helper};
 use tolerarch_kubernetes::cluster::Caller;
 use tolerarch_support::environment::Environment;
 
@@ -268,24 +267,6 @@ async fn a_mirror_sees_what_the_operator_has_for_it_and_nothing_else() {
         assert_eq!(found.unwrap().support, Support::Index(platforms(&BOTH)));
         assert_eq!((shown(&mirror), shown(&remote)), (at_mirror, at_registry));
         assert_eq!(sources, [source]);
-    }
-}
-
-#[tokio::test]
-async fn a_mirror_that_accepts_a_helpers_credential_makes_its_runs_known() {
-    let mirror = Remote::start().await;
-    let remote = Remote::builder().pki(mirror.pki()).start().await;
-    let repo = mirror.repo("team/app");
-    repo.index(Some("v1"), BOTH);
-    repo.require(Auth::basic("operator", "o"));
-    let image = remote.repo("team/app").reference("v1").parse().unwrap();
-    for (password, expected) in [("wrong", false), ("o", true)] {
-        let output = format!(r#"{{"Username":"operator","Secret":"{password}"}}"#);
-        let (credentials, _place) = with_helper(&mirror.address(), &output);
-        let (client, _dir) = client_of(&remote.address(), &[&mirror.address()], &[&remote, &mirror]);
-        let client = client.with_credentials(credentials.clone());
-        assert_eq!(client.fetch(&image, None).await.is_ok(), expected);
-        assert_eq!(has_accepted(&credentials.of_host(&mirror.address())[0]), expected);
     }
 }
 

@@ -28,7 +28,7 @@ fn open(metrics: &Metrics) -> bool {
 }
 
 fn failed(host: &Arc<Host>, access: Access) {
-    host.failed(access, false, false);
+    host.failed(access, false);
 }
 
 /// Begins a lookup that is a probe.
@@ -66,7 +66,7 @@ async fn opens_after_failures_of_several_repositories_in_a_row_and_lets_one_prob
     tokio::time::advance(OPEN / 2).await;
     let first = probe(&host, repository(4));
     assert_eq!(host.permission(repository(5)), CIRCUIT_OPEN, "one at a time");
-    host.failed(repository(4), true, true);
+    host.failed(repository(4), true);
     drop(first);
     assert_eq!(host.permission(repository(5)), CIRCUIT_OPEN);
     tokio::time::advance(OPEN).await;
@@ -91,7 +91,7 @@ async fn one_repository_fails_alone() {
     tokio::time::advance(OPEN).await;
     let first = probe(&host, tag(1));
     assert_eq!(host.permission(tag(1)), CIRCUIT_OPEN);
-    host.failed(tag(1), true, false);
+    host.failed(tag(1), true);
     drop(first);
     assert_eq!(host.permission(tag(1)), CIRCUIT_OPEN);
     tokio::time::advance(OPEN).await;
@@ -138,7 +138,7 @@ async fn namespaces_that_fail_cannot_keep_the_circuit_open_for_others() {
     failed(&host, of(8, repository(4)));
     for round in 0..30 {
         for namespace in [7, 8] {
-            host.failed(of(namespace, repository(40 + round)), true, true);
+            host.failed(of(namespace, repository(40 + round)), true);
             assert_eq!(host.permission(of(namespace, repository(50))), CIRCUIT_OPEN, "{round}");
         }
         let expected = if round < 3 { CIRCUIT_OPEN } else { ALLOWED };
@@ -148,7 +148,7 @@ async fn namespaces_that_fail_cannot_keep_the_circuit_open_for_others() {
     let first = probe(&host, of(9, repository(50)));
     let both = [9, 10].map(|namespace| host.permission(of(namespace, repository(50))));
     assert_eq!(both, [CIRCUIT_OPEN, ALLOWED], "each namespace has a probe");
-    host.failed(of(9, repository(50)), true, true);
+    host.failed(of(9, repository(50)), true);
     drop(first);
     let both = [9, 10].map(|namespace| host.permission(of(namespace, repository(50))));
     assert_eq!(both, [CIRCUIT_OPEN, ALLOWED], "for it the registry fails");
@@ -161,7 +161,7 @@ async fn namespaces_that_fail_cannot_keep_the_circuit_open_for_others() {
 async fn one_namespaces_many_failures_leave_those_of_others_known() {
     let (host, _) = host();
     fail(&host, 8);
-    (0..1000).for_each(|failing| host.failed(of(7, repository(failing)), true, false));
+    (0..1000).for_each(|failing| host.failed(of(7, repository(failing)), true));
     assert_eq!(host.permission(of(8, repository(50))), CIRCUIT_OPEN);
     host.answered(of(7, repository(0)));
     assert_eq!(host.permission(of(8, repository(50))), ALLOWED);
@@ -172,25 +172,11 @@ async fn a_circuit_that_nobody_uses_any_more_closes_by_itself() {
     let (host, metrics) = host();
     fail(&host, 0);
     tokio::time::sleep(FORGOTTEN / 2).await;
-    host.failed(repository(4), true, false);
+    host.failed(repository(4), true);
     tokio::time::sleep(FORGOTTEN).await;
     assert!(open(&metrics), "it has failed within a minute");
     tokio::time::sleep(FORGOTTEN).await;
     assert_eq!((host.permission(repository(4)), open(&metrics)), (ALLOWED, false));
-}
-
-#[tokio::test]
-async fn a_host_is_known_by_a_manifest_until_it_times_out() {
-    let (host, _) = host();
-    host.answered(ANONYMOUS);
-    assert!(!host.is_known(), "a refusal is not enough");
-    host.served(ANONYMOUS);
-    failed(&host, ANONYMOUS);
-    host.failed(of_pod("a"), false, true);
-    fail(&host, 0);
-    assert!(host.is_known(), "a status or a credential of a Pod say little");
-    host.failed(ANONYMOUS, true, true);
-    assert!(!host.is_known());
 }
 
 #[tokio::test(start_paused = true)]

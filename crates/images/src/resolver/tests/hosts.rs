@@ -214,7 +214,7 @@ async fn only_the_first_pods_wait_long_for_a_registry_that_hangs() {
                 sleep(i * SECOND).await;
                 let begun = Instant::now();
                 let candidates = |_: &ImageRef| vec![CredentialCandidate::anonymous()].into();
-                let tenant = Tenant::Namespace(&namespace);
+                let tenant = Tenant::of(&namespace);
                 let outcome =
                     resolver.resolve(tenant, &[&image], candidates, begun + 3 * SECOND, |_, _| false).await;
                 assert!(outcome[0].unwrap().is_err());
@@ -260,5 +260,5 @@ async fn one_tenant_does_not_make_others_impatient() {
 
 fn bench_access(bench: &Bench, image: &ImageRef) -> Access {
     let request = Request { image, candidates: &[CredentialCandidate::anonymous()] };
-    bench.resolver.0.hosts.access(request, &Caller::of(Tenant::Operator))
+    bench.resolver.0.hosts.access(request, &Tenant::Operator)
 }

@@ -6,7 +6,6 @@ use std::process::Command;
 use super::*;
 use crate::credentials::{CredentialSettings, Credentials, ProviderSettings};
 use tolerarch_kubernetes::cluster;
-use tolerarch_support::concurrency::Callers;
 
 /// A plugin that knows one credential, and waits for the file `go` before it says so.
 fn plugin(dir: &Path, remote: &Remote) -> Credentials {
@@ -48,14 +47,15 @@ async fn a_busy_plugin_is_no_refusal() {
     let dir = tempfile::tempdir().unwrap();
     let keyring = plugin(dir.path(), &bench.remote).shared_keyring();
 
-    let callers = Callers::from(Caller::of(Tenant::Namespace("team")));
-    let made_up = (2..42).map(|host| image.as_str().replace("127.0.0.1", &format!("127.0.0.{host}")));
+    let team = Tenant::of("team");
+    // Two run, and the others have all places in the queue.
+    let made_up = (2..36).map(|host| image.as_str().replace("127.0.0.1", &format!("127.0.0.{host}")));
     let made_up: Vec<ImageRef> = made_up.map(|name| name.parse().unwrap()).collect();
     let mut flood: Vec<_> = made_up
         .iter()
         .map(|image| {
-            let (candidates, callers) = (keyring.candidates(image), callers.clone());
-            Box::pin(async move { candidates[0].credentials_for(&callers).await })
+            let (candidates, team) = (keyring.candidates(image), team.clone());
+            Box::pin(async move { candidates[0].credentials_for(&team).await })
         })
         .collect();
     for run in &mut flood {
@@ -65,8 +65,8 @@ async fn a_busy_plugin_is_no_refusal() {
 
     let ask = async || {
         let candidates = |image: &ImageRef| keyring.candidates(image);
-        let (tenant, deadline) = (Tenant::Namespace("team"), Instant::now() + 30 * SECOND);
-        bench.resolver.resolve(tenant, &[&image], candidates, deadline, |_, _| false).await[0].unwrap()
+        let deadline = Instant::now() + 30 * SECOND;
+        bench.resolver.resolve(team.clone(), &[&image], candidates, deadline, |_, _| false).await[0].unwrap()
     };
     assert_eq!(ask().await, Err(LookupError::Overloaded));
     assert_eq!(bench.seen().len(), 1, "the next candidate is tried, which is anonymous access");

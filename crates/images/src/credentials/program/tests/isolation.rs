@@ -3,7 +3,6 @@
 use tokio::time::timeout;
 
 use super::*;
-use tolerarch_support::concurrency::{Caller, Tenant};
 
 /// A plugin whose runs for made-up accounts hang.
 fn plugin_for_real_accounts(dir: &TestDir, cache_key: &str) -> Arc<Program> {
@@ -12,13 +11,10 @@ fn plugin_for_real_accounts(dir: &TestDir, cache_key: &str) -> Arc<Program> {
     plugin(dir, &format!("case $request in *made-up*) exec sleep 600;; esac\n{answer}"))
 }
 
-fn of(namespace: &str) -> Callers {
-    Caller::of(Tenant::Namespace(namespace)).into()
-}
-
-/// A Pod of this namespace asks for an image, and goes on without the answer.
+/// A Pod of this namespace asks for an image, and its lookup goes on.
 async fn ask(plugin: &Arc<Program>, image: &str, namespace: &str) {
-    let _ = futures_util::poll!(Box::pin(plugin.credentials(image, &of(namespace))));
+    let (plugin, image, tenant) = (Arc::clone(plugin), image.to_owned(), Tenant::of(namespace));
+    drop(tokio::spawn(async move { plugin.credentials(&image, &tenant).await }));
     tokio::task::yield_now().await;
 }
 
@@ -26,12 +22,12 @@ async fn ask(plugin: &Arc<Program>, image: &str, namespace: &str) {
 const GOAL: Duration = Duration::from_secs(4);
 
 async fn victim_is_served(plugin: &Arc<Program>, image: &str) {
-    let found = timeout(GOAL, plugin.credentials(image, &of("victim"))).await;
+    let found = timeout(GOAL, plugin.credentials(image, &Tenant::of("victim"))).await;
     assert_eq!(found.unwrap().unwrap().len(), 1, "{image}");
 }
 
 #[tokio::test]
-async fn a_run_that_another_tenant_has_queued_begins_by_the_share_of_who_joins() {
+async fn a_run_that_another_tenant_has_queued_begins_by_the_share_of_who_asks_for_it() {
     let dir = TestDir::new();
     let plugin = plugin_for_real_accounts(&dir, "Registry");
     for account in 0..4 {
