@@ -30,9 +30,9 @@ use circuit::PROBE_PATIENCE;
 use host::{Hosts, PATIENCE};
 use lookup::{Fetcher, Job};
 use metrics::LookupResult;
-use request::{OwnedRequest, Request};
+use request::{FlightKey, OwnedRequest, Request};
 use tolerarch_core::image::{ImageRef, LookupError};
-use tolerarch_support::concurrency::{Capacity, ConcurrencyLimit, QUEUE, Queued};
+use tolerarch_support::concurrency::{Capacity, ConcurrencyLimit, Permit, QUEUE, Queued};
 use tolerarch_support::single_flight::{Flight, SingleFlight};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -65,7 +65,9 @@ pub struct Resolver(Arc<Inner>);
 struct Inner {
     fetcher: Fetcher,
     /// Of this configuration: no Pod joins a lookup that began under another one, nor one of another tenant.
-    flights: SingleFlight<FlightKey, Outcome>,
+    flights: Flights,
+    /// What these lookups ask registries for; see [`Request::shared_key`].
+    requests: Flights,
     /// What outlives a change of the configuration, beside the cache.
     hosts: Arc<Hosts>,
     limit: Arc<ConcurrencyLimit>,
@@ -80,12 +82,19 @@ pub struct Extras {
     pub traces: Option<Traces>,
 }
 
-type FlightKey = (Tenant, Box<str>);
+type Flights = SingleFlight<FlightKey, Outcome>;
 
 /// What is known of one image by now.
 enum Lookup {
     Ready(Outcome),
     Pending(Pending),
+}
+
+/// A lookup whose turn it is.
+struct Turn {
+    request: OwnedRequest,
+    job: Job,
+    _permit: Permit,
 }
 
 /// A lookup in flight that a Pod waits for.
@@ -123,7 +132,8 @@ impl Resolver {
         let cache = Cache::new(cache, metrics.clone());
         let shared = shared.map(|shared| shared.verifying(registry.verified));
         let fetcher = Fetcher { registry, cache, shared, timeout: lookup.timeout, metrics, traces };
-        Self(Arc::new(Inner { fetcher, flights: SingleFlight::default(), hosts, limit: limit.into() }))
+        let (flights, requests) = Default::default();
+        Self(Arc::new(Inner { fetcher, flights, requests, hosts, limit: limit.into() }))
     }
 
     /// The resolver of another configuration. It shares the cache, unless more or less is verified: what was believed may be
@@ -136,7 +146,8 @@ impl Resolver {
         let shared = shared.clone().map(|shared| shared.verifying(registry.verified));
         let cache = before.reconfigured(cache, registry.verified == asked.verified);
         let fetcher = Fetcher { registry, cache, shared, timeout: lookup.timeout, metrics, traces };
-        Self(Arc::new(Inner { fetcher, flights: SingleFlight::default(), hosts, limit }))
+        let (flights, requests) = Default::default();
+        Self(Arc::new(Inner { fetcher, flights, requests, hosts, limit }))
     }
 
     /// Looks up all images at once, until all are known, one of them is `enough` by itself, or the deadline comes.
@@ -278,7 +289,7 @@ impl Resolver {
         let host = hosts.get(request.image.host());
         let access = hosts.access(request, tenant);
         let silent = host.is_silent(access).then_some((PATIENCE, LookupError::BudgetExceeded));
-        let key = (tenant.clone(), request.key().into());
+        let key = (Some(tenant.clone()), request.key().into());
         if let Some(flight) = flights.get(&key) {
             host.permission(access)?;
             host.joined(access);
@@ -306,18 +317,47 @@ impl Resolver {
         self.0.flights.run(key, || async move { resolver.look_up(request, job, queued).await })
     }
 
-    /// Looks an image up when it is the tenant's turn.
+    /// Asks for an image when it is the tenant's turn, or joins the request of another tenant, which goes on without it.
     async fn look_up(&self, request: OwnedRequest, job: Job, queued: Queued) -> Outcome {
-        let (fetcher, request) = (&self.0.fetcher, request.borrow());
-        if let Some(outcome) = fetcher.unasked(request, &job).await {
+        let Inner { fetcher, requests, .. } = &*self.0;
+        if let Some(outcome) = fetcher.unasked(request.borrow(), &job).await {
             return outcome;
         }
         let _in_flight = fetcher.metrics.lookup_in_flight();
-        let Ok(_permit) = timeout(fetcher.time(&job), queued).await else {
+        let Ok(permit) = timeout(fetcher.time(&job), queued).await else {
             job.host.left(job.access);
-            return fetcher.instead(request, LookupError::Overloaded);
+            return fetcher.instead(request.borrow(), LookupError::Overloaded);
         };
-        trace::scope(fetcher.traces.as_ref(), request.image, fetcher.look_up(request, &job)).await
+        let key = request.borrow().shared_key(&job.tenant);
+        let turn = Arc::new(Turn { request, job, _permit: permit });
+        loop {
+            let mut joined = true;
+            let flight = requests.run(key.clone(), || {
+                joined = false;
+                self.clone().request(Arc::clone(&turn))
+            });
+            let Turn { request, job, .. } = &*turn;
+            if joined {
+                job.host.joined(job.access);
+            }
+            match flight.await {
+                // For the tenant whose request it was.
+                Ok(Err(LookupError::CircuitOpen)) if joined => {}
+                outcome => {
+                    if joined {
+                        fetcher.metrics.looked_up(request.borrow().image.host(), LookupResult::Joined);
+                    }
+                    return outcome.unwrap_or(Err(LookupError::Internal));
+                }
+            }
+        }
+    }
+
+    /// Holds the permit of the lookup that began it to its own end.
+    async fn request(self, turn: Arc<Turn>) -> Outcome {
+        let Turn { request, job, .. } = &*turn;
+        let (fetcher, request) = (&self.0.fetcher, request.borrow());
+        trace::scope(fetcher.traces.as_ref(), request.image, fetcher.look_up(request, job)).await
     }
 }
 

@@ -21,6 +21,7 @@ use std::sync::{Arc, Weak};
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::task::unconstrained;
 
 use crate::sync::Mutex;
 
@@ -121,7 +122,8 @@ impl ConcurrencyLimit {
         scopes.extend([Scope::Host(host), Scope::All]);
         let shares: Vec<_> = scopes.into_iter().map(|scope| self.share(scope)).collect();
         let mut permit = acquire(shares).boxed();
-        if let Some(permit) = (&mut permit).now_or_never() {
+        // However much the caller has done: what need not wait takes no place.
+        if let Some(permit) = unconstrained(&mut permit).now_or_never() {
             return Some(std::future::ready(permit).boxed());
         }
         let places: Option<Vec<Held>> =

@@ -16,6 +16,9 @@ pub(super) struct Request<'a> {
     pub(super) candidates: &'a [CredentialCandidate],
 }
 
+/// What others join: by a tenant, or by any.
+pub(super) type FlightKey = (Option<Tenant>, Box<str>);
+
 #[derive(Clone)]
 pub(super) struct OwnedRequest {
     image: ImageRef,
@@ -77,6 +80,13 @@ impl<'a> Request<'a> {
             let _ = write!(key, " {:x}", candidate.id());
         }
         Cow::Owned(key)
+    }
+
+    /// The key of the request itself, in which tenants join each other. Not where it may run a program: a run waits for the
+    /// tenant's own share of the runs, and nobody else should.
+    pub(super) fn shared_key(self, tenant: &Tenant) -> FlightKey {
+        let runs_program = self.candidates.iter().any(|candidate| candidate.held_credential().is_none());
+        (runs_program.then(|| tenant.clone()), self.key().into())
     }
 
     /// What is cached for any of the candidates, and the request that would refresh it, by the candidate that gave it.

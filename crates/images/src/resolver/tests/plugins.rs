@@ -7,13 +7,13 @@ use super::*;
 use crate::credentials::{CredentialSettings, Credentials, ProviderSettings};
 use tolerarch_kubernetes::cluster;
 
-/// A plugin that knows one credential, and waits for the file `go` before it says so.
+/// A plugin that knows one credential, and for other hosts waits for the file `go` before it says so.
 fn plugin(dir: &Path, remote: &Remote) -> Credentials {
     let (address, go) = (remote.address(), dir.join("go"));
     let (_, port) = address.split_once(':').unwrap();
     let script = format!(
-        r#"cat >/dev/null
-while [ ! -e '{}' ]; do sleep 0.02; done
+        r#"request=$(cat)
+case $request in *'"127.0.0.1:'*) ;; *) while [ ! -e '{}' ]; do sleep 0.02; done;; esac
 echo '{{"apiVersion":"credentialprovider.kubelet.k8s.io/v1","kind":"CredentialProviderResponse","cacheKeyType":"Image","auth":{{"{address}":{{"username":"user","password":"word"}}}}}}'"#,
         go.display()
     );
@@ -76,4 +76,27 @@ async fn a_busy_plugin_is_no_refusal() {
         let _ = run.await;
     }
     assert_eq!(ask().await, Ok(BOTH));
+}
+
+/// Its lookup waits for the attacker's share of the runs.
+#[tokio::test]
+async fn no_pod_waits_for_a_run_that_another_tenant_has_queued() {
+    let bench = Bench::new().await;
+    let (repo, image) = bench.multi("app");
+    repo.require(Auth::basic("user", "word"));
+    let dir = tempfile::tempdir().unwrap();
+    let keyring = plugin(dir.path(), &bench.remote).shared_keyring();
+    let made_up = (2..6).map(|host| image.as_str().replace("127.0.0.1", &format!("127.0.0.{host}")));
+    let mut images: Vec<ImageRef> = made_up.map(|name| name.parse().unwrap()).collect();
+    images.push(image);
+    let pod = async |name: &str, images: &[ImageRef], budget: Duration| {
+        let (images, deadline) = (images.iter().collect::<Vec<_>>(), Instant::now() + budget);
+        let candidates = |image: &ImageRef| keyring.candidates(image);
+        let asking = bench.resolver.resolve(Tenant::of(name), &images, candidates, deadline, |_, _| false);
+        bench.within(budget, asking).await.last().copied().flatten()
+    };
+    assert_eq!(pod("attacker", &images, Duration::ZERO).await, Some(Err(LookupError::BudgetExceeded)));
+    assert_eq!(pod("victim", &images[4..], SECOND).await, Some(Ok(BOTH)));
+    std::fs::write(dir.path().join("go"), "").unwrap();
+    bench.landed().await;
 }

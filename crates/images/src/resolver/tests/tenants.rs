@@ -93,3 +93,37 @@ async fn a_pod_does_not_wait_for_the_queued_lookup_of_another_tenant() {
     assert_eq!(bench.pod("victim", &[image], GOAL).await, [Ok(BOTH)]);
     assert_eq!(bench.counted("joined"), 0);
 }
+
+#[tokio::test]
+async fn a_cold_image_costs_one_request_however_many_namespaces_ask_for_it() {
+    let bench = Bench::new().await;
+    let (_, image) = bench.multi("app");
+    let (images, names) = ([image], (0..50).map(|team| format!("team-{team}")).collect::<Vec<_>>());
+    let pods = names.iter().map(|name| bench.pod(name, &images, GOAL));
+    let outcomes = futures_util::future::join_all(pods).await;
+    assert!(outcomes.iter().all(|outcome| *outcome == [Ok(BOTH)]));
+    assert_eq!(bench.seen(), ["GET"]);
+    assert_eq!((bench.counted("fetched"), bench.counted("joined") + bench.counted("hit")), (1, 49));
+    assert_eq!(bench.resolver.0.requests.count(), 0);
+}
+
+/// The request is one failure, and those who joined it have its outcome.
+#[tokio::test]
+async fn a_request_that_hangs_ends_for_all_who_joined_it() {
+    let bench = Bench::with(|lookup, _| lookup.timeout = 2 * SECOND).await;
+    let (repo, image) = bench.multi("app");
+    repo.fault(Some(Fault::hang()));
+    let images = [image];
+    assert_eq!(bench.pod("first", &images, Duration::ZERO).await, [Err(LookupError::BudgetExceeded)]);
+    bench.remote.wait_until(|seen| seen.len() == 1).await;
+    let others = ["second", "third"].map(|name| bench.pod(name, &images, 5 * SECOND));
+    let time = async {
+        while bench.resolver.0.flights.count() < 3 {
+            tokio::task::yield_now().await;
+        }
+        later(2 * SECOND).await;
+    };
+    let (outcomes, ()) = tokio::join!(futures_util::future::join_all(others), time);
+    assert_eq!(outcomes, [[Err(LookupError::Timeout)], [Err(LookupError::Timeout)]]);
+    assert_eq!((bench.seen().len(), bench.resolver.0.requests.count()), (1, 0));
+}
