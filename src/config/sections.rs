@@ -153,9 +153,13 @@ impl Slot for LookupSettings {
             key("budget", &mut self.budget)
                 .means("how long one Pod may wait; less when the API server's own timeout is near"),
             key("timeout", &mut self.timeout)
-                .means("how long one lookup may take in all; it goes on behind an answered Pod"),
-            key("concurrency", &mut self.concurrency).means("lookups at a time, in all").at_start(),
-            key("perRegistry", &mut self.per_registry).means("lookups at a time, of one registry").at_start(),
+                .means("how long one lookup may take once it is its turn; it goes on behind an answered Pod"),
+            key("concurrency", &mut self.concurrency)
+                .means("lookups at a time, in all; three eighths for one namespace")
+                .at_start(),
+            key("perRegistry", &mut self.per_registry)
+                .means("lookups at a time, of one registry; half for one namespace")
+                .at_start(),
         ])
     }
 }
