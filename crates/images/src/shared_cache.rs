@@ -7,7 +7,6 @@ mod entry;
 mod keeper;
 mod key;
 mod metrics;
-mod node;
 mod server;
 mod url;
 
@@ -17,7 +16,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use futures_util::future::join_all;
-use redis::RedisResult;
+use redis::{Cmd, FromRedisValue, RedisResult, cmd};
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Duration, Instant, timeout};
 
@@ -27,18 +26,16 @@ pub use url::{ParseUrlError, ServerUrl};
 
 use crate::credentials::{Credential, CredentialCandidate, CredentialId};
 use crate::registry::{Digest, Found, Verified};
-use entry::LENGTH;
-use key::Keys;
 use metrics::{Operation, OperationResult};
 use server::Server;
 use tolerarch_core::image::{ImageRef, Support};
-use tolerarch_support::health::{Reported, State};
+use tolerarch_support::health::Reported;
 
-/// Writes that wait, of some 150 bytes each; more are dropped.
+/// Writes that wait, of some 500 bytes each; more are dropped.
 const WRITES: usize = 4096;
 /// Candidates of one image that are looked for; they are asked for at once.
 const CANDIDATES: usize = 8;
-/// How long the platforms of a digest are kept. They never change; but nothing is kept for ever that may not be used.
+/// How long the platforms of a digest are kept. They never change; but nothing is kept that may not be used.
 const DIGEST_LIFE: Duration = Duration::from_secs(7 * 24 * 3600);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -70,34 +67,20 @@ impl Default for SharedCacheSettings {
     }
 }
 
-/// The shared cache. Clones are the same.
+/// The shared cache. Clones are the same, but for what they verify.
 #[derive(Clone)]
 pub struct SharedCache {
-    inner: Arc<Inner>,
+    timeout: Duration,
+    metrics: SharedCacheMetrics,
+    state: Reported,
+    /// The server in use; nothing while the circuit is open.
+    server: watch::Sender<Option<Arc<Server>>>,
+    writes: mpsc::Sender<Write>,
     /// For nodes of which platforms the answers are verified: others mean something else.
     verified: Verified,
 }
 
-struct Inner {
-    settings: SharedCacheSettings,
-    metrics: SharedCacheMetrics,
-    state: Reported,
-    /// Nothing while the circuit is open.
-    link: watch::Sender<Option<Arc<Link>>>,
-    writes: mpsc::Sender<Write>,
-}
-
-/// A connection that works, as far as is known.
-struct Link {
-    server: Server,
-    keys: Keys,
-}
-
-struct Write {
-    key: String,
-    /// An entry, and how long it lives. Nothing deletes the key.
-    entry: Option<([u8; LENGTH], Duration)>,
-}
+type Write = (Operation, Cmd);
 
 impl SharedCache {
     /// The cache, connected if that takes a moment only, and what keeps it so; `None` if there are no servers.
@@ -112,13 +95,15 @@ impl SharedCache {
             );
         }
         let (writes, queue) = mpsc::channel(WRITES);
-        let (state, link) = (Reported::default(), watch::Sender::new(None));
-        state.set(State::Degraded(NOT_CONNECTED));
-        let inner = Arc::new(Inner { settings, metrics, state, link, writes });
-        let own = Self { inner, verified: Verified::default() };
-        let mut keeper = SharedCacheKeeper::new(own.clone(), url, queue);
-        keeper.begin().await;
-        Some((own, keeper))
+        let own = Self {
+            timeout: settings.timeout,
+            metrics,
+            state: Reported::default(),
+            server: watch::Sender::new(None),
+            writes,
+            verified: Verified::default(),
+        };
+        Some((own.clone(), SharedCacheKeeper::begin(own, settings, url, queue).await))
     }
 
     /// The same for answers that are verified for nodes of these platforms.
@@ -128,7 +113,7 @@ impl SharedCache {
     }
 
     pub(crate) fn is_connected(&self) -> bool {
-        self.inner.link.borrow().is_some()
+        self.server.borrow().is_some()
     }
 
     /// What replicas know by those of the candidates whose credential is at hand, and how long ago a registry said so.
@@ -137,13 +122,13 @@ impl SharedCache {
         image: &ImageRef,
         candidates: &[CredentialCandidate],
     ) -> Vec<(CredentialId, Found, Duration)> {
-        let Some(link) = self.link(Operation::Get) else { return Vec::new() };
+        let Some(server) = self.server(Operation::Get) else { return Vec::new() };
         let own = candidates.iter().filter_map(|candidate| {
-            let key = link.keys.of(image, named(image), candidate.held_credential()?, self.verified)?;
+            let key = server.keys.of(image, named(image), candidate.held_credential()?, self.verified)?;
             Some((candidate.id(), key))
         });
         let asked = own.take(CANDIDATES).map(async |(id, key)| {
-            let (found, age) = self.get(&link, &key).await?;
+            let (found, age) = self.get(&server, &key).await?;
             Some((id, found, age))
         });
         join_all(asked).await.into_iter().flatten().collect()
@@ -156,9 +141,9 @@ impl SharedCache {
         credential: Option<&Credential>,
         digest: Digest,
     ) -> Option<Support> {
-        let link = self.link(Operation::Get)?;
-        let key = link.keys.of(image, Some(digest), credential, self.verified)?;
-        let (found, _) = self.get(&link, &key).await?;
+        let server = self.server(Operation::Get)?;
+        let key = server.keys.of(image, Some(digest), credential, self.verified)?;
+        let (found, _) = self.get(&server, &key).await?;
         (found.digest == digest).then_some(found.support)
     }
 
@@ -170,12 +155,13 @@ impl SharedCache {
         found: Found,
         life: Duration,
     ) {
-        let Some(link) = self.link(Operation::Set) else { return };
+        let Some(server) = self.server(Operation::Set) else { return };
         let share = |digest: Option<Digest>| {
-            let Some(key) = link.keys.of(image, digest, credential, self.verified) else { return };
-            let entry = entry::encode(found, &link.keys, &key, now());
+            let Some(key) = server.keys.of(image, digest, credential, self.verified) else { return };
+            let entry = entry::encode(found, &server.keys, &key, now());
             let life = if digest.is_some() { DIGEST_LIFE } else { life };
-            self.write(Write { key, entry: Some((entry, life)) });
+            let life = u64::try_from(life.as_millis()).unwrap_or(u64::MAX).max(1);
+            self.write(Operation::Set, cmd("SET").arg(key).arg(&entry).arg("PX").arg(life));
         };
         share(Some(found.digest));
         if named(image) != Some(found.digest) {
@@ -186,74 +172,66 @@ impl SharedCache {
     /// A registry has refused the image: what was shared of it no longer holds.
     pub(crate) fn forget(&self, image: &ImageRef, credential: Option<&Credential>) {
         if image.digest().is_none()
-            && let Some(link) = self.link(Operation::Delete)
-            && let Some(key) = link.keys.of(image, None, credential, self.verified)
+            && let Some(server) = self.server(Operation::Delete)
+            && let Some(key) = server.keys.of(image, None, credential, self.verified)
         {
-            self.write(Write { key, entry: None });
+            self.write(Operation::Delete, cmd("DEL").arg(key));
         }
     }
 
-    async fn get(&self, link: &Arc<Link>, key: &str) -> Option<(Found, Duration)> {
-        let value = match self.limited(Operation::Get, link.server.get(key)).await {
-            Ok(value) => value,
-            Err(error) => {
-                if OperationResult::of(&error) != OperationResult::Invalid {
-                    self.open_circuit(link);
-                }
-                return None;
+    async fn get(&self, server: &Arc<Server>, key: &str) -> Option<(Found, Duration)> {
+        let done = self.send::<Vec<u8>>(server, Operation::Get, &server::get(key)).await;
+        let value = done.inspect_err(|error| {
+            if OperationResult::of(error) != OperationResult::Invalid {
+                self.open_circuit(server);
             }
-        };
-        let entry = entry::decode(&value, &link.keys, key, now());
+        });
+        let value = value.ok()?;
+        let entry = entry::decode(&value, &server.keys, key, now());
         let result = match entry {
             Some(_) => OperationResult::Hit,
             None if value.is_empty() => OperationResult::Miss,
             None => OperationResult::Invalid,
         };
-        self.inner.metrics.count(Operation::Get, result);
+        self.metrics.count(Operation::Get, result);
         entry
     }
 
-    fn write(&self, write: Write) {
-        if let Err(error) = self.inner.writes.try_send(write) {
-            self.inner.metrics.count(error.into_inner().operation(), OperationResult::Dropped);
+    fn write(&self, operation: Operation, command: &Cmd) {
+        if self.writes.try_send((operation, command.clone())).is_err() {
+            self.metrics.count(operation, OperationResult::Dropped);
         }
     }
 
-    /// The connection, if the circuit is closed.
-    fn link(&self, operation: Operation) -> Option<Arc<Link>> {
-        let link = self.inner.link.borrow().clone();
-        if link.is_none() {
-            self.inner.metrics.count(operation, OperationResult::Skipped);
+    /// The server, if the circuit is closed.
+    fn server(&self, operation: Operation) -> Option<Arc<Server>> {
+        let server = self.server.borrow().clone();
+        if server.is_none() {
+            self.metrics.count(operation, OperationResult::Skipped);
         }
-        link
+        server
     }
 
     /// Does one operation within its time, and counts its failure.
-    async fn limited<T>(
+    async fn send<T: FromRedisValue>(
         &self,
+        server: &Server,
         operation: Operation,
-        work: impl Future<Output = RedisResult<T>>,
+        command: &Cmd,
     ) -> RedisResult<T> {
-        let Inner { settings, metrics, .. } = &*self.inner;
         let begun = Instant::now();
-        let done = within(settings.timeout, work).await;
-        metrics.took(operation, begun.elapsed().as_secs_f64());
+        let done = within(self.timeout, server.send(command)).await;
+        self.metrics.took(operation, begun.elapsed());
         done.inspect_err(|error| {
-            metrics.count(operation, OperationResult::of(error));
+            self.metrics.count(operation, OperationResult::of(error));
             tracing::debug!(%error, "no answer of the shared cache");
         })
     }
 
-    /// No one asks this connection any more; the keeper looks for another one.
-    fn open_circuit(&self, link: &Arc<Link>) {
-        let is_used = |current: &mut Arc<Link>| Arc::ptr_eq(current, link);
-        self.inner.link.send_if_modified(|current| current.take_if(is_used).is_some());
-    }
-}
-
-impl Write {
-    fn operation(&self) -> Operation {
-        if self.entry.is_some() { Operation::Set } else { Operation::Delete }
+    /// No one asks this server any more; the keeper connects anew.
+    fn open_circuit(&self, server: &Arc<Server>) {
+        let is_used = |current: &mut Arc<Server>| Arc::ptr_eq(current, server);
+        self.server.send_if_modified(|current| current.take_if(is_used).is_some());
     }
 }
 
@@ -266,8 +244,6 @@ async fn within<T>(time: Duration, work: impl Future<Output = RedisResult<T>>) -
     let late = || io::Error::new(io::ErrorKind::TimedOut, "no answer in time");
     timeout(time, work).await.unwrap_or_else(|_| Err(late().into()))
 }
-
-const NOT_CONNECTED: &str = "no server answers; every replica asks the registries itself";
 
 /// The time since the Unix epoch.
 fn now() -> Duration {

@@ -2,6 +2,7 @@
 
 use prometheus::{Histogram, IntCounter};
 use redis::RedisError;
+use tokio::time::Duration;
 
 use tolerarch_support::metrics::Metrics;
 
@@ -79,7 +80,7 @@ impl SharedCacheMetrics {
         self.requests[operation as usize][result as usize].inc();
     }
 
-    pub(super) fn took(&self, operation: Operation, seconds: f64) {
-        self.durations[operation as usize].observe(seconds);
+    pub(super) fn took(&self, operation: Operation, time: Duration) {
+        self.durations[operation as usize].observe(time.as_secs_f64());
     }
 }

@@ -2,11 +2,10 @@
 
 use std::str::FromStr;
 
-use url::{Host, Url};
+use redis::{ConnectionAddr, IntoConnectionInfo};
 
 /// Addresses in one URL; three nodes are the rule.
 const ADDRESSES: usize = 16;
-const PORT: u16 = 6379;
 
 /// The URL of a Valkey or Redis, without a user or a password.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -80,14 +79,9 @@ impl FromStr for ServerUrl {
 /// `host`, `host:port`, `[address]` or `[address]:port`.
 fn address(text: &str) -> Option<Address> {
     let plain = |b: u8| b.is_ascii_alphanumeric() || b"-_.:[]".contains(&b);
-    let url = Url::parse(&format!("redis://{text}")).ok().filter(|_| text.bytes().all(plain))?;
-    let host = match url.host()? {
-        Host::Domain(name) => name.to_owned(),
-        Host::Ipv4(address) => address.to_string(),
-        Host::Ipv6(address) => address.to_string(),
-    };
-    let port = url.port().unwrap_or(PORT);
-    (port > 0 && !host.is_empty()).then_some((host, port))
+    let server = format!("redis://{text}").into_connection_info().ok().filter(|_| text.bytes().all(plain))?;
+    let ConnectionAddr::Tcp(host, port) = server.addr() else { return None };
+    (*port > 0 && !host.is_empty()).then(|| (host.clone(), *port))
 }
 
 #[cfg(test)]

@@ -167,52 +167,108 @@ async fn garbage_counts_as_nothing() {
     }
 }
 
+/// Two nodes that have a half of the keys each, and the URL of the first.
+async fn cluster() -> Option<([Redis; 2], String)> {
+    let started = async || Redis::start(&["--cluster-enabled", "yes", "--cluster-node-timeout", "500"]).await;
+    let nodes = [started().await?, started().await?];
+    for (node, [first, last]) in nodes.iter().zip([["0", "8191"], ["8192", "16383"]]) {
+        assert_eq!(node.cli(&["CLUSTER", "ADDSLOTSRANGE", first, last]), "OK");
+    }
+    let bus = nodes[1].cli(&["CONFIG", "GET", "cluster-port"]);
+    let bus = bus.lines().last().unwrap();
+    nodes[0].cli(&["CLUSTER", "MEET", "127.0.0.1", &nodes[1].port.to_string(), bus]);
+    let joined = |node: &Redis| node.cli(&["CLUSTER", "INFO"]).contains("cluster_state:ok");
+    until("the cluster", || nodes.iter().all(joined)).await;
+    let url = format!("redis+cluster://127.0.0.1:{}", nodes[0].port);
+    Some((nodes, url))
+}
+
 #[tokio::test]
 async fn a_cluster_is_shared_as_one_server_is() {
-    let Some(redis) = Redis::start(&["--cluster-enabled", "yes"]).await else { return };
-    assert_eq!(redis.cli(&["CLUSTER", "ADDSLOTSRANGE", "0", "16383"]), "OK");
-    until("the cluster", || redis.cli(&["CLUSTER", "INFO"]).contains("cluster_state:ok")).await;
+    let Some((nodes, url)) = cluster().await else { return };
     let remote = remote().await;
-    let url = format!("redis+cluster://127.0.0.1:{}", redis.port);
     let one = Replica::with(&remote, &url, |_, _| {}).await;
     let images: Vec<ImageRef> = (0..20).map(|name| multi(&remote, &format!("app-{name}")).1).collect();
     for image in &images {
         assert_eq!(one.ask(image).await, Ok(BOTH));
     }
     one.wrote(40).await;
+    assert!(nodes.iter().all(|node| !node.keys().is_empty()), "each node has some");
     let two = Replica::with(&remote, &url, |_, _| {}).await;
+    let three = Replica::with(&remote, &url, |_, _| {}).await;
     for image in &images {
         assert_eq!(two.ask(image).await, Ok(BOTH));
     }
     assert_eq!(two.looked_up("shared"), 20);
+
+    // One slot goes to the other node, which a replica learns where it asks for it.
+    let (key, id) = (nodes[0].keys().remove(0), nodes[1].cli(&["CLUSTER", "MYID"]));
+    let slot = nodes[0].cli(&["CLUSTER", "KEYSLOT", &key]);
+    for node in nodes.iter().rev() {
+        node.cli(&["FLUSHALL"]);
+        assert_eq!(node.cli(&["CLUSTER", "SETSLOT", &slot, "NODE", &id]), "OK");
+    }
+    for image in &images {
+        assert_eq!(three.ask(image).await, Ok(BOTH));
+    }
+    until("the key at its new node", || nodes[1].keys().contains(&key)).await;
+    for failure in ["error", "timeout"] {
+        assert_eq!((three.counted("get", failure), three.counted("set", failure)), (0, 0), "{failure}");
+    }
+}
+
+#[tokio::test]
+async fn a_cluster_without_one_of_its_nodes_costs_one_timeout_at_a_time() {
+    let Some((mut nodes, url)) = cluster().await else { return };
+    let remote = remote().await;
+    let one = Replica::with(&remote, &url, |settings, _| settings.timeout = SECOND).await;
+    two_answers(&one, "whole").await;
+    one.wrote(4).await;
+    nodes[1].kill().await;
+    for round in 0..5 {
+        two_answers(&one, &format!("half-{round}-")).await;
+    }
+    one.is(false).await;
+    let failed = one.counted("get", "error") + one.counted("get", "timeout");
+    assert!(failed <= 5, "{failed} Pods met the dead node");
+    nodes[1].restart().await;
+    one.is(true).await;
 }
 
 #[tokio::test]
 async fn a_password_is_read_anew_and_tls_is_verified() {
+    read_anew_and_verified("rediss", &[], &[]).await;
+}
+
+#[tokio::test]
+async fn a_cluster_has_passwords_and_tls_as_one_server_has() {
+    read_anew_and_verified(
+        "rediss+cluster",
+        &["--cluster-enabled", "yes", "--tls-cluster", "yes"],
+        &["+cluster|slots"],
+    )
+    .await;
+}
+
+async fn read_anew_and_verified(scheme: &str, arguments: &[&str], rights: &[&str]) {
     let pki = Pki::new();
     let directory = tempfile::tempdir().unwrap();
     let path = |name: &str| directory.path().join(name);
     pki.leaf(&["127.0.0.1"]).write(directory.path()).unwrap();
     std::fs::write(path("ca.crt"), pki.ca_pem()).unwrap();
-    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port().to_string();
     let text = |path: std::path::PathBuf| path.to_str().unwrap().to_owned();
-    let Some(redis) = Redis::start(&[
-        "--tls-port",
-        &port.to_string(),
-        "--tls-cert-file",
-        &text(path("tls.crt")),
-        "--tls-key-file",
-        &text(path("tls.key")),
-        "--tls-auth-clients",
-        "no",
-    ])
-    .await
-    else {
-        return;
-    };
-    let rights = ["~tolerarch:*", "+getrange", "+set", "+del", "+select"];
+    let (certificate, key) = (text(path("tls.crt")), text(path("tls.key")));
+    let mut arguments = arguments.to_vec();
+    arguments.extend(["--tls-port", &port, "--tls-cert-file", &certificate, "--tls-key-file", &key]);
+    let authorities = text(path("ca.crt"));
+    arguments.extend(["--tls-ca-cert-file", &authorities, "--tls-auth-clients", "no"]);
+    let Some(redis) = Redis::start(&arguments).await else { return };
+    // Refused where it is no cluster.
+    redis.cli(&["CLUSTER", "ADDSLOTSRANGE", "0", "16383"]);
     let user = |password: &str| {
         let mut command = vec!["ACL", "SETUSER", "arch", "reset", "on", password];
+        command.extend(["~tolerarch:*", "+getrange", "+set", "+del", "+select"]);
         command.extend(rights);
         assert_eq!(redis.cli(&command), "OK");
         redis.cli(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]);
@@ -220,7 +276,7 @@ async fn a_password_is_read_anew_and_tls_is_verified() {
     user(">one");
     std::fs::write(path("user"), "arch").unwrap();
     let remote = remote().await;
-    let url = format!("rediss://127.0.0.1:{port}");
+    let url = format!("{scheme}://127.0.0.1:{port}");
     let change = |settings: &mut SharedCacheSettings, _: &mut CacheSettings| {
         settings.ca_file = Some(path("ca.crt"));
         settings.username_file = Some(path("user"));
@@ -296,14 +352,8 @@ async fn a_server_that_answers_without_end_is_left() {
     let directory = tempfile::tempdir().unwrap();
     let password = directory.path().join("password");
     std::fs::write(&password, "secret").unwrap();
-    for (scheme, proper, with_password) in [
-        // The greeting, the probe of a new connection, and a lookup.
-        ("redis", 0, true),
-        ("redis", 0, false),
-        ("redis", 1, false),
-        ("redis+cluster", 0, false),
-        ("redis+cluster", 0, true),
-    ] {
+    // The greeting, the probe of a new connection, and a lookup.
+    for (proper, with_password) in [(0, true), (0, false), (1, false)] {
         for (answer, more) in [
             ("$999999999999\r\n", "x"),
             ("+", "x"),
@@ -312,7 +362,7 @@ async fn a_server_that_answers_without_end_is_left() {
             ("", "+OK\r\n"),
         ] {
             let (port, sent) = endless(proper, answer, more).await;
-            let url = format!("{scheme}://127.0.0.1:{port}");
+            let url = format!("redis://127.0.0.1:{port}");
             let one = Replica::with(&remote, &url, |settings, _| {
                 settings.timeout = SECOND;
                 settings.password_file = with_password.then(|| password.clone());
