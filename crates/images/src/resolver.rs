@@ -196,7 +196,7 @@ impl Resolver {
                 let image = images[place];
                 let outcome = match outcome {
                     Err(error @ (LookupError::CircuitOpen | LookupError::BudgetExceeded)) => {
-                        self.0.fetcher.instead(Request { image, candidates: &candidates(image) }, error)
+                        self.0.fetcher.stale_or(Request { image, candidates: &candidates(image) }, error)
                     }
                     outcome => outcome,
                 };
@@ -278,7 +278,7 @@ impl Resolver {
                     }
                     lookup
                 }
-                Err(error) => Lookup::Ready(self.0.fetcher.instead(request, error)),
+                Err(error) => Lookup::Ready(self.0.fetcher.stale_or(request, error)),
             },
         }
     }
@@ -288,11 +288,11 @@ impl Resolver {
         let Inner { fetcher, flights, hosts, limit, .. } = &*self.0;
         let host = hosts.get(request.image.host());
         let access = hosts.access(request, tenant);
-        let silent = host.is_silent(access).then_some((PATIENCE, LookupError::BudgetExceeded));
+        let silent = host.is_unresponsive(access).then_some((PATIENCE, LookupError::BudgetExceeded));
         let key = (Some(tenant.clone()), request.key().into());
         if let Some(flight) = flights.get(&key) {
             host.permission(access)?;
-            host.joined(access);
+            host.lookup_joined(access);
             return Ok(Lookup::Pending(Pending { flight, joined: true, short_wait: silent }));
         }
         let (probe, refused) = match host.enter(access) {
@@ -325,8 +325,8 @@ impl Resolver {
         }
         let _in_flight = fetcher.metrics.lookup_in_flight();
         let Ok(permit) = timeout(fetcher.time(&job), queued).await else {
-            job.host.left(job.access);
-            return fetcher.instead(request.borrow(), LookupError::Overloaded);
+            job.host.lookup_abandoned(job.access);
+            return fetcher.stale_or(request.borrow(), LookupError::Overloaded);
         };
         let key = request.borrow().shared_key(&job.tenant);
         let turn = Arc::new(Turn { request, job, _permit: permit });
@@ -338,7 +338,7 @@ impl Resolver {
             });
             let Turn { request, job, .. } = &*turn;
             if joined {
-                job.host.joined(job.access);
+                job.host.lookup_joined(job.access);
             }
             match flight.await {
                 // For the tenant whose request it was.

@@ -92,7 +92,7 @@ impl Hosts {
 
 impl Host {
     /// A lookup waits for the registry from now on.
-    pub(super) fn asked(&self, access: Access) {
+    pub(super) fn lookup_started(&self, access: Access) {
         let (now, mut state) = (Instant::now(), self.state.lock());
         state.silent.retain(|silence| !silence.is_over());
         if let Some(known) = state.silent.iter_mut().find(|of| of.namespace == access.namespace) {
@@ -103,20 +103,20 @@ impl Host {
     }
 
     /// A Pod of this namespace waits for a lookup as well that another began.
-    pub(super) fn joined(&self, access: Access) {
+    pub(super) fn lookup_joined(&self, access: Access) {
         // Not while that waits for its turn.
         if !self.state.lock().silent.is_empty() {
-            self.asked(access);
+            self.lookup_started(access);
         }
     }
 
     /// A lookup of this namespace has ended by something else than the registry.
-    pub(super) fn left(&self, access: Access) {
+    pub(super) fn lookup_abandoned(&self, access: Access) {
         self.state.lock().silent.retain(|silence| silence.namespace != access.namespace);
     }
 
     /// Whether a Pod of this namespace should not wait as long as it may, or it failed when last asked for the image.
-    pub(super) fn is_silent(&self, access: Access) -> bool {
+    pub(super) fn is_unresponsive(&self, access: Access) -> bool {
         let state = self.state.lock();
         let late = || state.silent.iter().filter(|silence| silence.is_late());
         let is_late = late().count() == SILENT || late().any(|silence| silence.namespace == access.namespace);
@@ -180,7 +180,7 @@ impl Host {
     }
 
     /// A HEAD request failed where a GET request did not.
-    pub(super) fn note_headless(&self) {
+    pub(super) fn disable_head(&self) {
         self.state.lock().lacks_head = Some(Instant::now() + LACKS_HEAD);
     }
 }

@@ -75,8 +75,8 @@ fn is_stale(outcome: &Outcome) -> bool {
 }
 
 impl Fetcher {
-    /// A good answer that may serve although the registry does not answer, or why there is none.
-    pub(super) fn instead(&self, request: Request<'_>, error: LookupError) -> Outcome {
+    /// Returns the stale answer if one may be served, else this error.
+    pub(super) fn stale_or(&self, request: Request<'_>, error: LookupError) -> Outcome {
         let outcome = request.last_good(&self.cache).ok_or(error);
         let result = if is_stale(&outcome) { LookupResult::Stale } else { LookupResult::Failed };
         self.metrics.looked_up(request.image.host(), result);
@@ -97,7 +97,7 @@ impl Fetcher {
             self.metrics.looked_up(request.image.host(), LookupResult::Shared);
             return Some(Ok(support));
         }
-        job.refused.map(|error| self.instead(request, error))
+        job.refused.map(|error| self.stale_or(request, error))
     }
 
     /// Asks the registry within the lookup's own timeout, and caches the result.
@@ -118,8 +118,8 @@ impl Fetcher {
                 Ok(support)
             }
             Err(Failure::NotAsked(error)) => {
-                job.host.left(attempt.access);
-                self.instead(request, error)
+                job.host.lookup_abandoned(attempt.access);
+                self.stale_or(request, error)
             }
             Err(Failure::Registry(error)) => attempt.failed(&error),
         }
@@ -174,7 +174,7 @@ impl<'a> Attempt<'a> {
         }
     }
 
-    /// The answer that serves all the same, or why there is none.
+    /// Caches and logs why the registry gave no answer; returns the stale one if it may be served.
     fn failed(&self, error: &Error) -> Outcome {
         let Self { fetcher, request, job, access, credential, .. } = *self;
         let (host, image) = (&job.host, request.image);
@@ -193,7 +193,7 @@ impl<'a> Attempt<'a> {
         if !is_refusal(why) {
             let _ = fetcher.cache.fail(image, access.credential, error);
         }
-        let outcome = fetcher.instead(request, why);
+        let outcome = fetcher.stale_or(request, why);
         let stale = is_stale(&outcome);
         if job.probe.is_none() {
             tracing::warn!(%image, %error, credential, stale, "lookup failed");
@@ -258,7 +258,7 @@ impl<'a> Attempt<'a> {
         let credentials = candidate.credentials_for(&self.job.tenant).await;
         for credential in credentials.map_err(|Busy| Failure::NotAsked(LookupError::Overloaded))? {
             self.phase = Phase::Registry(Instant::now());
-            self.job.host.asked(self.access);
+            self.job.host.lookup_started(self.access);
             let asked = self.ask(candidate, credential.as_deref());
             match CREDENTIAL.scope(candidate.kind(), asked).await {
                 Ok(support) => return Ok(support),
@@ -326,7 +326,7 @@ impl<'a> Attempt<'a> {
         }
         let found = registry.find(pull).await?;
         if lacks_head {
-            host.note_headless();
+            host.disable_head();
         }
         cache.learn(image, id, &found);
         share(found);

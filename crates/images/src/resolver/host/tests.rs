@@ -183,7 +183,7 @@ async fn a_circuit_that_nobody_uses_any_more_closes_by_itself() {
 async fn pauses_and_remembers_who_has_no_head() {
     let (host, _) = host();
     host.pause(ANONYMOUS, Duration::from_secs(7));
-    host.note_headless();
+    host.disable_head();
     assert_eq!((host.permission(ANONYMOUS), host.answers_head()), (THROTTLED, false));
     tokio::time::advance(Duration::from_secs(7)).await;
     assert_eq!((host.permission(ANONYMOUS), host.answers_head()), (ALLOWED, false));
@@ -227,7 +227,7 @@ async fn a_pods_own_credential_opens_no_circuit_for_others() {
     }
     assert_eq!([a, b, ANONYMOUS].map(|id| host.permission(id)), [ALLOWED; 3]);
     assert!(!open(&metrics));
-    assert!(host.is_silent(a) && !host.is_silent(b), "it has not answered since");
+    assert!(host.is_unresponsive(a) && !host.is_unresponsive(b), "it has not answered since");
 }
 
 #[tokio::test]

@@ -236,26 +236,26 @@ async fn one_tenant_does_not_make_others_impatient() {
     let image = bench.multi("app").1;
     let access = |namespace| Access { namespace, ..bench_access(&bench, &image) };
     let host = bench.resolver.0.hosts.get(image.host());
-    host.asked(access(1));
+    host.lookup_started(access(1));
     later(PATIENCE).await;
-    assert!(host.is_silent(access(1)) && !host.is_silent(access(2)));
+    assert!(host.is_unresponsive(access(1)) && !host.is_unresponsive(access(2)));
     // Nor does an answer to them, or to anyone, leave it.
     host.answered(access(2));
-    assert!(!host.is_silent(access(1)));
+    assert!(!host.is_unresponsive(access(1)));
     for namespace in [1, 1, 2] {
-        host.asked(access(namespace));
+        host.lookup_started(access(namespace));
     }
     later(PATIENCE).await;
-    assert!(host.is_silent(access(3)), "two have no answer");
-    host.left(access(2));
-    assert!(host.is_silent(access(1)) && !host.is_silent(access(3)));
+    assert!(host.is_unresponsive(access(3)), "two have no answer");
+    host.lookup_abandoned(access(2));
+    assert!(host.is_unresponsive(access(1)) && !host.is_unresponsive(access(3)));
     // What was a minute ago says nothing of now, unless it goes on.
     later(FORGOTTEN / 2).await;
-    host.asked(access(1));
+    host.lookup_started(access(1));
     later(FORGOTTEN / 2).await;
-    assert!(host.is_silent(access(1)));
+    assert!(host.is_unresponsive(access(1)));
     later(FORGOTTEN / 2).await;
-    assert!(!host.is_silent(access(1)));
+    assert!(!host.is_unresponsive(access(1)));
 }
 
 fn bench_access(bench: &Bench, image: &ImageRef) -> Access {

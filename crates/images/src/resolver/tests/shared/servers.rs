@@ -201,13 +201,20 @@ async fn a_cluster_is_shared_as_one_server_is() {
     }
     assert_eq!(two.looked_up("shared"), 20);
 
-    // One slot goes to the other node, which a replica learns where it asks for it.
-    let (key, id) = (nodes[0].keys().remove(0), nodes[1].cli(&["CLUSTER", "MYID"]));
+    // One slot goes to the other node, which a replica learns where it asks for it. A node that imports a slot has the newest
+    // epoch with it: without, what the other node says of itself meanwhile could take the slot back.
+    let key = nodes[0].keys().remove(0);
+    let [old, new] = [0, 1].map(|node: usize| nodes[node].cli(&["CLUSTER", "MYID"]));
     let slot = nodes[0].cli(&["CLUSTER", "KEYSLOT", &key]);
+    assert_eq!(nodes[1].cli(&["CLUSTER", "SETSLOT", &slot, "IMPORTING", &old]), "OK");
     for node in nodes.iter().rev() {
         node.cli(&["FLUSHALL"]);
-        assert_eq!(node.cli(&["CLUSTER", "SETSLOT", &slot, "NODE", &id]), "OK");
+        assert_eq!(node.cli(&["CLUSTER", "SETSLOT", &slot, "NODE", &new]), "OK");
     }
+    until("the new owner", || {
+        nodes[0].cli(&["GET", &key]).starts_with("MOVED") && nodes[1].cli(&["GET", &key]).is_empty()
+    })
+    .await;
     for image in &images {
         assert_eq!(three.ask(image).await, Ok(BOTH));
     }
