@@ -1,7 +1,7 @@
 //! A concurrency limit that tenants share: for lookups of images, runs of credential programs and reads of Secrets.
 //!
 //! Work takes four permits in this order: its namespace's at the host, its namespace's, the host's, and one of all. A
-//! tenant's own come before the shared ones, so that nobody holds a shared permit while waiting for an own one. Each of
+//! tenant's own come before the shared ones, so that no work holds a shared permit while it waits for its tenant's. Each of
 //! the four is given in the order in which it was asked for. With the defaults (`lookup.concurrency` 64,
 //! `lookup.perRegistry` 16) and for `lookup.timeout` at most:
 //!

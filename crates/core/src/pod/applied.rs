@@ -57,7 +57,7 @@ impl AppliedLists {
     /// Reads the `managedFields` of an object that has a template, and those before the request that changes it.
     pub(crate) fn of(after: Option<&RawValue>, before: Option<&RawValue>) -> Self {
         let (after, before) = (applies(after), applies(before));
-        // The API server sets the time of who applies a change, and of nobody else who has applied.
+        // An apply that changes something sets the time of its manager's entry; every other entry keeps its time.
         let times: HashMap<_, _> = before.iter().map(|entry| (&entry.manager, &entry.time)).collect();
         let mut lists = Self::default();
         for entry in &after {
