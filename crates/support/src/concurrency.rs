@@ -61,11 +61,9 @@ pub struct Capacity {
 
 pub struct ConcurrencyLimit {
     capacity: Capacity,
-    shares: Arc<Shares>,
+    /// Names of namespaces and hosts are untrusted input: those that are out of use go before the map grows.
+    shares: Mutex<HashMap<Scope, Weak<Semaphore>>>,
 }
-
-/// The shares that are in use: names of namespaces and hosts are untrusted input, so no other ones are kept.
-type Shares = Mutex<HashMap<Scope, Weak<Share>>>;
 
 #[derive(Clone, PartialEq, Eq, Hash)]
 enum Scope {
@@ -77,20 +75,11 @@ enum Scope {
     Waiting,
 }
 
-struct Share {
-    scope: Scope,
-    permits: Arc<Semaphore>,
-    shares: Arc<Shares>,
-}
-
 /// Waits for a permit. Dropping it gives up the place in the queue.
 pub type Queued = BoxFuture<'static, Permit>;
 
 /// The right to run, until it is dropped.
-pub struct Permit(#[expect(dead_code, reason = "held")] Vec<Held>);
-
-/// A permit before its share, which is forgotten with its last permit.
-type Held = (OwnedSemaphorePermit, Arc<Share>);
+pub struct Permit(#[expect(dead_code, reason = "held")] Vec<OwnedSemaphorePermit>);
 
 impl Capacity {
     fn of(&self, scope: &Scope) -> usize {
@@ -107,7 +96,7 @@ impl Capacity {
 
 impl ConcurrencyLimit {
     pub fn new(capacity: Capacity) -> Self {
-        Self { capacity, shares: Arc::default() }
+        Self { capacity, shares: Mutex::default() }
     }
 
     /// The permit of this work, or its place in the queue. `None` if the tenant or all together have no place left.
@@ -126,9 +115,8 @@ impl ConcurrencyLimit {
         if let Some(permit) = unconstrained(&mut permit).now_or_never() {
             return Some(std::future::ready(permit).boxed());
         }
-        let places: Option<Vec<Held>> =
-            places.into_iter().map(|scope| self.share(scope).try_acquire()).collect();
-        let places = places?;
+        let places = places.into_iter().map(|scope| self.share(scope).try_acquire_owned());
+        let places = places.collect::<Result<Vec<_>, _>>().ok()?;
         Some(permit.inspect(move |_| drop(places)).boxed())
     }
 
@@ -136,7 +124,7 @@ impl ConcurrencyLimit {
     pub fn has_spare(&self, host: &str) -> bool {
         let taken = |scope: Scope| {
             let limit = self.capacity.of(&scope);
-            (limit - self.share(scope).permits.available_permits(), limit)
+            (limit - self.share(scope).available_permits(), limit)
         };
         let is_spare = |(taken, limit)| taken * 2 < limit;
         taken(Scope::Waiting).0 == 0
@@ -144,43 +132,29 @@ impl ConcurrencyLimit {
             && is_spare(taken(Scope::Host(host.into())))
     }
 
-    fn share(&self, scope: Scope) -> Arc<Share> {
+    fn share(&self, scope: Scope) -> Arc<Semaphore> {
         let mut shares = self.shares.lock();
         if let Some(share) = shares.get(&scope).and_then(Weak::upgrade) {
             return share;
         }
-        let permits = Arc::new(Semaphore::new(self.capacity.of(&scope)));
-        let share = Arc::new(Share { scope: scope.clone(), permits, shares: Arc::clone(&self.shares) });
+        if shares.len() == shares.capacity() {
+            shares.retain(|_, share| share.strong_count() > 0);
+            let used = shares.len();
+            shares.reserve(used + 1);
+        }
+        let share = Arc::new(Semaphore::new(self.capacity.of(&scope)));
         shares.insert(scope, Arc::downgrade(&share));
         share
     }
 }
 
-async fn acquire(shares: Vec<Arc<Share>>) -> Permit {
+async fn acquire(shares: Vec<Arc<Semaphore>>) -> Permit {
     let mut held = Vec::with_capacity(shares.len());
     for share in shares {
         // No semaphore is ever closed.
-        let permit = Arc::clone(&share.permits).acquire_owned().await;
-        held.extend(permit.ok().map(|permit| (permit, share)));
+        held.extend(share.acquire_owned().await.ok());
     }
     Permit(held)
-}
-
-impl Share {
-    fn try_acquire(self: Arc<Self>) -> Option<Held> {
-        let permit = Arc::clone(&self.permits).try_acquire_owned().ok()?;
-        Some((permit, self))
-    }
-}
-
-impl Drop for Share {
-    fn drop(&mut self) {
-        let mut shares = self.shares.lock();
-        // Another one of this scope may be in use by now.
-        if shares.get(&self.scope).is_some_and(|share| share.strong_count() == 0) {
-            shares.remove(&self.scope);
-        }
-    }
 }
 
 #[cfg(test)]
