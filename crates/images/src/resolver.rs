@@ -30,7 +30,7 @@ use circuit::PROBE_PATIENCE;
 use host::{Hosts, PATIENCE};
 use lookup::{Fetcher, Job};
 use metrics::LookupResult;
-use request::{FlightKey, OwnedRequest, Request};
+use request::{FlightKey, Request};
 use tolerarch_core::image::{ImageRef, LookupError};
 use tolerarch_support::concurrency::{Capacity, ConcurrencyLimit, Permit, QUEUE, Queued};
 use tolerarch_support::single_flight::{Flight, SingleFlight};
@@ -64,10 +64,10 @@ pub struct Resolver(Arc<Inner>);
 
 struct Inner {
     fetcher: Fetcher,
-    /// Of this configuration: no Pod joins a lookup that began under another one, nor one of another tenant.
-    flights: Flights,
-    /// What these lookups ask registries for; see [`Request::shared_key`].
-    requests: Flights,
+    /// The lookups in flight, each of one tenant: no Pod joins one of another configuration.
+    flights: SingleFlight<FlightKey, Outcome>,
+    /// The requests of these lookups to registries; see [`Request::shared_key`].
+    requests: SingleFlight<FlightKey, Outcome>,
     /// What outlives a change of the configuration, beside the cache.
     hosts: Arc<Hosts>,
     limit: Arc<ConcurrencyLimit>,
@@ -82,19 +82,10 @@ pub struct Extras {
     pub traces: Option<Traces>,
 }
 
-type Flights = SingleFlight<FlightKey, Outcome>;
-
 /// What is known of one image by now.
 enum Lookup {
     Ready(Outcome),
     Pending(Pending),
-}
-
-/// A lookup whose turn it is.
-struct Turn {
-    request: OwnedRequest,
-    job: Job,
-    _permit: Permit,
 }
 
 /// A lookup in flight that a Pod waits for.
@@ -128,24 +119,30 @@ impl Resolver {
     ) -> Self {
         let (all, per_host) = (lookup.concurrency, lookup.per_registry);
         let limit = ConcurrencyLimit::new(Capacity { all, per_host, waiting: QUEUE * all });
-        let hosts = Arc::new(Hosts::new(metrics.clone()));
+        let hosts = Hosts::new(metrics.clone());
         let cache = Cache::new(cache, metrics.clone());
-        let shared = shared.map(|shared| shared.verifying(registry.verified));
         let fetcher = Fetcher { registry, cache, shared, timeout: lookup.timeout, metrics, traces };
-        let (flights, requests) = Default::default();
-        Self(Arc::new(Inner { fetcher, flights, requests, hosts, limit: limit.into() }))
+        Self::with(fetcher, hosts.into(), limit.into())
     }
 
     /// The resolver of another configuration. It shares the cache, unless more or less is verified: what was believed may be
     /// a lie for platforms that were not looked at. Lookups in flight end as they began, and leave nothing behind. The limits on concurrency and on cached answers stay as at the start.
     #[must_use]
     pub fn reconfigured(&self, registry: Registry, lookup: LookupSettings, cache: CacheSettings) -> Self {
-        let (hosts, limit) = (Arc::clone(&self.0.hosts), Arc::clone(&self.0.limit));
-        let Fetcher { metrics, traces, shared, cache: before, registry: asked, .. } = &self.0.fetcher;
-        let (metrics, traces) = (metrics.clone(), traces.clone());
-        let shared = shared.clone().map(|shared| shared.verifying(registry.verified));
-        let cache = before.reconfigured(cache, registry.verified == asked.verified);
-        let fetcher = Fetcher { registry, cache, shared, timeout: lookup.timeout, metrics, traces };
+        let Inner { fetcher: before, hosts, limit, .. } = &*self.0;
+        let fetcher = Fetcher {
+            cache: before.cache.reconfigured(cache, registry.verified == before.registry.verified),
+            registry,
+            timeout: lookup.timeout,
+            shared: before.shared.clone(),
+            metrics: before.metrics.clone(),
+            traces: before.traces.clone(),
+        };
+        Self::with(fetcher, Arc::clone(hosts), Arc::clone(limit))
+    }
+
+    fn with(mut fetcher: Fetcher, hosts: Arc<Hosts>, limit: Arc<ConcurrencyLimit>) -> Self {
+        fetcher.shared = fetcher.shared.map(|shared| shared.verifying(fetcher.registry.verified));
         let (flights, requests) = Default::default();
         Self(Arc::new(Inner { fetcher, flights, requests, hosts, limit }))
     }
@@ -166,24 +163,21 @@ impl Resolver {
         deadline: Instant,
         enough: impl Fn(&ImageRef, Outcome) -> bool,
     ) -> Vec<Option<Outcome>> {
-        let mut outcomes: Vec<Option<Outcome>> = Vec::with_capacity(images.len());
         let (mut settled, mut pending) = (false, Vec::new());
-        {
-            let now = self.0.fetcher.cache.now();
-            for (place, image) in images.iter().enumerate() {
-                let request = Request { image, candidates: &candidates(image) };
-                outcomes.push(match self.find(request, now, &tenant) {
-                    Lookup::Ready(outcome) => {
-                        settled |= enough(image, outcome);
-                        Some(outcome)
-                    }
-                    Lookup::Pending(flight) => {
-                        pending.push((place, flight));
-                        None
-                    }
-                });
+        let now = self.0.fetcher.cache.now();
+        let known = images.iter().enumerate().map(|(place, image)| {
+            match self.find(Request { image, candidates: &candidates(image) }, now, &tenant) {
+                Lookup::Ready(outcome) => {
+                    settled |= enough(image, outcome);
+                    Some(outcome)
+                }
+                Lookup::Pending(flight) => {
+                    pending.push((place, flight));
+                    None
+                }
             }
-        }
+        });
+        let mut outcomes: Vec<Option<Outcome>> = known.collect();
         if settled || pending.is_empty() {
             return outcomes;
         }
@@ -192,14 +186,12 @@ impl Resolver {
             let wait =
                 |(place, pending): (usize, Pending)| async move { (place, pending.outcome(deadline).await) };
             let mut pending: FuturesUnordered<_> = pending.into_iter().map(wait).collect();
-            while let Some((place, outcome)) = pending.next().await {
+            while let Some((place, mut outcome)) = pending.next().await {
                 let image = images[place];
-                let outcome = match outcome {
-                    Err(error @ (LookupError::CircuitOpen | LookupError::BudgetExceeded)) => {
-                        self.0.fetcher.stale_or(Request { image, candidates: &candidates(image) }, error)
-                    }
-                    outcome => outcome,
-                };
+                if let Err(error @ (LookupError::CircuitOpen | LookupError::BudgetExceeded)) = outcome {
+                    outcome =
+                        self.0.fetcher.stale_or(Request { image, candidates: &candidates(image) }, error);
+                }
                 outcomes[place] = Some(outcome);
                 if enough(image, outcome) {
                     break;
@@ -212,10 +204,9 @@ impl Resolver {
 
     /// Whether a good answer is cached, or none is allowed: then not even more credentials are worth waiting for.
     pub fn is_settled(&self, image: &ImageRef, candidates: &[CredentialCandidate]) -> bool {
-        let cache = &self.0.fetcher.cache;
+        let Fetcher { registry, cache, .. } = &self.0.fetcher;
         let cached = || Request { image, candidates }.cached(cache, cache.now()).0;
-        !self.0.fetcher.registry.admits(image)
-            || matches!(cached(), Cached::Fresh(Ok(_)) | Cached::Stale { .. })
+        !registry.admits(image) || matches!(cached(), Cached::Fresh(Ok(_)) | Cached::Stale { .. })
     }
 
     /// The digest of the good answer that is cached.
@@ -272,11 +263,11 @@ impl Resolver {
                 Lookup::Ready(Ok(support))
             }
             Cached::Expired(_) | Cached::Nothing => match self.start(request, tenant) {
-                Ok(lookup) => {
-                    if !matches!(lookup, Lookup::Pending(Pending { joined: false, .. })) {
+                Ok(pending) => {
+                    if pending.joined {
                         count(LookupResult::Joined);
                     }
-                    lookup
+                    Lookup::Pending(pending)
                 }
                 Err(error) => Lookup::Ready(self.0.fetcher.stale_or(request, error)),
             },
@@ -284,7 +275,7 @@ impl Resolver {
     }
 
     /// Joins the tenant's lookup of this image, or begins one, unless none may begin or its registry is known to fail.
-    fn start(&self, request: Request<'_>, tenant: &Tenant) -> Result<Lookup, LookupError> {
+    fn start(&self, request: Request<'_>, tenant: &Tenant) -> Result<Pending, LookupError> {
         let Inner { fetcher, flights, hosts, limit, .. } = &*self.0;
         let host = hosts.get(request.image.host());
         let access = hosts.access(request, tenant);
@@ -293,50 +284,44 @@ impl Resolver {
         if let Some(flight) = flights.get(&key) {
             host.permission(access)?;
             host.lookup_joined(access);
-            return Ok(Lookup::Pending(Pending { flight, joined: true, short_wait: silent }));
+            return Ok(Pending { flight, joined: true, short_wait: silent });
         }
         let (probe, refused) = match host.enter(access) {
             Ok(probe) => (probe, None),
-            Err(error) => (None, Some(error)),
+            // Another replica may have asked before the registry failed or throttled.
+            Err(error) if fetcher.shared.as_ref().is_some_and(SharedCache::is_connected) => {
+                (None, Some(error))
+            }
+            Err(error) => return Err(error),
         };
-        // Another replica may have asked before the registry failed or throttled.
-        if let Some(error) = refused
-            && !fetcher.shared.as_ref().is_some_and(SharedCache::is_connected)
-        {
-            return Err(error);
-        }
         let short_wait = probe.as_ref().map(|_| (PROBE_PATIENCE, LookupError::CircuitOpen)).or(silent);
         let queued = limit.queue(tenant, &host.name).ok_or(LookupError::Overloaded)?;
-        let job = Job { host, access, probe, refused, tenant: tenant.clone() };
-        let flight = self.launch(key, request.into(), job, queued);
-        Ok(Lookup::Pending(Pending { flight, joined: false, short_wait }))
-    }
-
-    fn launch(&self, key: FlightKey, request: OwnedRequest, job: Job, queued: Queued) -> Flight<Outcome> {
+        let (image, candidates) = (request.image.clone(), request.candidates.into());
+        let job = Job { image, candidates, host, access, probe, refused, tenant: tenant.clone() };
         let resolver = self.clone();
-        self.0.flights.run(key, || async move { resolver.look_up(request, job, queued).await })
+        let flight = flights.run(key, || async move { resolver.look_up(job, queued).await });
+        Ok(Pending { flight, joined: false, short_wait })
     }
 
     /// Asks for an image when it is the tenant's turn, or joins the request of another tenant, which goes on without it.
-    async fn look_up(&self, request: OwnedRequest, job: Job, queued: Queued) -> Outcome {
+    async fn look_up(&self, job: Job, queued: Queued) -> Outcome {
         let Inner { fetcher, requests, .. } = &*self.0;
-        if let Some(outcome) = fetcher.unasked(request.borrow(), &job).await {
+        if let Some(outcome) = fetcher.unasked(&job).await {
             return outcome;
         }
         let _in_flight = fetcher.metrics.lookup_in_flight();
         let Ok(permit) = timeout(fetcher.time(&job), queued).await else {
             job.host.lookup_abandoned(job.access);
-            return fetcher.stale_or(request.borrow(), LookupError::Overloaded);
+            return fetcher.stale_or(job.request(), LookupError::Overloaded);
         };
-        let key = request.borrow().shared_key(&job.tenant);
-        let turn = Arc::new(Turn { request, job, _permit: permit });
+        let turn = Arc::new((job, permit));
+        let job = &turn.0;
         loop {
             let mut joined = true;
-            let flight = requests.run(key.clone(), || {
+            let flight = requests.run(job.request().shared_key(&job.tenant), || {
                 joined = false;
                 self.clone().request(Arc::clone(&turn))
             });
-            let Turn { request, job, .. } = &*turn;
             if joined {
                 job.host.lookup_joined(job.access);
             }
@@ -345,7 +330,7 @@ impl Resolver {
                 Ok(Err(LookupError::CircuitOpen)) if joined => {}
                 outcome => {
                     if joined {
-                        fetcher.metrics.looked_up(request.borrow().image.host(), LookupResult::Joined);
+                        fetcher.metrics.looked_up(job.image.host(), LookupResult::Joined);
                     }
                     return outcome.unwrap_or(Err(LookupError::Internal));
                 }
@@ -354,10 +339,9 @@ impl Resolver {
     }
 
     /// Holds the permit of the lookup that began it to its own end.
-    async fn request(self, turn: Arc<Turn>) -> Outcome {
-        let Turn { request, job, .. } = &*turn;
-        let (fetcher, request) = (&self.0.fetcher, request.borrow());
-        trace::scope(fetcher.traces.as_ref(), request.image, fetcher.look_up(request, job)).await
+    async fn request(self, turn: Arc<(Job, Permit)>) -> Outcome {
+        let (fetcher, job) = (&self.0.fetcher, &turn.0);
+        trace::scope(fetcher.traces.as_ref(), &job.image, fetcher.look_up(job)).await
     }
 }
 

@@ -16,7 +16,7 @@ use crate::credentials::{Busy, Credential, CredentialCandidate};
 use crate::registry::trace::{self, CREDENTIAL};
 use crate::registry::{Error, Found, Pull, Registry, Traces};
 use crate::shared_cache::SharedCache;
-use tolerarch_core::image::{LookupError, Support};
+use tolerarch_core::image::{ImageRef, LookupError, Support};
 use tolerarch_support::concurrency::Tenant;
 
 /// Asks registries under one configuration, and caches what they answer.
@@ -30,8 +30,10 @@ pub(super) struct Fetcher {
     pub(super) traces: Option<Traces>,
 }
 
-/// What a lookup in flight holds until it ends.
+/// A lookup to be done, and what it holds until it ends.
 pub(super) struct Job {
+    pub(super) image: ImageRef,
+    pub(super) candidates: Box<[CredentialCandidate]>,
     pub(super) host: Arc<Host>,
     /// The first candidate's.
     pub(super) access: Access,
@@ -44,15 +46,14 @@ pub(super) struct Job {
 /// One lookup at a registry, and how far it has come.
 struct Attempt<'a> {
     fetcher: &'a Fetcher,
-    request: Request<'a>,
     job: &'a Job,
-    /// The candidate in use.
+    /// The candidate in use, and the kind of its source.
     access: Access,
-    /// The kind of its source.
     credential: &'static str,
     /// Whether the registry has answered anything, be it with a refusal.
     answered: bool,
-    phase: Phase,
+    /// Since when the registry is waited for; `None` while a credential is.
+    asked: Option<Instant>,
 }
 
 /// Why a lookup has no good answer.
@@ -62,11 +63,10 @@ enum Failure {
     NotAsked(LookupError),
 }
 
-/// What a lookup waits for.
-enum Phase {
-    Credential,
-    /// The registry, since then.
-    Registry(Instant),
+impl Job {
+    pub(super) fn request(&self) -> Request<'_> {
+        Request { image: &self.image, candidates: &self.candidates }
+    }
 }
 
 /// Whether an older answer serves although the lookup failed.
@@ -88,54 +88,55 @@ impl Fetcher {
         if job.probe.is_some() { self.timeout.min(PROBE_TIME) } else { self.timeout }
     }
 
-    /// The outcome for which the registry is not asked.
-    pub(super) async fn unasked(&self, request: Request<'_>, job: &Job) -> Option<Outcome> {
+    /// The outcome for which the registry is not asked: another replica's answer, if it is as good as the registry's. An
+    /// older one is cached, for where that fails.
+    pub(super) async fn unasked(&self, job: &Job) -> Option<Outcome> {
         // A probe is there to find out whether the registry works.
         if job.probe.is_none()
-            && let Some(support) = self.shared(request).await
+            && let Some(shared) = &self.shared
         {
-            self.metrics.looked_up(request.image.host(), LookupResult::Shared);
-            return Some(Ok(support));
+            let found = shared.find(&job.image, &job.candidates).await;
+            for (id, found, age) in &found {
+                self.cache.adopt(&job.image, *id, found, *age);
+            }
+            if !found.is_empty()
+                && let Cached::Fresh(Ok(support)) = self.cached(job)
+            {
+                self.metrics.looked_up(job.image.host(), LookupResult::Shared);
+                return Some(Ok(support));
+            }
         }
-        job.refused.map(|error| self.stale_or(request, error))
+        job.refused.map(|error| self.stale_or(job.request(), error))
     }
 
     /// Asks the registry within the lookup's own timeout, and caches the result.
-    pub(super) async fn look_up(&self, request: Request<'_>, job: &Job) -> Outcome {
+    pub(super) async fn look_up(&self, job: &Job) -> Outcome {
         // Another lookup may have been answered since the cache was asked.
         if job.probe.is_none()
-            && let (Cached::Fresh(outcome), _) = request.cached(&self.cache, self.cache.now())
+            && let Cached::Fresh(outcome) = self.cached(job)
         {
-            self.metrics.looked_up(request.image.host(), LookupResult::Joined);
+            self.metrics.looked_up(job.image.host(), LookupResult::Joined);
             return outcome;
         }
-        let mut attempt = Attempt::new(self, request, job);
+        let mut attempt =
+            Attempt { fetcher: self, job, access: job.access, credential: "", answered: false, asked: None };
         let time = self.time(job);
         match timeout(time, attempt.try_all()).await.unwrap_or_else(|_| Err(attempt.late(time))) {
             Ok(support) => {
                 job.host.answered(attempt.access);
-                self.metrics.looked_up(request.image.host(), LookupResult::Fetched);
+                self.metrics.looked_up(job.image.host(), LookupResult::Fetched);
                 Ok(support)
             }
             Err(Failure::NotAsked(error)) => {
                 job.host.lookup_abandoned(attempt.access);
-                self.stale_or(request, error)
+                self.stale_or(job.request(), error)
             }
             Err(Failure::Registry(error)) => attempt.failed(&error),
         }
     }
 
-    /// Another replica's answer, if it is as good as the registry's. An older one is cached, for where that fails.
-    async fn shared(&self, request: Request<'_>) -> Option<Support> {
-        let Request { image, candidates } = request;
-        let found = self.shared.as_ref()?.find(image, candidates).await;
-        for (id, found, age) in &found {
-            self.cache.adopt(image, *id, found, *age);
-        }
-        match request.cached(&self.cache, self.cache.now()).0 {
-            Cached::Fresh(Ok(support)) if !found.is_empty() => Some(support),
-            _ => None,
-        }
+    fn cached(&self, job: &Job) -> Cached {
+        job.request().cached(&self.cache, self.cache.now()).0
     }
 
     /// Where answers of this configuration are shared, and for how long.
@@ -144,40 +145,22 @@ impl Fetcher {
     }
 }
 
-impl<'a> Attempt<'a> {
-    fn new(fetcher: &'a Fetcher, request: Request<'a>, job: &'a Job) -> Self {
-        Self {
-            fetcher,
-            request,
-            job,
-            access: job.access,
-            credential: "",
-            answered: false,
-            phase: Phase::Credential,
-        }
-    }
-
-    fn use_candidate(&mut self, candidate: &CredentialCandidate) {
-        self.access = self.job.access.with(candidate);
-        self.credential = candidate.kind();
-    }
-
+impl Attempt<'_> {
     /// What a time-out means.
     fn late(&self, timeout: Duration) -> Failure {
-        match self.phase {
-            Phase::Registry(since) if self.answered || since.elapsed() >= timeout / 2 => {
+        match self.asked {
+            None => Failure::NotAsked(LookupError::Timeout),
+            Some(since) if self.answered || since.elapsed() >= timeout / 2 => {
                 Failure::Registry(Error::Timeout)
             }
-            Phase::Credential => Failure::NotAsked(LookupError::Timeout),
             // Time that others took says nothing about the registry.
-            Phase::Registry(_) => Failure::NotAsked(LookupError::Overloaded),
+            Some(_) => Failure::NotAsked(LookupError::Overloaded),
         }
     }
 
     /// Caches and logs why the registry gave no answer; returns the stale one if it may be served.
     fn failed(&self, error: &Error) -> Outcome {
-        let Self { fetcher, request, job, access, credential, .. } = *self;
-        let (host, image) = (&job.host, request.image);
+        let Self { fetcher, job: job @ Job { image, host, .. }, access, credential, .. } = *self;
         trace::record(|trace| trace.error = Some(error.to_string()));
         if let Error::Throttled(_) = error.cause() {
             host.pause(access, fetcher.cache.throttle(error));
@@ -193,7 +176,7 @@ impl<'a> Attempt<'a> {
         if !is_refusal(why) {
             let _ = fetcher.cache.fail(image, access.credential, error);
         }
-        let outcome = fetcher.stale_or(request, why);
+        let outcome = fetcher.stale_or(job.request(), why);
         let stale = is_stale(&outcome);
         if job.probe.is_none() {
             tracing::warn!(%image, %error, credential, stale, "lookup failed");
@@ -205,12 +188,12 @@ impl<'a> Attempt<'a> {
 
     /// Tries one candidate after the other.
     async fn try_all(&mut self) -> Result<Support, Failure> {
-        let Request { image, candidates } = self.request;
-        let (job, probe) = (self.job, self.job.probe.is_some());
+        let (job @ Job { image, candidates, .. }, probe) = (self.job, self.job.probe.is_some());
         let mut refused: Option<Error> = None;
         let mut busy = false;
         for candidate in candidates {
-            self.use_candidate(candidate);
+            self.access = job.access.with(candidate);
+            self.credential = candidate.kind();
             if !probe {
                 job.host.permission(self.access).map_err(Failure::NotAsked)?;
             }
@@ -223,7 +206,7 @@ impl<'a> Attempt<'a> {
                 }
                 _ => self.try_one(candidate).await,
             };
-            self.phase = Phase::Credential;
+            self.asked = None;
             let error = match answer {
                 Err(Failure::NotAsked(_)) => {
                     tracing::debug!(%image, credential = candidate.kind(), "too many runs of its program");
@@ -254,10 +237,9 @@ impl<'a> Attempt<'a> {
     /// Tries each credential of one candidate, and caches a refusal.
     async fn try_one(&mut self, candidate: &CredentialCandidate) -> Result<Support, Failure> {
         let mut refused = Error::Denied("its source has no credential for the image".into());
-        self.phase = Phase::Credential;
         let credentials = candidate.credentials_for(&self.job.tenant).await;
         for credential in credentials.map_err(|Busy| Failure::NotAsked(LookupError::Overloaded))? {
-            self.phase = Phase::Registry(Instant::now());
+            self.asked = Some(Instant::now());
             self.job.host.lookup_started(self.access);
             let asked = self.ask(candidate, credential.as_deref());
             match CREDENTIAL.scope(candidate.kind(), asked).await {
@@ -273,7 +255,7 @@ impl<'a> Attempt<'a> {
             }
         }
         // An older good answer may outlive it (`last_good`), but first the next candidate is tried.
-        let _ = self.fetcher.cache.fail(self.request.image, candidate.id(), &refused);
+        let _ = self.fetcher.cache.fail(&self.job.image, candidate.id(), &refused);
         self.take_back(candidate, &refused);
         Err(Failure::Registry(refused))
     }
@@ -284,7 +266,7 @@ impl<'a> Attempt<'a> {
             && let (Some((shared, _)), Some(credential)) =
                 (self.fetcher.sharing(), candidate.held_credential())
         {
-            shared.forget(self.request.image, credential);
+            shared.forget(&self.job.image, credential);
         }
     }
 
@@ -295,7 +277,7 @@ impl<'a> Attempt<'a> {
         credential: Option<&Credential>,
     ) -> Result<Support, Error> {
         let (Fetcher { registry, cache, .. }, host) = (self.fetcher, &self.job.host);
-        let (image, id) = (self.request.image, candidate.id());
+        let (image, id) = (&self.job.image, candidate.id());
         let pull = Pull { image, credential, of_pod: candidate.is_of_pod() };
         // What helpers and plugins give is another credential on every replica.
         let sharing = self.fetcher.sharing().filter(|_| candidate.held_credential().is_some());

@@ -19,12 +19,6 @@ pub(super) struct Request<'a> {
 /// What others join: by a tenant, or by any.
 pub(super) type FlightKey = (Option<Tenant>, Box<str>);
 
-#[derive(Clone)]
-pub(super) struct OwnedRequest {
-    image: ImageRef,
-    candidates: Box<[CredentialCandidate]>,
-}
-
 /// What is asked for, with which credential and for which namespace. Names are keyed hashes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Access {
@@ -34,18 +28,6 @@ pub(super) struct Access {
     pub(super) credential: CredentialId,
     /// Whether the credential came with a Pod: anyone who may create a Pod can choose it.
     pub(super) of_pod: bool,
-}
-
-impl From<Request<'_>> for OwnedRequest {
-    fn from(request: Request<'_>) -> Self {
-        Self { image: request.image.clone(), candidates: request.candidates.into() }
-    }
-}
-
-impl OwnedRequest {
-    pub(super) fn borrow(&self) -> Request<'_> {
-        Request { image: &self.image, candidates: &self.candidates }
-    }
 }
 
 impl Access {
