@@ -126,16 +126,9 @@ struct PlatformsKey {
 
 impl Cache {
     pub(super) fn new(settings: CacheSettings, metrics: ResolverMetrics) -> Self {
-        let (capacity, weight) = (settings.capacity, settings.capacity as u64);
         let levels = Levels {
-            tags: Bounded::with(capacity, weight, ByLength, DefaultHashBuilder::default(), EvictedKeys),
-            platforms: Bounded::with(
-                capacity,
-                weight,
-                UnitWeighter,
-                DefaultHashBuilder::default(),
-                EvictedKeys,
-            ),
+            tags: level(settings.capacity, ByLength),
+            platforms: level(settings.capacity, UnitWeighter),
             repositories: std::hash::RandomState::new(),
             metrics,
             began: Instant::now(),
@@ -168,27 +161,22 @@ impl Cache {
             return Cached::Fresh(Ok(support));
         }
         match self.levels.tags.get(&*key(image, access)) {
-            None => Cached::Nothing,
-            Some(Tag::Brief { outcome, until }) if now < until => Cached::Fresh(outcome),
-            Some(Tag::Brief { .. }) => Cached::Nothing,
             Some(Tag::Points { support, confirmed, retry, .. }) => self.age(support, now, confirmed, retry),
+            Some(Tag::Brief { outcome, until }) if now < until => Cached::Fresh(outcome),
+            _ => Cached::Nothing,
         }
     }
 
     fn age(&self, support: Support, now: Millis, confirmed: Millis, retry: Millis) -> Cached {
         let CacheSettings { tag, stale_while_revalidate, stale_if_error, .. } = self.settings;
         let age = now - confirmed;
-        let fresh = millis(tag);
-        let at_once = fresh + millis(stale_while_revalidate);
-        if age < fresh {
-            return Cached::Fresh(Ok(support));
-        }
+        let (fresh, at_once) = (millis(tag), millis(stale_while_revalidate));
         // A registry that failed a moment ago probably still fails: no Pod waits for that.
-        let failing = retry > 0 && now < retry + millis(stale_while_revalidate);
-        let due = now >= retry;
+        let failing = retry > 0 && now < retry + at_once;
         let usable = age < fresh + millis(stale_if_error);
         match age {
-            _ if age < at_once || failing && usable => Cached::Stale { support, due },
+            _ if age < fresh => Cached::Fresh(Ok(support)),
+            _ if age < fresh + at_once || failing && usable => Cached::Stale { support, due: now >= retry },
             _ if usable => Cached::Expired(support),
             _ => Cached::Nothing,
         }
@@ -246,12 +234,13 @@ impl Cache {
         let now = self.now();
         let confirmed = self.jittered_now() - millis(age);
         match self.levels.tags.get(&*key(image, access)) {
-            Some(Tag::Points { confirmed: own, .. }) if own >= confirmed => return,
-            Some(Tag::Brief { until, .. }) if now < until => return,
-            _ => {}
+            Some(Tag::Points { confirmed: own, .. }) if own >= confirmed => {}
+            Some(Tag::Brief { until, .. }) if now < until => {}
+            _ => {
+                self.put_platforms(self.platforms_key(image, access, digest), support);
+                self.put_tag(image, access, Tag::Points { to: digest, support, confirmed, retry: 0 });
+            }
         }
-        self.put_platforms(self.platforms_key(image, access, digest), support);
-        self.put_tag(image, access, Tag::Points { to: digest, support, confirmed, retry: 0 });
     }
 
     /// How long what a registry says of a tag now may be shared; none if it may not.
@@ -361,6 +350,11 @@ impl Cache {
     pub(super) fn now(&self) -> Millis {
         millis(self.levels.began.elapsed())
     }
+}
+
+/// A level for so many entries.
+fn level<K: Eq + Hash, V: Clone, W: Weighter<K, V> + Clone>(capacity: usize, weighter: W) -> Level<K, V, W> {
+    Bounded::with(capacity, capacity as u64, weighter, DefaultHashBuilder::default(), EvictedKeys)
 }
 
 /// The key of an image for one credential. For anonymous access it is the image itself; no image has a space.

@@ -36,11 +36,8 @@ pub(super) struct Circuit {
 /// A lookup that finds out whether a registry works again. No other one of its namespace does until the value is dropped.
 pub(super) type Probe = Arc<()>;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Scope {
-    Repository(u64),
-    Registry,
-}
+/// What a circuit is of: a repository, or all of the registry.
+type Scope = Option<u64>;
 
 /// A failed lookup.
 struct Fault {
@@ -56,7 +53,7 @@ struct Fault {
 impl Circuit {
     /// Whether a lookup may begin right now; it is a probe where a circuit is half-open.
     pub(super) fn permission(&self, access: Access) -> Result<Option<Scope>, LookupError> {
-        for scope in [Scope::Registry, Scope::Repository(access.repository)] {
+        for scope in [None, Some(access.repository)] {
             match self.open_until(scope, access.namespace) {
                 None => {}
                 Some(until) if until <= Instant::now() && !self.is_probed(scope, access.namespace) => {
@@ -84,7 +81,7 @@ impl Circuit {
 
     /// Whether the registry's own circuit is open for this namespace, if only to be probed.
     pub(super) fn is_open(&self, namespace: u64) -> bool {
-        self.open_until(Scope::Registry, namespace).is_some()
+        self.open_until(None, namespace).is_some()
     }
 
     /// The registry answered, be it with a refusal.
@@ -94,8 +91,7 @@ impl Circuit {
             fault.repository_silent &= fault.access.repository != access.repository;
             fault.registry_silent = false;
         }
-        let answers = [Scope::Registry, Scope::Repository(access.repository)];
-        self.probes.retain(|(_, scope, _)| !answers.contains(scope));
+        self.probes.retain(|(_, scope, _)| scope.is_some_and(|scope| scope != access.repository));
     }
 
     /// Records a fault of the registry. Lookups that began before the circuit opened do not keep it open.
@@ -130,22 +126,26 @@ impl Circuit {
 
     /// When a circuit of this namespace becomes half-open; `None` if it is closed.
     fn open_until(&self, scope: Scope, namespace: u64) -> Option<Instant> {
-        let mut faults: Vec<&Fault> = self.faults.iter().filter(|fault| fault.counts_for(scope)).collect();
-        let opens = |faults: &[&Fault]| {
-            faults.iter().map(|fault| scope.part(fault.access)).collect::<HashSet<_>>().len() >= FAILURES
+        let counts = |fault: &&Fault| match scope {
+            None => fault.registry_silent,
+            Some(repository) => fault.repository_silent && fault.access.repository == repository,
         };
-        let own: Vec<&Fault> =
-            faults.iter().copied().filter(|fault| fault.access.namespace == namespace).collect();
-        let failed = own.last().map(|last| last.at);
+        // Of what several have to fail.
+        let part = |fault: &&Fault| scope.map_or(fault.access.repository, |_| fault.access.image);
+        let mut faults: Vec<&Fault> = self.faults.iter().filter(counts).collect();
         faults.sort_by_key(|fault| fault.since);
-        let are_several = |faults: &[&Fault]| {
-            faults.iter().any(|fault| fault.access.namespace != faults[0].access.namespace)
-        };
+        let own = || faults.iter().filter(|fault| fault.access.namespace == namespace);
+        let failed = own().map(|fault| fault.at).max();
+        let by_own = failed.filter(|_| own().map(part).collect::<HashSet<_>>().len() >= FAILURES);
+        let (mut parts, mut namespaces) = (HashSet::new(), HashSet::new());
         // The fault by which there were enough of several namespaces.
-        let mut by_all = (FAILURES..=faults.len()).map(|count| &faults[..count]);
-        let by_all = by_all.find(|first| are_several(first) && opens(first)).and_then(|first| first.last());
-        let opened = by_all.map(|fault| fault.since.max(failed.unwrap_or(fault.since)));
-        opened.or(failed.filter(|_| opens(&own))).map(|opened| opened + OPEN)
+        let by_all = faults.iter().find(|fault| {
+            parts.insert(part(fault));
+            namespaces.insert(fault.access.namespace);
+            parts.len() >= FAILURES && namespaces.len() > 1
+        });
+        let by_all = by_all.map(|fault| fault.since.max(failed.unwrap_or(fault.since)));
+        by_all.or(by_own).map(|opened| opened + OPEN)
     }
 
     fn is_probed(&self, scope: Scope, namespace: u64) -> bool {
@@ -154,27 +154,10 @@ impl Circuit {
     }
 }
 
-impl Scope {
-    /// Of what several have to fail.
-    fn part(self, access: Access) -> u64 {
-        match self {
-            Self::Registry => access.repository,
-            Self::Repository(_) => access.image,
-        }
-    }
-}
-
 impl Fault {
     /// With a credential of a Pod, which may be the cause, an image fails apart from others.
     fn is_of(&self, access: Access) -> bool {
         let alike = self.access.credential == access.credential || !(self.access.of_pod || access.of_pod);
         self.access.image == access.image && alike
-    }
-
-    fn counts_for(&self, scope: Scope) -> bool {
-        match scope {
-            Scope::Registry => self.registry_silent,
-            Scope::Repository(own) => self.repository_silent && self.access.repository == own,
-        }
     }
 }

@@ -1,7 +1,8 @@
 //! Registries are isolated from each other: each has a circuit breaker, and a pause where it asks for one.
 
+use std::collections::HashMap;
 use std::convert::Infallible;
-use std::hash::RandomState;
+use std::hash::{BuildHasher, RandomState};
 use std::sync::{Arc, Weak};
 
 use quick_cache::sync::Cache as Bounded;
@@ -50,7 +51,7 @@ struct State {
     /// While the registry's own circuit is open.
     open: Option<(Counted, AbortOnDropHandle<()>)>,
     /// Until when it is not asked, as it throttles: limits are per account, or per address for anonymous access.
-    pauses: Vec<(CredentialId, Instant)>,
+    pauses: HashMap<CredentialId, Instant>,
     lacks_head: Option<Instant>,
     /// Since when lookups of these namespaces have had no answer: an answer to anyone ends that.
     silent: Vec<Silence>,
@@ -84,9 +85,16 @@ impl Hosts {
         host
     }
 
-    /// What the request asks for first, on behalf of this tenant.
+    /// What the request asks for on behalf of this tenant, with its first candidate.
     pub(super) fn access(&self, request: Request<'_>, tenant: &Tenant) -> Access {
-        Access::of(request, tenant, &self.hasher)
+        let access = Access {
+            image: self.hasher.hash_one(request.image.as_str()),
+            repository: self.hasher.hash_one(request.image.repository()),
+            namespace: self.hasher.hash_one(tenant),
+            credential: CredentialId::ANONYMOUS,
+            of_pod: false,
+        };
+        request.candidates.first().map_or(access, |candidate| access.with(candidate))
     }
 }
 
@@ -172,7 +180,14 @@ impl Host {
 
     /// The registry asked for a pause, which holds for this credential.
     pub(super) fn pause(&self, access: Access, pause: Duration) {
-        self.state.lock().pause(access.credential, Instant::now() + pause);
+        let (now, mut state) = (Instant::now(), self.state.lock());
+        state.pauses.retain(|_, until| now < *until);
+        // Credentials can take no place from anonymous access.
+        let is_anonymous = access.credential == CredentialId::ANONYMOUS;
+        if is_anonymous || state.pauses.len() < ACCOUNTS || state.pauses.contains_key(&access.credential) {
+            let until = state.pauses.entry(access.credential).or_insert(now);
+            *until = (now + pause).max(*until);
+        }
     }
 
     pub(super) fn answers_head(&self) -> bool {
@@ -187,26 +202,8 @@ impl Host {
 
 impl State {
     fn throttles(&self, access: Access) -> Result<(), LookupError> {
-        let pause = self.pauses.iter().find(|(of, _)| *of == access.credential);
-        match pause {
-            Some((_, until)) if Instant::now() < *until => Err(LookupError::Throttled),
-            _ => Ok(()),
-        }
-    }
-
-    /// Pauses this credential; of two pauses the longer one counts. Where there are too many, the one that ends first goes,
-    /// but not that of anonymous access: its place is none that credentials can take.
-    fn pause(&mut self, credential: CredentialId, until: Instant) {
-        match self.pauses.iter_mut().find(|(of, _)| *of == credential) {
-            Some((_, before)) => *before = until.max(*before),
-            None => self.pauses.push((credential, until)),
-        }
-        let accounts = self.pauses.iter().enumerate().filter(|(_, (of, _))| *of != CredentialId::ANONYMOUS);
-        if self.pauses.len() > ACCOUNTS
-            && let Some((first, _)) = accounts.min_by_key(|(_, (_, until))| *until)
-        {
-            self.pauses.swap_remove(first);
-        }
+        let until = self.pauses.get(&access.credential);
+        if until.is_some_and(|until| Instant::now() < *until) { Err(LookupError::Throttled) } else { Ok(()) }
     }
 }
 

@@ -2,7 +2,6 @@
 
 use std::borrow::Cow;
 use std::fmt::Write;
-use std::hash::{BuildHasher, RandomState};
 
 use super::cache::{Cache, Cached, Millis};
 use crate::credentials::{CredentialCandidate, CredentialId};
@@ -31,18 +30,6 @@ pub(super) struct Access {
 }
 
 impl Access {
-    /// How the request begins on behalf of this tenant: with its first candidate.
-    pub(super) fn of(request: Request<'_>, tenant: &Tenant, hasher: &RandomState) -> Self {
-        let access = Self {
-            image: hasher.hash_one(request.image.as_str()),
-            repository: hasher.hash_one(request.image.repository()),
-            namespace: hasher.hash_one(tenant),
-            credential: CredentialId::ANONYMOUS,
-            of_pod: false,
-        };
-        request.candidates.first().map_or(access, |candidate| access.with(candidate))
-    }
-
     pub(super) fn with(self, candidate: &CredentialCandidate) -> Self {
         Self { credential: candidate.id(), of_pod: candidate.is_of_pod(), ..self }
     }
