@@ -280,7 +280,7 @@ impl Resolver {
         let host = hosts.get(request.image.host());
         let access = hosts.access(request, tenant);
         let silent = host.is_unresponsive(access).then_some((PATIENCE, LookupError::BudgetExceeded));
-        let key = (Some(tenant.clone()), request.key().into());
+        let key = (Some(tenant.clone()), request.key());
         if let Some(flight) = flights.get(&key) {
             host.permission(access)?;
             host.lookup_joined(access);

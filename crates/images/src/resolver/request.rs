@@ -1,8 +1,5 @@
 //! What a Pod asks for: an image, and the credential candidates that it may use. And what the cache has of that.
 
-use std::borrow::Cow;
-use std::fmt::Write;
-
 use super::cache::{Cache, Cached, Millis};
 use crate::credentials::{CredentialCandidate, CredentialId};
 use tolerarch_core::image::{ImageRef, LookupError, Support};
@@ -36,26 +33,17 @@ impl Access {
 }
 
 impl<'a> Request<'a> {
-    /// The key of the lookup in flight. For anonymous access it is the image itself; no image has a space.
-    pub(super) fn key(self) -> Cow<'a, str> {
-        if let [candidate] = self.candidates
-            && candidate.id() == CredentialId::ANONYMOUS
-        {
-            return Cow::Borrowed(self.image.as_str());
-        }
-        let mut key = self.image.to_string();
-        for candidate in self.candidates {
-            // Writing to a string cannot fail.
-            let _ = write!(key, " {:x}", candidate.id());
-        }
-        Cow::Owned(key)
+    /// The key of the lookup in flight. No image has a space.
+    pub(super) fn key(self) -> Box<str> {
+        let ids = self.candidates.iter().map(|candidate| format!(" {:x}", candidate.id()));
+        std::iter::once(self.image.to_string()).chain(ids).collect::<String>().into()
     }
 
     /// The key of the request itself, in which tenants join each other. Not where it may run a program: a run waits for the
     /// tenant's own share of the runs, and nobody else should.
     pub(super) fn shared_key(self, tenant: &Tenant) -> FlightKey {
         let runs_program = self.candidates.iter().any(|candidate| candidate.held_credential().is_none());
-        (runs_program.then(|| tenant.clone()), self.key().into())
+        (runs_program.then(|| tenant.clone()), self.key())
     }
 
     /// What is cached for any of the candidates, and the request that would refresh it, by the candidate that gave it.
