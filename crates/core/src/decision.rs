@@ -104,7 +104,7 @@ impl<'a> Decision<'a> {
         let is_tolerated = |pool: &Pool| placement::is_tolerated(pod, pool);
         // A profile may have no pools, and the images need nothing else.
         let nothing_opens = policy.pools.is_empty() && verdicts.narrowing().is_none();
-        let is_kept = edits.remove.is_empty() && edits.nodes.is_none();
+        let is_kept = edits.remove.is_empty() && edits.spec.is_none();
         let unknown = before.filter(|_| is_kept).and_then(|_| verdicts.unknown());
         let decisive = unknown.or_else(|| verdicts.decisive());
         let blocker = decisive.or_else(|| verdicts.narrowing().filter(|_| is_steered || is_nowhere));
@@ -131,7 +131,7 @@ impl<'a> Decision<'a> {
         };
         if !edits.fit(pod) {
             // What has become wrong goes even if there is no room for what would replace it.
-            let changes = !images.is_empty() && (!edits.remove.is_empty() || edits.nodes.is_some());
+            let changes = !images.is_empty() && (!edits.remove.is_empty() || edits.spec.is_some());
             let back = changes.then(|| Self::after(before, policy, pod, rank, &[]));
             let back = back.filter(|back| matches!(back.reason, Reason::Retracted | Reason::Observed));
             return back.unwrap_or_else(|| Self::unchanged(Reason::NoRoom));

@@ -4,15 +4,12 @@
 //! `failurePolicy: Ignore` does not help (k8s.io/apiserver `admission/plugin/webhook/mutating/dispatcher.go`). Hence no
 //! `test` operation, parents are created, and an index is used only for what stood there.
 
-mod nodes;
-
-use crate::placement::{AnnotationEdit, Edits, Restored};
+use crate::placement::{AnnotationEdit, Edits, SpecEdits};
 use crate::pod::{Pod, Toleration};
 use tolerarch_text::json::push_text;
 
-/// Bytes of a usual patch, and of what steers.
+/// Bytes of a usual patch.
 const PATCH: usize = 512;
-const STEERING: usize = 480;
 
 /// Operations of RFC 6902, as JSON.
 struct Patch<'a> {
@@ -40,16 +37,7 @@ impl Patch<'_> {
 
     /// `value` appends what is to be added.
     fn add(&mut self, path: &[&str], value: impl FnOnce(&mut String)) {
-        self.with_value("add", path, value);
-    }
-
-    /// `value` appends what is to be there instead.
-    fn replace(&mut self, path: &[&str], value: impl FnOnce(&mut String)) {
-        self.with_value("replace", path, value);
-    }
-
-    fn with_value(&mut self, op: &str, path: &[&str], value: impl FnOnce(&mut String)) {
-        self.operation(op, path);
+        self.operation("add", path);
         self.json.push_str(r#","value":"#);
         value(&mut self.json);
         self.json.push('}');
@@ -66,8 +54,7 @@ pub fn build(root: &str, pod: &Pod<'_>, edits: &Edits<'_>) -> String {
     if edits.is_empty() {
         return String::new();
     }
-    let bytes = PATCH + if edits.nodes.is_some() { STEERING } else { 0 };
-    let mut patch = Patch { json: String::with_capacity(bytes), root };
+    let mut patch = Patch { json: String::with_capacity(PATCH), root };
     for place in edits.remove.iter().rev() {
         patch.remove(&["/spec/tolerations/", &place.to_string()]);
     }
@@ -83,11 +70,8 @@ pub fn build(root: &str, pod: &Pod<'_>, edits: &Edits<'_>) -> String {
             patch.add(&["/spec/tolerations/-"], |json| push_toleration(json, toleration));
         }
     }
-    if let Some(edits) = &edits.nodes {
-        nodes::push(&mut patch, edits);
-    }
-    if let Some(restored) = &edits.restored {
-        restore(&mut patch, restored);
+    if let Some(edits) = &edits.spec {
+        replace(&mut patch, edits);
     }
     if pod.has_annotations() {
         for edit in &edits.annotations {
@@ -108,13 +92,13 @@ pub fn build(root: &str, pod: &Pod<'_>, edits: &Edits<'_>) -> String {
     patch.end()
 }
 
-/// A member that exists is replaced; null is as good as none, and can be written whether it is there or not.
-fn restore(patch: &mut Patch<'_>, restored: &Restored) {
-    let Restored { tolerations, node_selector, affinity } = restored;
+/// Adding a member that exists replaces it. Only a member that exists goes.
+fn replace(patch: &mut Patch<'_>, SpecEdits { tolerations, node_selector, affinity, .. }: &SpecEdits) {
     let members = [("tolerations", tolerations), ("nodeSelector", node_selector), ("affinity", affinity)];
-    for (name, value) in members {
-        if let Some(value) = value {
-            patch.add(&["/spec/", name], |json| json.push_str(&value.to_string()));
+    for (name, value) in members.into_iter().filter_map(|(name, value)| Some((name, value.as_ref()?))) {
+        match &**value {
+            "" => patch.remove(&["/spec/", name]),
+            value => patch.add(&["/spec/", name], |json| json.push_str(value)),
         }
     }
 }

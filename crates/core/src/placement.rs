@@ -8,13 +8,10 @@ mod room;
 mod steering;
 
 pub use ownership::{AnnotationEdit, Ownership, distinct};
-pub use preference::{Preferred, PreferredEdit};
-pub use requirement::{RequiredEdit, Requirement, SelectorEdit, TermEdit};
-pub use steering::{NodeEdits, ParentEdit};
 
-use serde_json::Value;
+use serde::Serialize;
 
-use crate::pod::{Pod, Toleration};
+use crate::pod::{Pod, Scheduling, Toleration};
 use crate::policy::{Policy, Pool, Verdicts};
 use ownership::names;
 use steering::Steering;
@@ -24,38 +21,47 @@ pub struct Edits<'a> {
     /// Places in the Pod's list of tolerations, ascending: what an earlier pass added and is wrong by now.
     pub remove: Vec<usize>,
     pub add: Vec<&'a Toleration<'static>>,
-    /// What changes in the node selector and the node affinity, if anything.
-    pub nodes: Option<Box<NodeEdits>>,
+    /// Other members of the spec that change, if any.
+    pub spec: Option<Box<SpecEdits>>,
     /// Annotations to set or to remove, each once.
     pub annotations: Vec<AnnotationEdit>,
-    /// What becomes as it was before an update, instead of the edits above.
-    pub restored: Option<Box<Restored>>,
 }
 
-/// Members of a Pod's spec that an update has changed and that become as they were: all that differs in them is ours.
+/// Members of a Pod's spec that become others as a whole, as JSON; empty where a member goes.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub struct Restored {
-    /// The tolerations; `None` where they differ by more, or by nothing.
-    pub tolerations: Option<Value>,
-    /// The node selector, in the same way; null where there was none.
-    pub node_selector: Option<Value>,
-    /// The affinity, in the same way.
-    pub affinity: Option<Value>,
+pub struct SpecEdits {
+    /// The tolerations, where an update is taken back.
+    pub tolerations: Option<String>,
+    pub node_selector: Option<String>,
+    pub affinity: Option<String>,
+    /// Whether something is added that steers the Pod, and not only taken back.
+    pub steers: bool,
+}
+
+impl SpecEdits {
+    /// What makes `after` of `before`.
+    fn of(before: &Scheduling<'_>, after: &Scheduling<'_>, steers: bool) -> serde_json::Result<Self> {
+        fn json<T: Serialize + PartialEq>(
+            before: &Option<T>,
+            after: &Option<T>,
+        ) -> serde_json::Result<Option<String>> {
+            let text = || after.as_ref().map_or(Ok(String::new()), serde_json::to_string);
+            (before != after).then(text).transpose()
+        }
+        let node_selector = json(&before.selector, &after.selector)?;
+        let affinity = json(&before.affinity, &after.affinity)?;
+        Ok(Self { tolerations: None, node_selector, affinity, steers })
+    }
 }
 
 impl Edits<'_> {
     pub fn is_empty(&self) -> bool {
-        self.remove.is_empty()
-            && self.add.is_empty()
-            && self.nodes.is_none()
-            && self.annotations.is_empty()
-            && self.restored.is_none()
+        self.remove.is_empty() && self.add.is_empty() && self.spec.is_none() && self.annotations.is_empty()
     }
 
     /// Whether the Pod gets something that steers it.
     pub fn steer(&self) -> bool {
-        let steers = |restored: &Restored| restored.node_selector.is_some() || restored.affinity.is_some();
-        self.nodes.as_ref().is_some_and(|nodes| nodes.adds()) || self.restored.as_deref().is_some_and(steers)
+        self.spec.as_ref().is_some_and(|spec| spec.steers)
     }
 
     /// Whether the API server still stores the Pod with what is added.
@@ -116,16 +122,12 @@ pub fn place<'a>(pod: &Pod<'_>, before: Option<&Pod<'_>>, verdicts: Verdicts<'a,
     add.retain(|own| !ownership.tolerations.iter().any(|&place| tolerations[place].same(own)));
     let mut annotations: Vec<AnnotationEdit> =
         ownership.record(verdicts.pools(), &opened).into_iter().collect();
-    let Steering { edits: nodes, annotations: others, stands, is_nowhere } =
+    let Steering { spec, annotations: others, stands, is_nowhere } =
         steering::steer(pod, before, &verdicts, &opened);
     annotations.extend(others);
-    let nodes = (nodes != NodeEdits::default()).then(|| Box::new(nodes));
-    Placement {
-        opened,
-        is_steered: stands,
-        is_nowhere,
-        edits: Edits { remove, add, nodes, annotations, restored: None },
-    }
+    let spec = (spec != SpecEdits::default()).then(|| Box::new(spec));
+    let edits = Edits { remove, add, spec, annotations };
+    Placement { opened, is_steered: stands, is_nowhere, edits }
 }
 
 #[cfg(test)]

@@ -7,33 +7,13 @@ use crate::policy::{Pool, Verdicts};
 
 /// A weighted term of ours.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Preferred {
+pub(super) struct Preferred {
     /// 1 to 100.
-    pub weight: u8,
+    pub(super) weight: u8,
     /// What a node has to match.
-    pub requirements: Vec<Requirement>,
+    pub(super) requirements: Vec<Requirement>,
     /// As the annotation says it: `arm64=80`, `pool/multi-arch=50`.
-    pub name: String,
-}
-
-/// How what the node affinity prefers changes.
-#[derive(Debug, PartialEq, Eq)]
-pub enum PreferredEdit {
-    /// There is nothing yet: it is created.
-    Create(Vec<Preferred>),
-    /// Places of terms that go, ascending, and terms that are appended.
-    Items { remove: Vec<usize>, append: Vec<Preferred> },
-    /// It has nothing but terms of ours, and goes.
-    Remove,
-}
-
-impl PreferredEdit {
-    pub(super) fn added(&self) -> &[Preferred] {
-        match self {
-            Self::Create(new) | Self::Items { append: new, .. } => new,
-            Self::Remove => &[],
-        }
-    }
+    pub(super) name: String,
 }
 
 impl Preferred {
@@ -63,13 +43,8 @@ impl Preferred {
         Self::of_pool(pools.iter().find(|known| known.name == pool)?, weight)
     }
 
-    fn is(&self, term: &WeightedTerm<'_>) -> bool {
-        let expressions = term.expressions();
-        let same = || self.requirements.iter().zip(expressions).all(|(own, there)| own.is(there));
-        term.weight == Some(self.weight.into())
-            && !term.has_fields()
-            && expressions.len() == self.requirements.len()
-            && same()
+    fn term<'p>(&self) -> WeightedTerm<'p> {
+        WeightedTerm::new(self.weight, self.requirements.iter().map(Requirement::expression).collect())
     }
 }
 
@@ -115,17 +90,16 @@ pub(super) struct WeightedTerms<'p> {
 impl<'p> WeightedTerms<'p> {
     /// `marked` is what the Pod says that an earlier pass preferred.
     pub(super) fn of(scheduling: &'p Scheduling<'p>, marked: impl Iterator<Item = Preferred>) -> Self {
-        let terms = scheduling.preferred();
+        let (is_there, terms) =
+            (scheduling.preferred().is_some(), scheduling.preferred().unwrap_or_default());
         let mut own: Vec<(Preferred, usize)> = Vec::new();
         for marked in marked {
             // Of equal ones the last is ours: it was appended.
-            let taken = |place: usize| own.iter().any(|(_, other)| *other == place);
-            let place = (0..terms.map_or(0, <[_]>::len))
-                .rev()
-                .find(|&place| terms.is_some_and(|terms| marked.is(&terms[place])) && !taken(place));
+            let (term, taken) = (marked.term(), |place: usize| own.iter().any(|(_, other)| *other == place));
+            let place = (0..terms.len()).rev().find(|&place| terms[place] == term && !taken(place));
             own.extend(place.map(|place| (marked, place)));
         }
-        Self { terms: terms.unwrap_or_default(), own, is_there: terms.is_some() }
+        Self { terms, own, is_there }
     }
 
     /// Whether a preference of the user's is about the same label.
@@ -136,21 +110,15 @@ impl<'p> WeightedTerms<'p> {
         keys.any(|key| new.requirements.iter().any(|own| same(&own.key, key)))
     }
 
-    /// How the list becomes what it would be if this had been preferred from the start.
-    pub(super) fn edit(&self, wanted: Vec<Preferred>) -> Option<PreferredEdit> {
-        let mut remove: Vec<usize> =
-            self.own.iter().filter(|(own, _)| !wanted.contains(own)).map(|(_, place)| *place).collect();
-        remove.sort_unstable();
-        let mut append = wanted;
-        append.retain(|new| !self.own.iter().any(|(own, _)| own == new));
-        if remove.is_empty() && append.is_empty() {
-            None
-        } else if !self.is_there {
-            Some(PreferredEdit::Create(append))
-        } else if append.is_empty() && remove.len() == self.terms.len() {
-            Some(PreferredEdit::Remove)
-        } else {
-            Some(PreferredEdit::Items { remove, append })
-        }
+    /// What the list would be if this had been preferred from the start, and whether something is added; `None` is no list.
+    pub(super) fn edit(&self, wanted: &[Preferred]) -> (Option<Vec<WeightedTerm<'p>>>, bool) {
+        let stays = |place: &usize| self.own.iter().all(|(own, at)| at != place || wanted.contains(own));
+        let kept = (0..self.terms.len()).filter(stays).map(|place| self.terms[place].clone());
+        let is_new = |new: &&Preferred| !self.own.iter().any(|(own, _)| own == *new);
+        let mut added = wanted.iter().filter(is_new).map(Preferred::term).peekable();
+        let adds = added.peek().is_some();
+        let terms: Vec<_> = kept.chain(added).collect();
+        let was_empty = self.is_there && self.terms.is_empty();
+        ((was_empty || !terms.is_empty()).then_some(terms), adds)
     }
 }

@@ -11,24 +11,14 @@ use crate::pod::{ARCH_KEY, Expression, Scheduling, Term};
 
 /// A label of nodes, and the values of which it has to have one.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Requirement {
+pub(super) struct Requirement {
     /// The label.
-    pub key: Cow<'static, str>,
+    pub(super) key: Cow<'static, str>,
     /// The values, sorted.
-    pub values: Vec<Cow<'static, str>>,
+    pub(super) values: Vec<Cow<'static, str>>,
 }
 
 impl Requirement {
-    /// Bytes of its texts.
-    pub(super) fn bytes(&self) -> usize {
-        self.key.len() + self.values.iter().map(|value| value.len()).sum::<usize>()
-    }
-
-    /// Whether this expression says just that.
-    pub(super) fn is(&self, expression: &Expression<'_>) -> bool {
-        expression.is_in(&self.key, self.values.iter().map(|value| &**value))
-    }
-
     /// One of these architectures.
     pub(super) fn of_architectures(names: &[&'static str]) -> Self {
         Self { key: ARCH_KEY.into(), values: names.iter().map(|&name| name.into()).collect() }
@@ -38,87 +28,15 @@ impl Requirement {
     pub(super) fn of_label(key: &str, value: &str) -> Self {
         Self { key: key.to_owned().into(), values: vec![value.to_owned().into()] }
     }
+
+    pub(super) fn expression<'p>(&self) -> Expression<'p> {
+        Expression::is_in(&self.key, &self.values)
+    }
 }
 
 /// The architectures that are named in an annotation of ours, sorted.
 pub(super) fn architectures<'t>(names: impl Iterator<Item = &'t str>) -> Vec<&'static str> {
     names.map(PlatformSet::of_architecture).fold(PlatformSet::EMPTY, PlatformSet::union).architectures()
-}
-
-/// How the node selector changes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SelectorEdit {
-    /// There is none yet: it is created with this architecture.
-    Create(&'static str),
-    /// This architecture is set in it.
-    Set(&'static str),
-    /// The architecture is taken out of it.
-    Unset,
-    /// It has nothing but our architecture, and goes.
-    Remove,
-}
-
-/// How what the node affinity requires changes.
-#[derive(Debug, PartialEq, Eq)]
-pub enum RequiredEdit {
-    /// There is nothing yet: it is created with one term.
-    Create(Vec<Requirement>),
-    /// Some of its terms change, by their places, ascending.
-    Terms(Vec<(usize, TermEdit)>),
-    /// It has nothing but a term of ours, and goes.
-    Remove,
-}
-
-impl RequiredEdit {
-    /// Whether something is added.
-    pub(super) fn adds(&self) -> bool {
-        match self {
-            Self::Create(_) => true,
-            Self::Terms(terms) => terms.iter().any(|(_, edit)| !edit.added().is_empty()),
-            Self::Remove => false,
-        }
-    }
-
-    /// What is added, for each term.
-    pub(super) fn added(&self) -> Vec<&Requirement> {
-        match self {
-            Self::Create(new) => new.iter().collect(),
-            Self::Terms(terms) => terms.iter().flat_map(|(_, edit)| edit.added()).collect(),
-            Self::Remove => Vec::new(),
-        }
-    }
-}
-
-impl TermEdit {
-    fn added(&self) -> Vec<&Requirement> {
-        match self {
-            Self::Drop | Self::Clear => Vec::new(),
-            Self::Fill(new) => new.iter().collect(),
-            Self::Change { replace, append, .. } => {
-                replace.iter().map(|(_, new)| new).chain(append).collect()
-            }
-        }
-    }
-}
-
-/// How a term changes.
-#[derive(Debug, PartialEq, Eq)]
-pub enum TermEdit {
-    /// It is ours, and goes.
-    Drop,
-    /// It gets its first expressions.
-    Fill(Vec<Requirement>),
-    /// All its expressions go.
-    Clear,
-    /// Some of its expressions change.
-    Change {
-        /// Places of those that become others.
-        replace: Vec<(usize, Requirement)>,
-        /// Places of those that go, ascending.
-        remove: Vec<usize>,
-        /// Those that are appended.
-        append: Vec<Requirement>,
-    },
 }
 
 /// A Pod's terms, and what in them an earlier pass required.
@@ -134,8 +52,10 @@ impl<'p> Terms<'p> {
     pub(super) fn of(scheduling: &'p Scheduling<'p>, marked: Vec<Requirement>) -> Self {
         let terms = scheduling.required().map_or(&[][..], |required| required.terms());
         // Of two equal ones the last is ours: it was appended.
-        let place =
-            |term: &Term<'_>, own: &Requirement| term.expressions().iter().rposition(|there| own.is(there));
+        let place = |term: &Term<'_>, own: &Requirement| {
+            let own = own.expression();
+            term.expressions().iter().rposition(|there| *there == own)
+        };
         let own = terms.iter().map(|term| marked.iter().map(|own| place(term, own)).collect()).collect();
         Self { terms, own, marked }
     }
@@ -181,58 +101,45 @@ impl<'p> Terms<'p> {
         })
     }
 
-    /// How the terms become what they would be if this had been required from the start.
-    pub(super) fn edit(&self, wanted: Vec<Requirement>) -> Option<RequiredEdit> {
-        let mut terms: Vec<(usize, TermEdit)> = Vec::new();
-        if self.are_ours() {
-            return match (self.terms.is_empty(), wanted.is_empty()) {
-                (true, true) => None,
-                (true, false) => Some(RequiredEdit::Create(wanted)),
-                (false, true) => Some(RequiredEdit::Remove),
-                (false, false) => {
-                    terms.extend(self.synchronised(0, &wanted));
-                    terms.extend((1..self.terms.len()).map(|term| (term, TermEdit::Drop)));
-                    (!terms.is_empty()).then_some(RequiredEdit::Terms(terms))
-                }
-            };
+    /// What the terms would be if this had been required from the start, and whether something is added.
+    pub(super) fn edit(&self, wanted: &[Requirement]) -> (Vec<Term<'p>>, bool) {
+        let own: Vec<_> = wanted.iter().map(Requirement::expression).collect();
+        if self.terms.is_empty() && !own.is_empty() {
+            return (vec![Term::new(own)], true);
         }
-        for term in (0..self.terms.len()).filter(|&term| !self.is_empty(term)) {
-            if self.is_ours(term) {
-                // Others have required something since.
-                terms.push((term, TermEdit::Drop));
-            } else {
-                terms.extend(self.synchronised(term, &wanted));
-            }
+        let are_ours = self.are_ours();
+        let stays = |term: &usize| match are_ours {
+            true => *term == 0 && !wanted.is_empty(),
+            // Others have required something since.
+            false => !self.is_ours(*term),
+        };
+        let kept = (0..self.terms.len()).filter(stays);
+        let (mut terms, mut adds) = (Vec::new(), false);
+        for term in kept {
+            let after = self.synchronised(term, wanted);
+            let is_new =
+                |own| after.expressions().contains(own) && !self.terms[term].expressions().contains(own);
+            adds |= own.iter().any(is_new);
+            terms.push(after);
         }
-        (!terms.is_empty()).then_some(RequiredEdit::Terms(terms))
+        (terms, adds)
     }
 
-    /// How a term gets these requirements instead of those that were marked.
-    fn synchronised(&self, term: usize, wanted: &[Requirement]) -> Option<(usize, TermEdit)> {
-        let (mut replace, mut remove, mut append) = (Vec::new(), Vec::new(), Vec::new());
-        let there =
-            || self.marked.iter().zip(&self.own[term]).filter_map(|(own, place)| Some((own, (*place)?)));
-        for new in wanted {
-            match there().find(|(own, _)| own.key == new.key) {
-                None => append.push(new.clone()),
-                Some((own, _)) if own == new => {}
-                Some((_, place)) => replace.push((place, new.clone())),
-            }
+    /// A term with these requirements instead of those that were marked.
+    fn synchronised(&self, term: usize, wanted: &[Requirement]) -> Term<'p> {
+        let there = &self.terms[term];
+        if self.is_empty(term) {
+            return there.clone();
         }
-        remove.extend(
-            there().filter(|(own, _)| !wanted.iter().any(|new| new.key == own.key)).map(|(_, place)| place),
-        );
-        remove.sort_unstable();
-        let expressions = self.terms[term].expressions().len();
-        let edit = if replace.is_empty() && remove.is_empty() && append.is_empty() {
-            return None;
-        } else if expressions == 0 {
-            TermEdit::Fill(append)
-        } else if remove.len() == expressions && append.is_empty() {
-            TermEdit::Clear
-        } else {
-            TermEdit::Change { replace, remove, append }
-        };
-        Some((term, edit))
+        let own =
+            || self.marked.iter().zip(&self.own[term]).filter_map(|(own, place)| Some((own, (*place)?)));
+        let mut expressions: Vec<_> = there.expressions().iter().cloned().map(Some).collect();
+        for (own, place) in own() {
+            expressions[place] = wanted.iter().find(|new| new.key == own.key).map(Requirement::expression);
+        }
+        let is_new = |new: &&Requirement| !own().any(|(own, _)| own.key == new.key);
+        expressions.extend(wanted.iter().filter(is_new).map(|new| Some(new.expression())));
+        let expressions: Vec<_> = expressions.into_iter().flatten().collect();
+        if expressions == there.expressions() { there.clone() } else { there.with(expressions) }
     }
 }

@@ -9,7 +9,7 @@ pub(super) const ANNOTATIONS: usize = 256 << 10;
 /// surrounds the Pod there, for what the API server fills in and webhooks after this one add, and for encryption at rest. An
 /// API request may have 3 MiB and binds less.
 pub(super) const OBJECT: usize = (1536 - 16) << 10;
-/// Bytes of a toleration, a requirement or an annotation beside its texts: names of members, quotes, tags.
+/// Bytes of a toleration or an annotation beside its texts: names of members, quotes, tags.
 const AROUND: usize = 128;
 
 /// Whether there is room for what is added, for certain. What is taken back always fits.
@@ -22,17 +22,19 @@ pub(super) fn is_enough(pod: &Pod<'_>, edits: &Edits<'_>) -> bool {
     if written > 0 && pod.annotation_bytes() + written > ANNOTATIONS {
         return false;
     }
-    let steering = edits.nodes.as_ref().filter(|nodes| nodes.adds());
+    let steering = edits.spec.as_ref().filter(|spec| spec.steers);
     // What else is written then is shorter than before, but for an explanation.
     let explains = annotations.clone().any(|edit| edit.key == REASON_KEY);
     if edits.add.is_empty() && steering.is_none() && !edits.remove.is_empty() && !explains {
         return true;
     }
-    let (requirements, texts) = steering.map_or((0, 0), |nodes| nodes.size());
-    let count = edits.add.len() + annotations.count() + requirements;
-    let added = edits.add.iter().map(|toleration| length(toleration)).sum::<usize>() + texts;
+    let count = edits.add.len() + annotations.count();
+    // As JSON it is longer than as it is stored.
+    let steering = steering
+        .map_or(0, |spec| [&spec.node_selector, &spec.affinity].into_iter().flatten().map(String::len).sum());
+    let added = edits.add.iter().map(|toleration| length(toleration)).sum::<usize>() + steering;
     let after = pod.bytes().saturating_add(added + written + count * AROUND);
-    count == 0 || after <= OBJECT
+    count == 0 && steering == 0 || after <= OBJECT
 }
 
 fn length(toleration: &Toleration<'_>) -> usize {

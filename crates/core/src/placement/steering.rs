@@ -2,71 +2,28 @@
 
 use std::collections::HashMap;
 
-use super::preference::{self, Preferred, PreferredEdit, WeightedTerms};
-use super::requirement::{RequiredEdit, Requirement, SelectorEdit, Terms, architectures};
-use super::{AnnotationEdit, names};
+use super::preference::{self, Preferred, WeightedTerms};
+use super::requirement::{Requirement, Terms, architectures};
+use super::{AnnotationEdit, SpecEdits, names};
 use crate::image::PlatformSet;
 use crate::pod::{
-    ARCH_KEY, Applied, AppliedLists, PREFERRED_KEY, Pod, PodPreference, REQUIRED_KEY, Scheduling,
-    is_label_value, names_architecture,
+    ARCH_KEY, Affinity, Applied, AppliedLists, NodeSelector, PREFERRED_KEY, Pod, PodPreference, REQUIRED_KEY,
+    Scheduling, Term, Texts, WeightedTerm, is_label_value, names_architecture,
 };
 use crate::policy::{NodeFit, PlacementRules, Pool, Require, Verdicts};
 
 /// Preferences of an annotation that are looked for; we write one for each architecture and pool.
 const MARKED: usize = 128;
 
-/// How a Pod's node selector and node affinity change.
-#[derive(Debug, Default, PartialEq, Eq)]
-pub struct NodeEdits {
-    pub selector: Option<SelectorEdit>,
-    /// What of the affinity has to be created first, or has nothing left and goes as a whole.
-    pub parent: Option<ParentEdit>,
-    pub required: Option<RequiredEdit>,
-    pub preferred: Option<PreferredEdit>,
-}
-
-/// How the objects change that hold a Pod's node affinity.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ParentEdit {
-    CreateAffinity,
-    /// The Pod's affinity says nothing of nodes.
-    CreateNodeAffinity,
-    /// The affinity has nothing but our parts.
-    RemoveAffinity,
-    /// The node affinity has nothing but our parts.
-    RemoveNodeAffinity,
-}
-
 /// Where a Pod is steered.
 #[derive(Debug, Default)]
 pub(super) struct Steering {
-    pub(super) edits: NodeEdits,
+    pub(super) spec: SpecEdits,
     pub(super) annotations: Vec<AnnotationEdit>,
     /// Whether something of ours steers the Pod after this pass.
     pub(super) stands: bool,
     /// Whether the Pod's images have no platform in common, so that it is not steered.
     pub(super) is_nowhere: bool,
-}
-
-impl NodeEdits {
-    /// Whether something is added, and not only taken back.
-    pub(super) fn adds(&self) -> bool {
-        matches!(self.selector, Some(SelectorEdit::Create(_) | SelectorEdit::Set(_)))
-            || self.required.as_ref().is_some_and(RequiredEdit::adds)
-            || self.preferred.as_ref().is_some_and(|edit| !edit.added().is_empty())
-    }
-
-    /// How many requirements it adds, and the bytes of their texts.
-    pub(super) fn size(&self) -> (usize, usize) {
-        let selected = match self.selector {
-            Some(SelectorEdit::Create(arch) | SelectorEdit::Set(arch)) => (1, ARCH_KEY.len() + arch.len()),
-            _ => (0, 0),
-        };
-        let required = self.required.iter().flat_map(RequiredEdit::added);
-        let preferred = self.preferred.iter().flat_map(PreferredEdit::added);
-        let added = required.chain(preferred.flat_map(|preferred| &preferred.requirements));
-        added.fold(selected, |(count, bytes), added| (count + 1, bytes + added.bytes()))
-    }
 }
 
 /// Steers a Pod to which these pools are opened by what its images mean for the cluster's nodes.
@@ -123,11 +80,13 @@ pub(super) fn steer(
     let stands = !wanted.is_empty();
     let (selected, requirements) = wanted.requirements(rules.require);
     let selector = selector(&scheduling, own.is_selector, selected);
-    let required = own.terms.edit(requirements);
-    let preferred = weighted.edit(wanted.preferred);
-    let parent = parent(&scheduling, required.as_ref(), preferred.as_ref());
-    let edits = NodeEdits { selector, parent, required, preferred };
-    Steering { edits, annotations, stands, is_nowhere: is_free && is_nowhere }
+    let (affinity, adds) =
+        affinity(&scheduling, own.terms.edit(&requirements), weighted.edit(&wanted.preferred));
+    let adds = adds || selected.is_some() && selector != scheduling.selector;
+    let Ok(spec) = SpecEdits::of(&scheduling, &Scheduling { selector, affinity }, adds) else {
+        return Steering::default();
+    };
+    Steering { spec, annotations, stands, is_nowhere: is_free && is_nowhere }
 }
 
 /// What the images allow to require.
@@ -299,40 +258,31 @@ impl<'p> Marked<'p> {
     }
 }
 
-fn selector(scheduling: &Scheduling<'_>, is_own: bool, wanted: Option<&'static str>) -> Option<SelectorEdit> {
-    let Some(there) = &scheduling.selector else { return wanted.map(SelectorEdit::Create) };
-    match wanted {
-        Some(one) if is_own && there.get(ARCH_KEY) == Some(one) => None,
-        Some(one) => Some(SelectorEdit::Set(one)),
-        None if !is_own => None,
-        None if there.names().len() == 1 => Some(SelectorEdit::Remove),
-        None => Some(SelectorEdit::Unset),
+/// The node selector with this architecture instead of ours.
+fn selector<'p>(there: &Scheduling<'p>, is_own: bool, wanted: Option<&'static str>) -> Option<Texts<'p>> {
+    let selector = there.selector.as_ref();
+    if wanted == selector.and_then(|selector| selector.get(ARCH_KEY)).filter(|_| is_own) {
+        return there.selector.clone();
     }
+    let selector = selector.unwrap_or(&Texts::default()).with(ARCH_KEY, wanted);
+    (selector != Texts::default()).then_some(selector)
 }
 
-fn parent(
-    scheduling: &Scheduling<'_>,
-    required: Option<&RequiredEdit>,
-    preferred: Option<&PreferredEdit>,
-) -> Option<ParentEdit> {
-    if matches!(required, Some(RequiredEdit::Create(_)))
-        || matches!(preferred, Some(PreferredEdit::Create(_)))
-    {
-        return match scheduling.affinity.as_ref().map(|affinity| affinity.node_affinity.is_some()) {
-            None => Some(ParentEdit::CreateAffinity),
-            Some(false) => Some(ParentEdit::CreateNodeAffinity),
-            Some(true) => None,
-        };
+/// The affinity with these terms, and whether something is added.
+fn affinity<'p>(
+    there: &Scheduling<'p>,
+    (terms, requires): (Vec<Term<'p>>, bool),
+    (preferred, prefers): (Option<Vec<WeightedTerm<'p>>>, bool),
+) -> (Option<Affinity<'p>>, bool) {
+    let is_required = |before: &NodeSelector<'_>| before.terms() == terms;
+    let required = match there.required().filter(|before| is_required(before)) {
+        Some(before) => Some(before.clone()),
+        None => (!terms.is_empty()).then(|| NodeSelector::new(terms)),
+    };
+    if required.as_ref() == there.required() && preferred.as_deref() == there.preferred() {
+        return (there.affinity.clone(), false);
     }
-    let (no_longer_required, no_longer_preferred) =
-        (required == Some(&RequiredEdit::Remove), preferred == Some(&PreferredEdit::Remove));
-    let required = scheduling.required().is_some() && !no_longer_required;
-    let preferred = scheduling.preferred().is_some() && !no_longer_preferred;
-    if required || preferred || !no_longer_required && !no_longer_preferred {
-        return None;
-    }
-    let alone = scheduling.affinity.as_ref()?.is_of_nodes();
-    Some(if alone { ParentEdit::RemoveAffinity } else { ParentEdit::RemoveNodeAffinity })
+    (there.affinity.clone().unwrap_or_default().with(required, preferred), requires || prefers)
 }
 
 fn push_name(text: &mut String, parts: &[&str]) {

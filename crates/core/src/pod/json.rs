@@ -10,7 +10,7 @@ use super::{ITEMS, MIRROR_KEY, MODE_KEY, POOLS_KEY, PREFER_KEY, PREFERRED_KEY, R
 /// A text that borrows from the JSON unless it had to be unescaped.
 ///
 /// (serde borrows into a plain `Cow<str>` field, but not into one within an `Option` or a list.)
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, serde::Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, serde::Deserialize, serde::Serialize)]
 #[serde(transparent)]
 pub struct Text<'a>(#[serde(borrow)] Cow<'a, str>);
 
@@ -117,7 +117,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for Annotations<'a> {
 }
 
 /// An object of texts, such as labels.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Texts<'a>(Vec<(Text<'a>, Text<'a>)>);
 
 impl Texts<'_> {
@@ -127,6 +127,18 @@ impl Texts<'_> {
 
     pub fn names(&self) -> impl ExactSizeIterator<Item = &str> {
         self.0.iter().map(|(key, _)| key.as_str())
+    }
+
+    /// The same with another value of this name, or without the name.
+    pub(crate) fn with(&self, name: &'static str, value: Option<&'static str>) -> Self {
+        let others = self.0.iter().filter(|(key, _)| key.as_str() != name).cloned();
+        Self(others.chain(value.map(|value| (name.into(), value.into()))).collect())
+    }
+}
+
+impl serde::Serialize for Texts<'_> {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_map(self.0.iter().map(|(name, text)| (name, text)))
     }
 }
 

@@ -1,23 +1,22 @@
 //! Node selector and node affinity, read only where a placement needs them: what is not understood is not edited.
 
-use serde::Deserialize;
-use serde::de::IgnoredAny;
+use std::borrow::Cow;
+
+use serde::{Deserialize, Serialize};
 
 use super::json::Texts;
 use super::{Pod, Text};
-use tolerarch_text::json::{First, List, Unread};
+use tolerarch_text::json::{List, Unread};
 
 /// The label of nodes for their architecture.
 pub const ARCH_KEY: &str = "kubernetes.io/arch";
 /// The label that it replaced.
 pub const BETA_ARCH_KEY: &str = "beta.kubernetes.io/arch";
-/// Bytes of a node selector, and of an affinity, that are read. Their lists take up to thirty times as many, and are gone
+/// Bytes of a node selector, and of an affinity, that are read. Their lists take up to sixty times as many, and are gone
 /// when the Pod is decided; people write a few hundred.
 pub(super) const BYTES: usize = 64 << 10;
-/// Items of a list. Each term gets an operation of the patch.
+/// Items of a list.
 const ITEMS: usize = 128;
-/// Values of an expression that are read: more than there are architectures.
-const VALUES: usize = 16;
 
 /// What a Pod says of the nodes on which it is to run.
 #[derive(Debug, Default)]
@@ -29,56 +28,73 @@ pub struct Scheduling<'p> {
 }
 
 /// `v1.Affinity`.
-#[derive(Debug, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, bound(deserialize = "'de: 'p"))]
 pub struct Affinity<'p> {
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub node_affinity: Option<NodeAffinity<'p>>,
-    pod_affinity: Option<IgnoredAny>,
-    pod_anti_affinity: Option<IgnoredAny>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pod_affinity: Option<Unread<'p>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pod_anti_affinity: Option<Unread<'p>>,
 }
 
 /// `v1.NodeAffinity`.
-#[derive(Debug, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, bound(deserialize = "'de: 'p"))]
 pub struct NodeAffinity<'p> {
     /// What a node has to match.
-    #[serde(rename = "requiredDuringSchedulingIgnoredDuringExecution")]
+    #[serde(
+        rename = "requiredDuringSchedulingIgnoredDuringExecution",
+        skip_serializing_if = "Option::is_none"
+    )]
     pub required: Option<NodeSelector<'p>>,
-    #[serde(rename = "preferredDuringSchedulingIgnoredDuringExecution")]
+    #[serde(
+        rename = "preferredDuringSchedulingIgnoredDuringExecution",
+        skip_serializing_if = "Option::is_none"
+    )]
     preferred: Option<List<WeightedTerm<'p>, ITEMS>>,
 }
 
 /// `v1.PreferredSchedulingTerm`.
-#[derive(Debug, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, bound(deserialize = "'de: 'p"))]
 pub struct WeightedTerm<'p> {
     /// 1 to 100.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) weight: Option<i64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     preference: Option<Term<'p>>,
 }
 
 /// `v1.NodeSelector`: a node has to match one of the terms.
-#[derive(Debug, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, bound(deserialize = "'de: 'p"))]
 pub struct NodeSelector<'p> {
+    #[serde(skip_serializing_if = "Option::is_none")]
     node_selector_terms: Option<List<Term<'p>, ITEMS>>,
 }
 
 /// `v1.NodeSelectorTerm`: a node has to match all of it; one that is empty matches none.
-#[derive(Debug, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, bound(deserialize = "'de: 'p"))]
 pub struct Term<'p> {
+    #[serde(skip_serializing_if = "Option::is_none")]
     match_expressions: Option<List<Expression<'p>, ITEMS>>,
-    match_fields: Option<List<IgnoredAny, ITEMS>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    match_fields: Option<List<Unread<'p>, ITEMS>>,
 }
 
 /// `v1.NodeSelectorRequirement`.
-#[derive(Debug, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, bound(deserialize = "'de: 'p"))]
 pub struct Expression<'p> {
+    #[serde(skip_serializing_if = "Option::is_none")]
     key: Option<Text<'p>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     operator: Option<Text<'p>>,
-    values: Option<First<Text<'p>, VALUES>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    values: Option<Vec<Text<'p>>>,
 }
 
 impl Pod<'_> {
@@ -108,29 +124,49 @@ impl<'p> Scheduling<'p> {
 }
 
 impl<'p> WeightedTerm<'p> {
+    pub(crate) fn new(weight: u8, expressions: Vec<Expression<'p>>) -> Self {
+        Self { weight: Some(weight.into()), preference: Some(Term::new(expressions)) }
+    }
+
     pub fn expressions(&self) -> &[Expression<'p>] {
         self.preference.as_ref().map_or(&[], Term::expressions)
     }
-
-    pub(crate) fn has_fields(&self) -> bool {
-        self.preference.as_ref().is_some_and(Term::has_fields)
-    }
 }
 
-impl Affinity<'_> {
-    /// Whether there is nothing but node affinity.
-    pub(crate) fn is_of_nodes(&self) -> bool {
-        self.pod_affinity.is_none() && self.pod_anti_affinity.is_none()
+impl<'p> Affinity<'p> {
+    /// The same with these terms in the node affinity; `None` if nothing is left.
+    pub(crate) fn with(
+        mut self,
+        required: Option<NodeSelector<'p>>,
+        preferred: Option<Vec<WeightedTerm<'p>>>,
+    ) -> Option<Self> {
+        let nodes = NodeAffinity { required, preferred: preferred.map(List) };
+        self.node_affinity = (nodes != NodeAffinity::default()).then_some(nodes);
+        (self != Self::default()).then_some(self)
     }
 }
 
 impl<'p> NodeSelector<'p> {
+    pub(crate) fn new(terms: Vec<Term<'p>>) -> Self {
+        Self { node_selector_terms: Some(List(terms)) }
+    }
+
     pub fn terms(&self) -> &[Term<'p>] {
         self.node_selector_terms.as_deref().unwrap_or_default()
     }
 }
 
 impl<'p> Term<'p> {
+    pub(crate) fn new(expressions: Vec<Expression<'p>>) -> Self {
+        Self { match_expressions: Some(List(expressions)), match_fields: None }
+    }
+
+    /// The same term with other expressions.
+    pub(crate) fn with(&self, expressions: Vec<Expression<'p>>) -> Self {
+        let match_expressions = (!expressions.is_empty()).then_some(List(expressions));
+        Self { match_expressions, match_fields: self.match_fields.clone() }
+    }
+
     pub fn expressions(&self) -> &[Expression<'p>] {
         self.match_expressions.as_deref().unwrap_or_default()
     }
@@ -142,17 +178,15 @@ impl<'p> Term<'p> {
 }
 
 impl Expression<'_> {
-    pub fn key(&self) -> &str {
-        self.key.as_ref().map_or("", Text::as_str)
+    /// Requires one of these values of the label `key`.
+    pub(crate) fn is_in(key: &str, values: &[Cow<'static, str>]) -> Self {
+        let text = |text: &str| Text::from(text.to_owned());
+        let values = values.iter().map(|value| text(value)).collect();
+        Self { key: Some(text(key)), operator: Some("In".into()), values: Some(values) }
     }
 
-    /// Whether it is just that the label `key` has one of these values.
-    pub(crate) fn is_in<'v>(&self, key: &str, values: impl ExactSizeIterator<Item = &'v str>) -> bool {
-        let own: &[Text<'_>] = self.values.as_ref().map_or(&[], |values| &values.0);
-        self.key() == key
-            && self.operator.as_ref().is_some_and(|operator| operator.as_str() == "In")
-            && own.len() == values.len()
-            && own.iter().map(Text::as_str).eq(values)
+    pub fn key(&self) -> &str {
+        self.key.as_ref().map_or("", Text::as_str)
     }
 }
 

@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 use super::{Snapshot, Wait};
 use tolerarch_core::decision::Decision;
 use tolerarch_core::patch;
-use tolerarch_core::placement::{self, AnnotationEdit, Edits, Ownership, Restored};
+use tolerarch_core::placement::{self, AnnotationEdit, Edits, Ownership, SpecEdits};
 use tolerarch_core::pod::{ANNOTATIONS, Pod, Template};
 use tolerarch_core::policy::{Mode, Policy, Rank};
 use tolerarch_core::reason::Reason;
@@ -76,11 +76,13 @@ impl Change {
         let mut edits = Edits::default();
         let restored = MEMBERS.map(|name| {
             let (there, was) = (&there["spec"][name], &was["spec"][name]);
-            (there != was).then(|| was.clone())
+            let text = || if was.is_null() { String::new() } else { was.to_string() };
+            (there != was).then(text)
         });
         if restored.iter().any(Option::is_some) {
             let [tolerations, node_selector, affinity] = restored;
-            edits.restored = Some(Box::new(Restored { tolerations, node_selector, affinity }));
+            let steers = node_selector.is_some() || affinity.is_some();
+            edits.spec = Some(Box::new(SpecEdits { tolerations, node_selector, affinity, steers }));
         }
         let annotation = |template: &Value, key: &str| {
             template["metadata"]["annotations"][key].as_str().unwrap_or_default().to_owned()

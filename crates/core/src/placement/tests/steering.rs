@@ -29,7 +29,7 @@ pub(super) const BOTH: [&str; 2] = ["linux/amd64", "linux/arm64"];
 pub(super) const AMD64: [&str; 1] = ["linux/amd64"];
 pub(super) const UNKNOWN: Result<Support, LookupError> = Err(LookupError::Denied);
 
-/// The reason, what was done, and the patch, with what creates a node affinity in its parts: the object, then each member.
+/// The reason, what was done, and the patch, with an affinity in its parts: the object, then each member of its node affinity.
 pub(super) fn decide(
     policy: &Policy,
     pod: &Value,
@@ -38,20 +38,16 @@ pub(super) fn decide(
     let (summary, patch) = decide_in_one(policy, pod, images);
     let mut parts = Vec::new();
     for operation in patch.as_array().unwrap() {
-        let members = match operation["path"].as_str() {
-            Some("/spec/affinity") => operation["value"]["nodeAffinity"].as_object(),
-            Some("/spec/affinity/nodeAffinity") => operation["value"].as_object(),
-            _ => None,
-        };
+        let mut whole = operation.clone();
+        let members = whole.pointer_mut("/value/nodeAffinity").map(Value::take);
         let Some(members) = members else {
-            parts.push(operation.clone());
+            parts.push(whole);
             continue;
         };
-        let path = operation["path"].as_str().unwrap();
-        let is_whole = path == "/spec/affinity";
-        parts.push(add(path, if is_whole { json!({"nodeAffinity": {}}) } else { json!({}) }));
+        whole["value"]["nodeAffinity"] = json!({});
+        parts.push(whole);
         // In the order in which the patch has them.
-        for (name, value) in members.iter().rev() {
+        for (name, value) in members.as_object().unwrap().iter().rev() {
             parts.push(add(&format!("/spec/affinity/nodeAffinity/{name}"), value.clone()));
         }
     }
@@ -111,15 +107,20 @@ fn requires_the_architectures_that_all_images_share() {
     assert_eq!(seen, "tolerated tolerated");
     assert_eq!(patch[2], add(REQUIRED, term(&["amd64", "arm64"])));
 
-    for (affinity, parents) in [
-        (json!({"podAffinity": {}}), vec![add("/spec/affinity/nodeAffinity", json!({}))]),
-        (json!({"nodeAffinity": null}), vec![add("/spec/affinity/nodeAffinity", json!({}))]),
-        (json!({"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": null}}), vec![]),
+    for (affinity, kept) in [
+        (
+            json!({"podAffinity": {"future": [1]}}),
+            json!({"podAffinity": {"future": [1]}, "nodeAffinity": {}}),
+        ),
+        (json!({"nodeAffinity": null}), json!({"nodeAffinity": {}})),
+        (
+            json!({"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": null}}),
+            json!({"nodeAffinity": {}}),
+        ),
     ] {
         let (_, patch) = decide(&policy, &pod(json!({"affinity": affinity})), &[runs(&AMD64)]);
-        let mut expected = parents;
-        expected.extend([add(REQUIRED, term(&["amd64"])), required("amd64")]);
-        assert_eq!(patch, json!(expected));
+        let whole = add("/spec/affinity", kept);
+        assert_eq!(patch, json!([whole, add(REQUIRED, term(&["amd64"])), required("amd64")]));
     }
 }
 
@@ -132,12 +133,12 @@ fn a_node_affinity_is_created_in_one_operation() {
         "preferredDuringSchedulingIgnoredDuringExecution":
             [{"weight": 7, "preference": {"matchExpressions": [arch(&["amd64"])]}}],
     });
-    for (affinity, operation) in [
-        (Value::Null, add("/spec/affinity", json!({"nodeAffinity": created}))),
-        (json!({"podAffinity": {}}), add("/spec/affinity/nodeAffinity", created.clone())),
+    for (affinity, expected) in [
+        (Value::Null, json!({"nodeAffinity": created})),
+        (json!({"podAffinity": {}}), json!({"podAffinity": {}, "nodeAffinity": created})),
     ] {
         let (_, patch) = decide_in_one(&policy, &pod(json!({"affinity": affinity})), &[runs(&AMD64)]);
-        assert_eq!(patch[0], operation);
+        assert_eq!(patch[0], add("/spec/affinity", expected));
     }
 }
 
@@ -151,10 +152,12 @@ fn requires_it_in_each_term_that_matches_something() {
     ]));
     let (seen, patch) = decide(&policy, &pod(json!({"affinity": given})), &[runs(&AMD64)]);
     assert_eq!(seen, "placed placed first");
-    let term = |at: usize, rest: &str| format!("{REQUIRED}/nodeSelectorTerms/{at}/matchExpressions{rest}");
-    let (third, first) =
-        (add(&term(2, ""), json!([arch(&["amd64"])])), add(&term(0, "/-"), arch(&["amd64"])));
-    assert_eq!(patch, json!([third, first, required("amd64")]));
+    let expected = json!({"nodeSelectorTerms": [
+        {"matchExpressions": [zone, arch(&["amd64"])]}, {},
+        {"matchExpressions": [arch(&["amd64"])], "matchFields": [name]}, {"matchExpressions": []},
+    ]});
+    let whole = add("/spec/affinity", json!({"nodeAffinity": {}}));
+    assert_eq!(patch, json!([whole, add(REQUIRED, expected), required("amd64")]));
 
     for empty in
         [json!([{}]), json!([{}, {"matchExpressions": [], "matchFields": []}]), json!([]), json!(null)]
@@ -175,10 +178,12 @@ fn selects_the_one_architecture_that_is_left() {
         let (_, patch) = decide(&policy, &none, &[runs(&AMD64)]);
         assert_eq!(patch[0], add("/spec/nodeSelector", json!({"kubernetes.io/arch": "amd64"})));
     }
-    for some in [of(json!({})), of(json!({"zone": "a"}))] {
-        let (seen, patch) = decide(&policy, &some, &[runs(&AMD64)]);
+    for some in [json!({}), json!({"zone": "a"})] {
+        let (seen, patch) = decide(&policy, &of(some.clone()), &[runs(&AMD64)]);
         assert_eq!(seen, "placed placed first");
-        assert_eq!(patch[0], add("/spec/nodeSelector/kubernetes.io~1arch", json!("amd64")));
+        let mut expected = some;
+        expected["kubernetes.io/arch"] = json!("amd64");
+        assert_eq!(patch[0], add("/spec/nodeSelector", expected));
     }
     let (_, patch) = decide(&policy, &of(json!({"zone": "a"})), &[runs(&["linux/amd64", "linux/s390x"])]);
     assert_eq!(patch[1]["path"], REQUIRED);
@@ -262,21 +267,23 @@ fn a_later_pass_follows_an_injected_sidecar() {
         pod["metadata"]["annotations"]["tolerarch.io/required"] = archs.join(",").into();
         pod
     };
-    let at = format!("{REQUIRED}/nodeSelectorTerms/0/matchExpressions/1");
-    let replaced = |archs: &[&str]| json!({"op": "replace", "path": at, "value": arch(archs)});
+    let whole = add("/spec/affinity", json!({"nodeAffinity": {}}));
+    let becomes = |there: Option<Value>| {
+        let (zone, b) =
+            (json!({"key": "zone", "operator": "Exists"}), json!({"key": "b", "operator": "Exists"}));
+        let expressions: Vec<_> = [Some(zone), there, Some(b)].into_iter().flatten().collect();
+        add(REQUIRED, json!({"nodeSelectorTerms": [{"matchExpressions": expressions}]}))
+    };
     let amd64_s390x = ["linux/amd64", "linux/s390x"];
     // Narrowed, widened, broken, and as it was.
     let seen = decide(&policy, &with(&["amd64", "s390x"]), &[runs(&amd64_s390x), runs(&AMD64)]);
-    assert_eq!(seen, ("placed placed first".into(), json!([replaced(&["amd64"]), required("amd64")])));
+    let narrowed = json!([whole, becomes(Some(arch(&["amd64"]))), required("amd64")]);
+    assert_eq!(seen, ("placed placed first".into(), narrowed));
     let seen = decide(&policy, &with(&["amd64"]), &[runs(&amd64_s390x)]);
-    assert_eq!(
-        seen,
-        ("placed placed first".into(), json!([replaced(&["amd64", "s390x"]), required("amd64,s390x")]))
-    );
-    let gone = json!([
-        {"op": "remove", "path": at},
-        {"op": "remove", "path": "/metadata/annotations/tolerarch.io~1required"},
-    ]);
+    let widened = json!([whole, becomes(Some(arch(&["amd64", "s390x"]))), required("amd64,s390x")]);
+    assert_eq!(seen, ("placed placed first".into(), widened));
+    let annotation = json!({"op": "remove", "path": "/metadata/annotations/tolerarch.io~1required"});
+    let gone = json!([whole, becomes(None), annotation]);
     for images in [[runs(&AMD64), runs(&["linux/arm64"])], [runs(&AMD64), UNKNOWN]] {
         let (seen, patch) = decide(&policy, &with(&["amd64"]), &images);
         assert!(seen.starts_with("retracted retracted"), "{seen}");
@@ -301,32 +308,31 @@ fn what_is_all_its_own_goes_as_a_whole() {
     let mut preferring = terms(own.clone());
     preferring["nodeAffinity"]["preferredDuringSchedulingIgnoredDuringExecution"] = json!([]);
     let others = json!([{"matchExpressions": [arch(&["amd64"])]}, {"matchExpressions": [{"key": "a", "operator": "Exists"}]}]);
-    for (policy, spec, path) in [
-        (&affinity, json!({"affinity": terms(own.clone())}), "/spec/affinity".to_owned()),
-        (&affinity, json!({"affinity": beside}), "/spec/affinity/nodeAffinity".to_owned()),
-        (&affinity, json!({"affinity": preferring}), REQUIRED.to_owned()),
-        (&affinity, json!({"affinity": terms(others)}), format!("{REQUIRED}/nodeSelectorTerms/0")),
+    let gone = |path: &str| json!({"op": "remove", "path": path});
+    let left = terms(json!([{"matchExpressions": [{"key": "a", "operator": "Exists"}]}]));
+    let preferred = json!({"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": []}});
+    for (policy, spec, operation) in [
+        (&affinity, json!({"affinity": terms(own.clone())}), gone("/spec/affinity")),
         (
-            &selector,
-            json!({"nodeSelector": {"kubernetes.io/arch": "amd64"}}),
-            "/spec/nodeSelector".to_owned(),
+            &affinity,
+            json!({"affinity": beside}),
+            add("/spec/affinity", json!({"podAntiAffinity": {"x": []}})),
         ),
+        (&affinity, json!({"affinity": preferring}), add("/spec/affinity", preferred)),
+        (&affinity, json!({"affinity": terms(others)}), add("/spec/affinity", left)),
+        (&selector, json!({"nodeSelector": {"kubernetes.io/arch": "amd64"}}), gone("/spec/nodeSelector")),
         (
             &selector,
             json!({"nodeSelector": {"kubernetes.io/arch": "amd64", "a": "b"}}),
-            "/spec/nodeSelector/kubernetes.io~1arch".to_owned(),
+            add("/spec/nodeSelector", json!({"a": "b"})),
         ),
         // Under another form than the one it was added by.
-        (
-            &affinity,
-            json!({"nodeSelector": {"kubernetes.io/arch": "amd64"}}),
-            "/spec/nodeSelector".to_owned(),
-        ),
-        (&selector, json!({"affinity": terms(own)}), "/spec/affinity".to_owned()),
+        (&affinity, json!({"nodeSelector": {"kubernetes.io/arch": "amd64"}}), gone("/spec/nodeSelector")),
+        (&selector, json!({"affinity": terms(own)}), gone("/spec/affinity")),
     ] {
-        let (seen, patch) = decide(policy, &marked(spec.clone()), &[UNKNOWN]);
+        let (seen, patch) = decide_in_one(policy, &marked(spec.clone()), &[UNKNOWN]);
         assert_eq!(seen, "retracted retracted first", "{spec}");
-        assert_eq!(patch[0], json!({"op": "remove", "path": path}), "{spec}");
+        assert_eq!(patch[0], operation, "{spec}");
         assert_eq!(patch.as_array().unwrap().len(), 2, "{spec}");
     }
 }
