@@ -58,18 +58,9 @@ pub(super) struct Hosts {
     settings: HashMap<String, HostSettings>,
     directory: HostsDirectory,
     /// By registry, where its settings name some.
-    mirrors: HashMap<String, Mirrors>,
-    /// By namespace of the directory.
-    namespaces: HashMap<String, Mirrors>,
+    mirrors: HashMap<String, Vec<Arc<Endpoint>>>,
     /// The hosts that get client certificates of the operator.
     with_client_certificate: HashSet<String>,
-}
-
-#[derive(Debug, Default)]
-struct Mirrors {
-    mirrors: Vec<Arc<Endpoint>>,
-    /// Tried last; without one it is the registry itself.
-    server: Option<Arc<Endpoint>>,
 }
 
 impl Hosts {
@@ -80,24 +71,15 @@ impl Hosts {
         let settings =
             settings.into_iter().map(|(host, settings)| (canonical_host(&host), settings)).collect();
         let mut hosts = Self { settings, directory, ..Self::default() };
-        for (name, namespace) in &hosts.directory.namespaces {
-            let mirrors = namespace.hosts.iter().take(limits::MIRRORS);
-            let mirrors = mirrors.filter_map(|host| Endpoint::of_registry_host(host, true)).map(Arc::new);
-            let mirrors = mirrors.collect();
-            let server = Endpoint::of_registry_host(&namespace.server, false).map(Arc::new);
-            hosts.namespaces.insert(name.clone(), Mirrors { mirrors, server });
-        }
-        for (host, settings) in hosts.settings.iter().filter(|(_, settings)| !settings.mirrors.is_empty()) {
+        let mirrored = hosts.settings.iter().filter(|(_, settings)| !settings.mirrors.is_empty());
+        let mirrors = mirrored.map(|(host, settings)| {
             let mirrors = settings.mirrors.iter().take(limits::MIRRORS);
-            let mirrors =
-                mirrors.filter_map(|mirror| Endpoint::of_mirror(mirror, hosts.is_plain(&mirror.authority)));
-            let mirrors = mirrors.map(Arc::new).collect();
-            hosts.mirrors.insert(host.clone(), Mirrors { mirrors, server: None });
-        }
-        let named = hosts.settings.iter().filter(|(_, settings)| settings.client_cert_file.is_some());
-        let named = named.map(|(host, _)| dialled(host).to_owned());
-        let listed = hosts.listed().filter(|(_, host)| host.has_client_certificate()).map(|(name, _)| name);
-        hosts.with_client_certificate = named.chain(listed).collect();
+            let at = |mirror: &Mirror| Endpoint::of_mirror(mirror, hosts.is_plain(&mirror.authority));
+            (host.clone(), mirrors.filter_map(at).map(Arc::new).collect())
+        });
+        hosts.mirrors = mirrors.collect();
+        let with_client_certificate = hosts.tls().into_iter().filter(|(_, tls)| !tls.identities.is_empty());
+        hosts.with_client_certificate = with_client_certificate.map(|(host, _)| host).collect();
         hosts
     }
 
@@ -108,11 +90,13 @@ impl Hosts {
 
     /// The endpoints of the registry that images call `host`: mirrors first, the registry itself last.
     pub(super) fn endpoints(&self, host: &str) -> Vec<Arc<Endpoint>> {
-        let of_directory = || self.namespaces.get(self.directory.find(host)?);
-        let named = self.mirrors.get(&canonical_host(host)).or_else(of_directory);
-        let server = named.and_then(|named| named.server.clone());
+        let named = self.mirrors.get(&canonical_host(host));
+        let namespace = self.directory.find(host).map(|(_, namespace)| namespace).filter(|_| named.is_none());
+        let listed = namespace.into_iter().flat_map(|namespace| &namespace.hosts);
+        let listed = listed.filter_map(|host| host.endpoint.as_ref()).take(limits::MIRRORS);
+        let server = namespace.and_then(|namespace| namespace.server.endpoint.clone());
         let last = server.or_else(|| self.own(host).map(Arc::new));
-        named.into_iter().flat_map(|named| &named.mirrors).cloned().chain(last).collect()
+        named.into_iter().flatten().chain(listed).cloned().chain(last).collect()
     }
 
     /// What is special about TLS with the hosts that are dialled.
@@ -123,9 +107,13 @@ impl Hosts {
         }
         // Where several directories name a host, the first that says something counts; a host of which none says anything
         // is not meant by what the default directory says of all others.
-        let said = self.listed().filter_map(|(name, host)| Some((name, host.tls.clone()?)));
-        for (name, tls) in said.chain(self.listed().map(|(name, _)| (name, Tls::default()))) {
-            all.entry(name).or_insert(tls);
+        let mut listed: BTreeMap<String, Option<&Tls>> = BTreeMap::new();
+        for (name, host) in self.listed() {
+            let tls = listed.entry(name).or_default();
+            *tls = tls.or(host.tls.as_ref());
+        }
+        for (name, tls) in listed {
+            all.entry(name).or_insert_with(|| tls.cloned().unwrap_or_default());
         }
         all
     }
@@ -133,7 +121,7 @@ impl Hosts {
     /// What the default directory says of TLS with hosts that have no other.
     pub(super) fn default_tls(&self) -> Option<Tls> {
         let server = &self.directory.namespaces.get(directory::DEFAULT)?.server;
-        server.tls.clone().filter(|_| server.base.is_none())
+        server.tls.clone().filter(|_| server.endpoint.is_none())
     }
 
     /// Whether the host of this URL gets a client certificate of the operator.
@@ -146,20 +134,23 @@ impl Hosts {
         self.directory.namespaces.iter().flat_map(|(name, namespace)| {
             let own = (name != directory::DEFAULT).then(|| dialled(&directory::host_of(name)).to_owned());
             namespace.hosts().filter_map(move |host| {
-                let name = host.base.as_ref().map(authority).or_else(|| own.clone())?;
-                Some((name, host))
+                let endpoint = host.endpoint.as_ref();
+                Some((endpoint.map(|endpoint| authority(&endpoint.origin)).or_else(|| own.clone())?, host))
             })
         })
     }
 
     fn own(&self, host: &str) -> Option<Endpoint> {
         let mut own = Endpoint::at(host, "", self.is_plain(host))?;
-        let name = self.directory.find(host);
-        let server = name.and_then(|name| Some(&self.directory.namespaces.get(name)?.server));
-        let server = server.filter(|host| host.base.as_ref().is_none_or(|base| own.is_at(base)));
-        let Some(server) = server else { return Some(own) };
-        own.names.clone_from(&server.names);
-        Some(if name == Some(directory::DEFAULT) { own } else { own.with_headers(&server.headers) })
+        let found = self.directory.find(host).map(|(name, namespace)| (name, &namespace.server));
+        let is_own = |server: &RegistryHost| server.endpoint.as_ref().is_none_or(|at| at.is_at(&own.origin));
+        if let Some((name, server)) = found.filter(|(_, server)| is_own(server)) {
+            own.names.clone_from(&server.names);
+            if name != directory::DEFAULT {
+                own.headers.clone_from(&server.headers);
+            }
+        }
+        Some(own)
     }
 
     /// Whether the host of a URL is configured to be talked to without TLS.

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use http::HeaderMap;
 use url::Url;
 
-use super::directory::{Names, RegistryHost};
+use super::directory::Names;
 use super::health::Health;
 use crate::registry::error::Error;
 use crate::registry::limits;
@@ -63,13 +63,13 @@ pub(crate) struct Endpoint {
     /// Scheme and authority, for tokens.
     pub(crate) origin: Url,
     /// What the name of a repository is added to: `https://cache.example.com/v2/hub/`.
-    base: Url,
+    pub(super) base: Url,
     /// Sent to this endpoint, and nowhere else.
     pub(crate) headers: HeaderMap,
     /// Whether it is asked where a tag points.
-    resolves: bool,
+    pub(super) resolves: bool,
     /// Whether it is asked for what a digest names.
-    pulls: bool,
+    pub(super) pulls: bool,
     /// The same endpoint without TLS, used if TLS fails and the operator configured it so.
     pub(crate) fallback: Option<Box<Endpoint>>,
     /// Whether it is tried before the registry itself.
@@ -104,19 +104,6 @@ impl Endpoint {
 
     pub(super) fn of_mirror(mirror: &Mirror, plain: bool) -> Option<Self> {
         Some(Self { is_mirror: true, ..Self::at(&mirror.authority, &mirror.prefix, plain)? })
-    }
-
-    /// A host of a `hosts.toml`; `None` where that names none.
-    pub(super) fn of_registry_host(host: &RegistryHost, is_mirror: bool) -> Option<Self> {
-        let names = || host.names.clone();
-        let at = |base: Url| Some(Self { names: names(), ..Self::new(base)?.with_headers(&host.headers) });
-        let fallback = host.fallback.clone().and_then(at).map(Box::new);
-        let RegistryHost { resolves, pulls, .. } = *host;
-        Some(Self { resolves, pulls, fallback, is_mirror, ..at(host.base.clone()?)? })
-    }
-
-    pub(super) fn with_headers(self, headers: &HeaderMap) -> Self {
-        Self { headers: headers.clone(), ..self }
     }
 
     /// Whether the URL is at this very origin. What is configured for the endpoint is sent there only.

@@ -1,86 +1,48 @@
-//! The keys of a `hosts.toml`, and what they say of a registry host.
+//! A `hosts.toml`: its keys, and what they say of each host.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-use http::{HeaderMap, HeaderName, header};
+use http::header::{
+    ACCEPT, ACCEPT_ENCODING, CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, HOST, TRANSFER_ENCODING, USER_AGENT,
+};
+use http::{HeaderMap, HeaderName};
 use percent_encoding::percent_decode_str;
-use serde::{Deserialize, Deserializer, de};
+use serde::Deserialize;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue, ValueDeserializer};
 use url::Url;
 
 use super::names::Names;
+use super::namespace::RegistryHost;
+use crate::registry::hosts::Endpoint;
 use crate::registry::net::{Tls, sensitive};
 use tolerarch_core::image::{DOCKER_HUB, DOCKER_HUB_ENDPOINT};
 
-/// The name of such a file.
-pub(super) const FILE: &str = "hosts.toml";
+pub(super) const NAME: &str = "hosts.toml";
 
-/// One host that serves the images of a namespace; containerd's `RegistryHost`.
-#[derive(Clone, Debug, Default)]
-pub(in crate::registry::hosts) struct RegistryHost {
-    /// What the name of a repository is added to; ends with a slash.
-    pub(in crate::registry::hosts) base: Option<Url>,
-    /// The same without TLS, where the file has `http` and settings of TLS: HTTPS is tried first.
-    pub(in crate::registry::hosts) fallback: Option<Url>,
-    /// Whether it is trusted to say where a tag points.
-    pub(in crate::registry::hosts) resolves: bool,
-    /// Whether it has manifests.
-    pub(in crate::registry::hosts) pulls: bool,
-    /// `None` if nothing is said of it.
-    pub(in crate::registry::hosts) tls: Option<Tls>,
-    pub(in crate::registry::hosts) headers: HeaderMap,
-    pub(in crate::registry::hosts) names: Names,
-}
-
-impl RegistryHost {
-    pub(in crate::registry::hosts) fn has_client_certificate(&self) -> bool {
-        self.tls.as_ref().is_some_and(|tls| !tls.identities.is_empty())
-    }
-}
-
-/// The keys of a host, and of the whole file (`hostFileConfig`).
+/// The keys of a host, and of the whole file (`hostFileConfig`). containerd passes others over; its forks do not, so what
+/// they mean for a node is not known.
 const KEYS: [&str; 8] =
     ["ca", "capabilities", "client", "dial_timeout", "header", "override_path", "proxy", "skip_verify"];
 
-/// What they say. containerd passes others over; its forks do not, so what they mean for a node is not known.
+/// The headers that belong to the protocol here, and not to a file.
+const OF_PROTOCOL: [HeaderName; 8] =
+    [ACCEPT, ACCEPT_ENCODING, CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, HOST, TRANSFER_ENCODING, USER_AGENT];
+
 #[derive(Default, Deserialize)]
 #[serde(default)]
-pub(super) struct Section {
-    capabilities: Vec<Capability>,
+struct Keys {
+    capabilities: Vec<Spanned<String>>,
     ca: Option<OneOrMany<PathBuf>>,
     client: Option<OneOrMany<Identity>>,
     skip_verify: Option<bool>,
-    header: HashMap<Name, OneOrMany<String>>,
+    header: HashMap<Spanned<String>, OneOrMany<String>>,
     override_path: bool,
-    proxy: Option<String>,
-    #[serde(skip)]
-    names: Names,
-}
-
-#[derive(Clone, Copy, PartialEq, Deserialize)]
-#[serde(try_from = "String")]
-enum Capability {
-    Pull,
-    Resolve,
-    /// Of no interest here: pushing, and the list of what refers to an image.
-    Other,
-}
-
-impl TryFrom<String> for Capability {
-    type Error = &'static str;
-
-    fn try_from(text: String) -> Result<Self, &'static str> {
-        match text.to_ascii_lowercase().as_str() {
-            "pull" => Ok(Self::Pull),
-            "resolve" => Ok(Self::Resolve),
-            "push" | "referrers" => Ok(Self::Other),
-            _ => Err("unknown capability"),
-        }
-    }
+    proxy: String,
 }
 
 /// In this order, as a list of client certificates looks like one with its key.
@@ -92,10 +54,11 @@ enum OneOrMany<T> {
 }
 
 impl<T> OneOrMany<T> {
-    fn into_vec(self) -> Vec<T> {
-        match self {
-            Self::Many(all) => all,
-            Self::One(one) => vec![one],
+    fn into_vec(given: Option<Self>) -> Vec<T> {
+        match given {
+            Some(Self::Many(all)) => all,
+            Some(Self::One(one)) => vec![one],
+            None => Vec::new(),
         }
     }
 }
@@ -107,62 +70,135 @@ enum Identity {
     Pair(PathBuf, PathBuf),
 }
 
-#[derive(PartialEq, Eq, Hash)]
-struct Name(HeaderName);
-
-impl<'de> Deserialize<'de> for Name {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let text = String::deserialize(deserializer)?;
-        text.parse().map(Self).map_err(|_| de::Error::custom("no name of a header"))
-    }
-}
-
-/// A file's server, its tables of hosts in their order, which is that of trying, and the rest of it.
-pub(super) type Parts = (String, Vec<(String, Section)>, Section);
-
-/// Reads a file. An error says where, if that is known.
-pub(super) fn read(text: &str, directory: &Path) -> Result<Parts, Option<Range<usize>>> {
-    let root = DeTable::parse(text).map_err(|error| error.span())?;
-    let (span, mut root) = (root.span(), root.into_inner());
+/// Reads the hosts of a file in their order, which is that of trying, and its server.
+pub(super) fn read(text: &str, directory: &Path) -> Result<(Vec<RegistryHost>, RegistryHost), String> {
+    let file = File { text, directory };
+    let mut root = DeTable::parse(text).map_err(|error| file.fault(error.span()))?;
     // These tables are found by that very name (`getSortedHosts`), whatever the case of other keys.
-    let tables = match root.remove("host").map(|host| (host.span(), host.into_inner())) {
-        None => DeTable::default(),
-        Some((_, DeValue::Table(tables))) => tables,
-        Some((span, _)) => return Err(Some(span)),
-    };
-    let mut root = folded(root);
-    let server = root.remove("server").map_or(Ok(String::new()), decode)?;
-    let hosts = tables.into_iter().map(|(host, table)| {
-        let span = table.span();
-        let section = match table.into_inner() {
-            DeValue::Table(table) => section(text, directory, span, folded(table)),
-            _ => Err(Some(span)),
-        };
-        section.map(|section| (host.into_inner().into_owned(), section))
+    let hosts = root.get_mut().remove("host").map(|hosts| file.table(hosts)).transpose()?;
+    let server = file.host("server", None, root, &Names::Own)?;
+    let hosts = hosts.map_or_else(DeTable::default, Spanned::into_inner);
+    let hosts = (1..).zip(hosts).map(|(number, (url, host))| {
+        file.host(&format!("[host] table {number}"), Some(url.get_ref()), file.table(host)?, &server.names)
     });
-    Ok((server, hosts.collect::<Result<_, _>>()?, section(text, directory, span, root)?))
+    Ok((hosts.collect::<Result<_, _>>()?, server))
 }
 
-fn section(
-    text: &str,
-    directory: &Path,
-    span: Range<usize>,
-    mut table: DeTable<'_>,
-) -> Result<Section, Option<Range<usize>>> {
-    let place = |span| format!("{}, line {}", directory.join(FILE).display(), line(text, &span));
-    let rewrite = table.remove_entry("rewrite").map(|(key, rules)| (place(key.span()), decode(rules).ok()));
-    let unknown = table.keys().find(|key| !KEYS.contains(&&**key.get_ref()));
-    let names = match (unknown, rewrite) {
-        (Some(key), _) => Names::Unclear(place(key.span())),
-        (None, Some((place, rules))) => Names::rewritten(rules, place),
-        (None, None) => Names::Own,
-    };
-    Ok(Section { names, ..decode(Spanned::new(span, DeValue::Table(table)))? })
+struct File<'t> {
+    text: &'t str,
+    directory: &'t Path,
 }
 
-/// The line, from 1, in which something begins.
-pub(super) fn line(text: &str, span: &Range<usize>) -> usize {
-    text.get(..span.start).unwrap_or_default().matches('\n').count() + 1
+impl File<'_> {
+    /// The line, from 1, in which something begins.
+    fn line(&self, span: &Range<usize>) -> usize {
+        self.text.get(..span.start).unwrap_or_default().matches('\n').count() + 1
+    }
+
+    /// Where, and no more: a parser's words quote what it reads.
+    fn fault(&self, span: Option<Range<usize>>) -> String {
+        let place = span.map_or_else(String::new, |span| format!("line {}: ", self.line(&span)));
+        format!("{place}no TOML, or a value that its key cannot have (see docs/hosts.md of containerd)")
+    }
+
+    fn table<'v>(&self, value: Spanned<DeValue<'v>>) -> Result<Spanned<DeTable<'v>>, String> {
+        let span = value.span();
+        match value.into_inner() {
+            DeValue::Table(table) => Ok(Spanned::new(span, table)),
+            _ => Err(self.fault(Some(span))),
+        }
+    }
+
+    fn decode<'v, T: Deserialize<'v>>(&self, value: Spanned<DeValue<'v>>) -> Result<T, String> {
+        T::deserialize(ValueDeserializer::from(value)).map_err(|error| self.fault(error.span()))
+    }
+
+    /// Reads what a table says of the host at `url`, or else of the server that it names (`parseHostConfig`). `of_file` are
+    /// the names by the keys outside of the tables of hosts.
+    fn host(
+        &self,
+        table_name: &str,
+        url: Option<&str>,
+        table: Spanned<DeTable<'_>>,
+        of_file: &Names,
+    ) -> Result<RegistryHost, String> {
+        let (span, mut table) = (table.span(), folded(table.into_inner()));
+        let server = match url {
+            Some(url) => url.to_owned(),
+            None => table.remove("server").map_or(Ok(String::new()), |server| self.decode(server))?,
+        };
+        let names = self.names(&mut table, of_file);
+        let Keys { capabilities, ca, client, skip_verify, header, override_path, proxy } =
+            self.decode(Spanned::new(span, DeValue::Table(table)))?;
+        let tls = self.tls(ca, client, skip_verify);
+        let headers = self.headers(header).map_err(|why| format!("{table_name}: {why}"))?;
+        let (mut resolves, mut pulls) = (capabilities.is_empty(), capabilities.is_empty());
+        for capability in capabilities {
+            match capability.get_ref().to_ascii_lowercase().as_str() {
+                "pull" => pulls = true,
+                "resolve" => resolves = true,
+                "push" | "referrers" => {}
+                _ => return Err(self.fault(Some(capability.span()))),
+            }
+        }
+        let bases =
+            bases(&server, override_path, tls.is_some()).map_err(|why| format!("{table_name}: {why}"))?;
+        let endpoint = bases.into_iter().rev().fold(None, |fallback, base| {
+            let (headers, names, fallback) = (headers.clone(), names.clone(), fallback.map(Box::new));
+            let is_mirror = url.is_some();
+            Some(Endpoint { headers, names, resolves, pulls, is_mirror, fallback, ..Endpoint::new(base)? })
+        });
+        let endpoint = endpoint.map(Arc::new);
+        Ok(RegistryHost { endpoint, tls, headers, names, is_proxied: !proxy.is_empty() })
+    }
+
+    fn names(&self, table: &mut DeTable<'_>, of_file: &Names) -> Names {
+        let place = |key: &Spanned<Cow<'_, str>>| {
+            format!("{}, line {}", self.directory.join(NAME).display(), self.line(&key.span()))
+        };
+        let rewrite = table.remove_entry("rewrite");
+        match (table.keys().find(|key| !KEYS.contains(&&**key.get_ref())), rewrite) {
+            _ if matches!(of_file, Names::Unclear(_)) => of_file.clone(),
+            (Some(key), _) => Names::Unclear(place(key)),
+            (None, Some((key, rules))) => Names::rewritten(self.decode(rules).ok(), place(&key)),
+            (None, None) => Names::Own,
+        }
+    }
+
+    /// `None` if nothing is said of it.
+    fn tls(
+        &self,
+        ca: Option<OneOrMany<PathBuf>>,
+        client: Option<OneOrMany<Identity>>,
+        skip_verify: Option<bool>,
+    ) -> Option<Tls> {
+        // Joined to the directory; an absolute path stays as it is.
+        let path = |path: PathBuf| self.directory.join(path);
+        let identity = |identity: Identity| match identity {
+            Identity::One(file) => (path(file), None),
+            Identity::Pair(file, key) => (path(file), (!key.as_os_str().is_empty()).then(|| path(key))),
+        };
+        let is_said = ca.is_some() || skip_verify.is_some();
+        let tls = Tls {
+            authorities: OneOrMany::into_vec(ca).into_iter().map(path).collect(),
+            identities: OneOrMany::into_vec(client).into_iter().map(identity).collect(),
+            skip_verify: skip_verify.unwrap_or_default(),
+        };
+        (is_said || !tls.identities.is_empty()).then_some(tls)
+    }
+
+    fn headers(&self, header: HashMap<Spanned<String>, OneOrMany<String>>) -> Result<HeaderMap, String> {
+        let mut headers = HeaderMap::new();
+        for (key, values) in header {
+            let name: HeaderName = key.get_ref().parse().map_err(|_| self.fault(Some(key.span())))?;
+            let values = OneOrMany::into_vec(Some(values)).into_iter();
+            for value in values.filter(|_| !OF_PROTOCOL.contains(&name)) {
+                let cannot = || format!("the value of header {name} cannot be sent");
+                headers.append(&name, sensitive(&value).ok_or_else(cannot)?);
+            }
+        }
+        Ok(headers)
+    }
 }
 
 /// Keys in any case, as Go's TOML library reads them.
@@ -174,69 +210,11 @@ fn folded(table: DeTable<'_>) -> DeTable<'_> {
     folded.collect()
 }
 
-fn decode<'de, T: Deserialize<'de>>(value: Spanned<DeValue<'de>>) -> Result<T, Option<Range<usize>>> {
-    T::deserialize(ValueDeserializer::from(value)).map_err(|error| error.span())
-}
-
-impl Section {
-    pub(super) fn is_proxied(&self) -> bool {
-        self.proxy.as_ref().is_some_and(|proxy| !proxy.is_empty())
+/// Where the API of a server is found: in the order of trying, as with settings of TLS it is tried for `http`, too.
+fn bases(server: &str, override_path: bool, says_tls: bool) -> Result<Vec<Url>, String> {
+    if server.is_empty() {
+        return Ok(Vec::new());
     }
-
-    /// `parseHostConfig`.
-    pub(super) fn registry_host(self, server: &str, directory: &Path) -> Result<RegistryHost, String> {
-        let Self { capabilities, ca, client, skip_verify, header: sent, override_path, names, .. } = self;
-        // Joined to the directory; an absolute path stays as it is.
-        let file = |path: PathBuf| directory.join(path);
-        let client = client.map(OneOrMany::into_vec).filter(|client| !client.is_empty());
-        let says_tls = ca.is_some() || client.is_some() || skip_verify.is_some();
-        let authorities = ca.map_or_else(Vec::new, OneOrMany::into_vec).into_iter().map(file).collect();
-        let identity = |identity: Identity| match identity {
-            Identity::One(path) => (file(path), None),
-            Identity::Pair(path, key) => (file(path), (!key.as_os_str().is_empty()).then(|| file(key))),
-        };
-        let identities = client.into_iter().flatten().map(identity).collect();
-        let tls = Tls { authorities, identities, skip_verify: skip_verify.unwrap_or_default() };
-        let tls = says_tls.then_some(tls);
-        let mut headers = HeaderMap::new();
-        for (Name(name), values) in sent {
-            if OWN.contains(&name) {
-                continue;
-            }
-            for value in values.into_vec() {
-                let cannot = || format!("the value of header {name} cannot be sent");
-                headers.append(&name, sensitive(&value).ok_or_else(cannot)?);
-            }
-        }
-        let (base, fallback) =
-            if server.is_empty() { (None, None) } else { bases(server, override_path, tls.is_some())? };
-        let can = |wanted| capabilities.is_empty() || capabilities.contains(&wanted);
-        Ok(RegistryHost {
-            base,
-            fallback,
-            resolves: can(Capability::Resolve),
-            pulls: can(Capability::Pull),
-            tls,
-            headers,
-            names,
-        })
-    }
-}
-
-/// What belongs to the protocol here, and not to a file.
-const OWN: [HeaderName; 8] = [
-    header::ACCEPT,
-    header::ACCEPT_ENCODING,
-    header::CONNECTION,
-    header::CONTENT_LENGTH,
-    header::CONTENT_TYPE,
-    header::HOST,
-    header::TRANSFER_ENCODING,
-    header::USER_AGENT,
-];
-
-/// Where the API is found, and where else if TLS cannot be talked there.
-fn bases(server: &str, override_path: bool, tls: bool) -> Result<(Option<Url>, Option<Url>), String> {
     let text = if server.contains("://") { server.to_owned() } else { format!("https://{server}") };
     let authority = text.split('/').nth(2).unwrap_or_default();
     let unusable = || "no URL of a server; write https://host, https://host:port or with a path".to_owned();
@@ -251,30 +229,19 @@ fn bases(server: &str, override_path: bool, tls: bool) -> Result<(Option<Url>, O
     }
     url.set_query(None);
     url.set_fragment(None);
-    let path = clean(url.path());
+    // Decoded and without empty parts and dots, as Go's `url.Parse` and `path.Clean` have it.
+    let path = percent_decode_str(url.path()).decode_utf8_lossy().into_owned();
+    url.set_path(&path.split('/').filter(|part| !part.is_empty()).collect::<Vec<_>>().join("/"));
+    let path = url.path().trim_end_matches('/');
     let version = if override_path || path.ends_with("/v2") { "" } else { "/v2" };
     url.set_path(&format!("{path}{version}/"));
     if url.host_str() == Some(DOCKER_HUB) {
         url.set_host(Some(DOCKER_HUB_ENDPOINT)).map_err(|_| unusable())?;
     }
-    if url.scheme() == "http" && tls && !authority.ends_with(":80") {
-        let mut secure = url.clone();
-        secure.set_scheme("https").map_err(|()| unusable())?;
-        return Ok((Some(secure), Some(url)));
+    let mut bases = vec![url.clone()];
+    if url.scheme() == "http" && says_tls && !authority.ends_with(":80") {
+        url.set_scheme("https").map_err(|()| unusable())?;
+        bases.insert(0, url);
     }
-    Ok((Some(url), None))
-}
-
-/// A path decoded and without empty parts and dots, as Go's `url.Parse` and `path.Clean` have it.
-fn clean(path: &str) -> String {
-    let decoded = percent_decode_str(path).decode_utf8_lossy();
-    let mut parts = Vec::new();
-    for part in decoded.split('/') {
-        match part {
-            "" | "." => {}
-            ".." => _ = parts.pop(),
-            part => parts.push(part),
-        }
-    }
-    parts.iter().map(|part| format!("/{part}")).collect()
+    Ok(bases)
 }

@@ -35,6 +35,20 @@ impl Names {
         }
     }
 
+    /// What the operator has to know of them, and where they are said.
+    pub(super) fn note(&self) -> Option<(&str, &'static str)> {
+        match self {
+            Self::Own => None,
+            Self::Rewritten { place, .. } => {
+                Some((place, "rewrite is followed as k3s and RKE2 do; other nodes pass it over"))
+            }
+            Self::Unclear(place) => Some((
+                place,
+                "not understood; Pods whose images would be looked up there are admitted unchanged",
+            )),
+        }
+    }
+
     /// The name of this repository there, or the place of what leaves it open. k3s takes the first rule that changes the
     /// name, in the order of a map of Go, which is another one each time.
     pub(in crate::registry) fn of<'a>(&'a self, repository: &'a str) -> Result<Cow<'a, str>, &'a str> {

@@ -8,8 +8,9 @@ fn parse(text: &str) -> Result<Namespace, String> {
 
 fn urls(namespace: &Namespace) -> Vec<String> {
     let url = |place: &RegistryHost| {
-        let fallback = place.fallback.as_ref().map_or(String::new(), |url| format!(" else {url}"));
-        place.base.as_ref().map_or("itself".to_owned(), |url| format!("{url}{fallback}"))
+        let Some(endpoint) = &place.endpoint else { return "itself".to_owned() };
+        let fallback = endpoint.fallback.as_ref().map(|fallback| format!(" else {}", fallback.base));
+        format!("{}{}", endpoint.base, fallback.unwrap_or_default())
     };
     namespace.hosts.iter().chain([&namespace.server]).map(url).collect()
 }
@@ -37,7 +38,8 @@ server = "https://registry-1.docker.io"
         ]
     );
     let [z, a, m] = read.hosts.as_slice() else { panic!("three") };
-    assert_eq!((z.resolves, z.pulls, a.resolves, m.pulls), (false, true, true, true));
+    let [at_z, at_a, at_m] = [z, a, m].map(|host| host.endpoint.as_ref().unwrap());
+    assert_eq!((at_z.resolves, at_z.pulls, at_a.resolves, at_m.pulls), (false, true, true, true));
     assert!(a.tls.as_ref().unwrap().skip_verify && m.tls.is_none());
     assert_eq!(a.headers["x-a"], "1");
 }
@@ -185,14 +187,14 @@ fn directories_are_found_in_containerds_order() {
         ("e.f", "_default"),
         ("[::1]:5000", "[::1]_5000_"),
     ] {
-        assert_eq!(read.find(host), Some(name), "{host}");
+        assert_eq!(read.find(host).unwrap().0, name, "{host}");
     }
     for (name, host) in
         [("a.b_5000_", "a.b:5000"), ("a.b:5000", "a.b:5000"), ("a.b_443_", "a.b"), ("docker.io", "docker.io")]
     {
         assert_eq!(host_of(name), host, "{name}");
     }
-    assert_eq!(HostsDirectory::default().find("a.b"), None);
+    assert!(HostsDirectory::default().find("a.b").is_none());
 }
 
 #[test]
@@ -216,7 +218,7 @@ fn a_file_that_cannot_be_read_leaves_the_certificates() {
         let namespace = &read.namespaces["a.b"];
         assert_eq!(namespace.server.tls.as_ref(), Some(&expected), "{text:?}");
         assert_eq!(namespace.fault.is_some(), text.is_some_and(|text| !text.is_empty()), "{text:?}");
-        assert!(namespace.hosts.is_empty() && namespace.server.base.is_none(), "{text:?}");
+        assert!(namespace.hosts.is_empty() && namespace.server.endpoint.is_none(), "{text:?}");
     }
     fs::write(own.join("hosts.toml"), "server = 'https://c.d'\nca = '/else/ca.crt'").unwrap();
     let read = HostsDirectory::load(dir.path()).unwrap();

@@ -64,9 +64,7 @@ fn a_tag_is_asked_for_where_it_is_resolved_and_pulled() {
     for (resolves, pulls, by_tag, by_digest) in
         [(true, true, 1, 1), (true, false, 0, 0), (false, true, 0, 1), (false, false, 0, 0)]
     {
-        let base = Url::parse("https://a.b/v2/").ok();
-        let host = RegistryHost { base, resolves, pulls, ..RegistryHost::default() };
-        let all = [Arc::new(Endpoint::of_registry_host(&host, true).unwrap())];
+        let all = [Arc::new(Endpoint { resolves, pulls, ..Endpoint::at("a.b", "", false).unwrap() })];
         let found = [true, false].map(|by_tag| in_order(&all, &image, by_tag).len());
         assert_eq!(found, [by_tag, by_digest], "{resolves} {pulls}");
     }
