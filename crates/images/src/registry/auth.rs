@@ -8,5 +8,6 @@ mod owner;
 mod realm;
 mod token;
 
+pub(super) use exchange::TokenRequest;
 pub(super) use realm::may_redirect;
-pub(super) use token::{TokenRequest, Tokens};
+pub(super) use token::Tokens;

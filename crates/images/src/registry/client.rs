@@ -3,14 +3,13 @@
 
 use std::sync::Arc;
 
-use http::{HeaderValue, StatusCode};
+use http::StatusCode;
 use tokio::time::timeout;
 use url::Url;
 
 use super::auth::TokenRequest;
 use super::error::Error;
 use super::hosts::{Endpoint, in_order};
-use super::metrics::RequestKind;
 use super::net::{HttpResponse, names};
 use super::trace::{self, CREDENTIAL};
 use super::{Registry, limits};
@@ -18,6 +17,9 @@ use crate::credentials::{Credential, CredentialCandidate};
 use route::Route;
 use tolerarch_core::image::ImageRef;
 
+pub(super) use request::ApiRequest;
+
+mod request;
 mod route;
 
 /// An image, and the credential to ask for it with.
@@ -28,29 +30,6 @@ pub(crate) struct Pull<'a> {
     pub(crate) credential: Option<&'a Credential>,
     /// Whether the credential came with a Pod.
     pub(crate) of_pod: bool,
-}
-
-/// One request of the distribution API, below an image's repository.
-pub(super) struct ApiRequest {
-    kind: RequestKind,
-    path: String,
-    /// Whether it asks where a tag points, which not every mirror is trusted to know.
-    pub(super) by_tag: bool,
-}
-
-impl ApiRequest {
-    pub(super) fn head(target: &str) -> Self {
-        Self { kind: RequestKind::Head, ..Self::manifest(target) }
-    }
-
-    pub(super) fn manifest(target: &str) -> Self {
-        let (path, by_tag) = (format!("manifests/{target}"), !target.contains(':'));
-        Self { kind: RequestKind::Manifest, path, by_tag }
-    }
-
-    pub(super) fn config(digest: &str) -> Self {
-        Self { kind: RequestKind::Config, path: format!("blobs/{digest}"), by_tag: false }
-    }
 }
 
 impl Registry {
@@ -153,24 +132,22 @@ impl Registry {
             of_pod: is_own && pull.of_pod,
             of_redirect: false,
         };
-        let url = &url;
-        let ask = |authorization: Option<HeaderValue>| async move {
-            let mut route = Route::new(endpoint, url.clone());
-            let response = route.follow(transport, hosts, request, authorization.as_ref()).await?;
-            let is_refused = response.status == StatusCode::UNAUTHORIZED && !route.is_cross_origin;
-            Ok::<_, Error>((response, route, is_refused))
-        };
         let asked = async {
-            let sent = tokens.remembered(token).await?;
-            let (mut response, mut route, mut is_refused) = ask(sent.clone()).await?;
-            if is_refused {
-                let renewed = tokens.renewed(token, sent.as_ref(), &response).await?;
-                (response, route, is_refused) = ask(Some(renewed.clone())).await?;
-                if is_refused && let Some(renewed) = tokens.by_get(token, &renewed).await? {
-                    (response, route, _) = ask(Some(renewed)).await?;
+            let (mut sent, mut refusals) = (tokens.remembered(token).await?, 0);
+            loop {
+                let mut route = Route::new(endpoint, url.clone());
+                let response = route.follow(transport, hosts, request, sent.as_ref()).await?;
+                let is_refused = response.status == StatusCode::UNAUTHORIZED && !route.is_cross_origin;
+                let next = match (is_refused, refusals, &sent) {
+                    (true, 0, _) => Some(tokens.renewed(token, sent.as_ref(), &response).await?),
+                    (true, 1, Some(refused)) => tokens.by_get(token, refused).await?,
+                    _ => None,
+                };
+                if next.is_none() {
+                    return Ok::<_, Error>((response, route));
                 }
+                (sent, refusals) = (next, refusals + 1);
             }
-            Ok::<_, Error>((response, route))
         };
         let (mut response, mut route) = CREDENTIAL.scope(source, asked).await?;
         if response.status == StatusCode::UNAUTHORIZED && route.is_cross_origin {

@@ -31,21 +31,20 @@ fn parse(header: &str) -> Vec<Challenge> {
             // Neither a scheme nor a parameter: nothing behind it can be trusted to mean anything.
             break;
         }
-        let behind = after.trim_start();
-        match behind.strip_prefix('=') {
+        rest = match after.trim_start().strip_prefix('=') {
             // `Negotiate abc==`: a word that is followed by '=' belongs to a challenge that has begun.
             Some(value) => {
                 let (value, after) = parameter_value(value.trim_start());
                 if let Some((_, parameters)) = challenges.last_mut() {
                     parameters.push((word, value));
                 }
-                rest = after;
+                after
             }
             None => {
                 challenges.push((word, Vec::new()));
-                rest = after;
+                after
             }
-        }
+        };
         rest = rest.trim_start_matches(is_separator);
     }
     challenges.into_iter().filter_map(|(scheme, parameters)| challenge(scheme, &parameters)).collect()
@@ -55,16 +54,14 @@ fn challenge(scheme: &str, parameters: &[(&str, String)]) -> Option<Challenge> {
     let find = |name: &str| {
         parameters.iter().find(|(key, _)| key.eq_ignore_ascii_case(name)).map(|(_, value)| value.clone())
     };
-    if scheme.eq_ignore_ascii_case("basic") {
-        return Some(Challenge::Basic);
+    match &*scheme.to_ascii_lowercase() {
+        "basic" => Some(Challenge::Basic),
+        "bearer" => Some(Challenge::Bearer {
+            realm: find("realm").filter(|realm| !realm.is_empty())?,
+            service: find("service"),
+        }),
+        _ => None,
     }
-    if !scheme.eq_ignore_ascii_case("bearer") {
-        return None;
-    }
-    Some(Challenge::Bearer {
-        realm: find("realm").filter(|realm| !realm.is_empty())?,
-        service: find("service"),
-    })
 }
 
 fn is_separator(c: char) -> bool {

@@ -7,13 +7,13 @@ use tokio::time::Duration;
 use url::{Url, form_urlencoded};
 use zeroize::Zeroizing;
 
-use super::realm::Realm;
-use super::token::TokenRequest;
+use super::realm::{Realm, may_redirect};
 use crate::credentials::Credential;
 use crate::registry::error::Error;
+use crate::registry::hosts::{Endpoint, Hosts};
 use crate::registry::limits;
 use crate::registry::metrics::RequestKind;
-use crate::registry::net::{self, HttpRequest, HttpResponse};
+use crate::registry::net::{self, HttpRequest, HttpResponse, Transport};
 
 const SERVER: &str = "the registry's token server";
 const UNUSABLE: &str = "the registry's token server issued no usable token";
@@ -21,6 +21,19 @@ const UNUSABLE: &str = "the registry's token server issued no usable token";
 const UNREADABLE: &str = "the answer of the registry's token server cannot be read, and nodes refuse it as well: it has \
     to be a JSON object, with token or access_token as a text and expires_in as a whole number";
 const CLIENT: &str = "tolerarch";
+
+#[derive(Clone, Copy)]
+pub(crate) struct TokenRequest<'a> {
+    pub(crate) transport: &'a Transport,
+    pub(crate) hosts: &'a Hosts,
+    pub(crate) endpoint: &'a Endpoint,
+    pub(crate) repository: &'a str,
+    pub(crate) credential: Option<&'a Credential>,
+    /// Whether the credential came with a Pod.
+    pub(crate) of_pod: bool,
+    /// Whether another registry redirected here. It chose the path, so how this one authenticates is not remembered.
+    pub(crate) of_redirect: bool,
+}
 
 /// A token server's response; some use one name, some the other, some both.
 #[derive(Deserialize)]
@@ -31,77 +44,81 @@ struct TokenResponse {
     expires_in: Option<i64>,
 }
 
-/// As the token specification has it. Proxies in front normalise slashes by a redirect, followed within the origin.
-pub(super) async fn get(request: TokenRequest<'_>, realm: &Realm) -> Result<HttpResponse, Error> {
-    let mut url = realm.url.clone();
-    {
-        let mut query = url.query_pairs_mut();
-        if let Some(service) = &realm.service {
-            query.append_pair("service", service);
-        }
-        query.append_pair("scope", &request.scope());
+impl<'a> TokenRequest<'a> {
+    pub(super) fn origin(&self) -> &'a Url {
+        &self.endpoint.origin
     }
-    let password = request.credential.and_then(basic);
-    for _ in 0..limits::TOKEN_REDIRECTS {
-        let response = send(request, &url, password.as_ref(), None).await?;
-        let is_redirect = matches!(response.status.as_u16(), 301 | 307 | 308);
-        let next = response.header("location").filter(|_| is_redirect).and_then(|next| url.join(next).ok());
-        let within = |next: &Url| {
-            next.origin() == url.origin() && next.username().is_empty() && next.password().is_none()
+
+    /// Whether this realm may be asked with this credential, or anonymously. Never with a client certificate that the operator
+    /// gave for another host: its token would go to the registry that named the realm.
+    pub(super) fn may_ask(&self, realm: &Realm) -> bool {
+        let (hosts, origin) = (self.hosts, self.origin());
+        // The image's registry chose the target of its redirect.
+        let may_be_asked = match self.of_redirect {
+            true => !hosts.has_client_certificate(&realm.url),
+            false => may_redirect(hosts, origin, &realm.url),
         };
-        let Some(next) = next.filter(within) else { return Ok(response) };
-        url = next;
+        may_be_asked && (self.credential.is_none() || realm.may_see_credentials(hosts, origin, self.of_pod))
     }
-    send(request, &url, password.as_ref(), None).await
-}
 
-/// Asks for a token in the OAuth2 form, with everything in the body.
-pub(super) async fn post(
-    request: TokenRequest<'_>,
-    realm: &Realm,
-    credential: &Credential,
-) -> Result<HttpResponse, Error> {
-    send(request, &realm.url, None, Some(form(request, realm, credential))).await
-}
+    /// The service of the challenge, and our own scope, never the challenge's.
+    fn parameters(&self, realm: &Realm) -> impl Iterator<Item = (&'static str, String)> {
+        let service = realm.service.clone().map(|service| ("service", service));
+        service.into_iter().chain([("scope", format!("repository:{}:pull", self.repository))])
+    }
 
-async fn send(
-    request: TokenRequest<'_>,
-    url: &Url,
-    authorization: Option<&HeaderValue>,
-    form: Option<Bytes>,
-) -> Result<HttpResponse, Error> {
-    let http = HttpRequest {
-        kind: RequestKind::Token,
-        url,
-        authorization,
-        headers: None,
+    /// Asks as the token specification has it. Proxies in front normalise slashes by a redirect, followed within the origin.
+    pub(super) async fn get(&self, realm: &Realm) -> Result<HttpResponse, Error> {
+        let mut url = realm.url.clone();
+        url.query_pairs_mut().extend_pairs(self.parameters(realm));
+        let password = self.credential.and_then(basic);
+        for _ in 0..limits::TOKEN_REDIRECTS {
+            let response = self.send(&url, password.as_ref(), None).await?;
+            let is_redirect = matches!(response.status.as_u16(), 301 | 307 | 308);
+            let next =
+                response.header("location").filter(|_| is_redirect).and_then(|next| url.join(next).ok());
+            let within = |next: &Url| {
+                next.origin() == url.origin() && next.username().is_empty() && next.password().is_none()
+            };
+            let Some(next) = next.filter(within) else { return Ok(response) };
+            url = next;
+        }
+        self.send(&url, password.as_ref(), None).await
+    }
+
+    /// Asks in the OAuth2 form, with everything in the body.
+    pub(super) async fn post(&self, realm: &Realm, credential: &Credential) -> Result<HttpResponse, Error> {
+        self.send(&realm.url, None, Some(self.form(realm, credential))).await
+    }
+
+    /// The body of such a request; wiped when it is dropped.
+    fn form(&self, realm: &Realm, credential: &Credential) -> Bytes {
+        let mut form = form_urlencoded::Serializer::new(String::new());
+        match credential {
+            Credential::Basic { user, password } => form
+                .append_pair("grant_type", "password")
+                .append_pair("username", user)
+                .append_pair("password", password.reveal()),
+            Credential::Identity(token) | Credential::Bearer(token) => {
+                form.append_pair("grant_type", "refresh_token").append_pair("refresh_token", token.reveal())
+            }
+        };
+        form.append_pair("client_id", CLIENT).extend_pairs(self.parameters(realm));
+        Bytes::from_owner(Zeroizing::new(form.finish().into_bytes()))
+    }
+
+    async fn send(
+        &self,
+        url: &Url,
+        authorization: Option<&HeaderValue>,
+        form: Option<Bytes>,
+    ) -> Result<HttpResponse, Error> {
         // Go repeats no POST. But a password gives a token by POST as by GET, whereas a refresh token may be good for one use.
-        is_idempotent: form.is_none() || matches!(request.credential, Some(Credential::Basic { .. })),
-        form,
-    };
-    request.endpoint.send(request.transport, http, request.endpoint.is_at(url)).await
-}
-
-/// The form of such a request; wiped when it is dropped.
-fn form(request: TokenRequest<'_>, realm: &Realm, credential: &Credential) -> Bytes {
-    let mut form = form_urlencoded::Serializer::new(String::new());
-    match credential {
-        Credential::Basic { user, password } => {
-            form.append_pair("grant_type", "password");
-            form.append_pair("username", user);
-            form.append_pair("password", password.reveal());
-        }
-        Credential::Identity(token) | Credential::Bearer(token) => {
-            form.append_pair("grant_type", "refresh_token");
-            form.append_pair("refresh_token", token.reveal());
-        }
+        let is_idempotent = form.is_none() || matches!(self.credential, Some(Credential::Basic { .. }));
+        let kind = RequestKind::Token;
+        let request = HttpRequest { kind, url, authorization, headers: None, is_idempotent, form };
+        self.endpoint.send(self.transport, request, self.endpoint.is_at(url)).await
     }
-    form.append_pair("client_id", CLIENT);
-    form.append_pair("scope", &request.scope());
-    if let Some(service) = &realm.service {
-        form.append_pair("service", service);
-    }
-    Bytes::from_owner(Zeroizing::new(form.finish().into_bytes()))
 }
 
 pub(super) fn read(response: &HttpResponse) -> Result<(HeaderValue, Duration), Error> {

@@ -48,41 +48,28 @@ const OF_MANY_CUSTOMERS: [&str; 31] = [
     "vultrcr.com",
 ];
 
-/// Whether the registry with this authority is known to have its tokens issued at that one.
+/// Whether the registry with this authority is known to have its tokens issued at that one. Some clouds have registries for
+/// each region: `rg.fr-par.scw.cloud`, `registry-vpc.cn-beijing.aliyuncs.com`, `NAME-registry.cn-beijing.cr.aliyuncs.com`.
 pub(super) fn is_known(registry: &str, host: &str) -> bool {
-    PAIRS.contains(&(registry, host)) || is_of_scaleway(registry, host) || is_of_alibaba(registry, host)
-}
-
-/// `rg.fr-par.scw.cloud`
-fn is_of_scaleway(registry: &str, host: &str) -> bool {
-    let region = registry.strip_prefix("rg.").and_then(|rest| rest.strip_suffix(".scw.cloud"));
-    region.is_some_and(is_region) && host == "api.scaleway.com"
-}
-
-/// `registry.cn-beijing.aliyuncs.com`, `registry-vpc.…`, `NAME-registry.cn-beijing.cr.aliyuncs.com`: by a server of their
-/// region. Hangzhou's issues tokens for personal registries of others, too.
-fn is_of_alibaba(registry: &str, host: &str) -> bool {
-    const DOMAIN: &str = ".aliyuncs.com";
-    let (Some(registry), Some(host)) = (registry.strip_suffix(DOMAIN), host.strip_suffix(DOMAIN)) else {
-        return false;
+    let labels: Vec<&str> = registry.splitn(3, '.').collect();
+    let is_of_region = match *labels {
+        // Names of buckets stand before `oss-…`, and are their customers' choice.
+        [_, region, _] if region.is_empty() || region.starts_with("oss-") => false,
+        ["rg", _, "scw.cloud"] => host == "api.scaleway.com",
+        [_, region, "cr.aliyuncs.com"] => is_of_alibaba(region, host),
+        [name, region, "aliyuncs.com"] => name.starts_with("registry") && is_of_alibaba(region, host),
+        _ => false,
     };
-    let enterprise = registry.strip_suffix(".cr").and_then(|instance| instance.split_once('.'));
-    let personal = || registry.split_once('.').filter(|(name, _)| name.starts_with("registry"));
-    let Some((_, region)) = enterprise.or_else(personal).filter(|(_, region)| is_region(region)) else {
-        return false;
-    };
-    [region, "cn-hangzhou"].iter().any(|region| match host.split_once('.') {
-        Some((name, of)) => {
-            of == *region
-                && matches!(name, "dockerauth" | "dockerauth-vpc" | "dockerauth-ee" | "dockerauth-ee-vpc")
-        }
-        None => host.strip_prefix("dockerauth-") == Some(region),
-    })
+    is_of_region || PAIRS.contains(&(registry, host))
 }
 
-/// Whether it is one label like `fr-par`. Names of buckets stand before `oss-…`, and are their customers' choice.
-fn is_region(label: &str) -> bool {
-    !label.is_empty() && !label.contains('.') && !label.starts_with("oss-")
+/// Whether it is a token server of this region, or of Hangzhou, whose issues tokens for personal registries of others, too.
+fn is_of_alibaba(region: &str, host: &str) -> bool {
+    let is_of = |region| {
+        let mut kinds = ["-", ".", "-vpc.", "-ee.", "-ee-vpc."].iter();
+        kinds.any(|kind| host == format!("dockerauth{kind}{region}.aliyuncs.com"))
+    };
+    is_of(region) || is_of("cn-hangzhou")
 }
 
 /// Whether both are HTTPS ports of one host. An address, and a name of one label, is shared with what listens beside it.

@@ -50,15 +50,6 @@ impl Realm {
             || owner::is_same_host(origin, &self.url)
             || of_pod && owner::is_same_owner(origin, &self.url)
     }
-
-    /// For the target of a redirect never with a client certificate, as the image's registry chose the target.
-    pub(super) fn may_be_asked(&self, hosts: &Hosts, origin: &Url, of_redirect: bool) -> bool {
-        if of_redirect {
-            !hosts.has_client_certificate(&self.url)
-        } else {
-            may_redirect(hosts, origin, &self.url)
-        }
-    }
 }
 
 /// Whether a URL that the registry wrote is its own: at the registry itself, or at a host that is known or configured

@@ -9,16 +9,14 @@ use http::HeaderValue;
 use quick_cache::Weighter;
 use quick_cache::sync::Cache;
 use tokio::time::Instant;
-use url::Url;
 
 use super::challenge::{Challenge, challenges};
-use super::exchange::{basic, bearer, get, post, read};
+use super::exchange::{TokenRequest, basic, bearer, read};
 use super::realm::Realm;
 use crate::credentials::{Credential, CredentialId};
 use crate::registry::error::Error;
-use crate::registry::hosts::{Endpoint, Hosts};
 use crate::registry::limits;
-use crate::registry::net::{HttpResponse, Transport, label, shown_host};
+use crate::registry::net::{HttpResponse, label, shown_host};
 
 /// How registries authenticate clients, and the tokens that they issued.
 pub(crate) struct Tokens {
@@ -27,19 +25,6 @@ pub(crate) struct Tokens {
     tokens: Cache<TokenKey, CachedToken, Weight>,
     /// Those under way, also by whether they are asked by GET: many tags of one repository are often looked up at once.
     fetches: Cache<(TokenKey, bool), Result<HeaderValue, Error>>,
-}
-
-#[derive(Clone, Copy)]
-pub(crate) struct TokenRequest<'a> {
-    pub(crate) transport: &'a Transport,
-    pub(crate) hosts: &'a Hosts,
-    pub(crate) endpoint: &'a Endpoint,
-    pub(crate) repository: &'a str,
-    pub(crate) credential: Option<&'a Credential>,
-    /// Whether the credential came with a Pod.
-    pub(crate) of_pod: bool,
-    /// Whether another registry redirected here. It chose the path, so how this one authenticates is not remembered.
-    pub(crate) of_redirect: bool,
 }
 
 #[derive(Clone)]
@@ -79,32 +64,15 @@ impl Weighter<TokenKey, CachedToken> for Weight {
     }
 }
 
-impl TokenRequest<'_> {
-    fn origin(&self) -> &Url {
-        &self.endpoint.origin
-    }
-
-    fn key(&self, realm: &Realm) -> TokenKey {
-        TokenKey {
-            origin: self.origin().to_string(),
-            repository: self.repository.to_owned(),
-            credential: self.credential.map_or(CredentialId::ANONYMOUS, Credential::id),
-            headers_fingerprint: self.endpoint.headers_fingerprint(),
+impl TokenKey {
+    fn of(request: TokenRequest<'_>, realm: &Realm) -> Self {
+        Self {
+            origin: request.origin().to_string(),
+            repository: request.repository.to_owned(),
+            credential: request.credential.map_or(CredentialId::ANONYMOUS, Credential::id),
+            headers_fingerprint: request.endpoint.headers_fingerprint(),
             realm: realm.clone(),
         }
-    }
-
-    /// Our own scope, never the one of a challenge.
-    pub(super) fn scope(&self) -> String {
-        format!("repository:{}:pull", self.repository)
-    }
-
-    /// Whether this realm may be asked with this credential, or anonymously. Never with a client certificate that the operator
-    /// gave for another host: its token would go to the registry that named the realm.
-    fn may_ask(&self, realm: &Realm) -> bool {
-        let (hosts, origin) = (self.hosts, self.origin());
-        realm.may_be_asked(hosts, origin, self.of_redirect)
-            && (self.credential.is_none() || realm.may_see_credentials(hosts, origin, self.of_pod))
     }
 }
 
@@ -128,7 +96,7 @@ impl Tokens {
             Some(Scheme::Basic) => Ok(request.credential.and_then(basic)),
             Some(Scheme::Bearer { realm, .. }) if !request.may_ask(&realm) => Ok(None),
             Some(Scheme::Bearer { realm, by_get }) => {
-                if let Some(token) = self.valid(&request.key(&realm)) {
+                if let Some(token) = self.valid(&TokenKey::of(request, &realm)) {
                     return Ok(Some(token));
                 }
                 let fetched = self.fetch(request, realm, by_get).await;
@@ -151,7 +119,7 @@ impl Tokens {
     ) -> Result<HeaderValue, Error> {
         let remembered = self.schemes.get(request.origin().as_str()).filter(|_| !request.of_redirect);
         if let Some(Scheme::Bearer { realm, .. }) = &remembered {
-            let key = request.key(realm);
+            let key = TokenKey::of(request, realm);
             let usable = |token: &HeaderValue| Some(token) != sent && request.may_ask(realm);
             // Another lookup may have renewed it since.
             match self.valid(&key).filter(usable) {
@@ -204,7 +172,7 @@ impl Tokens {
         if !request.may_ask(&realm) {
             return Ok(None);
         }
-        let key = request.key(&realm);
+        let key = TokenKey::of(request, &realm);
         match self.valid(&key) {
             // Another lookup has it by now.
             Some(token) if token != *refused => return Ok(Some(token)),
@@ -226,7 +194,7 @@ impl Tokens {
         realm: Realm,
         by_get: bool,
     ) -> Result<HeaderValue, Error> {
-        let key = (request.key(&realm), by_get);
+        let key = (TokenKey::of(request, &realm), by_get);
         let work = async { Ok::<_, Infallible>(self.fetch_now(request, realm, by_get).await) };
         let Ok(fetched) = self.fetches.get_or_insert_async(&key, work).await;
         self.fetches.remove_if(&key, |_| true);
@@ -241,24 +209,27 @@ impl Tokens {
         realm: Realm,
         by_get: bool,
     ) -> Result<HeaderValue, Error> {
-        let mut by_get = by_get && matches!(request.credential, Some(Credential::Basic { .. }));
-        let mut response = None;
-        if let Some(credential) = request.credential.filter(|_| !by_get) {
-            let posted = post(request, &realm, credential).await?;
-            by_get =
-                matches!(posted.status.as_u16(), 400 | 401 | 403 | 404 | 405 | 501) && !posted.is_throttled();
-            response = Some(posted).filter(|_| !by_get);
-        }
-        let response = match response {
-            Some(response) => response,
-            None => get(request, &realm).await?,
+        let is_posted =
+            |credential: &&Credential| !(by_get && matches!(credential, Credential::Basic { .. }));
+        let posted = match request.credential.filter(is_posted) {
+            Some(credential) => Some(request.post(&realm, credential).await?),
+            None => None,
+        };
+        let is_answer = |posted: &HttpResponse| {
+            !matches!(posted.status.as_u16(), 400 | 401 | 403 | 404 | 405 | 501) || posted.is_throttled()
+        };
+        let (response, by_get) = match posted.filter(is_answer) {
+            Some(response) => (response, false),
+            None => (request.get(&realm).await?, request.credential.is_some()),
         };
         let (authorization, life) = read(&response)?;
         // The registry that redirects chose the path at its target: nothing is kept of that.
         if !request.of_redirect {
             let expires = Instant::now() + life.saturating_sub(limits::TOKEN_MARGIN);
-            self.tokens
-                .insert(request.key(&realm), CachedToken { authorization: authorization.clone(), expires });
+            self.tokens.insert(
+                TokenKey::of(request, &realm),
+                CachedToken { authorization: authorization.clone(), expires },
+            );
             self.schemes.insert(request.origin().to_string(), Scheme::Bearer { realm, by_get });
         }
         Ok(authorization)

@@ -7,7 +7,7 @@
 use http::HeaderValue;
 use url::Url;
 
-use super::ApiRequest;
+use super::request::ApiRequest;
 use crate::registry::auth::may_redirect;
 use crate::registry::error::{Error, token_hosts};
 use crate::registry::hosts::{Endpoint, Hosts};
