@@ -67,16 +67,13 @@ pub struct Verified {
 impl Settings {
     /// The files and directories that [`Registry::load`] reads: when one of them changes, it may come out differently.
     pub fn files(&self) -> Vec<PathBuf> {
-        let mut files: Vec<PathBuf> = self.hosts_dir.iter().cloned().collect();
-        if let Some(root) = &self.hosts_dir
-            && let Ok(directories) = HostsDirectory::load(root)
-        {
-            files = directories.files(root);
-        }
-        files.extend(
-            self.hosts.values().filter_map(HostSettings::tls).flat_map(|tls| tls.files().collect::<Vec<_>>()),
-        );
-        files
+        let of_directory = |root: &PathBuf| match HostsDirectory::load(root) {
+            Ok(directory) => directory.files(root),
+            Err(_) => vec![root.clone()],
+        };
+        let tls = self.hosts.values().filter_map(HostSettings::tls);
+        let files = tls.flat_map(|tls| tls.files().collect::<Vec<_>>());
+        self.hosts_dir.iter().flat_map(of_directory).chain(files).collect()
     }
 }
 

@@ -55,7 +55,14 @@ impl Registry {
                 )));
             }
             let asked = async {
-                let (response, route) = self.request_at(endpoint, pull, request).await?;
+                let mut answer = self.authorised(endpoint, pull, request).await;
+                // Without TLS where that is configured and TLS fails.
+                if let (Err(Error::NoConnection(_) | Error::Unreachable(_)), Some(fallback)) =
+                    (&answer, &endpoint.fallback)
+                {
+                    answer = self.authorised(fallback, pull, request).await;
+                }
+                let (response, route) = answer?;
                 let is_success = response.status.is_success();
                 let read = if is_success { read(&response) } else { Err(response.failure("the registry")) };
                 read.map_err(|error| route.located(error))
@@ -86,21 +93,6 @@ impl Registry {
             }
             Some(error) => Err(error),
             None => Err(Error::Unexpected("no endpoint serves it (see hosts.toml)".into())),
-        }
-    }
-
-    /// Asks one endpoint; without TLS where that is configured and TLS fails.
-    async fn request_at<'e>(
-        &self,
-        endpoint: &'e Endpoint,
-        pull: Pull<'_>,
-        request: &ApiRequest,
-    ) -> Result<(HttpResponse, Route<'e>), Error> {
-        match (self.authorised(endpoint, pull, request).await, &endpoint.fallback) {
-            (Err(Error::NoConnection(_) | Error::Unreachable(_)), Some(fallback)) => {
-                self.authorised(fallback, pull, request).await
-            }
-            (response, _) => response,
         }
     }
 

@@ -13,7 +13,7 @@ impl Digest {
         Self(bytes)
     }
 
-    /// That which a reference or a header names. One of another algorithm equals that of no content.
+    /// Parses `sha256:…`. Any other text is hashed, so that it equals itself only.
     pub fn of_text(text: &str) -> Self {
         let read = || {
             let hex = text.strip_prefix("sha256:").filter(|hex| hex.len() == 64 && hex.is_ascii())?;

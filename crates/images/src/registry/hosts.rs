@@ -101,21 +101,14 @@ impl Hosts {
 
     /// What is special about TLS with the hosts that are dialled.
     pub(super) fn tls(&self) -> BTreeMap<String, Tls> {
-        let mut all = BTreeMap::new();
-        for (host, tls) in self.settings.iter().filter_map(|(host, settings)| Some((host, settings.tls()?))) {
-            all.insert(dialled(host).to_owned(), tls);
-        }
-        // Where several directories name a host, the first that says something counts; a host of which none says anything
-        // is not meant by what the default directory says of all others.
-        let mut listed: BTreeMap<String, Option<&Tls>> = BTreeMap::new();
-        for (name, host) in self.listed() {
-            let tls = listed.entry(name).or_default();
-            *tls = tls.or(host.tls.as_ref());
-        }
-        for (name, tls) in listed {
-            all.entry(name).or_insert_with(|| tls.cloned().unwrap_or_default());
-        }
-        all
+        let of_settings =
+            |(host, settings): (&String, &HostSettings)| Some((dialled(host).to_owned(), settings.tls()?));
+        let listed: Vec<_> = self.listed().collect();
+        // A host of which no directory says anything is not meant by what the default directory says of all others.
+        let silent = listed.iter().map(|(host, _)| (host.clone(), Tls::default()));
+        // Of several, the first that says something counts, and the settings most.
+        let said = listed.iter().rev().filter_map(|(host, said)| Some((host.clone(), said.tls.clone()?)));
+        silent.chain(said).chain(self.settings.iter().filter_map(of_settings)).collect()
     }
 
     /// What the default directory says of TLS with hosts that have no other.

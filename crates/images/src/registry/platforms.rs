@@ -52,7 +52,7 @@ impl Registry {
     async fn of_index(&self, pull: Pull<'_>, entries: Vec<IndexEntry>) -> Result<(PlatformSet, bool), Error> {
         let (mut platforms, mut unknown, mut cause) = (PlatformSet::EMPTY, PlatformSet::EMPTY, None);
         let (mut fetches, mut lacks_parts) = (0, false);
-        // The next one is the last, so that they are seen in the order of the documents.
+        // A stack: the entries of an index are pushed in reverse, so that they are popped in the order of the document.
         let mut open = chosen(entries, PlatformSet::ALL, 1);
         self.verify(pull, &mut open).await;
         while let Some(Chosen { entry, nodes, within, depth, part }) = open.pop() {

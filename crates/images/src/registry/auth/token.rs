@@ -164,22 +164,21 @@ impl Tokens {
         request: TokenRequest<'_>,
         refused: &HeaderValue,
     ) -> Result<Option<HeaderValue>, Error> {
-        let (Some(Scheme::Bearer { realm, by_get }), Some(Credential::Basic { .. })) =
-            (self.schemes.get(request.origin().as_str()), request.credential)
-        else {
-            return Ok(None);
-        };
-        if !request.may_ask(&realm) {
-            return Ok(None);
+        match (self.schemes.get(request.origin().as_str()), request.credential) {
+            (Some(Scheme::Bearer { realm, by_get }), Some(Credential::Basic { .. }))
+                if request.may_ask(&realm) =>
+            {
+                let key = TokenKey::of(request, &realm);
+                match self.valid(&key) {
+                    // Another lookup has it by now.
+                    Some(token) if token != *refused => return Ok(Some(token)),
+                    Some(_) if by_get => return Ok(None),
+                    _ => drop(self.tokens.remove(&key)),
+                }
+                self.fetch(request, realm, true).await.map(Some)
+            }
+            _ => Ok(None),
         }
-        let key = TokenKey::of(request, &realm);
-        match self.valid(&key) {
-            // Another lookup has it by now.
-            Some(token) if token != *refused => return Ok(Some(token)),
-            Some(_) if by_get => return Ok(None),
-            _ => drop(self.tokens.remove(&key)),
-        }
-        self.fetch(request, realm, true).await.map(Some)
     }
 
     fn valid(&self, key: &TokenKey) -> Option<HeaderValue> {

@@ -39,14 +39,9 @@ impl<'a> Route<'a> {
         mut authorization: Option<&HeaderValue>,
     ) -> Result<HttpResponse, Error> {
         loop {
-            let http = HttpRequest {
-                kind: request.kind,
-                url: &self.url,
-                authorization,
-                headers: None,
-                form: None,
-                is_idempotent: true,
-            };
+            let (kind, url) = (request.kind, &self.url);
+            let http =
+                HttpRequest { kind, url, authorization, headers: None, form: None, is_idempotent: true };
             let response = self.endpoint.send(transport, http, !self.is_cross_origin).await;
             let response = response.map_err(|error| self.located(error))?;
             if !matches!(response.status.as_u16(), 301 | 302 | 303 | 307 | 308) {

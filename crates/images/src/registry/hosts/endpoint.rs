@@ -167,14 +167,11 @@ pub(crate) fn in_order<'e>(
     image: &ImageRef,
     by_tag: bool,
 ) -> Vec<&'e Endpoint> {
-    let able = endpoints
-        .iter()
-        .map(Arc::as_ref)
-        // A tag is only resolved where it can be pulled, too (`Resolve` in `core/remotes/docker/resolver.go`).
-        .filter(|endpoint| endpoint.pulls && (endpoint.resolves || !by_tag));
-    let (failing, healthy): (Vec<_>, Vec<_>) =
-        able.partition(|endpoint| endpoint.is_mirror && endpoint.health.is_failing(image));
-    healthy.into_iter().chain(failing).collect()
+    // A tag is only resolved where it can be pulled, too (`Resolve` in `core/remotes/docker/resolver.go`).
+    let is_able = |endpoint: &&Endpoint| endpoint.pulls && (endpoint.resolves || !by_tag);
+    let mut able: Vec<&Endpoint> = endpoints.iter().map(Arc::as_ref).filter(is_able).collect();
+    able.sort_by_cached_key(|endpoint| endpoint.is_mirror && endpoint.health.is_failing(image));
+    able
 }
 
 #[cfg(test)]

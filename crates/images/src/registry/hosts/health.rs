@@ -25,8 +25,7 @@ struct State {
 
 #[derive(Debug)]
 struct Failure {
-    registry: String,
-    repository: String,
+    image: ImageRef,
     until: Instant,
     /// Whether nothing of this registry has succeeded since.
     in_a_row: bool,
@@ -34,7 +33,7 @@ struct Failure {
 
 impl Failure {
     fn is_of(&self, image: &ImageRef) -> bool {
-        self.registry == image.host() && self.repository == image.repository()
+        self.image.host() == image.host() && self.image.repository() == image.repository()
     }
 }
 
@@ -47,8 +46,9 @@ impl Health {
         let mut state = self.0.lock();
         state.unreachable_until = None;
         state.failures.retain(|failure| !failure.is_of(image));
-        let of_registry = state.failures.iter_mut().filter(|failure| failure.registry == image.host());
-        of_registry.for_each(|failure| failure.in_a_row = false);
+        for failure in state.failures.iter_mut().filter(|failure| failure.image.host() == image.host()) {
+            failure.in_a_row = false;
+        }
     }
 
     /// It broke off, took too long or had an error of its own for this image.
@@ -58,19 +58,15 @@ impl Health {
         if state.failures.len() == limits::MIRROR_FAILURES {
             state.failures.pop_front();
         }
-        state.failures.push_back(Failure {
-            registry: image.host().to_owned(),
-            repository: image.repository().to_owned(),
-            until: now + limits::MIRROR_FAILING,
-            in_a_row: true,
-        });
+        let until = now + limits::MIRROR_FAILING;
+        state.failures.push_back(Failure { image: image.clone(), until, in_a_row: true });
     }
 
     /// Whether it is tried last for this image.
     pub(super) fn is_failing(&self, image: &ImageRef) -> bool {
         let (state, now) = (self.0.lock(), Instant::now());
         let failures = || state.failures.iter().filter(|failure| now < failure.until);
-        let in_a_row = failures().filter(|failure| failure.in_a_row && failure.registry == image.host());
+        let in_a_row = failures().filter(|failure| failure.in_a_row && failure.image.host() == image.host());
         state.unreachable_until.is_some_and(|until| now < until)
             || failures().any(|failure| failure.is_of(image))
             || in_a_row.count() >= limits::MIRROR_FAILURES_IN_A_ROW

@@ -74,7 +74,6 @@ enum Identity {
 pub(super) fn read(text: &str, directory: &Path) -> Result<(Vec<RegistryHost>, RegistryHost), String> {
     let file = File { text, directory };
     let mut root = DeTable::parse(text).map_err(|error| file.fault(error.span()))?;
-    // These tables are found by that very name (`getSortedHosts`), whatever the case of other keys.
     let hosts = root.get_mut().remove("host").map(|hosts| file.table(hosts)).transpose()?;
     let server = file.host("server", None, root, &Names::Own)?;
     let hosts = hosts.map_or_else(DeTable::default, Spanned::into_inner);
@@ -122,7 +121,7 @@ impl File<'_> {
         table: Spanned<DeTable<'_>>,
         of_file: &Names,
     ) -> Result<RegistryHost, String> {
-        let (span, mut table) = (table.span(), folded(table.into_inner()));
+        let (span, mut table) = (table.span(), table.into_inner());
         let server = match url {
             Some(url) => url.to_owned(),
             None => table.remove("server").map_or(Ok(String::new()), |server| self.decode(server))?,
@@ -199,15 +198,6 @@ impl File<'_> {
         }
         Ok(headers)
     }
-}
-
-/// Keys in any case, as Go's TOML library reads them.
-fn folded(table: DeTable<'_>) -> DeTable<'_> {
-    let folded = table.into_iter().map(|(key, value)| {
-        let lower = Cow::Owned(key.get_ref().to_ascii_lowercase());
-        (Spanned::new(key.span(), lower), value)
-    });
-    folded.collect()
 }
 
 /// Where the API of a server is found: in the order of trying, as with settings of TLS it is tried for `http`, too.

@@ -99,17 +99,18 @@ fn files_of_tls_come_in_all_forms() {
 
 #[test]
 fn what_is_not_understood_is_known_by_its_line() {
-    let first = "[host.'https://c.d']\nDial_Timeout = '1s'\nproxy = 'http://p'\n";
-    let second = "[host.'https://e.f']\nSKIP_VERIFY = true\n";
+    let first = "[host.'https://c.d']\ndial_timeout = '1s'\nproxy = 'http://p'\n";
+    let second = "[host.'https://e.f']\nskip_verify = true\n";
     for (text, expected) in [
         (format!("server = 'https://a.b'\n{first}{second}"), [None, None, None]),
         (format!("{first}skip-verify = true\n{second}"), [Some(4), None, None]),
+        (format!("{first}Skip_Verify = true\n{second}"), [Some(4), None, None]),
         (format!("{first}server = 'https://x.y'\n{second}"), [Some(4), None, None]),
         (format!("{first}{second}[host.'https://c.d'.auth]\nusername = 'x'"), [Some(6), None, None]),
         (format!("{first}{second}[host.'https://e.f'.auth]\nusername = 'x'"), [None, Some(6), None]),
         (format!("{first}{second}[[host.'https://e.f'.rewrite]]\nregex = '^/a'"), [None, Some(6), None]),
         (format!("{first}{second}[host.'https://e.f'.rewrite]\n'(' = 'a'"), [None, Some(6), None]),
-        (format!("{first}Rewrite = {{'(.*)' = 'a/$1'}}\n{second}"), [None, None, None]),
+        (format!("{first}rewrite = {{'(.*)' = 'a/$1'}}\n{second}"), [None, None, None]),
         (format!("[rewrite]\n'(.*)' = 'A'\n{first}{second}"), [None, None, Some(1)]),
         (format!("\nrewrites = 1\n{first}{second}"), [Some(2); 3]),
         (format!("{first}{second}[Host.'https://g.h']\n"), [Some(6); 3]),
