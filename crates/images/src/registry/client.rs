@@ -115,15 +115,9 @@ impl Registry {
         let credential = if is_own { pull.credential } else { of_mirror.as_ref().map(|(found, _)| &**found) };
         let safe = || origin.scheme() == "https" || hosts.is_plain_at(origin);
         let credential = credential.filter(|_| safe());
-        let token = TokenRequest {
-            transport,
-            hosts,
-            endpoint,
-            repository,
-            credential,
-            of_pod: is_own && pull.of_pod,
-            of_redirect: false,
-        };
+        let of_pod = is_own && pull.of_pod;
+        let token =
+            TokenRequest { transport, hosts, endpoint, repository, credential, of_pod, of_redirect: false };
         let asked = async {
             let (mut sent, mut refusals) = (tokens.remembered(token).await?, 0);
             loop {
@@ -142,34 +136,20 @@ impl Registry {
             }
         };
         let (mut response, mut route) = CREDENTIAL.scope(source, asked).await?;
-        if response.status == StatusCode::UNAUTHORIZED && route.is_cross_origin {
-            let asked = self.anonymous(&mut route, request, response, token);
+        // The target of a redirect is asked once more, with a token of its own that it gives to anybody.
+        if response.status == StatusCode::UNAUTHORIZED
+            && route.is_cross_origin
+            && let Some((endpoint, repository)) = &route.target()
+        {
+            let token = token.at_target(endpoint, repository);
+            let asked = async {
+                let given = tokens.renewed(token, None, &response).await;
+                let given = given.map_err(|error| route.located(error))?;
+                route.follow(transport, hosts, request, Some(&given)).await
+            };
             response = CREDENTIAL.scope("anonymous", asked).await?;
         }
         Ok((response, route))
-    }
-
-    /// Asks the target of a redirect once more, with a token of its own that it gives to anybody: never with a credential, for
-    /// whoever redirected there chose it (CVE-2020-15157).
-    async fn anonymous(
-        &self,
-        route: &mut Route<'_>,
-        request: &ApiRequest,
-        refused: HttpResponse,
-        before: TokenRequest<'_>,
-    ) -> Result<HttpResponse, Error> {
-        let Some((endpoint, repository)) = route.target() else { return Ok(refused) };
-        let token = TokenRequest {
-            endpoint: &endpoint,
-            repository: &repository,
-            credential: None,
-            of_pod: false,
-            of_redirect: true,
-            ..before
-        };
-        let given = self.tokens.renewed(token, None, &refused).await;
-        let given = given.map_err(|error| route.located(error))?;
-        route.follow(token.transport, token.hosts, request, Some(&given)).await
     }
 
     /// The first credential that the operator has for a mirror, and its candidate.

@@ -13,9 +13,6 @@ use tolerarch_core::image::{PlatformSet, Preference, Support, is_digest};
 
 type ReadConfig = fn(&[u8]) -> Result<PlatformSet, ManifestError>;
 
-/// What the manifest of an entry says: for which nodes it is, or why for none.
-type Part = Result<PlatformSet, Fate>;
-
 impl Registry {
     /// What an image is and where it runs. Of an index, entries that nodes of the platforms [`Registry::verified`] choose are
     /// not believed: their manifests have to be there, or their configs have to say the same. Nor is an entry that says of
@@ -53,13 +50,12 @@ impl Registry {
         let (mut platforms, mut unknown, mut cause) = (PlatformSet::EMPTY, PlatformSet::EMPTY, None);
         let (mut fetches, mut lacks_parts) = (0, false);
         // A stack: the entries of an index are pushed in reverse, so that they are popped in the order of the document.
-        let mut open = chosen(entries, PlatformSet::ALL, 1);
-        self.verify(pull, &mut open).await;
+        let mut open = self.chosen(pull, entries, PlatformSet::ALL, 1).await;
         while let Some(Chosen { entry, nodes, within, depth, part }) = open.pop() {
             let IndexEntry { preference, kind, info } = entry;
-            if matches!(kind, EntryKind::Manifest(_) | EntryKind::Index(_)) && !nodes.is_empty() {
-                fetches += 1;
-            }
+            let is_fetched =
+                matches!(kind, EntryKind::Manifest(_) | EntryKind::Index(_)) && !nodes.is_empty();
+            fetches += usize::from(is_fetched);
             if fetches > limits::FETCHES {
                 return Err(ManifestError::Nesting.into());
             }
@@ -67,22 +63,15 @@ impl Registry {
                 let takers = preference.takers(PlatformSet::ALL);
                 if takers.intersection(within).is_empty() { Fate::Outside } else { Fate::Shadowed }
             };
-            let runs = |runs: PlatformSet| {
-                if nodes.is_empty() && !runs.is_empty() {
-                    unchosen()
-                } else {
-                    Fate::Runs(runs.intersection(nodes))
-                }
-            };
             let (entry, part) = match kind {
-                EntryKind::Skipped(skip) => (nodes, Ok(Err(Fate::Skipped(skip)))),
-                EntryKind::Runs { nodes: entry, .. } => match part.unwrap_or(Ok(Ok(entry))) {
-                    Ok(Ok(config)) if config.intersection(entry).is_empty() && !entry.is_empty() => {
-                        (entry, Ok(Err(Fate::Contradicted(config))))
+                EntryKind::Skipped(skip) => (nodes, Ok(Fate::Skipped(skip))),
+                EntryKind::Runs { nodes: entry, .. } => match part.unwrap_or(Ok(Fate::Runs(entry))) {
+                    Ok(Fate::Runs(config)) if config.intersection(entry).is_empty() && !entry.is_empty() => {
+                        (entry, Ok(Fate::Contradicted(config)))
                     }
                     part => (entry, part),
                 },
-                _ if nodes.is_empty() => (nodes, Ok(Err(unchosen()))),
+                _ if nodes.is_empty() => (nodes, Ok(unchosen())),
                 EntryKind::Manifest(digest) => {
                     (PlatformSet::ALL, self.of_part(pull, &digest, manifest::read_config).await)
                 }
@@ -90,10 +79,8 @@ impl Registry {
                 EntryKind::Index(digest) => {
                     let part = match self.manifest(pull, &digest).await.map(|(_, index)| index.content) {
                         Ok(Content::Index(entries)) => {
-                            let mut entries = chosen(entries, nodes, depth + 1);
-                            self.verify(pull, &mut entries).await;
-                            open.extend(entries);
-                            Ok(Err(Fate::Index))
+                            open.extend(self.chosen(pull, entries, nodes, depth + 1).await);
+                            Ok(Fate::Index)
                         }
                         Ok(_) => Err(ManifestError::MediaType.into()),
                         Err(error) => Err(error),
@@ -102,8 +89,16 @@ impl Registry {
                 }
             };
             let fate = match part {
-                Ok(Ok(found)) => runs(found.intersection(entry)),
-                Ok(Err(fate)) => fate,
+                Ok(Fate::Runs(found)) => {
+                    let runs = found.intersection(entry);
+                    platforms = platforms.union(runs.intersection(nodes));
+                    if nodes.is_empty() && !runs.is_empty() {
+                        unchosen()
+                    } else {
+                        Fate::Runs(runs.intersection(nodes))
+                    }
+                }
+                Ok(fate) => fate,
                 Err(error) => {
                     unknown = unknown.union(entry.intersection(nodes));
                     cause = cause.or(Some(error));
@@ -111,9 +106,6 @@ impl Registry {
                 }
             };
             lacks_parts |= fate == Fate::Missing;
-            if let Fate::Runs(runs) = fate {
-                platforms = platforms.union(runs);
-            }
             trace::record(|trace| trace.entries.push(TracedEntry { info, depth, fate }));
         }
         match cause {
@@ -122,9 +114,20 @@ impl Registry {
         }
     }
 
-    /// Asks for the manifests of those that these nodes choose, and reads the configs of those that may be no images. No more
-    /// than there are platforms of nodes, as each node chooses one.
-    async fn verify(&self, pull: Pull<'_>, chosen: &mut [Chosen]) {
+    /// What the nodes `within` choose of an index, the first entry last. Asks for the manifests of what nodes that are verified
+    /// choose, and reads the configs of what may be no image: no more than there are platforms of nodes, as each chooses one.
+    async fn chosen(
+        &self,
+        pull: Pull<'_>,
+        entries: Vec<IndexEntry>,
+        within: PlatformSet,
+        depth: usize,
+    ) -> Vec<Chosen> {
+        let preferences: Vec<Preference> = entries.iter().map(|entry| entry.preference).collect();
+        let nodes = Preference::choose(&preferences, within);
+        let all = entries.into_iter().zip(nodes).rev();
+        let mut chosen: Vec<_> =
+            all.map(|(entry, nodes)| Chosen { entry, nodes, within, depth, part: None }).collect();
         let asked = chosen.iter_mut().filter_map(|Chosen { entry, nodes, part, .. }| {
             let EntryKind::Runs { nodes: runs, digest, is_doubtful } = &entry.kind else { return None };
             let takers = runs.intersection(*nodes);
@@ -134,19 +137,20 @@ impl Registry {
                 *part = Some(match digest {
                     None => Err(ManifestError::Descriptor.into()),
                     Some(digest) if reads => self.of_part(pull, digest, manifest::read_architecture).await,
-                    Some(digest) => missing(self.exists(pull, digest).await.map(|()| Ok(*runs))),
+                    Some(digest) => missing(self.exists(pull, digest).await.map(|()| Fate::Runs(*runs))),
                 });
             })
         });
         stream::iter(asked).for_each_concurrent(limits::PARTS, |part| part).await;
+        chosen
     }
 
-    /// What the config says of a manifest that an index points to, or why that is no image.
-    async fn of_part(&self, pull: Pull<'_>, digest: &str, read: ReadConfig) -> Result<Part, Error> {
+    /// For which nodes a manifest that an index points to is by its config, or why for none.
+    async fn of_part(&self, pull: Pull<'_>, digest: &str, read: ReadConfig) -> Result<Fate, Error> {
         let part = async {
             match self.manifest(pull, digest).await?.1.content {
-                Content::Image { config } => self.of_config(pull, &config, read).await.map(Ok),
-                Content::Artifact => Ok(Err(Fate::Skipped(Skip::Artifact))),
+                Content::Image { config } => self.of_config(pull, &config, read).await.map(Fate::Runs),
+                Content::Artifact => Ok(Fate::Skipped(Skip::Artifact)),
                 Content::Index(_) => Err(ManifestError::MediaType.into()),
             }
         };
@@ -199,21 +203,13 @@ struct Chosen {
     within: PlatformSet,
     depth: usize,
     /// What its manifest says, or why that is unknown; `None` where the entry is believed.
-    part: Option<Result<Part, Error>>,
-}
-
-/// What the nodes `within` choose of an index, the first entry last.
-fn chosen(entries: Vec<IndexEntry>, within: PlatformSet, depth: usize) -> Vec<Chosen> {
-    let preferences: Vec<Preference> = entries.iter().map(|entry| entry.preference).collect();
-    let nodes = Preference::choose(&preferences, within);
-    let all = entries.into_iter().zip(nodes).rev();
-    all.map(|(entry, nodes)| Chosen { entry, nodes, within, depth, part: None }).collect()
+    part: Option<Result<Fate, Error>>,
 }
 
 /// Nodes that choose an entry of which something is missing cannot pull it.
-fn missing(part: Result<Part, Error>) -> Result<Part, Error> {
+fn missing(part: Result<Fate, Error>) -> Result<Fate, Error> {
     match part {
-        Err(error) if matches!(error.cause(), Error::NotFound) => Ok(Err(Fate::Missing)),
+        Err(error) if matches!(error.cause(), Error::NotFound) => Ok(Fate::Missing),
         part => part,
     }
 }

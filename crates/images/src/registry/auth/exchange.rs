@@ -45,6 +45,11 @@ struct TokenResponse {
 }
 
 impl<'a> TokenRequest<'a> {
+    /// The same at the target of a redirect: never with a credential, for whoever redirected there chose it (CVE-2020-15157).
+    pub(crate) fn at_target(self, endpoint: &'a Endpoint, repository: &'a str) -> Self {
+        Self { endpoint, repository, credential: None, of_pod: false, of_redirect: true, ..self }
+    }
+
     pub(super) fn origin(&self) -> &'a Url {
         &self.endpoint.origin
     }
