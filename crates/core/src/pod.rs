@@ -34,7 +34,7 @@ pub use toleration::Toleration;
 
 use crate::image::{ImageRef, LookupError};
 use crate::reason::Reason;
-use json::{Annotations, Field};
+use json::Annotations;
 use labels::{Labels, Own};
 use tolerarch_text::json::{First, List, Object, Unread};
 
@@ -71,10 +71,8 @@ const ITEMS: usize = 4096;
 #[derive(Debug, PartialEq, Eq, Hash, Default, Deserialize)]
 #[serde(bound(deserialize = "'de: 'a"))]
 pub struct Pod<'a> {
-    #[serde(default)]
-    metadata: Field<Object<Metadata<'a>>>,
-    #[serde(default)]
-    spec: Field<Object<Spec<'a>>>,
+    metadata: Option<Object<Metadata<'a>>>,
+    spec: Option<Object<Spec<'a>>>,
     /// Bytes that it takes where it is stored, or some more.
     #[serde(skip)]
     pub(crate) bytes: usize,
@@ -101,8 +99,7 @@ struct Metadata<'a> {
     generate_name: Option<Text<'a>>,
     owner_references: Option<List<Owner<'a>, ITEMS>>,
     labels: Option<Labels<'a>>,
-    #[serde(default)]
-    annotations: Field<Annotations<'a>>,
+    annotations: Option<Annotations<'a>>,
 }
 
 #[derive(Debug, PartialEq, Eq, Hash, Deserialize)]
@@ -124,8 +121,7 @@ struct Spec<'a> {
     init_containers: Option<List<Container<'a>, ITEMS>>,
     volumes: Option<List<Volume<'a>, ITEMS>>,
     image_pull_secrets: Option<First<SecretName<'a>, PULL_SECRETS>>,
-    #[serde(default)]
-    tolerations: Field<List<Toleration<'a>, ITEMS>>,
+    tolerations: Option<List<Toleration<'a>, ITEMS>>,
 }
 
 #[derive(Debug, PartialEq, Eq, Hash, Deserialize)]
@@ -214,7 +210,7 @@ impl Pod<'_> {
 
     /// Why the Pod is skipped without a look at its images, if it is.
     pub fn skipped(&self) -> Option<Reason> {
-        let spec = self.spec.present();
+        let spec = self.spec.as_ref();
         let is = |text: Option<&Text<'_>>, value: &str| text.is_some_and(|text| text.as_str() == value);
         let annotations = self.annotations();
         if annotations.is_some_and(|a| a.mirror) {
@@ -243,10 +239,8 @@ impl Pod<'_> {
 
     /// What the Pod says itself about whether decisions on it are carried out.
     pub fn mode(&self) -> PodMode<'_> {
-        let label = match self.metadata.present().and_then(|metadata| metadata.labels.as_ref()) {
-            None | Some(Labels { own: Own { mode: Field::Absent, .. }, .. }) => None,
-            Some(Labels { own, .. }) => Some(text(own.mode.present())),
-        };
+        let labels = self.metadata.as_ref().and_then(|metadata| metadata.labels.as_ref());
+        let label = labels.and_then(|labels| labels.own.mode.as_ref()).map(Text::as_str);
         let annotation =
             self.annotations().and_then(|annotations| annotations.mode.as_ref()).map(Text::as_str);
         PodMode::of(label.into_iter().chain(annotation))
@@ -254,7 +248,7 @@ impl Pod<'_> {
 
     /// Every image that counts, in the order of the Pod: init containers, containers, image volumes.
     pub fn images(&self) -> Vec<Usage<'_>> {
-        let Some(spec) = self.spec.present() else {
+        let Some(spec) = self.spec.as_ref() else {
             return Vec::new();
         };
         let containers =
@@ -267,19 +261,19 @@ impl Pod<'_> {
 
     /// Whether there is a container at all; a Pod without one is not valid.
     pub fn has_containers(&self) -> bool {
-        self.spec.present().is_some_and(|spec| spec.containers.as_ref().is_some_and(|list| !list.is_empty()))
+        self.spec.as_ref().is_some_and(|spec| spec.containers.as_ref().is_some_and(|list| !list.is_empty()))
     }
 
     /// The names of the first pull secrets, those of the service account among them; whatever the Pod calls them.
     pub fn pull_secrets(&self) -> impl Iterator<Item = &str> {
-        let secrets = self.spec.present().and_then(|spec| spec.image_pull_secrets.as_ref());
+        let secrets = self.spec.as_ref().and_then(|spec| spec.image_pull_secrets.as_ref());
         let names =
             secrets.into_iter().flat_map(|secrets| &secrets.0).filter_map(|secret| secret.name.as_ref());
         names.map(Text::as_str).take(PULL_SECRETS)
     }
 
     pub fn tolerations(&self) -> &[Toleration<'_>] {
-        self.spec.present().and_then(|spec| spec.tolerations.present()).map_or(&[], |list| list)
+        self.spec.as_ref().and_then(|spec| spec.tolerations.as_ref()).map_or(&[], |list| list)
     }
 
     pub fn pools_annotation(&self) -> &str {
@@ -299,7 +293,7 @@ impl Pod<'_> {
     }
 
     pub fn label(&self, key: &str) -> Option<String> {
-        self.metadata.present()?.labels.as_ref()?.get(key)
+        self.metadata.as_ref()?.labels.as_ref()?.get(key)
     }
 
     pub fn has_annotations(&self) -> bool {
@@ -311,7 +305,7 @@ impl Pod<'_> {
     }
 
     pub(crate) fn has_metadata(&self) -> bool {
-        self.metadata.present().is_some()
+        self.metadata.is_some()
     }
 
     pub fn bytes(&self) -> usize {
@@ -328,20 +322,20 @@ impl Pod<'_> {
 
     /// Its name, or the name's prefix.
     fn name(&self) -> &str {
-        let metadata = self.metadata.present();
+        let metadata = self.metadata.as_ref();
         let names = metadata.map(|m| [text(m.name.as_ref()), text(m.generate_name.as_ref())]);
         names.into_iter().flatten().find(|name| !name.is_empty()).unwrap_or_default()
     }
 
     fn annotations(&self) -> Option<&Annotations<'_>> {
-        self.metadata.present()?.annotations.present()
+        self.metadata.as_ref()?.annotations.as_ref()
     }
 
     fn controller(&self) -> Option<(&str, &str)> {
         if let Some((kind, name)) = &self.template_of {
             return (!kind.is_empty()).then_some((kind.as_str(), name.as_str()));
         }
-        let owners = self.metadata.present()?.owner_references.as_ref()?;
+        let owners = self.metadata.as_ref()?.owner_references.as_ref()?;
         let owner = owners.iter().find(|owner| owner.controller == Some(true))?;
         Some((text(owner.kind.as_ref()), text(owner.name.as_ref())))
     }

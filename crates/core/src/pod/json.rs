@@ -1,4 +1,4 @@
-//! How parts of a Pod are read from JSON: borrowed, and null apart from absent, which a patch must know.
+//! How parts of a Pod are read from JSON: borrowed.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -42,28 +42,11 @@ impl From<String> for Text<'_> {
     }
 }
 
-/// A member of an object: not there, there as null, or there.
-#[derive(Debug, Default, PartialEq, Eq, Hash)]
-pub(super) enum Field<T> {
-    #[default]
-    Absent,
-    Null,
-    Present(T),
-}
-
-impl<T> Field<T> {
-    pub(super) fn present(&self) -> Option<&T> {
-        match self {
-            Self::Present(value) => Some(value),
-            Self::Absent | Self::Null => None,
-        }
-    }
-}
-
-impl<'de, T: Deserialize<'de>> Deserialize<'de> for Field<T> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        Ok(Option::deserialize(deserializer)?.map_or(Self::Null, Self::Present))
-    }
+/// Reads null as the empty text, as the API server does, which is not as if the member were absent.
+pub(super) fn empty_if_null<'de: 'a, 'a, D: Deserializer<'de>>(
+    json: D,
+) -> Result<Option<Text<'a>>, D::Error> {
+    Ok(Some(Option::deserialize(json)?.unwrap_or_default()))
 }
 
 /// The annotations that matter, and whether there are any.

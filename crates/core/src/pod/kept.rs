@@ -2,7 +2,7 @@
 //!
 //! Of a large review, most is nothing that a decision needs; lists may be much larger decoded than as JSON (`{}`).
 
-use super::json::{Annotations, Field};
+use super::json::Annotations;
 use super::{
     AppliedLists, Container, Labels, Metadata, Os, Own, Owner, Pod, SecretName, Spec, Text, Toleration,
     Usage, Volume, VolumeImage,
@@ -28,7 +28,7 @@ impl Pod<'_> {
 
     /// Bytes that it holds while it waits, or a few more.
     pub fn held(&self) -> usize {
-        let spec = self.spec.present();
+        let spec = self.spec.as_ref();
         let length = |list: Option<usize>| list.unwrap_or_default();
         let images = spec.map_or(0, |spec| {
             length(spec.containers.as_ref().map(|list| list.len()))
@@ -88,20 +88,6 @@ impl<T: Kept> Kept for Vec<T> {
     }
     fn held(&self) -> usize {
         self.capacity() * size_of::<T>() + self.iter().map(T::held).sum::<usize>()
-    }
-}
-
-impl<T: Kept> Kept for Field<T> {
-    type Owned = Field<T::Owned>;
-    fn into_owned(self) -> Self::Owned {
-        match self {
-            Self::Absent => Field::Absent,
-            Self::Null => Field::Null,
-            Self::Present(value) => Field::Present(value.into_owned()),
-        }
-    }
-    fn held(&self) -> usize {
-        self.present().map_or(0, T::held)
     }
 }
 

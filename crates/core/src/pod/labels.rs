@@ -3,7 +3,7 @@
 use serde::de::{Deserialize, Deserializer, Error};
 
 use super::Text;
-use super::json::{Field, Texts};
+use super::json::{Texts, empty_if_null};
 use tolerarch_text::json::{self, Unread};
 
 /// What all labels begin with that concern tolerarch.
@@ -18,8 +18,8 @@ pub(super) struct Labels<'a> {
 
 #[derive(Debug, Default, PartialEq, Eq, Hash, serde::Deserialize)]
 pub(super) struct Own<'a> {
-    #[serde(borrow, default, rename = "tolerarch.io/mode")]
-    pub(super) mode: Field<Text<'a>>,
+    #[serde(borrow, default, rename = "tolerarch.io/mode", deserialize_with = "empty_if_null")]
+    pub(super) mode: Option<Text<'a>>,
     #[serde(borrow, rename = "tolerarch.io/prefer")]
     pub(super) prefer: Option<Text<'a>>,
 }

@@ -29,7 +29,7 @@ impl PodPreference<'_> {
 
 impl Pod<'_> {
     pub fn preference(&self) -> PodPreference<'_> {
-        let label = self.metadata.present().and_then(|metadata| metadata.labels.as_ref());
+        let label = self.metadata.as_ref().and_then(|metadata| metadata.labels.as_ref());
         let label = label.and_then(|labels| labels.own.prefer.as_ref());
         let value = label.or_else(|| self.annotations().and_then(|annotations| annotations.prefer.as_ref()));
         let Some(value) = value else { return PodPreference::Unset };

@@ -103,7 +103,7 @@ impl Pod<'_> {
         fn read<'p, T: Deserialize<'p>>(json: Option<&'p Unread<'_>>) -> Option<Option<T>> {
             json.map_or(Some(None), |json| if json.size() > BYTES { None } else { json.read().map(Some) })
         }
-        let Some(spec) = self.spec.present() else { return Some(Scheduling::default()) };
+        let Some(spec) = self.spec.as_ref() else { return Some(Scheduling::default()) };
         Some(Scheduling {
             selector: read(spec.node_selector.as_ref())?,
             affinity: read(spec.affinity.as_ref())?,

@@ -1,7 +1,6 @@
 //! Which workload a Pod is of: what stays the same from one rollout to the next.
 
 use super::Pod;
-use super::json::Field;
 
 /// Digits at the end of the name of a CronJob's Job: minutes since 1970, or seconds (`pkg/controller/cronjob/utils.go`).
 const TIME: std::ops::RangeInclusive<usize> = 8..=10;
@@ -11,12 +10,12 @@ impl Pod<'_> {
     #[must_use]
     pub fn as_created(mut self) -> Self {
         let is_controlled = self.controller().is_some();
-        if let Field::Present(metadata) = &mut self.metadata
+        if let Some(metadata) = &mut self.metadata
             && is_controlled
         {
             metadata.0.name = None;
         }
-        if let Field::Present(spec) = &mut self.spec {
+        if let Some(spec) = &mut self.spec {
             spec.0.node_name = None;
         }
         // What it takes by now says nothing of what it took.
