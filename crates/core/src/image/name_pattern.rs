@@ -65,12 +65,12 @@ impl NamePattern {
         let host = host.strip_suffix(":443").unwrap_or(host);
         let host = if is_docker_hub(host) { DOCKER_HUB } else { host };
         let name = std::iter::once(host).chain(image.repository().split('/'));
-        matches(
+        glob_matches(
             self.parts.iter().map(String::as_str),
             name,
             |part| part == "**",
             |part, text| {
-                matches(part.bytes(), text.bytes(), |b| b == b'*', |b, c| b == c.to_ascii_lowercase())
+                glob_matches(part.bytes(), text.bytes(), |b| b == b'*', |b, c| b == c.to_ascii_lowercase())
             },
         )
     }
@@ -78,7 +78,7 @@ impl NamePattern {
 
 /// Whether a sequence of `pattern`s matches `text` as a whole, where a star stands for any number of items. Only the last
 /// star that was met can ever have to take one more, hence no recursion and no more than the product of the lengths.
-fn matches<P: Copy, T: Copy>(
+pub fn glob_matches<P: Copy, T: Copy>(
     mut pattern: impl Iterator<Item = P> + Clone,
     mut text: impl Iterator<Item = T> + Clone,
     is_star: impl Fn(P) -> bool,

@@ -1,13 +1,14 @@
 //! What must hold for every docker configuration and every Secret.
 
 use super::credential::Credential;
-use super::docker::{self, DockerConfig, Read};
+use super::docker::{DockerConfig, Read};
 use super::limits::{ENTRIES, GLOB, KEY, WORD};
 use super::pull_secrets;
 
 /// No configuration's secret is in what is logged of it.
 pub fn docker(data: &[u8]) -> bool {
-    let read = [DockerConfig::parse(data).map(DockerConfig::read), docker::read_dockercfg(data)];
+    let read =
+        [DockerConfig::parse(data), DockerConfig::parse_older(data)].map(|read| read.map(DockerConfig::read));
     read.iter().flatten().for_each(shows_no_secret);
     read.iter().any(Result::is_ok)
 }
@@ -27,8 +28,8 @@ pub fn secret(data: &[u8]) -> bool {
 
 fn shows_no_secret(read: &Read) {
     // What is shown of any credential.
-    let usual = docker::read_dockercfg(br#"{"a.b":{"auth":"YTpi","identitytoken":"x","registrytoken":"y"}}"#);
-    let usual = format!("{usual:?}");
+    let usual = br#"{"a.b":{"auth":"YTpi","identitytoken":"x","registrytoken":"y"}}"#;
+    let usual = format!("{:?}", DockerConfig::parse_older(usual).map(DockerConfig::read));
     let shown = format!("{read:?}");
     for (key, held) in read.keyring.entries() {
         let (Credential::Basic { password: text, .. }

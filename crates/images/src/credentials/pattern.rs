@@ -1,16 +1,16 @@
 //! Which images a pattern means, by kubelet's rules: `URLsMatchStr` of pkg/credentialprovider/keyring.go.
 //!
-//! As many dot-separated parts of the host as the image has, each a glob of Go's `filepath.Match`; the same port, or none
-//! on both sides; and a path that is a mere prefix, so that `quay.io/foo` means `quay.io/foobar` as well. Other than
+//! As many dot-separated parts of the host as the image has, each with any number of `*`; the same port, or none on both
+//! sides; and a path that is a mere prefix, so that `quay.io/foo` means `quay.io/foobar` as well. Other than
 //! kubelet, capitals of a host make no difference: kubelet finds `Mixed.Case.com` for images that are written like it.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// Bytes of a part of a host.
+use tolerarch_core::image::glob_matches;
+
+/// Bytes of a part of a host (RFC 1035).
 const LABEL: usize = 63;
-/// Characters that make a part of a host a glob.
-const SPECIAL: [char; 4] = ['*', '?', '[', '\\'];
 
 /// A pattern of images such as `*.dkr.ecr.*.amazonaws.com` or `registry.example.com:5000/team`. The default one means none.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -25,8 +25,8 @@ pub enum PatternError {
     /// A character that can be in no image; to kubelet a `?` begins a query.
     #[error("has a space, a control character or one of ?#@, which are in no image")]
     Character,
-    #[error("a [ without its ], or a \\ at the end")]
-    Glob,
+    #[error("has a [ or \\ in its host: * is the only wildcard, so write one pattern for each host")]
+    Class,
 }
 
 impl ImagePattern {
@@ -36,12 +36,12 @@ impl ImagePattern {
         own.port == other.port
             && other.path.starts_with(own.path)
             && own.host.split('.').count() == other.host.split('.').count()
-            && own.host.split('.').zip(other.host.split('.')).all(|(glob, part)| glob_matches(glob, part))
+            && own.host.split('.').zip(other.host.split('.')).all(|(glob, part)| matches(glob, part))
     }
 
-    /// The host, if parts of it are globs: comparing may take the square of its length.
+    /// The host, if it has wildcards: comparing may take the square of its length.
     pub(super) fn glob(&self) -> Option<&str> {
-        Some(Parts::of(&self.0).host).filter(|host| host.contains(SPECIAL))
+        Some(Parts::of(&self.0).host).filter(|host| host.contains('*'))
     }
 
     pub fn as_str(&self) -> &str {
@@ -65,8 +65,8 @@ impl FromStr for ImagePattern {
         if text.contains(strange) {
             return Err(PatternError::Character);
         }
-        if parts.host.split('.').any(|glob| Piece::all(glob).is_none()) {
-            return Err(PatternError::Glob);
+        if parts.host.contains(['[', '\\']) {
+            return Err(PatternError::Class);
         }
         let mut text = text.to_owned();
         // As the hosts of images are (`ImageRef`): in any case they are the same registry.
@@ -105,93 +105,10 @@ impl<'t> Parts<'t> {
     }
 }
 
-/// Go's `filepath.Match` for texts without slashes.
-fn glob_matches(glob: &str, text: &str) -> bool {
-    if !glob.contains(SPECIAL) {
-        return glob == text;
-    }
-    // No part of a host has more (RFC 1035), and a glob may take the square of it.
-    if text.len() > LABEL {
-        return false;
-    }
-    let Some(pieces) = Piece::all(glob) else { return false };
-    let text: Vec<char> = text.chars().collect();
-    // Where the last star began, and how far it has eaten.
-    let (mut piece, mut place) = (0, 0);
-    let mut star: Option<(usize, usize)> = None;
-    while place < text.len() {
-        match pieces.get(piece) {
-            Some(Piece::Star) => {
-                star = Some((piece, place));
-                piece += 1;
-            }
-            Some(one) if one.accepts(text[place]) => {
-                piece += 1;
-                place += 1;
-            }
-            _ => {
-                let Some((at, eaten)) = star else { return false };
-                star = Some((at, eaten + 1));
-                (piece, place) = (at + 1, eaten + 1);
-            }
-        }
-    }
-    pieces[piece..].iter().all(|rest| *rest == Piece::Star)
-}
-
-#[derive(PartialEq)]
-enum Piece {
-    Star,
-    Any,
-    Exactly(char),
-    Class { negated: bool, ranges: Vec<(char, char)> },
-}
-
-impl Piece {
-    fn accepts(&self, c: char) -> bool {
-        match self {
-            Self::Star => false,
-            Self::Any => true,
-            Self::Exactly(own) => *own == c,
-            Self::Class { negated, ranges } => {
-                *negated != ranges.iter().any(|(from, to)| (*from..=*to).contains(&c))
-            }
-        }
-    }
-
-    /// `None` for what Go calls a bad pattern.
-    fn all(glob: &str) -> Option<Vec<Self>> {
-        let mut rest = glob.chars().peekable();
-        let mut pieces = Vec::new();
-        while let Some(c) = rest.next() {
-            pieces.push(match c {
-                '*' => Self::Star,
-                '?' => Self::Any,
-                '\\' => Self::Exactly(rest.next()?),
-                '[' => {
-                    let negated = rest.next_if_eq(&'^').is_some();
-                    let mut ranges = Vec::new();
-                    while ranges.is_empty() || rest.next_if_eq(&']').is_none() {
-                        let from = in_class(&mut rest)?;
-                        let to = if rest.next_if_eq(&'-').is_some() { in_class(&mut rest)? } else { from };
-                        ranges.push((from, to));
-                    }
-                    Self::Class { negated, ranges }
-                }
-                other => Self::Exactly(other),
-            });
-        }
-        Some(pieces)
-    }
-}
-
-/// One end of a range, `getEsc` of Go's path/filepath.
-fn in_class(rest: &mut std::iter::Peekable<std::str::Chars<'_>>) -> Option<char> {
-    match rest.next()? {
-        '-' | ']' => None,
-        '\\' => rest.next(),
-        other => Some(other),
-    }
+/// Whether a part of a host matches a glob. One beyond what DNS allows matches none, as a glob may take its square.
+fn matches(glob: &str, part: &str) -> bool {
+    let is_same = || glob_matches(glob.bytes(), part.bytes(), |byte| byte == b'*', |own, byte| own == byte);
+    glob == part || part.len() <= LABEL && is_same()
 }
 
 #[cfg(test)]

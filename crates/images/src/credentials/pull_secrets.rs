@@ -10,7 +10,7 @@ use tokio::time::{Duration, Instant, timeout};
 use zeroize::Zeroizing;
 
 use super::credential::{Credential, IdentifiedCredential, Sensitive};
-use super::docker::{self, BASE64, DockerConfig, Read};
+use super::docker::{BASE64, DockerConfig, Read};
 use super::docker_keyring::DockerKeyring;
 use super::limits::{self, DATA, ENTRIES, GLOB, KEY, WORD};
 use super::pattern::ImagePattern;
@@ -225,14 +225,12 @@ pub(super) fn content(object: Object) -> Result<Read, &'static str> {
         DATA.check(text.reveal().len() / 4 * 3)?;
         BASE64.decode(text.reveal()).map(Zeroizing::new).map_err(|_| "its data is not base64")
     };
-    let read = match object.r#type.as_deref() {
-        Some("kubernetes.io/dockerconfigjson") => {
-            DockerConfig::parse(&decode(data.config)?).map(DockerConfig::read)
-        }
-        Some("kubernetes.io/dockercfg") => docker::read_dockercfg(&decode(data.cfg)?),
+    let config = match object.r#type.as_deref() {
+        Some("kubernetes.io/dockerconfigjson") => DockerConfig::parse(&decode(data.config)?),
+        Some("kubernetes.io/dockercfg") => DockerConfig::parse_older(&decode(data.cfg)?),
         _ => return Err("it is of no type that holds registry credentials"),
     };
-    let read = read.map_err(|_| "its data is not JSON of docker's form")?;
+    let read = config.map_err(|_| "its data is not JSON of docker's form")?.read();
     ENTRIES.check(read.entries)?;
     for (key, held) in read.keyring.entries() {
         KEY.check(key.as_str().len())?;

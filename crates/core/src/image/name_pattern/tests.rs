@@ -98,7 +98,7 @@ fn slow(pattern: &[u8], text: &[u8]) -> bool {
 proptest! {
     #[test]
     fn agrees_with_the_definition(pattern in "[ab*]{0,8}", text in "[ab]{0,8}") {
-        let fast = matches(pattern.bytes(), text.bytes(), |b| b == b'*', |b, c| b == c);
+        let fast = glob_matches(pattern.bytes(), text.bytes(), |b| b == b'*', |b, c| b == c);
         prop_assert_eq!(fast, slow(pattern.as_bytes(), text.as_bytes()));
     }
 }

@@ -1,6 +1,6 @@
 use super::*;
 
-fn matches(pattern: &str, name: &str) -> bool {
+fn means(pattern: &str, name: &str) -> bool {
     ImagePattern(pattern.into()).matches(name)
 }
 
@@ -50,7 +50,7 @@ fn matches_as_kubelet_does() {
         ("registry", "registry/x", true),
         ("Registry.io", "registry.io/x", false),
     ] {
-        assert_eq!(matches(pattern, name), expected, "{pattern} {name}");
+        assert_eq!(means(pattern, name), expected, "{pattern} {name}");
     }
 }
 
@@ -67,43 +67,21 @@ fn globs_as_go_does() {
         ("a*", "abc", true),
         ("a*b*c*d*e*", "axbxcxdxe", true),
         ("a*b*c*d*e*", "axbxcxdxexxx", true),
-        ("a*b?c*x", "abxbbxdbxebxczzx", true),
-        ("a*b?c*x", "abxbbxdbxebxczzy", false),
-        ("ab[c]", "abc", true),
-        ("ab[b-d]", "abc", true),
-        ("ab[e-g]", "abc", false),
-        ("ab[^c]", "abc", false),
-        ("ab[^b-d]", "abc", false),
-        ("ab[^e-g]", "abc", true),
-        ("a\\*b", "a*b", true),
-        ("a\\*b", "ab", false),
-        ("a?b", "a\u{263a}b", true),
-        ("a[^a]b", "a\u{263a}b", true),
-        ("a???b", "a\u{263a}b", false),
-        ("[a-\u{3b6}]*", "\u{3b1}", true),
-        ("*[a-\u{3b6}]", "A", false),
-        ("[\\]a]", "]", true),
-        ("[\\-]", "-", true),
-        ("[x\\-]", "x", true),
-        ("[x\\-]", "-", true),
-        ("[x\\-]", "z", false),
-        ("[\\-x]", "a", false),
+        ("a*b*c*x", "abxbbxdbxebxczzx", true),
+        ("a*b*c*x", "abxbbxdbxebxczzy", false),
+        ("a*b", "a\u{263a}b", true),
         ("*x", "xxx", true),
         ("", "", true),
         ("", "x", false),
-        ("?", "", false),
     ] {
-        assert_eq!(glob_matches(glob, text), expected, "{glob:?} {text:?}");
-    }
-    for bad in ["[]a]", "[-]", "[x-]", "[-x]", "[a-b-c]", "[", "[^", "[^bc", "a[", "[]", "a\\"] {
-        assert!(Piece::all(bad).is_none(), "{bad:?}");
+        assert_eq!(matches(glob, text), expected, "{glob:?} {text:?}");
     }
 }
 
 #[test]
 fn a_star_costs_little() {
     let glob = "*a".repeat(60) + "b";
-    assert!(!glob_matches(&glob, &"a".repeat(250)));
+    assert!(!matches(&glob, &"a".repeat(LABEL)) && !matches("*", &"a".repeat(LABEL + 1)));
 }
 
 #[test]
@@ -117,11 +95,14 @@ fn says_what_is_wrong_with_a_pattern() {
         ("quay.io/a?b", PatternError::Character),
         ("quay.i?", PatternError::Character),
         ("user@quay.io", PatternError::Character),
-        ("quay[.io", PatternError::Glob),
+        ("quay[.io", PatternError::Class),
+        ("[0-9]*.dkr.ecr.*.amazonaws.com", PatternError::Class),
+        ("quay\\.io", PatternError::Class),
+        ("[::1]", PatternError::Class),
     ] {
         assert_eq!(text.parse::<ImagePattern>(), Err(fault), "{text:?}");
     }
-    for text in ["quay.io", "*.*.io", "a:5000/b", "[0-9]*.dkr.ecr.*.amazonaws.com", "[::1]:5000"] {
+    for text in ["quay.io", "*.*.io", "a:5000/b", "[::1]:5000"] {
         assert_eq!(text.parse::<ImagePattern>().unwrap().as_str(), text);
     }
 }

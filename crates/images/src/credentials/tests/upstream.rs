@@ -14,10 +14,9 @@ struct Pattern {
     matches: bool,
 }
 
-/// What Go's parser of URLs refuses or decodes: brackets and backslashes in a host, escapes, queries. Here brackets and
-/// backslashes are globs, as brackets are for kubelets that an older Go has built, and the others match nothing.
+/// What Go's parser of URLs decodes: escapes and queries, which match nothing here.
 fn is_meant_otherwise(pattern: &str) -> bool {
-    pattern.strip_prefix("[::1]").unwrap_or(pattern).contains(['[', '\\', '%', '?'])
+    pattern.contains(['%', '?'])
 }
 
 /// Kubelet tells hosts in capitals from the same ones without; to us they are one registry, so more keys match.
@@ -55,7 +54,7 @@ struct Keyring {
 
 /// Keys as in `is_meant_otherwise`, and text that is no Unicode, which Go replaces.
 fn is_meant_otherwise_in(config: &str) -> bool {
-    ["%", "qu[", "[q", ".[", "\\\\", "\\ud800"].iter().any(|text| config.contains(text))
+    ["%", "\\ud800"].iter().any(|text| config.contains(text))
 }
 
 #[test]
