@@ -232,29 +232,36 @@ impl Sources {
     /// What the files have for a name: `host/repository`, or a mere host.
     fn of_files(&self, name: &str) -> Vec<CredentialCandidate> {
         let host = name.split('/').next().unwrap_or_default();
-        let Files { configs, directory, .. } = &self.files;
+        let configs = self.files.of(CredentialSource::DockerConfigs);
         let mut candidates = Vec::new();
         // A helper comes before what is in the same files: docker takes the helper's word only.
-        let helpers = docker_keyring::lookup(configs.iter().map(|config| ((), &config.helpers)), name);
+        let helpers = docker_keyring::lookup(configs.clone().map(|config| ((), &config.helpers)), name);
         let helpers = helpers.into_iter().map(|(_, _, helper)| helper);
         candidates.extend(helpers.map(|helper| CredentialCandidate::program(helper, host)));
-        candidates.extend(held(configs, name));
-        let stores = configs.iter().filter_map(|config| config.store.as_ref());
+        candidates.extend(held(configs.clone(), name, "docker config"));
+        let stores = configs.filter_map(|config| config.store.as_ref());
         candidates.extend(stores.map(|helper| CredentialCandidate::program(helper, host)));
-        candidates.extend(held(directory, name));
+        let directory = self.files.of(CredentialSource::Directory);
+        candidates.extend(held(directory, name, "credentials directory"));
         candidates
     }
 
     /// What the plugins may have for an image (`host/repository`).
     fn of_plugins(&self, image: &str) -> impl Iterator<Item = CredentialCandidate> {
-        let chosen = self.files.plugins.iter().filter(move |plugin| plugin.is_for(image));
-        chosen.map(move |plugin| CredentialCandidate::program(plugin, image))
+        let plugins = self.files.of(CredentialSource::Providers).flat_map(|file| &file.plugins);
+        plugins
+            .filter(move |plugin| plugin.is_for(image))
+            .map(move |plugin| CredentialCandidate::program(plugin, image))
     }
 }
 
-fn held(files: &[Arc<File>], name: &str) -> impl Iterator<Item = CredentialCandidate> {
-    let found = docker_keyring::lookup(files.iter().map(|file| (file, &file.keyring)), name);
-    found.into_iter().map(|(file, _, kept)| CredentialCandidate::file(kept.clone(), file.kind()))
+fn held<'f>(
+    files: impl Iterator<Item = &'f File> + Clone,
+    name: &str,
+    kind: &'static str,
+) -> impl Iterator<Item = CredentialCandidate> {
+    let found = docker_keyring::lookup(files.map(|file| ((), &file.keyring)), name);
+    found.into_iter().map(move |(_, _, kept)| CredentialCandidate::file(kept.clone(), kind))
 }
 
 #[cfg(test)]

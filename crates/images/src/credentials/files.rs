@@ -3,6 +3,7 @@
 //! What is wrong with one of them costs its own credentials at most: of a file that cannot be used any more, and still
 //! exists, what was read before stays in use.
 
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -11,7 +12,7 @@ use zeroize::Zeroizing;
 
 use super::LoadContext;
 use super::credential::{Credential, IdentifiedCredential, Sensitive};
-use super::docker::DockerConfig;
+use super::docker::{self, DockerConfig};
 use super::docker_keyring::DockerKeyring;
 use super::fault::{CredentialSource, FaultCause, SourceFault};
 use super::helper::Helper;
@@ -22,24 +23,30 @@ use super::settings::{CredentialSettings, ProviderSettings};
 use tolerarch_core::image::{ImageRef, canonical_host, is_docker_hub};
 
 /// Bytes of a file that are read.
-const SIZE: usize = 1 << 20;
+const SIZE: u64 = 1 << 20;
 
 #[derive(Default)]
 pub(super) struct Files {
-    pub(super) configs: Vec<Arc<File>>,
-    pub(super) directory: Vec<Arc<File>>,
-    pub(super) plugins: Vec<Arc<Program>>,
+    files: Vec<Loaded>,
     pub(super) faults: Vec<SourceFault>,
 }
 
-pub(super) struct File {
+#[derive(Clone)]
+struct Loaded {
+    source: CredentialSource,
     path: PathBuf,
-    /// The registry that a file of the directory is for; a docker config is for any.
-    host: Option<String>,
+    file: Arc<File>,
+}
+
+/// What one file gives, and what in it cannot be used.
+#[derive(Default)]
+pub(super) struct File {
     pub(super) keyring: DockerKeyring<IdentifiedCredential>,
     pub(super) helpers: DockerKeyring<Arc<Program>>,
     /// The helper of all other registries.
     pub(super) store: Option<Arc<Program>>,
+    pub(super) plugins: Vec<Arc<Program>>,
+    faults: Vec<String>,
 }
 
 impl Files {
@@ -49,114 +56,76 @@ impl Files {
         context: &LoadContext<'_>,
         before: Option<&Self>,
     ) -> Self {
-        let (mut files, none) = (Self::default(), Self::default());
-        let before = before.unwrap_or(&none);
-        for file in &settings.docker_configs {
-            files.add_config(file, context, &before.configs);
+        use CredentialSource::{Directory, DockerConfigs, Providers};
+        let before = before.map_or(&[][..], |before| &before.files);
+        let mut files = Self::default();
+        for path in &settings.docker_configs {
+            files.add(DockerConfigs, path, File::docker_config(path, context), before);
         }
         if let Some(path) = &settings.directory {
-            files.add_directory(path, &before.directory);
+            let mut hosts = Vec::new();
+            let read = |path: &Path| File::of_registry(path, &mut hosts);
+            files.add_all(Directory, path, registry_files(path), read, before);
         }
-        files.add_plugins(&settings.providers, context.limits, &before.plugins);
+        if let ProviderSettings { config: Some(path), bin_dir: Some(bin_dir) } = &settings.providers {
+            let mut names = Vec::new();
+            let read = |path: &Path| File::of_plugins(path, bin_dir, &mut names, context.limits);
+            files.add_all(Providers, path, provider::files(path), read, before);
+        }
         files
     }
 
-    fn fault(&mut self, source: CredentialSource, file: &Path, cause: FaultCause, kept: bool) {
-        self.faults.push(SourceFault { from: source, file: file.to_owned(), cause, kept });
+    pub(super) fn of(&self, source: CredentialSource) -> impl Iterator<Item = &File> + Clone {
+        self.files.iter().filter(move |loaded| loaded.source == source).map(|loaded| &*loaded.file)
     }
 
-    fn add_config(&mut self, path: &Path, context: &LoadContext<'_>, before: &[Arc<File>]) {
-        let source = CredentialSource::DockerConfigs;
-        let read = File::docker_config(path, context).map(|(config, causes)| {
-            for cause in causes {
-                self.fault(source, path, cause.into(), false);
-            }
-            config
-        });
-        let config = self.usable(source, path, read, before);
-        self.configs.extend(config);
+    /// Adds the files that a path stands for.
+    fn add_all(
+        &mut self,
+        source: CredentialSource,
+        path: &Path,
+        listed: Result<Vec<PathBuf>, FaultCause>,
+        mut read: impl FnMut(&Path) -> Result<File, FaultCause>,
+        before: &[Loaded],
+    ) {
+        match listed {
+            Ok(paths) => paths.iter().for_each(|path| self.add(source, path, read(path), before)),
+            Err(cause) => self.add(source, path, Err(cause), before),
+        }
     }
 
-    /// The file; if it cannot be used any more, what was read of it before, unless it is gone.
-    fn usable(
+    /// Adds a file. Of a path that cannot be used any more, what was read there `before` stays in use, unless it is gone.
+    fn add(
         &mut self,
         source: CredentialSource,
         path: &Path,
         read: Result<File, FaultCause>,
-        before: &[Arc<File>],
-    ) -> Option<Arc<File>> {
-        let cause = match read {
-            Ok(file) => return Some(file.into()),
-            Err(cause) => cause,
-        };
-        let known = before.iter().find(|known| known.path == path && !cause.is_missing()).cloned();
-        self.fault(source, path, cause, known.is_some());
-        known
-    }
-
-    fn add_directory(&mut self, directory: &Path, before: &[Arc<File>]) {
-        let source = CredentialSource::Directory;
-        let paths = match tolerarch_support::file::entries(directory, usize::MAX).map_err(FaultCause::from) {
-            Ok(paths) => paths,
+        before: &[Loaded],
+    ) {
+        let fault = |cause, kept| SourceFault { from: source, file: path.to_owned(), cause, kept };
+        match read {
+            Ok(file) => {
+                self.faults.extend(file.faults.iter().map(|cause| fault(cause.clone().into(), false)));
+                self.files.push(Loaded { source, path: path.to_owned(), file: file.into() });
+            }
             Err(cause) => {
-                let known = before.iter().filter(|file| file.path.starts_with(directory));
-                self.directory.extend(known.filter(|_| !cause.is_missing()).cloned());
-                return self.fault(source, directory, cause, !self.directory.is_empty());
-            }
-        };
-        for path in paths {
-            let host = match host_of(&path) {
-                Ok(Some(host)) => host,
-                Ok(None) => continue,
-                Err(why) => {
-                    self.fault(source, &path, FaultCause::Other(why.into()), false);
-                    continue;
-                }
-            };
-            if self.directory.iter().any(|other| other.host.as_ref() == Some(&host)) {
-                let why = "another file is for the same registry";
-                self.fault(source, &path, FaultCause::Other(why.into()), false);
-                continue;
-            }
-            let file = self.usable(source, &path, File::of_registry(&path, host), before);
-            self.directory.extend(file);
-        }
-    }
-
-    fn add_plugins(&mut self, settings: &ProviderSettings, limits: Limits, before: &[Arc<Program>]) {
-        let ProviderSettings { config: Some(config), bin_dir: Some(bin_dir) } = settings else { return };
-        let source = CredentialSource::Providers;
-        let (mut providers, mut broken) = (Vec::new(), Vec::new());
-        match provider::files(config) {
-            Ok(files) if files.is_empty() => {
-                let why = "has no file that ends in .yaml, .yml or .json";
-                broken.push((config.clone(), FaultCause::Other(why.into())));
-            }
-            Ok(files) => {
-                for file in files {
-                    let read =
-                        text(&file).and_then(|text| Ok(provider::read(&text, bin_dir, &mut providers)?));
-                    match read {
-                        Ok(causes) => causes
-                            .into_iter()
-                            .for_each(|cause| self.fault(source, &file, cause.into(), false)),
-                        Err(cause) => broken.push((file, cause)),
+                let is_below = |known: &&Loaded| known.source == source && known.path.starts_with(path);
+                let known = before.iter().filter(|_| !cause.is_missing()).filter(is_below);
+                let known: Vec<_> = known.cloned().collect();
+                self.faults.push(fault(cause, !known.is_empty()));
+                for known in known {
+                    // Settings may name a path twice.
+                    if !self.files.iter().any(|file| file.source == source && file.path == known.path) {
+                        self.files.push(known);
                     }
                 }
             }
-            Err(error) => broken.push((config.clone(), error.into())),
-        }
-        let kept = !before.is_empty() && broken.iter().any(|(_, cause)| !cause.is_missing());
-        self.plugins = if kept { before.to_vec() } else { provider::plugins(providers, limits) };
-        for (file, cause) in broken {
-            self.fault(source, &file, cause, kept);
         }
     }
 }
 
 impl File {
-    /// A docker `config.json`: what can be used of it, and what cannot.
-    fn docker_config(path: &Path, context: &LoadContext<'_>) -> Result<(Self, Vec<String>), FaultCause> {
+    fn docker_config(path: &Path, context: &LoadContext<'_>) -> Result<File, FaultCause> {
         let mut faults = Vec::new();
         let config = DockerConfig::parse(text(path)?.as_bytes())?;
         let mut helper = |key: &str, name: &str| match Helper::new(name, context.environment.get("PATH")) {
@@ -168,28 +137,36 @@ impl File {
         };
         let by_host =
             config.helpers.iter().filter_map(|(host, name)| Some((host, helper("credHelpers", name)?)));
-        let by_host = DockerKeyring::new(by_host.collect::<Vec<_>>());
+        let helpers = DockerKeyring::new(by_host.collect::<Vec<_>>());
         let store = config.store.as_ref().filter(|name| !name.is_empty());
         let store = store.and_then(|name| helper("credsStore", name));
-        let read = config.read();
-        if read.malformed > 0 {
+        let docker::Read { keyring, malformed, .. } = config.read();
+        if malformed > 0 {
             faults.push("auths: an auth is not base64(user:password)".into());
         }
-        Ok((Self { helpers: by_host, store, ..Self::new(path, None, read.keyring) }, faults))
+        Ok(Self { keyring, helpers, store, faults, ..Self::default() })
     }
 
-    fn of_registry(path: &Path, host: String) -> Result<Self, FaultCause> {
-        let keyring = DockerKeyring::new([(&host, credential_of(&text(path)?)?.into())]);
-        Ok(Self::new(path, Some(host), keyring))
+    /// `hosts` are those of the directory's other files.
+    fn of_registry(path: &Path, hosts: &mut Vec<String>) -> Result<File, FaultCause> {
+        let host = host_of(path).ok_or_else(|| NAME.to_owned())?;
+        if hosts.contains(&host) {
+            return Err("another file is for the same registry".to_owned().into());
+        }
+        hosts.push(host.clone());
+        let keyring = DockerKeyring::new([(host, credential_of(&text(path)?)?.into())]);
+        Ok(Self { keyring, ..Self::default() })
     }
 
-    fn new(path: &Path, host: Option<String>, keyring: DockerKeyring<IdentifiedCredential>) -> Self {
-        let (helpers, store) = (DockerKeyring::default(), None);
-        Self { path: path.to_owned(), host, keyring, helpers, store }
-    }
-
-    pub(super) fn kind(&self) -> &'static str {
-        if self.host.is_some() { "credentials directory" } else { "docker config" }
+    /// `names` are those of the plugins of other files.
+    fn of_plugins(
+        path: &Path,
+        bin_dir: &Path,
+        names: &mut Vec<String>,
+        limits: Limits,
+    ) -> Result<File, FaultCause> {
+        let (providers, faults) = provider::read(&text(path)?, bin_dir, names)?;
+        Ok(Self { plugins: provider::plugins(providers, limits), faults, ..Self::default() })
     }
 }
 
@@ -201,18 +178,23 @@ struct RegistryFile {
     secret: Sensitive,
 }
 
-/// The host that such a file is for: `None` for what is not meant for us, such as the links of a mounted Secret.
-fn host_of(file: &Path) -> Result<Option<String>, &'static str> {
-    const NAME: &str = "a file is called <host>.toml or <host>:<port>.toml";
-    let name = file.file_name().and_then(|name| name.to_str()).ok_or(NAME)?;
-    if name.starts_with('.') {
-        return Ok(None);
-    }
-    let host = name.strip_suffix(".toml").ok_or(NAME)?;
+/// The files of the directory, without what is not meant for us, such as the links of a mounted Secret.
+fn registry_files(directory: &Path) -> Result<Vec<PathBuf>, FaultCause> {
+    let mut paths = tolerarch_support::file::entries(directory, usize::MAX)?;
+    let is_hidden = |path: &PathBuf| path.file_name().is_some_and(|name| name.as_bytes().starts_with(b"."));
+    paths.retain(|path| !is_hidden(path));
+    Ok(paths)
+}
+
+const NAME: &str = "a file is called <host>.toml or <host>:<port>.toml";
+
+/// The host that a file of the directory is for, if it is called like one.
+fn host_of(file: &Path) -> Option<String> {
+    let host = file.file_name()?.to_str()?.strip_suffix(".toml")?;
     // A host is well-formed if it can stand in front of an image.
-    let image: ImageRef = format!("{host}/x/y").parse().map_err(|_| NAME)?;
+    let image: ImageRef = format!("{host}/x/y").parse().ok()?;
     let is_host = image.host().eq_ignore_ascii_case(host) || is_docker_hub(host);
-    if is_host { Ok(Some(canonical_host(image.host()))) } else { Err(NAME) }
+    is_host.then(|| canonical_host(image.host()))
 }
 
 /// What it says, or what is wrong with it, without its values.
@@ -234,10 +216,7 @@ fn fault(text: &str, error: &toml::de::Error) -> String {
 }
 
 fn text(path: &Path) -> Result<Zeroizing<String>, FaultCause> {
-    let bytes = Zeroizing::new(tolerarch_support::file::read(path)?);
-    if bytes.len() > SIZE {
-        return Err(std::io::Error::from(std::io::ErrorKind::FileTooLarge).into());
-    }
+    let bytes = Zeroizing::new(tolerarch_support::file::read_at_most(path, SIZE)?);
     match std::str::from_utf8(&bytes) {
         Ok(text) => Ok(text.to_owned().into()),
         Err(_) => Err(FaultCause::Other("is not UTF-8".into())),

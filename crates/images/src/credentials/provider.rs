@@ -13,6 +13,7 @@ use tokio::process::Command;
 use tokio::time::Duration;
 
 use super::credential::CredentialId;
+use super::fault::FaultCause;
 use super::pattern::ImagePattern;
 use super::process::{self, Limits, Output, ProcessError};
 use super::program::{Program, Response};
@@ -71,7 +72,7 @@ struct Variable {
 }
 
 /// The files of a path: itself, or those of the directory that kubelet reads (since 1.36), in their order.
-pub(super) fn files(path: &Path) -> std::io::Result<Vec<PathBuf>> {
+pub(super) fn files(path: &Path) -> Result<Vec<PathBuf>, FaultCause> {
     let is_directory = |path: &Path| file::in_time(path, |path| Ok(path.is_dir()));
     if !is_directory(path)? {
         return Ok(vec![path.to_owned()]);
@@ -82,12 +83,19 @@ pub(super) fn files(path: &Path) -> std::io::Result<Vec<PathBuf>> {
         extension.is_some_and(|extension| matches!(extension, "json" | "yaml" | "yml"))
     };
     files.retain(|file| is_config(file) && !is_directory(file).unwrap_or_default());
+    if files.is_empty() {
+        return Err("has no file that ends in .yaml, .yml or .json".to_owned().into());
+    }
     Ok(files)
 }
 
-/// Adds the providers of a file's text. Gives what is wrong with single providers, which are left out, or with the file as a
-/// whole. Both leave out its values, as those of `env` may be secret.
-pub(super) fn read(text: &str, bin_dir: &Path, providers: &mut Vec<Provider>) -> Result<Vec<String>, String> {
+/// Returns the providers of a file's text, and what is wrong with single ones, which are left out; an error is about the
+/// file as a whole. Both leave out its values, as those of `env` may be secret. `names` are those of all providers so far.
+pub(super) fn read(
+    text: &str,
+    bin_dir: &Path,
+    names: &mut Vec<String>,
+) -> Result<(Vec<Provider>, Vec<String>), String> {
     let documents = yaml::read(text, Dialect::Kubernetes, &mut Copies::default());
     let documents = documents.map_err(|error| format!("line {}: not YAML", error.line))?;
     // Kubelet reads no other.
@@ -106,21 +114,24 @@ pub(super) fn read(text: &str, bin_dir: &Path, providers: &mut Vec<Provider>) ->
         }
         _ => return Err("providers: at least one is needed".into()),
     };
-    let mut faults = Vec::new();
+    let (mut providers, mut faults) = (Vec::new(), Vec::new());
     for (place, node) in given.iter().enumerate() {
         let fault = |fault| format!("providers[{place}].{fault}");
         let checked = decode::<Given>(node).and_then(|provider| {
-            if providers.iter().any(|other| other.name == provider.name) {
+            if names.contains(&provider.name) {
                 return Err(fault("name: there is another of this name".to_owned()));
             }
             provider.check(bin_dir).map_err(fault)
         });
         match checked {
-            Ok(provider) => providers.push(provider),
+            Ok(provider) => {
+                names.push(provider.name.clone());
+                providers.push(provider);
+            }
             Err(fault) => faults.push(fault),
         }
     }
-    Ok(faults)
+    Ok((providers, faults))
 }
 
 const OTHER_TYPE: &str = "not the YAML of a CredentialProviderConfig: a value of another kind is expected";

@@ -16,9 +16,7 @@ providers:
 ";
 
 fn providers(dir: &TestDir, config: &str) -> Vec<Provider> {
-    let mut providers = Vec::new();
-    read(config, dir.root(), &mut providers).unwrap();
-    providers
+    read(config, dir.root(), &mut Vec::new()).unwrap().0
 }
 
 /// A plugin that runs this script, which finds the request in `$request`, after it has noted its run.
