@@ -15,7 +15,6 @@ mod files;
 #[cfg(any(test, feature = "testing"))]
 pub mod fuzzing;
 mod helper;
-mod limits;
 mod pattern;
 mod process;
 mod program;
@@ -44,6 +43,11 @@ use pull_secrets::{PullSecret, PullSecrets};
 use tolerarch_core::image::ImageRef;
 use tolerarch_kubernetes::cluster::{Caller, Cluster, ConnectError};
 use tolerarch_support::environment::Environment;
+
+/// Credential candidates for one image that come from pull secrets.
+const PULLED: usize = 8;
+/// Credential candidates for one image from all sources.
+const CANDIDATES: usize = 16;
 
 /// All sources of credentials, as loaded. Cheap to clone. The default has none: access is anonymous.
 #[derive(Clone, Default)]
@@ -137,7 +141,7 @@ impl Credentials {
     /// For a mirror, by `host` or `host:port`: from files and helpers only, as a Pod's own are for its image's registry.
     pub fn of_host(&self, host: &str) -> Vec<CredentialCandidate> {
         let of_files = self.sources.as_ref().map(|sources| sources.of_files(host));
-        distinct(of_files.into_iter().flatten(), limits::CANDIDATES)
+        distinct(of_files.into_iter().flatten(), CANDIDATES)
     }
 }
 
@@ -166,9 +170,9 @@ impl Keyring {
         let is_private = sources.private.iter().any(|pattern| pattern.matches(name));
         let anonymous = (!is_private).then(CredentialCandidate::anonymous);
         // A Pod's own must leave room for the operator's, and both for anonymous access.
-        let pulled = distinct(pulled, limits::PULLED).into_iter();
+        let pulled = distinct(pulled, PULLED).into_iter();
         let held = pulled.chain(sources.of_files(name)).chain(sources.of_plugins(name));
-        let mut all = distinct(held, limits::CANDIDATES - 1);
+        let mut all = distinct(held, CANDIDATES - 1);
         all.extend(anonymous);
         Cow::Owned(all)
     }

@@ -27,11 +27,10 @@ pub(super) struct Helper {
     program: PathBuf,
 }
 
-#[derive(Deserialize)]
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "PascalCase")]
 struct HelperOutput {
-    #[serde(rename = "Username", default)]
     username: String,
-    #[serde(rename = "Secret", default)]
     secret: Sensitive,
 }
 

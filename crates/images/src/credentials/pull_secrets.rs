@@ -12,7 +12,6 @@ use zeroize::Zeroizing;
 use super::credential::{Credential, IdentifiedCredential, Sensitive};
 use super::docker::{BASE64, DockerConfig, Read};
 use super::docker_keyring::DockerKeyring;
-use super::limits::{self, DATA, ENTRIES, GLOB, KEY, WORD};
 use super::pattern::ImagePattern;
 use super::ttl_cache::TtlCache;
 use tolerarch_kubernetes::cluster::{self, Cluster, ClusterError};
@@ -21,8 +20,27 @@ use tolerarch_support::recently::Recently;
 use tolerarch_support::single_flight::SingleFlight;
 use tolerarch_support::sync::Mutex;
 
-/// About how many secrets are cached; the bound is their size.
+/// Bytes of docker's format in one Secret, which is a tenant's. Real ones have a few hundred.
+const DATA: usize = 128 << 10;
+/// Registries in it.
+pub(super) const ENTRIES: usize = 64;
+/// Bytes of a registry's name.
+pub(super) const KEY: usize = 512;
+/// Bytes of a user, a password or a token.
+pub(super) const WORD: usize = 16 << 10;
+/// Bytes of a host with wildcards: comparing takes up to 63 times as many steps.
+pub(super) const GLOB: usize = 128;
+/// Entries of all secrets of one Pod: each is matched against each of its images.
+const ENTRIES_OF_POD: usize = 256;
+/// Those among them with wildcards, of which real ones have one or two for each cloud.
+const GLOBS_OF_POD: usize = 16;
+
+/// Bytes of all cached secrets, and about how many these are.
+const CACHED: u64 = 16 << 20;
 const ITEMS: usize = 10_000;
+/// Secrets that are read at a time, and that wait for it; one namespace gets 6 and 64 of them (`concurrency`).
+const READS: usize = 16;
+const READS_WAITING: usize = 256;
 /// How long a secret is fresh, and how long a failed reading is.
 const FOUND: Duration = Duration::from_secs(60);
 const NOTHING: Duration = Duration::from_secs(15);
@@ -56,9 +74,17 @@ pub(super) struct PullSecrets {
 struct CachedSecret {
     keyring: PullSecret,
     read: Instant,
-    /// When reading it was last tried, and for how long that suffices.
-    asked: Instant,
-    enough: Duration,
+    /// When to read it again.
+    due: Instant,
+}
+
+/// Why a secret gives no credential. Quotes nothing of it.
+#[derive(Clone, Copy, Debug, thiserror::Error)]
+pub(super) enum SecretFault {
+    #[error("the API server: {0}")]
+    Cluster(#[from] ClusterError),
+    #[error("{0}")]
+    Content(&'static str),
 }
 
 /// What is in one pull secret of a Pod.
@@ -71,7 +97,7 @@ pub(super) struct Object {
 }
 
 /// Only the keys that can hold registry credentials.
-#[derive(Deserialize)]
+#[derive(Default, Deserialize)]
 struct Data {
     #[serde(rename = ".dockerconfigjson")]
     config: Option<Sensitive>,
@@ -82,9 +108,9 @@ struct Data {
 impl PullSecrets {
     /// `wait` is how long a caller waits for a secret that is not cached.
     pub(super) fn new(cluster: Cluster, wait: Duration) -> Arc<Self> {
-        let cached = TtlCache::weighed(ITEMS, limits::CACHED, weight);
-        let (all, waiting) = (limits::READS, limits::READS_WAITING);
-        let limit = ConcurrencyLimit::new(Capacity { all, per_host: all, waiting });
+        let cached = TtlCache::weighed(ITEMS, CACHED, weight);
+        let capacity = Capacity { all: READS, per_host: READS, waiting: READS_WAITING };
+        let limit = ConcurrencyLimit::new(capacity);
         let logged = Mutex::new(Recently::new(LOG_INTERVAL, REASONS));
         Arc::new(Self { cluster, wait, cached, reads: SingleFlight::default(), limit, logged })
     }
@@ -105,28 +131,24 @@ impl PullSecrets {
             }
         }
         let read = wanted.into_iter().map(|name| async move {
-            let content = match self.cached.get(&name) {
-                Some(content) => {
-                    if content.is_due() {
-                        // The task goes on without a caller.
-                        let _ = self.fetch(&name).now_or_never();
-                    }
-                    content
-                }
-                None => timeout(self.wait, self.fetch(&name)).await.ok()??,
+            let Some(cached) = self.cached.get(&name) else {
+                return timeout(self.wait, self.fetch(&name)).await.ok()?;
             };
-            Some(content.keyring)
+            if cached.due <= Instant::now() {
+                // The task goes on without a caller.
+                let _ = self.fetch(&name).now_or_never();
+            }
+            Some(cached)
         });
-        let mut read: Vec<PullSecret> = join_all(read).await.into_iter().flatten().collect();
-        let (mut entries, mut globs) = (limits::ENTRIES_OF_POD, limits::GLOBS_OF_POD);
-        read.retain(|own| {
-            let (of_own, globs_of_own) = (own.len(), own.globs().count());
-            let fits = of_own <= entries && globs_of_own <= globs;
-            entries -= of_own.min(entries);
-            globs -= globs_of_own.min(globs);
-            fits && of_own > 0
-        });
-        read
+        let read = join_all(read).await.into_iter().flatten().map(|content| content.keyring);
+        let (mut entries, mut globs) = (0, 0);
+        let fits = |own: &PullSecret| {
+            let globs_of_own = own.globs().count();
+            entries += own.len();
+            globs += globs_of_own;
+            own.len() > 0 && entries <= ENTRIES_OF_POD && (globs_of_own == 0 || globs <= GLOBS_OF_POD)
+        };
+        read.filter(fits).collect()
     }
 
     /// Reads a secret when it is the namespace's turn, once for all of its Pods: no other namespace can name it.
@@ -143,39 +165,39 @@ impl PullSecrets {
     }
 
     fn learn(&self, name: Name, found: Result<Object, ClusterError>) -> CachedSecret {
-        use ClusterError::{Resting, Status, Timeout, Unreachable};
         let now = Instant::now();
-        // The secret itself may be unchanged.
-        let is_unavailable = |error: &ClusterError| matches!(error, Timeout | Unreachable | Resting | Status);
-        let unavailable = found.as_ref().err().copied().filter(is_unavailable);
-        let before = self.cached.get(&name).filter(|before| !before.is_empty());
-        let content = match found.map_err(unusable).and_then(content) {
-            Ok(read) => {
-                if read.malformed > 0 {
-                    self.log("an auth is not base64(user:password)", &name);
+        let (learned, is_kept) = match found.map_err(SecretFault::from).and_then(content) {
+            Ok(Read { keyring, malformed, .. }) => {
+                if malformed > 0 {
+                    self.log(SecretFault::Content("an auth is not base64(user:password)"), &name);
                 }
-                CachedSecret::read(read.keyring, now)
+                (CachedSecret { keyring: keyring.into(), read: now, due: now + FOUND }, true)
             }
             Err(fault) => {
                 self.log(fault, &name);
-                let before = before.filter(|_| unavailable.is_some());
-                let before = before.unwrap_or_else(|| CachedSecret::read(DockerKeyring::default(), now));
-                CachedSecret { asked: now, enough: NOTHING, ..before }
+                let before = self.cached.get(&name).filter(|_| fault.is_temporary());
+                let (keyring, read) =
+                    before.map_or_else(|| (Arc::default(), now), |own| (own.keyring, own.read));
+                // The client itself knows when the API server may be asked again.
+                let is_kept =
+                    keyring.len() > 0 || !matches!(fault, SecretFault::Cluster(ClusterError::Resting));
+                (CachedSecret { keyring, read, due: now + NOTHING }, is_kept)
             }
         };
-        let life = if content.is_empty() { NOTHING } else { STALE.saturating_sub(content.read.elapsed()) };
-        // The client itself knows when the API server may be asked again.
-        if !content.is_empty() || unavailable != Some(Resting) {
-            self.cached.put(name, content.clone(), life);
+        if is_kept {
+            let is_empty = learned.keyring.len() == 0;
+            let life = if is_empty { NOTHING } else { STALE.saturating_sub(learned.read.elapsed()) };
+            self.cached.put(name, learned.clone(), life);
         }
-        content
+        learned
     }
 
     /// Logs now and then why a secret gives no credential. A missing secret is the tenant's own mistake.
-    fn log(&self, reason: &'static str, name: &Name) {
-        let is_due = || self.logged.lock().insert(reason);
+    fn log(&self, fault: SecretFault, name: &Name) {
         let Name { namespace, name } = name;
-        if reason != NOT_FOUND && is_due() {
+        let is_missing = matches!(fault, SecretFault::Cluster(ClusterError::NotFound));
+        let reason = fault.to_string();
+        if !is_missing && self.logged.lock().insert(&reason) {
             tracing::warn!(%namespace, %name, reason, "a pull secret gives no credential (more of this kind at level debug)");
         } else {
             tracing::debug!(%namespace, %name, reason, "a pull secret gives no credential");
@@ -183,59 +205,37 @@ impl PullSecrets {
     }
 }
 
-impl CachedSecret {
-    fn read(keyring: DockerKeyring<IdentifiedCredential>, now: Instant) -> Self {
-        Self { keyring: keyring.into(), read: now, asked: now, enough: FOUND }
-    }
-
-    fn is_empty(&self) -> bool {
-        self.keyring.len() == 0
-    }
-
-    fn is_due(&self) -> bool {
-        self.asked.elapsed() >= self.enough
-    }
-}
-
-const NOT_FOUND: &str = "not found";
-
-/// Why a secret gives no credential: one of a few fixed texts.
-fn unusable(error: ClusterError) -> &'static str {
-    match error {
-        ClusterError::NotFound => NOT_FOUND,
-        ClusterError::Forbidden => "no right to get it",
-        ClusterError::Unauthorized => "the API server does not accept the service account",
-        ClusterError::Timeout => "the API server does not answer in time",
-        ClusterError::Unreachable => "the API server cannot be reached",
-        ClusterError::Resting => "the API server did not answer a moment ago",
-        ClusterError::Status | ClusterError::Conflict | ClusterError::Invalid => {
-            "the API server answers with an error"
-        }
-        ClusterError::TooLarge => "it is too large",
-        ClusterError::Malformed => "the API server's answer is no Secret",
-        ClusterError::Name => "it is called what no Secret can be called",
+impl SecretFault {
+    /// Whether the secret itself may be unchanged.
+    fn is_temporary(self) -> bool {
+        use ClusterError::{Resting, Status, Timeout, Unreachable};
+        matches!(self, Self::Cluster(Timeout | Unreachable | Resting | Status))
     }
 }
 
 /// The content, if type and key belong together, as kubelet requires (pkg/credentialprovider/secrets/secrets.go).
-pub(super) fn content(object: Object) -> Result<Read, &'static str> {
-    let data = object.data.unwrap_or(Data { config: None, cfg: None });
-    let decode = |text: Option<Sensitive>| -> Result<Zeroizing<Vec<u8>>, &'static str> {
-        let text = text.ok_or("it lacks the key that belongs to its type")?;
-        DATA.check(text.reveal().len() / 4 * 3)?;
-        BASE64.decode(text.reveal()).map(Zeroizing::new).map_err(|_| "its data is not base64")
+pub(super) fn content(object: Object) -> Result<Read, SecretFault> {
+    use SecretFault::Content;
+    let bounded = |given, most, fault| if given <= most { Ok(()) } else { Err(Content(fault)) };
+    let decode = |text: Option<Sensitive>| {
+        let text = text.ok_or(Content("it lacks the key that belongs to its type"))?;
+        bounded(text.reveal().len() / 4 * 3, DATA, "its data has more than 128 KiB")?;
+        BASE64.decode(text.reveal()).map(Zeroizing::new).map_err(|_| Content("its data is not base64"))
     };
+    let data = object.data.unwrap_or_default();
     let config = match object.r#type.as_deref() {
         Some("kubernetes.io/dockerconfigjson") => DockerConfig::parse(&decode(data.config)?),
         Some("kubernetes.io/dockercfg") => DockerConfig::parse_older(&decode(data.cfg)?),
-        _ => return Err("it is of no type that holds registry credentials"),
+        _ => return Err(Content("it is of no type that holds registry credentials")),
     };
-    let read = config.map_err(|_| "its data is not JSON of docker's form")?.read();
-    ENTRIES.check(read.entries)?;
+    let read = config.map_err(|_| Content("its data is not JSON of docker's form"))?.read();
+    bounded(read.entries, ENTRIES, "it has more than 64 entries")?;
     for (key, held) in read.keyring.entries() {
-        KEY.check(key.as_str().len())?;
-        WORD.check(held.credential.longest())?;
-        GLOB.check(key.glob().map_or(0, str::len))?;
+        bounded(key.as_str().len(), KEY, "one of its entries has a name of more than 512 bytes")?;
+        let longest = held.credential.longest();
+        bounded(longest, WORD, "one of its users, passwords or tokens has more than 16 KiB")?;
+        let glob = key.glob().map_or(0, str::len);
+        bounded(glob, GLOB, "one of its entries has wildcards in a host of more than 128 bytes")?;
     }
     Ok(read)
 }

@@ -224,7 +224,7 @@ async fn of_many_credentials_for_an_image_the_first_are_tried() {
     let dir = TestDir::new();
     let config = |who: &str| {
         let entries: Vec<_> =
-            (0..limits::ENTRIES.max).map(|n| (format!("a.b?{n}"), format!("{n}"))).collect();
+            (0..pull_secrets::ENTRIES).map(|n| (format!("a.b?{n}"), format!("{n}"))).collect();
         let entries: Vec<_> = entries.iter().map(|(key, word)| (&**key, who, &**word)).collect();
         serde_json::json!({"auths": auths(&entries)})
     };
@@ -238,17 +238,17 @@ async fn of_many_credentials_for_an_image_the_first_are_tried() {
         candidates.iter().map(CredentialCandidate::kind).collect::<Vec<_>>()
     };
     let tried = kinds(&keyring.candidates(&image("a.b/x")));
-    let of_files = limits::CANDIDATES - limits::PULLED - 1;
-    let expected = [vec!["pull secret"; limits::PULLED], vec!["docker config"; of_files], vec!["anonymous"]];
+    let of_files = CANDIDATES - PULLED - 1;
+    let expected = [vec!["pull secret"; PULLED], vec!["docker config"; of_files], vec!["anonymous"]];
     assert_eq!(tried, expected.concat());
-    assert_eq!(credentials.of_host("a.b").len(), limits::CANDIDATES);
+    assert_eq!(credentials.of_host("a.b").len(), CANDIDATES);
 }
 
 /// The same credential under several keys is one.
 #[tokio::test]
 async fn equal_credentials_are_not_in_the_way_of_others() {
     let api = ApiServer::start().await;
-    let keys: Vec<String> = (0..limits::ENTRIES.max - 1).map(|n| format!("a.b?{n}")).collect();
+    let keys: Vec<String> = (0..pull_secrets::ENTRIES - 1).map(|n| format!("a.b?{n}")).collect();
     let mut entries: Vec<_> = keys.iter().map(|key| (&**key, "same", "word")).collect();
     entries.push(("*.b", "other", "word"));
     let config = serde_json::json!({"auths": auths(&entries)});

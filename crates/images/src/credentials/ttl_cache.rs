@@ -8,10 +8,11 @@ use quick_cache::sync::{Cache, DefaultLifecycle};
 use quick_cache::{DefaultHashBuilder, OptionsBuilder, Weighter};
 use tokio::time::{Duration, Instant, sleep};
 
-use super::limits;
-
 /// The longest lifetime: plugins may ask for any.
 const LIFE: Duration = Duration::from_secs(24 * 3600);
+
+/// How often expired values are dropped.
+const SWEEP: Duration = Duration::from_secs(60);
 
 /// Shards, each with its own lock: few, as no value may be heavier than a shard.
 const SHARDS: usize = 4;
@@ -80,7 +81,7 @@ where
     /// Drops expired values until none is left: they may be secret, and must not stay until their room is needed.
     async fn sweep(cache: Weak<Self>) {
         loop {
-            sleep(limits::SWEEP).await;
+            sleep(SWEEP).await;
             let Some(cache) = cache.upgrade() else { return };
             let now = Instant::now();
             cache.cached.retain(|_, (_, until)| now < *until);

@@ -119,7 +119,7 @@ async fn an_expired_secret_is_served_while_it_is_read_again() {
         while api.requests() < requests {
             tokio::task::yield_now().await;
         }
-        while secrets.cached.get(&name_of("there")).is_some_and(|content| content.is_due()) {
+        while secrets.cached.get(&name_of("there")).is_some_and(|content| content.due <= Instant::now()) {
             tokio::task::yield_now().await;
         }
         assert_eq!(passwords(&secrets, &["there"]).await, ["new"], "asked a moment ago");
@@ -204,9 +204,9 @@ async fn a_pod_has_no_more_than_so_many_wildcards_nor_long_ones() {
         secret("dockerconfigjson", &json!({"auths": auths}))
     };
     for name in ["first", "second", "third"] {
-        api.answer("team", name, 200, &globs(name, limits::GLOBS_OF_POD / 2, GLOB.max));
+        api.answer("team", name, 200, &globs(name, GLOBS_OF_POD / 2, GLOB));
     }
-    api.answer("team", "long", 200, &globs("long", 1, GLOB.max + 1));
+    api.answer("team", "long", 200, &globs("long", 1, GLOB + 1));
     let secrets = PullSecrets::new(api.cluster(), LONG);
     let read = secrets.read("team", ["long", "first", "second", "third"].into_iter()).await;
     let names: Vec<&str> = read.iter().map(|own| &own.globs().next().unwrap()[4..5]).collect();
@@ -231,7 +231,7 @@ async fn one_that_is_too_large_counts_for_nothing() {
             json!({"auths": {"a.b": {"username": "user", "password": "word"}}, "more": "x".repeat(bytes)});
         secret("dockerconfigjson", &config)
     };
-    let (entries, key, word, data) = (ENTRIES.max, KEY.max, WORD.max, DATA.max);
+    let (entries, key, word, data) = (ENTRIES, KEY, WORD, DATA);
     for (name, body, is_good) in [
         ("most", sized(entries, key, word), true),
         ("entries", sized(entries + 1, key, word), false),
@@ -251,17 +251,17 @@ async fn one_that_is_too_large_counts_for_nothing() {
 async fn what_is_remembered_is_bounded_by_its_size() {
     let api = ApiServer::start().await;
     let secrets = PullSecrets::new(api.cluster(), LONG);
-    let entry = json!({"username": "user", "password": "x".repeat(WORD.max)});
+    let entry = json!({"username": "user", "password": "x".repeat(WORD)});
     let auths: serde_json::Map<_, _> = (0..7).map(|place| (format!("a.b/{place}"), entry.clone())).collect();
     let large = secret("dockerconfigjson", &json!({"auths": auths}));
     let content = || {
         let object = serde_json::from_value(large.clone()).unwrap();
-        let ring = content(object).unwrap().keyring;
-        CachedSecret::read(ring, Instant::now())
+        let (keyring, now) = (content(object).unwrap().keyring.into(), Instant::now());
+        CachedSecret { keyring, read: now, due: now + FOUND }
     };
     let name = |place: usize| name_of(&format!("s{place}"));
     let one = weight(&name(0), &content());
-    let all = usize::try_from(2 * limits::CACHED / one).unwrap();
+    let all = usize::try_from(2 * CACHED / one).unwrap();
     let rings: Vec<_> = (0..all)
         .map(|place| {
             let content = content();
@@ -271,7 +271,7 @@ async fn what_is_remembered_is_bounded_by_its_size() {
         })
         .collect();
     let left = rings.iter().filter(|ring| ring.strong_count() > 0).count() as u64;
-    assert!(left > 0 && left * one <= limits::CACHED, "{left} of {one} bytes");
+    assert!(left > 0 && left * one <= CACHED, "{left} of {one} bytes");
 }
 
 #[tokio::test]
@@ -279,9 +279,9 @@ async fn a_pod_has_no_more_than_so_many_entries() {
     let api = ApiServer::start().await;
     let names: Vec<String> = (0..16).map(|place| format!("s{place}")).collect();
     for name in &names {
-        api.answer("team", name, 200, &sized(ENTRIES.max, 10, 4));
+        api.answer("team", name, 200, &sized(ENTRIES, 10, 4));
     }
     let secrets = PullSecrets::new(api.cluster(), LONG);
     let read = secrets.read("team", names.iter().map(String::as_str)).await;
-    assert_eq!(read.len(), limits::ENTRIES_OF_POD / ENTRIES.max);
+    assert_eq!(read.len(), ENTRIES_OF_POD / ENTRIES);
 }

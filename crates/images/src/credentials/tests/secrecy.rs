@@ -94,7 +94,7 @@ async fn nothing_secret_is_ever_said() {
     for expected in [
         "a credential provider plugin gives nothing",
         "a credential helper gives nothing",
-        "no right to get it",
+        "the API server: forbidden",
     ] {
         assert!(said.contains(expected), "{expected}: {said}");
     }

@@ -20,15 +20,15 @@ async fn drops_expired_values() {
     let (short, long) = (Arc::new(()), Arc::new(()));
     for _ in 0..2 {
         cache.put("short", Arc::clone(&short), Duration::from_secs(10));
-        cache.put("long", Arc::clone(&long), limits::SWEEP * 2);
-        sleep(limits::SWEEP + Duration::from_secs(1)).await;
+        cache.put("long", Arc::clone(&long), SWEEP * 2);
+        sleep(SWEEP + Duration::from_secs(1)).await;
         assert_eq!((Arc::strong_count(&short), Arc::strong_count(&long)), (1, 2));
-        sleep(limits::SWEEP * 2).await;
+        sleep(SWEEP * 2).await;
         assert_eq!(Arc::strong_count(&long), 1);
     }
     let gone = Arc::downgrade(&cache);
     drop(cache);
-    sleep(limits::SWEEP).await;
+    sleep(SWEEP).await;
     assert!(gone.upgrade().is_none());
 }
 
