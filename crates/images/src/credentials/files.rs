@@ -165,8 +165,9 @@ impl File {
         names: &mut Vec<String>,
         limits: Limits,
     ) -> Result<File, FaultCause> {
-        let (providers, faults) = provider::read(&text(path)?, bin_dir, names)?;
-        Ok(Self { plugins: provider::plugins(providers, limits), faults, ..Self::default() })
+        let providers = provider::read(&text(path)?, bin_dir, names)?;
+        let plugins = providers.into_iter().map(|provider| Program::plugin(provider, limits)).collect();
+        Ok(Self { plugins, ..Self::default() })
     }
 }
 

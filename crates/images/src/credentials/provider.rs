@@ -5,7 +5,6 @@ mod protocol;
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use serde::Deserialize;
 use serde::de::{DeserializeOwned, IgnoredAny};
@@ -15,8 +14,8 @@ use tokio::time::Duration;
 use super::credential::CredentialId;
 use super::fault::FaultCause;
 use super::pattern::ImagePattern;
-use super::process::{self, Limits, Output, ProcessError};
-use super::program::{Program, Response};
+use super::process::{self, Output, ProcessError};
+use super::program::Response;
 use tolerarch_support::file;
 use tolerarch_text::go_duration;
 use tolerarch_text::yaml::{self, Copies, Data, Dialect, Node};
@@ -38,8 +37,6 @@ pub(super) struct Provider {
     api_version: String,
     args: Vec<String>,
     pub(super) env: Vec<(String, String)>,
-    /// Whether it needs the token of a Pod's service account.
-    needs_token: bool,
 }
 
 /// The file but for its providers.
@@ -89,13 +86,9 @@ pub(super) fn files(path: &Path) -> Result<Vec<PathBuf>, FaultCause> {
     Ok(files)
 }
 
-/// Returns the providers of a file's text, and what is wrong with single ones, which are left out; an error is about the
-/// file as a whole. Both leave out its values, as those of `env` may be secret. `names` are those of all providers so far.
-pub(super) fn read(
-    text: &str,
-    bin_dir: &Path,
-    names: &mut Vec<String>,
-) -> Result<(Vec<Provider>, Vec<String>), String> {
+/// Returns the providers of a file's text, without those that need the token of a Pod. A fault leaves out the text's
+/// values, as those of `env` may be secret. `names` are those of all providers so far.
+pub(super) fn read(text: &str, bin_dir: &Path, names: &mut Vec<String>) -> Result<Vec<Provider>, String> {
     let documents = yaml::read(text, Dialect::Kubernetes, &mut Copies::default());
     let documents = documents.map_err(|error| format!("line {}: not YAML", error.line))?;
     // Kubelet reads no other.
@@ -114,24 +107,22 @@ pub(super) fn read(
         }
         _ => return Err("providers: at least one is needed".into()),
     };
-    let (mut providers, mut faults) = (Vec::new(), Vec::new());
+    let mut providers = Vec::new();
     for (place, node) in given.iter().enumerate() {
-        let fault = |fault| format!("providers[{place}].{fault}");
-        let checked = decode::<Given>(node).and_then(|provider| {
-            if names.contains(&provider.name) {
-                return Err(fault("name: there is another of this name".to_owned()));
-            }
-            provider.check(bin_dir).map_err(fault)
-        });
-        match checked {
-            Ok(provider) => {
-                names.push(provider.name.clone());
-                providers.push(provider);
-            }
-            Err(fault) => faults.push(fault),
+        let given: Given = decode(node)?;
+        let needs_token = given.token_attributes.is_some();
+        let provider = given.check(bin_dir, names).map_err(|fault| format!("providers[{place}].{fault}"))?;
+        names.push(provider.name.clone());
+        if needs_token {
+            tracing::warn!(
+                plugin = provider.name,
+                "tokenAttributes: plugins that need a service account token are not supported; left out"
+            );
+        } else {
+            providers.push(provider);
         }
     }
-    Ok((providers, faults))
+    Ok(providers)
 }
 
 const OTHER_TYPE: &str = "not the YAML of a CredentialProviderConfig: a value of another kind is expected";
@@ -192,9 +183,11 @@ impl Provider {
 }
 
 impl Given {
-    fn check(self, bin_dir: &Path) -> Result<Provider, String> {
-        let Self { name, match_images, default_cache_duration, api_version, args, env, token_attributes } =
-            self;
+    fn check(self, bin_dir: &Path, names: &[String]) -> Result<Provider, String> {
+        let Self { name, match_images, default_cache_duration, api_version, args, env, .. } = self;
+        if names.contains(&name) {
+            return Err("name: there is another of this name".into());
+        }
         if name.is_empty() || name.contains(['/', ' ', '\0']) || name == "." || name == ".." {
             return Err("name: the name of a program in credentials.providers.binDir, not a path".into());
         }
@@ -228,29 +221,6 @@ impl Given {
         if args.iter().any(|argument| argument.contains('\0')) {
             return Err("args: hold a NUL character".into());
         }
-        let needs_token = token_attributes.is_some();
-        Ok(Provider {
-            name,
-            program,
-            match_images,
-            default_cache_duration,
-            api_version,
-            args,
-            env,
-            needs_token,
-        })
+        Ok(Provider { name, program, match_images, default_cache_duration, api_version, args, env })
     }
-}
-
-pub(super) fn plugins(mut providers: Vec<Provider>, limits: Limits) -> Vec<Arc<Program>> {
-    providers.retain(|provider| {
-        if provider.needs_token {
-            tracing::warn!(
-                plugin = provider.name,
-                "tokenAttributes: plugins that need a service account token are not supported; left out"
-            );
-        }
-        !provider.needs_token
-    });
-    providers.into_iter().map(|provider| Program::plugin(provider, limits)).collect()
 }

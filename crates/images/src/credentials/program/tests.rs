@@ -1,4 +1,4 @@
-use super::super::provider::{plugins, read};
+use super::super::provider::read;
 use super::super::testing::{TestDir, limits};
 use super::*;
 
@@ -16,7 +16,7 @@ providers:
 ";
 
 fn providers(dir: &TestDir, config: &str) -> Vec<Provider> {
-    read(config, dir.root(), &mut Vec::new()).unwrap().0
+    read(config, dir.root(), &mut Vec::new()).unwrap()
 }
 
 /// A plugin that runs this script, which finds the request in `$request`, after it has noted its run.
@@ -32,13 +32,6 @@ fn plugin_with(dir: &TestDir, script: &str, config: &str, limits: Limits) -> Arc
 
 fn plugin(dir: &TestDir, script: &str) -> Arc<Program> {
     plugin_with(dir, script, CONFIG, limits())
-}
-
-fn name_of(plugin: &Program) -> &str {
-    match &plugin.protocol {
-        Protocol::Plugin(provider, _) => &provider.name,
-        Protocol::Helper(helper) => panic!("{helper:?} is no plugin"),
-    }
 }
 
 fn runs(dir: &TestDir) -> usize {
@@ -275,8 +268,8 @@ fn a_plugin_that_needs_a_service_account_token_is_left_out() {
         "{CONFIG}    tokenAttributes: {{serviceAccountTokenAudience: x, requireServiceAccount: true, cacheType: Token}}\n{}",
         CONFIG.split_once("providers:\n").unwrap().1.replace("name: plugin", "name: other")
     );
-    let plugins = plugins(providers(&dir, &config), limits());
-    let names: Vec<_> = plugins.iter().map(|plugin| name_of(plugin)).collect();
+    let plugins = providers(&dir, &config);
+    let names: Vec<_> = plugins.iter().map(|plugin| &plugin.name).collect();
     assert_eq!(names, ["other"]);
 }
 
@@ -311,7 +304,7 @@ fn the_examples_of_the_documentation_are_right() {
     for name in ["ecr-credential-provider", "auth-provider-gcp", "acr-credential-provider"] {
         dir.program(name, "");
     }
-    let plugins = plugins(providers(&dir, example), limits());
+    let plugins = providers(&dir, example);
     for (image, expected) in [
         ("123456789012.dkr.ecr.eu-central-1.amazonaws.com/app", "ecr-credential-provider"),
         ("123456789012.dkr.ecr-fips.us-gov-west-1.amazonaws.com/app", "ecr-credential-provider"),
@@ -329,7 +322,7 @@ fn the_examples_of_the_documentation_are_right() {
         ("company.azurecr.io/app", "acr-credential-provider"),
     ] {
         let chosen: Vec<_> =
-            plugins.iter().filter(|plugin| plugin.is_for(image)).map(|plugin| name_of(plugin)).collect();
+            plugins.iter().filter(|plugin| plugin.is_for(image)).map(|plugin| &plugin.name).collect();
         assert_eq!(chosen, [expected], "{image}");
     }
     assert!(plugins.iter().all(|plugin| !plugin.is_for("docker.io/library/nginx")));

@@ -1,4 +1,4 @@
-//! What is said to a plugin and back: `CredentialProviderRequest` and `CredentialProviderResponse` of
+//! The request to a plugin and its response: `CredentialProviderRequest` and `CredentialProviderResponse` of
 //! credentialprovider.kubelet.k8s.io (k8s.io/kubelet/pkg/apis/credentialprovider/v1/types.go), decoded strictly.
 
 use std::collections::BTreeMap;
@@ -15,7 +15,6 @@ use tolerarch_text::go_duration;
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct ResponseBody {
     kind: String,
-    #[expect(dead_code, reason = "read before, with its own fault")]
     api_version: String,
     cache_key_type: Option<String>,
     cache_duration: Option<String>,
@@ -27,12 +26,6 @@ struct ResponseBody {
 struct Auth {
     username: Option<String>,
     password: Option<Sensitive>,
-}
-
-#[derive(Deserialize)]
-struct Version<'a> {
-    #[serde(rename = "apiVersion", borrow)]
-    api_version: std::borrow::Cow<'a, str>,
 }
 
 impl Auth {
@@ -54,23 +47,22 @@ const MALFORMED: &str = "its answer is no CredentialProviderResponse";
 
 /// `default` is for an answer that does not say how long it is good. An error never quotes it: it may hold credentials.
 pub(super) fn response(text: &[u8], api_version: &str, default: Duration) -> Result<Response, &'static str> {
-    let version: Version<'_> = serde_json::from_slice(text).map_err(|_| MALFORMED)?;
-    if version.api_version != api_version {
-        return Err("its answer has another apiVersion than configured");
-    }
-    let document: ResponseBody = serde_json::from_slice(text).map_err(|_| MALFORMED)?;
-    if document.kind != "CredentialProviderResponse" {
+    let body: ResponseBody = serde_json::from_slice(text).map_err(|_| MALFORMED)?;
+    if body.kind != "CredentialProviderResponse" {
         return Err(MALFORMED);
     }
-    let scope = match document.cache_key_type.unwrap_or_default().as_str() {
+    if body.api_version != api_version {
+        return Err("its answer has another apiVersion than configured");
+    }
+    let scope = match body.cache_key_type.unwrap_or_default().as_str() {
         "Image" => Scope::Image,
         "Registry" => Scope::Registry,
         "Global" => Scope::Global,
         _ => return Err("its answer has a cacheKeyType that is none of Image, Registry and Global"),
     };
-    let life = document.cache_duration.map_or(Some(default), |text| go_duration::parse_or_zero(&text));
+    let life = body.cache_duration.map_or(Some(default), |text| go_duration::parse_or_zero(&text));
     let life = life.ok_or("its answer has a cacheDuration that is none")?;
-    let auth = document.auth.unwrap_or_default();
+    let auth = body.auth.unwrap_or_default();
     let credentials = auth.into_iter().filter_map(|(key, auth)| Some((key, auth?.credential()?.into())));
     Ok(Response { scope, life, keyring: DockerKeyring::new(credentials) })
 }
