@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use tokio::time::{Duration, Instant, timeout};
+use tokio::time::{Duration, Instant};
 
 use super::credential::{Credential, CredentialId};
 use super::docker_keyring::{self, DockerKeyring};
@@ -24,8 +24,6 @@ const CAPACITY: usize = 1000;
 const FAILED: Duration = Duration::from_secs(30);
 /// How long an answer is kept although a registry refuses its credential, as a tenant may name many images which that denies.
 const AGAIN: Duration = Duration::from_secs(10);
-/// How long to wait for another image's run, whose answer may be for this one too: an account can make a program hang.
-const JOINED: Duration = Duration::from_secs(1);
 
 pub(super) struct Program {
     protocol: Protocol,
@@ -33,8 +31,8 @@ pub(super) struct Program {
     /// The scope of its last answer, which is also that of its failures.
     scope: Mutex<Scope>,
     answers: Arc<TtlCache<CacheKey, Arc<Answer>>>,
-    /// Each holds the permit of who started it.
-    runs: SingleFlight<CacheKey, Option<Arc<Answer>>>,
+    /// By the image. Each holds the permit of who started it.
+    runs: SingleFlight<Box<str>, Arc<Answer>>,
 }
 
 enum Protocol {
@@ -62,38 +60,22 @@ pub(super) struct Response {
 impl Scope {
     const ALL: [Self; 3] = [Self::Image, Self::Registry, Self::Global];
 
-    /// What an image shares with all others that are in this scope with it.
-    fn part(self, image: &str) -> &str {
-        match self {
+    fn key(self, image: &str) -> CacheKey {
+        let shared = match self {
             Self::Image => image,
             Self::Registry => registry(image),
             Self::Global => "",
-        }
+        };
+        (self, shared.into())
     }
 }
 
-/// What is cached or under way, for the images of a scope.
-#[derive(Clone, PartialEq, Eq, Hash)]
-struct CacheKey(Kind, Scope, Box<str>);
-
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
-enum Kind {
-    Answer,
-    /// A run without an answer.
-    Failure,
-    /// A run for this image alone.
-    Alone,
-}
-
-impl CacheKey {
-    fn new(kind: Kind, scope: Scope, image: &str) -> Self {
-        Self(kind, scope, scope.part(image).into())
-    }
-}
+/// The images that an answer is for: its scope, and what they share in it.
+type CacheKey = (Scope, Box<str>);
 
 struct Answer {
-    image: Box<str>,
-    ran: Instant,
+    /// From when on a refusal drops it.
+    droppable: Instant,
     keyring: DockerKeyring<Arc<Credential>>,
 }
 
@@ -154,67 +136,53 @@ impl Program {
 
     /// Drops the answer for an image, unless the program ran a moment ago.
     pub(super) fn refused(&self, image: &str) {
-        for key in Scope::ALL.map(|scope| CacheKey::new(Kind::Answer, scope, image)) {
-            if let Some(answer) = self.answers.get(&key).filter(|answer| answer.ran.elapsed() >= AGAIN) {
+        for key in Scope::ALL.map(|scope| scope.key(image)) {
+            if let Some(answer) = self.answers.get(&key).filter(|answer| answer.droppable <= Instant::now()) {
                 self.answers.put(key, answer, Duration::ZERO);
             }
         }
     }
 
     fn cached(&self, image: &str) -> Option<Arc<Answer>> {
-        let mut kinds = [Kind::Answer, Kind::Failure].into_iter();
-        kinds.find_map(|kind| {
-            Scope::ALL.into_iter().find_map(|scope| self.answers.get(&CacheKey::new(kind, scope, image)))
-        })
+        Scope::ALL.into_iter().find_map(|scope| self.answers.get(&scope.key(image)))
     }
 
-    /// Runs it when it is the tenant's turn, or joins a run that is probably for this image as well: many new images of
-    /// one registry cost one run.
+    /// Runs it when it is the tenant's turn, unless there is an answer by then, or joins the image's run, which is by the
+    /// share of who began it: who joins gives the permit back.
     async fn ask(self: &Arc<Self>, image: &str, tenant: &Tenant) -> Result<Arc<Answer>, Busy> {
-        let turn = Arc::new(self.runner.turn(registry(image), tenant).await?);
-        let key = CacheKey::new(Kind::Answer, *self.scope.lock(), image);
-        let alone = || Arc::clone(self).ask_alone(image.to_owned(), Arc::clone(&turn));
-        let shared = timeout(JOINED, self.runs.run(key, alone)).await.ok().and_then(Result::ok).flatten();
-        match shared.filter(|answer| *answer.image == *image).or_else(|| self.cached(image)) {
-            Some(answer) => Ok(answer),
-            None => alone().await.ok_or(Busy),
-        }
-    }
-
-    /// Runs it for this very image, unless there is an answer by now. `None` if that panics.
-    async fn ask_alone(self: Arc<Self>, image: String, turn: Arc<Permit>) -> Option<Arc<Answer>> {
-        let key = CacheKey::new(Kind::Alone, Scope::Image, &image);
-        let program = Arc::clone(&self);
-        let work = || async move {
-            match program.cached(&image) {
-                Some(answer) => Some(answer),
-                None => Some(program.run(&image, &turn).await),
+        let permit = self.runner.turn(registry(image), tenant).await?;
+        let (program, own) = (Arc::clone(self), image.to_owned());
+        let work = move || async move {
+            match program.cached(&own) {
+                Some(answer) => answer,
+                None => program.run(&own, &permit).await,
             }
         };
-        self.runs.run(key, work).await.ok().flatten()
+        self.runs.run(image.into(), work).await.map_err(|_| Busy)
     }
 
-    async fn run(&self, image: &str, turn: &Permit) -> Arc<Answer> {
+    async fn run(&self, image: &str, permit: &Permit) -> Arc<Answer> {
         let (command, input) = match &self.protocol {
             Protocol::Helper(helper) => helper.request(image),
             Protocol::Plugin(provider, _) => provider.request(image),
         };
-        let output = self.runner.run(turn, command, &input).await;
+        let output = self.runner.run(permit, command, &input).await;
         let response = match &self.protocol {
             Protocol::Helper(helper) => Some(helper.response(image, output)),
             Protocol::Plugin(provider, _) => provider.response(output),
         };
-        let scope = {
-            let mut last = self.scope.lock();
-            *last = response.as_ref().map_or(*last, |response| response.scope);
-            *last
+        let now = Instant::now();
+        let Some(Response { scope, life, keyring }) = response else {
+            let failure = Arc::new(Answer { droppable: now + FAILED, keyring: DockerKeyring::default() });
+            // What came meanwhile for other images of this scope stays.
+            if self.cached(image).is_none() {
+                self.answers.put(self.scope.lock().key(image), Arc::clone(&failure), FAILED);
+            }
+            return failure;
         };
-        let (kind, life, keyring) = match response {
-            Some(Response { life, keyring, .. }) => (Kind::Answer, life, keyring),
-            None => (Kind::Failure, FAILED, DockerKeyring::default()),
-        };
-        let answer = Arc::new(Answer { image: image.into(), ran: Instant::now(), keyring });
-        self.answers.put(CacheKey::new(kind, scope, image), Arc::clone(&answer), life);
+        *self.scope.lock() = scope;
+        let answer = Arc::new(Answer { droppable: now + AGAIN, keyring });
+        self.answers.put(scope.key(image), Arc::clone(&answer), life);
         answer
     }
 }

@@ -50,3 +50,17 @@ async fn a_run_that_hangs_for_another_image_keeps_no_one_waiting() {
         victim_is_served(&plugin, &format!("real.example.com/{app}")).await;
     }
 }
+
+/// Or those who ask for one image that hangs would take the runs of all others.
+#[tokio::test]
+async fn who_joins_a_run_gives_the_permit_back() {
+    let dir = TestDir::new();
+    let plugin = plugin_for_real_accounts(&dir, "Image");
+    for namespace in ["a", "b", "c", "d"] {
+        ask(&plugin, "made-up.example.com/app", namespace).await;
+    }
+    let mut held = Vec::new();
+    for _ in 1..limits().runs {
+        held.push(timeout(GOAL, plugin.runner.turn("a.b", &Tenant::Operator)).await.unwrap().unwrap());
+    }
+}
