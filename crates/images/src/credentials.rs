@@ -38,7 +38,6 @@ pub(crate) use process::Busy;
 pub use settings::{CredentialSettings, CredentialsError, ProviderSettings};
 
 use files::{File, Files};
-use process::Limits;
 use pull_secrets::{PullSecret, PullSecrets};
 use tolerarch_core::image::ImageRef;
 use tolerarch_kubernetes::cluster::{Caller, Cluster, ConnectError};
@@ -165,8 +164,8 @@ impl Keyring {
     pub fn candidates(&self, image: &ImageRef) -> Cow<'static, [CredentialCandidate]> {
         let Some(sources) = &self.sources else { return Cow::Borrowed(&ANONYMOUS) };
         let name = image.name();
-        let pulled = docker_keyring::lookup(self.pulled.iter().map(|secret| ((), &**secret)), name);
-        let pulled = pulled.into_iter().map(|(_, _, kept)| CredentialCandidate::pod(kept.clone()));
+        let pulled = docker_keyring::lookup(self.pulled.iter().map(|secret| &**secret), name);
+        let pulled = pulled.into_iter().map(|kept| CredentialCandidate::pod(kept.clone()));
         let is_private = sources.private.iter().any(|pattern| pattern.matches(name));
         let anonymous = (!is_private).then(CredentialCandidate::anonymous);
         // A Pod's own must leave room for the operator's, and both for anonymous access.
@@ -205,14 +204,13 @@ struct Sources {
 struct LoadContext<'e> {
     /// Its `PATH` is where credential helpers are looked for.
     environment: &'e Environment,
-    limits: Limits,
     caller: Caller,
     connect: fn(Caller, &Environment) -> Result<Cluster, ConnectError>,
 }
 
 impl<'e> LoadContext<'e> {
     fn new(caller: Caller, environment: &'e Environment) -> Self {
-        Self { environment, limits: Limits::default(), caller, connect: Cluster::of }
+        Self { environment, caller, connect: Cluster::of }
     }
 
     /// Where pull secrets are read. Commands go on without.
@@ -239,9 +237,8 @@ impl Sources {
         let configs = self.files.of(CredentialSource::DockerConfigs);
         let mut candidates = Vec::new();
         // A helper comes before what is in the same files: docker takes the helper's word only.
-        let helpers = docker_keyring::lookup(configs.clone().map(|config| ((), &config.helpers)), name);
-        let helpers = helpers.into_iter().map(|(_, _, helper)| helper);
-        candidates.extend(helpers.map(|helper| CredentialCandidate::program(helper, host)));
+        let helpers = docker_keyring::lookup(configs.clone().map(|config| &config.helpers), name);
+        candidates.extend(helpers.into_iter().map(|helper| CredentialCandidate::program(helper, host)));
         candidates.extend(held(configs.clone(), name, "docker config"));
         let stores = configs.filter_map(|config| config.store.as_ref());
         candidates.extend(stores.map(|helper| CredentialCandidate::program(helper, host)));
@@ -264,8 +261,8 @@ fn held<'f>(
     name: &str,
     kind: &'static str,
 ) -> impl Iterator<Item = CredentialCandidate> {
-    let found = docker_keyring::lookup(files.map(|file| ((), &file.keyring)), name);
-    found.into_iter().map(move |(_, _, kept)| CredentialCandidate::file(kept.clone(), kind))
+    let found = docker_keyring::lookup(files.map(|file| &file.keyring), name);
+    found.into_iter().map(move |kept| CredentialCandidate::file(kept.clone(), kind))
 }
 
 #[cfg(test)]

@@ -34,25 +34,18 @@ impl<T> DockerKeyring<T> {
 }
 
 /// All that matches a name (`host/repository` or a mere host) in any ring, most specific first, then in their order.
-pub(super) fn lookup<'r, T, R>(
-    rings: impl Iterator<Item = (R, &'r DockerKeyring<T>)> + Clone,
+pub(super) fn lookup<'r, T: 'r>(
+    rings: impl Iterator<Item = &'r DockerKeyring<T>> + Clone,
     name: &str,
-) -> Vec<(R, &'r ImagePattern, &'r T)>
-where
-    R: Clone,
-{
-    let chosen = |choose: &dyn Fn(&ImagePattern) -> bool| -> Vec<_> {
-        let entries =
-            rings.clone().flat_map(|(ring, own)| own.0.iter().map(move |entry| (ring.clone(), entry)));
-        entries.filter(|(_, (key, _))| choose(key)).map(|(ring, (key, value))| (ring, key, value)).collect()
-    };
-    let mut found = chosen(&|key| key.matches(name));
-    // Kubelet sorts the keys backwards, so that longer paths come first. The sort is stable.
-    found.sort_by(|(_, one, _), (_, other, _)| other.cmp(one));
+) -> Vec<&'r T> {
+    let entries = rings.flat_map(|ring| &ring.0);
+    let mut found: Vec<_> = entries.clone().filter(|(key, _)| key.matches(name)).collect();
     if found.is_empty() && name.split('/').next() == Some(DOCKER_HUB) {
-        return chosen(&|key| key.as_str() == DOCKER_HUB_INDEX);
+        found = entries.filter(|(key, _)| key.as_str() == DOCKER_HUB_INDEX).collect();
     }
-    found
+    // Kubelet sorts the keys backwards, so that longer paths come first. The sort is stable.
+    found.sort_by(|(one, _), (other, _)| other.cmp(one));
+    found.into_iter().map(|(_, value)| value).collect()
 }
 
 /// A key as it is compared: without scheme, user, query, and without docker's `/v1` and `/v2`.

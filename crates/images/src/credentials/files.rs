@@ -69,7 +69,7 @@ impl Files {
         }
         if let ProviderSettings { config: Some(path), bin_dir: Some(bin_dir) } = &settings.providers {
             let mut names = Vec::new();
-            let read = |path: &Path| File::of_plugins(path, bin_dir, &mut names, context.limits);
+            let read = |path: &Path| File::of_plugins(path, bin_dir, &mut names);
             files.add_all(Providers, path, provider::files(path), read, before);
         }
         files
@@ -129,7 +129,7 @@ impl File {
         let mut faults = Vec::new();
         let config = DockerConfig::parse(text(path)?.as_bytes())?;
         let mut helper = |key: &str, name: &str| match Helper::new(name, context.environment.get("PATH")) {
-            Ok(helper) => Some(Program::helper(helper, context.limits)),
+            Ok(helper) => Some(Program::helper(helper, Limits::default())),
             Err(why) => {
                 faults.push(format!("{key}: {why}"));
                 None
@@ -159,15 +159,10 @@ impl File {
     }
 
     /// `names` are those of the plugins of other files.
-    fn of_plugins(
-        path: &Path,
-        bin_dir: &Path,
-        names: &mut Vec<String>,
-        limits: Limits,
-    ) -> Result<File, FaultCause> {
+    fn of_plugins(path: &Path, bin_dir: &Path, names: &mut Vec<String>) -> Result<File, FaultCause> {
         let providers = provider::read(&text(path)?, bin_dir, names)?;
-        let plugins = providers.into_iter().map(|provider| Program::plugin(provider, limits)).collect();
-        Ok(Self { plugins, ..Self::default() })
+        let plugin = |provider| Program::plugin(provider, Limits::default());
+        Ok(Self { plugins: providers.into_iter().map(plugin).collect(), ..Self::default() })
     }
 }
 

@@ -61,26 +61,25 @@ impl Helper {
         (command, server(host).into())
     }
 
-    /// What a run says of a host. One that fails says that there is nothing.
-    pub(super) fn response(&self, host: &str, output: Result<Output, ProcessError>) -> Response {
-        let read = match output {
+    /// What a run says of a host, or why that is nothing to go by. Quotes nothing of it.
+    pub(super) fn response(
+        &self,
+        host: &str,
+        output: Result<Output, ProcessError>,
+    ) -> Result<Response, String> {
+        let credential = match output {
             // A helper that knows no credential ends with an error as well.
-            Ok(output) if !output.success => {
+            Err(ProcessError::Status) => {
                 tracing::debug!(helper = self.name, "a credential helper has nothing for a registry");
-                Ok(None)
+                None
             }
-            Ok(output) => serde_json::from_slice(&output.text)
+            output => serde_json::from_slice(&output.map_err(|error| error.to_string())?)
                 .map(HelperOutput::credential)
-                .map_err(|_| "its answer is not what docker's protocol says".to_owned()),
-            Err(error) => Err(error.to_string()),
+                .map_err(|_| "its answer is not what docker's protocol says")?,
         };
-        let credential = read.unwrap_or_else(|fault| {
-            tracing::warn!(helper = self.name, fault, "a credential helper gives nothing");
-            None
-        });
         let life = if credential.is_some() { FOUND } else { NOTHING };
         let keyring = DockerKeyring::new(credential.map(|credential| (host, Arc::new(credential))));
-        Response { scope: Scope::Registry, life, keyring }
+        Ok(Response { scope: Scope::Registry, life, keyring })
     }
 }
 

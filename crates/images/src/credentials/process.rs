@@ -46,6 +46,8 @@ pub(super) enum ProcessError {
     Start(std::io::ErrorKind),
     #[error("did not end in time")]
     Timeout,
+    #[error("ended with an error; run it by hand to see which")]
+    Status,
     #[error("wrote more than is read")]
     TooMuch,
     #[error("its output cannot be read: {0}")]
@@ -57,10 +59,8 @@ pub(super) enum ProcessError {
 #[error("too many runs of it are under way")]
 pub(crate) struct Busy;
 
-pub(super) struct Output {
-    pub(super) success: bool,
-    pub(super) text: Zeroizing<Vec<u8>>,
-}
+/// What a program has written, which may be secret.
+pub(super) type Output = Zeroizing<Vec<u8>>;
 
 impl Runner {
     pub(super) fn new(limits: Limits) -> Self {
@@ -110,7 +110,7 @@ async fn run(mut command: Command, input: &[u8], most: usize) -> Result<Output, 
     let status = child.wait().await.map_err(|error| ProcessError::Read(error.kind()))?;
     // Its number may soon be that of another.
     group.0 = None;
-    Ok(Output { success: status.success(), text })
+    if status.success() { Ok(text) } else { Err(ProcessError::Status) }
 }
 
 /// A program that leads a group of its own, and what it has started: all of it is killed when this is dropped.

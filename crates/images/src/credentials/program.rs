@@ -166,19 +166,24 @@ impl Program {
             Protocol::Helper(helper) => helper.request(image),
             Protocol::Plugin(provider, _) => provider.request(image),
         };
+        let program = command.as_std().get_program().to_owned();
         let output = self.runner.run(permit, command, &input).await;
         let response = match &self.protocol {
-            Protocol::Helper(helper) => Some(helper.response(image, output)),
+            Protocol::Helper(helper) => helper.response(image, output),
             Protocol::Plugin(provider, _) => provider.response(output),
         };
         let now = Instant::now();
-        let Some(Response { scope, life, keyring }) = response else {
-            let failure = Arc::new(Answer { droppable: now + FAILED, keyring: DockerKeyring::default() });
-            // What came meanwhile for other images of this scope stays.
-            if self.cached(image).is_none() {
-                self.answers.put(self.scope.lock().key(image), Arc::clone(&failure), FAILED);
+        let Response { scope, life, keyring } = match response {
+            Ok(response) => response,
+            Err(fault) => {
+                tracing::warn!(?program, fault, "a {} gives nothing", self.kind());
+                let failure = Arc::new(Answer { droppable: now + FAILED, keyring: DockerKeyring::default() });
+                // What came meanwhile for other images of this scope stays.
+                if self.cached(image).is_none() {
+                    self.answers.put(self.scope.lock().key(image), Arc::clone(&failure), FAILED);
+                }
+                return failure;
             }
-            return failure;
         };
         *self.scope.lock() = scope;
         let answer = Arc::new(Answer { droppable: now + AGAIN, keyring });
@@ -189,8 +194,7 @@ impl Program {
 
 impl Answer {
     fn credentials(&self, image: &str) -> Vec<Arc<Credential>> {
-        let found = docker_keyring::lookup(std::iter::once(((), &self.keyring)), image);
-        found.into_iter().map(|(_, _, credential)| Arc::clone(credential)).collect()
+        docker_keyring::lookup(std::iter::once(&self.keyring), image).into_iter().cloned().collect()
     }
 }
 

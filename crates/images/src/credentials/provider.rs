@@ -168,17 +168,9 @@ impl Provider {
         (command, protocol::request(&self.api_version, image))
     }
 
-    pub(super) fn response(&self, output: Result<Output, ProcessError>) -> Option<Response> {
-        let response = match output {
-            Err(error) => Err(error.to_string()),
-            Ok(output) if !output.success => Err("ended with an error; run it by hand to see which".into()),
-            Ok(output) => protocol::response(&output.text, &self.api_version, self.default_cache_duration)
-                .map_err(str::to_owned),
-        };
-        let log = |fault: &String| {
-            tracing::warn!(plugin = self.name, fault, "a credential provider plugin gives nothing");
-        };
-        response.inspect_err(log).ok()
+    pub(super) fn response(&self, output: Result<Output, ProcessError>) -> Result<Response, String> {
+        let output = output.map_err(|error| error.to_string())?;
+        Ok(protocol::response(&output, &self.api_version, self.default_cache_duration)?)
     }
 }
 

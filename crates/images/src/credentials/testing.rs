@@ -8,7 +8,6 @@ use std::sync::Arc;
 use tempfile::TempDir;
 use tokio::time::Duration;
 
-use super::process::Limits;
 use super::*;
 use tolerarch_kubernetes::cluster::Caller;
 use tolerarch_kubernetes::cluster::testing::ApiServer;
@@ -62,8 +61,9 @@ impl TestDir {
     }
 }
 
-pub(super) fn limits() -> Limits {
-    Limits { time: Duration::from_secs(60), output: 10_000, runs: 4 }
+#[cfg(test)]
+pub(super) fn limits() -> process::Limits {
+    process::Limits { time: Duration::from_secs(60), output: 10_000, runs: 4 }
 }
 
 /// Programs are found in `bin`.
@@ -73,7 +73,7 @@ pub(super) fn environment(dir: &TestDir) -> Environment {
 
 pub(super) fn context(environment: &Environment) -> LoadContext<'_> {
     let connect = |_: Caller, _: &Environment| unreachable!("pull secrets are off");
-    LoadContext { environment, limits: limits(), caller: Caller::Service, connect }
+    LoadContext { environment, caller: Caller::Service, connect }
 }
 
 pub fn secret(kind: &str, content: &serde_json::Value) -> serde_json::Value {

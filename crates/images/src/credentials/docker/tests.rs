@@ -7,8 +7,8 @@ fn basic(user: &str, password: &str) -> Credential {
 
 fn of(json: &str) -> (Vec<Credential>, usize) {
     let read = DockerConfig::parse(json.as_bytes()).unwrap().read();
-    let found = lookup(std::iter::once(((), &read.keyring)), "a.b/x");
-    (found.into_iter().map(|(_, _, kept)| Credential::clone(&kept.credential)).collect(), read.malformed)
+    let found = lookup(std::iter::once(&read.keyring), "a.b/x");
+    (found.into_iter().map(|kept| Credential::clone(&kept.credential)).collect(), read.malformed)
 }
 
 #[test]

@@ -27,7 +27,7 @@ fn normalises_keys_as_kubelet_does() {
 }
 
 fn found<'r>(rings: &'r [DockerKeyring<&'r str>], name: &str) -> Vec<&'r str> {
-    lookup(rings.iter().map(|ring| ((), ring)), name).into_iter().map(|(_, _, value)| *value).collect()
+    lookup(rings.iter(), name).into_iter().copied().collect()
 }
 
 #[test]

@@ -86,8 +86,8 @@ const HOSTS_IN_CAPITALS: [&str; 4] = ["Mixed.Case.com", ".Case.com", "Quay.io", 
 fn ours(configs: &[String], image: &str) -> Vec<String> {
     let configs: Vec<_> =
         configs.iter().map(|config| DockerConfig::parse(config.as_bytes()).unwrap().read()).collect();
-    let found = docker_keyring::lookup(configs.iter().map(|read| ((), &read.keyring)), image);
-    let words = found.into_iter().filter_map(|(_, _, kept)| match &*kept.credential {
+    let found = docker_keyring::lookup(configs.iter().map(|read| &read.keyring), image);
+    let words = found.into_iter().filter_map(|kept| match &*kept.credential {
         Credential::Basic { user, password } => Some(format!("{user}:{}", password.reveal())),
         // Docker's own, which kubelet does not know.
         _ => None,
