@@ -153,14 +153,15 @@ impl File {
         if hosts.contains(&host) {
             return Err("another file is for the same registry".to_owned().into());
         }
-        hosts.push(host.clone());
-        let keyring = DockerKeyring::new([(host, credential_of(&text(path)?)?.into())]);
+        let keyring = DockerKeyring::new([(&host, credential_of(&text(path)?)?.into())]);
+        hosts.push(host);
         Ok(Self { keyring, ..Self::default() })
     }
 
     /// `names` are those of the plugins of other files.
     fn of_plugins(path: &Path, bin_dir: &Path, names: &mut Vec<String>) -> Result<File, FaultCause> {
         let providers = provider::read(&text(path)?, bin_dir, names)?;
+        names.extend(providers.iter().map(|provider| provider.name.clone()));
         let plugin = |provider| Program::plugin(provider, Limits::default());
         Ok(Self { plugins: providers.into_iter().map(plugin).collect(), ..Self::default() })
     }
@@ -193,7 +194,7 @@ fn host_of(file: &Path) -> Option<String> {
     is_host.then(|| canonical_host(image.host()))
 }
 
-/// What it says, or what is wrong with it, without its values.
+/// Reads a file of the directory. A fault leaves out its values.
 fn credential_of(text: &str) -> Result<Credential, String> {
     let file: RegistryFile = toml::from_str(text).map_err(|error| fault(text, &error))?;
     let RegistryFile { user, secret } = file;
@@ -203,7 +204,7 @@ fn credential_of(text: &str) -> Result<Credential, String> {
     Ok(Credential::Basic { user, password: secret })
 }
 
-/// Where, and no more: a parser's words quote what it reads.
+/// Says where, and no more: a parser's words quote what it reads.
 fn fault(text: &str, error: &toml::de::Error) -> String {
     let before = error.span().and_then(|span| text.get(..span.start));
     let line = before.map(|before| before.matches('\n').count() + 1);

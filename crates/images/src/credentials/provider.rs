@@ -87,8 +87,8 @@ pub(super) fn files(path: &Path) -> Result<Vec<PathBuf>, FaultCause> {
 }
 
 /// Returns the providers of a file's text, without those that need the token of a Pod. A fault leaves out the text's
-/// values, as those of `env` may be secret. `names` are those of all providers so far.
-pub(super) fn read(text: &str, bin_dir: &Path, names: &mut Vec<String>) -> Result<Vec<Provider>, String> {
+/// values, as those of `env` may be secret. `names` are those of other files' providers.
+pub(super) fn read(text: &str, bin_dir: &Path, names: &[String]) -> Result<Vec<Provider>, String> {
     let documents = yaml::read(text, Dialect::Kubernetes, &mut Copies::default());
     let documents = documents.map_err(|error| format!("line {}: not YAML", error.line))?;
     // Kubelet reads no other.
@@ -107,12 +107,14 @@ pub(super) fn read(text: &str, bin_dir: &Path, names: &mut Vec<String>) -> Resul
         }
         _ => return Err("providers: at least one is needed".into()),
     };
-    let mut providers = Vec::new();
+    let mut providers: Vec<Provider> = Vec::new();
     for (place, node) in given.iter().enumerate() {
         let given: Given = decode(node)?;
+        if names.contains(&given.name) || providers.iter().any(|other| other.name == given.name) {
+            return Err(format!("providers[{place}].name: there is another of this name"));
+        }
         let needs_token = given.token_attributes.is_some();
-        let provider = given.check(bin_dir, names).map_err(|fault| format!("providers[{place}].{fault}"))?;
-        names.push(provider.name.clone());
+        let provider = given.check(bin_dir).map_err(|fault| format!("providers[{place}].{fault}"))?;
         if needs_token {
             tracing::warn!(
                 plugin = provider.name,
@@ -175,11 +177,8 @@ impl Provider {
 }
 
 impl Given {
-    fn check(self, bin_dir: &Path, names: &[String]) -> Result<Provider, String> {
+    fn check(self, bin_dir: &Path) -> Result<Provider, String> {
         let Self { name, match_images, default_cache_duration, api_version, args, env, .. } = self;
-        if names.contains(&name) {
-            return Err("name: there is another of this name".into());
-        }
         if name.is_empty() || name.contains(['/', ' ', '\0']) || name == "." || name == ".." {
             return Err("name: the name of a program in credentials.providers.binDir, not a path".into());
         }

@@ -16,7 +16,7 @@ providers:
 ";
 
 fn providers(dir: &TestDir, config: &str) -> Vec<Provider> {
-    read(config, dir.root(), &mut Vec::new()).unwrap()
+    read(config, dir.root(), &[]).unwrap()
 }
 
 /// A plugin that runs this script, which finds the request in `$request`, after it has noted its run.
@@ -152,7 +152,7 @@ fn reads_what_kubelet_reads_of_a_configuration() {
         assert_eq!(providers(&dir, &config).len(), 1, "{config}");
     }
     let twice = format!("{CONFIG}    args: []\n");
-    let fault = read(&twice, dir.root(), &mut Vec::new()).unwrap_err();
+    let fault = read(&twice, dir.root(), &[]).unwrap_err();
     assert_eq!(fault, "line 12: duplicate field `args`");
 }
 
