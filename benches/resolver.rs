@@ -11,7 +11,7 @@ use tolerarch::config::Config;
 use tolerarch_core::image::{ImageRef, PlatformSet, Support};
 use tolerarch_images::credentials::Keyring;
 use tolerarch_images::registry::{AddressGuard, Digest, Found, Registry, RegistryMetrics};
-use tolerarch_images::resolver::{CacheSettings, Extras, Resolver, ResolverMetrics, Tenant};
+use tolerarch_images::resolver::{CacheSettings, Resolver, ResolverMetrics, Tenant};
 use tolerarch_support::metrics::Metrics;
 
 type Outcome<T> = Result<T, Box<dyn Error + Send + Sync>>;
@@ -43,7 +43,7 @@ fn resolver(capacity: usize) -> Outcome<Resolver> {
         lookup,
         CacheSettings { capacity, ..cache },
         ResolverMetrics::register(&metrics)?,
-        Extras::default(),
+        None,
     ))
 }
 

@@ -27,7 +27,6 @@ use crate::config::{Config, Sources};
 use tolerarch_engine::decide::Snapshot;
 use tolerarch_engine::warm_start;
 use tolerarch_images::registry::Traces;
-use tolerarch_images::resolver::Extras;
 use tolerarch_kubernetes::cluster::{Caller, Cluster, Watcher};
 use tolerarch_kubernetes::discovery::Discovery;
 use tolerarch_support::environment::Environment;
@@ -60,7 +59,8 @@ pub fn snapshot(
     let mut snapshot = snapshot::load(
         config,
         &Families::register(&metrics, &metrics)?,
-        Extras { traces, ..Extras::default() },
+        None,
+        traces,
         Caller::Person,
         environment,
         None,

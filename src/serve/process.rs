@@ -19,7 +19,6 @@ use super::snapshot::Live;
 use super::supervisor::Supervisor;
 use crate::config::{Config, Sources};
 use tolerarch_controller::ControllerSettings;
-use tolerarch_images::resolver::Extras;
 use tolerarch_images::shared_cache::{SharedCache, SharedCacheKeeper};
 use tolerarch_kubernetes::cluster::{ConfigMapName, Watcher};
 use tolerarch_support::environment::Environment;
@@ -59,9 +58,8 @@ impl Process {
     ) -> Result<Self, ServeError> {
         let shared = SharedCache::begin(config.shared_cache.clone(), counts.shared_cache.clone()).await;
         let (shared, shared_cache) = shared.unzip();
-        let extras = Extras { shared, ..Extras::default() };
         let address = config.admin.listen;
-        let live = Live::begin(config, extras, counts, environment.clone(), controller)?;
+        let live = Live::begin(config, shared, counts, environment.clone(), controller)?;
         let admin = listen("admin.listen", address).await?;
         Ok(Self { admin, metrics, live, follower: None, discoverer: None, failed_images: None, shared_cache })
     }

@@ -15,8 +15,9 @@ use tolerarch_core::policy::Policy;
 use tolerarch_engine::decide::{Current, Snapshot};
 use tolerarch_engine::failed_images::FailedImages;
 use tolerarch_images::credentials::{Credentials, CredentialsError, SourceFault};
-use tolerarch_images::registry::{ProxyError, Registry, TrustError};
-use tolerarch_images::resolver::{Extras, Resolver};
+use tolerarch_images::registry::{ProxyError, Registry, Traces, TrustError};
+use tolerarch_images::resolver::Resolver;
+use tolerarch_images::shared_cache::SharedCache;
 use tolerarch_kubernetes::cluster::Caller;
 use tolerarch_kubernetes::discovery::{Discovery, Inventory};
 use tolerarch_support::environment::Environment;
@@ -40,11 +41,12 @@ pub enum SnapshotError {
 }
 
 /// What decides under this configuration. Reads the files that the configuration names; it may wait for them. `before` goes
-/// on with what it knows, else it begins with `extras`; `caller` is the one who asks the cluster.
+/// on with what it knows, else it begins with the `shared` cache; `traces` record its lookups; `caller` is who asks the cluster.
 pub(super) fn load(
     config: &Config,
     metrics: &Families,
-    extras: Extras,
+    shared: Option<SharedCache>,
+    traces: Option<Traces>,
     caller: Caller,
     environment: &Environment,
     before: Option<&Snapshot>,
@@ -58,14 +60,14 @@ pub(super) fn load(
     )?;
     report(credentials.faults(), before.map_or(&[], |before| before.credentials.faults()));
     let registry = Registry::load(config.registry_settings(environment)?, metrics.registry.clone())?;
-    let registry = registry.with_credentials(credentials.clone());
+    let registry = registry.with_credentials(credentials.clone()).with_traces(traces);
     let profiles = config.policies(&config.policy);
     let Config { policy, lookup, cache, .. } = config.clone();
     metrics.reviews.show(&policy.pools, profiles.keys());
     let budget = lookup.budget;
     let resolver = match before {
         Some(before) => before.resolver.reconfigured(registry, lookup, cache),
-        None => Resolver::new(registry, lookup, cache, metrics.resolver.clone(), extras),
+        None => Resolver::new(registry, lookup, cache, metrics.resolver.clone(), shared),
     };
     let known = before.map_or(&[][..], |before| before.resolver.tls_faults());
     for fault in resolver.tls_faults().iter().filter(|fault| !known.contains(fault)).take(LOGGED_FAULTS) {
@@ -127,13 +129,13 @@ struct Sources {
 impl Live {
     pub(super) fn begin(
         config: Config,
-        extras: Extras,
+        shared: Option<SharedCache>,
         metrics: Families,
         environment: Environment,
         controller: Option<watch::Sender<ControllerSettings>>,
     ) -> Result<Self, SnapshotError> {
         let parts = parts(&config, controller.is_some());
-        let snapshot = load(&parts, &metrics, extras, Caller::Service, &environment, None)?;
+        let snapshot = load(&parts, &metrics, shared, None, Caller::Service, &environment, None)?;
         metrics.credentials.show(snapshot.credentials.faults());
         let sources = Arc::new(Mutex::new(Sources { config, discovered: None, warned: Vec::new() }));
         Ok(Self { current: Current::new(snapshot), metrics, environment, controller, sources })
@@ -152,8 +154,8 @@ impl Live {
     pub(super) fn take(&self, mut config: Config) -> Result<Vec<String>, SnapshotError> {
         let kept = config.keep(&self.config());
         let (parts, before) = (parts(&config, self.controller.is_some()), self.current.get());
-        let (extras, caller) = (Extras::default(), Caller::Service);
-        let mut loaded = load(&parts, &self.metrics, extras, caller, &self.environment, Some(&before))?;
+        let (caller, environment) = (Caller::Service, &self.environment);
+        let mut loaded = load(&parts, &self.metrics, None, None, caller, environment, Some(&before))?;
         self.metrics.credentials.show(loaded.credentials.faults());
         let mut sources = self.sources.lock();
         sources.config = config;

@@ -86,9 +86,17 @@ pub struct Registry {
     credentials: Credentials,
     pub(crate) verified: Verified,
     pub(crate) tls_faults: Vec<String>,
+    /// What records lookups, for a command that shows them.
+    pub(crate) traces: Option<Traces>,
 }
 
 impl Registry {
+    /// The same client, whose lookups are recorded.
+    #[must_use]
+    pub fn with_traces(self, traces: Option<Traces>) -> Self {
+        Self { traces, ..self }
+    }
+
     /// The same client, which shows mirrors the operator's credentials for them, never a Pod's.
     #[must_use]
     pub fn with_credentials(self, credentials: Credentials) -> Self {
@@ -111,7 +119,7 @@ impl Registry {
         let tls_faults = tls.faults();
         let transport = Transport::new(Connector::new(guard, tls, proxies, names), metrics);
         let (tokens, credentials) = (Tokens::new(), Credentials::default());
-        Ok(Self { hosts, allowed, transport, tokens, credentials, verified, tls_faults })
+        Ok(Self { hosts, allowed, transport, tokens, credentials, verified, tls_faults, traces: None })
     }
 
     /// Whether the configuration allows asking for this image. Cheap, and decided anew for each Pod.

@@ -23,7 +23,7 @@ pub use metrics::ResolverMetrics;
 pub use tolerarch_support::concurrency::Tenant;
 
 use crate::credentials::{CredentialCandidate, CredentialId};
-use crate::registry::{Digest, Found, Registry, Traces, trace};
+use crate::registry::{Digest, Found, Registry, trace};
 use crate::shared_cache::SharedCache;
 use cache::{Cache, Cached, Millis};
 use circuit::PROBE_PATIENCE;
@@ -73,15 +73,6 @@ struct Inner {
     limit: Arc<ConcurrencyLimit>,
 }
 
-/// What a resolver may have beside its registries and its memory.
-#[derive(Default)]
-pub struct Extras {
-    /// The cache that replicas share.
-    pub shared: Option<SharedCache>,
-    /// What records lookups, for a command that shows them.
-    pub traces: Option<Traces>,
-}
-
 /// What is known of one image by now.
 enum Lookup {
     Ready(Outcome),
@@ -109,19 +100,19 @@ impl Pending {
 }
 
 impl Resolver {
-    /// A resolver with an empty cache.
+    /// A resolver with an empty cache, and the one that replicas share.
     pub fn new(
         registry: Registry,
         lookup: LookupSettings,
         cache: CacheSettings,
         metrics: ResolverMetrics,
-        Extras { shared, traces }: Extras,
+        shared: Option<SharedCache>,
     ) -> Self {
         let (all, per_host) = (lookup.concurrency, lookup.per_registry);
         let limit = ConcurrencyLimit::new(Capacity { all, per_host, waiting: QUEUE * all });
         let hosts = Hosts::new(metrics.clone());
         let cache = Cache::new(cache, metrics.clone());
-        let fetcher = Fetcher { registry, cache, shared, timeout: lookup.timeout, metrics, traces };
+        let fetcher = Fetcher { registry, cache, shared, timeout: lookup.timeout, metrics };
         Self::with(fetcher, hosts.into(), limit.into())
     }
 
@@ -136,7 +127,6 @@ impl Resolver {
             timeout: lookup.timeout,
             shared: before.shared.clone(),
             metrics: before.metrics.clone(),
-            traces: before.traces.clone(),
         };
         Self::with(fetcher, Arc::clone(hosts), Arc::clone(limit))
     }
@@ -341,7 +331,7 @@ impl Resolver {
     /// Holds the permit of the lookup that began it to its own end.
     async fn request(self, turn: Arc<(Job, Permit)>) -> Outcome {
         let (fetcher, job) = (&self.0.fetcher, &turn.0);
-        trace::scope(fetcher.traces.as_ref(), &job.image, fetcher.look_up(job)).await
+        trace::scope(fetcher.registry.traces.as_ref(), &job.image, fetcher.look_up(job)).await
     }
 }
 

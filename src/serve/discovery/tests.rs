@@ -8,7 +8,6 @@ use tolerarch_core::pod::Pod;
 use tolerarch_core::policy::Policy;
 use tolerarch_core::testing::platforms;
 use tolerarch_engine::decide::Wait;
-use tolerarch_images::resolver::Extras;
 use tolerarch_kubernetes::cluster::testing::Lists;
 use tolerarch_support::environment::Environment;
 use tolerarch_support::metrics::Metrics;
@@ -37,7 +36,7 @@ impl Webhook {
         let metrics = Metrics::new([]).unwrap();
         let families = Families::register(&metrics, &metrics).unwrap();
         let discover = config.discover;
-        let live = Live::begin(config, Extras::default(), families, Environment::default(), None).unwrap();
+        let live = Live::begin(config, None, families, Environment::default(), None).unwrap();
         let mut discoverer = Discoverer::new(discover, api.watcher(), live.clone());
         let readiness = Box::new(discoverer.readiness());
         let task = tokio::spawn(async move { discoverer.run().await });

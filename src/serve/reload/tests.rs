@@ -11,7 +11,6 @@ use tolerarch_core::pod::Pod;
 use tolerarch_core::policy::Mode;
 use tolerarch_engine::decide::{Snapshot, Wait};
 use tolerarch_engine::failed_images::FailedImages;
-use tolerarch_images::resolver::Extras;
 use tolerarch_support::metrics::Metrics;
 use tolerarch_webhook::admission::Webhook;
 
@@ -78,7 +77,7 @@ async fn no_review_fails_while_it_changes() {
     let metrics = Metrics::new([]).unwrap();
     let metrics = Families::register(&metrics, &metrics).unwrap();
     let webhook_metrics = metrics.reviews.clone();
-    let live = Live::begin(config("a"), Extras::default(), metrics, Environment::default(), None).unwrap();
+    let live = Live::begin(config("a"), None, metrics, Environment::default(), None).unwrap();
     let webhook = Webhook::new(live.current().clone(), webhook_metrics);
     let change = async {
         for round in 0..50 {
@@ -137,7 +136,7 @@ async fn what_has_begun_ends_by_the_configuration_that_it_began_with() {
     let metrics = Metrics::new([]).unwrap();
     let metrics = Families::register(&metrics, &metrics).unwrap();
     let environment = Environment::default();
-    let live = Live::begin(config("a", true), Extras::default(), metrics, environment, None).unwrap();
+    let live = Live::begin(config("a", true), None, metrics, environment, None).unwrap();
     let current = live.current().clone();
     let begun = current.get();
     let (one, other) = (pod("one"), pod("other"));
@@ -203,8 +202,7 @@ impl Followed {
         let seen = FileVersions::now(&sources, &config).await;
         let metrics = Metrics::new([]).unwrap();
         let families = Families::register(&metrics, &metrics).unwrap();
-        let live =
-            Live::begin(config, Extras::default(), families, sources.environment.clone(), None).unwrap();
+        let live = Live::begin(config, None, families, sources.environment.clone(), None).unwrap();
         let follower = Follower::new(live, sources, Levels::detached(), seen).unwrap();
         Self { root, metrics, follower }
     }

@@ -8,7 +8,7 @@ use testregistry::Registry as Remote;
 use super::*;
 use tolerarch_images::registry::testing::registry_metrics;
 use tolerarch_images::registry::{AddressGuard, HostSettings, Registry};
-use tolerarch_images::resolver::{CacheSettings, Extras, LookupSettings, ResolverMetrics};
+use tolerarch_images::resolver::{CacheSettings, LookupSettings, ResolverMetrics};
 use tolerarch_support::metrics::Metrics;
 
 pub const BOTH: [&str; 2] = ["linux/amd64", "linux/arm64"];
@@ -92,7 +92,7 @@ pub fn in_front_of(
     let budget = Duration::from_secs(60);
     let lookup = LookupSettings { budget, timeout: 2 * budget, ..LookupSettings::default() };
     let counts = ResolverMetrics::register(metrics).unwrap();
-    let resolver = Resolver::new(registry, lookup, cache, counts, Extras::default());
+    let resolver = Resolver::new(registry, lookup, cache, counts, None);
     Current::new(Snapshot {
         policy: Policy::default(),
         profiles: BTreeMap::new(),

@@ -14,7 +14,7 @@ use super::metrics::{LookupResult, ResolverMetrics};
 use super::request::{Access, Request, combine_refusals, is_refusal};
 use crate::credentials::{Busy, Credential, CredentialCandidate};
 use crate::registry::trace::{self, CREDENTIAL};
-use crate::registry::{Error, Found, Pull, Registry, Traces};
+use crate::registry::{Error, Found, Pull, Registry};
 use crate::shared_cache::SharedCache;
 use tolerarch_core::image::{ImageRef, LookupError, Support};
 use tolerarch_support::concurrency::Tenant;
@@ -27,7 +27,6 @@ pub(super) struct Fetcher {
     pub(super) shared: Option<SharedCache>,
     pub(super) timeout: Duration,
     pub(super) metrics: ResolverMetrics,
-    pub(super) traces: Option<Traces>,
 }
 
 /// A lookup to be done, and what it holds until it ends.

@@ -56,7 +56,7 @@ impl Bench {
         change(&mut lookup, &mut cache);
         let counts = ResolverMetrics::register(&metrics).unwrap();
         let registry = registry([&remote].into_iter().chain(others));
-        let resolver = Resolver::new(registry, lookup, cache, counts, Extras::default());
+        let resolver = Resolver::new(registry, lookup, cache, counts, None);
         Self { remote, resolver, metrics, clock: None }
     }
 

@@ -54,9 +54,8 @@ impl Replica {
         change(&mut settings, &mut cache);
         let counts = SharedCacheMetrics::register(&metrics).unwrap();
         let (shared, mut keeper) = SharedCache::begin(settings, counts).await.unwrap();
-        let extras = Extras { shared: Some(shared), ..Extras::default() };
         let counts = ResolverMetrics::register(&metrics).unwrap();
-        let resolver = Resolver::new(registry([&**remote]), lookup, cache, counts, extras);
+        let resolver = Resolver::new(registry([&**remote]), lookup, cache, counts, Some(shared));
         let state = keeper.state();
         let keeper = tokio::spawn(async move { keeper.run().await });
         Self { remote: Arc::clone(remote), resolver, metrics, state, keeper }
