@@ -187,7 +187,7 @@ impl Server {
                 [] => State::Healthy,
                 _ => State::Degraded("a source cannot be used; the log names it, and the others are in use"),
             })
-            .only_if(move || own.get().credentials.is_configured());
+            .enabled_if(move || own.get().credentials.is_configured());
         components.splice(1..1, [certificate, credentials]);
         components.extend(warm.map(|state| Component::new("warm-start").reported(state)));
         components.push(serving);

@@ -19,7 +19,7 @@ use tolerarch_controller::{
 };
 use tolerarch_kubernetes::cluster::{Caller, Cluster, ConfigMapName, LeaseName, Watcher};
 use tolerarch_support::environment::Environment;
-use tolerarch_support::health::{Conditions, Reported};
+use tolerarch_support::health::Reported;
 use tolerarch_support::logging::{self, Levels};
 use tolerarch_support::metrics::Metrics;
 
@@ -80,7 +80,7 @@ impl Controller {
             settings: settings.clone(),
             recorder: recorder.clone(),
             learner: Learner::new(Arc::clone(&cluster), failed_images),
-            conditions: Conditions::default(),
+            state: Reported::default(),
         };
         let node_taints = NodeTaints {
             leadership: elector.leadership(),
@@ -88,7 +88,7 @@ impl Controller {
             watcher: watcher.clone(),
             settings: settings.clone(),
             metrics: NodeTaintMetrics::register(&process.metrics)?,
-            conditions: Conditions::default(),
+            state: Reported::default(),
         };
         let pending = PendingPods {
             leadership: elector.leadership(),
@@ -99,7 +99,7 @@ impl Controller {
             settings,
             recorder,
             metrics: own,
-            conditions: Conditions::default(),
+            state: Reported::default(),
         };
         Ok(Self { process, elector, pending, failing, events, census, node_taints })
     }
@@ -110,13 +110,11 @@ impl Controller {
         let mut supervisor = Supervisor::new(process.live.metrics.restarts.clone());
         let mut components = vec![
             supervisor.component("election", elector.state(), elector, |task| Box::pin(task.run())),
-            supervisor
-                .component("pending-pods", pending.conditions.clone(), pending, |task| Box::pin(task.run())),
-            supervisor
-                .component("failing-pods", failing.conditions.clone(), failing, |task| Box::pin(task.run())),
+            supervisor.component("pending-pods", pending.state.clone(), pending, |task| Box::pin(task.run())),
+            supervisor.component("failing-pods", failing.state.clone(), failing, |task| Box::pin(task.run())),
             supervisor.component("events", events.state.clone(), events, |task| Box::pin(task.run())),
             supervisor.component("census", census.state.clone(), census, |task| Box::pin(task.run())),
-            supervisor.component("node-taints", node_taints.conditions.clone(), node_taints, |task| {
+            supervisor.component("node-taints", node_taints.state.clone(), node_taints, |task| {
                 Box::pin(task.run())
             }),
         ];

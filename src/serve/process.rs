@@ -109,9 +109,8 @@ impl Process {
                 .reported(supervisor.keep("discovery", discoverer, |discoverer| Box::pin(discoverer.run())))
         });
         let failed_images = self.failed_images.take().map(|record| {
-            let state = record.state.clone();
-            let kept = supervisor.keep("failed-images", record, |record| Box::pin(record.run()));
-            Component::new("failed-images").reported(state).reported(kept)
+            supervisor
+                .component("failed-images", record.state.clone(), record, |record| Box::pin(record.run()))
         });
         let shared = self.shared_cache.take().map(|keeper| {
             supervisor.component("shared-cache", keeper.state(), keeper, |keeper| Box::pin(keeper.run()))

@@ -8,7 +8,7 @@ use prometheus::IntCounterVec;
 use tokio::task::JoinSet;
 use tokio::time::{Duration, Instant, sleep};
 
-use tolerarch_support::health::{Component, Report, Reported, State};
+use tolerarch_support::health::{Component, Reported, State};
 use tolerarch_support::metrics::Metrics;
 
 /// The pause before a task is started again, doubled each time until it is the longest.
@@ -80,7 +80,7 @@ impl Supervisor {
     pub(super) fn component<T: Send + 'static>(
         &mut self,
         name: &'static str,
-        report: impl Report,
+        report: Reported,
         task: T,
         run: Run<T>,
     ) -> Component {

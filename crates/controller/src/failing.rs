@@ -26,7 +26,7 @@ use tolerarch_engine::decide::{self, BatchLimits, Current};
 use tolerarch_engine::failed_images::{self, FailedImage};
 use tolerarch_images::resolver::LookupSettings;
 use tolerarch_kubernetes::cluster::{Change, Cluster, ClusterError, Namespace, Node, StoredPod, Watcher};
-use tolerarch_support::health::Conditions;
+use tolerarch_support::health::{Reported, State};
 use tolerarch_support::recently::Recently;
 
 /// Pods on nodes that have not ended well.
@@ -53,7 +53,7 @@ pub struct FailingPods {
     pub settings: watch::Receiver<ControllerSettings>,
     pub recorder: Recorder,
     pub learner: Learner,
-    pub conditions: Conditions,
+    pub state: Reported,
 }
 
 const PODS_UNREAD: &str = "the Pods on nodes cannot be read";
@@ -77,11 +77,11 @@ struct Failing {
 impl FailingPods {
     pub async fn run(&mut self) {
         loop {
-            let kept = self.learner.keep(&self.leadership, &self.conditions);
+            let kept = self.learner.keep(&self.leadership, &self.state);
             let work = async { tokio::join!(self.follow(), kept).0 };
             let is_on = |settings: &ControllerSettings| settings.events || settings.learn;
             self.leadership.lead(while_on(&self.settings, is_on, work)).await;
-            self.conditions.clear();
+            self.state.set(State::Healthy);
         }
     }
 
@@ -103,7 +103,7 @@ impl FailingPods {
         loop {
             tokio::select! {
                 Some(change) = changes.next() => {
-                    tell(&self.conditions, PODS_UNREAD, &change);
+                    tell(&self.state, PODS_UNREAD, &change);
                     if let Change::Listed(pod) | Change::Applied(pod) = change
                         && let Some(failing) = self.failing(pod)
                         && looked.insert(failing.pod.uid())
@@ -209,8 +209,8 @@ impl FailingPods {
     /// Notes whether a right is missing, by what came of a request that needs it.
     fn learn<T>(&self, what: &'static str, answer: Result<T, ClusterError>) -> Result<T, ClusterError> {
         match &answer {
-            Err(ClusterError::Forbidden | ClusterError::Unauthorized) => self.conditions.set(what, true),
-            Ok(_) | Err(ClusterError::NotFound) => self.conditions.set(what, false),
+            Err(ClusterError::Forbidden | ClusterError::Unauthorized) => self.state.set_fault(what, true),
+            Ok(_) | Err(ClusterError::NotFound) => self.state.set_fault(what, false),
             Err(_) => {}
         }
         answer
@@ -219,8 +219,8 @@ impl FailingPods {
     /// Finds out which rights are there again: perhaps no Pod needs them any more.
     async fn try_again(&self) {
         for (what, path) in RIGHTS {
-            if self.conditions.has(what) && self.cluster.may_get(path).await == Some(true) {
-                self.conditions.set(what, false);
+            if self.state.has(what) && self.cluster.may_get(path).await == Some(true) {
+                self.state.set_fault(what, false);
             }
         }
     }

@@ -10,7 +10,7 @@ use tokio::time::{Duration, sleep};
 use super::Leadership;
 use tolerarch_engine::failed_images::{FailedImage, FailedImages};
 use tolerarch_kubernetes::cluster::{Cluster, ClusterError, ConfigMapName};
-use tolerarch_support::health::Conditions;
+use tolerarch_support::health::Reported;
 use tolerarch_support::sync::Mutex;
 
 /// Failures that wait to be written. Those that have no room are seen again as their Pods go on failing.
@@ -45,7 +45,7 @@ impl Learner {
     }
 
     /// Writes what is learned. Does not end.
-    pub(super) async fn keep(&self, leadership: &Leadership, conditions: &Conditions) {
+    pub(super) async fn keep(&self, leadership: &Leadership, state: &Reported) {
         let mut pause = TOGETHER;
         loop {
             if self.0.waiting.lock().is_empty() {
@@ -56,11 +56,11 @@ impl Learner {
             let is_wrong = written.is_err_and(|error| error != ClusterError::Conflict);
             if let Err(error) = written
                 && is_wrong
-                && !conditions.has(NOT_WRITTEN)
+                && !state.has(NOT_WRITTEN)
             {
                 tracing::error!(%error, "{NOT_WRITTEN}");
             }
-            conditions.set(NOT_WRITTEN, is_wrong);
+            state.set_fault(NOT_WRITTEN, is_wrong);
             pause = if is_wrong { (2 * pause).min(LONGEST) } else { TOGETHER };
         }
     }

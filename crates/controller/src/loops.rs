@@ -6,7 +6,7 @@ use tokio::sync::watch;
 use super::pace::Pace;
 use super::{ControllerSettings, Leadership};
 use tolerarch_kubernetes::cluster::{Change, Cluster, ClusterError, PatchType};
-use tolerarch_support::health::Conditions;
+use tolerarch_support::health::Reported;
 
 /// Does this while the settings say so, from when they do.
 pub(super) async fn while_on(
@@ -24,13 +24,13 @@ pub(super) async fn while_on(
 }
 
 /// Whether this is wrong, as far as a change says it.
-pub(super) fn tell<K>(conditions: &Conditions, what: &'static str, change: &Change<K>) {
+pub(super) fn tell<K>(state: &Reported, what: &'static str, change: &Change<K>) {
     match change {
         Change::Failed(error) => {
             tracing::error!(%error, "{what}");
-            conditions.set(what, true);
+            state.set_fault(what, true);
         }
-        Change::Complete => conditions.set(what, false),
+        Change::Complete => state.set_fault(what, false),
         _ => {}
     }
 }

@@ -16,7 +16,7 @@ use super::loops::{Writer, Written, tell, word};
 use super::pace::Pace;
 use super::{ControllerSettings, Leadership, NodeTaint};
 use tolerarch_kubernetes::cluster::{Change, Cluster, ClusterError, Node, PatchType, TAINTS_KEY, Watcher};
-use tolerarch_support::health::Conditions;
+use tolerarch_support::health::{Reported, State};
 use tolerarch_support::metrics::Metrics;
 
 /// Changes a second, so that a large cluster is no load for the API server; and how many may be made at once.
@@ -31,7 +31,7 @@ pub struct NodeTaints {
     pub watcher: Watcher,
     pub settings: watch::Receiver<ControllerSettings>,
     pub metrics: NodeTaintMetrics,
-    pub conditions: Conditions,
+    pub state: Reported,
 }
 
 const UNREAD: &str = "the nodes cannot be read, and get no taints";
@@ -42,7 +42,7 @@ impl NodeTaints {
         loop {
             // Ends when another replica may lead.
             self.leadership.lead(self.work()).await;
-            self.conditions.clear();
+            self.state.set(State::Healthy);
         }
     }
 
@@ -52,7 +52,7 @@ impl NodeTaints {
         let entries = settings.borrow_and_update().node_taints.clone();
         let kept = async {
             self.keep(&entries).await;
-            self.conditions.clear();
+            self.state.set(State::Healthy);
             std::future::pending::<()>().await;
         };
         tokio::select! {
@@ -71,7 +71,7 @@ impl NodeTaints {
         let mut writes = FuturesUnordered::new();
         while !entries.is_empty() || !queue.is_settled() {
             if queue.is_settled() {
-                self.conditions.set(FORBIDDEN, false);
+                self.state.set_fault(FORBIDDEN, false);
             }
             let due = queue.next_due().filter(|_| writes.len() < WRITING);
             tokio::select! {
@@ -79,15 +79,15 @@ impl NodeTaints {
                     if matches!(change, Change::Failed(ClusterError::Forbidden)) && entries.is_empty() {
                         return;
                     }
-                    tell(&self.conditions, UNREAD, &change);
+                    tell(&self.state, UNREAD, &change);
                     self.notice(queue.take(change, entries));
                 }
                 Some((node, patch, written)) = writes.next() => {
                     let written: Written = written;
                     match written {
-                        Some(Ok(())) => self.conditions.set(FORBIDDEN, false),
+                        Some(Ok(())) => self.state.set_fault(FORBIDDEN, false),
                         Some(Err(ClusterError::Forbidden | ClusterError::Unauthorized)) => {
-                            self.conditions.set(FORBIDDEN, true);
+                            self.state.set_fault(FORBIDDEN, true);
                         }
                         _ => {}
                     }

@@ -25,7 +25,7 @@ use tolerarch_core::policy::{Mode, Policy};
 use tolerarch_core::reason::Reason;
 use tolerarch_engine::decide::{self, Current, Wait};
 use tolerarch_kubernetes::cluster::{Cluster, Known, Namespace, StoredPod, Watcher};
-use tolerarch_support::health::Conditions;
+use tolerarch_support::health::{Reported, State};
 
 const WITHOUT_NODE: &str = "spec.nodeName=";
 /// How often there is a look for Pods that are due.
@@ -50,7 +50,7 @@ pub struct PendingPods {
     pub settings: watch::Receiver<ControllerSettings>,
     pub recorder: Recorder,
     pub metrics: ControllerMetrics,
-    pub conditions: Conditions,
+    pub state: Reported,
 }
 
 const PODS_UNREAD: &str = "the Pods without a node cannot be read";
@@ -71,7 +71,7 @@ impl PendingPods {
         loop {
             let is_on = |settings: &ControllerSettings| settings.repair || settings.events;
             self.leadership.lead(while_on(&self.settings, is_on, self.follow())).await;
-            self.conditions.clear();
+            self.state.set(State::Healthy);
         }
     }
 
@@ -89,11 +89,11 @@ impl PendingPods {
         loop {
             tokio::select! {
                 Some(change) = changes.next() => {
-                    tell(&self.conditions, PODS_UNREAD, &change);
+                    tell(&self.state, PODS_UNREAD, &change);
                     pods.take(change);
                 }
                 Some(change) = of_namespaces.next() => {
-                    tell(&self.conditions, NAMESPACES_UNREAD, &change);
+                    tell(&self.state, NAMESPACES_UNREAD, &change);
                     namespaces.take(change, |namespace| namespace.metadata.labels.unwrap_or_default());
                 }
                 Some(looked) = looks.next() => {
@@ -109,7 +109,7 @@ impl PendingPods {
                         scope = self.scope(scope.as_ref()).await.or(scope);
                         scope_due = Instant::now() + SCOPE;
                     }
-                    self.conditions.set(FORBIDDEN, pods.any_forbidden());
+                    self.state.set_fault(FORBIDDEN, pods.any_forbidden());
                     let Some(scope) = scope.as_ref().filter(|_| namespaces.is_complete()) else { continue };
                     if self.discovered.as_ref().is_some_and(|read| !read.load(Ordering::Relaxed)) {
                         continue;
@@ -138,7 +138,7 @@ impl PendingPods {
         let names = self.settings.borrow().webhook_configurations.clone();
         match Scope::read(&self.cluster, &names).await {
             Ok(scope) => {
-                self.conditions.set(SCOPE_UNREAD, false);
+                self.state.set_fault(SCOPE_UNREAD, false);
                 // Once: nothing is wrong.
                 if !scope.is_evaluable() && before.is_none_or(Scope::is_evaluable) {
                     tracing::warn!(
@@ -149,7 +149,7 @@ impl PendingPods {
             }
             Err(error) => {
                 tracing::error!(%error, "{SCOPE_UNREAD}");
-                self.conditions.set(SCOPE_UNREAD, true);
+                self.state.set_fault(SCOPE_UNREAD, true);
                 None
             }
         }

@@ -17,7 +17,7 @@ use crate::sync::Mutex;
 /// How long a look at files may take before it shows: on a network file system it may never end.
 const STALLED: Duration = Duration::from_secs(30);
 
-/// How a component fares. Reasons are fixed texts, so that nothing secret or untrusted is shown.
+/// State of a component. Reasons are fixed texts, so that nothing secret or untrusted is shown.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum State {
     #[default]
@@ -30,17 +30,33 @@ pub enum State {
     Failed(&'static str),
 }
 
-/// A state that a task reports. Clones are the same one.
+/// States that a task reports: healthy if there is no other. Clones share them.
 #[derive(Clone, Default)]
-pub struct Reported(Arc<Mutex<State>>);
+pub struct Reported(Arc<Mutex<BTreeSet<State>>>);
 
 impl Reported {
+    /// Replaces all that was reported before.
     pub fn set(&self, state: State) {
-        *self.0.lock() = state;
+        *self.0.lock() = BTreeSet::from([state]);
     }
 
+    /// Reports a fault, or its end, beside all others.
+    pub fn set_fault(&self, fault: &'static str, exists: bool) {
+        let (fault, mut states) = (State::Degraded(fault), self.0.lock());
+        if exists {
+            states.insert(fault)
+        } else {
+            states.remove(&fault)
+        };
+    }
+
+    pub fn has(&self, fault: &'static str) -> bool {
+        self.0.lock().contains(&State::Degraded(fault))
+    }
+
+    /// Returns the worst of the states.
     pub fn get(&self) -> State {
-        *self.0.lock()
+        self.0.lock().last().copied().unwrap_or_default()
     }
 
     /// Reports a look at files that takes too long. It is not given up: a next look would hang on another thread.
@@ -49,82 +65,44 @@ impl Reported {
         if let Ok(done) = timeout(STALLED, &mut look).await {
             return done;
         }
-        let before = self.get();
+        let before = self.0.lock().clone();
         self.set(State::Degraded("its files cannot be read in time"));
         let done = look.await;
-        self.set(before);
+        *self.0.lock() = before;
         done
     }
 }
 
-/// What is wrong with a task, each thing by itself, so that the end of one hides no other. Clones are the same.
-#[derive(Clone, Default)]
-pub struct Conditions(Arc<Mutex<BTreeSet<&'static str>>>);
+type Check = Box<dyn Fn() -> BTreeSet<State> + Send + Sync>;
 
-impl Conditions {
-    pub fn set(&self, what: &'static str, is_wrong: bool) {
-        let mut wrong = self.0.lock();
-        if is_wrong {
-            wrong.insert(what)
-        } else {
-            wrong.remove(what)
-        };
-    }
-
-    pub fn clear(&self) {
-        self.0.lock().clear();
-    }
-
-    pub fn has(&self, what: &str) -> bool {
-        self.0.lock().contains(what)
-    }
-}
-
-pub trait Report: Send + Sync + 'static {
-    fn states(&self) -> Vec<State>;
-}
-
-impl Report for Reported {
-    fn states(&self) -> Vec<State> {
-        vec![self.get()]
-    }
-}
-
-impl Report for Conditions {
-    fn states(&self) -> Vec<State> {
-        self.0.lock().iter().map(|what| State::Degraded(what)).collect()
-    }
-}
-
-/// One component, which is healthy if all these checks say so.
+/// A part of the process, which is healthy if all its checks say so.
 pub struct Component {
     name: &'static str,
     checks: Vec<Check>,
-    exists: Box<dyn Fn() -> bool + Send + Sync>,
+    is_enabled: Box<dyn Fn() -> bool + Send + Sync>,
 }
-
-type Check = Box<dyn Fn() -> Vec<State> + Send + Sync>;
 
 impl Component {
     pub fn new(name: &'static str) -> Self {
-        Self { name, checks: Vec::new(), exists: Box::new(|| true) }
+        Self { name, checks: Vec::new(), is_enabled: Box::new(|| true) }
     }
 
     #[must_use]
     pub fn checked(mut self, check: impl Fn() -> State + Send + Sync + 'static) -> Self {
-        self.checks.push(Box::new(move || vec![check()]));
+        self.checks.push(Box::new(move || BTreeSet::from([check()])));
         self
     }
 
     #[must_use]
-    pub fn only_if(self, exists: impl Fn() -> bool + Send + Sync + 'static) -> Self {
-        Self { exists: Box::new(exists), ..self }
+    pub fn reported(mut self, states: Reported) -> Self {
+        self.checks.push(Box::new(move || states.0.lock().clone()));
+        self
     }
 
+    /// Lists the component only while this returns true.
     #[must_use]
-    pub fn reported(mut self, report: impl Report) -> Self {
-        self.checks.push(Box::new(move || report.states()));
-        self
+    pub fn enabled_if(self, is_enabled: impl Fn() -> bool + Send + Sync + 'static) -> Self {
+        Self { is_enabled: Box::new(is_enabled), ..self }
     }
 }
 
@@ -144,19 +122,19 @@ impl Health {
         Ok(Self { components: components.into(), healthy })
     }
 
-    /// The state of each component, which the metric shows from now on: all that is wrong, or that it is healthy.
+    /// Returns the states of each component, all that are wrong or that it is healthy, and sets the metric by them.
     pub fn check(&self) -> Vec<(&'static str, State)> {
-        let check = |component: &Component| {
-            let mut states: Vec<State> = component.checks.iter().flat_map(|check| check()).collect();
+        let check = |Component { name, checks, .. }: &Component| {
+            let mut states: Vec<State> = checks.iter().flat_map(|check| check()).collect();
             states.retain(|state| *state != State::Healthy);
-            self.healthy.with_label_values(&[component.name]).set(states.is_empty().into());
+            self.healthy.with_label_values(&[name]).set(states.is_empty().into());
             if states.is_empty() {
                 states.push(State::Healthy);
             }
-            let name = component.name;
+            let name = *name;
             states.into_iter().map(move |state| (name, state))
         };
-        self.components.iter().filter(|component| (component.exists)()).flat_map(check).collect()
+        self.components.iter().filter(|component| (component.is_enabled)()).flat_map(check).collect()
     }
 }
 

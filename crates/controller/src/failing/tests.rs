@@ -96,7 +96,7 @@ impl World {
             settings,
             recorder,
             learner: learner(&self.objects),
-            conditions: Conditions::default(),
+            state: Reported::default(),
         };
         let reached = async {
             while !what() {
@@ -215,7 +215,7 @@ async fn a_right_that_is_missing_shows_until_it_is_back() {
         settings,
         recorder: Recorder::new(metrics),
         learner: learner(&world.objects),
-        conditions: Conditions::default(),
+        state: Reported::default(),
     };
     let until = async |what: &str, is_so: &dyn Fn() -> bool| {
         let begun = tokio::time::Instant::now();
@@ -228,7 +228,7 @@ async fn a_right_that_is_missing_shows_until_it_is_back() {
         for (what, path) in [(NO_LOGS, "/log"), (NO_NODES, "/nodes/"), (NO_NAMESPACES, "/v1/namespaces/")] {
             world.objects.refuse(Some((http::Method::GET, path, 403)));
             world.pod("team", &format!("silent-{}", path.len()), &both, &ended(""));
-            until(what, &|| failing.conditions.has(what)).await;
+            until(what, &|| failing.state.has(what)).await;
             world.pod("team", &format!("lies-{}", path.len()), &both, &ended(EXEC));
             for refused in [Some((http::Method::GET, path, 403)), None] {
                 world.objects.refuse(refused.clone());
@@ -237,7 +237,7 @@ async fn a_right_that_is_missing_shows_until_it_is_back() {
                 tokio::time::advance(TRY).await;
                 tokio::time::resume();
                 until(what, &|| world.objects.requests() > before).await;
-                until(what, &|| failing.conditions.has(what) == refused.is_some()).await;
+                until(what, &|| failing.state.has(what) == refused.is_some()).await;
             }
         }
     };
@@ -351,7 +351,7 @@ async fn the_record_outlives_leaders_and_whatever_is_done_to_it() {
 #[tokio::test(start_paused = true)]
 async fn what_could_not_be_written_is_written_later() {
     let objects = Objects::start().await;
-    let (learner, conditions, leadership) = (learner(&objects), Conditions::default(), Leadership::held());
+    let (learner, state, leadership) = (learner(&objects), Reported::default(), Leadership::held());
     let failed = |digest: &str| FailedImage {
         digest: Digest::of_text(digest),
         architecture: "arm64".to_owned(),
@@ -371,12 +371,12 @@ async fn what_could_not_be_written_is_written_later() {
             learner.learn(failed(&at.to_string()));
             until(&|| objects.requests() > before + 2).await;
             assert_eq!(
-                conditions.has("the ConfigMap of images that failed cannot be read or written"),
+                state.has("the ConfigMap of images that failed cannot be read or written"),
                 status == 403
             );
             objects.refuse(None);
             until(&|| recorded(&objects).count(SystemTime::now()) == at + 1).await;
-            until(&|| !conditions.has("the ConfigMap of images that failed cannot be read or written")).await;
+            until(&|| !state.has("the ConfigMap of images that failed cannot be read or written")).await;
         }
         // Many that come one by one are written once a second at most.
         let (before, begun) = (objects.requests(), tokio::time::Instant::now());
@@ -393,7 +393,7 @@ async fn what_could_not_be_written_is_written_later() {
         );
     };
     tokio::select! {
-        () = learner.keep(&leadership, &conditions) => {}
+        () = learner.keep(&leadership, &state) => {}
         () = steps => {}
     }
 }

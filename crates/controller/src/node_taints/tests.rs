@@ -70,7 +70,7 @@ impl World {
             watcher: self.nodes.watcher(),
             settings: self.settings.subscribe(),
             metrics: self.counts.clone(),
-            conditions: Conditions::default(),
+            state: Reported::default(),
         };
         let reached = async {
             while !what() {

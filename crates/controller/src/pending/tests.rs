@@ -123,7 +123,7 @@ impl World {
             settings,
             recorder: recorder.clone(),
             metrics: self.counts.clone(),
-            conditions: Conditions::default(),
+            state: Reported::default(),
         };
         let reached = async {
             while !what() {
@@ -286,10 +286,9 @@ async fn a_right_that_is_missing_shows_until_it_is_back() {
         settings,
         recorder: Recorder::new(world.counts.clone()),
         metrics: world.counts.clone(),
-        conditions: Conditions::default(),
+        state: Reported::default(),
     };
-    let component =
-        tolerarch_support::health::Component::new("pending-pods").reported(pending.conditions.clone());
+    let component = tolerarch_support::health::Component::new("pending-pods").reported(pending.state.clone());
     let health = tolerarch_support::health::Health::register(&world.metrics, vec![component]).unwrap();
     let is_healthy = || {
         health.check();
@@ -333,11 +332,11 @@ async fn a_right_that_is_missing_shows_until_it_is_back() {
         for (what, take, give) in &rights {
             take();
             pass(what).await;
-            until(what, &|| pending.conditions.has(what)).await;
+            until(what, &|| pending.state.has(what)).await;
             // Meanwhile the others are used again and again.
             for _ in 0..3 {
                 pass(what).await;
-                assert!(pending.conditions.has(what) && !is_healthy(), "{what}");
+                assert!(pending.state.has(what) && !is_healthy(), "{what}");
             }
             give();
             pass(what).await;

@@ -6,7 +6,7 @@ use super::*;
 fn a_component_is_healthy_if_all_its_checks_are() {
     let metrics = Metrics::new([]).unwrap();
     let (one, other) = (Reported::default(), Reported::default());
-    let wrong = Conditions::default();
+    let wrong = Reported::default();
     let component =
         Component::new("part").reported(one.clone()).reported(other.clone()).reported(wrong.clone());
     let health = Health::register(&metrics, vec![component]).unwrap();
@@ -24,13 +24,13 @@ fn a_component_is_healthy_if_all_its_checks_are() {
     other.set(State::Healthy);
     shows(&[State::Healthy], 1);
     // The end of one thing hides no other.
-    wrong.set("b", true);
-    wrong.set("c", true);
-    wrong.set("b", true);
+    wrong.set_fault("b", true);
+    wrong.set_fault("c", true);
+    wrong.set_fault("b", true);
     shows(&[State::Degraded("b"), State::Degraded("c")], 0);
-    wrong.set("b", false);
+    wrong.set_fault("b", false);
     shows(&[State::Degraded("c")], 0);
-    wrong.clear();
+    wrong.set(State::Healthy);
     shows(&[State::Healthy], 1);
 }
 
