@@ -8,27 +8,15 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use clap::ValueEnum;
 use prometheus::IntCounter;
-use tracing::Subscriber;
-use tracing_subscriber::Registry;
 use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::fmt::{self, MakeWriter};
-use tracing_subscriber::layer::{Layer, SubscriberExt};
-use tracing_subscriber::registry::LookupSpan;
-use tracing_subscriber::reload;
+use tracing_subscriber::layer::{Filter, Layer, SubscriberExt};
 use tracing_subscriber::util::SubscriberInitExt;
+use tracing_subscriber::{Registry, reload};
 
+pub use line::Format;
 use line::Line;
 pub use queue::Flush;
-
-/// How a log line looks.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-pub enum Format {
-    /// One JSON object a line.
-    #[default]
-    Json,
-    /// For people.
-    Text,
-}
 
 /// The least severe lines that are written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
@@ -87,30 +75,24 @@ where
     W: for<'w> MakeWriter<'w> + Send + Sync + 'static,
 {
     let default = || targets(Level::Warn).with_target(LOOKUPS, LevelFilter::ERROR);
-    let lines = lines(Line { format, timed: false }, writer);
-    finish(lines.with_filter(level.map_or_else(default, targets)));
+    begin(level.map_or_else(default, targets), Line { format, timed: false }, writer);
 }
 
 /// Starts logging for the whole process. Queued lines are written out when the first value is dropped.
 ///
 /// Only tolerarch's own lines are written: what libraries log at these levels is about single bytes of connections.
 pub fn start(level: Level, format: Format) -> (Flush, Levels) {
-    let (sink, flush) = queue::start(format);
+    let (queue, flush) = queue::start(format);
     let (filter, levels) = reload::Layer::new(targets(level));
-    let lines = lines(Line { format, timed: true }, move || sink.clone());
-    finish(lines.with_filter(filter));
+    begin(filter, Line { format, timed: true }, queue);
     (flush, Levels(levels))
 }
 
-fn lines<S, W>(line: Line, writer: W) -> impl Layer<S> + Send + Sync
+fn begin<W>(filter: impl Filter<Registry> + Send + Sync + 'static, line: Line, writer: W)
 where
-    S: Subscriber + for<'a> LookupSpan<'a>,
     W: for<'w> MakeWriter<'w> + Send + Sync + 'static,
 {
-    fmt::layer().with_ansi(false).event_format(line).with_writer(writer)
-}
-
-fn finish(lines: impl Layer<Registry> + Send + Sync) {
+    let lines = fmt::layer().event_format(line).with_writer(writer).with_filter(filter);
     // Fails only if logging has been started already, which stays as it is.
     let _ = tracing_subscriber::registry().with(lines).try_init();
     std::panic::set_hook(Box::new(log_panic));
@@ -126,7 +108,7 @@ pub fn count_panics(panics: IntCounter) {
 /// The last second that can be written.
 const YEAR_9999: u64 = 253_402_300_799;
 
-/// A time in seconds since 1970, as people read it.
+/// Renders a time in seconds since 1970 for people.
 pub fn date(seconds: i64) -> String {
     let seconds = u64::try_from(seconds).unwrap_or_default().min(YEAR_9999);
     humantime::format_rfc3339_seconds(UNIX_EPOCH + Duration::from_secs(seconds)).to_string()

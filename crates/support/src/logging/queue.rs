@@ -5,33 +5,24 @@
 //! as all of a decision.)
 
 use std::io::{self, Write};
+use std::mem::take;
 use std::sync::mpsc::{Receiver, channel};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, PoisonError};
 use std::time::Duration;
 
-use super::Format;
+use super::line::Format;
+use crate::sync::Mutex;
 
 /// Bytes that wait for a reader that stalls; lines beyond are dropped, and counted.
 const LIMIT: usize = 4 << 20;
 /// Lines that come so close together are written together.
 const PAUSE: Duration = Duration::from_millis(20);
-/// How long the end of the process waits for a reader that stalls.
+/// Time that the end of the process waits for a reader that stalls.
 const END: Duration = Duration::from_secs(1);
 
-/// Where lines are written to; never blocks for long.
-#[derive(Clone)]
-pub(super) struct Sink(Arc<Queue>);
-
-/// Writes out the queued lines when it is dropped, unless the reader stalls.
-pub struct Flush {
-    queue: Arc<Queue>,
-    /// Disconnected when all is written.
-    done: Receiver<()>,
-}
-
+/// Lines that wait to be written.
 #[derive(Default)]
-struct Queue {
-    format: Format,
+pub(super) struct Queue {
     state: Mutex<State>,
     more: Condvar,
 }
@@ -43,37 +34,37 @@ struct State {
     ended: bool,
 }
 
-pub(super) fn start(format: Format) -> (Sink, Flush) {
-    let queue = Arc::new(Queue { format, ..Queue::default() });
+/// Writes out the queued lines when it is dropped, unless the reader stalls.
+pub struct Flush {
+    queue: Arc<Queue>,
+    /// Disconnected when all is written.
+    done: Receiver<()>,
+}
+
+pub(super) fn start(format: Format) -> (Arc<Queue>, Flush) {
+    let queue = Arc::new(Queue::default());
     let (run, (writing, done)) = (Arc::clone(&queue), channel());
     // Without the thread there are no log lines, but there are reviews.
     let _ = std::thread::Builder::new().name("log".into()).spawn(move || {
-        run.empty(&mut io::stdout());
+        run.empty(format, &mut io::stdout());
         drop(writing);
     });
-    (Sink(Arc::clone(&queue)), Flush { queue, done })
+    (Arc::clone(&queue), Flush { queue, done })
 }
 
 impl Queue {
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Writes what comes, until the end. What cannot be written is lost.
-    fn empty(&self, out: &mut impl Write) {
-        let mut taken = Vec::new();
+    fn empty(&self, format: Format, out: &mut impl Write) {
         loop {
             let idle = |state: &mut State| state.waiting.is_empty() && !state.ended;
-            let state = self.more.wait_while(self.state(), idle).unwrap_or_else(PoisonError::into_inner);
+            let state = self.more.wait_while(self.state.lock(), idle).unwrap_or_else(PoisonError::into_inner);
             let filling = |state: &mut State| state.waiting.len() < LIMIT / 2 && !state.ended;
             let waited = self.more.wait_timeout_while(state, PAUSE, filling);
-            let (mut state, _) = waited.unwrap_or_else(PoisonError::into_inner);
-            std::mem::swap(&mut taken, &mut state.waiting);
-            let (dropped, ended) = (std::mem::take(&mut state.dropped), state.ended);
-            drop(state);
-            let _ = out.write_all(&taken);
+            let State { waiting, dropped, ended } =
+                take(&mut *waited.unwrap_or_else(PoisonError::into_inner).0);
+            let _ = out.write_all(&waiting);
             if dropped > 0 {
-                let _ = match self.format {
+                let _ = match format {
                     Format::Json => writeln!(
                         out,
                         "{{\"level\":\"WARN\",\"message\":\"log lines were dropped\",\"lines\":{dropped}}}"
@@ -82,7 +73,6 @@ impl Queue {
                 };
             }
             let _ = out.flush();
-            taken.clear();
             if ended {
                 return;
             }
@@ -90,10 +80,10 @@ impl Queue {
     }
 }
 
-impl Write for Sink {
-    /// Takes a whole line, or drops it.
+impl Write for &Queue {
+    /// Takes a whole line, or drops it. Never blocks for long.
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
-        let mut state = self.0.state();
+        let mut state = self.state.lock();
         let first = state.waiting.is_empty();
         if state.waiting.len() + line.len() <= LIMIT {
             state.waiting.extend_from_slice(line);
@@ -102,7 +92,7 @@ impl Write for Sink {
         }
         drop(state);
         if first {
-            self.0.more.notify_one();
+            self.more.notify_one();
         }
         Ok(line.len())
     }
@@ -114,7 +104,7 @@ impl Write for Sink {
 
 impl Drop for Flush {
     fn drop(&mut self) {
-        self.queue.state().ended = true;
+        self.queue.state.lock().ended = true;
         self.queue.more.notify_one();
         // The writer may be stuck in a write; it ends with the process.
         let _ = self.done.recv_timeout(END);
@@ -127,16 +117,16 @@ mod tests {
 
     #[test]
     fn writes_lines_in_order_and_says_how_many_it_dropped() {
-        let queue = Arc::new(Queue::default());
-        let mut sink = Sink(Arc::clone(&queue));
+        let queue = Queue::default();
+        let mut sink = &queue;
         sink.write_all(b"first\n").unwrap();
         sink.write_all(b"second\n").unwrap();
         let long = vec![b'x'; LIMIT];
         assert_eq!(sink.write(&long).unwrap(), LIMIT);
         sink.flush().unwrap();
-        queue.state().ended = true;
+        queue.state.lock().ended = true;
         let mut out = Vec::new();
-        queue.empty(&mut out);
+        queue.empty(Format::Json, &mut out);
         let out = String::from_utf8(out).unwrap();
         assert!(out.starts_with("first\nsecond\n{") && out.ends_with("\"lines\":1}\n"), "{out}");
     }

@@ -24,7 +24,7 @@ impl Write for Written {
 fn logged(format: Format, log: impl FnOnce()) -> String {
     let written = Written::default();
     let writer = written.clone();
-    let lines = lines(Line { format, timed: true }, move || writer.clone());
+    let lines = fmt::layer().event_format(Line { format, timed: true }).with_writer(move || writer.clone());
     tracing::subscriber::with_default(tracing_subscriber::registry().with(lines), log);
     let bytes = written.0.lock().unwrap().clone();
     String::from_utf8(bytes).unwrap()
