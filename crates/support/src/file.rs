@@ -3,13 +3,12 @@
 //! A file on a network mount that hangs keeps its thread for as long as it hangs. So each access has a thread to itself,
 //! which is given up after a while, and the path is not touched again before that thread is back.
 
-use std::collections::BTreeSet;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{RecvTimeoutError, sync_channel};
-use std::thread;
+use std::thread::{self, JoinHandle};
 
 use crate::sync::Mutex;
 use rustix::fs::OFlags;
@@ -23,9 +22,9 @@ const HANGING: usize = 16;
 /// Those in one directory: a mount that hangs with many files must not keep the certificate's, on another one, unread.
 const HANGING_IN_DIRECTORY: usize = 2;
 
-static HANGS: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
+static HANGS: Mutex<Vec<(PathBuf, JoinHandle<()>)>> = Mutex::new(Vec::new());
 
-/// What a regular file of at most 4 MiB holds.
+/// Reads a regular file of at most 4 MiB.
 pub fn read(path: &Path) -> io::Result<Vec<u8>> {
     read_at_most(path, LIMIT)
 }
@@ -34,7 +33,8 @@ pub fn read_at_most(path: &Path, limit: u64) -> io::Result<Vec<u8>> {
     in_time(path, move |path| regular(path, limit))
 }
 
-/// However long that takes, but without waiting for the writer of a FIFO: what is read is judged, not what was there.
+/// Reads a regular file, however long that takes. Checks the opened file, not the path, and opens without blocking, so that
+/// a FIFO cannot hang it.
 pub fn regular(path: &Path, limit: u64) -> io::Result<Vec<u8>> {
     let flags = OFlags::NONBLOCK.bits().cast_signed();
     let file = OpenOptions::new().read(true).custom_flags(flags).open(path)?;
@@ -45,7 +45,7 @@ pub fn regular(path: &Path, limit: u64) -> io::Result<Vec<u8>> {
     bounded(file, metadata.len(), limit)
 }
 
-/// The paths in a directory, sorted; at most so many.
+/// Lists the paths in a directory, sorted, at most so many.
 pub fn entries(directory: &Path, most: usize) -> io::Result<Vec<PathBuf>> {
     in_time(directory, move |directory| {
         let mut paths = fs::read_dir(directory)?
@@ -57,7 +57,7 @@ pub fn entries(directory: &Path, most: usize) -> io::Result<Vec<PathBuf>> {
     })
 }
 
-/// What a file or a pipe holds, such as a shell's `<(…)`.
+/// Reads a file or a pipe, such as a shell's `<(…)`.
 pub fn read_or_stream(path: &Path) -> io::Result<Vec<u8>> {
     bounded(File::open(path)?, 0, LIMIT)
 }
@@ -86,32 +86,27 @@ fn within<T: Send + 'static>(
     path: &Path,
     work: impl FnOnce(&Path) -> io::Result<T> + Send + 'static,
 ) -> io::Result<T> {
-    let hanging = || io::Error::new(io::ErrorKind::TimedOut, "reading it takes too long");
+    let hanging = || Err(io::Error::new(io::ErrorKind::TimedOut, "reading it takes too long"));
     {
-        let hangs = HANGS.lock();
-        let beside = hangs.iter().filter(|hung| hung.parent() == path.parent()).count();
-        if hangs.len() >= HANGING || beside >= HANGING_IN_DIRECTORY || hangs.contains(path) {
-            return Err(hanging());
+        let mut hangs = HANGS.lock();
+        hangs.retain(|(_, thread)| !thread.is_finished());
+        let beside = hangs.iter().filter(|(hung, _)| hung.parent() == path.parent()).count();
+        let is_full = hangs.len() >= HANGING || beside >= HANGING_IN_DIRECTORY;
+        if is_full || hangs.iter().any(|(hung, _)| hung == path) {
+            return hanging();
         }
     }
     let (done, outcome) = sync_channel(1);
     let own = path.to_owned();
-    thread::Builder::new().name("file".into()).spawn(move || {
-        // The other side may have given up.
-        let _ = done.send(work(&own));
-        HANGS.lock().remove(&own);
-    })?;
+    // The other side may have given up.
+    let thread = thread::Builder::new().name("file".into()).spawn(move || drop(done.send(work(&own))))?;
     match outcome.recv_timeout(time) {
         Ok(outcome) => outcome,
         // The thread has panicked, so it does not hang.
         Err(RecvTimeoutError::Disconnected) => Err(io::Error::other("internal error: reading it broke off")),
         Err(RecvTimeoutError::Timeout) => {
-            // Its end is not missed: it sends before it looks here.
-            let mut hangs = HANGS.lock();
-            outcome.try_recv().unwrap_or_else(|_| {
-                hangs.insert(path.to_owned());
-                Err(hanging())
-            })
+            HANGS.lock().push((path.to_owned(), thread));
+            hanging()
         }
     }
 }
