@@ -11,12 +11,12 @@ pub use budget::{Budget, Room};
 
 /// Bytes of a body in one piece that are not charged: it lies in a buffer of its connection, which reads as much at a time.
 pub const FREE: usize = 8 << 10;
-/// What each other body is charged beside its bytes: the buffers of its connection, which are in use while it arrives.
+/// Bytes that each other body is charged beside its own: the buffers of its connection, in use while the body arrives.
 const CONNECTION: usize = 32 << 10;
 
 #[derive(Clone, Copy)]
 pub struct Pace {
-    /// For how long it may take its time.
+    /// Time in which a body may be slower.
     pub grace: Duration,
     /// Bytes per second after that, on average.
     pub rate: u32,
@@ -30,7 +30,6 @@ pub struct Read {
 
 pub enum ReadError<E> {
     TooLarge,
-    /// It does not keep the pace.
     TooSlow,
     /// The budget is used up, and other bodies are smaller and faster.
     BudgetExhausted,
@@ -42,7 +41,7 @@ impl Budget {
         Read { bytes: Bytes::new(), room: self.room(Instant::now()) }
     }
 
-    /// At most `limit` bytes, arriving since `begun`. Memory grows with what has arrived, at most twofold at a time.
+    /// Reads at most `limit` bytes, which have been arriving since `begun`. Memory grows with what has arrived, at most twofold at a time.
     pub async fn read<B>(
         &self,
         mut body: B,

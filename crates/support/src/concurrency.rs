@@ -28,7 +28,7 @@ use crate::sync::Mutex;
 /// Places in the queue for each permit, where nothing else is said.
 pub const QUEUE: usize = 8;
 
-/// On whose behalf work is done.
+/// Party on whose behalf work is done.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Tenant {
     Namespace(Arc<str>),
@@ -41,7 +41,7 @@ impl Tenant {
         Self::Namespace(namespace.into())
     }
 
-    /// `None` for the operator.
+    /// Returns `None` for the operator.
     pub fn namespace(&self) -> Option<&Arc<str>> {
         match self {
             Self::Namespace(name) => Some(name),
@@ -99,7 +99,7 @@ impl ConcurrencyLimit {
         Self { capacity, shares: Mutex::default() }
     }
 
-    /// The permit of this work, or its place in the queue. `None` if the tenant or all together have no place left.
+    /// Returns the permit of this work, or its place in the queue; `None` if the tenant or all together have no place left.
     pub fn queue(&self, tenant: &Tenant, host: &str) -> Option<Queued> {
         let (mut scopes, mut places) = (Vec::with_capacity(4), vec![Scope::Waiting]);
         let host = Arc::from(host);
@@ -120,7 +120,7 @@ impl ConcurrencyLimit {
         Some(permit.inspect(move |_| drop(places)).boxed())
     }
 
-    /// Whether nothing waits, and more than half of all permits and of the host's are free.
+    /// Returns whether nothing waits, and more than half of all permits and of the host's are free.
     pub fn has_spare(&self, host: &str) -> bool {
         let taken = |scope: Scope| {
             let limit = self.capacity.of(&scope);

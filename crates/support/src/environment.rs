@@ -19,7 +19,7 @@ impl Environment {
         self.get(name)?.to_str().map(str::to_owned)
     }
 
-    /// Names and values as text; what is none is replaced by U+FFFD.
+    /// Returns names and values as text; what is not UTF-8 is replaced by U+FFFD.
     pub fn texts(&self) -> impl Iterator<Item = (String, String)> {
         let text = |text: &OsString| text.to_string_lossy().into_owned();
         self.0.iter().map(move |(name, value)| (text(name), text(value)))

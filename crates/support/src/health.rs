@@ -14,7 +14,7 @@ use tokio::time::{Duration, timeout};
 use crate::metrics::Metrics;
 use crate::sync::Mutex;
 
-/// How long a look at files may take before it shows: on a network file system it may never end.
+/// Time that a look at files may take before it shows: on a network file system a look may never end.
 const STALLED: Duration = Duration::from_secs(30);
 
 /// State of a component. Reasons are fixed texts, so that nothing secret or untrusted is shown.
@@ -22,7 +22,7 @@ const STALLED: Duration = Duration::from_secs(30);
 pub enum State {
     #[default]
     Healthy,
-    /// It does not work as it should, and reviews are answered all the same.
+    /// The component does not work as it should, and reviews are answered all the same.
     Degraded(&'static str),
     /// Reviews cannot be answered yet; soon they can, if all goes well.
     Starting(&'static str),
@@ -59,7 +59,7 @@ impl Reported {
         self.0.lock().last().copied().unwrap_or_default()
     }
 
-    /// Reports a look at files that takes too long. It is not given up: a next look would hang on another thread.
+    /// Reports a look at files that takes too long, and goes on with it: a next look would hang on another thread.
     pub async fn looking<T>(&self, look: impl Future<Output = T>) -> T {
         let mut look = pin!(look);
         if let Ok(done) = timeout(STALLED, &mut look).await {

@@ -22,7 +22,7 @@ impl Recently {
         self.done.get(name).is_some_and(|since| since.elapsed() < self.time)
     }
 
-    /// Done now. Returns whether it was not done lately.
+    /// Notes this as done now. Returns whether it was not done lately.
     pub fn insert(&mut self, name: &str) -> bool {
         if self.contains(name) {
             return false;

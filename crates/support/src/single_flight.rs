@@ -13,7 +13,6 @@ pub type Flight<V> = Shared<oneshot::Receiver<V>>;
 
 type InFlight<K, V> = Mutex<HashMap<K, Flight<V>>>;
 
-/// The tasks in flight.
 pub struct SingleFlight<K, V>(Arc<InFlight<K, V>>);
 
 impl<K, V> Default for SingleFlight<K, V> {

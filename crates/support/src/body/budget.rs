@@ -13,7 +13,7 @@ use tokio::time::Instant;
 /// The part of the budget that is cleared when it is used up, so that its holders are not compared for every single byte.
 const CLEARED: usize = 16;
 
-/// The budget; clones are the same one.
+/// Bytes that bodies or reviews may hold together. Clones share them.
 #[derive(Clone)]
 pub struct Budget(Arc<Shared>);
 
@@ -35,7 +35,7 @@ struct Holder {
     evicted: Arc<Notify>,
 }
 
-/// What one body or review holds of the budget, until it is dropped.
+/// Reservation of one body or review in the budget, until it is dropped.
 pub struct Room {
     budget: Budget,
     since: Instant,
@@ -51,14 +51,14 @@ impl Budget {
         Self(Arc::new(Shared { total, state: Mutex::default() }))
     }
 
-    /// Room that is taken since then, for nothing yet.
+    /// Reserves nothing yet; `since` is when the holder began to occupy the budget.
     pub fn room(&self, since: Instant) -> Room {
         Room { budget: self.clone(), since, holder: None }
     }
 }
 
 impl Room {
-    /// Holds this many bytes from now on. What never calls this costs no lock.
+    /// Holds this many bytes from now on. A reservation that never holds any costs no lock.
     pub fn hold(&mut self, bytes: usize) -> Result<(), Evicted> {
         let total = self.budget.0.total;
         let mut state = self.budget.0.state.lock();
