@@ -26,7 +26,8 @@ use super::{Failure, Shared};
 use sections::Section;
 use tolerarch_core::image::LookupError;
 use tolerarch_core::policy::Cause;
-use tolerarch_engine::census::{Census, Judgement, Member, Node, Shape, Summary};
+use tolerarch_core::reason::Reason;
+use tolerarch_engine::census::{Census, Judgement, Member, Shape, Summary};
 
 /// Shapes that are decided on at a time. They wait for images, of which far fewer are looked up at a time; so many that those
 /// whose registry is slow do not hold up the others. Each takes a few kilobytes.
@@ -107,10 +108,10 @@ impl Command {
         survey: Survey,
         (judgements, is_complete): (Vec<Judgement>, bool),
     ) -> Report {
-        let unreadable = Judgement::unreadable();
+        let unreadable = Judgement::skipped(Reason::Malformed, &[]);
         let mut census = Census::default();
         for SurveyedPod { pod, workload } in &survey.pods {
-            let node = pod.node.as_deref().map(|name| Node { name, platform: survey.platform(name) });
+            let node = pod.node.as_deref().and_then(|name| Some((name, survey.platform(name)?)));
             let judgement = pod.shape.and_then(|shape| judgements.get(shape)).unwrap_or(&unreadable);
             census.add(Member { name: &pod.name, workload, requests: pod.requests, node, judgement });
         }

@@ -10,7 +10,7 @@ use super::output::Progress;
 use futures_util::future::join3;
 use owners::Owners;
 use tolerarch_core::image::{ImageRef, PlatformSet};
-use tolerarch_engine::census::{Controller, IndexedPod, NamespaceSettings, PodIndex, Shape, Workload};
+use tolerarch_engine::census::{IndexedPod, NamespaceSettings, PodIndex, Shape, Workload};
 use tolerarch_kubernetes::cluster::{Namespace, Node, Page, RequestError, StoredPod, UserClient};
 
 #[derive(Default)]
@@ -35,9 +35,7 @@ pub(super) struct SurveyedPod {
 impl SurveyedPod {
     /// Whether it is this Pod, or of this workload: as its controller, or as the owner above.
     pub(super) fn is_of(&self, kind: &str, name: &str) -> bool {
-        let controller = self.pod.controller.as_deref();
-        (kind, name) == (&*self.workload.kind, &*self.workload.name)
-            || controller.is_some_and(|of| (kind, name) == (of.kind(), of.name()))
+        [&self.workload, &self.pod.controller].iter().any(|of| (kind, name) == (&*of.kind, &*of.name))
             || (kind, name) == ("Pod", &*self.pod.name)
     }
 }
@@ -57,27 +55,22 @@ impl Survey {
             None => StoredPod::PATH.to_owned(),
         };
         let path = format!("{path}?fieldSelector={}", StoredPod::LIVE);
-        let mut roll = PodIndex::default();
+        let mut index = PodIndex::default();
         let list = client.pages(&path, |page| {
             let items = match page {
                 Page::First(items) => {
-                    roll = PodIndex::default();
+                    index = PodIndex::default();
                     items
                 }
                 Page::Next(items) => items,
             };
-            items.into_iter().for_each(|pod| roll.add(pod));
-            progress.show(&format!("read {} Pods", roll.pods.len()));
+            items.into_iter().for_each(|pod| index.add(pod));
+            progress.show(&format!("read {} Pods", index.pods.len()));
         });
         list.await?;
-        let controllers: HashSet<(Arc<str>, Arc<Controller>)> = roll
-            .pods
-            .iter()
-            .filter_map(|read| Some((Arc::clone(&read.namespace), read.controller.clone()?)))
-            .collect();
         progress.show("reading owners, nodes and namespaces");
         let mut notes = Vec::new();
-        let of_owners = Owners::read(client, namespace, &controllers, &mut notes);
+        let of_owners = Owners::read(client, namespace, &index, &mut notes);
         let (owners, nodes, namespaces) =
             join3(of_owners, client.list::<Node>(Node::PATH), namespaces(client, namespace)).await;
         let nodes =
@@ -93,10 +86,10 @@ impl Survey {
             }
             Ok(namespaces) => namespaces,
         };
-        let mut workloads = HashMap::new();
         notes.extend(client.take_left_out());
-        let pods = roll.pods.into_iter().map(|pod| named(pod, &owners, &mut workloads)).collect();
-        Ok(Self { pods, shapes: roll.shapes, nodes: nodes.ok(), namespaces, notes })
+        let pods =
+            index.pods.into_iter().map(|pod| SurveyedPod { workload: owners.top(&pod), pod }).collect();
+        Ok(Self { pods, shapes: index.shapes.all, nodes: nodes.ok(), namespaces, notes })
     }
 
     /// Without anything but a note.
@@ -136,24 +129,4 @@ async fn namespaces(
 fn platform(node: &Node) -> Option<PlatformSet> {
     let os = if node.os.is_empty() { "linux" } else { &node.os };
     format!("{os}/{}", node.architecture).parse().ok()
-}
-
-/// Names each Pod after what it is of.
-fn named(
-    pod: IndexedPod,
-    owners: &Owners,
-    workloads: &mut HashMap<(Arc<str>, Arc<Controller>), Arc<Workload>>,
-) -> SurveyedPod {
-    let namespace = Arc::clone(&pod.namespace);
-    let workload = match &pod.controller {
-        Some(controller) => {
-            let known = workloads.entry((namespace, Arc::clone(controller)));
-            let new = |(namespace, controller): &(Arc<str>, Arc<Controller>)| {
-                Arc::new(owners.top(namespace, controller))
-            };
-            Arc::clone(known.or_insert_with_key(new))
-        }
-        None => Arc::new(Workload { namespace, kind: "Pod".into(), name: (&*pod.name).into() }),
-    };
-    SurveyedPod { pod, workload }
 }

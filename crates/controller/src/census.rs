@@ -12,7 +12,7 @@ use super::loops::while_on;
 use super::scope::{Called, Scope};
 use super::{ControllerSettings, Leadership};
 use tolerarch_core::pod::{MODE_KEY, PROFILE_KEY};
-use tolerarch_engine::census::{Amount, Count, NamespaceSettings, Support, Totals};
+use tolerarch_engine::census::{Amount, Count, Coverage, NamespaceSettings, Totals};
 use tolerarch_engine::decide::{BatchLimits, Current};
 use tolerarch_images::resolver::LookupSettings;
 use tolerarch_kubernetes::cluster::{
@@ -129,15 +129,15 @@ async fn count(
     });
     // By their places: a closure over references to them would not be general enough for a task.
     let (added, snapshot) = (&added, &snapshot);
-    let judged = stream::iter(0..added.shapes.len()).map(|place| async move {
-        let shape = &added.shapes[place];
+    let judged = stream::iter(0..added.shapes.all.len()).map(|place| async move {
+        let shape = &added.shapes.all[place];
         let terms = NamespaceSettings { profile: shape.profile.as_deref(), ..NamespaceSettings::default() };
-        shape.judge(snapshot, limits, terms).await.support
+        shape.judge(snapshot, limits, terms).await.coverage
     });
-    let supports: Vec<Support> = judged.buffered(SHAPES).collect().await;
+    let coverages: Vec<Coverage> = judged.buffered(SHAPES).collect().await;
     let all = || namespaces.values();
     let ignored = LABELS.map(|(key, _)| all().map(|labels| i64::from(scope.ignores(labels, key))).sum());
-    Ok((added.totals(&supports), ignored))
+    Ok((added.totals(&coverages), ignored))
 }
 
 /// Takes all objects of a list; `None` where it begins, whatever came before.
@@ -201,9 +201,9 @@ impl CensusMetrics {
             self.cpu.with_label_values(&[support]).set(amount.cpu_cores());
             self.memory.with_label_values(&[support]).set(shown(amount.memory_bytes));
         };
-        for (support, (amount, workloads)) in &totals.of {
-            show(support.as_str(), amount);
-            self.workloads.with_label_values(&[support.as_str()]).set(shown(*workloads));
+        for (coverage, (amount, workloads)) in &totals.of {
+            show(coverage.as_str(), amount);
+            self.workloads.with_label_values(&[coverage.as_str()]).set(shown(*workloads));
         }
         show(OTHER, &totals.other);
     }

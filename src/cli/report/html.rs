@@ -12,7 +12,7 @@ use super::figures::{cores, memory, percent};
 use super::markdown::capitalised;
 use super::sections::{Cell, Section};
 use super::{By, Report};
-use tolerarch_engine::census::{Amount, Support};
+use tolerarch_engine::census::{Amount, Coverage};
 
 const STYLE: &str = include_str!("html/page.css");
 const SCRIPT: &str = include_str!("html/sort.js");
@@ -52,24 +52,24 @@ impl Report {
     fn bars(&self) -> String {
         let all = self.summary.all();
         let part =
-            |support| self.summary.totals.get(&support).map_or(Amount::default(), |(amount, _)| *amount);
+            |coverage| self.summary.totals.get(&coverage).map_or(Amount::default(), |(amount, _)| *amount);
         let bar = |title: &str, whole: String, of: fn(Amount) -> u64| {
-            let parts = Support::ALL.into_iter().filter(|support| of(part(*support)) > 0);
-            let parts = parts.map(|support| {
-                let share = of(part(support)) as f64 / of(all).max(1) as f64;
-                format!("<i class=\"{}\" style=\"flex-grow:{share:.5}\"></i>", support.as_str())
+            let parts = Coverage::ALL.into_iter().filter(|coverage| of(part(*coverage)) > 0);
+            let parts = parts.map(|coverage| {
+                let share = of(part(coverage)) as f64 / of(all).max(1) as f64;
+                format!("<i class=\"{}\" style=\"flex-grow:{share:.5}\"></i>", coverage.as_str())
             });
             let parts: String = parts.collect();
             format!("<h3>{title} <span>{whole} requested</span></h3>\n<div class=\"bar\">{parts}</div>\n")
         };
         let cpu = bar("CPU", format!("{} cores", cores(all)), |amount| amount.cpu_millis);
         let memory = bar("Memory", memory(all), |amount| amount.memory_bytes);
-        let meaning = |support| {
-            let share = percent(part(support).cpu_millis, all.cpu_millis);
-            let name = support.as_str();
+        let meaning = |coverage| {
+            let share = percent(part(coverage).cpu_millis, all.cpu_millis);
+            let name = coverage.as_str();
             format!("<span class=\"{name}\">{name} {share}%</span>")
         };
-        let legend: String = Support::ALL.map(meaning).concat();
+        let legend: String = Coverage::ALL.map(meaning).concat();
         format!("<div class=\"bars\">\n{cpu}{memory}<div class=\"legend\">{legend}</div>\n</div>\n")
     }
 }
@@ -93,8 +93,8 @@ fn cell(cell: &Cell) -> String {
         Cell::Text(text) => format!("<td>{}</td>", escaped(text)),
         Cell::Name(name) => format!("<td class=\"name\">{}</td>", escaped(name)),
         Cell::Number(text, value) => format!("<td class=\"number\" data-v=\"{value}\">{text}</td>"),
-        Cell::Support(support) => {
-            let name = support.as_str();
+        Cell::Coverage(coverage) => {
+            let name = coverage.as_str();
             format!("<td><b class=\"{name}\">{name}</b></td>")
         }
     }

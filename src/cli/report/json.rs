@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::super::advice::fix;
 use super::Report;
 use tolerarch_core::reason::Reason;
-use tolerarch_engine::census::{Amount, PodOf, ReasonTotal, Support, Workload};
+use tolerarch_engine::census::{Amount, Coverage, PodOf, ReasonTotal, Workload};
 
 impl Report {
     pub(super) fn json(&self) -> Value {
@@ -16,13 +16,13 @@ impl Report {
         let totals: BTreeMap<&str, Value> = summary
             .totals
             .iter()
-            .map(|(support, (part, workloads))| {
-                (support.as_str(), with(amount(*part), json!({"workloads": workloads})))
+            .map(|(coverage, (part, workloads))| {
+                (coverage.as_str(), with(amount(*part), json!({"workloads": workloads})))
             })
             .collect();
         let workloads = summary.workloads.iter().map(|one| {
             let more = json!({
-                "support": one.support.as_str(),
+                "support": one.coverage.as_str(),
                 "reason": one.reason,
                 "images": texts(&one.images),
                 "missed": one.missed,
@@ -35,23 +35,23 @@ impl Report {
                 "image": &*one.image,
                 "reason": Reason::from(one.cause),
                 "lacks": one.cause.lacks(),
-                "workloads": one.workloads,
+                "workloads": one.workloads.len(),
                 "alone": amount(one.alone),
                 "error": self.causes.get(&*one.image),
             });
             with(amount(one.keeps), more)
         });
         let namespaces = summary.namespaces.iter().map(|one| {
-            let of = |support: Support| one.amounts.get(&support).copied().unwrap_or_default();
-            let supports = Support::ALL.map(|support| (support.as_str(), amount(of(support))));
+            let of = |coverage: Coverage| one.amounts.get(&coverage).copied().unwrap_or_default();
+            let amounts = Coverage::ALL.map(|coverage| (coverage.as_str(), amount(of(coverage))));
             with(
                 json!({"namespace": &*one.namespace, "workloads": one.workloads}),
-                supports.into_iter().collect(),
+                amounts.into_iter().collect(),
             )
         });
         let reasons = |all: &[ReasonTotal]| {
             let one = |one: &ReasonTotal| {
-                let more = json!({"reason": one.reason, "workloads": one.workloads});
+                let more = json!({"reason": one.reason, "workloads": one.workloads.len()});
                 with(more, amount(one.amount))
             };
             all.iter().map(one).collect::<Vec<Value>>()
@@ -99,8 +99,8 @@ fn pod(pod: &PodOf) -> Value {
     json!({"namespace": &**namespace, "pod": pod.name, "kind": &**kind, "name": &**name})
 }
 
-fn texts(texts: &[Arc<str>]) -> Vec<&str> {
-    texts.iter().map(|text| &**text).collect()
+fn texts<'a>(texts: impl IntoIterator<Item = &'a Arc<str>>) -> Vec<&'a str> {
+    texts.into_iter().map(|text| &**text).collect()
 }
 
 fn with(mut object: Value, more: Value) -> Value {

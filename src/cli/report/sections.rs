@@ -8,7 +8,7 @@ use super::super::advice::fix;
 use super::super::output::count;
 use super::figures::{cores, memory, percent};
 use super::{By, Report};
-use tolerarch_engine::census::{Amount, ImageTotal, NamespaceTotal, PodOf, Support, WorkloadTotal};
+use tolerarch_engine::census::{Amount, Coverage, ImageTotal, NamespaceTotal, PodOf, WorkloadTotal};
 
 pub(super) struct Section {
     pub(super) title: &'static str,
@@ -26,14 +26,14 @@ pub(super) enum Cell {
     Name(String),
     /// A number, and by what it sorts.
     Number(String, f64),
-    Support(Support),
+    Coverage(Coverage),
 }
 
 impl Cell {
     pub(super) fn text(&self) -> &str {
         match self {
             Self::Text(text) | Self::Name(text) | Self::Number(text, _) => text,
-            Self::Support(support) => support.as_str(),
+            Self::Coverage(coverage) => coverage.as_str(),
         }
     }
 
@@ -58,17 +58,18 @@ impl Report {
     pub(super) fn totals(&self) -> Section {
         let all = self.summary.all();
         let share = |part: u64, whole: u64| Cell::number(percent(part, whole));
-        let rows = self.summary.totals.iter().map(|(support, (part, workloads))| {
+        let rows = Coverage::ALL.iter().filter_map(|coverage| {
+            let (part, workloads) = self.summary.totals.get(coverage)?;
             let [cpu, memory, pods] = amount(*part);
-            vec![
-                Cell::Support(*support),
+            Some(vec![
+                Cell::Coverage(*coverage),
                 cpu,
                 share(part.cpu_millis, all.cpu_millis),
                 memory,
                 share(part.memory_bytes, all.memory_bytes),
                 pods,
                 Cell::number(*workloads),
-            ]
+            ])
         });
         Section {
             title: "What the images of the Pods support",
@@ -97,7 +98,11 @@ impl Report {
         let row = |image: &ImageTotal| {
             let reason = image.cause.to_string();
             let mut row = amount(image.keeps).to_vec();
-            row.extend([Cell::number(image.workloads), Cell::Text(reason), Cell::name(&image.image)]);
+            row.extend([
+                Cell::number(image.workloads.len() as u64),
+                Cell::Text(reason),
+                Cell::name(&image.image),
+            ]);
             row
         };
         Section {
@@ -111,11 +116,11 @@ impl Report {
     }
 
     fn by_workload(&self) -> Section {
-        let kept = |one: &&WorkloadTotal| matches!(one.support, Support::Partial | Support::Unknown);
+        let kept = |one: &&WorkloadTotal| matches!(one.coverage, Coverage::Partial | Coverage::Unknown);
         let row = |one: &WorkloadTotal| {
             let mut row = amount(one.amount).to_vec();
             row.extend([
-                Cell::Support(one.support),
+                Cell::Coverage(one.coverage),
                 Cell::Text(one.reason.as_str().to_owned()),
                 Cell::name(&one.workload.namespace),
                 Cell::Name(one.workload.label()),
@@ -132,12 +137,11 @@ impl Report {
 
     fn by_namespace(&self) -> Section {
         let row = |one: &NamespaceTotal| {
-            let mut all = Amount::default();
-            one.amounts.values().for_each(|part| all.add(*part));
+            let all: Amount = one.amounts.values().sum();
             let mut row = vec![Cell::name(&one.namespace)];
             row.extend(amount(all));
-            row.extend(Support::ALL.map(|support| {
-                let part = one.amounts.get(&support).copied().unwrap_or_default();
+            row.extend(Coverage::ALL.map(|coverage| {
+                let part = one.amounts.get(&coverage).copied().unwrap_or_default();
                 let percent = percent(part.cpu_millis, all.cpu_millis);
                 Cell::Number(format!("{percent}%"), percent as f64)
             }));

@@ -3,7 +3,7 @@
 use super::super::output::{Colour, Look, Row, shown, table, wrapped};
 use super::Report;
 use super::sections::{Cell, Section};
-use tolerarch_engine::census::Support;
+use tolerarch_engine::census::Coverage;
 
 /// Rows of a table; the other forms have more.
 const ROWS: usize = 20;
@@ -28,14 +28,14 @@ impl Report {
 fn lines(section: &Section, look: Look) -> String {
     let Section { title, columns, rows, .. } = section;
     let row = |cells: &[Cell]| {
-        let support = cells
+        let coverage = cells
             .iter()
-            .find_map(|cell| if let Cell::Support(support) = cell { Some(*support) } else { None });
-        let colour = match support {
-            Some(Support::All) => Colour::Green,
-            Some(Support::Partial) => Colour::Red,
-            Some(Support::Unknown) => Colour::Yellow,
-            Some(Support::Skipped) => Colour::Faint,
+            .find_map(|cell| if let Cell::Coverage(coverage) = cell { Some(*coverage) } else { None });
+        let colour = match coverage {
+            Some(Coverage::All) => Colour::Green,
+            Some(Coverage::Partial) => Colour::Red,
+            Some(Coverage::Unknown) => Colour::Yellow,
+            Some(Coverage::Skipped) => Colour::Faint,
             None => Colour::Plain,
         };
         Row { colour, cells: cells.iter().map(|cell| shown(cell.text())).collect() }
@@ -71,7 +71,7 @@ mod tests {
     use crate::cli::report::By;
     use tolerarch_core::image::LookupError;
     use tolerarch_core::pod::Pod;
-    use tolerarch_engine::census::{Amount, Census, Judgement, Member, Node, Workload};
+    use tolerarch_engine::census::{Amount, Census, Judgement, Member, Workload};
 
     #[test]
     fn a_terminal_of_80_columns_shows_every_reason() {
@@ -93,7 +93,7 @@ mod tests {
                 name: name.as_str().into(),
             };
             let requests = Amount { cpu_millis: 1234, memory_bytes: 5 << 30, pods: 1 };
-            let node = Some(Node { name: &name, platform: "linux/arm64".parse().ok() });
+            let node = Some((&*name, "linux/arm64".parse().unwrap()));
             let workload = &Arc::new(workload);
             census.add(Member { name: &name, workload, requests, node, judgement: &judgement });
         }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use kube::api::ObjectMeta;
 use serde::Deserialize;
 
-use tolerarch_engine::census::{Controller, Workload};
+use tolerarch_engine::census::{IndexedPod, PodIndex, Workload};
 use tolerarch_kubernetes::cluster::{Page, RequestError, UserClient};
 
 /// The kinds between Pods and the owners that people know, with the list of each below the API's group.
@@ -19,32 +19,23 @@ struct Owned {
     metadata: ObjectMeta,
 }
 
-/// An object between: its kind, namespace and name.
-type Between = (&'static str, String, String);
-/// The kind and the name of an owner.
-type Named = (Arc<str>, Arc<str>);
-
+/// Owners of controllers.
 #[derive(Default)]
-pub(super) struct Owners {
-    known: HashMap<Between, Named>,
-    unread: HashSet<&'static str>,
-}
+pub(super) struct Owners(HashMap<Arc<Workload>, Arc<Workload>>);
 
 impl Owners {
-    /// Reads those that these controllers may need.
+    /// Reads those that the controllers of these Pods may need.
     pub(super) async fn read(
         client: &UserClient,
         namespace: Option<&str>,
-        controllers: &HashSet<(Arc<str>, Arc<Controller>)>,
+        index: &PodIndex,
         notes: &mut Vec<String>,
     ) -> Self {
         let mut owners = Self::default();
         for (kind, api, plural) in BETWEEN {
-            let wanted: HashSet<(&str, &str)> = controllers
-                .iter()
-                .filter(|(_, one)| one.is_between() && one.kind() == kind)
-                .map(|(namespace, one)| (&**namespace, one.name()))
-                .collect();
+            let of_kind = |pod: &&IndexedPod| pod.is_between && &*pod.controller.kind == kind;
+            let pods = || index.pods.iter().filter(of_kind);
+            let wanted: HashSet<Arc<Workload>> = pods().map(|pod| Arc::clone(&pod.controller)).collect();
             if wanted.is_empty() {
                 continue;
             }
@@ -54,38 +45,42 @@ impl Owners {
             };
             let read = client.pages(&path, |page| {
                 let (Page::First(items) | Page::Next(items)) = page;
-                let known = items.into_iter().filter_map(|Owned { metadata }| entry(kind, metadata));
-                owners.known.extend(
-                    known.filter(|((_, namespace, name), _)| wanted.contains(&(&**namespace, &**name))),
-                );
+                let known = items.into_iter().filter_map(|Owned { metadata }| entry(kind, metadata, &wanted));
+                owners.0.extend(known);
             });
-            if let Err(error) = read.await {
-                owners.unread.insert(kind);
-                notes.push(note(plural, &error));
+            let Err(error) = read.await else { continue };
+            notes.push(note(plural, &error));
+            for pod in pods() {
+                let facts = pod.shape.and_then(|shape| index.shapes.all.get(shape)).map(|shape| &shape.pod);
+                let Some((kind, name)) = facts.and_then(|facts| facts.owner_above()) else { continue };
+                let known = owners.0.entry(Arc::clone(&pod.controller));
+                known.or_insert_with_key(|controller| workload(&controller.namespace, kind, name).into());
             }
         }
         owners
     }
 
-    /// What the Pods of this controller are of.
-    pub(super) fn top(&self, namespace: &Arc<str>, of: &Controller) -> Workload {
-        let between =
-            BETWEEN.iter().map(|(kind, ..)| *kind).find(|kind| of.is_between() && *kind == of.kind());
-        let Some(between) = between else { return of.workload(namespace) };
-        let key = (between, namespace.as_ref().to_owned(), of.name().to_owned());
-        match self.known.get(&key) {
-            Some((kind, name)) => {
-                Workload { namespace: Arc::clone(namespace), kind: Arc::clone(kind), name: Arc::clone(name) }
-            }
-            None if self.unread.contains(between) => of.workload_by_name(namespace),
-            None => of.workload(namespace),
-        }
+    /// What a Pod is of.
+    pub(super) fn top(&self, pod: &IndexedPod) -> Arc<Workload> {
+        let above = self.0.get(&pod.controller).filter(|_| pod.is_between);
+        Arc::clone(above.unwrap_or(&pod.controller))
     }
 }
 
-fn entry(kind: &'static str, metadata: ObjectMeta) -> Option<(Between, Named)> {
+fn workload(namespace: &Arc<str>, kind: &str, name: &str) -> Workload {
+    Workload { namespace: Arc::clone(namespace), kind: kind.into(), name: name.into() }
+}
+
+/// This object with its owner, if it is the controller of a Pod.
+fn entry(
+    kind: &str,
+    metadata: ObjectMeta,
+    controllers: &HashSet<Arc<Workload>>,
+) -> Option<(Arc<Workload>, Arc<Workload>)> {
     let owner = metadata.owner_references?.into_iter().find(|owner| owner.controller == Some(true))?;
-    Some(((kind, metadata.namespace?, metadata.name?), (owner.kind.into(), owner.name.into())))
+    let controller = controllers.get(&workload(&metadata.namespace?.into(), kind, &metadata.name?))?;
+    let above = workload(&controller.namespace, &owner.kind, &owner.name);
+    Some((Arc::clone(controller), above.into()))
 }
 
 fn note(plural: &str, error: &RequestError) -> String {

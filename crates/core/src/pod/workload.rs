@@ -4,6 +4,9 @@ use super::Pod;
 
 /// Digits at the end of the name of a CronJob's Job: minutes since 1970, or seconds (`pkg/controller/cronjob/utils.go`).
 const TIME: std::ops::RangeInclusive<usize> = 8..=10;
+/// Labels that hold the hash of a template, which ends the name of a ReplicaSet, and the owner that it is named after.
+const HASHES: [(&str, &str); 2] =
+    [("pod-template-hash", "Deployment"), ("rollouts-pod-template-hash", "Rollout")];
 
 impl Pod<'_> {
     /// A Pod as it was when it was created: on no node, not stored, and without its own name where it has a controller.
@@ -25,29 +28,27 @@ impl Pod<'_> {
 
     /// Kind and name of its controller, without what differs between rollouts or runs; else of the Pod itself.
     pub fn workload(&self) -> (&str, &str) {
-        match self.controller() {
-            Some(("ReplicaSet", name)) => ("ReplicaSet", self.without_template_hash(name)),
-            Some(("Job", name)) => ("Job", without_time(name)),
-            Some(controller) => controller,
-            None => ("Pod", self.name()),
+        match (self.controller(), self.owner_above()) {
+            (Some((kind, _)), Some((_, name))) => (kind, name),
+            (Some(controller), None) => controller,
+            (None, _) => ("Pod", self.name()),
         }
     }
 
-    /// A ReplicaSet is named after its Deployment (or Rollout) and the hash of its template, which each Pod has as a label.
-    fn without_template_hash<'n>(&self, name: &'n str) -> &'n str {
-        let hashes = ["pod-template-hash", "rollouts-pod-template-hash"].into_iter();
-        let hashes = hashes.filter_map(|label| self.label(label)).filter(|hash| !hash.is_empty());
-        let stripped = |hash: String| name.strip_suffix(&*hash)?.strip_suffix('-');
-        hashes.into_iter().find_map(stripped).unwrap_or(name)
-    }
-}
-
-fn without_time(name: &str) -> &str {
-    match name.rsplit_once('-') {
-        Some((workload, time)) if TIME.contains(&time.len()) && time.bytes().all(|b| b.is_ascii_digit()) => {
-            workload
+    /// Kind and name of the owner above its controller, as far as names tell.
+    pub fn owner_above(&self) -> Option<(&'static str, &str)> {
+        match self.controller()? {
+            ("ReplicaSet", name) => HASHES.iter().find_map(|(label, kind)| {
+                let hash = self.label(label).filter(|hash| !hash.is_empty())?;
+                Some((*kind, name.strip_suffix(&*hash)?.strip_suffix('-')?))
+            }),
+            ("Job", name) => {
+                let (name, time) = name.rsplit_once('-')?;
+                let is_time = TIME.contains(&time.len()) && time.bytes().all(|b| b.is_ascii_digit());
+                is_time.then_some(("CronJob", name))
+            }
+            _ => None,
         }
-        _ => name,
     }
 }
 

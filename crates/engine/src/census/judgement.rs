@@ -1,7 +1,8 @@
-//! What the images of a Pod mean for it: decided once for all Pods that are alike.
+//! The judgement on Pods that are alike.
 
 use std::sync::Arc;
 
+use super::coverage::Coverage;
 use tolerarch_core::decision::Decision;
 use tolerarch_core::image::{LookupError, PlatformSet};
 use tolerarch_core::placement::is_tolerated;
@@ -9,39 +10,6 @@ use tolerarch_core::pod::Pod;
 use tolerarch_core::policy::{Blocker, Cause, ImageSupport, Policy};
 use tolerarch_core::reason::Reason;
 use tolerarch_text::escape::shortened;
-
-/// Where the images of a Pod run, by the platforms of the pools.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Support {
-    /// Wherever a pool's nodes can be.
-    All,
-    /// An image lacks a platform.
-    Partial,
-    /// The platforms of an image are not known, and none is known to lack one.
-    Unknown,
-    /// The Pod is none that is decided on: of a DaemonSet, opted out, or the like.
-    Skipped,
-}
-
-impl Support {
-    pub const ALL: [Self; 4] = [Self::All, Self::Partial, Self::Unknown, Self::Skipped];
-
-    /// What a workload with Pods of both counts as: the least supported; skipped Pods tell nothing of the others.
-    pub(crate) fn or_less(self, other: Self) -> Self {
-        let order = [Self::Partial, Self::Unknown, Self::All];
-        order.into_iter().find(|one| [self, other].contains(one)).unwrap_or(Self::Skipped)
-    }
-
-    /// Its name in metrics and in reports.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::All => "all",
-            Self::Partial => "partial",
-            Self::Unknown => "unknown",
-            Self::Skipped => "skipped",
-        }
-    }
-}
 
 /// An image that keeps Pods from the pools.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -54,7 +22,7 @@ pub struct BlockingImage {
 /// What is known of Pods that are alike.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Judgement {
-    pub support: Support,
+    pub coverage: Coverage,
     /// What would become of them today; where an image is not known, why.
     pub reason: Reason,
     /// Every image that keeps them from the pools.
@@ -80,10 +48,12 @@ impl Judgement {
         let verdicts = policy.verdicts(policy.rank(namespace, pod), images);
         let blockers = verdicts.blockers();
         let unknown = blockers.iter().find(|blocker| !blocker.lacks());
-        let (support, reason) = match unknown {
-            _ if blockers.is_empty() => (Support::All, decision.reason),
-            Some(unknown) if !blockers.iter().any(Blocker::lacks) => (Support::Unknown, unknown.cause.into()),
-            _ => (Support::Partial, Reason::PlatformMissing),
+        let (coverage, reason) = match unknown {
+            _ if blockers.is_empty() => (Coverage::All, decision.reason),
+            Some(unknown) if !blockers.iter().any(Blocker::lacks) => {
+                (Coverage::Unknown, unknown.cause.into())
+            }
+            _ => (Coverage::Partial, Reason::PlatformMissing),
         };
         // What is only observed counts, too: it could be used.
         let would_open = matches!(decision.reason, Reason::Tolerated | Reason::Observed);
@@ -91,18 +61,13 @@ impl Judgement {
             verdicts.of_pools().filter(|verdict| verdict.is_open && !is_tolerated(pod, verdict.pool));
         let usable = lacking.map(|verdict| Arc::from(&*verdict.pool.name)).filter(|_| would_open).collect();
         let blockers = blockers.iter().map(|own| BlockingImage { image: name(own.image), cause: own.cause });
-        Self { support, reason, blockers: blockers.collect(), nodes: nodes(images), usable }
+        Self { coverage, reason, blockers: blockers.collect(), nodes: nodes(images), usable }
     }
 
     /// Of Pods that are not decided on. Their images count for the nodes that they are on.
     pub fn skipped(reason: Reason, images: &[ImageSupport<'_>]) -> Self {
-        let support = Support::Skipped;
-        Self { support, reason, blockers: Vec::new(), nodes: nodes(images), usable: Vec::new() }
-    }
-
-    /// Of Pods that cannot be read within the limits on untrusted input.
-    pub fn unreadable() -> Self {
-        Self::skipped(Reason::Malformed, &[])
+        let (coverage, nodes) = (Coverage::Skipped, nodes(images));
+        Self { coverage, reason, blockers: Vec::new(), nodes, usable: Vec::new() }
     }
 
     /// Of Pods whose images could not be looked up.
@@ -119,7 +84,7 @@ impl Judgement {
             }
         }
         let (nodes, usable) = (Vec::new(), Vec::new());
-        Self { support: Support::Unknown, reason: error.into(), blockers, nodes, usable }
+        Self { coverage: Coverage::Unknown, reason: error.into(), blockers, nodes, usable }
     }
 
     pub(crate) fn images_without(&self, platform: PlatformSet) -> Vec<Arc<str>> {

@@ -3,17 +3,17 @@ use serde_json::{Value, json};
 
 use super::*;
 use tolerarch_core::decision::Decision;
-use tolerarch_core::image::{LookupError, Support as ImageSupports};
+use tolerarch_core::image::{LookupError, Support};
 use tolerarch_core::pod::{Pod, Purpose};
 use tolerarch_core::policy::{ImageSupport, Policy};
 use tolerarch_core::testing::{platforms, policy};
 
-type Known = Result<ImageSupports, LookupError>;
+type Known = Result<Support, LookupError>;
 
 const BOTH: &[&str] = &["linux/amd64", "linux/arm64"];
 
 fn runs(names: &[&str]) -> Known {
-    Ok(ImageSupports::Index(platforms(names)))
+    Ok(Support::Index(platforms(names)))
 }
 
 /// What is judged of a Pod whose images are known to be so.
@@ -49,26 +49,26 @@ fn support_is_judged_by_the_images_alone() {
     let agent = pod(
         &json!({"metadata": {"ownerReferences": [{"kind": "DaemonSet", "name": "x", "controller": true}]}}),
     );
-    for (pod, images, support, reason, blockers, missed) in [
-        (&plain, &[("a", runs(BOTH))][..], Support::All, Reason::Tolerated, 0, true),
-        (&plain, &[("a", runs(&["linux/amd64"]))], Support::Partial, Reason::PlatformMissing, 1, false),
-        (&plain, &[("a", denied), ("b", runs(BOTH))], Support::Unknown, Reason::Denied, 1, false),
+    for (pod, images, coverage, reason, blockers, missed) in [
+        (&plain, &[("a", runs(BOTH))][..], Coverage::All, Reason::Tolerated, 0, true),
+        (&plain, &[("a", runs(&["linux/amd64"]))], Coverage::Partial, Reason::PlatformMissing, 1, false),
+        (&plain, &[("a", denied), ("b", runs(BOTH))], Coverage::Unknown, Reason::Denied, 1, false),
         (
             &plain,
             &[("a", denied), ("b", runs(&["linux/amd64"]))],
-            Support::Partial,
+            Coverage::Partial,
             Reason::PlatformMissing,
             2,
             false,
         ),
         // Its images count although the decision does not depend on them.
-        (&tolerating, &[("a", runs(BOTH))], Support::All, Reason::AlreadyTolerated, 0, false),
-        (&tolerating, &[("a", runs(&["linux/amd64"]))], Support::Partial, Reason::PlatformMissing, 1, false),
-        (&opened, &[("a", runs(BOTH))], Support::All, Reason::AlreadyTolerated, 0, false),
-        (&agent, &[("a", runs(&["linux/amd64"]))], Support::Skipped, Reason::DaemonSet, 0, false),
+        (&tolerating, &[("a", runs(BOTH))], Coverage::All, Reason::AlreadyTolerated, 0, false),
+        (&tolerating, &[("a", runs(&["linux/amd64"]))], Coverage::Partial, Reason::PlatformMissing, 1, false),
+        (&opened, &[("a", runs(BOTH))], Coverage::All, Reason::AlreadyTolerated, 0, false),
+        (&agent, &[("a", runs(&["linux/amd64"]))], Coverage::Skipped, Reason::DaemonSet, 0, false),
     ] {
         let judged = judge(&policy, pod, images);
-        assert_eq!((judged.support, judged.reason), (support, reason), "{pod} {images:?}");
+        assert_eq!((judged.coverage, judged.reason), (coverage, reason), "{pod} {images:?}");
         assert_eq!(judged.blockers.len(), blockers, "{pod} {images:?}");
         assert_eq!(!judged.usable.is_empty(), missed, "{pod} {images:?}");
     }
@@ -79,10 +79,10 @@ fn what_is_only_observed_is_missed_and_what_no_share_takes_is_not() {
     let plain = pod(&json!({}));
     let images = [("a", runs(BOTH))];
     let observed = judge(&policy(&json!({"mode": "observe"})), &plain, &images);
-    assert_eq!((observed.support, observed.usable.len()), (Support::All, 1));
+    assert_eq!((observed.coverage, observed.usable.len()), (Coverage::All, 1));
     let pool = json!({"name": "p", "platforms": BOTH, "tolerations": [{"key": "k", "operator": "Exists"}], "share": 0});
     let closed = judge(&policy(&json!({"pools": [pool]})), &plain, &images);
-    assert_eq!((closed.support, closed.reason), (Support::All, Reason::NotInShare));
+    assert_eq!((closed.coverage, closed.reason), (Coverage::All, Reason::NotInShare));
     assert!(closed.usable.is_empty());
 }
 
@@ -102,7 +102,7 @@ fn pods_on_nodes_that_their_images_do_not_support_are_misplaced() {
     ] {
         let judgement = judge(&policy, &agent, images);
         let mut census = Census::default();
-        let node = Some(Node { name: "n", platform: platform.map(|name| platforms(&[name])) });
+        let node = platform.map(|name| ("n", platforms(&[name])));
         let requests = Amount { pods: 1, ..Amount::default() };
         census.add(Member { name: "x-1", workload: &workload, requests, node, judgement: &judgement });
         let misplaced = census.summary().misplaced;
@@ -157,7 +157,7 @@ fn census<'d>(policy: &Policy, pods: impl IntoIterator<Item = (usize, &'d Drawn)
         let workload =
             Workload { namespace: format!("n{}", one.workload % 2).into(), kind: "Deployment".into(), name };
         let requests = Amount { cpu_millis: one.cpu_millis, memory_bytes: one.memory_bytes, pods: 1 };
-        let node = one.node.map(|name| Node { name, platform: Some(platforms(&[name])) });
+        let node = one.node.map(|name| (name, platforms(&[name])));
         let name = format!("pod-{number}");
         census.add(Member {
             name: &name,
@@ -168,12 +168,6 @@ fn census<'d>(policy: &Policy, pods: impl IntoIterator<Item = (usize, &'d Drawn)
         });
     }
     census.summary()
-}
-
-fn sum<'a>(amounts: impl IntoIterator<Item = &'a Amount>) -> Amount {
-    let mut sum = Amount::default();
-    amounts.into_iter().for_each(|amount| sum.add(*amount));
-    sum
 }
 
 proptest! {
@@ -190,16 +184,16 @@ proptest! {
             pods: pods.len() as u64,
         };
         prop_assert_eq!(summary.all(), all);
-        prop_assert_eq!(sum(summary.workloads.iter().map(|one| &one.amount)), all);
-        prop_assert_eq!(sum(summary.namespaces.iter().flat_map(|one| one.amounts.values())), all);
+        prop_assert_eq!(summary.workloads.iter().map(|one| &one.amount).sum::<Amount>(), all);
+        prop_assert_eq!(summary.namespaces.iter().flat_map(|one| one.amounts.values()).sum::<Amount>(), all);
         let workloads: u64 = summary.totals.values().map(|(_, workloads)| workloads).sum();
         prop_assert_eq!(workloads, summary.workloads.len() as u64);
-        let of = |support| summary.totals[&support].0;
-        prop_assert_eq!(sum(summary.unknown.iter().map(|one| &one.amount)), of(Support::Unknown));
-        prop_assert_eq!(sum(summary.skipped.iter().map(|one| &one.amount)), of(Support::Skipped));
-        let kept = sum([&of(Support::Partial), &of(Support::Unknown)]);
+        let of = |coverage| summary.totals[&coverage].0;
+        prop_assert_eq!(summary.unknown.iter().map(|one| &one.amount).sum::<Amount>(), of(Coverage::Unknown));
+        prop_assert_eq!(summary.skipped.iter().map(|one| &one.amount).sum::<Amount>(), of(Coverage::Skipped));
+        let kept: Amount = [of(Coverage::Partial), of(Coverage::Unknown)].iter().sum();
         // A Pod that one image keeps alone is counted there, and nowhere else.
-        let alone = sum(summary.images.iter().map(|one| &one.alone));
+        let alone: Amount = summary.images.iter().map(|one| &one.alone).sum();
         prop_assert!(alone.cpu_millis <= kept.cpu_millis && alone.pods <= kept.pods);
         for image in &summary.images {
             prop_assert!(image.alone.cpu_millis <= image.keeps.cpu_millis);

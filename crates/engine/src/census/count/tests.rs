@@ -20,8 +20,8 @@ fn stored(pod: Value) -> StoredPod {
     StoredPod::of_value(&pod).unwrap()
 }
 
-fn cores(totals: &Totals, support: Support) -> (u64, u64) {
-    let (amount, workloads) = totals.of[&support];
+fn cores(totals: &Totals, coverage: Coverage) -> (u64, u64) {
+    let (amount, workloads) = totals.of[&coverage];
     (amount.cpu_millis / 1000, workloads)
 }
 
@@ -40,41 +40,41 @@ fn adds_up_what_is_alike_by_workload() {
     let mut ended = pod("job", "job-1", "nginx");
     ended.phase = tolerarch_kubernetes::cluster::Phase::Succeeded;
     count.add(ended, true, None);
-    assert_eq!(count.shapes.len(), 3);
-    let totals = count.totals(&[Support::All, Support::Partial, Support::All]);
-    assert_eq!(cores(&totals, Support::All), (11, 1), "api");
-    assert_eq!(cores(&totals, Support::Partial), (1, 1), "web, as its least supported Pod");
-    assert_eq!(cores(&totals, Support::Unknown), (1, 1));
-    assert_eq!(cores(&totals, Support::Skipped), (0, 0));
+    assert_eq!(count.shapes.all.len(), 3);
+    let totals = count.totals(&[Coverage::All, Coverage::Partial, Coverage::All]);
+    assert_eq!(cores(&totals, Coverage::All), (11, 1), "api");
+    assert_eq!(cores(&totals, Coverage::Partial), (1, 1), "web, as its least supported Pod");
+    assert_eq!(cores(&totals, Coverage::Unknown), (1, 1));
+    assert_eq!(cores(&totals, Coverage::Skipped), (0, 0));
     assert_eq!(totals.other, Amount::default());
 }
 
 #[test]
 fn what_is_kept_is_bounded_and_the_rest_counts_as_other() {
-    let bounds = Bounds { shapes: 20, bytes: 64 << 10, sums: 30 };
+    let bounds = Bounds { shapes: 20, bytes: 64 << 10 };
     // By their number.
-    let mut count = Count { bounds, ..Count::default() };
+    let mut count = Count::within(bounds, 30);
     for at in 0..27 {
         count.add(pod("web", "web-1", &format!("image-{at}")), true, None);
     }
     count.add(pod("web", "web-1", "image-0"), true, None);
     let totals = count.totals(&[]);
-    assert_eq!((count.shapes.len(), totals.other.pods), (20, 7));
-    assert_eq!(cores(&totals, Support::Unknown), (21, 1));
+    assert_eq!((count.shapes.all.len(), totals.other.pods), (20, 7));
+    assert_eq!(cores(&totals, Coverage::Unknown), (21, 1));
 
     // By their bytes.
-    let mut count = Count { bounds, ..Count::default() };
+    let mut count = Count::within(bounds, 30);
     for at in 0..15 {
         let images =
             (0..60).map(|image| json!({"image": format!("host.test/{}:{image}-{at}", "x".repeat(200))}));
         let spec = json!({"containers": images.collect::<Vec<Value>>()});
         count.add(stored(json!({"metadata": {"name": "p", "namespace": "team"}, "spec": spec})), true, None);
     }
-    assert!(count.bytes <= bounds.bytes && !count.shapes.is_empty(), "{}", count.bytes);
-    assert_eq!(count.totals(&[]).other.pods as usize + count.shapes.len(), 15);
+    assert!(count.shapes.bytes <= bounds.bytes && !count.shapes.all.is_empty(), "{}", count.shapes.bytes);
+    assert_eq!(count.totals(&[]).other.pods as usize + count.shapes.all.len(), 15);
 
     // By the workloads.
-    let mut count = Count { bounds, ..Count::default() };
+    let mut count = Count::within(bounds, 30);
     for at in 0..37 {
         count.add(pod(&format!("web-{at}"), "web-1", "image"), true, None);
     }

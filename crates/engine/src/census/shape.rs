@@ -1,0 +1,107 @@
+//! Pods as they were created, and the judgement on them: one for all that are alike.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use super::judgement::Judgement;
+use crate::decide::{self, BatchLimits, Snapshot};
+use tolerarch_core::image::LookupError;
+use tolerarch_core::pod::{MODE_KEY, PROFILE_KEY, Pod};
+use tolerarch_core::reason::Reason;
+use tolerarch_kubernetes::cluster::StoredPod;
+
+/// A Pod as it was created.
+#[derive(PartialEq, Eq, Hash)]
+pub struct Shape {
+    pub namespace: Arc<str>,
+    /// The profile for which the webhook is called, where that is known.
+    pub profile: Option<Arc<str>>,
+    /// What a decision takes.
+    pub pod: Pod<'static>,
+}
+
+/// How Pods of a namespace are decided on.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct NamespaceSettings<'a> {
+    pub profile: Option<&'a str>,
+    pub is_opted_out: bool,
+    /// Whether images count also where nothing is decided on the Pod, for the node that it is on.
+    pub with_nodes: bool,
+}
+
+/// Different shapes, each once, within bounds if there are any.
+#[derive(Default)]
+pub struct Shapes {
+    pub all: Vec<Arc<Shape>>,
+    places: HashMap<Arc<Shape>, usize>,
+    pub(super) bytes: usize,
+    bounds: Option<Bounds>,
+}
+
+#[derive(Clone, Copy)]
+pub(super) struct Bounds {
+    pub(super) shapes: usize,
+    pub(super) bytes: usize,
+}
+
+impl<'a> NamespaceSettings<'a> {
+    /// By the labels of the namespace, as the webhook configuration selects.
+    pub fn of(labels: Option<&'a BTreeMap<String, String>>, with_nodes: bool) -> Self {
+        let label = |key: &str| labels.and_then(|labels| labels.get(key)).map(String::as_str);
+        Self { profile: label(PROFILE_KEY), is_opted_out: label(MODE_KEY) == Some("off"), with_nodes }
+    }
+}
+
+impl Shape {
+    /// `None` where the Pod cannot be read within the limits on untrusted input.
+    pub(super) fn of(pod: &mut StoredPod, namespace: &Arc<str>, profile: Option<&str>) -> Option<Self> {
+        let pod = Arc::into_inner(pod.facts.take()?)?.as_created();
+        Some(Self { namespace: Arc::clone(namespace), profile: profile.map(Into::into), pod })
+    }
+
+    /// Decides, as the webhook would, but waits for every image.
+    pub async fn judge(
+        &self,
+        snapshot: &Snapshot,
+        limits: &BatchLimits,
+        terms: NamespaceSettings<'_>,
+    ) -> Judgement {
+        let Self { namespace, pod, .. } = self;
+        let skipped = pod.skipped().or(terms.is_opted_out.then_some(Reason::OptedOut));
+        // Of Windows no platform is known.
+        if let Some(reason) = skipped.filter(|reason| *reason == Reason::Windows || !terms.with_nodes) {
+            return Judgement::skipped(reason, &[]);
+        }
+        let policy = snapshot.policy_for(terms.profile).unwrap_or(&snapshot.policy);
+        let judged = async {
+            let (decision, images) = snapshot.examine(policy, namespace, pod, limits).await;
+            match skipped {
+                Some(reason) => Judgement::skipped(reason, &images),
+                None => Judgement::of(policy, namespace, pod, &decision, &images),
+            }
+        };
+        decide::caught(judged).await.unwrap_or_else(|| Judgement::not_known(pod, LookupError::Internal))
+    }
+}
+
+impl Shapes {
+    pub(super) fn within(bounds: Bounds) -> Self {
+        Self { bounds: Some(bounds), ..Self::default() }
+    }
+
+    /// Where this shape stands; `None` if there is no room for one more.
+    pub(super) fn place(&mut self, shape: Shape) -> Option<usize> {
+        if let Some(place) = self.places.get(&shape) {
+            return Some(*place);
+        }
+        let (place, shape) = (self.all.len(), Arc::new(shape));
+        let bytes = self.bytes + size_of::<Shape>() + shape.pod.held() + shape.namespace.len();
+        if self.bounds.is_some_and(|most| place == most.shapes || bytes > most.bytes) {
+            return None;
+        }
+        self.bytes = bytes;
+        self.places.insert(Arc::clone(&shape), place);
+        self.all.push(shape);
+        Some(place)
+    }
+}
