@@ -9,7 +9,8 @@ use std::collections::HashMap;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use humantime::{format_rfc3339_seconds, parse_rfc3339};
-use serde::{Deserialize, Serialize};
+use serde::de::Error;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::value::RawValue;
 
 use tolerarch_core::image::{Failure, PlatformSet, is_digest};
@@ -30,8 +31,9 @@ const REMEMBERED: Duration = LONGEST;
 const SKEW: Duration = Duration::from_secs(3600);
 
 /// An image that failed.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FailedImage {
+    #[serde(deserialize_with = "read_digest", serialize_with = "write_digest")]
     pub digest: Digest,
     /// Of the node, as its label names it.
     pub architecture: String,
@@ -39,6 +41,7 @@ pub struct FailedImage {
     /// Of the Pod that showed it.
     pub namespace: String,
     /// Whether it counts for the Pods of all namespaces: nothing that the Pod itself says or sets has a part in it.
+    #[serde(rename = "allNamespaces")]
     pub is_for_all: bool,
 }
 
@@ -54,25 +57,14 @@ pub enum Evidence {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FailedImages(HashMap<Digest, Vec<Entry>>);
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Entry {
+    #[serde(flatten)]
     image: FailedImage,
+    #[serde(deserialize_with = "read_time", serialize_with = "write_time")]
     since: SystemTime,
+    #[serde(deserialize_with = "read_time", serialize_with = "write_time")]
     until: SystemTime,
-    failures: u32,
-}
-
-/// An entry as it is written.
-#[derive(Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Written {
-    digest: String,
-    architecture: String,
-    evidence: Evidence,
-    namespace: String,
-    all_namespaces: bool,
-    since: String,
-    until: String,
     failures: u32,
 }
 
@@ -82,7 +74,8 @@ impl FailedImages {
         let items = Some(text).filter(|text| text.len() <= TEXT);
         let items: Vec<&RawValue> =
             items.and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default();
-        let mut entries: Vec<Entry> = items.iter().filter_map(|item| Entry::read(item.get(), now)).collect();
+        let entries = items.iter().filter_map(|item| serde_json::from_str(item.get()).ok());
+        let mut entries: Vec<Entry> = entries.filter(|entry: &Entry| entry.is_plausible(now)).collect();
         // The newest first, as the oldest are those that have no room.
         entries.sort_by_key(|entry| Reverse(entry.since));
         let (mut read, mut all, mut counts) = (Self::default(), 0, HashMap::<String, usize>::new());
@@ -100,8 +93,7 @@ impl FailedImages {
     pub fn to_text(&self) -> String {
         let mut entries: Vec<&Entry> = self.0.values().flatten().collect();
         entries.sort_by_cached_key(|entry| (entry.since, entry.image.digest.to_string()));
-        let written: Vec<Written> = entries.into_iter().map(Entry::written).collect();
-        serde_json::to_string(&written).unwrap_or_default()
+        serde_json::to_string(&entries).unwrap_or_default()
     }
 
     pub fn is_empty(&self) -> bool {
@@ -194,38 +186,33 @@ impl FailedImages {
 }
 
 impl Entry {
-    /// None where it is not what this controller writes, now or before.
-    fn read(json: &str, now: SystemTime) -> Option<Self> {
-        let written: Written = serde_json::from_str(json).ok()?;
-        let Written { digest, architecture, evidence, namespace, all_namespaces, failures, .. } = written;
-        let [since, until] = [written.since, written.until].map(|time| parse_rfc3339(&time).ok().map(whole));
-        let (since, until) = (since?, until?);
-        let is_known = is_digest(&digest)
-            && digest.starts_with("sha256:")
-            && !PlatformSet::of_architecture(&architecture).is_empty()
-            && is_name(&namespace)
-            && failures > 0
-            && since <= now + SKEW
-            && (since..=since + LONGEST).contains(&until)
-            && now < until + REMEMBERED;
-        let digest = Digest::of_text(&digest);
-        let image = FailedImage { digest, architecture, evidence, namespace, is_for_all: all_namespaces };
-        is_known.then_some(Self { image, since, until, failures })
-    }
-
-    fn written(&self) -> Written {
+    /// Whether the controller could have written it.
+    fn is_plausible(&self, now: SystemTime) -> bool {
         let Self { image, since, until, failures } = self;
-        Written {
-            digest: image.digest.to_string(),
-            architecture: image.architecture.clone(),
-            evidence: image.evidence,
-            namespace: image.namespace.clone(),
-            all_namespaces: image.is_for_all,
-            since: format_rfc3339_seconds(*since).to_string(),
-            until: format_rfc3339_seconds(*until).to_string(),
-            failures: *failures,
-        }
+        !PlatformSet::of_architecture(&image.architecture).is_empty()
+            && is_name(&image.namespace)
+            && *failures > 0
+            && *since <= now + SKEW
+            && (*since..=*since + LONGEST).contains(until)
+            && now < *until + REMEMBERED
     }
+}
+
+fn read_digest<'de, D: Deserializer<'de>>(from: D) -> Result<Digest, D::Error> {
+    let text = Some(String::deserialize(from)?).filter(|text| is_digest(text) && text.starts_with("sha256:"));
+    text.map(|text| Digest::of_text(&text)).ok_or_else(|| D::Error::custom("not a SHA-256 digest"))
+}
+
+fn read_time<'de, D: Deserializer<'de>>(from: D) -> Result<SystemTime, D::Error> {
+    parse_rfc3339(&String::deserialize(from)?).map(whole).map_err(D::Error::custom)
+}
+
+fn write_digest<S: Serializer>(digest: &Digest, to: S) -> Result<S::Ok, S::Error> {
+    to.collect_str(digest)
+}
+
+fn write_time<S: Serializer>(time: &SystemTime, to: S) -> Result<S::Ok, S::Error> {
+    to.collect_str(&format_rfc3339_seconds(*time))
 }
 
 /// The time, in whole seconds, as it is written.
