@@ -1,8 +1,7 @@
-//! At the start: looks up the images of running Pods, so that the Pods that come next find them known.
+//! Looks up the images of running Pods at the start, so that the Pods that come next find them known.
 //!
-//! It comes behind everything else. It begins a lookup only while no Pod waits for one and most permits are free, runs
-//! few at a time, and leaves out a registry as soon as its circuit opens, it limits requests, or says that less than three
-//! quarters of its limit are left. What it keeps is bounded.
+//! It begins a lookup only while no Pod waits for one and most permits are free, runs few at a time, and leaves out a registry
+//! as soon as its circuit opens, it limits requests, or says that less than three quarters of its limit are left.
 
 use std::collections::HashSet;
 
@@ -24,7 +23,6 @@ const LOOKUPS: usize = 2;
 /// How long one is waited for.
 const TIME: Duration = Duration::from_secs(15);
 
-/// Why it is degraded.
 pub const NOT_LISTED: &str = "Pods could not be listed; each image is looked up when a Pod needs it";
 
 /// Which images are looked up at the start.
@@ -58,19 +56,14 @@ struct Found {
 impl Found {
     fn add(&mut self, pod: &StoredPod, with_secrets: bool) {
         let Some(facts) = &pod.facts else { return };
-        let mut pull_secrets: Vec<String> = Vec::new();
-        if with_secrets {
-            pull_secrets.extend(facts.pull_secrets().map(str::to_owned));
-        }
+        let pull_secrets = facts.pull_secrets().filter(|_| with_secrets);
+        let pull_secrets: Vec<String> = pull_secrets.map(str::to_owned).collect();
         let namespace = if pull_secrets.is_empty() { "" } else { pod.namespace() };
-        for usage in facts.images() {
-            let Ok(image) = usage.image else { continue };
-            let wanted =
-                Wanted { image, namespace: namespace.to_owned(), pull_secrets: pull_secrets.clone() };
-            let bytes = size_of::<Wanted>()
-                + wanted.image.as_str().len()
-                + wanted.namespace.len()
-                + wanted.pull_secrets.iter().map(|name| size_of::<String>() + name.len()).sum::<usize>();
+        let secrets: usize = pull_secrets.iter().map(|name| size_of::<String>() + name.len()).sum();
+        let shared = size_of::<Wanted>() + namespace.len() + secrets;
+        for image in facts.images().into_iter().filter_map(|usage| usage.image.ok()) {
+            let bytes = shared + image.as_str().len();
+            let wanted = Wanted { image, namespace: namespace.into(), pull_secrets: pull_secrets.clone() };
             if self.seen.len() < IMAGES && self.bytes + bytes <= BYTES && self.seen.insert(wanted) {
                 self.bytes += bytes;
             }
@@ -89,7 +82,7 @@ pub async fn run(watcher: Watcher, current: Current, settings: WarmSettings, sta
     tracing::info!(images, known, seconds, "looked up the images of running Pods");
 }
 
-/// The images of running Pods, as soon as they can be listed; `None` without the right to.
+/// Returns the images of running Pods, as soon as they can be listed; `None` without the right to.
 async fn list(watcher: &Watcher, current: &Current, state: &Reported) -> Option<Found> {
     let mut changes = watcher.follow::<StoredPod>(Some("status.phase=Running"));
     let with_secrets = current.get().credentials.reads_pull_secrets();
@@ -116,7 +109,7 @@ async fn list(watcher: &Watcher, current: &Current, state: &Reported) -> Option<
     Some(found)
 }
 
-/// Looks them up, and says how many of them are known then.
+/// Looks up the images, and returns how many of them are known then.
 async fn look_up(found: Found, current: &Current, per_second: usize) -> usize {
     let mut ticks = interval(Duration::from_secs(1) / u32::try_from(per_second).unwrap_or(u32::MAX).max(1));
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -137,10 +130,8 @@ async fn look_up(found: Found, current: &Current, per_second: usize) -> usize {
                 break;
             }
         }
-        let keyring = match pull_secrets.is_empty() {
-            true => shared,
-            false => snapshot.credentials.keyring(namespace, pull_secrets.iter().map(String::as_str)).await,
-        };
+        let pull_secrets = pull_secrets.iter().map(String::as_str);
+        let keyring = snapshot.credentials.keyring(namespace, pull_secrets).await;
         let candidates = |image: &ImageRef| keyring.candidates(image);
         let (images, deadline) = ([image], Instant::now() + TIME);
         let asked = snapshot.resolver.resolve(Tenant::Operator, &images, candidates, deadline, |_, _| false);
