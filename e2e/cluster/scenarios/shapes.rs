@@ -114,7 +114,8 @@ pub(crate) async fn no_pod_as_large_as_etcd_takes_is_rejected_because_of_the_web
             assert!(stored.is_ok(), "{less} bytes below the limit, {count} entries: {stored:?}");
         }
         let far_below = stores(&with, fits.saturating_sub(1 << 20)).await.unwrap();
-        assert!(far_below.pools().is_some(), "{count} entries");
+        // Many small objects count with several times what they take.
+        assert_eq!(far_below.pools().is_some(), count == 1, "{count} entries");
     }
 }
 
