@@ -79,11 +79,6 @@ impl Change {
             let text = || if was.is_null() { String::new() } else { was.to_string() };
             (there != was).then(text)
         });
-        if restored.iter().any(Option::is_some) {
-            let [tolerations, node_selector, affinity] = restored;
-            let steers = node_selector.is_some() || affinity.is_some();
-            edits.spec = Some(Box::new(SpecEdits { tolerations, node_selector, affinity, steers }));
-        }
         let annotation = |template: &Value, key: &str| {
             template["metadata"]["annotations"][key].as_str().unwrap_or_default().to_owned()
         };
@@ -93,7 +88,16 @@ impl Change {
                 edits.annotations.push(AnnotationEdit { key, value });
             }
         }
-        Self::Nothing(if edits.fit(&after.pod) { edits } else { Edits::default() })
+        // The members fitted before.
+        if !edits.fit(&after.pod) {
+            return Self::Nothing(Edits::default());
+        }
+        if restored.iter().any(Option::is_some) {
+            let [tolerations, node_selector, affinity] = restored;
+            let steers = node_selector.is_some() || affinity.is_some();
+            edits.spec = Some(Box::new(SpecEdits { tolerations, node_selector, affinity, steers }));
+        }
+        Self::Nothing(edits)
     }
 }
 

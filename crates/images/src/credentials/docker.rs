@@ -11,6 +11,7 @@ use zeroize::Zeroizing;
 
 use super::credential::{Credential, IdentifiedCredential, Sensitive};
 use super::docker_keyring::DockerKeyring;
+use tolerarch_text::json::Object;
 
 /// As Go decodes it, with padding or without.
 pub(super) const BASE64: GeneralPurpose = GeneralPurpose::new(
@@ -33,7 +34,7 @@ pub(super) struct DockerConfig {
     pub(super) store: Option<String>,
 }
 
-type Entries = BTreeMap<String, Option<Entry>>;
+type Entries = BTreeMap<String, Option<Object<Entry>>>;
 
 #[derive(Default, Deserialize)]
 #[serde(default)]
@@ -59,7 +60,7 @@ pub(super) struct Read {
 
 impl DockerConfig {
     pub(super) fn parse(json: &[u8]) -> Result<Self, String> {
-        from_json(json)
+        from_json::<Object<Self>>(json).map(|Object(config)| config)
     }
 
     /// Parses a `.dockercfg`, which is the `auths` alone.
@@ -72,7 +73,7 @@ impl DockerConfig {
         let mut credentials: Vec<(String, IdentifiedCredential)> = Vec::new();
         for (key, entry) in self.auths.unwrap_or_default() {
             read.entries += 1;
-            match entry.unwrap_or_default().credentials() {
+            match entry.unwrap_or_default().0.credentials() {
                 Some(own) => credentials.extend(own.into_iter().map(|own| (key.clone(), own.into()))),
                 None => read.malformed += 1,
             }

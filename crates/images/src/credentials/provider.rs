@@ -18,6 +18,7 @@ use super::process::{self, Output, ProcessError};
 use super::program::Response;
 use tolerarch_support::file;
 use tolerarch_text::go_duration;
+use tolerarch_text::json::Object;
 use tolerarch_text::yaml::{self, Copies, Data, Dialect, Node};
 
 const API_VERSIONS: [&str; 3] =
@@ -57,7 +58,7 @@ struct Given {
     default_cache_duration: Option<String>,
     api_version: Option<String>,
     args: Option<Vec<String>>,
-    env: Option<Vec<Variable>>,
+    env: Option<Vec<Object<Variable>>>,
     token_attributes: Option<IgnoredAny>,
 }
 
@@ -134,7 +135,7 @@ fn decode<T: DeserializeOwned>(node: &Node) -> Result<T, String> {
     if let Some((line, key)) = repeated(node) {
         return Err(format!("line {line}: duplicate field `{key}`"));
     }
-    serde_json::from_value(node.value()).map_err(|error| {
+    serde_json::from_value(node.value()).map(|Object(decoded)| decoded).map_err(|error| {
         let text = error.to_string();
         let about_keys = ["unknown field", "missing field"].iter().any(|begin| text.starts_with(begin));
         format!("line {}: {}", node.line, if about_keys { &text } else { OTHER_TYPE })
@@ -202,7 +203,7 @@ impl Given {
         let env: Vec<_> = env
             .unwrap_or_default()
             .into_iter()
-            .map(|own| (own.name, own.value.unwrap_or_default()))
+            .map(|Object(own)| (own.name, own.value.unwrap_or_default()))
             .collect();
         let args = args.unwrap_or_default();
         let is_name = |name: &str| !name.is_empty() && !name.contains(['=', '\0']);

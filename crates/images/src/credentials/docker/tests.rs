@@ -83,6 +83,14 @@ fn leaves_out_what_is_malformed_and_keeps_the_rest() {
 }
 
 #[test]
+fn a_list_is_no_object() {
+    for json in ["[]", r#"{"auths":[]}"#, r#"{"auths":{"a.b":[]}}"#, r#"{"auths":{"a.b":["a","b"]}}"#] {
+        assert!(DockerConfig::parse(json.as_bytes()).is_err(), "{json}");
+    }
+    assert!(DockerConfig::parse_older(br#"{"a.b":["a","b"]}"#).is_err());
+}
+
+#[test]
 fn reads_the_older_form() {
     let keys = |json: &[u8]| DockerConfig::parse_older(json).unwrap().read().keyring.len();
     assert_eq!(keys(br#"{"https://a.b/v1/":{"auth":"YTpi","email":""}}"#), 1);

@@ -45,7 +45,8 @@ struct TokenResponse {
 }
 
 impl<'a> TokenRequest<'a> {
-    /// The same at the target of a redirect: never with a credential, for whoever redirected there chose it (CVE-2020-15157).
+    /// Returns the same request at the target of a redirect: never with a credential, as the registry that redirects chooses
+    /// the target (CVE-2020-15157).
     pub(crate) fn at_target(self, endpoint: &'a Endpoint, repository: &'a str) -> Self {
         Self { endpoint, repository, credential: None, of_pod: false, of_redirect: true, ..self }
     }
