@@ -30,8 +30,6 @@ pub struct NodePool {
     pub limits: BTreeMap<String, String>,
     /// How much they have.
     pub resources: BTreeMap<String, String>,
-    /// The API group of its node class, which tells the provider.
-    pub node_class_group: String,
     /// Whether Karpenter says that it can be used; `None` if it has not said anything yet.
     pub is_ready: Option<bool>,
 }
@@ -100,14 +98,6 @@ struct TemplateSpec {
     startup_taints: Vec<Taint>,
     #[serde(deserialize_with = "or_default")]
     requirements: Vec<Requirement>,
-    #[serde(deserialize_with = "or_default")]
-    node_class_ref: NodeClassRef,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct NodeClassRef {
-    group: String,
 }
 
 #[derive(Default, Deserialize)]
@@ -131,7 +121,7 @@ fn texts(quantities: BTreeMap<String, Value>) -> BTreeMap<String, String> {
 impl From<Wire<Spec, Status>> for NodePool {
     fn from(Wire { metadata, spec, status }: Wire<Spec, Status>) -> Self {
         let Spec { weight, replicas, template, limits } = spec;
-        let TemplateSpec { taints, startup_taints, requirements, node_class_ref } = template.spec;
+        let TemplateSpec { taints, startup_taints, requirements } = template.spec;
         Self {
             metadata: metadata.into(),
             weight: weight.unwrap_or_default(),
@@ -142,7 +132,6 @@ impl From<Wire<Spec, Status>> for NodePool {
             requirements,
             limits: texts(limits),
             resources: texts(status.resources),
-            node_class_group: node_class_ref.group,
             is_ready: holds(&status.conditions, "Ready"),
         }
     }

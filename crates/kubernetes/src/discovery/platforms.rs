@@ -22,8 +22,6 @@ const ALIASES: [(&str, &str); 4] = [
 ];
 /// What a NodePool makes that does not say more. Karpenter knows no other architectures.
 const EVERY: PlatformSet = PlatformSet::AMD64_AND_ARM64;
-/// API groups of node classes of EC2, which are prefixes of its labels as well.
-const EC2: [&str; 2] = ["karpenter.k8s.aws", "eks.amazonaws.com"];
 
 /// The platform of a node; none for one that does not run linux, or says nothing of itself yet.
 pub(super) fn of_node(node: &Node) -> PlatformSet {
@@ -41,26 +39,7 @@ pub(super) fn of_node_pool(pool: &NodePool) -> PlatformSet {
     if !Allowed::of(pool, OS).has("linux") {
         return PlatformSet::EMPTY;
     }
-    let narrowed = |known: PlatformSet, by: PlatformSet| match known.intersection(by) {
-        none if none.is_empty() => known,
-        both => both,
-    };
-    let mut platforms = of_architectures(&Allowed::of(pool, ARCH_KEY));
-    if let Some(&group) = EC2.iter().find(|group| **group == pool.node_class_group) {
-        for (key, architecture) in [
-            (
-                format!("{group}/instance-cpu-manufacturer"),
-                of_manufacturer as fn(&str) -> Option<&'static str>,
-            ),
-            (format!("{group}/instance-family"), of_family),
-            (INSTANCE_TYPE.to_owned(), of_instance_type),
-        ] {
-            if let Some(certain) = certain(&Allowed::of(pool, &key), architecture) {
-                platforms = narrowed(platforms, certain);
-            }
-        }
-    }
-    platforms
+    of_architectures(&Allowed::of(pool, ARCH_KEY))
 }
 
 /// Whether no value is left for a label of every instance type: no nodes (`filterInstanceTypesByRequirements`).
@@ -92,35 +71,6 @@ fn of_architectures(allowed: &Allowed<'_>) -> PlatformSet {
     };
     // What contradicts itself makes no nodes, and must not be a set that every image covers.
     if platforms.is_empty() { EVERY } else { platforms }
-}
-
-/// The platforms of all these values, if each of them has one for certain.
-fn certain(allowed: &Allowed<'_>, architecture: fn(&str) -> Option<&'static str>) -> Option<PlatformSet> {
-    let Allowed::Only(values) = allowed else { return None };
-    values.iter().try_fold(PlatformSet::EMPTY, |all, value| Some(all.union(named(architecture(value)?))))
-}
-
-fn of_manufacturer(name: &str) -> Option<&'static str> {
-    match name {
-        "aws" => Some("arm64"),
-        "intel" | "amd" => Some("amd64"),
-        _ => None,
-    }
-}
-
-/// The architecture of an EC2 family: arm64 if there is a g behind its generation, as in m7gd, and for a1.
-fn of_family(name: &str) -> Option<&'static str> {
-    let generation = name.find(|c: char| c.is_ascii_digit())?;
-    let (class, rest) = name.split_at(generation);
-    // Macs come with either.
-    if class.is_empty() || class == "mac" || !name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-') {
-        return None;
-    }
-    Some(if name == "a1" || rest.contains('g') { "arm64" } else { "amd64" })
-}
-
-fn of_instance_type(name: &str) -> Option<&'static str> {
-    of_family(name.split_once('.')?.0)
 }
 
 /// The values that the label of a node may have, as far as that is certain.
