@@ -42,7 +42,7 @@ pub(super) struct Doctor {
 
 impl Doctor {
     pub(super) fn run(self, shared: &Shared) -> Result<ExitCode, Failure> {
-        let findings = run(shared, async |progress, _| {
+        let findings = run(shared, async |progress| {
             progress.show("asking the API server");
             let client = self.access.connect(&shared.environment)?;
             Ok(examine(&client, self.access.namespace.as_deref(), shared.config.as_deref()).await?)

@@ -36,7 +36,7 @@ enum Output {
 
 impl Command {
     pub(super) fn run(self, shared: &Shared) -> Result<ExitCode, Failure> {
-        let (configured, shown) = run(shared, async |progress, _| {
+        let (configured, shown) = run(shared, async |progress| {
             progress.show("asking the API server");
             let client = self.access.connect(&shared.environment)?;
             let (config, notes) = self.access.configured(shared, &client).await?;

@@ -4,27 +4,22 @@
 mod figures;
 mod html;
 mod json;
-mod markdown;
 mod sections;
 mod text;
 
 use std::collections::BTreeMap;
-use std::io;
+use std::pin::pin;
 use std::process::ExitCode;
 use std::time::SystemTime;
 
 use clap::{Args, ValueEnum};
 use futures_util::stream::{self, StreamExt};
-use tokio::signal::unix::{SignalKind, signal};
-use tokio::task::AbortHandle;
 
 use super::advice::{EXCLUDED, unread_pull_secrets};
 use super::output::{Look, count, json, print};
-use super::session::{Session, end_by_interrupt, run};
+use super::session::{Session, run};
 use super::survey::{Survey, SurveyedPod};
 use super::{Failure, Shared};
-use sections::Section;
-use tolerarch_core::image::LookupError;
 use tolerarch_core::policy::Cause;
 use tolerarch_core::reason::Reason;
 use tolerarch_engine::census::{Census, Judgement, Member, Shape, Summary};
@@ -40,7 +35,7 @@ pub(super) struct Command {
     /// What is ranked by what is kept from the pools; the page and -o json have all three
     #[arg(long, value_enum, default_value_t)]
     by: By,
-    /// How the result is written: aligned columns, one JSON document, Markdown, or a page of HTML that loads nothing
+    /// How the result is written: aligned columns, one JSON document, or a page of HTML that loads nothing
     #[arg(short, long, value_enum, default_value_t)]
     output: Output,
 }
@@ -58,7 +53,6 @@ enum Output {
     #[default]
     Table,
     Json,
-    Markdown,
     Html,
 }
 
@@ -72,42 +66,31 @@ struct Report {
     /// How many requests registries let pass before they throttle.
     rate_limits: BTreeMap<String, i64>,
     notes: Vec<String>,
-    is_complete: bool,
 }
 
 impl Command {
     pub(super) fn run(self, shared: &Shared) -> Result<ExitCode, Failure> {
         let namespace = self.access.namespace.as_deref();
-        let report = run(shared, async |progress, guard| {
+        let report = run(shared, async |progress| {
             progress.show("asking the API server");
             let client = self.access.connect(&shared.environment)?;
             let configured = self.access.configured(shared, &client).await?;
             let survey = Survey::read(&client, namespace, &progress).await?;
             let session =
                 Session::in_cluster(shared, configured, progress, &client, &survey.images()).await?;
-            let judged = judge(&session, &survey, &guard).await?;
+            let judged = judge(&session, &survey).await;
             Ok(self.report(session, survey, judged))
         })?;
         let text = match self.output {
             Output::Table => report.text(Look::of_stdout(&shared.environment)),
             Output::Json => json(&report.json())?,
-            Output::Markdown => report.markdown(),
             Output::Html => report.html(),
         };
         print(&text)?;
-        if !report.is_complete {
-            end_by_interrupt();
-            return Ok(ExitCode::FAILURE);
-        }
         Ok(ExitCode::SUCCESS)
     }
 
-    fn report(
-        &self,
-        mut session: Session,
-        survey: Survey,
-        (judgements, is_complete): (Vec<Judgement>, bool),
-    ) -> Report {
+    fn report(&self, mut session: Session, survey: Survey, judgements: Vec<Judgement>) -> Report {
         let unreadable = Judgement::skipped(Reason::Malformed, &[]);
         let mut census = Census::default();
         for SurveyedPod { pod, workload } in &survey.pods {
@@ -130,10 +113,6 @@ impl Command {
             let cause = image.image.parse().ok().and_then(|image| session.cause(&image));
             causes.extend(cause.map(|cause| (image.image.as_ref().to_owned(), cause)));
         }
-        if !is_complete {
-            notes
-                .insert(0, "interrupted: images that were not looked up by then count as unknown".to_owned());
-        }
         let excluded = summary.missed.iter().filter(|(pod, _)| EXCLUDED.contains(&&*pod.workload.namespace));
         let excluded = excluded.count() as u64;
         if excluded > 0 {
@@ -155,55 +134,26 @@ impl Command {
         };
         let now = humantime::format_rfc3339_seconds(SystemTime::now());
         let of = Some(format!("{of}, {}, {now}.", count(pods as u64, "Pod")));
-        Report { summary, by: self.by, of, causes, rate_limits, notes, is_complete }
+        Report { summary, by: self.by, of, causes, rate_limits, notes }
     }
 }
 
-/// Decides once for each shape, as the webhook would and within its limits on lookups, until all are known or the user
-/// interrupts: what is not known by then counts as not waited for. An interrupt before and after ends the process. Returns
-/// a judgement for each shape, and whether all were waited for.
-async fn judge(
-    session: &Session,
-    survey: &Survey,
-    guard: &AbortHandle,
-) -> io::Result<(Vec<Judgement>, bool)> {
-    let mut interrupt = signal(SignalKind::interrupt())?;
-    guard.abort();
-    let all = survey.shapes.len();
-    let mut judgements: Vec<Option<Judgement>> = vec![None; all];
-    let (mut done, mut is_complete) = (0, true);
+/// Decides once for each shape, as the webhook would and within its limits on lookups. Returns a judgement for each shape.
+async fn judge(session: &Session, survey: &Survey) -> Vec<Judgement> {
     let Session { snapshot, limits, progress, .. } = session;
     let one = async |(place, shape): (usize, &Shape)| {
         (place, shape.judge(snapshot, limits, survey.terms(&shape.namespace)).await)
     };
-    let mut work = stream::iter(survey.shapes.iter().map(|shape| &**shape).enumerate())
+    let all = survey.shapes.len();
+    let mut judgements = vec![None; all];
+    let judged = stream::iter(survey.shapes.iter().map(|shape| &**shape).enumerate())
         .map(one)
         .buffer_unordered(AT_A_TIME);
-    while done < all && is_complete {
-        progress.show(&format!("looked up the images of {done} of {all} kinds of Pods"));
-        tokio::select! {
-            judged = work.next() => {
-                let Some((place, judgement)) = judged else { break };
-                judgements[place] = Some(judgement);
-                done += 1;
-            }
-            _ = interrupt.recv() => is_complete = false,
-        }
+    let mut judged = pin!(judged.enumerate());
+    progress.show(&format!("looked up the images of 0 of {all} kinds of Pods"));
+    while let Some((before, (place, judgement))) = judged.next().await {
+        judgements[place] = Some(judgement);
+        progress.show(&format!("looked up the images of {} of {all} kinds of Pods", before + 1));
     }
-    progress.guard();
-    let judgements = judgements.into_iter().zip(&survey.shapes);
-    let judgements = judgements.map(|(known, shape)| {
-        known.unwrap_or_else(|| Judgement::not_known(&shape.pod, LookupError::BudgetExceeded))
-    });
-    Ok((judgements.collect(), is_complete))
-}
-
-impl Report {
-    /// What people read, in this order; only what there is.
-    fn sections(&self) -> Vec<Section> {
-        let mut sections = vec![self.totals(), self.kept(self.by)];
-        sections.extend([self.unknown(), self.causes(), self.missed(), self.misplaced()]);
-        sections.retain(|section| !section.rows.is_empty());
-        sections
-    }
+    judgements.into_iter().flatten().collect()
 }

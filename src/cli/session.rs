@@ -1,5 +1,5 @@
-//! What the commands that ask registries or an API server have in common: how they begin, how they decide, how they are
-//! interrupted, and which decisions a pipeline may fail on.
+//! What the commands that ask registries or an API server have in common: how they begin, how they decide, and which
+//! decisions a pipeline may fail on.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -8,7 +8,6 @@ use ipnet::IpNet;
 use serde::Serialize;
 use serde_json::value::RawValue;
 use tokio::runtime::Builder;
-use tokio::task::AbortHandle;
 
 use super::advice::fix;
 use super::configured::Configured;
@@ -85,14 +84,17 @@ impl From<Blocker<'_>> for BlockingImage {
     }
 }
 
-/// Does work that may take a while, with a line that tells how far it has got, and a guard that ends the process by Ctrl-C.
+/// Does work that may take a while, with a line that tells how far it has got. Ctrl-C ends the process.
 pub(super) fn run<T>(
     shared: &Shared,
-    work: impl AsyncFnOnce(Progress, AbortHandle) -> Result<T, Failure>,
+    work: impl AsyncFnOnce(Progress) -> Result<T, Failure>,
 ) -> Result<T, Failure> {
     let progress = Progress::start(shared.log_level, shared.log_format);
     let runtime = Builder::new_multi_thread().enable_all().build()?;
-    let done = runtime.block_on(async { work(progress.clone(), progress.guard()).await });
+    let done = runtime.block_on(async {
+        tokio::spawn(progress.clone().end_by_interrupt());
+        work(progress.clone()).await
+    });
     // Lookups may still run; their results are no longer needed.
     runtime.shutdown_background();
     progress.show("");
@@ -107,7 +109,7 @@ pub(super) fn run_alone<T>(
     images: &[ImageRef],
     work: impl AsyncFnOnce(Session) -> T,
 ) -> Result<T, Failure> {
-    run(shared, async |progress, _| {
+    run(shared, async |progress| {
         let (config, mut notes) = match cluster {
             Some(cluster) => cluster.configured_if_reached(shared).await?,
             None => shared.load(None)?,
@@ -281,24 +283,15 @@ fn admit_loopback(config: &mut Config, images: &[ImageRef]) {
 }
 
 impl Progress {
-    /// Ends the process by Ctrl-C, as without a handler, but without this line. Not a part of the work, which may be at something
-    /// that does not let others in between.
-    pub(super) fn guard(&self) -> AbortHandle {
-        let progress = self.clone();
-        let guard = tokio::spawn(async move {
-            if tokio::signal::ctrl_c().await.is_ok() {
-                progress.show("");
-                end_by_interrupt();
-            }
-        });
-        guard.abort_handle()
+    /// Ends the process by Ctrl-C as without a handler, but without this line; also as the first process of a container. A task
+    /// beside the work, which may be at something that does not let others in between.
+    async fn end_by_interrupt(self) {
+        if tokio::signal::ctrl_c().await.is_ok() {
+            self.show("");
+            // By the signal itself, which shells look at; does not return.
+            let _ = signal_hook::low_level::emulate_default_handler(signal_hook::consts::SIGINT);
+        }
     }
-}
-
-/// Ends the process by the signal, as shells look at that.
-pub(super) fn end_by_interrupt() {
-    // Does not come back.
-    let _ = signal_hook::low_level::emulate_default_handler(signal_hook::consts::SIGINT);
 }
 
 /// What of the decisions a pipeline may stumble over.

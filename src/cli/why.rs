@@ -38,7 +38,7 @@ impl Why {
             let message = "a name is looked for in one namespace: write -n NAMESPACE in place of -A";
             return Err(Failure::Usage(message.to_owned()));
         }
-        let (explained, notes, faults) = run(shared, async |progress, _| {
+        let (explained, notes, faults) = run(shared, async |progress| {
             progress.show("asking the API server");
             let client = self.access.connect(&shared.environment)?;
             let configured = self.access.configured(shared, &client).await?;

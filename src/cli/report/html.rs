@@ -9,7 +9,6 @@ use base64::prelude::BASE64_STANDARD;
 
 use super::super::output::shown;
 use super::figures::{cores, memory, percent};
-use super::markdown::capitalised;
 use super::sections::{Cell, Section};
 use super::{By, Report};
 use tolerarch_engine::census::{Amount, Coverage};
@@ -86,6 +85,12 @@ fn table(section: &Section) -> String {
         "<h2>{title}</h2>\n<p>{intro}</p>\n<div class=\"scroll\"><table>\n<thead><tr>{header}</tr></thead>\n\
          <tbody>\n{rows}</tbody>\n</table></div>\n"
     )
+}
+
+/// `WORKLOADS` as `Workloads`.
+fn capitalised(name: &str) -> String {
+    let (first, rest) = name.split_at(name.len().min(1));
+    if name == "CPU" { name.to_owned() } else { first.to_owned() + &rest.to_lowercase() }
 }
 
 fn cell(cell: &Cell) -> String {

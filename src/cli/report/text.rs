@@ -11,11 +11,19 @@ const ROWS: usize = 20;
 impl Report {
     pub(super) fn text(&self, look: Look) -> String {
         let mut text = String::new();
-        for section in self.sections() {
+        let sections = [
+            self.totals(),
+            self.kept(self.by),
+            self.unknown(),
+            self.causes(),
+            self.missed(),
+            self.misplaced(),
+        ];
+        for section in sections.iter().filter(|section| !section.rows.is_empty()) {
             if !text.is_empty() {
                 text.push('\n');
             }
-            text += &lines(&section, look);
+            text += &lines(section, look);
         }
         if !self.notes.is_empty() {
             text.push('\n');
