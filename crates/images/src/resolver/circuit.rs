@@ -5,7 +5,7 @@
 //! Pods name the images, so what fails may be of one tenant's making. Failures of one namespace open a circuit for that
 //! namespace only. Failures of two open it for others once: as long as these have not failed themselves, they find out.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Weak};
 
 use tokio::time::{Duration, Instant};
@@ -30,7 +30,8 @@ const FAULTS_OF_NAMESPACE: usize = 8;
 pub(super) struct Circuit {
     /// One for each image and namespace; the latest one is the last.
     faults: Vec<Fault>,
-    probes: Vec<(u64, Scope, Weak<()>)>,
+    /// By the namespace and what is probed.
+    probes: HashMap<(u64, Scope), Weak<()>>,
 }
 
 /// A lookup that finds out whether a registry works again. No other one of its namespace does until the value is dropped.
@@ -54,12 +55,11 @@ impl Circuit {
     /// Whether a lookup may begin right now; it is a probe where a circuit is half-open.
     pub(super) fn permission(&self, access: Access) -> Result<Option<Scope>, LookupError> {
         for scope in [None, Some(access.repository)] {
-            match self.open_until(scope, access.namespace) {
-                None => {}
-                Some(until) if until <= Instant::now() && !self.is_probed(scope, access.namespace) => {
-                    return Ok(Some(scope));
-                }
-                Some(_) => return Err(LookupError::CircuitOpen),
+            if let Some(until) = self.open_until(scope, access.namespace) {
+                let probe = self.probes.get(&(access.namespace, scope));
+                let is_probed = probe.is_some_and(|probe| probe.strong_count() > 0);
+                let is_half_open = until <= Instant::now() && !is_probed;
+                return if is_half_open { Ok(Some(scope)) } else { Err(LookupError::CircuitOpen) };
             }
         }
         Ok(None)
@@ -69,19 +69,14 @@ impl Circuit {
     pub(super) fn enter(&mut self, access: Access) -> Result<Option<Probe>, LookupError> {
         let Some(scope) = self.permission(access)? else { return Ok(None) };
         let probe = Probe::default();
-        self.probes.retain(|(.., probe)| probe.strong_count() > 0);
-        self.probes.push((access.namespace, scope, Arc::downgrade(&probe)));
+        self.probes.retain(|_, probe| probe.strong_count() > 0);
+        self.probes.insert((access.namespace, scope), Arc::downgrade(&probe));
         Ok(Some(probe))
     }
 
     /// Whether the image failed when it was last looked up.
     pub(super) fn fails(&self, access: Access) -> bool {
         self.faults.iter().any(|fault| fault.is_of(access))
-    }
-
-    /// Whether the registry's own circuit is open for this namespace, if only to be probed.
-    pub(super) fn is_open(&self, namespace: u64) -> bool {
-        self.open_until(None, namespace).is_some()
     }
 
     /// The registry answered, be it with a refusal.
@@ -91,7 +86,7 @@ impl Circuit {
             fault.repository_silent &= fault.access.repository != access.repository;
             fault.registry_silent = false;
         }
-        self.probes.retain(|(_, scope, _)| scope.is_some_and(|scope| scope != access.repository));
+        self.probes.retain(|(_, scope), _| scope.is_some_and(|scope| scope != access.repository));
     }
 
     /// Records a fault of the registry. Lookups that began before the circuit opened do not keep it open.
@@ -110,22 +105,12 @@ impl Circuit {
         if let Some(oldest) = oldest {
             self.faults.remove(oldest);
         }
-        self.faults.push(Fault {
-            access,
-            since: known.map_or(now, |known| known.since),
-            at: now,
-            repository_silent: true,
-            registry_silent: true,
-        });
-    }
-
-    /// When the last lookup failed.
-    pub(super) fn last_failed(&self) -> Option<Instant> {
-        self.faults.last().map(|fault| fault.at)
+        let since = known.map_or(now, |known| known.since);
+        self.faults.push(Fault { access, since, at: now, repository_silent: true, registry_silent: true });
     }
 
     /// When a circuit of this namespace becomes half-open; `None` if it is closed.
-    fn open_until(&self, scope: Scope, namespace: u64) -> Option<Instant> {
+    pub(super) fn open_until(&self, scope: Scope, namespace: u64) -> Option<Instant> {
         let counts = |fault: &&Fault| match scope {
             None => fault.registry_silent,
             Some(repository) => fault.repository_silent && fault.access.repository == repository,
@@ -146,11 +131,6 @@ impl Circuit {
         });
         let by_all = by_all.map(|fault| fault.since.max(failed.unwrap_or(fault.since)));
         by_all.or(by_own).map(|opened| opened + OPEN)
-    }
-
-    fn is_probed(&self, scope: Scope, namespace: u64) -> bool {
-        let is_same = |(of, probed, _): &&(u64, Scope, Weak<()>)| *of == namespace && *probed == scope;
-        self.probes.iter().filter(is_same).any(|(.., probe)| probe.strong_count() > 0)
     }
 }
 

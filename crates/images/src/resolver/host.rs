@@ -49,7 +49,9 @@ pub(super) struct Host {
 struct State {
     circuit: Circuit,
     /// While the registry's own circuit is open.
-    open: Option<(Counted, AbortOnDropHandle<()>)>,
+    open: Option<Counted>,
+    /// Closes it if no Pod asks any more.
+    unused: Option<AbortOnDropHandle<()>>,
     /// Until when it is not asked, as it throttles: limits are per account, or per address for anonymous access.
     pauses: HashMap<CredentialId, Instant>,
     lacks_head: Option<Instant>,
@@ -149,6 +151,7 @@ impl Host {
         let mut state = self.state.lock();
         state.silent.clear();
         state.circuit.answered(access);
+        state.unused = None;
         if state.open.take().is_some() {
             tracing::info!(registry = &*self.name, "circuit closed");
         }
@@ -158,23 +161,20 @@ impl Host {
     pub(super) fn failed(self: &Arc<Self>, access: Access, is_probe: bool) {
         let mut state = self.state.lock();
         state.circuit.failed(access, is_probe);
-        if state.open.is_none() && state.circuit.is_open(access.namespace) {
-            let unused = AbortOnDropHandle::new(tokio::spawn(Self::close_unused(Arc::downgrade(self))));
-            state.open = Some((self.metrics.circuit_open(&self.name), unused));
+        if state.open.is_none() && state.circuit.open_until(None, access.namespace).is_some() {
+            state.open = Some(self.metrics.circuit_open(&self.name));
             tracing::warn!(registry = &*self.name, repositories = FAILURES, "circuit opened");
         }
+        let unused = || tokio::spawn(Self::close_unused(Arc::downgrade(self)));
+        state.unused = state.open.is_some().then(unused).map(AbortOnDropHandle::new);
     }
 
-    /// Closes the circuit once no lookup has failed for long: no Pod asks any more, so none would find out.
+    /// Closes the circuit after a while without a lookup that fails: no Pod asks any more, so none would find out.
     async fn close_unused(host: Weak<Self>) {
-        loop {
-            sleep(FORGOTTEN).await;
-            let Some(host) = host.upgrade() else { return };
+        sleep(FORGOTTEN).await;
+        if let Some(host) = host.upgrade() {
             let mut state = host.state.lock();
-            if state.circuit.last_failed().is_none_or(|failed| failed.elapsed() >= FORGOTTEN) {
-                state.circuit = Circuit::default();
-                state.open = None;
-            }
+            (state.circuit, state.open) = Default::default();
         }
     }
 

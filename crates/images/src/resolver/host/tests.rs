@@ -173,7 +173,7 @@ async fn a_circuit_that_nobody_uses_any_more_closes_by_itself() {
     fail(&host, 0);
     tokio::time::sleep(FORGOTTEN / 2).await;
     host.failed(repository(4), true);
-    tokio::time::sleep(FORGOTTEN).await;
+    tokio::time::sleep(FORGOTTEN - Duration::from_secs(1)).await;
     assert!(open(&metrics), "it has failed within a minute");
     tokio::time::sleep(FORGOTTEN).await;
     assert_eq!((host.permission(repository(4)), open(&metrics)), (ALLOWED, false));
