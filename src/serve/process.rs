@@ -19,7 +19,7 @@ use super::snapshot::Live;
 use super::supervisor::Supervisor;
 use crate::config::{Config, Sources};
 use tolerarch_controller::ControllerSettings;
-use tolerarch_images::shared_cache::{SharedCache, SharedCacheKeeper};
+use tolerarch_images::shared_cache::SharedCacheKeeper;
 use tolerarch_kubernetes::cluster::{ConfigMapName, Watcher};
 use tolerarch_support::environment::Environment;
 use tolerarch_support::health::{Component, Health, State};
@@ -56,7 +56,7 @@ impl Process {
         counts: Families,
         controller: Option<watch::Sender<ControllerSettings>>,
     ) -> Result<Self, ServeError> {
-        let shared = SharedCache::begin(config.shared_cache.clone(), counts.shared_cache.clone()).await;
+        let shared = SharedCacheKeeper::begin(config.shared_cache.clone(), counts.shared_cache.clone()).await;
         let (shared, shared_cache) = shared.unzip();
         let address = config.admin.listen;
         let live = Live::begin(config, shared, counts, environment.clone(), controller)?;

@@ -201,12 +201,10 @@ impl Resolver {
 
     /// The digest of the good answer that is cached.
     pub fn digest(&self, image: &ImageRef, candidates: &[CredentialCandidate]) -> Option<Digest> {
-        if let Some(digest) = image.digest() {
-            return Some(Digest::of_text(digest));
-        }
         let cache = &self.0.fetcher.cache;
         // All that may answer: one of them did, in this order.
-        candidates.iter().find_map(|candidate| cache.points_to(image, candidate.id()))
+        let pointed = || candidates.iter().find_map(|candidate| cache.points_to(image, candidate.id()));
+        Digest::named_by(image).or_else(pointed)
     }
 
     /// Whether a lookup of this image would take nothing that a Pod needs now.

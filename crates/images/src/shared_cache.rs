@@ -24,15 +24,12 @@ pub use keeper::SharedCacheKeeper;
 pub use metrics::SharedCacheMetrics;
 pub use url::{ParseUrlError, ServerUrl};
 
-use crate::credentials::{Credential, CredentialCandidate, CredentialId};
+use crate::credentials::{CredentialCandidate, CredentialId};
 use crate::registry::{Digest, Found, Verified};
 use metrics::{Operation, OperationResult};
 use server::Server;
-use tolerarch_core::image::{ImageRef, Support};
-use tolerarch_support::health::Reported;
+use tolerarch_core::image::ImageRef;
 
-/// Writes that wait, of some 500 bytes each; more are dropped.
-const WRITES: usize = 4096;
 /// Candidates of one image that are looked for; they are asked for at once.
 const CANDIDATES: usize = 8;
 /// How long the platforms of a digest are kept. They never change; but nothing is kept that may not be used.
@@ -72,7 +69,6 @@ impl Default for SharedCacheSettings {
 pub struct SharedCache {
     timeout: Duration,
     metrics: SharedCacheMetrics,
-    state: Reported,
     /// The server in use; nothing while the circuit is open.
     server: watch::Sender<Option<Arc<Server>>>,
     writes: mpsc::Sender<Write>,
@@ -80,32 +76,9 @@ pub struct SharedCache {
     verified: Verified,
 }
 
-type Write = (Operation, Cmd);
+type Write = (Arc<Operation>, Cmd);
 
 impl SharedCache {
-    /// The cache, connected if that takes a moment only, and what keeps it so; `None` if there are no servers.
-    pub async fn begin(
-        settings: SharedCacheSettings,
-        metrics: SharedCacheMetrics,
-    ) -> Option<(Self, SharedCacheKeeper)> {
-        let url = settings.url.clone()?;
-        if settings.key_file.is_none() {
-            tracing::warn!(
-                "cache.shared has no keyFile: anyone who can write to its server can open pools to images that do not run there"
-            );
-        }
-        let (writes, queue) = mpsc::channel(WRITES);
-        let own = Self {
-            timeout: settings.timeout,
-            metrics,
-            state: Reported::default(),
-            server: watch::Sender::new(None),
-            writes,
-            verified: Verified::default(),
-        };
-        Some((own.clone(), SharedCacheKeeper::begin(own, settings, url, queue).await))
-    }
-
     /// The same for answers that are verified for nodes of these platforms.
     #[must_use]
     pub(crate) fn verifying(self, verified: Verified) -> Self {
@@ -116,72 +89,60 @@ impl SharedCache {
         self.server.borrow().is_some()
     }
 
-    /// What replicas know by those of the candidates whose credential is at hand, and how long ago a registry said so.
+    /// Finds what replicas know of the image's tag, or of this digest in its repository, and how long ago a registry said so:
+    /// by those of the candidates whose credential is at hand.
     pub(crate) async fn find(
         &self,
         image: &ImageRef,
+        digest: Option<Digest>,
         candidates: &[CredentialCandidate],
     ) -> Vec<(CredentialId, Found, Duration)> {
-        let Some(server) = self.server(Operation::Get) else { return Vec::new() };
-        let own = candidates.iter().filter_map(|candidate| {
-            let key = server.keys.of(image, named(image), candidate.held_credential()?, self.verified)?;
-            Some((candidate.id(), key))
+        let Some(server) = self.server(&self.metrics.get) else { return Vec::new() };
+        let keys = candidates.iter().filter_map(|candidate| {
+            let credential = candidate.held_credential()?;
+            Some((candidate.id(), server.keys.of(image, digest, credential, self.verified)?))
         });
-        let asked = own.take(CANDIDATES).map(async |(id, key)| {
+        let known = keys.take(CANDIDATES).map(async |(id, key)| {
             let (found, age) = self.get(&server, &key).await?;
             Some((id, found, age))
         });
-        join_all(asked).await.into_iter().flatten().collect()
-    }
-
-    /// What replicas know of a digest in the image's repository.
-    pub(crate) async fn find_digest(
-        &self,
-        image: &ImageRef,
-        credential: Option<&Credential>,
-        digest: Digest,
-    ) -> Option<Support> {
-        let server = self.server(Operation::Get)?;
-        let key = server.keys.of(image, Some(digest), credential, self.verified)?;
-        let (found, _) = self.get(&server, &key).await?;
-        (found.digest == digest).then_some(found.support)
+        join_all(known).await.into_iter().flatten().collect()
     }
 
     /// Shares what a registry said, for this long where it said it of a tag.
     pub(crate) fn learn(
         &self,
         image: &ImageRef,
-        credential: Option<&Credential>,
+        candidate: &CredentialCandidate,
         found: Found,
         life: Duration,
     ) {
-        let Some(server) = self.server(Operation::Set) else { return };
-        let share = |digest: Option<Digest>| {
+        let Some(credential) = candidate.held_credential() else { return };
+        let Some(server) = self.server(&self.metrics.set) else { return };
+        let mut digests = vec![Some(found.digest), Digest::named_by(image)];
+        digests.dedup();
+        for digest in digests {
             let Some(key) = server.keys.of(image, digest, credential, self.verified) else { return };
             let entry = entry::encode(found, &server.keys, &key, now());
-            let life = if digest.is_some() { DIGEST_LIFE } else { life };
-            let life = u64::try_from(life.as_millis()).unwrap_or(u64::MAX).max(1);
-            self.write(Operation::Set, cmd("SET").arg(key).arg(&entry).arg("PX").arg(life));
-        };
-        share(Some(found.digest));
-        if named(image) != Some(found.digest) {
-            share(named(image));
+            let life = digest.map_or(life, |_| DIGEST_LIFE).as_secs().max(1);
+            self.write(&self.metrics.set, cmd("SET").arg(key).arg(&entry).arg("EX").arg(life));
         }
     }
 
-    /// A registry has refused the image: what was shared of it no longer holds.
-    pub(crate) fn forget(&self, image: &ImageRef, credential: Option<&Credential>) {
+    /// Takes back what was shared of the image's tag, as a registry has refused it.
+    pub(crate) fn forget(&self, image: &ImageRef, candidate: &CredentialCandidate) {
         if image.digest().is_none()
-            && let Some(server) = self.server(Operation::Delete)
+            && let Some(credential) = candidate.held_credential()
+            && let Some(server) = self.server(&self.metrics.delete)
             && let Some(key) = server.keys.of(image, None, credential, self.verified)
         {
-            self.write(Operation::Delete, cmd("DEL").arg(key));
+            self.write(&self.metrics.delete, cmd("DEL").arg(key));
         }
     }
 
     async fn get(&self, server: &Arc<Server>, key: &str) -> Option<(Found, Duration)> {
-        let done = self.send::<Vec<u8>>(server, Operation::Get, &server::get(key)).await;
-        let value = done.inspect_err(|error| {
+        let value = self.send::<Vec<u8>>(server, &self.metrics.get, &server::get(key)).await;
+        let value = value.inspect_err(|error| {
             if OperationResult::of(error) != OperationResult::Invalid {
                 self.open_circuit(server);
             }
@@ -193,21 +154,21 @@ impl SharedCache {
             None if value.is_empty() => OperationResult::Miss,
             None => OperationResult::Invalid,
         };
-        self.metrics.count(Operation::Get, result);
+        self.metrics.get.count(result);
         entry
     }
 
-    fn write(&self, operation: Operation, command: &Cmd) {
-        if self.writes.try_send((operation, command.clone())).is_err() {
-            self.metrics.count(operation, OperationResult::Dropped);
+    fn write(&self, operation: &Arc<Operation>, command: &Cmd) {
+        if self.writes.try_send((Arc::clone(operation), command.clone())).is_err() {
+            operation.count(OperationResult::Dropped);
         }
     }
 
     /// The server, if the circuit is closed.
-    fn server(&self, operation: Operation) -> Option<Arc<Server>> {
+    fn server(&self, operation: &Operation) -> Option<Arc<Server>> {
         let server = self.server.borrow().clone();
         if server.is_none() {
-            self.metrics.count(operation, OperationResult::Skipped);
+            operation.count(OperationResult::Skipped);
         }
         server
     }
@@ -216,14 +177,14 @@ impl SharedCache {
     async fn send<T: FromRedisValue>(
         &self,
         server: &Server,
-        operation: Operation,
+        operation: &Operation,
         command: &Cmd,
     ) -> RedisResult<T> {
         let begun = Instant::now();
         let done = within(self.timeout, server.send(command)).await;
-        self.metrics.took(operation, begun.elapsed());
+        operation.took(begun.elapsed());
         done.inspect_err(|error| {
-            self.metrics.count(operation, OperationResult::of(error));
+            operation.count(OperationResult::of(error));
             tracing::debug!(%error, "no answer of the shared cache");
         })
     }
@@ -233,11 +194,6 @@ impl SharedCache {
         let is_used = |current: &mut Arc<Server>| Arc::ptr_eq(current, server);
         self.server.send_if_modified(|current| current.take_if(is_used).is_some());
     }
-}
-
-/// The digest in the image's name.
-fn named(image: &ImageRef) -> Option<Digest> {
-    image.digest().map(Digest::of_text)
 }
 
 async fn within<T>(time: Duration, work: impl Future<Output = RedisResult<T>>) -> RedisResult<T> {

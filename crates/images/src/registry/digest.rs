@@ -2,6 +2,8 @@
 
 use aws_lc_rs::digest::{SHA256, SHA512, digest};
 
+use tolerarch_core::image::ImageRef;
+
 /// The SHA-256 of a manifest: by this all content is known here, whatever algorithm a reference names.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Digest(pub(crate) [u8; 32]);
@@ -24,6 +26,11 @@ impl Digest {
             Some(Self(bytes))
         };
         read().unwrap_or_else(|| Self::of_content(text.as_bytes()))
+    }
+
+    /// Returns the digest in the image's name.
+    pub fn named_by(image: &ImageRef) -> Option<Self> {
+        image.digest().map(Self::of_text)
     }
 }
 

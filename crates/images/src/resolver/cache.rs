@@ -118,17 +118,14 @@ enum Tag {
 }
 
 /// A digest within a repository, for one credential: the cache must not reveal a repository to those who may not read it.
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
-struct PlatformsKey {
-    repository: u64,
-    digest: Digest,
-}
+type PlatformsKey = (u64, Digest);
 
 impl Cache {
     pub(super) fn new(settings: CacheSettings, metrics: ResolverMetrics) -> Self {
+        let (entries, weight) = (settings.capacity, settings.capacity as u64);
         let levels = Levels {
-            tags: level(settings.capacity, ByLength),
-            platforms: level(settings.capacity, UnitWeighter),
+            tags: Bounded::with(entries, weight, ByLength, Default::default(), EvictedKeys),
+            platforms: Bounded::with(entries, weight, UnitWeighter, Default::default(), EvictedKeys),
             repositories: std::hash::RandomState::new(),
             metrics,
             began: Instant::now(),
@@ -156,7 +153,7 @@ impl Cache {
     /// The same for those who ask for several images: looking at the clock takes longer than a hit.
     pub(super) fn get_at(&self, image: &ImageRef, access: CredentialId, now: Millis) -> Cached {
         if let Some(support) =
-            image.digest().and_then(|digest| self.platforms_of(image, access, Digest::of_text(digest)))
+            Digest::named_by(image).and_then(|digest| self.platforms_of(image, access, digest))
         {
             return Cached::Fresh(Ok(support));
         }
@@ -207,14 +204,11 @@ impl Cache {
             return self.put_tag(image, access, Tag::Brief { outcome: Ok(found.support), until });
         }
         self.put_platforms(self.platforms_key(image, access, found.digest), found.support);
-        match image.digest() {
+        match Digest::named_by(image) {
             None => self.point(image, access, found.digest, found.support),
-            Some(digest) => {
-                let named = Digest::of_text(digest);
-                if named != found.digest {
-                    // Of another algorithm than the one that all content is known by here.
-                    self.put_platforms(self.platforms_key(image, access, named), found.support);
-                }
+            Some(named) => {
+                // It may be of another algorithm than the one that all content is known by here.
+                self.put_platforms(self.platforms_key(image, access, named), found.support);
                 if self.is_current() {
                     self.levels.tags.remove(&*key(image, access));
                 }
@@ -225,10 +219,10 @@ impl Cache {
     /// Takes over what another replica knows of an image, and how old that is, unless this one knows better.
     pub(super) fn adopt(&self, image: &ImageRef, access: CredentialId, found: &Found, age: Duration) {
         let Found { digest, support, .. } = *found;
-        if let Some(named) = image.digest() {
-            return self.put_platforms(self.platforms_key(image, access, Digest::of_text(named)), support);
+        if let Some(named) = Digest::named_by(image) {
+            return self.put_platforms(self.platforms_key(image, access, named), support);
         }
-        if age >= self.tag_life() {
+        if self.shared_life().is_none_or(|life| age >= life) {
             return;
         }
         let now = self.now();
@@ -243,15 +237,10 @@ impl Cache {
         }
     }
 
-    /// How long what a registry says of a tag now may be shared; none if it may not.
+    /// How long what a registry says of a tag may be of use to all replicas; `None` if this configuration is a former one.
     pub(super) fn shared_life(&self) -> Option<Duration> {
-        self.is_current().then(|| self.tag_life())
-    }
-
-    /// How long what a registry said of a tag may be of use.
-    fn tag_life(&self) -> Duration {
         let CacheSettings { tag, stale_while_revalidate, stale_if_error, .. } = self.settings;
-        tag.saturating_add(stale_while_revalidate.max(stale_if_error))
+        self.is_current().then(|| tag.saturating_add(stale_while_revalidate.max(stale_if_error)))
     }
 
     /// A lookup failed: the answer that serves now, a good one if there is one that may.
@@ -343,18 +332,12 @@ impl Cache {
     }
 
     fn platforms_key(&self, image: &ImageRef, access: CredentialId, digest: Digest) -> PlatformsKey {
-        let repository = self.levels.repositories.hash_one((image.host(), image.repository(), access));
-        PlatformsKey { repository, digest }
+        (self.levels.repositories.hash_one((image.host(), image.repository(), access)), digest)
     }
 
     pub(super) fn now(&self) -> Millis {
         millis(self.levels.began.elapsed())
     }
-}
-
-/// A level for so many entries.
-fn level<K: Eq + Hash, V: Clone, W: Weighter<K, V> + Clone>(capacity: usize, weighter: W) -> Level<K, V, W> {
-    Bounded::with(capacity, capacity as u64, weighter, DefaultHashBuilder::default(), EvictedKeys)
 }
 
 /// The key of an image for one credential. For anonymous access it is the image itself; no image has a space.

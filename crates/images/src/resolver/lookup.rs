@@ -3,6 +3,7 @@
 //! A refusal, a missing image included, holds for one candidate; it is cached for that one only, and the next one is
 //! tried. Any other failure is the registry's, and ends the lookup.
 
+use std::slice::from_ref;
 use std::sync::Arc;
 
 use tokio::time::{Duration, Instant, timeout};
@@ -11,10 +12,10 @@ use super::cache::{Cache, Cached, Outcome, lookup_error};
 use super::circuit::{PROBE_TIME, Probe};
 use super::host::Host;
 use super::metrics::{LookupResult, ResolverMetrics};
-use super::request::{Access, Request, combine_refusals, is_refusal};
+use super::request::{Access, Request, is_refusal, says_more};
 use crate::credentials::{Busy, Credential, CredentialCandidate};
 use crate::registry::trace::{self, CREDENTIAL};
-use crate::registry::{Error, Found, Pull, Registry};
+use crate::registry::{Digest, Error, Found, Pull, Registry};
 use crate::shared_cache::SharedCache;
 use tolerarch_core::image::{ImageRef, LookupError, Support};
 use tolerarch_support::concurrency::Tenant;
@@ -90,11 +91,8 @@ impl Fetcher {
     /// The outcome for which the registry is not asked: another replica's answer, if it is as good as the registry's. An
     /// older one is cached, for where that fails.
     pub(super) async fn unasked(&self, job: &Job) -> Option<Outcome> {
-        // A probe is there to find out whether the registry works.
-        if job.probe.is_none()
-            && let Some(shared) = &self.shared
-        {
-            let found = shared.find(&job.image, &job.candidates).await;
+        if let Some(shared) = &self.shared {
+            let found = shared.find(&job.image, Digest::named_by(&job.image), &job.candidates).await;
             for (id, found, age) in &found {
                 self.cache.adopt(&job.image, *id, found, *age);
             }
@@ -111,9 +109,7 @@ impl Fetcher {
     /// Asks the registry within the lookup's own timeout, and caches the result.
     pub(super) async fn look_up(&self, job: &Job) -> Outcome {
         // Another lookup may have been answered since the cache was asked.
-        if job.probe.is_none()
-            && let Cached::Fresh(outcome) = self.cached(job)
-        {
+        if let Cached::Fresh(outcome) = self.cached(job) {
             self.metrics.looked_up(job.image.host(), LookupResult::Joined);
             return outcome;
         }
@@ -187,22 +183,21 @@ impl Attempt<'_> {
 
     /// Tries one candidate after the other.
     async fn try_all(&mut self) -> Result<Support, Failure> {
-        let (job @ Job { image, candidates, .. }, probe) = (self.job, self.job.probe.is_some());
+        let job @ Job { image, candidates, .. } = self.job;
         let mut refused: Option<Error> = None;
         let mut busy = false;
         for candidate in candidates {
             self.access = job.access.with(candidate);
             self.credential = candidate.kind();
-            if !probe {
+            // A probe is what the circuit lets through.
+            if job.probe.is_none() {
                 job.host.permission(self.access).map_err(Failure::NotAsked)?;
             }
             let answer = match self.fetcher.cache.get(image, candidate.id()) {
-                Cached::Fresh(Err(LookupError::Denied)) if !probe => {
+                Cached::Fresh(Err(LookupError::Denied)) => {
                     Err(Failure::Registry(Error::Denied("the registry refused a moment ago".into())))
                 }
-                Cached::Fresh(Err(LookupError::NotFound)) if !probe => {
-                    Err(Failure::Registry(Error::NotFound))
-                }
+                Cached::Fresh(Err(LookupError::NotFound)) => Err(Failure::Registry(Error::NotFound)),
                 _ => self.try_one(candidate).await,
             };
             self.asked = None;
@@ -219,9 +214,7 @@ impl Attempt<'_> {
                 candidate.refused();
             }
             tracing::debug!(%image, credential = candidate.kind(), %error, "refused with this credential");
-            let before = refused.as_ref().map(lookup_error);
-            let now = lookup_error(&error);
-            if before != Some(combine_refusals(before, now, candidate)) {
+            if says_more(lookup_error(&error), refused.as_ref().map(lookup_error), candidate) {
                 refused = Some(error);
             }
         }
@@ -235,41 +228,35 @@ impl Attempt<'_> {
 
     /// Tries each credential of one candidate, and caches a refusal.
     async fn try_one(&mut self, candidate: &CredentialCandidate) -> Result<Support, Failure> {
-        let mut refused = Error::Denied("its source has no credential for the image".into());
+        let mut error = Error::Denied("its source has no credential for the image".into());
         let credentials = candidate.credentials_for(&self.job.tenant).await;
         for credential in credentials.map_err(|Busy| Failure::NotAsked(LookupError::Overloaded))? {
             self.asked = Some(Instant::now());
             self.job.host.lookup_started(self.access);
             let asked = self.ask(candidate, credential.as_deref());
-            match CREDENTIAL.scope(candidate.kind(), asked).await {
+            error = match CREDENTIAL.scope(candidate.kind(), asked).await {
                 Ok(support) => return Ok(support),
-                Err(error) if is_refusal(lookup_error(&error)) => {
-                    self.answered = true;
-                    refused = error;
-                }
-                Err(error) => {
-                    self.take_back(candidate, &error);
-                    return Err(Failure::Registry(error));
-                }
+                Err(error) => error,
+            };
+            if !is_refusal(lookup_error(&error)) {
+                break;
             }
+            self.answered = true;
         }
-        // An older good answer may outlive it (`last_good`), but first the next candidate is tried.
-        let _ = self.fetcher.cache.fail(&self.job.image, candidate.id(), &refused);
-        self.take_back(candidate, &refused);
-        Err(Failure::Registry(refused))
-    }
-
-    /// Removes from the shared cache what the registry no longer says, if that is what this error means.
-    fn take_back(&self, candidate: &CredentialCandidate, error: &Error) {
+        let Self { fetcher, job: Job { image, .. }, .. } = self;
+        if is_refusal(lookup_error(&error)) {
+            // An older good answer may outlive it (`last_good`), but first the next candidate is tried.
+            let _ = fetcher.cache.fail(image, candidate.id(), &error);
+        }
         if error.ends_older_answers()
-            && let (Some((shared, _)), Some(credential)) =
-                (self.fetcher.sharing(), candidate.held_credential())
+            && let Some((shared, _)) = fetcher.sharing()
         {
-            shared.forget(&self.job.image, credential);
+            shared.forget(image, candidate);
         }
+        Err(Failure::Registry(error))
     }
 
-    /// One HEAD request if that may suffice, as Docker Hub does not count those; otherwise the whole lookup.
+    /// Sends one HEAD request if that may suffice, as Docker Hub does not count those; otherwise makes the whole lookup.
     async fn ask(
         &self,
         candidate: &CredentialCandidate,
@@ -278,39 +265,32 @@ impl Attempt<'_> {
         let (Fetcher { registry, cache, .. }, host) = (self.fetcher, &self.job.host);
         let (image, id) = (&self.job.image, candidate.id());
         let pull = Pull { image, credential, of_pod: candidate.is_of_pod() };
-        // What helpers and plugins give is another credential on every replica.
-        let sharing = self.fetcher.sharing().filter(|_| candidate.held_credential().is_some());
+        let sharing = self.fetcher.sharing();
         let share = |found: Found| {
             if let Some((shared, life)) = sharing.filter(|_| !found.lacks_parts) {
-                shared.learn(image, credential, found, life);
+                shared.learn(image, candidate, found, life);
             }
+            Ok(found.support)
         };
-        let mut lacks_head = false;
-        if cache.points_to(image, id).is_some() && host.answers_head() {
-            match registry.resolve(pull).await? {
-                Some(digest) => {
-                    let mut known = cache.confirm(image, id, digest);
-                    if known.is_none()
-                        && let Some((shared, _)) = sharing
-                        && let Some(support) = shared.find_digest(image, credential, digest).await
-                    {
-                        cache.learn(image, id, &Found { digest, support, lacks_parts: false });
-                        known = Some(support);
-                    }
-                    if let Some(support) = known {
-                        share(Found { digest, support, lacks_parts: false });
-                        return Ok(support);
-                    }
-                }
-                None => lacks_head = true,
+        let by_head = cache.points_to(image, id).is_some() && host.answers_head();
+        let digest = if by_head { registry.resolve(pull).await? } else { None };
+        if let Some(digest) = digest {
+            if let Some(support) = cache.confirm(image, id, digest) {
+                return share(Found { digest, support, lacks_parts: false });
+            }
+            if let Some((shared, _)) = sharing
+                && let [(_, found, _)] = shared.find(image, Some(digest), from_ref(candidate)).await[..]
+                && found.digest == digest
+            {
+                cache.learn(image, id, &found);
+                return share(found);
             }
         }
         let found = registry.find(pull).await?;
-        if lacks_head {
+        if by_head && digest.is_none() {
             host.disable_head();
         }
         cache.learn(image, id, &found);
-        share(found);
-        Ok(found.support)
+        share(found)
     }
 }

@@ -54,7 +54,7 @@ impl<'a> Request<'a> {
             match cache.get_at(self.image, candidate.id(), now) {
                 good @ Cached::Fresh(Ok(_)) => return (good, self),
                 Cached::Fresh(Err(error)) if is_refusal(error) => {
-                    refused = Some(combine_refusals(refused, error, candidate));
+                    refused = if says_more(error, refused, candidate) { Some(error) } else { refused };
                 }
                 // In order: a failure after a candidate that may still be tried does not count.
                 Cached::Fresh(Err(error)) => failed = failed.or((!open).then_some(error)),
@@ -93,15 +93,13 @@ pub(super) fn is_refusal(error: LookupError) -> bool {
     matches!(error, LookupError::Denied | LookupError::NotFound)
 }
 
-/// The refusal to report of several: a missing image says more than a denial, if a credential was accepted for it.
-pub(super) fn combine_refusals(
-    before: Option<LookupError>,
+/// Whether a refusal is to be reported rather than the one `before`: a missing image says more than a denial, if a credential
+/// was accepted for it.
+pub(super) fn says_more(
     now: LookupError,
+    before: Option<LookupError>,
     candidate: &CredentialCandidate,
-) -> LookupError {
-    match before {
-        Some(LookupError::Denied) if candidate.id() != CredentialId::ANONYMOUS => now,
-        Some(before) => before,
-        None => now,
-    }
+) -> bool {
+    let has_credential = candidate.id() != CredentialId::ANONYMOUS;
+    before.is_none_or(|before| before == LookupError::Denied && now != before && has_credential)
 }

@@ -5,12 +5,10 @@
 use aws_lc_rs::constant_time::verify_slices_are_equal;
 use tokio::time::Duration;
 
-use super::key::Keys;
+use super::key::{FORMAT, Keys};
 use crate::registry::{Digest, Found};
 use tolerarch_core::image::{PlatformSet, Support};
 
-/// Changed with the layout, or with the meaning of any part of it.
-pub(super) const FORMAT: u8 = 1;
 /// Format, kind, platforms, time, digest.
 const CONTENT: usize = 1 + 1 + 4 + 8 + 32;
 /// Bytes of an entry.

@@ -1,24 +1,26 @@
 //! Keeps the shared cache connected, and writes what waits. Lookups never wait for either.
 
+use std::ops::Range;
+
 use futures_util::future::join_all;
 use redis::{ErrorKind, RedisError, RedisResult};
 use tokio::sync::mpsc;
-use tokio::time::{Duration, Instant, sleep, timeout};
+use tokio::time::{Duration, Instant, sleep_until, timeout};
 
-use super::metrics::OperationResult;
-use super::server::{self, Server};
-use super::{ServerUrl, SharedCache, SharedCacheSettings, Write, within};
+use super::metrics::{OperationResult, SharedCacheMetrics};
+use super::server::Server;
+use super::url::ServerUrl;
+use super::{SharedCache, SharedCacheSettings, Write, within};
 use tolerarch_support::health::{Reported, State};
 
 /// How long connecting may take in all.
 const CONNECT: Duration = Duration::from_secs(3);
 /// How long the start of the program waits for the first connection.
 const FIRST: Duration = Duration::from_secs(1);
-/// The pause before a server is tried again, doubled each time until it is the longest.
-const SHORTEST_PAUSE: Duration = Duration::from_millis(500);
-const LONGEST_PAUSE: Duration = Duration::from_secs(5);
-/// Where the last try is this long ago, the connection has lasted, and the next try is made at once.
-const STEADY: Duration = Duration::from_secs(10);
+/// Milliseconds from one try to connect to the next: at random, so that replicas do not come in step.
+const PAUSE: Range<u64> = 500..5000;
+/// Writes that wait, of some 500 bytes each; more are dropped.
+const WRITES: usize = 4096;
 /// Writes that are sent at once.
 const BATCH: usize = 64;
 
@@ -32,46 +34,53 @@ pub struct SharedCacheKeeper {
     settings: SharedCacheSettings,
     url: ServerUrl,
     queue: mpsc::Receiver<Write>,
-    /// How long to wait before the next try.
-    pause: Duration,
+    state: Reported,
+    /// When it last tried to connect.
     tried: Instant,
     /// What was logged last, so that each cause is logged once.
     logged: Option<String>,
 }
 
 impl SharedCacheKeeper {
-    /// Connects, so that the first Pods find what replicas share; not for long.
-    pub(super) async fn begin(
-        cache: SharedCache,
+    /// Returns the cache and what keeps it connected; `None` if there are no servers. Connects already, if that takes a moment
+    /// only, so that the first Pods find what replicas share.
+    pub async fn begin(
         settings: SharedCacheSettings,
-        url: ServerUrl,
-        queue: mpsc::Receiver<Write>,
-    ) -> Self {
-        cache.state.set(NOT_CONNECTED);
-        let mut own =
-            Self { cache, settings, url, queue, pause: Duration::ZERO, tried: Instant::now(), logged: None };
-        if let Ok(Ok(())) = timeout(FIRST, own.connect()).await {
-            own.works();
+        metrics: SharedCacheMetrics,
+    ) -> Option<(SharedCache, Self)> {
+        let url = settings.url.clone()?;
+        if settings.key_file.is_none() {
+            tracing::warn!(
+                "cache.shared has no keyFile: anyone who can write to its server can open pools to images that do not run there"
+            );
         }
-        own
+        let (server, verified) = Default::default();
+        let (writes, queue) = mpsc::channel(WRITES);
+        let cache = SharedCache { timeout: settings.timeout, metrics, server, writes, verified };
+        let (state, tried) = (Reported::default(), Instant::now());
+        state.set(NOT_CONNECTED);
+        let mut own = Self { cache: cache.clone(), settings, url, queue, state, tried, logged: None };
+        if let Ok(connected) = timeout(FIRST, own.connect()).await {
+            own.report(NOT_CONNECTED, connected);
+        }
+        Some((cache, own))
     }
 
     /// The health of the cache. It never keeps reviews from being answered.
     pub fn state(&self) -> Reported {
-        self.cache.state.clone()
+        self.state.clone()
     }
 
+    /// Writes what waits, and connects anew where the circuit is open.
     pub async fn run(&mut self) {
         let mut servers = self.cache.server.subscribe();
         let mut batch = Vec::with_capacity(BATCH);
         loop {
             let Some(server) = servers.borrow_and_update().clone() else {
-                self.cache.state.set(NOT_CONNECTED);
-                self.rest().await;
-                match self.connect().await {
-                    Ok(()) => self.works(),
-                    Err(error) => self.fails(NOT_CONNECTED, &error),
-                }
+                self.state.set(NOT_CONNECTED);
+                self.back_off().await;
+                let connected = self.connect().await;
+                self.report(NOT_CONNECTED, connected);
                 continue;
             };
             tokio::select! {
@@ -81,71 +90,57 @@ impl SharedCacheKeeper {
                 _ = self.queue.recv_many(&mut batch, BATCH) => {}
             }
             let written = batch.drain(..).map(async |(operation, command)| {
-                self.cache.send::<()>(&server, operation, &command).await?;
-                self.cache.metrics.count(operation, OperationResult::Ok);
+                self.cache.send::<()>(&server, &operation, &command).await?;
+                operation.count(OperationResult::Ok);
                 Ok(())
             });
-            let failed = join_all(written).await.into_iter().find_map(RedisResult::err);
-            match failed {
-                None => self.works(),
-                Some(error) if is_refusal(&error) => {
-                    self.fails(REFUSES_WRITES, &error);
-                    self.rest().await;
+            match join_all(written).await.into_iter().collect() {
+                Err(error) if is_refusal(&error) => {
+                    self.report(REFUSES_WRITES, Err(error));
+                    self.back_off().await;
                     // Where the server has become a replica, its name may lead to another one by now. This one goes on answering
                     // lookups until then.
                     let _ = self.connect().await;
                 }
-                Some(error) => {
-                    self.fails(NOT_CONNECTED, &error);
-                    self.cache.open_circuit(&server);
+                written => {
+                    if written.is_err() {
+                        self.cache.open_circuit(&server);
+                    }
+                    self.report(NOT_CONNECTED, written);
                 }
             }
         }
     }
 
-    /// Waits before the next try, each time longer, and drops what waits to be written.
-    async fn rest(&mut self) {
-        if self.tried.elapsed() > STEADY {
-            self.pause = Duration::ZERO;
-        }
-        sleep(self.pause.mul_f64(0.75 + fastrand::f64() / 2.0)).await;
-        self.pause = (2 * self.pause).clamp(SHORTEST_PAUSE, LONGEST_PAUSE);
+    /// Waits for the next try, which is due at once where the last one is long ago. Drops what waits to be written.
+    async fn back_off(&mut self) {
+        sleep_until(self.tried + Duration::from_millis(fastrand::u64(PAUSE))).await;
         while let Ok((operation, _)) = self.queue.try_recv() {
-            self.cache.metrics.count(operation, OperationResult::Skipped);
+            operation.count(OperationResult::Skipped);
         }
     }
 
-    /// Has lookups use a new connection, if it answers what they ask.
+    /// Has lookups use a new connection.
     async fn connect(&mut self) -> RedisResult<()> {
         self.tried = Instant::now();
-        let connected = within(CONNECT, async {
-            let server = Server::connect(&self.settings, &self.url).await?;
-            let probe = server::get(&format!("{}probe", self.settings.prefix));
-            server.send::<Vec<u8>>(&probe).await?;
-            Ok(server)
-        });
-        self.cache.server.send_replace(Some(connected.await?.into()));
+        let server = within(CONNECT, Server::connect(&self.settings, &self.url)).await?;
+        self.cache.server.send_replace(Some(server.into()));
         Ok(())
     }
 
-    fn works(&mut self) {
-        self.cache.state.set(State::Healthy);
-        if self.logged.take().is_some() {
-            tracing::info!("the shared cache is in use again");
-        }
-    }
-
-    /// Shows why it is not used as it should be, and logs that once.
-    fn fails(&mut self, state: State, error: &RedisError) {
-        self.cache.state.set(state);
-        let error = error.to_string();
-        if self.logged.as_ref() != Some(&error) {
-            tracing::warn!(
+    /// Shows whether the cache works, or has this fault, and logs each cause once.
+    fn report(&mut self, fault: State, result: RedisResult<()>) {
+        self.state.set(if result.is_ok() { State::Healthy } else { fault });
+        let cause = result.err().map(|error| error.to_string());
+        match &cause {
+            known if *known == self.logged => {}
+            None => tracing::info!("the shared cache is in use again"),
+            Some(error) => tracing::warn!(
                 error,
                 "the shared cache is not used as it should be; registries are asked instead"
-            );
-            self.logged = Some(error);
+            ),
         }
+        self.logged = cause;
     }
 }
 

@@ -5,11 +5,12 @@ use aws_lc_rs::hmac;
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD as BASE64;
 
-use super::entry::FORMAT;
 use crate::credentials::{Credential, hash_parts};
 use crate::registry::{Digest, Verified};
 use tolerarch_core::image::{ImageRef, PlatformSet};
 
+/// Changed with the layout of entries, or with the meaning of any part of it.
+pub(super) const FORMAT: u8 = 1;
 /// Raised when the same documents come to mean other platforms.
 const MODEL: &str = "1";
 

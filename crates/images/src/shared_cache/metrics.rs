@@ -1,5 +1,7 @@
 //! What is counted of the shared cache.
 
+use std::sync::Arc;
+
 use prometheus::{Histogram, IntCounter};
 use redis::RedisError;
 use tokio::time::Duration;
@@ -9,16 +11,18 @@ use tolerarch_support::metrics::Metrics;
 /// Seconds; fine below the default timeout of 50 ms.
 const BUCKETS: [f64; 9] = [0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 1.0];
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Operation {
-    Get,
-    Set,
-    /// After a registry refused what is shared.
-    Delete,
+#[derive(Clone)]
+pub struct SharedCacheMetrics {
+    pub(super) get: Arc<Operation>,
+    pub(super) set: Arc<Operation>,
+    pub(super) delete: Arc<Operation>,
 }
 
-/// The labels of operations, in their order.
-const OPERATIONS: [&str; 3] = ["get", "set", "delete"];
+/// Counts one kind of operation.
+pub(super) struct Operation {
+    results: [IntCounter; RESULTS.len()],
+    duration: Histogram,
+}
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum OperationResult {
@@ -50,12 +54,6 @@ impl OperationResult {
     }
 }
 
-#[derive(Clone)]
-pub struct SharedCacheMetrics {
-    requests: [[IntCounter; RESULTS.len()]; OPERATIONS.len()],
-    durations: [Histogram; OPERATIONS.len()],
-}
-
 impl SharedCacheMetrics {
     pub fn register(metrics: &Metrics) -> Result<Self, prometheus::Error> {
         let requests = metrics.counters(
@@ -69,18 +67,20 @@ impl SharedCacheMetrics {
             &["operation"],
             &BUCKETS,
         )?;
-        Ok(Self {
-            requests: OPERATIONS
-                .map(|operation| RESULTS.map(|result| requests.with_label_values(&[operation, result]))),
-            durations: OPERATIONS.map(|operation| durations.with_label_values(&[operation])),
-        })
+        let [get, set, delete] = ["get", "set", "delete"].map(|operation| {
+            let results = RESULTS.map(|result| requests.with_label_values(&[operation, result]));
+            Operation { results, duration: durations.with_label_values(&[operation]) }.into()
+        });
+        Ok(Self { get, set, delete })
+    }
+}
+
+impl Operation {
+    pub(super) fn count(&self, result: OperationResult) {
+        self.results[result as usize].inc();
     }
 
-    pub(super) fn count(&self, operation: Operation, result: OperationResult) {
-        self.requests[operation as usize][result as usize].inc();
-    }
-
-    pub(super) fn took(&self, operation: Operation, time: Duration) {
-        self.durations[operation as usize].observe(time.as_secs_f64());
+    pub(super) fn took(&self, time: Duration) {
+        self.duration.observe(time.as_secs_f64());
     }
 }

@@ -5,7 +5,7 @@
 
 use std::fmt::Display;
 use std::io;
-use std::path::Path;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use redis::aio::MultiplexedConnection;
@@ -29,7 +29,7 @@ use zeroize::Zeroizing;
 use super::SharedCacheSettings;
 use super::entry::LENGTH;
 use super::key::Keys;
-use super::url::{Address, ServerUrl};
+use super::url::ServerUrl;
 use crate::meter::{Meter, Metered};
 use tolerarch_support::file;
 
@@ -44,12 +44,8 @@ const DIAL: Duration = Duration::from_secs(1);
 const RETRIES: u32 = 3;
 /// Milliseconds before a node that is busy is asked again.
 const RETRY: u64 = 5;
-/// Bytes of a user name, a password or a key.
-const SECRET_BYTES: u64 = 4096;
 /// Bytes of a key below which it can be guessed.
 const KEY_BYTES: usize = 16;
-/// Bytes of a bundle of certificate authorities.
-const CA_BYTES: u64 = 4 << 20;
 
 /// A connection that works, as far as is known.
 pub(super) struct Server {
@@ -67,18 +63,17 @@ enum Connection {
 }
 
 impl Server {
-    /// Connects. Files are read anew for each connection, as passwords are rotated. The caller limits the time.
+    /// Connects, and sees that it answers what lookups ask. Files are read anew for each connection, as passwords are rotated.
     pub(super) async fn connect(settings: &SharedCacheSettings, url: &ServerUrl) -> RedisResult<Self> {
         let own = settings.clone();
-        let read = spawn_blocking(move || read(&own));
-        let (redis, ca, keys) = read.await.map_err(io::Error::other)??;
+        let (redis, ca, keys) = spawn_blocking(move || read(&own)).await.map_err(io::Error::other)??;
         let redis = redis.set_db(url.database.into());
         let connection = match &*url.addresses {
-            [(host, port)] if !url.is_cluster => {
-                let stream = TcpStream::connect((&**host, *port)).await?;
+            [address] if !url.is_cluster => {
+                let stream = TcpStream::connect(address).await?;
                 let io = if url.tls {
-                    let name = ServerName::try_from(host.clone()).map_err(io::Error::other)?;
-                    let tls = spawn_blocking(move || tls(ca.as_deref())).await.map_err(io::Error::other)?;
+                    let name = ServerName::try_from(address.0.clone()).map_err(io::Error::other)?;
+                    let tls = spawn_blocking(move || tls(ca)).await.map_err(io::Error::other)?;
                     Either::Left(tls.map_err(io::Error::other)?.connect(name, stream).await?)
                 } else {
                     Either::Right(stream)
@@ -89,12 +84,10 @@ impl Server {
                     MultiplexedConnection::new_with_config(&redis, stream, config).await?;
                 Connection::One { commands, _driver: AbortOnDropHandle::new(tokio::spawn(driver)) }
             }
-            nodes => {
-                let node = |node: &Address| {
-                    Ok(node.clone().into_connection_info()?.set_redis_settings(redis.clone()))
-                };
-                let nodes: RedisResult<Vec<_>> = nodes.iter().map(node).collect();
-                let mut cluster = ClusterClientBuilder::new(nodes?)
+            addresses => {
+                let nodes = addresses.iter().cloned().map(IntoConnectionInfo::into_connection_info);
+                let nodes = nodes.map(|node| Ok(node?.set_redis_settings(redis.clone())));
+                let mut cluster = ClusterClientBuilder::new(nodes.collect::<RedisResult<Vec<_>>>()?)
                     .connection_timeout(DIAL)
                     .response_timeout(settings.timeout.max(DIAL))
                     .retries(RETRIES)
@@ -106,7 +99,9 @@ impl Server {
                 Connection::Cluster(cluster.build()?.get_async_connection().await?)
             }
         };
-        Ok(Self { keys, connection })
+        let server = Self { keys, connection };
+        server.send::<Vec<u8>>(&get(&format!("{}probe", settings.prefix))).await?;
+        Ok(server)
     }
 
     pub(super) async fn send<T: FromRedisValue>(&self, command: &Cmd) -> RedisResult<T> {
@@ -127,25 +122,26 @@ pub(super) fn get(key: &str) -> Cmd {
 /// Reads who connects, which certificate authorities are trusted, and what makes keys.
 fn read(settings: &SharedCacheSettings) -> io::Result<(RedisConnectionInfo, Option<Vec<u8>>, Keys)> {
     let mut redis = RedisConnectionInfo::default().set_skip_set_lib_name();
-    if let Some(user) = secret("usernameFile", settings.username_file.as_deref())? {
-        redis = redis.set_username(text("usernameFile", &user)?);
+    if let Some(user) = content("usernameFile", &settings.username_file)? {
+        redis = redis.set_username(String::from_utf8_lossy(&user));
     }
-    if let Some(password) = secret("passwordFile", settings.password_file.as_deref())? {
-        redis = redis.set_password(text("passwordFile", &password)?);
+    if let Some(password) = content("passwordFile", &settings.password_file)? {
+        redis = redis.set_password(String::from_utf8_lossy(&password));
     }
-    let key = secret("keyFile", settings.key_file.as_deref())?;
+    let key = content("keyFile", &settings.key_file)?;
     if key.as_ref().is_some_and(|key| key.len() < KEY_BYTES) {
         tracing::warn!("cache.shared.keyFile: shorter than {KEY_BYTES} bytes, so that it can be guessed");
     }
-    let ca = settings.ca_file.as_deref().map(|path| bytes("caFile", path, CA_BYTES)).transpose()?;
-    Ok((redis, ca, Keys::new(&settings.prefix, key.as_ref().map(|key| key.as_slice()))))
+    let ca = content("caFile", &settings.ca_file)?;
+    let keys = Keys::new(&settings.prefix, key.as_ref().map(|key| key.as_slice()));
+    Ok((redis, ca.map(|ca| ca.to_vec()), keys))
 }
 
 /// TLS that trusts these certificate authorities, in PEM, or the system's.
-fn tls(ca: Option<&[u8]>) -> Result<TlsConnector, rustls::Error> {
+fn tls(ca: Option<Vec<u8>>) -> Result<TlsConnector, rustls::Error> {
     let mut roots = RootCertStore::empty();
     match ca {
-        Some(ca) => roots.add_parsable_certificates(CertificateDer::pem_slice_iter(ca).flatten()),
+        Some(ca) => roots.add_parsable_certificates(CertificateDer::pem_slice_iter(&ca).flatten()),
         None => roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs),
     };
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
@@ -153,24 +149,15 @@ fn tls(ca: Option<&[u8]>) -> Result<TlsConnector, rustls::Error> {
     Ok(Arc::new(config.with_root_certificates(roots).with_no_client_auth()).into())
 }
 
-/// What a file holds, without the end of its last line.
-fn secret(key: &str, path: Option<&Path>) -> io::Result<Option<Zeroizing<Vec<u8>>>> {
+/// Reads the file of this setting, without the end of its last line.
+fn content(setting: &str, path: &Option<PathBuf>) -> io::Result<Option<Zeroizing<Vec<u8>>>> {
     let Some(path) = path else { return Ok(None) };
-    let mut secret = Zeroizing::new(bytes(key, path, SECRET_BYTES)?);
-    while secret.ends_with(b"\n") || secret.ends_with(b"\r") {
-        secret.pop();
+    let unusable = |cause: &dyn Display| {
+        io::Error::other(format!("cache.shared.{setting}: {}: {cause}", path.display()))
+    };
+    let mut content = Zeroizing::new(file::read(path).map_err(|cause| unusable(&cause))?);
+    while content.ends_with(b"\n") || content.ends_with(b"\r") {
+        content.pop();
     }
-    if secret.is_empty() { Err(unusable(key, path, "empty")) } else { Ok(Some(secret)) }
-}
-
-fn bytes(key: &str, path: &Path, limit: u64) -> io::Result<Vec<u8>> {
-    file::read_at_most(path, limit).map_err(|cause| unusable(key, path, cause))
-}
-
-fn unusable(key: &str, path: &Path, cause: impl Display) -> io::Error {
-    io::Error::other(format!("cache.shared.{key}: {}: {cause}", path.display()))
-}
-
-fn text<'a>(key: &str, bytes: &'a [u8]) -> io::Result<&'a str> {
-    std::str::from_utf8(bytes).map_err(|_| io::Error::other(format!("cache.shared.{key}: no text")))
+    if content.is_empty() { Err(unusable(&"empty")) } else { Ok(Some(content)) }
 }

@@ -4,9 +4,6 @@ use std::str::FromStr;
 
 use redis::{ConnectionAddr, IntoConnectionInfo};
 
-/// Addresses in one URL; three nodes are the rule.
-const ADDRESSES: usize = 16;
-
 /// The URL of a Valkey or Redis, without a user or a password.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServerUrl {
@@ -58,17 +55,13 @@ impl FromStr for ServerUrl {
             "rediss+cluster" | "valkeys+cluster" => (true, true),
             _ => return Err(ParseUrlError::Form),
         };
-        let (hosts, database) = rest.split_once('/').unwrap_or((rest, ""));
+        let rest = rest.strip_suffix('/').unwrap_or(rest);
+        let (hosts, database) = rest.split_once('/').unwrap_or((rest, "0"));
         let addresses: Option<Vec<_>> = hosts.split(',').map(address).collect();
-        let addresses = addresses.ok_or(ParseUrlError::Form)?;
-        let most = if is_cluster { ADDRESSES } else { 1 };
-        let database = match database {
-            "" => Some(0),
-            _ if is_cluster => None,
-            number => number.parse().ok(),
-        };
-        match database {
-            Some(database) if addresses.len() <= most => {
+        match (addresses, database.parse()) {
+            (Some(addresses), Ok(database))
+                if is_cluster && database == 0 || !is_cluster && addresses.len() == 1 =>
+            {
                 Ok(Self { text: text.to_owned(), tls, is_cluster, addresses, database })
             }
             _ => Err(ParseUrlError::Form),

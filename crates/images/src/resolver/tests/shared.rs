@@ -8,7 +8,7 @@ use tokio::task::JoinHandle;
 
 use super::isolation::tenant;
 use super::*;
-use crate::shared_cache::{SharedCache, SharedCacheMetrics, SharedCacheSettings};
+use crate::shared_cache::{SharedCacheKeeper, SharedCacheMetrics, SharedCacheSettings};
 use redis::Redis;
 use tolerarch_support::health::{Reported, State};
 
@@ -53,7 +53,7 @@ impl Replica {
         };
         change(&mut settings, &mut cache);
         let counts = SharedCacheMetrics::register(&metrics).unwrap();
-        let (shared, mut keeper) = SharedCache::begin(settings, counts).await.unwrap();
+        let (shared, mut keeper) = SharedCacheKeeper::begin(settings, counts).await.unwrap();
         let counts = ResolverMetrics::register(&metrics).unwrap();
         let resolver = Resolver::new(registry([&**remote]), lookup, cache, counts, Some(shared));
         let state = keeper.state();
