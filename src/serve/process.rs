@@ -113,7 +113,8 @@ impl Process {
                 .component("failed-images", record.state.clone(), record, |record| Box::pin(record.run()))
         });
         let shared = self.shared_cache.take().map(|keeper| {
-            supervisor.component("shared-cache", keeper.state(), keeper, |keeper| Box::pin(keeper.run()))
+            supervisor
+                .component("shared-cache", keeper.state.clone(), keeper, |keeper| Box::pin(keeper.run()))
         });
         let first = configuration.into_iter().chain([registry_tls]);
         first.chain(discovery).chain(failed_images).chain(shared).collect()

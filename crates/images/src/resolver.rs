@@ -132,7 +132,9 @@ impl Resolver {
     }
 
     fn with(mut fetcher: Fetcher, hosts: Arc<Hosts>, limit: Arc<ConcurrencyLimit>) -> Self {
-        fetcher.shared = fetcher.shared.map(|shared| shared.verifying(fetcher.registry.verified));
+        let configured =
+            |shared: SharedCache| shared.configured(fetcher.registry.verified, fetcher.cache.tag_life());
+        fetcher.shared = fetcher.shared.map(configured);
         let (flights, requests) = Default::default();
         Self(Arc::new(Inner { fetcher, flights, requests, hosts, limit }))
     }

@@ -18,7 +18,7 @@ use std::time::SystemTime;
 use futures_util::future::join_all;
 use redis::{Cmd, FromRedisValue, RedisResult, cmd};
 use tokio::sync::{mpsc, watch};
-use tokio::time::{Duration, Instant, timeout};
+use tokio::time::{Duration, timeout};
 
 pub use keeper::SharedCacheKeeper;
 pub use metrics::SharedCacheMetrics;
@@ -74,6 +74,7 @@ pub struct SharedCache {
     writes: mpsc::Sender<Write>,
     /// For nodes of which platforms the answers are verified: others mean something else.
     verified: Verified,
+    tag_life: Duration,
 }
 
 type Write = (Arc<Operation>, Cmd);
@@ -81,8 +82,8 @@ type Write = (Arc<Operation>, Cmd);
 impl SharedCache {
     /// The same for answers that are verified for nodes of these platforms.
     #[must_use]
-    pub(crate) fn verifying(self, verified: Verified) -> Self {
-        Self { verified, ..self }
+    pub(crate) fn configured(self, verified: Verified, tag_life: Duration) -> Self {
+        Self { verified, tag_life, ..self }
     }
 
     pub(crate) fn is_connected(&self) -> bool {
@@ -109,22 +110,16 @@ impl SharedCache {
         join_all(known).await.into_iter().flatten().collect()
     }
 
-    /// Shares what a registry said, for this long where it said it of a tag.
-    pub(crate) fn learn(
-        &self,
-        image: &ImageRef,
-        candidate: &CredentialCandidate,
-        found: Found,
-        life: Duration,
-    ) {
-        let Some(credential) = candidate.held_credential() else { return };
+    /// Shares what a registry said, if all of it is known.
+    pub(crate) fn learn(&self, image: &ImageRef, candidate: &CredentialCandidate, found: Found) {
+        let Some(credential) = candidate.held_credential().filter(|_| !found.lacks_parts) else { return };
         let Some(server) = self.server(&self.metrics.set) else { return };
         let mut digests = vec![Some(found.digest), Digest::named_by(image)];
         digests.dedup();
         for digest in digests {
             let Some(key) = server.keys.of(image, digest, credential, self.verified) else { return };
             let entry = entry::encode(found, &server.keys, &key, now());
-            let life = digest.map_or(life, |_| DIGEST_LIFE).as_secs().max(1);
+            let life = digest.map_or(self.tag_life, |_| DIGEST_LIFE).as_secs().max(1);
             self.write(&self.metrics.set, cmd("SET").arg(key).arg(&entry).arg("EX").arg(life));
         }
     }
@@ -180,10 +175,8 @@ impl SharedCache {
         operation: &Operation,
         command: &Cmd,
     ) -> RedisResult<T> {
-        let begun = Instant::now();
-        let done = within(self.timeout, server.send(command)).await;
-        operation.took(begun.elapsed());
-        done.inspect_err(|error| {
+        let _measured = operation.duration.start_timer();
+        within(self.timeout, server.send(command)).await.inspect_err(|error| {
             operation.count(OperationResult::of(error));
             tracing::debug!(%error, "no answer of the shared cache");
         })

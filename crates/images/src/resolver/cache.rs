@@ -222,7 +222,7 @@ impl Cache {
         if let Some(named) = Digest::named_by(image) {
             return self.put_platforms(self.platforms_key(image, access, named), support);
         }
-        if self.shared_life().is_none_or(|life| age >= life) {
+        if age >= self.tag_life() {
             return;
         }
         let now = self.now();
@@ -237,10 +237,10 @@ impl Cache {
         }
     }
 
-    /// How long what a registry says of a tag may be of use to all replicas; `None` if this configuration is a former one.
-    pub(super) fn shared_life(&self) -> Option<Duration> {
+    /// Returns how long an answer about a tag may be of use.
+    pub(super) fn tag_life(&self) -> Duration {
         let CacheSettings { tag, stale_while_revalidate, stale_if_error, .. } = self.settings;
-        self.is_current().then(|| tag.saturating_add(stale_while_revalidate.max(stale_if_error)))
+        tag.saturating_add(stale_while_revalidate.max(stale_if_error))
     }
 
     /// A lookup failed: the answer that serves now, a good one if there is one that may.
@@ -323,7 +323,8 @@ impl Cache {
         }
     }
 
-    fn is_current(&self) -> bool {
+    /// Returns whether there is no later configuration.
+    pub(super) fn is_current(&self) -> bool {
         self.generation == self.levels.latest.load(Ordering::Relaxed)
     }
 

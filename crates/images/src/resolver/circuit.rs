@@ -5,13 +5,11 @@
 //! Pods name the images, so what fails may be of one tenant's making. Failures of one namespace open a circuit for that
 //! namespace only. Failures of two open it for others once: as long as these have not failed themselves, they find out.
 
-use std::collections::{HashMap, HashSet};
-use std::sync::{Arc, Weak};
+use std::collections::HashSet;
 
 use tokio::time::{Duration, Instant};
 
 use super::request::Access;
-use tolerarch_core::image::LookupError;
 
 /// Failures in a row that open a circuit: images of a repository; repositories of a registry.
 pub(super) const FAILURES: usize = 3;
@@ -26,19 +24,12 @@ const FAULTS: usize = 32;
 /// The same of one namespace: enough to open the registry and two repositories, and few enough to leave room for others.
 const FAULTS_OF_NAMESPACE: usize = 8;
 
+/// The repository that a circuit is of; `None` is all of the registry.
+pub(super) type Scope = Option<u64>;
+
+/// Failed lookups: one for each image and namespace, the latest one last.
 #[derive(Default)]
-pub(super) struct Circuit {
-    /// One for each image and namespace; the latest one is the last.
-    faults: Vec<Fault>,
-    /// By the namespace and what is probed.
-    probes: HashMap<(u64, Scope), Weak<()>>,
-}
-
-/// A lookup that finds out whether a registry works again. No other one of its namespace does until the value is dropped.
-pub(super) type Probe = Arc<()>;
-
-/// What a circuit is of: a repository, or all of the registry.
-type Scope = Option<u64>;
+pub(super) struct Faults(Vec<Fault>);
 
 /// A failed lookup.
 struct Fault {
@@ -51,62 +42,36 @@ struct Fault {
     registry_silent: bool,
 }
 
-impl Circuit {
-    /// Whether a lookup may begin right now; it is a probe where a circuit is half-open.
-    pub(super) fn permission(&self, access: Access) -> Result<Option<Scope>, LookupError> {
-        for scope in [None, Some(access.repository)] {
-            if let Some(until) = self.open_until(scope, access.namespace) {
-                let probe = self.probes.get(&(access.namespace, scope));
-                let is_probed = probe.is_some_and(|probe| probe.strong_count() > 0);
-                let is_half_open = until <= Instant::now() && !is_probed;
-                return if is_half_open { Ok(Some(scope)) } else { Err(LookupError::CircuitOpen) };
-            }
-        }
-        Ok(None)
+impl Faults {
+    /// Returns whether the image failed when it was last looked up.
+    pub(super) fn has(&self, access: Access) -> bool {
+        self.0.iter().any(|fault| fault.is_of(access))
     }
 
-    /// The same for a lookup that begins.
-    pub(super) fn enter(&mut self, access: Access) -> Result<Option<Probe>, LookupError> {
-        let Some(scope) = self.permission(access)? else { return Ok(None) };
-        let probe = Probe::default();
-        self.probes.retain(|_, probe| probe.strong_count() > 0);
-        self.probes.insert((access.namespace, scope), Arc::downgrade(&probe));
-        Ok(Some(probe))
-    }
-
-    /// Whether the image failed when it was last looked up.
-    pub(super) fn fails(&self, access: Access) -> bool {
-        self.faults.iter().any(|fault| fault.is_of(access))
-    }
-
-    /// The registry answered, be it with a refusal.
+    /// Records an answer of the registry, be it a refusal.
     pub(super) fn answered(&mut self, access: Access) {
-        self.faults.retain(|fault| !fault.is_of(access));
-        for fault in &mut self.faults {
+        self.0.retain(|fault| !fault.is_of(access));
+        for fault in &mut self.0 {
             fault.repository_silent &= fault.access.repository != access.repository;
             fault.registry_silent = false;
         }
-        self.probes.retain(|(_, scope), _| scope.is_some_and(|scope| scope != access.repository));
     }
 
-    /// Records a fault of the registry. Lookups that began before the circuit opened do not keep it open.
-    pub(super) fn failed(&mut self, access: Access, is_probe: bool) {
-        if !is_probe && self.permission(access) != Ok(None) {
-            return;
-        }
+    /// Records a fault of the registry.
+    pub(super) fn add(&mut self, access: Access) {
         let (own, now) = (access.namespace, Instant::now());
-        let known = self.faults.iter().position(|fault| fault.access.namespace == own && fault.is_of(access));
-        let known = known.map(|place| self.faults.remove(place)).filter(|known| known.registry_silent);
-        let of_own = self.faults.iter().filter(|fault| fault.access.namespace == own).count();
+        let known = self.0.iter().position(|fault| fault.access.namespace == own && fault.is_of(access));
+        let known = known.map(|place| self.0.remove(place)).filter(|known| known.registry_silent);
+        let of_own = self.0.iter().filter(|fault| fault.access.namespace == own).count();
         let oldest = match of_own {
-            FAULTS_OF_NAMESPACE.. => self.faults.iter().position(|fault| fault.access.namespace == own),
-            _ => (self.faults.len() == FAULTS).then_some(0),
+            FAULTS_OF_NAMESPACE.. => self.0.iter().position(|fault| fault.access.namespace == own),
+            _ => (self.0.len() == FAULTS).then_some(0),
         };
         if let Some(oldest) = oldest {
-            self.faults.remove(oldest);
+            self.0.remove(oldest);
         }
         let since = known.map_or(now, |known| known.since);
-        self.faults.push(Fault { access, since, at: now, repository_silent: true, registry_silent: true });
+        self.0.push(Fault { access, since, at: now, repository_silent: true, registry_silent: true });
     }
 
     /// When a circuit of this namespace becomes half-open; `None` if it is closed.
@@ -117,7 +82,7 @@ impl Circuit {
         };
         // Of what several have to fail.
         let part = |fault: &&Fault| scope.map_or(fault.access.repository, |_| fault.access.image);
-        let mut faults: Vec<&Fault> = self.faults.iter().filter(counts).collect();
+        let mut faults: Vec<&Fault> = self.0.iter().filter(counts).collect();
         faults.sort_by_key(|fault| fault.since);
         let own = || faults.iter().filter(|fault| fault.access.namespace == namespace);
         let failed = own().map(|fault| fault.at).max();

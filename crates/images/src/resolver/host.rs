@@ -9,7 +9,7 @@ use quick_cache::sync::Cache as Bounded;
 use tokio::time::{Duration, Instant, sleep};
 use tokio_util::task::AbortOnDropHandle;
 
-use super::circuit::{Circuit, FAILURES, Probe};
+use super::circuit::{FAILURES, Faults, Scope};
 use super::metrics::ResolverMetrics;
 use super::request::{Access, Request};
 use crate::credentials::CredentialId;
@@ -45,9 +45,15 @@ pub(super) struct Host {
     metrics: ResolverMetrics,
 }
 
+/// The right of a lookup to find out whether a registry works again. No other lookup of its namespace has it until the value is
+/// dropped.
+pub(super) type Probe = Arc<()>;
+
 #[derive(Default)]
 struct State {
-    circuit: Circuit,
+    faults: Faults,
+    /// By the namespace and what is probed.
+    probes: HashMap<(u64, Scope), Weak<()>>,
     /// While the registry's own circuit is open.
     open: Option<Counted>,
     /// Closes it if no Pod asks any more.
@@ -55,12 +61,11 @@ struct State {
     /// Until when it is not asked, as it throttles: limits are per account, or per address for anonymous access.
     pauses: HashMap<CredentialId, Instant>,
     lacks_head: Option<Instant>,
-    /// Since when lookups of these namespaces have had no answer: an answer to anyone ends that.
-    silent: Vec<Silence>,
+    /// Namespaces whose lookups have had no answer: an answer to anyone ends that.
+    silent: HashMap<u64, Silence>,
 }
 
 struct Silence {
-    namespace: u64,
     since: Instant,
     /// When one of them was begun or joined last.
     last: Instant,
@@ -104,11 +109,9 @@ impl Host {
     /// A lookup waits for the registry from now on.
     pub(super) fn lookup_started(&self, access: Access) {
         let (now, mut state) = (Instant::now(), self.state.lock());
-        state.silent.retain(|silence| !silence.is_over());
-        if let Some(known) = state.silent.iter_mut().find(|of| of.namespace == access.namespace) {
-            known.last = now;
-        } else if state.silent.len() < SILENT {
-            state.silent.push(Silence { namespace: access.namespace, since: now, last: now });
+        state.silent.retain(|_, silence| !silence.is_over());
+        if state.silent.len() < SILENT || state.silent.contains_key(&access.namespace) {
+            state.silent.entry(access.namespace).or_insert(Silence { since: now, last: now }).last = now;
         }
     }
 
@@ -122,35 +125,37 @@ impl Host {
 
     /// A lookup of this namespace has ended by something else than the registry.
     pub(super) fn lookup_abandoned(&self, access: Access) {
-        self.state.lock().silent.retain(|silence| silence.namespace != access.namespace);
+        self.state.lock().silent.remove(&access.namespace);
     }
 
     /// Whether a Pod of this namespace should not wait as long as it may, or it failed when last asked for the image.
     pub(super) fn is_unresponsive(&self, access: Access) -> bool {
         let state = self.state.lock();
-        let late = || state.silent.iter().filter(|silence| silence.is_late());
-        let is_late = late().count() == SILENT || late().any(|silence| silence.namespace == access.namespace);
-        is_late || state.circuit.fails(access)
+        let is_late = state.silent.get(&access.namespace).is_some_and(Silence::is_late);
+        let are_late = state.silent.values().filter(|silence| silence.is_late()).count() == SILENT;
+        is_late || are_late || state.faults.has(access)
     }
 
     /// Begins a lookup, if the registry may be asked; as a probe where a circuit is half-open.
     pub(super) fn enter(&self, access: Access) -> Result<Option<Probe>, LookupError> {
         let mut state = self.state.lock();
-        state.throttles(access)?;
-        state.circuit.enter(access)
+        let Some(scope) = state.permission(access)? else { return Ok(None) };
+        let probe = Probe::default();
+        state.probes.retain(|_, probe| probe.strong_count() > 0);
+        state.probes.insert((access.namespace, scope), Arc::downgrade(&probe));
+        Ok(Some(probe))
     }
 
     /// Refuses what may not ask the registry right now, not even as a probe.
     pub(super) fn permission(&self, access: Access) -> Result<(), LookupError> {
-        let state = self.state.lock();
-        state.throttles(access)?;
-        state.circuit.permission(access).map(drop)
+        self.state.lock().permission(access).map(drop)
     }
 
     pub(super) fn answered(&self, access: Access) {
         let mut state = self.state.lock();
         state.silent.clear();
-        state.circuit.answered(access);
+        state.faults.answered(access);
+        state.probes.retain(|(_, scope), _| scope.is_some_and(|scope| scope != access.repository));
         state.unused = None;
         if state.open.take().is_some() {
             tracing::info!(registry = &*self.name, "circuit closed");
@@ -160,8 +165,12 @@ impl Host {
     /// The registry failed: no answer in time, no connection, a status of 500 or above.
     pub(super) fn failed(self: &Arc<Self>, access: Access, is_probe: bool) {
         let mut state = self.state.lock();
-        state.circuit.failed(access, is_probe);
-        if state.open.is_none() && state.circuit.open_until(None, access.namespace).is_some() {
+        // Lookups that began before the circuit opened do not keep it open.
+        if !is_probe && state.open_until(access).is_some() {
+            return;
+        }
+        state.faults.add(access);
+        if state.open.is_none() && state.faults.open_until(None, access.namespace).is_some() {
             state.open = Some(self.metrics.circuit_open(&self.name));
             tracing::warn!(registry = &*self.name, repositories = FAILURES, "circuit opened");
         }
@@ -174,7 +183,7 @@ impl Host {
         sleep(FORGOTTEN).await;
         if let Some(host) = host.upgrade() {
             let mut state = host.state.lock();
-            (state.circuit, state.open) = Default::default();
+            (state.faults, state.probes, state.open) = Default::default();
         }
     }
 
@@ -201,9 +210,24 @@ impl Host {
 }
 
 impl State {
-    fn throttles(&self, access: Access) -> Result<(), LookupError> {
-        let until = self.pauses.get(&access.credential);
-        if until.is_some_and(|until| Instant::now() < *until) { Err(LookupError::Throttled) } else { Ok(()) }
+    /// Returns whether a lookup may begin right now; with a scope, as a probe of that circuit, which is half-open.
+    fn permission(&self, access: Access) -> Result<Option<Scope>, LookupError> {
+        let (now, pause) = (Instant::now(), self.pauses.get(&access.credential));
+        if pause.is_some_and(|until| now < *until) {
+            return Err(LookupError::Throttled);
+        }
+        let Some((scope, until)) = self.open_until(access) else { return Ok(None) };
+        let probe = self.probes.get(&(access.namespace, scope));
+        let is_probed = probe.is_some_and(|probe| probe.strong_count() > 0);
+        if until <= now && !is_probed { Ok(Some(scope)) } else { Err(LookupError::CircuitOpen) }
+    }
+
+    /// Returns the circuit that is open, that of the registry first, and when it becomes half-open.
+    fn open_until(&self, access: Access) -> Option<(Scope, Instant)> {
+        let scopes = [None, Some(access.repository)].into_iter();
+        let mut open =
+            scopes.filter_map(|scope| Some((scope, self.faults.open_until(scope, access.namespace)?)));
+        open.next()
     }
 }
 

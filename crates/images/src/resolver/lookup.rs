@@ -9,8 +9,8 @@ use std::sync::Arc;
 use tokio::time::{Duration, Instant, timeout};
 
 use super::cache::{Cache, Cached, Outcome, lookup_error};
-use super::circuit::{PROBE_TIME, Probe};
-use super::host::Host;
+use super::circuit::PROBE_TIME;
+use super::host::{Host, Probe};
 use super::metrics::{LookupResult, ResolverMetrics};
 use super::request::{Access, Request, is_refusal, says_more};
 use crate::credentials::{Busy, Credential, CredentialCandidate};
@@ -134,9 +134,9 @@ impl Fetcher {
         job.request().cached(&self.cache, self.cache.now()).0
     }
 
-    /// Where answers of this configuration are shared, and for how long.
-    fn sharing(&self) -> Option<(&SharedCache, Duration)> {
-        Some((self.shared.as_ref()?, self.cache.shared_life()?))
+    /// Returns where answers of this configuration are shared.
+    fn sharing(&self) -> Option<&SharedCache> {
+        self.shared.as_ref().filter(|_| self.cache.is_current())
     }
 }
 
@@ -249,7 +249,7 @@ impl Attempt<'_> {
             let _ = fetcher.cache.fail(image, candidate.id(), &error);
         }
         if error.ends_older_answers()
-            && let Some((shared, _)) = fetcher.sharing()
+            && let Some(shared) = fetcher.sharing()
         {
             shared.forget(image, candidate);
         }
@@ -267,8 +267,8 @@ impl Attempt<'_> {
         let pull = Pull { image, credential, of_pod: candidate.is_of_pod() };
         let sharing = self.fetcher.sharing();
         let share = |found: Found| {
-            if let Some((shared, life)) = sharing.filter(|_| !found.lacks_parts) {
-                shared.learn(image, candidate, found, life);
+            if let Some(shared) = sharing {
+                shared.learn(image, candidate, found);
             }
             Ok(found.support)
         };
@@ -278,7 +278,7 @@ impl Attempt<'_> {
             if let Some(support) = cache.confirm(image, id, digest) {
                 return share(Found { digest, support, lacks_parts: false });
             }
-            if let Some((shared, _)) = sharing
+            if let Some(shared) = sharing
                 && let [(_, found, _)] = shared.find(image, Some(digest), from_ref(candidate)).await[..]
                 && found.digest == digest
             {

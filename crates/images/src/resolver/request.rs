@@ -58,9 +58,9 @@ impl<'a> Request<'a> {
                 }
                 // In order: a failure after a candidate that may still be tried does not count.
                 Cached::Fresh(Err(error)) => failed = failed.or((!open).then_some(error)),
-                Cached::Stale { support, due } => {
-                    let candidates = &self.candidates[place..=place];
-                    stale = stale.or(Some((Cached::Stale { support, due }, Self { candidates, ..self })));
+                found @ Cached::Stale { .. } => {
+                    stale =
+                        stale.or(Some((found, Self { candidates: &self.candidates[place..=place], ..self })));
                 }
                 Cached::Expired(support) => {
                     open = true;
@@ -69,9 +69,6 @@ impl<'a> Request<'a> {
                 Cached::Nothing => open = true,
             }
         }
-        if let Some(stale) = stale {
-            return stale;
-        }
         let cached = match (failed, expired) {
             (Some(_), Some(support)) => Cached::Stale { support, due: false },
             (Some(error), None) => Cached::Fresh(Err(error)),
@@ -79,7 +76,7 @@ impl<'a> Request<'a> {
             (None, None) if open => Cached::Nothing,
             (None, None) => Cached::Fresh(Err(refused.unwrap_or(LookupError::Denied))),
         };
-        (cached, self)
+        stale.unwrap_or((cached, self))
     }
 
     /// The good answer that serves while the registry fails.

@@ -34,8 +34,9 @@ pub struct SharedCacheKeeper {
     settings: SharedCacheSettings,
     url: ServerUrl,
     queue: mpsc::Receiver<Write>,
-    state: Reported,
-    /// When it last tried to connect.
+    /// Health of the cache, which never keeps reviews from being answered.
+    pub state: Reported,
+    /// Time of the last try to connect.
     tried: Instant,
     /// What was logged last, so that each cause is logged once.
     logged: Option<String>,
@@ -54,9 +55,9 @@ impl SharedCacheKeeper {
                 "cache.shared has no keyFile: anyone who can write to its server can open pools to images that do not run there"
             );
         }
-        let (server, verified) = Default::default();
+        let (server, verified, tag_life) = Default::default();
         let (writes, queue) = mpsc::channel(WRITES);
-        let cache = SharedCache { timeout: settings.timeout, metrics, server, writes, verified };
+        let cache = SharedCache { timeout: settings.timeout, metrics, server, writes, verified, tag_life };
         let (state, tried) = (Reported::default(), Instant::now());
         state.set(NOT_CONNECTED);
         let mut own = Self { cache: cache.clone(), settings, url, queue, state, tried, logged: None };
@@ -66,12 +67,7 @@ impl SharedCacheKeeper {
         Some((cache, own))
     }
 
-    /// The health of the cache. It never keeps reviews from being answered.
-    pub fn state(&self) -> Reported {
-        self.state.clone()
-    }
-
-    /// Writes what waits, and connects anew where the circuit is open.
+    /// Writes what waits, and connects anew while the circuit is open.
     pub async fn run(&mut self) {
         let mut servers = self.cache.server.subscribe();
         let mut batch = Vec::with_capacity(BATCH);

@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use prometheus::{Histogram, IntCounter};
 use redis::RedisError;
-use tokio::time::Duration;
 
 use tolerarch_support::metrics::Metrics;
 
@@ -21,7 +20,7 @@ pub struct SharedCacheMetrics {
 /// Counts one kind of operation.
 pub(super) struct Operation {
     results: [IntCounter; RESULTS.len()],
-    duration: Histogram,
+    pub(super) duration: Histogram,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,9 +77,5 @@ impl SharedCacheMetrics {
 impl Operation {
     pub(super) fn count(&self, result: OperationResult) {
         self.results[result as usize].inc();
-    }
-
-    pub(super) fn took(&self, time: Duration) {
-        self.duration.observe(time.as_secs_f64());
     }
 }

@@ -56,7 +56,7 @@ impl Replica {
         let (shared, mut keeper) = SharedCacheKeeper::begin(settings, counts).await.unwrap();
         let counts = ResolverMetrics::register(&metrics).unwrap();
         let resolver = Resolver::new(registry([&**remote]), lookup, cache, counts, Some(shared));
-        let state = keeper.state();
+        let state = keeper.state.clone();
         let keeper = tokio::spawn(async move { keeper.run().await });
         Self { remote: Arc::clone(remote), resolver, metrics, state, keeper }
     }
