@@ -37,9 +37,9 @@ use tolerarch_support::single_flight::{Flight, SingleFlight};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LookupSettings {
-    /// How long one Pod may wait; less when the API server's own timeout is near.
+    /// Time that one Pod may wait; less when the API server's own timeout is near.
     pub budget: Duration,
-    /// How long one lookup may take once it is its turn, for which it waits as long at most.
+    /// Time of one lookup once it is its turn, and of waiting for its turn.
     pub timeout: Duration,
     /// Lookups that run at a time, in all.
     pub concurrency: usize,
@@ -64,16 +64,16 @@ pub struct Resolver(Arc<Inner>);
 
 struct Inner {
     fetcher: Fetcher,
-    /// The lookups in flight, each of one tenant: no Pod joins one of another configuration.
+    /// The lookups in flight, each of one tenant. No Pod joins a lookup of another configuration.
     flights: SingleFlight<FlightKey, Outcome>,
     /// The requests of these lookups to registries; see [`Request::shared_key`].
     requests: SingleFlight<FlightKey, Outcome>,
-    /// What outlives a change of the configuration, beside the cache.
+    /// Outlives a change of the configuration, as the cache and the limit do.
     hosts: Arc<Hosts>,
     limit: Arc<ConcurrencyLimit>,
 }
 
-/// What is known of one image by now.
+/// The state of one image: known, or looked up.
 enum Lookup {
     Ready(Outcome),
     Pending(Pending),
@@ -82,14 +82,15 @@ enum Lookup {
 /// A lookup in flight that a Pod waits for.
 struct Pending {
     flight: Flight<Outcome>,
-    /// Whether another Pod began it.
+    /// Another Pod began it.
     joined: bool,
-    /// How long to wait at most, and what to report then: it probes a failing registry, or one that has not answered for long.
+    /// Time to wait at most, and what to report then: set if the lookup probes a failing registry, or one that has not answered
+    /// for long.
     short_wait: Option<(Duration, LookupError)>,
 }
 
 impl Pending {
-    /// The outcome, or why the Pod does not wait for it any longer.
+    /// Waits for the outcome; fails where the Pod does not wait any longer.
     async fn outcome(self, deadline: Instant) -> Outcome {
         let (until, why) = match self.short_wait {
             Some((time, why)) => (deadline.min(Instant::now() + time), why),
@@ -100,7 +101,7 @@ impl Pending {
 }
 
 impl Resolver {
-    /// A resolver with an empty cache, and the one that replicas share.
+    /// Makes a resolver with an empty cache, and the cache that replicas share.
     pub fn new(
         registry: Registry,
         lookup: LookupSettings,
@@ -116,8 +117,9 @@ impl Resolver {
         Self::with(fetcher, hosts.into(), limit.into())
     }
 
-    /// The resolver of another configuration. It shares the cache, unless more or less is verified: what was believed may be
-    /// a lie for platforms that were not looked at. Lookups in flight end as they began, and leave nothing behind. The limits on concurrency and on cached answers stay as at the start.
+    /// Makes the resolver of another configuration. The two share the cache, unless more or less is verified: what was believed
+    /// may be a lie for platforms that were not looked at. Lookups in flight end as they began, and leave nothing behind. The
+    /// limits on concurrency and on cached answers stay as at the start.
     #[must_use]
     pub fn reconfigured(&self, registry: Registry, lookup: LookupSettings, cache: CacheSettings) -> Self {
         let Inner { fetcher: before, hosts, limit, .. } = &*self.0;
@@ -194,32 +196,32 @@ impl Resolver {
         .await
     }
 
-    /// Whether a good answer is cached, or none is allowed: then not even more credentials are worth waiting for.
+    /// Returns whether a good answer is cached, or none is allowed: then not even more credentials are worth waiting for.
     pub fn is_settled(&self, image: &ImageRef, candidates: &[CredentialCandidate]) -> bool {
         let Fetcher { registry, cache, .. } = &self.0.fetcher;
         let cached = || Request { image, candidates }.cached(cache, cache.now()).0;
         !registry.admits(image) || matches!(cached(), Cached::Fresh(Ok(_)) | Cached::Stale { .. })
     }
 
-    /// The digest of the good answer that is cached.
+    /// Returns the digest of the good answer that is cached.
     pub fn digest(&self, image: &ImageRef, candidates: &[CredentialCandidate]) -> Option<Digest> {
         let cache = &self.0.fetcher.cache;
-        // All that may answer: one of them did, in this order.
+        // One of the candidates gave the answer; they are tried in this order.
         let pointed = || candidates.iter().find_map(|candidate| cache.points_to(image, candidate.id()));
         Digest::named_by(image).or_else(pointed)
     }
 
-    /// Whether a lookup of this image would take nothing that a Pod needs now.
+    /// Returns whether a lookup of this image would take nothing that a Pod needs now.
     pub fn has_spare(&self, image: &ImageRef) -> bool {
         self.0.limit.has_spare(image.host())
     }
 
-    /// Whether the image's registry names no rate limit, or most of it is left as far as is known.
+    /// Returns whether the image's registry names no rate limit, or most of the limit is left as far as is known.
     pub fn has_plenty(&self, image: &ImageRef) -> bool {
         self.0.fetcher.registry.has_plenty(image)
     }
 
-    /// The hosts with which TLS cannot be set up, and why.
+    /// Returns the hosts with which TLS cannot be set up, and why.
     pub fn tls_faults(&self) -> &[String] {
         &self.0.fetcher.registry.tls_faults
     }
@@ -229,7 +231,7 @@ impl Resolver {
         self.0.fetcher.cache.learn(image, CredentialId::ANONYMOUS, found);
     }
 
-    /// The answer that serves at once, or the lookup that will give one.
+    /// Finds the answer that serves at once, or the lookup that will give one.
     fn find(&self, request: Request<'_>, now: Millis, tenant: &Tenant) -> Lookup {
         let Fetcher { registry, cache, metrics, .. } = &self.0.fetcher;
         let count = |result| metrics.looked_up(request.image.host(), result);
@@ -293,7 +295,7 @@ impl Resolver {
         Ok(Pending { flight, joined: false, short_wait })
     }
 
-    /// Asks for an image when it is the tenant's turn, or joins the request of another tenant, which goes on without it.
+    /// Looks up an image when it is the tenant's turn, or joins the request of another tenant, which goes on without this one.
     async fn look_up(&self, job: Job, queued: Queued) -> Outcome {
         let Inner { fetcher, requests, .. } = &*self.0;
         if let Some(outcome) = fetcher.unasked(&job).await {
@@ -316,7 +318,7 @@ impl Resolver {
                 job.host.lookup_joined(job.access);
             }
             match flight.await {
-                // For the tenant whose request it was.
+                // The circuit is open for the tenant whose request it was.
                 Ok(Err(LookupError::CircuitOpen)) if joined => {}
                 outcome => {
                     if joined {
@@ -328,7 +330,7 @@ impl Resolver {
         }
     }
 
-    /// Holds the permit of the lookup that began it to its own end.
+    /// Asks the registry; holds the permit of the lookup that began the request until its end.
     async fn request(self, turn: Arc<(Job, Permit)>) -> Outcome {
         let (fetcher, job) = (&self.0.fetcher, &turn.0);
         trace::scope(fetcher.registry.traces.as_ref(), &job.image, fetcher.look_up(job)).await

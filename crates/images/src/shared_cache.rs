@@ -30,22 +30,22 @@ use metrics::{Operation, OperationResult};
 use server::Server;
 use tolerarch_core::image::ImageRef;
 
-/// Candidates of one image that are looked for; they are asked for at once.
+/// Candidates of one image whose answers are looked for, all at once.
 const CANDIDATES: usize = 8;
-/// How long the platforms of a digest are kept. They never change; but nothing is kept that may not be used.
+/// Lifetime of the platforms of a digest: they never change, but nothing is kept that may not be used.
 const DIGEST_LIFE: Duration = Duration::from_secs(7 * 24 * 3600);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SharedCacheSettings {
-    /// The servers; none: no cache is shared.
+    /// The servers; without any no cache is shared.
     pub url: Option<ServerUrl>,
     pub username_file: Option<PathBuf>,
     pub password_file: Option<PathBuf>,
-    /// Certificate authorities that are trusted instead of the system's.
+    /// Certificate authorities that are trusted in place of the system's.
     pub ca_file: Option<PathBuf>,
     /// A secret of all replicas, which proves what they wrote.
     pub key_file: Option<PathBuf>,
-    /// How long an operation may take.
+    /// Time of one operation.
     pub timeout: Duration,
     pub prefix: String,
 }
@@ -64,15 +64,15 @@ impl Default for SharedCacheSettings {
     }
 }
 
-/// The shared cache. Clones are the same, but for what they verify.
+/// The cache that replicas share. Clones are the same cache under several configurations.
 #[derive(Clone)]
 pub struct SharedCache {
     timeout: Duration,
     metrics: SharedCacheMetrics,
-    /// The server in use; nothing while the circuit is open.
+    /// The server in use; `None` while the circuit is open.
     server: watch::Sender<Option<Arc<Server>>>,
     writes: mpsc::Sender<Write>,
-    /// For nodes of which platforms the answers are verified: others mean something else.
+    /// Platforms for whose nodes answers are verified: answers that are verified for others mean something else.
     verified: Verified,
     tag_life: Duration,
 }
@@ -80,7 +80,7 @@ pub struct SharedCache {
 type Write = (Arc<Operation>, Cmd);
 
 impl SharedCache {
-    /// The same for answers that are verified for nodes of these platforms.
+    /// Returns the same cache for answers that are verified for nodes of these platforms. Those about tags live this long.
     #[must_use]
     pub(crate) fn configured(self, verified: Verified, tag_life: Duration) -> Self {
         Self { verified, tag_life, ..self }
@@ -90,8 +90,8 @@ impl SharedCache {
         self.server.borrow().is_some()
     }
 
-    /// Finds what replicas know of the image's tag, or of this digest in its repository, and how long ago a registry said so:
-    /// by those of the candidates whose credential is at hand.
+    /// Finds what replicas know of the image's tag, or of this digest in its repository, and how long ago a registry said so.
+    /// Only candidates whose credential is at hand have an answer.
     pub(crate) async fn find(
         &self,
         image: &ImageRef,
@@ -124,7 +124,7 @@ impl SharedCache {
         }
     }
 
-    /// Takes back what was shared of the image's tag, as a registry has refused it.
+    /// Removes what was shared of the image's tag.
     pub(crate) fn forget(&self, image: &ImageRef, candidate: &CredentialCandidate) {
         if image.digest().is_none()
             && let Some(credential) = candidate.held_credential()
@@ -159,7 +159,7 @@ impl SharedCache {
         }
     }
 
-    /// The server, if the circuit is closed.
+    /// Returns the server if the circuit is closed.
     fn server(&self, operation: &Operation) -> Option<Arc<Server>> {
         let server = self.server.borrow().clone();
         if server.is_none() {
@@ -168,7 +168,7 @@ impl SharedCache {
         server
     }
 
-    /// Does one operation within its time, and counts its failure.
+    /// Sends a command, within the time of one operation, and counts a failure.
     async fn send<T: FromRedisValue>(
         &self,
         server: &Server,
@@ -182,7 +182,7 @@ impl SharedCache {
         })
     }
 
-    /// No one asks this server any more; the keeper connects anew.
+    /// Opens the circuit, if this server is still in use; the keeper connects anew.
     fn open_circuit(&self, server: &Arc<Server>) {
         let is_used = |current: &mut Arc<Server>| Arc::ptr_eq(current, server);
         self.server.send_if_modified(|current| current.take_if(is_used).is_some());
@@ -194,7 +194,7 @@ async fn within<T>(time: Duration, work: impl Future<Output = RedisResult<T>>) -
     timeout(time, work).await.unwrap_or_else(|_| Err(late().into()))
 }
 
-/// The time since the Unix epoch.
+/// Returns the time since the Unix epoch.
 fn now() -> Duration {
     SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default()
 }

@@ -61,7 +61,7 @@ pub struct Capacity {
 
 pub struct ConcurrencyLimit {
     capacity: Capacity,
-    /// Names of namespaces and hosts are untrusted input: those that are out of use go before the map grows.
+    /// Names of namespaces and hosts are untrusted input: entries that are out of use go before the map grows.
     shares: Mutex<HashMap<Scope, Weak<Semaphore>>>,
 }
 
@@ -75,7 +75,7 @@ enum Scope {
     Waiting,
 }
 
-/// Waits for a permit. Dropping it gives up the place in the queue.
+/// Waits for a permit. Dropping the future gives up the place in the queue.
 pub type Queued = BoxFuture<'static, Permit>;
 
 /// The right to run, until it is dropped.

@@ -1,4 +1,4 @@
-//! At most one task for each key at a time, which later callers join; it goes on when none of them waits any more.
+//! At most one task for each key at a time, which later callers join; the task goes on when no caller waits any more.
 
 use std::collections::HashMap;
 use std::hash::Hash;

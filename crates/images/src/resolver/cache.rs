@@ -19,7 +19,7 @@ use crate::credentials::CredentialId;
 use crate::registry::{Digest, Error, Found};
 use tolerarch_core::image::{ImageRef, LookupError, Support};
 
-/// The longest that a registry's `Retry-After` is honoured.
+/// Longest time for which a registry's `Retry-After` is honoured.
 const RETRY_AFTER_MAX: Duration = Duration::from_secs(3600);
 /// Lifetimes are shortened by up to one in this many, so that replicas do not ask in step.
 const JITTER: Millis = 10;
@@ -30,17 +30,17 @@ pub type Outcome = Result<Support, LookupError>;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CacheSettings {
-    /// Images.
+    /// Number of images.
     pub capacity: usize,
-    /// How long a tag is taken to point where it did; what a digest has never changes.
+    /// Time for which a tag is taken to point where it did; what a digest has never changes.
     pub tag: Duration,
-    /// How long after that it still answers at once, while it is asked for behind.
+    /// Time after that for which the tag still answers at once, while a refresh runs behind.
     pub stale_while_revalidate: Duration,
-    /// How long after that it answers while the registry fails.
+    /// Time after `tag` for which the tag answers while the registry fails.
     pub stale_if_error: Duration,
     pub not_found: Duration,
     pub denied: Duration,
-    /// Rate-limited: at least this long, and as long as `Retry-After` says.
+    /// Least time; longer if `Retry-After` says so.
     pub throttled: Duration,
     pub timeout: Duration,
     pub unreachable: Duration,
@@ -79,11 +79,11 @@ pub(super) enum Cached {
     Nothing,
 }
 
-/// What is cached, and how long it counts under one configuration.
+/// Answers, and how long they count under one configuration.
 pub(super) struct Cache {
     levels: Arc<Levels>,
     settings: CacheSettings,
-    /// Of the configuration. A lookup that began under an older one stores nothing: its registry may be denied by now.
+    /// Number of the configuration. A lookup of a former one stores nothing: its registry may be denied by now.
     generation: u64,
 }
 
@@ -108,9 +108,9 @@ enum Tag {
         to: Digest,
         /// The platforms of that digest, so that a hit is one look into one map.
         support: Support,
-        /// When the registry last said so, a little earlier by the jitter.
+        /// Time at which the registry last said so, a little earlier by the jitter.
         confirmed: Millis,
-        /// When to ask again, after the registry failed to say; 0 if it did not fail.
+        /// Time at which to ask again after the registry failed to say; 0 if it did not fail.
         retry: Millis,
     },
     /// A failure, or an answer of which something was missing or unknown.
@@ -134,9 +134,9 @@ impl Cache {
         Self { levels: Arc::new(levels), settings, generation: 0 }
     }
 
-    /// The cache of another configuration, of the same capacity. What is cached already counts by the new lifetimes, and only
-    /// lookups of this configuration are stored from now on. Unless it `keeps` that, it shares nothing with this one: a lookup
-    /// that ends while the configuration changes could store its answer after any clearing.
+    /// Makes the cache of another configuration, of the same capacity. What is cached already counts by the new lifetimes, and
+    /// only lookups of the new configuration are stored from now on. Without `keeps` the two caches share nothing: a lookup that
+    /// ends while the configuration changes could store its answer after any clearing.
     pub(super) fn reconfigured(&self, settings: CacheSettings, keeps: bool) -> Self {
         let settings = CacheSettings { capacity: self.settings.capacity, ..settings };
         if !keeps {
@@ -150,7 +150,7 @@ impl Cache {
         self.get_at(image, access, self.now())
     }
 
-    /// The same for those who ask for several images: looking at the clock takes longer than a hit.
+    /// Does the same for callers with several images: looking at the clock takes longer than a hit.
     pub(super) fn get_at(&self, image: &ImageRef, access: CredentialId, now: Millis) -> Cached {
         if let Some(support) =
             Digest::named_by(image).and_then(|digest| self.platforms_of(image, access, digest))
@@ -179,7 +179,7 @@ impl Cache {
         }
     }
 
-    /// The digest that the tag last pointed to, however long ago: what a HEAD request can confirm.
+    /// Returns the digest that the tag last pointed to, however long ago: a HEAD request can confirm it.
     pub(super) fn points_to(&self, image: &ImageRef, access: CredentialId) -> Option<Digest> {
         match self.levels.tags.get(&*key(image, access))? {
             Tag::Points { to, .. } => Some(to),
@@ -187,7 +187,7 @@ impl Cache {
         }
     }
 
-    /// The registry says that the tag points to this digest; its platforms, if they are known.
+    /// Records that the tag points to this digest, as the registry says. Returns the digest's platforms if they are known.
     pub(super) fn confirm(&self, image: &ImageRef, access: CredentialId, digest: Digest) -> Option<Support> {
         let support = match self.levels.tags.get(&*key(image, access)) {
             Some(Tag::Points { to, support, .. }) if to == digest => support,
@@ -199,7 +199,7 @@ impl Cache {
 
     pub(super) fn learn(&self, image: &ImageRef, access: CredentialId, found: &Found) {
         if found.lacks_parts {
-            // It is asked for as a whole when a tag would be, also where a digest is named.
+            // The whole answer is asked for when a tag would be, also where a digest is named.
             let until = self.now() + jittered(self.settings.tag);
             return self.put_tag(image, access, Tag::Brief { outcome: Ok(found.support), until });
         }
@@ -216,7 +216,7 @@ impl Cache {
         }
     }
 
-    /// Takes over what another replica knows of an image, and how old that is, unless this one knows better.
+    /// Takes over the answer of another replica, and its age, unless this replica knows better.
     pub(super) fn adopt(&self, image: &ImageRef, access: CredentialId, found: &Found, age: Duration) {
         let Found { digest, support, .. } = *found;
         if let Some(named) = Digest::named_by(image) {
@@ -243,7 +243,7 @@ impl Cache {
         tag.saturating_add(stale_while_revalidate.max(stale_if_error))
     }
 
-    /// A lookup failed: the answer that serves now, a good one if there is one that may.
+    /// Records that a lookup failed. Returns the answer that serves now: the last good one if that may serve.
     pub(super) fn fail(&self, image: &ImageRef, access: CredentialId, error: &Error) -> Outcome {
         let why = lookup_error(error);
         let settings = &self.settings;
@@ -271,7 +271,7 @@ impl Cache {
         outcome
     }
 
-    /// How long a registry that throttles is not asked.
+    /// Returns the time for which a registry that throttles is not asked.
     pub(super) fn throttle(&self, error: &Error) -> Duration {
         match error.cause() {
             Error::Throttled(Some(retry_after)) => {
@@ -281,7 +281,7 @@ impl Cache {
         }
     }
 
-    /// The good answer that serves while the registry fails.
+    /// Returns the good answer that serves while the registry fails.
     pub(super) fn last_good(&self, image: &ImageRef, access: CredentialId) -> Option<Support> {
         match self.get(image, access) {
             Cached::Fresh(Ok(support)) | Cached::Stale { support, .. } | Cached::Expired(support) => {
@@ -341,7 +341,7 @@ impl Cache {
     }
 }
 
-/// The key of an image for one credential. For anonymous access it is the image itself; no image has a space.
+/// Returns the key of an image for one credential: for anonymous access the image itself. No image has a space.
 fn key(image: &ImageRef, access: CredentialId) -> Cow<'_, str> {
     match access {
         CredentialId::ANONYMOUS => Cow::Borrowed(image.as_str()),
@@ -387,7 +387,7 @@ impl<K, V> Lifecycle<K, V> for EvictedKeys {
     }
 }
 
-/// A long name takes the room of several.
+/// Weighs a long name as several entries.
 #[derive(Clone)]
 struct ByLength;
 

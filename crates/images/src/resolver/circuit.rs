@@ -13,15 +13,16 @@ use super::request::Access;
 
 /// Failures in a row that open a circuit: images of a repository; repositories of a registry.
 pub(super) const FAILURES: usize = 3;
-/// How long a circuit is open after a failure before it is half-open: a registry that works again is in use within that time,
-/// and the controller has repaired what waited for it within 5 s. With [`PROBE_TIME`] below ten seconds, for one that hangs.
+/// Time from a failure until an open circuit is half-open: a registry that works again is in use within that time, and the
+/// controller has repaired what waited for the registry within 5 s. With [`PROBE_TIME`] below ten seconds, for one that hangs.
 pub(super) const OPEN: Duration = Duration::from_secs(3);
-/// How long a probe may take, and how long its Pod waits for it.
+/// Time of a probe, and time that the probe's Pod waits.
 pub(super) const PROBE_TIME: Duration = Duration::from_secs(3);
 pub(super) const PROBE_PATIENCE: Duration = Duration::from_millis(400);
 /// Failures of one registry that are kept, the latest ones: at most 4 KiB each, 16 MiB for all registries.
 const FAULTS: usize = 32;
-/// The same of one namespace: enough to open the registry and two repositories, and few enough to leave room for others.
+/// Failures of one namespace that are kept: enough to open the registry and two repositories, and few enough to leave room for
+/// others.
 const FAULTS_OF_NAMESPACE: usize = 8;
 
 /// The repository that a circuit is of; `None` is all of the registry.
@@ -34,10 +35,10 @@ pub(super) struct Faults(Vec<Fault>);
 /// A failed lookup.
 struct Fault {
     access: Access,
-    /// When the first lookup failed without an answer of the registry since, and the last one.
+    /// Times of the first failure without an answer of the registry since, and of the last one.
     since: Instant,
     at: Instant,
-    /// Whether there was no answer since, in its repository and in all of the registry.
+    /// Nothing was answered since, in its repository and in all of the registry.
     repository_silent: bool,
     registry_silent: bool,
 }
@@ -74,13 +75,13 @@ impl Faults {
         self.0.push(Fault { access, since, at: now, repository_silent: true, registry_silent: true });
     }
 
-    /// When a circuit of this namespace becomes half-open; `None` if it is closed.
+    /// Returns when a circuit of this namespace becomes half-open; `None` if the circuit is closed.
     pub(super) fn open_until(&self, scope: Scope, namespace: u64) -> Option<Instant> {
         let counts = |fault: &&Fault| match scope {
             None => fault.registry_silent,
             Some(repository) => fault.repository_silent && fault.access.repository == repository,
         };
-        // Of what several have to fail.
+        // Several of these have to fail.
         let part = |fault: &&Fault| scope.map_or(fault.access.repository, |_| fault.access.image);
         let mut faults: Vec<&Fault> = self.0.iter().filter(counts).collect();
         faults.sort_by_key(|fault| fault.since);
@@ -100,7 +101,7 @@ impl Faults {
 }
 
 impl Fault {
-    /// With a credential of a Pod, which may be the cause, an image fails apart from others.
+    /// Returns whether the same failed. With a Pod's credential, which may be the cause, an image fails apart from others.
     fn is_of(&self, access: Access) -> bool {
         let alike = self.access.credential == access.credential || !(self.access.of_pod || access.of_pod);
         self.access.image == access.image && alike

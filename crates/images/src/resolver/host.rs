@@ -20,14 +20,14 @@ use tolerarch_support::sync::Mutex;
 
 /// Hosts whose state is kept; the least recently used are evicted.
 const HOSTS: usize = 4096;
-/// How long a registry that does not support HEAD requests gets none.
+/// Time for which a registry that does not support HEAD requests gets none.
 const LACKS_HEAD: Duration = Duration::from_secs(600);
-/// How long a registry may leave a lookup without an answer before Pods wait no longer than that for it, until it answers.
-/// Lookups at a healthy one take 300 to 700 ms at a distance of 40 ms.
+/// Time that a registry may leave a lookup without an answer. After that no Pod waits longer than this, until the registry
+/// answers. Lookups at a healthy registry take 300 to 700 ms at a distance of 40 ms.
 pub(super) const PATIENCE: Duration = Duration::from_millis(750);
-/// How long that counts without another lookup: what happened then says nothing of now.
+/// Time after which a failure or silence without another lookup says nothing of the registry any more.
 pub(super) const FORGOTTEN: Duration = Duration::from_secs(60);
-/// Namespaces without an answer: so many show that it is not of one's making.
+/// Namespaces without an answer that show that the silence is not of one namespace's making.
 const SILENT: usize = 2;
 /// Credentials of one host whose pauses are kept.
 const ACCOUNTS: usize = 64;
@@ -58,7 +58,7 @@ struct State {
     open: Option<Counted>,
     /// Closes it if no Pod asks any more.
     unused: Option<AbortOnDropHandle<()>>,
-    /// Until when it is not asked, as it throttles: limits are per account, or per address for anonymous access.
+    /// Ends of pauses of a registry that throttles: limits are per account, or per address for anonymous access.
     pauses: HashMap<CredentialId, Instant>,
     lacks_head: Option<Instant>,
     /// Namespaces whose lookups have had no answer: an answer to anyone ends that.
@@ -67,7 +67,7 @@ struct State {
 
 struct Silence {
     since: Instant,
-    /// When one of them was begun or joined last.
+    /// Time at which a lookup was begun or joined last.
     last: Instant,
 }
 
@@ -92,7 +92,7 @@ impl Hosts {
         host
     }
 
-    /// What the request asks for on behalf of this tenant, with its first candidate.
+    /// Returns the access that the request asks for on behalf of this tenant, with its first candidate.
     pub(super) fn access(&self, request: Request<'_>, tenant: &Tenant) -> Access {
         let access = Access {
             image: self.hasher.hash_one(request.image.as_str()),
@@ -106,7 +106,7 @@ impl Hosts {
 }
 
 impl Host {
-    /// A lookup waits for the registry from now on.
+    /// Records that a lookup waits for the registry from now on.
     pub(super) fn lookup_started(&self, access: Access) {
         let (now, mut state) = (Instant::now(), self.state.lock());
         state.silent.retain(|_, silence| !silence.is_over());
@@ -115,20 +115,21 @@ impl Host {
         }
     }
 
-    /// A Pod of this namespace waits for a lookup as well that another began.
+    /// Records that a Pod of this namespace waits for a lookup that another Pod began.
     pub(super) fn lookup_joined(&self, access: Access) {
-        // Not while that waits for its turn.
+        // Not while that lookup waits for its turn.
         if !self.state.lock().silent.is_empty() {
             self.lookup_started(access);
         }
     }
 
-    /// A lookup of this namespace has ended by something else than the registry.
+    /// Records that a lookup of this namespace has ended by something else than the registry.
     pub(super) fn lookup_abandoned(&self, access: Access) {
         self.state.lock().silent.remove(&access.namespace);
     }
 
-    /// Whether a Pod of this namespace should not wait as long as it may, or it failed when last asked for the image.
+    /// Returns whether a Pod of this namespace should not wait as long as it may: the registry is silent, or failed when it was
+    /// last asked for the image.
     pub(super) fn is_unresponsive(&self, access: Access) -> bool {
         let state = self.state.lock();
         let is_late = state.silent.get(&access.namespace).is_some_and(Silence::is_late);
@@ -151,6 +152,7 @@ impl Host {
         self.state.lock().permission(access).map(drop)
     }
 
+    /// Records an answer of the registry, be it a refusal.
     pub(super) fn answered(&self, access: Access) {
         let mut state = self.state.lock();
         state.silent.clear();
@@ -162,7 +164,7 @@ impl Host {
         }
     }
 
-    /// The registry failed: no answer in time, no connection, a status of 500 or above.
+    /// Records that the registry failed: no answer in time, no connection, a status of 500 or above.
     pub(super) fn failed(self: &Arc<Self>, access: Access, is_probe: bool) {
         let mut state = self.state.lock();
         // Lookups that began before the circuit opened do not keep it open.
@@ -187,7 +189,7 @@ impl Host {
         }
     }
 
-    /// The registry asked for a pause, which holds for this credential.
+    /// Records that the registry asked for a pause, which holds for this credential.
     pub(super) fn pause(&self, access: Access, pause: Duration) {
         let (now, mut state) = (Instant::now(), self.state.lock());
         state.pauses.retain(|_, until| now < *until);
@@ -203,7 +205,7 @@ impl Host {
         self.state.lock().lacks_head.is_none_or(|until| Instant::now() >= until)
     }
 
-    /// A HEAD request failed where a GET request did not.
+    /// Records that a HEAD request failed where a GET request did not.
     pub(super) fn disable_head(&self) {
         self.state.lock().lacks_head = Some(Instant::now() + LACKS_HEAD);
     }

@@ -35,10 +35,10 @@ pub(super) struct Job {
     pub(super) image: ImageRef,
     pub(super) candidates: Box<[CredentialCandidate]>,
     pub(super) host: Arc<Host>,
-    /// The first candidate's.
+    /// Access with the first candidate.
     pub(super) access: Access,
     pub(super) probe: Option<Probe>,
-    /// Why the registry may not be asked: only the shared cache is.
+    /// Set if the registry may not be asked, with the reason: only the shared cache is.
     pub(super) refused: Option<LookupError>,
     pub(super) tenant: Tenant,
 }
@@ -50,13 +50,13 @@ struct Attempt<'a> {
     /// The candidate in use, and the kind of its source.
     access: Access,
     credential: &'static str,
-    /// Whether the registry has answered anything, be it with a refusal.
+    /// The registry has answered, be it with a refusal.
     answered: bool,
-    /// Since when the registry is waited for; `None` while a credential is.
+    /// Time since which the registry is waited for; `None` while a credential is.
     asked: Option<Instant>,
 }
 
-/// Why a lookup has no good answer.
+/// Reason why a lookup has no good answer.
 enum Failure {
     Registry(Error),
     /// The registry was not asked, or says nothing of itself.
@@ -69,7 +69,7 @@ impl Job {
     }
 }
 
-/// Whether an older answer serves although the lookup failed.
+/// Returns whether an older answer serves although the lookup failed.
 fn is_stale(outcome: &Outcome) -> bool {
     outcome.is_ok_and(|support| !matches!(support, Support::Partial { .. }))
 }
@@ -83,13 +83,13 @@ impl Fetcher {
         outcome
     }
 
-    /// How long the registry may take, and the lookup may wait for its turn.
+    /// Returns the time of the registry's answer, and of waiting for the lookup's turn.
     pub(super) fn time(&self, job: &Job) -> Duration {
         if job.probe.is_some() { self.timeout.min(PROBE_TIME) } else { self.timeout }
     }
 
-    /// The outcome for which the registry is not asked: another replica's answer, if it is as good as the registry's. An
-    /// older one is cached, for where that fails.
+    /// Returns the outcome for which the registry is not asked: another replica's answer, if that is as good as the registry's.
+    /// Caches an older one, in case the registry fails.
     pub(super) async fn unasked(&self, job: &Job) -> Option<Outcome> {
         if let Some(shared) = &self.shared {
             let found = shared.find(&job.image, Digest::named_by(&job.image), &job.candidates).await;
@@ -141,7 +141,7 @@ impl Fetcher {
 }
 
 impl Attempt<'_> {
-    /// What a time-out means.
+    /// Judges a time-out.
     fn late(&self, timeout: Duration) -> Failure {
         match self.asked {
             None => Failure::NotAsked(LookupError::Timeout),

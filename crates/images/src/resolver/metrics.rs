@@ -1,4 +1,4 @@
-//! What is counted of lookups, of the cache and of circuits.
+//! Counts of lookups, of the cache and of circuits.
 
 use std::sync::Arc;
 
@@ -21,12 +21,12 @@ struct Host {
     circuits_open: IntGauge,
 }
 
-/// How a lookup was answered.
+/// The way in which a lookup was answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum LookupResult {
     /// From the cache.
     Hit,
-    /// From the cache, by an answer past its time: while a new one is asked for, or as the registry fails.
+    /// From the cache, by an answer past its time, while a refresh runs or the registry fails.
     Stale,
     /// From the cache, which remembers a recent failure.
     Negative,
@@ -88,17 +88,17 @@ impl ResolverMetrics {
         self.0.hosts.get(host).lookups[result as usize].inc();
     }
 
-    /// A lookup begins; it is under way until the value is dropped.
+    /// Counts a lookup as under way until the value is dropped.
     pub(super) fn lookup_in_flight(&self) -> Counted {
         Counted::by(&self.0.in_flight)
     }
 
-    /// The circuit of the registry `host` is open until the value is dropped.
+    /// Counts the circuit of the registry `host` as open until the value is dropped.
     pub(super) fn circuit_open(&self, host: &str) -> Counted {
         Counted::by(&self.0.hosts.get(host).circuits_open)
     }
 
-    /// A level of the cache has so many entries, and so many more had to make room.
+    /// Sets the entries of a level of the cache, and counts those that had to make room.
     pub(super) fn cache_has(&self, level: CacheLevel, entries: usize, evicted: usize) {
         self.0.cache_entries[level as usize].set(i64::try_from(entries).unwrap_or(i64::MAX));
         self.0.cache_evictions[level as usize].inc_by(evicted as u64);

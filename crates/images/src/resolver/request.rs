@@ -1,4 +1,4 @@
-//! What a Pod asks for: an image, and the credential candidates that it may use. And what the cache has of that.
+//! The request of a Pod: an image, and the credential candidates that the Pod may use; and what the cache has of that.
 
 use super::cache::{Cache, Cached, Millis};
 use crate::credentials::{CredentialCandidate, CredentialId};
@@ -12,17 +12,17 @@ pub(super) struct Request<'a> {
     pub(super) candidates: &'a [CredentialCandidate],
 }
 
-/// What others join: by a tenant, or by any.
+/// Key by which a tenant, or any tenant, joins a lookup.
 pub(super) type FlightKey = (Option<Tenant>, Box<str>);
 
-/// What is asked for, with which credential and for which namespace. Names are keyed hashes.
+/// An image, a credential and a namespace. Names are keyed hashes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Access {
     pub(super) image: u64,
     pub(super) repository: u64,
     pub(super) namespace: u64,
     pub(super) credential: CredentialId,
-    /// Whether the credential came with a Pod: anyone who may create a Pod can choose it.
+    /// The credential came with a Pod: anyone who may create a Pod can choose it.
     pub(super) of_pod: bool,
 }
 
@@ -33,20 +33,20 @@ impl Access {
 }
 
 impl<'a> Request<'a> {
-    /// The key of the lookup in flight. No image has a space.
+    /// Returns the key of the lookup in flight. No image has a space.
     pub(super) fn key(self) -> Box<str> {
         let ids = self.candidates.iter().map(|candidate| format!(" {:x}", candidate.id()));
         std::iter::once(self.image.to_string()).chain(ids).collect::<String>().into()
     }
 
-    /// The key of the request itself, in which tenants join each other. Not where it may run a program: a run waits for the
-    /// tenant's own share of the runs, and nobody else should.
+    /// Returns the key of the request to the registry, which tenants join. They do not join one that may run a program: a run
+    /// waits for its tenant's share of the runs, and nobody else should.
     pub(super) fn shared_key(self, tenant: &Tenant) -> FlightKey {
         let runs_program = self.candidates.iter().any(|candidate| candidate.held_credential().is_none());
         (runs_program.then(|| tenant.clone()), self.key())
     }
 
-    /// What is cached for any of the candidates, and the request that would refresh it, by the candidate that gave it.
+    /// Returns what is cached for any of the candidates, and the request that would refresh it by the candidate that gave it.
     pub(super) fn cached(self, cache: &Cache, now: Millis) -> (Cached, Self) {
         let (mut stale, mut expired, mut refused, mut failed) = (None, None, None, None);
         let mut open = false;
@@ -79,19 +79,19 @@ impl<'a> Request<'a> {
         stale.unwrap_or((cached, self))
     }
 
-    /// The good answer that serves while the registry fails.
+    /// Returns the good answer that serves while the registry fails.
     pub(super) fn last_good(self, cache: &Cache) -> Option<Support> {
         self.candidates.iter().find_map(|candidate| cache.last_good(self.image, candidate.id()))
     }
 }
 
-/// Whether a failure holds for one candidate only.
+/// Returns whether a failure holds for one candidate only.
 pub(super) fn is_refusal(error: LookupError) -> bool {
     matches!(error, LookupError::Denied | LookupError::NotFound)
 }
 
-/// Whether a refusal is to be reported rather than the one `before`: a missing image says more than a denial, if a credential
-/// was accepted for it.
+/// Returns whether a refusal is to be reported in place of the one `before`: a missing image says more than a denial, if a
+/// credential was accepted.
 pub(super) fn says_more(
     now: LookupError,
     before: Option<LookupError>,

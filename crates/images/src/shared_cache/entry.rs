@@ -1,6 +1,6 @@
-//! What is shared of an image, as bytes: 46 of content and 32 that prove it.
+//! An entry of the shared cache, as bytes: 46 of content and 32 that prove it.
 //!
-//! What another version, or anyone without the key of `keyFile`, wrote, or for another key, counts as nothing.
+//! An entry of another version, of anyone without the key of `keyFile`, or of another key counts as nothing.
 
 use aws_lc_rs::constant_time::verify_slices_are_equal;
 use tokio::time::Duration;
@@ -13,10 +13,10 @@ use tolerarch_core::image::{PlatformSet, Support};
 const CONTENT: usize = 1 + 1 + 4 + 8 + 32;
 /// Bytes of an entry.
 pub(super) const LENGTH: usize = CONTENT + 32;
-/// Clocks of replicas may differ by this much.
+/// Difference that the clocks of replicas may have.
 const SKEW: Duration = Duration::from_secs(60);
 
-/// What was found as it is stored under this key. `now` is the time since the Unix epoch.
+/// Returns the entry that is stored under this key. `now` is the time since the Unix epoch.
 pub(super) fn encode(
     Found { digest, support, .. }: Found,
     keys: &Keys,
@@ -41,7 +41,7 @@ pub(super) fn encode(
     bytes
 }
 
-/// What was found, and how long ago, if these bytes are what [`encode`] gave for this key.
+/// Reads what was found, and how long ago, if [`encode`] gave these bytes for this key.
 pub(super) fn decode(bytes: &[u8], keys: &Keys, key: &str, now: Duration) -> Option<(Found, Duration)> {
     let bytes: &[u8; LENGTH] = bytes.try_into().ok()?;
     let (content, proof) = bytes.split_at(CONTENT);

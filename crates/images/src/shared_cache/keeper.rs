@@ -1,4 +1,4 @@
-//! Keeps the shared cache connected, and writes what waits. Lookups never wait for either.
+//! The task that connects the shared cache and writes what waits. Lookups never wait for either.
 
 use std::ops::Range;
 
@@ -13,11 +13,11 @@ use super::url::ServerUrl;
 use super::{SharedCache, SharedCacheSettings, Write, within};
 use tolerarch_support::health::{Reported, State};
 
-/// How long connecting may take in all.
+/// Time of connecting, in all.
 const CONNECT: Duration = Duration::from_secs(3);
-/// How long the start of the program waits for the first connection.
+/// Time that the start of the program waits for the first connection.
 const FIRST: Duration = Duration::from_secs(1);
-/// Milliseconds from one try to connect to the next: at random, so that replicas do not come in step.
+/// Milliseconds between two tries to connect: at random, so that replicas do not come in step.
 const PAUSE: Range<u64> = 500..5000;
 /// Writes that wait, of some 500 bytes each; more are dropped.
 const WRITES: usize = 4096;
@@ -38,13 +38,13 @@ pub struct SharedCacheKeeper {
     pub state: Reported,
     /// Time of the last try to connect.
     tried: Instant,
-    /// What was logged last, so that each cause is logged once.
+    /// The cause that was logged last: each one is logged once.
     logged: Option<String>,
 }
 
 impl SharedCacheKeeper {
-    /// Returns the cache and what keeps it connected; `None` if there are no servers. Connects already, if that takes a moment
-    /// only, so that the first Pods find what replicas share.
+    /// Returns the cache and its keeper; `None` without servers. Connects at once if that takes no more than a moment, so that
+    /// the first Pods find what replicas share.
     pub async fn begin(
         settings: SharedCacheSettings,
         metrics: SharedCacheMetrics,
@@ -108,7 +108,7 @@ impl SharedCacheKeeper {
         }
     }
 
-    /// Waits for the next try, which is due at once where the last one is long ago. Drops what waits to be written.
+    /// Waits for the next try, which is due at once if the last one is long ago, and drops what waits to be written.
     async fn back_off(&mut self) {
         sleep_until(self.tried + Duration::from_millis(fastrand::u64(PAUSE))).await;
         while let Ok((operation, _)) = self.queue.try_recv() {
@@ -116,7 +116,7 @@ impl SharedCacheKeeper {
         }
     }
 
-    /// Has lookups use a new connection.
+    /// Connects, and has lookups use the new connection.
     async fn connect(&mut self) -> RedisResult<()> {
         self.tried = Instant::now();
         let server = within(CONNECT, Server::connect(&self.settings, &self.url)).await?;
@@ -124,7 +124,7 @@ impl SharedCacheKeeper {
         Ok(())
     }
 
-    /// Shows whether the cache works, or has this fault, and logs each cause once.
+    /// Shows that the cache works, or that it has this fault, and logs each cause once.
     fn report(&mut self, fault: State, result: RedisResult<()>) {
         self.state.set(if result.is_ok() { State::Healthy } else { fault });
         let cause = result.err().map(|error| error.to_string());
@@ -140,7 +140,7 @@ impl SharedCacheKeeper {
     }
 }
 
-/// Whether the server answered, and would answer other commands.
+/// Returns whether the server refused this command alone.
 fn is_refusal(error: &RedisError) -> bool {
     matches!(error.kind(), ErrorKind::Server(_) | ErrorKind::Extension) && !error.is_cluster_error()
 }

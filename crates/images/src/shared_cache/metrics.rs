@@ -1,4 +1,4 @@
-//! What is counted of the shared cache.
+//! Counts of operations on the shared cache.
 
 use std::sync::Arc;
 
@@ -27,13 +27,13 @@ pub(super) struct Operation {
 pub(super) enum OperationResult {
     Hit,
     Miss,
-    /// A value that is no entry.
+    /// The value is no entry.
     Invalid,
     /// Written or deleted.
     Ok,
     Timeout,
     Error,
-    /// Not asked, as the server did not answer or refused writes a moment ago.
+    /// Not sent, as the server did not answer or refused writes a moment ago.
     Skipped,
     /// Not written, as too many writes wait.
     Dropped,

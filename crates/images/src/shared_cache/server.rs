@@ -33,12 +33,12 @@ use super::url::ServerUrl;
 use crate::meter::{Meter, Metered};
 use tolerarch_support::file;
 
-/// Bytes that are read of a new connection, and beyond what was asked for: the library keeps an answer until it ends, in some
-/// twenty times the memory.
+/// Bytes that are read of a new connection, and beyond what was asked for: the library keeps an answer until the answer ends, in
+/// some twenty times the memory.
 const ANSWERS: usize = 32 << 10;
 /// Bytes that may be read for each that was written. No answer is as long as the command.
 const FOR_EACH: usize = 4;
-/// How long each node of a cluster may take to be dialled.
+/// Time of dialling one node of a cluster.
 const DIAL: Duration = Duration::from_secs(1);
 /// Times that a cluster is asked for one key: where it was, where it is, where it goes, and once more where a node broke.
 const RETRIES: u32 = 3;
@@ -47,7 +47,7 @@ const RETRY: u64 = 5;
 /// Bytes of a key below which it can be guessed.
 const KEY_BYTES: usize = 16;
 
-/// A connection that works, as far as is known.
+/// A connection that has answered once.
 pub(super) struct Server {
     pub(super) keys: Keys,
     connection: Connection,
@@ -63,7 +63,8 @@ enum Connection {
 }
 
 impl Server {
-    /// Connects, and sees that it answers what lookups ask. Files are read anew for each connection, as passwords are rotated.
+    /// Connects, and sees that the server answers what lookups ask. Reads files anew for each connection, as passwords are
+    /// rotated.
     pub(super) async fn connect(settings: &SharedCacheSettings, url: &ServerUrl) -> RedisResult<Self> {
         let own = settings.clone();
         let (redis, ca, keys) = spawn_blocking(move || read(&own)).await.map_err(io::Error::other)??;
@@ -112,7 +113,8 @@ impl Server {
     }
 }
 
-/// The answer is empty if there is none. Never more than an entry has and one byte: another value may have any size.
+/// Asks for a value; the answer is empty if there is none. Asks for one byte more than an entry has at most, as another value
+/// may have any size.
 pub(super) fn get(key: &str) -> Cmd {
     let mut get = cmd("GETRANGE");
     get.arg(key).arg(0).arg(LENGTH);
@@ -137,7 +139,7 @@ fn read(settings: &SharedCacheSettings) -> io::Result<(RedisConnectionInfo, Opti
     Ok((redis, ca.map(|ca| ca.to_vec()), keys))
 }
 
-/// TLS that trusts these certificate authorities, in PEM, or the system's.
+/// Makes TLS that trusts these certificate authorities, in PEM, or the system's.
 fn tls(ca: Option<Vec<u8>>) -> Result<TlsConnector, rustls::Error> {
     let mut roots = RootCertStore::empty();
     match ca {

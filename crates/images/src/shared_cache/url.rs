@@ -1,4 +1,4 @@
-//! Where the servers are: one of them, or the first nodes of a cluster.
+//! The address of one server, or of the first nodes of a cluster.
 
 use std::str::FromStr;
 
@@ -10,7 +10,7 @@ pub struct ServerUrl {
     text: String,
     pub(super) tls: bool,
     pub(super) is_cluster: bool,
-    /// Those of a cluster may be several.
+    /// One of a server, one or several of a cluster.
     pub(super) addresses: Vec<Address>,
     pub(super) database: u32,
 }
@@ -69,7 +69,7 @@ impl FromStr for ServerUrl {
     }
 }
 
-/// `host`, `host:port`, `[address]` or `[address]:port`.
+/// Reads `host`, `host:port`, `[address]` or `[address]:port`.
 fn address(text: &str) -> Option<Address> {
     let plain = |b: u8| b.is_ascii_alphanumeric() || b"-_.:[]".contains(&b);
     let server = format!("redis://{text}").into_connection_info().ok().filter(|_| text.bytes().all(plain))?;
