@@ -124,8 +124,17 @@ impl PlatformSet {
                         && matches!(&*platform.variant, "v5" | "v6")
                         && platform.variant < node.variant)
         };
-        let bits = NODES.iter().enumerate().filter(|(_, node)| takes(node)).map(|(bit, _)| 1 << bit);
-        Self(bits.fold(0, |set, bit| set | bit))
+        Self::of(takes)
+    }
+
+    /// All platforms that are like this.
+    fn of(is_like: impl Fn(&Platform<'_>) -> bool) -> Self {
+        Self::ALL.filter(|bit| is_like(&NODES[bit]))
+    }
+
+    /// Its platforms, in the order of the list of known ones.
+    fn platforms(self) -> impl Iterator<Item = &'static Platform<'static>> {
+        NODES.iter().enumerate().filter(move |(bit, _)| self.0 & (1 << bit) != 0).map(|(_, node)| node)
     }
 
     #[must_use]
@@ -161,8 +170,7 @@ impl PlatformSet {
 
     /// The architectures of its platforms as nodes are labelled with them, sorted, each once.
     pub fn architectures(self) -> Vec<&'static str> {
-        let own = NODES.iter().enumerate().filter(|(bit, _)| self.0 & (1 << bit) != 0);
-        let mut names: Vec<&str> = own.map(|(_, node)| &*node.architecture).collect();
+        let mut names: Vec<&str> = self.platforms().map(|platform| &*platform.architecture).collect();
         names.sort_unstable();
         names.dedup();
         names
@@ -170,7 +178,7 @@ impl PlatformSet {
 
     /// All platforms of an architecture as nodes are labelled with it; empty where no node is known to have it.
     pub fn of_architecture(name: &str) -> Self {
-        Self::ALL.filter(|bit| NODES[bit].architecture == name)
+        Self::of(|platform| platform.architecture == name)
     }
 
     /// All platforms of linux with the architecture of this one.
@@ -180,11 +188,7 @@ impl PlatformSet {
 
     /// The names of its platforms, in the order of the list of known ones.
     pub fn names(self) -> impl Iterator<Item = String> {
-        NODES
-            .iter()
-            .enumerate()
-            .filter(move |(bit, _)| self.0 & (1 << bit) != 0)
-            .map(|(_, node)| node.to_string())
+        self.platforms().map(ToString::to_string)
     }
 
     /// A bit for each platform, by its place in the list of known ones.
@@ -217,14 +221,11 @@ impl FromStr for PlatformSet {
             return Err(ParsePlatformError::Form);
         }
         let platform = Platform::new(os, architecture, variant.unwrap_or_default());
-        match NODES.iter().position(|node| *node == platform) {
-            Some(bit) => Ok(Self(1 << bit)),
-            None => Err(ParsePlatformError::Unknown),
-        }
+        let known = Self::of(|node| *node == platform);
+        if known.is_empty() { Err(ParsePlatformError::Unknown) } else { Ok(known) }
     }
 }
 
-/// Comma-separated, in the order of the list of known platforms; `none` for the empty set.
 /// The list of their names.
 impl Serialize for PlatformSet {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
@@ -232,6 +233,7 @@ impl Serialize for PlatformSet {
     }
 }
 
+/// Comma-separated, in the order of the list of known platforms; `none` for the empty set.
 impl fmt::Display for PlatformSet {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.is_empty() {

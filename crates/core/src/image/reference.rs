@@ -97,15 +97,9 @@ impl FromStr for ImageRef {
         if given.len() == 64 && given.bytes().all(is_lower_hex) {
             return Err(ReferenceError::ImageId);
         }
-        let (named, digest) = match cut(given, b'@') {
-            Some((named, digest)) => (named, Some(digest)),
-            None => (given, None),
-        };
+        let (named, digest) = cut(given, b'@');
         let (host, rest) = split_host(named);
-        let (repository, tag) = match cut(rest, b':') {
-            Some((repository, tag)) => (repository, Some(tag)),
-            None => (rest, None),
-        };
+        let (repository, tag) = cut(rest, b':');
         check_host(host)?;
         if !is_repository(repository) {
             return Err(ReferenceError::Repository);
@@ -143,7 +137,7 @@ impl FromStr for ImageRef {
 
 /// `splitDockerDomain` of distribution/reference, but for case: here a host has one name only, for the operator's rules.
 fn split_host(named: &str) -> (&str, &str) {
-    let Some((first, rest)) = cut(named, b'/') else {
+    let (first, Some(rest)) = cut(named, b'/') else {
         return (DOCKER_HUB, named);
     };
     match first {
@@ -155,10 +149,10 @@ fn split_host(named: &str) -> (&str, &str) {
     }
 }
 
-/// `str::split_once`, which is slow over texts as short as these.
-fn cut(text: &str, at: u8) -> Option<(&str, &str)> {
-    let place = memchr(at, text.as_bytes())?;
-    Some((&text[..place], &text[place + 1..]))
+/// What stands before a byte, and what behind it. (`str::split_once` is slow over texts as short as these.)
+fn cut(text: &str, at: u8) -> (&str, Option<&str>) {
+    let place = memchr(at, text.as_bytes());
+    place.map_or((text, None), |place| (&text[..place], Some(&text[place + 1..])))
 }
 
 const LOCALHOST: &str = "localhost";
@@ -184,10 +178,8 @@ fn check_host(host: &str) -> Result<(), ReferenceError> {
             None => return Err(ReferenceError::Host),
         }
     } else {
-        match cut(host, b':') {
-            Some((name, port)) => (Some(name), Some(port)),
-            None => (Some(host), None),
-        }
+        let (name, port) = cut(host, b':');
+        (Some(name), port)
     };
     if name.is_some_and(|name| !is_host_name(name) && !is_host_with_underscore(host)) {
         return Err(ReferenceError::Host);
@@ -216,19 +208,11 @@ fn ends_in_number(name: &str) -> bool {
 
 /// Components of letters, digits and hyphens, which neither begin nor end with a hyphen; dots are between them.
 fn is_host_name(name: &str) -> bool {
-    let mut before = b'.';
-    for b in name.bytes() {
-        let fits = match b {
-            b'.' => before.is_ascii_alphanumeric(),
-            b'-' => before != b'.',
-            _ => b.is_ascii_alphanumeric(),
-        };
-        if !fits {
-            return false;
-        }
-        before = b;
-    }
-    before.is_ascii_alphanumeric()
+    name.as_bytes().split(|b| *b == b'.').all(|component| {
+        component.first().is_some_and(u8::is_ascii_alphanumeric)
+            && component.last().is_some_and(u8::is_ascii_alphanumeric)
+            && component.iter().all(|b| b.is_ascii_alphanumeric() || *b == b'-')
+    })
 }
 
 /// `my_registry.corp`, without a port: distribution/reference takes it for the first part of a repository, hence the
