@@ -9,7 +9,7 @@ use std::fmt::{self, Debug, Display};
 
 use self::explanation::Closed;
 use crate::placement::{self, Edits, Placement};
-use crate::pod::Pod;
+use crate::pod::{Pod, REASON_KEY};
 use crate::policy::{Blocker, Cause, ImageSupport, Mode, Policy, Pool, Rank};
 use crate::reason::Reason;
 use tolerarch_text::escape::shortened;
@@ -75,7 +75,7 @@ impl<'a> Decision<'a> {
             None if pod.is_of_daemon_set() && !policy.daemon_sets => Reason::DaemonSet,
             None if !pod.has_containers() => Reason::Malformed,
             None if placement::is_refused_anyway(pod) => Reason::NoRoom,
-            None if pod.reason_annotation().is_none() && placement::is_needless(pod, policy) => {
+            None if !pod.has_annotation(REASON_KEY) && placement::is_needless(pod, policy) => {
                 Reason::AlreadyTolerated
             }
             None => return None,
@@ -99,7 +99,7 @@ impl<'a> Decision<'a> {
     ) -> Self {
         let verdicts = policy.verdicts(rank, images);
         let Placement { opened, is_steered, is_nowhere, mut edits } = placement::place(pod, before, verdicts);
-        let is_open = !opened.is_empty() || verdicts.of_pools().any(|verdict| verdict.is_open);
+        let is_open = !opened.is_empty() || policy.pools.iter().any(|pool| verdicts.is_open(pool));
         let held_back = verdicts.held_back().filter(|_| !is_open);
         let is_tolerated = |pool: &Pool| placement::is_tolerated(pod, pool);
         // A profile may have no pools, and the images need nothing else.
@@ -110,7 +110,7 @@ impl<'a> Decision<'a> {
         let blocker = decisive.or_else(|| verdicts.narrowing().filter(|_| is_steered || is_nowhere));
         // What is managed stays, and is written down in another way.
         let is_only_rewritten = is_kept && (is_steered || before.is_some() && !opened.is_empty());
-        let reason = if !edits.add.is_empty() {
+        let mut reason = if !edits.add.is_empty() {
             Reason::Tolerated
         } else if edits.steer() {
             Reason::Placed
@@ -141,15 +141,8 @@ impl<'a> Decision<'a> {
         let image = image.filter(|_| !matches!(reason, Reason::Tolerated | Reason::NotInShare));
         let is_observed = policy.mode_for(pod) == Mode::Observe;
         let warnings = pod.preference().warning().into_iter().collect();
-        if !edits.is_empty() && is_observed {
-            return Self {
-                reason: Reason::Observed,
-                image,
-                blockers,
-                opened,
-                edits: Edits::default(),
-                warnings,
-            };
+        if is_observed && !edits.is_empty() {
+            (reason, edits) = (Reason::Observed, Edits::default());
         }
         let closed = match held_back {
             _ if is_open => None,
@@ -185,8 +178,7 @@ impl Display for BlockerList<'_> {
         let (first, others) = self.0.split_at(self.0.len().min(LISTED));
         for (at, blocker) in first.iter().enumerate() {
             let before = if at == 0 { "" } else { ", " };
-            write!(f, "{before}{} ", shortened(blocker.image))?;
-            write!(f, "({})", blocker.cause)?;
+            write!(f, "{before}{} ({})", shortened(blocker.image), blocker.cause)?;
         }
         if others.is_empty() { Ok(()) } else { write!(f, ", and {} more", others.len()) }
     }

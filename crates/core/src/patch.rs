@@ -4,49 +4,47 @@
 //! `failurePolicy: Ignore` does not help (k8s.io/apiserver `admission/plugin/webhook/mutating/dispatcher.go`). Hence no
 //! `test` operation, parents are created, and an index is used only for what stood there.
 
+use std::fmt::Arguments;
+
+use serde::ser::{Error, SerializeSeq};
+use serde::{Serialize, Serializer};
+use serde_json::value::RawValue;
+
 use crate::placement::{AnnotationEdit, Edits, SpecEdits};
-use crate::pod::{Pod, Toleration};
-use tolerarch_text::json::push_text;
+use crate::pod::Pod;
 
 /// Bytes of a usual patch.
 const PATCH: usize = 512;
 
-/// Operations of RFC 6902, as JSON.
-struct Patch<'a> {
-    json: String,
-    /// Where the Pod stands in the object.
-    root: &'a str,
+/// An operation of RFC 6902.
+#[derive(Serialize)]
+struct Operation<'a, V> {
+    op: &'static str,
+    path: Arguments<'a>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    value: Option<V>,
 }
 
-impl Patch<'_> {
-    fn operation(&mut self, op: &str, path: &[&str]) {
-        let before = if self.json.is_empty() { "[" } else { "," };
-        for part in [before, r#"{"op":""#, op, r#"","path":""#, self.root] {
-            self.json.push_str(part);
-        }
-        for part in path {
-            self.json.push_str(part);
-        }
-        self.json.push('"');
-    }
+fn add<S: SerializeSeq>(patch: &mut S, path: Arguments<'_>, value: impl Serialize) -> Result<(), S::Error> {
+    patch.serialize_element(&Operation { op: "add", path, value: Some(value) })
+}
 
-    fn remove(&mut self, path: &[&str]) {
-        self.operation("remove", path);
-        self.json.push('}');
-    }
+fn remove<S: SerializeSeq>(patch: &mut S, path: Arguments<'_>) -> Result<(), S::Error> {
+    patch.serialize_element(&Operation::<()> { op: "remove", path, value: None })
+}
 
-    /// `value` appends what is to be added.
-    fn add(&mut self, path: &[&str], value: impl FnOnce(&mut String)) {
-        self.operation("add", path);
-        self.json.push_str(r#","value":"#);
-        value(&mut self.json);
-        self.json.push('}');
-    }
+/// Annotations where there are none, and so none to remove.
+struct Annotations<'a>(&'a [AnnotationEdit]);
 
-    fn end(mut self) -> String {
-        self.json.push(']');
-        self.json
+impl Serialize for Annotations<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_map(self.0.iter().map(|edit| (edit.key, &edit.value)))
     }
+}
+
+#[derive(Serialize)]
+struct Metadata<'a> {
+    annotations: Annotations<'a>,
 }
 
 /// As JSON, for `pod`, which stands at `root` in the object, a JSON pointer. Empty where there is nothing to edit.
@@ -54,109 +52,62 @@ pub fn build(root: &str, pod: &Pod<'_>, edits: &Edits<'_>) -> String {
     if edits.is_empty() {
         return String::new();
     }
-    let mut patch = Patch { json: String::with_capacity(PATCH), root };
+    let mut json = Vec::with_capacity(PATCH);
+    let patch = serde_json::Serializer::new(&mut json).serialize_seq(None).and_then(|mut patch| {
+        write(&mut patch, root, pod, edits)?;
+        patch.end()
+    });
+    // No patch is better than a part of one; but writing to memory does not fail.
+    patch.ok().and_then(|()| String::from_utf8(json).ok()).unwrap_or_default()
+}
+
+fn write<S: SerializeSeq>(
+    patch: &mut S,
+    root: &str,
+    pod: &Pod<'_>,
+    edits: &Edits<'_>,
+) -> Result<(), S::Error> {
     for place in edits.remove.iter().rev() {
-        patch.remove(&["/spec/tolerations/", &place.to_string()]);
+        remove(patch, format_args!("{root}/spec/tolerations/{place}"))?;
     }
-    if pod.tolerations().is_empty() {
-        // Absent, null and empty alike: adding a member that exists replaces it.
-        if !edits.add.is_empty() {
-            patch.add(&["/spec/tolerations"], |json| {
-                push_list(json, &edits.add, |json, new| push_toleration(json, new));
-            });
-        }
+    // Absent, null and empty alike: adding a member that exists replaces it.
+    if pod.tolerations().is_empty() && !edits.add.is_empty() {
+        add(patch, format_args!("{root}/spec/tolerations"), &edits.add)?;
     } else {
         for toleration in &edits.add {
-            patch.add(&["/spec/tolerations/-"], |json| push_toleration(json, toleration));
+            add(patch, format_args!("{root}/spec/tolerations/-"), toleration)?;
         }
     }
-    if let Some(edits) = &edits.spec {
-        replace(&mut patch, edits);
+    if let Some(SpecEdits { tolerations, node_selector, affinity, .. }) = edits.spec.as_deref() {
+        let members = [("tolerations", tolerations), ("nodeSelector", node_selector), ("affinity", affinity)];
+        for (name, json) in members.into_iter().filter_map(|(name, json)| Some((name, json.as_ref()?))) {
+            let path = format_args!("{root}/spec/{name}");
+            // Only a member that exists goes.
+            if json.is_empty() {
+                remove(patch, path)?;
+            } else {
+                add(patch, path, serde_json::from_str::<&RawValue>(json).map_err(S::Error::custom)?)?;
+            }
+        }
     }
     if pod.has_annotations() {
-        for edit in &edits.annotations {
-            annotate(&mut patch, edit);
+        for AnnotationEdit { key, value } in &edits.annotations {
+            let (prefix, name) = key.split_once('/').unwrap_or_default();
+            let path = format_args!("{root}/metadata/annotations/{prefix}~1{name}");
+            if value.is_empty() {
+                remove(patch, path)?;
+            } else {
+                add(patch, path, value)?;
+            }
         }
     } else if !edits.annotations.is_empty() {
-        let annotations = |json: &mut String| push_annotations(json, &edits.annotations);
-        if pod.has_metadata() {
-            patch.add(&["/metadata/annotations"], annotations);
-        } else {
-            patch.add(&["/metadata"], |json| {
-                json.push_str(r#"{"annotations":"#);
-                annotations(json);
-                json.push('}');
-            });
+        let annotations = Annotations(&edits.annotations);
+        match pod.has_metadata() {
+            true => add(patch, format_args!("{root}/metadata/annotations"), annotations)?,
+            false => add(patch, format_args!("{root}/metadata"), Metadata { annotations })?,
         }
     }
-    patch.end()
-}
-
-/// Adding a member that exists replaces it. Only a member that exists goes.
-fn replace(patch: &mut Patch<'_>, SpecEdits { tolerations, node_selector, affinity, .. }: &SpecEdits) {
-    let members = [("tolerations", tolerations), ("nodeSelector", node_selector), ("affinity", affinity)];
-    for (name, value) in members.into_iter().filter_map(|(name, value)| Some((name, value.as_ref()?))) {
-        match &**value {
-            "" => patch.remove(&["/spec/", name]),
-            value => patch.add(&["/spec/", name], |json| json.push_str(value)),
-        }
-    }
-}
-
-/// Where there are annotations.
-fn annotate(patch: &mut Patch<'_>, edit: &AnnotationEdit) {
-    let (prefix, name) = edit.key.split_once('/').unwrap_or_default();
-    let path = ["/metadata/annotations/", prefix, "~1", name];
-    if edit.value.is_empty() {
-        patch.remove(&path);
-    } else {
-        patch.add(&path, |json| push_text(json, &edit.value));
-    }
-}
-
-/// Where there are none, and so none to remove.
-fn push_annotations(json: &mut String, annotations: &[AnnotationEdit]) {
-    let mut before = '{';
-    for AnnotationEdit { key, value } in annotations {
-        json.push(before);
-        push_text(json, key);
-        json.push(':');
-        push_text(json, value);
-        before = ',';
-    }
-    json.push('}');
-}
-
-fn push_list<T>(json: &mut String, items: &[T], push: impl Fn(&mut String, &T)) {
-    let mut before = '[';
-    for item in items {
-        json.push(before);
-        push(json, item);
-        before = ',';
-    }
-    json.push(']');
-}
-
-/// Only what is set.
-fn push_toleration(json: &mut String, toleration: &Toleration<'_>) {
-    let Toleration { key, operator, value, effect, toleration_seconds } = toleration;
-    json.push('{');
-    let mut before = "\"";
-    for (name, text) in [("key", key), ("operator", operator), ("value", value), ("effect", effect)] {
-        if !text.is_empty() {
-            for part in [before, name, "\":"] {
-                json.push_str(part);
-            }
-            push_text(json, text.as_str());
-            before = ",\"";
-        }
-    }
-    if let Some(seconds) = toleration_seconds {
-        for part in [before, "tolerationSeconds\":", &seconds.to_string()] {
-            json.push_str(part);
-        }
-    }
-    json.push('}');
+    Ok(())
 }
 
 #[cfg(test)]

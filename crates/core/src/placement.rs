@@ -105,16 +105,17 @@ pub fn place<'a>(pod: &Pod<'_>, before: Option<&Pod<'_>>, verdicts: Verdicts<'a,
     let tolerations = pod.tolerations();
     let ownership = Ownership::of(pod, before, verdicts.pools());
     let possible = before.and_then(|_| verdicts.possible());
-    let stays_open =
-        |pool| ownership.was_open(pool) && possible.is_some_and(|known| known.contains_all(pool.platforms));
+    let stays_open = |pool: &Pool| {
+        ownership.was_open(pool) && possible.is_some_and(|known| known.contains_all(pool.platforms))
+    };
     let covered_by_others = |own: &Toleration<'_>| {
         (0..).zip(tolerations).any(|(place, there)| there.covers(own) && !ownership.holds(place))
     };
     // A pool is opened with all its tolerations or not at all: the annotation names pools, so what is taken back later must
     // be all of a pool, and nothing that was there before.
     let is_closed = |pool: &&Pool| !pool.tolerations.iter().all(covered_by_others);
-    let open = verdicts.of_pools().filter(|verdict| verdict.is_open || stays_open(verdict.pool));
-    let opened: Vec<&Pool> = open.map(|verdict| verdict.pool).filter(is_closed).collect();
+    let open = verdicts.pools().iter().filter(|pool| verdicts.is_open(pool) || stays_open(pool));
+    let opened: Vec<&Pool> = open.filter(is_closed).collect();
     let mut add = distinct(opened.iter().copied());
 
     let stays = |place: &usize| add.iter().any(|own| tolerations[*place].same(own));

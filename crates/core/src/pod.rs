@@ -7,6 +7,7 @@
 mod applied;
 mod json;
 mod kept;
+mod keys;
 mod labels;
 mod mode;
 mod preference;
@@ -20,7 +21,11 @@ use serde::Deserialize;
 use serde_json::Value;
 
 pub(crate) use applied::{Applied, AppliedLists};
+pub(crate) use json::read;
 pub use json::{Text, Texts};
+pub(crate) use kept::{Kept, kept};
+pub(crate) use keys::PREFER_KEY;
+pub use keys::{ANNOTATIONS, MODE_KEY, POOLS_KEY, PREFERRED_KEY, PROFILE_KEY, REASON_KEY, REQUIRED_KEY};
 pub use labels::{is_label_key, is_label_value, is_name};
 pub use mode::PodMode;
 pub use preference::PodPreference;
@@ -34,51 +39,32 @@ pub use toleration::Toleration;
 
 use crate::image::{ImageRef, LookupError};
 use crate::reason::Reason;
-use json::Annotations;
-use labels::{Labels, Own};
-use tolerarch_text::json::{First, List, Object, Unread};
+use json::{first, list, object, object_or_default, read_small};
+use keys::{Labels, MIRROR_KEY, Picked};
+use tolerarch_text::json::{Object, Unread};
 
-/// Label or annotation that takes a Pod (or a namespace) out, `"off"`, or says whether its decisions are carried out.
-pub const MODE_KEY: &str = "tolerarch.io/mode";
-/// Label by which a namespace chooses a profile.
-pub const PROFILE_KEY: &str = "tolerarch.io/profile";
-/// Annotation that names the pools opened by tolerarch, comma-separated. By it a later pass knows its own work.
-pub const POOLS_KEY: &str = "tolerarch.io/pools";
-/// Annotation that names what tolerarch requires of the Pod's nodes, comma-separated. It marks our own, too.
-pub(crate) const REQUIRED_KEY: &str = "tolerarch.io/required";
-/// The same for what tolerarch prefers: architectures and pools with their weights.
-pub(crate) const PREFERRED_KEY: &str = "tolerarch.io/preferred";
-/// Label or annotation that says which architecture a Pod prefers, or `none`.
-pub(crate) const PREFER_KEY: &str = "tolerarch.io/prefer";
 /// The label of nodes for their operating system, and the one that gets none of our Pods.
 const OS_KEY: &str = "kubernetes.io/os";
 const WINDOWS: &str = "windows";
-/// Annotation that says why a Pod stays closed.
-pub const REASON_KEY: &str = "tolerarch.io/reason";
-/// The annotations that tolerarch itself writes.
-pub const ANNOTATIONS: [&str; 4] = [POOLS_KEY, REQUIRED_KEY, PREFERRED_KEY, REASON_KEY];
-/// Set by the kubelet on the mirror of a static Pod.
-const MIRROR_KEY: &str = "kubernetes.io/config.mirror";
-
 /// The controller whose Pods are skipped: it places them itself.
 pub(crate) const DAEMON_SET: &str = "DaemonSet";
 /// Pull secrets of one Pod that are looked at.
 const PULL_SECRETS: usize = 16;
-/// Items of one list that are read. No Pod has as many: etcd takes 1.5 MB, and the API server 3 MiB.
-const ITEMS: usize = 4096;
 
 /// What a decision needs of a Pod.
 #[derive(Debug, PartialEq, Eq, Hash, Default, Deserialize)]
-#[serde(bound(deserialize = "'de: 'a"))]
+#[serde(default, bound(deserialize = "'de: 'a"))]
 pub struct Pod<'a> {
-    metadata: Option<Object<Metadata<'a>>>,
-    spec: Option<Object<Spec<'a>>>,
+    #[serde(deserialize_with = "object")]
+    metadata: Option<Metadata<'a>>,
+    #[serde(deserialize_with = "object_or_default")]
+    spec: Spec<'a>,
     /// Bytes that it takes where it is stored, or some more.
     #[serde(skip)]
     pub(crate) bytes: usize,
-    /// Kind and name of the controller, where this is the template of its Pods; both empty where there is none.
+    /// The controller, where this is the template of its Pods; without a kind where there is none.
     #[serde(skip)]
-    template_of: Option<(Text<'a>, Text<'a>)>,
+    template_of: Option<Owner<'a>>,
     /// Lists that the owner of the template has applied, where this is one that is updated.
     #[serde(skip)]
     pub(crate) applied: AppliedLists,
@@ -93,67 +79,68 @@ pub struct PodError {
 }
 
 #[derive(Debug, PartialEq, Eq, Hash, Default, Deserialize)]
-#[serde(rename_all = "camelCase", bound(deserialize = "'de: 'a"))]
+#[serde(rename_all = "camelCase", default, bound(deserialize = "'de: 'a"))]
 struct Metadata<'a> {
-    name: Option<Text<'a>>,
-    generate_name: Option<Text<'a>>,
-    owner_references: Option<List<Owner<'a>, ITEMS>>,
+    name: Text<'a>,
+    generate_name: Text<'a>,
+    #[serde(deserialize_with = "list")]
+    owner_references: Vec<Owner<'a>>,
     labels: Option<Labels<'a>>,
-    annotations: Option<Annotations<'a>>,
+    annotations: Option<Picked<'a>>,
 }
 
 #[derive(Debug, PartialEq, Eq, Hash, Deserialize)]
 #[serde(bound(deserialize = "'de: 'a"))]
 struct Owner<'a> {
-    kind: Option<Text<'a>>,
-    name: Option<Text<'a>>,
+    kind: Text<'a>,
+    name: Text<'a>,
     controller: Option<bool>,
 }
 
 #[derive(Debug, PartialEq, Eq, Hash, Default, Deserialize)]
-#[serde(rename_all = "camelCase", bound(deserialize = "'de: 'a"))]
+#[serde(rename_all = "camelCase", default, bound(deserialize = "'de: 'a"))]
 struct Spec<'a> {
-    node_name: Option<Text<'a>>,
-    os: Option<Os<'a>>,
+    node_name: Text<'a>,
+    os: Option<Named<'a>>,
     node_selector: Option<Unread<'a>>,
     affinity: Option<Unread<'a>>,
-    containers: Option<List<Container<'a>, ITEMS>>,
-    init_containers: Option<List<Container<'a>, ITEMS>>,
-    volumes: Option<List<Volume<'a>, ITEMS>>,
-    image_pull_secrets: Option<First<SecretName<'a>, PULL_SECRETS>>,
-    tolerations: Option<List<Toleration<'a>, ITEMS>>,
+    #[serde(deserialize_with = "list")]
+    containers: Vec<Container<'a>>,
+    #[serde(deserialize_with = "list")]
+    init_containers: Vec<Container<'a>>,
+    #[serde(deserialize_with = "list")]
+    volumes: Vec<Volume<'a>>,
+    #[serde(deserialize_with = "first::<_, _, PULL_SECRETS>")]
+    image_pull_secrets: Vec<Named<'a>>,
+    #[serde(deserialize_with = "list")]
+    tolerations: Vec<Toleration<'a>>,
 }
 
+/// An operating system, or a reference to a Secret.
 #[derive(Debug, PartialEq, Eq, Hash, Deserialize)]
-struct Os<'a> {
-    #[serde(borrow)]
-    name: Option<Text<'a>>,
+#[serde(bound(deserialize = "'de: 'a"))]
+struct Named<'a> {
+    name: Text<'a>,
 }
 
 #[derive(Debug, PartialEq, Eq, Hash, Deserialize)]
 #[serde(rename_all = "camelCase", bound(deserialize = "'de: 'a"))]
 struct Container<'a> {
-    image: Option<Text<'a>>,
-    image_pull_policy: Option<Text<'a>>,
+    image: Text<'a>,
+    image_pull_policy: Text<'a>,
 }
 
 #[derive(Debug, PartialEq, Eq, Hash, Deserialize)]
+#[serde(bound(deserialize = "'de: 'a"))]
 struct Volume<'a> {
-    #[serde(borrow)]
     image: Option<VolumeImage<'a>>,
 }
 
 #[derive(Debug, PartialEq, Eq, Hash, Deserialize)]
 #[serde(rename_all = "camelCase", bound(deserialize = "'de: 'a"))]
 struct VolumeImage<'a> {
-    reference: Option<Text<'a>>,
-    pull_policy: Option<Text<'a>>,
-}
-
-#[derive(Debug, PartialEq, Eq, Hash, Deserialize)]
-struct SecretName<'a> {
-    #[serde(borrow)]
-    name: Option<Text<'a>>,
+    reference: Text<'a>,
+    pull_policy: Text<'a>,
 }
 
 /// What a Pod does with an image.
@@ -187,109 +174,105 @@ impl<'a> Pod<'a> {
 
     /// A Pod as the API server writes it; `None` where it cannot be read within the limits on untrusted input.
     pub fn of_json(json: &'a str) -> Option<Pod<'static>> {
-        let read = tolerarch_text::json::read::<Object<Self>>(json.as_bytes());
-        let Object(pod) = read.or_else(|_| serde_json::from_str(json)).ok()?;
+        let Object(pod) = read::<Object<Pod<'_>>>(json.as_bytes()).ok()?;
         Some(Self { bytes: size_of_json(json.as_bytes()), ..pod }.into_owned())
     }
 
     /// The Pod that the controller of this kind and name would create by a template; of no controller where both are empty.
     pub fn of_template(value: &'a Value, kind: &'a str, name: &'a str) -> Result<Self, PodError> {
-        Ok(Self { template_of: Some((kind.into(), name.into())), ..Self::of_value(value)? })
+        Ok(Self::of_value(value)?.created_by(kind.into(), name.into()))
+    }
+
+    /// The same as the template of a controller's Pods.
+    fn created_by(self, kind: Text<'a>, name: Text<'a>) -> Self {
+        Self { template_of: Some(Owner { kind, name, controller: None }), ..self }
     }
 }
 
 impl Pod<'_> {
     /// Whether this is the template of a DaemonSet's Pods, which is decided where the policy says so.
     pub(crate) fn is_of_daemon_set(&self) -> bool {
-        self.is_template() && self.controller().is_some_and(|(kind, _)| kind == DAEMON_SET)
-    }
-
-    fn is_template(&self) -> bool {
-        self.template_of.is_some()
+        self.template_of.as_ref().is_some_and(|owner| owner.kind == *DAEMON_SET)
     }
 
     /// Why the Pod is skipped without a look at its images, if it is.
     pub fn skipped(&self) -> Option<Reason> {
-        let spec = self.spec.as_ref();
-        let is = |text: Option<&Text<'_>>, value: &str| text.is_some_and(|text| text.as_str() == value);
-        let annotations = self.annotations();
-        if annotations.is_some_and(|a| a.mirror) {
+        if self.has_annotation(MIRROR_KEY) {
             return Some(Reason::MirrorPod);
         }
         if matches!(self.mode(), PodMode::Off | PodMode::Unknown(_)) {
             return Some(Reason::OptedOut);
         }
-        if spec.and_then(|s| s.node_name.as_ref()).is_some_and(|name| !name.as_str().is_empty()) {
+        let Spec { node_name, os, node_selector, .. } = &self.spec;
+        if !node_name.is_empty() {
             return Some(Reason::NodeAssigned);
         }
-        if self.controller().is_some_and(|(kind, _)| kind == DAEMON_SET) && !self.is_template() {
+        if self.controller().is_some_and(|(kind, _)| kind == DAEMON_SET) && self.template_of.is_none() {
             return Some(Reason::DaemonSet);
         }
-        let os = spec.and_then(|s| s.os.as_ref()).and_then(|os| os.name.as_ref());
-        let selector = spec.and_then(|s| s.node_selector.as_ref());
-        let selector = selector.filter(|json| json.size() <= scheduling::BYTES && json.may_have(WINDOWS));
-        let selects_windows = selector
-            .and_then(Unread::read::<Texts<'_>>)
-            .is_some_and(|selector| selector.get(OS_KEY) == Some(WINDOWS));
-        if is(os, WINDOWS) || selects_windows {
-            return Some(Reason::Windows);
-        }
-        None
+        let selector = node_selector.as_ref().filter(|json| json.may_have(WINDOWS));
+        let selector = selector.and_then(read_small::<Texts<'_>>).unwrap_or_default();
+        let os = os.as_ref().map(|os| &os.name);
+        let is_windows = os.into_iter().chain(selector.get(OS_KEY)).any(|os| os == WINDOWS);
+        is_windows.then_some(Reason::Windows)
     }
 
     /// What the Pod says itself about whether decisions on it are carried out.
     pub fn mode(&self) -> PodMode<'_> {
+        PodMode::of(self.said(MODE_KEY))
+    }
+
+    /// What the Pod says itself about the architecture that it prefers.
+    pub fn preference(&self) -> PodPreference<'_> {
+        PodPreference::of(self.said(PREFER_KEY).next())
+    }
+
+    /// The label and the annotation of this key.
+    fn said(&self, key: &str) -> impl Iterator<Item = &str> {
         let labels = self.metadata.as_ref().and_then(|metadata| metadata.labels.as_ref());
-        let label = labels.and_then(|labels| labels.own.mode.as_ref()).map(Text::as_str);
-        let annotation =
-            self.annotations().and_then(|annotations| annotations.mode.as_ref()).map(Text::as_str);
-        PodMode::of(label.into_iter().chain(annotation))
+        labels
+            .map(|labels| &labels.own)
+            .into_iter()
+            .chain(self.annotations())
+            .filter_map(move |own| own.get(key))
     }
 
     /// Every image that counts, in the order of the Pod: init containers, containers, image volumes.
     pub fn images(&self) -> Vec<Usage<'_>> {
-        let Some(spec) = self.spec.as_ref() else {
-            return Vec::new();
-        };
-        let containers =
-            [&spec.init_containers, &spec.containers].into_iter().flatten().flat_map(|list| list.iter());
-        let run = containers.map(|c| usage(c.image.as_ref(), c.image_pull_policy.as_ref(), Purpose::Run));
-        let volumes = spec.volumes.iter().flat_map(|list| list.iter()).filter_map(|v| v.image.as_ref());
-        let mount = volumes.map(|v| usage(v.reference.as_ref(), v.pull_policy.as_ref(), Purpose::Mount));
+        let containers = self.spec.init_containers.iter().chain(&self.spec.containers);
+        let run = containers.map(|c| usage(&c.image, &c.image_pull_policy, Purpose::Run));
+        let volumes = self.spec.volumes.iter().filter_map(|volume| volume.image.as_ref());
+        let mount = volumes.map(|v| usage(&v.reference, &v.pull_policy, Purpose::Mount));
         run.chain(mount).collect()
     }
 
     /// Whether there is a container at all; a Pod without one is not valid.
     pub fn has_containers(&self) -> bool {
-        self.spec.as_ref().is_some_and(|spec| spec.containers.as_ref().is_some_and(|list| !list.is_empty()))
+        !self.spec.containers.is_empty()
     }
 
     /// The names of the first pull secrets, those of the service account among them; whatever the Pod calls them.
     pub fn pull_secrets(&self) -> impl Iterator<Item = &str> {
-        let secrets = self.spec.as_ref().and_then(|spec| spec.image_pull_secrets.as_ref());
-        let names =
-            secrets.into_iter().flat_map(|secrets| &secrets.0).filter_map(|secret| secret.name.as_ref());
-        names.map(Text::as_str).take(PULL_SECRETS)
+        let names = self.spec.image_pull_secrets.iter().map(|secret| secret.name.as_str());
+        names.filter(|name| !name.is_empty()).take(PULL_SECRETS)
     }
 
     pub fn tolerations(&self) -> &[Toleration<'_>] {
-        self.spec.as_ref().and_then(|spec| spec.tolerations.as_ref()).map_or(&[], |list| list)
+        &self.spec.tolerations
     }
 
-    pub fn pools_annotation(&self) -> &str {
-        text(self.annotations().and_then(|annotations| annotations.pools.as_ref()))
+    /// What the Pod says of its nodes; `None` where that is not understood.
+    pub(crate) fn scheduling(&self) -> Option<Scheduling<'_>> {
+        Scheduling::of(self.spec.node_selector.as_ref(), self.spec.affinity.as_ref())
     }
 
-    pub fn required_annotation(&self) -> &str {
-        text(self.annotations().and_then(|annotations| annotations.required.as_ref()))
+    /// An annotation that tolerarch reads or writes; empty where it is not there.
+    pub fn annotation(&self, key: &str) -> &str {
+        self.annotations().and_then(|annotations| annotations.get(key)).unwrap_or_default()
     }
 
-    pub fn reason_annotation(&self) -> Option<&str> {
-        self.annotations()?.reason.as_ref().map(Text::as_str)
-    }
-
-    pub fn preferred_annotation(&self) -> &str {
-        text(self.annotations().and_then(|annotations| annotations.preferred.as_ref()))
+    pub(crate) fn has_annotation(&self, key: &str) -> bool {
+        self.annotations().is_some_and(|annotations| annotations.get(key).is_some())
     }
 
     pub fn label(&self, key: &str) -> Option<String> {
@@ -314,43 +297,39 @@ impl Pod<'_> {
 
     /// How people find the Pod: its controller as `Kind/name`, else its name, else the name's prefix.
     pub fn described(&self) -> String {
-        if let Some((kind, name)) = self.controller() {
-            return [kind, "/", name].concat();
+        match self.controller() {
+            Some((kind, name)) => [kind, "/", name].concat(),
+            None => self.name().to_owned(),
         }
-        self.name().to_owned()
     }
 
     /// Its name, or the name's prefix.
     fn name(&self) -> &str {
-        let metadata = self.metadata.as_ref();
-        let names = metadata.map(|m| [text(m.name.as_ref()), text(m.generate_name.as_ref())]);
-        names.into_iter().flatten().find(|name| !name.is_empty()).unwrap_or_default()
+        match &self.metadata {
+            Some(Metadata { name, .. }) if !name.is_empty() => name.as_str(),
+            Some(Metadata { generate_name, .. }) => generate_name.as_str(),
+            None => "",
+        }
     }
 
-    fn annotations(&self) -> Option<&Annotations<'_>> {
+    fn annotations(&self) -> Option<&Picked<'_>> {
         self.metadata.as_ref()?.annotations.as_ref()
     }
 
     fn controller(&self) -> Option<(&str, &str)> {
-        if let Some((kind, name)) = &self.template_of {
-            return (!kind.is_empty()).then_some((kind.as_str(), name.as_str()));
-        }
-        let owners = self.metadata.as_ref()?.owner_references.as_ref()?;
-        let owner = owners.iter().find(|owner| owner.controller == Some(true))?;
-        Some((text(owner.kind.as_ref()), text(owner.name.as_ref())))
+        let owner = match &self.template_of {
+            Some(owner) => Some(owner).filter(|owner| !owner.kind.is_empty()),
+            None => self.metadata.as_ref()?.owner_references.iter().find(|own| own.controller == Some(true)),
+        };
+        owner.map(|owner| (owner.kind.as_str(), owner.name.as_str()))
     }
 }
 
-fn text<'p>(text: Option<&'p Text<'_>>) -> &'p str {
-    text.map_or("", Text::as_str)
-}
-
-fn usage<'p>(given: Option<&'p Text<'_>>, policy: Option<&Text<'_>>, purpose: Purpose) -> Usage<'p> {
-    let given = text(given);
-    let image = if policy.is_some_and(|policy| policy.as_str() == "Never") {
-        Err(LookupError::PullNever)
-    } else {
-        given.parse().map_err(|_| LookupError::Invalid)
+fn usage<'p>(given: &'p Text<'_>, policy: &Text<'_>, purpose: Purpose) -> Usage<'p> {
+    let given = given.as_str();
+    let image = match policy.as_str() {
+        "Never" => Err(LookupError::PullNever),
+        _ => given.parse().map_err(|_| LookupError::Invalid),
     };
     Usage { given, image, purpose }
 }

@@ -216,14 +216,6 @@ pub struct Blocker<'a> {
     pub cause: Cause,
 }
 
-/// What the images of a Pod mean for one pool.
-#[derive(Clone, Copy, Debug)]
-pub struct Verdict<'a> {
-    pub pool: &'a Pool,
-    /// Whether every image runs on every platform of the pool, which is open to the Pod's workload.
-    pub is_open: bool,
-}
-
 impl Blocker<'_> {
     /// Whether it is known that it does not run on the pool.
     pub fn lacks(&self) -> bool {
@@ -285,12 +277,9 @@ impl Policy {
 }
 
 impl<'a> Verdicts<'a, '_> {
-    /// One for each pool, in the order of the configuration.
-    pub fn of_pools(&self) -> impl Iterator<Item = Verdict<'a>> + Clone {
-        let verdicts = *self;
-        self.pools()
-            .iter()
-            .map(move |pool| Verdict { pool, is_open: verdicts.fit(pool) && pool.takes(verdicts.rank) })
+    /// Whether every image runs on every platform of the pool, which is open to the Pod's workload.
+    pub fn is_open(&self, pool: &Pool) -> bool {
+        self.fit(pool) && pool.takes(self.rank)
     }
 
     /// The platforms on which every image runs, as far as is known.
@@ -310,9 +299,7 @@ impl<'a> Verdicts<'a, '_> {
 
     /// Whether every image runs on every platform of the pool.
     fn fit(&self, pool: &Pool) -> bool {
-        let is_open = |image: &ImageSupport<'_>| image.blocker(pool.platforms).is_none();
-        let by_image = || !self.images.is_empty() && self.images.iter().all(is_open);
-        self.shared.map_or_else(by_image, |shared| shared.contains_all(pool.platforms))
+        !self.images.is_empty() && self.images.iter().all(|image| image.blocker(pool.platforms).is_none())
     }
 
     /// The first pool that the Pod could use, and that is not open to its workload yet.
@@ -331,17 +318,11 @@ impl<'a> Verdicts<'a, '_> {
         let lacks =
             |image: &ImageSupport<'a>, pool: &Pool| image.blocker(pool.platforms).filter(Blocker::lacks);
         let lacking = |pool: &Pool| images.iter().find_map(|image| lacks(image, pool));
-        let missing = || {
-            let closes_all =
-                |image: &&ImageSupport<'a>| pools.iter().all(|pool| lacks(image, pool).is_some());
-            let alone = images.iter().find(closes_all).zip(pools.first());
-            let alone = alone.and_then(|(image, pool)| lacks(image, pool));
-            alone.or_else(|| pools.iter().find_map(lacking))
-        };
-        if pools.iter().all(|pool| lacking(pool).is_some()) {
-            return missing();
-        }
-        self.unknown().or_else(missing)
+        let closes_all = |image: &&ImageSupport<'a>| pools.iter().all(|pool| lacks(image, pool).is_some());
+        let alone = images.iter().find(closes_all).and_then(|image| lacks(image, pools.first()?));
+        let is_closed = pools.iter().all(|pool| lacking(pool).is_some());
+        let unknown = if is_closed { None } else { self.unknown() };
+        alone.or(unknown).or_else(|| pools.iter().find_map(lacking))
     }
 
     /// Every image that keeps the Pod closed, each once and in its order, with all that it lacks.

@@ -12,8 +12,8 @@ use serde::Deserialize;
 use serde::de::IgnoredAny;
 use serde_json::Value;
 
-use crate::pod::{self, DAEMON_SET, Pod, Text};
-use tolerarch_text::json::{self, Object, push_text};
+use crate::pod::{self, DAEMON_SET, Kept, Pod, Text, kept};
+use tolerarch_text::json::{Object, push_text};
 
 pub use daemon_set::DaemonSet;
 
@@ -44,7 +44,9 @@ pub enum Subject<'a> {
     Other,
 }
 
-impl Subject<'_> {
+impl Kept for Subject<'_> {
+    type Owned = Subject<'static>;
+
     fn into_owned(self) -> Subject<'static> {
         match self {
             Self::Pod(pod) => Subject::Pod(Box::new(pod.into_owned())),
@@ -53,23 +55,30 @@ impl Subject<'_> {
             Self::Other => Subject::Other,
         }
     }
+
+    fn held(&self) -> usize {
+        match self {
+            Self::Pod(pod) => pod.held(),
+            Self::DaemonSet(set) => set.held(),
+            Self::Malformed | Self::Other => 0,
+        }
+    }
+}
+
+kept! {
+    Review { uid, namespace, subject }
+    DaemonSet { template, before }
 }
 
 impl Review<'_> {
     /// The same, without the body that it was read from.
     pub fn into_owned(self) -> Review<'static> {
-        let subject = self.subject.into_owned();
-        Review { uid: self.uid.into_owned(), namespace: self.namespace.into_owned(), subject }
+        Kept::into_owned(self)
     }
 
     /// Bytes that it holds while the Pod waits, or a few more.
     pub fn held(&self) -> usize {
-        let subject = match &self.subject {
-            Subject::Pod(pod) => pod.held(),
-            Subject::DaemonSet(set) => set.held(),
-            Subject::Malformed | Subject::Other => 0,
-        };
-        self.uid.as_str().len() + self.namespace.as_str().len() + subject
+        Kept::held(self)
     }
 }
 
@@ -117,61 +126,43 @@ pub(crate) type Decoded<'a> = Object<Envelope<'a, Object<Box<Pod<'a>>>>>;
 type Podless<'a> = Object<Envelope<'a, IgnoredAny>>;
 
 #[derive(Debug, Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[serde(rename_all = "camelCase", bound(deserialize = "'de: 'a, O: Deserialize<'de>"))]
 pub(crate) struct Envelope<'a, O> {
-    #[serde(borrow)]
-    api_version: Option<Text<'a>>,
-    #[serde(borrow)]
-    kind: Option<Text<'a>>,
-    #[serde(borrow, bound(deserialize = "Request<'a, O>: Deserialize<'de>"))]
+    api_version: Text<'a>,
+    kind: Text<'a>,
     request: Option<Request<'a, O>>,
 }
 
 #[derive(Debug, Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[serde(rename_all = "camelCase", bound(deserialize = "'de: 'a, O: Deserialize<'de>"))]
 struct Request<'a, O> {
-    #[serde(borrow)]
-    uid: Option<Text<'a>>,
-    #[serde(borrow)]
-    kind: Option<Kind<'a>>,
-    #[serde(borrow)]
-    resource: Option<Resource<'a>>,
-    #[serde(borrow)]
-    sub_resource: Option<Text<'a>>,
-    #[serde(borrow)]
-    operation: Option<Text<'a>>,
-    #[serde(borrow)]
-    namespace: Option<Text<'a>>,
+    uid: Text<'a>,
+    kind: Option<Type<'a>>,
+    resource: Option<Type<'a>>,
+    sub_resource: Text<'a>,
+    operation: Text<'a>,
+    namespace: Text<'a>,
     object: Option<O>,
 }
 
+/// A kind or a resource, each in its API group.
 #[derive(Debug, Deserialize)]
 #[serde(bound(deserialize = "'de: 'a"))]
-struct Kind<'a> {
-    group: Option<Text<'a>>,
-    kind: Option<Text<'a>>,
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(bound(deserialize = "'de: 'a"))]
-struct Resource<'a> {
-    group: Option<Text<'a>>,
-    version: Option<Text<'a>>,
-    resource: Option<Text<'a>>,
+struct Type<'a> {
+    group: Text<'a>,
+    version: Text<'a>,
+    kind: Text<'a>,
+    resource: Text<'a>,
 }
 
 /// Without a uid there is no answer that the API server would take.
 pub fn decode(body: &[u8]) -> Result<Review<'_>, ReviewError> {
-    // What the API server sends is read fast; over anything else serde_json decides.
-    match json::read::<Decoded<'_>>(body).or_else(|_| serde_json::from_slice(body)) {
+    let daemon_set = || daemon_set::read(body);
+    match pod::read::<Decoded<'_>>(body) {
         // The Pod is a little smaller than the review around it.
-        Ok(envelope) => read(envelope, |pod| of_pod(pod, pod::size_of_json(body)), || daemon_set::read(body)),
+        Ok(envelope) => read(envelope, |pod| of_pod(pod, pod::size_of_json(body)), daemon_set),
         // Perhaps only the object is odd; then there is a uid all the same.
-        Err(_) => read(
-            serde_json::from_slice::<Podless<'_>>(body)?,
-            |_| Subject::Malformed,
-            || daemon_set::read(body),
-        ),
+        Err(_) => read(serde_json::from_slice::<Podless<'_>>(body)?, |_| Subject::Malformed, daemon_set),
     }
 }
 
@@ -182,9 +173,8 @@ pub fn of_value(value: &Value) -> Result<Review<'_>, ReviewError> {
     match Decoded::deserialize(value) {
         Ok(envelope) => read(envelope, |pod| of_pod(pod, pod::size_of_value(value)), daemon_set),
         Err(_) => {
-            let envelope = serde_path_to_error::deserialize::<_, Podless<'_>>(value);
-            let field = |error: serde_path_to_error::Error<_>| error.path().to_string();
-            let envelope = envelope.map_err(|error| ReviewError::Value { field: field(error) })?;
+            let envelope = serde_path_to_error::deserialize::<_, Podless<'_>>(value)
+                .map_err(|error| ReviewError::Value { field: error.path().to_string() })?;
             read(envelope, |_| Subject::Malformed, daemon_set)
         }
     }
@@ -201,13 +191,10 @@ fn read<'a, O>(
     pod: impl FnOnce(Option<O>) -> Subject<'a>,
     daemon_set: impl FnOnce() -> Subject<'a>,
 ) -> Result<Review<'a>, ReviewError> {
-    let text = |text: &Option<Text<'a>>| text.clone().unwrap_or_default();
-    if text(&envelope.api_version).as_str() != API_VERSION || text(&envelope.kind).as_str() != KIND {
+    if envelope.api_version != *API_VERSION || envelope.kind != *KIND {
         return Err(ReviewError::Kind);
     }
-    let request = envelope.request.ok_or(ReviewError::NoUid)?;
-    let uid = request.uid.clone().filter(|uid| !uid.is_empty()).ok_or(ReviewError::NoUid)?;
-    let namespace = text(&request.namespace);
+    let request = envelope.request.filter(|request| !request.uid.is_empty()).ok_or(ReviewError::NoUid)?;
     let subject = if request.is(&["CREATE"], "", "pods", "Pod") {
         pod(request.object)
     } else if request.is(&["CREATE", "UPDATE"], "apps", "daemonsets", DAEMON_SET) {
@@ -215,19 +202,19 @@ fn read<'a, O>(
     } else {
         Subject::Other
     };
-    Ok(Review { uid, namespace, subject })
+    Ok(Review { uid: request.uid, namespace: request.namespace, subject })
 }
 
 impl<O> Request<'_, O> {
     /// Whether it is one of these operations on objects of this kind, and not on a part of them.
     fn is(&self, operations: &[&str], group: &str, resource: &str, kind: &str) -> bool {
-        let is = |text: &Option<Text<'_>>, value: &str| text.as_ref().map_or("", Text::as_str) == value;
-        operations.iter().any(|operation| is(&self.operation, operation))
-            && is(&self.sub_resource, "")
-            && self.kind.as_ref().is_some_and(|own| is(&own.group, group) && is(&own.kind, kind))
-            && self.resource.as_ref().is_some_and(|own| {
-                is(&own.group, group) && is(&own.version, "v1") && is(&own.resource, resource)
-            })
+        operations.contains(&self.operation.as_str())
+            && self.sub_resource.is_empty()
+            && self.kind.as_ref().is_some_and(|own| own.group == *group && own.kind == *kind)
+            && self
+                .resource
+                .as_ref()
+                .is_some_and(|own| own.group == *group && own.version == *"v1" && own.resource == *resource)
     }
 }
 

@@ -9,7 +9,8 @@ use super::super::session::{Session, colour};
 use super::super::survey::{Survey, SurveyedPod};
 use tolerarch_core::image::PlatformSet;
 use tolerarch_core::placement::is_tolerated;
-use tolerarch_core::pod::Pod;
+use tolerarch_core::pod::{POOLS_KEY, PREFERRED_KEY, Pod, REASON_KEY, REQUIRED_KEY};
+use tolerarch_core::policy::Pool;
 use tolerarch_core::reason::Reason;
 use tolerarch_engine::decide;
 use tolerarch_text::escape::shortened;
@@ -85,10 +86,10 @@ struct PodState {
 impl Marks {
     fn of(pod: &Pod<'_>) -> Self {
         Self {
-            pools: pod.pools_annotation().to_owned(),
-            required: pod.required_annotation().to_owned(),
-            preferred: pod.preferred_annotation().to_owned(),
-            reason: pod.reason_annotation().unwrap_or_default().to_owned(),
+            pools: pod.annotation(POOLS_KEY).to_owned(),
+            required: pod.annotation(REQUIRED_KEY).to_owned(),
+            preferred: pod.annotation(PREFERRED_KEY).to_owned(),
+            reason: pod.annotation(REASON_KEY).to_owned(),
         }
     }
 
@@ -145,16 +146,14 @@ impl Explained {
         self.lacks_pull_secrets = session.lacks_pull_secrets(self.reason, pod);
         self.warnings = decision.warnings;
         let verdicts = policy.verdicts(policy.rank(namespace, pod), &images);
-        self.pools = verdicts
-            .of_pools()
-            .map(|verdict| PoolState {
-                name: verdict.pool.name.clone(),
-                platforms: verdict.pool.platforms,
-                is_open: verdict.is_open,
-                is_tolerated: is_tolerated(pod, verdict.pool),
-                lacks: verdicts.shared.map(|shared| verdict.pool.platforms.difference(shared)),
-            })
-            .collect();
+        let state = |pool: &Pool| PoolState {
+            name: pool.name.clone(),
+            platforms: pool.platforms,
+            is_open: verdicts.is_open(pool),
+            is_tolerated: is_tolerated(pod, pool),
+            lacks: verdicts.shared.map(|shared| pool.platforms.difference(shared)),
+        };
+        self.pools = policy.pools.iter().map(state).collect();
         let wanted = policy.pools.iter().fold(PlatformSet::EMPTY, |all, pool| all.union(pool.platforms));
         // In the order of the Pod, each once.
         for usage in pod.images() {

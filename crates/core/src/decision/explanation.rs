@@ -59,8 +59,10 @@ impl<'a> Closed<'a> {
 /// How to write down why the Pod stays closed, or that it does not any more; `None` where nothing changes.
 pub(super) fn edit(pod: &Pod<'_>, closed: Option<Closed<'_>>) -> Option<AnnotationEdit> {
     let value = closed.map(Closed::text).unwrap_or_default();
-    let written = pod.reason_annotation();
-    let same = if value.is_empty() { written.is_none() } else { written == Some(&value) };
+    let same = match &*value {
+        "" => !pod.has_annotation(REASON_KEY),
+        value => pod.annotation(REASON_KEY) == value,
+    };
     (!same).then_some(AnnotationEdit { key: REASON_KEY, value })
 }
 

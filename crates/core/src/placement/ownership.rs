@@ -27,8 +27,8 @@ impl<'p> Ownership<'p> {
     /// What the Pod says, under these pools. `before` is what it was before an update: what was managed there still is, even
     /// if the annotation is gone, and what was the user's still is the user's.
     pub fn of(pod: &'p Pod<'_>, before: Option<&'p Pod<'_>>, pools: &[Pool]) -> Self {
-        let written = pod.pools_annotation();
-        let pools_before = before.map_or("", Pod::pools_annotation);
+        let written = pod.annotation(POOLS_KEY);
+        let pools_before = before.map_or("", |before| before.annotation(POOLS_KEY));
         let is_named = |pool: &&Pool| names(written).chain(names(pools_before)).any(|name| name == pool.name);
         let opened_before = before.map_or_else(Vec::new, |before| Self::opened(before, pools));
         // Of equal ones the last is managed: it was appended.
@@ -47,13 +47,13 @@ impl<'p> Ownership<'p> {
 
     /// The pools that the Pod says were opened.
     pub fn opened<'a>(pod: &Pod<'_>, pools: &'a [Pool]) -> Vec<&'a Pool> {
-        let written = pod.pools_annotation();
+        let written = pod.annotation(POOLS_KEY);
         pools.iter().filter(|pool| names(written).any(|name| name == pool.name)).collect()
     }
 
     /// Whether the Pod says that a pool was opened.
     pub fn is_claimed(pod: &Pod<'_>) -> bool {
-        names(pod.pools_annotation()).next().is_some()
+        names(pod.annotation(POOLS_KEY)).next().is_some()
     }
 
     /// Whether this pool was open before the update.
@@ -75,14 +75,13 @@ impl<'p> Ownership<'p> {
         let all = before.iter().copied().chain(dropped);
         let others = all.filter(|name| !pools.iter().any(|pool| pool.name == *name));
         let after: Vec<&str> = others.chain(opened.iter().map(|pool| pool.name.as_str())).collect();
+        let value = after.join(",");
         // Sorted, as the annotation may be long: it is untrusted input.
-        fn sorted<'s>(names: &[&'s str]) -> Vec<&'s str> {
-            let mut names = names.to_vec();
+        let sorted = |mut names: Vec<_>| {
             names.sort_unstable();
             names
-        }
-        let same = before.len() == after.len() && sorted(&before) == sorted(&after);
-        (!same).then(|| AnnotationEdit { key: POOLS_KEY, value: after.join(",") })
+        };
+        (sorted(before) != sorted(after)).then_some(AnnotationEdit { key: POOLS_KEY, value })
     }
 }
 

@@ -8,7 +8,7 @@ use super::{AnnotationEdit, SpecEdits, names};
 use crate::image::PlatformSet;
 use crate::pod::{
     ARCH_KEY, Affinity, Applied, AppliedLists, NodeSelector, PREFERRED_KEY, Pod, PodPreference, REQUIRED_KEY,
-    Scheduling, Term, Texts, WeightedTerm, is_label_value, names_architecture,
+    Scheduling, Term, Text, Texts, WeightedTerm, is_label_value, names_architecture,
 };
 use crate::policy::{NodeFit, PlacementRules, Pool, Require, Verdicts};
 
@@ -54,10 +54,10 @@ pub(super) fn steer(
         wanted.preferred = preference::possible(preference, verdicts, opened);
     }
     // What is off is not looked for, either.
-    let required = if rules.requires() { pod.required_annotation() } else { "" };
-    let preferred = if prefers { pod.preferred_annotation() } else { "" };
+    let required = if rules.requires() { pod.annotation(REQUIRED_KEY) } else { "" };
+    let preferred = if prefers { pod.annotation(PREFERRED_KEY) } else { "" };
     let marked = match before.filter(|_| rules.requires() && names(required).next().is_none()) {
-        Some(before) => before.required_annotation(),
+        Some(before) => before.annotation(REQUIRED_KEY),
         None => required,
     };
     let is_marked = names(marked).chain(names(preferred)).next().is_some();
@@ -67,7 +67,7 @@ pub(super) fn steer(
     let Some(scheduling) = pod.scheduling() else { return Steering::default() };
     let scheduling_before = before.and_then(Pod::scheduling);
     let was = scheduling_before.as_ref().zip(before).map(|(scheduling, before)| {
-        Marked::of(scheduling, rules, before.required_annotation(), before.applied, None)
+        Marked::of(scheduling, rules, before.annotation(REQUIRED_KEY), before.applied, None)
     });
     let own = Marked::of(&scheduling, rules, marked, pod.applied, was.as_ref());
     let marked = names(preferred).filter_map(|name| Preferred::named(name, verdicts.pools()));
@@ -111,7 +111,7 @@ impl Fit {
     /// What a template required before an update, if the known images run there and not every image is known.
     fn kept(before: &Pod<'_>, verdicts: &Verdicts<'_, '_>) -> Option<Self> {
         let possible = verdicts.possible()?;
-        let written = before.required_annotation();
+        let written = before.annotation(REQUIRED_KEY);
         let labels = names(written).any(|name| name.contains('='));
         let marked =
             names(written).map(PlatformSet::of_architecture).fold(PlatformSet::EMPTY, PlatformSet::union);
@@ -158,7 +158,8 @@ impl Wanted {
         own: &Marked<'_>,
         weighted: &WeightedTerms<'_>,
     ) -> bool {
-        let users_selector = scheduling.selector.iter().flat_map(|selector| selector.names());
+        let users_selector =
+            scheduling.selector.iter().flat_map(|selector| selector.keys()).map(Text::as_str);
         let mut keys =
             users_selector.filter(|&key| !(own.is_selector && key == ARCH_KEY)).chain(own.terms.keys());
         if keys.any(names_architecture) || own.terms.match_nothing(scheduling) {
@@ -231,7 +232,8 @@ impl<'p> Marked<'p> {
         let labels: Vec<_> = labels.map(|(key, value)| Requirement::of_label(key, value)).collect();
         let mut all: Vec<_> =
             (!marked.is_empty()).then(|| Requirement::of_architectures(&marked)).into_iter().collect();
-        let selected = scheduling.selector.as_ref().and_then(|selector| selector.get(ARCH_KEY));
+        let selected =
+            scheduling.selector.as_ref().and_then(|selector| selector.get(ARCH_KEY)?.as_str().into());
         let is_selector = applied.node_selector != Applied::Now
             && matches!(&*marked, [one] if selected == Some(one))
             && match was {
@@ -260,11 +262,12 @@ impl<'p> Marked<'p> {
 
 /// The node selector with this architecture instead of ours.
 fn selector<'p>(there: &Scheduling<'p>, is_own: bool, wanted: Option<&'static str>) -> Option<Texts<'p>> {
-    let selector = there.selector.as_ref();
-    if wanted == selector.and_then(|selector| selector.get(ARCH_KEY)).filter(|_| is_own) {
+    let mut selector = there.selector.clone().unwrap_or_default();
+    if wanted == selector.get(ARCH_KEY).map(Text::as_str).filter(|_| is_own) {
         return there.selector.clone();
     }
-    let selector = selector.unwrap_or(&Texts::default()).with(ARCH_KEY, wanted);
+    selector.remove(ARCH_KEY);
+    selector.extend(wanted.map(|wanted| (ARCH_KEY.into(), wanted.into())));
     (selector != Texts::default()).then_some(selector)
 }
 

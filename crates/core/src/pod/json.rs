@@ -1,18 +1,30 @@
-//! How parts of a Pod are read from JSON: borrowed.
+//! How parts of a Pod are read from JSON: borrowed, and null as if it were absent or empty, as the API server reads it.
 
-use std::borrow::Cow;
-use std::fmt;
+use std::borrow::{Borrow, Cow};
+use std::collections::BTreeMap;
 
-use serde::de::{Deserialize, Deserializer, Error, MapAccess, Visitor};
+use serde::{Deserialize, Deserializer, Serialize};
 
-use super::{ITEMS, MIRROR_KEY, MODE_KEY, POOLS_KEY, PREFER_KEY, PREFERRED_KEY, REASON_KEY, REQUIRED_KEY};
+use tolerarch_text::json::{self, First, List, Object, Unread};
 
-/// A text that borrows from the JSON unless it had to be unescaped.
-///
-/// (serde borrows into a plain `Cow<str>` field, but not into one within an `Option` or a list.)
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, serde::Deserialize, serde::Serialize)]
+/// Items of one list that are read. No Pod has as many: etcd takes 1.5 MB, and the API server 3 MiB.
+pub(super) const ITEMS: usize = 4096;
+/// Bytes of labels, a node selector or an affinity that are read. Their lists take up to sixty times as many, and are gone
+/// when the Pod is decided; people write a few hundred.
+const SMALL: usize = 64 << 10;
+
+/// A text that borrows from the JSON unless it had to be unescaped; empty where it is null or absent.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(transparent)]
-pub struct Text<'a>(#[serde(borrow)] Cow<'a, str>);
+pub struct Text<'a>(Cow<'a, str>);
+
+/// A text that is there. (serde borrows into a plain `Cow<str>` field, but not into one within an `Option` or a list.)
+#[derive(Deserialize)]
+#[serde(transparent)]
+pub(super) struct Name<'a>(#[serde(borrow)] pub(super) Cow<'a, str>);
+
+/// An object of texts, such as a node selector.
+pub type Texts<'a> = BTreeMap<Text<'a>, Text<'a>>;
 
 impl Text<'_> {
     pub fn as_str(&self) -> &str {
@@ -21,6 +33,12 @@ impl Text<'_> {
 
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
+    }
+}
+
+impl<'de: 'a, 'a> Deserialize<'de> for Text<'a> {
+    fn deserialize<D: Deserializer<'de>>(json: D) -> Result<Self, D::Error> {
+        Ok(Option::<Name<'a>>::deserialize(json)?.map(|Name(text)| Self(text)).unwrap_or_default())
     }
 }
 
@@ -42,108 +60,45 @@ impl From<String> for Text<'_> {
     }
 }
 
-/// Reads null as the empty text, as the API server does, which is not as if the member were absent.
-pub(super) fn empty_if_null<'de: 'a, 'a, D: Deserializer<'de>>(
+impl PartialEq<str> for Text<'_> {
+    fn eq(&self, text: &str) -> bool {
+        self.as_str() == text
+    }
+}
+
+impl Borrow<str> for Text<'_> {
+    fn borrow(&self) -> &str {
+        self.as_str()
+    }
+}
+
+/// Reads what the API server sends fast; over anything else serde_json decides.
+pub(crate) fn read<'a, T: Deserialize<'a>>(json: &'a [u8]) -> serde_json::Result<T> {
+    json::read(json).or_else(|_| serde_json::from_slice(json))
+}
+
+/// Reads a part of a Pod that is usually small; `None` where it is not, or no `T`.
+pub(super) fn read_small<'p, T: Deserialize<'p>>(json: &'p Unread<'_>) -> Option<T> {
+    if json.size() > SMALL { None } else { json.read() }
+}
+
+pub(super) fn object<'de, D: Deserializer<'de>, T: Deserialize<'de>>(json: D) -> Result<Option<T>, D::Error> {
+    Ok(Option::deserialize(json)?.map(|Object(members)| members))
+}
+
+pub(super) fn object_or_default<'de, D: Deserializer<'de>, T: Deserialize<'de> + Default>(
     json: D,
-) -> Result<Option<Text<'a>>, D::Error> {
-    Ok(Some(Option::deserialize(json)?.unwrap_or_default()))
+) -> Result<T, D::Error> {
+    Ok(object(json)?.unwrap_or_default())
 }
 
-/// The annotations that matter, and whether there are any.
-#[derive(Debug, Default, PartialEq, Eq, Hash)]
-pub(super) struct Annotations<'a> {
-    /// How many there are, these and others.
-    pub(super) count: usize,
-    /// Bytes of all of them, keys and values.
-    pub(super) bytes: usize,
-    pub(super) mode: Option<Text<'a>>,
-    pub(super) pools: Option<Text<'a>>,
-    pub(super) required: Option<Text<'a>>,
-    pub(super) reason: Option<Text<'a>>,
-    pub(super) preferred: Option<Text<'a>>,
-    pub(super) prefer: Option<Text<'a>>,
-    pub(super) mirror: bool,
+pub(super) fn list<'de, D: Deserializer<'de>, T: Deserialize<'de>>(json: D) -> Result<Vec<T>, D::Error> {
+    Ok(Option::deserialize(json)?.map(|List::<T, ITEMS>(items)| items).unwrap_or_default())
 }
 
-impl<'de: 'a, 'a> Deserialize<'de> for Annotations<'a> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Pick;
-        impl<'de> Visitor<'de> for Pick {
-            type Value = Annotations<'de>;
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("an object of strings")
-            }
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
-                let mut picked = Annotations::default();
-                while let Some(key) = map.next_key::<Text<'de>>()? {
-                    picked.count += 1;
-                    let value = map.next_value::<Option<Text<'de>>>()?;
-                    picked.bytes +=
-                        key.as_str().len() + value.as_ref().map_or(0, |value| value.as_str().len());
-                    match key.as_str() {
-                        // The API server reads null as the empty text.
-                        MODE_KEY => picked.mode = Some(value.unwrap_or_default()),
-                        POOLS_KEY => picked.pools = value,
-                        REQUIRED_KEY => picked.required = value,
-                        REASON_KEY => picked.reason = Some(value.unwrap_or_default()),
-                        PREFERRED_KEY => picked.preferred = value,
-                        PREFER_KEY => picked.prefer = value,
-                        MIRROR_KEY => picked.mirror = true,
-                        _ => {}
-                    }
-                }
-                Ok(picked)
-            }
-        }
-        deserializer.deserialize_map(Pick)
-    }
-}
-
-/// An object of texts, such as labels.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Texts<'a>(Vec<(Text<'a>, Text<'a>)>);
-
-impl Texts<'_> {
-    pub fn get(&self, name: &str) -> Option<&str> {
-        self.0.iter().find(|(key, _)| key.as_str() == name).map(|(_, text)| text.as_str())
-    }
-
-    pub fn names(&self) -> impl ExactSizeIterator<Item = &str> {
-        self.0.iter().map(|(key, _)| key.as_str())
-    }
-
-    /// The same with another value of this name, or without the name.
-    pub(crate) fn with(&self, name: &'static str, value: Option<&'static str>) -> Self {
-        let others = self.0.iter().filter(|(key, _)| key.as_str() != name).cloned();
-        Self(others.chain(value.map(|value| (name.into(), value.into()))).collect())
-    }
-}
-
-impl serde::Serialize for Texts<'_> {
-    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_map(self.0.iter().map(|(name, text)| (name, text)))
-    }
-}
-
-impl<'de: 'a, 'a> Deserialize<'de> for Texts<'a> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Members;
-        impl<'de> Visitor<'de> for Members {
-            type Value = Texts<'de>;
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("an object of strings")
-            }
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
-                let mut members = Vec::new();
-                while let Some((name, text)) = map.next_entry::<_, Option<Text<'de>>>()? {
-                    if members.len() == ITEMS {
-                        return Err(A::Error::custom("too many members"));
-                    }
-                    members.push((name, text.unwrap_or_default()));
-                }
-                Ok(Texts(members))
-            }
-        }
-        deserializer.deserialize_map(Members)
-    }
+/// Reads the first `N` items of a list, and one more if there are more.
+pub(super) fn first<'de, D: Deserializer<'de>, T: Deserialize<'de>, const N: usize>(
+    json: D,
+) -> Result<Vec<T>, D::Error> {
+    Ok(Option::deserialize(json)?.map(|First::<T, N>(items)| items).unwrap_or_default())
 }

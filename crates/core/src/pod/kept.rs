@@ -2,59 +2,36 @@
 //!
 //! Of a large review, most is nothing that a decision needs; lists may be much larger decoded than as JSON (`{}`).
 
-use super::json::Annotations;
+use super::keys::{Labels, Picked};
 use super::{
-    AppliedLists, Container, Labels, Metadata, Os, Own, Owner, Pod, SecretName, Spec, Text, Toleration,
-    Usage, Volume, VolumeImage,
+    AppliedLists, Container, Metadata, Named, Owner, Pod, Spec, Template, Text, Toleration, Usage, Volume,
+    VolumeImage,
 };
-use tolerarch_text::json::{First, List, Object, Unread};
+use tolerarch_text::json::Unread;
 
 /// Bytes for each image beside its text, while it is looked up: its usage, and what makes its text a full reference.
 const USAGE: usize = size_of::<Usage<'_>>() + 96;
 
-/// A part of a decoded Pod.
-trait Kept {
+/// A part of a decoded Pod, or what has one.
+pub(crate) trait Kept {
     type Owned;
+    /// The same, without the bytes that it was read from.
     fn into_owned(self) -> Self::Owned;
-    /// Bytes of it that are elsewhere: texts, wherever they are, and items of lists.
+    /// Bytes of it that are elsewhere, or a few more: texts, wherever they are, and items of lists.
     fn held(&self) -> usize;
 }
 
 impl Pod<'_> {
-    /// The same, without the bytes that it was read from.
-    pub(crate) fn into_owned(self) -> Pod<'static> {
-        Kept::into_owned(self)
-    }
-
     /// Bytes that it holds while it waits, or a few more.
     pub fn held(&self) -> usize {
-        let spec = self.spec.as_ref();
-        let length = |list: Option<usize>| list.unwrap_or_default();
-        let images = spec.map_or(0, |spec| {
-            length(spec.containers.as_ref().map(|list| list.len()))
-                + length(spec.init_containers.as_ref().map(|list| list.len()))
-                + length(spec.volumes.as_ref().map(|list| list.len()))
-        });
-        Kept::held(self) + images * USAGE
-    }
-}
-
-impl Own<'_> {
-    pub(super) fn into_owned(self) -> Own<'static> {
-        Kept::into_owned(self)
-    }
-}
-
-impl Text<'_> {
-    pub(crate) fn into_owned(self) -> Text<'static> {
-        String::from(self).into()
+        Kept::held(self)
     }
 }
 
 impl Kept for Text<'_> {
     type Owned = Text<'static>;
     fn into_owned(self) -> Text<'static> {
-        self.into_owned()
+        String::from(self).into()
     }
     fn held(&self) -> usize {
         self.as_str().len()
@@ -101,23 +78,6 @@ impl<A: Kept, B: Kept> Kept for (A, B) {
     }
 }
 
-/// Structs around one value.
-macro_rules! kept_around {
-    ($($name:ident<T $(, $n:ident)?>)*) => {$(
-        impl<T: Kept $(, const $n: usize)?> Kept for $name<T $(, $n)?> {
-            type Owned = $name<T::Owned $(, $n)?>;
-            fn into_owned(self) -> Self::Owned {
-                $name(self.0.into_owned())
-            }
-            fn held(&self) -> usize {
-                self.0.held()
-            }
-        }
-    )*};
-}
-
-kept_around! { Object<T> List<T, N> First<T, N> }
-
 /// Values that hold nothing beside themselves.
 macro_rules! kept_itself {
     ($($name:ty),*) => {$(
@@ -133,35 +93,35 @@ macro_rules! kept_itself {
     )*};
 }
 
-kept_itself!(bool, usize, i64, AppliedLists);
+kept_itself!(bool, usize, i64, &'static str, AppliedLists);
 
-/// Structs, with all their fields.
+/// Structs, with all their fields, and what each holds beside them.
 macro_rules! kept {
-    ($($name:ident { $($field:ident),* })*) => {$(
+    ($($name:ident { $($field:ident),* } $(+ $more:ident)?)*) => {$(
         impl Kept for $name<'_> {
             type Owned = $name<'static>;
             fn into_owned(self) -> Self::Owned {
                 $name { $($field: Kept::into_owned(self.$field)),* }
             }
             fn held(&self) -> usize {
-                0 $(+ Kept::held(&self.$field))*
+                0 $(+ Kept::held(&self.$field))* $(+ $more)?
             }
         }
     )*};
 }
+pub(crate) use kept;
 
 kept! {
     Pod { metadata, spec, bytes, template_of, applied }
+    Template { pod, json }
     Metadata { name, generate_name, owner_references, labels, annotations }
     Owner { kind, name, controller }
     Labels { own, all }
-    Own { mode, prefer }
-    Annotations { count, bytes, mode, pools, required, preferred, prefer, reason, mirror }
+    Picked { texts, count, bytes }
     Spec { node_name, os, node_selector, affinity, containers, init_containers, volumes, image_pull_secrets, tolerations }
-    Os { name }
-    Container { image, image_pull_policy }
-    Volume { image }
+    Named { name }
+    Container { image, image_pull_policy } + USAGE
+    Volume { image } + USAGE
     VolumeImage { reference, pull_policy }
-    SecretName { name }
     Toleration { key, operator, value, effect, toleration_seconds }
 }

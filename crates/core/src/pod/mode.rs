@@ -1,13 +1,13 @@
 //! What a Pod says itself about whether decisions on it are carried out.
 
-use super::MODE_KEY;
+use super::keys::MODE_KEY;
 
 /// Characters of a value that a warning shows. With them it has at most the 120 that the API server advises
 /// (k8s.io/api admission/v1); it cuts warnings of more than 256.
 const SHOWN: usize = 24;
 
-/// `tolerarch.io/mode` of a Pod, as its label and its annotation say together.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// `tolerarch.io/mode` of a Pod, as its label and its annotation say together; the more careful, the greater.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum PodMode<'p> {
     /// Neither is there: the configuration decides.
     Unset,
@@ -30,14 +30,7 @@ impl<'p> PodMode<'p> {
             "enforce" => Self::Enforce,
             _ => Self::Unknown(value),
         });
-        let careful = |mode: &Self| match mode {
-            Self::Unset => 0,
-            Self::Enforce => 1,
-            Self::Observe => 2,
-            Self::Unknown(_) => 3,
-            Self::Off => 4,
-        };
-        modes.max_by_key(careful).unwrap_or(Self::Unset)
+        modes.max().unwrap_or(Self::Unset)
     }
 
     /// What is to be said about a value that means nothing. The value is untrusted input, and a warning is a header: it has

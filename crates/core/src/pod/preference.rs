@@ -1,7 +1,7 @@
 //! What a Pod says itself about the architecture that it prefers.
 
+use super::keys::PREFER_KEY;
 use super::mode::quoted;
-use super::{PREFER_KEY, Pod, text};
 use crate::image::PlatformSet;
 
 /// `tolerarch.io/prefer` of a Pod, its label or else its annotation.
@@ -16,29 +16,21 @@ pub enum PodPreference<'p> {
     Unknown(&'p str),
 }
 
-impl PodPreference<'_> {
+impl<'p> PodPreference<'p> {
+    pub(super) fn of(value: Option<&'p str>) -> Self {
+        match value.map(|value| (value, PlatformSet::of_architecture(value))) {
+            None => Self::Unset,
+            Some(("none", _)) => Self::None,
+            Some((value, PlatformSet::EMPTY)) => Self::Unknown(value),
+            Some((_, platforms)) => Self::Architecture(platforms),
+        }
+    }
+
     /// What is to be said about a value that means nothing: short and plain, as with modes.
     pub fn warning(self) -> Option<String> {
         let Self::Unknown(value) = self else { return None };
-        Some(format!(
-            "{PREFER_KEY}: {} is neither an architecture nor none; tolerarch ignored it",
-            quoted(value)
-        ))
-    }
-}
-
-impl Pod<'_> {
-    pub fn preference(&self) -> PodPreference<'_> {
-        let label = self.metadata.as_ref().and_then(|metadata| metadata.labels.as_ref());
-        let label = label.and_then(|labels| labels.own.prefer.as_ref());
-        let value = label.or_else(|| self.annotations().and_then(|annotations| annotations.prefer.as_ref()));
-        let Some(value) = value else { return PodPreference::Unset };
-        let value = text(Some(value));
-        match PlatformSet::of_architecture(value) {
-            _ if value == "none" => PodPreference::None,
-            unknown if unknown.is_empty() => PodPreference::Unknown(value),
-            platforms => PodPreference::Architecture(platforms),
-        }
+        let shown = quoted(value);
+        Some(format!("{PREFER_KEY}: {shown} is neither an architecture nor none; tolerarch ignored it"))
     }
 }
 
@@ -47,6 +39,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::pod::Pod;
 
     #[test]
     fn a_label_beats_an_annotation_and_garbage_counts_for_nothing() {

@@ -4,17 +4,13 @@ use std::borrow::Cow;
 
 use serde::{Deserialize, Serialize};
 
-use super::json::Texts;
-use super::{Pod, Text};
+use super::json::{Text, Texts, read_small};
 use tolerarch_text::json::{List, Unread};
 
 /// The label of nodes for their architecture.
 pub const ARCH_KEY: &str = "kubernetes.io/arch";
 /// The label that it replaced.
 pub const BETA_ARCH_KEY: &str = "beta.kubernetes.io/arch";
-/// Bytes of a node selector, and of an affinity, that are read. Their lists take up to sixty times as many, and are gone
-/// when the Pod is decided; people write a few hundred.
-pub(super) const BYTES: usize = 64 << 10;
 /// Items of a list.
 const ITEMS: usize = 128;
 
@@ -89,29 +85,21 @@ pub struct Term<'p> {
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, bound(deserialize = "'de: 'p"))]
 pub struct Expression<'p> {
-    #[serde(skip_serializing_if = "Option::is_none")]
-    key: Option<Text<'p>>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    operator: Option<Text<'p>>,
+    key: Text<'p>,
+    operator: Text<'p>,
     #[serde(skip_serializing_if = "Option::is_none")]
     values: Option<Vec<Text<'p>>>,
 }
 
-impl Pod<'_> {
-    /// What the Pod says of its nodes; `None` where that is not understood.
-    pub(crate) fn scheduling(&self) -> Option<Scheduling<'_>> {
-        fn read<'p, T: Deserialize<'p>>(json: Option<&'p Unread<'_>>) -> Option<Option<T>> {
-            json.map_or(Some(None), |json| if json.size() > BYTES { None } else { json.read().map(Some) })
-        }
-        let Some(spec) = self.spec.as_ref() else { return Some(Scheduling::default()) };
-        Some(Scheduling {
-            selector: read(spec.node_selector.as_ref())?,
-            affinity: read(spec.affinity.as_ref())?,
-        })
-    }
-}
-
 impl<'p> Scheduling<'p> {
+    /// Reads a node selector and an affinity; `None` where one is not understood.
+    pub(super) fn of(selector: Option<&'p Unread<'_>>, affinity: Option<&'p Unread<'_>>) -> Option<Self> {
+        fn read<'p, T: Deserialize<'p>>(json: Option<&'p Unread<'_>>) -> Option<Option<T>> {
+            json.map_or(Some(None), |json| read_small(json).map(Some))
+        }
+        Some(Self { selector: read(selector)?, affinity: read(affinity)? })
+    }
+
     /// What the node affinity requires, where it requires something.
     pub fn required(&self) -> Option<&NodeSelector<'p>> {
         self.affinity.as_ref()?.node_affinity.as_ref()?.required.as_ref()
@@ -182,11 +170,11 @@ impl Expression<'_> {
     pub(crate) fn is_in(key: &str, values: &[Cow<'static, str>]) -> Self {
         let text = |text: &str| Text::from(text.to_owned());
         let values = values.iter().map(|value| text(value)).collect();
-        Self { key: Some(text(key)), operator: Some("In".into()), values: Some(values) }
+        Self { key: text(key), operator: "In".into(), values: Some(values) }
     }
 
     pub fn key(&self) -> &str {
-        self.key.as_ref().map_or("", Text::as_str)
+        self.key.as_str()
     }
 }
 

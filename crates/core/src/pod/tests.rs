@@ -1,3 +1,4 @@
+use super::json::ITEMS;
 use super::*;
 use serde_json::{Value, json};
 

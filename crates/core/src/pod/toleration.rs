@@ -1,31 +1,28 @@
 //! Tolerations, and which of them make another one needless.
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
-use super::Text;
+use super::json::Text;
 
 /// Empty texts mean absent, as in Kubernetes; operators and effects that are not known (yet) are kept as they are.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", bound(deserialize = "'de: 'a"))]
 pub struct Toleration<'a> {
     /// The taint's key; empty with `Exists` means every taint.
-    #[serde(default, deserialize_with = "or_empty")]
+    #[serde(skip_serializing_if = "Text::is_empty")]
     pub key: Text<'a>,
     /// `Exists` or `Equal`; empty means `Equal`.
-    #[serde(default, deserialize_with = "or_empty")]
+    #[serde(skip_serializing_if = "Text::is_empty")]
     pub operator: Text<'a>,
     /// The taint's value, for `Equal`.
-    #[serde(default, deserialize_with = "or_empty")]
+    #[serde(skip_serializing_if = "Text::is_empty")]
     pub value: Text<'a>,
     /// The taint's effect; empty means every effect.
-    #[serde(default, deserialize_with = "or_empty")]
+    #[serde(skip_serializing_if = "Text::is_empty")]
     pub effect: Text<'a>,
     /// How long a `NoExecute` taint is tolerated; absent means for ever.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub toleration_seconds: Option<i64>,
-}
-
-fn or_empty<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Text<'de>, D::Error> {
-    Ok(Option::deserialize(deserializer)?.unwrap_or_default())
 }
 
 impl Toleration<'_> {

@@ -1,6 +1,6 @@
 //! Which workload a Pod is of: what stays the same from one rollout to the next.
 
-use super::Pod;
+use super::{Pod, Text};
 
 /// Digits at the end of the name of a CronJob's Job: minutes since 1970, or seconds (`pkg/controller/cronjob/utils.go`).
 const TIME: std::ops::RangeInclusive<usize> = 8..=10;
@@ -13,14 +13,10 @@ impl Pod<'_> {
     #[must_use]
     pub fn as_created(mut self) -> Self {
         let is_controlled = self.controller().is_some();
-        if let Some(metadata) = &mut self.metadata
-            && is_controlled
-        {
-            metadata.0.name = None;
+        if let Some(metadata) = self.metadata.as_mut().filter(|_| is_controlled) {
+            metadata.name = Text::default();
         }
-        if let Some(spec) = &mut self.spec {
-            spec.0.node_name = None;
-        }
+        self.spec.node_name = Text::default();
         // What it takes by now says nothing of what it took.
         self.bytes = 0;
         self

@@ -30,9 +30,10 @@ fn names_every_image_that_keeps_a_pool_closed_and_why() {
     let policy = two_pools();
     let images = [both(), runs("amd", &["linux/amd64"]), unknown(LookupError::Denied), runs("none", &[])];
     let verdicts = policy.verdicts(Rank::FIRST, &images);
-    let blockers: Vec<Vec<Blocker<'_>>> = verdicts
-        .of_pools()
-        .map(|verdict| images.iter().filter_map(|image| image.blocker(verdict.pool.platforms)).collect())
+    let blockers: Vec<Vec<Blocker<'_>>> = policy
+        .pools
+        .iter()
+        .map(|pool| images.iter().filter_map(|image| image.blocker(pool.platforms)).collect())
         .collect();
     let lacks = |image, platforms: &[&str]| Blocker { image, cause: Cause::Lacks(set(platforms)) };
     let denied = Blocker { image: "unknown", cause: Cause::Unknown(LookupError::Denied) };
@@ -44,7 +45,7 @@ fn names_every_image_that_keeps_a_pool_closed_and_why() {
             [lacks("amd", &arm), denied, lacks("none", &arm)],
         ]
     );
-    assert!(verdicts.of_pools().all(|verdict| !verdict.is_open));
+    assert!(policy.pools.iter().all(|pool| !verdicts.is_open(pool)));
     assert_eq!(verdicts.decisive(), Some(lacks("amd", &arm)));
 }
 
@@ -53,7 +54,7 @@ fn a_pool_is_open_to_what_all_images_share() {
     let policy = two_pools();
     let of = |images: &[ImageSupport<'static>]| {
         let verdicts = policy.verdicts(Rank::FIRST, images);
-        let open: Vec<bool> = verdicts.of_pools().map(|verdict| verdict.is_open).collect();
+        let open: Vec<bool> = policy.pools.iter().map(|pool| verdicts.is_open(pool)).collect();
         (verdicts.shared, [open[0], open[1]])
     };
     let arm = runs("arm", &["linux/arm64", "linux/s390x"]);
@@ -109,7 +110,7 @@ fn what_failed_is_told_apart_from_what_is_lacking() {
     assert_eq!(wants(&unknown, &["linux/arm64"]), Some(Cause::Unknown(LookupError::Denied)));
     let (policy, images) = (two_pools(), [lies]);
     let verdicts = policy.verdicts(Rank::FIRST, &images);
-    assert!(verdicts.of_pools().all(|verdict| !verdict.is_open));
+    assert!(policy.pools.iter().all(|pool| !verdicts.is_open(pool)));
     assert_eq!(verdicts.shared, Some(set(&["linux/amd64"])));
     assert_eq!(verdicts.decisive().map(Reason::from), Some(Reason::FailedThere));
 }
@@ -124,7 +125,7 @@ fn what_is_unknown_of_one_platform_closes_the_pools_that_have_it() {
     let of = |image: ImageSupport<'static>| {
         let images = [both(), image];
         let verdicts = policy.verdicts(Rank::FIRST, &images);
-        let open: Vec<bool> = verdicts.of_pools().map(|verdict| verdict.is_open).collect();
+        let open: Vec<bool> = policy.pools.iter().map(|pool| verdicts.is_open(pool)).collect();
         (open, verdicts.decisive().map(|blocker| blocker.cause))
     };
     let throttled = Some(Cause::Unknown(LookupError::Throttled));

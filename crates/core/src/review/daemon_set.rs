@@ -18,14 +18,6 @@ pub struct DaemonSet<'a> {
 impl DaemonSet<'_> {
     /// Where the template stands in it.
     pub const TEMPLATE: &'static str = "/spec/template";
-
-    pub(super) fn into_owned(self) -> DaemonSet<'static> {
-        DaemonSet { template: self.template.into_owned(), before: self.before.map(Template::into_owned) }
-    }
-
-    pub(super) fn held(&self) -> usize {
-        self.template.held() + self.before.as_ref().map_or(0, Template::held)
-    }
 }
 
 /// The body of a review of a DaemonSet, read once more: they are rare.
@@ -56,7 +48,7 @@ struct Controller<'a> {
 #[serde(rename_all = "camelCase")]
 struct Metadata<'a> {
     #[serde(borrow)]
-    name: Option<Text<'a>>,
+    name: Text<'a>,
     managed_fields: Option<&'a RawValue>,
 }
 
@@ -72,7 +64,7 @@ impl<'a> Controller<'a> {
     }
 
     fn template(self, bytes: usize, applied: AppliedLists) -> Option<Template<'a>> {
-        let name = self.metadata.and_then(|metadata| metadata.name).unwrap_or_default();
+        let name = self.metadata.map(|metadata| metadata.name).unwrap_or_default();
         let mut template = Template::of_json(self.spec.0.template, DAEMON_SET, name, bytes)?;
         template.pod.applied = applied;
         Some(template)

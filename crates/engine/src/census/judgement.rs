@@ -57,9 +57,8 @@ impl Judgement {
         };
         // What is only observed counts, too: it could be used.
         let would_open = matches!(decision.reason, Reason::Tolerated | Reason::Observed);
-        let lacking =
-            verdicts.of_pools().filter(|verdict| verdict.is_open && !is_tolerated(pod, verdict.pool));
-        let usable = lacking.map(|verdict| Arc::from(&*verdict.pool.name)).filter(|_| would_open).collect();
+        let lacking = policy.pools.iter().filter(|pool| verdicts.is_open(pool) && !is_tolerated(pod, pool));
+        let usable = lacking.map(|pool| Arc::from(&*pool.name)).filter(|_| would_open).collect();
         let blockers = blockers.iter().map(|own| BlockingImage { image: name(own.image), cause: own.cause });
         Self { coverage, reason, blockers: blockers.collect(), nodes: nodes(images), usable }
     }

@@ -9,7 +9,7 @@ use super::{Snapshot, Wait};
 use tolerarch_core::decision::Decision;
 use tolerarch_core::patch;
 use tolerarch_core::placement::{self, AnnotationEdit, Edits, Ownership, SpecEdits};
-use tolerarch_core::pod::{ANNOTATIONS, Pod, Template};
+use tolerarch_core::pod::{ANNOTATIONS, Pod, REQUIRED_KEY, Template};
 use tolerarch_core::policy::{Mode, Policy, Rank};
 use tolerarch_core::reason::Reason;
 use tolerarch_core::review::DaemonSet;
@@ -109,7 +109,7 @@ fn kept<'a>(policy: &'a Policy, before: &Pod<'_>, edits: Edits<'a>) -> Decision<
     let opened = Ownership::opened(before, &policy.pools);
     let reason = if !opened.is_empty() {
         if edits.is_empty() { Reason::AlreadyTolerated } else { Reason::Tolerated }
-    } else if !before.required_annotation().is_empty() {
+    } else if !before.annotation(REQUIRED_KEY).is_empty() {
         Reason::Placed
     } else {
         Reason::NotApplicable

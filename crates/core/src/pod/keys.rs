@@ -1,0 +1,102 @@
+//! The labels and annotations that concern tolerarch, picked from all those of a Pod.
+
+use std::fmt;
+
+use serde::de::{Deserialize, Deserializer, Error, MapAccess, Visitor};
+
+use super::json::{Name, Text, Texts, read_small};
+use super::kept::Kept;
+use tolerarch_text::json::{self, Unread};
+
+/// Label or annotation that takes a Pod (or a namespace) out, `"off"`, or says whether its decisions are carried out.
+pub const MODE_KEY: &str = "tolerarch.io/mode";
+/// Label by which a namespace chooses a profile.
+pub const PROFILE_KEY: &str = "tolerarch.io/profile";
+/// Annotation that names the pools opened by tolerarch, comma-separated. By it a later pass knows its own work.
+pub const POOLS_KEY: &str = "tolerarch.io/pools";
+/// Annotation that names what tolerarch requires of the Pod's nodes, comma-separated. It marks our own, too.
+pub const REQUIRED_KEY: &str = "tolerarch.io/required";
+/// The same for what tolerarch prefers: architectures and pools with their weights.
+pub const PREFERRED_KEY: &str = "tolerarch.io/preferred";
+/// Annotation that says why a Pod stays closed.
+pub const REASON_KEY: &str = "tolerarch.io/reason";
+/// The annotations that tolerarch itself writes.
+pub const ANNOTATIONS: [&str; 4] = [POOLS_KEY, REQUIRED_KEY, PREFERRED_KEY, REASON_KEY];
+/// Label or annotation that says which architecture a Pod prefers, or `none`.
+pub(crate) const PREFER_KEY: &str = "tolerarch.io/prefer";
+/// Set by the kubelet on the mirror of a static Pod.
+pub(super) const MIRROR_KEY: &str = "kubernetes.io/config.mirror";
+
+/// All keys of a Pod that a decision reads.
+const KEYS: [&str; 7] =
+    [MODE_KEY, POOLS_KEY, REQUIRED_KEY, PREFERRED_KEY, REASON_KEY, PREFER_KEY, MIRROR_KEY];
+/// What all labels begin with that concern tolerarch.
+const PREFIX: &str = "tolerarch.io/";
+
+/// The members of an object of texts that a decision reads, and the size of the object.
+#[derive(Debug, Default, PartialEq, Eq, Hash)]
+pub(super) struct Picked<'a> {
+    pub(super) texts: Vec<(&'static str, Text<'a>)>,
+    /// Members of the object, these and others.
+    pub(super) count: usize,
+    /// Bytes of all members, keys and values.
+    pub(super) bytes: usize,
+}
+
+impl Picked<'_> {
+    pub(super) fn get(&self, key: &str) -> Option<&str> {
+        self.texts.iter().find(|(known, _)| *known == key).map(|(_, text)| text.as_str())
+    }
+}
+
+impl<'de: 'a, 'a> Deserialize<'de> for Picked<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Members;
+        impl<'de> Visitor<'de> for Members {
+            type Value = Picked<'de>;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object of strings")
+            }
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+                let mut picked = Picked::default();
+                while let Some((Name(name), text)) = map.next_entry::<Name<'de>, Text<'de>>()? {
+                    picked.count += 1;
+                    picked.bytes += name.len() + text.as_str().len();
+                    if let Some(key) = KEYS.into_iter().find(|key| *key == name) {
+                        // Of a name that comes twice the last text counts, as in Go.
+                        picked.texts.retain(|(known, _)| *known != key);
+                        picked.texts.push((key, text));
+                    }
+                }
+                Ok(picked)
+            }
+        }
+        deserializer.deserialize_map(Members)
+    }
+}
+
+/// The labels of a Pod. Of most Pods none concerns tolerarch, so they are skipped, and read when one is asked for.
+#[derive(Debug, Default, PartialEq, Eq, Hash)]
+pub(super) struct Labels<'a> {
+    pub(super) own: Picked<'a>,
+    pub(super) all: Unread<'a>,
+}
+
+impl Labels<'_> {
+    pub(super) fn get(&self, key: &str) -> Option<String> {
+        let all = self.all.may_have(key).then(|| read_small::<Texts<'_>>(&self.all))??;
+        all.get(key).map(|text| text.as_str().to_owned())
+    }
+}
+
+impl<'de: 'a, 'a> Deserialize<'de> for Labels<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let all = Unread::deserialize(deserializer)?;
+        let own = match all.borrowed() {
+            _ if !all.may_have(PREFIX) => Some(Picked::default()),
+            Some(text) => json::read(text.as_bytes()).ok(),
+            None => all.read().map(Picked::into_owned),
+        };
+        Ok(Self { own: own.ok_or_else(|| D::Error::custom("labels are texts"))?, all })
+    }
+}
