@@ -80,7 +80,7 @@ pub(super) struct BlockingImage {
 impl From<Blocker<'_>> for BlockingImage {
     fn from(blocker: Blocker<'_>) -> Self {
         let lacks = blocker.cause.lacks();
-        Self { image: shortened(blocker.image).to_owned(), reason: blocker.into(), lacks }
+        Self { image: shortened(blocker.image).to_owned(), reason: blocker.cause.into(), lacks }
     }
 }
 

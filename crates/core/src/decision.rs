@@ -117,7 +117,7 @@ impl<'a> Decision<'a> {
         } else if !edits.is_empty() && !is_only_rewritten {
             Reason::Retracted
         } else if let Some(unknown) = unknown {
-            unknown.into()
+            unknown.cause.into()
         } else if is_steered && opened.is_empty() {
             Reason::Placed
         } else if is_open || held_back.is_some_and(is_tolerated) || nothing_opens {
@@ -127,7 +127,7 @@ impl<'a> Decision<'a> {
         } else if held_back.is_some() {
             Reason::NotInShare
         } else {
-            blocker.or_else(|| verdicts.narrowing()).map_or(Reason::Internal, Reason::from)
+            blocker.or_else(|| verdicts.narrowing()).map_or(Reason::Internal, |blocker| blocker.cause.into())
         };
         if !edits.fit(pod) {
             // What has become wrong goes even if there is no room for what would replace it.
@@ -181,12 +181,6 @@ impl Display for BlockerList<'_> {
             write!(f, "{before}{} ({})", shortened(blocker.image), blocker.cause)?;
         }
         if others.is_empty() { Ok(()) } else { write!(f, ", and {} more", others.len()) }
-    }
-}
-
-impl From<Blocker<'_>> for Reason {
-    fn from(blocker: Blocker<'_>) -> Self {
-        blocker.cause.into()
     }
 }
 

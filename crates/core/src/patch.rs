@@ -4,6 +4,7 @@
 //! `failurePolicy: Ignore` does not help (k8s.io/apiserver `admission/plugin/webhook/mutating/dispatcher.go`). Hence no
 //! `test` operation, parents are created, and an index is used only for what stood there.
 
+use std::collections::BTreeMap;
 use std::fmt::Arguments;
 
 use serde::ser::{Error, SerializeSeq};
@@ -25,12 +26,14 @@ struct Operation<'a, V> {
     value: Option<V>,
 }
 
-fn add<S: SerializeSeq>(patch: &mut S, path: Arguments<'_>, value: impl Serialize) -> Result<(), S::Error> {
-    patch.serialize_element(&Operation { op: "add", path, value: Some(value) })
-}
-
-fn remove<S: SerializeSeq>(patch: &mut S, path: Arguments<'_>) -> Result<(), S::Error> {
-    patch.serialize_element(&Operation::<()> { op: "remove", path, value: None })
+/// Adds a value, or removes what is there if there is none.
+fn edit<S: SerializeSeq>(
+    patch: &mut S,
+    path: Arguments<'_>,
+    value: Option<impl Serialize>,
+) -> Result<(), S::Error> {
+    let op = if value.is_some() { "add" } else { "remove" };
+    patch.serialize_element(&Operation { op, path, value })
 }
 
 /// Annotations where there are none, and so none to remove.
@@ -40,11 +43,6 @@ impl Serialize for Annotations<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_map(self.0.iter().map(|edit| (edit.key, &edit.value)))
     }
-}
-
-#[derive(Serialize)]
-struct Metadata<'a> {
-    annotations: Annotations<'a>,
 }
 
 /// As JSON, for `pod`, which stands at `root` in the object, a JSON pointer. Empty where there is nothing to edit.
@@ -68,43 +66,42 @@ fn write<S: SerializeSeq>(
     edits: &Edits<'_>,
 ) -> Result<(), S::Error> {
     for place in edits.remove.iter().rev() {
-        remove(patch, format_args!("{root}/spec/tolerations/{place}"))?;
+        edit(patch, format_args!("{root}/spec/tolerations/{place}"), None::<()>)?;
     }
     // Absent, null and empty alike: adding a member that exists replaces it.
     if pod.tolerations().is_empty() && !edits.add.is_empty() {
-        add(patch, format_args!("{root}/spec/tolerations"), &edits.add)?;
+        edit(patch, format_args!("{root}/spec/tolerations"), Some(&edits.add))?;
     } else {
         for toleration in &edits.add {
-            add(patch, format_args!("{root}/spec/tolerations/-"), toleration)?;
+            edit(patch, format_args!("{root}/spec/tolerations/-"), Some(toleration))?;
         }
     }
     if let Some(SpecEdits { tolerations, node_selector, affinity, .. }) = edits.spec.as_deref() {
         let members = [("tolerations", tolerations), ("nodeSelector", node_selector), ("affinity", affinity)];
-        for (name, json) in members.into_iter().filter_map(|(name, json)| Some((name, json.as_ref()?))) {
-            let path = format_args!("{root}/spec/{name}");
+        for (name, json) in members {
+            let Some(json) = json else { continue };
             // Only a member that exists goes.
-            if json.is_empty() {
-                remove(patch, path)?;
-            } else {
-                add(patch, path, serde_json::from_str::<&RawValue>(json).map_err(S::Error::custom)?)?;
-            }
+            let value = (!json.is_empty()).then(|| serde_json::from_str::<&RawValue>(json));
+            let value = value.transpose().map_err(S::Error::custom)?;
+            edit(patch, format_args!("{root}/spec/{name}"), value)?;
         }
     }
     if pod.has_annotations() {
         for AnnotationEdit { key, value } in &edits.annotations {
             let (prefix, name) = key.split_once('/').unwrap_or_default();
-            let path = format_args!("{root}/metadata/annotations/{prefix}~1{name}");
-            if value.is_empty() {
-                remove(patch, path)?;
-            } else {
-                add(patch, path, value)?;
-            }
+            let value = Some(value).filter(|value| !value.is_empty());
+            edit(patch, format_args!("{root}/metadata/annotations/{prefix}~1{name}"), value)?;
         }
     } else if !edits.annotations.is_empty() {
         let annotations = Annotations(&edits.annotations);
-        match pod.has_metadata() {
-            true => add(patch, format_args!("{root}/metadata/annotations"), annotations)?,
-            false => add(patch, format_args!("{root}/metadata"), Metadata { annotations })?,
+        if pod.has_metadata() {
+            edit(patch, format_args!("{root}/metadata/annotations"), Some(annotations))?;
+        } else {
+            edit(
+                patch,
+                format_args!("{root}/metadata"),
+                Some(BTreeMap::from([("annotations", annotations)])),
+            )?;
         }
     }
     Ok(())

@@ -1,9 +1,9 @@
 //! From verdicts to edits of the Pod, pure: what each open pool needs is added, and what an earlier pass added for one that
 //! is closed by now is taken back. Which of it is ours, [`Ownership`] says.
 
+mod managed;
 mod ownership;
 mod preference;
-mod requirement;
 mod room;
 mod steering;
 
@@ -11,7 +11,7 @@ pub use ownership::{AnnotationEdit, Ownership, distinct};
 
 use serde::Serialize;
 
-use crate::pod::{Pod, Scheduling, Toleration};
+use crate::pod::{Pod, Scheduling, Term, Toleration, WeightedTerm};
 use crate::policy::{Policy, Pool, Verdicts};
 use ownership::names;
 use steering::Steering;
@@ -39,18 +39,30 @@ pub struct SpecEdits {
 }
 
 impl SpecEdits {
-    /// What makes `after` of `before`.
-    fn of(before: &Scheduling<'_>, after: &Scheduling<'_>, steers: bool) -> serde_json::Result<Self> {
-        fn json<T: Serialize + PartialEq>(
-            before: &Option<T>,
-            after: &Option<T>,
-        ) -> serde_json::Result<Option<String>> {
-            let text = || after.as_ref().map_or(Ok(String::new()), serde_json::to_string);
-            (before != after).then(text).transpose()
+    /// What makes `after` of `before`. The order of expressions and of preferences means nothing, so it stays as it is.
+    fn of<'p>(before: &Scheduling<'p>, mut after: Scheduling<'p>) -> serde_json::Result<Self> {
+        fn json(value: Option<impl Serialize>) -> serde_json::Result<Option<String>> {
+            value.map_or(Ok(String::new()), |value| serde_json::to_string(&value)).map(Some)
         }
-        let node_selector = json(&before.selector, &after.selector)?;
-        let affinity = json(&before.affinity, &after.affinity)?;
-        Ok(Self { tolerations: None, node_selector, affinity, steers })
+        let stands = |term: &Term<'_>| before.required.iter().flatten().any(|there| there.has_all(term));
+        let is_preferred =
+            |term: &WeightedTerm<'_>| before.preferred.iter().flatten().any(|there| there == term);
+        let requires = !after.required.iter().flatten().all(stands);
+        let prefers = !after.preferred.iter().flatten().all(is_preferred);
+        let selects = after.architecture().is_some_and(|new| before.architecture() != Some(new));
+        let count = |scheduling: &Scheduling<'_>| scheduling.preferred.as_ref().map(Vec::len);
+        let requires_same = before.required == after.required;
+        let prefers_same = !prefers && count(before) == count(&after);
+        if requires_same {
+            after.required.clone_from(&before.required);
+        }
+        if prefers_same {
+            after.preferred.clone_from(&before.preferred);
+        }
+        let node_selector =
+            if before.selector == after.selector { None } else { json(after.selector.as_ref())? };
+        let affinity = if requires_same && prefers_same { None } else { json(after.affinity())? };
+        Ok(Self { tolerations: None, node_selector, affinity, steers: selects || requires || prefers })
     }
 }
 
@@ -83,10 +95,7 @@ pub struct Placement<'a> {
 
 /// Whether the Pod tolerates every pool by itself, and is not steered: then its images do not matter.
 pub(crate) fn is_needless(pod: &Pod<'_>, Policy { pools, placement, .. }: &Policy) -> bool {
-    if placement.steer(pod) {
-        return false;
-    }
-    !Ownership::is_claimed(pod) && pools.iter().all(|pool| is_tolerated(pod, pool))
+    !placement.steer(pod) && !Ownership::is_claimed(pod) && pools.iter().all(|pool| is_tolerated(pod, pool))
 }
 
 pub fn is_tolerated(pod: &Pod<'_>, pool: &Pool) -> bool {
@@ -103,7 +112,7 @@ pub(crate) fn is_refused_anyway(pod: &Pod<'_>) -> bool {
 /// what was managed there stays, as far as the known images do not contradict it.
 pub fn place<'a>(pod: &Pod<'_>, before: Option<&Pod<'_>>, verdicts: Verdicts<'a, '_>) -> Placement<'a> {
     let tolerations = pod.tolerations();
-    let ownership = Ownership::of(pod, before, verdicts.pools());
+    let ownership = Ownership::of(pod, before, &verdicts.policy.pools);
     let possible = before.and_then(|_| verdicts.possible());
     let stays_open = |pool: &Pool| {
         ownership.was_open(pool) && possible.is_some_and(|known| known.contains_all(pool.platforms))
@@ -114,7 +123,7 @@ pub fn place<'a>(pod: &Pod<'_>, before: Option<&Pod<'_>>, verdicts: Verdicts<'a,
     // A pool is opened with all its tolerations or not at all: the annotation names pools, so what is taken back later must
     // be all of a pool, and nothing that was there before.
     let is_closed = |pool: &&Pool| !pool.tolerations.iter().all(covered_by_others);
-    let open = verdicts.pools().iter().filter(|pool| verdicts.is_open(pool) || stays_open(pool));
+    let open = verdicts.policy.pools.iter().filter(|pool| verdicts.is_open(pool) || stays_open(pool));
     let opened: Vec<&Pool> = open.filter(is_closed).collect();
     let mut add = distinct(opened.iter().copied());
 
@@ -122,7 +131,7 @@ pub fn place<'a>(pod: &Pod<'_>, before: Option<&Pod<'_>>, verdicts: Verdicts<'a,
     let remove = ownership.tolerations.iter().copied().filter(|place| !stays(place)).collect();
     add.retain(|own| !ownership.tolerations.iter().any(|&place| tolerations[place].same(own)));
     let mut annotations: Vec<AnnotationEdit> =
-        ownership.record(verdicts.pools(), &opened).into_iter().collect();
+        ownership.record(&verdicts.policy.pools, &opened).into_iter().collect();
     let Steering { spec, annotations: others, stands, is_nowhere } =
         steering::steer(pod, before, &verdicts, &opened);
     annotations.extend(others);

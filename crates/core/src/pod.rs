@@ -21,25 +21,23 @@ use serde::Deserialize;
 use serde_json::Value;
 
 pub(crate) use applied::{Applied, AppliedLists};
+pub use json::Text;
 pub(crate) use json::read;
-pub use json::{Text, Texts};
 pub(crate) use kept::{Kept, kept};
 pub(crate) use keys::PREFER_KEY;
 pub use keys::{ANNOTATIONS, MODE_KEY, POOLS_KEY, PREFERRED_KEY, PROFILE_KEY, REASON_KEY, REQUIRED_KEY};
 pub use labels::{is_label_key, is_label_value, is_name};
 pub use mode::PodMode;
 pub use preference::PodPreference;
-pub use scheduling::{
-    ARCH_KEY, Affinity, BETA_ARCH_KEY, Expression, NodeAffinity, NodeSelector, Scheduling, Term,
-    WeightedTerm, names_architecture,
-};
+pub use scheduling::{ARCH_KEY, BETA_ARCH_KEY, names_architecture};
+pub(crate) use scheduling::{Expression, Scheduling, Term, WeightedTerm};
 pub(crate) use stored::{size_of_json, size_of_value};
 pub use template::Template;
 pub use toleration::Toleration;
 
 use crate::image::{ImageRef, LookupError};
 use crate::reason::Reason;
-use json::{first, list, object, object_or_default, read_small};
+use json::{Texts, first, list, object, object_or_default, read_small};
 use keys::{Labels, MIRROR_KEY, Picked};
 use tolerarch_text::json::{Object, Unread};
 

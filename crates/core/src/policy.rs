@@ -158,19 +158,15 @@ impl<'a> ImageSupport<'a> {
     /// What keeps it from nodes with all of these platforms, if anything does; for none of them, whatever is unknown.
     fn blocker(&self, platforms: PlatformSet) -> Option<Blocker<'a>> {
         let lacks = platforms.difference(self.possible());
-        let cause = match (self.failure, self.parts().1) {
-            (Some(Failure { since, platforms: failed }), _)
-                if !lacks.is_empty() && failed.contains_all(lacks) =>
-            {
-                Cause::Failed(Failure { platforms: lacks, since })
-            }
+        let failed = self.failure.filter(|failure| failure.platforms.contains_all(lacks));
+        let unknown = self
+            .parts()
+            .1
+            .filter(|(unknown, _)| platforms.is_empty() || !unknown.intersection(platforms).is_empty());
+        let cause = match (failed, unknown) {
+            (Some(failure), _) if !lacks.is_empty() => Cause::Failed(Failure { platforms: lacks, ..failure }),
             _ if !lacks.is_empty() => Cause::Lacks(lacks),
-            (_, Some((unknown, why)))
-                if platforms.is_empty() || !unknown.intersection(platforms).is_empty() =>
-            {
-                Cause::Unknown(why)
-            }
-            _ => return None,
+            (_, unknown) => Cause::Unknown(unknown?.1),
         };
         Some(Blocker { image: self.given, cause })
     }
@@ -228,7 +224,7 @@ impl Blocker<'_> {
 pub struct Verdicts<'a, 'i> {
     /// The platforms on which every image runs; `None` where one is not known, or where there are no images.
     pub shared: Option<PlatformSet>,
-    policy: &'a Policy,
+    pub(crate) policy: &'a Policy,
     rank: Rank,
     images: &'i [ImageSupport<'a>],
 }
@@ -304,17 +300,13 @@ impl<'a> Verdicts<'a, '_> {
 
     /// The first pool that the Pod could use, and that is not open to its workload yet.
     pub(crate) fn held_back(&self) -> Option<&'a Pool> {
-        self.pools().iter().find(|pool| self.fit(pool) && !pool.takes(self.rank))
-    }
-
-    pub fn pools(&self) -> &'a [Pool] {
-        &self.policy.pools
+        self.policy.pools.iter().find(|pool| self.fit(pool) && !pool.takes(self.rank))
     }
 
     /// The blocker that decides: `None` if every pool is open. Where images that are known close every pool, those that
     /// are not known change nothing: so it does not depend on which image was known first.
     pub fn decisive(&self) -> Option<Blocker<'a>> {
-        let (pools, images) = (self.pools(), self.images);
+        let (pools, images) = (&self.policy.pools, self.images);
         let lacks =
             |image: &ImageSupport<'a>, pool: &Pool| image.blocker(pool.platforms).filter(Blocker::lacks);
         let lacking = |pool: &Pool| images.iter().find_map(|image| lacks(image, pool));
@@ -329,10 +321,10 @@ impl<'a> Verdicts<'a, '_> {
     pub fn blockers(&self) -> Vec<Blocker<'a>> {
         // A Pod may name one image under thousands of tags that its digest overrides.
         let (mut blockers, mut told) = (Vec::new(), HashSet::new());
-        if self.pools().iter().any(|pool| self.fit(pool)) {
+        if self.policy.pools.iter().any(|pool| self.fit(pool)) {
             return blockers;
         }
-        let wanted = self.pools().iter().fold(PlatformSet::EMPTY, |all, pool| all.union(pool.platforms));
+        let wanted = self.policy.pools.iter().fold(PlatformSet::EMPTY, |all, pool| all.union(pool.platforms));
         for blocker in self.images.iter().filter_map(|image| image.blocker(wanted)) {
             if told.insert(blocker) {
                 blockers.push(blocker);

@@ -21,7 +21,7 @@ impl<'a> Closed<'a> {
     /// By the image that decides. It does not depend on what this pass changes, so that the next one says the same.
     pub(super) fn by(is_nowhere: bool, decisive: Blocker<'a>, all: &[Blocker<'a>]) -> Self {
         let whole = all.iter().find(|blocker| blocker.image == decisive.image).copied().unwrap_or(decisive);
-        let reason = if is_nowhere { Reason::NoCommonPlatform } else { whole.into() };
+        let reason = if is_nowhere { Reason::NoCommonPlatform } else { whole.cause.into() };
         Self::By(reason, whole, all.len().saturating_sub(1))
     }
 

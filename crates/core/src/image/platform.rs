@@ -211,16 +211,13 @@ impl FromStr for PlatformSet {
     type Err = ParsePlatformError;
 
     fn from_str(text: &str) -> Result<Self, ParsePlatformError> {
-        let mut parts = text.split('/');
-        let (Some(os), Some(architecture), variant, None) =
-            (parts.next(), parts.next(), parts.next(), parts.next())
-        else {
-            return Err(ParsePlatformError::Form);
+        let parts: Vec<&str> = text.split('/').collect();
+        let platform = match *parts {
+            _ if parts.contains(&"") => return Err(ParsePlatformError::Form),
+            [os, architecture] => Platform::new(os, architecture, ""),
+            [os, architecture, variant] => Platform::new(os, architecture, variant),
+            _ => return Err(ParsePlatformError::Form),
         };
-        if os.is_empty() || architecture.is_empty() || variant == Some("") {
-            return Err(ParsePlatformError::Form);
-        }
-        let platform = Platform::new(os, architecture, variant.unwrap_or_default());
         let known = Self::of(|node| *node == platform);
         if known.is_empty() { Err(ParsePlatformError::Unknown) } else { Ok(known) }
     }

@@ -69,8 +69,8 @@ impl<'p> Ownership<'p> {
     /// configuration knows stay named: what was added for them cannot be told from here.
     pub fn record(&self, pools: &[Pool], opened: &[&Pool]) -> Option<AnnotationEdit> {
         let before: Vec<&str> = names(self.pools).collect();
-        let there: HashSet<&str> =
-            if self.pools_before.is_empty() { HashSet::new() } else { before.iter().copied().collect() };
+        let is_update = !self.pools_before.is_empty();
+        let there: HashSet<&str> = before.iter().copied().filter(|_| is_update).collect();
         let dropped = names(self.pools_before).filter(|name| !there.contains(name));
         let all = before.iter().copied().chain(dropped);
         let others = all.filter(|name| !pools.iter().any(|pool| pool.name == *name));

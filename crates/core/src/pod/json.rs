@@ -24,7 +24,7 @@ pub struct Text<'a>(Cow<'a, str>);
 pub(super) struct Name<'a>(#[serde(borrow)] pub(super) Cow<'a, str>);
 
 /// An object of texts, such as a node selector.
-pub type Texts<'a> = BTreeMap<Text<'a>, Text<'a>>;
+pub(super) type Texts<'a> = BTreeMap<Text<'a>, Text<'a>>;
 
 impl Text<'_> {
     pub fn as_str(&self) -> &str {

@@ -1,7 +1,5 @@
 //! Node selector and node affinity, read only where a placement needs them: what is not understood is not edited.
 
-use std::borrow::Cow;
-
 use serde::{Deserialize, Serialize};
 
 use super::json::{Text, Texts, read_small};
@@ -14,21 +12,23 @@ pub const BETA_ARCH_KEY: &str = "beta.kubernetes.io/arch";
 /// Items of a list.
 const ITEMS: usize = 128;
 
-/// What a Pod says of the nodes on which it is to run.
-#[derive(Debug, Default)]
-pub struct Scheduling<'p> {
-    /// The node selector; `None` where it is absent or null.
-    pub selector: Option<Texts<'p>>,
-    /// The same of the affinity.
-    pub affinity: Option<Affinity<'p>>,
+/// What a Pod says of the nodes on which it is to run; `None` where a part is absent or null.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Scheduling<'p> {
+    pub(crate) selector: Option<Texts<'p>>,
+    /// Alternatives: a node has to match one of these terms.
+    pub(crate) required: Option<Vec<Term<'p>>>,
+    pub(crate) preferred: Option<Vec<WeightedTerm<'p>>>,
+    /// The affinity without the terms.
+    others: Affinity<'p>,
 }
 
 /// `v1.Affinity`.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, bound(deserialize = "'de: 'p"))]
-pub struct Affinity<'p> {
+struct Affinity<'p> {
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub node_affinity: Option<NodeAffinity<'p>>,
+    node_affinity: Option<NodeAffinity<'p>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pod_affinity: Option<Unread<'p>>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -38,13 +38,12 @@ pub struct Affinity<'p> {
 /// `v1.NodeAffinity`.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, bound(deserialize = "'de: 'p"))]
-pub struct NodeAffinity<'p> {
-    /// What a node has to match.
+struct NodeAffinity<'p> {
     #[serde(
         rename = "requiredDuringSchedulingIgnoredDuringExecution",
         skip_serializing_if = "Option::is_none"
     )]
-    pub required: Option<NodeSelector<'p>>,
+    required: Option<NodeSelector<'p>>,
     #[serde(
         rename = "preferredDuringSchedulingIgnoredDuringExecution",
         skip_serializing_if = "Option::is_none"
@@ -52,29 +51,28 @@ pub struct NodeAffinity<'p> {
     preferred: Option<List<WeightedTerm<'p>, ITEMS>>,
 }
 
-/// `v1.PreferredSchedulingTerm`.
-#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
-#[serde(deny_unknown_fields, bound(deserialize = "'de: 'p"))]
-pub struct WeightedTerm<'p> {
-    /// 1 to 100.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) weight: Option<i64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    preference: Option<Term<'p>>,
-}
-
-/// `v1.NodeSelector`: a node has to match one of the terms.
+/// `v1.NodeSelector`.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, bound(deserialize = "'de: 'p"))]
-pub struct NodeSelector<'p> {
-    #[serde(skip_serializing_if = "Option::is_none")]
+struct NodeSelector<'p> {
     node_selector_terms: Option<List<Term<'p>, ITEMS>>,
 }
 
+/// `v1.PreferredSchedulingTerm`.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, bound(deserialize = "'de: 'p"))]
+pub(crate) struct WeightedTerm<'p> {
+    /// 1 to 100.
+    #[serde(default)]
+    weight: i64,
+    #[serde(default)]
+    preference: Term<'p>,
+}
+
 /// `v1.NodeSelectorTerm`: a node has to match all of it; one that is empty matches none.
-#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, bound(deserialize = "'de: 'p"))]
-pub struct Term<'p> {
+pub(crate) struct Term<'p> {
     #[serde(skip_serializing_if = "Option::is_none")]
     match_expressions: Option<List<Expression<'p>, ITEMS>>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -82,9 +80,9 @@ pub struct Term<'p> {
 }
 
 /// `v1.NodeSelectorRequirement`.
-#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, bound(deserialize = "'de: 'p"))]
-pub struct Expression<'p> {
+pub(crate) struct Expression<'p> {
     key: Text<'p>,
     operator: Text<'p>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -97,84 +95,105 @@ impl<'p> Scheduling<'p> {
         fn read<'p, T: Deserialize<'p>>(json: Option<&'p Unread<'_>>) -> Option<Option<T>> {
             json.map_or(Some(None), |json| read_small(json).map(Some))
         }
-        Some(Self { selector: read(selector)?, affinity: read(affinity)? })
+        let selector = read(selector)?;
+        let mut others: Affinity<'p> = read(affinity)?.unwrap_or_default();
+        let NodeAffinity { required, preferred } = others.node_affinity.take().unwrap_or_default();
+        let terms =
+            |required: NodeSelector<'p>| required.node_selector_terms.map_or_else(Vec::new, |list| list.0);
+        Some(Self {
+            selector,
+            required: required.map(terms),
+            preferred: preferred.map(|list| list.0),
+            others,
+        })
     }
 
-    /// What the node affinity requires, where it requires something.
-    pub fn required(&self) -> Option<&NodeSelector<'p>> {
-        self.affinity.as_ref()?.node_affinity.as_ref()?.required.as_ref()
+    /// The affinity, if anything is left of it.
+    pub(crate) fn affinity(&self) -> Option<impl Serialize> {
+        let required =
+            self.required.clone().map(|terms| NodeSelector { node_selector_terms: Some(List(terms)) });
+        let nodes = NodeAffinity { required, preferred: self.preferred.clone().map(List) };
+        let node_affinity = Some(nodes).filter(|nodes| *nodes != NodeAffinity::default());
+        let affinity = Affinity { node_affinity, ..self.others.clone() };
+        Some(affinity).filter(|affinity| *affinity != Affinity::default())
     }
 
-    /// What the node affinity prefers, where there is a list.
-    pub fn preferred(&self) -> Option<&[WeightedTerm<'p>]> {
-        self.affinity.as_ref()?.node_affinity.as_ref()?.preferred.as_deref()
+    /// The architecture that the node selector names.
+    pub(crate) fn architecture(&self) -> Option<&str> {
+        self.selector.as_ref()?.get(ARCH_KEY).map(Text::as_str)
+    }
+
+    /// The labels of nodes that it constrains.
+    pub(crate) fn keys(&self) -> impl Iterator<Item = &str> + Clone {
+        let expressions = self.required.iter().flatten().flat_map(Term::expressions);
+        self.selector.iter().flatten().map(|(key, _)| key.as_str()).chain(expressions.map(Expression::key))
     }
 }
 
 impl<'p> WeightedTerm<'p> {
     pub(crate) fn new(weight: u8, expressions: Vec<Expression<'p>>) -> Self {
-        Self { weight: Some(weight.into()), preference: Some(Term::new(expressions)) }
+        Self { weight: weight.into(), preference: Term::default().with(expressions) }
     }
 
-    pub fn expressions(&self) -> &[Expression<'p>] {
-        self.preference.as_ref().map_or(&[], Term::expressions)
-    }
-}
-
-impl<'p> Affinity<'p> {
-    /// The same with these terms in the node affinity; `None` if nothing is left.
-    pub(crate) fn with(
-        mut self,
-        required: Option<NodeSelector<'p>>,
-        preferred: Option<Vec<WeightedTerm<'p>>>,
-    ) -> Option<Self> {
-        let nodes = NodeAffinity { required, preferred: preferred.map(List) };
-        self.node_affinity = (nodes != NodeAffinity::default()).then_some(nodes);
-        (self != Self::default()).then_some(self)
-    }
-}
-
-impl<'p> NodeSelector<'p> {
-    pub(crate) fn new(terms: Vec<Term<'p>>) -> Self {
-        Self { node_selector_terms: Some(List(terms)) }
-    }
-
-    pub fn terms(&self) -> &[Term<'p>] {
-        self.node_selector_terms.as_deref().unwrap_or_default()
+    pub(crate) fn expressions(&self) -> &[Expression<'p>] {
+        self.preference.expressions()
     }
 }
 
 impl<'p> Term<'p> {
-    pub(crate) fn new(expressions: Vec<Expression<'p>>) -> Self {
-        Self { match_expressions: Some(List(expressions)), match_fields: None }
-    }
-
     /// The same term with other expressions.
     pub(crate) fn with(&self, expressions: Vec<Expression<'p>>) -> Self {
         let match_expressions = (!expressions.is_empty()).then_some(List(expressions));
         Self { match_expressions, match_fields: self.match_fields.clone() }
     }
 
-    pub fn expressions(&self) -> &[Expression<'p>] {
+    pub(crate) fn expressions(&self) -> &[Expression<'p>] {
         self.match_expressions.as_deref().unwrap_or_default()
     }
 
-    /// Whether it selects nodes by a field.
-    pub(crate) fn has_fields(&self) -> bool {
-        self.match_fields.as_ref().is_some_and(|fields| !fields.is_empty())
+    pub(crate) fn is_empty(&self) -> bool {
+        self.expressions().is_empty() && self.match_fields.as_deref().is_none_or(<[_]>::is_empty)
+    }
+
+    /// Whether all of another term stands in this one.
+    pub(crate) fn has_all(&self, other: &Self) -> bool {
+        let has = |expression| self.expressions().contains(expression);
+        self.match_fields == other.match_fields && other.expressions().iter().all(has)
     }
 }
 
-impl Expression<'_> {
+/// The order of expressions means nothing.
+impl PartialEq for Term<'_> {
+    fn eq(&self, other: &Self) -> bool {
+        self.expressions().len() == other.expressions().len() && self.has_all(other) && other.has_all(self)
+    }
+}
+
+impl Eq for Term<'_> {}
+
+impl<'p> Expression<'p> {
     /// Requires one of these values of the label `key`.
-    pub(crate) fn is_in(key: &str, values: &[Cow<'static, str>]) -> Self {
-        let text = |text: &str| Text::from(text.to_owned());
-        let values = values.iter().map(|value| text(value)).collect();
-        Self { key: text(key), operator: "In".into(), values: Some(values) }
+    pub(crate) fn is_in(
+        key: impl Into<Text<'p>>,
+        values: impl IntoIterator<Item = impl Into<Text<'p>>>,
+    ) -> Self {
+        let values = values.into_iter().map(Into::into).collect();
+        Self { key: key.into(), operator: "In".into(), values: Some(values) }
     }
 
-    pub fn key(&self) -> &str {
+    pub(crate) fn key(&self) -> &str {
         self.key.as_str()
+    }
+
+    /// As an annotation says it: architectures alone, and the value of any other label behind its key.
+    pub(crate) fn names(&self) -> impl Iterator<Item = String> {
+        let before = if self.key == *ARCH_KEY { String::new() } else { [self.key(), "="].concat() };
+        self.values.iter().flatten().map(move |value| [before.as_str(), value.as_str()].concat())
+    }
+
+    /// Whether it asks for the same label of nodes, by whatever name.
+    pub(crate) fn is_about_the_same(&self, other: &Expression<'_>) -> bool {
+        self.key == other.key || names_architecture(self.key()) && names_architecture(other.key())
     }
 }
 

@@ -46,12 +46,9 @@ impl Toleration<'_> {
 
     /// Whether a taint does not keep away a Pod with this when it is scheduled; how long one is tolerated does not matter.
     pub fn tolerates(&self, key: &str, value: &str, effect: &str) -> bool {
-        let taint = match self.operator() {
-            "Exists" => self.key.is_empty() || self.key.as_str() == key,
-            "Equal" => self.key.as_str() == key && self.value.as_str() == value,
-            _ => false,
-        };
-        taint && (self.effect.is_empty() || self.effect.as_str() == effect)
+        let (operator, toleration_seconds) = ("Equal".into(), self.toleration_seconds);
+        let (key, value, effect) = (key.into(), value.into(), effect.into());
+        self.covers(&Toleration { key, operator, value, effect, toleration_seconds })
     }
 
     /// Whether both mean the same: what tolerarch added is found again by this.

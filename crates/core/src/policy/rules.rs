@@ -76,16 +76,10 @@ impl PlacementRules {
 
     /// Whether this image alone decides that a Pod is not steered, whatever its other images are.
     pub(super) fn is_settled_by(&self, pod: &Pod<'_>, image: &ImageSupport<'_>) -> bool {
-        let required = self.require != Require::Off;
-        match image.nodes() {
-            Ok(nodes) => {
-                if required {
-                    self.within(nodes).is_empty()
-                } else {
-                    !self.steer(pod)
-                }
-            }
-            Err(_) => !required || self.when_unknown.is_empty(),
+        match (image.nodes(), self.require) {
+            (Ok(_), Require::Off) => !self.steer(pod),
+            (Ok(nodes), _) => self.within(nodes).is_empty(),
+            (Err(_), require) => require == Require::Off || self.when_unknown.is_empty(),
         }
     }
 
@@ -101,13 +95,9 @@ impl PlacementRules {
 }
 
 impl<'a> Verdicts<'a, '_> {
-    pub fn rules(&self) -> &'a PlacementRules {
-        &self.policy.placement
-    }
-
     /// By the rules. If images that are known leave no nodes, those that are not known change nothing.
     pub(crate) fn node_fit(&self) -> NodeFit {
-        let rules = self.rules();
+        let rules = &self.policy.placement;
         let known = self.known();
         let allowed = match self.shared {
             _ if self.images.is_empty() => return NodeFit::Unknown,
@@ -126,7 +116,7 @@ impl<'a> Verdicts<'a, '_> {
 
     /// The first image that lacks some of the cluster's platforms, or else that is not known.
     pub(crate) fn narrowing(&self) -> Option<Blocker<'a>> {
-        let platforms = self.rules().platforms;
+        let platforms = self.policy.placement.platforms;
         let blockers = || self.images.iter().filter_map(|image| image.blocker(platforms));
         blockers().find(Blocker::lacks).or_else(|| blockers().next())
     }

@@ -112,7 +112,7 @@ fn what_failed_is_told_apart_from_what_is_lacking() {
     let verdicts = policy.verdicts(Rank::FIRST, &images);
     assert!(policy.pools.iter().all(|pool| !verdicts.is_open(pool)));
     assert_eq!(verdicts.shared, Some(set(&["linux/amd64"])));
-    assert_eq!(verdicts.decisive().map(Reason::from), Some(Reason::FailedThere));
+    assert_eq!(verdicts.decisive().map(|blocker| blocker.cause.into()), Some(Reason::FailedThere));
 }
 
 #[test]

@@ -38,13 +38,13 @@ struct Objects<'a> {
 
 #[derive(Deserialize)]
 struct Controller<'a> {
-    #[serde(borrow)]
-    metadata: Option<Metadata<'a>>,
+    #[serde(borrow, default)]
+    metadata: Metadata<'a>,
     #[serde(borrow)]
     spec: Object<TemplateSpec<'a>>,
 }
 
-#[derive(Deserialize)]
+#[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Metadata<'a> {
     #[serde(borrow)]
@@ -59,13 +59,8 @@ struct TemplateSpec<'a> {
 }
 
 impl<'a> Controller<'a> {
-    fn managed_fields(&self) -> Option<&'a RawValue> {
-        self.metadata.as_ref()?.managed_fields
-    }
-
     fn template(self, bytes: usize, applied: AppliedLists) -> Option<Template<'a>> {
-        let name = self.metadata.map(|metadata| metadata.name).unwrap_or_default();
-        let mut template = Template::of_json(self.spec.0.template, DAEMON_SET, name, bytes)?;
+        let mut template = Template::of_json(self.spec.0.template, DAEMON_SET, self.metadata.name, bytes)?;
         template.pod.applied = applied;
         Some(template)
     }
@@ -79,11 +74,11 @@ pub(super) fn read(body: &[u8]) -> Subject<'_> {
     let bytes = pod::size_of_json(body);
     // A new one that is applied with marks of ours is a copy of one that was managed.
     let applied = old_object.as_ref().map_or_else(AppliedLists::default, |Object(old)| {
-        AppliedLists::of(object.0.managed_fields(), old.managed_fields())
+        AppliedLists::of(object.metadata.managed_fields, old.metadata.managed_fields)
     });
     // A template before that does not decode is none that an earlier review wrote into.
     let before = old_object.and_then(|Object(old)| {
-        let applied = AppliedLists::of(old.managed_fields(), old.managed_fields());
+        let applied = AppliedLists::of(old.metadata.managed_fields, old.metadata.managed_fields);
         old.template(bytes, applied)
     });
     let template = object.0.template(bytes, applied);

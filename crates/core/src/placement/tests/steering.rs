@@ -271,7 +271,7 @@ fn a_later_pass_follows_an_injected_sidecar() {
     let becomes = |there: Option<Value>| {
         let (zone, b) =
             (json!({"key": "zone", "operator": "Exists"}), json!({"key": "b", "operator": "Exists"}));
-        let expressions: Vec<_> = [Some(zone), there, Some(b)].into_iter().flatten().collect();
+        let expressions: Vec<_> = [Some(zone), Some(b), there].into_iter().flatten().collect();
         add(REQUIRED, json!({"nodeSelectorTerms": [{"matchExpressions": expressions}]}))
     };
     let amd64_s390x = ["linux/amd64", "linux/s390x"];

@@ -1,0 +1,126 @@
+//! What tolerarch itself asks of a Pod's nodes, told from what the user asks: how it is taken out, and put in.
+//!
+//! The terms of an affinity are alternatives. A term of our own would bypass the user's, so each gets the requirements; a new
+//! term is added only if there is none.
+
+use super::preference::Preferred;
+use crate::pod::{ARCH_KEY, Expression, Scheduling, Term, WeightedTerm, names_architecture};
+
+/// Constraints and preferences of ours.
+#[derive(Default, PartialEq)]
+pub(super) struct Managed {
+    /// The architecture in the node selector.
+    pub(super) selected: Option<&'static str>,
+    /// The expressions in each term of the required affinity.
+    pub(super) required: Vec<Expression<'static>>,
+    pub(super) preferred: Vec<Preferred>,
+}
+
+impl Managed {
+    /// Requires one of these architectures, a single one perhaps by the node selector, and labels with their values.
+    pub(super) fn requiring(
+        architectures: &[&'static str],
+        selects: bool,
+        labels: impl IntoIterator<Item = (String, String)>,
+    ) -> Self {
+        let (selected, several) = match architectures {
+            [] => (None, None),
+            [one] if selects => (Some(*one), None),
+            several => (None, Some(Expression::is_in(ARCH_KEY, several.iter().copied()))),
+        };
+        let labels = labels.into_iter().map(|(key, value)| Expression::is_in(key, [value]));
+        Self { selected, required: several.into_iter().chain(labels).collect(), preferred: Vec::new() }
+    }
+
+    /// Leaves what does not contradict the user's own words; tells whether the Pod's architecture is ours to say.
+    pub(super) fn restrict(&mut self, users: &Scheduling<'_>) -> bool {
+        let matches_nothing = users.required.as_ref().is_some_and(|terms| terms.iter().all(Term::is_empty));
+        if matches_nothing || users.keys().any(names_architecture) {
+            *self = Self::default();
+            return false;
+        }
+        self.required.retain(|own| users.keys().all(|key| key != own.key()));
+        let preferred = || users.preferred.iter().flatten().flat_map(WeightedTerm::expressions);
+        self.preferred.retain(|own| {
+            let own = own.term.expressions();
+            !preferred().any(|users| own.iter().any(|own| own.is_about_the_same(users)))
+        });
+        true
+    }
+
+    /// As the annotation says it: architectures, then labels.
+    pub(super) fn required_text(&self) -> String {
+        let selected = self.selected.map(str::to_owned);
+        selected
+            .into_iter()
+            .chain(self.required.iter().flat_map(Expression::names))
+            .collect::<Vec<_>>()
+            .join(",")
+    }
+
+    pub(super) fn preferred_text(&self) -> String {
+        self.preferred.iter().map(|own| own.name.as_str()).collect::<Vec<_>>().join(",")
+    }
+
+    /// What the user asks of the nodes. What is empty because ours is gone, goes as well.
+    pub(super) fn taken_out<'p>(&self, there: &Scheduling<'p>) -> Scheduling<'p> {
+        let mut users = there.clone();
+        if self.selected.is_some() {
+            users.selector.iter_mut().for_each(|selector| drop(selector.remove(ARCH_KEY)));
+            users.selector.take_if(|selector| selector.is_empty());
+        }
+        users.required = there.required.as_deref().and_then(|terms| self.users_terms(terms));
+        if let Some(terms) = &mut users.preferred {
+            let ours = self.preferred.iter().filter(|own| remove_last(terms, &own.term)).count();
+            users.preferred.take_if(|terms| ours > 0 && terms.is_empty());
+        }
+        users
+    }
+
+    /// The terms without ours; `None` if nothing else was required.
+    pub(super) fn users_terms<'p>(&self, terms: &[Term<'p>]) -> Option<Vec<Term<'p>>> {
+        let users_term = |term: &Term<'p>| {
+            let mut expressions = term.expressions().to_vec();
+            let ours = self.required.iter().filter(|own| remove_last(&mut expressions, own)).count();
+            if ours == 0 {
+                return Some(term.clone());
+            }
+            Some(term.with(expressions)).filter(|users| !users.is_empty())
+        };
+        let users: Vec<Term<'p>> = terms.iter().filter_map(users_term).collect();
+        (!users.is_empty() || terms.is_empty()).then_some(users)
+    }
+
+    /// Whether any of the constraints is there.
+    pub(super) fn stands_in(&self, there: &Scheduling<'_>) -> bool {
+        let has_ours = |terms: &Vec<Term<'_>>| self.users_terms(terms).as_ref() != Some(terms);
+        self.selected.is_some() || there.required.as_ref().is_some_and(has_ours)
+    }
+
+    /// All of ours beside what the user asks. A term that is empty matches no node, so it stays.
+    pub(super) fn put_in<'p>(&self, mut users: Scheduling<'p>) -> Scheduling<'p> {
+        if let Some(architecture) = self.selected {
+            users.selector.get_or_insert_default().insert(ARCH_KEY.into(), architecture.into());
+        }
+        if !self.required.is_empty() {
+            let with_ours = |term: &Term<'p>| term.with([term.expressions(), &self.required].concat());
+            match &mut users.required {
+                None => users.required = Some(vec![with_ours(&Term::default())]),
+                Some(terms) => {
+                    terms.iter_mut().filter(|term| !term.is_empty()).for_each(|term| *term = with_ours(term));
+                }
+            }
+        }
+        if !self.preferred.is_empty() {
+            let terms = self.preferred.iter().map(|own| own.term.clone());
+            users.preferred.get_or_insert_default().extend(terms);
+        }
+        users
+    }
+}
+
+/// Removes an item, and tells whether it was there. Of equal ones the last is ours: it was appended.
+fn remove_last<T: PartialEq>(items: &mut Vec<T>, item: &T) -> bool {
+    let place = items.iter().rposition(|there| there == item);
+    place.map(|place| items.remove(place)).is_some()
+}
