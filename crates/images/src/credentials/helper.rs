@@ -11,7 +11,7 @@ use tokio::time::Duration;
 use super::credential::{Credential, CredentialId, Sensitive};
 use super::docker_keyring::DockerKeyring;
 use super::process::{self, Output, ProcessError};
-use super::program::{Response, Scope};
+use super::provider::{Response, Scope};
 use tolerarch_core::image::DOCKER_HUB;
 
 /// How long a credential is cached; helpers do not say. Those that get tokens cache them themselves.

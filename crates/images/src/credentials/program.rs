@@ -12,7 +12,7 @@ use super::credential::{Credential, CredentialId};
 use super::docker_keyring::{self, DockerKeyring};
 use super::helper::Helper;
 use super::process::{Busy, Limits, Runner};
-use super::provider::Provider;
+use super::provider::{CacheKey, Provider, Response, Scope, registry};
 use super::ttl_cache::TtlCache;
 use tolerarch_support::concurrency::{Permit, Tenant};
 use tolerarch_support::single_flight::SingleFlight;
@@ -40,38 +40,6 @@ enum Protocol {
     /// With the id of all its candidates: it is the operator's, so its credentials are the same for all tenants.
     Plugin(Provider, CredentialId),
 }
-
-/// For which images an answer is good.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) enum Scope {
-    Image,
-    Registry,
-    Global,
-}
-
-#[derive(Debug)]
-pub(super) struct Response {
-    pub(super) scope: Scope,
-    /// How long it is good; zero for this time only.
-    pub(super) life: Duration,
-    pub(super) keyring: DockerKeyring<Arc<Credential>>,
-}
-
-impl Scope {
-    const ALL: [Self; 3] = [Self::Image, Self::Registry, Self::Global];
-
-    fn key(self, image: &str) -> CacheKey {
-        let shared = match self {
-            Self::Image => image,
-            Self::Registry => registry(image),
-            Self::Global => "",
-        };
-        (self, shared.into())
-    }
-}
-
-/// The images that an answer is for: its scope, and what they share in it.
-type CacheKey = (Scope, Box<str>);
 
 struct Answer {
     /// From when on a refusal drops it.
@@ -196,11 +164,6 @@ impl Answer {
     fn credentials(&self, image: &str) -> Vec<Arc<Credential>> {
         docker_keyring::lookup(std::iter::once(&self.keyring), image).into_iter().cloned().collect()
     }
-}
-
-/// `parseRegistry` of kubelet's plugin.go.
-fn registry(image: &str) -> &str {
-    image.split('/').next().unwrap_or_default()
 }
 
 #[cfg(test)]

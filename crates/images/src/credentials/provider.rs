@@ -1,21 +1,22 @@
 //! Kubelet's image credential provider plugins, as `CredentialProviderConfig` of kubelet.config.k8s.io names them (kubelet's
-//! config/v1/types.go), decoded and checked as kubelet does (pkg/credentialprovider/plugin/config.go).
+//! config/v1/types.go), decoded and checked as kubelet does (pkg/credentialprovider/plugin/config.go); and what is written
+//! to them and read of them (k8s.io/kubelet/pkg/apis/credentialprovider/v1/types.go), decoded as strictly.
 
-mod protocol;
-
+use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use serde::Deserialize;
-use serde::de::{DeserializeOwned, IgnoredAny};
+use serde::de::IgnoredAny;
 use tokio::process::Command;
 use tokio::time::Duration;
 
-use super::credential::CredentialId;
+use super::credential::{Credential, CredentialId, Sensitive};
+use super::docker_keyring::DockerKeyring;
 use super::fault::FaultCause;
 use super::pattern::ImagePattern;
 use super::process::{self, Output, ProcessError};
-use super::program::Response;
 use tolerarch_support::file;
 use tolerarch_text::go_duration;
 use tolerarch_text::json::Object;
@@ -40,14 +41,12 @@ pub(super) struct Provider {
     pub(super) env: Vec<(String, String)>,
 }
 
-/// The file but for its providers.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-struct Header {
+struct Config {
     api_version: String,
     kind: String,
-    #[expect(dead_code, reason = "read one by one")]
-    providers: Option<IgnoredAny>,
+    providers: Option<Vec<Object<Given>>>,
 }
 
 #[derive(Deserialize)]
@@ -94,23 +93,16 @@ pub(super) fn read(text: &str, bin_dir: &Path, names: &[String]) -> Result<Vec<P
     let documents = documents.map_err(|error| format!("line {}: not YAML", error.line))?;
     // Kubelet reads no other.
     let document = documents.first().ok_or("is empty")?;
-    let header: Header = decode(document)?;
-    if header.kind != "CredentialProviderConfig" || !API_VERSIONS.contains(&header.api_version.as_str()) {
+    let Config { api_version, kind, providers: given } = decode(document)?;
+    if kind != "CredentialProviderConfig" || !API_VERSIONS.contains(&api_version.as_str()) {
         return Err(format!(
             "write kind: CredentialProviderConfig and apiVersion: {} (or v1beta1, v1alpha1)",
             API_VERSIONS[0]
         ));
     }
-    let given = match document.get("providers").map(|own| (own.line, &own.data)) {
-        Some((_, Data::List(given))) if !given.is_empty() => given,
-        Some((line, Data::Map(_) | Data::Text(_) | Data::Bool(_) | Data::Number(_))) => {
-            return Err(format!("line {line}: {OTHER_TYPE}"));
-        }
-        _ => return Err("providers: at least one is needed".into()),
-    };
+    let given = given.filter(|given| !given.is_empty()).ok_or("providers: at least one is needed")?;
     let mut providers: Vec<Provider> = Vec::new();
-    for (place, node) in given.iter().enumerate() {
-        let given: Given = decode(node)?;
+    for (place, Object(given)) in given.into_iter().enumerate() {
         if names.contains(&given.name) || providers.iter().any(|other| other.name == given.name) {
             return Err(format!("providers[{place}].name: there is another of this name"));
         }
@@ -128,17 +120,17 @@ pub(super) fn read(text: &str, bin_dir: &Path, names: &[String]) -> Result<Vec<P
     Ok(providers)
 }
 
-const OTHER_TYPE: &str = "not the YAML of a CredentialProviderConfig: a value of another kind is expected";
-
 /// Decodes strictly. A fault says where, and what of it is about keys only.
-fn decode<T: DeserializeOwned>(node: &Node) -> Result<T, String> {
-    if let Some((line, key)) = repeated(node) {
+fn decode(document: &Node) -> Result<Config, String> {
+    if let Some((line, key)) = repeated(document) {
         return Err(format!("line {line}: duplicate field `{key}`"));
     }
-    serde_json::from_value(node.value()).map(|Object(decoded)| decoded).map_err(|error| {
-        let text = error.to_string();
+    let decoded = serde_path_to_error::deserialize(document.value()).map(|Object(config)| config);
+    decoded.map_err(|error| {
+        let text = error.inner().to_string();
         let about_keys = ["unknown field", "missing field"].iter().any(|begin| text.starts_with(begin));
-        format!("line {}: {}", node.line, if about_keys { &text } else { OTHER_TYPE })
+        let text = if about_keys { &text } else { "a value of another kind is expected" };
+        format!("not a CredentialProviderConfig: {}: {text}", error.path())
     })
 }
 
@@ -168,12 +160,36 @@ impl Provider {
     pub(super) fn request(&self, image: &str) -> (Command, Vec<u8>) {
         let mut command = Command::new(&self.program);
         command.args(&self.args).envs(self.env.iter().map(|(name, value)| (name, value)));
-        (command, protocol::request(&self.api_version, image))
+        let (version, kind) = (&self.api_version, "CredentialProviderRequest");
+        let request = serde_json::json!({"apiVersion": version, "kind": kind, "image": image});
+        (command, request.to_string().into_bytes())
     }
 
+    /// Reads what a run says. An error never quotes it: it may hold credentials.
     pub(super) fn response(&self, output: Result<Output, ProcessError>) -> Result<Response, String> {
+        const MALFORMED: &str = "its answer is no CredentialProviderResponse";
         let output = output.map_err(|error| error.to_string())?;
-        Ok(protocol::response(&output, &self.api_version, self.default_cache_duration)?)
+        let body: ResponseBody = serde_json::from_slice(&output).map_err(|_| MALFORMED)?;
+        if body.kind != "CredentialProviderResponse" {
+            return Err(MALFORMED.into());
+        }
+        if body.api_version != self.api_version {
+            return Err("its answer has another apiVersion than configured".into());
+        }
+        let scope = match body.cache_key_type.unwrap_or_default().as_str() {
+            "Image" => Scope::Image,
+            "Registry" => Scope::Registry,
+            "Global" => Scope::Global,
+            _ => {
+                return Err("its answer has a cacheKeyType that is none of Image, Registry and Global".into());
+            }
+        };
+        let default = Some(self.default_cache_duration);
+        let life = body.cache_duration.map_or(default, |text| go_duration::parse_or_zero(&text));
+        let life = life.ok_or("its answer has a cacheDuration that is none")?;
+        let auth = body.auth.unwrap_or_default();
+        let credentials = auth.into_iter().filter_map(|(key, auth)| Some((key, auth?.credential()?.into())));
+        Ok(Response { scope, life, keyring: DockerKeyring::new(credentials) })
     }
 }
 
@@ -214,5 +230,68 @@ impl Given {
             return Err("args: hold a NUL character".into());
         }
         Ok(Provider { name, program, match_images, default_cache_duration, api_version, args, env })
+    }
+}
+
+/// For which images an answer is good.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) enum Scope {
+    Image,
+    Registry,
+    Global,
+}
+
+/// The images that an answer is for: its scope, and what they share in it.
+pub(super) type CacheKey = (Scope, Box<str>);
+
+impl Scope {
+    pub(super) const ALL: [Self; 3] = [Self::Image, Self::Registry, Self::Global];
+
+    pub(super) fn key(self, image: &str) -> CacheKey {
+        let shared = match self {
+            Self::Image => image,
+            Self::Registry => registry(image),
+            Self::Global => "",
+        };
+        (self, shared.into())
+    }
+}
+
+/// `parseRegistry` of kubelet's plugin.go.
+pub(super) fn registry(image: &str) -> &str {
+    image.split('/').next().unwrap_or_default()
+}
+
+#[derive(Debug)]
+pub(super) struct Response {
+    pub(super) scope: Scope,
+    /// How long it is good; zero for this time only.
+    pub(super) life: Duration,
+    pub(super) keyring: DockerKeyring<Arc<Credential>>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct ResponseBody {
+    kind: String,
+    api_version: String,
+    cache_key_type: Option<String>,
+    cache_duration: Option<String>,
+    auth: Option<BTreeMap<String, Option<Auth>>>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Auth {
+    username: Option<String>,
+    password: Option<Sensitive>,
+}
+
+impl Auth {
+    /// None if it is empty: kubelet then sends nothing.
+    fn credential(self) -> Option<Credential> {
+        let (user, password) = (self.username.unwrap_or_default(), self.password.unwrap_or_default());
+        let is_empty = user.is_empty() && password.reveal().is_empty();
+        (!is_empty).then_some(Credential::Basic { user, password })
     }
 }

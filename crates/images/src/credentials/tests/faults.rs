@@ -60,10 +60,19 @@ async fn faults_name_the_key_and_the_file_and_no_content() {
         ("d/a.b.json", "canary".into(), "a file is called <host>.toml or <host>:<port>.toml"),
         ("d/registry.toml", "canary".into(), "a file is called <host>.toml"),
         ("d/*.b.toml", "canary".into(), "a file is called <host>.toml"),
-        ("p.yaml", provider("    env: [canary]"), "credentials.providers.config: FILE: line"),
-        ("p.yaml", provider("    env: canary"), "a value of another kind"),
-        ("p.yaml", provider("    enf: canary"), "unknown field `enf`"),
-        ("p.yaml", provider("    env: [{name: a, value: canary, extra: canary}]"), "unknown field `extra`"),
+        (
+            "p.yaml",
+            provider("    env: [canary]"),
+            "credentials.providers.config: FILE: not a CredentialProviderConfig: providers[0].env[0]: a value of another kind",
+        ),
+        ("p.yaml", provider("    env: canary"), "providers[0].env: a value of another kind"),
+        ("p.yaml", "canary".into(), "a value of another kind"),
+        ("p.yaml", provider("    enf: canary"), "providers[0].enf: unknown field `enf`"),
+        (
+            "p.yaml",
+            provider("    env: [{name: a, value: canary, extra: canary}]"),
+            "providers[0].env[0].extra: unknown field `extra`",
+        ),
         (
             "p.yaml",
             provider("    env: [{name: 'a=b', value: canary}]"),
