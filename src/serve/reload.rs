@@ -15,7 +15,6 @@ use tokio::time::{Duration, MissedTickBehavior, interval};
 
 use super::snapshot::{Live, SnapshotError, files};
 use crate::config::{Config, ConfigError, Loaded, Sources};
-use tolerarch_kubernetes::cluster::Caller;
 use tolerarch_support::environment::Environment;
 use tolerarch_support::file;
 use tolerarch_support::health::{Reported, State};
@@ -171,7 +170,7 @@ impl Follower {
         }
         let (settings, own) = (config.credentials.clone(), current.credentials.clone());
         let environment = self.live.environment.clone();
-        let look = spawn_blocking(move || own.faults_now(&settings, Caller::Service, &environment));
+        let look = spawn_blocking(move || own.faults_now(&settings, &environment));
         if !look.await.is_ok_and(|now| now != current.credentials.faults()) {
             return;
         }

@@ -40,7 +40,7 @@ pub use settings::{CredentialSettings, CredentialsError, ProviderSettings};
 use files::{File, Files};
 use pull_secrets::{PullSecret, PullSecrets};
 use tolerarch_core::image::ImageRef;
-use tolerarch_kubernetes::cluster::{Caller, Cluster, ConnectError};
+use tolerarch_kubernetes::cluster::{Caller, Cluster};
 use tolerarch_support::environment::Environment;
 
 /// Credential candidates for one image that come from pull secrets.
@@ -67,15 +67,6 @@ impl Credentials {
         environment: &Environment,
         before: Option<&Self>,
     ) -> Result<Self, CredentialsError> {
-        Self::load_within(settings, private, &LoadContext::new(caller, environment), before)
-    }
-
-    fn load_within(
-        settings: &CredentialSettings,
-        private: Vec<ImagePattern>,
-        context: &LoadContext<'_>,
-        before: Option<&Self>,
-    ) -> Result<Self, CredentialsError> {
         if *settings == CredentialSettings::default() && private.is_empty() {
             return Ok(Self::default());
         }
@@ -83,12 +74,12 @@ impl Credentials {
             return Err(CredentialsError::Providers);
         }
         let before = before.and_then(|before| before.sources.as_deref());
-        let sources = Sources {
-            files: Files::load(settings, context, before.map(|before| &before.files)),
-            pull_secrets: if settings.pull_secrets { context.pull_secrets()? } else { None },
-            private,
+        let files = Files::load(settings, environment, before.map(|before| &before.files));
+        let pull_secrets = match settings.pull_secrets {
+            true => PullSecrets::of(caller, Cluster::of(caller, environment))?,
+            false => None,
         };
-        Ok(Self { sources: Some(Arc::new(sources)) })
+        Ok(Self { sources: Some(Arc::new(Sources { pull_secrets, files, private })) })
     }
 
     pub fn faults(&self) -> &[SourceFault] {
@@ -96,14 +87,9 @@ impl Credentials {
     }
 
     /// What would be wrong with them if they were loaded now: a program may be there by now, or a file be readable again.
-    pub fn faults_now(
-        &self,
-        settings: &CredentialSettings,
-        caller: Caller,
-        environment: &Environment,
-    ) -> Vec<SourceFault> {
+    pub fn faults_now(&self, settings: &CredentialSettings, environment: &Environment) -> Vec<SourceFault> {
         let before = self.sources.as_ref().map(|sources| &sources.files);
-        Files::load(settings, &LoadContext::new(caller, environment), before).faults
+        Files::load(settings, environment, before).faults
     }
 
     pub fn is_configured(&self) -> bool {
@@ -198,36 +184,6 @@ struct Sources {
     files: Files,
     /// The images that are never asked for without a credential.
     private: Vec<ImagePattern>,
-}
-
-/// What loading depends on besides the settings.
-struct LoadContext<'e> {
-    /// Its `PATH` is where credential helpers are looked for.
-    environment: &'e Environment,
-    caller: Caller,
-    connect: fn(Caller, &Environment) -> Result<Cluster, ConnectError>,
-}
-
-impl<'e> LoadContext<'e> {
-    fn new(caller: Caller, environment: &'e Environment) -> Self {
-        Self { environment, caller, connect: Cluster::of }
-    }
-
-    /// Where pull secrets are read. Commands go on without.
-    fn pull_secrets(&self) -> Result<Option<Arc<PullSecrets>>, CredentialsError> {
-        match (self.caller, (self.connect)(self.caller, self.environment)) {
-            (Caller::Service, cluster) => {
-                let cluster = cluster.map_err(CredentialsError::Cluster)?;
-                Ok(Some(PullSecrets::new(cluster, pull_secrets::WAIT)))
-            }
-            // Nothing is admitted here, and a wrong verdict would be worse than a late one.
-            (Caller::Person, Ok(cluster)) => Ok(Some(PullSecrets::new(cluster, pull_secrets::WAIT_LONG))),
-            (Caller::Person, Err(error)) => {
-                tracing::warn!(%error, "credentials.pullSecrets: they are not read here, so images that need them are asked for without");
-                Ok(None)
-            }
-        }
-    }
 }
 
 impl Sources {

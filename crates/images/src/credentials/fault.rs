@@ -54,12 +54,6 @@ pub enum FaultCause {
     Other(String),
 }
 
-impl FaultCause {
-    pub(super) const fn is_missing(&self) -> bool {
-        matches!(self, Self::Missing(_))
-    }
-}
-
 impl From<std::io::Error> for FaultCause {
     fn from(error: std::io::Error) -> Self {
         use std::io::ErrorKind;

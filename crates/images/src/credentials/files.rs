@@ -10,7 +10,6 @@ use std::sync::Arc;
 use serde::Deserialize;
 use zeroize::Zeroizing;
 
-use super::LoadContext;
 use super::credential::{Credential, IdentifiedCredential, Sensitive};
 use super::docker::{self, DockerConfig};
 use super::docker_keyring::DockerKeyring;
@@ -21,6 +20,7 @@ use super::program::Program;
 use super::provider;
 use super::settings::{CredentialSettings, ProviderSettings};
 use tolerarch_core::image::{ImageRef, canonical_host, is_docker_hub};
+use tolerarch_support::environment::Environment;
 
 /// Bytes of a file that are read.
 const SIZE: u64 = 1 << 20;
@@ -50,17 +50,18 @@ pub(super) struct File {
 }
 
 impl Files {
-    /// Reads them. `before` is what is in use of the same settings or of others.
+    /// Reads them; helpers are looked for in the `PATH` of the environment. `before` is what is in use of the same settings or
+    /// of others.
     pub(super) fn load(
         settings: &CredentialSettings,
-        context: &LoadContext<'_>,
+        environment: &Environment,
         before: Option<&Self>,
     ) -> Self {
         use CredentialSource::{Directory, DockerConfigs, Providers};
         let before = before.map_or(&[][..], |before| &before.files);
         let mut files = Self::default();
         for path in &settings.docker_configs {
-            files.add(DockerConfigs, path, File::docker_config(path, context), before);
+            files.add(DockerConfigs, path, File::docker_config(path, environment), before);
         }
         if let Some(path) = &settings.directory {
             let mut hosts = Vec::new();
@@ -109,9 +110,9 @@ impl Files {
                 self.files.push(Loaded { source, path: path.to_owned(), file: file.into() });
             }
             Err(cause) => {
+                let before = if matches!(cause, FaultCause::Missing(_)) { &[][..] } else { before };
                 let is_below = |known: &&Loaded| known.source == source && known.path.starts_with(path);
-                let known = before.iter().filter(|_| !cause.is_missing()).filter(is_below);
-                let known: Vec<_> = known.cloned().collect();
+                let known: Vec<_> = before.iter().filter(is_below).cloned().collect();
                 self.faults.push(fault(cause, !known.is_empty()));
                 for known in known {
                     // Settings may name a path twice.
@@ -125,10 +126,10 @@ impl Files {
 }
 
 impl File {
-    fn docker_config(path: &Path, context: &LoadContext<'_>) -> Result<File, FaultCause> {
+    fn docker_config(path: &Path, environment: &Environment) -> Result<File, FaultCause> {
         let mut faults = Vec::new();
         let config = DockerConfig::parse(text(path)?.as_bytes())?;
-        let mut helper = |key: &str, name: &str| match Helper::new(name, context.environment.get("PATH")) {
+        let mut helper = |key: &str, name: &str| match Helper::new(name, environment.get("PATH")) {
             Ok(helper) => Some(Program::helper(helper, Limits::default())),
             Err(why) => {
                 faults.push(format!("{key}: {why}"));

@@ -13,8 +13,9 @@ use super::credential::{Credential, IdentifiedCredential, Sensitive};
 use super::docker::{BASE64, DockerConfig, Read};
 use super::docker_keyring::DockerKeyring;
 use super::pattern::ImagePattern;
+use super::settings::CredentialsError;
 use super::ttl_cache::TtlCache;
-use tolerarch_kubernetes::cluster::{self, Cluster, ClusterError};
+use tolerarch_kubernetes::cluster::{self, Caller, Cluster, ClusterError, ConnectError};
 use tolerarch_support::concurrency::{Capacity, ConcurrencyLimit, Tenant};
 use tolerarch_support::recently::Recently;
 use tolerarch_support::single_flight::SingleFlight;
@@ -47,8 +48,8 @@ const NOTHING: Duration = Duration::from_secs(15);
 /// How long a secret is used while it cannot be read again.
 const STALE: Duration = Duration::from_secs(600);
 /// How long a Pod waits for a secret that is not cached, and how long a person's command does.
-pub(super) const WAIT: Duration = Duration::from_millis(500);
-pub(super) const WAIT_LONG: Duration = Duration::from_secs(3);
+const WAIT: Duration = Duration::from_millis(500);
+const WAIT_LONG: Duration = Duration::from_secs(3);
 /// How long a reason is not logged again above debug.
 const LOG_INTERVAL: Duration = Duration::from_secs(60);
 /// More than there are reasons.
@@ -73,9 +74,10 @@ pub(super) struct PullSecrets {
 #[derive(Clone)]
 struct CachedSecret {
     keyring: PullSecret,
-    read: Instant,
     /// When to read it again.
     due: Instant,
+    /// When it is used no longer, though it could not be read again.
+    end: Instant,
 }
 
 /// Why a secret gives no credential. Quotes nothing of it.
@@ -106,6 +108,24 @@ struct Data {
 }
 
 impl PullSecrets {
+    /// Those that can be read for this caller. Commands go on without.
+    pub(super) fn of(
+        caller: Caller,
+        cluster: Result<Cluster, ConnectError>,
+    ) -> Result<Option<Arc<Self>>, CredentialsError> {
+        match (caller, cluster) {
+            (Caller::Service, cluster) => {
+                Ok(Some(Self::new(cluster.map_err(CredentialsError::Cluster)?, WAIT)))
+            }
+            // Nothing is admitted here, and a wrong verdict would be worse than a late one.
+            (Caller::Person, Ok(cluster)) => Ok(Some(Self::new(cluster, WAIT_LONG))),
+            (Caller::Person, Err(error)) => {
+                tracing::warn!(%error, "credentials.pullSecrets: they are not read here, so images that need them are asked for without");
+                Ok(None)
+            }
+        }
+    }
+
     /// `wait` is how long a caller waits for a secret that is not cached.
     pub(super) fn new(cluster: Cluster, wait: Duration) -> Arc<Self> {
         let cached = TtlCache::weighed(ITEMS, CACHED, weight);
@@ -166,29 +186,31 @@ impl PullSecrets {
 
     fn learn(&self, name: Name, found: Result<Object, ClusterError>) -> CachedSecret {
         let now = Instant::now();
-        let (learned, is_kept) = match found.map_err(SecretFault::from).and_then(content) {
+        let learned = match found.map_err(SecretFault::from).and_then(content) {
             Ok(Read { keyring, malformed, .. }) => {
                 if malformed > 0 {
                     self.log(SecretFault::Content("an auth is not base64(user:password)"), &name);
                 }
-                (CachedSecret { keyring: keyring.into(), read: now, due: now + FOUND }, true)
+                let end = now + if keyring.len() == 0 { NOTHING } else { STALE };
+                CachedSecret { keyring: keyring.into(), due: now + FOUND, end }
             }
             Err(fault) => {
+                use ClusterError::{Resting, Status, Timeout, Unreachable};
                 self.log(fault, &name);
-                let before = self.cached.get(&name).filter(|_| fault.is_temporary());
-                let (keyring, read) =
-                    before.map_or_else(|| (Arc::default(), now), |own| (own.keyring, own.read));
-                // The client itself knows when the API server may be asked again.
-                let is_kept =
-                    keyring.len() > 0 || !matches!(fault, SecretFault::Cluster(ClusterError::Resting));
-                (CachedSecret { keyring, read, due: now + NOTHING }, is_kept)
+                let due = now + NOTHING;
+                let nothing = CachedSecret { keyring: Arc::default(), due, end: due };
+                // The secret itself may be unchanged.
+                let is_temporary =
+                    matches!(fault, SecretFault::Cluster(Timeout | Unreachable | Resting | Status));
+                match self.cached.get(&name).filter(|own| is_temporary && own.keyring.len() > 0) {
+                    Some(before) => CachedSecret { due, ..before },
+                    // The client itself knows when the API server may be asked again.
+                    None if matches!(fault, SecretFault::Cluster(Resting)) => return nothing,
+                    None => nothing,
+                }
             }
         };
-        if is_kept {
-            let is_empty = learned.keyring.len() == 0;
-            let life = if is_empty { NOTHING } else { STALE.saturating_sub(learned.read.elapsed()) };
-            self.cached.put(name, learned.clone(), life);
-        }
+        self.cached.put(name, learned.clone(), learned.end.saturating_duration_since(now));
         learned
     }
 
@@ -202,14 +224,6 @@ impl PullSecrets {
         } else {
             tracing::debug!(%namespace, %name, reason, "a pull secret gives no credential");
         }
-    }
-}
-
-impl SecretFault {
-    /// Whether the secret itself may be unchanged.
-    fn is_temporary(self) -> bool {
-        use ClusterError::{Resting, Status, Timeout, Unreachable};
-        matches!(self, Self::Cluster(Timeout | Unreachable | Resting | Status))
     }
 }
 

@@ -9,7 +9,6 @@ use tempfile::TempDir;
 use tokio::time::Duration;
 
 use super::*;
-use tolerarch_kubernetes::cluster::Caller;
 use tolerarch_kubernetes::cluster::testing::ApiServer;
 
 /// A directory with files and programs.
@@ -71,11 +70,6 @@ pub(super) fn environment(dir: &TestDir) -> Environment {
     Environment::from_iter([("PATH", dir.path("bin"))])
 }
 
-pub(super) fn context(environment: &Environment) -> LoadContext<'_> {
-    let connect = |_: Caller, _: &Environment| unreachable!("pull secrets are off");
-    LoadContext { environment, caller: Caller::Service, connect }
-}
-
 pub fn secret(kind: &str, content: &serde_json::Value) -> serde_json::Value {
     use base64::Engine;
     let key = if kind == "dockercfg" { ".dockercfg" } else { ".dockerconfigjson" };
@@ -98,7 +92,7 @@ pub fn with_cluster(api: &ApiServer, configs: &[PathBuf]) -> Credentials {
 
 /// Credentials of these settings, and pull secrets at this API server.
 pub(super) fn with_secrets(api: &ApiServer, settings: &CredentialSettings, dir: &TestDir) -> Credentials {
-    let files = Files::load(settings, &context(&environment(dir)), None);
+    let files = Files::load(settings, &environment(dir), None);
     let pull_secrets = Some(PullSecrets::new(api.cluster(), Duration::from_secs(60)));
     Credentials { sources: Some(Arc::new(Sources { files, pull_secrets, private: Vec::new() })) }
 }

@@ -1,7 +1,7 @@
 //! The keyring as a whole: which candidates, from where, in which order. Files and programs are real, in a directory of
 //! their own.
 
-use super::testing::{TestDir, context, environment, secret, with_cluster};
+use super::testing::{TestDir, environment, secret, with_cluster};
 use super::*;
 use tolerarch_kubernetes::cluster::testing::ApiServer;
 
@@ -16,7 +16,7 @@ fn load(
     private: &[&str],
 ) -> Result<Credentials, CredentialsError> {
     let private = private.iter().map(|pattern| pattern.parse().unwrap()).collect();
-    Credentials::load_within(settings, private, &context(&environment(dir)), None)
+    Credentials::load(settings, private, Caller::Service, &environment(dir), None)
 }
 
 fn image(name: &str) -> ImageRef {

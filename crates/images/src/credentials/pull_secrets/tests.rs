@@ -257,7 +257,7 @@ async fn what_is_remembered_is_bounded_by_its_size() {
     let content = || {
         let object = serde_json::from_value(large.clone()).unwrap();
         let (keyring, now) = (content(object).unwrap().keyring.into(), Instant::now());
-        CachedSecret { keyring, read: now, due: now + FOUND }
+        CachedSecret { keyring, due: now + FOUND, end: now + STALE }
     };
     let name = |place: usize| name_of(&format!("s{place}"));
     let one = weight(&name(0), &content());

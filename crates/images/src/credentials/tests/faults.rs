@@ -1,7 +1,7 @@
 //! A fault says how to mend a file, quotes nothing of it, and costs no other file its credentials.
 
 use super::*;
-use tolerarch_kubernetes::cluster::{Cluster, ConnectError};
+use tolerarch_kubernetes::cluster::ConnectError;
 
 #[tokio::test]
 async fn faults_name_the_key_and_the_file_and_no_content() {
@@ -222,8 +222,8 @@ async fn what_was_read_of_a_file_stays_in_use_until_it_is_gone() {
         ..Default::default()
     };
     let again = |before: &Credentials| {
-        let environment = environment(&dir);
-        Credentials::load_within(&settings, Vec::new(), &context(&environment), Some(before)).unwrap()
+        let (caller, environment) = (Caller::Service, environment(&dir));
+        Credentials::load(&settings, Vec::new(), caller, &environment, Some(before)).unwrap()
     };
     let first = load(&dir, &settings, &[]).unwrap();
     assert_eq!(first.faults(), []);
@@ -244,20 +244,18 @@ async fn what_was_read_of_a_file_stays_in_use_until_it_is_gone() {
 
 #[tokio::test]
 async fn pull_secrets_need_a_cluster() {
-    let dir = TestDir::new();
-    let settings = CredentialSettings { pull_secrets: true, ..Default::default() };
-    let no_cluster: fn(Caller, &Environment) -> Result<Cluster, ConnectError> =
-        |_, _| Err(ConnectError::ServiceAccount(kube::config::Config::incluster_env().unwrap_err()));
-    let environment = environment(&dir);
-    let context = |caller| LoadContext { caller, connect: no_cluster, ..context(&environment) };
-    let error = Credentials::load_within(&settings, Vec::new(), &context(Caller::Service), None).unwrap_err();
+    let of = |caller| {
+        let missing = kube::config::Config::incluster_env().unwrap_err();
+        PullSecrets::of(caller, Err(ConnectError::ServiceAccount(missing)))
+    };
+    let error = of(Caller::Service).err().unwrap();
     let told = error.to_string();
     assert!(told.starts_with("credentials.pullSecrets: no service account"), "{told}");
     assert_eq!(told.matches("environment variable").count(), 2, "what kube says and what it is: {told}");
     assert!(std::error::Error::source(&error).is_none(), "nothing is said twice");
     // People have no service account, and ask all the same.
-    let credentials =
-        Credentials::load_within(&settings, Vec::new(), &context(Caller::Person), None).unwrap();
-    let keyring = credentials.keyring("team", ["regcred"]).await;
+    let (pull_secrets, files) = (of(Caller::Person).unwrap(), Files::default());
+    let sources = Sources { pull_secrets, files, private: Vec::new() };
+    let keyring = Credentials { sources: Some(Arc::new(sources)) }.keyring("team", ["regcred"]).await;
     assert_eq!(shown(&keyring.candidates(&image("a.b/x"))).await, ["anonymous -"]);
 }
