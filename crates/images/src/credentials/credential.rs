@@ -5,11 +5,12 @@ use std::sync::{Arc, LazyLock};
 
 use aws_lc_rs::hmac;
 use aws_lc_rs::rand::SystemRandom;
-use serde::{Deserialize, Deserializer};
+use serde::Deserialize;
 use zeroize::Zeroizing;
 
 /// A text that is never displayed, and wiped when it is dropped.
-#[derive(Clone, Default, PartialEq, Eq)]
+#[derive(Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(from = "String")]
 pub struct Sensitive(Zeroizing<String>);
 
 impl Sensitive {
@@ -21,12 +22,6 @@ impl Sensitive {
 impl From<String> for Sensitive {
     fn from(text: String) -> Self {
         Self(text.into())
-    }
-}
-
-impl<'de> Deserialize<'de> for Sensitive {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        String::deserialize(deserializer).map(Self::from)
     }
 }
 

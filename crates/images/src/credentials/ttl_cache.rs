@@ -1,8 +1,7 @@
 //! A cache of values with lifetimes.
 
 use std::hash::Hash;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, Once, Weak};
 
 use quick_cache::sync::{Cache, DefaultLifecycle};
 use quick_cache::{DefaultHashBuilder, OptionsBuilder, Weighter};
@@ -19,17 +18,12 @@ const SHARDS: usize = 4;
 
 pub(super) struct TtlCache<K, V> {
     cached: Cache<K, (V, Instant), Weight<K, V>>,
-    /// Whether a sweep is scheduled.
-    is_swept: AtomicBool,
+    /// Begins the sweeps with the first value, as that comes within the runtime.
+    sweeps: Once,
 }
 
+#[derive(Clone)]
 struct Weight<K, V>(fn(&K, &V) -> u64);
-
-impl<K, V> Clone for Weight<K, V> {
-    fn clone(&self) -> Self {
-        Self(self.0)
-    }
-}
 
 impl<K, V> Weighter<K, (V, Instant)> for Weight<K, V> {
     fn weight(&self, key: &K, (value, _): &(V, Instant)) -> u64 {
@@ -59,7 +53,7 @@ where
             // Only if an option is missing.
             Err(_) => Cache::with(items, capacity, weight, hash, DefaultLifecycle::default()),
         };
-        Arc::new(Self { cached, is_swept: AtomicBool::new(false) })
+        Arc::new(Self { cached, sweeps: Once::new() })
     }
 
     pub(super) fn get(&self, key: &K) -> Option<V> {
@@ -73,23 +67,16 @@ where
             return;
         }
         self.cached.insert(key, (value, Instant::now() + life.min(LIFE)));
-        if !self.is_swept.swap(true, Ordering::SeqCst) {
-            drop(tokio::spawn(Self::sweep(Arc::downgrade(self))));
-        }
+        self.sweeps.call_once(|| drop(tokio::spawn(Self::sweep(Arc::downgrade(self)))));
     }
 
-    /// Drops expired values until none is left: they may be secret, and must not stay until their room is needed.
+    /// Drops expired values: they may be secret, and must not stay until their room is needed.
     async fn sweep(cache: Weak<Self>) {
-        loop {
-            sleep(SWEEP).await;
-            let Some(cache) = cache.upgrade() else { return };
+        while let Some(cache) = cache.upgrade() {
             let now = Instant::now();
             cache.cached.retain(|_, (_, until)| now < *until);
-            cache.is_swept.store(false, Ordering::SeqCst);
-            // A value put from now on schedules its own sweep; otherwise this one goes on.
-            if cache.cached.is_empty() || cache.is_swept.swap(true, Ordering::SeqCst) {
-                return;
-            }
+            drop(cache);
+            sleep(SWEEP).await;
         }
     }
 }
