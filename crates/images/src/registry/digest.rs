@@ -17,15 +17,11 @@ impl Digest {
 
     /// Parses `sha256:…`. Any other text is hashed, so that it equals itself only.
     pub fn of_text(text: &str) -> Self {
-        let read = || {
-            let hex = text.strip_prefix("sha256:").filter(|hex| hex.len() == 64 && hex.is_ascii())?;
-            let mut bytes = [0; 32];
-            for (byte, place) in bytes.iter_mut().zip((0..).step_by(2)) {
-                *byte = u8::from_str_radix(&hex[place..place + 2], 16).ok()?;
-            }
-            Some(Self(bytes))
-        };
-        read().unwrap_or_else(|| Self::of_content(text.as_bytes()))
+        let hex = text.strip_prefix("sha256:").filter(|hex| hex.len() == 64);
+        let byte = |place: usize| u8::from_str_radix(hex?.get(2 * place..2 * place + 2)?, 16).ok();
+        let bytes: Option<Vec<u8>> = (0..32).map(byte).collect();
+        let bytes = bytes.and_then(|bytes| bytes.try_into().ok());
+        bytes.map_or_else(|| Self::of_content(text.as_bytes()), Self)
     }
 
     /// Returns the digest in the image's name.

@@ -16,29 +16,24 @@ const LOGGED: usize = 20;
 /// Adds the authorities of a file, and returns them.
 pub(super) fn add(roots: &mut RootCertStore, file: &Path) -> Result<Vec<CertificateDer<'static>>, TlsFault> {
     let text = file::read(file).map_err(|cause| TlsFault::File(file.to_owned(), cause))?;
-    let (mut added, mut passed) = (Vec::new(), 0);
+    let (mut added, mut passed) = (Vec::new(), 0_usize);
     for (line, part) in parts(&text) {
-        let certificate = CertificateDer::from_pem_slice(part).map_err(|error| match error {
-            pem::Error::NoItemsFound => "it is no CERTIFICATE",
-            _ => "it is no PEM: its base64 is broken, or its end is missing",
-        });
-        let certificate = certificate.and_then(|certificate| {
-            let result = roots.add(certificate.clone());
-            result.map(|()| certificate).map_err(|_| "it is no certificate that can be read")
-        });
-        match certificate {
-            Ok(certificate) => added.push(certificate),
-            Err(why) => {
-                passed += 1;
-                if passed <= LOGGED {
-                    let file = file.display();
-                    tracing::warn!(%file, line, why, "a part of a file of certificate authorities is passed over");
-                }
+        let why = match CertificateDer::from_pem_slice(part) {
+            Ok(certificate) if roots.add(certificate.clone()).is_ok() => {
+                added.push(certificate);
+                continue;
             }
+            Ok(_) => "it is no certificate that can be read",
+            Err(pem::Error::NoItemsFound) => "it is no CERTIFICATE",
+            Err(_) => "it is no PEM: its base64 is broken, or its end is missing",
+        };
+        passed += 1;
+        if passed <= LOGGED {
+            let file = file.display();
+            tracing::warn!(%file, line, why, "a part of a file of certificate authorities is passed over");
         }
     }
-    if passed > LOGGED {
-        let more = passed - LOGGED;
+    if let Some(more) = passed.checked_sub(LOGGED).filter(|more| *more > 0) {
         tracing::warn!(file = %file.display(), more, "more parts are passed over");
     }
     if added.is_empty() { Err(TlsFault::NoAuthority(file.to_owned())) } else { Ok(added) }

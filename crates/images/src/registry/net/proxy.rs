@@ -4,7 +4,6 @@
 //! A proxy is the operator's choice, so the address guard does not judge it. What lies behind it the guard sees only where
 //! a request names an address: names are resolved by the proxy.
 
-use std::fmt;
 use std::net::IpAddr;
 
 use http::{HeaderValue, Uri};
@@ -22,17 +21,12 @@ pub struct Proxies {
     exempt: Vec<Exempt>,
 }
 
-/// One proxy. Its credentials are never shown.
-#[derive(Clone)]
+/// One proxy.
+#[derive(Clone, Debug)]
 pub(super) struct Proxy {
     pub(super) uri: Uri,
+    /// Sensitive, so that no `Debug` shows it.
     pub(super) authorization: Option<HeaderValue>,
-}
-
-impl fmt::Debug for Proxy {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", self.uri)
-    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,5 +1,6 @@
 //! Certificates as webpki can judge them, and their signatures as they were made.
 
+use std::borrow::Cow;
 use std::ops::Range;
 
 use aws_lc_rs::signature::{
@@ -92,11 +93,13 @@ impl SignatureVerificationAlgorithm for Original<'_> {
 
 /// Bits of a certificate's RSA key, where these are fewer than rustls verifies.
 pub(super) fn short_key(certificate: &CertificateDer<'_>) -> Option<u32> {
-    let (_, parsed) = parse_x509_certificate(certificate).ok()?;
-    let key = parsed.public_key();
-    let is_rsa = key.algorithm.algorithm == OID_PKCS1_RSAENCRYPTION;
-    let bits = is_rsa.then(|| RsaParameters::public_modulus_len(&key.subject_public_key.data).ok());
-    bits.flatten().filter(|bits| *bits < RSA_BITS)
+    RsaParameters::public_modulus_len(&rsa_key(certificate)?).ok().filter(|bits| *bits < RSA_BITS)
+}
+
+/// The public key of a certificate, if it is one of RSA.
+fn rsa_key<'c>(certificate: &'c CertificateDer<'_>) -> Option<Cow<'c, [u8]>> {
+    let key = parse_x509_certificate(certificate).ok()?.1.tbs_certificate.subject_pki;
+    (key.algorithm.algorithm == OID_PKCS1_RSAENCRYPTION).then_some(key.subject_public_key.data)
 }
 
 /// Whether the handshake is signed by the certificate's short key.
@@ -110,22 +113,15 @@ pub(super) fn verify_handshake(
         SignatureScheme::RSA_PKCS1_SHA512 => alg_id::RSA_PKCS1_SHA512,
         _ => return false,
     };
-    let parsed = parse_x509_certificate(certificate);
-    parsed.is_ok_and(|(_, parsed)| {
-        let key = parsed.public_key();
-        key.algorithm.algorithm == OID_PKCS1_RSAENCRYPTION
-            && verify_short(algorithm, &key.subject_public_key.data, message, signed.signature())
-    })
+    rsa_key(certificate).is_some_and(|key| verify_short(algorithm, &key, message, signed.signature()))
 }
 
 /// Verifies a signature by an RSA key of 1,024 bits at least, which is what Go's `crypto/rsa` takes.
 fn verify_short(algorithm: AlgorithmIdentifier, key: &[u8], message: &[u8], signature: &[u8]) -> bool {
-    let parameters = if algorithm == alg_id::RSA_PKCS1_SHA256 {
-        &RSA_PKCS1_1024_8192_SHA256_FOR_LEGACY_USE_ONLY
-    } else if algorithm == alg_id::RSA_PKCS1_SHA512 {
-        &RSA_PKCS1_1024_8192_SHA512_FOR_LEGACY_USE_ONLY
-    } else {
-        return false;
+    let parameters = match algorithm {
+        alg_id::RSA_PKCS1_SHA256 => &RSA_PKCS1_1024_8192_SHA256_FOR_LEGACY_USE_ONLY,
+        alg_id::RSA_PKCS1_SHA512 => &RSA_PKCS1_1024_8192_SHA512_FOR_LEGACY_USE_ONLY,
+        _ => return false,
     };
     UnparsedPublicKey::new(parameters, key).verify(message, signature).is_ok()
 }
