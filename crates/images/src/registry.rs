@@ -1,10 +1,10 @@
 //! The OCI distribution protocol: from an image reference to the platforms of the image.
 //!
 //! Image references are untrusted input, and so are the registries that they name: bodies, counts, depths, redirects and
-//! addresses are all bounded (`limits.rs`), and credentials go only to the registry that they are for. Time is bounded by
+//! addresses are all bounded (beside their use), and credentials go only to the registry that they are for. Time is bounded by
 //! the caller, for a lookup as a whole. Nothing is retried, because a Pod waits for the answer.
 //!
-//! Each of these imports only those before it: `limits`, `digest`, `manifest`, `metrics` and `trace`, which do no I/O;
+//! Each of these imports only those before it: `digest`, `manifest`, `metrics` and `trace`, which do no I/O;
 //! `error`, `net`, `hosts`, `auth`, `client`, `platforms`.
 
 mod auth;
@@ -14,7 +14,6 @@ mod error;
 #[cfg(any(test, feature = "testing"))]
 pub mod fuzzing;
 mod hosts;
-mod limits;
 mod manifest;
 mod metrics;
 mod net;

@@ -42,7 +42,7 @@ const WAITING: usize = 16 << 20;
 // - 164 MiB: 4,096 connections of 41 KiB each: 25 at rest (measured), a head or a body in one piece (8), and a decoded review
 //   that waits (8);
 // - 48 MiB: uploads, and larger reviews that wait;
-// - 48 MiB: answers of registries (`registry::limits`), 16 MiB: tokens, some 60 MiB: a full cache;
+// - 48 MiB: answers of registries (`registry::net::transport`), 16 MiB: tokens, some 60 MiB: a full cache;
 // - 25 MiB: the program.
 //
 // The rest, 150 MiB, is for what the allocator keeps, and for what lasts no longer than a poll on each of the runtime's

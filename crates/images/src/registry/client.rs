@@ -4,20 +4,23 @@
 use std::sync::Arc;
 
 use http::StatusCode;
-use tokio::time::timeout;
+use tokio::time::{Duration, timeout};
 use url::Url;
 
+use super::Registry;
 use super::auth::TokenRequest;
 use super::error::Error;
 use super::hosts::{Endpoint, in_order};
 use super::net::{HttpResponse, names};
 use super::trace::{self, CREDENTIAL};
-use super::{Registry, limits};
 use crate::credentials::{Credential, CredentialCandidate};
 use route::Route;
 use tolerarch_core::image::ImageRef;
 
 pub(super) use request::ApiRequest;
+
+/// How long one mirror may take while other endpoints are left.
+const MIRROR_TIME: Duration = Duration::from_secs(2);
 
 mod request;
 mod route;
@@ -68,7 +71,7 @@ impl Registry {
                 read.map_err(|error| route.located(error))
             };
             let result = if endpoint.is_mirror && untried.peek().is_some() {
-                timeout(limits::MIRROR_TIME, asked).await.unwrap_or(Err(Error::Timeout))
+                timeout(MIRROR_TIME, asked).await.unwrap_or(Err(Error::Timeout))
             } else {
                 asked.await
             };

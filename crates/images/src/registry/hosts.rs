@@ -13,7 +13,6 @@ use std::sync::Arc;
 
 use url::Url;
 
-use super::limits;
 use super::net::{Tls, authority, dialled, names};
 use directory::RegistryHost;
 use tolerarch_core::image::canonical_host;
@@ -73,7 +72,7 @@ impl Hosts {
         let mut hosts = Self { settings, directory, ..Self::default() };
         let mirrored = hosts.settings.iter().filter(|(_, settings)| !settings.mirrors.is_empty());
         let mirrors = mirrored.map(|(host, settings)| {
-            let mirrors = settings.mirrors.iter().take(limits::MIRRORS);
+            let mirrors = settings.mirrors.iter().take(Mirror::MOST);
             let at = |mirror: &Mirror| Endpoint::of_mirror(mirror, hosts.is_plain(&mirror.authority));
             (host.clone(), mirrors.filter_map(at).map(Arc::new).collect())
         });
@@ -93,7 +92,7 @@ impl Hosts {
         let named = self.mirrors.get(&canonical_host(host));
         let namespace = self.directory.find(host).map(|(_, namespace)| namespace).filter(|_| named.is_none());
         let listed = namespace.into_iter().flat_map(|namespace| &namespace.hosts);
-        let listed = listed.filter_map(|host| host.endpoint.as_ref()).take(limits::MIRRORS);
+        let listed = listed.filter_map(|host| host.endpoint.as_ref()).take(Mirror::MOST);
         let server = namespace.and_then(|namespace| namespace.server.endpoint.clone());
         let last = server.or_else(|| self.own(host).map(Arc::new));
         named.into_iter().flatten().chain(listed).cloned().chain(last).collect()

@@ -8,9 +8,11 @@ use serde::Deserialize;
 use serde::de::IgnoredAny;
 
 use super::digest::Digest;
-use super::limits;
 use tolerarch_core::image::{Platform, PlatformSet, Preference, Support, is_digest};
 use tolerarch_text::json::{First, Object};
+
+/// Entries of one index.
+pub(super) const ENTRIES: usize = 1000;
 
 /// Indexes first: old registries serve a single manifest to clients that do not name them first.
 pub(super) const ACCEPT: &str = "application/vnd.oci.image.index.v1+json, \
@@ -32,7 +34,7 @@ pub enum ManifestError {
     Schema1,
     #[error("an index and a manifest in one")]
     Both,
-    #[error("more than {} entries", limits::ENTRIES)]
+    #[error("more than {} entries", ENTRIES)]
     Entries,
     #[error("indexes nested too deep or too wide")]
     Nesting,
@@ -159,7 +161,7 @@ fn is_image_config(media_type: &str) -> bool {
 struct ManifestJson {
     schema_version: Option<u64>,
     media_type: Option<String>,
-    manifests: Option<First<Object<DescriptorJson>, { limits::ENTRIES }>>,
+    manifests: Option<First<Object<DescriptorJson>, { ENTRIES }>>,
     config: Option<Object<DescriptorJson>>,
     layers: Option<IgnoredAny>,
     fs_layers: Option<IgnoredAny>,

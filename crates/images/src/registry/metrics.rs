@@ -5,7 +5,7 @@ use std::sync::Arc;
 use prometheus::{HistogramVec, IntCounterVec, IntGaugeVec};
 use tokio::time::Instant;
 
-use super::{limits, manifest};
+use super::manifest;
 use tolerarch_core::image::DOCKER_HUB;
 use tolerarch_support::metrics::{Metrics, OTHER, PerHost};
 
@@ -50,9 +50,12 @@ impl RequestKind {
     /// Bytes of the body of a success that are read at most.
     pub(super) const fn limit(self) -> usize {
         match self {
-            Self::Token => limits::TOKEN,
-            Self::Head | Self::Manifest => limits::MANIFEST,
-            Self::Config => limits::CONFIG,
+            // As in go-containerregistry.
+            Self::Token => 64 << 10,
+            // containerd's `MaxManifestSize` is about as large.
+            Self::Head | Self::Manifest => 4 << 20,
+            // Real ones have a few kilobytes.
+            Self::Config => 1 << 20,
         }
     }
 }

@@ -2,14 +2,21 @@
 
 use futures_util::stream::{self, StreamExt};
 
+use super::Registry;
 use super::client::{ApiRequest, Pull};
 use super::digest::{self, Digest};
 use super::error::Error;
 use super::manifest::{self, Content, EntryKind, Found, IndexEntry, Manifest, ManifestError, Skip};
 use super::net::HttpResponse;
 use super::trace::{self, Fate, TracedEntry};
-use super::{Registry, limits};
 use tolerarch_core::image::{PlatformSet, Preference, Support, is_digest};
+
+/// Indexes within indexes: the one that the Pod names is the first.
+const DEPTH: usize = 3;
+/// Documents below one index that are fetched because no entry says what they are.
+const FETCHES: usize = 8;
+/// Entries of one index that are asked for at a time, each on a connection.
+const PARTS: usize = 4;
 
 type ReadConfig = fn(&[u8]) -> Result<PlatformSet, ManifestError>;
 
@@ -56,7 +63,7 @@ impl Registry {
             let is_fetched =
                 matches!(kind, EntryKind::Manifest(_) | EntryKind::Index(_)) && !nodes.is_empty();
             fetches += usize::from(is_fetched);
-            if fetches > limits::FETCHES {
+            if fetches > FETCHES {
                 return Err(ManifestError::Nesting.into());
             }
             let unchosen = || {
@@ -75,7 +82,7 @@ impl Registry {
                 EntryKind::Manifest(digest) => {
                     (PlatformSet::ALL, self.of_part(pull, &digest, manifest::read_config).await)
                 }
-                EntryKind::Index(_) if depth == limits::DEPTH => return Err(ManifestError::Nesting.into()),
+                EntryKind::Index(_) if depth == DEPTH => return Err(ManifestError::Nesting.into()),
                 EntryKind::Index(digest) => {
                     let part = match self.manifest(pull, &digest).await.map(|(_, index)| index.content) {
                         Ok(Content::Index(entries)) => {
@@ -141,7 +148,7 @@ impl Registry {
                 });
             })
         });
-        stream::iter(asked).for_each_concurrent(limits::PARTS, |part| part).await;
+        stream::iter(asked).for_each_concurrent(PARTS, |part| part).await;
         chosen
     }
 

@@ -121,7 +121,7 @@ async fn documents_that_no_runtime_takes_are_refused() {
     let index =
         |manifests: Value| json!({"schemaVersion": 2, "mediaType": OCI_INDEX, "manifests": manifests});
     let config = json!({"mediaType": OCI_CONFIG, "digest": testregistry::sha256(b"x"), "size": 1});
-    let many: Vec<Value> = (0..=limits::ENTRIES).map(|_| amd64.clone()).collect();
+    let many: Vec<Value> = (0..=manifest::ENTRIES).map(|_| amd64.clone()).collect();
     let deep = (0..4).fold(amd64.clone(), |entry, _| repo.index(None, [entry]));
     let odd_arch = json!({"mediaType": OCI_MANIFEST, "digest": amd64["digest"], "platform": {"os": "linux", "architecture": 64}});
     for (name, document, content_type, expected) in [

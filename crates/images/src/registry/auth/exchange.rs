@@ -11,9 +11,17 @@ use super::realm::{Realm, may_redirect};
 use crate::credentials::Credential;
 use crate::registry::error::Error;
 use crate::registry::hosts::{Endpoint, Hosts};
-use crate::registry::limits;
 use crate::registry::metrics::RequestKind;
 use crate::registry::net::{self, HttpRequest, HttpResponse, Transport};
+
+/// Bytes of one token.
+const TOKEN_BYTES: usize = 16 << 10;
+/// Redirects of one request, within its origin.
+const REDIRECTS: usize = 2;
+/// Life of a token that does not say, and the shortest that there is (distribution's token specification); and the longest that
+/// is believed.
+const LIFE: Duration = Duration::from_secs(60);
+const LIFE_MAX: Duration = Duration::from_secs(3600);
 
 const SERVER: &str = "the registry's token server";
 const UNUSABLE: &str = "the registry's token server issued no usable token";
@@ -78,7 +86,7 @@ impl<'a> TokenRequest<'a> {
         let mut url = realm.url.clone();
         url.query_pairs_mut().extend_pairs(self.parameters(realm));
         let password = self.credential.and_then(basic);
-        for _ in 0..limits::TOKEN_REDIRECTS {
+        for _ in 0..REDIRECTS {
             let response = self.send(&url, password.as_ref(), None).await?;
             let is_redirect = matches!(response.status.as_u16(), 301 | 307 | 308);
             let next =
@@ -144,12 +152,11 @@ pub(super) fn read(response: &HttpResponse) -> Result<(HeaderValue, Duration), E
 
 fn life(expires_in: Option<i64>) -> Duration {
     let given = expires_in.and_then(|seconds| u64::try_from(seconds).ok());
-    given.map_or(limits::TOKEN_LIFE, Duration::from_secs).clamp(limits::TOKEN_LIFE, limits::TOKEN_LIFE_MAX)
+    given.map_or(LIFE, Duration::from_secs).clamp(LIFE, LIFE_MAX)
 }
 
 pub(super) fn bearer(token: &str) -> Result<HeaderValue, Error> {
-    let usable =
-        (1..=limits::TOKEN_BYTES).contains(&token.len()) && token.bytes().all(|b| b.is_ascii_graphic());
+    let usable = (1..=TOKEN_BYTES).contains(&token.len()) && token.bytes().all(|b| b.is_ascii_graphic());
     let text = usable.then(|| Zeroizing::new(format!("Bearer {token}")));
     text.and_then(|text| net::sensitive(&text)).ok_or(Error::Denied(UNUSABLE.into()))
 }
@@ -170,12 +177,12 @@ mod tests {
     #[test]
     fn a_token_without_a_sensible_life_lives_for_the_default() {
         for (text, expected) in [
-            (r#"{"token": "t"}"#, limits::TOKEN_LIFE),
-            (r#"{"token": "t", "expires_in": -1}"#, limits::TOKEN_LIFE),
-            (r#"{"token": "t", "expires_in": 0}"#, limits::TOKEN_LIFE),
-            (r#"{"token": "t", "expires_in": 59}"#, limits::TOKEN_LIFE),
+            (r#"{"token": "t"}"#, LIFE),
+            (r#"{"token": "t", "expires_in": -1}"#, LIFE),
+            (r#"{"token": "t", "expires_in": 0}"#, LIFE),
+            (r#"{"token": "t", "expires_in": 59}"#, LIFE),
             (r#"{"token": "t", "expires_in": 300}"#, Duration::from_secs(300)),
-            (r#"{"token": "t", "expires_in": 9223372036854775807}"#, limits::TOKEN_LIFE_MAX),
+            (r#"{"token": "t", "expires_in": 9223372036854775807}"#, LIFE_MAX),
         ] {
             let read: TokenResponse = serde_json::from_str(text).unwrap();
             assert_eq!(life(read.expires_in), expected, "{text}");

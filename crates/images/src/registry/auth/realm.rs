@@ -7,9 +7,11 @@ use url::Url;
 
 use super::owner;
 use crate::registry::hosts::Hosts;
-use crate::registry::limits;
 use crate::registry::net::{authority, names};
 use tolerarch_core::image::canonical_host;
+
+/// Bytes of what a challenge says.
+const CHALLENGE_BYTES: usize = 2048;
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Realm {
@@ -22,7 +24,7 @@ impl Realm {
     /// The realm of a challenge: relative to the registry, HTTPS unless the registry itself has none, without user
     /// information. It may be another host; the address guard looks at that all the same.
     pub(super) fn of(hosts: &Hosts, origin: &Url, realm: &str, service: Option<String>) -> Option<Self> {
-        let long = |text: &str| text.len() > limits::CHALLENGE_BYTES;
+        let long = |text: &str| text.len() > CHALLENGE_BYTES;
         if long(realm) || service.as_deref().is_some_and(long) {
             return None;
         }

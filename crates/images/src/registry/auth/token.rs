@@ -8,15 +8,22 @@ use std::convert::Infallible;
 use http::HeaderValue;
 use quick_cache::Weighter;
 use quick_cache::sync::Cache;
-use tokio::time::Instant;
+use tokio::time::{Duration, Instant};
 
 use super::challenge::{Challenge, challenges};
 use super::exchange::{TokenRequest, basic, bearer, read};
 use super::realm::Realm;
 use crate::credentials::{Credential, CredentialId};
 use crate::registry::error::Error;
-use crate::registry::limits;
 use crate::registry::net::{HttpResponse, label, shown_host};
+
+/// Challenges (by host) and tokens (by repository and credential) that are remembered.
+const CHALLENGES: usize = 1000;
+const TOKENS: usize = 10_000;
+/// Bytes of all tokens.
+const TOKENS_BYTES: u64 = 16 << 20;
+/// How long before its end a token is no longer used.
+const MARGIN: Duration = Duration::from_secs(5);
 
 /// How registries authenticate clients, and the tokens that they issued.
 pub(crate) struct Tokens {
@@ -79,9 +86,9 @@ impl TokenKey {
 impl Tokens {
     pub(crate) fn new() -> Self {
         Self {
-            schemes: Cache::new(limits::CHALLENGES),
-            tokens: Cache::with_weighter(limits::TOKENS, limits::TOKENS_BYTES, Weight),
-            fetches: Cache::new(limits::TOKENS),
+            schemes: Cache::new(CHALLENGES),
+            tokens: Cache::with_weighter(TOKENS, TOKENS_BYTES, Weight),
+            fetches: Cache::new(TOKENS),
         }
     }
 
@@ -224,7 +231,7 @@ impl Tokens {
         let (authorization, life) = read(&response)?;
         // The registry that redirects chose the path at its target: nothing is kept of that.
         if !request.of_redirect {
-            let expires = Instant::now() + life.saturating_sub(limits::TOKEN_MARGIN);
+            let expires = Instant::now() + life.saturating_sub(MARGIN);
             self.tokens.insert(
                 TokenKey::of(request, &realm),
                 CachedToken { authorization: authorization.clone(), expires },

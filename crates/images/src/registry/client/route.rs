@@ -11,9 +11,11 @@ use super::request::ApiRequest;
 use crate::registry::auth::may_redirect;
 use crate::registry::error::{Error, token_hosts};
 use crate::registry::hosts::{Endpoint, Hosts};
-use crate::registry::limits;
 use crate::registry::net::{HttpRequest, HttpResponse, Transport, label, shown_host};
 use tolerarch_core::image::ImageRef;
+
+/// Redirects of one request: a domain of one's own before k8s.gcr.io, whose blobs take three. Other clients follow ten.
+const REDIRECTS: usize = 5;
 
 pub(super) struct Route<'a> {
     endpoint: &'a Endpoint,
@@ -61,7 +63,7 @@ impl<'a> Route<'a> {
     /// Where a redirect leads, if it is followed. Of its answer nothing else is read.
     fn next(&self, hosts: &Hosts, request: &ApiRequest, location: Option<&str>) -> Result<Url, Error> {
         let refused = |why: String| Err(Error::Unexpected(why));
-        if self.redirects == limits::REDIRECTS {
+        if self.redirects == REDIRECTS {
             return refused("the registry redirects too often".into());
         }
         let to = location.and_then(|location| self.url.join(location).ok());

@@ -3,18 +3,19 @@
 
 mod file;
 mod names;
-mod namespace;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::{Path, PathBuf};
 
-use crate::registry::limits;
 use crate::registry::net::Tls;
 use tolerarch_core::image::canonical_host;
 
+pub(super) use file::RegistryHost;
+
+/// Entries of `registries.hostsDir` that are read.
+const ENTRIES: usize = 1000;
 pub(in crate::registry) use names::Names;
-pub(super) use namespace::{Namespace, RegistryHost};
 
 /// The name of the directory for registries without one of their own.
 pub(super) const DEFAULT: &str = "_default";
@@ -77,6 +78,48 @@ impl HostsDirectory {
     }
 }
 
+/// What one directory says of its registry: by its `hosts.toml`, which hosts serve the images; without a readable one, by
+/// certificate files in Docker's layout, which authorities to trust.
+#[derive(Debug, Default)]
+pub(super) struct Namespace {
+    /// The hosts that serve the registry's images, in the order in which they are tried.
+    pub(super) hosts: Vec<RegistryHost>,
+    /// Tried last; without an endpoint it is the registry itself.
+    pub(super) server: RegistryHost,
+    /// Why its `hosts.toml` is not used.
+    fault: Option<String>,
+}
+
+impl Namespace {
+    pub(super) fn hosts(&self) -> impl Iterator<Item = &RegistryHost> {
+        self.hosts.iter().chain([&self.server])
+    }
+
+    fn load(directory: &Path) -> Result<Self, (PathBuf, io::Error)> {
+        let path = directory.join(file::NAME);
+        let fault = match tolerarch_support::file::read(&path) {
+            Ok(bytes) if !bytes.is_empty() => {
+                let text = str::from_utf8(&bytes).map_err(|_| "it is not UTF-8".to_owned());
+                match text.and_then(|text| Self::parse(text, directory)) {
+                    Ok(namespace) => return Ok(namespace),
+                    Err(why) => Some(why),
+                }
+            }
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err((path, error)),
+            _ => None,
+        };
+        let tls = certificates(directory)?;
+        let server = RegistryHost { tls: (tls != Tls::default()).then_some(tls), ..RegistryHost::default() };
+        Ok(Self { hosts: Vec::new(), server, fault })
+    }
+
+    /// Reads a `hosts.toml`. An error names the line, and quotes nothing.
+    pub(super) fn parse(text: &str, directory: &Path) -> Result<Self, String> {
+        let (hosts, server) = file::read(text, directory)?;
+        Ok(Self { hosts, server, fault: None })
+    }
+}
+
 pub(super) fn host_of(directory: &str) -> String {
     let marked = directory.strip_suffix('_').and_then(|rest| rest.rsplit_once('_'));
     let host = marked.filter(|(_, port)| port.parse::<u16>().is_ok());
@@ -85,10 +128,26 @@ pub(super) fn host_of(directory: &str) -> String {
 
 /// What is in a directory, sorted; without the names by which Kubernetes keeps the versions of a mounted ConfigMap.
 fn entries(directory: &Path) -> Result<Vec<PathBuf>, (PathBuf, io::Error)> {
-    let paths = tolerarch_support::file::entries(directory, limits::HOST_DIRECTORIES);
+    let paths = tolerarch_support::file::entries(directory, ENTRIES);
     let mut paths = paths.map_err(|error| (directory.to_owned(), error))?;
     paths.retain(|path| !path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b".")));
     Ok(paths)
+}
+
+/// `loadCertFiles`: `*.crt` are authorities, `*.cert` and `*.key` are client certificates.
+fn certificates(directory: &Path) -> Result<Tls, (PathBuf, io::Error)> {
+    let mut tls = Tls::default();
+    for file in entries(directory)?.into_iter().filter(|file| !file.is_dir()) {
+        match file.extension().and_then(|extension| extension.to_str()) {
+            Some("crt") => tls.authorities.push(file),
+            Some("cert") => {
+                let key = Some(file.with_extension("key")).filter(|key| key.exists());
+                tls.identities.push((file, key));
+            }
+            _ => {}
+        }
+    }
+    Ok(tls)
 }
 
 #[cfg(test)]

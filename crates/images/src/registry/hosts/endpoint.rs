@@ -13,7 +13,6 @@ use url::Url;
 use super::directory::Names;
 use super::health::Health;
 use crate::registry::error::Error;
-use crate::registry::limits;
 use crate::registry::net::{HttpRequest, HttpResponse, Transport, dialled};
 use tolerarch_core::image::{ImageRef, canonical_host};
 
@@ -55,7 +54,8 @@ impl fmt::Display for Mirror {
 }
 
 impl Mirror {
-    pub const MOST: usize = limits::MIRRORS;
+    /// Mirrors of one registry that are asked.
+    pub const MOST: usize = 4;
 }
 
 #[derive(Debug)]

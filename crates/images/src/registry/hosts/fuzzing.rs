@@ -5,8 +5,7 @@
 use std::path::Path;
 
 use super::directory::Namespace;
-use super::{HostSettings, Hosts, HostsDirectory, in_order};
-use crate::registry::limits;
+use super::{HostSettings, Hosts, HostsDirectory, Mirror, in_order};
 use tolerarch_core::image::ImageRef;
 
 /// Whatever it says, an image is asked for at a bounded number of URLs of HTTP, each of which ends in its own path or in that
@@ -25,7 +24,7 @@ pub fn hosts(data: &[u8]) -> bool {
     let hosts = Hosts::new(Vec::<(String, HostSettings)>::new(), directory);
     let image: ImageRef = "registry.test/team/app:v1".parse().unwrap_or_else(|error| panic!("{error}"));
     let endpoints = hosts.endpoints(image.host());
-    assert!(endpoints.len() <= limits::MIRRORS + 1, "{}", endpoints.len());
+    assert!(endpoints.len() <= Mirror::MOST + 1, "{}", endpoints.len());
     for endpoint in in_order(&endpoints, &image, true) {
         for endpoint in [Some(endpoint), endpoint.fallback.as_deref()].into_iter().flatten() {
             let Ok(name) = endpoint.name(&image) else { continue };

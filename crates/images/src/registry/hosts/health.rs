@@ -6,11 +6,16 @@
 
 use std::collections::VecDeque;
 
-use tokio::time::Instant;
+use tokio::time::{Duration, Instant};
 
-use crate::registry::limits;
 use tolerarch_core::image::ImageRef;
 use tolerarch_support::sync::Mutex;
+
+/// How long after a failure a mirror is tried last.
+pub(super) const FAILING: Duration = Duration::from_secs(20);
+/// Repositories that a mirror fails for in a row before it is tried last for all; and how many failures are remembered.
+const IN_A_ROW: usize = 3;
+const FAILURES: usize = 256;
 
 #[derive(Debug, Default)]
 pub(crate) struct Health(Mutex<State>);
@@ -31,21 +36,15 @@ struct Failure {
     in_a_row: bool,
 }
 
-impl Failure {
-    fn is_of(&self, image: &ImageRef) -> bool {
-        self.image.host() == image.host() && self.image.repository() == image.repository()
-    }
-}
-
 impl Health {
     pub(super) fn connect_failed(&self) {
-        self.0.lock().unreachable_until = Some(Instant::now() + limits::MIRROR_FAILING);
+        self.0.lock().unreachable_until = Some(Instant::now() + FAILING);
     }
 
     pub(crate) fn succeeded(&self, image: &ImageRef) {
         let mut state = self.0.lock();
         state.unreachable_until = None;
-        state.failures.retain(|failure| !failure.is_of(image));
+        state.failures.retain(|failure| failure.image.name() != image.name());
         for failure in state.failures.iter_mut().filter(|failure| failure.image.host() == image.host()) {
             failure.in_a_row = false;
         }
@@ -54,11 +53,11 @@ impl Health {
     /// It broke off, took too long or had an error of its own for this image.
     pub(crate) fn failed(&self, image: &ImageRef) {
         let (mut state, now) = (self.0.lock(), Instant::now());
-        state.failures.retain(|failure| now < failure.until && !failure.is_of(image));
-        if state.failures.len() == limits::MIRROR_FAILURES {
+        state.failures.retain(|failure| now < failure.until && failure.image.name() != image.name());
+        if state.failures.len() == FAILURES {
             state.failures.pop_front();
         }
-        let until = now + limits::MIRROR_FAILING;
+        let until = now + FAILING;
         state.failures.push_back(Failure { image: image.clone(), until, in_a_row: true });
     }
 
@@ -68,8 +67,8 @@ impl Health {
         let failures = || state.failures.iter().filter(|failure| now < failure.until);
         let in_a_row = failures().filter(|failure| failure.in_a_row && failure.image.host() == image.host());
         state.unreachable_until.is_some_and(|until| now < until)
-            || failures().any(|failure| failure.is_of(image))
-            || in_a_row.count() >= limits::MIRROR_FAILURES_IN_A_ROW
+            || failures().any(|failure| failure.image.name() == image.name())
+            || in_a_row.count() >= IN_A_ROW
     }
 }
 
@@ -99,7 +98,7 @@ mod tests {
         assert!(!health.is_failing(&image("e.f/d")), "of that registry only");
         health.succeeded(&a);
         assert!(!health.is_failing(&a) && !health.is_failing(&d));
-        tokio::time::advance(limits::MIRROR_FAILING).await;
+        tokio::time::advance(FAILING).await;
         assert!(!health.is_failing(&b));
     }
 
@@ -111,16 +110,16 @@ mod tests {
         health.succeeded(&image("a"));
         assert!(!health.is_failing(&image("e.f/d")));
         health.connect_failed();
-        tokio::time::advance(limits::MIRROR_FAILING).await;
+        tokio::time::advance(FAILING).await;
         assert!(!health.is_failing(&image("a")));
     }
 
     #[tokio::test(start_paused = true)]
     async fn what_it_remembers_is_bounded() {
         let health = Health::default();
-        for number in 0..2 * limits::MIRROR_FAILURES {
+        for number in 0..2 * FAILURES {
             health.failed(&image(&format!("r{number}.test/x")));
         }
-        assert_eq!(health.0.lock().failures.len(), limits::MIRROR_FAILURES);
+        assert_eq!(health.0.lock().failures.len(), FAILURES);
     }
 }

@@ -3,7 +3,6 @@
 use serde_json::Value;
 
 use super::{Content, EntryKind, Manifest, read, read_config};
-use crate::registry::limits;
 use tolerarch_core::image::{PlatformSet, Preference, is_digest};
 
 /// The first line is the `Content-Type`, the rest the body. What is read does not depend on how the JSON is written, names
@@ -27,7 +26,7 @@ pub fn manifest(data: &[u8]) -> bool {
         Content::Artifact => {}
         Content::Image { config } => assert!(is_digest(&config), "{config}"),
         Content::Index(entries) => {
-            assert!(entries.len() <= limits::ENTRIES, "{}", entries.len());
+            assert!(entries.len() <= super::ENTRIES, "{}", entries.len());
             for entry in &entries {
                 if let EntryKind::Manifest(digest) | EntryKind::Index(digest) = &entry.kind {
                     assert!(is_digest(digest), "{digest}");

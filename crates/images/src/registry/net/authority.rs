@@ -2,8 +2,10 @@
 
 use url::Url;
 
-use crate::registry::limits;
 use tolerarch_core::image::{DOCKER_HUB, DOCKER_HUB_ENDPOINT};
+
+/// Characters of a host that a registry named, in a message.
+const SHOWN: usize = 100;
 
 /// The host that is dialled for images of `host`.
 pub(crate) fn dialled(host: &str) -> &str {
@@ -29,7 +31,7 @@ pub(crate) fn shown_host(url: &Url) -> String {
 
 /// A host of a URL, cut.
 pub(super) fn shown(host: &str) -> String {
-    host.chars().take(limits::SHOWN_HOST).collect()
+    host.chars().take(SHOWN).collect()
 }
 
 /// With the port that plain HTTP leaves out in URLs, and as [`authority`] writes it.

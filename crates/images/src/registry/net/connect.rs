@@ -32,7 +32,18 @@ use super::resolve::NameResolver;
 use super::trust::{ClientTls, TlsFault, TlsSettings};
 use super::verifier::Objection;
 use crate::meter::{Meter, Metered};
-use crate::registry::limits;
+use crate::registry::metrics::RequestKind;
+
+/// Bytes of one response on the wire, handshake included: the largest body, and 1 MiB for what is around it.
+const RESPONSE: usize = RequestKind::Manifest.limit() + (1 << 20);
+/// Addresses of one host that are tried.
+const ADDRESSES: usize = 8;
+/// How long one address is tried alone before the next one is tried beside it (RFC 8305, section 5).
+const NEXT_ADDRESS: Duration = Duration::from_millis(250);
+/// How long a connection may take, handshake included: the pool lets an attempt go on after its lookup has ended.
+pub(super) const CONNECT_TIME: Duration = Duration::from_secs(5);
+/// Connections to all registries together that are kept for the next lookup; further ones are used once.
+const IDLE_ALL: usize = 256;
 
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ConnectError {
@@ -75,7 +86,7 @@ pub(crate) struct Connector {
 
 impl Connector {
     pub(crate) fn new(guard: AddressGuard, tls: TlsSettings, proxies: Proxies, names: NameResolver) -> Self {
-        let kept = Arc::new(Semaphore::new(limits::IDLE_ALL));
+        let kept = Arc::new(Semaphore::new(IDLE_ALL));
         Self { guard: Arc::new(guard), tls: Arc::new(tls), proxies: Arc::new(proxies), names, kept }
     }
 
@@ -139,7 +150,7 @@ impl Connector {
     ) -> Result<Wire, ConnectError> {
         let addresses = self.names.resolve(to.name).await.map_err(ConnectError::Resolve)?;
         let admits = |address: &IpAddr| ready(guard.is_none_or(|guard| guard.admits(*address)));
-        let admitted = addresses.filter(admits).take(limits::ADDRESSES);
+        let admitted = addresses.filter(admits).take(ADDRESSES);
         let tcp = dial(admitted.map(|address| SocketAddr::new(address, to.port))).await?;
         tcp.set_nodelay(true).map_err(ConnectError::Dial)?;
         Ok(Box::new(Metered { io: tcp, meter: meter.clone() }))
@@ -198,7 +209,7 @@ async fn dial(addresses: impl stream::Stream<Item = SocketAddr>) -> Result<TcpSt
             },
             Some(address) = next => {
                 attempts.push(TcpStream::connect(address));
-                head_start = limits::NEXT_ADDRESS;
+                head_start = NEXT_ADDRESS;
             }
             else => return Err(failure),
         }
@@ -219,7 +230,7 @@ impl Service<Uri> for Connector {
         Box::pin(async move {
             let kept = Arc::clone(&connector.kept).try_acquire_owned().ok();
             let late = |_| ConnectError::Dial(io::ErrorKind::TimedOut.into());
-            let meter = Meter::new(limits::RESPONSE, 0);
+            let meter = Meter::new(RESPONSE, 0);
             let connect = |choice| connector.connect(&uri, &meter, choice);
             let connected = async {
                 match connect(|tls| &tls.usual).await {
@@ -229,7 +240,7 @@ impl Service<Uri> for Connector {
                     connected => connected,
                 }
             };
-            let (io, to_proxy) = timeout(limits::CONNECT_TIME, connected).await.map_err(late)??;
+            let (io, to_proxy) = timeout(CONNECT_TIME, connected).await.map_err(late)??;
             let reuse = Reuse::default();
             Ok(TokioIo::new(Stream { io, to_proxy, kept, meter, flushed: true, has_answered: false, reuse }))
         })
@@ -247,7 +258,7 @@ pub(crate) struct Stream {
     io: Wire,
     /// Whether a proxy reads the requests.
     to_proxy: bool,
-    /// Without this it is not kept for another request; see `limits::IDLE_ALL`.
+    /// Without this it is not kept for another request; see `IDLE_ALL`.
     kept: Option<OwnedSemaphorePermit>,
     meter: Meter,
     /// Whether everything was written, so that the next write begins a request.

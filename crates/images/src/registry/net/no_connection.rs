@@ -9,27 +9,27 @@ use url::Url;
 use super::authority::{label, shown};
 use super::connect::ConnectError;
 use super::verifier::Objection;
-use crate::registry::limits;
+
+/// Characters of the cause of a broken connection.
+const CAUSE: usize = 200;
 
 /// Why there is no connection to the host of this URL, which is named as in the configuration.
 pub(super) fn explain(url: &Url, error: &ConnectError) -> String {
     let host = shown(&label(url));
+    let unreachable = |why| Some(format!("{host} cannot be reached: {why}"));
     let known = match error {
-        ConnectError::Resolve(error) if error.kind() == io::ErrorKind::TimedOut => Some(format!(
-            "{host} cannot be reached: no name server answers for it in time; see that they run, and that no NetworkPolicy closes port 53"
-        )),
-        ConnectError::Resolve(_) => Some(format!(
-            "{host} cannot be reached: its name cannot be resolved; see that it is right, and known to the DNS here"
-        )),
-        ConnectError::Dial(error) => match error.kind() {
-            io::ErrorKind::ConnectionRefused => {
-                Some(format!("{host} cannot be reached: it refuses the connection"))
-            }
-            io::ErrorKind::TimedOut => Some(format!(
-                "{host} cannot be reached: it takes no connection in time; a NetworkPolicy or firewall may be in the way"
-            )),
-            _ => None,
-        },
+        ConnectError::Resolve(error) if error.kind() == io::ErrorKind::TimedOut => unreachable(
+            "no name server answers for it in time; see that they run, and that no NetworkPolicy closes port 53",
+        ),
+        ConnectError::Resolve(_) => {
+            unreachable("its name cannot be resolved; see that it is right, and known to the DNS here")
+        }
+        ConnectError::Dial(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
+            unreachable("it refuses the connection")
+        }
+        ConnectError::Dial(error) if error.kind() == io::ErrorKind::TimedOut => {
+            unreachable("it takes no connection in time; a NetworkPolicy or firewall may be in the way")
+        }
         ConnectError::Tls(error) => {
             error.get_ref().and_then(|error| explain_tls(&host, error.downcast_ref()?))
         }
@@ -69,7 +69,7 @@ pub(super) fn texts(error: &(dyn StdError + 'static)) -> String {
         text.push_str(error.to_string().split(": https://docs.rs/").next().unwrap_or_default());
         cause = error.source();
     }
-    text.chars().take(limits::CAUSE).collect()
+    text.chars().take(CAUSE).collect()
 }
 
 #[cfg(test)]

@@ -17,9 +17,16 @@ use hickory_resolver::net::NetError;
 use hickory_resolver::net::runtime::TokioRuntimeProvider;
 use hickory_resolver::proto::rr::{Name, RecordType};
 use hickory_resolver::system_conf::read_system_conf;
-use tokio::time::{Instant, timeout, timeout_at};
+use tokio::time::{Duration, Instant, timeout, timeout_at};
 
-use crate::registry::limits;
+/// Name servers that are asked, as many as the C library takes (`MAXNS`).
+const NAME_SERVERS: usize = 3;
+/// Requests to one name server that are under way. Each lookup has two, and there are never as many lookups.
+const NAME_REQUESTS: usize = 4096;
+/// How long a name may take, so that time is left to connect (`CONNECT_TIME`); and how long the one family is waited for when the
+/// other has answered (RFC 8305, section 3).
+const NAME_TIME: Duration = Duration::from_secs(4);
+const OTHER_FAMILY: Duration = Duration::from_millis(50);
 
 /// Resolves names. Clones are the same resolver.
 #[derive(Clone)]
@@ -48,13 +55,13 @@ impl NameResolver {
         // As the C library: nothing is remembered.
         options.cache_size = 0;
         options.use_hosts_file = ResolveHosts::Always;
-        options.max_active_requests = limits::NAME_REQUESTS;
+        options.max_active_requests = NAME_REQUESTS;
         let resolver = |server| {
             let config = ResolverConfig::from_parts(None, Vec::new(), vec![server]);
             let builder = TokioResolver::builder_with_config(config, TokioRuntimeProvider::default());
             builder.with_options(options.clone()).build()
         };
-        let servers = config.name_servers.into_iter().take(limits::NAME_SERVERS).map(resolver);
+        let servers = config.name_servers.into_iter().take(NAME_SERVERS).map(resolver);
         // The host's own domain counts only without a search list.
         let domain = config.domain.filter(|_| config.search.is_empty());
         Ok(Self {
@@ -67,7 +74,7 @@ impl NameResolver {
     /// The addresses of a host, which may be an address itself: those that are known soon, both families in turn, and then
     /// those that come later (RFC 8305, sections 3 and 4).
     pub(super) async fn resolve(&self, host: &str) -> io::Result<impl Stream<Item = IpAddr> + use<>> {
-        let until = Instant::now() + limits::NAME_TIME;
+        let until = Instant::now() + NAME_TIME;
         let (known, awaited) = match host.parse() {
             Ok(address) => (vec![address], None),
             Err(_) => timeout_at(until, self.find(host)).await?.map_err(|error| match error {
@@ -122,11 +129,8 @@ impl NameResolver {
         let asked = select(self.ask(name, RecordType::AAAA), self.ask(name, RecordType::A)).await;
         let (Either::Left((first, mut other)) | Either::Right((first, mut other))) = asked;
         let says_all = first.as_ref().err().is_none_or(NetError::is_nx_domain);
-        let second = if says_all {
-            timeout(limits::OTHER_FAMILY, &mut other).await.ok()
-        } else {
-            Some((&mut other).await)
-        };
+        let second =
+            if says_all { timeout(OTHER_FAMILY, &mut other).await.ok() } else { Some((&mut other).await) };
         match (first, second) {
             (first, None) => (first, Some(other)),
             (Ok(mut addresses), Some(second)) => {
@@ -161,13 +165,9 @@ impl NameResolver {
 
 /// Both families in turn, beginning with IPv6.
 fn in_turn(addresses: Vec<IpAddr>) -> Vec<IpAddr> {
-    let mut taken = Vec::with_capacity(addresses.len());
     let (v6, v4): (Vec<IpAddr>, Vec<IpAddr>) = addresses.into_iter().partition(IpAddr::is_ipv6);
-    let (mut v4, mut v6) = (v4.into_iter(), v6.into_iter());
-    for _ in 0..v4.len().max(v6.len()) {
-        taken.extend(v6.next().into_iter().chain(v4.next()));
-    }
-    taken
+    let turns = 0..v4.len().max(v6.len());
+    turns.flat_map(|turn| [v6.get(turn), v4.get(turn)]).flatten().copied().collect()
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ use http::header::{
     ACCEPT, ACCEPT_ENCODING, AUTHORIZATION, CONTENT_ENCODING, CONTENT_TYPE, PROXY_AUTHORIZATION, RETRY_AFTER,
     USER_AGENT,
 };
-use http::{Extensions, HeaderMap, HeaderValue, Method, Request, StatusCode, Uri};
+use http::{Extensions, HeaderMap, HeaderValue, Method, Request, StatusCode};
 use http_body_util::Full;
 use hyper_util::client::legacy::{self, Client};
 use hyper_util::rt::{TokioExecutor, TokioTimer};
@@ -23,11 +23,23 @@ use super::connect::{ConnectError, Connector, Reuse};
 use super::no_connection::{self, texts};
 use crate::meter::TooManyBytes;
 use crate::registry::error::Error;
-use crate::registry::limits;
 use crate::registry::manifest::ManifestError;
 use crate::registry::metrics::{RegistryMetrics, RequestKind};
 use crate::registry::trace;
 use tolerarch_support::body::{Budget, Read, ReadError};
+
+/// Bytes of an error response: read so that the connection can be used again.
+const ERROR: usize = 64 << 10;
+/// How long such a body may take.
+const ERROR_TIME: Duration = Duration::from_millis(500);
+/// Bytes of all answers that are read at a time: twelve of the largest manifests. Beyond, the largest and slowest go.
+const BODIES: usize = 48 << 20;
+/// Bytes of the headers of an answer.
+const HEADERS: usize = 64 << 10;
+/// Connections to one registry that are kept for the next lookup, and for how long. As many as run at a time by default
+/// (`lookup.perRegistry`): with fewer, those that end together would be closed while others wait to begin.
+const IDLE: usize = 16;
+const IDLE_TIME: Duration = Duration::from_secs(20);
 
 /// What becomes of an answer that is so large or slow that its memory is needed for others.
 const CROWDED: &str = "the answer was too large or slow while memory was needed for others";
@@ -60,7 +72,7 @@ pub(crate) struct HttpRequest<'a> {
 pub(crate) struct HttpResponse {
     pub(crate) status: StatusCode,
     pub(crate) headers: HeaderMap,
-    /// The whole body of a success; of an error at most `limits::ERROR`, and nothing if it is longer.
+    /// The whole body of a success; of an error at most `ERROR`, and nothing if it is longer.
     body: Read,
 }
 
@@ -137,14 +149,14 @@ impl Transport {
         let mut client = Client::builder(TokioExecutor::new());
         client
             .pool_timer(TokioTimer::new())
-            .pool_idle_timeout(limits::IDLE_TIME)
-            .pool_max_idle_per_host(limits::IDLE)
-            .http1_max_buf_size(limits::HEADERS);
+            .pool_idle_timeout(IDLE_TIME)
+            .pool_max_idle_per_host(IDLE)
+            .http1_max_buf_size(HEADERS);
         Self {
             client: client.build(connector.clone()),
             fresh: client.pool_max_idle_per_host(0).build(connector.clone()),
             connector,
-            bodies: Budget::new(limits::BODIES),
+            bodies: Budget::new(BODIES),
             metrics,
             allowances: Allowances::new(),
         }
@@ -198,8 +210,8 @@ impl Transport {
         let (head, body) = response.into_parts();
         if !head.status.is_success() {
             // Read so that the connection can be used again, and as it may say what the status does not.
-            let read = self.bodies.read(body, limits::ERROR, Instant::now(), None);
-            let read = timeout(limits::ERROR_TIME, read).await.ok().and_then(Result::ok);
+            let read = self.bodies.read(body, ERROR, Instant::now(), None);
+            let read = timeout(ERROR_TIME, read).await.ok().and_then(Result::ok);
             let body = read.unwrap_or_else(|| self.bodies.nothing());
             return Ok(HttpResponse { status: head.status, headers: head.headers, body });
         }
@@ -221,31 +233,27 @@ impl Transport {
 
     fn build(&self, request: &HttpRequest<'_>) -> Result<Request<Full<Bytes>>, Error> {
         let invalid = || Error::Unreachable("the connection broke: a URL that cannot be asked".into());
-        let uri: Uri = request.url.as_str().parse().map_err(|_| invalid())?;
-        let mut built = Request::builder()
-            .method(request.method())
-            .uri(uri)
-            .header(ACCEPT, request.kind.accept())
-            // Nothing is decompressed, so there is nothing that could swell.
-            .header(ACCEPT_ENCODING, "identity")
-            .header(USER_AGENT, concat!("tolerarch/", env!("CARGO_PKG_VERSION")));
-        for (name, value) in request.headers.into_iter().flatten() {
-            // A credential for this image counts more than a header for all of them.
-            if *name != AUTHORIZATION || request.authorization.is_none() {
-                built = built.header(name, value);
-            }
+        let mut built = Request::new(request.form.clone().map_or_else(Full::default, Full::new));
+        *built.uri_mut() = request.url.as_str().parse().map_err(|_| invalid())?;
+        *built.method_mut() = request.method();
+        let mut headers = request.headers.cloned().unwrap_or_default();
+        headers.insert(ACCEPT, HeaderValue::from_static(request.kind.accept()));
+        // Nothing is decompressed, so there is nothing that could swell.
+        headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
+        headers
+            .insert(USER_AGENT, HeaderValue::from_static(concat!("tolerarch/", env!("CARGO_PKG_VERSION"))));
+        if request.form.is_some() {
+            headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/x-www-form-urlencoded"));
         }
+        // A credential for this image counts more than a header for all of them.
         if let Some(authorization) = request.authorization {
-            built = built.header(AUTHORIZATION, authorization);
+            headers.insert(AUTHORIZATION, authorization.clone());
         }
         if let Some(authorization) = self.connector.proxy_authorization(request.url) {
-            built = built.header(PROXY_AUTHORIZATION, authorization);
+            headers.insert(PROXY_AUTHORIZATION, authorization.clone());
         }
-        if request.form.is_some() {
-            built = built.header(CONTENT_TYPE, "application/x-www-form-urlencoded");
-        }
-        let body = request.form.clone().map_or_else(Full::default, Full::new);
-        built.body(body).map_err(|_| invalid())
+        *built.headers_mut() = headers;
+        Ok(built)
     }
 }
 

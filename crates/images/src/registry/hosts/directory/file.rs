@@ -17,7 +17,6 @@ use toml::de::{DeTable, DeValue, ValueDeserializer};
 use url::Url;
 
 use super::names::Names;
-use super::namespace::RegistryHost;
 use crate::registry::hosts::Endpoint;
 use crate::registry::net::{Tls, sensitive};
 use tolerarch_core::image::{DOCKER_HUB, DOCKER_HUB_ENDPOINT};
@@ -68,6 +67,18 @@ impl<T> OneOrMany<T> {
 enum Identity {
     One(PathBuf),
     Pair(PathBuf, PathBuf),
+}
+
+/// One host that serves the images of a namespace; containerd's `RegistryHost`.
+#[derive(Debug, Default)]
+pub(in crate::registry::hosts) struct RegistryHost {
+    pub(in crate::registry::hosts) endpoint: Option<Arc<Endpoint>>,
+    /// `None` if nothing is said of it.
+    pub(in crate::registry::hosts) tls: Option<Tls>,
+    /// May hold secrets, so they are never shown.
+    pub(in crate::registry::hosts) headers: HeaderMap,
+    pub(in crate::registry::hosts) names: Names,
+    pub(super) is_proxied: bool,
 }
 
 /// Reads the hosts of a file in their order, which is that of trying, and its server.

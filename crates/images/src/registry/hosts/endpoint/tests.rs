@@ -96,6 +96,6 @@ async fn a_failing_mirror_is_tried_last() {
     all[0].health.failed(&image);
     all[2].health.failed(&image);
     assert_eq!(order(), ["c.d", "e.f", "a.b"]);
-    tokio::time::advance(limits::MIRROR_FAILING).await;
+    tokio::time::advance(crate::registry::hosts::health::FAILING).await;
     assert_eq!(order(), ["a.b", "c.d", "e.f"]);
 }
