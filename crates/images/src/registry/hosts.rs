@@ -6,6 +6,7 @@ mod endpoint;
 #[cfg(any(test, feature = "testing"))]
 pub(super) mod fuzzing;
 mod health;
+mod names;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::PathBuf;

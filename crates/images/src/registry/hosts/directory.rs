@@ -2,7 +2,6 @@
 //! `core/remotes/docker/config/hosts.go` of github.com/containerd/containerd. There is one directory for each registry.
 
 mod file;
-mod names;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -15,7 +14,6 @@ pub(super) use file::RegistryHost;
 
 /// Entries of `registries.hostsDir` that are read.
 const ENTRIES: usize = 1000;
-pub(in crate::registry) use names::Names;
 
 /// The name of the directory for registries without one of their own.
 pub(super) const DEFAULT: &str = "_default";

@@ -10,8 +10,8 @@ use std::sync::Arc;
 use http::HeaderMap;
 use url::Url;
 
-use super::directory::Names;
 use super::health::Health;
+use super::names::Names;
 use crate::registry::error::Error;
 use crate::registry::net::{HttpRequest, HttpResponse, Transport, dialled};
 use tolerarch_core::image::{ImageRef, canonical_host};

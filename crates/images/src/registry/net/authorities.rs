@@ -19,11 +19,13 @@ pub(super) fn add(roots: &mut RootCertStore, file: &Path) -> Result<Vec<Certific
     let (mut added, mut passed) = (Vec::new(), 0_usize);
     for (line, part) in parts(&text) {
         let why = match CertificateDer::from_pem_slice(part) {
-            Ok(certificate) if roots.add(certificate.clone()).is_ok() => {
-                added.push(certificate);
-                continue;
-            }
-            Ok(_) => "it is no certificate that can be read",
+            Ok(certificate) => match roots.add(certificate.clone()) {
+                Ok(()) => {
+                    added.push(certificate);
+                    continue;
+                }
+                Err(_) => "it is no certificate that can be read",
+            },
             Err(pem::Error::NoItemsFound) => "it is no CERTIFICATE",
             Err(_) => "it is no PEM: its base64 is broken, or its end is missing",
         };

@@ -16,8 +16,8 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue, ValueDeserializer};
 use url::Url;
 
-use super::names::Names;
 use crate::registry::hosts::Endpoint;
+use crate::registry::hosts::names::Names;
 use crate::registry::net::{Tls, sensitive};
 use tolerarch_core::image::{DOCKER_HUB, DOCKER_HUB_ENDPOINT};
 

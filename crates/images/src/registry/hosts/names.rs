@@ -12,7 +12,7 @@ use tolerarch_core::image::ImageRef;
 
 /// A place is a file and a line.
 #[derive(Clone, Debug, Default)]
-pub(in crate::registry) enum Names {
+pub(super) enum Names {
     /// Those that images have.
     #[default]
     Own,
@@ -51,7 +51,7 @@ impl Names {
 
     /// The name of this repository there, or the place of what leaves it open. k3s takes the first rule that changes the
     /// name, in the order of a map of Go, which is another one each time.
-    pub(in crate::registry) fn of<'a>(&'a self, repository: &'a str) -> Result<Cow<'a, str>, &'a str> {
+    pub(super) fn of<'a>(&'a self, repository: &'a str) -> Result<Cow<'a, str>, &'a str> {
         let (rules, place) = match self {
             Self::Own => return Ok(Cow::Borrowed(repository)),
             Self::Unclear(place) => return Err(place),
