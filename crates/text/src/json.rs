@@ -100,24 +100,16 @@ impl<T> std::ops::Deref for Object<T> {
 }
 
 pub fn push_text(json: &mut String, text: &str) {
-    if is_plain(text) {
+    // What a JSON string cannot hold as it is (RFC 8259 section 7).
+    let is_escaped = |b: u8| (b < b' ') | (b == b'"') | (b == b'\\');
+    // To the end in any case: so the compiler can look at many bytes at a time.
+    if text.bytes().fold(false, |escaped, b| escaped | is_escaped(b)) {
+        json.push_str(&serde_json::Value::from(text).to_string());
+    } else {
         for part in ["\"", text, "\""] {
             json.push_str(part);
         }
-    } else {
-        json.push_str(&serde_json::Value::from(text).to_string());
     }
-}
-
-/// Whether the text may stand in a JSON string as it is.
-pub(crate) fn is_plain(text: &str) -> bool {
-    // To the end in any case: so the compiler can look at many bytes at a time.
-    !text.bytes().fold(false, |escaped, b| escaped | is_escaped(b))
-}
-
-/// Whether a JSON string cannot hold this byte as it is (RFC 8259 section 7).
-pub(crate) const fn is_escaped(byte: u8) -> bool {
-    (byte < b' ') | (byte == b'"') | (byte == b'\\')
 }
 
 #[cfg(test)]

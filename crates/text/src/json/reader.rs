@@ -4,38 +4,26 @@
 //! are no integers, or arrays for structs. In doubt the caller asks serde_json. What is read without
 //! a doubt is what serde_json would have read; tests compare the two.
 
-use std::fmt::{self, Display};
+use std::fmt::Display;
+use std::mem::take;
 
 use serde::de::{self, Deserialize, DeserializeSeed, MapAccess, SeqAccess, Visitor};
 
-use super::source::{Characters, Source};
-use super::unread;
+use super::source::{Characters, NotRead, Source};
 
-/// The text is not read here: perhaps it is malformed, perhaps only unusual.
-#[derive(Debug)]
-pub struct NotRead;
+/// The newtype of this name takes the text of a value in place of the value.
+pub(super) const TEXT: &str = "tolerarch::Unread";
 
 /// Reads a value, borrowed as far as possible.
 pub fn read<'de, T: Deserialize<'de>>(json: &'de [u8]) -> Result<T, NotRead> {
     // Go's encoder ends each document by a new line.
-    let json = json.strip_suffix(b"\n").unwrap_or(json);
-    let text = std::str::from_utf8(json).map_err(|_| NotRead)?;
-    let mut reader = Reader { text, source: Source::new(json).ok_or(NotRead)? };
+    let text = std::str::from_utf8(json.strip_suffix(b"\n").unwrap_or(json)).map_err(|_| NotRead)?;
+    let mut reader = Reader(Source::new(text)?);
     let value = T::deserialize(&mut reader)?;
-    if reader.source.at == json.len() { Ok(value) } else { Err(NotRead) }
+    if reader.0.at == text.len() { Ok(value) } else { Err(NotRead) }
 }
 
-struct Reader<'de> {
-    text: &'de str,
-    source: Source<'de>,
-}
-
-impl Reader<'_> {
-    #[inline]
-    fn next(&self) -> Result<u8, NotRead> {
-        self.source.next().ok_or(NotRead)
-    }
-}
+struct Reader<'de>(Source<'de>);
 
 impl<'de> de::Deserializer<'de> for &mut Reader<'de> {
     type Error = NotRead;
@@ -45,42 +33,38 @@ impl<'de> de::Deserializer<'de> for &mut Reader<'de> {
     }
 
     fn deserialize_ignored_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, NotRead> {
-        self.source.value().ok_or(NotRead)?;
+        self.0.value()?;
         visitor.visit_unit()
     }
 
     fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, NotRead> {
-        if self.next()? == b'n' {
-            self.source.word("null").ok_or(NotRead)?;
-            visitor.visit_none()
-        } else {
-            visitor.visit_some(self)
+        match self.0.next()? {
+            b'n' if self.0.token()? == "null" => visitor.visit_none(),
+            b'n' => Err(NotRead),
+            _ => visitor.visit_some(self),
         }
     }
 
     fn deserialize_bool<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, NotRead> {
-        let value = self.next()? == b't';
-        self.source.word(if value { "true" } else { "false" }).ok_or(NotRead)?;
-        visitor.visit_bool(value)
+        match self.0.token()? {
+            "true" => visitor.visit_bool(true),
+            "false" => visitor.visit_bool(false),
+            _ => Err(NotRead),
+        }
     }
 
     fn deserialize_i64<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, NotRead> {
-        let begin = self.source.at;
-        self.source.integer().ok_or(NotRead)?;
-        let text = &self.text[begin..self.source.at];
-        // With a fraction or an exponent, what follows is not what may follow a value; and serde_json takes -0 for one that
-        // has a fraction.
-        if text == "-0" { Err(NotRead) } else { visitor.visit_i64(text.parse().map_err(|_| NotRead)?) }
+        visitor.visit_i64(serde_json::from_str(self.0.token()?).map_err(|_| NotRead)?)
     }
 
     #[inline]
     fn deserialize_str<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, NotRead> {
-        let Characters { begin, end, has_escapes } = self.source.string().ok_or(NotRead)?;
+        let Characters { begin, end, has_escapes } = self.0.string()?;
         if has_escapes {
-            let text: String = serde_json::from_str(&self.text[begin - 1..=end]).map_err(|_| NotRead)?;
+            let text: String = serde_json::from_str(&self.0.text[begin - 1..=end]).map_err(|_| NotRead)?;
             visitor.visit_string(text)
         } else {
-            visitor.visit_borrowed_str(&self.text[begin..end])
+            visitor.visit_borrowed_str(&self.0.text[begin..end])
         }
     }
 
@@ -89,10 +73,9 @@ impl<'de> de::Deserializer<'de> for &mut Reader<'de> {
     }
 
     fn deserialize_map<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, NotRead> {
-        self.source.byte(b'{').ok_or(NotRead)?;
-        let mut parts = Parts { reader: self, place: Position::First };
-        let value = visitor.visit_map(&mut parts)?;
-        parts.ended(value)
+        self.0.byte(b'{')?;
+        let value = visitor.visit_map(Parts { reader: &mut *self, closing: b'}', is_first: true })?;
+        self.0.byte(b'}').map(|()| value)
     }
 
     fn deserialize_struct<V: Visitor<'de>>(
@@ -109,19 +92,18 @@ impl<'de> de::Deserializer<'de> for &mut Reader<'de> {
         name: &'static str,
         visitor: V,
     ) -> Result<V::Value, NotRead> {
-        if name != unread::NAME {
+        if name != TEXT {
             return Err(NotRead);
         }
-        let begin = self.source.at;
-        self.source.value().ok_or(NotRead)?;
-        visitor.visit_borrowed_str(&self.text[begin..self.source.at])
+        let begin = self.0.at;
+        self.0.value()?;
+        visitor.visit_borrowed_str(&self.0.text[begin..self.0.at])
     }
 
     fn deserialize_seq<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, NotRead> {
-        self.source.byte(b'[').ok_or(NotRead)?;
-        let mut parts = Parts { reader: self, place: Position::First };
-        let value = visitor.visit_seq(&mut parts)?;
-        parts.ended(value)
+        self.0.byte(b'[')?;
+        let value = visitor.visit_seq(Parts { reader: &mut *self, closing: b']', is_first: true })?;
+        self.0.byte(b']').map(|()| value)
     }
 
     serde::forward_to_deserialize_any! {
@@ -130,62 +112,46 @@ impl<'de> de::Deserializer<'de> for &mut Reader<'de> {
     }
 }
 
+/// The members of an object, or the items of a list, up to the closing bracket.
 struct Parts<'a, 'de> {
     reader: &'a mut Reader<'de>,
-    place: Position,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Position {
-    /// Behind the opening bracket.
-    First,
-    /// Behind a part.
-    Next,
-    /// Behind the closing bracket.
-    End,
+    closing: u8,
+    is_first: bool,
 }
 
 impl Parts<'_, '_> {
-    /// Whether there is another part; goes to where it begins, or behind the closing bracket.
+    /// Goes to where the next part begins, if there is one.
     #[inline]
-    fn more(&mut self, closing: u8) -> Result<bool, NotRead> {
-        match (self.reader.next()?, self.place) {
-            (byte, Position::First | Position::Next) if byte == closing => self.place = Position::End,
-            (_, Position::First) => {
-                self.place = Position::Next;
-                return Ok(true);
-            }
-            (b',', Position::Next) => {}
-            _ => return Err(NotRead),
+    fn more(&mut self) -> Result<bool, NotRead> {
+        let is_first = take(&mut self.is_first);
+        if self.reader.0.next()? == self.closing {
+            return Ok(false);
         }
-        self.reader.source.at += 1;
-        Ok(self.place == Position::Next)
-    }
-
-    /// The value, if all parts have been taken.
-    fn ended<T>(&self, value: T) -> Result<T, NotRead> {
-        if self.place == Position::End { Ok(value) } else { Err(NotRead) }
+        if !is_first {
+            self.reader.0.byte(b',')?;
+        }
+        Ok(true)
     }
 }
 
-impl<'de> MapAccess<'de> for &mut Parts<'_, 'de> {
+impl<'de> MapAccess<'de> for Parts<'_, 'de> {
     type Error = NotRead;
 
     fn next_key_seed<K: DeserializeSeed<'de>>(&mut self, seed: K) -> Result<Option<K::Value>, NotRead> {
-        if self.more(b'}')? { seed.deserialize(&mut *self.reader).map(Some) } else { Ok(None) }
+        if self.more()? { seed.deserialize(&mut *self.reader).map(Some) } else { Ok(None) }
     }
 
     fn next_value_seed<S: DeserializeSeed<'de>>(&mut self, seed: S) -> Result<S::Value, NotRead> {
-        self.reader.source.byte(b':').ok_or(NotRead)?;
+        self.reader.0.byte(b':')?;
         seed.deserialize(&mut *self.reader)
     }
 }
 
-impl<'de> SeqAccess<'de> for &mut Parts<'_, 'de> {
+impl<'de> SeqAccess<'de> for Parts<'_, 'de> {
     type Error = NotRead;
 
     fn next_element_seed<S: DeserializeSeed<'de>>(&mut self, seed: S) -> Result<Option<S::Value>, NotRead> {
-        if self.more(b']')? { seed.deserialize(&mut *self.reader).map(Some) } else { Ok(None) }
+        if self.more()? { seed.deserialize(&mut *self.reader).map(Some) } else { Ok(None) }
     }
 }
 
@@ -194,11 +160,3 @@ impl de::Error for NotRead {
         Self
     }
 }
-
-impl Display for NotRead {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("not read here")
-    }
-}
-
-impl std::error::Error for NotRead {}

@@ -1,8 +1,13 @@
 //! A scanner of JSON (RFC 8259) that also skips values that are not needed.
-//!
-//! `None` is not JSON, nested too deep, or has blanks, as nothing has that the API server sends; then it is over.
 
+use serde::de::IgnoredAny;
 use wide::u8x16;
+
+/// The text is not read here: perhaps it is malformed, perhaps only unusual, with blanks or nested deeply, as nothing is that
+/// the API server sends. Then the scanner cannot be used any more.
+#[derive(Debug, thiserror::Error)]
+#[error("not read here")]
+pub struct NotRead;
 
 /// Levels of a skipped value, as many as there are bits beside the first one; Kubernetes' own objects have about twenty.
 const DEPTH: u32 = u64::BITS - 1;
@@ -10,7 +15,7 @@ const BLOCK: usize = u64::BITS as usize;
 
 /// A JSON text, and how far it has been passed.
 pub(super) struct Source<'a> {
-    json: &'a [u8],
+    pub(super) text: &'a str,
     /// Behind what has been passed.
     pub(super) at: usize,
     /// A bit for each quote and each backslash, and for all that is behind the end.
@@ -32,9 +37,9 @@ pub(super) struct Characters {
 }
 
 impl<'a> Source<'a> {
-    /// `None` if there are control characters, which would have to be escaped in a string, and are blanks elsewhere.
-    pub(super) fn new(json: &'a [u8]) -> Option<Self> {
-        let (blocks, rest) = json.as_chunks();
+    /// In doubt if there are control characters, which would have to be escaped in a string, and are blanks elsewhere.
+    pub(super) fn new(text: &'a str) -> Result<Self, NotRead> {
+        let (blocks, rest) = text.as_bytes().as_chunks();
         let mut last = [b'"'; BLOCK];
         last[..rest.len()].copy_from_slice(rest);
         let mut least = u8x16::splat(u8::MAX);
@@ -42,15 +47,29 @@ impl<'a> Source<'a> {
             blocks.iter().chain([&last]).map(|block| special(block, &mut least)).collect();
         let left = special[0];
         let fits = least.to_array().iter().all(|&byte| byte >= b' ');
-        fits.then_some(Self { json, at: 0, special, block: 0, left })
+        if fits { Ok(Self { text, at: 0, special, block: 0, left }) } else { Err(NotRead) }
     }
 
     #[inline]
-    pub(super) fn next(&self) -> Option<u8> {
-        self.json.get(self.at).copied()
+    pub(super) fn next(&self) -> Result<u8, NotRead> {
+        self.byte_at(self.at)
     }
 
-    pub(super) fn value(&mut self) -> Option<()> {
+    #[inline(always)]
+    fn byte_at(&self, place: usize) -> Result<u8, NotRead> {
+        self.text.as_bytes().get(place).copied().ok_or(NotRead)
+    }
+
+    #[inline]
+    pub(super) fn byte(&mut self, expected: u8) -> Result<(), NotRead> {
+        if self.next()? != expected {
+            return Err(NotRead);
+        }
+        self.at += 1;
+        Ok(())
+    }
+
+    pub(super) fn value(&mut self) -> Result<(), NotRead> {
         // What is open, below the highest bit that is set: lists (0) and objects (1), the innermost in the lowest bit.
         let mut open = 1u64;
         loop {
@@ -74,7 +93,7 @@ impl<'a> Source<'a> {
             // A value has ended: here ends what it is in as well, or comes the next one.
             loop {
                 if open == 1 {
-                    return Some(());
+                    return Ok(());
                 }
                 let closing = if open & 1 == 1 { b'}' } else { b']' };
                 let byte = self.next()?;
@@ -82,7 +101,7 @@ impl<'a> Source<'a> {
                 if byte == closing {
                     open >>= 1;
                 } else if byte != b',' {
-                    return None;
+                    return Err(NotRead);
                 } else if open & 1 == 0 || !self.members(&mut open)? {
                     break;
                 }
@@ -93,10 +112,10 @@ impl<'a> Source<'a> {
     /// Passes members, and goes into objects, until the last member of one has been passed (true) or a value begins of another
     /// kind than most in `managedFields` and in specs (false).
     #[inline(always)]
-    fn members(&mut self, open: &mut u64) -> Option<bool> {
+    fn members(&mut self, open: &mut u64) -> Result<bool, NotRead> {
         loop {
             self.string()?;
-            match self.json.get(self.at..)? {
+            match self.text.as_bytes().get(self.at..).unwrap_or_default() {
                 [b':', b'{', b'}', ..] => self.at += 3,
                 [b':', b'{', b'"', ..] => {
                     *open = within(*open, true)?;
@@ -109,122 +128,84 @@ impl<'a> Source<'a> {
                 }
                 [b':', ..] => {
                     self.at += 1;
-                    return Some(false);
+                    return Ok(false);
                 }
-                _ => return None,
+                _ => return Err(NotRead),
             }
             if self.next()? != b',' {
-                return Some(true);
+                return Ok(true);
             }
             self.at += 1;
         }
     }
 
     #[inline(always)]
-    pub(super) fn string(&mut self) -> Option<Characters> {
-        if self.next()? != b'"' {
-            return None;
-        }
-        let begin = self.at + 1;
+    pub(super) fn string(&mut self) -> Result<Characters, NotRead> {
+        self.byte(b'"')?;
+        let begin = self.at;
         let opening = self.next_special()?;
-        debug_assert_eq!(opening, self.at, "none has been forgotten");
+        debug_assert_eq!(opening + 1, begin, "none has been forgotten");
         self.at = self.next_special()? + 1;
-        let has_escapes = self.json.get(self.at - 1) != Some(&b'"');
+        let has_escapes = self.text.as_bytes().get(self.at - 1) != Some(&b'"');
         if has_escapes {
             self.escapes()?;
         }
-        Some(Characters { begin, end: self.at - 1, has_escapes })
+        Ok(Characters { begin, end: self.at - 1, has_escapes })
     }
 
     /// Passes the rest of a string, from behind a backslash.
     #[inline(never)]
-    fn escapes(&mut self) -> Option<()> {
-        while *self.json.get(self.at - 1)? == b'\\' {
+    fn escapes(&mut self) -> Result<(), NotRead> {
+        while self.byte_at(self.at - 1)? == b'\\' {
+            let digits = self.text.as_bytes().get(self.at + 1..self.at + 5);
             match self.next()? {
                 b'"' | b'\\' => {
                     self.next_special()?;
                 }
                 b'/' | b'b' | b'f' | b'n' | b'r' | b't' => {}
-                b'u' if self.json.get(self.at + 1..self.at + 5)?.iter().all(u8::is_ascii_hexdigit) => {}
-                _ => return None,
+                b'u' if digits.is_some_and(|digits| digits.iter().all(u8::is_ascii_hexdigit)) => {}
+                _ => return Err(NotRead),
             }
             self.at = self.next_special()? + 1;
         }
-        Some(())
+        Ok(())
     }
 
     /// The place of the next quote or backslash, or one behind the end.
     #[inline(always)]
-    fn next_special(&mut self) -> Option<usize> {
+    fn next_special(&mut self) -> Result<usize, NotRead> {
         while self.left == 0 {
             self.block += 1;
-            self.left = *self.special.get(self.block)?;
+            self.left = *self.special.get(self.block).ok_or(NotRead)?;
         }
         let place = self.block * BLOCK + self.left.trailing_zeros() as usize;
         self.left &= self.left - 1;
-        Some(place)
+        Ok(place)
     }
 
     #[inline(never)]
-    fn scalar(&mut self) -> Option<()> {
-        match self.next()? {
-            b'n' => self.word("null"),
-            b't' => self.word("true"),
-            b'f' => self.word("false"),
-            _ => self.number(),
+    fn scalar(&mut self) -> Result<(), NotRead> {
+        match self.token()?.as_bytes() {
+            b"true" | b"false" | b"null" | b"0" => Ok(()),
+            [b'1'..=b'9', rest @ ..] if rest.iter().all(u8::is_ascii_digit) => Ok(()),
+            other => serde_json::from_slice(other).map(|IgnoredAny| ()).map_err(|_| NotRead),
         }
     }
 
-    #[inline]
-    pub(super) fn byte(&mut self, expected: u8) -> Option<()> {
-        let fits = self.next()? == expected;
-        self.at += usize::from(fits);
-        fits.then_some(())
-    }
-
-    pub(super) fn word(&mut self, word: &str) -> Option<()> {
-        let fits = self.json.get(self.at..)?.starts_with(word.as_bytes());
-        self.at += if fits { word.len() } else { 0 };
-        fits.then_some(())
-    }
-
-    fn number(&mut self) -> Option<()> {
-        self.integer()?;
-        if self.next() == Some(b'.') {
-            self.at += 1;
-            self.digits()?;
-        }
-        if let Some(b'e' | b'E') = self.next() {
-            self.at += 1;
-            if let Some(b'+' | b'-') = self.next() {
-                self.at += 1;
-            }
-            self.digits()?;
-        }
-        Some(())
-    }
-
-    pub(super) fn integer(&mut self) -> Option<()> {
-        self.at += usize::from(self.next() == Some(b'-'));
-        if self.next() == Some(b'0') {
-            self.at += 1;
-            return Some(());
-        }
-        self.digits()
-    }
-
-    /// Passes digits, of which there is one at least.
-    fn digits(&mut self) -> Option<()> {
-        let digits = self.json.get(self.at..)?.iter().take_while(|byte| byte.is_ascii_digit()).count();
-        self.at += digits;
-        (digits > 0).then_some(())
+    /// Passes what may be a number or a word.
+    pub(super) fn token(&mut self) -> Result<&'a str, NotRead> {
+        let rest = self.text.get(self.at..).ok_or(NotRead)?;
+        let is_part = |b: &u8| b.is_ascii_alphanumeric() || b"+-.".contains(b);
+        let token = &rest[..rest.bytes().take_while(is_part).count()];
+        self.at += token.len();
+        Ok(token)
     }
 }
 
-/// What is open within another object, or another list; `None` where that is too deep.
+/// What is open within another object, or another list; in doubt where that is too deep.
 #[inline(always)]
-fn within(open: u64, is_object: bool) -> Option<u64> {
-    (open >> DEPTH == 0).then_some(open << 1 | u64::from(is_object))
+fn within(open: u64, is_object: bool) -> Result<u64, NotRead> {
+    if open >> DEPTH == 0 { Ok(open << 1 | u64::from(is_object)) } else { Err(NotRead) }
 }
 
 /// A bit for each quote and each backslash, the lowest for the first byte; and the least bytes so far.

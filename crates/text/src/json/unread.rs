@@ -7,10 +7,7 @@ use serde::de::{Deserialize, Deserializer, Error, Visitor};
 use serde::ser::{Error as _, Serialize, Serializer};
 use serde_json::value::RawValue;
 
-use super::reader;
-
-/// By this name the reader knows that it has to skip the value and hand over its text.
-pub(super) const NAME: &str = "tolerarch::Unread";
+use super::reader::{TEXT, read};
 
 /// The text of a value. It costs no more than to skip the value, and borrows where the value is read fast.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -25,7 +22,7 @@ impl<'a> Unread<'a> {
 impl Unread<'_> {
     /// Reads it; `None` where it is no `T`, or written in an unusual way.
     pub fn read<'p, T: Deserialize<'p>>(&'p self) -> Option<T> {
-        reader::read(self.0.as_bytes()).ok()
+        read(self.0.as_bytes()).ok()
     }
 
     /// Whether this text, which needs no escapes, may be in one of its strings.
@@ -66,7 +63,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for Unread<'a> {
                 Ok(Unread(compact(Box::<RawValue>::deserialize(source)?.into()).into()))
             }
         }
-        deserializer.deserialize_newtype_struct(NAME, Skipped)
+        deserializer.deserialize_newtype_struct(TEXT, Skipped)
     }
 }
 
