@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 
 use saphyr_parser::{Event, Parser, ScalarStyle, ScanError, Tag};
-use serde_json::{Map, Number, Value};
+use serde_json::{Number, Value};
 
 /// Maximum nesting, about that of serde_json; trees are walked by recursion.
 const DEPTH: usize = 100;
@@ -32,9 +32,8 @@ impl Default for Copies {
 }
 
 impl Copies {
-    fn charge(&mut self, size: &Size) -> Result<(), &'static str> {
-        const TOO_MUCH: &str = "anchors and aliases that expand to more than is read";
-        self.0 = self.0.checked_sub(size.bytes).ok_or(TOO_MUCH)?;
+    fn charge(&mut self, bytes: usize) -> Result<(), &'static str> {
+        self.0 = self.0.checked_sub(bytes).ok_or("anchors and aliases that expand to more than is read")?;
         Ok(())
     }
 }
@@ -80,9 +79,9 @@ impl Node {
             Data::Number(number) => Value::Number(number.clone()),
             Data::Text(text) => Value::String(text.clone()),
             Data::List(items) => Value::Array(items.iter().map(Self::value).collect()),
-            Data::Map(members) => Value::Object(
-                members.iter().map(|(key, member)| (key.text.clone(), member.value())).collect::<Map<_, _>>(),
-            ),
+            Data::Map(members) => {
+                members.iter().map(|(key, member)| (key.text.clone(), member.value())).collect()
+            }
         }
     }
 
@@ -105,34 +104,21 @@ impl Node {
         }
     }
 
-    fn measure(&self) -> Size {
-        let mut size = Size { bytes: size_of::<Self>(), depth: 1 };
-        match &self.data {
-            Data::Text(text) => size.bytes += text.len(),
-            Data::List(items) => items.iter().for_each(|item| size.hold(item)),
+    /// Bytes that a copy takes, and levels of which it has one at least.
+    fn measure(&self) -> (usize, usize) {
+        let (text, parts): (usize, Vec<&Self>) = match &self.data {
+            Data::Null | Data::Bool(_) | Data::Number(_) => (0, Vec::new()),
+            Data::Text(text) => (text.len(), Vec::new()),
+            Data::List(items) => (0, items.iter().collect()),
             Data::Map(members) => {
-                for (key, member) in members {
-                    size.bytes += key.text.len();
-                    size.hold(member);
-                }
+                let keys = members.iter().map(|(key, _)| key.text.len());
+                (keys.sum(), members.iter().map(|(_, member)| member).collect())
             }
-            Data::Null | Data::Bool(_) | Data::Number(_) => {}
-        }
-        size
-    }
-}
-
-struct Size {
-    bytes: usize,
-    /// Levels below and including this one.
-    depth: usize,
-}
-
-impl Size {
-    fn hold(&mut self, node: &Node) {
-        let Self { bytes, depth } = node.measure();
-        self.bytes += bytes;
-        self.depth = self.depth.max(depth + 1);
+        };
+        let parts = parts.into_iter().map(Self::measure);
+        parts.fold((size_of::<Self>() + text, 1), |(all, deepest), (bytes, depth)| {
+            (all + bytes, deepest.max(depth + 1))
+        })
     }
 }
 
@@ -178,7 +164,7 @@ struct Open {
     anchor: usize,
     /// The key whose value comes next.
     key: Option<Key>,
-    /// Members brought in by `<<`; the mapping's own take precedence.
+    /// Members brought in by `<<`, backwards: each takes precedence over those behind it, and the mapping's own over all.
     merged: Vec<(Key, Node)>,
 }
 
@@ -208,19 +194,23 @@ impl Builder<'_> {
             Event::SequenceStart(anchor, _) => self.begin(Data::List(Vec::new()), anchor, line)?,
             Event::MappingStart(anchor, _) => self.begin(Data::Map(Vec::new()), anchor, line)?,
             Event::SequenceEnd | Event::MappingEnd => {
-                if let Some(open) = self.open.pop() {
-                    let (node, anchor) = open.finish();
-                    return self.close(node, anchor);
+                let Some(Open { mut node, anchor, mut merged, .. }) = self.open.pop() else { return Ok(()) };
+                if let Data::Map(own) = &mut node.data {
+                    // The last of equal keys counts.
+                    merged.reverse();
+                    merged.append(own);
+                    *own = merged;
                 }
+                return self.close(node, anchor);
             }
             Event::Alias(anchor) => {
                 let node = self.anchors.get(&anchor).ok_or("an alias inside its own anchor")?;
-                let size = node.measure();
-                if self.open.len() + size.depth > DEPTH {
+                let (bytes, depth) = node.measure();
+                if self.open.len() + depth > DEPTH {
                     return Err(TOO_DEEP);
                 }
                 // Before the copy is made.
-                self.copies.charge(&size)?;
+                self.copies.charge(bytes)?;
                 let node = Node { line, data: node.data.clone() };
                 return self.close(node, 0);
             }
@@ -250,7 +240,7 @@ impl Builder<'_> {
         }
         if anchor > 0 {
             // Kept as a copy, which counts like those of aliases.
-            self.copies.charge(&node.measure())?;
+            self.copies.charge(node.measure().0)?;
             self.anchors.insert(anchor, node.clone());
         }
         let Some(open) = self.open.last_mut() else {
@@ -269,43 +259,24 @@ impl Builder<'_> {
 }
 
 impl Open {
-    fn merge(&mut self, node: Node) -> Result<(), &'static str> {
-        const WRONG: &str = "<< merges mappings only";
-        match node.data {
-            Data::Map(members) => self.merged.extend(members.into_iter().rev()),
-            Data::List(nodes) => {
-                for node in nodes {
-                    let Data::Map(members) = node.data else { return Err(WRONG) };
-                    self.merged.extend(members.into_iter().rev());
-                }
-            }
-            _ => return Err(WRONG),
+    /// Takes the members of the mapping, or of a list of mappings of which the first takes precedence.
+    fn merge(&mut self, Node { line, data }: Node) -> Result<(), &'static str> {
+        let nodes = if let Data::List(nodes) = data { nodes } else { vec![Node { line, data }] };
+        for node in nodes {
+            let Data::Map(members) = node.data else { return Err("<< merges mappings only") };
+            self.merged.extend(members.into_iter().rev());
         }
         Ok(())
     }
-
-    /// The last of equal keys counts, so merged members go first, in reverse order.
-    fn finish(mut self) -> (Node, usize) {
-        if let Data::Map(members) = &mut self.node.data
-            && !self.merged.is_empty()
-        {
-            let own = std::mem::take(members);
-            members.extend(self.merged.into_iter().rev());
-            members.extend(own);
-        }
-        (self.node, self.anchor)
-    }
 }
 
-fn key(Node { line, data }: Node) -> Result<Key, &'static str> {
-    let text = match data {
-        Data::Text(text) => text,
-        Data::Null => "null".to_owned(),
-        Data::Bool(flag) => flag.to_string(),
-        Data::Number(number) => number.to_string(),
-        Data::List(_) | Data::Map(_) => return Err("a key that is a list or a mapping"),
-    };
-    Ok(Key { line, text })
+fn key(node: Node) -> Result<Key, &'static str> {
+    let line = node.line;
+    match node.data {
+        Data::Text(text) => Ok(Key { line, text }),
+        Data::List(_) | Data::Map(_) => Err("a key that is a list or a mapping"),
+        Data::Null | Data::Bool(_) | Data::Number(_) => Ok(Key { line, text: node.value().to_string() }),
+    }
 }
 
 fn is_null(text: &str) -> bool {
@@ -329,31 +300,25 @@ fn scalar(text: &str, style: ScalarStyle, tag: Option<&Tag>) -> Data {
 }
 
 fn number(text: &str) -> Option<Number> {
-    let (sign, digits) = match text.as_bytes().first()? {
-        b'-' => ("-", &text[1..]),
-        b'+' => ("", &text[1..]),
-        _ => ("", text),
-    };
+    let sign = if text.starts_with('-') { "-" } else { "" };
+    let digits = text.strip_prefix(['-', '+']).unwrap_or(text);
     if !digits.starts_with(|c: char| c.is_ascii_digit() || c == '.') {
         return None;
     }
-    let plain = digits.replace('_', "");
-    let whole = |digits: &str, radix| i64::from_str_radix(&format!("{sign}{digits}"), radix).ok();
-    let whole = match plain.as_bytes() {
-        [b'0', b'x' | b'X', ..] => whole(&plain[2..], 16),
-        [b'0', b'o' | b'O', ..] => whole(&plain[2..], 8),
-        [b'0', b'b' | b'B', ..] => whole(&plain[2..], 2),
-        [b'0', _, ..] if plain.bytes().all(|b| b.is_ascii_digit()) => whole(&plain[1..], 8),
-        _ => whole(&plain, 10),
+    let digits = digits.replace('_', "");
+    let (whole, radix) = match digits.as_bytes() {
+        [b'0', b'x' | b'X', ..] => (&digits[2..], 16),
+        [b'0', b'o' | b'O', ..] => (&digits[2..], 8),
+        [b'0', b'b' | b'B', ..] => (&digits[2..], 2),
+        [b'0', _, ..] => (&digits[1..], 8),
+        _ => (&*digits, 10),
     };
-    if let Some(whole) = whole {
+    if whole.bytes().all(|b| b.is_ascii_alphanumeric())
+        && let Ok(whole) = i64::from_str_radix(&format!("{sign}{whole}"), radix)
+    {
         return Some(whole.into());
     }
-    let float = |b: u8| b.is_ascii_digit() || matches!(b, b'.' | b'e' | b'E' | b'+' | b'-');
-    if !plain.bytes().all(float) || !plain.bytes().any(|b| b.is_ascii_digit()) {
-        return None;
-    }
-    Number::from_f64(format!("{sign}{plain}").parse().ok()?)
+    Number::from_f64(format!("{sign}{digits}").parse().ok()?)
 }
 
 #[cfg(test)]
