@@ -41,7 +41,7 @@ struct Followed<V> {
     failing: Option<ClusterError>,
 }
 
-impl<V: Clone + PartialEq> Followed<V> {
+impl<V: Clone + Default + PartialEq> Followed<V> {
     fn new(name: &'static str) -> Self {
         Self { name, known: Known::default(), failing: None }
     }

@@ -69,30 +69,18 @@ impl FromStr for Quantity {
 
 /// What a suffix multiplies by: a factor, and a power of ten.
 fn scale(suffix: &str) -> Option<(i128, i32)> {
-    let binary = |exponent: u32| Some((1 << (10 * exponent), 0));
-    let decimal = |exponent: i32| Some((1, exponent));
-    match suffix {
-        "n" => decimal(-9),
-        "u" => decimal(-6),
-        "m" => decimal(-3),
-        "" => decimal(0),
-        "k" => decimal(3),
-        "M" => decimal(6),
-        "G" => decimal(9),
-        "T" => decimal(12),
-        "P" => decimal(15),
-        "E" => decimal(18),
-        "Ki" => binary(1),
-        "Mi" => binary(2),
-        "Gi" => binary(3),
-        "Ti" => binary(4),
-        "Pi" => binary(5),
-        "Ei" => binary(6),
-        _ => {
-            let exponent: i32 = suffix.strip_prefix(['e', 'E'])?.parse().ok()?;
-            decimal(exponent.clamp(-EXPONENT, EXPONENT))
-        }
+    const BINARY: [&str; 6] = ["Ki", "Mi", "Gi", "Ti", "Pi", "Ei"];
+    const DECIMAL: [&str; 10] = ["n", "u", "m", "", "k", "M", "G", "T", "P", "E"];
+    let mut binary = (10..).step_by(10).zip(BINARY);
+    let mut decimal = (-9..).step_by(3).zip(DECIMAL);
+    if let Some((bits, _)) = binary.find(|(_, known)| *known == suffix) {
+        return Some((1 << bits, 0));
     }
+    if let Some((exponent, _)) = decimal.find(|(_, known)| *known == suffix) {
+        return Some((1, exponent));
+    }
+    let exponent: i32 = suffix.strip_prefix(['e', 'E'])?.parse().ok()?;
+    Some((1, exponent.clamp(-EXPONENT, EXPONENT)))
 }
 
 /// Times a power of ten; what is left of a billionth counts as one.

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+use kube::core::SelectorExt;
 use serde::Deserialize;
 
 /// A label selector of `meta/v1`; an empty one selects everything.
@@ -13,21 +14,7 @@ pub struct Selector(pub LabelSelector);
 impl Selector {
     /// Whether these labels are selected; an operator that is not known selects nothing.
     pub fn matches(&self, labels: &BTreeMap<String, String>) -> bool {
-        let has = |(key, value): (&String, &String)| labels.get(key) == Some(value);
-        let mut expressions = self.0.match_expressions.iter().flatten();
-        self.0.match_labels.iter().flatten().all(has)
-            && expressions.all(|expression| {
-                let value = labels.get(&expression.key);
-                let listed =
-                    value.is_some_and(|value| expression.values.iter().flatten().any(|one| one == value));
-                match expression.operator.as_str() {
-                    "In" => listed,
-                    "NotIn" => !listed,
-                    "Exists" => value.is_some(),
-                    "DoesNotExist" => value.is_none(),
-                    _ => false,
-                }
-            })
+        kube::core::Selector::try_from(self.0.clone()).is_ok_and(|selector| selector.matches(labels))
     }
 
     /// Whether it makes a difference to have this label.

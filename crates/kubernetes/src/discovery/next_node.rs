@@ -47,19 +47,14 @@ pub enum Obstacle {
 
 impl Obstacle {
     fn of(pool: &NodePool) -> Option<Self> {
-        if pool.metadata.deletion_timestamp.is_some() {
-            Some(Self::Deleted)
-        } else if pool.is_static {
-            Some(Self::Static)
-        } else if pool.is_ready == Some(false) {
-            Some(Self::NotReady)
-        } else if has_reached_limits(pool) {
-            Some(Self::Limits)
-        } else if contradicts_itself(pool) {
-            Some(Self::Contradiction)
-        } else {
-            None
-        }
+        let obstacles = [
+            (pool.metadata.deletion_timestamp.is_some(), Self::Deleted),
+            (pool.is_static, Self::Static),
+            (pool.is_ready == Some(false), Self::NotReady),
+            (has_reached_limits(pool), Self::Limits),
+            (contradicts_itself(pool), Self::Contradiction),
+        ];
+        obstacles.into_iter().find_map(|(exists, obstacle)| exists.then_some(obstacle))
     }
 }
 
@@ -142,16 +137,14 @@ impl fmt::Display for Verdict<'_> {
                     Some(first) => write!(f, "new nodes come from `{}`", first.name())?,
                     None => f.write_str("there are no new nodes")?,
                 }
-                let own = own.name();
-                match obstacle {
-                    Obstacle::Deleted => write!(f, ", as `{own}` is being deleted"),
-                    Obstacle::Static => write!(f, ", as `{own}` has a fixed number of nodes"),
-                    Obstacle::NotReady => write!(f, ", as `{own}` is not ready; see its status"),
-                    Obstacle::Limits => write!(f, ", as `{own}` has reached its limits; raise them"),
-                    Obstacle::Contradiction => {
-                        write!(f, ", as `{own}` requires what contradicts itself; see its requirements")
-                    }
-                }
+                let why = match obstacle {
+                    Obstacle::Deleted => "is being deleted",
+                    Obstacle::Static => "has a fixed number of nodes",
+                    Obstacle::NotReady => "is not ready; see its status",
+                    Obstacle::Limits => "has reached its limits; raise them",
+                    Obstacle::Contradiction => "requires what contradicts itself; see its requirements",
+                };
+                write!(f, ", as `{}` {why}", own.name())
             }
         }
     }

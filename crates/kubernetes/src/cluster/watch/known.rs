@@ -6,18 +6,12 @@ use super::{Change, Followed, name};
 use crate::cluster::ClusterError;
 
 /// What is known of the objects that are followed, and of each only what is kept.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Known<V> {
     objects: BTreeMap<String, V>,
     /// Those of a list that is not complete yet.
     listed: BTreeMap<String, V>,
     is_complete: bool,
-}
-
-impl<V> Default for Known<V> {
-    fn default() -> Self {
-        Self { objects: BTreeMap::new(), listed: BTreeMap::new(), is_complete: false }
-    }
 }
 
 impl<V: Clone + PartialEq> Known<V> {
@@ -33,17 +27,15 @@ impl<V: Clone + PartialEq> Known<V> {
                 false
             }
             Change::Complete => {
-                let before = std::mem::replace(&mut self.objects, std::mem::take(&mut self.listed));
-                let first = !std::mem::replace(&mut self.is_complete, true);
-                first || before != self.objects
+                let is_new = !self.is_complete || self.objects != self.listed;
+                (self.objects, self.is_complete) = (std::mem::take(&mut self.listed), true);
+                is_new
             }
             Change::Applied(object) => {
                 let (name, value) = (name(object.metadata()), keep(object));
-                if self.objects.get(&name) == Some(&value) {
-                    return false;
-                }
+                let is_new = self.objects.get(&name) != Some(&value);
                 self.objects.insert(name, value);
-                true
+                is_new
             }
             // What was read of it last counts.
             Change::Unread(meta) => {
