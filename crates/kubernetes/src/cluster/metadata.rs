@@ -1,13 +1,13 @@
 //! What the types of ours share that are read from the Kubernetes API.
 
 use std::collections::BTreeMap;
-use std::fmt;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::api::ObjectMeta;
-use serde::de::{Deserialize, Deserializer, Error, MapAccess, Visitor};
+use serde::de::{DeserializeOwned, Error};
+use serde::{Deserialize, Deserializer};
+use serde_json::Value;
 
-use super::Owner;
 use tolerarch_text::json::First;
 
 /// Labels of an object that are read: nodes have up to some hundreds.
@@ -16,7 +16,7 @@ const LABELS: usize = 1024;
 const ITEMS: usize = 4096;
 
 /// Other annotations and managed fields may be most of an object, and nothing asks for them.
-#[derive(Default, serde::Deserialize)]
+#[derive(Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub(super) struct Metadata {
     name: Option<String>,
@@ -28,27 +28,29 @@ pub(super) struct Metadata {
     deletion_timestamp: Option<Time>,
     #[serde(deserialize_with = "first")]
     pub(super) owner_references: Vec<Owner>,
-    #[serde(deserialize_with = "or_default")]
-    pub(super) annotations: Annotations,
 }
 
-/// An object, of which anything may be absent.
-#[derive(Default, serde::Deserialize)]
-#[serde(default, bound(deserialize = "S: Default + Deserialize<'de>, T: Default + Deserialize<'de>"))]
-pub(super) struct Wire<S, T> {
-    #[serde(deserialize_with = "or_default")]
-    pub(super) metadata: Metadata,
-    #[serde(deserialize_with = "or_default")]
-    pub(super) spec: S,
-    #[serde(deserialize_with = "or_default")]
-    pub(super) status: T,
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct Owner {
+    pub api_version: String,
+    pub kind: String,
+    pub name: String,
+    pub uid: String,
+    /// Whether it manages the object; at most one does.
+    pub controller: bool,
 }
 
-#[derive(Default, serde::Deserialize)]
+#[derive(Default, Deserialize)]
 #[serde(default)]
-pub(super) struct Annotations {
-    #[serde(rename = "tolerarch.io/node-taints", deserialize_with = "or_default")]
-    pub(super) node_taints: String,
+pub(super) struct Condition {
+    r#type: String,
+    status: String,
+}
+
+/// Whether this condition holds, if it is there.
+pub(super) fn holds(conditions: &[Condition], r#type: &str) -> Option<bool> {
+    conditions.iter().find(|condition| condition.r#type == r#type).map(|condition| condition.status == "True")
 }
 
 impl From<Metadata> for ObjectMeta {
@@ -74,25 +76,17 @@ pub(super) fn first<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
 
 /// Labels, unless there are more than any object should have.
 fn labels<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<BTreeMap<String, String>>, D::Error> {
-    struct Few;
-    impl<'de> Visitor<'de> for Few {
-        type Value = Option<BTreeMap<String, String>>;
-        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-            f.write_str("labels")
-        }
-        fn visit_unit<E: Error>(self) -> Result<Self::Value, E> {
-            Ok(None)
-        }
-        fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<Self::Value, A::Error> {
-            let mut labels = BTreeMap::new();
-            while let Some((key, value)) = members.next_entry()? {
-                if labels.len() == LABELS {
-                    return Err(A::Error::custom("too many labels"));
-                }
-                labels.insert(key, value);
-            }
-            Ok(Some(labels))
-        }
+    let labels = Option::<BTreeMap<String, String>>::deserialize(deserializer)?;
+    if labels.as_ref().is_some_and(|labels| labels.len() > LABELS) {
+        return Err(D::Error::custom("too many labels"));
     }
-    deserializer.deserialize_any(Few)
+    Ok(labels)
+}
+
+/// Takes what stands at this place of an object that nobody hostile has written.
+pub(super) fn take<T: Default + DeserializeOwned>(
+    object: &mut Value,
+    place: &str,
+) -> Result<T, serde_json::Error> {
+    or_default(object.pointer_mut(place).map(Value::take).unwrap_or_default())
 }

@@ -6,7 +6,7 @@ use kube::api::ObjectMeta;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::metadata::{Wire, or_default};
+use super::metadata::{Metadata, or_default, take};
 use super::watch::Followed;
 use tolerarch_core::pod::ARCH_KEY;
 
@@ -15,7 +15,7 @@ use tolerarch_core::pod::ARCH_KEY;
 pub const TAINTS_KEY: &str = "tolerarch.io/node-taints";
 
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
-#[serde(try_from = "Wire<Spec, Status>")]
+#[serde(try_from = "Value")]
 pub struct Node {
     /// Its name and labels; nothing else but what identifies it.
     pub metadata: ObjectMeta,
@@ -24,8 +24,6 @@ pub struct Node {
     pub raw_taints: Vec<Value>,
     /// What the annotation [`TAINTS_KEY`] says; empty where it is missing.
     pub own_taints: String,
-    pub unschedulable: bool,
-    pub is_ready: bool,
     /// Its architecture as the scheduler sees it, else as its kubelet reports it; empty before it is registered.
     pub architecture: String,
     /// Its operating system, likewise.
@@ -49,6 +47,25 @@ impl Node {
 
     pub fn label(&self, key: &str) -> Option<&str> {
         self.metadata.labels.as_ref()?.get(key).map(String::as_str)
+    }
+}
+
+impl TryFrom<Value> for Node {
+    type Error = serde_json::Error;
+
+    fn try_from(mut node: Value) -> Result<Self, serde_json::Error> {
+        let own_taints = take(&mut node, "/metadata/annotations/tolerarch.io~1node-taints")?;
+        let metadata = ObjectMeta::from(take::<Metadata>(&mut node, "/metadata")?);
+        let raw_taints: Vec<Value> = take(&mut node, "/spec/taints")?;
+        let mut labelled =
+            |key: &str, reported: &str| match metadata.labels.as_ref().and_then(|all| all.get(key)) {
+                Some(value) => Ok(value.clone()),
+                None => take(&mut node, reported),
+            };
+        let architecture = labelled(ARCH_KEY, "/status/nodeInfo/architecture")?;
+        let os = labelled("kubernetes.io/os", "/status/nodeInfo/operatingSystem")?;
+        let taints = raw_taints.iter().map(Taint::deserialize).collect::<Result<_, _>>()?;
+        Ok(Self { metadata, taints, raw_taints, own_taints, architecture, os })
     }
 }
 
@@ -77,61 +94,5 @@ impl fmt::Display for Taint {
         let Self { key, value, effect } = self;
         let equals = if value.is_empty() { "" } else { "=" };
         write!(f, "{key}{equals}{value}:{effect}")
-    }
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default)]
-pub(super) struct Condition {
-    r#type: String,
-    status: String,
-}
-
-/// Whether this condition holds, if it is there.
-pub(super) fn holds(conditions: &[Condition], r#type: &str) -> Option<bool> {
-    conditions.iter().find(|condition| condition.r#type == r#type).map(|condition| condition.status == "True")
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct Spec {
-    #[serde(deserialize_with = "or_default")]
-    taints: Vec<Value>,
-    #[serde(deserialize_with = "or_default")]
-    unschedulable: bool,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
-struct Status {
-    #[serde(deserialize_with = "or_default")]
-    conditions: Vec<Condition>,
-    #[serde(deserialize_with = "or_default")]
-    node_info: NodeInfo,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
-struct NodeInfo {
-    architecture: String,
-    operating_system: String,
-}
-
-impl TryFrom<Wire<Spec, Status>> for Node {
-    type Error = serde_json::Error;
-
-    fn try_from(read: Wire<Spec, Status>) -> Result<Self, serde_json::Error> {
-        let Wire { mut metadata, spec, status } = read;
-        let own_taints = std::mem::take(&mut metadata.annotations.node_taints);
-        let metadata = ObjectMeta::from(metadata);
-        let labelled = |key: &str, reported: String| {
-            metadata.labels.as_ref().and_then(|labels| labels.get(key)).cloned().unwrap_or(reported)
-        };
-        let architecture = labelled(ARCH_KEY, status.node_info.architecture);
-        let os = labelled("kubernetes.io/os", status.node_info.operating_system);
-        let Spec { taints: raw_taints, unschedulable } = spec;
-        let taints = raw_taints.iter().map(Taint::deserialize).collect::<Result<_, _>>()?;
-        let is_ready = holds(&status.conditions, "Ready") == Some(true);
-        Ok(Self { metadata, taints, raw_taints, own_taints, unschedulable, is_ready, architecture, os })
     }
 }

@@ -6,12 +6,12 @@ use kube::api::ObjectMeta;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::metadata::{Metadata, Wire, or_default};
-use super::node::{Condition, Taint, holds};
+use super::metadata::{Condition, Metadata, holds, or_default, take};
+use super::node::Taint;
 use super::watch::Followed;
 
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
-#[serde(from = "Wire<Spec, Status>")]
+#[serde(try_from = "Value")]
 pub struct NodePool {
     /// Its name and labels; nothing else but what identifies it, and whether it is being deleted.
     pub metadata: ObjectMeta,
@@ -69,70 +69,31 @@ pub struct Requirement {
     pub values: Vec<String>,
 }
 
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct Spec {
-    weight: Option<u32>,
-    replicas: Option<u64>,
-    #[serde(deserialize_with = "or_default")]
-    template: Template,
-    #[serde(deserialize_with = "or_default")]
-    limits: BTreeMap<String, Value>,
+impl TryFrom<Value> for NodePool {
+    type Error = serde_json::Error;
+
+    fn try_from(mut pool: Value) -> Result<Self, serde_json::Error> {
+        let pool = &mut pool;
+        Ok(Self {
+            metadata: take::<Metadata>(pool, "/metadata")?.into(),
+            weight: take(pool, "/spec/weight")?,
+            is_static: take::<Option<u64>>(pool, "/spec/replicas")?.is_some(),
+            template_labels: take(pool, "/spec/template/metadata/labels")?,
+            taints: take(pool, "/spec/template/spec/taints")?,
+            startup_taints: take(pool, "/spec/template/spec/startupTaints")?,
+            requirements: take(pool, "/spec/template/spec/requirements")?,
+            limits: quantities(take(pool, "/spec/limits")?),
+            resources: quantities(take(pool, "/status/resources")?),
+            is_ready: holds(&take::<Vec<Condition>>(pool, "/status/conditions")?, "Ready"),
+        })
+    }
 }
 
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct Template {
-    #[serde(deserialize_with = "or_default")]
-    metadata: Metadata,
-    #[serde(deserialize_with = "or_default")]
-    spec: TemplateSpec,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
-struct TemplateSpec {
-    #[serde(deserialize_with = "or_default")]
-    taints: Vec<Taint>,
-    #[serde(deserialize_with = "or_default")]
-    startup_taints: Vec<Taint>,
-    #[serde(deserialize_with = "or_default")]
-    requirements: Vec<Requirement>,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct Status {
-    #[serde(deserialize_with = "or_default")]
-    conditions: Vec<Condition>,
-    #[serde(deserialize_with = "or_default")]
-    resources: BTreeMap<String, Value>,
-}
-
-/// Quantities, which may stand there as numbers.
-fn texts(quantities: BTreeMap<String, Value>) -> BTreeMap<String, String> {
+/// The texts of quantities, which may stand there as numbers.
+fn quantities(read: BTreeMap<String, Value>) -> BTreeMap<String, String> {
     let text = |quantity| match quantity {
         Value::String(text) => text,
         other => other.to_string(),
     };
-    quantities.into_iter().map(|(name, quantity)| (name, text(quantity))).collect()
-}
-
-impl From<Wire<Spec, Status>> for NodePool {
-    fn from(Wire { metadata, spec, status }: Wire<Spec, Status>) -> Self {
-        let Spec { weight, replicas, template, limits } = spec;
-        let TemplateSpec { taints, startup_taints, requirements } = template.spec;
-        Self {
-            metadata: metadata.into(),
-            weight: weight.unwrap_or_default(),
-            is_static: replicas.is_some(),
-            template_labels: template.metadata.labels.unwrap_or_default(),
-            taints,
-            startup_taints,
-            requirements,
-            limits: texts(limits),
-            resources: texts(status.resources),
-            is_ready: holds(&status.conditions, "Ready"),
-        }
-    }
+    read.into_iter().map(|(name, quantity)| (name, text(quantity))).collect()
 }

@@ -10,8 +10,7 @@ use serde::de::{Deserialize, Deserializer, Error, IgnoredAny};
 use serde_json::value::RawValue;
 
 use self::plain::{Mount, Security, Variable};
-use super::metadata::{Metadata, first, or_default};
-use super::node::{Condition, holds};
+use super::metadata::{Condition, Metadata, Owner, first, holds, or_default};
 use super::quantity::Quantity;
 use super::watch::Followed;
 use tolerarch_core::pod::Pod;
@@ -45,17 +44,6 @@ impl Followed for StoredPod {
     fn metadata(&self) -> &ObjectMeta {
         &self.metadata
     }
-}
-
-#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Deserialize)]
-#[serde(default, rename_all = "camelCase")]
-pub struct Owner {
-    pub api_version: String,
-    pub kind: String,
-    pub name: String,
-    pub uid: String,
-    /// Whether it manages the object; at most one does.
-    pub controller: bool,
 }
 
 /// How far a Pod is.
