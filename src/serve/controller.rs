@@ -17,7 +17,7 @@ use tolerarch_controller::{
     CensusLoop, CensusMetrics, ControllerMetrics, Elector, EventLoop, FailingPods, Learner, NodeTaintMetrics,
     NodeTaints, PendingPods, Recorder, Resignation,
 };
-use tolerarch_kubernetes::cluster::{Caller, Cluster, ConfigMapName, LeaseName, Watcher};
+use tolerarch_kubernetes::cluster::{Caller, Cluster, OwnedName, Watcher};
 use tolerarch_support::environment::Environment;
 use tolerarch_support::health::Reported;
 use tolerarch_support::logging::{self, Levels};
@@ -44,12 +44,9 @@ impl Controller {
         let watcher = Watcher::of(Caller::Service, environment).map_err(ServeError::Controller)?;
         let watcher = watcher.counting(&process.live.metrics.unread);
         let discovered = config.discover.is_on().then(|| process.discover(watcher.clone()));
-        let lease =
-            LeaseName { namespace: cluster.namespace().to_owned(), name: config.controller.lease.clone() };
-        let failed_images = ConfigMapName {
-            namespace: cluster.namespace().to_owned(),
-            name: config.controller.failed_images(),
-        };
+        let owned = |name| OwnedName { namespace: cluster.namespace().to_owned(), name };
+        let lease = owned(config.controller.lease.clone());
+        let failed_images = owned(config.controller.failed_images());
         if config.controller.learn {
             process.follow_failed_images(watcher.clone(), cluster.namespace());
         }

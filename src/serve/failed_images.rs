@@ -8,7 +8,7 @@ use tokio::time::{Duration, interval};
 
 use super::snapshot::Live;
 use tolerarch_engine::failed_images::FailedImages;
-use tolerarch_kubernetes::cluster::{Change, ConfigMap, ConfigMapName, Known, Watcher};
+use tolerarch_kubernetes::cluster::{Change, ConfigMap, Known, OwnedName, Watcher, record};
 use tolerarch_support::health::{Reported, State};
 use tolerarch_support::metrics::Metrics;
 
@@ -18,18 +18,18 @@ const UNREAD: &str = "the ConfigMap of images that failed cannot be read; what w
 
 pub(super) struct Record {
     watcher: Watcher,
-    name: ConfigMapName,
+    name: OwnedName,
     live: Live,
     pub(super) state: Reported,
 }
 
 impl Record {
-    pub(super) fn new(watcher: Watcher, name: ConfigMapName, live: Live) -> Self {
+    pub(super) fn new(watcher: Watcher, name: OwnedName, live: Live) -> Self {
         Self { watcher, name, live, state: Reported::default() }
     }
 
     pub(super) async fn run(&mut self) {
-        let mut changes = self.watcher.follow_one::<ConfigMap>(&self.name.namespace, &self.name.name);
+        let mut changes = self.watcher.follow_one(&self.name.namespace, &self.name.name);
         let (mut known, mut counts) = (Known::default(), interval(COUNT));
         loop {
             tokio::select! {
@@ -44,7 +44,7 @@ impl Record {
                         Change::Complete => self.state.set(State::Healthy),
                         _ => {}
                     }
-                    if known.take(change, |map: ConfigMap| map.text) {
+                    if known.take(change, |map: ConfigMap| record(&map).to_owned()) {
                         let text = known.values().next().map_or("", String::as_str);
                         self.live.failed(FailedImages::of_text(text, SystemTime::now()));
                     }

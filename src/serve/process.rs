@@ -20,7 +20,7 @@ use super::supervisor::Supervisor;
 use crate::config::{Config, Sources};
 use tolerarch_controller::ControllerSettings;
 use tolerarch_images::shared_cache::SharedCacheKeeper;
-use tolerarch_kubernetes::cluster::{ConfigMapName, Watcher};
+use tolerarch_kubernetes::cluster::{OwnedName, Watcher};
 use tolerarch_support::environment::Environment;
 use tolerarch_support::health::{Component, Health, State};
 use tolerarch_support::logging::Levels;
@@ -80,7 +80,7 @@ impl Process {
     /// Takes over what the controller of this namespace records of images that failed.
     pub(super) fn follow_failed_images(&mut self, watcher: Watcher, namespace: &str) {
         let name = self.live.config().controller.failed_images();
-        let name = ConfigMapName { namespace: namespace.to_owned(), name };
+        let name = OwnedName { namespace: namespace.to_owned(), name };
         self.failed_images = Some(Record::new(watcher, name, self.live.clone()));
     }
 

@@ -3,12 +3,13 @@
 use std::sync::Arc;
 
 use prometheus::IntGauge;
+use serde_json::json;
 use tokio::sync::watch;
 use tokio::time::{Duration, Instant, sleep, timeout, timeout_at};
 
 use super::ControllerMetrics;
 use super::election::{Election, RENEW, released};
-use tolerarch_kubernetes::cluster::{Cluster, ClusterError, LeaseName, micro_time};
+use tolerarch_kubernetes::cluster::{Cluster, ClusterError, Lease, OwnedName, micro_time};
 use tolerarch_support::health::{Reported, State};
 
 /// How long one look at the Lease may take in all, as in client-go.
@@ -16,7 +17,7 @@ const ATTEMPT: Duration = Duration::from_secs(RENEW.as_secs() / 2);
 
 pub struct Elector {
     cluster: Arc<Cluster>,
-    lease: LeaseName,
+    lease: OwnedName,
     election: Election,
     until: watch::Sender<Option<Instant>>,
     leads: IntGauge,
@@ -31,7 +32,7 @@ pub struct Leadership(watch::Receiver<Option<Instant>>);
 /// Gives the Lease back, once all that needs it has ended.
 pub struct Resignation {
     cluster: Arc<Cluster>,
-    lease: LeaseName,
+    lease: OwnedName,
     identity: String,
 }
 
@@ -39,7 +40,7 @@ impl Elector {
     /// Does nothing before [`Elector::run`]. No other replica may have this identity, nor this one after a restart.
     pub fn new(
         cluster: Arc<Cluster>,
-        lease: LeaseName,
+        lease: OwnedName,
         identity: String,
         metrics: &ControllerMetrics,
     ) -> Self {
@@ -110,12 +111,11 @@ impl Elector {
     }
 
     async fn renew(&mut self) -> Result<(), ClusterError> {
-        let stored = self.lease.read(&self.cluster).await?;
+        let stored: Lease = self.lease.read(&self.cluster).await?;
         let begun = Instant::now();
-        let Some(wanted) = self.election.look(stored.spec.clone(), begun, micro_time()) else {
-            return Ok(());
-        };
-        self.lease.write(&self.cluster, &stored, &wanted).await?;
+        let spec = stored.spec.clone().unwrap_or_default();
+        let Some(wanted) = self.election.look(spec, begun, micro_time()) else { return Ok(()) };
+        self.lease.write(&self.cluster, &stored, json!({"spec": wanted})).await?;
         self.election.wrote(begun);
         Ok(())
     }
@@ -160,12 +160,14 @@ impl Resignation {
     /// Lets another replica lead at once, if this one does. Tried once: without it the others wait a little longer.
     pub async fn resign(&self) {
         let done = timeout(ATTEMPT, async {
-            let stored = self.lease.read(&self.cluster).await?;
-            if stored.spec.holder_identity.as_ref() != Some(&self.identity) {
-                return Ok(());
+            let stored: Lease = self.lease.read(&self.cluster).await?;
+            match &stored.spec {
+                Some(spec) if spec.holder_identity.as_ref() == Some(&self.identity) => {
+                    let free = json!({"spec": released(spec, micro_time())});
+                    self.lease.write(&self.cluster, &stored, free).await
+                }
+                _ => Ok(()),
             }
-            let free = released(&stored.spec, micro_time());
-            self.lease.write(&self.cluster, &stored, &free).await
         });
         match done.await.unwrap_or(Err(ClusterError::Timeout)) {
             Ok(()) => tracing::info!("the Lease is released"),

@@ -4,12 +4,13 @@
 use std::sync::Arc;
 use std::time::SystemTime;
 
+use serde_json::json;
 use tokio::sync::Notify;
 use tokio::time::{Duration, sleep};
 
 use super::Leadership;
 use tolerarch_engine::failed_images::{FailedImage, FailedImages};
-use tolerarch_kubernetes::cluster::{Cluster, ClusterError, ConfigMapName};
+use tolerarch_kubernetes::cluster::{Cluster, ClusterError, ConfigMap, OwnedName, RECORD, record};
 use tolerarch_support::health::Reported;
 use tolerarch_support::sync::Mutex;
 
@@ -26,13 +27,13 @@ pub struct Learner(Arc<Shared>);
 
 struct Shared {
     cluster: Arc<Cluster>,
-    name: ConfigMapName,
+    name: OwnedName,
     waiting: Mutex<Vec<FailedImage>>,
     more: Notify,
 }
 
 impl Learner {
-    pub fn new(cluster: Arc<Cluster>, name: ConfigMapName) -> Self {
+    pub fn new(cluster: Arc<Cluster>, name: OwnedName) -> Self {
         Self(Arc::new(Shared { cluster, name, waiting: Mutex::default(), more: Notify::new() }))
     }
 
@@ -67,12 +68,19 @@ impl Learner {
 
     async fn write(&self, leadership: &Leadership) -> Result<(), ClusterError> {
         let Shared { cluster, name, waiting, .. } = &*self.0;
-        let stored = name.read(cluster).await?;
+        let stored: ConfigMap = match name.read(cluster).await {
+            // What others have put there is nothing that could be read later, either.
+            Err(ClusterError::TooLarge | ClusterError::Malformed) => {
+                name.overwrite::<ConfigMap>(cluster, &json!({"data": null, "binaryData": null})).await?;
+                name.read(cluster).await?
+            }
+            stored => stored?,
+        };
         let (now, news) = (SystemTime::now(), waiting.lock().clone());
-        let mut record = FailedImages::of_text(&stored.text, now);
-        let changes = news.iter().filter(|failed| record.record((*failed).clone(), now)).count();
+        let mut images = FailedImages::of_text(record(&stored), now);
+        let changes = news.iter().filter(|failed| images.record((*failed).clone(), now)).count();
         if changes > 0 && leadership.holds() {
-            name.write(cluster, &stored, &record.to_text()).await?;
+            name.write(cluster, &stored, json!({"data": {RECORD: images.to_text()}})).await?;
             tracing::info!(images = changes, "images that failed on an architecture are recorded");
         }
         waiting.lock().drain(..news.len());

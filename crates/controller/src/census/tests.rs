@@ -9,7 +9,7 @@ use crate::{ControllerMetrics, Elector};
 use tolerarch_engine::decide::testing::{BOTH, Bench};
 use tolerarch_kubernetes::cluster::testing::Lists;
 use tolerarch_kubernetes::cluster::testing::Objects;
-use tolerarch_kubernetes::cluster::{LeaseName, ObjectName};
+use tolerarch_kubernetes::cluster::{ObjectName, OwnedName};
 
 const CONFIGURATION: &str =
     "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/zz-tolerarch";
@@ -40,7 +40,7 @@ async fn until(bench: &Bench, lists: &Lists, census: Duration, what: impl Fn(&st
     });
     objects.put(CONFIGURATION, json!({"webhooks": [webhook]}));
     let counts = ControllerMetrics::register(&metrics).unwrap();
-    let lease = LeaseName { namespace: "team".into(), name: ObjectName::new("controller").unwrap() };
+    let lease = OwnedName { namespace: "team".into(), name: ObjectName::new("controller").unwrap() };
     let mut elector = Elector::new(Arc::new(objects.cluster()), lease, "a".into(), &counts);
     let (_sender, settings) = watch::channel(ControllerSettings { census, ..ControllerSettings::default() });
     let mut census = CensusLoop {

@@ -8,13 +8,13 @@ use tolerarch_engine::failed_images::FailedImages;
 use tolerarch_images::registry::Digest;
 use tolerarch_kubernetes::cluster::testing::Lists;
 use tolerarch_kubernetes::cluster::testing::Objects;
-use tolerarch_kubernetes::cluster::{ConfigMapName, LeaseName, ObjectName};
+use tolerarch_kubernetes::cluster::{ObjectName, OwnedName};
 use tolerarch_support::health::Reported;
 use tolerarch_support::metrics::Metrics;
 
 fn learner(objects: &Objects) -> Learner {
     let name = ControllerSettings::default().failed_images();
-    Learner::new(Arc::new(objects.cluster()), ConfigMapName { namespace: "team".into(), name })
+    Learner::new(Arc::new(objects.cluster()), OwnedName { namespace: "team".into(), name })
 }
 
 /// A cluster with a registry, and a controller that leads.
@@ -75,7 +75,7 @@ impl World {
     /// Runs the controller until this is so.
     async fn until(&self, pod_logs: bool, what: impl Fn() -> bool) {
         let cluster = Arc::new(self.objects.cluster());
-        let lease = LeaseName { namespace: "team".into(), name: ObjectName::new("controller").unwrap() };
+        let lease = OwnedName { namespace: "team".into(), name: ObjectName::new("controller").unwrap() };
         let metrics = ControllerMetrics::register(&Metrics::new([]).unwrap()).unwrap();
         let mut elector = Elector::new(Arc::clone(&cluster), lease, "a".into(), &metrics);
         let recorder = Recorder::new(metrics);

@@ -135,7 +135,7 @@ impl Replica {
         let route = Route { api: Arc::clone(api), replica: name.to_owned() };
         let cluster = Arc::new(Cluster::of_client(Client::new(route, "team"), 3 * SECOND));
         let lease =
-            LeaseName { namespace: "team".into(), name: ObjectName::new("tolerarch-controller").unwrap() };
+            OwnedName { namespace: "team".into(), name: ObjectName::new("tolerarch-controller").unwrap() };
         let metrics = ControllerMetrics::register(&Metrics::new([]).unwrap()).unwrap();
         let mut elector = Elector::new(Arc::clone(&cluster), lease, name.to_owned(), &metrics);
         let (leadership, resignation) = (elector.leadership(), elector.resignation());

@@ -9,7 +9,7 @@ use crate::testing::{Log, PATIENCE};
 use crate::{ControllerMetrics, Elector};
 use tolerarch_kubernetes::cluster::testing::Lists;
 use tolerarch_kubernetes::cluster::testing::Objects;
-use tolerarch_kubernetes::cluster::{LeaseName, Node, ObjectName, Taint};
+use tolerarch_kubernetes::cluster::{Node, ObjectName, OwnedName, Taint};
 use tolerarch_support::metrics::Metrics;
 
 /// A cluster with nodes, and a controller that leads.
@@ -62,7 +62,7 @@ impl World {
     async fn until(&self, mut what: impl FnMut() -> bool) {
         let objects = Objects::start().await;
         let metrics = ControllerMetrics::register(&Metrics::new([]).unwrap()).unwrap();
-        let lease = LeaseName { namespace: "team".into(), name: ObjectName::new("controller").unwrap() };
+        let lease = OwnedName { namespace: "team".into(), name: ObjectName::new("controller").unwrap() };
         let mut elector = Elector::new(Arc::new(objects.cluster()), lease, "a".into(), &metrics);
         let mut taints = NodeTaints {
             leadership: elector.leadership(),

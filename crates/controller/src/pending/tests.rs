@@ -100,7 +100,7 @@ impl World {
 
     async fn until_with(&self, settings: ControllerSettings, what: impl Fn() -> bool) {
         let cluster = Arc::new(self.objects.cluster());
-        let lease = tolerarch_kubernetes::cluster::LeaseName {
+        let lease = tolerarch_kubernetes::cluster::OwnedName {
             namespace: "team".into(),
             name: ObjectName::new("controller").unwrap(),
         };

@@ -6,7 +6,7 @@ use crate::Elector;
 use crate::note::POOL_CLOSED;
 use crate::testing::PATIENCE;
 use tolerarch_kubernetes::cluster::testing::Objects;
-use tolerarch_kubernetes::cluster::{LeaseName, ObjectName};
+use tolerarch_kubernetes::cluster::{ObjectName, OwnedName};
 use tolerarch_support::metrics::Metrics;
 
 fn pod(namespace: &str, name: &str) -> StoredPod {
@@ -43,7 +43,7 @@ impl World {
     /// Writes until this is so.
     async fn until(&self, what: impl Fn() -> bool) {
         let cluster = Arc::new(self.objects.cluster());
-        let lease = LeaseName { namespace: "team".into(), name: ObjectName::new("controller").unwrap() };
+        let lease = OwnedName { namespace: "team".into(), name: ObjectName::new("controller").unwrap() };
         let metrics = ControllerMetrics::register(&Metrics::new([]).unwrap()).unwrap();
         let mut elector = Elector::new(Arc::clone(&cluster), lease, "a".into(), &metrics);
         let mut events = EventLoop {

@@ -1,0 +1,64 @@
+//! Objects of tolerarch's own by which replicas agree: a Lease (`coordination.k8s.io/v1`), and a ConfigMap.
+//!
+//! Every write names the version of the object that it was decided on, and is refused (409) where another replica came
+//! first. An object is created by an apply without content, which RBAC can limit to its name, and which changes nothing
+//! where it is there.
+
+pub use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
+pub use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
+use k8s_openapi::jiff::Timestamp;
+use k8s_openapi::{Metadata, Resource};
+use kube::api::ObjectMeta;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+
+use super::{Cluster, ClusterError, ObjectName, PatchType};
+
+#[derive(Clone, Debug)]
+pub struct OwnedName {
+    pub namespace: String,
+    pub name: ObjectName,
+}
+
+impl OwnedName {
+    fn path<K: Resource>(&self) -> String {
+        let root = if K::GROUP.is_empty() { "/api" } else { "/apis" };
+        let Self { namespace, name } = self;
+        format!("{root}/{}/namespaces/{namespace}/{}/{}", K::API_VERSION, K::URL_PATH_SEGMENT, name.as_str())
+    }
+
+    /// Reads the object, and creates it where it is missing.
+    pub async fn read<K: Resource + DeserializeOwned>(&self, cluster: &Cluster) -> Result<K, ClusterError> {
+        let path = self.path::<K>();
+        let mut answer = cluster.get(&path).await;
+        if matches!(answer, Err(ClusterError::NotFound)) {
+            let metadata = json!({"name": self.name.as_str(), "namespace": self.namespace});
+            let empty = json!({"apiVersion": K::API_VERSION, "kind": K::KIND, "metadata": metadata});
+            cluster.patch(&path, PatchType::Apply, &empty).await?;
+            answer = cluster.get(&path).await;
+        }
+        Ok(answer?.object)
+    }
+
+    /// Writes what this merge patch says, unless the object has changed since it was read.
+    pub async fn write<K: Resource + Metadata<Ty = ObjectMeta>>(
+        &self,
+        cluster: &Cluster,
+        read: &K,
+        mut patch: Value,
+    ) -> Result<(), ClusterError> {
+        let version = read.metadata().resource_version.as_ref().ok_or(ClusterError::Malformed)?;
+        patch["metadata"] = json!({"resourceVersion": version});
+        self.overwrite::<K>(cluster, &patch).await
+    }
+
+    /// Writes what this merge patch says, whatever the object is.
+    pub async fn overwrite<K: Resource>(&self, cluster: &Cluster, patch: &Value) -> Result<(), ClusterError> {
+        cluster.patch(&self.path::<K>(), PatchType::Merge, patch).await
+    }
+}
+
+/// The time now, as Kubernetes writes it where it is to be exact.
+pub fn micro_time() -> MicroTime {
+    MicroTime(Timestamp::now())
+}
