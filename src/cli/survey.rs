@@ -11,7 +11,7 @@ use futures_util::future::join3;
 use owners::Owners;
 use tolerarch_core::image::{ImageRef, PlatformSet};
 use tolerarch_engine::census::{IndexedPod, NamespaceSettings, PodIndex, Shape, Workload};
-use tolerarch_kubernetes::cluster::{Namespace, Node, Page, RequestError, StoredPod, UserClient};
+use tolerarch_kubernetes::cluster::{Namespace, Node, RequestError, StoredPod, UserClient};
 
 #[derive(Default)]
 pub(super) struct Survey {
@@ -56,14 +56,10 @@ impl Survey {
         };
         let path = format!("{path}?fieldSelector={}", StoredPod::LIVE);
         let mut index = PodIndex::default();
-        let list = client.pages(&path, |page| {
-            let items = match page {
-                Page::First(items) => {
-                    index = PodIndex::default();
-                    items
-                }
-                Page::Next(items) => items,
-            };
+        let list = client.pages(&path, |is_first, items: Vec<StoredPod>| {
+            if is_first {
+                index = PodIndex::default();
+            }
             items.into_iter().for_each(|pod| index.add(pod));
             progress.show(&format!("read {} Pods", index.pods.len()));
         });

@@ -128,7 +128,7 @@ impl Discoverer {
     }
 
     fn follow<K: cluster::Followed>(&self) -> BoxStream<'static, Change<K>> {
-        self.watcher.follow(None).boxed()
+        self.watcher.follow(None)
     }
 
     fn is_complete(&self) -> bool {

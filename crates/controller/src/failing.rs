@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use futures_util::stream::{FuturesUnordered, StreamExt};
+use serde::de::IgnoredAny;
 use tokio::sync::watch;
 use tokio::time::{Duration, MissedTickBehavior, interval};
 
@@ -210,8 +211,8 @@ impl FailingPods {
     fn learn<T>(&self, what: &'static str, answer: Result<T, ClusterError>) -> Result<T, ClusterError> {
         match &answer {
             Err(ClusterError::Forbidden | ClusterError::Unauthorized) => self.state.set_fault(what, true),
-            Ok(_) | Err(ClusterError::NotFound) => self.state.set_fault(what, false),
-            Err(_) => {}
+            Err(ClusterError::Timeout | ClusterError::Unreachable) => {}
+            _ => self.state.set_fault(what, false),
         }
         answer
     }
@@ -219,8 +220,9 @@ impl FailingPods {
     /// Finds out which rights are there again: perhaps no Pod needs them any more.
     async fn try_again(&self) {
         for (what, path) in RIGHTS {
-            if self.state.has(what) && self.cluster.may_get(path).await == Some(true) {
-                self.state.set_fault(what, false);
+            if self.state.has(what) {
+                // What comes back does not matter.
+                let _ = self.learn(what, self.cluster.get::<IgnoredAny>(path).await);
             }
         }
     }

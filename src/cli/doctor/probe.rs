@@ -209,11 +209,11 @@ async fn failed_call(client: &UserClient, service: &ServiceReference, known: boo
     let port = service.port();
     let path = format!("/api/v1/namespaces/{namespace}/services/https:{name}:{port}/proxy/mutate");
     let (why, fix) = match client.text(&path).await {
-        Err(RequestError::Refused { status: 500..=599, message }) => (
+        Err(RequestError::Refused { status: 500..=599, message, .. }) => (
             format!("the API server cannot reach the Service: {message}"),
             "see that the Pods listen on the Service's targetPort, and that no NetworkPolicy is in the way",
         ),
-        Err(RequestError::Refused { status: 401 | 403, .. }) | Err(RequestError::Timeout(_)) => (
+        Err(RequestError::Refused { status: 401 | 403, .. }) | Err(RequestError::Timeout(..)) => (
             "the call failed".to_owned(),
             "compare the caBundle with the certificate, and see that Pods listen; the API server's log names the error",
         ),

@@ -8,7 +8,7 @@ use kube::api::ObjectMeta;
 use serde::Deserialize;
 
 use tolerarch_engine::census::{IndexedPod, PodIndex, Workload};
-use tolerarch_kubernetes::cluster::{Page, RequestError, UserClient};
+use tolerarch_kubernetes::cluster::{RequestError, UserClient};
 
 /// The kinds between Pods and the owners that people know, with the list of each below the API's group.
 const BETWEEN: [(&str, &str, &str); 2] =
@@ -43,8 +43,7 @@ impl Owners {
                 Some(namespace) => format!("{api}/namespaces/{namespace}/{plural}"),
                 None => format!("{api}/{plural}"),
             };
-            let read = client.pages(&path, |page| {
-                let (Page::First(items) | Page::Next(items)) = page;
+            let read = client.pages(&path, |_, items: Vec<Owned>| {
                 let known = items.into_iter().filter_map(|Owned { metadata }| entry(kind, metadata, &wanted));
                 owners.0.extend(known);
             });

@@ -1,9 +1,8 @@
 //! As whom the Kubernetes API is asked, and where it is.
 
-use std::path::PathBuf;
+use kube::config::Config;
 
-use kube::config::{Config, InClusterError, KubeconfigError};
-
+use super::error::ConnectError;
 use super::kubeconfig;
 use tolerarch_support::environment::Environment;
 
@@ -28,31 +27,4 @@ impl Caller {
             Self::Person => of_kubeconfig(),
         }
     }
-}
-
-/// The same without a proxy that stands in the environment: that one is for registries, and kube, which is built without
-/// proxies, would refuse to start because of it. One that the kubeconfig names stays, to be refused.
-pub(super) fn without_proxy_of(environment: &Environment, mut config: Config) -> Config {
-    let named = |name| environment.text(name).and_then(|text| text.parse().ok());
-    let of_environment = |uri: &http::Uri| {
-        ["HTTPS_PROXY", "https_proxy"].into_iter().filter_map(named).any(|named: http::Uri| named == *uri)
-    };
-    config.proxy_url = config.proxy_url.filter(|uri| !of_environment(uri));
-    config
-}
-
-/// Why the Kubernetes API cannot be talked to at all. Each text is whole: the causes are in it.
-#[derive(Debug, thiserror::Error)]
-pub enum ConnectError {
-    #[error("no service account is mounted here (automountServiceAccountToken): {0}")]
-    ServiceAccount(InClusterError),
-    /// Which files were looked for, and why there is no service account.
-    #[error("no current context in a kubeconfig ({0}), and no service account is mounted here: {1}")]
-    NoContext(String, InClusterError),
-    #[error("{file} is not a kubeconfig: {1}", file = .0.display())]
-    NoKubeconfig(PathBuf, String),
-    #[error("the kubeconfig cannot be used: {0}")]
-    Unusable(Box<KubeconfigError>),
-    #[error("what is to be used for the Kubernetes API is not right: {0}")]
-    Client(kube::Error),
 }

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use kube::config::{Config, Kubeconfig, KubeconfigError};
 
-use super::caller::{ConnectError, without_proxy_of};
+use super::error::ConnectError;
 use tolerarch_support::environment::Environment;
 
 /// What the named file says, else those of `KUBECONFIG`, else the one in the home directory; where none of these has a
@@ -33,6 +33,17 @@ pub(super) fn load(
         "default".clone_into(&mut config.default_namespace);
     }
     Ok((config, context.unwrap_or_default()))
+}
+
+/// The same without a proxy that stands in the environment: that one is for registries, and kube, which is built without
+/// proxies, would refuse to start because of it. One that the kubeconfig names stays, to be refused.
+fn without_proxy_of(environment: &Environment, mut config: Config) -> Config {
+    let named = |name| environment.text(name).and_then(|text| text.parse().ok());
+    let of_environment = |uri: &http::Uri| {
+        ["HTTPS_PROXY", "https_proxy"].into_iter().filter_map(named).any(|named: http::Uri| named == *uri)
+    };
+    config.proxy_url = config.proxy_url.filter(|uri| !of_environment(uri));
+    config
 }
 
 fn unusable(error: KubeconfigError) -> ConnectError {

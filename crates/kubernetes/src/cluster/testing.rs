@@ -11,6 +11,7 @@ use kube::Client;
 use kube::config::Config;
 use tokio::time::Duration;
 
+use super::api::Api;
 use super::{Cluster, StoredPod};
 use tolerarch_support::sync::Mutex;
 
@@ -23,7 +24,8 @@ impl Cluster {
     /// With a client that leads to no server.
     pub fn of_client(client: Client, time: Duration) -> Self {
         let config = Config::new(http::Uri::from_static("http://localhost"));
-        Self { config, client: Mutex::new(client), time, silent: Mutex::default() }
+        let api = Mutex::new(Api { client, server: Default::default() });
+        Self { config, api, time, silent: Mutex::default() }
     }
 }
 

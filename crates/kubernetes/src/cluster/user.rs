@@ -1,25 +1,23 @@
 //! The Kubernetes API for the commands, with a person's kubeconfig: long lists, longer waits, and what the server said.
 
-mod error;
-
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::path::Path;
+use std::sync::Arc;
 
 use http::header::WARNING;
-use http::{Method, StatusCode};
-use kube::Client;
+use http::{Method, Response};
 use kube::api::ObjectMeta;
+use kube::client::Body;
 use kube::config::Config;
-use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
-use tokio::time::{Duration, timeout};
+use tokio::time::{Duration, sleep};
 
-use super::list::{self, Bounds, Pages};
-use super::{ConnectError, JSON, kubeconfig, read, request};
-pub use error::RequestError;
-use error::{Server, refused};
+use super::api::{Api, JSON, read_all, success};
+use super::error::RequestError;
+use super::list::{Bounds, Page, Pages};
+use super::{ConnectError, kubeconfig};
 use tolerarch_support::environment::Environment;
 use tolerarch_support::sync::Mutex;
 
@@ -28,6 +26,7 @@ const TIME: Duration = Duration::from_secs(60);
 const CONNECT_TIME: Duration = Duration::from_secs(10);
 /// Bytes of an answer that is no page: the metrics of a large API server have some 30 MB.
 const BODY: usize = 128 << 20;
+const ACCEPTED: &str = "application/json, */*";
 /// What a page may have: as many objects as kubectl asks for, and any that is stored.
 const PAGES: Bounds = Bounds { first: 500, most: 500, bytes: 16 << 20, object: 16 << 20 };
 /// Objects that are named of those that were left out.
@@ -37,43 +36,9 @@ const BEGINNINGS: usize = 3;
 /// Pauses before a page is asked for again: long enough for a burst that the API server's priorities hold back.
 const PAUSES: [Duration; 2] = [Duration::from_millis(500), Duration::from_secs(2)];
 
-struct Answer {
-    status: StatusCode,
-    warnings: Vec<String>,
-    body: Vec<u8>,
-}
-
-impl Answer {
-    fn success(self) -> Result<Self, RequestError> {
-        if self.status.is_success() { Ok(self) } else { Err(refused(self.status, &self.body)) }
-    }
-}
-
-/// How to go on with a list that has expired: with what there is by now.
-fn rest(body: &[u8]) -> Option<String> {
-    #[derive(Deserialize)]
-    struct Status {
-        metadata: Metadata,
-    }
-    #[derive(Deserialize)]
-    struct Metadata {
-        r#continue: String,
-    }
-    let Status { metadata } = serde_json::from_slice(body).ok()?;
-    Some(metadata.r#continue).filter(|token| !token.is_empty())
-}
-
-/// Objects of a page, in the order of the list.
-pub enum Page<T> {
-    /// Of the list's beginning; what came before it is void.
-    First(Vec<T>),
-    Next(Vec<T>),
-}
-
 /// A client with the rights of the person who runs the command.
 pub struct UserClient {
-    client: Client,
-    server: Server,
+    api: Api,
     namespace: String,
     is_local: bool,
     /// Pauses before a page is asked for again.
@@ -91,17 +56,15 @@ impl UserClient {
     ) -> Result<Self, ConnectError> {
         let (config, context) = kubeconfig::load(kubeconfig, context, environment)?;
         let mut client = Self::new(config)?;
-        client.server.context = context;
+        Arc::make_mut(&mut client.api.server).context = context;
         Ok(client)
     }
 
     pub(crate) fn new(config: Config) -> Result<Self, ConnectError> {
         let namespace = config.default_namespace.clone();
         let is_local = config.cluster_url.host().is_some_and(is_loopback);
-        let address = config.cluster_url.to_string().trim_end_matches('/').to_owned();
-        let server = Server { address, context: String::new() };
-        let client = super::client(config, CONNECT_TIME, None)?;
-        Ok(Self { client, server, namespace, is_local, pauses: PAUSES, left_out: Mutex::default() })
+        let api = Api::new(config, CONNECT_TIME, None)?;
+        Ok(Self { api, namespace, is_local, pauses: PAUSES, left_out: Mutex::default() })
     }
 
     pub fn namespace(&self) -> &str {
@@ -114,55 +77,59 @@ impl UserClient {
     }
 
     pub async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, RequestError> {
-        Ok(serde_json::from_slice(&self.send(Method::GET, path, None).await?.success()?.body)?)
+        Ok(serde_json::from_slice(&self.read(path).await?)?)
     }
 
     /// Reads what is no JSON.
     pub async fn text(&self, path: &str) -> Result<String, RequestError> {
-        let answer = self.send(Method::GET, path, None).await?.success()?;
-        Ok(String::from_utf8_lossy(&answer.body).into_owned())
+        Ok(String::from_utf8_lossy(&self.read(path).await?).into_owned())
+    }
+
+    async fn read(&self, path: &str) -> Result<Vec<u8>, RequestError> {
+        let answer = async { body(self.api.send(Method::GET, path, ACCEPTED, None).await?).await };
+        self.api.within(TIME, answer).await
     }
 
     /// Page by page. `path` may have a query. What cannot be read is left out, see [`UserClient::take_left_out`].
     pub async fn list<T: DeserializeOwned>(&self, path: &str) -> Result<Vec<T>, RequestError> {
         let mut all = Vec::new();
-        let read = self.pages(path, |page| match page {
-            Page::First(items) => all = items,
-            Page::Next(items) => all.extend(items),
+        let read = self.pages(path, |is_first, items| {
+            if is_first {
+                all.clear();
+            }
+            all.extend(items);
         });
         read.await?;
         Ok(all)
     }
 
-    /// The same for lists that are too large to be kept: each page is taken as it comes.
+    /// The same for lists that are too large to be kept: each page is taken as it comes. What came before a first one is void.
     pub async fn pages<T: DeserializeOwned>(
         &self,
         path: &str,
-        mut take: impl FnMut(Page<T>),
+        mut take: impl FnMut(bool, Vec<T>),
     ) -> Result<(), RequestError> {
-        let mut pages = Pages::new(self.client.clone(), path.to_owned(), PAGES);
+        let mut pages = Pages::new(self.api.clone(), path.to_owned(), PAGES);
         let (mut is_first, mut next, mut beginnings) = (true, None, 1);
         loop {
-            let page = match self.page(&mut pages, next.as_deref()).await? {
-                list::Answer::Page(page) => page,
+            let page = match self.page(&mut pages, next.as_deref()).await {
                 // The rest is no longer known as it was when the list began.
-                list::Answer::Refused(StatusCode::GONE, body) if beginnings < BEGINNINGS => {
+                Err(RequestError::Refused { status: 410, rest, .. }) if beginnings < BEGINNINGS => {
                     beginnings += 1;
-                    next = rest(&body);
+                    next = rest;
                     is_first = next.is_none();
                     continue;
                 }
-                list::Answer::Refused(status, body) => return Err(refused(status, &body)),
+                page => page?,
             };
-            let (mut items, mut left_out) = (Vec::new(), Vec::from_iter(page.too_large.as_deref().cloned()));
-            for item in page.objects() {
-                match item {
-                    Ok(item) => items.push(item),
-                    Err(meta) => left_out.push(*meta),
+            let mut items = Vec::new();
+            for object in page.objects() {
+                match object {
+                    Ok(object) => items.push(object),
+                    Err(unread) => self.leave_out(path, unread.0),
                 }
             }
-            self.leave_out(path, left_out);
-            take(if is_first { Page::First(items) } else { Page::Next(items) });
+            take(is_first, items);
             is_first = false;
             next = page.next;
             if next.is_none() {
@@ -172,33 +139,26 @@ impl UserClient {
     }
 
     /// A page; asked for again where the API server has too much to do, so that a long list is not lost for it.
-    async fn page(&self, pages: &mut Pages, token: Option<&str>) -> Result<list::Answer, RequestError> {
+    async fn page(&self, pages: &mut Pages, token: Option<&str>) -> Result<Page, RequestError> {
         let mut pauses = self.pauses.iter();
         loop {
-            let answer = timeout(TIME, pages.get(token)).await.map_err(|_| self.server.late())?;
-            let answer = answer.map_err(|error| self.server.failed(error))?;
-            let is_busy =
-                |status: StatusCode| status == StatusCode::TOO_MANY_REQUESTS || status.is_server_error();
-            match (&answer, pauses.next()) {
-                (list::Answer::Refused(status, _), Some(pause)) if is_busy(*status) => {
-                    tokio::time::sleep(*pause).await;
+            match (self.api.within(TIME, pages.get(token)).await, pauses.next()) {
+                (Err(RequestError::Refused { status: 429 | 500..=599, .. }), Some(pause)) => {
+                    sleep(*pause).await;
                 }
-                _ => return Ok(answer),
+                (page, _) => return page,
             }
         }
     }
 
-    fn leave_out(&self, path: &str, objects: Vec<ObjectMeta>) {
+    fn leave_out(&self, path: &str, ObjectMeta { name, namespace, .. }: ObjectMeta) {
         let path = path.split_once('?').map_or(path, |(path, _)| path);
         let kind = path.rsplit_once('/').map_or(path, |(_, kind)| kind);
         let mut left_out = self.left_out.lock();
-        for ObjectMeta { name, namespace, .. } in objects {
-            let (count, names) = left_out.entry(kind.to_owned()).or_default();
-            let name = namespace.into_iter().chain(name).collect::<Vec<String>>().join("/");
-            // Some lists are read twice.
-            if names.contains(&name) {
-                continue;
-            }
+        let (count, names) = left_out.entry(kind.to_owned()).or_default();
+        let name = namespace.into_iter().chain(name).collect::<Vec<String>>().join("/");
+        // Some lists are read twice.
+        if !names.contains(&name) {
             *count += 1;
             if names.len() < NAMED {
                 names.push(name);
@@ -222,33 +182,19 @@ impl UserClient {
         path: &str,
         object: &Value,
     ) -> (Result<T, RequestError>, Vec<String>) {
-        match self.send(Method::POST, path, Some(object)).await {
-            Ok(mut answer) => {
-                let warnings = std::mem::take(&mut answer.warnings);
-                let read = |answer: Answer| Ok(serde_json::from_slice(&answer.body)?);
-                (answer.success().and_then(read), warnings)
-            }
-            Err(error) => (Err(error), Vec::new()),
-        }
-    }
-
-    async fn send(&self, method: Method, path: &str, object: Option<&Value>) -> Result<Answer, RequestError> {
-        let object = object.map(Value::to_string);
-        let change = object.as_deref().map(|text| (JSON, text));
-        let request =
-            request(method, path, "application/json, */*", change).map_err(|_| RequestError::Path)?;
+        let (object, mut warnings) = (object.to_string(), Vec::new());
         let answered = async {
-            let answer = self.client.send(request).await;
-            let (head, body) = answer.map_err(|error| self.server.unreachable(&error))?.into_parts();
-            let warnings = head.headers.get_all(WARNING).iter();
-            let warnings = warnings.map(|text| String::from_utf8_lossy(text.as_bytes()).into_owned());
-            match read(body, BODY).await {
-                Ok((body, true)) => Ok(Answer { status: head.status, warnings: warnings.collect(), body }),
-                _ => Err(RequestError::Body),
-            }
+            let answer = self.api.send(Method::POST, path, ACCEPTED, Some((JSON, &object))).await?;
+            let given = answer.headers().get_all(WARNING).iter();
+            warnings.extend(given.map(|text| String::from_utf8_lossy(text.as_bytes()).into_owned()));
+            Ok(serde_json::from_slice(&body(answer).await?)?)
         };
-        timeout(TIME, answered).await.unwrap_or_else(|_| Err(self.server.late()))
+        (self.api.within(TIME, answered).await, warnings)
     }
+}
+
+async fn body(answer: Response<Body>) -> Result<Vec<u8>, RequestError> {
+    read_all(success(answer).await?.into_body(), BODY).await
 }
 
 fn is_loopback(host: &str) -> bool {

@@ -9,13 +9,14 @@ mod lines;
 mod pauses;
 mod unread;
 
-use std::collections::VecDeque;
+use std::borrow::Cow;
 use std::convert::Infallible;
+use std::panic::resume_unwind;
 use std::sync::Arc;
 
-use futures_util::stream::{self, Stream, StreamExt};
-use http::{Method, StatusCode};
-use kube::Client;
+use futures_util::stream::{self, BoxStream, StreamExt};
+use http::Method;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Status;
 use kube::api::ObjectMeta;
 use kube::config::Config;
 use serde::Deserialize;
@@ -23,21 +24,23 @@ use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
 use tokio::sync::{Semaphore, mpsc};
 use tokio::time::{Duration, Instant, sleep, timeout};
+use tokio_util::task::AbortOnDropHandle;
 
 pub use self::known::Known;
-use self::lines::{Line, Lines};
+use self::lines::Lines;
 use self::pauses::{FIRST_PAUSE, Pauses};
 use self::unread::Unread;
 pub use self::unread::UnreadMetrics;
-use super::list::{Answer, Bounds, OBJECT, PageError, Pages};
+use super::api::{Api, JSON, success, with_query};
+use super::list::{Bounds, OBJECT, Pages};
 use super::object::identity;
-use super::{Caller, ClusterError, ConnectError, JSON, ObjectName, request};
+use super::{Caller, ClusterError, ConnectError, ObjectName};
 use tolerarch_support::environment::Environment;
 
 /// Seconds after which the API server ends a watch, which is then resumed. What it does not end is given up 5 s after its last
 /// event, so this is how long a connection may be dead unnoticed.
-const WATCH_TIME: u64 = 120;
-const WATCH_IDLE: Duration = Duration::from_secs(WATCH_TIME + 5);
+const WATCH_TIME: &str = "120";
+const WATCH_IDLE: Duration = Duration::from_secs(125);
 /// How long a watch that cannot be begun is tried again before all is listed anew. What is missed meanwhile is told once it
 /// begins; an API server that is away for longer is a failure.
 const RESUMING: Duration = Duration::from_secs(30);
@@ -62,7 +65,7 @@ pub trait Followed: DeserializeOwned + Send + 'static {
 /// A client that follows objects. Clones are the same.
 #[derive(Clone)]
 pub struct Watcher {
-    client: Client,
+    api: Api,
     first_pause: Duration,
     bounds: Bounds,
     /// Lists are read one after another, so that no more than one page is in memory.
@@ -94,21 +97,19 @@ impl Watcher {
     }
 
     pub(crate) fn new(config: Config, first_pause: Duration) -> Result<Self, ConnectError> {
-        let client = super::client(config, CONNECT_TIME, Some(READ_TIME))?;
+        let api = Api::new(config, CONNECT_TIME, Some(READ_TIME))?;
         let page = Arc::new(Semaphore::new(1));
-        Ok(Self { client, first_pause, bounds: PAGES, page, unread: Unread::new() })
+        Ok(Self { api, first_pause, bounds: PAGES, page, unread: Unread::new() })
     }
 
     #[must_use]
-    pub fn counting(self, unread: &UnreadMetrics) -> Self {
-        Self { unread: self.unread.counting(unread), ..self }
+    pub fn counting(mut self, unread: &UnreadMetrics) -> Self {
+        self.unread.counted = Some(unread.clone());
+        self
     }
 
     /// Follows the objects of a kind, or those that this field selector selects, until the stream is dropped.
-    pub fn follow<K: Followed>(
-        &self,
-        fields: Option<&str>,
-    ) -> impl Stream<Item = Change<K>> + Send + Unpin + use<K> {
+    pub fn follow<K: Followed>(&self, fields: Option<&str>) -> BoxStream<'static, Change<K>> {
         self.follow_at(K::LIST, fields)
     }
 
@@ -117,32 +118,36 @@ impl Watcher {
         &self,
         namespace: &str,
         name: &ObjectName,
-    ) -> impl Stream<Item = Change<K>> + Send + Unpin + use<K> {
+    ) -> BoxStream<'static, Change<K>> {
         let (group, resource) = K::LIST.rsplit_once('/').unwrap_or_default();
         let fields = format!("metadata.name={}", name.as_str());
         self.follow_at(&format!("{group}/namespaces/{namespace}/{resource}"), Some(&fields))
     }
 
-    fn follow_at<K: Followed>(
-        &self,
-        list: &str,
-        fields: Option<&str>,
-    ) -> impl Stream<Item = Change<K>> + Send + Unpin + use<K> {
-        let mut query = url::form_urlencoded::Serializer::new(String::new());
-        query.extend_pairs(fields.map(|fields| ("fieldSelector", fields)));
-        let path = format!("{list}?{}", query.finish()).trim_end_matches('?').to_owned();
+    fn follow_at<K: Followed>(&self, list: &str, fields: Option<&str>) -> BoxStream<'static, Change<K>> {
+        let selected = |fields| with_query(list, [("fieldSelector", fields)]);
+        let path = fields.map_or_else(|| list.to_owned(), selected);
+        // So that it gets hardly further than what was looked at: each object may be large.
         let (changes, receiver) = mpsc::channel(1);
         let watch = Watch { watcher: self.clone(), path, changes, pauses: Pauses::new(self.first_pause) };
-        let told =
-            stream::unfold(receiver, |mut receiver| async move { Some((receiver.recv().await?, receiver)) });
-        // It is polled with the stream, so that it gets no further than what is looked at.
-        stream::select(told, stream::once(watch.run()).map(|never| match never {})).boxed()
+        let task = AbortOnDropHandle::new(tokio::spawn(watch.run()));
+        let next = async |(mut receiver, task): (mpsc::Receiver<_>, AbortOnDropHandle<Infallible>)| {
+            match receiver.recv().await {
+                Some(change) => Some((change, (receiver, task))),
+                // It ends only by a panic, which whoever follows is to have, too.
+                None => {
+                    let Err(error) = task.await;
+                    error.try_into_panic().ok().and_then(|panic| resume_unwind(panic))
+                }
+            }
+        };
+        stream::unfold((receiver, task), next).boxed()
     }
 
-    /// Tells of an object that cannot be read.
+    /// Reports an object that cannot be read.
     fn unread<K: Followed>(&self, meta: ObjectMeta, error: ClusterError) -> Change<K> {
         let resource = K::LIST.rsplit('/').next().unwrap_or_default();
-        self.unread.tell(resource, &meta, error);
+        self.unread.report(resource, &meta, error);
         Change::Unread(meta)
     }
 }
@@ -155,82 +160,73 @@ struct Watch<K> {
     pauses: Pauses,
 }
 
-/// Why it begins anew.
-enum End {
-    /// What it would resume is no longer known.
-    Gone,
-    Failed(ClusterError),
-}
-
-impl End {
-    fn of(status: StatusCode) -> Self {
-        if status == StatusCode::GONE { Self::Gone } else { Self::Failed(ClusterError::of(status)) }
-    }
-}
-
-impl From<PageError> for End {
-    fn from(error: PageError) -> Self {
-        Self::Failed((&error).into())
-    }
-}
-
 impl<K: Followed> Watch<K> {
     async fn run(mut self) -> Infallible {
         loop {
-            let end = match self.list().await {
-                Ok(version) => {
-                    self.tell(Change::Complete).await;
-                    self.watch(version).await
-                }
-                Err(end) => end,
-            };
+            let Err(error) = self.list_and_watch().await;
             let pause = self.pauses.next();
-            if let End::Failed(error) = end {
-                self.tell(Change::Failed(error)).await;
+            // What has expired is not wrong: it begins anew.
+            if error != ClusterError::Expired {
+                self.send(Change::Failed(error)).await;
             }
             sleep(pause).await;
         }
     }
 
-    async fn tell(&self, change: Change<K>) {
-        // The receiver lives as long as this, in the same stream.
+    async fn send(&self, change: Change<K>) {
+        // This task ends when the receiver does.
         let _ = self.changes.send(change).await;
     }
 
-    /// Reads all of the list. Returns its version.
-    async fn list(&self) -> Result<String, End> {
-        self.tell(Change::Begins).await;
-        let mut pages = Pages::new(self.watcher.client.clone(), self.path.clone(), self.watcher.bounds);
+    /// Lists all objects and follows them from there, until it has to begin anew.
+    async fn list_and_watch(&mut self) -> Result<Infallible, ClusterError> {
+        self.send(Change::Begins).await;
+        let mut pages = Pages::new(self.watcher.api.clone(), self.path.clone(), self.watcher.bounds);
         let mut next = None;
-        loop {
-            // A task of its own, which ends its turn although this stream may not be polled meanwhile.
-            let read = tokio::spawn(in_turn(self.watcher.clone(), pages, next));
-            let page = read.await.map_err(|_| End::Failed(ClusterError::Malformed))??;
-            if page.next.is_none() && page.version.is_empty() {
-                return Err(End::Failed(ClusterError::Malformed));
+        let version = loop {
+            let (changes, token, version) = self.page(&mut pages, next.as_deref()).await?;
+            next = token;
+            if next.is_none() && version.is_empty() {
+                return Err(ClusterError::Malformed);
             }
-            for change in page.changes {
-                self.tell(change).await;
+            for change in changes {
+                self.send(change).await;
             }
-            if page.next.is_none() {
-                return Ok(page.version);
+            if next.is_none() {
+                break version;
             }
-            (pages, next) = (page.pages, page.next);
-        }
+        };
+        self.send(Change::Complete).await;
+        self.watch(version).await
+    }
+
+    /// Reads a page when no other one is read, and its objects, until which it takes memory. Also says how to go on, and the
+    /// version of the list.
+    async fn page(
+        &self,
+        pages: &mut Pages,
+        token: Option<&str>,
+    ) -> Result<(Vec<Change<K>>, Option<String>, String), ClusterError> {
+        let Watcher { api, page: turn, .. } = &self.watcher;
+        let _turn = turn.acquire().await;
+        let page = api.within(PAGE_TIME, pages.get(token)).await?;
+        let changes = page.objects().map(|read| match read {
+            Ok(object) => Change::Listed(object),
+            Err(unread) => self.watcher.unread(unread.0, unread.1),
+        });
+        Ok((changes.collect(), page.next, page.resource_version))
     }
 
     /// Watches from this version on.
-    async fn watch(&mut self, mut version: String) -> End {
+    async fn watch(&mut self, mut version: String) -> Result<Infallible, ClusterError> {
         let mut failing_since = None;
         loop {
             match self.begin(&version).await {
                 Ok(mut lines) => {
                     failing_since = None;
                     while let Some(line) = timeout(WATCH_IDLE, lines.next()).await.unwrap_or(None) {
-                        match event(&self.watcher, line, &mut version) {
-                            Ok(Some(change)) => self.tell(change).await,
-                            Ok(None) => {}
-                            Err(end) => return end,
+                        if let Some(change) = self.event(line, &mut version)? {
+                            self.send(change).await;
                         }
                     }
                     // It is resumed, and not at once: perhaps it ends again.
@@ -238,99 +234,65 @@ impl<K: Followed> Watch<K> {
                 }
                 // Tried again where it ended, as client-go does: a new list costs an API server that is short of time more
                 // than anything else.
-                Err(End::Failed(ClusterError::Unreachable | ClusterError::Status))
+                Err(ClusterError::Unreachable | ClusterError::Status)
                     if failing_since.get_or_insert_with(Instant::now).elapsed() < RESUMING =>
                 {
                     sleep(self.pauses.next()).await;
                 }
-                Err(end) => return end,
+                Err(error) => return Err(error),
             }
         }
     }
 
-    async fn begin(&self, version: &str) -> Result<Lines, End> {
-        let Self { watcher, path, .. } = self;
-        let separator = if path.contains('?') { '&' } else { '?' };
-        let path = format!(
-            "{path}{separator}watch=true&allowWatchBookmarks=true&timeoutSeconds={WATCH_TIME}&resourceVersion={version}"
-        );
-        let request = request(Method::GET, &path, JSON, None).map_err(|_| PageError::Path)?;
-        let answer = watcher.client.send(request).await.map_err(PageError::Client)?;
-        match answer.status() {
-            StatusCode::OK => Ok(Lines::of(answer.into_body(), watcher.bounds.object + AROUND)),
-            status => Err(End::of(status)),
-        }
+    async fn begin(&self, version: &str) -> Result<Lines, ClusterError> {
+        let Watcher { api, bounds, .. } = &self.watcher;
+        let watch = [
+            ("watch", "true"),
+            ("allowWatchBookmarks", "true"),
+            ("timeoutSeconds", WATCH_TIME),
+            ("resourceVersion", version),
+        ];
+        let answer = api.send(Method::GET, &with_query(&self.path, watch), JSON, None).await?;
+        Ok(Lines::of(success(answer).await?.into_body(), bounds.object + AROUND))
     }
-}
 
-struct Read<K> {
-    pages: Pages,
-    changes: VecDeque<Change<K>>,
-    next: Option<String>,
-    version: String,
-}
-
-/// Reads a page when no other one is read, and its objects, until which it takes memory.
-async fn in_turn<K: Followed>(
-    watcher: Watcher,
-    mut pages: Pages,
-    token: Option<String>,
-) -> Result<Read<K>, End> {
-    let _turn = watcher.page.acquire().await;
-    let answer = timeout(PAGE_TIME, pages.get(token.as_deref())).await;
-    let page = match answer.map_err(|_| End::Failed(ClusterError::Timeout))?? {
-        Answer::Page(page) => page,
-        Answer::Refused(status, _) => return Err(End::of(status)),
-    };
-    let objects = page.objects().map(|read| match read {
-        Ok(object) => Change::Listed(object),
-        Err(meta) => watcher.unread(*meta, ClusterError::Malformed),
-    });
-    let mut changes: VecDeque<Change<K>> = objects.collect();
-    changes.extend(page.too_large.clone().map(|meta| watcher.unread(*meta, ClusterError::TooLarge)));
-    Ok(Read { pages, changes, next: page.next, version: page.resource_version })
-}
-
-/// What an event says, of which nothing else stays; the version is that of the last one.
-fn event<K: Followed>(watcher: &Watcher, line: Line, version: &mut String) -> Result<Option<Change<K>>, End> {
-    #[derive(Deserialize)]
-    struct Event<'a> {
-        #[serde(borrow)]
-        r#type: std::borrow::Cow<'a, str>,
-        #[serde(borrow)]
-        object: &'a RawValue,
-    }
-    #[derive(Deserialize)]
-    struct Status {
-        code: u16,
-    }
-    let malformed = |_| End::Failed(ClusterError::Malformed);
-    let json = match line {
-        Line::Whole(json) => json,
-        // Perhaps the object is gone; the next list tells.
-        Line::Begin(begin) => {
-            let meta = identity(&begin, &["object", "metadata"]);
-            return Ok(Some(watcher.unread(meta, ClusterError::TooLarge)));
+    /// What an event says, of which nothing else stays; the version is that of the last one.
+    fn event(
+        &self,
+        (line, is_whole): (Vec<u8>, bool),
+        version: &mut String,
+    ) -> Result<Option<Change<K>>, ClusterError> {
+        #[derive(Deserialize)]
+        struct Event<'a> {
+            #[serde(borrow)]
+            r#type: Cow<'a, str>,
+            #[serde(borrow)]
+            object: &'a RawValue,
         }
-    };
-    let Event { r#type, object: json } = serde_json::from_slice(&json).map_err(malformed)?;
-    let json = json.get();
-    let meta = identity(json.as_bytes(), &["metadata"]);
-    if let Some(now) = meta.resource_version.as_ref().filter(|now| !now.is_empty()) {
-        now.clone_into(version);
-    }
-    Ok(match &*r#type {
-        "ADDED" | "MODIFIED" => Some(match serde_json::from_str(json) {
-            Ok(object) => Change::Applied(object),
-            Err(_) => watcher.unread(meta, ClusterError::Malformed),
-        }),
-        "DELETED" => Some(Change::Deleted(meta)),
-        "ERROR" => {
-            let Status { code } = serde_json::from_str(json).map_err(malformed)?;
-            return Err(End::of(StatusCode::from_u16(code).unwrap_or_default()));
+        let malformed = |_| ClusterError::Malformed;
+        let meta = identity(&line, &["object", "metadata"]);
+        if !is_whole {
+            // Perhaps the object is gone; the next list tells.
+            return Ok(Some(self.watcher.unread(meta, ClusterError::TooLarge)));
         }
-        _ => None,
-    })
+        let Event { r#type, object } = serde_json::from_slice(&line).map_err(malformed)?;
+        if let Some(now) = meta.resource_version.as_ref().filter(|now| !now.is_empty()) {
+            now.clone_into(version);
+        }
+        Ok(match &*r#type {
+            "ADDED" | "MODIFIED" => Some(match serde_json::from_str(object.get()) {
+                Ok(object) => Change::Applied(object),
+                Err(_) => self.watcher.unread(meta, ClusterError::Malformed),
+            }),
+            "DELETED" => Some(Change::Deleted(meta)),
+            "ERROR" => {
+                let Status { code, .. } = serde_json::from_str(object.get()).map_err(malformed)?;
+                let code = code.and_then(|code| code.try_into().ok()).unwrap_or_default();
+                return Err(ClusterError::of_status(code));
+            }
+            _ => None,
+        })
+    }
 }
 
 /// The name by which an object is known among those of its kind.

@@ -36,7 +36,7 @@ struct Followed<K> {
 
 impl<K: super::Followed> Followed<K> {
     fn of(api: &Lists, selection: Option<&str>) -> Self {
-        Self { changes: api.watcher().follow(selection).boxed(), known: Known::default() }
+        Self { changes: api.watcher().follow(selection), known: Known::default() }
     }
 
     async fn next(&mut self) -> Change<K> {

@@ -15,11 +15,11 @@ use tolerarch_support::sync::Mutex;
 /// For how long, and of how many objects, it is known that they were named in the log.
 const NAMED: (Duration, usize) = (Duration::from_secs(3600), 1024);
 
-/// Tells of objects that cannot be read. Clones are the same.
+/// Reports objects that cannot be read. Clones share what was reported.
 #[derive(Clone)]
 pub(super) struct Unread {
     named: Arc<Mutex<Recently>>,
-    counted: Option<IntCounterVec>,
+    pub(super) counted: Option<UnreadMetrics>,
 }
 
 impl Unread {
@@ -27,13 +27,9 @@ impl Unread {
         Self { named: Arc::new(Mutex::new(Recently::new(NAMED.0, NAMED.1))), counted: None }
     }
 
-    pub(super) fn counting(self, metrics: &UnreadMetrics) -> Self {
-        Self { counted: Some(metrics.0.clone()), ..self }
-    }
-
     /// Counts an object, and names it in the log, once.
-    pub(super) fn tell(&self, resource: &str, meta: &ObjectMeta, error: ClusterError) {
-        if let Some(counted) = &self.counted {
+    pub(super) fn report(&self, resource: &str, meta: &ObjectMeta, error: ClusterError) {
+        if let Some(UnreadMetrics(counted)) = &self.counted {
             counted.with_label_values(&[resource]).inc();
         }
         let name = name(meta);

@@ -1,0 +1,123 @@
+//! The one way to an API server: a request, and its answer, of which a bounded part is read.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::header::{ACCEPT, CONTENT_TYPE};
+use http::{Method, Request, Response};
+use http_body_util::BodyExt;
+use kube::Client;
+use kube::client::Body;
+use kube::config::{AuthInfo, Config};
+use tokio::time::timeout;
+use zeroize::Zeroizing;
+
+use super::error::{ConnectError, RequestError, Server};
+
+pub(super) const JSON: &str = "application/json";
+/// Bytes of a refusal that are read: it says why.
+const REFUSAL: usize = 64 << 10;
+
+/// An API server, as somebody. Clones share connections.
+#[derive(Clone)]
+pub(super) struct Api {
+    pub(super) client: Client,
+    pub(super) server: Arc<Server>,
+}
+
+impl Api {
+    /// Tries nothing twice. `silence` is how long a connection may be silent: none where each request has a deadline.
+    pub(super) fn new(
+        mut config: Config,
+        connect: Duration,
+        silence: Option<Duration>,
+    ) -> Result<Self, ConnectError> {
+        config.default_retry = false;
+        config.connect_timeout = Some(connect);
+        config.read_timeout = silence;
+        config.write_timeout = silence;
+        trim_token(&mut config.auth_info);
+        let address = config.cluster_url.to_string().trim_end_matches('/').to_owned();
+        let server = Server { address, context: String::new() };
+        let client = Client::try_from(config).map_err(ConnectError::Client)?;
+        Ok(Self { client, server: server.into() })
+    }
+
+    /// Sends a request, and the media type and text of what it is to change.
+    pub(super) async fn send(
+        &self,
+        method: Method,
+        path: &str,
+        accept: &str,
+        change: Option<(&str, &str)>,
+    ) -> Result<Response<Body>, RequestError> {
+        let request = Request::builder().method(method).uri(path).header(ACCEPT, accept);
+        let request = match change {
+            Some((media_type, text)) => {
+                request.header(CONTENT_TYPE, media_type).body(text.as_bytes().to_vec().into())
+            }
+            None => request.body(Body::empty()),
+        };
+        let answer = self.client.send(request.map_err(|_| RequestError::Path)?).await;
+        answer.map_err(|error| RequestError::Unreachable(Arc::clone(&self.server), error.into()))
+    }
+
+    /// Waits this long for an answer.
+    pub(super) async fn within<T>(
+        &self,
+        time: Duration,
+        answer: impl Future<Output = Result<T, RequestError>>,
+    ) -> Result<T, RequestError> {
+        let late = |_| Err(RequestError::Timeout(Arc::clone(&self.server), time));
+        timeout(time, answer).await.unwrap_or_else(late)
+    }
+}
+
+/// The answer, unless it says that there is none: then what the API server said instead.
+pub(super) async fn success(answer: Response<Body>) -> Result<Response<Body>, RequestError> {
+    let status = answer.status();
+    if status.is_success() {
+        return Ok(answer);
+    }
+    let (body, _) = read(answer.into_body(), REFUSAL).await?;
+    Err(RequestError::refused(status, &body))
+}
+
+/// All of a body, of so many bytes at most.
+pub(super) async fn read_all(body: Body, most: usize) -> Result<Vec<u8>, RequestError> {
+    match read(body, most).await? {
+        (body, true) => Ok(body),
+        (_, false) => Err(RequestError::TooLarge),
+    }
+}
+
+/// So many bytes of a body at most, and whether that is all.
+pub(super) async fn read(mut body: Body, most: usize) -> Result<(Vec<u8>, bool), RequestError> {
+    let mut read = Vec::new();
+    while let Some(frame) = body.frame().await {
+        let Ok(data) = frame.map_err(|_| RequestError::Body)?.into_data() else { continue };
+        let room = most - read.len();
+        read.extend_from_slice(&data[..data.len().min(room)]);
+        if data.len() > room {
+            return Ok((read, false));
+        }
+    }
+    Ok((read, true))
+}
+
+/// The path with these parameters behind those that it has.
+pub(super) fn with_query<'q>(path: &str, pairs: impl IntoIterator<Item = (&'q str, &'q str)>) -> String {
+    let separator = if path.contains('?') { '&' } else { '?' };
+    let query = url::form_urlencoded::Serializer::new(String::new()).extend_pairs(pairs).finish();
+    format!("{path}{separator}{query}")
+}
+
+/// As client-go has it: a token file counts before a token, and ends with a newline where an editor has written it. kube, which
+/// takes it whole, reads it itself where nothing is to be trimmed, and again when the token has been replaced.
+fn trim_token(auth: &mut AuthInfo) {
+    let read = |file: &String| std::fs::read_to_string(file).ok().map(Zeroizing::new);
+    if let Some(text) = auth.token_file.as_ref().and_then(read) {
+        let token = text.trim();
+        auth.token = (token.len() < text.len()).then(|| token.into());
+    }
+}
