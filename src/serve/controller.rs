@@ -14,8 +14,8 @@ use super::snapshot::Live;
 use super::supervisor::Supervisor;
 use crate::config::{Config, Sources};
 use tolerarch_controller::{
-    CensusLoop, CensusMetrics, ControllerMetrics, Elector, EventLoop, FailingPods, Learner, NodeTaintMetrics,
-    NodeTaints, PendingPods, Recorder, Resignation,
+    CensusLoop, CensusMetrics, ControllerMetrics, Elector, EventLoop, FailingPods, Learner, NodeTaints,
+    PendingPods, Recorder, Resignation,
 };
 use tolerarch_kubernetes::cluster::{Caller, Cluster, OwnedName, Watcher};
 use tolerarch_support::environment::Environment;
@@ -84,7 +84,7 @@ impl Controller {
             cluster: Arc::clone(&cluster),
             watcher: watcher.clone(),
             settings: settings.clone(),
-            metrics: NodeTaintMetrics::register(&process.metrics)?,
+            metrics: own.clone(),
             state: Reported::default(),
         };
         let pending = PendingPods {

@@ -90,7 +90,7 @@ impl ReloadMetrics {
 mod tests {
     use super::*;
     use crate::config::Config;
-    use tolerarch_controller::{CensusMetrics, ControllerMetrics, NodeTaintMetrics};
+    use tolerarch_controller::{CensusMetrics, ControllerMetrics};
     use tolerarch_engine::census::Count;
     use tolerarch_images::registry::RequestKind;
     use tolerarch_kubernetes::discovery::{Discovery, Inventory};
@@ -107,7 +107,6 @@ mod tests {
         counts.discovery.show(&Discovery::of(&Config::default().policy.pools, &Inventory::default()).pools);
         ControllerMetrics::register(&metrics).unwrap();
         CensusMetrics::register(&metrics).unwrap().show(&Count::default().totals(&[]), [0, 0]);
-        NodeTaintMetrics::register(&metrics).unwrap();
         Health::register(&metrics, vec![Component::new("serving")]).unwrap().check();
         metrics.render().unwrap()
     }

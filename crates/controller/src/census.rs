@@ -8,26 +8,22 @@ use prometheus::{GaugeVec, IntGaugeVec};
 use tokio::sync::watch;
 use tokio::time::{Duration, sleep};
 
-use super::loops::while_on;
+use super::loops::{lookup_limits, while_on};
 use super::scope::{Called, Scope};
 use super::{ControllerSettings, Leadership};
 use tolerarch_core::pod::{MODE_KEY, PROFILE_KEY};
 use tolerarch_engine::census::{Amount, Count, Coverage, NamespaceSettings, Totals};
-use tolerarch_engine::decide::{BatchLimits, Current};
-use tolerarch_images::resolver::LookupSettings;
+use tolerarch_engine::decide::Current;
 use tolerarch_kubernetes::cluster::{
     Change, Cluster, ClusterError, Namespace, ObjectName, StoredPod, Watcher,
 };
 use tolerarch_support::health::{Reported, State};
 use tolerarch_support::metrics::{Metrics, OTHER};
 
-/// Lookups at a time, in all and of one registry: behind what the webhook asks for, and what nodes pull.
+/// Shapes that are looked up at a time: behind what the webhook asks for, and what nodes pull.
 const LOOKUPS: usize = 8;
-const OF_REGISTRY: usize = 2;
 /// Shapes of Pods that wait for them at a time; each takes a few kilobytes.
 const SHAPES: usize = 256;
-/// How long a lookup may take in all; no review waits for it.
-const LOOKUP_TIME: Duration = Duration::from_secs(10);
 const RETRY: Duration = Duration::from_secs(30);
 
 /// Labels of namespaces, and what metrics call them.
@@ -121,12 +117,7 @@ async fn count(
     pods.await?;
 
     let snapshot = current.get();
-    let limits = &BatchLimits::new(&LookupSettings {
-        budget: Duration::ZERO,
-        timeout: LOOKUP_TIME,
-        concurrency: 2 * LOOKUPS,
-        per_registry: OF_REGISTRY,
-    });
+    let limits = &lookup_limits(LOOKUPS);
     // By their places: a closure over references to them would not be general enough for a task.
     let (added, snapshot) = (&added, &snapshot);
     let judged = stream::iter(0..added.shapes.all.len()).map(|place| async move {

@@ -9,8 +9,6 @@ use tolerarch_kubernetes::cluster::{ContainerStatus, Phase, StoredPod, Terminate
 
 /// Containers of one Pod that are looked at.
 const CONTAINERS: usize = 8;
-/// Bytes of an image's name; none that can be pulled is longer.
-const IMAGE: usize = 1024;
 /// What ended longer ago is not told.
 const LATELY: Duration = Duration::from_secs(3600);
 /// What does not even begin ends this soon; the times of a status are whole seconds.
@@ -59,7 +57,7 @@ pub(super) fn failures(pod: &StoredPod, now: SystemTime) -> Vec<ContainerFailure
     if !is_of_concern || is_opted_out {
         return Vec::new();
     }
-    let named = pod.containers.iter().filter(|container| (1..=IMAGE).contains(&container.image.len()));
+    let named = pod.containers.iter().filter(|container| !container.image.is_empty());
     let seen = named.filter_map(|container| {
         let evidence = evidence(container, now)?;
         let (digest, is_of_image) = proven(container, evidence);

@@ -15,7 +15,7 @@ use tokio::time::{Duration, MissedTickBehavior, interval};
 use super::container_failure::{ContainerFailure, Evidence, failures, is_exec_format};
 use super::fair_queue::FairQueue;
 use super::learner::Learner;
-use super::loops::{tell, while_on};
+use super::loops::{lookup_limits, tell, while_on};
 use super::note::{Place, WRONG_ARCHITECTURE, kept};
 use super::pace::Pace;
 use super::{ControllerSettings, Leadership, Recorder};
@@ -25,7 +25,6 @@ use tolerarch_core::policy::ImageSupport;
 use tolerarch_engine::census::NamespaceSettings;
 use tolerarch_engine::decide::{self, BatchLimits, Current};
 use tolerarch_engine::failed_images::{self, FailedImage};
-use tolerarch_images::resolver::LookupSettings;
 use tolerarch_kubernetes::cluster::{Change, Cluster, ClusterError, Namespace, Node, StoredPod, Watcher};
 use tolerarch_support::health::{Reported, State};
 use tolerarch_support::recently::Recently;
@@ -42,9 +41,6 @@ const LOOKED: (Duration, usize) = (Duration::from_secs(3600), 1 << 14);
 const PER_SECOND: u32 = 5;
 const BURST: u32 = 20;
 const LOOKS: usize = 4;
-/// Lookups of one registry at a time, and how long one may take in all.
-const OF_REGISTRY: usize = 2;
-const LOOKUP_TIME: Duration = Duration::from_secs(10);
 
 pub struct FailingPods {
     pub leadership: Leadership,
@@ -91,12 +87,7 @@ impl FailingPods {
         let mut waiting = FairQueue::new(QUEUE);
         let mut looked = Recently::new(LOOKED.0, LOOKED.1);
         let pace = Pace::new(PER_SECOND, BURST);
-        let limits = BatchLimits::new(&LookupSettings {
-            budget: Duration::ZERO,
-            timeout: LOOKUP_TIME,
-            concurrency: 2 * LOOKS,
-            per_registry: OF_REGISTRY,
-        });
+        let limits = lookup_limits(LOOKS);
         let (pace, limits) = (&pace, &limits);
         let mut tries = interval(TRY);
         tries.set_missed_tick_behavior(MissedTickBehavior::Delay);

@@ -28,7 +28,7 @@ pub use failing::FailingPods;
 pub use leadership::{Elector, Leadership, Resignation};
 pub use learner::Learner;
 pub use metrics::ControllerMetrics;
-pub use node_taints::{NodeTaintMetrics, NodeTaints};
+pub use node_taints::NodeTaints;
 pub use pending::PendingPods;
 pub use recorder::{EventLoop, Recorder};
 pub use settings::{ControllerSettings, NodeTaint, is_reserved_taint};

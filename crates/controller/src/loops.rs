@@ -2,9 +2,12 @@
 
 use serde_json::Value;
 use tokio::sync::watch;
+use tokio::time::Duration;
 
 use super::pace::Pace;
 use super::{ControllerSettings, Leadership};
+use tolerarch_engine::decide::BatchLimits;
+use tolerarch_images::resolver::LookupSettings;
 use tolerarch_kubernetes::cluster::{Change, Cluster, ClusterError, PatchType};
 use tolerarch_support::health::Reported;
 
@@ -21,6 +24,12 @@ pub(super) async fn while_on(
         () = work => {}
         _ = settings.wait_for(|settings| !is_on(settings)) => {}
     }
+}
+
+/// Limits on lookups that no review waits for.
+pub(super) fn lookup_limits(looks: usize) -> BatchLimits {
+    let (timeout, budget) = (Duration::from_secs(10), Duration::ZERO);
+    BatchLimits::new(&LookupSettings { budget, timeout, concurrency: 2 * looks, per_registry: 2 })
 }
 
 /// Whether this is wrong, as far as a change says it.

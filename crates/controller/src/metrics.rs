@@ -7,6 +7,11 @@ use super::note::EVENTS;
 use tolerarch_kubernetes::cluster::{ClusterError, EventKind};
 use tolerarch_support::metrics::Metrics;
 
+/// What was changed of a node does not last: another controller wants it otherwise.
+pub(super) const CONTESTED: &str = "contested";
+/// A node has a taint of another owner, of the same key and effect, with another value.
+pub(super) const IN_THE_WAY: &str = "in-the-way";
+
 /// Clones count the same.
 #[derive(Clone)]
 pub struct ControllerMetrics {
@@ -15,6 +20,7 @@ pub struct ControllerMetrics {
     events: IntCounterVec,
     /// Events that had no room.
     pub(super) dropped: IntCounter,
+    node_taints: IntCounterVec,
 }
 
 impl ControllerMetrics {
@@ -35,14 +41,24 @@ impl ControllerMetrics {
             "tolerarch_controller_events_dropped_total",
             "Events that were not written, as too many were waiting.",
         )?;
+        let node_taints = metrics.counters(
+            "tolerarch_controller_node_taints_total",
+            "Tries to change the taints of nodes, by what came of them; and nodes where others want them otherwise.",
+            &["result"],
+        )?;
         // They are shown before they are counted.
-        for result in ["repaired", "gone", "refused", "forbidden", "failed"] {
+        for result in ["gone", "refused", "forbidden", "failed"] {
             repairs.with_label_values(&[result]);
+            node_taints.with_label_values(&[result]);
+        }
+        repairs.with_label_values(&["repaired"]);
+        for result in ["changed", "conflict", CONTESTED, IN_THE_WAY] {
+            node_taints.with_label_values(&[result]);
         }
         for event in EVENTS {
             events.with_label_values(&[event.reason]);
         }
-        Ok(Self { leads, repairs, events, dropped })
+        Ok(Self { leads, repairs, events, dropped, node_taints })
     }
 
     pub(super) fn wrote(&self, event: EventKind) {
@@ -58,5 +74,9 @@ impl ControllerMetrics {
         };
         self.repairs.with_label_values(&[result]).inc();
         result
+    }
+
+    pub(super) fn tainted(&self, result: &'static str) {
+        self.node_taints.with_label_values(&[result]).inc();
     }
 }

@@ -6,18 +6,17 @@ mod queue;
 use std::sync::Arc;
 
 use futures_util::stream::{FuturesUnordered, StreamExt};
-use prometheus::IntCounterVec;
 use serde_json::Value;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 
 use self::queue::{News, Queue};
 use super::loops::{Writer, Written, tell, word};
+use super::metrics::CONTESTED;
 use super::pace::Pace;
-use super::{ControllerSettings, Leadership, NodeTaint};
+use super::{ControllerMetrics, ControllerSettings, Leadership, NodeTaint};
 use tolerarch_kubernetes::cluster::{Change, Cluster, ClusterError, Node, PatchType, TAINTS_KEY, Watcher};
 use tolerarch_support::health::{Reported, State};
-use tolerarch_support::metrics::Metrics;
 
 /// Changes a second, so that a large cluster is no load for the API server; and how many may be made at once.
 const PER_SECOND: u32 = 20;
@@ -30,7 +29,7 @@ pub struct NodeTaints {
     pub cluster: Arc<Cluster>,
     pub watcher: Watcher,
     pub settings: watch::Receiver<ControllerSettings>,
-    pub metrics: NodeTaintMetrics,
+    pub metrics: ControllerMetrics,
     pub state: Reported,
 }
 
@@ -107,7 +106,8 @@ impl NodeTaints {
 
     async fn write(&self, writer: &Writer<'_>, node: &str, patch: &Value) -> Written {
         let written = writer.patch(&format!("{}/{node}", Node::PATH), PatchType::Merge, patch).await?;
-        let result = self.metrics.count(word(written));
+        let result = word(written);
+        self.metrics.tainted(result);
         // Those that it has of ours from now on.
         let taints = patch["metadata"]["annotations"][TAINTS_KEY].as_str().unwrap_or_default();
         match written {
@@ -121,51 +121,18 @@ impl NodeTaints {
     }
 
     fn notice(&self, news: Option<News>) {
-        match news {
-            Some(News::Contested(node)) => {
-                self.metrics.count(CONTESTED);
-                tracing::warn!(
-                    node,
+        if let Some(News { node, result }) = news {
+            self.metrics.tainted(result);
+            let what = match result {
+                CONTESTED => {
                     "another controller changes the taints of a node again and again; it is tried less and less often"
-                );
-            }
-            Some(News::InTheWay(node)) => {
-                self.metrics.count(IN_THE_WAY);
-                tracing::warn!(
-                    node,
+                }
+                _ => {
                     "a node has a taint of the same key and effect with another value, set by another owner; it stays"
-                );
-            }
-            None => {}
+                }
+            };
+            tracing::warn!(node, "{what}");
         }
-    }
-}
-
-const CONTESTED: &str = "contested";
-const IN_THE_WAY: &str = "in-the-way";
-
-/// What is counted of it. Clones count the same.
-#[derive(Clone)]
-pub struct NodeTaintMetrics(IntCounterVec);
-
-impl NodeTaintMetrics {
-    pub fn register(metrics: &Metrics) -> Result<Self, prometheus::Error> {
-        let results = metrics.counters(
-            "tolerarch_controller_node_taints_total",
-            "Tries to change the taints of nodes, by what came of them; and nodes where others want them otherwise.",
-            &["result"],
-        )?;
-        // They are shown before they are counted.
-        for result in ["changed", "gone", "conflict", "refused", "forbidden", "failed", CONTESTED, IN_THE_WAY]
-        {
-            results.with_label_values(&[result]);
-        }
-        Ok(Self(results))
-    }
-
-    fn count(&self, result: &'static str) -> &'static str {
-        self.0.with_label_values(&[result]).inc();
-        result
     }
 }
 

@@ -73,27 +73,24 @@ impl Place<'_> {
         };
         let claims = self.platforms.map(|platforms| platforms.to_string()).unwrap_or_default();
         let why = match (evidence, self.is_claimed()) {
-            (Evidence::ExecFormat | Evidence::InItsLog { .. }, claimed) => {
-                let why = match claimed {
-                    // An index without an entry for the node would not have been pulled.
-                    Some(false) => format!(
-                        "runs on {claims} only, and nodes pull an image of a single manifest whatever their architecture"
-                    ),
-                    _ => format!(
-                        "says that it runs there ({claims}), and has a program for another architecture"
-                    ),
-                };
-                return format!(
-                    "container {container} ended by an exec format error on the node {node}: {image} {why}"
-                );
-            }
             (Evidence::NoMatch, Some(true)) => format!(
                 "the node found nothing for its platform in {image}, which the registry says runs there ({claims})"
             ),
             (Evidence::NoMatch, Some(false)) => format!("{image} runs on {claims} only"),
             (Evidence::NoMatch, None) => format!("{image} has nothing for its platform"),
+            // An index without an entry for the node would not have been pulled.
+            (_, Some(false)) => format!(
+                "{image} runs on {claims} only, and nodes pull an image of a single manifest whatever their architecture"
+            ),
+            _ => format!(
+                "{image} says that it runs there ({claims}), and has a program for another architecture"
+            ),
         };
-        format!("container {container} cannot start on the node {node}: {why}")
+        let what = match evidence {
+            Evidence::NoMatch => "cannot start",
+            Evidence::ExecFormat | Evidence::InItsLog { .. } => "ended by an exec format error",
+        };
+        format!("container {container} {what} on the node {node}: {why}")
     }
 }
 

@@ -31,30 +31,22 @@ pub(super) fn plan(node: &Node, entries: &[NodeTaint]) -> Plan {
     let (mut taints, mut ours, mut is_in_the_way) = (Vec::new(), Vec::new(), false);
     let mut missing = wanted.clone();
     for raw in &node.raw_taints {
-        let Ok(present) = Taint::deserialize(raw) else {
-            taints.push(raw.clone());
-            continue;
-        };
-        let at_its_place = missing.iter().position(|wanted| wanted.is_at_the_place_of(&present));
-        let wanted = at_its_place.map(|at| missing.remove(at));
-        match wanted {
-            Some(wanted) if *wanted == present => {
-                if is_marked(&present) {
+        let mut kept = raw.clone();
+        if let Ok(present) = Taint::deserialize(raw) {
+            let at_its_place = missing.iter().position(|wanted| wanted.is_at_the_place_of(&present));
+            match at_its_place.map(|at| missing.remove(at)) {
+                Some(wanted) if is_marked(&present) => {
                     ours.push(wanted);
+                    if *wanted != present {
+                        kept = json!(wanted);
+                    }
                 }
-                taints.push(raw.clone());
+                Some(wanted) => is_in_the_way |= *wanted != present,
+                None if is_marked(&present) => continue,
+                None => {}
             }
-            Some(wanted) if is_marked(&present) => {
-                ours.push(wanted);
-                taints.push(json!(wanted));
-            }
-            Some(_) => {
-                is_in_the_way = true;
-                taints.push(raw.clone());
-            }
-            None if is_marked(&present) => {}
-            None => taints.push(raw.clone()),
         }
+        taints.push(kept);
     }
     for wanted in missing {
         ours.push(wanted);

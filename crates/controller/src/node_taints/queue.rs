@@ -8,6 +8,7 @@ use tokio::time::{Duration, Instant};
 use super::plan::{Plan, plan};
 use crate::NodeTaint;
 use crate::loops::Written;
+use crate::metrics::{CONTESTED, IN_THE_WAY};
 use tolerarch_kubernetes::cluster::{Change, ClusterError, Node};
 
 /// The pause after a change of a node, doubled with each one until it is the longest.
@@ -69,13 +70,11 @@ impl Tries {
     }
 }
 
-/// What is new about a node, and worth being told.
+/// What is new about a node, and worth being told: one of these.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum News {
-    /// This node has a taint of another owner, of the same key and effect, with another value.
-    InTheWay(String),
-    /// What was changed of this node does not last: another controller wants it otherwise.
-    Contested(String),
+pub(super) struct News {
+    pub(super) node: String,
+    pub(super) result: &'static str,
 }
 
 impl Queue {
@@ -99,7 +98,8 @@ impl Queue {
                 let known = self.nodes.entry(node.name().to_owned()).or_default();
                 (known.wanted, known.is_listed) = (patch, true);
                 let was_in_the_way = std::mem::replace(&mut known.is_in_the_way, is_in_the_way);
-                return (is_in_the_way && !was_in_the_way).then(|| News::InTheWay(node.name().to_owned()));
+                let node = node.name().to_owned();
+                return (is_in_the_way && !was_in_the_way).then_some(News { node, result: IN_THE_WAY });
             }
             Change::Unread(node) => {
                 let known = self.nodes.entry(node.name.unwrap_or_default()).or_default();
@@ -140,7 +140,7 @@ impl Queue {
         match written {
             Some(Ok(())) => {
                 (tries.changes, tries.failures, tries.conflicts) = (tries.changes.saturating_add(1), 0, 0);
-                return (tries.changes == FIGHT).then_some(News::Contested(name));
+                return (tries.changes == FIGHT).then_some(News { node: name, result: CONTESTED });
             }
             // What it is by now has been told, or will be.
             Some(Err(ClusterError::Conflict)) => tries.conflicts = tries.conflicts.saturating_add(1),

@@ -5,8 +5,8 @@ use serde_json::{Value, json};
 use tokio::time::sleep;
 
 use super::*;
+use crate::Elector;
 use crate::testing::{Log, PATIENCE};
-use crate::{ControllerMetrics, Elector};
 use tolerarch_kubernetes::cluster::testing::Lists;
 use tolerarch_kubernetes::cluster::testing::Objects;
 use tolerarch_kubernetes::cluster::{Node, ObjectName, OwnedName, Taint};
@@ -17,7 +17,7 @@ struct World {
     nodes: Lists,
     settings: watch::Sender<ControllerSettings>,
     metrics: Metrics,
-    counts: NodeTaintMetrics,
+    counts: ControllerMetrics,
 }
 
 fn arm(value: &str) -> NodeTaint {
@@ -29,7 +29,7 @@ impl World {
     async fn new(entries: Vec<NodeTaint>) -> Self {
         let settings = ControllerSettings { node_taints: entries, ..ControllerSettings::default() };
         let metrics = Metrics::new([]).unwrap();
-        let counts = NodeTaintMetrics::register(&metrics).unwrap();
+        let counts = ControllerMetrics::register(&metrics).unwrap();
         Self { nodes: Lists::start().await, settings: watch::Sender::new(settings), metrics, counts }
     }
 
@@ -61,9 +61,8 @@ impl World {
     /// Runs the controller until this is so.
     async fn until(&self, mut what: impl FnMut() -> bool) {
         let objects = Objects::start().await;
-        let metrics = ControllerMetrics::register(&Metrics::new([]).unwrap()).unwrap();
         let lease = OwnedName { namespace: "team".into(), name: ObjectName::new("controller").unwrap() };
-        let mut elector = Elector::new(Arc::new(objects.cluster()), lease, "a".into(), &metrics);
+        let mut elector = Elector::new(Arc::new(objects.cluster()), lease, "a".into(), &self.counts);
         let mut taints = NodeTaints {
             leadership: elector.leadership(),
             cluster: Arc::new(self.nodes.cluster()),

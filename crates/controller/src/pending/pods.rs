@@ -35,12 +35,15 @@ struct Waiting {
     /// Whether the last one did for a right that is missing.
     is_forbidden: bool,
     is_busy: bool,
+    /// Whether there is one since the list began.
+    is_listed: bool,
 }
 
 impl Waiting {
     fn new(pod: StoredPod) -> Self {
         let now = Instant::now();
-        Self { pod, since: now, due: now, refusals: 0, failures: 0, is_forbidden: false, is_busy: false }
+        let (is_forbidden, is_busy, is_listed) = (false, false, true);
+        Self { pod, since: now, due: now, refusals: 0, failures: 0, is_forbidden, is_busy, is_listed }
     }
 }
 
@@ -58,9 +61,7 @@ pub(super) struct Pods {
     bytes: usize,
     /// None is empty.
     shares: BTreeMap<String, Share>,
-    /// Those that were listed since the list began.
-    listed: BTreeSet<String>,
-    /// Whether some had no room since then.
+    /// Whether some had no room since the list began.
     has_dropped: bool,
 }
 
@@ -68,22 +69,17 @@ impl Pods {
     pub(super) fn take(&mut self, change: Change<StoredPod>) {
         match change {
             Change::Begins => {
-                self.listed.clear();
+                self.known.values_mut().for_each(|known| known.is_listed = false);
                 self.has_dropped = false;
             }
-            Change::Listed(pod) => {
-                self.listed.insert(pod.uid().to_owned());
-                self.put(pod);
-            }
+            Change::Listed(pod) | Change::Applied(pod) => self.put(pod),
             Change::Complete => {
-                let listed = std::mem::take(&mut self.listed);
-                let gone: Vec<String> =
-                    self.known.keys().filter(|uid| !listed.contains(*uid)).cloned().collect();
+                let gone = self.known.iter().filter(|(_, known)| !known.is_listed);
+                let gone: Vec<String> = gone.map(|(uid, _)| uid.clone()).collect();
                 for uid in gone {
                     self.detach(&uid);
                 }
             }
-            Change::Applied(pod) => self.put(pod),
             Change::Unread(pod) | Change::Deleted(pod) => {
                 self.detach(&pod.uid.unwrap_or_default());
             }
@@ -116,7 +112,7 @@ impl Pods {
         share.uids.insert(uid.clone());
         self.bytes += size;
         let waiting = match before {
-            Some(before) => Waiting { pod, ..before },
+            Some(before) => Waiting { pod, is_listed: true, ..before },
             None => Waiting::new(pod),
         };
         self.known.insert(uid, waiting);
