@@ -6,8 +6,8 @@
 //!
 //! A failure is never stored as platforms, and never replaces a good answer that may still serve.
 
+use quick_cache::Weighter;
 use quick_cache::sync::Cache as Bounded;
-use quick_cache::{DefaultHashBuilder, Lifecycle, UnitWeighter, Weighter};
 use std::borrow::Cow;
 use std::hash::{BuildHasher, Hash};
 use std::sync::Arc;
@@ -88,16 +88,14 @@ pub(super) struct Cache {
 }
 
 struct Levels {
-    tags: Level<Box<str>, Tag, ByLength>,
-    platforms: Level<PlatformsKey, Support, UnitWeighter>,
+    tags: Bounded<Box<str>, Tag, ByLength>,
+    platforms: Bounded<PlatformsKey, Support>,
     /// Hashes repositories and credentials for the keys of the second level; keyed, so that collisions cannot be chosen.
     repositories: std::hash::RandomState,
     metrics: ResolverMetrics,
     began: Instant,
     latest: AtomicU64,
 }
-
-type Level<K, V, W> = Bounded<K, V, W, DefaultHashBuilder, EvictedKeys>;
 
 /// Milliseconds since the cache began; answers of other replicas may be older.
 pub(super) type Millis = i64;
@@ -122,10 +120,9 @@ type PlatformsKey = (u64, Digest);
 
 impl Cache {
     pub(super) fn new(settings: CacheSettings, metrics: ResolverMetrics) -> Self {
-        let (entries, weight) = (settings.capacity, settings.capacity as u64);
         let levels = Levels {
-            tags: Bounded::with(entries, weight, ByLength, Default::default(), EvictedKeys),
-            platforms: Bounded::with(entries, weight, UnitWeighter, Default::default(), EvictedKeys),
+            tags: Bounded::with_weighter(settings.capacity, settings.capacity as u64, ByLength),
+            platforms: Bounded::new(settings.capacity),
             repositories: std::hash::RandomState::new(),
             metrics,
             began: Instant::now(),
@@ -309,17 +306,17 @@ impl Cache {
         self.put(CacheLevel::Platforms, &self.levels.platforms, key, support);
     }
 
-    fn put<K, V, W>(&self, level: CacheLevel, entries: &Level<K, V, W>, key: K, value: V)
+    fn put<K, V, W>(&self, level: CacheLevel, entries: &Bounded<K, V, W>, key: K, value: V)
     where
-        K: Eq + Hash + Clone,
+        K: Eq + Hash,
         V: Clone,
         W: Weighter<K, V> + Clone,
     {
         if self.is_current() {
-            let mut evicted = Vec::new();
-            entries.insert_with_lifecycle(key.clone(), value, &mut evicted);
-            let evicted = evicted.iter().filter(|evicted| **evicted != key).count();
-            self.levels.metrics.cache_has(level, entries.len(), evicted);
+            let wanted = entries.len() + usize::from(!entries.contains_key(&key));
+            entries.insert(key, value);
+            let kept = entries.len();
+            self.levels.metrics.cache_has(level, kept, wanted.saturating_sub(kept));
         }
     }
 
@@ -373,18 +370,6 @@ fn millis(duration: Duration) -> Millis {
 fn jittered(life: Duration) -> Millis {
     let life = millis(life);
     life - fastrand::i64(0..=life / JITTER)
-}
-
-/// Collects the keys that an insertion evicts. A replaced key is among them.
-#[derive(Clone)]
-struct EvictedKeys;
-
-impl<K, V> Lifecycle<K, V> for EvictedKeys {
-    type RequestState = Vec<K>;
-
-    fn on_evict(&self, evicted: &mut Vec<K>, key: K, _: V) {
-        evicted.push(key);
-    }
 }
 
 /// Weighs a long name as several entries.

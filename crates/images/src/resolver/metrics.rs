@@ -24,7 +24,6 @@ struct Host {
 /// The way in which a lookup was answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum LookupResult {
-    /// From the cache.
     Hit,
     /// From the cache, by an answer past its time, while a refresh runs or the registry fails.
     Stale,
@@ -32,9 +31,7 @@ pub(super) enum LookupResult {
     Negative,
     /// By a lookup that another Pod had started.
     Joined,
-    /// By the shared cache.
     Shared,
-    /// By the registry.
     Fetched,
     /// Not: the registry or the way to it failed, no lookup may begin, or the Pod could not wait.
     Failed,

@@ -17,13 +17,8 @@ pub(super) const LENGTH: usize = CONTENT + 32;
 const SKEW: Duration = Duration::from_secs(60);
 
 /// Returns the entry that is stored under this key. `now` is the time since the Unix epoch.
-pub(super) fn encode(
-    Found { digest, support, .. }: Found,
-    keys: &Keys,
-    key: &str,
-    now: Duration,
-) -> [u8; LENGTH] {
-    let (kind, platforms) = match support {
+pub(super) fn encode(found: Found, keys: &Keys, key: &str, now: Duration) -> [u8; LENGTH] {
+    let (kind, platforms) = match found.support {
         Support::Index(set) => (0, set),
         Support::Single(set) => (1, set),
         Support::Artifact => (2, PlatformSet::EMPTY),
@@ -35,7 +30,7 @@ pub(super) fn encode(
     bytes[1] = kind;
     bytes[2..6].copy_from_slice(&platforms.bits().to_be_bytes());
     bytes[6..14].copy_from_slice(&u64::try_from(now.as_millis()).unwrap_or(u64::MAX).to_be_bytes());
-    bytes[14..CONTENT].copy_from_slice(&digest.0);
+    bytes[14..CONTENT].copy_from_slice(&found.digest.0);
     let proof = keys.proof(key, &bytes[..CONTENT]);
     bytes[CONTENT..].copy_from_slice(&proof);
     bytes
