@@ -20,7 +20,7 @@ use super::note::{Place, WRONG_ARCHITECTURE, kept};
 use super::pace::Pace;
 use super::{ControllerSettings, Leadership, Recorder};
 use tolerarch_core::image::PlatformSet;
-use tolerarch_core::pod::{Pod, Purpose};
+use tolerarch_core::pod::{Kept, Pod, Purpose};
 use tolerarch_core::policy::ImageSupport;
 use tolerarch_engine::census::NamespaceSettings;
 use tolerarch_engine::decide::{self, BatchLimits, Current};

@@ -11,8 +11,9 @@ pub use ownership::{AnnotationEdit, Ownership, distinct};
 
 use serde::Serialize;
 
-use crate::pod::{Pod, Scheduling, Term, Toleration, WeightedTerm};
+use crate::pod::{Pod, Scheduling, Toleration};
 use crate::policy::{Policy, Pool, Verdicts};
+use managed::Managed;
 use ownership::names;
 use steering::Steering;
 
@@ -39,29 +40,18 @@ pub struct SpecEdits {
 }
 
 impl SpecEdits {
-    /// What makes `after` of `before`. The order of expressions and of preferences means nothing, so it stays as it is.
-    fn of<'p>(before: &Scheduling<'p>, mut after: Scheduling<'p>) -> serde_json::Result<Self> {
+    /// What makes `after` of `before`, in which nothing but `wanted` is new. The order of expressions and of preferences means
+    /// nothing.
+    fn of(before: &Scheduling<'_>, after: &Scheduling<'_>, wanted: &Managed) -> serde_json::Result<Self> {
         fn json(value: Option<impl Serialize>) -> serde_json::Result<Option<String>> {
             value.map_or(Ok(String::new()), |value| serde_json::to_string(&value)).map(Some)
         }
-        let stands = |term: &Term<'_>| before.required.iter().flatten().any(|there| there.has_all(term));
-        let is_preferred =
-            |term: &WeightedTerm<'_>| before.preferred.iter().flatten().any(|there| there == term);
-        let requires = !after.required.iter().flatten().all(stands);
-        let prefers = !after.preferred.iter().flatten().all(is_preferred);
-        let selects = after.architecture().is_some_and(|new| before.architecture() != Some(new));
+        let [selects, requires, prefers] = wanted.additions(before, after);
         let count = |scheduling: &Scheduling<'_>| scheduling.preferred.as_ref().map(Vec::len);
-        let requires_same = before.required == after.required;
-        let prefers_same = !prefers && count(before) == count(&after);
-        if requires_same {
-            after.required.clone_from(&before.required);
-        }
-        if prefers_same {
-            after.preferred.clone_from(&before.preferred);
-        }
+        let is_same = before.required == after.required && !prefers && count(before) == count(after);
         let node_selector =
             if before.selector == after.selector { None } else { json(after.selector.as_ref())? };
-        let affinity = if requires_same && prefers_same { None } else { json(after.affinity())? };
+        let affinity = if is_same { None } else { json(after.affinity())? };
         Ok(Self { tolerations: None, node_selector, affinity, steers: selects || requires || prefers })
     }
 }

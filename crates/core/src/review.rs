@@ -70,18 +70,6 @@ kept! {
     DaemonSet { template, before }
 }
 
-impl Review<'_> {
-    /// The same, without the body that it was read from.
-    pub fn into_owned(self) -> Review<'static> {
-        Kept::into_owned(self)
-    }
-
-    /// Bytes that it holds while the Pod waits, or a few more.
-    pub fn held(&self) -> usize {
-        Kept::held(self)
-    }
-}
-
 /// Why a body is no review that could be answered. The texts quote nothing of the body.
 #[derive(Debug, thiserror::Error)]
 pub enum ReviewError {

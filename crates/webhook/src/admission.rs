@@ -22,6 +22,7 @@ pub use metrics::ReviewMetrics;
 use crate::listener::HEAD_BYTES;
 use tolerarch_core::decision::Decision;
 use tolerarch_core::patch;
+use tolerarch_core::pod::Kept;
 use tolerarch_core::policy::UNKNOWN_PROFILE;
 use tolerarch_core::reason::Reason;
 use tolerarch_core::review::{self, Audit, DaemonSet, Review, ReviewError, Subject};

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use tokio::time::{Duration, Instant};
 
 use super::Look;
+use tolerarch_core::pod::Kept;
 use tolerarch_kubernetes::cluster::{Change, ClusterError, StoredPod};
 
 /// Pods that are kept, and bytes of them: 20,000 usual ones have some 60 MiB. Beyond, the largest namespace's wait.

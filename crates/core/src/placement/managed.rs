@@ -48,6 +48,22 @@ impl Managed {
         true
     }
 
+    /// Whether it selects, requires or prefers something that was not asked of the nodes before.
+    pub(super) fn additions(&self, before: &Scheduling<'_>, after: &Scheduling<'_>) -> [bool; 3] {
+        let (was, is) = (before.terms(), after.terms());
+        let with = |terms: &[Term<'_>], own: &Expression<'_>| {
+            terms.iter().filter(|term| term.expressions().contains(own)).count()
+        };
+        // Where a term of ours alone makes way for others, these get what it required.
+        let requires = |own: &Expression<'_>| with(is, own) > with(was, own) || is.len() < was.len();
+        let prefers = |own: &Preferred| !before.preferred.iter().flatten().any(|there| *there == own.term);
+        [
+            self.selected.is_some_and(|architecture| before.architecture() != Some(architecture)),
+            self.required.iter().any(requires),
+            self.preferred.iter().any(prefers),
+        ]
+    }
+
     /// As the annotation says it: architectures, then labels.
     pub(super) fn required_text(&self) -> String {
         let selected = self.selected.map(str::to_owned);

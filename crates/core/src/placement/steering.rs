@@ -77,7 +77,7 @@ pub(super) fn steer(
     annotations.extend(record(REQUIRED_KEY, written, wanted.required_text()));
     annotations.extend(record(PREFERRED_KEY, preferred, wanted.preferred_text()));
     let stands = wanted != Managed::default();
-    let Ok(spec) = SpecEdits::of(&there, wanted.put_in(users)) else {
+    let Ok(spec) = SpecEdits::of(&there, &wanted.put_in(users), &wanted) else {
         return Steering::default();
     };
     Steering { spec, annotations, stands, is_nowhere: is_free && is_nowhere }
@@ -134,7 +134,7 @@ fn required_before(
         Some((key.clone(), labels.find(|(own, _)| own == key)?.1.to_owned()))
     });
     let expression = Expression::is_in(ARCH_KEY, architectures.iter().copied());
-    let is_required = || there.required.iter().flatten().any(|term| term.expressions().contains(&expression));
+    let is_required = || there.terms().iter().any(|term| term.expressions().contains(&expression));
     let was_selected = was.is_some_and(|(_, own)| own.selected.is_some());
     let is_selected = applied.node_selector != Applied::Now
         && matches!(&*architectures, [one] if there.architecture() == Some(one))

@@ -59,23 +59,17 @@ impl AppliedLists {
         let (after, before) = (applies(after), applies(before));
         // An apply that changes something sets the time of its manager's entry; every other entry keeps its time.
         let times: HashMap<_, _> = before.iter().map(|entry| (&entry.manager, &entry.time)).collect();
-        let mut lists = Self::default();
-        for entry in &after {
+        let specs = after.iter().filter_map(|entry| {
             let is_new = times.get(&entry.manager) != Some(&&entry.time);
             let applied = if is_new { Applied::Now } else { Applied::Before };
-            let Some(spec) = entry.fields.and_then(|fields| inner(fields, &TEMPLATE)) else { continue };
-            let lists = [
-                (&mut lists.tolerations, &TOLERATIONS[..]),
-                (&mut lists.node_selector, &NODE_SELECTOR),
-                (&mut lists.required, &REQUIRED),
-            ];
-            for (list, path) in lists {
-                if inner(spec, path).is_some() {
-                    *list = applied.max(*list);
-                }
-            }
-        }
-        lists
+            Some((applied, inner(entry.fields?, &TEMPLATE)?))
+        });
+        let specs: Vec<_> = specs.collect();
+        let of = |path: &[&str]| {
+            let applied = specs.iter().filter(|(_, spec)| inner(spec, path).is_some());
+            applied.map(|(applied, _)| *applied).max().unwrap_or_default()
+        };
+        Self { tolerations: of(&TOLERATIONS), node_selector: of(&NODE_SELECTOR), required: of(&REQUIRED) }
     }
 }
 

@@ -12,20 +12,13 @@ use tolerarch_text::json::Unread;
 /// Bytes for each image beside its text, while it is looked up: its usage, and what makes its text a full reference.
 const USAGE: usize = size_of::<Usage<'_>>() + 96;
 
-/// A part of a decoded Pod, or what has one.
-pub(crate) trait Kept {
+/// What may have to wait: a decoded Pod, its parts, and what holds one.
+pub trait Kept {
     type Owned;
     /// The same, without the bytes that it was read from.
     fn into_owned(self) -> Self::Owned;
     /// Bytes of it that are elsewhere, or a few more: texts, wherever they are, and items of lists.
     fn held(&self) -> usize;
-}
-
-impl Pod<'_> {
-    /// Bytes that it holds while it waits, or a few more.
-    pub fn held(&self) -> usize {
-        Kept::held(self)
-    }
 }
 
 impl Kept for Text<'_> {

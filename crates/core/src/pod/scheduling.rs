@@ -118,6 +118,10 @@ impl<'p> Scheduling<'p> {
         Some(affinity).filter(|affinity| *affinity != Affinity::default())
     }
 
+    pub(crate) fn terms(&self) -> &[Term<'p>] {
+        self.required.as_deref().unwrap_or_default()
+    }
+
     /// The architecture that the node selector names.
     pub(crate) fn architecture(&self) -> Option<&str> {
         self.selector.as_ref()?.get(ARCH_KEY).map(Text::as_str)
@@ -125,7 +129,7 @@ impl<'p> Scheduling<'p> {
 
     /// The labels of nodes that it constrains.
     pub(crate) fn keys(&self) -> impl Iterator<Item = &str> + Clone {
-        let expressions = self.required.iter().flatten().flat_map(Term::expressions);
+        let expressions = self.terms().iter().flat_map(Term::expressions);
         self.selector.iter().flatten().map(|(key, _)| key.as_str()).chain(expressions.map(Expression::key))
     }
 }
@@ -154,18 +158,18 @@ impl<'p> Term<'p> {
     pub(crate) fn is_empty(&self) -> bool {
         self.expressions().is_empty() && self.match_fields.as_deref().is_none_or(<[_]>::is_empty)
     }
-
-    /// Whether all of another term stands in this one.
-    pub(crate) fn has_all(&self, other: &Self) -> bool {
-        let has = |expression| self.expressions().contains(expression);
-        self.match_fields == other.match_fields && other.expressions().iter().all(has)
-    }
 }
 
 /// The order of expressions means nothing.
 impl PartialEq for Term<'_> {
     fn eq(&self, other: &Self) -> bool {
-        self.expressions().len() == other.expressions().len() && self.has_all(other) && other.has_all(self)
+        let (own, others) = (self.expressions(), other.expressions());
+        let is_same_set = || {
+            own.iter().all(|there| others.contains(there)) && others.iter().all(|there| own.contains(there))
+        };
+        self.match_fields == other.match_fields
+            && own.len() == others.len()
+            && (own == others || is_same_set())
     }
 }
 

@@ -3,8 +3,8 @@
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use super::Pod;
 use super::json::{Text, read};
+use super::{DAEMON_SET, Pod};
 use tolerarch_text::json::Object;
 
 /// Bytes of a template that is read as a value, which takes some sixteen times as much for a moment.
@@ -15,24 +15,19 @@ const VALUE: usize = 256 << 10;
 pub struct Template<'a> {
     /// The Pod, as its controller would create it.
     pub pod: Pod<'a>,
-    /// All of it.
+    /// The text of it.
     pub(super) json: Text<'a>,
 }
 
 impl<'a> Template<'a> {
-    /// The template of the controller of this kind and name, which takes `bytes` where it is stored; `None` if it is none.
-    pub(crate) fn of_json(
-        json: &'a RawValue,
-        kind: &'static str,
-        name: Text<'a>,
-        bytes: usize,
-    ) -> Option<Self> {
+    /// The template of the DaemonSet of this name, which takes `bytes` where it is stored; `None` if it is none.
+    pub(crate) fn of_json(json: &'a RawValue, name: Text<'a>, bytes: usize) -> Option<Self> {
         let Object(pod) = read::<Object<Pod<'a>>>(json.get().as_bytes()).ok()?;
-        let pod = Pod { bytes, ..pod.created_by(kind.into(), name) };
+        let pod = Pod { bytes, ..pod.created_by(DAEMON_SET.into(), name) };
         Some(Self { pod, json: json.get().into() })
     }
 
-    /// All of it; `None` where it is too large or too deep for that.
+    /// The text of it. `None` where it is too large or too deep for that.
     pub fn value(&self) -> Option<Value> {
         let json = self.json.as_str();
         if json.len() <= VALUE { serde_json::from_str(json).ok() } else { None }

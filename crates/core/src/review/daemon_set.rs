@@ -4,7 +4,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::Subject;
-use crate::pod::{self, AppliedLists, DAEMON_SET, Template, Text};
+use crate::pod::{self, AppliedLists, Template, Text};
 use tolerarch_text::json::Object;
 
 /// What a DaemonSet makes its Pods by.
@@ -60,7 +60,7 @@ struct TemplateSpec<'a> {
 
 impl<'a> Controller<'a> {
     fn template(self, bytes: usize, applied: AppliedLists) -> Option<Template<'a>> {
-        let mut template = Template::of_json(self.spec.0.template, DAEMON_SET, self.metadata.name, bytes)?;
+        let mut template = Template::of_json(self.spec.0.template, self.metadata.name, bytes)?;
         template.pod.applied = applied;
         Some(template)
     }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::judgement::Judgement;
 use crate::decide::{self, BatchLimits, Snapshot};
 use tolerarch_core::image::LookupError;
-use tolerarch_core::pod::{MODE_KEY, PROFILE_KEY, Pod};
+use tolerarch_core::pod::{Kept, MODE_KEY, PROFILE_KEY, Pod};
 use tolerarch_core::reason::Reason;
 use tolerarch_kubernetes::cluster::StoredPod;
 
