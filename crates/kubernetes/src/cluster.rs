@@ -5,7 +5,6 @@
 
 mod api;
 mod caller;
-mod config_map;
 mod error;
 mod event;
 mod kubeconfig;
@@ -38,7 +37,6 @@ use tolerarch_support::environment::Environment;
 use tolerarch_support::sync::Mutex;
 
 pub use caller::Caller;
-pub use config_map::{ConfigMap, RECORD, record};
 pub use error::{ClusterError, ConnectError, RequestError};
 pub use event::{EventKind, PodEvent};
 pub use k8s_openapi::api::admissionregistration::v1::{MutatingWebhook, MutatingWebhookConfiguration};
@@ -46,7 +44,7 @@ pub use metadata::{Owner, or_default};
 pub use namespace::Namespace;
 pub use node::{Node, TAINTS_KEY, Taint};
 pub use node_pool::{NodePool, Requirement};
-pub use owned::{Lease, LeaseSpec, MicroTime, OwnedName, micro_time};
+pub use owned::{ConfigMap, Lease, LeaseSpec, MicroTime, OwnedName, RECORD, micro_time, record};
 pub use pod::{ContainerStatus, Phase, StoredPod, Terminated};
 pub use quantity::{Quantity, QuantityError};
 pub use selector::Selector;
@@ -230,7 +228,11 @@ impl Cluster {
             let date = date.and_then(|date| httpdate::parse_http_date(date).ok());
             Ok(Answer { object: read_all(answer.into_body(), BODY).await?.into(), date })
         };
-        Ok(known.within(self.time, answer).await?)
+        match known.within(self.time, answer).await {
+            // Also without a token that could be sent: there may be one in a moment.
+            Err(RequestError::Unreachable(..)) => Err(ClusterError::Unreachable),
+            answer => Ok(answer?),
+        }
     }
 }
 

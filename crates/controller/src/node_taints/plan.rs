@@ -24,12 +24,11 @@ pub(super) fn plan(node: &Node, entries: &[NodeTaint]) -> Plan {
     let Some(version) = version.filter(|_| node.metadata.deletion_timestamp.is_none()) else {
         return Plan::default();
     };
-    let wanted = wanted(node, entries);
     let was_ours: Vec<&str> = node.own_taints.split(',').filter(|taint| !taint.is_empty()).collect();
     let is_marked =
         |taint: &Taint| !is_reserved_taint(&taint.key) && was_ours.contains(&taint.to_string().as_str());
     let (mut taints, mut ours, mut is_in_the_way) = (Vec::new(), Vec::new(), false);
-    let mut missing = wanted.clone();
+    let mut missing = wanted(node, entries);
     for raw in &node.raw_taints {
         let mut kept = raw.clone();
         if let Ok(present) = Taint::deserialize(raw) {

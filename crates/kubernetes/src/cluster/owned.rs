@@ -1,10 +1,12 @@
-//! Objects of tolerarch's own by which replicas agree: a Lease (`coordination.k8s.io/v1`), and a ConfigMap.
+//! Objects of tolerarch's own by which replicas agree: a Lease (`coordination.k8s.io/v1`), and a ConfigMap
+//! with a text of what they know.
 //!
 //! Every write names the version of the object that it was decided on, and is refused (409) where another replica came
 //! first. An object is created by an apply without content, which RBAC can limit to its name, and which changes nothing
 //! where it is there.
 
 pub use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
+pub use k8s_openapi::api::core::v1::ConfigMap;
 pub use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use k8s_openapi::jiff::Timestamp;
 use k8s_openapi::{Metadata, Resource};
@@ -12,7 +14,11 @@ use kube::api::ObjectMeta;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
+use super::watch::Followed;
 use super::{Cluster, ClusterError, ObjectName, PatchType};
+
+/// The key of the text in a ConfigMap.
+pub const RECORD: &str = "record.json";
 
 #[derive(Clone, Debug)]
 pub struct OwnedName {
@@ -56,6 +62,19 @@ impl OwnedName {
     pub async fn overwrite<K: Resource>(&self, cluster: &Cluster, patch: &Value) -> Result<(), ClusterError> {
         cluster.patch(&self.path::<K>(), PatchType::Merge, patch).await
     }
+}
+
+impl Followed for ConfigMap {
+    const LIST: &'static str = "/api/v1/configmaps";
+
+    fn metadata(&self) -> &ObjectMeta {
+        &self.metadata
+    }
+}
+
+/// The text in a ConfigMap; empty where there is none.
+pub fn record(map: &ConfigMap) -> &str {
+    map.data.as_ref().and_then(|data| data.get(RECORD)).map_or("", String::as_str)
 }
 
 /// The time now, as Kubernetes writes it where it is to be exact.

@@ -103,7 +103,8 @@ impl UserClient {
         Ok(all)
     }
 
-    /// The same for lists that are too large to be kept: each page is taken as it comes. What came before a first one is void.
+    /// The same for lists that are too large to be kept: each page is taken as it comes, and is told whether it is the first:
+    /// what came before that one is void.
     pub async fn pages<T: DeserializeOwned>(
         &self,
         path: &str,

@@ -29,13 +29,14 @@ use tokio_util::task::AbortOnDropHandle;
 pub use self::known::Known;
 use self::lines::Lines;
 use self::pauses::{FIRST_PAUSE, Pauses};
-use self::unread::Unread;
 pub use self::unread::UnreadMetrics;
 use super::api::{Api, JSON, success, with_query};
 use super::list::{Bounds, OBJECT, Pages};
 use super::object::identity;
 use super::{Caller, ClusterError, ConnectError, ObjectName};
 use tolerarch_support::environment::Environment;
+use tolerarch_support::recently::Recently;
+use tolerarch_support::sync::Mutex;
 
 /// Seconds after which the API server ends a watch, which is then resumed. What it does not end is given up 5 s after its last
 /// event, so this is how long a connection may be dead unnoticed.
@@ -51,6 +52,8 @@ const CONNECT_TIME: Duration = Duration::from_secs(10);
 const PAGE_TIME: Duration = Duration::from_secs(60);
 /// Pages of 2 MiB are read at little more than their size. Usual objects have some kilobytes.
 const PAGES: Bounds = Bounds { first: 50, most: 500, bytes: 2 << 20, object: OBJECT };
+/// For how long, and of how many objects, it is known that they were named in the log.
+const NAMED: (Duration, usize) = (Duration::from_secs(3600), 1024);
 /// Bytes of a watch's line beside its object: what happened to it.
 const AROUND: usize = 1024;
 
@@ -70,7 +73,9 @@ pub struct Watcher {
     bounds: Bounds,
     /// Lists are read one after another, so that no more than one page is in memory.
     page: Arc<Semaphore>,
-    unread: Unread,
+    /// Objects that were named in the log, as they cannot be read.
+    named: Arc<Mutex<Recently>>,
+    unread: Option<UnreadMetrics>,
 }
 
 /// What happens to the objects that are followed.
@@ -99,13 +104,13 @@ impl Watcher {
     pub(crate) fn new(config: Config, first_pause: Duration) -> Result<Self, ConnectError> {
         let api = Api::new(config, CONNECT_TIME, Some(READ_TIME))?;
         let page = Arc::new(Semaphore::new(1));
-        Ok(Self { api, first_pause, bounds: PAGES, page, unread: Unread::new() })
+        let named = Arc::new(Mutex::new(Recently::new(NAMED.0, NAMED.1)));
+        Ok(Self { api, first_pause, bounds: PAGES, page, named, unread: None })
     }
 
     #[must_use]
-    pub fn counting(mut self, unread: &UnreadMetrics) -> Self {
-        self.unread.counted = Some(unread.clone());
-        self
+    pub fn counting(self, unread: &UnreadMetrics) -> Self {
+        Self { unread: Some(unread.clone()), ..self }
     }
 
     /// Follows the objects of a kind, or those that this field selector selects, until the stream is dropped.
@@ -144,10 +149,17 @@ impl Watcher {
         stream::unfold((receiver, task), next).boxed()
     }
 
-    /// Reports an object that cannot be read.
+    /// Counts an object that cannot be read, and names it in the log, once.
     fn unread<K: Followed>(&self, meta: ObjectMeta, error: ClusterError) -> Change<K> {
         let resource = K::LIST.rsplit('/').next().unwrap_or_default();
-        self.unread.report(resource, &meta, error);
+        if let Some(UnreadMetrics(counted)) = &self.unread {
+            counted.with_label_values(&[resource]).inc();
+        }
+        let name = name(&meta);
+        let id = format!("{resource} {name} {}", meta.uid.as_deref().unwrap_or_default());
+        if self.named.lock().insert(&id) {
+            tracing::warn!(resource, name, %error, "an object of the cluster cannot be read, and is left out");
+        }
         Change::Unread(meta)
     }
 }
