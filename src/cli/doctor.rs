@@ -3,9 +3,10 @@
 
 mod certificate;
 mod controller;
+mod entry;
 mod findings;
 mod installation;
-mod objects;
+mod metrics;
 mod pools;
 mod probe;
 mod registries;
@@ -15,21 +16,27 @@ mod scope;
 mod version;
 mod webhooks;
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::ExitCode;
 
 use clap::Args;
+use k8s_openapi::api::admissionregistration::v1::MutatingWebhookConfiguration;
+use k8s_openapi::api::core::v1::Namespace;
 
+use super::kubernetes::{list, name_of};
 use super::output::{Look, Output, json, print};
 use super::session::run;
 use super::{Failure, Shared};
 use crate::config::Config;
-use findings::{Exam, Finding, Findings};
+use entry::{Entry, by_service};
+use findings::{Exam, Finding, Findings, Status};
+use installation::Backend;
 pub(super) use installation::configured;
-use installation::{Backend, Entry};
-use objects::{Namespace, WebhookConfiguration};
 use tolerarch_core::policy::Mode;
 use tolerarch_kubernetes::cluster::{RequestError, UserClient};
+
+type Labels = BTreeMap<String, String>;
 
 #[derive(Debug, Args)]
 pub(super) struct Doctor {
@@ -73,26 +80,26 @@ async fn examine(
 async fn check_all(exam: &mut Exam<'_>) {
     let (client, only) = (exam.client, exam.only);
     let namespaces = installation::namespaces(exam).await;
-    let all: Vec<WebhookConfiguration> = match client.list(installation::WEBHOOKS).await {
-        Ok(all) => all,
+    let all = match list::<MutatingWebhookConfiguration>(client, None, "").await {
+        Ok(all) => Entry::all(all),
         Err(error) => {
             exam.findings.unread("webhook", "the MutatingWebhookConfigurations", &error);
             return probe::check_unseen(exam).await;
         }
     };
-    let mut ours: Vec<Entry<'_>> = all.iter().flat_map(installation::entries).collect();
-    let is_installed = ours.iter().any(Entry::is_for_pods);
+    let mut ours: Vec<&Entry> = all.iter().filter(|entry| entry.is_ours()).collect();
+    let is_installed = ours.iter().any(|entry| entry.is_for_pods());
     if only.is_some() && !namespaces.is_empty() {
         ours.retain(|entry| namespaces.iter().any(|namespace| entry.selects(namespace)));
     }
     // Those for DaemonSets last.
     ours.sort_by_key(|entry| !entry.is_for_pods());
-    let entries: Vec<Entry<'_>> = ours.iter().copied().filter(Entry::is_for_pods).collect();
+    let entries: Vec<&Entry> = ours.iter().copied().filter(|entry| entry.is_for_pods()).collect();
     if entries.is_empty() {
         return nothing(is_installed, only, &mut exam.findings);
     }
     each(&ours, &mut exam.findings, webhooks::check_calls);
-    for &entry in &entries {
+    for entry in &entries {
         scope::check_namespaces(entry, &namespaces, &mut exam.findings);
         scope::check_pods(exam, entry, &namespaces).await;
     }
@@ -103,28 +110,19 @@ async fn check_all(exam: &mut Exam<'_>) {
     });
     // Without Pods nothing else works: that comes first.
     let mut backends = Vec::new();
-    for entry in installation::by_service(&ours) {
+    for entry in by_service(&ours) {
         backends.push((entry, Backend::of(exam, entry).await));
     }
-    let mut roots = Vec::new();
-    each(&ours, &mut exam.findings, |entry, findings| roots.push(certificate::check_bundle(entry, findings)));
-    for (entry, roots) in ours.iter().zip(roots) {
-        if let (Some(url), Some(roots)) = (&entry.webhook.client_config.url, roots) {
-            certificate::check_url(url, roots, &mut exam.findings).await;
-        }
-    }
+    each(&ours, &mut exam.findings, certificate::check_bundle);
     for (_, backend) in &backends {
-        certificate::check_replicas(exam, backend).await;
-        replicas::check_components(exam, backend).await;
-        version::check_pods(backend, &mut exam.findings);
-        registries::check(exam, backend).await;
+        replicas::check(exam, backend).await;
     }
     if namespaces.is_empty() {
         probe::check_unseen(exam).await;
     }
     // A Service that cannot be called costs one time-out, not one for each webhook that calls it.
     let mut broken = Vec::new();
-    for &entry in &entries {
+    for entry in &entries {
         let (selected, service) = (by_preference(client.namespace(), entry, &namespaces), entry.service());
         let is_known = service.is_some() && broken.contains(&service);
         if !selected.is_empty() && !is_known && !probe::check(exam, entry, &selected).await {
@@ -134,22 +132,23 @@ async fn check_all(exam: &mut Exam<'_>) {
     for (entry, backend) in backends.iter().filter(|(entry, _)| entry.is_for_pods()) {
         let Some(config) = installation::configuration(exam, backend).await else { continue };
         check_mode(&config, &mut exam.findings);
-        let own = ours.iter().filter(|other| other.belongs_with(*entry)).copied();
+        // The entries of one installation stand in one configuration.
+        let own = ours.iter().filter(|other| other.configuration == entry.configuration).copied();
         let profiles: Vec<String> = config.profiles.keys().cloned().collect();
         webhooks::check_profiles(&own.collect::<Vec<_>>(), &profiles, &mut exam.findings);
         // What the configuration needs of the cluster.
-        let selected = by_preference(client.namespace(), *entry, &namespaces);
+        let selected = by_preference(client.namespace(), entry, &namespaces);
         rights::check(exam, backend, &config, &selected).await;
-        controller::check(exam, backend, &config.controller).await;
+        controller::check(exam, backend, &config).await;
         rights::check_restrictions(exam, &config.policy.pools, &selected).await;
         pools::check(exam, &config).await;
     }
 }
 
 /// A check of each webhook; what it says of several alike is told once.
-fn each<'a>(entries: &[Entry<'a>], findings: &mut Findings, mut check: impl FnMut(Entry<'a>, &mut Findings)) {
+fn each(entries: &[&Entry], findings: &mut Findings, mut check: impl FnMut(&Entry, &mut Findings)) {
     let mut told: Vec<(Finding, String, Vec<String>)> = Vec::new();
-    for &entry in entries {
+    for entry in entries {
         let mut own = Findings::default();
         check(entry, &mut own);
         let name = entry.name();
@@ -175,7 +174,8 @@ fn check_mode(config: &Config, findings: &mut Findings) {
     let observe = observe.filter(|(_, mode)| *mode == Mode::Observe).map(|(name, _)| name);
     match webhooks::some_of(observe).as_str() {
         "" => findings.ok("mode", "enforce: Pods are changed"),
-        names => findings.noted(
+        names => findings.add(
+            Status::Unknown,
             "mode",
             format!("observe ({names}): Pods are decided, counted and logged, and none is changed"),
             "set it to enforce (config.mode in the chart) when the log says what you expect",
@@ -201,11 +201,11 @@ fn nothing(installed: bool, only: Option<&str>, findings: &mut Findings) {
 }
 
 /// The namespaces that a webhook selects: the person's own first, as there are most likely rights in it.
-fn by_preference<'a>(own: &str, entry: Entry<'_>, namespaces: &'a [Namespace]) -> Vec<&'a Namespace> {
+fn by_preference<'a>(own: &str, entry: &Entry, namespaces: &'a [Namespace]) -> Vec<&'a Namespace> {
     let mut selected: Vec<&Namespace> =
         namespaces.iter().filter(|namespace| entry.selects(namespace)).collect();
     selected.sort_by_key(|namespace| {
-        let name = namespace.metadata.name.as_str();
+        let name = name_of(*namespace);
         (name != own, name != "default")
     });
     selected

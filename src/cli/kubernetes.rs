@@ -3,9 +3,12 @@
 use std::path::PathBuf;
 
 use clap::Args;
+use kube::Resource;
+use serde::de::DeserializeOwned;
 use serde_json::Value;
+use url::form_urlencoded::byte_serialize;
 
-use tolerarch_kubernetes::cluster::{ConnectError, UserClient, is_name};
+use tolerarch_kubernetes::cluster::{ConnectError, RequestError, UserClient, is_name};
 use tolerarch_support::environment::Environment;
 
 /// Which cluster, and what of it.
@@ -33,6 +36,34 @@ impl Access {
     pub(super) fn connect(&self, environment: &Environment) -> Result<UserClient, ConnectError> {
         UserClient::connect(self.kubeconfig.as_deref(), self.context.as_deref(), environment)
     }
+}
+
+/// Reads an object by its name and its namespace, where its kind has one.
+pub(super) async fn get<K: Resource<DynamicType = ()> + DeserializeOwned>(
+    client: &UserClient,
+    namespace: Option<&str>,
+    name: &str,
+) -> Result<K, RequestError> {
+    client.get(&format!("{}/{name}", K::url_path(&(), namespace))).await
+}
+
+/// Lists the objects of a kind that have these labels (`key=value,…`, all if it is empty), in a namespace or in all of them.
+pub(super) async fn list<K: Resource<DynamicType = ()> + DeserializeOwned>(
+    client: &UserClient,
+    namespace: Option<&str>,
+    labels: &str,
+) -> Result<Vec<K>, RequestError> {
+    let mut path = K::url_path(&(), namespace);
+    if !labels.is_empty() {
+        path += "?labelSelector=";
+        path.extend(byte_serialize(labels.as_bytes()));
+    }
+    client.list(&path).await
+}
+
+/// The name of an object, empty where it has none.
+pub(super) fn name_of(object: &impl Resource<DynamicType = ()>) -> &str {
+    object.meta().name.as_deref().unwrap_or_default()
 }
 
 /// The items of a list in an object; none where it is missing.

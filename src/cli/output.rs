@@ -97,9 +97,6 @@ const VERDICT: &[&str] = &["REASON", "DECISION"];
 /// All others are cut to no less.
 const LEAST: usize = 4;
 
-/// To how many characters columns of these names may be cut.
-type Step = (usize, fn(&str) -> bool);
-
 /// Aligned columns below a header. Where a terminal is too narrow, the widest give way; a cut text keeps its end, as that
 /// is what tells images apart.
 pub(super) fn table(header: &[&str], rows: &[Row], indent: &str, look: Look) -> String {
@@ -111,17 +108,17 @@ pub(super) fn table(header: &[&str], rows: &[Row], indent: &str, look: Look) -> 
     }
     if let Some(terminal) = look.width {
         let gaps = GAP.len() * header.len().saturating_sub(1) + indent.len();
-        let steps: [Step; 3] = [
-            (NARROW, |name| LONG.contains(&name)),
-            (NARROW, |name| !VERDICT.contains(&name)),
-            (LEAST, |name| !VERDICT.contains(&name)),
-        ];
-        for (least, may) in steps {
-            while widths.iter().sum::<usize>() + gaps > terminal {
-                let all = widths.iter_mut().zip(header);
-                let wide = all.filter(|(width, name)| **width > least && may(name));
-                let Some((widest, _)) = wide.max_by_key(|(width, _)| **width) else { break };
-                *widest -= 1;
+        // Which columns give way before others; those of rank 0 never do.
+        let rank = |width: usize, name: &str| match width {
+            _ if VERDICT.contains(&name) || width <= LEAST => 0,
+            _ if width <= NARROW => 1,
+            _ => 2 + u8::from(LONG.contains(&name)),
+        };
+        while widths.iter().sum::<usize>() + gaps > terminal {
+            let ranked = widths.iter_mut().zip(header).map(|(width, name)| (rank(*width, name), width));
+            match ranked.max_by_key(|(rank, width)| (*rank, **width)) {
+                Some((1.., widest)) => *widest -= 1,
+                _ => break,
             }
         }
     }

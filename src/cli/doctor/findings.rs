@@ -21,6 +21,11 @@ pub(super) enum Status {
 }
 
 impl Status {
+    /// A fault of the installation, or else a note.
+    pub(super) const fn failed_if(is_fault: bool) -> Self {
+        if is_fault { Self::Failed } else { Self::Unknown }
+    }
+
     const fn look(self) -> (&'static str, Colour) {
         match self {
             Self::Ok => ("✓", Colour::Green),
@@ -63,41 +68,44 @@ pub(super) struct Exam<'a> {
     pub(super) findings: Findings,
 }
 
+impl Exam<'_> {
+    /// What was asked for; if it cannot be read, that is a finding.
+    pub(super) async fn read<T>(
+        &mut self,
+        check: &'static str,
+        what: &str,
+        asked: impl Future<Output = Result<T, RequestError>>,
+    ) -> Option<T> {
+        asked.await.map_err(|error| self.findings.unread(check, what, &error)).ok()
+    }
+}
+
 impl Findings {
     pub(super) fn ok(&mut self, check: &'static str, message: impl Into<String>) {
-        self.add(check, Status::Ok, message.into(), String::new());
+        self.add(Status::Ok, check, message, "");
     }
 
     pub(super) fn failed(&mut self, check: &'static str, message: impl Into<String>, fix: impl Into<String>) {
-        self.add(check, Status::Failed, message.into(), fix.into());
+        self.add(Status::Failed, check, message, fix);
     }
 
     pub(super) fn unknown(&mut self, check: &'static str, message: impl Into<String>) {
-        self.add(check, Status::Unknown, message.into(), String::new());
+        self.add(Status::Unknown, check, message, "");
     }
 
-    /// What is no fault of the installation, and what to do about it.
-    pub(super) fn noted(&mut self, check: &'static str, message: impl Into<String>, fix: impl Into<String>) {
-        self.add(check, Status::Unknown, message.into(), fix.into());
-    }
-
-    /// A fault of the installation, or else a note.
-    pub(super) fn failed_if(&mut self, is_fault: bool, check: &'static str, message: String, fix: &str) {
-        let status = if is_fault { Status::Failed } else { Status::Unknown };
-        self.add(check, status, message, fix.to_owned());
-    }
-
-    /// Something could not be read; a missing right is no fault of the installation.
+    /// Adds that something could not be read; a missing right is no fault of the installation.
     pub(super) fn unread(&mut self, check: &'static str, what: &str, error: &RequestError) {
         self.unknown(check, format!("{what} cannot be read: {error}"));
     }
 
-    fn add(&mut self, check: &'static str, status: Status, message: String, fix: String) {
-        self.0.push(Finding { check, status, message, fix });
-    }
-
-    pub(super) fn has_failed(&self, check: &str) -> bool {
-        self.0.iter().any(|finding| finding.check == check && finding.status == Status::Failed)
+    pub(super) fn add(
+        &mut self,
+        status: Status,
+        check: &'static str,
+        message: impl Into<String>,
+        fix: impl Into<String>,
+    ) {
+        self.0.push(Finding { check, status, message: message.into(), fix: fix.into() });
     }
 
     pub(super) fn verdict(&self) -> Verdict {

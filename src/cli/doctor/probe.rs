@@ -3,20 +3,26 @@
 //! It has a value of `tolerarch.io/mode` that means nothing, and that is made up for this one Pod: tolerarch answers it with a
 //! warning that quotes the value, and the API server passes warnings on to the creator of the Pod.
 
+use k8s_openapi::api::admissionregistration::v1::ServiceReference;
+use k8s_openapi::api::core::v1::{Namespace, Pod};
+use kube::Resource;
 use serde_json::{Value, json};
 use tokio::time::{Duration, Instant};
 
-use super::findings::{Exam, Findings};
-use super::installation::Entry;
-use super::objects::{Labels, Namespace, ServiceReference};
+use super::Labels;
+use super::entry::Entry;
+use super::findings::{Exam, Findings, Status};
+use super::metrics::sum;
 use super::scope::ordinary;
+use crate::cli::kubernetes::name_of;
 use tolerarch_core::pod::MODE_KEY;
 use tolerarch_kubernetes::cluster::{RequestError, UserClient};
 
 /// Namespaces that are tried, as other webhooks and quotas may refuse the Pod.
 const TRIES: usize = 3;
 
-#[derive(Clone, Copy, Default, PartialEq)]
+/// What the API server counts of the calls of a webhook.
+#[derive(Clone, Copy)]
 struct Calls {
     made: f64,
     failed_open: f64,
@@ -25,14 +31,10 @@ struct Calls {
 impl Calls {
     async fn read(client: &UserClient, webhook: &str) -> Result<Self, RequestError> {
         let metrics = client.text("/metrics").await?;
-        let label = format!("name=\"{webhook}\"");
-        let sum = |metric: &str| {
-            let lines = metrics.lines().filter(|line| line.starts_with(metric) && line.contains(&label));
-            lines.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).sum()
-        };
+        let sum = |metric: &str| sum(&metrics, metric, "name", webhook);
         Ok(Self {
-            made: sum("apiserver_admission_webhook_request_total{"),
-            failed_open: sum("apiserver_admission_webhook_fail_open_count{"),
+            made: sum("apiserver_admission_webhook_request_total"),
+            failed_open: sum("apiserver_admission_webhook_fail_open_count"),
         })
     }
 }
@@ -66,7 +68,7 @@ pub(super) fn pod(labels: &Value, annotations: &Value, tolerations: &Value) -> V
 }
 
 pub(super) fn dry_run(namespace: &str) -> String {
-    format!("/api/v1/namespaces/{namespace}/pods?dryRun=All&fieldManager=tolerarch")
+    format!("{}?dryRun=All&fieldManager=tolerarch", Pod::url_path(&(), Some(namespace)))
 }
 
 /// Creates the Pod. Whether a webhook of tolerarch has answered, and how long it took.
@@ -94,8 +96,8 @@ pub(super) async fn check_unseen(exam: &mut Exam<'_>) {
     let namespace = only.unwrap_or(client.namespace());
     match attempt(client, namespace, &ordinary()).await {
         (Ok(true), took) => prove("tolerarch", namespace, took, findings),
-        (Ok(false), _) => findings.failed_if(
-            only.is_some(),
+        (Ok(false), _) => findings.add(
+            Status::failed_if(only.is_some()),
             "dry-run",
             format!("a dry-run Pod in {namespace} came back without an answer of tolerarch"),
             "let somebody look who may list mutatingwebhookconfigurations and namespaces",
@@ -108,25 +110,27 @@ pub(super) async fn check_unseen(exam: &mut Exam<'_>) {
 
 /// Creates the Pod in a namespace that the webhook selects, and tells what is wrong if no answer is to be seen. Whether the
 /// call itself worked, and so may work for another webhook of the same Service.
-pub(super) async fn check(exam: &mut Exam<'_>, entry: Entry<'_>, namespaces: &[&Namespace]) -> bool {
+pub(super) async fn check(exam: &mut Exam<'_>, entry: &Entry, namespaces: &[&Namespace]) -> bool {
     let client = exam.client;
     let name = entry.name();
-    let selector = &entry.webhook.object_selector;
+    let selector = &entry.objects;
     let Some(needed) = selector.example() else { return true };
     let labels: Labels = ordinary().into_iter().chain(needed.clone()).collect();
     let labels = if selector.matches(&labels) { labels } else { needed };
-    let before = Calls::read(client, &entry.webhook.name).await;
+    let webhook = &entry.webhook.name;
+    let before = exam.read("fail-open", "the API server's metrics", Calls::read(client, webhook)).await;
     let mut refused = None;
-    for namespace in namespaces.iter().take(TRIES).map(|namespace| &namespace.metadata.name) {
+    for namespace in namespaces.iter().take(TRIES).map(|namespace| name_of(*namespace)) {
         match attempt(client, namespace, &labels).await {
             (Ok(true), took) => {
                 prove(&name, namespace, took, &mut exam.findings);
-                check_fail_open(exam, entry, before).await;
+                if let Some(before) = before {
+                    check_fail_open(exam, entry, before).await;
+                }
                 return true;
             }
             (Ok(false), took) => {
-                let after = Calls::read(client, &entry.webhook.name).await;
-                let calls = before.ok().zip(after.ok());
+                let calls = before.zip(Calls::read(client, webhook).await.ok());
                 return diagnose(exam, entry, namespace, took, calls).await;
             }
             (Err(error), _) => refused = Some((namespace, error)),
@@ -144,54 +148,44 @@ pub(super) async fn check(exam: &mut Exam<'_>, entry: Entry<'_>, namespaces: &[&
 /// Why a Pod came back without an answer of the webhook. Whether the call itself worked.
 async fn diagnose(
     exam: &mut Exam<'_>,
-    entry: Entry<'_>,
+    entry: &Entry,
     namespace: &str,
     took: Duration,
     calls: Option<(Calls, Calls)>,
 ) -> bool {
     let Exam { client, findings, .. } = exam;
-    let webhook = entry.webhook;
-    let patience = Duration::from_secs(webhook.timeout_seconds.unwrap_or(10).into());
-    let mut works = false;
-    let (why, fix) = if took >= patience.mul_f64(0.9) {
-        (
+    let webhook = &entry.webhook;
+    let patience =
+        Duration::from_secs(webhook.timeout_seconds.and_then(|time| time.try_into().ok()).unwrap_or(10));
+    let made = calls.filter(|(before, after)| after.failed_open <= before.failed_open);
+    let made = made.map(|(before, after)| after.made > before.made);
+    let is_late = took >= patience.mul_f64(0.9);
+    let (why, fix) = match (made, &webhook.client_config.service) {
+        _ if is_late => (
             format!("the API server waited {} s for it", took.as_secs()),
             "open the way from the API server to the Pods: a firewall (private clusters need a rule for the webhook's port), a \
-             NetworkPolicy or a security group drops what it sends; with an overlay network set hostNetwork"
-                .to_owned(),
-        )
-    } else if let Some((before, after)) =
-        calls.filter(|(before, after)| after.failed_open <= before.failed_open)
-    {
-        works = true;
-        if after.made > before.made {
+             NetworkPolicy or a security group drops what it sends; with an overlay network set hostNetwork",
+        ),
+        (Some(true), _) => (
+            "it was called, so that an old version runs, or something else answers there".to_owned(),
+            "upgrade tolerarch to the version of this command",
+        ),
+        (Some(false), _) => {
+            let own = webhook.match_conditions.iter().flatten();
+            let own: Vec<_> =
+                own.map(|own| format!("; a Pod needs {}: {}", own.name, own.expression)).collect();
             (
-                "it was called, so that an old version runs, or something else answers there".to_owned(),
-                "upgrade tolerarch to the version of this command".to_owned(),
+                format!("the API server did not call it{}", own.concat()),
+                "correct its rules, selectors or matchConditions (webhook.matchConditions in the chart); \
+                 docs/runbooks/TolerarchNotCalled.md takes out what your values do not have",
             )
-        } else {
-            let own = webhook.match_conditions.iter();
-            let own: Vec<_> = own.map(|own| format!("{}: {}", own.name, own.expression)).collect();
-            let fix = if own.is_empty() {
-                "check its rules and selectors".to_owned()
-            } else {
-                format!(
-                    "correct its matchConditions (webhook.matchConditions in the chart), where a Pod needs {}; \
-                     docs/runbooks/TolerarchNotCalled.md takes out what your values do not have",
-                    own.join(", ")
-                )
-            };
-            ("the API server did not call it".to_owned(), fix)
         }
-    } else if let Some(service) = &webhook.client_config.service {
-        let known = findings.has_failed("certificate") || findings.has_failed("ca-bundle");
-        failed_call(client, service, known).await
-    } else {
-        (
+        (None, Some(service)) => failed_call(client, service).await,
+        (None, None) => (
             "the call failed".to_owned(),
-            "compare clientConfig.url and caBundle with what is served there; the API server's log names the error"
-                .to_owned(),
-        )
+            "compare clientConfig.url and caBundle with what is served there: a certificate that has expired, is not valid yet, \
+             is for another name, or of another CA is refused; the API server's log names the error",
+        ),
     };
     let name = entry.name();
     findings.failed(
@@ -199,56 +193,49 @@ async fn diagnose(
         format!("a dry-run Pod in {namespace} came back without an answer of {name}: {why}"),
         fix,
     );
-    works
+    !is_late && made.is_some()
 }
 
 /// Why the API server's call of a Service failed, and what to do. It can also be a proxy to the Service, and does not verify
-/// the certificate then. `known` is whether a fault of the certificate has been found.
-async fn failed_call(client: &UserClient, service: &ServiceReference, known: bool) -> (String, String) {
-    let ServiceReference { name, namespace, .. } = service;
-    let port = service.port();
+/// the certificate then.
+async fn failed_call(client: &UserClient, service: &ServiceReference) -> (String, &'static str) {
+    let ServiceReference { name, namespace, port, .. } = service;
+    let port = port.unwrap_or(443);
     let path = format!("/api/v1/namespaces/{namespace}/services/https:{name}:{port}/proxy/mutate");
-    let (why, fix) = match client.text(&path).await {
+    match client.text(&path).await {
         Err(RequestError::Refused { status: 500..=599, message, .. }) => (
             format!("the API server cannot reach the Service: {message}"),
             "see that the Pods listen on the Service's targetPort, and that no NetworkPolicy is in the way",
         ),
-        Err(RequestError::Refused { status: 401 | 403, .. }) | Err(RequestError::Timeout(..)) => (
+        Err(RequestError::Refused { status: 401 | 403, .. } | RequestError::Timeout(..)) => (
             "the call failed".to_owned(),
             "compare the caBundle with the certificate, and see that Pods listen; the API server's log names the error",
         ),
         _ => (
             "the API server reaches the Pods and refuses their certificate".to_owned(),
-            if known {
-                "see above: the certificate or the caBundle is why"
-            } else {
-                "write the CA that signs the certificate into the caBundle: tls.mode managed and cert-manager's cainjector do that"
-            },
+            "see above for what is wrong with the certificate or the caBundle; if nothing is, write the CA that signs the \
+             certificate into the caBundle: tls.mode managed and cert-manager's cainjector do that",
         ),
-    };
-    (why, fix.to_owned())
+    }
 }
 
 /// How many Pods were admitted undecided since the API server started.
-async fn check_fail_open(exam: &mut Exam<'_>, entry: Entry<'_>, before: Result<Calls, RequestError>) {
-    let Exam { client, findings, .. } = exam;
-    let before = match before {
-        Ok(calls) => calls,
-        Err(error) => return findings.unread("fail-open", "the API server's metrics", &error),
-    };
-    let after = Calls::read(client, &entry.webhook.name).await.unwrap_or(before);
-    let made = after.made;
-    match after.failed_open {
-        failed if failed > before.failed_open => findings.failed(
+async fn check_fail_open(exam: &mut Exam<'_>, entry: &Entry, before: Calls) {
+    let (findings, webhook) = (&mut exam.findings, &entry.webhook.name);
+    let Calls { made, failed_open } = Calls::read(exam.client, webhook).await.unwrap_or(before);
+    if failed_open > before.failed_open {
+        findings.failed(
             "fail-open",
-            format!("calls of {} fail right now, {failed} since this API server started", entry.webhook.name),
+            format!("calls of {webhook} fail right now, {failed_open} since this API server started"),
             "see the log of the API server for the error, and whether each replica is reachable",
-        ),
-        0.0 => findings.ok("fail-open", "this API server has failed no call since it started"),
-        failed => findings.unknown(
+        );
+    } else if failed_open > 0.0 {
+        findings.unknown(
             "fail-open",
-            format!("{failed} of {made} calls have failed since this API server started; none does now"),
-        ),
+            format!("{failed_open} of {made} calls have failed since this API server started; none does now"),
+        );
+    } else {
+        findings.ok("fail-open", "this API server has failed no call since it started");
     }
 }
 

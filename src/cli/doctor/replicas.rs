@@ -1,111 +1,105 @@
-//! The Pods that serve: whether there are any, why they do not start, and which of their components have failed.
+//! The Pods that serve: whether there are any, why they do not start, and what they say of themselves.
 
 use std::collections::BTreeMap;
 
-use serde_json::Value;
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::core::v1::Pod;
 
-use super::findings::Exam;
+use super::findings::{Exam, Status};
 use super::installation::Backend;
-use super::objects::{Labels, Pod};
 use super::webhooks::some_of;
-use crate::cli::kubernetes::items;
+use super::{certificate, registries, version};
+use crate::cli::kubernetes::{self, name_of};
 use tolerarch_kubernetes::cluster::{RequestError, UserClient};
 
 const ROOM: &str = "make room, or let it on more nodes: nodeSelector, affinity and tolerations of the chart";
 
-impl Pod {
-    /// Why it does not start, and what to do.
-    pub(super) fn trouble(&self) -> Option<(String, &'static str)> {
-        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-        let is_unscheduled = |one: &&Value| one["type"] == "PodScheduled" && one["status"] == "False";
-        if let Some(condition) = items(&self.status["conditions"]).find(is_unscheduled) {
-            return Some((format!("no node has room: {}", text(&condition["message"])), ROOM));
-        }
-        let containers = ["initContainerStatuses", "containerStatuses"].map(|of| items(&self.status[of]));
-        containers.into_iter().flatten().find_map(|container| {
-            let waiting = &container["state"]["waiting"];
-            let reason = waiting["reason"].as_str()?;
-            let why = format!("{reason}: {}", text(&waiting["message"]));
-            match reason {
-                "ContainerCreating" | "PodInitializing" => None,
-                "CrashLoopBackOff" => {
-                    let ended = &container["lastState"]["terminated"];
-                    let why =
-                        format!("it ends with exit code {}: {}", ended["exitCode"], text(&ended["reason"]));
-                    Some((why, "its log says why: kubectl logs --previous"))
-                }
-                _ if reason.contains("Image") => Some((
-                    why,
-                    "correct image.registry, image.repository, image.tag or image.pullSecrets of the chart",
-                )),
-                _ => Some((why, "kubectl describe pod says more")),
+/// Why a Pod does not start, and what to do.
+pub(super) fn trouble(pod: &Pod) -> Option<(String, &'static str)> {
+    let text = |text: &Option<String>| text.clone().unwrap_or_default();
+    let status = pod.status.as_ref()?;
+    let mut conditions = status.conditions.iter().flatten();
+    if let Some(found) = conditions.find(|one| one.type_ == "PodScheduled" && one.status == "False") {
+        return Some((format!("no node has room: {}", text(&found.message)), ROOM));
+    }
+    let mut containers =
+        [&status.init_container_statuses, &status.container_statuses].into_iter().flatten().flatten();
+    containers.find_map(|container| {
+        let waiting = container.state.as_ref()?.waiting.as_ref()?;
+        let reason = waiting.reason.as_deref()?;
+        let why = format!("{reason}: {}", text(&waiting.message));
+        match reason {
+            "ContainerCreating" | "PodInitializing" => None,
+            "CrashLoopBackOff" => {
+                let ended = container.last_state.as_ref().and_then(|state| state.terminated.clone());
+                let ended = ended.unwrap_or_default();
+                let why = format!("it ends with exit code {}: {}", ended.exit_code, text(&ended.reason));
+                Some((why, "its log says why: kubectl logs --previous"))
             }
-        })
-    }
-
-    /// Whether it is one of those that serve, or will; others keep their labels until they are deleted.
-    fn is_current(&self) -> bool {
-        let has_ended = ["Succeeded", "Failed"].iter().any(|phase| self.status["phase"] == *phase);
-        self.metadata.deletion_timestamp.is_none() && !has_ended
-    }
+            _ if reason.contains("Image") => Some((
+                why,
+                "correct image.registry, image.repository, image.tag or image.pullSecrets of the chart",
+            )),
+            _ => Some((why, "kubectl describe pod says more")),
+        }
+    })
 }
 
-/// The Pods behind a Service, none without a selector.
+/// The Pods with these labels that serve, or will; others keep their labels until they are deleted. None without a label.
 pub(super) async fn list(
     client: &UserClient,
     namespace: &str,
-    selector: &Labels,
+    labels: &str,
 ) -> Result<Vec<Pod>, RequestError> {
-    if selector.is_empty() {
+    if labels.is_empty() {
         return Ok(Vec::new());
     }
-    let query = selector.iter().map(|(key, value)| format!("{key}={value}")).collect::<Vec<_>>().join(",");
-    let query: String = url::form_urlencoded::byte_serialize(query.as_bytes()).collect();
-    let path = format!("/api/v1/namespaces/{namespace}/pods?labelSelector={query}");
-    let mut pods: Vec<Pod> = client.list(&path).await?;
-    pods.retain(Pod::is_current);
+    let mut pods = kubernetes::list::<Pod>(client, Some(namespace), labels).await?;
+    pods.retain(|pod| {
+        let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
+        pod.metadata.deletion_timestamp.is_none() && !matches!(phase, Some("Succeeded" | "Failed"))
+    });
     Ok(pods)
 }
 
 /// The same; and why there are none, or which do not start.
-pub(super) async fn read(exam: &mut Exam<'_>, service: &str, namespace: &str, selector: &Labels) -> Vec<Pod> {
+pub(super) async fn read(exam: &mut Exam<'_>, service: &str, namespace: &str, labels: &str) -> Vec<Pod> {
+    let read = list(exam.client, namespace, labels);
+    let Some(pods) = exam.read("version", "the Pods of tolerarch", read).await else { return Vec::new() };
     let Exam { client, findings, .. } = exam;
-    let pods = match list(client, namespace, selector).await {
-        Ok(pods) => pods,
-        Err(error) => {
-            findings.unread("version", "the Pods of tolerarch", &error);
-            return Vec::new();
-        }
-    };
-    if pods.is_empty() && !selector.is_empty() {
-        let (why, fix) = absence(client, service, namespace, selector).await;
+    if pods.is_empty() && !labels.is_empty() {
+        let (why, fix) = absence(client, service, namespace, labels).await;
         findings.failed("pods", why, fix);
     }
     let mut found: BTreeMap<(String, &str), Vec<&str>> = BTreeMap::new();
     for pod in &pods {
-        if let Some(trouble) = pod.trouble() {
-            found.entry(trouble).or_default().push(&pod.metadata.name);
+        if let Some(trouble) = trouble(pod) {
+            found.entry(trouble).or_default().push(name_of(pod));
         }
     }
     // A replica more than the nodes have room for does no harm.
-    let is_ready = |one: &Value| one["type"] == "Ready" && one["status"] == "True";
-    let one_serves = pods.iter().any(|pod| items(&pod.status["conditions"]).any(is_ready));
+    let mut conditions = pods.iter().filter_map(|pod| pod.status.as_ref()?.conditions.as_ref()).flatten();
+    let one_serves = conditions.any(|one| one.type_ == "Ready" && one.status == "True");
     for ((why, fix), names) in found {
-        let message = format!("{} cannot start: {why}", some_of(names));
-        findings.failed_if(fix != ROOM || !one_serves, "pods", message, fix);
+        let status = Status::failed_if(fix != ROOM || !one_serves);
+        findings.add(status, "pods", format!("{} cannot start: {why}", some_of(names)), fix);
     }
     pods
 }
 
 /// Why a Service has no Pods, and what to do.
-async fn absence(client: &UserClient, service: &str, namespace: &str, selector: &Labels) -> (String, String) {
-    let path = format!("/apis/apps/v1/namespaces/{namespace}/deployments");
-    let deployments: Vec<Value> = client.list(&path).await.unwrap_or_default();
-    let is_at_zero = |deployment: &&Value| {
-        let (spec, labels) = (&deployment["spec"], &deployment["spec"]["template"]["metadata"]["labels"]);
-        spec["replicas"] == 0 && selector.iter().all(|(key, value)| labels[key] == **value)
+async fn absence(client: &UserClient, service: &str, namespace: &str, labels: &str) -> (String, String) {
+    let deployments = kubernetes::list::<Deployment>(client, Some(namespace), "").await.unwrap_or_default();
+    let is_at_zero = |deployment: &&Deployment| {
+        let Some(spec) = &deployment.spec else { return false };
+        let own = spec.template.metadata.as_ref().and_then(|metadata| metadata.labels.as_ref());
+        let has = |label: &str| {
+            let (key, value) = label.split_once('=').unwrap_or_default();
+            own.and_then(|own| own.get(key)).is_some_and(|own| own == value)
+        };
+        spec.replicas == Some(0) && labels.split(',').all(has)
     };
-    match deployments.iter().find(is_at_zero).and_then(|found| found["metadata"]["name"].as_str()) {
+    match deployments.iter().find(is_at_zero).map(name_of) {
         Some(name) => (
             format!("the Deployment {namespace}/{name} has 0 replicas"),
             format!("kubectl -n {namespace} scale deployment {name} --replicas=2"),
@@ -119,19 +113,24 @@ async fn absence(client: &UserClient, service: &str, namespace: &str, selector: 
     }
 }
 
-/// What each replica says of its components. Where it cannot be read, neither can its certificate, and that is told there.
-pub(super) async fn check_components(exam: &mut Exam<'_>, backend: &Backend) {
-    let Exam { client, findings, .. } = exam;
+/// Checks what each replica says of itself, which takes the right to get pods/proxy, and which version it is.
+pub(super) async fn check(exam: &mut Exam<'_>, backend: &Backend) {
+    let (mut metrics, mut read) = (Vec::new(), 0);
     let mut failed: BTreeMap<String, Vec<&str>> = BTreeMap::new();
-    let mut read = 0;
     for (name, admin) in &backend.admin {
-        let answer = client.text(&format!("{admin}/readyz?verbose")).await;
+        let (what, path) = (format!("the metrics of {name}"), format!("{admin}/metrics"));
+        let text = exam.read("certificate", &what, exam.client.text(&path)).await;
+        metrics.extend(text.map(|text| (name.as_str(), text)));
+        // Where its components cannot be read, neither can its metrics, and that is told already.
+        let answer = exam.client.text(&format!("{admin}/readyz?verbose")).await;
         let (Ok(lines) | Err(RequestError::Refused { message: lines, .. })) = answer else { continue };
         read += usize::from(lines.contains("readyz check "));
         for line in lines.lines().filter_map(|line| line.strip_prefix("[-]")) {
             failed.entry(line.to_owned()).or_default().push(name);
         }
     }
+    let findings = &mut exam.findings;
+    certificate::check_replicas(&metrics, findings);
     if read > 0 && failed.is_empty() {
         findings.ok("components", format!("all of them work, in {read} of {} replicas", backend.admin.len()));
     }
@@ -142,4 +141,6 @@ pub(super) async fn check_components(exam: &mut Exam<'_>, backend: &Backend) {
             "look at the log of the Pod, and at docs/runbooks/TolerarchDegraded.md",
         );
     }
+    version::check_pods(backend, findings);
+    registries::check(&metrics, findings);
 }

@@ -1,27 +1,45 @@
 //! Rights that what is switched on takes, and rules of namespaces that are in the way of our tolerations.
 
+use std::collections::BTreeSet;
+
+use k8s_openapi::api::authorization::v1::SubjectAccessReview;
+use k8s_openapi::api::core::v1::{Namespace, Pod};
+use kube::{Resource, ResourceExt};
 use serde_json::{Value, json};
 
 use super::findings::Exam;
 use super::installation::Backend;
-use super::objects::{Namespace, Pod};
 use super::probe::{dry_run, pod};
 use super::webhooks::some_of;
+use crate::cli::kubernetes::name_of;
 use crate::cli::pools::fields;
 use crate::config::Config;
 use tolerarch_core::policy::Pool;
-use tolerarch_kubernetes::cluster::{RequestError, UserClient};
-use tolerarch_webhook::tls::{ManagedSettings, TlsMode};
+use tolerarch_kubernetes::cluster::{ObjectName, RequestError, StoredPod, UserClient};
+use tolerarch_webhook::tls::TlsMode;
 
 const WHITE_LIST: &str = "scheduler.alpha.kubernetes.io/tolerationsWhitelist";
+const WEBHOOKS: &str = "mutatingwebhookconfigurations";
+const ADMISSION: &str = "admissionregistration.k8s.io";
 
-const MANAGED: &str = "tls.mode managed";
+/// What cannot be read where rights cannot be asked for.
+const ACCOUNT: &str = "what the service account may do";
 
 /// Namespaces that are asked for one by one, where a right is not given for all.
 const ASKED: usize = 50;
 
-#[derive(Clone, Copy)]
-pub(super) struct Right<'a> {
+/// A process of an installation, which has an account of its own.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Process {
+    Webhook,
+    Issuer,
+    Controller,
+}
+
+/// A right, and the key of the configuration that takes it.
+#[derive(Default)]
+struct Right<'a> {
+    key: &'static str,
     verb: &'static str,
     group: &'static str,
     /// With a subresource as in `pods/log`.
@@ -29,266 +47,257 @@ pub(super) struct Right<'a> {
     /// Empty for all.
     namespace: &'a str,
     /// Empty for any.
-    name: &'a str,
+    name: String,
 }
 
-impl<'a> Right<'a> {
-    pub(super) fn everywhere(verb: &'static str, group: &'static str, resource: &'static str) -> Self {
-        Self { verb, group, resource, namespace: "", name: "" }
+/// The rights that a process in `namespace` takes with this configuration.
+fn rights<'a>(process: Process, config: &Config, namespace: &'a str) -> Vec<Right<'a>> {
+    use Process::{Controller, Issuer, Webhook};
+    let Config { tls, controller, discover, .. } = config;
+    let managed = tls.mode == TlsMode::Managed;
+    let failed_images = config.server.failed_images && controller.learn;
+    let (events, looks) = (controller.events, controller.events || controller.learn);
+    let looker = if events { "controller.events" } else { "controller.learn" };
+    let taints = !controller.node_taints.is_empty();
+    let (ca, serving) = (tls.managed.secret.as_str(), tls.managed.serving_secret.as_str());
+    let (lease, record) = (controller.lease.as_str(), controller.failed_images());
+    let (any, record) = (vec![""], vec![record.as_str()]);
+    let issued = tls.managed.webhook_configurations.iter().map(ObjectName::as_str).collect();
+    let followed = controller.webhook_configurations.iter().map(ObjectName::as_str).collect();
+    // Whose, whether it is on, its key, verbs, API group, resource, and names.
+    let table = [
+        (Webhook, managed, "tls.mode", "get", "", "secrets", &vec![serving]),
+        (Webhook, discover.nodes, "discover", "get list watch", "", "nodes", &any),
+        (Webhook, discover.node_pools, "discover", "get list watch", "karpenter.sh", "nodepools", &any),
+        (Webhook, config.warm.from_pods, "cache.warm.fromPods", "list", "", "pods", &any),
+        (Webhook, failed_images, "server.failedImages", "get list watch", "", "configmaps", &record),
+        (Issuer, managed, "tls.mode", "get patch", "", "secrets", &vec![ca, serving]),
+        (Issuer, managed, "tls.mode", "get patch", ADMISSION, WEBHOOKS, &issued),
+        (Controller, true, "controller", "list watch", "", "pods", &any),
+        (Controller, true, "controller", "list watch", "", "namespaces", &any),
+        (Controller, true, "controller", "get", ADMISSION, WEBHOOKS, &followed),
+        (Controller, true, "controller", "get patch", "coordination.k8s.io", "leases", &vec![lease]),
+        (Controller, controller.repair, "controller.repair", "patch", "", "pods", &any),
+        (Controller, events, "controller.events", "create", "events.k8s.io", "events", &any),
+        (Controller, looks, looker, "get", "", "nodes", &any),
+        (Controller, looks, looker, "get", "", "namespaces", &any),
+        (Controller, looks && controller.pod_logs, "controller.podLogs", "get", "", "pods/log", &any),
+        (Controller, controller.learn, "controller.learn", "get list watch patch", "", "configmaps", &record),
+        (Controller, taints, "controller.nodeTaints", "list watch patch", "", "nodes", &any),
+    ];
+    let mut rights = Vec::new();
+    for (whose, is_on, key, verbs, group, resource, names) in table {
+        for verb in verbs.split(' ').filter(|_| whose == process && is_on) {
+            rights.extend(names.iter().map(|name| {
+                let namespace = if name.is_empty() || group == ADMISSION { "" } else { namespace };
+                Right { key, verb, group, resource, namespace, name: (*name).to_owned() }
+            }));
+        }
     }
-
-    pub(super) fn named(self, namespace: &'a str, name: &'a str) -> Self {
-        Self { namespace, name, ..self }
-    }
-
-    fn secret(verb: &'static str, namespace: &'a str, name: &'a str) -> Self {
-        Self::everywhere(verb, "", "secrets").named(namespace, name)
-    }
+    rights
 }
 
-/// Whether rights could be asked for; what is said of them is among the findings.
-pub(super) type Asked = Result<(), RequestError>;
-
-/// What is switched on, and takes rights.
-pub(super) struct Need<'a> {
-    /// What these rights allow: `read the certificate that it serves`.
-    pub(super) what: &'static str,
-    pub(super) by: &'static str,
-    pub(super) rights: Vec<Right<'a>>,
-    pub(super) fix: &'static str,
-}
-
+/// The service account of a Pod.
 #[derive(Clone, Copy)]
 pub(super) struct Account<'a> {
     pub(super) namespace: &'a str,
     pub(super) name: &'a str,
 }
 
-impl Account<'_> {
-    async fn has(self, client: &UserClient, right: Right<'_>) -> Result<bool, RequestError> {
-        let Right { verb, group, resource, namespace, name } = right;
-        let own = self.namespace;
+impl<'a> Account<'a> {
+    pub(super) fn of(namespace: &'a str, pod: &'a Pod) -> Self {
+        let name = pod.spec.as_ref().and_then(|spec| spec.service_account_name.as_deref());
+        Self { namespace, name: name.filter(|name| !name.is_empty()).unwrap_or("default") }
+    }
+
+    pub(super) fn user(self) -> String {
+        format!("system:serviceaccount:{}:{}", self.namespace, self.name)
+    }
+
+    async fn has(self, client: &UserClient, right: &Right<'_>) -> Result<bool, RequestError> {
+        let Right { verb, group, resource, namespace, name, .. } = right;
         let (resource, subresource) = resource.split_once('/').unwrap_or((resource, ""));
+        let own = format!("system:serviceaccounts:{}", self.namespace);
         let review = json!({
             "apiVersion": "authorization.k8s.io/v1",
             "kind": "SubjectAccessReview",
             "spec": {
-                "user": format!("system:serviceaccount:{own}:{}", self.name),
-                "groups": ["system:serviceaccounts", format!("system:serviceaccounts:{own}"), "system:authenticated"],
+                "user": self.user(),
+                "groups": ["system:serviceaccounts", own, "system:authenticated"],
                 "resourceAttributes": {
                     "verb": verb, "group": group, "resource": resource, "subresource": subresource,
                     "namespace": namespace, "name": name,
                 },
             },
         });
-        let path = "/apis/authorization.k8s.io/v1/subjectaccessreviews";
-        Ok(client.post::<Value>(path, &review).await.0?["status"]["allowed"] == true)
+        let path = SubjectAccessReview::url_path(&(), None);
+        let review = client.post::<SubjectAccessReview>(&path, &review).await.0?;
+        Ok(review.status.is_some_and(|status| status.allowed))
     }
 
-    pub(super) async fn check(self, exam: &mut Exam<'_>, check: &'static str, need: Need<'_>) -> Asked {
-        let Exam { client, findings, .. } = exam;
-        let Need { what, by, rights, fix } = need;
-        let (name, mut missing) = (self.name, Vec::new());
+    /// Those of these rights that it has, or those that it lacks.
+    async fn select<'r>(
+        self,
+        client: &UserClient,
+        has: bool,
+        rights: Vec<Right<'r>>,
+    ) -> Result<Vec<Right<'r>>, RequestError> {
+        let mut selected = Vec::new();
         for right in rights {
-            if !self.has(client, right).await? {
-                let right = format!("{} {} {}", right.verb, right.resource, right.name);
-                missing.push(right.trim_end().to_owned());
+            if self.has(client, &right).await? == has {
+                selected.push(right);
             }
         }
-        if missing.is_empty() {
-            findings.ok(check, format!("ServiceAccount {name} may {what}"));
-        } else {
-            let missing = missing.join(", ");
-            findings.failed(check, format!("ServiceAccount {name} may not {missing}: {by} needs it"), fix);
-        }
-        Ok(())
+        Ok(selected)
     }
 
-    /// What managed certificates take: the webhook reads what it serves, and another account does the rest.
-    async fn check_managed(self, exam: &mut Exam<'_>, backend: &Backend, managed: &ManagedSettings) -> Asked {
-        let namespace = self.namespace;
-        let (secret, serving) = (managed.secret.as_str(), managed.serving_secret.as_str());
-        let serve = Need {
-            what: "read the certificate that it serves",
-            by: MANAGED,
-            rights: vec![Right::secret("get", namespace, serving)],
-            fix: "give it a Role with that (the chart renders it)",
-        };
-        self.check(exam, "rights", serve).await?;
-        let webhooks = |verb| {
-            let right =
-                Right::everywhere(verb, "admissionregistration.k8s.io", "mutatingwebhookconfigurations");
-            managed.webhook_configurations.iter().map(move |name| right.named("", name.as_str()))
-        };
-        for right in webhooks("patch").chain([Right::secret("get", namespace, secret)]) {
-            if self.has(exam.client, right).await? {
-                let (name, Right { verb, resource, name: object, .. }) = (self.name, right);
-                exam.findings.failed(
-                    "rights",
-                    format!("ServiceAccount {name} may {verb} {resource} {object}: who takes over the webhook owns the cluster"),
-                    "take that right away: only the account of `tolerarch certificates` needs it",
-                );
-            }
+    /// Checks the rights that a process with this account takes.
+    pub(super) async fn check(
+        self,
+        exam: &mut Exam<'_>,
+        check: &'static str,
+        process: Process,
+        config: &Config,
+    ) -> Option<()> {
+        let (name, rights) = (self.name, rights(process, config, self.namespace));
+        let takes_any = !rights.is_empty();
+        let missing = exam.read(check, ACCOUNT, self.select(exam.client, false, rights)).await?;
+        if !missing.is_empty() {
+            let keys: BTreeSet<&str> = missing.iter().map(|right| right.key).collect();
+            let keys = Vec::from_iter(keys).join(", ");
+            exam.findings.failed(
+                check,
+                format!("ServiceAccount {name} may not {}: {keys} needs it", texts(&missing)),
+                "give it a Role or ClusterRole with that (the chart renders them; manifests/warm, manifests/controller and \
+                 manifests/node-taints have them), or switch off what needs it",
+            );
+        } else if takes_any {
+            exam.findings.ok(check, format!("ServiceAccount {name} may do what is switched on"));
         }
-        let Some(pod) = backend.component(exam.client, "certificates").await? else {
+        Some(())
+    }
+
+    /// Checks that another account issues managed certificates, and has what that takes.
+    async fn check_issuer(self, exam: &mut Exam<'_>, backend: &Backend, config: &Config) -> Option<()> {
+        let mut issuers = rights(Process::Issuer, config, self.namespace);
+        issuers.retain(|right| match right.verb {
+            "get" => right.name == config.tls.managed.secret.as_str(),
+            _ => right.resource == WEBHOOKS,
+        });
+        let excess = exam.read("rights", ACCOUNT, self.select(exam.client, true, issuers)).await?;
+        if !excess.is_empty() {
+            let (name, excess) = (self.name, texts(&excess));
             exam.findings.failed(
                 "rights",
-                "nothing issues certificates: there is no Pod of `tolerarch certificates`",
-                "install its Deployment (the chart and manifests/ bring it)",
+                format!("ServiceAccount {name} may {excess}: who takes over the webhook owns the cluster"),
+                "take that away: only the account of `tolerarch certificates` needs it",
             );
-            return Ok(());
-        };
-        let rights = ["get", "patch"].into_iter().flat_map(|verb| {
-            [secret, serving]
-                .map(|name| Right::secret(verb, namespace, name))
-                .into_iter()
-                .chain(webhooks(verb))
-        });
-        let issue = Need {
-            what: "issue certificates",
-            by: MANAGED,
-            rights: rights.collect(),
-            fix: "give it a Role or ClusterRole with that (the chart renders them)",
-        };
-        Account { name: pod.service_account(), ..self }.check(exam, "rights", issue).await
+        }
+        let pod = backend.component(exam.client, "certificates");
+        let pod = exam.read("rights", "the Pods of `tolerarch certificates`", pod).await?;
+        if let Some(pod) = pod {
+            return Account::of(self.namespace, &pod).check(exam, "rights", Process::Issuer, config).await;
+        }
+        exam.findings.failed(
+            "rights",
+            "nothing issues certificates: there is no Pod of `tolerarch certificates`",
+            "install its Deployment (the chart and manifests/ bring it)",
+        );
+        Some(())
     }
 
-    /// Whether pull secrets can be read where Pods are. Some operators give the right for some namespaces only.
-    async fn check_pull_secrets(self, exam: &mut Exam<'_>, namespaces: &[&Namespace]) -> Asked {
-        let Exam { client, findings, .. } = exam;
-        let name = self.name;
-        if self.has(client, Right::secret("get", "", "")).await? {
-            findings.ok("rights", format!("ServiceAccount {name} may read pull secrets everywhere"));
-            return Ok(());
+    /// Checks whether pull secrets can be read where Pods have any. Some operators give the right for some namespaces only.
+    async fn check_pull_secrets(self, exam: &mut Exam<'_>, namespaces: &[&Namespace]) -> Option<()> {
+        let (client, name) = (exam.client, self.name);
+        let right = |namespace| Right { verb: "get", resource: "secrets", namespace, ..Right::default() };
+        if exam.read("rights", ACCOUNT, self.has(client, &right(""))).await? {
+            exam.findings.ok("rights", format!("ServiceAccount {name} may read pull secrets everywhere"));
+            return Some(());
         }
-        let (mut may, mut may_not) = (0, Vec::new());
-        for namespace in namespaces.iter().take(ASKED).map(|namespace| namespace.metadata.name.as_str()) {
-            if self.has(client, Right::secret("get", namespace, "")).await? {
+        let (mut may, mut lacking) = (0, Vec::new());
+        for namespace in namespaces.iter().take(ASKED).map(|namespace| name_of(*namespace)) {
+            if exam.read("rights", ACCOUNT, self.has(client, &right(namespace))).await? {
                 may += 1;
             } else if uses_pull_secrets(client, namespace).await {
-                may_not.push(namespace);
+                lacking.push(namespace);
             }
         }
-        let lacking = some_of(may_not.iter().copied());
-        if may_not.is_empty() && may == 0 {
-            findings
-                .ok("rights", format!("ServiceAccount {name} may read no pull secrets, and no Pod has any"));
-        } else if may_not.is_empty() {
-            findings.ok("rights", format!("ServiceAccount {name} may read pull secrets in {may} namespaces"));
-        } else if may > 0 {
-            findings.unknown(
-                "rights",
-                format!(
-                    "ServiceAccount {name} may read pull secrets in {may} namespaces, and not in {lacking}"
-                ),
-            );
-        } else {
-            findings.failed(
+        let message = format!("ServiceAccount {name} may read pull secrets in {may} namespaces, and ");
+        let (is_used, lacking) = (!lacking.is_empty(), some_of(lacking));
+        match may {
+            _ if !is_used => exam.findings.ok("rights", message + "no Pod of others has any"),
+            0 => exam.findings.failed(
                 "rights",
                 format!("ServiceAccount {name} has no right to get secrets in {lacking}: credentials.pullSecrets needs it"),
                 "give it a Role and a RoleBinding in the namespaces whose pull secrets it is to use (the chart renders them)",
-            );
+            ),
+            _ => exam.findings.unknown("rights", message + "not in " + &lacking),
         }
-        Ok(())
+        Some(())
     }
+}
+
+/// As people say it: `get secrets tolerarch-serving, …`.
+fn texts(rights: &[Right<'_>]) -> String {
+    let texts = rights.iter().map(|right| format!("{} {} {}", right.verb, right.resource, right.name));
+    texts.map(|text| text.trim_end().to_owned()).collect::<Vec<_>>().join(", ")
 }
 
 /// Whether a Pod of the namespace has any; also where that cannot be seen.
 async fn uses_pull_secrets(client: &UserClient, namespace: &str) -> bool {
-    let pods = client.list::<Pod>(&format!("/api/v1/namespaces/{namespace}/pods")).await;
-    !pods.is_ok_and(|pods| pods.iter().all(|pod| pod.spec.image_pull_secrets.is_empty()))
+    let uses = |pod: &StoredPod| pod.facts.as_ref().is_none_or(|facts| facts.pull_secrets().next().is_some());
+    let pods = client.list::<StoredPod>(&Pod::url_path(&(), Some(namespace))).await;
+    pods.map_or(true, |pods| pods.iter().any(uses))
 }
 
-/// Whether the service account of the Pods has what the configuration takes.
+/// Checks whether the service account of the Pods has what the configuration takes.
 pub(super) async fn check(
     exam: &mut Exam<'_>,
     backend: &Backend,
     config: &Config,
     namespaces: &[&Namespace],
-) {
+) -> Option<()> {
+    let pod = backend.pods.first()?;
+    let account = Account::of(&backend.namespace, pod);
     let pull_secrets = config.credentials.pull_secrets;
-    let managed = config.tls.mode == TlsMode::Managed;
-    let (discover, warm) = (config.discover, config.warm.from_pods);
-    let failed_images = config.server.failed_images && config.controller.learn;
-    let needs_any = pull_secrets || managed || warm || failed_images || discover.is_on();
-    let Some(pod) = backend.pods.first().filter(|_| needs_any) else { return };
-    if pod.spec.automount_service_account_token == Some(false) {
+    let takes_any = pull_secrets || !rights(Process::Webhook, config, account.namespace).is_empty();
+    if takes_any && pod.spec.as_ref()?.automount_service_account_token == Some(false) {
         exam.findings.failed(
             "rights",
             "no token is mounted, and the configuration needs the Kubernetes API",
             "set automountServiceAccountToken to true on the Pods (the chart does it with what needs it)",
         );
     }
-    let account = Account { namespace: &backend.namespace, name: pod.service_account() };
-    let asked = async {
-        if managed {
-            account.check_managed(exam, backend, &config.tls.managed).await?;
-        }
-        if discover.is_on() {
-            let kinds = [("", "nodes", discover.nodes), ("karpenter.sh", "nodepools", discover.node_pools)];
-            let rights = kinds.into_iter().filter(|(.., is_on)| *is_on).flat_map(|(group, resource, _)| {
-                ["get", "list", "watch"].map(|verb| Right::everywhere(verb, group, resource))
-            });
-            let follow = Need {
-                what: "follow what discover names",
-                by: "discover",
-                rights: rights.collect(),
-                fix: "give it a ClusterRole with that (the chart renders it)",
-            };
-            account.check(exam, "rights", follow).await?;
-        }
-        if warm {
-            let list = Need {
-                what: "list Pods for a warm start",
-                by: "cache.warm.fromPods",
-                rights: vec![Right::everywhere("list", "", "pods")],
-                fix: "give it a ClusterRole with that (the chart and manifests/warm bring it)",
-            };
-            account.check(exam, "rights", list).await?;
-        }
-        if failed_images {
-            let record = config.controller.failed_images();
-            let follow =
-                |verb| Right::everywhere(verb, "", "configmaps").named(account.namespace, record.as_str());
-            let follow = Need {
-                what: "follow the images that failed",
-                by: "server.failedImages",
-                rights: ["get", "list", "watch"].map(follow).into(),
-                fix: "give it a Role with that (the chart and manifests/controller bring it)",
-            };
-            account.check(exam, "rights", follow).await?;
-        }
-        if pull_secrets {
-            account.check_pull_secrets(exam, namespaces).await?;
-        }
-        Ok::<_, RequestError>(())
-    };
-    if let Err(error) = asked.await {
-        exam.findings.unread("rights", "what the service account may do", &error);
+    account.check(exam, "rights", Process::Webhook, config).await?;
+    if config.tls.mode == TlsMode::Managed {
+        account.check_issuer(exam, backend, config).await?;
     }
+    if pull_secrets {
+        account.check_pull_secrets(exam, namespaces).await?;
+    }
+    Some(())
 }
 
 /// Whether a namespace's white list refuses our tolerations. The plugin may be off; a dry run tells.
 pub(super) async fn check_restrictions(exam: &mut Exam<'_>, pools: &[Pool], namespaces: &[&Namespace]) {
     let Exam { client, findings, .. } = exam;
-    let limited = |namespace: &&&Namespace| namespace.metadata.annotations.contains_key(WHITE_LIST);
+    let tolerations = pools.iter().flat_map(|pool| &pool.tolerations);
+    let tolerations: Vec<Value> = tolerations.map(|own| fields(own).collect()).collect();
+    // Opted out by a label, so that the webhook is not called for it.
+    let pod = pod(&json!({"tolerarch.io/mode": "off"}), &json!({}), &json!(tolerations));
     let mut refusing = Vec::new();
-    for namespace in namespaces.iter().filter(limited) {
-        let name = &namespace.metadata.name;
-        let ours: Vec<Value> =
-            pools.iter().flat_map(|pool| &pool.tolerations).map(|own| fields(own).collect()).collect();
-        // Opted out by a label, so that the webhook is not called for it.
-        let pod = pod(&json!({"tolerarch.io/mode": "off"}), &json!({}), &json!(ours));
+    for namespace in namespaces.iter().filter(|namespace| namespace.annotations().contains_key(WHITE_LIST)) {
+        let name = name_of(*namespace);
         if let Err(RequestError::Refused { message, .. }) = client.post::<Value>(&dry_run(name), &pod).await.0
             && message.contains("whitelist")
         {
-            refusing.push(name.as_str());
+            refusing.push(name);
         }
     }
-    let refusing = some_of(refusing);
     if refusing.is_empty() {
         findings.ok("toleration-restriction", "no namespace refuses the tolerations of the pools");
     } else {
+        let refusing = some_of(refusing);
         findings.failed(
             "toleration-restriction",
             format!("PodTolerationRestriction refuses Pods with the tolerations of the pools in {refusing}"),

@@ -2,15 +2,20 @@
 
 use std::collections::BTreeMap;
 
-use super::findings::{Exam, Findings};
-use super::installation::Entry;
-use super::objects::{Labels, Metadata, Namespace, Namespace as Labelled};
+use k8s_openapi::api::core::v1::{Namespace, Pod};
+use kube::{Resource, ResourceExt};
+
+use super::Labels;
+use super::entry::Entry;
+use super::findings::{Exam, Findings, Status};
 use super::webhooks::some_of;
+use crate::cli::kubernetes::name_of;
 use tolerarch_core::pod::{MODE_KEY, PROFILE_KEY};
-use tolerarch_kubernetes::cluster::Selector;
+// Of Pods, too, nothing but the name and labels is read.
+use tolerarch_kubernetes::cluster::{Namespace as Labelled, Selector};
 
 /// Whether it is called in any namespace.
-pub(super) fn check_namespaces(entry: Entry<'_>, namespaces: &[Namespace], findings: &mut Findings) {
+pub(super) fn check_namespaces(entry: &Entry, namespaces: &[Namespace], findings: &mut Findings) {
     if namespaces.is_empty() {
         return;
     }
@@ -31,36 +36,34 @@ pub(super) fn check_namespaces(entry: Entry<'_>, namespaces: &[Namespace], findi
 
 /// Whether labels of namespaces make the difference that they were made for. A tenant's slip is no fault of the installation,
 /// unless it was asked about.
-pub(super) fn check_labels(exam: &mut Exam<'_>, entries: &[Entry<'_>], namespaces: &[Namespace]) {
+pub(super) fn check_labels(exam: &mut Exam<'_>, entries: &[&Entry], namespaces: &[Namespace]) {
     let Exam { only, findings, .. } = exam;
     let mut ignored: BTreeMap<(&str, &str), Vec<&str>> = BTreeMap::new();
     let selected = namespaces.iter().filter(|namespace| entries.iter().any(|entry| entry.selects(namespace)));
     for (namespace, key) in selected.flat_map(|namespace| [(namespace, MODE_KEY), (namespace, PROFILE_KEY)]) {
-        let Some(value) = namespace.metadata.labels.get(key) else { continue };
+        let Some(value) = namespace.labels().get(key) else { continue };
         // A custom selector may ignore `off`; the finding on selected namespaces shows that already.
         let is_off = key == MODE_KEY && value == "off";
-        if !is_off && !entries.iter().any(|entry| entry.webhook.namespace_selector.names(key, value)) {
-            ignored.entry((key, value)).or_default().push(&namespace.metadata.name);
+        if !is_off && !entries.iter().any(|entry| entry.namespaces.names(key, value)) {
+            ignored.entry((key, value)).or_default().push(name_of(namespace));
         }
     }
     let fix = "label it tolerarch.io/mode=off, or with a profile that has an entry: docs/placement.md has all that labels can say";
     for ((key, value), names) in ignored {
         let message = format!("{key}={value} means nothing as a label of {}: it is ignored", some_of(names));
-        findings.failed_if(only.is_some(), "scope", message, fix);
+        findings.add(Status::failed_if(only.is_some()), "scope", message, fix);
     }
 }
 
 /// Whether it is called for any Pod: those that are there, else one as a Deployment makes it.
-pub(super) async fn check_pods(exam: &mut Exam<'_>, entry: Entry<'_>, namespaces: &[Namespace]) {
-    let Exam { client, only, findings, .. } = exam;
-    let (name, selector) = (entry.name(), &entry.webhook.object_selector);
+pub(super) async fn check_pods(exam: &mut Exam<'_>, entry: &Entry, namespaces: &[Namespace]) {
+    let (name, selector) = (entry.name(), &entry.objects);
     if selector.example().is_none() {
-        findings.failed(
+        return exam.findings.failed(
             "scope",
             format!("the objectSelector of {name} contradicts itself: it selects no Pod at all"),
             "correct the objectSelector (webhook.objectSelector in the chart)",
         );
-        return;
     }
     if only_lets_pods_opt_out(selector) {
         return;
@@ -68,29 +71,26 @@ pub(super) async fn check_pods(exam: &mut Exam<'_>, entry: Entry<'_>, namespaces
     // As kubectl takes it.
     let needed = kube::core::Selector::try_from(selector.0.clone()).map(|selector| selector.to_string());
     let needed = needed.unwrap_or_default();
-    let path = only.map_or("/api/v1/pods".to_owned(), |only| format!("/api/v1/namespaces/{only}/pods"));
-    let pods: Vec<Labelled> = match client.list(&path).await {
-        Ok(pods) => pods,
-        Err(error) => {
-            return findings.unread("scope", &format!("whether any Pod has {needed}: the Pods"), &error);
-        }
-    };
+    let (what, path) = (format!("whether any Pod has {needed}: the Pods"), Pod::url_path(&(), exam.only));
+    let Some(pods) = exam.read("scope", &what, exam.client.list::<Labelled>(&path)).await else { return };
     let in_scope = |pod: &&Labelled| {
-        let Metadata { namespace, labels, .. } = &pod.metadata;
-        let is_its = |known: &Namespace| known.metadata.name == *namespace && entry.selects(known);
-        labels.get(MODE_KEY).is_none_or(|mode| mode != "off")
-            && (namespaces.is_empty() || namespaces.iter().any(is_its))
+        let is_its =
+            |known: &Namespace| known.metadata.name == pod.metadata.namespace && entry.selects(known);
+        let mode = pod.metadata.labels.as_ref().and_then(|labels| labels.get(MODE_KEY));
+        mode.is_none_or(|mode| mode != "off") && (namespaces.is_empty() || namespaces.iter().any(is_its))
     };
     let pods: Vec<&Labelled> = pods.iter().filter(in_scope).collect();
-    let called = pods.iter().filter(|pod| selector.matches(&pod.metadata.labels)).count();
+    let none = Labels::new();
+    let is_called = |pod: &&&Labelled| selector.matches(pod.metadata.labels.as_ref().unwrap_or(&none));
+    let called = pods.iter().filter(is_called).count();
     match (called, pods.len()) {
-        (0, all) if all > 0 || !selector.matches(&ordinary()) => findings.failed(
+        (0, all) if all > 0 || !selector.matches(&ordinary()) => exam.findings.failed(
             "scope",
             format!("the objectSelector of {name} excludes every Pod ({all} are there): one needs {needed}"),
             "correct it (webhook.objectSelector in the chart); docs/runbooks/TolerarchNotCalled.md takes out what your values do not have",
         ),
         (called, all) if called < all => {
-            findings.ok("scope", format!("{name} is called for {called} of {all} Pods, those with {needed}"));
+            exam.findings.ok("scope", format!("{name} is called for {called} of {all} Pods, those with {needed}"));
         }
         _ => {}
     }

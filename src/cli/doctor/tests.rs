@@ -4,19 +4,15 @@ mod faults;
 mod verdicts;
 mod world;
 
-use std::time::{Duration, SystemTime};
-
+use k8s_openapi::api::admissionregistration::v1::MutatingWebhook;
 use serde_json::json;
-use testregistry::{Leaf, Pki};
 
 use super::findings::{Finding, Status, Verdict};
 use super::*;
 use world::{
-    BINDINGS, CONFIG, Call, LEASE, NAMESPACES, NODE_POOLS, NODES, POD_LOG, POD_METRICS, PODS, POLICIES,
-    SERVICE, SLICES, World, namespace,
+    BINDINGS, CONFIG, Call, LEASE, NAMESPACES, NODE_POOLS, NODES, POD_METRICS, PODS, POLICIES, SERVICE,
+    SLICES, WEBHOOKS, World, namespace,
 };
-
-const DAY: Duration = Duration::from_secs(24 * 3600);
 
 fn failed(findings: &Findings) -> Vec<&Finding> {
     findings.0.iter().filter(|finding| finding.status == Status::Failed).collect()
@@ -58,37 +54,24 @@ async fn a_right_installation_passes_every_check() {
 }
 
 #[tokio::test]
-async fn a_certificate_at_a_url_is_verified_as_the_api_server_does() {
-    let now = SystemTime::now();
-    let other = Pki::new();
-    type Make = fn(&Pki, SystemTime) -> Leaf;
-    let cases: [(Make, Option<(&str, &str)>); 4] = [
-        (|pki, _| pki.leaf(&["127.0.0.1"]), None),
-        (|pki, now| pki.leaf_until(&["127.0.0.1"], now - DAY), Some(("has expired", "renew it"))),
-        (|pki, now| pki.leaf_from(&["127.0.0.1"], now + DAY), Some(("is not valid yet", "clocks"))),
-        (|pki, _| pki.leaf(&["tolerarch.svc"]), Some(("is not for 127.0.0.1", "DNS names"))),
-    ];
-    let mut worlds = Vec::new();
-    for (leaf, expected) in cases {
-        let world = World::healthy();
-        let leaf = leaf(&world.pki, now);
-        worlds.push((world, leaf, expected));
-    }
-    worlds.push((
-        World::healthy(),
-        other.leaf(&["127.0.0.1"]),
-        Some(("another CA has signed it", "into the caBundle")),
-    ));
-    for (mut world, leaf, expected) in worlds {
-        world.serve(&leaf).await;
+async fn what_is_called_by_a_url_is_proven_by_the_dry_run() {
+    for (call, is_fault) in [(Call::Answers, false), (Call::Fails, true)] {
+        let mut world = World::healthy();
+        world.call = call;
+        let config = world.webhook()["clientConfig"].as_object_mut().unwrap();
+        config.remove("service");
+        config.insert("url".into(), "https://127.0.0.1:8443/mutate".into());
         let findings = world.examine(None).await;
         let failed = failed(&findings);
-        match expected {
-            None => assert!(failed.is_empty(), "{failed:#?}"),
-            Some((message, fix)) => {
-                assert_eq!(failed.len(), 1, "{failed:#?}");
-                assert_eq!(failed[0].check, "certificate");
-                assert!(failed[0].message.contains(message) && failed[0].fix.contains(fix), "{failed:#?}");
+        assert_eq!(failed.len(), usize::from(is_fault), "{failed:#?}");
+        for finding in failed {
+            assert!(
+                finding.check == "dry-run" && finding.message.ends_with("the call failed"),
+                "{finding:?}"
+            );
+            for part in ["clientConfig.url", "expired", "not valid yet", "another name", "another CA", "log"]
+            {
+                assert!(finding.fix.contains(part), "{finding:?}");
             }
         }
     }
@@ -97,10 +80,8 @@ async fn a_certificate_at_a_url_is_verified_as_the_api_server_does() {
 #[tokio::test]
 async fn a_profile_of_the_configuration_needs_its_entry() {
     let mut findings = Findings::default();
-    let configuration = WebhookConfiguration::default();
-    let webhook = objects::Webhook::default();
-    let entry = Entry { configuration: &configuration, webhook: &webhook };
-    webhooks::check_profiles(&[entry], &["batch".to_owned()], &mut findings);
+    let entry = Entry::new(String::new(), MutatingWebhook::default());
+    webhooks::check_profiles(&[&entry], &["batch".to_owned()], &mut findings);
     assert_eq!(findings.0.len(), 1);
     assert!(findings.0[0].message.contains("profile batch is never used"));
     assert!(findings.0[0].fix.contains("tolerarch.io/profile=batch"));
@@ -118,7 +99,6 @@ async fn missing_rights_are_notes() {
         NODES,
         NODE_POOLS,
         POD_METRICS,
-        POD_LOG,
         "/metrics",
         "/apis/authorization.k8s.io/v1/subjectaccessreviews",
         "/api/v1/namespaces/team/pods",
@@ -198,7 +178,7 @@ async fn what_untrusted_names_hold_does_not_reach_the_terminal() {
 async fn only_injectors_for_the_same_namespaces_count() {
     let mut world = World::healthy();
     world.webhook()["reinvocationPolicy"] = "Never".into();
-    world.at(installation::WEBHOOKS)[2]["webhooks"][0]["namespaceSelector"] =
+    world.at(WEBHOOKS)[2]["webhooks"][0]["namespaceSelector"] =
         json!({"matchLabels": {"kubernetes.io/metadata.name": "kube-system"}});
     assert!(failed(&world.examine(None).await).is_empty());
 }
@@ -219,41 +199,57 @@ async fn a_service_without_a_selector_shows_the_metrics_behind_it() {
 }
 
 #[tokio::test]
-async fn what_the_log_says_of_registries_is_told_apart() {
+async fn what_replicas_count_of_registries_is_told_apart() {
     let mut world = World::healthy();
-    let line = |image: &str, error: &str| json!({"level": "WARN", "message": "lookup failed", "image": image, "error": error, "stale": false});
-    let moved = "registry.k8s.io redirects to x.pkg.dev: failed: x.pkg.dev cannot be reached: it takes no connection in time";
-    let untrusted = "failed: the certificate of a.b is not trusted; if it should be, set registries.hosts.\"a.b\".caFile to its authority";
-    let lines = [
-        line("registry.k8s.io/pause:3.10", moved),
-        line("registry.k8s.io/kube-proxy:v1", moved),
-        line("a.b/c:1", untrusted),
-        line("docker.io/team/app:1", "denied: the registry answered 401"),
-        line("docker.io/team/typo:1", "not found: the registry has no such manifest"),
-        json!({"message": "another", "error": "failed: x", "image": "a.b/x:1"}),
+    let request = |registry: &str, code: &str, count: u32| {
+        format!(
+            "tolerarch_registry_requests_total{{code=\"{code}\",kind=\"manifest\",registry=\"{registry}\"}} {count}\n"
+        )
+    };
+    let metrics = [
+        "tolerarch_certificate_expiry_timestamp_seconds 4000000000\n".to_owned(),
+        "tolerarch_registry_circuit_open{registry=\"docker.io\"} 0\n".to_owned(),
+        "tolerarch_registry_circuit_open{registry=\"registry.k8s.io\"} 1\n".to_owned(),
+        "tolerarch_registry_circuit_open{registry=\"other\"} 2\n".to_owned(),
+        // It was away for a moment.
+        request("docker.io", "2xx", 3),
+        request("docker.io", "unreachable", 7),
+        request("docker.io", "4xx", 2),
+        request("a.b", "unreachable", 4),
+        request("c.d", "address-not-allowed", 1),
+        "tolerarch_reviews_total{decision=\"unchanged\",profile=\"\",reason=\"denied\"} 5\n".to_owned(),
+        "tolerarch_reviews_total{decision=\"unchanged\",profile=\"\",reason=\"not-found\"} 6\n".to_owned(),
     ];
-    let log: String = lines.iter().map(|line| format!("{line}\n")).collect();
-    *world.at(POD_LOG) = json!(format!("no JSON \"lookup failed\"\n{log}"));
+    *world.at(POD_METRICS) = json!(metrics.concat());
     let findings = world.examine(None).await;
     let told: Vec<_> = findings.0.iter().filter(|finding| finding.check == "registries").collect();
-    assert_eq!(told.len(), 3, "{told:#?}");
-    assert!(told[0].message.contains(moved) && told[0].message.contains("2 times"), "{told:#?}");
-    assert!(told[0].message.starts_with("registry.k8s.io: ") && told[0].status == Status::Failed);
-    let find = |text: &str| told.iter().find(|finding| finding.message.contains(text)).unwrap();
-    assert_eq!(find(untrusted).status, Status::Failed);
-    let denied = find("wants a login");
+    assert_eq!(told.len(), 5, "{told:#?}");
+    for (message, fix) in [
+        ("registry.k8s.io keeps failing: its circuit is open (Pod tolerarch-1)", "inspect --explain"),
+        (
+            "that the configuration does not name keeps failing: its circuit is open (Pod tolerarch-1)",
+            "TolerarchRegistryUnreachable.md",
+        ),
+        ("a.b has answered no request so far: unreachable (Pod tolerarch-1)", "let the replicas out"),
+        ("c.d has answered no request so far: address-not-allowed (Pod tolerarch-1)", "let the replicas out"),
+    ] {
+        let found = told.iter().find(|finding| finding.message.ends_with(message)).unwrap();
+        assert!(found.status == Status::Failed && found.fix.contains(fix), "{found:?}");
+    }
+    let denied = told.iter().find(|finding| finding.message.contains("wants a login")).unwrap();
     assert!(denied.status == Status::Unknown && denied.fix.contains("credentials"), "{denied:?}");
+    assert!(denied.message.starts_with("5 reviews"), "{denied:?}");
 }
 
 #[tokio::test]
 async fn each_installation_is_looked_at() {
     let mut world = World::healthy();
-    let mut other = world.at(installation::WEBHOOKS)[1].clone();
+    let mut other = world.at(WEBHOOKS)[1].clone();
     other["metadata"]["name"] = "zz-second".into();
     other["webhooks"][0]["clientConfig"]["service"]["namespace"] = "second".into();
     other["webhooks"][0]["namespaceSelector"] =
         json!({"matchLabels": {"kubernetes.io/metadata.name": "kube-system"}});
-    world.at(installation::WEBHOOKS).as_array_mut().unwrap().push(other);
+    world.at(WEBHOOKS).as_array_mut().unwrap().push(other);
     let findings = world.examine(None).await;
     let failed = failed(&findings);
     assert_eq!(failed.len(), 1, "{failed:#?}");
@@ -267,7 +263,7 @@ async fn the_entry_for_daemon_sets_is_none_for_pods() {
     entry["name"] = "daemonsets.tolerarch.io".into();
     entry["rules"] =
         json!([{"operations": ["CREATE", "UPDATE"], "apiGroups": ["apps"], "resources": ["daemonsets"]}]);
-    world.at(installation::WEBHOOKS)[1]["webhooks"].as_array_mut().unwrap().push(entry);
+    world.at(WEBHOOKS)[1]["webhooks"].as_array_mut().unwrap().push(entry);
     assert!(failed(&world.examine(None).await).is_empty());
 }
 
@@ -302,7 +298,8 @@ async fn what_the_controller_takes_is_checked_where_it_is_installed() {
         (|world| drop(world.objects.remove(LEASE)), "has no holder", "log"),
         (
             |world| world.allowed = |namespace| namespace == "tolerarch",
-            "may not list pods, list namespaces, watch pods, watch namespaces, patch pods, create events, get nodes",
+            "may not list pods, watch pods, list namespaces, watch namespaces, get mutatingwebhookconfigurations zz-tolerarch, \
+             patch pods, create events, get nodes, get namespaces: controller, controller.events, controller.repair needs it",
             "manifests/controller",
         ),
         (
@@ -328,7 +325,7 @@ async fn what_the_controller_takes_is_checked_where_it_is_installed() {
                 world.config(NODE_TAINTS);
                 world.allowed = |namespace| namespace == "tolerarch";
             },
-            "get nodes, get namespaces, list nodes, watch nodes, patch nodes",
+            "get nodes, get namespaces, list nodes, watch nodes, patch nodes: controller, ",
             "manifests/node-taints",
         ),
     ];
@@ -358,7 +355,7 @@ async fn what_the_controller_takes_is_checked_where_it_is_installed() {
 async fn the_configuration_is_found_without_the_checks() {
     let (found, paths) = World::healthy().configured().await;
     assert_eq!(found, Ok(("ConfigMap tolerarch/tolerarch".to_owned(), "mode: enforce\n".to_owned())));
-    assert_eq!(paths, [installation::WEBHOOKS, SERVICE, PODS, CONFIG]);
+    assert_eq!(paths, [WEBHOOKS, SERVICE, PODS, CONFIG]);
     let mut world = World::healthy();
     world.forbidden.push(PODS);
     let why = world.configured().await.0.unwrap_err();

@@ -1,57 +1,55 @@
 //! Which versions there are: of Kubernetes, of what serves, and of this command.
 
-use serde_json::Value;
+use std::cmp::Ordering;
+use std::collections::BTreeSet;
+
+use k8s_openapi::apimachinery::pkg::version::Info;
 
 use super::findings::{Exam, Findings};
-use super::installation::Backend;
+use super::installation::{Backend, image};
 use tolerarch_kubernetes::cluster::RequestError;
 
 /// The first one with all that the manifests use (matchConditions).
 const KUBERNETES: u32 = 30;
 
-/// Also tells whether the API server can be asked at all.
+/// Checks the API server's version, and whether it can be asked at all.
 pub(super) async fn check_cluster(exam: &mut Exam<'_>) -> Result<(), RequestError> {
     let Exam { client, findings, .. } = exam;
-    let version = match client.get::<Value>("/version").await {
-        Ok(version) => version,
+    match client.get::<Info>("/version").await {
+        // Some providers add a plus.
+        Ok(Info { minor, git_version, .. })
+            if minor.trim_end_matches('+').parse::<u32>().is_ok_and(|minor| minor < KUBERNETES) =>
+        {
+            findings.failed(
+                "version",
+                format!("Kubernetes {git_version} is too old"),
+                format!("upgrade the cluster to 1.{KUBERNETES} or later, which has matchConditions"),
+            );
+        }
+        Ok(Info { git_version, .. }) => findings.ok("version", format!("Kubernetes {git_version}")),
         Err(error) if error.is_forbidden() => {
             findings.unread("version", "the version of the API server", &error);
-            return Ok(());
         }
         Err(error) => return Err(error),
-    };
-    let text = |name: &str| version[name].as_str().unwrap_or_default();
-    let full = text("gitVersion");
-    // Some providers add a plus.
-    match text("minor").trim_end_matches('+').parse::<u32>() {
-        Ok(minor) if minor < KUBERNETES => findings.failed(
-            "version",
-            format!("Kubernetes {full} is too old"),
-            format!("upgrade the cluster to 1.{KUBERNETES} or later, which has matchConditions"),
-        ),
-        _ => findings.ok("version", format!("Kubernetes {full}")),
     }
     Ok(())
 }
 
 pub(super) fn check_pods(backend: &Backend, findings: &mut Findings) {
     let own = env!("CARGO_PKG_VERSION");
-    let images = backend.pods.iter().filter_map(|pod| pod.spec.containers.first());
-    let mut tags: Vec<&str> = images.filter_map(|container| tag(&container.image)).collect();
-    tags.sort_unstable();
-    tags.dedup();
+    let tags: BTreeSet<&str> = backend.pods.iter().filter_map(|pod| tag(image(pod)?)).collect();
     for tag in tags {
-        match (parse(tag), parse(own)) {
-            (Some(theirs), Some(ours)) if theirs < ours => findings.failed(
+        match parse(tag).map(|theirs| Some(theirs).cmp(&parse(own))) {
+            Some(Ordering::Less) => findings.failed(
                 "version",
                 format!("tolerarch {tag} runs, older than this command ({own})"),
                 "upgrade it: helm upgrade, or kubectl apply -k of the new manifests",
             ),
-            (Some(theirs), Some(ours)) if theirs > ours => {
+            Some(Ordering::Greater) => {
                 findings.unknown("version", format!("tolerarch {tag} runs, newer than this command ({own})"));
             }
-            (Some(_), _) => findings.ok("version", format!("tolerarch {tag} runs")),
-            (None, _) => findings.unknown("version", format!("an image with the tag {tag} runs")),
+            Some(Ordering::Equal) => findings.ok("version", format!("tolerarch {tag} runs")),
+            None => findings.unknown("version", format!("an image with the tag {tag} runs")),
         }
     }
 }

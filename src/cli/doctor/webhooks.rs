@@ -1,8 +1,12 @@
 //! What the webhook configurations themselves say: calls, order, profiles, and two of a kind.
 
+use std::collections::BTreeSet;
+
+use k8s_openapi::api::core::v1::Namespace;
+
+use super::entry::Entry;
 use super::findings::Findings;
-use super::installation::{Entry, is_ours};
-use super::objects::{Namespace, Rule, Webhook, WebhookConfiguration};
+use crate::cli::kubernetes::name_of;
 
 const NAMED: usize = 5;
 
@@ -13,10 +17,10 @@ pub(super) fn some_of<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
 }
 
 /// Whether Pods are reviewed, and cannot be harmed.
-pub(super) fn check_calls(entry: Entry<'_>, findings: &mut Findings) {
-    let (name, webhook) = (entry.name(), entry.webhook);
+pub(super) fn check_calls(entry: &Entry, findings: &mut Findings) {
+    let (name, webhook) = (entry.name(), &entry.webhook);
     let before = findings.0.len();
-    if !webhook.rules.iter().any(Rule::has_pods) && entry.is_for_pods() {
+    if !entry.has_pods() && entry.is_for_pods() {
         findings.failed(
             "webhook",
             format!("{name} is not called when Pods are created: no rule covers it"),
@@ -31,7 +35,7 @@ pub(super) fn check_calls(entry: Entry<'_>, findings: &mut Findings) {
             "set the path in its clientConfig to /mutate, or /mutate/<profile>",
         );
     }
-    let policy = &webhook.failure_policy;
+    let policy = webhook.failure_policy.as_deref().unwrap_or("Fail");
     if policy != "Ignore" {
         findings.failed(
             "webhook",
@@ -40,8 +44,8 @@ pub(super) fn check_calls(entry: Entry<'_>, findings: &mut Findings) {
         );
     }
     // Declared for expressions and never passed to them: each evaluation fails, and the webhook is skipped.
-    let odd = webhook.match_conditions.iter().find(|known| known.expression.contains("namespaceObject"));
-    if let Some(condition) = odd {
+    let mut conditions = webhook.match_conditions.iter().flatten();
+    if let Some(condition) = conditions.find(|known| known.expression.contains("namespaceObject")) {
         findings.failed(
             "webhook",
             format!("{name} is never called: its matchCondition {} uses namespaceObject", condition.name),
@@ -49,38 +53,28 @@ pub(super) fn check_calls(entry: Entry<'_>, findings: &mut Findings) {
         );
     }
     if findings.0.len() == before {
-        let config = &webhook.client_config;
-        let target = match (&config.service, &config.url) {
-            (Some(service), _) => {
-                format!("Service {}/{}:{}", service.namespace, service.name, service.port())
-            }
-            (None, url) => url.clone().unwrap_or_default(),
+        let target = match entry.service() {
+            Some((namespace, service, port)) => format!("Service {namespace}/{service}:{port}"),
+            None => webhook.client_config.url.clone().unwrap_or_default(),
         };
         findings.ok("webhook", format!("{name} calls {target}"));
     }
 }
 
 /// Whether other webhooks add containers after ours has looked.
-pub(super) fn check_order(
-    entry: Entry<'_>,
-    all: &[WebhookConfiguration],
-    namespaces: &[Namespace],
-    findings: &mut Findings,
-) {
-    let own = &entry.configuration.metadata.name;
+pub(super) fn check_order(entry: &Entry, all: &[Entry], namespaces: &[Namespace], findings: &mut Findings) {
     // Where no namespace can be read, any could be theirs.
-    let meets = |other: &Webhook| {
-        let both = |known: &Namespace| {
-            entry.selects(known) && other.namespace_selector.matches(&known.metadata.labels)
-        };
-        namespaces.is_empty() || namespaces.iter().any(both)
+    let meets = |other: &Entry| {
+        namespaces.is_empty() || namespaces.iter().any(|known| entry.selects(known) && other.selects(known))
     };
-    let adds = |other: &Webhook| other.rules.iter().any(Rule::has_pods) && !is_ours(other) && meets(other);
-    let later = all.iter().filter(|other| other.metadata.name > *own && other.webhooks.iter().any(adds));
-    let later = some_of(later.map(|other| other.metadata.name.as_str()));
+    let later = all.iter().filter(|other| {
+        other.configuration > entry.configuration && !other.is_ours() && other.has_pods() && meets(other)
+    });
+    let later: BTreeSet<&str> = later.map(|other| &*other.configuration).collect();
+    let later = some_of(later);
     if later.is_empty() {
         findings.ok("order", format!("{} is called after all other webhooks for Pods", entry.name()));
-    } else if entry.webhook.reinvocation_policy == "IfNeeded" {
+    } else if entry.webhook.reinvocation_policy.as_deref() == Some("IfNeeded") {
         findings.ok("order", format!("{} is called again after {later}", entry.name()));
     } else {
         findings.failed(
@@ -92,19 +86,17 @@ pub(super) fn check_order(
 }
 
 /// Whether two of ours are called for the same Pods.
-pub(super) fn check_overlaps(entries: &[Entry<'_>], namespaces: &[Namespace], findings: &mut Findings) {
+pub(super) fn check_overlaps(entries: &[&Entry], namespaces: &[Namespace], findings: &mut Findings) {
     let mut overlaps = false;
     for (at, one) in entries.iter().enumerate() {
-        for other in entries.iter().skip(at + 1) {
-            let both =
-                namespaces.iter().filter(|namespace| one.selects(namespace) && other.selects(namespace));
-            let both = some_of(both.map(|namespace| namespace.metadata.name.as_str()));
+        for other in &entries[at + 1..] {
+            let both = namespaces.iter().filter(|known| one.selects(known) && other.selects(known));
+            let both = some_of(both.map(name_of));
             if both.is_empty() {
                 continue;
             }
             overlaps = true;
-            let same = one.configuration.metadata.name == other.configuration.metadata.name;
-            let fix = if same {
+            let fix = if one.configuration == other.configuration {
                 "make their namespaceSelectors exclude each other: profiles by In, the default by NotIn"
             } else {
                 "uninstall one of them, or make their namespaceSelectors exclude each other"
@@ -121,8 +113,8 @@ pub(super) fn check_overlaps(entries: &[Entry<'_>], namespaces: &[Namespace], fi
     }
 }
 
-pub(super) fn check_profiles(entries: &[Entry<'_>], profiles: &[String], findings: &mut Findings) {
-    let called: Vec<String> = entries.iter().filter_map(Entry::profile).collect();
+pub(super) fn check_profiles(entries: &[&Entry], profiles: &[String], findings: &mut Findings) {
+    let called: Vec<String> = entries.iter().filter_map(|entry| entry.profile()).collect();
     for profile in profiles.iter().filter(|profile| !called.contains(profile)) {
         findings.failed(
             "profiles",

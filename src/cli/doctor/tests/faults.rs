@@ -5,11 +5,10 @@ use base64::prelude::BASE64_STANDARD;
 use serde_json::{Value, json};
 use testregistry::Pki;
 
-use super::super::installation;
 use super::failed;
 use super::world::{
     Call, DEPLOYMENTS, EVERY_POD, ISSUERS, NAMESPACES, NODE_POOLS, NODES, POD_METRICS, PODS, READYZ, SERVICE,
-    SLICES, World, node, node_pool, our_taint, stored,
+    SLICES, WEBHOOKS, World, node, node_pool, our_taint, stored,
 };
 
 type Break = fn(&mut World);
@@ -150,7 +149,7 @@ async fn each_fault_is_found_and_its_fix_is_named() {
                     json!([{"operations": ["CREATE"], "apiGroups": ["apps"], "resources": ["daemonsets"]}]);
                 entry["clientConfig"] =
                     json!({"service": {"name": "gone", "namespace": "tolerarch", "path": "/daemonsets"}});
-                world.at(installation::WEBHOOKS)[1]["webhooks"].as_array_mut().unwrap().push(entry);
+                world.at(WEBHOOKS)[1]["webhooks"].as_array_mut().unwrap().push(entry);
             },
             &[
                 ("webhook", "daemonsets.tolerarch.io calls the path \"/daemonsets\"", "/mutate"),
@@ -256,8 +255,8 @@ async fn each_fault_is_found_and_its_fix_is_named() {
             },
             &[(
                 "dry-run",
-                "did not call it",
-                "a Pod needs only-mine: false; docs/runbooks/TolerarchNotCalled.md",
+                "did not call it; a Pod needs only-mine: false",
+                "matchConditions (webhook.matchConditions in the chart); docs/runbooks/TolerarchNotCalled.md",
             )],
         ),
         (
@@ -274,7 +273,7 @@ async fn each_fault_is_found_and_its_fix_is_named() {
                 entry["name"] = "batch.pods.tolerarch.io".into();
                 entry["clientConfig"]["service"]["path"] = "/mutate/batch".into();
                 entry["namespaceSelector"] = json!({"matchLabels": {"tolerarch.io/profile": "batch"}});
-                world.at(installation::WEBHOOKS)[1]["webhooks"].as_array_mut().unwrap().push(entry);
+                world.at(WEBHOOKS)[1]["webhooks"].as_array_mut().unwrap().push(entry);
             },
             &[("profiles", "/mutate/batch is called, and there is no such profile", "add batch to profiles")],
         ),
@@ -302,7 +301,11 @@ async fn each_fault_is_found_and_its_fix_is_named() {
         (
             "the pool has nodes of another architecture",
             |world| *world.at(NODES) = json!([node("big", "s390x", &our_taint())]),
-            &[("pools", "opens big, of an architecture", "platforms")],
+            &[(
+                "pools",
+                "opens nodes with linux/s390x, which its platforms do not name",
+                "add linux/s390x to the platforms",
+            )],
         ),
         (
             "the pool has a NodePool of another architecture",
@@ -310,7 +313,7 @@ async fn each_fault_is_found_and_its_fix_is_named() {
                 let requirement = json!({"key": "kubernetes.io/arch", "operator": "In", "values": ["s390x"]});
                 world.at(NODE_POOLS)[1]["spec"]["template"]["spec"]["requirements"] = json!([requirement]);
             },
-            &[("pools", "opens multi-arch, of an architecture", "discover")],
+            &[("pools", "opens nodes with linux/s390x, which its platforms do not name", "discover")],
         ),
         (
             "Karpenter never chooses the pool, by weight",
@@ -374,14 +377,11 @@ async fn each_fault_is_found_and_its_fix_is_named() {
                 world.config("tls: {mode: managed}\n");
                 world.excess = true;
             },
-            &[
-                (
-                    "rights",
-                    "tolerarch may patch mutatingwebhookconfigurations zz-tolerarch: who",
-                    "take that",
-                ),
-                ("rights", "tolerarch may get secrets tolerarch-certificates: who takes over", "take that"),
-            ],
+            &[(
+                "rights",
+                "tolerarch may get secrets tolerarch-certificates, patch mutatingwebhookconfigurations zz-tolerarch: who takes over",
+                "take that away",
+            )],
         ),
         (
             "no token is mounted",
@@ -404,9 +404,9 @@ async fn each_fault_is_found_and_its_fix_is_named() {
         (
             "two installations",
             |world| {
-                let mut other = world.at(installation::WEBHOOKS)[1].clone();
+                let mut other = world.at(WEBHOOKS)[1].clone();
                 other["metadata"]["name"] = "zz-second".into();
-                world.at(installation::WEBHOOKS).as_array_mut().unwrap().push(other);
+                world.at(WEBHOOKS).as_array_mut().unwrap().push(other);
             },
             &[("installations", "are both called for Pods in team", "uninstall one")],
         ),
@@ -453,7 +453,7 @@ async fn each_fault_is_found_and_its_fix_is_named() {
         ),
         (
             "nothing is installed",
-            |world| drop(world.at(installation::WEBHOOKS).as_array_mut().unwrap().remove(1)),
+            |world| drop(world.at(WEBHOOKS).as_array_mut().unwrap().remove(1)),
             &[("webhook", "no MutatingWebhookConfiguration calls tolerarch", "helm install")],
         ),
     ];

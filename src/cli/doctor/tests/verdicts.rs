@@ -2,14 +2,14 @@
 
 use serde_json::json;
 
+use super::super::Findings;
 use super::super::findings::{Finding, Status, Verdict};
-use super::super::{Findings, installation};
 use super::failed;
-use super::world::{Call, EVERY_POD, NAMESPACES, POD_METRICS, PODS, World, namespace, stored};
+use super::world::{Call, EVERY_POD, NAMESPACES, POD_METRICS, PODS, WEBHOOKS, World, namespace, stored};
 
 #[tokio::test]
 async fn a_dry_run_proves_what_nobody_may_read() {
-    for unread in [&[installation::WEBHOOKS][..], &[NAMESPACES], &[installation::WEBHOOKS, NAMESPACES]] {
+    for unread in [&[WEBHOOKS][..], &[NAMESPACES], &[WEBHOOKS, NAMESPACES]] {
         for (call, only, expected) in [
             (Call::Answers, None, Verdict::Healthy),
             (Call::Answers, Some("team"), Verdict::Healthy),
@@ -115,7 +115,7 @@ async fn what_several_webhooks_have_in_common_is_told_and_tried_once() {
     entry["name"] = "batch.pods.tolerarch.io".into();
     entry["clientConfig"]["service"]["path"] = "/mutate/batch".into();
     entry["namespaceSelector"] = json!({"matchLabels": {"kubernetes.io/metadata.name": "kube-system"}});
-    world.at(installation::WEBHOOKS)[1]["webhooks"].as_array_mut().unwrap().push(entry);
+    world.at(WEBHOOKS)[1]["webhooks"].as_array_mut().unwrap().push(entry);
     let findings = world.examine(None).await;
     let of = |check: &str| findings.0.iter().filter(|finding| finding.check == check).collect::<Vec<_>>();
     for check in ["webhook", "order", "ca-bundle", "dry-run"] {

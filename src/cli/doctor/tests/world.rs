@@ -9,9 +9,7 @@ use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use http::Method;
 use serde_json::{Value, json};
-use testregistry::{Leaf, Pki};
-use tokio::net::TcpListener;
-use tokio_rustls::TlsAcceptor;
+use testregistry::Pki;
 
 use super::super::{Findings, examine, installation};
 use tolerarch_kubernetes::cluster::testing::{Asked, FakeApi, Reply};
@@ -36,7 +34,6 @@ pub(super) enum Call {
 
 /// A cluster, as its API server shows it.
 pub(super) struct World {
-    pub(super) pki: Pki,
     /// By path; what is missing is 404.
     pub(super) objects: BTreeMap<String, Value>,
     /// These paths are forbidden.
@@ -78,6 +75,7 @@ pub(super) fn our_taint() -> Value {
     json!([{"key": "tolerarch.io/multi-arch", "value": "true", "effect": "NoSchedule"}])
 }
 
+pub(super) const WEBHOOKS: &str = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations";
 pub(super) const PODS: &str = "/api/v1/namespaces/tolerarch/pods";
 /// Those that issue certificates.
 pub(super) const ISSUERS: &str = "/api/v1/namespaces/tolerarch/pods?certificates";
@@ -89,7 +87,6 @@ pub(super) const CONFIG: &str = "/api/v1/namespaces/tolerarch/configmaps/tolerar
 pub(super) const POD_METRICS: &str = "/api/v1/namespaces/tolerarch/pods/http:tolerarch-1:8080/proxy/metrics";
 pub(super) const READYZ: &str = "/api/v1/namespaces/tolerarch/pods/http:tolerarch-1:8080/proxy/readyz";
 pub(super) const DEPLOYMENTS: &str = "/apis/apps/v1/namespaces/tolerarch/deployments";
-pub(super) const POD_LOG: &str = "/api/v1/namespaces/tolerarch/pods/tolerarch-1/log";
 pub(super) const LEASE: &str =
     "/apis/coordination.k8s.io/v1/namespaces/tolerarch/leases/tolerarch-controller";
 pub(super) const POLICIES: &str = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies";
@@ -99,11 +96,10 @@ pub(super) const NAMESPACES: &str = "/api/v1/namespaces";
 
 impl World {
     pub(super) fn healthy() -> Self {
-        let pki = Pki::new();
         let webhook = json!({
             "name": "pods.tolerarch.io",
             "clientConfig": {
-                "caBundle": BASE64_STANDARD.encode(pki.ca_pem()),
+                "caBundle": BASE64_STANDARD.encode(Pki::new().ca_pem()),
                 "service": {"name": "tolerarch", "namespace": "tolerarch", "port": 443, "path": "/mutate"},
             },
             "rules": [serde_json::from_str::<Value>(RULE).unwrap()],
@@ -138,12 +134,11 @@ impl World {
         issuer["metadata"]["labels"] = json!({"app.kubernetes.io/component": "certificates"});
         issuer["spec"]["serviceAccountName"] = "tolerarch-certificates".into();
         let objects = [
-            (POD_LOG, json!("")),
             (READYZ, json!("[+]certificate ok\n[+]serving ok\nreadyz check passed\n")),
             (ISSUERS, json!([issuer])),
             ("/version", json!({"minor": "34+", "gitVersion": "v1.34.1"})),
             (
-                installation::WEBHOOKS,
+                WEBHOOKS,
                 json!([
                     injector("istio-sidecar-injector"),
                     {"metadata": {"name": CONFIGURATION}, "webhooks": [webhook]},
@@ -174,7 +169,6 @@ impl World {
             (POD_METRICS, json!("tolerarch_certificate_expiry_timestamp_seconds 4000000000\n")),
         ];
         Self {
-            pki,
             objects: objects.map(|(path, object)| (path.to_owned(), object)).into(),
             forbidden: Vec::new(),
             call: Call::Answers,
@@ -212,26 +206,11 @@ impl World {
 
     /// The one webhook of ours.
     pub(super) fn webhook(&mut self) -> &mut Value {
-        &mut self.at(installation::WEBHOOKS)[1]["webhooks"][0]
+        &mut self.at(WEBHOOKS)[1]["webhooks"][0]
     }
 
     pub(super) fn config(&mut self, text: &str) {
         *self.at(CONFIG) = json!({"data": {"config.yaml": text}});
-    }
-
-    /// Calls this instead of the Service.
-    pub(super) async fn serve(&mut self, leaf: &Leaf) {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let url = format!("https://127.0.0.1:{}/mutate", listener.local_addr().unwrap().port());
-        let config = self.webhook()["clientConfig"].as_object_mut().unwrap();
-        config.remove("service");
-        config.insert("url".into(), url.into());
-        let acceptor = TlsAcceptor::from(Arc::new(leaf.server_config()));
-        tokio::spawn(async move {
-            while let Ok((stream, _)) = listener.accept().await {
-                drop(acceptor.accept(stream).await);
-            }
-        });
     }
 
     fn answer(&self, made: &AtomicUsize, asked: &Asked) -> Reply {
