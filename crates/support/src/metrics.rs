@@ -1,7 +1,7 @@
 //! Where all parts register their metrics, and how they are rendered. Each part defines its own in a file of its own.
 //!
 //! Labels are closed sets: enums of the program, and the registry hosts that the configuration names. All other hosts are
-//! untrusted and counted together as `other`; an image is never a label. What a review touches on its way is resolved at
+//! untrusted and counted together as `other`; an image is never a label. What a lookup touches on its way is resolved at
 //! start, so that an event is an atomic addition.
 
 use std::collections::BTreeMap;

@@ -14,7 +14,7 @@ use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::routing::post;
 use futures_util::FutureExt;
-use http_body_util::BodyExt;
+use http_body_util::{BodyExt, Limited};
 use tokio::time::{Duration, Instant, timeout};
 
 pub use metrics::ReviewMetrics;
@@ -82,18 +82,9 @@ impl Webhook {
         router.route("/mutate/{*profile}", post(mutate)).with_state(self)
     }
 
-    /// `body` arrived at `begun`; `timeout` is the API server's. Only what has no uid cannot be answered.
-    pub async fn answer(
-        &self,
-        body: &[u8],
-        begun: Instant,
-        timeout: Option<Duration>,
-    ) -> Result<Vec<u8>, ReviewError> {
-        Ok(self.decide(review::decode(body)?, None, begun, timeout).await)
-    }
-
-    /// Answers the review in a body that has been received for a profile. A large one gives back its memory before the Pod waits.
-    async fn answer_received(
+    /// Answers the review in a body, which has been arriving since `begun`, for a profile; `timeout` is the API server's. A large
+    /// one gives back its memory before the Pod waits. Only what has no uid cannot be answered.
+    async fn answer(
         &self,
         body: Read,
         profile: Option<&str>,
@@ -235,7 +226,7 @@ fn mutate(State(webhook): State<Webhook>, request: Request) -> impl Future<Outpu
                 return closing(refuse(status, why));
             }
         };
-        match webhook.answer_received(body, profile.as_deref(), begun, timeout).await {
+        match webhook.answer(body, profile.as_deref(), begun, timeout).await {
             Ok(answer) => ([(CONTENT_TYPE, HeaderValue::from_static(JSON))], answer).into_response(),
             Err(error) => {
                 tracing::warn!(%error, "not a review");
@@ -246,19 +237,10 @@ fn mutate(State(webhook): State<Webhook>, request: Request) -> impl Future<Outpu
 }
 
 /// Takes some more of a body that is too large: closing now costs the client the answer (RFC 9112 section 9.6).
-async fn discard(mut body: Body) {
-    let mut left = DISCARDED;
-    let all = async {
-        while let Some(Ok(frame)) = body.frame().await {
-            let length = frame.data_ref().map_or(0, |data| data.len());
-            left = left.saturating_sub(length);
-            if left == 0 {
-                return;
-            }
-        }
-    };
+async fn discard(body: Body) {
+    let mut body = Limited::new(body, DISCARDED);
     // What is not taken by then is cut off.
-    let _ = timeout(DISCARD_TIME, all).await;
+    let _ = timeout(DISCARD_TIME, async { while let Some(Ok(_)) = body.frame().await {} }).await;
 }
 
 /// Never with `Retry-After`: client-go would wait and ask again, while the Pod waits (`rest/with_retry.go`).

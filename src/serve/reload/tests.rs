@@ -1,9 +1,13 @@
 use std::os::unix::fs::symlink;
 use std::sync::Arc;
 
+use axum::body::Body;
+use axum::http::Request;
+use http_body_util::BodyExt;
 use serde_json::{Value, json};
 use testregistry::Registry as Remote;
 use tokio::time::Instant;
+use tower_service::Service;
 
 use super::*;
 use crate::serve::metrics::Families;
@@ -78,7 +82,7 @@ async fn no_review_fails_while_it_changes() {
     let metrics = Families::register(&metrics, &metrics).unwrap();
     let webhook_metrics = metrics.reviews.clone();
     let live = Live::begin(config("a"), None, metrics, Environment::default(), None).unwrap();
-    let webhook = Webhook::new(live.current().clone(), webhook_metrics);
+    let webhook = Webhook::new(live.current().clone(), webhook_metrics).router();
     let change = async {
         for round in 0..50 {
             let (live, next) = (live.clone(), config(if round % 2 == 0 { "b" } else { "a" }));
@@ -97,8 +101,10 @@ async fn no_review_fails_while_it_changes() {
             "object": {"spec": {"containers": [{"image": repo.reference("v1")}]}},
         }});
         let answer = async {
-            let answer = webhook.answer(body.to_string().as_bytes(), Instant::now(), None).await.unwrap();
-            let answer: Value = serde_json::from_slice(&answer).unwrap();
+            let request = Request::post("/mutate").header("content-type", "application/json");
+            let request = request.body(Body::from(body.to_string())).unwrap();
+            let answer = webhook.clone().call(request).await.unwrap().into_body();
+            let answer: Value = serde_json::from_slice(&answer.collect().await.unwrap().to_bytes()).unwrap();
             assert_eq!(answer["response"]["auditAnnotations"]["reason"], "tolerated", "{answer}");
         };
         tokio::pin!(answer);

@@ -1,8 +1,6 @@
 //! What is counted of reviews.
 
-use std::sync::Arc;
-
-use prometheus::{Histogram, IntCounter, IntCounterVec};
+use prometheus::{HistogramVec, IntCounterVec};
 use tokio::time::Duration;
 
 use tolerarch_core::decision::Decision;
@@ -14,24 +12,12 @@ use tolerarch_support::metrics::Metrics;
 const BUCKETS: [f64; 14] =
     [0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.1, 0.25, 1.0, 2.5, 5.0, 10.0];
 
-/// Counts reviews; clones count the same.
+/// Counts reviews; clones count the same. The names of profiles and pools come from the configuration, which may change.
 #[derive(Clone)]
-pub struct ReviewMetrics(Arc<Counters>);
-
-struct Counters {
-    /// In the order of the reasons; of reviews without a profile.
-    reviews: Vec<Reviews>,
-    /// The same of all. The names of profiles come from the configuration, which may change.
-    totals: IntCounterVec,
-    /// By pool. The names come from the configuration, which may change.
+pub struct ReviewMetrics {
+    reviews: IntCounterVec,
+    durations: HistogramVec,
     opened: IntCounterVec,
-}
-
-/// Of one reason.
-struct Reviews {
-    /// By what was done.
-    totals: Vec<(&'static str, IntCounter)>,
-    durations: Histogram,
 }
 
 /// What may be done for a reason.
@@ -47,7 +33,7 @@ fn decisions(reason: Reason) -> &'static [&'static str] {
 
 impl ReviewMetrics {
     pub fn register(metrics: &Metrics) -> Result<Self, prometheus::Error> {
-        let total = metrics.counters(
+        let reviews = metrics.counters(
             "tolerarch_reviews_total",
             "Reviews answered, by what became of the Pod.",
             &["reason", "decision", "profile"],
@@ -63,41 +49,35 @@ impl ReviewMetrics {
             "Pods to which a pool was opened, by the pool's name.",
             &["pool"],
         )?;
-        let count = |reason: Reason, decision| total.with_label_values(&[reason.as_str(), decision, ""]);
-        let of = |reason: &Reason| Reviews {
-            totals: decisions(*reason).iter().map(|&decision| (decision, count(*reason, decision))).collect(),
-            durations: durations.with_label_values(&[reason.as_str()]),
-        };
-        let reviews = Reason::ALL.iter().map(of).collect();
-        Ok(Self(Arc::new(Counters { reviews, totals: total.clone(), opened })))
+        // Each is there from the start.
+        for reason in Reason::ALL {
+            durations.with_label_values(&[reason.as_str()]);
+            for decision in decisions(*reason) {
+                reviews.with_label_values(&[reason.as_str(), decision, ""]);
+            }
+        }
+        Ok(Self { reviews, durations, opened })
     }
 
     /// Shows these pools and profiles, though there may have been no Pod for them yet.
     pub fn show<'p>(&self, pools: &[Pool], profiles: impl Iterator<Item = &'p String>) {
         for pool in pools {
-            self.0.opened.with_label_values(&[&pool.name]);
+            self.opened.with_label_values(&[&pool.name]);
         }
         for profile in profiles {
-            self.0.totals.with_label_values(&[Reason::Tolerated.as_str(), "tolerated", profile]);
+            self.reviews.with_label_values(&[Reason::Tolerated.as_str(), "tolerated", profile]);
         }
     }
 
     /// A review was answered by a profile of the configuration, or as one that there is not.
     pub(super) fn reviewed(&self, decision: &Decision<'_>, profile: Option<&str>, took: Duration) {
-        let reviews = &self.0.reviews[decision.reason as usize];
+        let reason = decision.reason.as_str();
         let done = if decision.reason == Reason::Observed { "observed" } else { decision.done() };
-        let total = reviews.totals.iter().find(|(decision, _)| *decision == done).or(reviews.totals.first());
-        match (profile, total) {
-            (None, Some((_, total))) => total.inc(),
-            (Some(profile), Some((done, _))) => {
-                self.0.totals.with_label_values(&[decision.reason.as_str(), done, profile]).inc();
-            }
-            (_, None) => {}
-        }
-        reviews.durations.observe(took.as_secs_f64());
+        self.reviews.with_label_values(&[reason, done, profile.unwrap_or_default()]).inc();
+        self.durations.with_label_values(&[reason]).observe(took.as_secs_f64());
         if done == "tolerated" {
             for pool in &decision.opened {
-                self.0.opened.with_label_values(&[&pool.name]).inc();
+                self.opened.with_label_values(&[&pool.name]).inc();
             }
         }
     }

@@ -31,9 +31,15 @@ impl Bench {
         self.deciding.image(name, platforms)
     }
 
+    async fn answer(&self, body: String, timeout: Option<Duration>) -> Vec<u8> {
+        let room = self.webhook.0.uploads.room(Instant::now());
+        let body = Read { bytes: body.into(), room };
+        self.webhook.answer(body, None, Instant::now(), timeout).await.unwrap()
+    }
+
     async fn ask(&self, pod: Value, timeout: Option<Duration>) -> Value {
         let body = review(pod).to_string();
-        let answer = self.webhook.answer(body.as_bytes(), Instant::now(), timeout).await.unwrap();
+        let answer = self.answer(body, timeout).await;
         let answer: Value = serde_json::from_slice(&answer).unwrap();
         assert_eq!(
             (&answer["response"]["uid"], &answer["response"]["allowed"]),
@@ -170,7 +176,7 @@ async fn a_pod_that_is_long_as_json_only_is_tolerated_up_to_etcds_limit() {
         let mut body = review(pod(&[&image]));
         body["request"]["object"]["spec"]["containers"][0]["env"] = json!([{"name": "A", "value": "TEXT"}]);
         let body = body.to_string().replace("TEXT", &text.repeat(count));
-        let answer = bench.webhook.answer(body.as_bytes(), Instant::now(), None).await.unwrap();
+        let answer = bench.answer(body, None).await;
         let answer: Value = serde_json::from_slice(&answer).unwrap();
         assert_eq!(answer["response"]["auditAnnotations"]["reason"], reason, "{count}");
     }
