@@ -10,7 +10,6 @@ mod slots;
 use std::io;
 use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use axum::Router;
 use axum::http::header::CONNECTION;
@@ -18,7 +17,7 @@ use axum::http::{HeaderValue, Request};
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
-use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::rt::TokioIo;
 use rustls::ServerConfig;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
@@ -29,7 +28,7 @@ use tokio_util::task::TaskTracker;
 use tower_service::Service;
 
 use crate::tls::TlsMetrics;
-use activity::{Activity, Arriving, Overdue, Watched};
+use activity::{Activity, Watched};
 pub use slots::Limits;
 use slots::{Slot, Slots};
 
@@ -78,7 +77,7 @@ impl Listener {
         let mut spare = spare();
         let slots = Slots::new(limits);
         let connections = TaskTracker::new();
-        let saturated = AtomicBool::new(false);
+        let mut saturated = false;
         let seen = phase.clone();
         let mut stopping = pin!(phase.wait_for(|phase| *phase == Phase::Stopping));
         loop {
@@ -102,7 +101,7 @@ impl Listener {
             };
             let activity = Activity::new();
             let Some(slot) = slots.take(peer, &activity) else {
-                if !saturated.swap(true, Ordering::Relaxed) {
+                if !std::mem::replace(&mut saturated, true) {
                     tracing::warn!(
                         max_connections = limits.connections,
                         "server.maxConnections reached: new connections are closed"
@@ -110,7 +109,7 @@ impl Listener {
                 }
                 continue;
             };
-            saturated.store(false, Ordering::Relaxed);
+            saturated = false;
             let talk = Talk { router: router.clone(), phase: seen.clone(), activity, first, idle };
             connections.spawn(serve(stream, acceptor.clone(), talk, metrics.clone(), slot));
         }
@@ -163,7 +162,7 @@ async fn serve(
 struct Talk {
     router: Router,
     phase: watch::Receiver<Phase>,
-    activity: Activity,
+    activity: Arc<Activity>,
     first: Duration,
     idle: Duration,
 }
@@ -174,13 +173,12 @@ impl Talk {
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
         let Self { router, mut phase, activity, first, idle } = self;
-        let io = TokioIo::new(Watched { stream, activity: activity.clone() });
+        let io = TokioIo::new(Watched { stream, activity: Arc::clone(&activity) });
         let draining = phase.clone();
         let service = service_fn(|request: Request<Incoming>| {
-            activity.head_complete();
-            let arriving = |body| Arriving { body, activity: activity.clone() };
-            let answer = router.clone().call(request.map(arriving));
-            let (draining, activity) = (draining.clone(), activity.clone());
+            activity.answering();
+            let answer = router.clone().call(request);
+            let (draining, activity) = (draining.clone(), Arc::clone(&activity));
             async move {
                 let mut answer = answer.await;
                 if let Ok(answer) = &mut answer
@@ -194,7 +192,6 @@ impl Talk {
         });
         let mut connection = pin!(
             http1::Builder::new()
-                .timer(TokioTimer::new())
                 .header_read_timeout(None)
                 .max_buf_size(HEAD_BYTES)
                 .serve_connection(io, service)
@@ -202,33 +199,25 @@ impl Talk {
         let mut watching = tokio::time::interval(WATCH);
         watching.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut stopping = pin!(phase.wait_for(|phase| *phase == Phase::Stopping));
-        let (mut stopped, mut asked_to_leave) = (false, false);
+        let mut leaving = false;
         loop {
-            tokio::select! {
+            let at_once = tokio::select! {
                 // What goes wrong on a connection is the client's business; it concerns no review.
                 _ = &mut connection => return,
-                _ = &mut stopping, if !stopped => {
-                    stopped = true;
-                    connection.as_mut().graceful_shutdown();
-                }
-                at_once = activity.left() => {
-                    if at_once {
-                        return;
-                    }
-                    // A request has arrived in the meantime; it is answered.
-                    connection.as_mut().graceful_shutdown();
-                }
+                _ = &mut stopping, if !leaving => false,
+                at_once = activity.left() => at_once,
                 _ = watching.tick() => match activity.overdue(first, idle) {
-                    Some(Overdue::Client) => return,
-                    // It was asked to leave and is still there: it does not take what it asked for.
-                    Some(Overdue::Idle) if asked_to_leave => return,
-                    Some(Overdue::Idle) => {
-                        asked_to_leave = true;
-                        connection.as_mut().graceful_shutdown();
-                    }
-                    None => {}
+                    // A client that was asked to leave and is still there does not take what it asked for.
+                    Some(at_once) => at_once || leaving,
+                    None => continue,
                 },
+            };
+            if at_once {
+                return;
             }
+            // A request that has arrived in the meantime is answered.
+            leaving = true;
+            connection.as_mut().graceful_shutdown();
         }
     }
 }

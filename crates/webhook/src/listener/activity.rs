@@ -4,103 +4,74 @@ use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll};
 
-use bytes::Bytes;
-use hyper::body::{Body, Frame, Incoming, SizeHint};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::Notify;
 use tokio::time::{Duration, Instant};
 
-/// How long the head of a request may take, from its first byte.
-const HEAD_TIME: Duration = Duration::from_secs(10);
-/// How long a client may leave an answer untaken.
-const ANSWER_TIME: Duration = Duration::from_secs(10);
+/// How long the head of a request may take from its first byte, and how long a client may leave an answer untaken.
+const CLIENT_TIME: Duration = Duration::from_secs(10);
 
-/// The activity of one connection; clones are the same one.
-#[derive(Clone)]
-pub(super) struct Activity(Arc<State>);
-
-struct State {
+/// The activity of one connection.
+pub(super) struct Activity {
     began: Instant,
-    /// The phase, [`SERVED`], and above these since when the phase lasts: milliseconds since the connection began.
+    /// The phase with its flags, and above these since when it lasts: milliseconds since the connection began.
     phase: AtomicU64,
-    /// When the client began not to take what is written, in milliseconds since the connection began; 0 if it takes it.
-    stalled: AtomicU64,
     /// Whether the connection has to go, and whether at once.
     leave: Notify,
     cut_off: AtomicBool,
 }
 
 /// Bits below the time.
-const BITS: u32 = 3;
-/// A request has been answered.
-const SERVED: u64 = 4;
+const BITS: u32 = 4;
 const PHASES: u64 = 3;
 /// No byte of the next request has arrived yet.
 const REST: u64 = 0;
 /// A part of a head has arrived.
 const HEAD: u64 = 1;
-/// The head has arrived, and not all of the body; since the head began.
-const BODY: u64 = 2;
-/// A request is being answered.
-const ANSWERING: u64 = 3;
-
-/// Why a connection should end.
-pub(super) enum Overdue {
-    /// The client does not go on sending its request, or does not take its answer.
-    Client,
-    /// The connection has been at rest for long.
-    Idle,
-}
+/// The head has arrived. How fast the body has to arrive is enforced by its reader.
+const ANSWERING: u64 = 2;
+/// A flag: a request has been answered.
+const SERVED: u64 = 4;
+/// A flag: the client does not take what is written, since the time.
+const UNTAKEN: u64 = 8;
 
 impl Activity {
-    pub(super) fn new() -> Self {
-        let state = State {
+    pub(super) fn new() -> Arc<Self> {
+        Arc::new(Self {
             began: Instant::now(),
             phase: AtomicU64::new(REST),
-            stalled: AtomicU64::new(0),
             leave: Notify::new(),
             cut_off: AtomicBool::new(false),
-        };
-        Self(Arc::new(state))
+        })
     }
 
     fn now(&self) -> u64 {
-        u64::try_from(self.0.began.elapsed().as_millis()).unwrap_or(u64::MAX >> BITS)
+        u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX >> BITS)
     }
 
-    /// The phase, whether a request has been answered, and since when the phase lasts.
-    fn phase(&self) -> (u64, bool, u64) {
-        let phase = self.0.phase.load(Ordering::Relaxed);
-        (phase & PHASES, phase & SERVED != 0, phase >> BITS)
+    /// The phase, its flags, and since when they last.
+    fn phase(&self) -> (u64, u64, u64) {
+        let phase = self.phase.load(Ordering::Relaxed);
+        (phase & PHASES, phase & (SERVED | UNTAKEN), phase >> BITS)
     }
 
     /// Enters a phase that begins now.
     fn enter(&self, phase: u64) {
-        self.0.phase.store(self.now() << BITS | phase, Ordering::Relaxed);
-    }
-
-    /// Enters a phase of the same request, whose time goes on: looking at the clock costs more than all else here.
-    fn go_on(&self, phase: u64) {
-        let before = self.0.phase.load(Ordering::Relaxed) & !PHASES;
-        self.0.phase.store(before | phase, Ordering::Relaxed);
+        self.phase.store(self.now() << BITS | phase, Ordering::Relaxed);
     }
 
     fn bytes_arrived(&self) {
-        if let (REST, served, _) = self.phase() {
-            self.enter(if served { SERVED | HEAD } else { HEAD });
+        if let (REST, flags, _) = self.phase() {
+            self.enter(flags & SERVED | HEAD);
         }
     }
 
-    pub(super) fn head_complete(&self) {
-        self.go_on(BODY);
-    }
-
-    pub(super) fn body_complete(&self) {
-        if let (BODY, ..) = self.phase() {
-            self.go_on(ANSWERING);
-        }
+    /// The time goes on, as nothing depends on it here: looking at the clock costs more than all else.
+    pub(super) fn answering(&self) {
+        let before = self.phase.load(Ordering::Relaxed);
+        self.phase.store(before & !(PHASES | UNTAKEN) | ANSWERING, Ordering::Relaxed);
     }
 
     pub(super) fn at_rest(&self) {
@@ -109,57 +80,55 @@ impl Activity {
 
     /// Whether it has answered a request, and since when it has been waiting for its client; `None` while it answers.
     pub(super) fn waiting(&self) -> Option<(bool, Instant)> {
-        let (phase, served, since) = self.phase();
-        (phase != ANSWERING).then(|| (served, self.0.began + Duration::from_millis(since)))
+        let (phase, flags, since) = self.phase();
+        let since = self.began + Duration::from_millis(since);
+        (phase != ANSWERING).then_some((flags & SERVED != 0, since))
     }
 
     /// The connection has to go, as soon as it is not answering.
     pub(super) fn leave(&self) {
-        self.0.leave.notify_one();
+        self.leave.notify_one();
     }
 
     /// The connection has to go, whatever it does.
     pub(super) fn cut_off(&self) {
-        self.0.cut_off.store(true, Ordering::Relaxed);
+        self.cut_off.store(true, Ordering::Relaxed);
         self.leave();
     }
 
     /// Ends when the connection has to go, and says whether at once.
     pub(super) async fn left(&self) -> bool {
-        self.0.leave.notified().await;
-        self.0.cut_off.load(Ordering::Relaxed) || self.waiting().is_some()
+        self.leave.notified().await;
+        self.cut_off.load(Ordering::Relaxed) || self.waiting().is_some()
     }
 
-    /// Passes on the outcome of a write, and remembers since when it has been waiting for the client.
+    /// Passes on the outcome of a write, and remembers since when it has been waiting for the client: but for a client that
+    /// sends a head, whose time is short already.
     fn written<T>(&self, outcome: Poll<T>) -> Poll<T> {
-        let stalled = self.0.stalled.load(Ordering::Relaxed) != 0;
-        if outcome.is_pending() != stalled {
-            self.0.stalled.store(if stalled { 0 } else { self.now().max(1) }, Ordering::Relaxed);
+        let (phase, flags, _) = self.phase();
+        if phase != HEAD && outcome.is_pending() != (flags & UNTAKEN != 0) {
+            self.enter(phase | flags ^ UNTAKEN);
         }
         outcome
     }
 
-    /// `first` is how long the first request may be waited for, `idle` how long each further one.
-    pub(super) fn overdue(&self, first: Duration, idle: Duration) -> Option<Overdue> {
-        let stalled = self.0.stalled.load(Ordering::Relaxed);
-        if stalled != 0 && self.now().saturating_sub(stalled) > ANSWER_TIME.as_millis() as u64 {
-            return Some(Overdue::Client);
-        }
-        let (phase, served, since) = self.phase();
+    /// Whether the connection has to go, and whether at once, as its client does not go on. `first` is how long the first
+    /// request may be waited for, `idle` how long each further one.
+    pub(super) fn overdue(&self, first: Duration, idle: Duration) -> Option<bool> {
+        let (phase, flags, since) = self.phase();
         let lasts = Duration::from_millis(self.now().saturating_sub(since));
-        match phase {
-            HEAD if lasts > HEAD_TIME => Some(Overdue::Client),
-            REST if lasts > if served { idle } else { first } => Some(Overdue::Idle),
-            // The reader of the body enforces its pace.
-            _ => None,
+        let rest = if flags & SERVED != 0 { idle } else { first };
+        if (phase == HEAD || flags & UNTAKEN != 0) && lasts > CLIENT_TIME {
+            return Some(true);
         }
+        (phase == REST && lasts > rest).then_some(false)
     }
 }
 
 /// A stream that tells when bytes arrive.
 pub(super) struct Watched<S> {
     pub(super) stream: S,
-    pub(super) activity: Activity,
+    pub(super) activity: Arc<Activity>,
 }
 
 impl<S: AsyncRead + Unpin> AsyncRead for Watched<S> {
@@ -206,32 +175,5 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Watched<S> {
     }
 }
 
-/// The body of a request, which tells when all of it has arrived.
-pub(super) struct Arriving {
-    pub(super) body: Incoming,
-    pub(super) activity: Activity,
-}
-
-impl Body for Arriving {
-    type Data = Bytes;
-    type Error = hyper::Error;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
-        let frame = ready!(Pin::new(&mut self.body).poll_frame(cx));
-        if frame.is_none() || self.body.is_end_stream() {
-            self.activity.body_complete();
-        }
-        Poll::Ready(frame)
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
-    }
-}
+#[cfg(test)]
+mod tests;

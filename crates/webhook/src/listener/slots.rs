@@ -37,7 +37,7 @@ struct Open {
     next: u64,
     total: usize,
     /// The connections of each address, the oldest first.
-    peers: HashMap<IpAddr, BTreeMap<u64, Activity>>,
+    peers: HashMap<IpAddr, BTreeMap<u64, Arc<Activity>>>,
 }
 
 /// The slot of a connection, until it is dropped.
@@ -53,13 +53,13 @@ impl Slots {
     }
 
     /// A slot for a connection of this address, if need be that of another one.
-    pub(super) fn take(self: &Arc<Self>, peer: IpAddr, activity: &Activity) -> Option<Slot> {
+    pub(super) fn take(self: &Arc<Self>, peer: IpAddr, activity: &Arc<Activity>) -> Option<Slot> {
         let mut open = self.open.lock();
         open.make_room(peer, self.limits)?;
         let id = open.next;
         open.next += 1;
         open.total += 1;
-        open.peers.entry(peer).or_default().insert(id, activity.clone());
+        open.peers.entry(peer).or_default().insert(id, Arc::clone(activity));
         Some(Slot { slots: Arc::clone(self), peer, id })
     }
 }
@@ -93,7 +93,7 @@ impl Open {
         Some(())
     }
 
-    fn remove(&mut self, peer: IpAddr, id: u64) -> Option<Activity> {
+    fn remove(&mut self, peer: IpAddr, id: u64) -> Option<Arc<Activity>> {
         let own = self.peers.get_mut(&peer)?;
         let activity = own.remove(&id)?;
         if own.is_empty() {

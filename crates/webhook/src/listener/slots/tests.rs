@@ -9,7 +9,7 @@ const SHIPPED: Limits = Limits { connections: 4096, per_peer: 4096, spared: Dura
 const FLOODER: [u8; 4] = [10, 0, 0, 66];
 const API_SERVER: [u8; 4] = [10, 0, 0, 1];
 
-type Entered = (Slot, Activity);
+type Entered = (Slot, Arc<Activity>);
 
 fn enter_now(slots: &Arc<Slots>, peer: [u8; 4]) -> Option<Entered> {
     let activity = Activity::new();
@@ -26,8 +26,7 @@ fn has_to_leave((_, activity): &Entered) -> bool {
 }
 
 fn begin_answer((_, activity): &Entered) {
-    activity.head_complete();
-    activity.body_complete();
+    activity.answering();
 }
 
 #[tokio::test(start_paused = true)]
