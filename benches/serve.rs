@@ -120,7 +120,7 @@ async fn ceiling(dir: &Path) -> Result<()> {
     let answered = Bytes::from(std::fs::read(dir.join("answer.json"))?);
     let metrics = TlsMetrics::register(&Metrics::new([])?)?;
     let files = CertificateFiles { certificate: dir.join("tls.crt"), key: dir.join("tls.key") };
-    let (certificate, _) = ServingCertificate::load(files, None, metrics.clone()).await?;
+    let (certificate, _) = ServingCertificate::load(files, None, metrics.clone())?;
     let listener = Listener {
         tcp: TcpListener::bind("127.0.0.1:0").await?,
         tls: Some(Arc::new(certificate.server_config()?)),

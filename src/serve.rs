@@ -104,7 +104,7 @@ impl Server {
         let (certificate, renewal) = match tls.mode {
             TlsMode::Files => {
                 let (files, name) = (server.files, tls.server_name);
-                let (certificate, watch) = ServingCertificate::load(files, name, counts.tls.clone()).await?;
+                let (certificate, watch) = ServingCertificate::load(files, name, counts.tls.clone())?;
                 (certificate, Renewal::Watch(watch))
             }
             TlsMode::Managed => {

@@ -151,10 +151,10 @@ async fn serve(
     };
     match shaken {
         Ok(Ok(stream)) => {
-            metrics.handshake_succeeded();
+            metrics.handshakes.inc();
             talk.on(stream).await;
         }
-        Ok(Err(_)) | Err(_) => metrics.handshake_failed(),
+        Ok(Err(_)) | Err(_) => metrics.handshake_errors.inc(),
     }
 }
 

@@ -9,7 +9,7 @@ mod metrics;
 mod validity;
 
 use std::path::PathBuf;
-use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use rustls::ServerConfig;
@@ -17,11 +17,13 @@ use rustls::server::{ClientHello, NoServerSessionStorage, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
+use tokio::task::spawn_blocking;
 use tokio::time::{Duration, Instant, MissedTickBehavior};
 
 use tolerarch_kubernetes::cluster::ObjectName;
 use tolerarch_support::health::{Reported, State};
 use tolerarch_support::logging::date;
+use tolerarch_support::sync::Mutex;
 
 pub use managed::{CertificateIssuer, Lifetimes, ManagedMetrics, ManagedSettings, SecretWatch};
 pub use metrics::TlsMetrics;
@@ -77,7 +79,7 @@ pub struct ServingCertificate(Arc<Inner>);
 
 struct Inner {
     metrics: TlsMetrics,
-    served: RwLock<Served>,
+    served: Mutex<Served>,
     /// Whether the next one will be served, too.
     renewal: Reported,
 }
@@ -85,19 +87,14 @@ struct Inner {
 #[derive(Default)]
 struct Served {
     /// None before the first one that API servers should trust.
-    current: Option<Current>,
+    current: Option<(Arc<CertifiedKey>, Validity)>,
     clock: Clock,
-}
-
-struct Current {
-    pair: Arc<CertifiedKey>,
-    validity: Validity,
 }
 
 impl Served {
     /// Why API servers refuse the certificate in use.
     fn invalid(&self) -> Option<Invalid> {
-        self.current.as_ref()?.validity.invalid(seconds(self.clock.now()))
+        self.current.as_ref()?.1.invalid(self.clock.now())
     }
 }
 
@@ -135,13 +132,13 @@ struct Content {
 }
 
 impl ServingCertificate {
-    /// The first pair has to be good; the watch serves the next ones. `name` is the one that API servers verify.
-    pub async fn load(
+    /// The first pair has to be good; the watch serves the next ones. `name` is the one that API servers verify. Waits for files.
+    pub fn load(
         files: CertificateFiles,
         name: Option<ObjectName>,
         metrics: TlsMetrics,
     ) -> Result<(Self, CertificateWatch), CertificateError> {
-        let seen = read(&files).await?;
+        let seen = read(&files)?;
         let (pair, validity) = parse(&files, name.as_ref(), &seen)?;
         let served = Self::none(metrics);
         served.replace(pair, validity);
@@ -153,20 +150,12 @@ impl ServingCertificate {
 
     /// None yet: handshakes fail until there is one.
     pub fn none(metrics: TlsMetrics) -> Self {
-        Self(Arc::new(Inner { metrics, served: RwLock::default(), renewal: Reported::default() }))
-    }
-
-    fn read(&self) -> RwLockReadGuard<'_, Served> {
-        self.0.served.read().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn write(&self) -> RwLockWriteGuard<'_, Served> {
-        self.0.served.write().unwrap_or_else(PoisonError::into_inner)
+        Self(Arc::new(Inner { metrics, served: Mutex::default(), renewal: Reported::default() }))
     }
 
     /// Whether API servers can be answered with it, and will be with the next one.
     pub fn state(&self) -> State {
-        let served = self.read();
+        let served = self.0.served.lock();
         match (&served.current, served.invalid()) {
             (None, _) => State::Starting("there is none yet that API servers trust"),
             (Some(_), None) => self.0.renewal.get(),
@@ -177,21 +166,17 @@ impl ServingCertificate {
     }
 
     fn replace(&self, pair: CertifiedKey, validity: Validity) {
-        self.write().current = Some(Current { pair: Arc::new(pair), validity });
-        self.0.metrics.expires(validity.end);
+        self.0.served.lock().current = Some((Arc::new(pair), validity));
+        self.0.metrics.expiry.set(seconds(validity.end));
     }
 
     /// The API server's time, where it is known. Gives the time now.
     fn told(&self, date: Option<SystemTime>) -> Duration {
-        self.write().clock.set(date)
+        self.0.served.lock().clock.set(date)
     }
 
-    fn validity(&self) -> Option<Validity> {
-        self.read().current.as_ref().map(|current| current.validity)
-    }
-
-    fn is_serving(&self, leaf: &CertificateDer<'_>) -> bool {
-        self.read().current.as_ref().is_some_and(|current| current.pair.cert.first() == Some(leaf))
+    fn current(&self) -> Option<(Arc<CertifiedKey>, Validity)> {
+        self.0.served.lock().current.clone()
     }
 
     /// TLS settings that serve whatever certificate is current at each handshake.
@@ -200,7 +185,7 @@ impl ServingCertificate {
         let mut config = ServerConfig::builder_with_provider(provider)
             .with_protocol_versions(&[&rustls::version::TLS13, &rustls::version::TLS12])?
             .with_no_client_auth()
-            .with_cert_resolver(Arc::new(Resolver(self.clone())));
+            .with_cert_resolver(Arc::new(self.clone()));
         // The API server speaks HTTP/1.1 to webhooks, and so does tolerarch.
         config.alpn_protocols = vec![b"http/1.1".to_vec()];
         // No sessions to resume: API servers never do (crypto/tls keeps none without a ClientSessionCache, and client-go
@@ -211,18 +196,15 @@ impl ServingCertificate {
     }
 }
 
-/// What rustls asks at each handshake.
-struct Resolver(ServingCertificate);
-
-impl std::fmt::Debug for Resolver {
+impl std::fmt::Debug for ServingCertificate {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Resolver")
+        f.write_str("ServingCertificate")
     }
 }
 
-impl ResolvesServerCert for Resolver {
+impl ResolvesServerCert for ServingCertificate {
     fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
-        self.0.read().current.as_ref().map(|current| Arc::clone(&current.pair))
+        self.current().map(|(pair, _)| pair)
     }
 }
 
@@ -250,7 +232,7 @@ impl CertificateWatch {
 
     /// Reports it if API servers will refuse the certificate in use.
     fn verify(&mut self) {
-        let invalid = self.served.read().invalid();
+        let invalid = self.served.0.served.lock().invalid();
         self.served.0.metrics.invalid(invalid);
         if let Some(invalid) = invalid.filter(|_| invalid != self.invalid) {
             let (file, name) = (self.files.certificate.display(), self.name.as_ref().map(ObjectName::as_str));
@@ -262,9 +244,12 @@ impl CertificateWatch {
 
     async fn look(&mut self) {
         let Inner { metrics, renewal, .. } = &*self.served.0;
-        let content = match renewal.looking(read(&self.files)).await {
-            Ok(content) => content,
-            Err(error) => {
+        let files = self.files.clone();
+        let content = match renewal.looking(spawn_blocking(move || read(&files))).await {
+            Ok(Ok(content)) => content,
+            // The panic itself has been logged with its location.
+            Err(_) => return,
+            Ok(Err(error)) => {
                 // Files that are gone for a moment are being swapped.
                 self.missing += 1;
                 if self.missing == MISSING {
@@ -287,7 +272,7 @@ impl CertificateWatch {
                 self.served.replace(pair, validity);
                 metrics.reloaded(true);
                 renewal.set(State::Healthy);
-                tracing::info!(expiry = date(validity.end), "serving certificate reloaded");
+                tracing::info!(expiry = date(seconds(validity.end)), "serving certificate reloaded");
             }
             Err(error) => {
                 metrics.reloaded(false);
@@ -300,19 +285,16 @@ impl CertificateWatch {
     }
 }
 
-async fn read(files: &CertificateFiles) -> Result<Content, CertificateError> {
-    let read = async |file: &PathBuf| {
-        let path = file.clone();
-        let content = tokio::task::spawn_blocking(move || tolerarch_support::file::read(&path)).await;
-        content
-            .unwrap_or_else(|error| Err(std::io::Error::other(error)))
-            .map_err(|cause| CertificateError::Read { file: file.clone(), cause })
+fn read(files: &CertificateFiles) -> Result<Content, CertificateError> {
+    let read = |file: &PathBuf| {
+        let content = tolerarch_support::file::read(file);
+        content.map_err(|cause| CertificateError::Read { file: file.clone(), cause })
     };
     // A pair may be replaced between two reads: the certificate has to be the same before and after the key.
-    let mut certificate = read(&files.certificate).await?;
+    let mut certificate = read(&files.certificate)?;
     loop {
-        let key = read(&files.key).await?;
-        let before = std::mem::replace(&mut certificate, read(&files.certificate).await?);
+        let key = read(&files.key)?;
+        let before = std::mem::replace(&mut certificate, read(&files.certificate)?);
         if before == certificate {
             return Ok(Content { certificate, key });
         }
@@ -324,33 +306,35 @@ fn parse(
     name: Option<&ObjectName>,
     content: &Content,
 ) -> Result<(CertifiedKey, Validity), CertificateError> {
-    let fault = |file: &PathBuf, fault| CertificateError::Content { file: file.clone(), fault };
-    let leaf = CertificateDer::from_pem_slice(&content.certificate);
-    let leaf = leaf.map_err(|_| fault(&files.certificate, "no PEM certificate"))?;
-    let validity =
-        Validity::of(&leaf, name).ok_or_else(|| fault(&files.certificate, "not an X.509 certificate"))?;
-    let pair = pair(&content.certificate, &content.key).map_err(|error| match error {
-        PairError::Certificate => fault(&files.certificate, "no PEM certificate"),
-        PairError::Key => fault(&files.key, "no PEM private key"),
-        PairError::Tls(cause) => CertificateError::Pair { file: files.certificate.clone(), cause },
-    })?;
-    Ok((pair, validity))
+    let CertificateFiles { certificate, key } = files.clone();
+    pair(&content.certificate, &content.key, name).map_err(|error| match error {
+        PairError::Certificate(fault) => CertificateError::Content { file: certificate, fault },
+        PairError::Key(fault) => CertificateError::Content { file: key, fault },
+        PairError::Tls(cause) => CertificateError::Pair { file: certificate, cause },
+    })
 }
 
 /// Why a certificate and a key are none that can be served.
 enum PairError {
-    Certificate,
-    Key,
+    Certificate(&'static str),
+    Key(&'static str),
     Tls(rustls::Error),
 }
 
-/// A certificate, its chain and its key, all PEM.
-fn pair(certificate: &[u8], key: &[u8]) -> Result<CertifiedKey, PairError> {
+/// A certificate, its chain and its key, all PEM. `name` is the one that API servers verify.
+fn pair(
+    certificate: &[u8],
+    key: &[u8],
+    name: Option<&ObjectName>,
+) -> Result<(CertifiedKey, Validity), PairError> {
     let chain = CertificateDer::pem_slice_iter(certificate).collect::<Result<Vec<_>, _>>();
-    let chain = chain.ok().filter(|chain| !chain.is_empty()).ok_or(PairError::Certificate)?;
-    let key = PrivateKeyDer::from_pem_slice(key).map_err(|_| PairError::Key)?;
+    let chain = chain.map_err(|_| PairError::Certificate("no PEM certificate"))?;
+    let leaf = chain.first().ok_or(PairError::Certificate("no PEM certificate"))?;
+    let validity = Validity::of(leaf, name).ok_or(PairError::Certificate("not an X.509 certificate"))?;
+    let key = PrivateKeyDer::from_pem_slice(key).map_err(|_| PairError::Key("no PEM private key"))?;
     let provider = rustls::crypto::aws_lc_rs::default_provider();
-    CertifiedKey::from_der(chain, key, &provider).map_err(PairError::Tls)
+    let pair = CertifiedKey::from_der(chain, key, &provider).map_err(PairError::Tls)?;
+    Ok((pair, validity))
 }
 
 #[cfg(test)]

@@ -16,7 +16,7 @@ use tokio::time::{Duration, sleep};
 
 use authority::{Authority, BundleCertificate, read_leaf};
 pub use metrics::ManagedMetrics;
-use objects::{CA, CERTIFICATE, Configuration, KEY, Secret, SecretName};
+use objects::{CA, CERTIFICATE, Configuration, KEY, Secret};
 pub use plan::Lifetimes;
 use plan::{History, Time, View, Write, plan};
 pub use serving::SecretWatch;
@@ -54,48 +54,29 @@ impl Default for ManagedSettings {
     }
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Operation {
-    ReadWebhooks,
-    ReadSecret,
-    CreateSecret,
-    WriteSecret,
-    WriteWebhooks,
-    Sign,
-}
+/// What is done in the cluster: its name, as a label, and the right that it takes.
+#[derive(Clone, Copy)]
+struct Operation(&'static str, &'static str);
 
 impl Operation {
+    const READ_WEBHOOKS: Self =
+        Self("read-webhooks", "get on the MutatingWebhookConfigurations of tls.webhookConfigurations");
+    const READ_SECRET: Self = Self("read-secret", "get on the Secrets of tls.secret and tls.servingSecret");
+    const CREATE_SECRET: Self =
+        Self("create-secret", "create on the Secrets of tls.secret and tls.servingSecret, by their names");
+    const WRITE_SECRET: Self =
+        Self("write-secret", "patch on the Secrets of tls.secret and tls.servingSecret");
+    const WRITE_WEBHOOKS: Self =
+        Self("write-webhooks", "patch on the MutatingWebhookConfigurations of tls.webhookConfigurations");
+    const SIGN: Self = Self("sign", "none");
     const ALL: [Self; 6] = [
-        Self::ReadWebhooks,
-        Self::ReadSecret,
-        Self::CreateSecret,
-        Self::WriteSecret,
-        Self::WriteWebhooks,
-        Self::Sign,
+        Self::READ_WEBHOOKS,
+        Self::READ_SECRET,
+        Self::CREATE_SECRET,
+        Self::WRITE_SECRET,
+        Self::WRITE_WEBHOOKS,
+        Self::SIGN,
     ];
-
-    const fn as_str(self) -> &'static str {
-        match self {
-            Self::ReadWebhooks => "read-webhooks",
-            Self::ReadSecret => "read-secret",
-            Self::CreateSecret => "create-secret",
-            Self::WriteSecret => "write-secret",
-            Self::WriteWebhooks => "write-webhooks",
-            Self::Sign => "sign",
-        }
-    }
-
-    /// What is missing where the API server refuses it.
-    const fn right(self) -> &'static str {
-        match self {
-            Self::ReadWebhooks => "get on the MutatingWebhookConfigurations of tls.webhookConfigurations",
-            Self::ReadSecret => "get on the Secrets of tls.secret and tls.servingSecret",
-            Self::CreateSecret => "create on the Secrets of tls.secret and tls.servingSecret, by their names",
-            Self::WriteSecret => "patch on the Secrets of tls.secret and tls.servingSecret",
-            Self::WriteWebhooks => "patch on the MutatingWebhookConfigurations of tls.webhookConfigurations",
-            Self::Sign => "none",
-        }
-    }
 
     fn failed<E: Into<Cause>>(self) -> impl Fn(E) -> Failure {
         move |cause| Failure { operation: self, cause: cause.into() }
@@ -120,10 +101,7 @@ struct Failure {
 /// Keeps the CA, the serving certificate and the `caBundle`.
 pub struct CertificateIssuer {
     cluster: Cluster,
-    authorities: SecretName,
-    serving: SecretName,
-    configurations: Vec<ObjectName>,
-    lifetimes: Lifetimes,
+    settings: ManagedSettings,
     metrics: ManagedMetrics,
     state: Reported,
     clock: Clock,
@@ -139,12 +117,9 @@ pub struct CertificateIssuer {
 impl CertificateIssuer {
     /// Does nothing before [`CertificateIssuer::run`].
     pub fn new(cluster: Cluster, settings: ManagedSettings, metrics: ManagedMetrics) -> Self {
-        let own = |name| SecretName { namespace: cluster.namespace().to_owned(), name };
         Self {
-            authorities: own(settings.secret),
-            serving: own(settings.serving_secret),
-            configurations: settings.webhook_configurations,
-            lifetimes: settings.lifetimes,
+            cluster,
+            settings,
             metrics,
             state: Reported::default(),
             clock: Clock::default(),
@@ -152,7 +127,6 @@ impl CertificateIssuer {
             expires: None,
             failing: None,
             absent: None,
-            cluster,
         }
     }
 
@@ -163,7 +137,7 @@ impl CertificateIssuer {
     pub async fn run(&mut self) {
         loop {
             self.look().await;
-            let pause = self.lifetimes.pause(self.expires, self.clock.now());
+            let pause = self.settings.lifetimes.pause(self.expires, self.clock.now());
             // Two do not look at the same time.
             sleep(pause.mul_f64(0.8 + 0.4 * fastrand::f64())).await;
         }
@@ -189,10 +163,10 @@ impl CertificateIssuer {
 
     fn failed(&mut self, Failure { operation, cause }: &Failure) {
         self.metrics.failed(*operation);
-        let text = format!("{}: {cause}", operation.as_str());
+        let Operation(operation, right) = *operation;
+        let text = format!("{operation}: {cause}");
         if self.failing.as_ref() != Some(&text) {
-            let missing = matches!(cause, Cause::Cluster(ClusterError::Forbidden)).then(|| operation.right());
-            let operation = operation.as_str();
+            let missing = matches!(cause, Cause::Cluster(ClusterError::Forbidden)).then_some(right);
             tracing::error!(operation, %cause, missing, "the serving certificate cannot be managed; the one in use goes on");
             self.failing = Some(text);
             self.state.set(State::Degraded("they cannot be managed; the one in use goes on"));
@@ -203,24 +177,24 @@ impl CertificateIssuer {
     async fn step(&mut self) -> Result<bool, Failure> {
         let configurations = self.read_configurations().await?;
         // After the webhooks, see `plan`.
-        let Some((authorities_secret, _)) = self.read_secret(&self.authorities).await? else {
-            return Ok(true);
-        };
-        let Some((serving, date)) = self.read_secret(&self.serving).await? else { return Ok(true) };
+        let ManagedSettings { secret, serving_secret, .. } = &self.settings;
+        let Some((authorities_secret, _)) = self.read_secret(secret).await? else { return Ok(true) };
+        let Some((serving, date)) = self.read_secret(serving_secret).await? else { return Ok(true) };
         let now = self.clock.set(date);
         let authorities = authorities_secret.authorities();
         let view = view(&configurations, &authorities, &serving);
         if view.names.is_empty() {
-            return Err(Operation::ReadWebhooks.failed()(Cause::NoWebhook));
+            return Err(Operation::READ_WEBHOOKS.failed()(Cause::NoWebhook));
         }
         self.seen.look(&view, now);
         self.expires = view.leaf.as_ref().map(|leaf| leaf.expires);
-        self.metrics.ca_expires(view.cas.first().map_or(0, |ca| seconds(ca.expires)));
-        let Some(write) = plan(&view, &self.seen, now, self.lifetimes) else { return Ok(false) };
+        self.metrics.ca_expiry.set(view.cas.first().map_or(0, |ca| seconds(ca.expires)));
+        let lifetimes = self.settings.lifetimes;
+        let Some(write) = plan(&view, &self.seen, now, lifetimes) else { return Ok(false) };
         let known = |id: plan::Id| authorities.iter().find(|known| known.ca.id == id);
         match write {
             Write::NewCa { beside } => {
-                let new = Authority::new(now, self.lifetimes.ca).map_err(Operation::Sign.failed())?;
+                let new = Authority::new(now, lifetimes.ca).map_err(Operation::SIGN.failed())?;
                 let both: Vec<&Authority> = std::iter::once(&new).chain(beside.and_then(known)).collect();
                 self.write_authorities(&authorities_secret, &both).await?;
                 let expires = logging::date(seconds(new.ca.expires));
@@ -240,19 +214,18 @@ impl CertificateIssuer {
                 let bundle: Vec<BundleCertificate> = ids.iter().filter_map(of).collect();
                 for configuration in &configurations {
                     let written = configuration.write(&self.cluster, &bundle).await;
-                    written.map_err(Operation::WriteWebhooks.failed())?;
+                    written.map_err(Operation::WRITE_WEBHOOKS.failed())?;
                 }
                 tracing::info!(certificates = bundle.len(), "wrote the caBundle of the webhooks");
             }
             Write::Leaf(id) => {
                 let Some(authority) = known(id) else { return Ok(false) };
-                let signed = authority.sign(&view.names, now, self.lifetimes.leaf);
-                let (certificate, key) = signed.map_err(Operation::Sign.failed())?;
+                let signed = authority.sign(&view.names, now, lifetimes.leaf);
+                let (certificate, key) = signed.map_err(Operation::SIGN.failed())?;
                 let (ca, _) = authority.written();
-                let values =
-                    [(CERTIFICATE, Some(&*certificate)), (KEY, Some(key.as_str())), (CA, Some(&*ca))];
-                let written = self.serving.write(&self.cluster, &serving, values).await;
-                written.map_err(Operation::WriteSecret.failed())?;
+                let values = [(CERTIFICATE, Some(certificate)), (KEY, Some(key)), (CA, Some(ca))];
+                let written = serving.write(&self.cluster, serving_secret, values).await;
+                written.map_err(Operation::WRITE_SECRET.failed())?;
                 tracing::info!(names = view.names.join(","), "issued a new serving certificate");
             }
         }
@@ -260,30 +233,30 @@ impl CertificateIssuer {
     }
 
     /// Reads the Secret and the API server's time; creates it and gives nothing where it is missing.
-    async fn read_secret(&self, name: &SecretName) -> Result<Option<(Secret, Option<SystemTime>)>, Failure> {
-        match name.read(&self.cluster).await {
+    async fn read_secret(&self, name: &ObjectName) -> Result<Option<(Secret, Option<SystemTime>)>, Failure> {
+        match Secret::read(&self.cluster, name).await {
             Err(ClusterError::NotFound) => {
-                let created = name.create(&self.cluster).await;
-                created.map_err(Operation::CreateSecret.failed())?;
+                let created = Secret::create(&self.cluster, name).await;
+                created.map_err(Operation::CREATE_SECRET.failed())?;
                 Ok(None)
             }
             Ok(answer) => Ok(Some((answer.object, answer.date))),
-            Err(error) => Err(Operation::ReadSecret.failed()(error)),
+            Err(error) => Err(Operation::READ_SECRET.failed()(error)),
         }
     }
 
     /// Reads the configurations that exist: a missing one must not keep the others without a certificate.
     async fn read_configurations(&mut self) -> Result<Vec<Configuration>, Failure> {
         let (mut found, mut absent) = (Vec::new(), None);
-        for name in &self.configurations {
+        for name in &self.settings.webhook_configurations {
             match Configuration::read(&self.cluster, name).await {
                 Ok(configuration) => found.push(configuration),
                 Err(ClusterError::NotFound) => absent = Some(name.clone()),
-                Err(error) => return Err(Operation::ReadWebhooks.failed()(error)),
+                Err(error) => return Err(Operation::READ_WEBHOOKS.failed()(error)),
             }
         }
         if found.is_empty() && absent.is_some() {
-            return Err(Operation::ReadWebhooks.failed()(ClusterError::NotFound));
+            return Err(Operation::READ_WEBHOOKS.failed()(ClusterError::NotFound));
         }
         if self.absent != absent {
             if let Some(name) = &absent {
@@ -296,8 +269,8 @@ impl CertificateIssuer {
     }
 
     async fn write_authorities(&self, seen: &Secret, authorities: &[&Authority]) -> Result<(), Failure> {
-        let written = self.authorities.write_authorities(&self.cluster, seen, authorities).await;
-        written.map_err(Operation::WriteSecret.failed())
+        let written = seen.write_authorities(&self.cluster, &self.settings.secret, authorities).await;
+        written.map_err(Operation::WRITE_SECRET.failed())
     }
 }
 

@@ -8,9 +8,9 @@ use tolerarch_support::metrics::Metrics;
 /// Counts handshakes and certificates; clones count the same.
 #[derive(Clone)]
 pub struct TlsMetrics {
-    handshakes: IntCounter,
-    handshake_errors: IntCounter,
-    expiry: IntGauge,
+    pub(crate) handshakes: IntCounter,
+    pub(crate) handshake_errors: IntCounter,
+    pub(super) expiry: IntGauge,
     reloads: [IntCounter; 2],
     invalid: [IntGauge; Invalid::ALL.len()],
 }
@@ -41,19 +41,6 @@ impl TlsMetrics {
             )?,
             reloads: ["failure", "success"].map(|result| reloads.with_label_values(&[result])),
         })
-    }
-
-    pub(crate) fn handshake_succeeded(&self) {
-        self.handshakes.inc();
-    }
-
-    pub(crate) fn handshake_failed(&self) {
-        self.handshake_errors.inc();
-    }
-
-    /// The certificate in use from now on expires at this time, in seconds since 1970.
-    pub(super) fn expires(&self, timestamp: i64) {
-        self.expiry.set(timestamp);
     }
 
     pub(super) fn invalid(&self, error: Option<Invalid>) {

@@ -19,7 +19,7 @@ async fn load_for(dir: &Path, name: Option<&str>) -> Result<(ServingCertificate,
     let metrics = Metrics::new([]).unwrap();
     let counts = TlsMetrics::register(&metrics).unwrap();
     let name = name.map(|name| ObjectName::new(name).unwrap());
-    let (certificate, mut watch) = ServingCertificate::load(files(dir), name, counts).await?;
+    let (certificate, mut watch) = ServingCertificate::load(files(dir), name, counts)?;
     tokio::spawn(async move { watch.run().await });
     Ok((certificate, metrics))
 }
@@ -39,7 +39,7 @@ async fn until(mut so: impl FnMut() -> bool) {
 
 async fn serves(certificate: &ServingCertificate, leaf: &Leaf) {
     let expected = CertificateDer::from_pem_slice(leaf.cert_pem.as_bytes()).unwrap();
-    until(|| certificate.read().current.as_ref().unwrap().pair.cert[0] == expected).await;
+    until(|| certificate.current().unwrap().0.cert[0] == expected).await;
 }
 
 fn reloads(metrics: &Metrics, result: &str) -> u64 {
@@ -180,7 +180,7 @@ async fn a_certificate_is_healthy_from_when_it_is_trusted_until_it_expires() {
         leaf.write(dir.path()).unwrap();
         let (certificate, _) = load(dir.path()).await.unwrap();
         assert_eq!(certificate.state() == State::Healthy, healthy, "{expiry}");
-        let content = read(&files(dir.path())).await.unwrap();
+        let content = read(&files(dir.path())).unwrap();
         // By the clock of the API server, which may be another.
         for (now, healthy) in [(expiry - 1, true), (expiry, false)] {
             let (pair, validity) = parse(&files(dir.path()), None, &content).unwrap();

@@ -3,6 +3,8 @@
 use rustls::client::verify_server_name;
 use rustls::server::ParsedCertificate;
 use rustls_pki_types::{CertificateDer, ServerName};
+use tokio::time::Duration;
+use x509_parser::certificate::X509Certificate;
 
 use tolerarch_kubernetes::cluster::ObjectName;
 
@@ -35,11 +37,11 @@ impl Invalid {
     }
 }
 
-/// When a certificate is valid, in seconds since 1970, and whether it has the expected name.
+/// When a certificate is valid, since 1970, and whether it has the expected name.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Validity {
-    pub(super) begin: i64,
-    pub(super) end: i64,
+    pub(super) begin: Duration,
+    pub(super) end: Duration,
     pub(super) named: bool,
 }
 
@@ -51,15 +53,11 @@ impl Validity {
             let Ok(name) = ServerName::try_from(name.as_str()) else { return false };
             ParsedCertificate::try_from(leaf).is_ok_and(|leaf| verify_server_name(&leaf, &name).is_ok())
         };
-        let validity = parsed.validity();
-        Some(Self {
-            begin: validity.not_before.timestamp(),
-            end: validity.not_after.timestamp(),
-            named: expected.is_none_or(named),
-        })
+        let (begin, end) = lifetime(&parsed);
+        Some(Self { begin, end, named: expected.is_none_or(named) })
     }
 
-    pub(super) fn invalid(&self, now: i64) -> Option<Invalid> {
+    pub(super) fn invalid(&self, now: Duration) -> Option<Invalid> {
         if self.end <= now {
             Some(Invalid::Expired)
         } else if now < self.begin {
@@ -68,4 +66,12 @@ impl Validity {
             (!self.named).then_some(Invalid::WrongName)
         }
     }
+}
+
+/// When a certificate begins and ends, since 1970.
+pub(super) fn lifetime(certificate: &X509Certificate<'_>) -> (Duration, Duration) {
+    let validity = certificate.validity();
+    // Before 1970 is long ago.
+    let time = |time: i64| Duration::from_secs(u64::try_from(time).unwrap_or(0));
+    (time(validity.not_before.timestamp()), time(validity.not_after.timestamp()))
 }

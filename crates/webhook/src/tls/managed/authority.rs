@@ -15,6 +15,7 @@ use x509_parser::extensions::GeneralName;
 use zeroize::Zeroizing;
 
 use super::plan::{BACKDATE, Ca, Id, Leaf, Time, Trusted};
+use crate::tls::validity::lifetime;
 
 /// A CA with its key.
 pub(super) struct Authority {
@@ -46,15 +47,15 @@ impl Authority {
         if !is_pair(&parsed, &key) || !parsed.is_ca() {
             return None;
         }
-        let (begins, expires) = validity(&parsed);
+        let (begins, expires) = lifetime(&parsed);
         let ca = Ca { id: sha256(&certificate), created: begins + BACKDATE, expires };
         let issuer = Issuer::from_ca_cert_der(&certificate, key).ok()?;
         Some(Self { ca, certificate, issuer })
     }
 
     /// The certificate and the key, PEM.
-    pub(super) fn written(&self) -> (String, Zeroizing<String>) {
-        (pem(&self.certificate), self.issuer.key().serialize_pem().into())
+    pub(super) fn written(&self) -> (Zeroizing<String>, Zeroizing<String>) {
+        (pem(&self.certificate).into(), self.issuer.key().serialize_pem().into())
     }
 
     pub(super) fn certificate(&self) -> BundleCertificate {
@@ -68,7 +69,7 @@ impl Authority {
         names: &[String],
         now: Time,
         lifetime: Duration,
-    ) -> Result<(String, Zeroizing<String>), rcgen::Error> {
+    ) -> Result<(Zeroizing<String>, Zeroizing<String>), rcgen::Error> {
         let key = key()?;
         let expires = self.ca.expires.min(now + lifetime);
         let mut params = params(names, now, expires)?;
@@ -78,7 +79,7 @@ impl Authority {
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
         params.use_authority_key_identifier_extension = true;
         let certificate = params.signed_by(&key, &self.issuer)?;
-        Ok((pem(certificate.der()), key.serialize_pem().into()))
+        Ok((pem(certificate.der()).into(), key.serialize_pem().into()))
     }
 }
 
@@ -107,7 +108,7 @@ pub(super) fn read_leaf(certificate: &[u8], key: &[u8], authorities: &[Authority
         ca.is_ok_and(|(_, ca)| ca.subject() == parsed.issuer())
     };
     let ca = authorities.iter().find(has_signed);
-    let (begins, expires) = validity(&parsed);
+    let (begins, expires) = lifetime(&parsed);
     Some(Leaf { ca: ca.map(|known| known.ca.id), names, issued: begins + BACKDATE, expires })
 }
 
@@ -126,7 +127,7 @@ pub(super) struct BundleCertificate {
 pub(super) fn read_bundle(text: &[u8]) -> Vec<BundleCertificate> {
     let certificates = CertificateDer::pem_slice_iter(text).filter_map(Result::ok);
     let read = certificates.filter_map(|der| {
-        let (_, expires) = validity(&x509_parser::parse_x509_certificate(&der).ok()?.1);
+        let (_, expires) = lifetime(&x509_parser::parse_x509_certificate(&der).ok()?.1);
         Some(BundleCertificate { trusted: Trusted { id: sha256(&der), expires }, der })
     });
     read.collect()
@@ -147,14 +148,6 @@ fn params(names: &[String], now: Time, expires: Time) -> Result<CertificateParam
     params.not_before = epoch + now.saturating_sub(BACKDATE);
     params.not_after = epoch + expires;
     Ok(params)
-}
-
-/// When it begins and ends.
-fn validity(certificate: &X509Certificate<'_>) -> (Time, Time) {
-    let validity = certificate.validity();
-    // Before 1970 is long ago.
-    let time = |time: i64| Duration::from_secs(u64::try_from(time).unwrap_or(0));
-    (time(validity.not_before.timestamp()), time(validity.not_after.timestamp()))
 }
 
 fn sha256(bytes: &[u8]) -> Id {

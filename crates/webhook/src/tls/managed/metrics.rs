@@ -1,6 +1,6 @@
 //! What is counted of managed certificates, by the issuer and by replicas.
 
-use prometheus::{IntCounter, IntGauge};
+use prometheus::{IntCounterVec, IntGauge};
 
 use super::Operation;
 use tolerarch_support::metrics::Metrics;
@@ -8,8 +8,8 @@ use tolerarch_support::metrics::Metrics;
 /// Counts what fails; clones count the same.
 #[derive(Clone)]
 pub struct ManagedMetrics {
-    failures: [IntCounter; Operation::ALL.len()],
-    ca_expiry: IntGauge,
+    failures: IntCounterVec,
+    pub(super) ca_expiry: IntGauge,
 }
 
 impl ManagedMetrics {
@@ -19,21 +19,17 @@ impl ManagedMetrics {
             "What failed while the serving certificate was managed.",
             &["operation"],
         )?;
-        Ok(Self {
-            failures: Operation::ALL.map(|operation| failures.with_label_values(&[operation.as_str()])),
-            ca_expiry: metrics.gauge(
-                "tolerarch_managed_ca_expiry_timestamp_seconds",
-                "When the newest CA of managed certificates expires, in seconds since 1970; 0 without one.",
-            )?,
-        })
+        for Operation(name, _) in Operation::ALL {
+            failures.with_label_values(&[name]);
+        }
+        let ca_expiry = metrics.gauge(
+            "tolerarch_managed_ca_expiry_timestamp_seconds",
+            "When the newest CA of managed certificates expires, in seconds since 1970; 0 without one.",
+        )?;
+        Ok(Self { failures, ca_expiry })
     }
 
     pub(super) fn failed(&self, operation: Operation) {
-        self.failures[operation as usize].inc();
-    }
-
-    /// The newest CA expires at this time, in seconds since 1970.
-    pub(super) fn ca_expires(&self, timestamp: i64) {
-        self.ca_expiry.set(timestamp);
+        self.failures.with_label_values(&[operation.0]).inc();
     }
 }

@@ -28,20 +28,41 @@ pub(super) const CA: &str = "ca.crt";
 
 /// Not Kubernetes' own type, whose values are not overwritten in memory when they are dropped.
 #[derive(Deserialize)]
-struct SecretObject {
+pub(super) struct Secret {
     metadata: ObjectMeta,
-    data: Option<BTreeMap<String, String>>,
+    data: Option<BTreeMap<String, SecretValue>>,
 }
 
-pub(super) struct Secret {
-    version: String,
-    data: BTreeMap<String, Zeroizing<Vec<u8>>>,
+/// Nothing, where it is not base64.
+#[derive(Deserialize)]
+#[serde(from = "String")]
+struct SecretValue(Zeroizing<Vec<u8>>);
+
+impl From<String> for SecretValue {
+    fn from(text: String) -> Self {
+        Self(BASE64_STANDARD.decode(Zeroizing::new(text).as_bytes()).unwrap_or_default().into())
+    }
 }
 
 impl Secret {
+    fn path(cluster: &Cluster, name: &ObjectName) -> String {
+        format!("/api/v1/namespaces/{}/secrets/{}", cluster.namespace(), name.as_str())
+    }
+
+    /// Reads the Secret of this name, in the namespace of the service account.
+    pub(super) async fn read(cluster: &Cluster, name: &ObjectName) -> Result<Answer<Self>, ClusterError> {
+        cluster.get(&Self::path(cluster, name)).await
+    }
+
+    /// Creates it without content, if it is not there. Content is a second write, which can name a version.
+    pub(super) async fn create(cluster: &Cluster, name: &ObjectName) -> Result<(), ClusterError> {
+        let object = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name.as_str()}, "type": "Opaque"});
+        cluster.patch(&Self::path(cluster, name), PatchType::Apply, &object).await
+    }
+
     /// The value of this key; empty where there is none.
     pub(super) fn value(&self, key: &str) -> &[u8] {
-        self.data.get(key).map_or(&[], |value| value)
+        self.data.as_ref().and_then(|data| data.get(key)).map_or(&[], |value| &value.0)
     }
 
     /// The CAs that can be used, the newest first.
@@ -49,67 +70,35 @@ impl Secret {
         let read = |[certificate, key]: [&str; 2]| Authority::read(self.value(certificate), self.value(key));
         CAS.into_iter().filter_map(read).collect()
     }
-}
-
-#[derive(Clone, Debug)]
-pub(super) struct SecretName {
-    pub(super) namespace: String,
-    pub(super) name: ObjectName,
-}
-
-impl SecretName {
-    fn path(&self) -> String {
-        format!("/api/v1/namespaces/{}/secrets/{}", self.namespace, self.name.as_str())
-    }
-
-    pub(super) async fn read(&self, cluster: &Cluster) -> Result<Answer<Secret>, ClusterError> {
-        let Answer { object, date } = cluster.get::<SecretObject>(&self.path()).await?;
-        let decoded = |(key, text): (String, String)| {
-            let text = Zeroizing::new(text);
-            Some((key, Zeroizing::new(BASE64_STANDARD.decode(text.as_bytes()).ok()?)))
-        };
-        let data = object.data.into_iter().flatten().filter_map(decoded).collect();
-        Ok(Answer {
-            object: Secret { version: object.metadata.resource_version.unwrap_or_default(), data },
-            date,
-        })
-    }
-
-    /// Creates it without content, if it is not there. Content is a second write, which can name a version.
-    pub(super) async fn create(&self, cluster: &Cluster) -> Result<(), ClusterError> {
-        let object = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": self.name.as_str()}, "type": "Opaque"});
-        cluster.patch(&self.path(), PatchType::Apply, &object).await
-    }
 
     /// Writes these CAs into it, the newest first, and none else.
     pub(super) async fn write_authorities(
         &self,
         cluster: &Cluster,
-        seen: &Secret,
+        name: &ObjectName,
         authorities: &[&Authority],
     ) -> Result<(), ClusterError> {
-        let written: Vec<_> = authorities.iter().map(|authority| authority.written()).collect();
-        let values = CAS.into_iter().enumerate().flat_map(|(at, [certificate, key])| {
-            let written = written.get(at);
-            let (text, secret) =
-                (written.map(|(text, _)| text.as_str()), written.map(|(_, key)| key.as_str()));
-            [(certificate, text), (key, secret)]
+        let mut written = authorities.iter().map(|authority| authority.written());
+        let values = CAS.into_iter().flat_map(|[certificate, key]| {
+            let (certificate_text, key_text) = written.next().unzip();
+            [(certificate, certificate_text), (key, key_text)]
         });
-        self.write(cluster, seen, values).await
+        self.write(cluster, name, values).await
     }
 
-    /// Writes these values into it; those that are none are removed.
+    /// Writes these values into it, if it is as it was read; those that are none are removed.
     pub(super) async fn write(
         &self,
         cluster: &Cluster,
-        seen: &Secret,
-        values: impl IntoIterator<Item = (&str, Option<&str>)>,
+        name: &ObjectName,
+        values: impl IntoIterator<Item = (&str, Option<Zeroizing<String>>)>,
     ) -> Result<(), ClusterError> {
-        let encoded = |text: &str| Value::from(BASE64_STANDARD.encode(text));
+        let encoded = |text: Zeroizing<String>| Value::from(BASE64_STANDARD.encode(text.as_bytes()));
         let data = values.into_iter().map(|(key, text)| (key.to_owned(), text.map_or(Value::Null, encoded)));
         let data: serde_json::Map<String, Value> = data.collect();
-        let patch = json!({"metadata": {"resourceVersion": seen.version}, "data": data});
-        cluster.patch(&self.path(), PatchType::Merge, &patch).await
+        let version = self.metadata.resource_version.as_deref().unwrap_or_default();
+        let patch = json!({"metadata": {"resourceVersion": version}, "data": data});
+        cluster.patch(&Self::path(cluster, name), PatchType::Merge, &patch).await
     }
 }
 

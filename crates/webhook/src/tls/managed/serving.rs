@@ -5,11 +5,11 @@
 
 use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject;
-use tokio::time::{Duration, sleep};
+use tokio::time::sleep;
 
-use super::objects::{CA, CERTIFICATE, KEY, Secret, SecretName};
-use super::plan::BACKDATE;
-use super::{Lifetimes, ManagedMetrics, ManagedSettings, Operation};
+use super::objects::{CA, CERTIFICATE, KEY, Secret};
+use super::plan::{BACKDATE, Time};
+use super::{ManagedMetrics, ManagedSettings, Operation};
 use crate::tls::validity::Validity;
 use crate::tls::{ServingCertificate, pair, seconds};
 use tolerarch_kubernetes::cluster::{Cluster, ClusterError};
@@ -18,8 +18,7 @@ use tolerarch_support::logging::date;
 
 pub struct SecretWatch {
     pub(super) cluster: Cluster,
-    secret: SecretName,
-    lifetimes: Lifetimes,
+    settings: ManagedSettings,
     served: ServingCertificate,
     metrics: ManagedMetrics,
     /// What failed at the last look, in words.
@@ -43,16 +42,14 @@ impl SecretWatch {
         served: ServingCertificate,
         metrics: ManagedMetrics,
     ) -> Self {
-        let secret = SecretName { namespace: cluster.namespace().to_owned(), name: settings.serving_secret };
-        Self { cluster, secret, lifetimes: settings.lifetimes, served, metrics, failing: None }
+        Self { cluster, settings, served, metrics, failing: None }
     }
 
     pub async fn run(&mut self) {
         loop {
             self.look().await;
-            let expires = self.served.validity().map(|validity| validity.end);
-            let expires = expires.map(|end| Duration::from_secs(u64::try_from(end).unwrap_or_default()));
-            let pause = self.lifetimes.pause(expires, self.served.told(None));
+            let expires = self.served.current().map(|(_, validity)| validity.end);
+            let pause = self.settings.lifetimes.pause(expires, self.served.told(None));
             // Replicas do not all look at the same time.
             sleep(pause.mul_f64(0.8 + 0.4 * fastrand::f64())).await;
         }
@@ -71,13 +68,13 @@ impl SecretWatch {
         };
         let is_new = self.failing.replace(error.to_string()).as_deref() != Some(&*error.to_string());
         let is_missing = matches!(error, WatchError::Content | WatchError::Cluster(ClusterError::NotFound));
-        if is_missing && self.served.validity().is_none() {
+        if is_missing && self.served.current().is_none() {
             if is_new {
                 tracing::info!("waiting for the serving certificate, which `tolerarch certificates` issues");
             }
             return;
         }
-        self.metrics.failed(Operation::ReadSecret);
+        self.metrics.failed(Operation::READ_SECRET);
         if is_new {
             let missing = matches!(error, WatchError::Cluster(ClusterError::Forbidden));
             let missing = missing.then_some("get on the Secret of tls.servingSecret");
@@ -87,25 +84,25 @@ impl SecretWatch {
     }
 
     async fn read(&mut self) -> Result<(), WatchError> {
-        let answer = self.secret.read(&self.cluster).await?;
-        let now = seconds(self.served.told(answer.date));
+        let answer = Secret::read(&self.cluster, &self.settings.serving_secret).await?;
+        let now = self.served.told(answer.date);
         self.serve(&answer.object, now).ok_or(WatchError::Content)
     }
 
     /// Serves what is in the Secret, unless that is worse than what is served.
-    fn serve(&self, secret: &Secret, now: i64) -> Option<()> {
-        let leaf = CertificateDer::from_pem_slice(secret.value(CERTIFICATE)).ok()?;
-        let validity = Validity::of(&leaf, None)?;
-        if self.served.is_serving(&leaf) || !is_better(validity, self.served.validity(), now) {
+    fn serve(&self, secret: &Secret, now: Time) -> Option<()> {
+        let (pair, validity) = pair(secret.value(CERTIFICATE), secret.value(KEY), None).ok()?;
+        if let Some((current, old)) = self.served.current()
+            && (current.cert == pair.cert || !is_better(validity, old, now))
+        {
             return Some(());
         }
-        let pair = pair(secret.value(CERTIFICATE), secret.value(KEY)).ok()?;
         let ca = CertificateDer::from_pem_slice(secret.value(CA)).ok();
         let ca = ca.and_then(|ca| Validity::of(&ca, None));
-        self.metrics.ca_expires(ca.map_or(0, |ca| ca.end));
+        self.metrics.ca_expiry.set(ca.map_or(0, |ca| seconds(ca.end)));
         // The issuer writes what API servers trust by then.
         self.served.replace(pair, validity);
-        tracing::info!(expires = date(validity.end), "serving a new certificate");
+        tracing::info!(expires = date(seconds(validity.end)), "serving a new certificate");
         Some(())
     }
 }
@@ -113,10 +110,7 @@ impl SecretWatch {
 /// Whether to serve this one in place of the other: that cannot be used, or this can and is not from before, as what was put
 /// back from a backup. Where the API server's clock was set back, a new one seems older by that, or the other one was issued
 /// in what is now the future.
-pub(super) fn is_better(new: Validity, old: Option<Validity>, now: i64) -> bool {
-    let slack = i64::try_from(BACKDATE.as_secs()).unwrap_or_default();
-    old.is_none_or(|old| {
-        let is_from_before = new.begin + slack < old.begin && old.begin + slack <= now;
-        old.invalid(now).is_some() || (new.invalid(now).is_none() && !is_from_before)
-    })
+pub(super) fn is_better(new: Validity, old: Validity, now: Time) -> bool {
+    let is_from_before = new.begin + BACKDATE < old.begin && old.begin + BACKDATE <= now;
+    old.invalid(now).is_some() || (new.invalid(now).is_none() && !is_from_before)
 }

@@ -92,7 +92,7 @@ impl Replica {
     }
 
     fn leaf(&self) -> Option<CertificateDer<'static>> {
-        self.served.read().current.as_ref().map(|current| current.pair.cert[0].clone())
+        self.served.current().map(|(pair, _)| pair.cert[0].clone())
     }
 
     /// Whether each webhook trusts what is served, by the name it is called by.
@@ -159,13 +159,13 @@ async fn a_first_start_issues_when_api_servers_know_and_replicas_serve_it() {
     issuer.look().await;
     replica.look().await;
     assert!(
-        replica.leaf().is_none() && replica.served.validity().is_none(),
+        replica.leaf().is_none() && replica.served.current().is_none(),
         "API servers may not know the CA yet"
     );
     api.set_time(START + 6);
     issuer.look().await;
     replica.look().await;
-    assert!(replica.is_trusted(&api, START + 6) && replica.served.validity().is_some());
+    assert!(replica.is_trusted(&api, START + 6) && replica.served.current().is_some());
     let failures = "tolerarch_managed_certificate_failures_total{operation=\"read-secret\"}";
     assert_eq!(metric(&replica.metrics, failures), 0, "waiting is no failure");
     // Clocks differ.
@@ -190,7 +190,7 @@ async fn a_first_start_issues_when_api_servers_know_and_replicas_serve_it() {
     issuer.look().await;
     Issuer::new(&api).settle(&api, START + 40).await;
     assert_eq!(other.leaf(), replica.leaf());
-    assert!(other.served.validity().is_some());
+    assert!(other.served.current().is_some());
     assert_eq!([SECRET, SERVING, WEBHOOKS].map(|path| api.get(path)), before);
 }
 

@@ -194,15 +194,12 @@ impl World {
 
     /// The replica serves what it is given, unless that is worse than what it has.
     fn fetch(&mut self, index: usize) {
-        let validity = |leaf: &Leaf| {
-            let seconds = |time: Time| i64::try_from(time.as_secs()).unwrap();
-            Validity { begin: seconds(leaf.issued - BACKDATE), end: seconds(leaf.expires), named: true }
-        };
-        let now = i64::try_from(self.now.as_secs()).unwrap();
+        let validity =
+            |leaf: &Leaf| Validity { begin: leaf.issued - BACKDATE, end: leaf.expires, named: true };
         let replica = &mut self.replicas[index];
         replica.last = self.now;
         if let Some(leaf) = &self.serving.value
-            && is_better(validity(leaf), replica.leaf.as_ref().map(validity), now)
+            && replica.leaf.as_ref().is_none_or(|old| is_better(validity(leaf), validity(old), self.now))
         {
             replica.leaf = Some(leaf.clone());
         }

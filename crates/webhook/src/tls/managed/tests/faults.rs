@@ -32,7 +32,7 @@ async fn a_configuration_that_is_not_there_does_not_matter_to_the_others() {
     let api = cluster().await;
     let names = ["zz-tolerarch", "not-installed"].map(|name| ObjectName::new(name).unwrap()).to_vec();
     let (mut issuer, mut replica) = (Issuer::new(&api), Replica::new(&api));
-    issuer.issuer.configurations = names;
+    issuer.issuer.settings.webhook_configurations = names;
     issuer.settle(&api, START).await;
     replica.look().await;
     assert!(replica.is_trusted(&api, START + 6));
@@ -52,7 +52,7 @@ async fn what_others_break_is_repaired() {
 
     // A bundle that was reset, and one with rubbish and a foreign certificate, which stays for a while.
     let foreign = Authority::new(Duration::from_secs(now), Duration::from_secs(99 * DAY)).unwrap();
-    for bundle in ["no certificate\n".to_owned(), foreign.written().0] {
+    for bundle in ["no certificate\n".to_owned(), foreign.written().0.to_string()] {
         let mut webhooks = api.get(WEBHOOKS).unwrap();
         webhooks["webhooks"][1]["clientConfig"]["caBundle"] = {
             use base64::Engine;
@@ -176,11 +176,11 @@ async fn without_rights_or_api_server_what_there_is_goes_on() {
     api.refuse(Some((Method::GET, SERVING, 403)));
     replica.look().await;
     assert_eq!(failures(&replica.metrics, "read-secret"), 1);
-    assert!(replica.served.validity().is_none());
+    assert!(replica.served.current().is_none());
     api.refuse(None);
     issuer.settle(&api, START).await;
     replica.look().await;
-    assert!(replica.served.validity().is_some() && issuer.issuer.failing.is_none());
+    assert!(replica.served.current().is_some() && issuer.issuer.failing.is_none());
     assert_eq!(issuer.issuer.state().get(), State::Healthy);
     assert_eq!(replica.served.state(), State::Healthy);
 
@@ -201,7 +201,7 @@ async fn without_rights_or_api_server_what_there_is_goes_on() {
         }
         issuer.look().await;
         replica.look().await;
-        assert!(replica.is_trusted(&api, now) && replica.served.validity().is_some());
+        assert!(replica.is_trusted(&api, now) && replica.served.current().is_some());
         assert!(matches!(replica.served.state(), State::Degraded(_)));
     }
     assert_eq!(
