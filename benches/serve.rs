@@ -123,12 +123,11 @@ async fn ceiling(dir: &Path) -> Result<()> {
     let (certificate, _) = ServingCertificate::load(files, None, metrics.clone())?;
     let listener = Listener {
         tcp: TcpListener::bind("127.0.0.1:0").await?,
-        tls: Some(Arc::new(certificate.server_config()?)),
+        tls: Some((Arc::new(certificate.server_config()?), metrics)),
         idle: tolerarch::serve::IDLE_TIME,
         router: axum::Router::new().route("/mutate", post(answer)).with_state(answered),
         limits: Limits { connections: 4096, per_peer: 4096, spared: tolerarch::serve::IDLE_TIME },
         first: tolerarch::serve::IDLE_TIME,
-        metrics,
     };
     println!("{}", json!({"listen": listener.tcp.local_addr()?.to_string()}));
     let (_phase, seen) = watch::channel(Phase::Serving);

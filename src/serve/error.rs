@@ -22,16 +22,10 @@ pub enum ServeError {
     Certificate(#[from] CertificateError),
     #[error(transparent)]
     Access(#[from] SnapshotError),
-    #[error("tls.mode managed needs the Kubernetes API")]
-    Cluster(#[from] ConnectError),
+    #[error("{0} needs the Kubernetes API")]
+    Cluster(&'static str, #[source] ConnectError),
     #[error("tls.mode is not managed: there are no certificates to issue")]
     NotManaged,
-    #[error("the controller needs the Kubernetes API")]
-    Controller(#[source] ConnectError),
-    #[error("discover needs the Kubernetes API")]
-    Discover(#[source] ConnectError),
-    #[error("server.failedImages needs the Kubernetes API")]
-    FailedImages(#[source] ConnectError),
     #[error("TLS cannot be set up")]
     Tls(#[from] rustls::Error),
     #[error("the metrics cannot be set up")]

@@ -1,60 +1,44 @@
 //! The metrics of all parts, and what is counted of reloads.
 
-use prometheus::{IntCounter, IntCounterVec, IntGauge};
+use prometheus::{IntCounter, IntGauge};
 
 use tolerarch_images::credentials::CredentialMetrics;
 use tolerarch_images::registry::RegistryMetrics;
 use tolerarch_images::resolver::ResolverMetrics;
-use tolerarch_images::shared_cache::SharedCacheMetrics;
 use tolerarch_kubernetes::cluster::UnreadMetrics;
 use tolerarch_kubernetes::discovery::DiscoveryMetrics;
 use tolerarch_support::metrics::Metrics;
 use tolerarch_webhook::admission::ReviewMetrics;
-use tolerarch_webhook::tls::{ManagedMetrics, TlsMetrics};
 
-use super::{failed_images, supervisor};
+use super::failed_images;
 
-/// What each part counts by. Registered once: registries and credentials are put together anew at each reload.
+/// What those parts count by that are put together anew at each reload, or follow the cluster. Registered once.
 #[derive(Clone)]
 pub(super) struct Families {
     pub(super) reviews: ReviewMetrics,
     pub(super) resolver: ResolverMetrics,
-    pub(super) shared_cache: SharedCacheMetrics,
     pub(super) registry: RegistryMetrics,
     pub(super) credentials: CredentialMetrics,
     pub(super) discovery: DiscoveryMetrics,
     pub(super) unread: UnreadMetrics,
     pub(super) failed_images: IntGauge,
-    pub(super) tls: TlsMetrics,
-    pub(super) managed: ManagedMetrics,
     pub(super) reload: ReloadMetrics,
-    pub(super) restarts: IntCounterVec,
-    pub(super) panics: IntCounter,
 }
 
 impl Families {
-    /// `admission` gets what only a webhook has, and would look like one that fails elsewhere: reviews and a certificate.
+    /// `admission` gets what only a webhook has, and would look like one that fails elsewhere.
     pub(super) fn register(metrics: &Metrics, admission: &Metrics) -> Result<Self, prometheus::Error> {
         Ok(Self {
             reviews: ReviewMetrics::register(admission)?,
             resolver: ResolverMetrics::register(metrics)?,
-            shared_cache: SharedCacheMetrics::register(metrics)?,
             registry: RegistryMetrics::register(metrics)?,
             credentials: CredentialMetrics::register(metrics)?,
             discovery: DiscoveryMetrics::register(metrics)?,
             unread: UnreadMetrics::register(metrics)?,
             failed_images: failed_images::gauge(metrics)?,
-            tls: TlsMetrics::register(admission)?,
-            managed: ManagedMetrics::register(admission)?,
             reload: ReloadMetrics::register(metrics)?,
-            restarts: supervisor::restarts(metrics)?,
-            panics: panics(metrics)?,
         })
     }
-}
-
-pub(super) fn panics(metrics: &Metrics) -> Result<IntCounter, prometheus::Error> {
-    metrics.counter("tolerarch_panics_total", "Panics of any task or review; each is an internal error.")
 }
 
 /// Counts reloads of the configuration; clones count the same.
@@ -90,11 +74,14 @@ impl ReloadMetrics {
 mod tests {
     use super::*;
     use crate::config::Config;
+    use crate::serve::{process, supervisor};
     use tolerarch_controller::{CensusMetrics, ControllerMetrics};
     use tolerarch_engine::census::Count;
     use tolerarch_images::registry::RequestKind;
+    use tolerarch_images::shared_cache::SharedCacheMetrics;
     use tolerarch_kubernetes::discovery::{Discovery, Inventory};
     use tolerarch_support::health::{Component, Health};
+    use tolerarch_webhook::tls::{ManagedMetrics, TlsMetrics};
 
     /// All metrics there are.
     fn rendered() -> String {
@@ -105,6 +92,11 @@ mod tests {
         counts.registry.request("a.test", RequestKind::Token).end("2xx");
         counts.registry.requests_left("docker.io", 1);
         counts.discovery.show(&Discovery::of(&Config::default().policy.pools, &Inventory::default()).pools);
+        SharedCacheMetrics::register(&metrics).unwrap();
+        TlsMetrics::register(&metrics).unwrap();
+        ManagedMetrics::register(&metrics).unwrap();
+        process::panics(&metrics).unwrap();
+        supervisor::restarts(&metrics).unwrap().with_label_values(&["reload"]);
         ControllerMetrics::register(&metrics).unwrap();
         CensusMetrics::register(&metrics).unwrap().show(&Count::default().totals(&[]), [0, 0]);
         Health::register(&metrics, vec![Component::new("serving")]).unwrap().check();

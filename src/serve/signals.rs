@@ -1,47 +1,40 @@
 //! The signals that end the process.
 
-use std::io;
+use std::sync::Arc;
 
-use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::Notify;
+use tokio::sync::futures::OwnedNotified;
 
-/// SIGTERM and SIGINT, from when they are listened to.
-pub(super) struct Signals {
-    terminate: Signal,
-    interrupt: Signal,
-}
+use super::error::ServeError;
 
-impl Signals {
-    pub(super) fn listen() -> io::Result<Self> {
-        Ok(Self { terminate: signal(SignalKind::terminate())?, interrupt: signal(SignalKind::interrupt())? })
-    }
-
-    async fn next(&mut self) {
+/// Runs a service from its start to its end: some time after SIGTERM or SIGINT, of which it is notified, or at once after a
+/// second one.
+pub(super) async fn until_signalled(
+    service: impl AsyncFnOnce(OwnedNotified) -> Result<(), ServeError>,
+) -> Result<(), ServeError> {
+    let listen = |kind| signal(kind).map_err(ServeError::Signals);
+    let (mut terminate, mut interrupt) = (listen(SignalKind::terminate())?, listen(SignalKind::interrupt())?);
+    let mut next = async || {
         tokio::select! {
-            _ = self.terminate.recv() => {}
-            _ = self.interrupt.recv() => {}
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+        }
+    };
+    let shutdown = Arc::new(Notify::new());
+    let service = service(Arc::clone(&shutdown).notified_owned());
+    let twice = async {
+        next().await;
+        shutdown.notify_one();
+        next().await;
+    };
+    tokio::select! {
+        done = service => done?,
+        () = twice => {
+            tracing::warn!("a second signal: ended at once, open requests are cut off");
+            return Ok(());
         }
     }
-
-    /// Runs this, which ends some time after it is notified of the first signal; a second one cuts it off.
-    pub(super) async fn until<E>(
-        mut self,
-        shutdown: &Notify,
-        work: impl Future<Output = Result<(), E>>,
-    ) -> Result<(), E> {
-        let twice = async {
-            self.next().await;
-            shutdown.notify_one();
-            self.next().await;
-        };
-        tokio::select! {
-            done = work => done?,
-            () = twice => {
-                tracing::warn!("a second signal: ended at once, open requests are cut off");
-                return Ok(());
-            }
-        }
-        tracing::info!("ended");
-        Ok(())
-    }
+    tracing::info!("ended");
+    Ok(())
 }

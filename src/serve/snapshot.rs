@@ -18,7 +18,7 @@ use tolerarch_images::credentials::{Credentials, CredentialsError, SourceFault};
 use tolerarch_images::registry::{ProxyError, Registry, Traces, TrustError};
 use tolerarch_images::resolver::Resolver;
 use tolerarch_images::shared_cache::SharedCache;
-use tolerarch_kubernetes::cluster::Caller;
+use tolerarch_kubernetes::cluster::{Caller, ConnectError, Watcher};
 use tolerarch_kubernetes::discovery::{Discovery, Inventory};
 use tolerarch_support::environment::Environment;
 use tolerarch_support::sync::Mutex;
@@ -73,6 +73,7 @@ pub(super) fn load(
     for fault in resolver.tls_faults().iter().filter(|fault| !known.contains(fault)).take(LOGGED_FAULTS) {
         tracing::error!(fault, "TLS with a host cannot be set up; the others are not affected");
     }
+    metrics.credentials.show(credentials.faults());
     Ok(Snapshot { policy, profiles, budget, credentials, resolver, failed: Arc::default() })
 }
 
@@ -136,9 +137,13 @@ impl Live {
     ) -> Result<Self, SnapshotError> {
         let parts = parts(&config, controller.is_some());
         let snapshot = load(&parts, &metrics, shared, None, Caller::Service, &environment, None)?;
-        metrics.credentials.show(snapshot.credentials.faults());
         let sources = Arc::new(Mutex::new(Sources { config, discovered: None, warned: Vec::new() }));
         Ok(Self { current: Current::new(snapshot), metrics, environment, controller, sources })
+    }
+
+    /// What follows objects with the rights of this process, and counts those that cannot be read.
+    pub(super) fn watcher(&self) -> Result<Watcher, ConnectError> {
+        Ok(Watcher::of(Caller::Service, &self.environment)?.counting(&self.metrics.unread))
     }
 
     pub(super) fn current(&self) -> &Current {
@@ -156,7 +161,6 @@ impl Live {
         let (parts, before) = (parts(&config, self.controller.is_some()), self.current.get());
         let (caller, environment) = (Caller::Service, &self.environment);
         let mut loaded = load(&parts, &self.metrics, None, None, caller, environment, Some(&before))?;
-        self.metrics.credentials.show(loaded.credentials.faults());
         let mut sources = self.sources.lock();
         sources.config = config;
         if let Some(policies) = self.merge(&mut sources) {

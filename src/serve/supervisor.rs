@@ -8,7 +8,7 @@ use prometheus::IntCounterVec;
 use tokio::task::JoinSet;
 use tokio::time::{Duration, Instant, sleep};
 
-use tolerarch_support::health::{Component, Reported, State};
+use tolerarch_support::health::{Reported, State};
 use tolerarch_support::metrics::Metrics;
 
 /// The pause before a task is started again, doubled each time until it is the longest.
@@ -19,18 +19,11 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 pub(super) type Run<T> = fn(&mut T) -> BoxFuture<'_, ()>;
 
 pub(super) fn restarts(metrics: &Metrics) -> Result<IntCounterVec, prometheus::Error> {
-    let restarts = metrics.counters(
+    metrics.counters(
         "tolerarch_background_task_restarts_total",
         "Background tasks that ended unexpectedly and were started again.",
         &["task"],
-    )?;
-    // Those of the webhook are there before they are needed.
-    for task in
-        ["reload", "discovery", "certificate-watch", "certificate-manager", "shared-cache", "failed-images"]
-    {
-        restarts.with_label_values(&[task]);
-    }
-    Ok(restarts)
+    )
 }
 
 pub(super) struct Supervisor {
@@ -74,17 +67,6 @@ impl Supervisor {
             }
         });
         state
-    }
-
-    /// Keeps a task running that is a component by itself, and reports how it fares.
-    pub(super) fn component<T: Send + 'static>(
-        &mut self,
-        name: &'static str,
-        report: Reported,
-        task: T,
-        run: Run<T>,
-    ) -> Component {
-        Component::new(name).reported(report).reported(self.keep(name, task, run))
     }
 
     pub(super) async fn stop(mut self) {

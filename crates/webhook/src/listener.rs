@@ -47,8 +47,8 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 pub struct Listener {
     /// Bound already, so that the port is known.
     pub tcp: TcpListener,
-    /// The TLS settings; without them it speaks plain HTTP.
-    pub tls: Option<Arc<ServerConfig>>,
+    /// The TLS settings, and what counts handshakes; without them it speaks plain HTTP.
+    pub tls: Option<(Arc<ServerConfig>, TlsMetrics)>,
     pub router: Router,
     /// A further one takes the slot of another, or is closed at once: waiting would cost a Pod its time.
     pub limits: Limits,
@@ -56,7 +56,6 @@ pub struct Listener {
     pub first: Duration,
     /// How long a connection may rest between two requests.
     pub idle: Duration,
-    pub metrics: TlsMetrics,
 }
 
 /// How far the process is from its end.
@@ -72,8 +71,8 @@ pub enum Phase {
 impl Listener {
     /// Serves until the phase is [`Phase::Stopping`] and open requests are answered.
     pub async fn run(self, mut phase: watch::Receiver<Phase>) {
-        let Self { tcp, tls, router, limits, first, idle, metrics } = self;
-        let acceptor = tls.map(TlsAcceptor::from);
+        let Self { tcp, tls, router, limits, first, idle } = self;
+        let tls = tls.map(|(config, metrics)| (TlsAcceptor::from(config), metrics));
         let mut spare = spare();
         let slots = Slots::new(limits);
         let connections = TaskTracker::new();
@@ -111,7 +110,7 @@ impl Listener {
             };
             saturated = false;
             let talk = Talk { router: router.clone(), phase: seen.clone(), activity, first, idle };
-            connections.spawn(serve(stream, acceptor.clone(), talk, metrics.clone(), slot));
+            connections.spawn(serve(stream, tls.clone(), talk, slot));
         }
         drop(tcp);
         connections.close();
@@ -133,16 +132,10 @@ fn is_of_one_connection(error: &io::Error) -> bool {
 }
 
 /// One connection, from the handshake to its end.
-async fn serve(
-    stream: TcpStream,
-    acceptor: Option<TlsAcceptor>,
-    talk: Talk,
-    metrics: TlsMetrics,
-    _slot: Slot,
-) {
+async fn serve(stream: TcpStream, tls: Option<(TlsAcceptor, TlsMetrics)>, talk: Talk, _slot: Slot) {
     // A delay of small answers is the only loss if this fails.
     let _ = stream.set_nodelay(true);
-    let Some(acceptor) = acceptor else {
+    let Some((acceptor, metrics)) = &tls else {
         return talk.on(stream).await;
     };
     let shaken = tokio::select! {
