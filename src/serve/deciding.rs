@@ -17,8 +17,9 @@ use tolerarch_controller::ControllerSettings;
 use tolerarch_images::shared_cache::{SharedCacheKeeper, SharedCacheMetrics};
 use tolerarch_kubernetes::cluster::{Caller, Cluster, OwnedName};
 use tolerarch_support::environment::Environment;
-use tolerarch_support::health::{Component, State};
+use tolerarch_support::health::{Component, Reported, State};
 use tolerarch_support::logging::Levels;
+use tolerarch_support::sync::Mutex;
 
 impl Process {
     /// Puts together what decides, in the controller with those who follow its settings. Gives as well whether all that is
@@ -72,9 +73,12 @@ impl Process {
     pub(super) fn follow(&mut self, live: &Live, sources: Sources, levels: Levels, seen: FileVersions) {
         let mut configuration = Component::new("configuration");
         if let Some(follower) = Follower::new(live.clone(), sources, levels, seen) {
-            configuration = configuration.reported(follower.state());
-            configuration =
-                configuration.reported(self.supervisor.keep("reload", follower, |task| Box::pin(task.run())));
+            let state = Reported::default();
+            let task = (Arc::new(Mutex::new(follower)), state.clone());
+            let kept = self
+                .supervisor
+                .keep("reload", task, |(follower, state)| Box::pin(Follower::run(follower, state.clone())));
+            configuration = configuration.reported(state).reported(kept);
         }
         self.components.insert(0, configuration);
     }

@@ -1,39 +1,36 @@
 //! The configuration follows its files while the webhook runs: the file itself, and what it names.
 //!
-//! Files are polled by their content, as Kubernetes swaps symlinks below them (kubelet's AtomicWriter) and others write
-//! in place. What two readings in a row agree on is taken, so that nothing half-written is. A configuration with faults
-//! changes nothing.
+//! Files are polled, as Kubernetes swaps symlinks below them (kubelet's AtomicWriter), which changes the inode that they lead
+//! to, and others write in place, which changes its times. What two looks in a row agree on is taken, so that nothing
+//! half-written is. A configuration with faults changes nothing.
 
 use std::fs;
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::time::SystemTime;
+use std::sync::Arc;
 
 use tokio::task::spawn_blocking;
 use tokio::time::{Duration, MissedTickBehavior, interval};
 
 use super::snapshot::{Live, SnapshotError, files};
-use crate::config::{Config, ConfigError, Loaded, Sources};
-use tolerarch_support::environment::Environment;
+use crate::config::{Config, ConfigError, Sources};
 use tolerarch_support::file;
 use tolerarch_support::health::{Reported, State};
 use tolerarch_support::logging::Levels;
+use tolerarch_support::sync::Mutex;
 
 const POLL: Duration = Duration::from_secs(2);
-/// Bytes above which a file is known by its size and time: a program, and nothing that is read here.
-const LARGE: u64 = 1 << 20;
 /// How deep directories are looked into, and how many files are looked at in all.
 const DEPTH: usize = 3;
 const FILES: usize = 4096;
+
 #[derive(Debug, thiserror::Error)]
 enum Refused {
     #[error(transparent)]
     Config(#[from] ConfigError),
     #[error(transparent)]
     Access(#[from] SnapshotError),
-    #[error("internal error: the reading broke off")]
-    Broken(#[from] tokio::task::JoinError),
 }
 
 impl Refused {
@@ -43,12 +40,11 @@ impl Refused {
             Self::Config(ConfigError::Read { .. }) => "its file cannot be read; the old one goes on",
             Self::Config(ConfigError::Faults { .. }) => "its file is not valid; the old one goes on",
             Self::Access(_) => "a file that it names cannot be used; the old one goes on",
-            Self::Broken(_) => "internal error: it cannot be read; the old one goes on",
         }
     }
 }
 
-/// What was read of the files of a configuration.
+/// What shows changes of the files of a configuration.
 #[derive(Clone, PartialEq, Eq)]
 pub(super) struct FileVersions {
     file: u64,
@@ -58,34 +54,29 @@ pub(super) struct FileVersions {
 
 impl FileVersions {
     pub(super) async fn now(sources: &Sources, config: &Config) -> Self {
-        Self::read(sources.file.clone(), named(config, &sources.environment).await).await
-    }
-
-    async fn read(file: Option<PathBuf>, named: Vec<PathBuf>) -> Self {
-        let read = spawn_blocking(move || Self { file: content(file.as_slice()), named: content(&named) });
+        let (sources, config) = (sources.clone(), config.clone());
+        let read = spawn_blocking(move || Self::read(&sources, &files(&config, &sources.environment)));
         // Where reading broke off nothing was seen.
         read.await.unwrap_or(Self { file: 0, named: 0 })
     }
-}
 
-async fn named(config: &Config, environment: &Environment) -> Vec<PathBuf> {
-    let (config, environment) = (config.clone(), environment.clone());
-    spawn_blocking(move || files(&config, &environment)).await.unwrap_or_default()
+    fn read(sources: &Sources, named: &[PathBuf]) -> Self {
+        Self { file: fingerprint(sources.file.as_slice()), named: fingerprint(named) }
+    }
 }
 
 pub(super) struct Follower {
     live: Live,
     sources: Sources,
     levels: Levels,
-    /// The files that the configuration in use names; none before the first look.
-    files: Option<Vec<PathBuf>>,
+    /// The files that the configuration in use names.
+    files: Vec<PathBuf>,
     /// The files as they were when they were last used or refused.
     seen: FileVersions,
     /// As they were at the last look.
     before: FileVersions,
     /// Whether they are to be read even if they have not changed.
     due: bool,
-    state: Reported,
 }
 
 impl Follower {
@@ -95,57 +86,48 @@ impl Follower {
             tracing::info!("the configuration comes from a stream, so it is not followed");
             return None;
         }
-        let (files, before, state) = (None, seen.clone(), Reported::default());
-        Some(Self { live, sources, levels, files, seen, before, due: false, state })
+        let (config, before) = (live.config(), seen.clone());
+        // The file may have changed between its first reading and `seen`.
+        let due = sources.load_again().is_ok_and(|loaded| loaded.config != config);
+        let files = files(&config, &sources.environment);
+        Some(Self { live, sources, levels, files, seen, before, due })
     }
 
-    /// Whether the files are in use as they are now.
-    pub(super) fn state(&self) -> Reported {
-        self.state.clone()
-    }
-
-    pub(super) async fn run(&mut self) {
+    /// Reports whether the files are in use as they are now. Each look has a thread, as it may wait for files.
+    pub(super) async fn run(follower: &Arc<Mutex<Self>>, state: Reported) {
         let mut ticks = interval(POLL);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             ticks.tick().await;
-            self.look().await;
+            let own = Arc::clone(follower);
+            let looked = state.looking(spawn_blocking(move || own.lock().look())).await;
+            // The panic itself has been logged with its location.
+            let Ok(outcome) = looked else { return };
+            if let Some(outcome) = outcome {
+                state.set(outcome);
+            }
         }
     }
 
-    async fn look(&mut self) {
-        let state = self.state.clone();
-        let files = match self.files.clone() {
-            Some(files) => files,
-            None => {
-                // The file may have changed between its first reading and `seen`.
-                let config = self.live.config();
-                self.due =
-                    state.looking(load(&self.sources)).await.is_ok_and(|loaded| loaded.config != config);
-                self.files.insert(named(&config, &self.sources.environment).await).clone()
-            }
-        };
-        let now = state.looking(FileVersions::read(self.sources.file.clone(), files)).await;
-        let settled = now == self.before;
-        self.before = now.clone();
-        if settled && now == self.seen && !self.due {
-            return state.looking(self.mend()).await;
+    /// Takes over what has changed. Returns how that went; none where nothing has.
+    fn look(&mut self) -> Option<State> {
+        let now = FileVersions::read(&self.sources, &self.files);
+        if now != self.before {
+            self.before = now;
+            return None;
         }
-        if !settled {
-            return;
+        if now == self.seen && !self.due {
+            self.mend();
+            return None;
         }
         (self.seen, self.due) = (now, false);
         let old = self.live.config();
-        let reloaded = state.looking(self.reload()).await;
-        let config = self.live.config();
-        self.levels.set(config.log.level);
+        let reloaded = self.reload();
         self.live.metrics.reload.reloaded(reloaded.is_ok());
-        state.set(match &reloaded {
-            Ok(_) => State::Healthy,
-            Err(refused) => State::Degraded(refused.summary()),
-        });
         match reloaded {
             Ok(kept) => {
+                let config = self.live.config();
+                self.levels.set(config.log.level);
                 let changes = config.changes(&old).join(", ");
                 if kept.is_empty() {
                     tracing::info!(changes, "configuration reloaded");
@@ -153,49 +135,41 @@ impl Follower {
                     let restart = kept.join(", ");
                     tracing::warn!(changes, restart, "configuration reloaded, but for what needs a restart");
                 }
+                Some(State::Healthy)
             }
-            Err(refused) => {
-                let error = refused.to_string();
-                tracing::error!(error, "the changed configuration cannot be used; the old one goes on");
+            Err(error) => {
+                tracing::error!(%error, "the changed configuration cannot be used; the old one goes on");
+                Some(State::Degraded(error.summary()))
             }
         }
     }
 
     /// Takes over sources of credentials that can be used by now, although no file of the configuration has changed: a
     /// helper that has been installed, or a file that could not be read for a while.
-    async fn mend(&mut self) {
+    fn mend(&self) {
         let (config, current) = (self.live.config(), self.live.current().get());
-        if current.credentials.faults().is_empty() {
+        let (credentials, environment) = (&current.credentials, &self.live.environment);
+        if credentials.faults().is_empty()
+            || credentials.faults_now(&config.credentials, environment) == credentials.faults()
+        {
             return;
         }
-        let (settings, own) = (config.credentials.clone(), current.credentials.clone());
-        let environment = self.live.environment.clone();
-        let look = spawn_blocking(move || own.faults_now(&settings, &environment));
-        if !look.await.is_ok_and(|now| now != current.credentials.faults()) {
-            return;
-        }
-        match self.take(config).await {
+        match self.live.take(config) {
             Ok(_) => tracing::info!("sources of credentials read again"),
             Err(error) => tracing::error!(%error, "sources of credentials cannot be read again"),
         }
     }
 
     /// Takes over the configuration as it is now. Gives the keys that need a restart.
-    async fn reload(&mut self) -> Result<Vec<String>, Refused> {
-        let loaded = load(&self.sources).await?;
+    fn reload(&mut self) -> Result<Vec<String>, Refused> {
+        let loaded = self.sources.load_again()?;
         // First what the files are, then their use: a change in between is seen the next time.
-        let files = named(&loaded.config, &self.sources.environment).await;
-        self.seen.named = FileVersions::read(None, files.clone()).await.named;
-        self.files = Some(files);
+        self.files = files(&loaded.config, &self.sources.environment);
+        self.seen.named = fingerprint(&self.files);
         self.before = self.seen.clone();
-        let kept = self.take(loaded.config.clone()).await?;
+        let kept = self.live.take(loaded.config.clone())?;
         loaded.log_warnings();
         Ok(kept)
-    }
-
-    async fn take(&self, config: Config) -> Result<Vec<String>, Refused> {
-        let live = self.live.clone();
-        Ok(spawn_blocking(move || live.take(config)).await??)
     }
 }
 
@@ -204,15 +178,10 @@ fn is_stream(file: &Path) -> bool {
     file::in_time(file, |file| fs::metadata(file)).is_ok_and(|metadata| !metadata.is_file())
 }
 
-async fn load(sources: &Sources) -> Result<Loaded, Refused> {
-    let sources = sources.clone();
-    Ok(spawn_blocking(move || sources.load_again()).await??)
-}
-
-/// A hash of what these files and directories hold; of what cannot be read, why.
-fn content(files: &[PathBuf]) -> u64 {
+/// A hash of what changes with these files, and with all in these directories; of what cannot be looked at, why.
+fn fingerprint(paths: &[PathBuf]) -> u64 {
     let (mut hasher, mut left) = (DefaultHasher::new(), FILES);
-    files.iter().for_each(|file| add(file, DEPTH, &mut left, &mut hasher));
+    paths.iter().for_each(|path| add(path, DEPTH, &mut left, &mut hasher));
     hasher.finish()
 }
 
@@ -220,39 +189,17 @@ fn content(files: &[PathBuf]) -> u64 {
 fn add(path: &Path, depth: usize, left: &mut usize, hasher: &mut DefaultHasher) {
     let Some(rest) = left.checked_sub(1) else { return };
     *left = rest;
-    let found = file::in_time(path, Found::at).map_err(|error| error.kind());
-    (path, &found).hash(hasher);
-    if let Ok(Found::Directory(entries)) = found {
-        for entry in entries.iter().filter(|_| depth > 0) {
-            add(entry, depth - 1, left, hasher);
-        }
-    }
-}
-
-#[derive(Hash)]
-enum Found {
-    Directory(Vec<PathBuf>),
-    /// Length and time of what is not read.
-    Large(u64, Option<SystemTime>),
-    File(Vec<u8>),
-}
-
-impl Found {
-    fn at(path: &Path) -> io::Result<Self> {
-        let metadata = fs::metadata(path)?;
-        if metadata.is_dir() {
-            let entries = fs::read_dir(path)?.take(FILES).filter_map(|entry| Some(entry.ok()?.path()));
+    let found = file::in_time(path, |path| fs::metadata(path)).map_err(|error| error.kind());
+    // The second time tells when a file has become readable.
+    let times = |found: &fs::Metadata| [found.mtime(), found.mtime_nsec(), found.ctime(), found.ctime_nsec()];
+    (path, found.as_ref().map(|found| (found.ino(), found.len(), times(found)))).hash(hasher);
+    if depth > 0 && found.is_ok_and(|found| found.is_dir()) {
+        for entry in file::entries(path, FILES).unwrap_or_default() {
             // `..data` and the like are where kubelet's links lead; what they hold has its own name, too.
-            let hidden =
-                |path: &PathBuf| path.file_name().is_some_and(|n| n.as_encoded_bytes().starts_with(b".."));
-            let mut entries: Vec<PathBuf> = entries.filter(|path| !hidden(path)).collect();
-            entries.sort();
-            return Ok(Self::Directory(entries));
+            if !entry.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"..")) {
+                add(&entry, depth - 1, left, hasher);
+            }
         }
-        if metadata.len() > LARGE || !metadata.is_file() {
-            return Ok(Self::Large(metadata.len(), metadata.modified().ok()));
-        }
-        file::regular(path, LARGE).map(Self::File)
     }
 }
 

@@ -1,5 +1,6 @@
-use std::os::unix::fs::symlink;
+use std::os::unix::fs::{PermissionsExt, symlink};
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use axum::body::Body;
 use axum::http::Request;
@@ -15,6 +16,7 @@ use tolerarch_core::pod::Pod;
 use tolerarch_core::policy::Mode;
 use tolerarch_engine::decide::{Snapshot, Wait};
 use tolerarch_engine::failed_images::FailedImages;
+use tolerarch_support::environment::Environment;
 use tolerarch_support::metrics::Metrics;
 use tolerarch_webhook::admission::Webhook;
 
@@ -28,31 +30,52 @@ fn swap(root: &Path, version: &str, text: &str) {
 }
 
 #[test]
-fn content_is_what_counts() {
+fn a_swapped_link_and_a_file_written_in_place_count() {
     let root = tempfile::tempdir().unwrap();
     let file = root.path().join("config.yaml");
     symlink("..data/config.yaml", &file).unwrap();
-    let hash = || content(std::slice::from_ref(&file));
-    let absent = hash();
+    let now = || fingerprint(std::slice::from_ref(&file));
+    let absent = now();
     swap(root.path(), "1", "mode: observe");
-    let first = hash();
+    let first = now();
     swap(root.path(), "2", "mode: enforce");
-    let second = hash();
-    assert!(absent != first && first != second && second != absent);
-    swap(root.path(), "3", "mode: observe");
-    assert_eq!(hash(), first, "another file with the same content");
+    let second = now();
+    assert_eq!(now(), second);
+    let target = fs::File::options().write(true).open(&file).unwrap();
+    target.set_modified(SystemTime::UNIX_EPOCH).unwrap();
+    let written = now();
+    target.set_len(3).unwrap();
+    target.set_modified(SystemTime::UNIX_EPOCH).unwrap();
+    let all = [absent, first, second, written, now()];
+    for (place, fingerprint) in all.iter().enumerate() {
+        assert!(!all[..place].contains(fingerprint), "{place}");
+    }
+}
+
+#[test]
+fn a_file_that_becomes_readable_counts() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let now = || fingerprint(&[file.path().to_owned()]);
+    let (before, begun) = (now(), Instant::now());
+    // Not each change has a time of its own.
+    while now() == before {
+        assert!(begun.elapsed() < Duration::from_secs(60));
+        for mode in [0o000, 0o600] {
+            fs::set_permissions(file.path(), fs::Permissions::from_mode(mode)).unwrap();
+        }
+    }
 }
 
 #[test]
 fn directories_count_with_all_they_hold() {
     let root = tempfile::tempdir().unwrap();
-    let hash = || content(&[root.path().to_owned()]);
+    let hash = || fingerprint(&[root.path().to_owned()]);
     let empty = hash();
     fs::create_dir(root.path().join("docker.io")).unwrap();
     let host = hash();
     fs::write(root.path().join("docker.io/hosts.toml"), "a").unwrap();
     let one = hash();
-    fs::write(root.path().join("docker.io/hosts.toml"), "b").unwrap();
+    fs::write(root.path().join("docker.io/hosts.toml"), "bb").unwrap();
     let other = hash();
     fs::rename(root.path().join("docker.io"), root.path().join("ghcr.io")).unwrap();
     let all = [empty, host, one, other, hash()];
@@ -174,7 +197,7 @@ async fn what_a_hosts_toml_names_counts() {
     let absent = FileVersions::now(&sources, &config).await;
     fs::write(&ca, "1").unwrap();
     let one = FileVersions::now(&sources, &config).await;
-    fs::write(&ca, "2").unwrap();
+    fs::write(&ca, "22").unwrap();
     let other = FileVersions::now(&sources, &config).await;
     assert!(absent != one && one != other && other != absent);
     fs::write(&toml, "").unwrap();
@@ -188,6 +211,7 @@ struct Followed {
     root: tempfile::TempDir,
     metrics: Metrics,
     follower: Follower,
+    state: State,
 }
 
 impl Followed {
@@ -204,24 +228,27 @@ impl Followed {
         fs::write(&file, config).unwrap();
         let environment = Environment::from_iter([("PATH", root.path().join("bin"))]);
         let sources = Sources { file: Some(file), environment, ..Sources::default() };
-        let config = load(&sources).await.unwrap().config;
+        let config = sources.load_again().unwrap().config;
         let seen = FileVersions::now(&sources, &config).await;
         let metrics = Metrics::new([]).unwrap();
         let families = Families::register(&metrics, &metrics).unwrap();
         let live = Live::begin(config, None, families, sources.environment.clone(), None).unwrap();
         let follower = Follower::new(live, sources, Levels::detached(), seen).unwrap();
-        Self { root, metrics, follower }
+        Self { root, metrics, follower, state: State::Healthy }
     }
 
+    /// Of another length for each mode: what is written twice at once may have one time.
     fn config(root: &Path, mode: &str) -> String {
         let hosts = json!({"a.test": {"caFile": root.join("ca.crt")}});
-        json!({"mode": mode, "registries": {"hosts": hosts}}).to_string()
+        let end = if mode == "observe" { "\n" } else { "" };
+        json!({"mode": mode, "registries": {"hosts": hosts}}).to_string() + end
     }
 
     /// Two looks: what both see is taken.
-    async fn look(&mut self) {
-        self.follower.look().await;
-        self.follower.look().await;
+    fn look(&mut self) {
+        for _ in 0..2 {
+            self.state = self.follower.look().unwrap_or(self.state);
+        }
     }
 
     fn mode(&self) -> Mode {
@@ -253,20 +280,20 @@ fn remove(path: &Path) {
 #[tokio::test]
 async fn what_is_no_file_does_not_end_reloading() {
     let mut followed = Followed::start().await;
-    followed.look().await;
-    assert_eq!((followed.metric(FAILED), followed.follower.state.get()), (0, State::Healthy));
+    followed.look();
+    assert_eq!((followed.metric(FAILED), followed.state), (0, State::Healthy));
     let config = followed.root.path().join("config.yaml");
     let mut mode = Mode::Enforce;
     for (what, make) in NO_FILES {
         let (good, failures) = (fs::read(&config).unwrap(), followed.metric(FAILED));
         remove(&config);
         make(&config);
-        followed.look().await;
+        followed.look();
         assert_eq!(followed.mode(), mode, "{what}: the old one goes on");
         assert_eq!(followed.metric(FAILED), failures + 1, "{what}");
         assert_eq!(followed.metric(IN_USE), 0, "{what}");
-        assert!(matches!(followed.follower.state.get(), State::Degraded(_)), "{what}");
-        followed.look().await;
+        assert!(matches!(followed.state, State::Degraded(_)), "{what}");
+        followed.look();
         assert_eq!((followed.metric(FAILED), followed.metric(IN_USE)), (failures + 1, 0), "{what}");
 
         if what != "nothing" {
@@ -276,10 +303,10 @@ async fn what_is_no_file_does_not_end_reloading() {
         let (next, text) =
             if mode == Mode::Enforce { (Mode::Observe, "observe") } else { (Mode::Enforce, "enforce") };
         fs::write(&config, Followed::config(followed.root.path(), text)).unwrap();
-        followed.look().await;
+        followed.look();
         assert_eq!(followed.mode(), next, "{what}: a good file is taken");
         assert_eq!(followed.metric(IN_USE), 1, "{what}");
-        assert_eq!(followed.follower.state.get(), State::Healthy, "{what}");
+        assert_eq!(followed.state, State::Healthy, "{what}");
         mode = next;
     }
 }
@@ -288,7 +315,7 @@ async fn what_is_no_file_does_not_end_reloading() {
 #[tokio::test]
 async fn a_ca_file_that_cannot_be_read_is_the_fault_of_its_host_until_it_is_mended() {
     let mut followed = Followed::start().await;
-    followed.look().await;
+    followed.look();
     let (root, ca) = (followed.root.path().to_owned(), followed.root.path().join("ca.crt"));
     let live = followed.follower.live.clone();
     let good = fs::read(&ca).unwrap();
@@ -297,26 +324,26 @@ async fn a_ca_file_that_cannot_be_read_is_the_fault_of_its_host_until_it_is_mend
         remove(&ca);
         make(&ca);
         fs::write(root.join("config.yaml"), Followed::config(&root, "observe")).unwrap();
-        followed.look().await;
+        followed.look();
         let now = live.current().get();
         let [fault] = now.resolver.tls_faults() else { panic!("{what}: {:?}", now.resolver.tls_faults()) };
         let begin = format!("a.test: {}: cannot be read: ", ca.display());
         assert!(fault.starts_with(&begin), "{what}: {fault}");
         assert_eq!((followed.mode(), followed.metric(IN_USE)), (Mode::Observe, 1), "{what}");
-        assert_eq!(followed.follower.state.get(), State::Healthy, "{what}: the configuration itself");
+        assert_eq!(followed.state, State::Healthy, "{what}: the configuration itself");
 
         if what != "nothing" {
             remove(&ca);
         }
         fs::write(&ca, &good).unwrap();
         fs::write(root.join("config.yaml"), Followed::config(&root, "enforce")).unwrap();
-        followed.look().await;
+        followed.look();
     }
     fs::write(&ca, "no PEM").unwrap();
-    followed.look().await;
+    followed.look();
     assert!(live.current().get().resolver.tls_faults()[0].contains("holds no certificate authority"));
     fs::write(&ca, &good).unwrap();
-    followed.look().await;
+    followed.look();
     assert_eq!(live.current().get().resolver.tls_faults(), [""; 0]);
     assert_eq!(followed.metric(FAILED), 0);
 }
@@ -336,11 +363,24 @@ async fn probes_say_what_is_wrong_with_a_configuration() {
         ),
     ] {
         fs::write(followed.root.path().join("config.yaml"), text).unwrap();
-        followed.look().await;
-        assert_eq!(followed.follower.state.get(), State::Degraded(expected));
+        followed.look();
+        assert_eq!(followed.state, State::Degraded(expected));
         // What the cluster shows is merged with this, later.
         assert_eq!(followed.follower.live.config(), before, "{text}");
     }
+}
+
+#[tokio::test]
+async fn a_change_between_the_first_reading_and_the_first_look_is_taken() {
+    let mut followed = Followed::start().await;
+    let file = followed.root.path().join("config.yaml");
+    fs::write(file, Followed::config(followed.root.path(), "observe")).unwrap();
+    let Follower { live, sources, levels, .. } = followed.follower;
+    let seen = FileVersions::now(&sources, &live.config()).await;
+    followed.follower = Follower::new(live, sources, levels, seen).unwrap();
+    assert_eq!(followed.mode(), Mode::Enforce);
+    followed.look();
+    assert_eq!((followed.mode(), followed.metric(IN_USE)), (Mode::Observe, 1));
 }
 
 #[tokio::test]
@@ -351,7 +391,7 @@ async fn images_that_failed_are_known_after_a_reload() {
     let before = live.current().get();
     fs::write(followed.root.path().join("config.yaml"), Followed::config(followed.root.path(), "observe"))
         .unwrap();
-    followed.look().await;
+    followed.look();
     let now = live.current().get();
     assert!(!Arc::ptr_eq(&before, &now), "it is reloaded");
     assert!(Arc::ptr_eq(&before.failed, &now.failed));
@@ -359,7 +399,6 @@ async fn images_that_failed_are_known_after_a_reload() {
 
 #[tokio::test]
 async fn a_helper_that_is_installed_later_is_taken() {
-    use std::os::unix::fs::PermissionsExt;
     const FAULTS: &str = "credentials_source_faults{source=\"docker-configs\"}";
     let root = tempfile::tempdir().unwrap();
     let (docker, bin) = (root.path().join("config.json"), root.path().join("bin"));
@@ -369,15 +408,15 @@ async fn a_helper_that_is_installed_later_is_taken() {
     let mut followed = Followed::with(root, &config).await;
     let live = followed.follower.live.clone();
     live.metrics.credentials.show(live.current().get().credentials.faults());
-    followed.look().await;
+    followed.look();
     assert_eq!(followed.metric(FAULTS), 1);
     let before = live.current().get();
-    followed.look().await;
+    followed.look();
     assert!(Arc::ptr_eq(&before, &live.current().get()), "nothing has changed");
 
     let helper = bin.join("docker-credential-late");
     fs::write(&helper, "").unwrap();
     fs::set_permissions(&helper, fs::Permissions::from_mode(0o755)).unwrap();
-    followed.look().await;
+    followed.look();
     assert_eq!((followed.metric(FAULTS), live.current().get().credentials.faults().len()), (0, 0));
 }
