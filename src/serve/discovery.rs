@@ -1,10 +1,9 @@
 //! Follows the NodePools and nodes of the cluster, so that pools are what the cluster says.
 
-use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use futures_util::stream::{BoxStream, StreamExt};
+use futures_util::stream::{self, BoxStream, StreamExt};
 use tokio::time::{Duration, Instant, MissedTickBehavior, interval};
 
 use super::snapshot::{Discovered, Live};
@@ -24,11 +23,8 @@ const STALE: &str = "NodePools or nodes cannot be read; what was read last count
 pub(super) struct Discoverer {
     watcher: Watcher,
     live: Live,
-    /// None where it is not to be followed.
-    node_pools: Option<Followed<NodePool>>,
-    nodes: Option<Followed<Arc<NodeKind>>>,
-    /// The kinds of all nodes, each once.
-    kinds: HashSet<Arc<NodeKind>>,
+    node_pools: Followed<NodePool>,
+    nodes: Followed<NodeKind>,
     state: Reported,
     is_read: Arc<AtomicBool>,
     /// Whether there is something that has not been published.
@@ -37,13 +33,24 @@ pub(super) struct Discoverer {
 
 struct Followed<V> {
     name: &'static str,
+    /// Whether it is to be followed.
+    is_on: bool,
     known: Known<V>,
     failing: Option<ClusterError>,
 }
 
 impl<V: Clone + Default + PartialEq> Followed<V> {
-    fn new(name: &'static str) -> Self {
-        Self { name, known: Known::default(), failing: None }
+    fn new(name: &'static str, is_on: bool) -> Self {
+        Self { name, is_on, known: Known::default(), failing: None }
+    }
+
+    /// The changes of its objects, if it is to be followed.
+    fn changes<K: cluster::Followed>(&self, watcher: &Watcher) -> BoxStream<'static, Change<K>> {
+        if self.is_on { watcher.follow(None) } else { stream::pending().boxed() }
+    }
+
+    fn is_complete(&self) -> bool {
+        !self.is_on || self.known.is_complete()
     }
 
     /// Takes over a change. Returns whether something is new.
@@ -77,9 +84,8 @@ impl Discoverer {
         Self {
             watcher,
             live,
-            node_pools: discover.node_pools.then(|| Followed::new("NodePools")),
-            nodes: discover.nodes.then(|| Followed::new("nodes")),
-            kinds: HashSet::new(),
+            node_pools: Followed::new("NodePools", discover.node_pools),
+            nodes: Followed::new("nodes", discover.nodes),
             state: Reported::default(),
             is_read: Arc::default(),
             is_new: false,
@@ -103,74 +109,34 @@ impl Discoverer {
     }
 
     pub(super) async fn run(&mut self) {
-        let mut node_pools = self.node_pools.is_some().then(|| self.follow::<NodePool>());
-        let mut nodes = self.nodes.is_some().then(|| self.follow::<Node>());
+        let mut node_pools = self.node_pools.changes(&self.watcher);
+        let mut nodes = self.nodes.changes(&self.watcher);
         let mut ticks = interval(SPACING);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             let is_new = tokio::select! {
-                change = next(&mut node_pools) => {
-                    self.node_pools.as_mut().is_some_and(|known| known.take(change, |pool| pool))
-                }
-                change = next(&mut nodes) => {
-                    let kinds = &mut self.kinds;
-                    let keep = |node: Node| intern(kinds, NodeKind::of(&node));
-                    self.nodes.as_mut().is_some_and(|known| known.take(change, keep))
-                }
+                Some(change) = node_pools.next() => self.node_pools.take(change, |pool: NodePool| pool),
+                Some(change) = nodes.next() => self.nodes.take(change, |node: Node| NodeKind::of(&node)),
                 _ = ticks.tick(), if self.is_new => {
                     self.publish();
                     continue;
                 }
             };
             self.is_new |= is_new;
-            self.report();
+            let failing = self.node_pools.failing.is_some() || self.nodes.failing.is_some();
+            self.state.set(if failing { State::Degraded(STALE) } else { State::Healthy });
         }
     }
 
-    fn follow<K: cluster::Followed>(&self) -> BoxStream<'static, Change<K>> {
-        self.watcher.follow(None)
-    }
-
-    fn is_complete(&self) -> bool {
-        self.node_pools.as_ref().is_none_or(|pools| pools.known.is_complete())
-            && self.nodes.as_ref().is_none_or(|nodes| nodes.known.is_complete())
-    }
-
-    fn report(&self) {
-        let failing = self.node_pools.as_ref().is_some_and(|pools| pools.failing.is_some())
-            || self.nodes.as_ref().is_some_and(|nodes| nodes.failing.is_some());
-        self.state.set(if failing { State::Degraded(STALE) } else { State::Healthy });
-    }
-
     fn publish(&mut self) {
-        let node_pools = self.node_pools.iter().flat_map(|pools| pools.known.values()).cloned();
-        let nodes = self.nodes.iter().flat_map(|nodes| nodes.known.values()).map(|kind| &**kind);
-        let inventory = Inventory::of(node_pools, nodes);
-        let is_complete = self.is_complete();
+        let node_pools = self.node_pools.known.values().cloned();
+        let inventory = Inventory::of(node_pools, self.nodes.known.values());
+        let is_complete = self.node_pools.is_complete() && self.nodes.is_complete();
         self.live.discovered(Discovered { inventory, is_complete });
-        self.kinds.retain(|kind| Arc::strong_count(kind) > 1);
         self.is_new = false;
         // What is read counts from now on.
         self.is_read.fetch_or(is_complete, Ordering::Relaxed);
     }
-}
-
-/// The one of these kinds that is equal.
-fn intern(kinds: &mut HashSet<Arc<NodeKind>>, kind: NodeKind) -> Arc<NodeKind> {
-    if let Some(known) = kinds.get(&kind) {
-        return Arc::clone(known);
-    }
-    let kind = Arc::new(kind);
-    kinds.insert(Arc::clone(&kind));
-    kind
-}
-
-/// The next change, if any are followed.
-async fn next<K>(changes: &mut Option<BoxStream<'static, Change<K>>>) -> Change<K> {
-    if let Some(change) = async { changes.as_mut()?.next().await }.await {
-        return change;
-    }
-    std::future::pending().await
 }
 
 #[cfg(test)]
