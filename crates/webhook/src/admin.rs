@@ -38,14 +38,16 @@ impl Admin {
         let end = Instant::now() + HOLD;
         loop {
             let components = self.health.check();
-            let has = |is: fn(&Component) -> bool| components.iter().any(|(_, state)| is(state));
-            let is_starting = has(|state| matches!(state, Component::Starting(_)));
-            if !is_starting || has(|state| matches!(state, Component::Failed(_))) || Instant::now() >= end {
+            if !matches!(worst(&components), Component::Starting(_)) || Instant::now() >= end {
                 return components;
             }
             sleep(LOOK).await;
         }
     }
+}
+
+fn worst(components: &[(&str, Component)]) -> Component {
+    components.iter().map(|(_, state)| *state).max().unwrap_or_default()
 }
 
 async fn metrics(State(admin): State<Admin>) -> Response {
@@ -67,17 +69,14 @@ async fn ready(State(admin): State<Admin>, RawQuery(query): RawQuery) -> Respons
     let verbose =
         query.is_some_and(|query| query.split('&').any(|part| part.split('=').next() == Some("verbose")));
     let components = if verbose { admin.health.check() } else { admin.started().await };
-    let ready =
-        !components.iter().any(|(_, state)| matches!(state, Component::Starting(_) | Component::Failed(_)));
+    let ready = !matches!(worst(&components), Component::Starting(_) | Component::Failed(_));
     let status = if ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
     if ready && !verbose {
         return (status, "ok\n").into_response();
     }
     let line = |(name, state): &(&str, Component)| match state {
         Component::Healthy => format!("[+]{name} ok\n"),
-        Component::Degraded("") | Component::Starting("") | Component::Failed("") => {
-            format!("[-]{name} failed\n")
-        }
+        Component::Failed("") => format!("[-]{name} failed\n"),
         Component::Degraded(reason) | Component::Starting(reason) | Component::Failed(reason) => {
             format!("[-]{name} failed: {reason}\n")
         }
