@@ -94,6 +94,7 @@ mod tests {
         let url = parsed("redis://cache").unwrap();
         assert_eq!((url.tls, url.is_cluster, url.database), (false, false, 0));
         assert_eq!(url.addresses, [at("cache", 6379)]);
+        assert_eq!(parsed("redis://cache/").unwrap().database, 0);
         let url = parsed("rediss://[::1]:6380/3").unwrap();
         assert_eq!((url.tls, url.database), (true, 3));
         assert_eq!(url.addresses, [at("::1", 6380)]);

@@ -206,10 +206,12 @@ async fn a_moved_tag_costs_no_manifest_that_another_replica_has_read() {
 async fn replicas_answer_each_other_while_a_registry_fails() {
     let Some(redis) = Redis::start(&[]).await else { return };
     let remote = remote().await;
-    let (_, known) = multi(&remote, "known");
+    let [known, next] = ["known", "next"].map(|name| multi(&remote, name).1);
     let one = Replica::new(&remote, &redis).await;
-    assert_eq!(one.ask(&known).await, Ok(BOTH));
-    one.wrote(2).await;
+    for image in [&known, &next] {
+        assert_eq!(one.ask(image).await, Ok(BOTH));
+    }
+    one.wrote(4).await;
     let broken = |name: &str| {
         let (repo, image) = multi(&remote, name);
         repo.fault(Some(Fault::status(503)));
@@ -222,6 +224,12 @@ async fn replicas_answer_each_other_while_a_registry_fails() {
     let open = two.ask(&broken("z")).await;
     assert_eq!(open, Err(LookupError::CircuitOpen));
     assert_eq!(two.ask(&known).await, Ok(BOTH), "although the circuit is open");
+    let _clock = StoppedClock::stop();
+    later(circuit::OPEN).await;
+    seen(&remote);
+    assert_eq!(two.ask(&next).await, Ok(BOTH));
+    assert_eq!((seen(&remote).len(), two.looked_up("shared")), (0, 2), "no probe where the answer is known");
+    assert_eq!(two.ask(&broken("last")).await, Err(LookupError::Unreachable), "the next one is the probe");
 }
 
 #[tokio::test]
