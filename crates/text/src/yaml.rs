@@ -5,7 +5,7 @@
 
 use std::collections::HashMap;
 
-use saphyr_parser::{Event, Parser, ScalarStyle, ScanError, Tag};
+use saphyr_parser::{Event, Parser, ScalarStyle, Tag};
 use serde_json::{Number, Value};
 
 /// Maximum nesting, about that of serde_json; trees are walked by recursion.
@@ -137,16 +137,14 @@ pub fn read_behind(
     let mut builder = Builder { dialect, documents, open, anchors, nodes: 0, copies };
     let mut parser = Parser::new_from_str(text);
     while let Some(event) = parser.next_event() {
-        let (event, span) = event.map_err(|error| broken(lines, &error))?;
+        let (event, span) = event.map_err(|error| {
+            let (line, column) = (lines + error.marker().line().max(1), error.marker().col() + 1);
+            YamlError { line, message: format!("not YAML: {} at column {column}", error.info()) }
+        })?;
         let line = lines + span.start.line();
         builder.take(event, line).map_err(|message| YamlError { line, message: message.to_owned() })?;
     }
     Ok(builder.documents)
-}
-
-fn broken(lines: usize, error: &ScanError) -> YamlError {
-    let (line, column) = (lines + error.marker().line().max(1), error.marker().col() + 1);
-    YamlError { line, message: format!("not YAML: {} at column {column}", error.info()) }
 }
 
 struct Builder<'c> {
