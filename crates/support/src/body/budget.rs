@@ -15,15 +15,11 @@ const CLEARED: usize = 16;
 
 /// Bytes that bodies or reviews may hold together. Clones share them.
 #[derive(Clone)]
-pub struct Budget(Arc<Shared>);
-
-struct Shared {
-    total: usize,
-    state: Mutex<State>,
-}
+pub struct Budget(Arc<Mutex<State>>);
 
 #[derive(Default)]
 struct State {
+    total: usize,
     used: usize,
     next: u64,
     holders: HashMap<u64, Holder>,
@@ -48,7 +44,7 @@ pub struct Evicted;
 
 impl Budget {
     pub fn new(total: usize) -> Self {
-        Self(Arc::new(Shared { total, state: Mutex::default() }))
+        Self(Arc::new(Mutex::new(State { total, ..State::default() })))
     }
 
     /// Reserves nothing yet; `since` is when the holder began to occupy the budget.
@@ -60,8 +56,7 @@ impl Budget {
 impl Room {
     /// Holds this many bytes from now on. A reservation that never holds any costs no lock.
     pub fn hold(&mut self, bytes: usize) -> Result<(), Evicted> {
-        let total = self.budget.0.total;
-        let mut state = self.budget.0.state.lock();
+        let mut state = self.budget.0.lock();
         let (id, _) = self.holder.get_or_insert_with(|| {
             let (id, evicted) = (state.next, Arc::new(Notify::new()));
             state.next += 1;
@@ -71,8 +66,8 @@ impl Room {
         let holder = state.holders.get_mut(id).ok_or(Evicted)?;
         let before = std::mem::replace(&mut holder.bytes, bytes);
         state.used = state.used + bytes - before;
-        if state.used > total {
-            state.clear(total - total / CLEARED);
+        if state.used > state.total {
+            state.clear();
         }
         if state.holders.contains_key(id) { Ok(()) } else { Err(Evicted) }
     }
@@ -87,8 +82,9 @@ impl Room {
 }
 
 impl State {
-    /// Evicts those that occupy the most, until no more than this is used.
-    fn clear(&mut self, left: usize) {
+    /// Evicts those that occupy the most, until a part of the budget is free.
+    fn clear(&mut self) {
+        let left = self.total - self.total / CLEARED;
         let now = Instant::now();
         let occupied = |holder: &Holder| {
             holder.bytes as u128 * (now.saturating_duration_since(holder.since).as_micros() + 1)
@@ -107,7 +103,7 @@ impl State {
 impl Drop for Room {
     fn drop(&mut self) {
         if let Some((id, _)) = &self.holder {
-            let mut state = self.budget.0.state.lock();
+            let mut state = self.budget.0.lock();
             if let Some(holder) = state.holders.remove(id) {
                 state.used -= holder.bytes;
             }

@@ -3,7 +3,7 @@ use tokio::time::{Duration, advance};
 use super::*;
 
 fn used(budget: &Budget) -> usize {
-    budget.0.state.lock().used
+    budget.0.lock().used
 }
 
 #[tokio::test(start_paused = true)]
