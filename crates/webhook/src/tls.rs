@@ -160,8 +160,8 @@ impl ServingCertificate {
             (None, _) => State::Starting("there is none yet that API servers trust"),
             (Some(_), None) => self.0.renewal.get(),
             // Without the API server's clock and its caBundle, only API servers know whether they refuse it.
-            (Some(_), Some(invalid)) if served.clock.0.is_none() => State::Degraded(invalid.reason()),
-            (Some(_), Some(invalid)) => State::Failed(invalid.reason()),
+            (Some(_), Some(invalid)) if served.clock.0.is_none() => State::Degraded(invalid.reason),
+            (Some(_), Some(invalid)) => State::Failed(invalid.reason),
         }
     }
 
@@ -236,7 +236,7 @@ impl CertificateWatch {
         self.served.0.metrics.invalid(invalid);
         if let Some(invalid) = invalid.filter(|_| invalid != self.invalid) {
             let (file, name) = (self.files.certificate.display(), self.name.as_ref().map(ObjectName::as_str));
-            let error = invalid.as_str();
+            let error = invalid.label;
             tracing::error!(error, %file, name, "API servers refuse the serving certificate: no Pod is decided");
         }
         self.invalid = invalid;

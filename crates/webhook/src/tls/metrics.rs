@@ -28,7 +28,7 @@ impl TlsMetrics {
             &["error"],
         )?;
         Ok(Self {
-            invalid: Invalid::ALL.map(|error| invalid.with_label_values(&[error.as_str()])),
+            invalid: Invalid::ALL.map(|error| invalid.with_label_values(&[error.label])),
             handshakes: metrics.counter(
                 "tolerarch_tls_handshakes_total",
                 "TLS handshakes of clients that succeeded: connections that API servers opened.",
@@ -44,8 +44,8 @@ impl TlsMetrics {
     }
 
     pub(super) fn invalid(&self, error: Option<Invalid>) {
-        for known in Invalid::ALL {
-            self.invalid[known as usize].set((error == Some(known)).into());
+        for (known, gauge) in Invalid::ALL.into_iter().zip(&self.invalid) {
+            gauge.set((error == Some(known)).into());
         }
     }
 

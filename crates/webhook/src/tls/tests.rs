@@ -199,9 +199,9 @@ async fn a_certificate_that_api_servers_refuse_shows_and_is_served() {
     let day = Duration::from_secs(24 * 3600);
     let good = pki.leaf(&["b.test", NAME]);
     let leaves = [
-        (pki.leaf_until(&[NAME], now - day), Some(Invalid::Expired)),
-        (pki.leaf_from(&[NAME], now + day), Some(Invalid::NotYetValid)),
-        (pki.leaf(&["b.test"]), Some(Invalid::WrongName)),
+        (pki.leaf_until(&[NAME], now - day), Some(Invalid::EXPIRED)),
+        (pki.leaf_from(&[NAME], now + day), Some(Invalid::NOT_YET_VALID)),
+        (pki.leaf(&["b.test"]), Some(Invalid::WRONG_NAME)),
         (good.clone(), None),
         (pki.leaf(&["*.a.svc"]), None),
     ];
@@ -209,13 +209,13 @@ async fn a_certificate_that_api_servers_refuse_shows_and_is_served() {
         let text = metrics.render().unwrap();
         Invalid::ALL.iter().all(|error| {
             let value = i32::from(Some(*error) == expected);
-            text.contains(&format!("tolerarch_certificate_invalid{{error=\"{}\"}} {value}\n", error.as_str()))
+            text.contains(&format!("tolerarch_certificate_invalid{{error=\"{}\"}} {value}\n", error.label))
         })
     };
     good.write(dir.path()).unwrap();
     let (reloaded, metrics) = load_for(dir.path(), Some(NAME)).await.unwrap();
     for (leaf, expected) in leaves {
-        let state = expected.map_or(State::Healthy, |invalid| State::Degraded(invalid.reason()));
+        let state = expected.map_or(State::Healthy, |invalid| State::Degraded(invalid.reason));
         leaf.write(dir.path()).unwrap();
         let (first, counts) = load_for(dir.path(), Some(NAME)).await.unwrap();
         assert_eq!(first.state(), state);

@@ -10,31 +10,18 @@ use tolerarch_kubernetes::cluster::ObjectName;
 
 /// Why an API server that verifies the certificate refuses it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Invalid {
-    Expired,
-    NotYetValid,
-    WrongName,
+pub(super) struct Invalid {
+    pub(super) label: &'static str,
+    /// As in `/readyz`.
+    pub(super) reason: &'static str,
 }
 
 impl Invalid {
-    pub(super) const ALL: [Self; 3] = [Self::Expired, Self::NotYetValid, Self::WrongName];
-
-    pub(super) const fn as_str(self) -> &'static str {
-        match self {
-            Self::Expired => "expired",
-            Self::NotYetValid => "not-yet-valid",
-            Self::WrongName => "wrong-name",
-        }
-    }
-
-    /// As a reason in `/readyz`.
-    pub(super) const fn reason(self) -> &'static str {
-        match self {
-            Self::Expired => "it has expired",
-            Self::NotYetValid => "it is not valid yet",
-            Self::WrongName => "it is not for the name in tls.serverName",
-        }
-    }
+    pub(super) const EXPIRED: Self = Self { label: "expired", reason: "it has expired" };
+    pub(super) const NOT_YET_VALID: Self = Self { label: "not-yet-valid", reason: "it is not valid yet" };
+    pub(super) const WRONG_NAME: Self =
+        Self { label: "wrong-name", reason: "it is not for the name in tls.serverName" };
+    pub(super) const ALL: [Self; 3] = [Self::EXPIRED, Self::NOT_YET_VALID, Self::WRONG_NAME];
 }
 
 /// When a certificate is valid, since 1970, and whether it has the expected name.
@@ -59,11 +46,11 @@ impl Validity {
 
     pub(super) fn invalid(&self, now: Duration) -> Option<Invalid> {
         if self.end <= now {
-            Some(Invalid::Expired)
+            Some(Invalid::EXPIRED)
         } else if now < self.begin {
-            Some(Invalid::NotYetValid)
+            Some(Invalid::NOT_YET_VALID)
         } else {
-            (!self.named).then_some(Invalid::WrongName)
+            (!self.named).then_some(Invalid::WRONG_NAME)
         }
     }
 }
