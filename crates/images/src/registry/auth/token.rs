@@ -31,8 +31,10 @@ pub(crate) struct Tokens {
     schemes: Cache<String, Scheme>,
     tokens: Cache<TokenKey, CachedToken, Weight>,
     /// Those under way, also by whether they are asked by GET: many tags of one repository are often looked up at once.
-    fetches: Cache<(TokenKey, bool), Result<HeaderValue, Error>>,
+    fetches: Cache<(TokenKey, bool), Authorization>,
 }
+
+type Authorization = Result<HeaderValue, Error>;
 
 #[derive(Clone)]
 enum Scheme {
@@ -72,13 +74,13 @@ impl Weighter<TokenKey, CachedToken> for Weight {
 }
 
 impl TokenKey {
-    fn of(request: TokenRequest<'_>, realm: &Realm) -> Self {
+    fn of(request: TokenRequest<'_>, realm: Realm) -> Self {
         Self {
             origin: request.origin().to_string(),
             repository: request.repository.to_owned(),
             credential: request.credential.map_or(CredentialId::ANONYMOUS, Credential::id),
             headers_fingerprint: request.endpoint.headers_fingerprint(),
-            realm: realm.clone(),
+            realm,
         }
     }
 }
@@ -103,10 +105,11 @@ impl Tokens {
             Some(Scheme::Basic) => Ok(request.credential.and_then(basic)),
             Some(Scheme::Bearer { realm, .. }) if !request.may_ask(&realm) => Ok(None),
             Some(Scheme::Bearer { realm, by_get }) => {
-                if let Some(token) = self.valid(&TokenKey::of(request, &realm)) {
+                let key = TokenKey::of(request, realm);
+                if let Some(token) = self.valid(&key) {
                     return Ok(Some(token));
                 }
-                let fetched = self.fetch(request, realm, by_get).await;
+                let fetched = self.fetch(request, key, by_get).await;
                 if fetched.is_err() {
                     // Perhaps the registry wants something else by now: the next lookup asks it again.
                     self.schemes.remove(request.origin().as_str());
@@ -126,7 +129,7 @@ impl Tokens {
     ) -> Result<HeaderValue, Error> {
         let remembered = self.schemes.get(request.origin().as_str()).filter(|_| !request.of_redirect);
         if let Some(Scheme::Bearer { realm, .. }) = &remembered {
-            let key = TokenKey::of(request, realm);
+            let key = TokenKey::of(request, realm.clone());
             let usable = |token: &HeaderValue| Some(token) != sent && request.may_ask(realm);
             // Another lookup may have renewed it since.
             match self.valid(&key).filter(usable) {
@@ -144,7 +147,7 @@ impl Tokens {
             match Realm::of(request.hosts, request.origin(), realm, service.clone()) {
                 Some(realm) if request.may_ask(&realm) => {
                     let by_get = matches!(&remembered, Some(Scheme::Bearer { realm: same, by_get: true }) if *same == realm);
-                    return self.fetch(request, realm, by_get).await;
+                    return self.fetch(request, TokenKey::of(request, realm), by_get).await;
                 }
                 Some(realm) => {
                     let (registry, host) = (label(request.origin()), shown_host(&realm.url));
@@ -175,14 +178,14 @@ impl Tokens {
             (Some(Scheme::Bearer { realm, by_get }), Some(Credential::Basic { .. }))
                 if request.may_ask(&realm) =>
             {
-                let key = TokenKey::of(request, &realm);
+                let key = TokenKey::of(request, realm);
                 match self.valid(&key) {
                     // Another lookup has it by now.
                     Some(token) if token != *refused => return Ok(Some(token)),
                     Some(_) if by_get => return Ok(None),
                     _ => drop(self.tokens.remove(&key)),
                 }
-                self.fetch(request, realm, true).await.map(Some)
+                self.fetch(request, key, true).await.map(Some)
             }
             _ => Ok(None),
         }
@@ -194,14 +197,9 @@ impl Tokens {
     }
 
     /// Fetches a token, or waits for another lookup that fetches it; where that one is cut off, one who waits does it.
-    async fn fetch(
-        &self,
-        request: TokenRequest<'_>,
-        realm: Realm,
-        by_get: bool,
-    ) -> Result<HeaderValue, Error> {
-        let key = (TokenKey::of(request, &realm), by_get);
-        let work = async { Ok::<_, Infallible>(self.fetch_now(request, realm, by_get).await) };
+    async fn fetch(&self, request: TokenRequest<'_>, key: TokenKey, by_get: bool) -> Authorization {
+        let key = (key, by_get);
+        let work = async { Ok::<_, Infallible>(self.fetch_now(request, &key.0, by_get).await) };
         let Ok(fetched) = self.fetches.get_or_insert_async(&key, work).await;
         self.fetches.remove_if(&key, |_| true);
         fetched
@@ -209,16 +207,12 @@ impl Tokens {
 
     /// Fetches a token and remembers it, and where it came from. With a credential by POST first; where that cannot be,
     /// by GET, as containerd does (`core/remotes/docker/authorizer.go`: GCR says 404, Artifactory 401, ACR 400; old Harbor 403).
-    async fn fetch_now(
-        &self,
-        request: TokenRequest<'_>,
-        realm: Realm,
-        by_get: bool,
-    ) -> Result<HeaderValue, Error> {
+    async fn fetch_now(&self, request: TokenRequest<'_>, key: &TokenKey, by_get: bool) -> Authorization {
+        let realm = &key.realm;
         let is_posted =
             |credential: &&Credential| !(by_get && matches!(credential, Credential::Basic { .. }));
         let posted = match request.credential.filter(is_posted) {
-            Some(credential) => Some(request.post(&realm, credential).await?),
+            Some(credential) => Some(request.post(realm, credential).await?),
             None => None,
         };
         let is_answer = |posted: &HttpResponse| {
@@ -226,17 +220,15 @@ impl Tokens {
         };
         let (response, by_get) = match posted.filter(is_answer) {
             Some(response) => (response, false),
-            None => (request.get(&realm).await?, request.credential.is_some()),
+            None => (request.get(realm).await?, request.credential.is_some()),
         };
         let (authorization, life) = read(&response)?;
         // The registry that redirects chose the path at its target: nothing is kept of that.
         if !request.of_redirect {
             let expires = Instant::now() + life.saturating_sub(MARGIN);
-            self.tokens.insert(
-                TokenKey::of(request, &realm),
-                CachedToken { authorization: authorization.clone(), expires },
-            );
-            self.schemes.insert(request.origin().to_string(), Scheme::Bearer { realm, by_get });
+            let token = CachedToken { authorization: authorization.clone(), expires };
+            self.tokens.insert(key.clone(), token);
+            self.schemes.insert(key.origin.clone(), Scheme::Bearer { realm: realm.clone(), by_get });
         }
         Ok(authorization)
     }
