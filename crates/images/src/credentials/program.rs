@@ -99,7 +99,8 @@ impl Program {
             Some(answer) => answer,
             None => self.ask(image, tenant).await?,
         };
-        Ok(answer.credentials(image))
+        let found = docker_keyring::lookup(std::iter::once(&answer.keyring), image);
+        Ok(found.into_iter().cloned().collect())
     }
 
     /// Drops the answer for an image, unless the program ran a moment ago.
@@ -157,12 +158,6 @@ impl Program {
         let answer = Arc::new(Answer { droppable: now + AGAIN, keyring });
         self.answers.put(scope.key(image), Arc::clone(&answer), life);
         answer
-    }
-}
-
-impl Answer {
-    fn credentials(&self, image: &str) -> Vec<Arc<Credential>> {
-        docker_keyring::lookup(std::iter::once(&self.keyring), image).into_iter().cloned().collect()
     }
 }
 
