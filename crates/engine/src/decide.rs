@@ -31,11 +31,12 @@ use tolerarch_images::resolver::{Outcome, Resolver, Tenant};
 /// Different images of one Pod that are looked up.
 const IMAGES: usize = 64;
 
-/// All that decides, as it was at one time.
+/// One consistent configuration. A decision uses exactly one.
 #[derive(Clone)]
 pub struct Snapshot {
+    /// The policy of reviews without a profile.
     pub policy: Policy,
-    /// What is decided by for the reviews of each profile.
+    /// The policies of the reviews with a profile, by its name.
     pub profiles: BTreeMap<String, Policy>,
     /// How long a Pod waits for its images, at most.
     pub budget: Duration,
@@ -68,29 +69,10 @@ impl Current {
 /// How long a Pod waits for its images.
 #[derive(Clone, Copy)]
 pub enum Wait<'a> {
-    /// Until one of them closes every pool, and no longer than this.
+    /// No longer than this, and no longer than its decision depends on them.
     Until(Instant),
-    /// For all of them, and no longer than this.
-    ForAllUntil(Instant),
     /// For all of them.
     ForAll(&'a BatchLimits),
-}
-
-impl Wait<'_> {
-    fn deadline(self) -> Instant {
-        match self {
-            Self::Until(deadline) | Self::ForAllUntil(deadline) => deadline,
-            Self::ForAll(limits) => Instant::now() + limits.time,
-        }
-    }
-
-    /// The same, for all images.
-    fn for_all(self) -> Self {
-        match self {
-            Self::Until(deadline) => Self::ForAllUntil(deadline),
-            all => all,
-        }
-    }
 }
 
 impl Snapshot {
@@ -110,7 +92,9 @@ impl Snapshot {
         if let Some(decision) = Decision::without_images(policy, pod) {
             return decision;
         }
-        let images = self.look_up_all(policy, namespace, pod, pod.images(), wait).await;
+        let closes =
+            |image: &ImageSupport<'_>| matches!(wait, Wait::Until(_)) && policy.is_closed_by(pod, image);
+        let images = self.look_up(policy, namespace, pod, &pod.images(), wait, closes).await;
         Decision::of(policy, pod, policy.rank(namespace, pod), &images)
     }
 
@@ -138,58 +122,20 @@ impl Snapshot {
         is_wanted: impl Fn(&str) -> bool,
         limits: &BatchLimits,
     ) -> Vec<ImageSupport<'a>> {
-        let (mut usages, wait) = (pod.images(), Wait::ForAll(limits));
+        let mut usages = pod.images();
         usages.retain(|usage| is_wanted(usage.given));
-        self.look_up_all(policy, namespace, pod, usages, wait).await
+        self.look_up(policy, namespace, pod, &usages, Wait::ForAll(limits), |_| false).await
     }
 
-    /// What is known of these images of the Pod, with the credentials that it may use.
-    async fn look_up_all<'a>(
-        &self,
-        policy: &Policy,
-        namespace: &str,
-        pod: &'a Pod<'_>,
-        usages: Vec<Usage<'a>>,
-        wait: Wait<'_>,
-    ) -> Vec<ImageSupport<'a>> {
-        let keyring = self.keyring(namespace, pod, &usages, wait.deadline()).await;
-        self.look_up(policy, namespace, pod, &usages, &keyring, wait).await
-    }
-
-    /// The credentials that the Pod may use. Its pull secrets are read only if some image is not known without them; where
-    /// they cannot be read in time, those of the operator have to do: the secrets are there for the next Pod.
-    async fn keyring(
-        &self,
-        namespace: &str,
-        pod: &Pod<'_>,
-        usages: &[Usage<'_>],
-        deadline: Instant,
-    ) -> Keyring {
-        let credentials = &self.credentials;
-        let shared = credentials.shared_keyring();
-        if !credentials.reads_pull_secrets() || pod.pull_secrets().next().is_none() {
-            return shared;
-        }
-        let settled = |usage: &Usage<'_>| {
-            let asked = usage.image.as_ref().ok().filter(|_| self.policy.override_for(usage).is_none());
-            asked.is_none_or(|image| self.resolver.is_settled(image, &shared.candidates(image)))
-        };
-        if usages.iter().all(settled) {
-            return shared;
-        }
-        let keyring = Box::pin(credentials.keyring(namespace, pod.pull_secrets()));
-        timeout_at(deadline, keyring).await.unwrap_or(shared)
-    }
-
-    /// What is known of each image; of fewer where one of them closes every pool.
+    /// What is known of these images of the Pod, with the credentials that it may use; of fewer where one of them is enough.
     async fn look_up<'a>(
         &self,
         policy: &Policy,
         namespace: &str,
         pod: &Pod<'_>,
         usages: &[Usage<'a>],
-        keyring: &Keyring,
         wait: Wait<'_>,
+        is_enough: impl Fn(&ImageSupport<'_>) -> bool,
     ) -> Vec<ImageSupport<'a>> {
         let known = |usage: &Usage<'a>, support| ImageSupport {
             given: usage.given,
@@ -197,8 +143,6 @@ impl Snapshot {
             support,
             failure: None,
         };
-        let closes =
-            |image: &ImageSupport<'_>| matches!(wait, Wait::Until(_)) && policy.is_closed_by(pod, image);
         let mut images: Vec<&ImageRef> = Vec::with_capacity(usages.len());
         let mut not_asked = Vec::new();
         for usage in usages {
@@ -214,10 +158,15 @@ impl Snapshot {
             };
             let image = known(usage, support);
             not_asked.push(image);
-            if closes(&image) {
+            if is_enough(&image) {
                 return not_asked;
             }
         }
+        let deadline = match wait {
+            Wait::Until(deadline) => deadline,
+            Wait::ForAll(limits) => Instant::now() + limits.time,
+        };
+        let keyring = self.keyring(namespace, pod, &images, deadline).await;
         let uses =
             |usage: &&Usage<'a>, image: &ImageRef| usage.image.as_ref().is_ok_and(|used| used == image);
         let candidates = |image: &ImageRef| keyring.candidates(image);
@@ -226,13 +175,11 @@ impl Snapshot {
             ..known(usage, outcome)
         };
         let enough = |image: &ImageRef, outcome: Outcome| {
-            usages
-                .iter()
-                .filter(|usage| uses(usage, image))
-                .any(|usage| closes(&found(usage, image, outcome)))
+            let mut of_it = usages.iter().filter(|usage| uses(usage, image));
+            of_it.any(|usage| is_enough(&found(usage, image, outcome)))
         };
         let outcomes = match wait {
-            Wait::Until(deadline) | Wait::ForAllUntil(deadline) => {
+            Wait::Until(_) => {
                 let tenant = Tenant::of(namespace);
                 self.resolver.resolve(tenant, &images, candidates, deadline, enough).await
             }
@@ -243,6 +190,26 @@ impl Snapshot {
             Some(found(usage, images[place], outcomes[place]?))
         });
         asked.chain(not_asked).collect()
+    }
+
+    /// The credentials that the Pod may use. Its pull secrets are read only if some image is not known without them; where
+    /// they cannot be read in time, those of the operator have to do: the secrets are there for the next Pod.
+    async fn keyring(
+        &self,
+        namespace: &str,
+        pod: &Pod<'_>,
+        images: &[&ImageRef],
+        deadline: Instant,
+    ) -> Keyring {
+        let credentials = &self.credentials;
+        let shared = credentials.shared_keyring();
+        let is_settled = |image: &&ImageRef| self.resolver.is_settled(image, &shared.candidates(image));
+        let is_needed = credentials.reads_pull_secrets() && pod.pull_secrets().next().is_some();
+        if !is_needed || images.iter().all(is_settled) {
+            return shared;
+        }
+        let keyring = Box::pin(credentials.keyring(namespace, pod.pull_secrets()));
+        timeout_at(deadline, keyring).await.unwrap_or(shared)
     }
 
     /// Where the image that this outcome is of has failed, as far as that counts in this namespace.

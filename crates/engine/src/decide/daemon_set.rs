@@ -3,7 +3,7 @@
 //! by comparing both without what is managed. What that is, the old template says, too: who updates it may drop the
 //! annotations or the lists.
 
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 use super::{Snapshot, Wait};
 use tolerarch_core::decision::Decision;
@@ -45,7 +45,7 @@ impl Snapshot {
             Change::Nothing(edits) => kept(policy, &before.pod, edits),
             Change::Something => {
                 // An unknown image counts whatever the others lack, so that none may be left out.
-                let images = self.look_up_all(policy, namespace, pod, pod.images(), wait.for_all()).await;
+                let images = self.look_up(policy, namespace, pod, &pod.images(), wait, |_| false).await;
                 let rank = policy.rank(namespace, pod);
                 Decision::after(Some(&before.pod), policy, pod, rank, &images)
             }
@@ -129,31 +129,26 @@ fn stripped(policy: &Policy, pod: &Pod<'_>, before: Option<&Pod<'_>>, mut templa
         annotations.retain(|key, _| !ANNOTATIONS.contains(&&**key));
     }
     // What was created for ours may have stayed, empty.
-    let mut prune = |path: &str, name: &str| {
+    let mut prune = |path: &str, names: &[&str]| {
         if let Some(object) = template.pointer_mut(path).and_then(Value::as_object_mut) {
-            prune(object, name);
+            object.retain(|name, member| !names.contains(&&**name) || !is_pruned(member));
         }
     };
-    prune("/metadata", "annotations");
-    prune("", "metadata");
-    MEMBERS.into_iter().for_each(|name| prune("/spec", name));
+    prune("/metadata", &["annotations"]);
+    prune("", &["metadata"]);
+    prune("/spec", &MEMBERS);
     Some(template)
 }
 
-/// Removes a member that is empty, or has only what is.
-fn prune(object: &mut Map<String, Value>, name: &str) {
-    if let Some(Value::Object(inner)) = object.get_mut(name) {
-        let names: Vec<String> = inner.keys().cloned().collect();
-        names.iter().for_each(|name| prune(inner, name));
-    }
-    let is_empty = match object.get(name) {
-        Some(Value::Object(inner)) => inner.is_empty(),
-        Some(Value::Array(inner)) => inner.is_empty(),
-        Some(value) => value.is_null(),
-        None => false,
-    };
-    if is_empty {
-        object.remove(name);
+/// Removes members that are empty, or have only what is. Returns whether nothing is left.
+fn is_pruned(value: &mut Value) -> bool {
+    match value {
+        Value::Object(members) => {
+            members.retain(|_, member| !is_pruned(member));
+            members.is_empty()
+        }
+        Value::Array(items) => items.is_empty(),
+        other => other.is_null(),
     }
 }
 

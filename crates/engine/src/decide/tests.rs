@@ -7,6 +7,7 @@ use crate::failed_images::{Evidence, FailedImage};
 use tolerarch_core::policy::Override;
 use tolerarch_images::credentials::testing::with_cluster;
 use tolerarch_images::registry::Digest;
+use tolerarch_images::resolver::LookupSettings;
 use tolerarch_kubernetes::cluster::testing::ApiServer;
 use tolerarch_support::testing::StoppedClock;
 
@@ -37,8 +38,9 @@ async fn a_pull_secret_is_waited_for_no_longer_than_the_pod_waits() {
     created["spec"]["imagePullSecrets"] = json!([{"name": "pull"}]);
     let (pod, snapshot) = (Pod::of_value(&created).unwrap(), bench.current.get());
     let _clock = StoppedClock::stop();
-    let (usages, second) = (pod.images(), Duration::from_secs(1));
-    let reading = snapshot.keyring("shop", &pod, &usages, Instant::now() + second);
+    let (image, second) = (pod.images().remove(0).image.unwrap(), Duration::from_secs(1));
+    let images = [&image];
+    let reading = snapshot.keyring("shop", &pod, &images, Instant::now() + second);
     tokio::pin!(reading);
     assert!(futures_util::poll!(&mut reading).is_pending());
     tokio::time::advance(second + Duration::from_millis(1)).await;
@@ -176,8 +178,8 @@ async fn an_image_that_failed_is_kept_from_where_it_did() {
     let snapshot = bench.current.get();
     let own = pod(&[&lies]);
     let own = Pod::of_value(&own).unwrap();
-    let until = Wait::ForAllUntil(Instant::now() + snapshot.budget);
-    let decision = snapshot.decide(&snapshot.policy, "shop", &own, until).await;
+    let limits = BatchLimits::new(&LookupSettings::default());
+    let decision = snapshot.decide(&snapshot.policy, "shop", &own, Wait::ForAll(&limits)).await;
     let required = decision.edits.annotations.iter().find(|edit| edit.key == "tolerarch.io/required");
     assert_eq!((decision.reason.as_str(), &*required.unwrap().value), ("placed", "amd64"));
     assert!(decision.blockers[0].cause.to_string().starts_with("failed on linux/arm64 at 2"), "{decision:?}");
