@@ -109,9 +109,10 @@ impl Command {
         notes.extend(unread_pull_secrets(unread, "the Pods"));
         let summary = census.summary();
         let mut causes = BTreeMap::new();
-        for image in summary.images.iter().filter(|image| matches!(image.cause, Cause::Unknown(_))) {
-            let cause = image.image.parse().ok().and_then(|image| session.cause(&image));
-            causes.extend(cause.map(|cause| (image.image.as_ref().to_owned(), cause)));
+        for ((image, cause), _) in &summary.images {
+            let Cause::Unknown(_) = cause else { continue };
+            let cause = image.parse().ok().and_then(|image| session.cause(&image));
+            causes.extend(cause.map(|cause| (image.as_ref().to_owned(), cause)));
         }
         let excluded = summary.missed.iter().filter(|(pod, _)| EXCLUDED.contains(&&*pod.workload.namespace));
         let excluded = excluded.count() as u64;

@@ -55,33 +55,34 @@ impl Census {
     pub fn add(&mut self, member: Member<'_>) {
         let Member { name, workload, requests, node, judgement } = member;
         let Judgement { coverage, reason, blockers, usable, .. } = judgement;
-        let total = self.workloads.entry(Arc::clone(workload));
-        let total = total.or_insert_with_key(|workload| WorkloadTotal::new(workload, *coverage, *reason));
-        (total.coverage, total.reason) = (total.coverage, total.reason).min((*coverage, *reason));
+        let (coverage, reason) = (*coverage, *reason);
+        let total = self.workloads.entry(Arc::clone(workload)).or_insert_with(|| {
+            let (amount, images) = Default::default();
+            WorkloadTotal { coverage, reason, amount, images, missed: 0, misplaced: 0 }
+        });
+        (total.coverage, total.reason) = (total.coverage, total.reason).min((coverage, reason));
         total.amount.add(requests);
         for BlockingImage { image, cause } in blockers {
             total.images.insert(Arc::clone(image));
-            let of_image = self.images.entry((Arc::clone(image), *cause));
-            let of_image = of_image.or_insert_with_key(|(image, cause)| ImageTotal::new(image, *cause));
+            let of_image = self.images.entry((Arc::clone(image), *cause)).or_default();
             of_image.keeps.add(requests);
             if blockers.len() == 1 {
                 of_image.alone.add(requests);
             }
             of_image.workloads.insert(Arc::clone(workload));
         }
-        let namespace = self.namespaces.entry(Arc::clone(&workload.namespace));
-        let namespace = namespace.or_insert_with_key(NamespaceTotal::new);
-        namespace.amounts.entry(*coverage).or_default().add(requests);
+        let namespace = self.namespaces.entry(Arc::clone(&workload.namespace)).or_default();
+        namespace.amounts.entry(coverage).or_default().add(requests);
         let reasons = match coverage {
             Coverage::Unknown => Some(&mut self.unknown),
             Coverage::Skipped => Some(&mut self.skipped),
             Coverage::All | Coverage::Partial => None,
         };
         if let Some(reasons) = reasons {
-            let of_reason = reasons.entry(*reason).or_insert_with(|| ReasonTotal::new(*reason));
+            let of_reason = reasons.entry(reason).or_default();
             of_reason.amount.add(requests);
             of_reason.workloads.insert(Arc::clone(workload));
-            let because = blockers.iter().filter(|own| Reason::from(own.cause) == *reason);
+            let because = blockers.iter().filter(|own| Reason::from(own.cause) == reason);
             of_reason.images.extend(because.map(|own| Arc::clone(&own.image)));
         }
         let pod = || PodOf { workload: Arc::clone(workload), name: name.to_owned() };
@@ -102,26 +103,26 @@ impl Census {
     pub fn summary(self) -> Summary {
         let Self { workloads, images, mut namespaces, unknown, skipped, mut missed, mut misplaced } = self;
         let mut totals: BTreeMap<Coverage, (Amount, u64)> = Coverage::each();
-        for total in workloads.values() {
+        for (workload, total) in &workloads {
             totals.entry(total.coverage).or_default().1 += 1;
-            if let Some(namespace) = namespaces.get_mut(&total.workload.namespace) {
+            if let Some(namespace) = namespaces.get_mut(&workload.namespace) {
                 namespace.workloads += 1;
             }
         }
         for (coverage, amount) in namespaces.values().flat_map(|one| &one.amounts) {
             totals.entry(*coverage).or_default().0.add(*amount);
         }
-        let by_reason = |totals| ranked(totals, |one: &ReasonTotal| (Reverse(one.amount), one.reason));
+        let by_reason =
+            |totals| ranked(totals, |reason: &Reason, one: &ReasonTotal| (Reverse(one.amount), *reason));
         missed.sort_unstable();
         misplaced.sort_unstable_by(|one, other| one.pod.cmp(&other.pod));
         Summary {
             totals,
-            workloads: ranked(workloads, |one| (Reverse(one.amount), Arc::clone(&one.workload))),
-            images: ranked(images, |one| {
-                let amounts = (Reverse(one.keeps), Reverse(one.alone));
-                (amounts, Arc::clone(&one.image), format!("{:?}", one.cause))
+            workloads: ranked(workloads, |workload, one| (Reverse(one.amount), Arc::clone(workload))),
+            images: ranked(images, |(image, cause), one| {
+                (Reverse(one.keeps), Reverse(one.alone), Arc::clone(image), format!("{cause:?}"))
             }),
-            namespaces: ranked(namespaces, |one| (Reverse(one.kept()), Arc::clone(&one.namespace))),
+            namespaces: ranked(namespaces, |namespace, one| (Reverse(one.kept()), Arc::clone(namespace))),
             unknown: by_reason(unknown),
             skipped: by_reason(skipped),
             missed,
@@ -130,10 +131,10 @@ impl Census {
     }
 }
 
-/// The totals in the order of a key that no two of them share.
-fn ranked<K, T, R: Ord>(totals: HashMap<K, T>, rank: impl Fn(&T) -> R) -> Vec<T> {
-    let mut totals: Vec<T> = totals.into_values().collect();
-    totals.sort_by_cached_key(rank);
+/// The totals and what they are of, in the order of a rank that no two of them share.
+fn ranked<K, T, R: Ord>(totals: HashMap<K, T>, rank: impl Fn(&K, &T) -> R) -> Vec<(K, T)> {
+    let mut totals: Vec<(K, T)> = totals.into_iter().collect();
+    totals.sort_by_cached_key(|(of, total)| rank(of, total));
     totals
 }
 

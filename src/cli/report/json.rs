@@ -20,7 +20,7 @@ impl Report {
                 (coverage.as_str(), with(amount(*part), json!({"workloads": workloads})))
             })
             .collect();
-        let workloads = summary.workloads.iter().map(|one| {
+        let workloads = summary.workloads.iter().map(|(of, one)| {
             let more = json!({
                 "support": one.coverage.as_str(),
                 "reason": one.reason,
@@ -28,37 +28,37 @@ impl Report {
                 "missed": one.missed,
                 "misplaced": one.misplaced,
             });
-            with(with(workload(&one.workload), amount(one.amount)), more)
+            with(with(workload(of), amount(one.amount)), more)
         });
-        let images = summary.images.iter().map(|one| {
+        let images = summary.images.iter().map(|((image, cause), one)| {
             let more = json!({
-                "image": &*one.image,
-                "reason": Reason::from(one.cause),
-                "lacks": one.cause.lacks(),
+                "image": &**image,
+                "reason": Reason::from(*cause),
+                "lacks": cause.lacks(),
                 "workloads": one.workloads.len(),
                 "alone": amount(one.alone),
-                "error": self.causes.get(&*one.image),
+                "error": self.causes.get(&**image),
             });
             with(amount(one.keeps), more)
         });
-        let namespaces = summary.namespaces.iter().map(|one| {
+        let namespaces = summary.namespaces.iter().map(|(namespace, one)| {
             let of = |coverage: Coverage| one.amounts.get(&coverage).copied().unwrap_or_default();
             let amounts = Coverage::ALL.map(|coverage| (coverage.as_str(), amount(of(coverage))));
             with(
-                json!({"namespace": &*one.namespace, "workloads": one.workloads}),
+                json!({"namespace": &**namespace, "workloads": one.workloads}),
                 amounts.into_iter().collect(),
             )
         });
-        let reasons = |all: &[ReasonTotal]| {
-            let one = |one: &ReasonTotal| {
-                let more = json!({"reason": one.reason, "workloads": one.workloads.len()});
+        let reasons = |all: &[(Reason, ReasonTotal)]| {
+            let one = |(reason, one): &(Reason, ReasonTotal)| {
+                let more = json!({"reason": reason, "workloads": one.workloads.len()});
                 with(more, amount(one.amount))
             };
             all.iter().map(one).collect::<Vec<Value>>()
         };
         let unknown = reasons(&summary.unknown).into_iter().zip(&summary.unknown);
-        let unknown = unknown.map(|(value, one)| {
-            with(value, json!({"images": texts(&one.images), "fix": fix(one.reason).unwrap_or_default()}))
+        let unknown = unknown.map(|(value, (reason, one))| {
+            with(value, json!({"images": texts(&one.images), "fix": fix(*reason).unwrap_or_default()}))
         });
         let missed = summary.missed.iter().map(|(own, pools)| with(pod(own), json!({"pools": texts(pools)})));
         let misplaced = summary.misplaced.iter().map(|one| {

@@ -8,7 +8,7 @@ use super::super::advice::fix;
 use super::super::output::count;
 use super::figures::{cores, memory, percent};
 use super::{By, Report};
-use tolerarch_engine::census::{Amount, Coverage, ImageTotal, NamespaceTotal, PodOf, WorkloadTotal};
+use tolerarch_engine::census::{Amount, Coverage, PodOf};
 
 pub(super) struct Section {
     pub(super) title: &'static str,
@@ -95,50 +95,50 @@ impl Report {
     }
 
     fn by_image(&self) -> Section {
-        let row = |image: &ImageTotal| {
-            let reason = image.cause.to_string();
-            let mut row = amount(image.keeps).to_vec();
+        let rows = self.summary.images.iter().map(|((image, cause), one)| {
+            let mut row = amount(one.keeps).to_vec();
             row.extend([
-                Cell::number(image.workloads.len() as u64),
-                Cell::Text(reason),
-                Cell::name(&image.image),
+                Cell::number(one.workloads.len() as u64),
+                Cell::Text(cause.to_string()),
+                Cell::name(image),
             ]);
             row
-        };
+        });
         Section {
             title: "Images that keep Pods from the pools",
             intro:
                 "The one that keeps most comes first; a Pod that several images keep counts for each of them."
                     .to_owned(),
             columns: vec!["CPU", "MEMORY", "PODS", "WORKLOADS", "REASON", "IMAGE"],
-            rows: self.summary.images.iter().map(row).collect(),
+            rows: rows.collect(),
         }
     }
 
     fn by_workload(&self) -> Section {
-        let kept = |one: &&WorkloadTotal| matches!(one.coverage, Coverage::Partial | Coverage::Unknown);
-        let row = |one: &WorkloadTotal| {
+        let workloads = self.summary.workloads.iter();
+        let kept = workloads.filter(|(_, one)| matches!(one.coverage, Coverage::Partial | Coverage::Unknown));
+        let rows = kept.map(|(workload, one)| {
             let mut row = amount(one.amount).to_vec();
             row.extend([
                 Cell::Coverage(one.coverage),
                 Cell::Text(one.reason.as_str().to_owned()),
-                Cell::name(&one.workload.namespace),
-                Cell::Name(one.workload.label()),
+                Cell::name(&workload.namespace),
+                Cell::Name(workload.label()),
             ]);
             row
-        };
+        });
         Section {
             title: "Workloads that images keep from the pools",
             intro: "The largest comes first.".to_owned(),
             columns: vec!["CPU", "MEMORY", "PODS", "SUPPORT", "REASON", "NAMESPACE", "OBJECT"],
-            rows: self.summary.workloads.iter().filter(kept).map(row).collect(),
+            rows: rows.collect(),
         }
     }
 
     fn by_namespace(&self) -> Section {
-        let row = |one: &NamespaceTotal| {
+        let rows = self.summary.namespaces.iter().map(|(namespace, one)| {
             let all: Amount = one.amounts.values().sum();
-            let mut row = vec![Cell::name(&one.namespace)];
+            let mut row = vec![Cell::name(namespace)];
             row.extend(amount(all));
             row.extend(Coverage::ALL.map(|coverage| {
                 let part = one.amounts.get(&coverage).copied().unwrap_or_default();
@@ -146,22 +146,22 @@ impl Report {
                 Cell::Number(format!("{percent}%"), percent as f64)
             }));
             row
-        };
+        });
         Section {
             title: "Namespaces",
             intro: "Shares of the requested CPU; where images keep most comes first.".to_owned(),
             columns: vec!["NAMESPACE", "CPU", "MEMORY", "PODS", "ALL", "PARTIAL", "UNKNOWN", "SKIPPED"],
-            rows: self.summary.namespaces.iter().map(row).collect(),
+            rows: rows.collect(),
         }
     }
 
     pub(super) fn unknown(&self) -> Section {
-        let rows = self.summary.unknown.iter().map(|one| {
-            let mut row = vec![Cell::Text(one.reason.as_str().to_owned())];
+        let rows = self.summary.unknown.iter().map(|(reason, one)| {
+            let mut row = vec![Cell::Text(reason.as_str().to_owned())];
             row.extend(amount(one.amount));
             row.extend([
                 Cell::number(one.images.len() as u64),
-                Cell::Text(fix(one.reason).unwrap_or_default().to_owned()),
+                Cell::Text(fix(*reason).unwrap_or_default().to_owned()),
             ]);
             row
         });

@@ -16,15 +16,15 @@ pub struct Summary {
     /// All Pods, by what their images support, and how many workloads that are.
     pub totals: BTreeMap<Coverage, (Amount, u64)>,
     /// Every workload, the largest first.
-    pub workloads: Vec<WorkloadTotal>,
+    pub workloads: Vec<(Arc<Workload>, WorkloadTotal)>,
     /// Every image that keeps Pods from the pools, the one that keeps most first.
-    pub images: Vec<ImageTotal>,
+    pub images: Vec<((Arc<str>, Cause), ImageTotal)>,
     /// The same sums for each namespace, the one with most to gain first.
-    pub namespaces: Vec<NamespaceTotal>,
+    pub namespaces: Vec<(Arc<str>, NamespaceTotal)>,
     /// Pods with an image that is not known, by the reason.
-    pub unknown: Vec<ReasonTotal>,
+    pub unknown: Vec<(Reason, ReasonTotal)>,
     /// Pods that are not decided on, by the reason.
-    pub skipped: Vec<ReasonTotal>,
+    pub skipped: Vec<(Reason, ReasonTotal)>,
     /// Pods that could use pools, and were created without, with these pools.
     pub missed: Vec<(PodOf, Vec<Arc<str>>)>,
     /// Pods on nodes that their images do not support.
@@ -33,7 +33,6 @@ pub struct Summary {
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct WorkloadTotal {
-    pub workload: Arc<Workload>,
     /// Of its Pods whose images cover least.
     pub coverage: Coverage,
     pub reason: Reason,
@@ -45,10 +44,8 @@ pub struct WorkloadTotal {
 }
 
 /// An image that keeps Pods from the pools.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct ImageTotal {
-    pub image: Arc<str>,
-    pub cause: Cause,
     /// All Pods that it keeps.
     pub keeps: Amount,
     /// Those that no other image keeps as well.
@@ -56,18 +53,16 @@ pub struct ImageTotal {
     pub workloads: BTreeSet<Arc<Workload>>,
 }
 
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct NamespaceTotal {
-    pub namespace: Arc<str>,
     /// Its Pods, by what their images support.
     pub amounts: BTreeMap<Coverage, Amount>,
     pub workloads: u64,
 }
 
 /// Pods that share a reason.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct ReasonTotal {
-    pub reason: Reason,
     pub amount: Amount,
     pub workloads: BTreeSet<Arc<Workload>>,
     /// The images, where images are the reason.
@@ -89,35 +84,10 @@ pub struct Misplacement {
     pub images: Vec<Arc<str>>,
 }
 
-impl WorkloadTotal {
-    pub(super) fn new(workload: &Arc<Workload>, coverage: Coverage, reason: Reason) -> Self {
-        let (workload, amount) = (Arc::clone(workload), Amount::default());
-        Self { workload, coverage, reason, amount, images: BTreeSet::new(), missed: 0, misplaced: 0 }
-    }
-}
-
-impl ImageTotal {
-    pub(super) fn new(image: &Arc<str>, cause: Cause) -> Self {
-        let (image, keeps, alone, workloads) =
-            (Arc::clone(image), Amount::default(), Amount::default(), BTreeSet::new());
-        Self { image, cause, keeps, alone, workloads }
-    }
-}
-
 impl NamespaceTotal {
-    pub(super) fn new(namespace: &Arc<str>) -> Self {
-        Self { namespace: Arc::clone(namespace), amounts: BTreeMap::new(), workloads: 0 }
-    }
-
     /// What images keep from the pools.
     pub fn kept(&self) -> Amount {
         [Coverage::Partial, Coverage::Unknown].iter().filter_map(|coverage| self.amounts.get(coverage)).sum()
-    }
-}
-
-impl ReasonTotal {
-    pub(super) fn new(reason: Reason) -> Self {
-        Self { reason, amount: Amount::default(), workloads: BTreeSet::new(), images: BTreeSet::new() }
     }
 }
 

@@ -184,22 +184,22 @@ proptest! {
             pods: pods.len() as u64,
         };
         prop_assert_eq!(summary.all(), all);
-        prop_assert_eq!(summary.workloads.iter().map(|one| &one.amount).sum::<Amount>(), all);
-        prop_assert_eq!(summary.namespaces.iter().flat_map(|one| one.amounts.values()).sum::<Amount>(), all);
+        prop_assert_eq!(summary.workloads.iter().map(|(_, one)| &one.amount).sum::<Amount>(), all);
+        prop_assert_eq!(summary.namespaces.iter().flat_map(|(_, one)| one.amounts.values()).sum::<Amount>(), all);
         let workloads: u64 = summary.totals.values().map(|(_, workloads)| workloads).sum();
         prop_assert_eq!(workloads, summary.workloads.len() as u64);
         let of = |coverage| summary.totals[&coverage].0;
-        prop_assert_eq!(summary.unknown.iter().map(|one| &one.amount).sum::<Amount>(), of(Coverage::Unknown));
-        prop_assert_eq!(summary.skipped.iter().map(|one| &one.amount).sum::<Amount>(), of(Coverage::Skipped));
+        prop_assert_eq!(summary.unknown.iter().map(|(_, one)| &one.amount).sum::<Amount>(), of(Coverage::Unknown));
+        prop_assert_eq!(summary.skipped.iter().map(|(_, one)| &one.amount).sum::<Amount>(), of(Coverage::Skipped));
         let kept: Amount = [of(Coverage::Partial), of(Coverage::Unknown)].iter().sum();
         // A Pod that one image keeps alone is counted there, and nowhere else.
-        let alone: Amount = summary.images.iter().map(|one| &one.alone).sum();
+        let alone: Amount = summary.images.iter().map(|(_, one)| &one.alone).sum();
         prop_assert!(alone.cpu_millis <= kept.cpu_millis && alone.pods <= kept.pods);
-        for image in &summary.images {
+        for (_, image) in &summary.images {
             prop_assert!(image.alone.cpu_millis <= image.keeps.cpu_millis);
             prop_assert!(image.keeps.cpu_millis <= kept.cpu_millis && image.keeps.pods <= kept.pods);
         }
-        prop_assert!(summary.images.is_sorted_by_key(|one| std::cmp::Reverse(one.keeps.cpu_millis)));
+        prop_assert!(summary.images.is_sorted_by_key(|(_, one)| std::cmp::Reverse(one.keeps.cpu_millis)));
 
         let mut others: Vec<(usize, &Drawn)> = pods.iter().enumerate().collect();
         fastrand::Rng::with_seed(seed).shuffle(&mut others);
