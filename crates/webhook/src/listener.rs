@@ -28,7 +28,7 @@ use tokio_util::task::TaskTracker;
 use tower_service::Service;
 
 use crate::tls::TlsMetrics;
-use activity::{Activity, Watched};
+use activity::{Activity, Arriving, Watched};
 pub use slots::Limits;
 use slots::{Slot, Slots};
 
@@ -169,8 +169,9 @@ impl Talk {
         let io = TokioIo::new(Watched { stream, activity: Arc::clone(&activity) });
         let draining = phase.clone();
         let service = service_fn(|request: Request<Incoming>| {
-            activity.answering();
-            let answer = router.clone().call(request);
+            activity.head_complete();
+            let arriving = |body| Arriving { body, activity: Arc::clone(&activity) };
+            let answer = router.clone().call(request.map(arriving));
             let (draining, activity) = (draining.clone(), Arc::clone(&activity));
             async move {
                 let mut answer = answer.await;

@@ -14,7 +14,8 @@ async fn a_client_has_to_take_its_answer_and_a_resting_one_does_not_count_as_sta
         let _ = activity.written(outcome);
     };
     activity.bytes_arrived();
-    activity.answering();
+    activity.head_complete();
+    activity.body_complete();
     // A further request is in hand, which is not answered before this is taken.
     write(Poll::Pending);
     advance(CLIENT_TIME).await;
@@ -26,13 +27,13 @@ async fn a_client_has_to_take_its_answer_and_a_resting_one_does_not_count_as_sta
     assert_eq!((overdue(), activity.waiting()), (None, None), "it is still being answered");
 
     activity.at_rest();
+    let rests_since = Instant::now();
     write(Poll::Pending);
     advance(CLIENT_TIME + SECOND).await;
     assert_eq!(overdue(), Some(true));
     write(Poll::Ready(()));
-    assert_eq!(overdue(), None);
-    assert_eq!(activity.waiting(), Some((true, Instant::now())));
-    advance(IDLE).await;
+    assert_eq!((overdue(), activity.waiting()), (None, Some((true, rests_since))));
+    advance(IDLE - rests_since.elapsed()).await;
     assert_eq!(overdue(), None);
     advance(SECOND).await;
     assert_eq!(overdue(), Some(false));
@@ -56,7 +57,27 @@ async fn a_head_has_to_be_complete_in_time_whatever_is_written() {
     }
     advance(SECOND).await;
     assert_eq!(overdue(), Some(true));
-    activity.answering();
+    let begun = Instant::now() - 11 * SECOND;
+    activity.head_complete();
     advance(IDLE).await;
     assert_eq!(overdue(), None, "how fast a body arrives is its reader's business");
+    assert_eq!(activity.waiting(), Some((false, begun)), "but it makes room for others");
+    activity.body_complete();
+    assert_eq!(activity.waiting(), None);
+}
+
+/// Its answers would be kept for as long as it goes on asking.
+#[tokio::test(start_paused = true)]
+async fn further_requests_give_no_time_to_take_the_answers() {
+    let activity = Activity::new();
+    for _ in 0..11 {
+        assert_eq!(activity.overdue(FIRST, IDLE), None);
+        activity.bytes_arrived();
+        activity.head_complete();
+        activity.body_complete();
+        activity.at_rest();
+        let _ = activity.written(Poll::<()>::Pending);
+        advance(SECOND).await;
+    }
+    assert_eq!(activity.overdue(FIRST, IDLE), Some(true));
 }

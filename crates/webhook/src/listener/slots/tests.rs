@@ -26,7 +26,8 @@ fn has_to_leave((_, activity): &Entered) -> bool {
 }
 
 fn begin_answer((_, activity): &Entered) {
-    activity.answering();
+    activity.head_complete();
+    activity.body_complete();
 }
 
 #[tokio::test(start_paused = true)]
