@@ -89,6 +89,8 @@ impl Server {
         let families = Families::register(&metrics, &metrics)?;
         let (counts, reviews) = (TlsMetrics::register(&metrics)?, families.reviews.clone());
         let managed = ManagedMetrics::register(&metrics)?;
+        // First, so that where the port of probes is open this one is, too.
+        let tcp = listen("server.listen", server.listen).await?;
         let mut process = Process::bind(admin.listen, metrics).await?;
         let (certificate, kept) = match tls.mode {
             TlsMode::Files => {
@@ -128,7 +130,7 @@ impl Server {
         process.components.push(serving);
         let connections = server.max_connections;
         let listener = Listener {
-            tcp: listen("server.listen", server.listen).await?,
+            tcp,
             tls: Some(tls),
             router: Webhook::new(live.current().clone(), reviews).router(),
             // API servers may share one address.
