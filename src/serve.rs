@@ -204,7 +204,7 @@ pub async fn run(config: Config, sources: Sources, levels: Levels) -> Result<(),
     .await
 }
 
-/// Looks up the images of running Pods, and shows how that fares. A help, without which it starts all the same.
+/// Looks up the images of running Pods, and returns the component that shows the state of this. The webhook starts without it.
 fn warm(live: &Live) -> Option<Component> {
     let settings = live.config().warm;
     let watcher = settings.from_pods.then(|| live.watcher())?;

@@ -69,7 +69,7 @@ impl Process {
         Ok((live, discovered))
     }
 
-    /// Takes over changes of the files, which were `seen` so before they were used. How that fares is shown first.
+    /// Takes over changes of the files since `seen`, which was read before they were used. Its component is listed first.
     pub(super) fn follow(&mut self, live: &Live, sources: Sources, levels: Levels, seen: FileVersions) {
         let mut configuration = Component::new("configuration");
         if let Some(follower) = Follower::new(live.clone(), sources, levels, seen) {

@@ -121,7 +121,7 @@ pub(super) async fn check(exam: &mut Exam<'_>, backend: &Backend) {
         let (what, path) = (format!("the metrics of {name}"), format!("{admin}/metrics"));
         let text = exam.read("certificate", &what, exam.client.text(&path)).await;
         metrics.extend(text.map(|text| (name.as_str(), text)));
-        // Where its components cannot be read, neither can its metrics, and that is told already.
+        // A replica whose components cannot be read has a finding already, and its metrics cannot be read either.
         let answer = exam.client.text(&format!("{admin}/readyz?verbose")).await;
         let (Ok(lines) | Err(RequestError::Refused { message: lines, .. })) = answer else { continue };
         read += usize::from(lines.contains("readyz check "));

@@ -18,7 +18,7 @@ pub(super) const JSON: &str = "application/json";
 /// Bytes of a refusal that are read: it says why.
 const REFUSAL: usize = 64 << 10;
 
-/// An API server, as somebody. Clones share connections.
+/// Connections to an API server on behalf of one account or person. Clones share them.
 #[derive(Clone)]
 pub(super) struct Api {
     pub(super) client: Client,

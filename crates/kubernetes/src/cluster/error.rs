@@ -103,7 +103,7 @@ impl From<RequestError> for ClusterError {
     }
 }
 
-/// Why a request failed, as a person is told it.
+/// Why a request failed, with a message for people.
 #[derive(Debug, thiserror::Error)]
 pub enum RequestError {
     #[error("{message} ({status})")]

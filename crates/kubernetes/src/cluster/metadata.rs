@@ -1,10 +1,11 @@
 //! What the types of ours share that are read from the Kubernetes API.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::api::ObjectMeta;
-use serde::de::{DeserializeOwned, Error};
+use serde::de::{DeserializeOwned, Error, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
@@ -74,19 +75,54 @@ pub(super) fn first<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
     Ok(Option::<First<T, ITEMS>>::deserialize(deserializer)?.map_or_else(Vec::new, |first| first.0))
 }
 
-/// Labels, unless there are more than any object should have.
+/// Labels, unless there are more than any object should have: as many as fit into a Pod take twenty times its bytes.
 fn labels<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<BTreeMap<String, String>>, D::Error> {
-    let labels = Option::<BTreeMap<String, String>>::deserialize(deserializer)?;
-    if labels.as_ref().is_some_and(|labels| labels.len() > LABELS) {
-        return Err(D::Error::custom("too many labels"));
+    struct Few;
+    impl<'de> Visitor<'de> for Few {
+        type Value = Option<BTreeMap<String, String>>;
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("labels")
+        }
+        fn visit_unit<E: Error>(self) -> Result<Self::Value, E> {
+            Ok(None)
+        }
+        fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<Self::Value, A::Error> {
+            let mut labels = BTreeMap::new();
+            while let Some((key, value)) = members.next_entry()? {
+                if labels.len() == LABELS {
+                    return Err(A::Error::custom("too many labels"));
+                }
+                labels.insert(key, value);
+            }
+            Ok(Some(labels))
+        }
     }
-    Ok(labels)
+    deserializer.deserialize_any(Few)
 }
 
-/// Takes what stands at this place of an object that nobody hostile has written.
+/// Takes the value at a JSON pointer out of an object that only kubelets and administrators write.
 pub(super) fn take<T: Default + DeserializeOwned>(
     object: &mut Value,
     place: &str,
 ) -> Result<T, serde_json::Error> {
     or_default(object.pointer_mut(place).map(Value::take).unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What comes behind them is not read, so it takes no memory.
+    #[test]
+    fn reading_ends_at_the_first_label_too_many() {
+        let labels = |count: usize, last: &str| {
+            let all: String = (0..count).map(|label| format!("\"l{label}\":\"\",")).collect();
+            serde_json::from_str::<Metadata>(&format!("{{\"labels\":{{{all}\"last\":{last}}}}}"))
+        };
+        assert_eq!(labels(LABELS - 1, "\"\"").unwrap().labels.unwrap().len(), LABELS);
+        for (count, last) in [(LABELS, "\"\""), (LABELS + 1, "7")] {
+            let error = labels(count, last).err().unwrap().to_string();
+            assert!(error.contains("too many labels"), "{error}");
+        }
+    }
 }

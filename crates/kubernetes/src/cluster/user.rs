@@ -103,8 +103,8 @@ impl UserClient {
         Ok(all)
     }
 
-    /// The same for lists that are too large to be kept: each page is taken as it comes, and is told whether it is the first:
-    /// what came before that one is void.
+    /// Reads a list that is too large to be kept, and gives each page to `take`. A first page comes again, with `true`, where the
+    /// list begins anew: pages before it no longer count.
     pub async fn pages<T: DeserializeOwned>(
         &self,
         path: &str,

@@ -139,7 +139,7 @@ impl Watcher {
         let next = async |(mut receiver, task): (mpsc::Receiver<_>, AbortOnDropHandle<Infallible>)| {
             match receiver.recv().await {
                 Some(change) => Some((change, (receiver, task))),
-                // It ends only by a panic, which whoever follows is to have, too.
+                // The task ends only by a panic, which is passed on to the follower.
                 None => {
                     let Err(error) = task.await;
                     error.try_into_panic().ok().and_then(|panic| resume_unwind(panic))
