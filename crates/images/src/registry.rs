@@ -35,11 +35,10 @@ pub use trace::Traces;
 
 use crate::credentials::Credentials;
 use auth::Tokens;
-use client::ApiRequest;
 pub(crate) use client::Pull;
 use hosts::{Hosts, HostsDirectory};
-use net::{Connector, HttpResponse, NameResolver, TlsSettings, Transport};
-use tolerarch_core::image::{ImageRef, PlatformSet, is_digest};
+use net::{Connector, NameResolver, TlsSettings, Transport};
+use tolerarch_core::image::{ImageRef, PlatformSet};
 
 /// What the operator says of registries.
 #[derive(Clone, Debug, Default)]
@@ -129,31 +128,6 @@ impl Registry {
     /// Whether the image's registry names no rate limit, or most of it is left as far as is known.
     pub(crate) fn has_plenty(&self, image: &ImageRef) -> bool {
         self.transport.allowances.is_plentiful(image.host())
-    }
-
-    /// Asks where a tag points. `None` where the registry does not say, or by no digest that can be compared.
-    pub(crate) async fn resolve(&self, pull: Pull<'_>) -> Result<Option<Digest>, Error> {
-        let read = |response: &HttpResponse| {
-            let digest = response.header("docker-content-digest").filter(|digest| is_digest(digest));
-            digest.filter(|digest| digest.starts_with("sha256:")).map(Digest::of_text)
-        };
-        self.by_head(pull, pull.image.target(), read).await.map(Option::flatten)
-    }
-
-    /// Asks for a manifest by HEAD. `None` where the registry may answer a GET all the same.
-    async fn by_head<T>(
-        &self,
-        pull: Pull<'_>,
-        target: &str,
-        read: impl Fn(&HttpResponse) -> T,
-    ) -> Result<Option<T>, Error> {
-        match self.request(pull, &ApiRequest::head(target), |response| Ok(read(response))).await {
-            Err(error) if error.is_refusal() => Ok(None),
-            Err(error) if matches!(error.cause(), Error::Unexpected(_)) => Ok(None),
-            // A signed URL of an object store is for GET alone.
-            Err(Error::Redirected { cause, .. }) if matches!(*cause, Error::NotFound) => Ok(None),
-            head => head.map(Some),
-        }
     }
 }
 

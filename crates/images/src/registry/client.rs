@@ -11,18 +11,16 @@ use super::Registry;
 use super::auth::TokenRequest;
 use super::error::Error;
 use super::hosts::{Endpoint, in_order};
+use super::metrics::RequestKind;
 use super::net::{HttpResponse, names};
 use super::trace::{self, CREDENTIAL};
 use crate::credentials::{Credential, CredentialCandidate};
 use route::Route;
 use tolerarch_core::image::ImageRef;
 
-pub(super) use request::ApiRequest;
-
 /// How long one mirror may take while other endpoints are left.
 const MIRROR_TIME: Duration = Duration::from_secs(2);
 
-mod request;
 mod route;
 
 /// An image, and the credential to ask for it with.
@@ -36,11 +34,13 @@ pub(crate) struct Pull<'a> {
 }
 
 impl Registry {
-    /// Tries each endpoint until `read` accepts. What the registry itself answers counts more than what mirrors do.
+    /// Asks each endpoint for what a tag or a digest names until `read` accepts. What the registry itself answers counts more
+    /// than what mirrors do.
     pub(super) async fn request<T>(
         &self,
         pull: Pull<'_>,
-        request: &ApiRequest,
+        kind: RequestKind,
+        reference: &str,
         read: impl Fn(&HttpResponse) -> Result<T, Error>,
     ) -> Result<T, Error> {
         let image = pull.image;
@@ -48,7 +48,7 @@ impl Registry {
             return Err(Error::NotAllowed);
         }
         let endpoints = self.hosts.endpoints(image.host());
-        let mut untried = in_order(&endpoints, image, request.by_tag).into_iter().peekable();
+        let mut untried = in_order(&endpoints, image, is_tag(reference)).into_iter().peekable();
         let mut mirror_answered = false;
         let mut failure = None;
         while let Some(endpoint) = untried.next() {
@@ -58,12 +58,12 @@ impl Registry {
                 )));
             }
             let asked = async {
-                let mut answer = self.authorised(endpoint, pull, request).await;
+                let mut answer = self.authorised(endpoint, pull, kind, reference).await;
                 // Without TLS where that is configured and TLS fails.
                 if let (Err(Error::NoConnection(_) | Error::Unreachable(_)), Some(fallback)) =
                     (&answer, &endpoint.fallback)
                 {
-                    answer = self.authorised(fallback, pull, request).await;
+                    answer = self.authorised(fallback, pull, kind, reference).await;
                 }
                 let (response, route) = answer?;
                 let is_success = response.status.is_success();
@@ -105,13 +105,15 @@ impl Registry {
         &self,
         endpoint: &'e Endpoint,
         pull: Pull<'_>,
-        request: &ApiRequest,
+        kind: RequestKind,
+        reference: &str,
     ) -> Result<(HttpResponse, Route<'e>), Error> {
         let invalid = || Error::Unreachable("the image has no URL at this endpoint".into());
         let Self { hosts, transport, tokens, .. } = self;
         let origin = &endpoint.origin;
         let repository = &endpoint.repository(pull.image).ok_or_else(invalid)?;
-        let url = endpoint.url(pull.image, &request.path).ok_or_else(invalid)?;
+        let directory = if kind == RequestKind::Config { "blobs" } else { "manifests" };
+        let url = endpoint.url(pull.image, &format!("{directory}/{reference}")).ok_or_else(invalid)?;
         let is_own = endpoint.is_own(pull.image);
         let of_mirror = if is_own { None } else { self.credential_of_mirror(origin).await };
         let source = of_mirror.as_ref().map_or_else(trace::credential, |(_, candidate)| candidate.kind());
@@ -124,8 +126,8 @@ impl Registry {
         let asked = async {
             let (mut sent, mut refusals) = (tokens.remembered(token).await?, 0);
             loop {
-                let mut route = Route::new(endpoint, url.clone());
-                let response = route.follow(transport, hosts, request, sent.as_ref()).await?;
+                let mut route = Route::new(endpoint, kind, url.clone(), is_tag(reference));
+                let response = route.follow(transport, hosts, sent.as_ref()).await?;
                 let is_refused = response.status == StatusCode::UNAUTHORIZED && !route.is_cross_origin;
                 let next = match (is_refused, refusals, &sent) {
                     (true, 0, _) => Some(tokens.renewed(token, sent.as_ref(), &response).await?),
@@ -148,7 +150,7 @@ impl Registry {
             let asked = async {
                 let given = tokens.renewed(token, None, &response).await;
                 let given = given.map_err(|error| route.located(error))?;
-                route.follow(transport, hosts, request, Some(&given)).await
+                route.follow(transport, hosts, Some(&given)).await
             };
             response = CREDENTIAL.scope("anonymous", asked).await?;
         }
@@ -164,4 +166,9 @@ impl Registry {
         }
         None
     }
+}
+
+/// Whether a reference is a tag, which not every mirror is trusted to know.
+pub(super) fn is_tag(reference: &str) -> bool {
+    !reference.contains(':')
 }

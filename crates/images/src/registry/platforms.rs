@@ -1,12 +1,13 @@
-//! From a reference to the platforms of its image: which documents are read, and what they come to.
+//! From a reference to the platforms of its image: which documents are read, and what they come to; and where a tag points.
 
 use futures_util::stream::{self, StreamExt};
 
 use super::Registry;
-use super::client::{ApiRequest, Pull};
+use super::client::{Pull, is_tag};
 use super::digest::{self, Digest};
 use super::error::Error;
 use super::manifest::{self, Content, EntryKind, Found, IndexEntry, Manifest, ManifestError, Skip};
+use super::metrics::RequestKind;
 use super::net::HttpResponse;
 use super::trace::{self, Fate, TracedEntry};
 use tolerarch_core::image::{PlatformSet, Preference, Support, is_digest};
@@ -21,6 +22,31 @@ const PARTS: usize = 4;
 type ReadConfig = fn(&[u8]) -> Result<PlatformSet, ManifestError>;
 
 impl Registry {
+    /// Asks where a tag points. `None` where the registry does not say, or by no digest that can be compared.
+    pub(crate) async fn resolve(&self, pull: Pull<'_>) -> Result<Option<Digest>, Error> {
+        let read = |response: &HttpResponse| {
+            let digest = response.header("docker-content-digest").filter(|digest| is_digest(digest));
+            digest.filter(|digest| digest.starts_with("sha256:")).map(Digest::of_text)
+        };
+        self.by_head(pull, pull.image.target(), read).await.map(Option::flatten)
+    }
+
+    /// Asks for a manifest by HEAD. `None` where the registry may answer a GET all the same.
+    async fn by_head<T>(
+        &self,
+        pull: Pull<'_>,
+        target: &str,
+        read: impl Fn(&HttpResponse) -> T,
+    ) -> Result<Option<T>, Error> {
+        match self.request(pull, RequestKind::Head, target, |response| Ok(read(response))).await {
+            Err(error) if error.is_refusal() => Ok(None),
+            Err(error) if matches!(error.cause(), Error::Unexpected(_)) => Ok(None),
+            // A signed URL of an object store is for GET alone.
+            Err(Error::Redirected { cause, .. }) if matches!(*cause, Error::NotFound) => Ok(None),
+            head => head.map(Some),
+        }
+    }
+
     /// What an image is and where it runs. Of an index, entries that nodes of the platforms [`Registry::verified`] choose are
     /// not believed: their manifests have to be there, or their configs have to say the same. Nor is an entry that says of
     /// itself that it is no image.
@@ -184,14 +210,13 @@ impl Registry {
             }
             Ok(read_config(config.body())?)
         };
-        self.request(pull, &ApiRequest::config(digest), read).await
+        self.request(pull, RequestKind::Config, digest, read).await
     }
 
     async fn manifest(&self, pull: Pull<'_>, target: &str) -> Result<(Digest, Manifest), Error> {
-        let request = ApiRequest::manifest(target);
         let read = |response: &HttpResponse| {
             let announced = response.header("docker-content-digest").filter(|digest| is_digest(digest));
-            let pinned = (!request.by_tag).then_some(target);
+            let pinned = (!is_tag(target)).then_some(target);
             if announced.into_iter().chain(pinned).any(|digest| !digest::verifies(response.body(), digest)) {
                 return Err(ManifestError::Digest.into());
             }
@@ -199,7 +224,7 @@ impl Registry {
             let manifest = manifest::read(content_type, response.body())?;
             Ok((Digest::of_content(response.body()), manifest))
         };
-        self.request(pull, &request, read).await
+        self.request(pull, RequestKind::Manifest, target, read).await
     }
 }
 

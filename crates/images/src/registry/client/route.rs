@@ -7,10 +7,10 @@
 use http::HeaderValue;
 use url::Url;
 
-use super::request::ApiRequest;
 use crate::registry::auth::may_redirect;
 use crate::registry::error::{Error, token_hosts};
 use crate::registry::hosts::{Endpoint, Hosts};
+use crate::registry::metrics::RequestKind;
 use crate::registry::net::{HttpRequest, HttpResponse, Transport, label, shown_host};
 use tolerarch_core::image::ImageRef;
 
@@ -19,7 +19,10 @@ const REDIRECTS: usize = 5;
 
 pub(super) struct Route<'a> {
     endpoint: &'a Endpoint,
+    kind: RequestKind,
     url: Url,
+    /// Whether a tag is asked for.
+    by_tag: bool,
     pub(super) is_cross_origin: bool,
     /// Whether it went over HTTPS, which it does not leave.
     is_secure: bool,
@@ -27,9 +30,9 @@ pub(super) struct Route<'a> {
 }
 
 impl<'a> Route<'a> {
-    pub(super) fn new(endpoint: &'a Endpoint, url: Url) -> Self {
+    pub(super) fn new(endpoint: &'a Endpoint, kind: RequestKind, url: Url, by_tag: bool) -> Self {
         let is_secure = url.scheme() == "https";
-        Self { endpoint, url, is_cross_origin: false, is_secure, redirects: 0 }
+        Self { endpoint, kind, url, by_tag, is_cross_origin: false, is_secure, redirects: 0 }
     }
 
     /// Sends the request from where it has come to, and follows it. The authorization is for this origin only.
@@ -37,11 +40,10 @@ impl<'a> Route<'a> {
         &mut self,
         transport: &Transport,
         hosts: &Hosts,
-        request: &ApiRequest,
         mut authorization: Option<&HeaderValue>,
     ) -> Result<HttpResponse, Error> {
         loop {
-            let (kind, url) = (request.kind, &self.url);
+            let (kind, url) = (self.kind, &self.url);
             let http =
                 HttpRequest { kind, url, authorization, headers: None, form: None, is_idempotent: true };
             let response = self.endpoint.send(transport, http, !self.is_cross_origin).await;
@@ -49,7 +51,7 @@ impl<'a> Route<'a> {
             if !matches!(response.status.as_u16(), 301 | 302 | 303 | 307 | 308) {
                 return Ok(response);
             }
-            let next = self.next(hosts, request, response.header("location"));
+            let next = self.next(hosts, response.header("location"));
             let next = next.map_err(|error| self.located(error))?;
             if next.origin() != self.url.origin() {
                 (authorization, self.is_cross_origin) = (None, true);
@@ -61,7 +63,7 @@ impl<'a> Route<'a> {
     }
 
     /// Where a redirect leads, if it is followed. Of its answer nothing else is read.
-    fn next(&self, hosts: &Hosts, request: &ApiRequest, location: Option<&str>) -> Result<Url, Error> {
+    fn next(&self, hosts: &Hosts, location: Option<&str>) -> Result<Url, Error> {
         let refused = |why: String| Err(Error::Unexpected(why));
         if self.redirects == REDIRECTS {
             return refused("the registry redirects too often".into());
@@ -72,7 +74,7 @@ impl<'a> Route<'a> {
             return refused("the registry answered with a redirect that is not followed".into());
         };
         // What has a digest may come from anywhere, and then without TLS where the operator says so.
-        let plain_storage = || !request.by_tag && hosts.is_plain_at(&to);
+        let plain_storage = || !self.by_tag && hosts.is_plain_at(&to);
         if to.scheme() == "http" && self.is_secure && !plain_storage() {
             return refused(format!("the registry redirects to {} without TLS", shown_host(&to)));
         }

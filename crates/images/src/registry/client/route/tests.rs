@@ -1,4 +1,5 @@
 use super::*;
+use crate::registry::client::is_tag;
 use crate::registry::hosts::{HostSettings, HostsDirectory};
 
 fn url(text: &str) -> Url {
@@ -7,6 +8,11 @@ fn url(text: &str) -> Url {
 
 fn endpoint(origin: &str) -> Endpoint {
     Endpoint::new(url(origin).join("/v2/").unwrap()).unwrap()
+}
+
+/// The route of a request for the manifest of a tag.
+fn to_manifest(endpoint: &Endpoint, url: Url) -> Route<'_> {
+    Route::new(endpoint, RequestKind::Manifest, url, true)
 }
 
 fn hosts() -> Hosts {
@@ -47,8 +53,8 @@ fn redirects_lead_where_they_may() {
         ("https://own.test/v2/x", "https://own.test/y", Some("https://own.test/y")),
     ] {
         let endpoint = endpoint(from);
-        let route = Route::new(&endpoint, url(from));
-        let next = route.next(&hosts, &ApiRequest::manifest("v1"), Some(to));
+        let route = to_manifest(&endpoint, url(from));
+        let next = route.next(&hosts, Some(to));
         assert_eq!(next.ok().as_ref().map(Url::as_str), expected, "{from} to {to}");
     }
 }
@@ -57,20 +63,21 @@ fn redirects_lead_where_they_may() {
 fn only_what_has_a_digest_comes_without_tls_and_from_where_that_is_configured() {
     let (hosts, endpoint) = (hosts(), endpoint("https://a.b/"));
     let digest = format!("sha256:{}", "a".repeat(64));
-    for (request, to, expected) in [
-        (ApiRequest::config(&digest), "http://minio.test:9000/y", true),
-        (ApiRequest::manifest(&digest), "http://minio.test:9000/y", true),
-        (ApiRequest::manifest("v1"), "http://minio.test:9000/y", false),
-        (ApiRequest::head("v1"), "http://minio.test:9000/y", false),
-        (ApiRequest::config(&digest), "http://minio.test/y", false),
-        (ApiRequest::config(&digest), "http://c.d/y", false),
+    for (reference, to, expected) in [
+        (&*digest, "http://minio.test:9000/y", true),
+        ("v1", "http://minio.test:9000/y", false),
+        (&digest, "http://minio.test/y", false),
+        (&digest, "http://c.d/y", false),
     ] {
-        let route = Route::new(&endpoint, url("https://a.b/v2/x"));
-        assert_eq!(route.next(&hosts, &request, Some(to)).is_ok(), expected, "{} to {to}", request.path);
+        for kind in [RequestKind::Head, RequestKind::Manifest, RequestKind::Config] {
+            let route = Route::new(&endpoint, kind, url("https://a.b/v2/x"), is_tag(reference));
+            assert_eq!(route.next(&hosts, Some(to)).is_ok(), expected, "{reference} to {to}");
+        }
     }
     // What was once on HTTPS stays there, also where it went on without.
-    let route = Route { url: url("http://minio.test:9000/x"), ..Route::new(&endpoint, url("https://a.b/")) };
-    assert!(route.next(&hosts, &ApiRequest::config(&digest), Some("http://c.d/y")).is_err());
+    let route = Route::new(&endpoint, RequestKind::Config, url("https://a.b/"), false);
+    let route = Route { url: url("http://minio.test:9000/x"), ..route };
+    assert!(route.next(&hosts, Some("http://c.d/y")).is_err());
 }
 
 #[test]
@@ -80,13 +87,13 @@ fn a_client_certificate_is_not_presented_for_another_origin() {
         [("https://own.test/", "https://own.test/y"), ("https://listing.test/", "https://cert.test/y")]
     {
         let endpoint = endpoint(origin);
-        let route = Route { is_cross_origin: true, ..Route::new(&endpoint, url("https://evil.test/v2/x")) };
-        let error = route.next(&hosts, &ApiRequest::manifest("v1"), Some(to)).unwrap_err();
+        let route = Route { is_cross_origin: true, ..to_manifest(&endpoint, url("https://evil.test/v2/x")) };
+        let error = route.next(&hosts, Some(to)).unwrap_err();
         assert!(error.to_string().contains("client certificate"), "{error}");
     }
     let endpoint = endpoint("https://a.b/");
-    let route = Route::new(&endpoint, url("https://a.b/v2/x"));
-    let error = route.next(&hosts, &ApiRequest::manifest("v1"), Some("https://cert.test/y")).unwrap_err();
+    let route = to_manifest(&endpoint, url("https://a.b/v2/x"));
+    let error = route.next(&hosts, Some("https://cert.test/y")).unwrap_err();
     let line = r#"set registries.hosts."a.b".tokenHosts: [cert.test]"#;
     assert!(error.to_string().ends_with(line), "{error}");
 }
@@ -95,7 +102,7 @@ fn a_client_certificate_is_not_presented_for_another_origin() {
 fn a_host_in_an_error_is_cut_and_ascii() {
     let endpoint = endpoint("https://a.b/");
     let to = url(&format!("https://\u{fc}.{}test/x", "x.".repeat(1000)));
-    let route = Route { is_cross_origin: true, ..Route::new(&endpoint, to) };
+    let route = Route { is_cross_origin: true, ..to_manifest(&endpoint, to) };
     let text = route.located(Error::NotFound).to_string();
     assert!(text.starts_with("a.b redirects to xn--") && text.is_ascii() && text.len() < 200, "{text}");
 }
@@ -123,7 +130,7 @@ fn a_target_is_asked_again_only_at_a_path_of_the_api() {
         ("/cdn/sha256", None),
         ("/v2/", None),
     ] {
-        let route = Route::new(&endpoint, url("https://c.d/").join(path).unwrap());
+        let route = to_manifest(&endpoint, url("https://c.d/").join(path).unwrap());
         let target = route.target();
         assert_eq!(target.as_ref().map(|(_, name)| name.as_str()), expected, "{path}");
         assert!(target.is_none_or(|(target, _)| target.origin.as_str() == "https://c.d/"));
