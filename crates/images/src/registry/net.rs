@@ -2,10 +2,10 @@
 //! kinds of requests.
 
 mod allowance;
-mod authorities;
 mod authority;
 mod connect;
 mod guard;
+mod header;
 mod no_connection;
 mod proxy;
 mod resolve;
@@ -16,8 +16,9 @@ mod verifier;
 pub(super) use authority::{authority, dialled, label, names, shown_host};
 pub(super) use connect::Connector;
 pub use guard::AddressGuard;
+pub(super) use header::{basic, sensitive};
 pub use proxy::{Proxies, ProxyError};
 pub(super) use resolve::NameResolver;
-pub(super) use transport::{HttpRequest, HttpResponse, Transport, basic, sensitive};
+pub(super) use transport::{HttpRequest, HttpResponse, Transport};
 pub use trust::TrustError;
 pub(super) use trust::{Tls, TlsSettings};

@@ -11,7 +11,7 @@ use ipnet::IpNet;
 use percent_encoding::percent_decode_str;
 use url::Url;
 
-use super::transport::basic;
+use super::header::basic;
 
 /// Which requests go through a proxy; none by default.
 #[derive(Clone, Debug, Default)]

@@ -2,8 +2,6 @@
 
 use std::error::Error as StdError;
 
-use base64::Engine;
-use base64::engine::general_purpose::STANDARD as BASE64;
 use bytes::Bytes;
 use http::header::{
     ACCEPT, ACCEPT_ENCODING, AUTHORIZATION, CONTENT_ENCODING, CONTENT_TYPE, PROXY_AUTHORIZATION, RETRY_AFTER,
@@ -15,7 +13,6 @@ use hyper_util::client::legacy::{self, Client};
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use tokio::time::{Duration, Instant, timeout};
 use url::Url;
-use zeroize::Zeroizing;
 
 use super::allowance::{Allowance, Allowances};
 use super::authority::label;
@@ -255,18 +252,6 @@ impl Transport {
         *built.headers_mut() = headers;
         Ok(built)
     }
-}
-
-/// A header value that no `Debug` shows.
-pub(crate) fn sensitive(text: &str) -> Option<HeaderValue> {
-    let mut value = HeaderValue::try_from(text).ok()?;
-    value.set_sensitive(true);
-    Some(value)
-}
-
-pub(crate) fn basic(user: &str, password: &str) -> Option<HeaderValue> {
-    let plain = Zeroizing::new(format!("{user}:{password}"));
-    sensitive(&Zeroizing::new(format!("Basic {}", *Zeroizing::new(BASE64.encode(plain.as_bytes())))))
 }
 
 /// What kind of failure of a request to this URL this is. The text is that of the causes, which quote nothing of a body.

@@ -14,8 +14,10 @@ use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use tolerarch_support::file;
 use zeroize::Zeroizing;
 
-use super::authorities;
 use super::verifier::{Trusted, Verifier};
+
+/// Parts of a file of authorities that are logged at a time: it may have thousands of them.
+const LOGGED: usize = 20;
 
 /// Why registries cannot be asked as the configuration says.
 #[derive(Debug, thiserror::Error)]
@@ -30,26 +32,14 @@ pub enum TrustError {
 /// Why TLS with a host cannot be set up.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum TlsFault {
-    #[error(
-        "{0}: cannot be read: {1}; mend the file, or caFile of registries.hosts or ca of hosts.toml, which names it"
-    )]
-    File(PathBuf, std::io::Error),
-    #[error(
-        "{0}: holds no certificate authority in PEM that can be read; mend the file, or caFile of registries.hosts or ca of hosts.toml, which names it"
-    )]
-    NoAuthority(PathBuf),
+    #[error("{0}: {1}; mend the file, or caFile of registries.hosts or ca of hosts.toml, which names it")]
+    Authorities(PathBuf, String),
     #[error(
         "no certificate authority of the system can be read (SSL_CERT_FILE and SSL_CERT_DIR, if they are set): {0}"
     )]
     System(rustls_native_certs::Error),
-    #[error(
-        "{0}: cannot be read as a PEM client certificate or key (clientCertFile and clientKeyFile of registries.hosts, or client of hosts.toml): {1}"
-    )]
-    Identity(PathBuf, pem::Error),
-    #[error(
-        "{0}: the client certificate cannot be used with its key (clientCertFile and clientKeyFile of registries.hosts, or client of hosts.toml): {1}"
-    )]
-    Pair(PathBuf, rustls::Error),
+    #[error("{0}: {1} (clientCertFile and clientKeyFile of registries.hosts, or client of hosts.toml): {2}")]
+    Identity(PathBuf, &'static str, String),
     /// The crypto provider lacks something.
     #[error("TLS cannot be set up")]
     Provider(#[from] rustls::Error),
@@ -145,7 +135,7 @@ impl ClientTls {
         if !tls.skip_verify {
             let (mut roots, mut own) = (system.clone(), Vec::new());
             for file in &tls.authorities {
-                own.extend(authorities::add(&mut roots, file)?);
+                own.extend(add(&mut roots, file)?);
             }
             trusted = Some(Arc::new(Trusted { roots, own, files: tls.authorities.clone() }));
         }
@@ -167,6 +157,53 @@ impl ClientTls {
     }
 }
 
+/// Adds the authorities of a PEM file, and returns them. What cannot be read is passed over, as Go's `AppendCertsFromPEM`
+/// does, on which nodes rely.
+fn add(roots: &mut RootCertStore, file: &Path) -> Result<Vec<CertificateDer<'static>>, TlsFault> {
+    let fault = |what| TlsFault::Authorities(file.to_owned(), what);
+    let text = file::read(file).map_err(|cause| fault(format!("cannot be read: {cause}")))?;
+    let (mut added, mut passed) = (Vec::new(), 0_usize);
+    for (line, part) in parts(&text) {
+        let why = match CertificateDer::from_pem_slice(part) {
+            Ok(certificate) => match roots.add(certificate.clone()) {
+                Ok(()) => {
+                    added.push(certificate);
+                    continue;
+                }
+                Err(_) => "it is no certificate that can be read",
+            },
+            Err(pem::Error::NoItemsFound) => "it is no CERTIFICATE",
+            Err(_) => "it is no PEM: its base64 is broken, or its end is missing",
+        };
+        passed += 1;
+        if passed <= LOGGED {
+            let file = file.display();
+            tracing::warn!(%file, line, why, "a part of a file of certificate authorities is passed over");
+        }
+    }
+    if let Some(more) = passed.checked_sub(LOGGED).filter(|more| *more > 0) {
+        tracing::warn!(file = %file.display(), more, "more parts are passed over");
+    }
+    if added.is_empty() {
+        return Err(fault("holds no certificate authority in PEM that can be read".to_owned()));
+    }
+    Ok(added)
+}
+
+/// What begins as a part of PEM, up to the next one, and its line.
+fn parts(text: &[u8]) -> impl Iterator<Item = (usize, &[u8])> {
+    let mut begins = Vec::new();
+    let mut at = 0;
+    for (number, line) in (1..).zip(text.split_inclusive(|byte| *byte == b'\n')) {
+        if line.starts_with(b"-----BEGIN ") {
+            begins.push((number, at));
+        }
+        at += line.len();
+    }
+    let ends: Vec<usize> = begins.iter().skip(1).map(|(_, at)| *at).chain([at]).collect();
+    begins.into_iter().zip(ends).map(|((line, begin), end)| (line, &text[begin..end]))
+}
+
 fn identity(
     file: &Path,
     key: Option<&Path>,
@@ -177,12 +214,20 @@ fn identity(
         none if none.is_empty() => Err(pem::Error::NoItemsFound),
         chain => Ok(chain),
     };
-    let chain = chain().map_err(|cause| TlsFault::Identity(file.to_owned(), cause))?;
+    let unreadable = |file: &Path, cause: pem::Error| {
+        TlsFault::Identity(
+            file.to_owned(),
+            "cannot be read as a PEM client certificate or key",
+            cause.to_string(),
+        )
+    };
+    let chain = chain().map_err(|cause| unreadable(file, cause))?;
     let key_file = key.unwrap_or(file);
     let key = text(key_file).and_then(|text| PrivateKeyDer::from_pem_slice(&text));
-    let key = key.map_err(|cause| TlsFault::Identity(key_file.to_owned(), cause))?;
-    let pair = CertifiedKey::from_der(chain, key, provider);
-    pair.map(Arc::new).map_err(|cause| TlsFault::Pair(file.to_owned(), cause))
+    let key = key.map_err(|cause| unreadable(key_file, cause))?;
+    let pair = CertifiedKey::from_der(chain, key, provider).map(Arc::new);
+    let unusable = "the client certificate cannot be used with its key";
+    pair.map_err(|cause| TlsFault::Identity(file.to_owned(), unusable, cause.to_string()))
 }
 
 /// Chooses the client certificate: the first one whose issuer the server names, else the first that can sign.
@@ -204,3 +249,6 @@ impl ResolvesClientCert for Identities {
         !self.0.is_empty()
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -16,7 +16,7 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue, ValueDeserializer};
 use url::Url;
 
-use crate::registry::hosts::Endpoint;
+use crate::registry::hosts::endpoint::Endpoint;
 use crate::registry::hosts::names::Names;
 use crate::registry::net::{Tls, sensitive};
 use tolerarch_core::image::{DOCKER_HUB, DOCKER_HUB_ENDPOINT};
@@ -71,13 +71,13 @@ enum Identity {
 
 /// One host that serves the images of a namespace; containerd's `RegistryHost`.
 #[derive(Debug, Default)]
-pub(in crate::registry::hosts) struct RegistryHost {
-    pub(in crate::registry::hosts) endpoint: Option<Arc<Endpoint>>,
+pub(crate) struct RegistryHost {
+    pub(crate) endpoint: Option<Arc<Endpoint>>,
     /// `None` if nothing is said of it.
-    pub(in crate::registry::hosts) tls: Option<Tls>,
+    pub(crate) tls: Option<Tls>,
     /// May hold secrets, so they are never shown.
-    pub(in crate::registry::hosts) headers: HeaderMap,
-    pub(in crate::registry::hosts) names: Names,
+    pub(crate) headers: HeaderMap,
+    pub(crate) names: Names,
     pub(super) is_proxied: bool,
 }
 

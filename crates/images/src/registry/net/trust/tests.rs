@@ -6,7 +6,7 @@ fn read(text: &str) -> usize {
     std::fs::write(file.path(), text).unwrap();
     let mut roots = RootCertStore::empty();
     let added = match add(&mut roots, file.path()) {
-        Err(TlsFault::NoAuthority(_)) => 0,
+        Err(TlsFault::Authorities(_, what)) if what.starts_with("holds no certificate authority") => 0,
         added => added.unwrap().len(),
     };
     assert_eq!(roots.len(), added);

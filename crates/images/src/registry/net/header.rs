@@ -1,0 +1,18 @@
+//! Header values that are secret.
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use http::HeaderValue;
+use zeroize::Zeroizing;
+
+/// A header value that no `Debug` shows.
+pub(crate) fn sensitive(text: &str) -> Option<HeaderValue> {
+    let mut value = HeaderValue::try_from(text).ok()?;
+    value.set_sensitive(true);
+    Some(value)
+}
+
+pub(crate) fn basic(user: &str, password: &str) -> Option<HeaderValue> {
+    let plain = Zeroizing::new(format!("{user}:{password}"));
+    sensitive(&Zeroizing::new(format!("Basic {}", *Zeroizing::new(BASE64.encode(plain.as_bytes())))))
+}
