@@ -23,7 +23,6 @@ mod pull_secrets;
 mod settings;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
-mod ttl_cache;
 
 use std::borrow::Cow;
 use std::fmt;

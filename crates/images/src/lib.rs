@@ -9,3 +9,4 @@ mod meter;
 pub mod registry;
 pub mod resolver;
 pub mod shared_cache;
+mod ttl_cache;

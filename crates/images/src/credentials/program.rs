@@ -13,7 +13,7 @@ use super::docker_keyring::{self, DockerKeyring};
 use super::helper::Helper;
 use super::process::{Busy, Limits, Runner};
 use super::provider::{CacheKey, Provider, Response, Scope, registry};
-use super::ttl_cache::TtlCache;
+use crate::ttl_cache::TtlCache;
 use tolerarch_support::concurrency::{Permit, Tenant};
 use tolerarch_support::single_flight::SingleFlight;
 use tolerarch_support::sync::Mutex;
@@ -106,8 +106,8 @@ impl Program {
     /// Drops the answer for an image, unless the program ran a moment ago.
     pub(super) fn refused(&self, image: &str) {
         for key in Scope::ALL.map(|scope| scope.key(image)) {
-            if let Some(answer) = self.answers.get(&key).filter(|answer| answer.droppable <= Instant::now()) {
-                self.answers.put(key, answer, Duration::ZERO);
+            if self.answers.get(&key).is_some_and(|answer| answer.droppable <= Instant::now()) {
+                self.answers.remove(&key);
             }
         }
     }

@@ -14,7 +14,7 @@ use super::docker::{BASE64, DockerConfig, Read};
 use super::docker_keyring::DockerKeyring;
 use super::pattern::ImagePattern;
 use super::settings::CredentialsError;
-use super::ttl_cache::TtlCache;
+use crate::ttl_cache::TtlCache;
 use tolerarch_kubernetes::cluster::{self, Caller, Cluster, ClusterError, ConnectError};
 use tolerarch_support::concurrency::{Capacity, ConcurrencyLimit, Tenant};
 use tolerarch_support::recently::Recently;

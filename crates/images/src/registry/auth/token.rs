@@ -4,11 +4,11 @@
 //! issued for. So the next lookup of a repository is one request, and no caller uses a token of another one.
 
 use std::convert::Infallible;
+use std::sync::Arc;
 
 use http::HeaderValue;
-use quick_cache::Weighter;
 use quick_cache::sync::Cache;
-use tokio::time::{Duration, Instant};
+use tokio::time::Duration;
 
 use super::challenge::{Challenge, challenges};
 use super::exchange::{TokenRequest, basic, bearer, read};
@@ -16,6 +16,7 @@ use super::realm::Realm;
 use crate::credentials::{Credential, CredentialId};
 use crate::registry::error::Error;
 use crate::registry::net::{HttpResponse, label, shown_host};
+use crate::ttl_cache::TtlCache;
 
 /// Challenges (by host) and tokens (by repository and credential) that are remembered.
 const CHALLENGES: usize = 1000;
@@ -29,7 +30,7 @@ const MARGIN: Duration = Duration::from_secs(5);
 pub(crate) struct Tokens {
     /// By origin.
     schemes: Cache<String, Scheme>,
-    tokens: Cache<TokenKey, CachedToken, Weight>,
+    tokens: Arc<TtlCache<TokenKey, HeaderValue>>,
     /// Those under way, also by whether they are asked by GET: many tags of one repository are often looked up at once.
     fetches: Cache<(TokenKey, bool), Authorization>,
 }
@@ -55,24 +56,6 @@ struct TokenKey {
     realm: Realm,
 }
 
-#[derive(Clone)]
-struct CachedToken {
-    authorization: HeaderValue,
-    expires: Instant,
-}
-
-#[derive(Clone)]
-struct Weight;
-
-impl Weighter<TokenKey, CachedToken> for Weight {
-    fn weight(&self, key: &TokenKey, token: &CachedToken) -> u64 {
-        let TokenKey { origin, repository, realm: Realm { url, service }, .. } = key;
-        let texts =
-            origin.len() + repository.len() + url.as_str().len() + service.as_ref().map_or(0, String::len);
-        (texts + token.authorization.len() + size_of::<(TokenKey, CachedToken)>()) as u64
-    }
-}
-
 impl TokenKey {
     fn of(request: TokenRequest<'_>, realm: Realm) -> Self {
         Self {
@@ -83,13 +66,21 @@ impl TokenKey {
             realm,
         }
     }
+
+    /// About how many bytes a token takes with its key.
+    fn weight(&self, token: &HeaderValue) -> u64 {
+        let Self { origin, repository, realm: Realm { url, service }, .. } = self;
+        let texts =
+            origin.len() + repository.len() + url.as_str().len() + service.as_ref().map_or(0, String::len);
+        (texts + token.len() + size_of::<(Self, HeaderValue)>()) as u64
+    }
 }
 
 impl Tokens {
     pub(crate) fn new() -> Self {
         Self {
             schemes: Cache::new(CHALLENGES),
-            tokens: Cache::with_weighter(TOKENS, TOKENS_BYTES, Weight),
+            tokens: TtlCache::weighed(TOKENS, TOKENS_BYTES, TokenKey::weight),
             fetches: Cache::new(TOKENS),
         }
     }
@@ -106,7 +97,7 @@ impl Tokens {
             Some(Scheme::Bearer { realm, .. }) if !request.may_ask(&realm) => Ok(None),
             Some(Scheme::Bearer { realm, by_get }) => {
                 let key = TokenKey::of(request, realm);
-                if let Some(token) = self.valid(&key) {
+                if let Some(token) = self.tokens.get(&key) {
                     return Ok(Some(token));
                 }
                 let fetched = self.fetch(request, key, by_get).await;
@@ -132,9 +123,9 @@ impl Tokens {
             let key = TokenKey::of(request, realm.clone());
             let usable = |token: &HeaderValue| Some(token) != sent && request.may_ask(realm);
             // Another lookup may have renewed it since.
-            match self.valid(&key).filter(usable) {
+            match self.tokens.get(&key).filter(usable) {
                 Some(token) => return Ok(token),
-                None => drop(self.tokens.remove(&key)),
+                None => self.tokens.remove(&key),
             }
         }
         if let Some(Credential::Bearer(_)) = request.credential {
@@ -179,21 +170,16 @@ impl Tokens {
                 if request.may_ask(&realm) =>
             {
                 let key = TokenKey::of(request, realm);
-                match self.valid(&key) {
+                match self.tokens.get(&key) {
                     // Another lookup has it by now.
                     Some(token) if token != *refused => return Ok(Some(token)),
                     Some(_) if by_get => return Ok(None),
-                    _ => drop(self.tokens.remove(&key)),
+                    _ => self.tokens.remove(&key),
                 }
                 self.fetch(request, key, true).await.map(Some)
             }
             _ => Ok(None),
         }
-    }
-
-    fn valid(&self, key: &TokenKey) -> Option<HeaderValue> {
-        let token = self.tokens.get(key).filter(|token| Instant::now() < token.expires);
-        token.map(|token| token.authorization)
     }
 
     /// Fetches a token, or waits for another lookup that fetches it; where that one is cut off, one who waits does it.
@@ -225,9 +211,7 @@ impl Tokens {
         let (authorization, life) = read(&response)?;
         // The registry that redirects chose the path at its target: nothing is kept of that.
         if !request.of_redirect {
-            let expires = Instant::now() + life.saturating_sub(MARGIN);
-            let token = CachedToken { authorization: authorization.clone(), expires };
-            self.tokens.insert(key.clone(), token);
+            self.tokens.put(key.clone(), authorization.clone(), life.saturating_sub(MARGIN));
             self.schemes.insert(key.origin.clone(), Scheme::Bearer { realm: realm.clone(), by_get });
         }
         Ok(authorization)

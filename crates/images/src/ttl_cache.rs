@@ -16,7 +16,7 @@ const SWEEP: Duration = Duration::from_secs(60);
 /// Shards, each with its own lock: few, as no value may be heavier than a shard.
 const SHARDS: usize = 4;
 
-pub(super) struct TtlCache<K, V> {
+pub(crate) struct TtlCache<K, V> {
     cached: Cache<K, (V, Instant), Weight<K, V>>,
     /// Begins the sweeps with the first value, as that comes within the runtime.
     sweeps: Once,
@@ -36,12 +36,12 @@ where
     K: Clone + Eq + Hash + Send + Sync + 'static,
     V: Clone + Send + Sync + 'static,
 {
-    pub(super) fn new(capacity: usize) -> Arc<Self> {
+    pub(crate) fn new(capacity: usize) -> Arc<Self> {
         Self::weighed(capacity, capacity as u64, |_, _| 1)
     }
 
     /// For about so many values, of this weight in all at most.
-    pub(super) fn weighed(items: usize, capacity: u64, weight: fn(&K, &V) -> u64) -> Arc<Self> {
+    pub(crate) fn weighed(items: usize, capacity: u64, weight: fn(&K, &V) -> u64) -> Arc<Self> {
         let (weight, hash) = (Weight(weight), DefaultHashBuilder::default());
         let options = OptionsBuilder::new()
             .estimated_items_capacity(items)
@@ -56,18 +56,21 @@ where
         Arc::new(Self { cached, sweeps: Once::new() })
     }
 
-    pub(super) fn get(&self, key: &K) -> Option<V> {
+    pub(crate) fn get(&self, key: &K) -> Option<V> {
         self.cached.get(key).filter(|(_, until)| Instant::now() < *until).map(|(value, _)| value)
     }
 
     /// Keeps a value for so long; not at all for no time.
-    pub(super) fn put(self: &Arc<Self>, key: K, value: V, life: Duration) {
+    pub(crate) fn put(self: &Arc<Self>, key: K, value: V, life: Duration) {
         if life.is_zero() {
-            self.cached.remove(&key);
-            return;
+            return self.remove(&key);
         }
         self.cached.insert(key, (value, Instant::now() + life.min(LIFE)));
         self.sweeps.call_once(|| drop(tokio::spawn(Self::sweep(Arc::downgrade(self)))));
+    }
+
+    pub(crate) fn remove(&self, key: &K) {
+        self.cached.remove(key);
     }
 
     /// Drops expired values: they may be secret, and must not stay until their room is needed.
