@@ -206,7 +206,7 @@ impl Sources {
     fn of_plugins(&self, image: &str) -> impl Iterator<Item = CredentialCandidate> {
         let plugins = self.files.of(CredentialSource::Providers).flat_map(|file| &file.plugins);
         plugins
-            .filter(move |plugin| plugin.is_for(image))
+            .filter(move |plugin| plugin.protocol.is_for(image))
             .map(move |plugin| CredentialCandidate::program(plugin, image))
     }
 }

@@ -44,7 +44,7 @@ impl CredentialCandidate {
 
     pub(super) fn program(program: &Arc<Program>, image: &str) -> Self {
         let source = Source::Program { program: Arc::clone(program), image: image.into() };
-        Self { id: program.id(image), source }
+        Self { id: program.protocol.id(image), source }
     }
 
     /// Known before the credential is. It changes with the content of a secret or a file, not with what a program gives.
@@ -58,7 +58,7 @@ impl CredentialCandidate {
             Source::Anonymous => "anonymous",
             Source::Pod(_) => "pull secret",
             Source::File(_, kind) => kind,
-            Source::Program { program, .. } => program.kind(),
+            Source::Program { program, .. } => program.protocol.kind(),
         }
     }
 

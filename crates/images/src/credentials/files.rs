@@ -15,7 +15,6 @@ use super::docker::{self, DockerConfig};
 use super::docker_keyring::DockerKeyring;
 use super::fault::{CredentialSource, FaultCause, SourceFault};
 use super::helper::Helper;
-use super::process::Limits;
 use super::program::Program;
 use super::provider;
 use super::settings::{CredentialSettings, ProviderSettings};
@@ -130,7 +129,7 @@ impl File {
         let mut faults = Vec::new();
         let config = DockerConfig::parse(text(path)?.as_bytes())?;
         let mut helper = |key: &str, name: &str| match Helper::new(name, environment.get("PATH")) {
-            Ok(helper) => Some(Program::helper(helper, Limits::default())),
+            Ok(helper) => Some(Program::new(helper)),
             Err(why) => {
                 faults.push(format!("{key}: {why}"));
                 None
@@ -163,8 +162,7 @@ impl File {
     fn of_plugins(path: &Path, bin_dir: &Path, names: &mut Vec<String>) -> Result<File, FaultCause> {
         let providers = provider::read(&text(path)?, bin_dir, names)?;
         names.extend(providers.iter().map(|provider| provider.name.clone()));
-        let plugin = |provider| Program::plugin(provider, Limits::default());
-        Ok(Self { plugins: providers.into_iter().map(plugin).collect(), ..Self::default() })
+        Ok(Self { plugins: providers.into_iter().map(Program::new).collect(), ..Self::default() })
     }
 }
 

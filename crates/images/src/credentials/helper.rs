@@ -11,7 +11,7 @@ use tokio::time::Duration;
 use super::credential::{Credential, CredentialId, Sensitive};
 use super::docker_keyring::DockerKeyring;
 use super::process::{self, Output, ProcessError};
-use super::provider::{Response, Scope};
+use super::program::{Protocol, Response, Scope};
 use tolerarch_core::image::DOCKER_HUB;
 
 /// How long a credential is cached; helpers do not say. Those that get tokens cache them themselves.
@@ -48,25 +48,24 @@ impl Helper {
             .ok_or_else(|| format!("{file} is in no directory of the PATH"))?;
         Ok(Self { name: name.into(), program })
     }
+}
 
-    /// The id of the candidate for this host, whatever its credential is.
-    pub(super) fn id(&self, host: &str) -> CredentialId {
+impl Protocol for Helper {
+    fn kind(&self) -> &'static str {
+        "credential helper"
+    }
+
+    fn id(&self, host: &str) -> CredentialId {
         CredentialId::of(&["helper", &self.name, server(host)])
     }
 
-    /// What is run for a host, and what it reads.
-    pub(super) fn request(&self, host: &str) -> (Command, Vec<u8>) {
+    fn request(&self, host: &str) -> (Command, Vec<u8>) {
         let mut command = Command::new(&self.program);
         command.arg("get");
         (command, server(host).into())
     }
 
-    /// What a run says of a host, or why that is nothing to go by. Quotes nothing of it.
-    pub(super) fn response(
-        &self,
-        host: &str,
-        output: Result<Output, ProcessError>,
-    ) -> Result<Response, String> {
+    fn response(&self, host: &str, output: Result<Output, ProcessError>) -> Result<Response, String> {
         let credential = match output {
             // A helper that knows no credential ends with an error as well.
             Err(ProcessError::Status) => {

@@ -13,32 +13,19 @@ use zeroize::Zeroizing;
 
 use tolerarch_support::concurrency::{Capacity, ConcurrencyLimit, Permit, Tenant};
 
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Limits {
-    /// How long it may run; kubelet's limit for plugins is a minute.
-    pub(super) time: Duration,
-    /// Bytes that it may write.
-    pub(super) output: usize,
-    /// How often it may run at a time; of four runs one namespace gets two.
-    pub(super) runs: usize,
-}
-
-impl Default for Limits {
-    fn default() -> Self {
-        Self { time: Duration::from_secs(60), output: 256 << 10, runs: 4 }
-    }
-}
-
+/// How long a program may run: kubelet's limit for plugins.
+const TIME: Duration = Duration::from_secs(60);
+/// Bytes that it may write.
+const OUTPUT: usize = 256 << 10;
+/// How often it may run at a time; of four runs one namespace gets two.
+pub(super) const RUNS: usize = 4;
 /// How long a run waits for others: half of `lookup.timeout`, so that the next credential can still be tried.
 const WAIT: Duration = Duration::from_secs(5);
 /// Places in the queue for each run: a quarter of them is for all lookups that one namespace has at a time.
 const QUEUE: usize = 32;
 
 /// Runs one program. Each program has its own runner, so that one that hangs delays no other.
-pub(super) struct Runner {
-    limits: Limits,
-    limit: ConcurrencyLimit,
-}
+pub(super) struct Runner(ConcurrencyLimit);
 
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ProcessError {
@@ -62,30 +49,26 @@ pub(crate) struct Busy;
 /// What a program has written, which may be secret.
 pub(super) type Output = Zeroizing<Vec<u8>>;
 
-impl Runner {
-    pub(super) fn new(limits: Limits) -> Self {
-        let (all, waiting) = (limits.runs, QUEUE * limits.runs);
-        Self { limits, limit: ConcurrencyLimit::new(Capacity { all, per_host: all, waiting }) }
-    }
-
-    pub(super) async fn turn(&self, registry: &str, tenant: &Tenant) -> Result<Permit, Busy> {
-        let queued = self.limit.queue(tenant, registry).ok_or(Busy)?;
-        timeout(WAIT, queued).await.map_err(|_| Busy)
-    }
-
-    /// Killed when it takes too long, and when this future is dropped, with its children: many helpers are scripts.
-    pub(super) async fn run(
-        &self,
-        _turn: &Permit,
-        command: Command,
-        input: &[u8],
-    ) -> Result<Output, ProcessError> {
-        let Limits { time, output, .. } = self.limits;
-        timeout(time, run(command, input, output)).await.map_err(|_| ProcessError::Timeout)?
+impl Default for Runner {
+    fn default() -> Self {
+        Self(ConcurrencyLimit::new(Capacity { all: RUNS, per_host: RUNS, waiting: QUEUE * RUNS }))
     }
 }
 
-async fn run(mut command: Command, input: &[u8], most: usize) -> Result<Output, ProcessError> {
+impl Runner {
+    pub(super) async fn turn(&self, registry: &str, tenant: &Tenant) -> Result<Permit, Busy> {
+        let queued = self.0.queue(tenant, registry).ok_or(Busy)?;
+        timeout(WAIT, queued).await.map_err(|_| Busy)
+    }
+}
+
+/// Runs it when it is its turn. Killed when it takes too long, and when this future is dropped, with its children: many
+/// helpers are scripts.
+pub(super) async fn run(_turn: &Permit, command: Command, input: &[u8]) -> Result<Output, ProcessError> {
+    timeout(TIME, unlimited(command, input)).await.map_err(|_| ProcessError::Timeout)?
+}
+
+async fn unlimited(mut command: Command, input: &[u8]) -> Result<Output, ProcessError> {
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).kill_on_drop(true);
     command.process_group(0);
     let mut child = command.spawn().map_err(|error| ProcessError::Start(error.kind()))?;
@@ -100,10 +83,10 @@ async fn run(mut command: Command, input: &[u8], most: usize) -> Result<Output, 
     let read = async {
         let mut text = Zeroizing::new(Vec::new());
         if let Some(stdout) = stdout {
-            let read = stdout.take(most as u64 + 1).read_to_end(&mut text).await;
+            let read = stdout.take(OUTPUT as u64 + 1).read_to_end(&mut text).await;
             read.map_err(|error| ProcessError::Read(error.kind()))?;
         }
-        if text.len() > most { Err(ProcessError::TooMuch) } else { Ok(text) }
+        if text.len() > OUTPUT { Err(ProcessError::TooMuch) } else { Ok(text) }
     };
     let ((), text) = tokio::join!(write, read);
     let text = text?;

@@ -6,13 +6,12 @@
 
 use std::sync::Arc;
 
+use tokio::process::Command;
 use tokio::time::{Duration, Instant};
 
 use super::credential::{Credential, CredentialId};
 use super::docker_keyring::{self, DockerKeyring};
-use super::helper::Helper;
-use super::process::{Busy, Limits, Runner};
-use super::provider::{CacheKey, Provider, Response, Scope, registry};
+use super::process::{self, Busy, Output, ProcessError, Runner};
 use crate::ttl_cache::TtlCache;
 use tolerarch_support::concurrency::{Permit, Tenant};
 use tolerarch_support::single_flight::SingleFlight;
@@ -25,20 +24,71 @@ const FAILED: Duration = Duration::from_secs(30);
 /// How long an answer is kept although a registry refuses its credential, as a tenant may name many images which that denies.
 const AGAIN: Duration = Duration::from_secs(10);
 
+/// How a kind of program is asked for credentials, and how it answers.
+pub(super) trait Protocol: Send + Sync {
+    /// The kind of source, for people: a fixed text.
+    fn kind(&self) -> &'static str;
+
+    /// The id of the candidate for an image, whatever its credential is.
+    fn id(&self, image: &str) -> CredentialId;
+
+    /// Whether the program itself says that it is for an image (`host/repository`). Files say for what a helper is.
+    fn is_for(&self, _image: &str) -> bool {
+        true
+    }
+
+    /// What is run for an image, and what that reads.
+    fn request(&self, image: &str) -> (Command, Vec<u8>);
+
+    /// What a run says of an image, or why that is nothing to go by. Quotes nothing of the output, which may be secret.
+    fn response(&self, image: &str, output: Result<Output, ProcessError>) -> Result<Response, String>;
+}
+
+/// For which images an answer is good.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) enum Scope {
+    Image,
+    Registry,
+    Global,
+}
+
+/// The images that an answer is for: its scope, and what they share in it.
+type CacheKey = (Scope, Box<str>);
+
+impl Scope {
+    const ALL: [Self; 3] = [Self::Image, Self::Registry, Self::Global];
+
+    fn key(self, image: &str) -> CacheKey {
+        let shared = match self {
+            Self::Image => image,
+            Self::Registry => registry(image),
+            Self::Global => "",
+        };
+        (self, shared.into())
+    }
+}
+
+/// `parseRegistry` of kubelet's plugin.go.
+fn registry(image: &str) -> &str {
+    image.split('/').next().unwrap_or_default()
+}
+
+#[derive(Debug)]
+pub(super) struct Response {
+    pub(super) scope: Scope,
+    /// How long it is good; zero for this time only.
+    pub(super) life: Duration,
+    pub(super) keyring: DockerKeyring<Arc<Credential>>,
+}
+
 pub(super) struct Program {
-    protocol: Protocol,
+    pub(super) protocol: Box<dyn Protocol>,
     pub(super) runner: Runner,
     /// The scope of its last answer, which is also that of its failures.
     scope: Mutex<Scope>,
     answers: Arc<TtlCache<CacheKey, Arc<Answer>>>,
     /// By the image. Each holds the permit of who started it.
     runs: SingleFlight<Box<str>, Arc<Answer>>,
-}
-
-enum Protocol {
-    Helper(Helper),
-    /// With the id of all its candidates: it is the operator's, so its credentials are the same for all tenants.
-    Plugin(Provider, CredentialId),
 }
 
 struct Answer {
@@ -48,45 +98,15 @@ struct Answer {
 }
 
 impl Program {
-    pub(super) fn helper(helper: Helper, limits: Limits) -> Arc<Self> {
-        Self::new(Protocol::Helper(helper), limits)
-    }
-
-    pub(super) fn plugin(provider: Provider, limits: Limits) -> Arc<Self> {
-        let id = provider.id();
-        Self::new(Protocol::Plugin(provider, id), limits)
-    }
-
-    fn new(protocol: Protocol, limits: Limits) -> Arc<Self> {
-        let (runner, answers) = (Runner::new(limits), TtlCache::new(CAPACITY));
-        // Until its first answer: a program that fails must not be run for every image.
+    pub(super) fn new(protocol: impl Protocol + 'static) -> Arc<Self> {
         Arc::new(Self {
-            protocol,
-            runner,
+            protocol: Box::new(protocol),
+            runner: Runner::default(),
+            // Until its first answer: a program that fails must not be run for every image.
             scope: Mutex::new(Scope::Registry),
-            answers,
+            answers: TtlCache::new(CAPACITY),
             runs: SingleFlight::default(),
         })
-    }
-
-    pub(super) fn kind(&self) -> &'static str {
-        match self.protocol {
-            Protocol::Helper(_) => "credential helper",
-            Protocol::Plugin(..) => "credential provider plugin",
-        }
-    }
-
-    /// The id of its candidate for an image, whatever its credential is.
-    pub(super) fn id(&self, image: &str) -> CredentialId {
-        match &self.protocol {
-            Protocol::Helper(helper) => helper.id(image),
-            Protocol::Plugin(_, id) => *id,
-        }
-    }
-
-    /// Whether the plugin is to be asked for an image (`host/repository`). Files say for what a helper is.
-    pub(super) fn is_for(&self, image: &str) -> bool {
-        matches!(&self.protocol, Protocol::Plugin(provider, _) if provider.is_for(image))
     }
 
     /// The credentials for an image, most specific first; runs the program if none are cached.
@@ -131,21 +151,15 @@ impl Program {
     }
 
     async fn run(&self, image: &str, permit: &Permit) -> Arc<Answer> {
-        let (command, input) = match &self.protocol {
-            Protocol::Helper(helper) => helper.request(image),
-            Protocol::Plugin(provider, _) => provider.request(image),
-        };
+        let (command, input) = self.protocol.request(image);
         let program = command.as_std().get_program().to_owned();
-        let output = self.runner.run(permit, command, &input).await;
-        let response = match &self.protocol {
-            Protocol::Helper(helper) => helper.response(image, output),
-            Protocol::Plugin(provider, _) => provider.response(output),
-        };
+        let output = process::run(permit, command, &input).await;
+        let response = self.protocol.response(image, output);
         let now = Instant::now();
         let Response { scope, life, keyring } = match response {
             Ok(response) => response,
             Err(fault) => {
-                tracing::warn!(?program, fault, "a {} gives nothing", self.kind());
+                tracing::warn!(?program, fault, "a {} gives nothing", self.protocol.kind());
                 let failure = Arc::new(Answer { droppable: now + FAILED, keyring: DockerKeyring::default() });
                 // What came meanwhile for other images of this scope stays.
                 if self.cached(image).is_none() {

@@ -5,7 +5,6 @@
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use serde::Deserialize;
 use serde::de::IgnoredAny;
@@ -17,6 +16,7 @@ use super::docker_keyring::DockerKeyring;
 use super::fault::FaultCause;
 use super::pattern::ImagePattern;
 use super::process::{self, Output, ProcessError};
+use super::program::{Protocol, Response, Scope};
 use tolerarch_support::file;
 use tolerarch_text::go_duration;
 use tolerarch_text::json::Object;
@@ -32,6 +32,8 @@ const EXEC_VERSIONS: [&str; 3] = [
 
 #[derive(Debug)]
 pub(super) struct Provider {
+    /// Of all its candidates: it is the operator's, so its credentials are the same for all tenants.
+    id: CredentialId,
     pub(super) name: String,
     pub(super) program: PathBuf,
     match_images: Vec<ImagePattern>,
@@ -145,19 +147,20 @@ fn repeated(node: &Node) -> Option<(usize, &str)> {
     }
 }
 
-impl Provider {
-    pub(super) fn id(&self) -> CredentialId {
-        let mut parts = vec!["plugin", self.api_version.as_str(), self.name.as_str()];
-        parts.extend(self.args.iter().map(String::as_str));
-        parts.extend(self.env.iter().flat_map(|(name, value)| [name.as_str(), value.as_str()]));
-        CredentialId::of(&parts)
+impl Protocol for Provider {
+    fn kind(&self) -> &'static str {
+        "credential provider plugin"
     }
 
-    pub(super) fn is_for(&self, image: &str) -> bool {
+    fn id(&self, _image: &str) -> CredentialId {
+        self.id
+    }
+
+    fn is_for(&self, image: &str) -> bool {
         self.match_images.iter().any(|pattern| pattern.matches(image))
     }
 
-    pub(super) fn request(&self, image: &str) -> (Command, Vec<u8>) {
+    fn request(&self, image: &str) -> (Command, Vec<u8>) {
         let mut command = Command::new(&self.program);
         command.args(&self.args).envs(self.env.iter().map(|(name, value)| (name, value)));
         let (version, kind) = (&self.api_version, "CredentialProviderRequest");
@@ -165,8 +168,7 @@ impl Provider {
         (command, request.to_string().into_bytes())
     }
 
-    /// Reads what a run says. An error never quotes it: it may hold credentials.
-    pub(super) fn response(&self, output: Result<Output, ProcessError>) -> Result<Response, String> {
+    fn response(&self, _image: &str, output: Result<Output, ProcessError>) -> Result<Response, String> {
         const MALFORMED: &str = "its answer is no CredentialProviderResponse";
         let output = output.map_err(|error| error.to_string())?;
         let body: ResponseBody = serde_json::from_slice(&output).map_err(|_| MALFORMED)?;
@@ -229,45 +231,12 @@ impl Given {
         if args.iter().any(|argument| argument.contains('\0')) {
             return Err("args: hold a NUL character".into());
         }
-        Ok(Provider { name, program, match_images, default_cache_duration, api_version, args, env })
+        let mut parts = vec!["plugin", api_version.as_str(), name.as_str()];
+        parts.extend(args.iter().map(String::as_str));
+        parts.extend(env.iter().flat_map(|(name, value)| [name.as_str(), value.as_str()]));
+        let id = CredentialId::of(&parts);
+        Ok(Provider { id, name, program, match_images, default_cache_duration, api_version, args, env })
     }
-}
-
-/// For which images an answer is good.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) enum Scope {
-    Image,
-    Registry,
-    Global,
-}
-
-/// The images that an answer is for: its scope, and what they share in it.
-pub(super) type CacheKey = (Scope, Box<str>);
-
-impl Scope {
-    pub(super) const ALL: [Self; 3] = [Self::Image, Self::Registry, Self::Global];
-
-    pub(super) fn key(self, image: &str) -> CacheKey {
-        let shared = match self {
-            Self::Image => image,
-            Self::Registry => registry(image),
-            Self::Global => "",
-        };
-        (self, shared.into())
-    }
-}
-
-/// `parseRegistry` of kubelet's plugin.go.
-pub(super) fn registry(image: &str) -> &str {
-    image.split('/').next().unwrap_or_default()
-}
-
-#[derive(Debug)]
-pub(super) struct Response {
-    pub(super) scope: Scope,
-    /// How long it is good; zero for this time only.
-    pub(super) life: Duration,
-    pub(super) keyring: DockerKeyring<Arc<Credential>>,
 }
 
 #[derive(Deserialize)]

@@ -60,11 +60,6 @@ impl TestDir {
     }
 }
 
-#[cfg(test)]
-pub(super) fn limits() -> process::Limits {
-    process::Limits { time: Duration::from_secs(60), output: 10_000, runs: 4 }
-}
-
 /// Programs are found in `bin`.
 pub(super) fn environment(dir: &TestDir) -> Environment {
     Environment::from_iter([("PATH", dir.path("bin"))])

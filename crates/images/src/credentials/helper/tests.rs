@@ -1,4 +1,4 @@
-use super::super::testing::{TestDir, limits};
+use super::super::testing::TestDir;
 use super::*;
 use crate::credentials::program::Program;
 use tolerarch_support::concurrency::Tenant;
@@ -7,7 +7,7 @@ use tolerarch_support::concurrency::Tenant;
 fn helper(dir: &TestDir, script: &str) -> Arc<Program> {
     let runs = dir.path("runs");
     dir.program("docker-credential-test", &format!("echo run >>'{}'\n{script}", runs.display()));
-    Program::helper(Helper::new("test", Some(dir.root().as_os_str())).unwrap(), limits())
+    Program::new(Helper::new("test", Some(dir.root().as_os_str())).unwrap())
 }
 
 async fn credential(helper: &Arc<Program>, host: &str) -> Option<Arc<Credential>> {
@@ -60,8 +60,8 @@ async fn an_answer_is_for_one_registry_and_nothing_is_an_answer() {
         assert_eq!(credential(&helper, "c.d").await, None);
     }
     assert_eq!(dir.read("runs").lines().count(), 2);
-    assert_eq!(helper.id("a.b"), helper.id("a.b"));
-    assert_ne!(helper.id("a.b"), helper.id("c.d"));
+    assert_eq!(helper.protocol.id("a.b"), helper.protocol.id("a.b"));
+    assert_ne!(helper.protocol.id("a.b"), helper.protocol.id("c.d"));
 }
 
 #[test]

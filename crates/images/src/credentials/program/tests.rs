@@ -1,5 +1,5 @@
-use super::super::provider::read;
-use super::super::testing::{TestDir, limits};
+use super::super::provider::{Provider, read};
+use super::super::testing::TestDir;
 use super::*;
 
 const CONFIG: &str = r"
@@ -20,18 +20,18 @@ fn providers(dir: &TestDir, config: &str) -> Vec<Provider> {
 }
 
 /// A plugin that runs this script, which finds the request in `$request`, after it has noted its run.
-fn plugin_with(dir: &TestDir, script: &str, config: &str, limits: Limits) -> Arc<Program> {
+fn plugin_with(dir: &TestDir, script: &str, config: &str) -> Arc<Program> {
     dir.program(
         "plugin",
         &format!("request=$(cat); echo \"$request\" >>'{}'\n{script}", dir.path("runs").display()),
     );
     let mut providers = providers(dir, config);
     assert_eq!(providers.len(), 1);
-    Program::plugin(providers.remove(0), limits)
+    Program::new(providers.remove(0))
 }
 
 fn plugin(dir: &TestDir, script: &str) -> Arc<Program> {
-    plugin_with(dir, script, CONFIG, limits())
+    plugin_with(dir, script, CONFIG)
 }
 
 fn runs(dir: &TestDir) -> usize {
@@ -60,10 +60,10 @@ async fn speaks_kubelets_protocol() {
     let dir = TestDir::new();
     let auth = r#"{"r.example.com":{"username":"'"$CANARY"'","password":"'"$1/$2"'"},"r.example.com/team":{"username":"team","password":"'"$HOME"'"},"other.com":{"username":"no","password":"no"}}"#;
     let plugin = plugin(&dir, &says("Image", "", auth));
-    assert!(plugin.is_for("r.example.com/team/app"));
-    assert!(plugin.is_for("a.b:5000/team/app"));
-    assert!(!plugin.is_for("a.b/team/app"));
-    assert!(!plugin.is_for("r.s.example.com/team/app"));
+    assert!(plugin.protocol.is_for("r.example.com/team/app"));
+    assert!(plugin.protocol.is_for("a.b:5000/team/app"));
+    assert!(!plugin.protocol.is_for("a.b/team/app"));
+    assert!(!plugin.protocol.is_for("r.s.example.com/team/app"));
     let home = tolerarch_support::environment::Environment::of_process().text("HOME").unwrap_or_default();
     assert_eq!(
         words(&plugin, "r.example.com/team/app").await,
@@ -110,7 +110,7 @@ async fn an_answer_is_good_for_as_long_as_it_says() {
         (&default_none, r#""cacheDuration":"1h","#, 1),
     ] {
         let dir = TestDir::new();
-        let plugin = plugin_with(&dir, &says("Registry", duration, AUTH), config, limits());
+        let plugin = plugin_with(&dir, &says("Registry", duration, AUTH), config);
         for _ in 0..2 {
             assert_eq!(words(&plugin, "r.example.com/a").await, ["user:word"], "{duration}");
         }
@@ -170,11 +170,10 @@ async fn other_versions_are_spoken_where_they_are_configured() {
         let config = CONFIG.replace("k8s.io/v1", &format!("k8s.io/{version}"));
         let answer = says("Image", "", AUTH);
         let dir = TestDir::new();
-        let spoken =
-            plugin_with(&dir, &answer.replace("k8s.io/v1", &format!("k8s.io/{version}")), &config, limits());
+        let spoken = plugin_with(&dir, &answer.replace("k8s.io/v1", &format!("k8s.io/{version}")), &config);
         assert_eq!(words(&spoken, "r.example.com/a").await, ["user:word"], "{version}");
         let dir = TestDir::new();
-        let other = plugin_with(&dir, &answer, &config, limits());
+        let other = plugin_with(&dir, &answer, &config);
         assert!(words(&other, "r.example.com/a").await.is_empty(), "{version}");
     }
 }
@@ -202,8 +201,8 @@ async fn a_plugin_that_fails_gives_nothing_and_is_left_alone_for_a_while() {
         assert_eq!(runs(&dir), 1, "{script}");
     }
     let dir = TestDir::new();
-    let impatient = Limits { time: Duration::from_millis(200), ..limits() };
-    let hanging = plugin_with(&dir, "exec sleep 600", CONFIG, impatient);
+    let hanging = plugin(&dir, "exec sleep 600");
+    tokio::time::pause();
     assert!(words(&hanging, "r.example.com/a").await.is_empty());
 }
 

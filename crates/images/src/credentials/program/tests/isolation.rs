@@ -60,7 +60,7 @@ async fn who_joins_a_run_gives_the_permit_back() {
         ask(&plugin, "made-up.example.com/app", namespace).await;
     }
     let mut held = Vec::new();
-    for _ in 1..limits().runs {
+    for _ in 1..process::RUNS {
         held.push(timeout(GOAL, plugin.runner.turn("a.b", &Tenant::Operator)).await.unwrap().unwrap());
     }
 }
