@@ -45,7 +45,7 @@ use tokio_rustls::TlsConnector;
 use tolerarch_support::metrics::Metrics;
 use tolerarch_webhook::admission::BODY_LIMIT;
 use tolerarch_webhook::listener::{Limits, Listener, Phase};
-use tolerarch_webhook::tls::{CertificateFiles, ServingCertificate, TlsMetrics};
+use tolerarch_webhook::tls::{CertificateFiles, ServingCertificate, TlsMetrics, TlsMode};
 
 use serve::report::report;
 use serve::target::Target;
@@ -120,7 +120,7 @@ async fn ceiling(dir: &Path) -> Result<()> {
     let answered = Bytes::from(std::fs::read(dir.join("answer.json"))?);
     let metrics = TlsMetrics::register(&Metrics::new([])?)?;
     let files = CertificateFiles { certificate: dir.join("tls.crt"), key: dir.join("tls.key") };
-    let (certificate, _) = ServingCertificate::load(files, None, metrics.clone())?;
+    let (certificate, _) = ServingCertificate::load(files, TlsMode::Files, None, metrics.clone())?;
     let listener = Listener {
         tcp: TcpListener::bind("127.0.0.1:0").await?,
         tls: Some((Arc::new(certificate.server_config()?), metrics)),

@@ -26,7 +26,7 @@ use crate::config::{Config, Sources};
 use tolerarch_engine::decide::Snapshot;
 use tolerarch_engine::warm_start;
 use tolerarch_images::registry::Traces;
-use tolerarch_kubernetes::cluster::{Caller, Cluster};
+use tolerarch_kubernetes::cluster::Caller;
 use tolerarch_kubernetes::discovery::Discovery;
 use tolerarch_support::environment::Environment;
 use tolerarch_support::health::{Component, Reported, State};
@@ -34,7 +34,7 @@ use tolerarch_support::logging::Levels;
 use tolerarch_support::metrics::Metrics;
 use tolerarch_webhook::admission::Webhook;
 use tolerarch_webhook::listener::{Limits, Listener, Phase};
-use tolerarch_webhook::tls::{ManagedMetrics, SecretWatch, ServingCertificate, TlsMetrics, TlsMode};
+use tolerarch_webhook::tls::{ServingCertificate, TlsMetrics};
 
 pub use certificates::run as run_certificates;
 pub use controller::run as run_controller;
@@ -88,26 +88,12 @@ impl Server {
         let metrics = Metrics::new(config.registries.hosts.keys().map(String::as_str))?;
         let families = Families::register(&metrics, &metrics)?;
         let (counts, reviews) = (TlsMetrics::register(&metrics)?, families.reviews.clone());
-        let managed = ManagedMetrics::register(&metrics)?;
         // First, so that where the port of probes is open this one is, too.
         let tcp = listen("server.listen", server.listen).await?;
         let mut process = Process::bind(admin.listen, metrics).await?;
-        let (certificate, kept) = match tls.mode {
-            TlsMode::Files => {
-                let (certificate, watch) =
-                    ServingCertificate::load(server.files, tls.server_name, counts.clone())?;
-                let kept = process.supervisor.keep("certificate-watch", watch, |task| Box::pin(task.run()));
-                (certificate, kept)
-            }
-            TlsMode::Managed => {
-                let cluster = Cluster::of(Caller::Service, environment);
-                let cluster = cluster.map_err(|cause| ServeError::Cluster("tls.mode managed", cause))?;
-                let certificate = ServingCertificate::none(counts.clone());
-                let watch = SecretWatch::new(cluster, tls.managed, certificate.clone(), managed);
-                let kept = process.supervisor.keep("certificate-watch", watch, |task| Box::pin(task.run()));
-                (certificate, kept)
-            }
-        };
+        let (certificate, watch) =
+            ServingCertificate::load(server.files, tls.mode, tls.server_name, counts.clone())?;
+        let kept = process.supervisor.keep("certificate-watch", watch, |task| Box::pin(task.run()));
         let tls = (Arc::new(certificate.server_config()?), counts);
         let certificate = Component::new("certificate").checked(move || certificate.state()).reported(kept);
         process.components.push(certificate);

@@ -41,6 +41,28 @@ async fn follows_its_files() {
     );
 }
 
+/// Where a Pod has started before its Secret has content.
+#[tokio::test]
+async fn a_managed_certificate_may_come_later() {
+    let registry = Registry::start().await;
+    let mount = tempfile::tempdir().unwrap();
+    let [certificate, key] = ["tls.crt", "tls.key"].map(|name| mount.path().join(name));
+    let settings = json!({"tls": {"mode": "managed"}, "server": {"certFile": certificate, "keyFile": key}});
+    let program = Program::start(&registry, settings).await;
+    program.logged("waiting for the serving certificate, which `tolerarch certificates` issues").await;
+    let ready = program.admin.get("/readyz?verbose").await;
+    assert_eq!(ready.status, 503);
+    let (text, expected) = (ready.text(), "[-]certificate failed: its files are not there yet");
+    assert!(text.contains(expected), "{text}");
+    assert_eq!(program.admin.get("/livez").await.status, 200);
+
+    let leaf = program.pki.leaf(&[NAME]);
+    leaf.write(mount.path()).unwrap();
+    program.logged("serving certificate reloaded").await;
+    assert_eq!(program.admin.get("/readyz").await.status, 200);
+    assert_eq!(served(&program).await, der(&leaf));
+}
+
 async fn a_certificate_that_api_servers_refuse_is_reported_and_the_process_stays_ready() {
     let registry = Registry::start().await;
     let (pki, now) = (registry.pki(), SystemTime::now());

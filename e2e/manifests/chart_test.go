@@ -77,16 +77,17 @@ func TestFeatures(t *testing.T) {
 		"host-network": {"Deployment/arm-tolerarch: uses a namespace of the host"},
 		"issuer":       {"Certificate/arm-tolerarch-tls: issuerRef: there is no ClusterIssuer company-ca"},
 		"minimal": {
-			"RoleBinding/arm-tolerarch-serving: there is no ServiceAccount platform/existing",
 			`Deployment/arm-tolerarch: there is no ServiceAccount "existing"`, "NetworkPolicy: there is none", "PodDisruptionBudget: there is none",
 		},
 		"network": {"Deployment/arm-tolerarch: volume ca: there is no ConfigMap company-ca"},
 		"test": { // as long as helm test runs
 			"ClusterRole/arm-tolerarch-test: gives rights in the whole cluster",
 			"ClusterRole/arm-tolerarch-test: gives rights in the whole cluster",
+			"Role/arm-tolerarch-test: gives rights, and tolerarch needs none",
 			"Role/arm-tolerarch-test: gives other rights than to get Secrets: {[get] [] [services configmaps] [arm-tolerarch] []}",
 			"Role/arm-tolerarch-test: gives other rights than to get Secrets: {[list] [] [pods] [] []}",
 			"Role/arm-tolerarch-test: gives other rights than to get Secrets: {[list] [discovery.k8s.io] [endpointslices] [] []}",
+			"Role/arm-tolerarch-test: gives rights, and tolerarch needs none",
 			"Role/arm-tolerarch-test: gives other rights than to get Secrets: {[create] [] [pods] [] []}",
 		},
 		"webhook": {

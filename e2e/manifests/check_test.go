@@ -323,16 +323,20 @@ func TestNotices(t *testing.T) {
 			"    admissions.enforcer/disabled: \"true\"\n  labels", "    cert-manager.io/inject-ca-from: a/b\n  labels", webhook, "tls.mode is managed"},
 		"right to another Secret": {
 			"  resourceNames:\n  - tolerarch-certificates\n  - tolerarch-serving\n", "", "Role/tolerarch-certificates", "gives other rights"},
-		"webhook that reads the CA's key": {
-			"  resourceNames:\n  - tolerarch-serving\n", "  resourceNames:\n  - tolerarch-certificates\n", "Role/tolerarch-serving", "gives other rights"},
-		"webhook that writes what it serves": {
-			"  - tolerarch-serving\n  resources:\n  - secrets\n  verbs:\n  - get\n---", "  - tolerarch-serving\n  resources:\n  - secrets\n  verbs:\n  - get\n  - patch\n---", "Role/tolerarch-serving", "gives other rights"},
+		"webhook with a right to its certificate": {
+			"  name: tolerarch-certificates\n  namespace: tolerarch\nrules:", "  name: tolerarch-serving\n  namespace: tolerarch\nrules:", "Role/tolerarch-serving", "gives rights, and tolerarch needs none"},
+		"certificate that a Pod does not wait for": {
+			"          secretName: tolerarch-serving\n", "          optional: true\n          secretName: tolerarch-serving\n", deployment, "have to be waited for"},
+		"certificate that is not mounted": {
+			"          secretName: tolerarch-serving\n", "          secretName: tolerarch-other\n", deployment, "does not mount tolerarch-serving"},
+		"no way to the Kubernetes API": {
+			"      automountServiceAccountToken: false\n", "      automountServiceAccountToken: true\n", "NetworkPolicy/tolerarch", "egress has to lead to the Kubernetes API"},
 		"webhook that has the issuer's rights": {
 			"  name: tolerarch-certificates\nsubjects:\n- kind: ServiceAccount\n  name: tolerarch-certificates\n", "  name: tolerarch-certificates\nsubjects:\n- kind: ServiceAccount\n  name: tolerarch\n", "RoleBinding/tolerarch-certificates", "to the account tolerarch"},
 		"right to all webhooks": {
 			"  resourceNames:\n  - zz-tolerarch\n", "", "ClusterRole/tolerarch-certificates", "gives rights in the whole cluster"},
 		"token that is missing": {
-			"      automountServiceAccountToken: true\n", "", deployment, "if and only if it uses the API"},
+			"      automountServiceAccountToken: true\n", "", "Deployment/tolerarch-certificates", "if and only if it uses the API"},
 		"certificate without its issuer": {
 			"    name: tolerarch-selfsigned\n  privateKey", "    name: selfsigned\n  privateKey", "Certificate/tolerarch-ca", "there is no Issuer selfsigned"},
 	} {

@@ -37,6 +37,11 @@ func (s set) checkDeployment(it *item, d *apps.Deployment) {
 	if pod.HostNetwork || pod.HostPID || pod.HostIPC {
 		it.fault("uses a namespace of the host")
 	}
+	serves := slices.ContainsFunc(pod.Containers, func(c core.Container) bool { return slices.Contains(c.Args, "serve") })
+	mounts := func(v core.Volume) bool { return v.Secret != nil && v.Secret.SecretName == s.managed().ServingSecret }
+	if serves && s.managed() != nil && !slices.ContainsFunc(pod.Volumes, mounts) {
+		it.fault("does not mount %s, the Secret with what it serves", s.managed().ServingSecret)
+	}
 	for _, v := range pod.Volumes {
 		switch {
 		case v.ConfigMap != nil:
@@ -44,6 +49,12 @@ func (s set) checkDeployment(it *item, d *apps.Deployment) {
 				it.fault("volume %s: there is no ConfigMap %s", v.Name, v.ConfigMap.Name)
 			}
 		case v.Secret != nil:
+			if managed := s.managed(); managed != nil && v.Secret.SecretName == managed.ServingSecret {
+				if !isFirstReadInTime(v.Secret) {
+					it.fault("volume %s: tls.crt and tls.key have to be waited for: a change takes a minute or more", v.Name)
+				}
+				continue
+			}
 			// An optional one does not keep the Pod from starting.
 			optional := v.Secret.Optional != nil && *v.Secret.Optional
 			if !optional && s.certificateOf(d.Namespace, v.Secret.SecretName) == nil && !s.hasCABundle() {
@@ -78,6 +89,15 @@ func (s set) checkDeployment(it *item, d *apps.Deployment) {
 			it.fault("container %s: %v", c.Name, err)
 		}
 	}
+}
+
+// isFirstReadInTime tells whether kubelets try to mount a Secret until it has a certificate, and do not start the Pod before.
+func isFirstReadInTime(secret *core.SecretVolumeSource) bool {
+	var keys []string
+	for _, item := range secret.Items {
+		keys = append(keys, item.Key+"="+item.Path)
+	}
+	return !isTrue(secret.Optional) && slices.Equal(keys, []string{"tls.crt=tls.crt", "tls.key=tls.key"})
 }
 
 // spread lists what keeps replicas from being spread over nodes as a wish, also where nodes have no zone: the scheduler scores

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"slices"
+
 	apps "k8s.io/api/apps/v1"
 	core "k8s.io/api/core/v1"
 	networking "k8s.io/api/networking/v1"
@@ -72,7 +74,21 @@ func (s set) checkNetworkPolicy(it *item, np *networking.NetworkPolicy) {
 		}
 		return false
 	}
+	// Where API servers listen on 443, a second rule besides that for registries leads there.
+	leads, secure := false, 0
+	for _, rule := range np.Spec.Egress {
+		for _, open := range rule.Ports {
+			leads = leads || open.Port != nil && *open.Port == intstr.FromInt32(6443)
+			if open.Port != nil && *open.Port == intstr.FromInt32(443) {
+				secure++
+			}
+		}
+	}
 	for _, d := range s.checkSelects(it, np.Namespace, &np.Spec.PodSelector) {
+		serves := slices.Contains(d.Spec.Template.Spec.Containers[0].Args, "serve")
+		if serves && isTrue(d.Spec.Template.Spec.AutomountServiceAccountToken) != (leads || secure > 1) {
+			it.fault("egress has to lead to the Kubernetes API if and only if the Deployment %s mounts a token", d.Name)
+		}
 		for _, c := range d.Spec.Template.Spec.Containers {
 			for _, p := range c.Ports {
 				if !admitted(p) {

@@ -38,7 +38,7 @@ func (s set) managed() *managedTLS {
 
 // usesTheAPI tells whether the program needs a token.
 func (s set) usesTheAPI() bool {
-	return s.readsPullSecrets() || s.managed() != nil || len(s.discovers()) > 0 || s.warms() || s.followsFailedImages()
+	return s.readsPullSecrets() || len(s.discovers()) > 0 || s.warms() || s.followsFailedImages()
 }
 
 // discovers gives the resources, with their groups, that the program is configured to follow.
@@ -194,11 +194,11 @@ func (s set) sets(name, value string) bool {
 }
 
 // checkRights lets pass the rights that are used: to get Secrets of single namespaces, to follow what is to be discovered, and
-// to write the names that managed certificates take.
+// the issuer's to write the names that managed certificates take.
 func (s set) checkRights(it *item) {
 	switch o := it.object.(type) {
 	case *rbac.Role:
-		if !s.usesTheAPI() && !s.isOfController(o.Name) {
+		if !s.usesTheAPI() && !s.isOfController(o.Name) && !(s.managed() != nil && isOfIssuer(o.Name)) {
 			it.fault("gives rights, and tolerarch needs none")
 		}
 		for _, rule := range o.Rules {
@@ -250,19 +250,16 @@ func (s set) checkIssuer(it *item, role, account string) {
 	}
 }
 
-// isForManaged tells whether a rule is for nothing but the names that managed certificates take: the webhook reads one Secret.
+// isForManaged tells whether a rule is the issuer's, and for nothing but the names that managed certificates take.
 func (s set) isForManaged(role string, rule rbac.PolicyRule, group, resource string) bool {
 	managed := s.managed()
-	if managed == nil || !slices.Equal(rule.APIGroups, []string{group}) || !slices.Equal(rule.Resources, []string{resource}) {
+	if managed == nil || !isOfIssuer(role) || !slices.Equal(rule.APIGroups, []string{group}) || !slices.Equal(rule.Resources, []string{resource}) {
 		return false
-	}
-	if resource == "secrets" && !isOfIssuer(role) {
-		return slices.Equal(rule.ResourceNames, []string{managed.ServingSecret}) && slices.Equal(rule.Verbs, []string{"get"})
 	}
 	if resource == "secrets" {
 		return slices.Equal(rule.ResourceNames, []string{managed.Secret, managed.ServingSecret}) && slices.Equal(rule.Verbs, []string{"get", "patch", "create"})
 	}
-	return isOfIssuer(role) && slices.Equal(rule.ResourceNames, managed.WebhookConfigurations) && slices.Equal(rule.Verbs, []string{"get", "patch"})
+	return slices.Equal(rule.ResourceNames, managed.WebhookConfigurations) && slices.Equal(rule.Verbs, []string{"get", "patch"})
 }
 
 func (s set) checkAccount(it *item, kind, namespace, name string) {

@@ -11,8 +11,8 @@ use tokio::time::{Duration, Instant, sleep};
 use tolerarch_support::health::{Health, State as Component};
 use tolerarch_support::metrics::Metrics;
 
-/// How long a probe is held while a component starts. The kubelet's first one comes before the serving certificate has been read,
-/// and an answer of 503 would leave a warning at every Pod that starts. Less than the probe's `timeoutSeconds`, which is 5.
+/// How long a probe is held while a component starts. The kubelet's first one comes before the pools of the cluster have been
+/// read, and an answer of 503 would leave a warning at every Pod that starts. Less than the probe's `timeoutSeconds`, which is 5.
 const HOLD: Duration = Duration::from_secs(4);
 /// How often it is looked whether the component has started.
 const LOOK: Duration = Duration::from_millis(20);

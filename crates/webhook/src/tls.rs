@@ -1,5 +1,5 @@
-//! The serving certificate: loaded at start, loaded again whenever the content of its files changes; or managed, see
-//! [`SecretWatch`] and [`CertificateIssuer`].
+//! The serving certificate: loaded from its files at the start, and again whenever their content changes. The files are the
+//! operator's, or those of the Secret that the [`CertificateIssuer`] writes.
 //!
 //! The files are polled, not watched: Kubernetes swaps symlinks below them (kubelet's AtomicWriter), and cert-manager's
 //! CSI driver writes in place; content is what both have in common. A pair that cannot be used changes nothing.
@@ -8,7 +8,7 @@ mod managed;
 mod metrics;
 mod validity;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -18,14 +18,14 @@ use rustls::sign::CertifiedKey;
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use tokio::task::spawn_blocking;
-use tokio::time::{Duration, Instant, MissedTickBehavior};
+use tokio::time::{Duration, MissedTickBehavior};
 
 use tolerarch_kubernetes::cluster::ObjectName;
 use tolerarch_support::health::{Reported, State};
 use tolerarch_support::logging::date;
 use tolerarch_support::sync::Mutex;
 
-pub use managed::{CertificateIssuer, Lifetimes, ManagedMetrics, ManagedSettings, SecretWatch};
+pub use managed::{CertificateIssuer, Lifetimes, ManagedMetrics, ManagedSettings};
 pub use metrics::TlsMetrics;
 use validity::{Invalid, Validity};
 
@@ -35,13 +35,13 @@ const POLL: Duration = Duration::from_secs(5);
 /// Readings in a row after which files that cannot be read are worth a word.
 const MISSING: u32 = 3;
 
-/// Where the serving certificate comes from.
+/// Who provides the files of the serving certificate.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub enum TlsMode {
-    /// From two files.
+    /// The operator, before the start.
     #[default]
     Files,
-    /// From a CA of its own.
+    /// The [`CertificateIssuer`], as soon as it has issued one, by a Secret that is mounted.
     Managed,
 }
 
@@ -73,58 +73,34 @@ pub enum CertificateError {
     },
 }
 
-/// The certificate in use. Clones are the same certificate.
+/// The certificate in use; clones share it.
 #[derive(Clone)]
 pub struct ServingCertificate(Arc<Inner>);
 
 struct Inner {
     metrics: TlsMetrics,
-    served: Mutex<Served>,
+    /// None before the issuer has written the first one.
+    current: Mutex<Option<Pair>>,
     /// Whether the next one will be served, too.
     renewal: Reported,
 }
 
-#[derive(Default)]
-struct Served {
-    /// None before the first one that API servers should trust.
-    current: Option<(Arc<CertifiedKey>, Validity)>,
-    clock: Clock,
+/// A certificate with its chain and its key, and what it says of itself.
+#[derive(Clone)]
+struct Pair {
+    key: Arc<CertifiedKey>,
+    validity: Validity,
 }
 
-impl Served {
-    /// Why API servers refuse the certificate in use.
-    fn invalid(&self) -> Option<Invalid> {
-        self.current.as_ref()?.1.invalid(self.clock.now())
-    }
-}
-
-/// The API server's clock, as it was told last: it verifies, and the one of this machine may be wrong or set at any time.
-#[derive(Clone, Copy, Default)]
-struct Clock(Option<(Duration, Instant)>);
-
-impl Clock {
-    /// Gives the time now, since 1970: this, where it is known.
-    fn set(&mut self, date: Option<SystemTime>) -> Duration {
-        let date = date.and_then(|date| date.duration_since(UNIX_EPOCH).ok());
-        if let Some(date) = date {
-            self.0 = Some((date, Instant::now()));
-        }
-        self.now()
-    }
-
-    fn now(&self) -> Duration {
-        match self.0 {
-            Some((date, at)) => date + at.elapsed(),
-            None => SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default(),
-        }
-    }
+fn now() -> Duration {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
 }
 
 fn seconds(time: Duration) -> i64 {
     i64::try_from(time.as_secs()).unwrap_or(i64::MAX)
 }
 
-/// What was read: both files, as they are.
+/// The content of both files.
 #[derive(PartialEq, Eq)]
 struct Content {
     certificate: Vec<u8>,
@@ -132,51 +108,54 @@ struct Content {
 }
 
 impl ServingCertificate {
-    /// The first pair has to be good; the watch serves the next ones. `name` is the one that API servers verify. Waits for files.
+    /// Loads the first pair; the watch serves the next ones. Only a managed one may come later: handshakes fail until then.
+    /// `name` is the one that API servers verify. Waits for files.
     pub fn load(
         files: CertificateFiles,
+        mode: TlsMode,
         name: Option<ObjectName>,
         metrics: TlsMetrics,
     ) -> Result<(Self, CertificateWatch), CertificateError> {
-        let seen = read(&files)?;
-        let (pair, validity) = parse(&files, name.as_ref(), &seen)?;
-        let served = Self::none(metrics);
-        served.replace(pair, validity);
+        let first = read(&files).and_then(|seen| Ok((parse(&files, name.as_ref(), &seen)?, seen)));
+        let (pair, seen) = match first {
+            Ok((pair, seen)) => (Some(pair), Some(seen)),
+            Err(error) if mode == TlsMode::Managed => {
+                tracing::info!(%error, "waiting for the serving certificate, which `tolerarch certificates` issues");
+                (None, None)
+            }
+            Err(error) => return Err(error),
+        };
+        let served =
+            Self(Arc::new(Inner { metrics, current: Mutex::default(), renewal: Reported::default() }));
+        if let Some(pair) = pair {
+            served.replace(pair);
+        }
+        let served_by = served.clone();
         let mut watch =
-            CertificateWatch { served: served.clone(), files, name, seen, missing: 0, invalid: None };
+            CertificateWatch { served: served_by, files, mode, name, seen, missing: 0, invalid: None };
         watch.verify();
         Ok((served, watch))
     }
 
-    /// None yet: handshakes fail until there is one.
-    pub fn none(metrics: TlsMetrics) -> Self {
-        Self(Arc::new(Inner { metrics, served: Mutex::default(), renewal: Reported::default() }))
-    }
-
-    /// Whether API servers can be answered with it, and will be with the next one.
+    /// Whether API servers can be answered with it, and will be with the next one. Without their clock and their caBundle,
+    /// only they know whether they refuse it.
     pub fn state(&self) -> State {
-        let served = self.0.served.lock();
-        match (&served.current, served.invalid()) {
-            (None, _) => State::Starting("there is none yet that API servers trust"),
-            (Some(_), None) => self.0.renewal.get(),
-            // Without the API server's clock and its caBundle, only API servers know whether they refuse it.
-            (Some(_), Some(invalid)) if served.clock.0.is_none() => State::Degraded(invalid.reason),
-            (Some(_), Some(invalid)) => State::Failed(invalid.reason),
+        match self.current() {
+            None => State::Starting("its files are not there yet; `tolerarch certificates` issues it"),
+            Some(pair) => match pair.validity.invalid(now()) {
+                Some(invalid) => State::Degraded(invalid.reason),
+                None => self.0.renewal.get(),
+            },
         }
     }
 
-    fn replace(&self, pair: CertifiedKey, validity: Validity) {
-        self.0.served.lock().current = Some((Arc::new(pair), validity));
-        self.0.metrics.expiry.set(seconds(validity.end));
+    fn replace(&self, pair: Pair) {
+        self.0.metrics.expiry.set(seconds(pair.validity.end));
+        *self.0.current.lock() = Some(pair);
     }
 
-    /// The API server's time, where it is known. Gives the time now.
-    fn told(&self, date: Option<SystemTime>) -> Duration {
-        self.0.served.lock().clock.set(date)
-    }
-
-    fn current(&self) -> Option<(Arc<CertifiedKey>, Validity)> {
-        self.0.served.lock().current.clone()
+    fn current(&self) -> Option<Pair> {
+        self.0.current.lock().clone()
     }
 
     /// TLS settings that serve whatever certificate is current at each handshake.
@@ -204,15 +183,17 @@ impl std::fmt::Debug for ServingCertificate {
 
 impl ResolvesServerCert for ServingCertificate {
     fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
-        self.current().map(|(pair, _)| pair)
+        self.current().map(|pair| pair.key)
     }
 }
 
 pub struct CertificateWatch {
     served: ServingCertificate,
     files: CertificateFiles,
+    mode: TlsMode,
     name: Option<ObjectName>,
-    seen: Content,
+    /// None before the first pair.
+    seen: Option<Content>,
     /// Readings in a row that failed.
     missing: u32,
     /// What was wrong with the certificate in use at the last look.
@@ -232,7 +213,7 @@ impl CertificateWatch {
 
     /// Reports it if API servers will refuse the certificate in use.
     fn verify(&mut self) {
-        let invalid = self.served.0.served.lock().invalid();
+        let invalid = self.served.current().and_then(|pair| pair.validity.invalid(now()));
         self.served.0.metrics.invalid(invalid);
         if let Some(invalid) = invalid.filter(|_| invalid != self.invalid) {
             let (file, name) = (self.files.certificate.display(), self.name.as_ref().map(ObjectName::as_str));
@@ -240,6 +221,17 @@ impl CertificateWatch {
             tracing::error!(error, %file, name, "API servers refuse the serving certificate: no Pod is decided");
         }
         self.invalid = invalid;
+    }
+
+    /// Refuses a managed pair that has expired, as what is put back from a backup: the issuer writes another one. One that has
+    /// not is trusted, see `managed::plan`.
+    fn check(&self, pair: Pair) -> Result<Pair, CertificateError> {
+        let has_expired = self.mode == TlsMode::Managed && pair.validity.end <= now();
+        if has_expired && self.seen.is_some() {
+            let file = self.files.certificate.clone();
+            return Err(CertificateError::Content { file, fault: "it has expired" });
+        }
+        Ok(pair)
     }
 
     async fn look(&mut self) {
@@ -250,9 +242,9 @@ impl CertificateWatch {
             // The panic itself has been logged with its location.
             Err(_) => return,
             Ok(Err(error)) => {
-                // Files that are gone for a moment are being swapped.
-                self.missing += 1;
-                if self.missing == MISSING {
+                // Files that are gone for a moment are being swapped, and the first ones may come late.
+                self.missing = self.missing.saturating_add(1);
+                if self.missing == MISSING && self.seen.is_some() {
                     metrics.reloaded(false);
                     renewal.set(State::Degraded("its files cannot be read; the one in use goes on"));
                     let cause = std::error::Error::source(&error).map(ToString::to_string);
@@ -262,17 +254,18 @@ impl CertificateWatch {
             }
         };
         // Files that could not be read for long are looked at anew, if only to say that they are good again.
-        let unchanged = content == self.seen && self.missing < MISSING;
+        let unchanged = self.seen.as_ref() == Some(&content) && self.missing < MISSING;
         self.missing = 0;
         if unchanged {
             return;
         }
-        match parse(&self.files, self.name.as_ref(), &content) {
-            Ok((pair, validity)) => {
-                self.served.replace(pair, validity);
+        match parse(&self.files, self.name.as_ref(), &content).and_then(|pair| self.check(pair)) {
+            Ok(pair) => {
+                let expiry = date(seconds(pair.validity.end));
+                self.served.replace(pair);
                 metrics.reloaded(true);
                 renewal.set(State::Healthy);
-                tracing::info!(expiry = date(seconds(validity.end)), "serving certificate reloaded");
+                tracing::info!(expiry, "serving certificate reloaded");
             }
             Err(error) => {
                 metrics.reloaded(false);
@@ -281,14 +274,14 @@ impl CertificateWatch {
                 tracing::error!(%error, cause, "new serving certificate cannot be used; the old one stays");
             }
         }
-        self.seen = content;
+        self.seen = Some(content);
     }
 }
 
 fn read(files: &CertificateFiles) -> Result<Content, CertificateError> {
-    let read = |file: &PathBuf| {
+    let read = |file: &Path| {
         let content = tolerarch_support::file::read(file);
-        content.map_err(|cause| CertificateError::Read { file: file.clone(), cause })
+        content.map_err(|cause| CertificateError::Read { file: file.to_owned(), cause })
     };
     // A pair may be replaced between two reads: the certificate has to be the same before and after the key.
     let mut certificate = read(&files.certificate)?;
@@ -301,40 +294,24 @@ fn read(files: &CertificateFiles) -> Result<Content, CertificateError> {
     }
 }
 
+/// The certificate with its chain and its key, all PEM. `name` is the one that API servers verify.
 fn parse(
     files: &CertificateFiles,
     name: Option<&ObjectName>,
     content: &Content,
-) -> Result<(CertifiedKey, Validity), CertificateError> {
-    let CertificateFiles { certificate, key } = files.clone();
-    pair(&content.certificate, &content.key, name).map_err(|error| match error {
-        PairError::Certificate(fault) => CertificateError::Content { file: certificate, fault },
-        PairError::Key(fault) => CertificateError::Content { file: key, fault },
-        PairError::Tls(cause) => CertificateError::Pair { file: certificate, cause },
-    })
-}
-
-/// Why a certificate and a key are none that can be served.
-enum PairError {
-    Certificate(&'static str),
-    Key(&'static str),
-    Tls(rustls::Error),
-}
-
-/// A certificate, its chain and its key, all PEM. `name` is the one that API servers verify.
-fn pair(
-    certificate: &[u8],
-    key: &[u8],
-    name: Option<&ObjectName>,
-) -> Result<(CertifiedKey, Validity), PairError> {
-    let chain = CertificateDer::pem_slice_iter(certificate).collect::<Result<Vec<_>, _>>();
-    let chain = chain.map_err(|_| PairError::Certificate("no PEM certificate"))?;
-    let leaf = chain.first().ok_or(PairError::Certificate("no PEM certificate"))?;
-    let validity = Validity::of(leaf, name).ok_or(PairError::Certificate("not an X.509 certificate"))?;
-    let key = PrivateKeyDer::from_pem_slice(key).map_err(|_| PairError::Key("no PEM private key"))?;
+) -> Result<Pair, CertificateError> {
+    let fault = |file: &PathBuf, fault| CertificateError::Content { file: file.clone(), fault };
+    let CertificateFiles { certificate: file, key: key_file } = files;
+    let chain = CertificateDer::pem_slice_iter(&content.certificate).collect::<Result<Vec<_>, _>>();
+    let chain = chain.map_err(|_| fault(file, "no PEM certificate"))?;
+    let leaf = chain.first().ok_or_else(|| fault(file, "no PEM certificate"))?;
+    let validity = Validity::of(leaf, name).ok_or_else(|| fault(file, "not an X.509 certificate"))?;
+    let key =
+        PrivateKeyDer::from_pem_slice(&content.key).map_err(|_| fault(key_file, "no PEM private key"))?;
     let provider = rustls::crypto::aws_lc_rs::default_provider();
-    let pair = CertifiedKey::from_der(chain, key, &provider).map_err(PairError::Tls)?;
-    Ok((pair, validity))
+    let key = CertifiedKey::from_der(chain, key, &provider)
+        .map_err(|cause| CertificateError::Pair { file: file.clone(), cause })?;
+    Ok(Pair { key: Arc::new(key), validity })
 }
 
 #[cfg(test)]

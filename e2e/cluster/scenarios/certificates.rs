@@ -1,8 +1,9 @@
 //! `tls.mode: managed`, with the rights that the chart gives and no others.
 
 use std::fs;
+use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use e2e::{Cluster, Forwarder, Namespace, PodExt, Tolerarch, pod, until, until_ok};
 use k8s_openapi::ByteString;
@@ -14,11 +15,16 @@ use kube::core::Request;
 use kube::{Api, Client, Config};
 use serde_json::{Value, json};
 use testregistry::Pki;
-use tokio::time::{Instant, MissedTickBehavior, interval};
+use tokio::task::JoinSet;
+use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
 
-/// A certificate is replaced after half of it, a CA after two thirds: each long before the old one counts no more.
-const LEAF: &str = "40s";
-const CA: &str = "120s";
+const DAY: Duration = Duration::from_secs(24 * 3600);
+/// How soon a webhook has to be called that starts together with its issuer.
+const FIRST_START: Duration = Duration::from_secs(30);
+/// How often the projector looks at the Secret of a Pod that runs: a kubelet takes up to 90 s, which the tests of the issuer's
+/// plan reckon with.
+const SYNC: Duration = Duration::from_secs(5);
+const CERTIFICATE_HEALTHY: &str = "tolerarch_component_healthy{component=\"certificate\"}";
 /// Pods in a second.
 const RATE: u32 = 20;
 /// The Secrets, and the account that may write them, as the chart calls them.
@@ -31,9 +37,10 @@ pub(crate) async fn managed_certificates_are_issued_and_replaced_without_one_fai
     let service = Forwarder::start(&[]).await;
     let namespace = cluster.namespace_with("managed", &service.url).await;
     let accounts = accounts(cluster, &namespace).await;
-    let started = start(cluster, &namespace, &accounts, json!({})).await;
+    let started = start(cluster, &namespace, &accounts).await;
     print!("certificates: ready {:.1?} after the first start; ", started.ready_after);
-    the_webhook_reads_one_secret(cluster, &namespace, &accounts).await;
+    assert!(started.ready_after < FIRST_START, "{:?}", started.ready_after);
+    the_webhook_has_no_right(cluster, &namespace, &accounts).await;
     service.only(&started.replicas.each_ref().map(|replica| replica.port));
     cluster.until_called(&namespace).await;
     calling(cluster, &namespace, async {
@@ -46,14 +53,22 @@ pub(crate) async fn managed_certificates_rotate_without_one_failed_call(cluster:
     let service = Forwarder::start(&[]).await;
     let namespace = cluster.namespace_with("rotated", &service.url).await;
     let accounts = accounts(cluster, &namespace).await;
-    let lives = json!({"leafLifetime": LEAF, "caLifetime": CA});
-    let started = start(cluster, &namespace, &accounts, lives).await;
+    let aged = |days| Pki::since(SystemTime::now() - days * DAY);
+    let (pki, due) = (aged(200), aged(250));
+    let put = async |secret: &str, pair: Value| {
+        let data = Patch::Merge(json!({"stringData": pair}));
+        namespace.api::<Secret>().patch(secret, &PatchParams::default(), &data).await.unwrap();
+    };
+    put(CERTIFICATES, authority(&pki)).await;
+    let started = start(cluster, &namespace, &accounts).await;
     service.only(&started.replicas.each_ref().map(|replica| replica.port));
     cluster.until_called(&namespace).await;
     calling(cluster, &namespace, async {
-        // First a certificate of the same CA, and then with a new one.
-        started.replaced_when(async || (), false).await;
-        started.replaced_when(async || (), true).await;
+        // A certificate is replaced after half of a month, by one of the same CA, and a CA after two thirds of a year.
+        let leaf = pki.leaf_from(&["127.0.0.1"], SystemTime::now() - 20 * DAY);
+        let leaf = json!({"tls.crt": leaf.cert_pem, "tls.key": leaf.key_pem});
+        started.replaced_when(async || put(SERVING, leaf).await, false).await;
+        started.replaced_when(async || put(CERTIFICATES, authority(&due)).await, true).await;
         // Each Secret goes, too, that of the CA while the one before it still counts.
         started.replaced_when(async || deleted(&namespace, &[CERTIFICATES]).await, true).await;
         started.replaced_when(async || deleted(&namespace, &[SERVING]).await, false).await;
@@ -65,8 +80,8 @@ pub(crate) async fn managed_certificates_come_back_when_they_are_damaged(cluster
     let service = Forwarder::start(&[]).await;
     let namespace = cluster.namespace_with("damaged", &service.url).await;
     let accounts = accounts(cluster, &namespace).await;
-    let Started { issuer: _issuer, replicas, .. } = start(cluster, &namespace, &accounts, json!({})).await;
-    service.only(&replicas.each_ref().map(|replica| replica.port));
+    let started = start(cluster, &namespace, &accounts).await;
+    service.only(&started.replicas.each_ref().map(|replica| replica.port));
     cluster.until_called(&namespace).await;
     for what in ["the caBundle is reset", "the CA's Secret is damaged", "what is served is damaged"] {
         match what {
@@ -122,8 +137,7 @@ pub(crate) async fn an_older_release_is_called_until_it_is_replaced(cluster: &Cl
     let accounts = accounts(cluster, &namespace).await;
     // Its CA, and what such a replica signs by it and serves.
     let (pki, old) = (Pki::new(), cluster.configuration_of(&namespace));
-    let pair = json!({"ca.crt": pki.ca_pem(), "ca.key": pki.ca_key_pem()});
-    let data = Patch::Merge(json!({"stringData": pair}));
+    let data = Patch::Merge(json!({"stringData": authority(&pki)}));
     namespace.api::<Secret>().patch(CERTIFICATES, &PatchParams::default(), &data).await.unwrap();
     let webhooks = Api::<MutatingWebhookConfiguration>::all(cluster.client.clone());
     let mut configuration = webhooks.get(&old).await.unwrap();
@@ -136,8 +150,8 @@ pub(crate) async fn an_older_release_is_called_until_it_is_replaced(cluster: &Cl
     service.only(&[before.port]);
     cluster.until_called(&namespace).await;
 
-    let Started { issuer: _issuer, replicas: _replicas, .. } = calling(cluster, &namespace, async {
-        let started = start(cluster, &namespace, &accounts, json!({})).await;
+    let _started = calling(cluster, &namespace, async {
+        let started = start(cluster, &namespace, &accounts).await;
         service.only(&started.replicas.each_ref().map(|replica| replica.port));
         started
     })
@@ -150,6 +164,11 @@ fn web(cluster: &Cluster) -> Value {
     pod(&[&cluster.images.tag("multi")])
 }
 
+/// The Secret of this CA.
+fn authority(pki: &Pki) -> Value {
+    json!({"ca.crt": pki.ca_pem(), "ca.key": pki.ca_key_pem()})
+}
+
 /// The kubeconfigs of the two accounts, with the rights that the chart gives.
 struct Accounts {
     webhook: PathBuf,
@@ -157,22 +176,57 @@ struct Accounts {
 }
 
 async fn accounts(cluster: &Cluster, namespace: &Namespace) -> Accounts {
-    let of_both = ["ServiceAccount", "Secret", "Role", "RoleBinding"].repeat(2);
-    let kinds = [&of_both[..], &["ClusterRole", "ClusterRoleBinding"]].concat();
-    let webhook = give_rights(cluster, namespace, &[("default", &kinds)]).await;
+    let of_both = ["ServiceAccount", "Secret"].repeat(2);
+    let of_issuer = ["Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding"];
+    let webhook = give_rights(cluster, namespace, &[("default", &[&of_both[..], &of_issuer].concat())]).await;
     Accounts { webhook, issuer: kubeconfig_of(cluster, namespace, CERTIFICATES).await }
 }
 
-/// The issuer, two replicas that start at the same time, and how soon these could be called.
+/// A kubelet's part in a Pod: it mounts the keys of the serving Secret that the chart's volume names.
+struct Projector {
+    mount: PathBuf,
+    secrets: Api<Secret>,
+}
+
+impl Projector {
+    /// Tries until both keys are there, as a kubelet does before it starts a Pod: again after half a second, and then after
+    /// twice as long each time (`exponentialbackoff`).
+    async fn mounted(&self) {
+        let mut pause = Duration::from_millis(500);
+        while self.sync().await.is_none() {
+            sleep(pause).await;
+            pause *= 2;
+        }
+    }
+
+    /// Writes the files anew, at once (`AtomicWriter`), if all of them are there.
+    async fn sync(&self) -> Option<()> {
+        let data = self.secrets.get_opt(SERVING).await.ok()??.data?;
+        let keys = ["tls.crt", "tls.key"].map(|key| (key, data.get(key)));
+        let [(_, Some(_)), (_, Some(_))] = keys else { return None };
+        let new = tempfile::Builder::new().prefix("..").tempdir_in(&self.mount).unwrap().keep();
+        for (key, content) in keys {
+            fs::write(new.join(key), &content.unwrap().0).unwrap();
+            // It is there from the second time on.
+            let _ = symlink(Path::new("..data").join(key), self.mount.join(key));
+        }
+        symlink(new.file_name().unwrap(), self.mount.join("..data_tmp")).unwrap();
+        fs::rename(self.mount.join("..data_tmp"), self.mount.join("..data")).unwrap();
+        Some(())
+    }
+}
+
+/// The issuer, two replicas whose Pods are created at the same time, and how soon these could be called.
 struct Started {
     issuer: Tolerarch,
     replicas: [Tolerarch; 2],
     ready_after: Duration,
+    _kubelets: JoinSet<()>,
 }
 
 impl Started {
     fn served(&self) -> [usize; 2] {
-        self.replicas.each_ref().map(|replica| count(replica, "serving a new certificate"))
+        self.replicas.each_ref().map(|replica| count(replica, "serving certificate reloaded"))
     }
 
     /// Waits until both replicas serve another certificate after this was done, and there is another CA if one is meant.
@@ -198,30 +252,46 @@ fn count(tolerarch: &Tolerarch, text: &str) -> usize {
     tolerarch.process.log().matches(text).count()
 }
 
-async fn start(cluster: &Cluster, namespace: &Namespace, accounts: &Accounts, lives: Value) -> Started {
-    let mut tls = json!({
+async fn start(cluster: &Cluster, namespace: &Namespace, accounts: &Accounts) -> Started {
+    let settings = json!({"tls": {
         "mode": "managed",
         "secret": CERTIFICATES,
         "servingSecret": SERVING,
         "webhookConfigurations": [cluster.configuration_of(namespace)],
-    });
-    tls.as_object_mut().unwrap().extend(lives.as_object().unwrap().clone());
-    let settings = json!({"tls": tls});
+    }});
     let begin = Instant::now();
-    let replica = || cluster.local().tolerarch_as(&accounts.webhook, settings.clone());
+    let replica = async || {
+        let mount = tempfile::tempdir_in(cluster.local().directory()).unwrap().keep();
+        let files = json!({"certFile": mount.join("tls.crt"), "keyFile": mount.join("tls.key")});
+        let kubelet = Projector { mount, secrets: namespace.api() };
+        kubelet.mounted().await;
+        let mut settings = settings.clone();
+        settings["server"] = files;
+        let tolerarch = cluster.local().tolerarch(settings).await;
+        until("a replica is ready", async || {
+            (tolerarch.metric(CERTIFICATE_HEALTHY).await == 1).then_some(())
+        })
+        .await;
+        (tolerarch, kubelet)
+    };
     let issuer = cluster.local().issuer_as(&accounts.issuer, settings.clone());
     let (issuer, first, second) = tokio::join!(issuer, replica(), replica());
-    let replicas = [first, second];
-    until("both replicas serve a certificate", async || {
-        let serves = |replica: &Tolerarch| replica.process.log().contains("serving a new certificate");
-        replicas.iter().all(serves).then_some(())
-    })
-    .await;
-    Started { issuer, replicas, ready_after: begin.elapsed() }
+    let ready_after = begin.elapsed();
+    let mut kubelets = JoinSet::new();
+    let replicas = [first, second].map(|(replica, kubelet)| {
+        kubelets.spawn(async move {
+            loop {
+                sleep(SYNC).await;
+                kubelet.sync().await;
+            }
+        });
+        replica
+    });
+    Started { issuer, replicas, ready_after, _kubelets: kubelets }
 }
 
-/// Who takes over the webhook's process has no way to the CA's key or to a webhook configuration; each by its own token.
-async fn the_webhook_reads_one_secret(cluster: &Cluster, namespace: &Namespace, accounts: &Accounts) {
+/// Who takes over the webhook's process has no way to any Secret or webhook configuration; each by its own token.
+async fn the_webhook_has_no_right(cluster: &Cluster, namespace: &Namespace, accounts: &Accounts) {
     let webhooks = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations";
     let (secrets, own) =
         (format!("/api/v1/namespaces/{}/secrets", namespace.name), cluster.configuration_of(namespace));
@@ -238,7 +308,7 @@ async fn the_webhook_reads_one_secret(cluster: &Cluster, namespace: &Namespace, 
         }
     };
     for (method, path, webhook, issuer) in [
-        ("GET", format!("{secrets}/{SERVING}"), 200, 200),
+        ("GET", format!("{secrets}/{SERVING}"), 403, 200),
         ("PATCH", format!("{secrets}/{SERVING}"), 403, 200),
         ("DELETE", format!("{secrets}/{SERVING}"), 403, 403),
         ("GET", format!("{secrets}/{CERTIFICATES}"), 403, 200),

@@ -28,7 +28,12 @@ pub struct Pki {
 impl Pki {
     /// A new authority with a new key.
     pub fn new() -> Self {
-        let mut params = params(&[], SystemTime::now() - DAY, SystemTime::now() + 365 * DAY);
+        Self::since(SystemTime::now() - DAY)
+    }
+
+    /// The same, with a certificate that is valid for a year from `not_before`.
+    pub fn since(not_before: SystemTime) -> Self {
+        let mut params = params(&[], not_before, not_before + 366 * DAY);
         let key = key();
         // Each authority has a name of its own, else a client takes another one for the issuer of a certificate and
         // complains of a bad signature instead of an unknown issuer.

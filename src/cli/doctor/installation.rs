@@ -84,7 +84,7 @@ impl Backend {
             let is_shown = ports.contains(&ADMIN);
             is_shown.then(|| (called, admin("services", name, ADMIN))).into_iter().collect()
         } else {
-            let started = pods.iter().filter(|pod| replicas::trouble(pod).is_none());
+            let started = pods.iter().filter(|pod| replicas::trouble(pod).is_none() && !replicas::waits(pod));
             let admin = started.map(|pod| {
                 let name = name_of(pod);
                 (format!("Pod {name}"), admin("pods", name, admin_port(pod)))

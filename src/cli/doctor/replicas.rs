@@ -45,6 +45,13 @@ pub(super) fn trouble(pod: &Pod) -> Option<(String, &'static str)> {
     })
 }
 
+/// Whether a Pod still waits for what it mounts, as its certificate at a first start, and so cannot be asked.
+pub(super) fn waits(pod: &Pod) -> bool {
+    let containers = pod.status.as_ref().and_then(|status| status.container_statuses.as_ref());
+    let mut states = containers.into_iter().flatten().filter_map(|container| container.state.as_ref());
+    states.any(|state| state.waiting.is_some())
+}
+
 /// The Pods with these labels that serve, or will; others keep their labels until they are deleted. None without a label.
 pub(super) async fn list(
     client: &UserClient,

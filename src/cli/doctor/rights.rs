@@ -66,7 +66,6 @@ fn rights<'a>(process: Process, config: &Config, namespace: &'a str) -> Vec<Righ
     let followed = controller.webhook_configurations.iter().map(ObjectName::as_str).collect();
     // Whose, whether it is on, its key, verbs, API group, resource, and names.
     let table = [
-        (Webhook, managed, "tls.mode", "get", "", "secrets", &vec![serving]),
         (Webhook, discover.nodes, "discover", "get list watch", "", "nodes", &any),
         (Webhook, discover.node_pools, "discover", "get list watch", "karpenter.sh", "nodepools", &any),
         (Webhook, config.warm.from_pods, "cache.warm.fromPods", "list", "", "pods", &any),

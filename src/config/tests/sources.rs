@@ -165,7 +165,7 @@ fn what_needs_a_restart_stays_and_is_named() {
 fn managed_certificates_live_long_enough_to_be_replaced() {
     let wrong = |text: &str| faults(&format!("tls: {{{text}}}")).join("; ");
     for (text, expected) in [
-        ("leafLifetime: 4s", "leafLifetime must be at least 5s"),
+        ("leafLifetime: 599s", "leafLifetime must be at least 600s"),
         ("leafLifetime: 1h, caLifetime: 2h", "caLifetime must be at least three times leafLifetime"),
         ("mode: managed, webhookConfigurations: []", "mode managed needs a name in webhookConfigurations"),
         ("secret: ../other", "expected the name of a Kubernetes object"),
@@ -174,7 +174,7 @@ fn managed_certificates_live_long_enough_to_be_replaced() {
     ] {
         assert!(wrong(text).contains(expected), "{text}: {}", wrong(text));
     }
-    assert!(Config::parse("tls: {mode: managed, leafLifetime: 5s, caLifetime: 15s}").is_ok());
+    assert!(Config::parse("tls: {mode: managed, leafLifetime: 10m, caLifetime: 30m}").is_ok());
 }
 
 /// Otherwise its change would be lost without a word.

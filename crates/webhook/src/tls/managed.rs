@@ -1,6 +1,6 @@
 //! Certificates that tolerarch issues itself, by two processes. The [`CertificateIssuer`] keeps a CA in a Secret, puts it into
 //! the `caBundle` of the webhooks, and writes what it signs into a second Secret; [`plan`] decides, here it is carried
-//! out. Replicas of the webhook read that second Secret, and have no other right: see [`SecretWatch`].
+//! out. Replicas of the webhook mount that second Secret, and need no right for it.
 //!
 //! What fails is tried again at the next look. The certificate in use goes on.
 
@@ -8,20 +8,18 @@ mod authority;
 mod metrics;
 mod objects;
 mod plan;
-mod serving;
 
-use std::time::SystemTime;
+use std::time::{SystemTime, UNIX_EPOCH};
 
-use tokio::time::{Duration, sleep};
+use tokio::time::{Duration, Instant, sleep};
 
 use authority::{Authority, BundleCertificate, read_leaf};
 pub use metrics::ManagedMetrics;
 use objects::{CA, CERTIFICATE, Configuration, KEY, Secret};
 pub use plan::Lifetimes;
 use plan::{History, Time, View, Write, plan};
-pub use serving::SecretWatch;
 
-use super::{Clock, seconds};
+use super::{now, seconds};
 use tolerarch_kubernetes::cluster::{Cluster, ClusterError, ObjectName, WEBHOOK_CONFIGURATION};
 use tolerarch_support::health::{Reported, State};
 use tolerarch_support::logging;
@@ -96,6 +94,25 @@ enum Cause {
 struct Failure {
     operation: Operation,
     cause: Cause,
+}
+
+/// The API server's clock, as it was told last: it verifies, and the one of this machine may be wrong or set at any time.
+#[derive(Clone, Copy, Default)]
+struct Clock(Option<(Time, Instant)>);
+
+impl Clock {
+    /// Sets it to this time, where it is known, and gives what it shows.
+    fn set(&mut self, date: Option<SystemTime>) -> Time {
+        let date = date.and_then(|date| date.duration_since(UNIX_EPOCH).ok());
+        if let Some(date) = date {
+            self.0 = Some((date, Instant::now()));
+        }
+        self.now()
+    }
+
+    fn now(&self) -> Time {
+        self.0.map_or_else(now, |(date, at)| date + at.elapsed())
+    }
 }
 
 /// Keeps the CA, the serving certificate and the `caBundle`.

@@ -19,7 +19,7 @@ async fn load_for(dir: &Path, name: Option<&str>) -> Result<(ServingCertificate,
     let metrics = Metrics::new([]).unwrap();
     let counts = TlsMetrics::register(&metrics).unwrap();
     let name = name.map(|name| ObjectName::new(name).unwrap());
-    let (certificate, mut watch) = ServingCertificate::load(files(dir), name, counts)?;
+    let (certificate, mut watch) = ServingCertificate::load(files(dir), TlsMode::Files, name, counts)?;
     tokio::spawn(async move { watch.run().await });
     Ok((certificate, metrics))
 }
@@ -39,7 +39,7 @@ async fn until(mut so: impl FnMut() -> bool) {
 
 async fn serves(certificate: &ServingCertificate, leaf: &Leaf) {
     let expected = CertificateDer::from_pem_slice(leaf.cert_pem.as_bytes()).unwrap();
-    until(|| certificate.current().unwrap().0.cert[0] == expected).await;
+    until(|| certificate.current().unwrap().key.cert[0] == expected).await;
 }
 
 fn reloads(metrics: &Metrics, result: &str) -> u64 {
@@ -170,25 +170,30 @@ async fn what_is_no_file_does_not_end_reloading() {
     }
 }
 
+/// Its Secret is mounted, and the issuer may write it later.
 #[tokio::test]
-async fn a_certificate_is_healthy_from_when_it_is_trusted_until_it_expires() {
+async fn only_a_managed_first_pair_may_come_later() {
     let (pki, dir) = (Pki::new(), tempfile::tempdir().unwrap());
-    let none = ServingCertificate::none(TlsMetrics::register(&Metrics::new([]).unwrap()).unwrap());
-    assert!(matches!(none.state(), State::Starting(_)));
-    for (expiry, healthy) in [(1_500_000_000, false), (4_000_000_000, true)] {
-        let leaf = pki.leaf_until(&["a.test"], UNIX_EPOCH + Duration::from_secs(expiry));
-        leaf.write(dir.path()).unwrap();
-        let (certificate, _) = load(dir.path()).await.unwrap();
-        assert_eq!(certificate.state() == State::Healthy, healthy, "{expiry}");
-        let content = read(&files(dir.path())).unwrap();
-        // By the clock of the API server, which may be another.
-        for (now, healthy) in [(expiry - 1, true), (expiry, false)] {
-            let (pair, validity) = parse(&files(dir.path()), None, &content).unwrap();
-            certificate.replace(pair, validity);
-            certificate.told(Some(UNIX_EPOCH + Duration::from_secs(now)));
-            assert_eq!(certificate.state() == State::Healthy, healthy, "{now}");
-        }
+    let (leaf, other) = (pki.leaf(&["a.test"]), pki.leaf(&["b.test"]));
+    let metrics = Metrics::new([]).unwrap();
+    let counts = TlsMetrics::register(&metrics).unwrap();
+    assert!(load(dir.path()).await.is_err());
+    let (certificate, mut watch) =
+        ServingCertificate::load(files(dir.path()), TlsMode::Managed, None, counts).unwrap();
+    for _ in 0..2 * MISSING {
+        watch.look().await;
+        assert!(matches!(certificate.state(), State::Starting(_)));
     }
+    assert_eq!(reloads(&metrics, "failure"), 0, "waiting is no failure");
+    std::fs::write(dir.path().join("tls.crt"), &leaf.cert_pem).unwrap();
+    std::fs::write(dir.path().join("tls.key"), &other.key_pem).unwrap();
+    watch.look().await;
+    assert_eq!(reloads(&metrics, "failure"), 1);
+    assert!(matches!(certificate.state(), State::Starting(_)));
+    leaf.write(dir.path()).unwrap();
+    watch.look().await;
+    assert_eq!(certificate.state(), State::Healthy);
+    serves(&certificate, &leaf).await;
 }
 
 #[tokio::test(start_paused = true)]

@@ -71,6 +71,7 @@ managed:
   secret: {{ printf "%s-certificates" $fullname | quote }}
   servingSecret: {{ printf "%s-serving" $fullname | quote }}
   webhookConfigurations: [{{ printf "zz-%s" $fullname | quote }}]
+secretName: {{ printf "%s-serving" $fullname | quote }}
 {{- else if eq .Values.tls.mode "cert-manager" -}}
 {{- $name := printf "%s-tls" $fullname -}}
 secretName: {{ $name }}
@@ -147,7 +148,7 @@ caBundle: {{ b64enc . }}
 
 {{/* Not empty if the program talks to the Kubernetes API, and so needs a token and a way there. */}}
 {{- define "tolerarch.usesTheAPI" -}}
-{{- if or (include "tolerarch.readsPullSecrets" .) (include "tolerarch.discovers" .) (include "tolerarch.warms" .) (include "tolerarch.learns" .) (eq .Values.tls.mode "managed") }}yes{{ end -}}
+{{- if or (include "tolerarch.readsPullSecrets" .) (include "tolerarch.discovers" .) (include "tolerarch.warms" .) (include "tolerarch.learns" .) }}yes{{ end -}}
 {{- end -}}
 
 {{/* The name of the entry for a profile, or for reviews without one. API servers take only DNS names there, and in the path

@@ -56,6 +56,20 @@ async fn no_right_to_pull_secrets_is_needed_where_no_pod_has_any() {
     }
 }
 
+/// As at a first start, or while the others serve.
+#[tokio::test]
+async fn a_pod_that_waits_for_its_certificate_is_no_fault() {
+    let mut world = World::healthy();
+    let mut waiting = world.at(PODS)[0].clone();
+    waiting["metadata"]["name"] = "mounting".into();
+    let state = json!({"waiting": {"reason": "ContainerCreating"}});
+    waiting["status"] = json!({"phase": "Pending", "containerStatuses": [{"state": state}]});
+    world.at(PODS).as_array_mut().unwrap().push(waiting);
+    let findings = world.examine(None).await;
+    assert_eq!(findings.verdict(), Verdict::Healthy, "{:#?}", findings.0);
+    assert!(!findings.0.iter().any(|finding| finding.message.contains("mounting")), "{:#?}", findings.0);
+}
+
 #[tokio::test]
 async fn observing_is_said() {
     for (config, expected) in [

@@ -36,8 +36,8 @@ pub struct Lifetimes {
 }
 
 impl Lifetimes {
-    /// The shortest life of a leaf: the API server's clock is known to a second.
-    pub const LEAST: Duration = Duration::from_secs(5);
+    /// The shortest life of a leaf: in half of it the next one has to reach every replica, and kubelets may take 90 s.
+    pub const LEAST: Duration = Duration::from_secs(10 * 60);
 
     /// How often the cluster is looked at.
     fn poll(self) -> Duration {

@@ -1,5 +1,6 @@
 mod faults;
 
+use std::path::Path;
 use std::sync::Arc;
 
 use http::Method;
@@ -9,9 +10,10 @@ use rustls::client::danger::ServerCertVerifier;
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, ServerName, UnixTime};
 use serde_json::{Value, json};
+use tempfile::TempDir;
 
 use super::*;
-use crate::tls::{ServingCertificate, TlsMetrics};
+use crate::tls::{CertificateFiles, CertificateWatch, ServingCertificate, TlsMetrics, TlsMode};
 use tolerarch_kubernetes::cluster::testing::Objects;
 use tolerarch_support::metrics::Metrics;
 
@@ -72,27 +74,40 @@ impl Issuer {
     }
 }
 
+/// A replica, and the directory that its kubelet mounts.
 struct Replica {
-    watch: SecretWatch,
+    mount: TempDir,
+    watch: CertificateWatch,
     served: ServingCertificate,
     metrics: Metrics,
 }
 
 impl Replica {
     fn new(api: &Objects) -> Self {
+        let mount = tempfile::tempdir().unwrap();
+        project(api, mount.path());
         let metrics = Metrics::new([]).unwrap();
-        let served = ServingCertificate::none(TlsMetrics::register(&metrics).unwrap());
-        let counts = ManagedMetrics::register(&metrics).unwrap();
-        let watch = SecretWatch::new(api.cluster(), ManagedSettings::default(), served.clone(), counts);
-        Self { watch, served, metrics }
+        let counts = TlsMetrics::register(&metrics).unwrap();
+        let files =
+            CertificateFiles { certificate: mount.path().join(CERTIFICATE), key: mount.path().join(KEY) };
+        let (served, watch) =
+            ServingCertificate::load(files, TlsMode::Managed, None, counts).expect("it may come later");
+        Self { mount, watch, served, metrics }
     }
 
-    async fn look(&mut self) {
+    /// The kubelet projects the Secret, and the replica looks at its files.
+    async fn look(&mut self, api: &Objects) {
+        project(api, self.mount.path());
         self.watch.look().await;
     }
 
+    /// Whether what the kubelet has written last can be served.
+    fn is_well(&self) -> bool {
+        self.served.0.renewal.get() == State::Healthy
+    }
+
     fn leaf(&self) -> Option<CertificateDer<'static>> {
-        self.served.current().map(|(pair, _)| pair.cert[0].clone())
+        self.served.current().map(|pair| pair.key.cert[0].clone())
     }
 
     /// Whether each webhook trusts what is served, by the name it is called by.
@@ -111,6 +126,16 @@ impl Replica {
             let name = ServerName::try_from(name).unwrap();
             self.leaf().is_some_and(|leaf| verifier.verify_server_cert(&leaf, &[], &name, &[], now).is_ok())
         })
+    }
+}
+
+/// Writes the files of the volume, as a kubelet does where no key is optional: with one missing it changes nothing.
+fn project(api: &Objects, mount: &Path) {
+    let data = api.get(SERVING).map_or(Value::Null, |secret| secret["data"].clone());
+    if let [Value::String(_), Value::String(_)] = [&data[CERTIFICATE], &data[KEY]] {
+        for key in [CERTIFICATE, KEY] {
+            std::fs::write(mount.join(key), decoded(&data[key])).unwrap();
+        }
     }
 }
 
@@ -138,13 +163,14 @@ async fn log_lines_show_names_and_times_as_people_write_them() {
     let _another = tracing::Dispatch::new(tracing::subscriber::NoSubscriber::new());
     let _logging = tracing::dispatcher::set_default(&lines);
     let api = cluster().await;
+    let mut replica = Replica::new(&api);
     Issuer::new(&api).settle(&api, START).await;
-    Replica::new(&api).look().await;
+    replica.look(&api).await;
     let said = std::fs::read_to_string(log.path()).unwrap();
     for fields in [
         r#"names="10.1.2.3,hook.team.svc""#,
         r#"a new CA for the webhook's certificates expires="2028-01-15T08:00:00Z""#,
-        r#"serving a new certificate expires="2027-02-14T08:00:06Z""#,
+        r#"serving certificate reloaded expiry="2027-02-14T08:00:06Z""#,
     ] {
         assert!(said.contains(fields), "{fields} in {said}");
     }
@@ -154,19 +180,17 @@ async fn log_lines_show_names_and_times_as_people_write_them() {
 async fn a_first_start_issues_when_api_servers_know_and_replicas_serve_it() {
     let api = cluster().await;
     let (mut issuer, mut replica) = (Issuer::new(&api), Replica::new(&api));
-    replica.look().await;
+    replica.look(&api).await;
     api.set_time(START);
     issuer.look().await;
-    replica.look().await;
-    assert!(
-        replica.leaf().is_none() && replica.served.current().is_none(),
-        "API servers may not know the CA yet"
-    );
+    replica.look(&api).await;
+    assert!(replica.leaf().is_none(), "API servers may not know the CA yet");
+    assert!(matches!(replica.served.state(), State::Starting(_)), "not ready");
     api.set_time(START + 6);
     issuer.look().await;
-    replica.look().await;
-    assert!(replica.is_trusted(&api, START + 6) && replica.served.current().is_some());
-    let failures = "tolerarch_managed_certificate_failures_total{operation=\"read-secret\"}";
+    replica.look(&api).await;
+    assert!(replica.is_trusted(&api, START + 6));
+    let failures = "tolerarch_certificate_reloads_total{result=\"failure\"}";
     assert_eq!(metric(&replica.metrics, failures), 0, "waiting is no failure");
     // Clocks differ.
     assert!(replica.is_trusted(&api, START + 6 - 299));
@@ -175,22 +199,14 @@ async fn a_first_start_issues_when_api_servers_know_and_replicas_serve_it() {
         metric(&replica.metrics, "tolerarch_certificate_expiry_timestamp_seconds"),
         START + 6 + 30 * DAY
     );
-    for metrics in [&issuer.metrics, &replica.metrics] {
-        assert_eq!(
-            metric(metrics, "tolerarch_managed_ca_expiry_timestamp_seconds"),
-            START + 365 * DAY,
-            "of the issuer and of replicas"
-        );
-    }
+    assert_eq!(metric(&issuer.metrics, "tolerarch_managed_ca_expiry_timestamp_seconds"), START + 365 * DAY);
 
     // There is nothing to do, for a new issuer either, and another replica takes what there is, at once.
     let before = [SECRET, SERVING, WEBHOOKS].map(|path| api.get(path));
-    let mut other = Replica::new(&api);
-    other.look().await;
+    let other = Replica::new(&api);
     issuer.look().await;
     Issuer::new(&api).settle(&api, START + 40).await;
     assert_eq!(other.leaf(), replica.leaf());
-    assert!(other.served.current().is_some());
     assert_eq!([SECRET, SERVING, WEBHOOKS].map(|path| api.get(path)), before);
 }
 
@@ -204,7 +220,7 @@ async fn issuers_that_start_at_once_agree() {
             tokio::join!(a.look(), b.look(), c.look());
         }
         let mut replica = Replica::new(&api);
-        replica.look().await;
+        replica.look(&api).await;
         assert!(replica.is_trusted(&api, START + 12));
         let is_well = |issuer: &Issuer| issuer.issuer.failing.is_none();
         assert!([&a, &b, &c].into_iter().all(is_well), "conflicts are no failures");
@@ -226,10 +242,10 @@ async fn a_start_that_was_cut_off_anywhere_is_finished_by_the_next() {
             () = issuer.settle(&api, START) => break,
         }
         let mut replica = Replica::new(&api);
-        replica.look().await;
+        replica.look(&api).await;
         assert!(replica.leaf().is_none() || replica.is_trusted(&api, START + 6));
         Issuer::new(&api).settle(&api, START + 10).await;
-        replica.look().await;
+        replica.look(&api).await;
         assert!(replica.is_trusted(&api, START + 16), "{request} {carried_out}");
     }
     assert!(cut >= 30, "two Secrets, a new CA, bundles, a leaf, and three reads before each: {cut}");
@@ -246,7 +262,7 @@ async fn a_rotation_that_was_cut_off_anywhere_is_finished_by_the_next() {
         for now in (START..START + 200).step_by(10) {
             api.set_time(now);
             issuer.look().await;
-            replica.look().await;
+            replica.look(&api).await;
         }
         let (mut now, old) = (START + 200, data(&api)["ca.crt"].clone());
         api.set_time(now);
@@ -272,7 +288,7 @@ async fn a_rotation_that_was_cut_off_anywhere_is_finished_by_the_next() {
             api.set_time(now);
             next.look().await;
             assert!(replica.is_trusted(&api, now), "{request} {carried_out} {now}");
-            replica.look().await;
+            replica.look(&api).await;
             assert!(replica.is_trusted(&api, now), "{request} {carried_out} {now}");
         }
         assert!(data(&api)["ca.crt"] != old);
@@ -292,7 +308,7 @@ async fn certificates_of_seconds_are_replaced_without_a_gap() {
         api.set_time(now);
         issuer.look().await;
         assert!(now == START || replica.is_trusted(&api, now));
-        replica.look().await;
+        replica.look(&api).await;
         assert!(replica.is_trusted(&api, now));
         cas.push(data(&api)["ca.crt"].to_string());
         leaves.push(replica.leaf());
@@ -324,7 +340,7 @@ async fn the_ca_of_an_older_release_is_kept() {
     let before = bundles(&api);
     Issuer::new(&api).settle(&api, START + 20 * DAY).await;
     let mut replica = Replica::new(&api);
-    replica.look().await;
+    replica.look(&api).await;
     assert!(replica.is_trusted(&api, START + 20 * DAY + 6));
     assert_eq!((data(&api)["ca.crt"].clone(), bundles(&api)), (encoded(&certificate), before));
 }

@@ -3,8 +3,6 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::tls::managed::serving::is_better;
-use crate::tls::validity::Validity;
 
 const LIFETIMES: Lifetimes = Lifetimes { ca: Duration::from_secs(300), leaf: Duration::from_secs(100) };
 const START: Time = Duration::from_secs(1_800_000_000);
@@ -13,6 +11,9 @@ const ISSUERS: usize = 2;
 const REPLICAS: usize = 3;
 /// How long an API server may go on using an older bundle.
 const LAG: Duration = Duration::from_secs(3);
+/// How long it may take until a replica serves what is written: 90 s of its kubelet, and the replica's own look, of the
+/// shortest life of a leaf.
+const PROJECTION: Duration = Duration::from_secs(16);
 
 #[derive(Clone, Default)]
 struct Versioned<T> {
@@ -184,24 +185,18 @@ impl World {
             }
         }
         for index in 0..REPLICAS {
-            let Replica { leaf, last } = &self.replicas[index];
-            let pause = LIFETIMES.pause(leaf.as_ref().map(|leaf| leaf.expires), *last);
-            if self.now.saturating_sub(*last) >= pause {
+            if self.now.saturating_sub(self.replicas[index].last) >= PROJECTION {
                 self.fetch(index);
             }
         }
     }
 
-    /// The replica serves what it is given, unless that is worse than what it has.
+    /// The replica serves what it is given, unless that has expired.
     fn fetch(&mut self, index: usize) {
-        let validity =
-            |leaf: &Leaf| Validity { begin: leaf.issued - BACKDATE, end: leaf.expires, named: true };
         let replica = &mut self.replicas[index];
         replica.last = self.now;
-        if let Some(leaf) = &self.serving.value
-            && replica.leaf.as_ref().is_none_or(|old| is_better(validity(leaf), validity(old), self.now))
-        {
-            replica.leaf = Some(leaf.clone());
+        if let Some(leaf) = self.serving.value.clone().filter(|leaf| self.now < leaf.expires) {
+            replica.leaf = Some(leaf);
         }
     }
 
@@ -289,7 +284,7 @@ impl World {
 
     /// Nothing else happens for a while.
     fn settle(&mut self) {
-        let deadline = self.now + 3 * LIFETIMES.poll() + LIFETIMES.settle();
+        let deadline = self.now + 3 * LIFETIMES.poll() + LIFETIMES.settle() + PROJECTION;
         while self.now < deadline {
             self.pass(Duration::from_secs(1));
         }

@@ -1,31 +1,6 @@
 //! What others break, and what is missing.
 
-use std::time::UNIX_EPOCH;
-
 use super::*;
-
-/// This machine's clock does not count: it may be set at any time.
-#[tokio::test]
-async fn only_the_api_servers_clock_says_whether_the_certificate_is_valid() {
-    let api = cluster().await;
-    let mut replica = Replica::new(&api);
-    Issuer::new(&api).settle(&api, START).await;
-    replica.look().await;
-    assert_eq!(replica.served.state(), State::Healthy);
-    // Nothing can be read, so the certificate expires.
-    api.refuse(Some((Method::GET, SERVING, 403)));
-    let end = UNIX_EPOCH + Duration::from_secs(START + 6 + 30 * DAY);
-    let second = Duration::from_secs(1);
-    replica.served.told(Some(end + second));
-    assert!(matches!(replica.served.state(), State::Failed(_)));
-    replica.served.told(Some(end - second));
-    assert!(!matches!(replica.served.state(), State::Failed(_)));
-    // Each look updates it with the API server's time.
-    replica.served.told(Some(end + second));
-    api.refuse(None);
-    replica.look().await;
-    assert_eq!(replica.served.state(), State::Healthy);
-}
 
 #[tokio::test]
 async fn a_configuration_that_is_not_there_does_not_matter_to_the_others() {
@@ -34,7 +9,7 @@ async fn a_configuration_that_is_not_there_does_not_matter_to_the_others() {
     let (mut issuer, mut replica) = (Issuer::new(&api), Replica::new(&api));
     issuer.issuer.settings.webhook_configurations = names;
     issuer.settle(&api, START).await;
-    replica.look().await;
+    replica.look(&api).await;
     assert!(replica.is_trusted(&api, START + 6));
     api.delete(WEBHOOKS);
     issuer.look().await;
@@ -46,7 +21,7 @@ async fn what_others_break_is_repaired() {
     let api = cluster().await;
     let (mut issuer, mut replica) = (Issuer::new(&api), Replica::new(&api));
     issuer.settle(&api, START).await;
-    replica.look().await;
+    replica.look(&api).await;
     let mut now = START + 60;
     api.set_time(now);
 
@@ -97,59 +72,58 @@ async fn what_others_break_is_repaired() {
     for (at, fault) in faults.into_iter().enumerate() {
         let old = replica.leaf();
         fault(&api);
-        replica.look().await;
+        replica.look(&api).await;
         assert_eq!(replica.leaf(), old, "{at}: it has nothing better");
         for _ in 0..4 {
             now += 10;
             api.set_time(now);
             issuer.look().await;
             assert!(replica.is_trusted(&api, now), "{at}");
-            replica.look().await;
+            replica.look(&api).await;
             assert!(replica.is_trusted(&api, now), "{at}");
         }
         assert_ne!(replica.leaf(), old, "{at}");
-        assert!(replica.watch.failing.is_none());
+        assert!(replica.is_well(), "{at}");
     }
     // After the life of a leaf, and more, nothing is left of all that.
     for _ in 0..2 {
         now += 46 * DAY;
         api.set_time(now);
         issuer.look().await;
-        replica.look().await;
+        replica.look(&api).await;
     }
     assert!(replica.is_trusted(&api, now));
     assert_eq!(count(&api), [1, 1]);
 }
 
-/// What is put back from a backup is older, and may be trusted no more.
+/// What is put back from a backup may have expired, and API servers trust the CA of what has not.
 #[tokio::test]
-async fn a_replica_takes_only_what_is_better() {
+async fn a_replica_takes_nothing_that_has_expired() {
     let api = cluster().await;
-    let (mut issuer, mut replica) = (Issuer::new(&api), Replica::new(&api));
-    issuer.settle(&api, START).await;
-    replica.look().await;
-    let (older, first) = (api.get(SERVING).unwrap(), replica.leaf());
-    issuer.settle(&api, START + 16 * DAY).await;
-    replica.look().await;
-    let second = replica.leaf();
-    assert_ne!(second, first, "renewed after half its life");
-    for now in [START + 17 * DAY, START + 40 * DAY] {
-        api.set_time(now);
-        let mut older = older.clone();
-        older["metadata"]["resourceVersion"] =
-            api.get(SERVING).unwrap()["metadata"]["resourceVersion"].clone();
-        api.put(SERVING, older);
-        replica.look().await;
-        assert_eq!(replica.leaf(), second);
-    }
+    let mut issuer = Issuer::new(&api);
+    // By the clock of this machine, as well as that of the API server.
+    let today = now().as_secs();
+    issuer.settle(&api, today - 40 * DAY).await;
+    let older = api.get(SERVING).unwrap();
+    issuer.settle(&api, today - 20 * DAY).await;
+    let mut replica = Replica::new(&api);
+    let current = replica.leaf();
+    assert!(replica.is_trusted(&api, today));
+    api.put(SERVING, older);
+    replica.look(&api).await;
+    assert_eq!(replica.leaf(), current);
+    assert!(matches!(replica.served.state(), State::Degraded(_)));
+    issuer.settle(&api, today).await;
+    replica.look(&api).await;
+    assert!(replica.leaf() != current && replica.is_trusted(&api, today + 6));
+    assert_eq!(replica.served.state(), State::Healthy);
     // One from the future, by a clock that was wrong, gives way to what is valid.
-    issuer.settle(&api, START + 400 * DAY).await;
-    replica.look().await;
+    issuer.settle(&api, today + 400 * DAY).await;
+    replica.look(&api).await;
     let future = replica.leaf();
-    assert_ne!(future, second);
-    issuer.settle(&api, START + 20 * DAY).await;
-    replica.look().await;
-    assert!(replica.leaf() != future && replica.is_trusted(&api, START + 20 * DAY + 6));
+    issuer.settle(&api, today + DAY).await;
+    replica.look(&api).await;
+    assert!(replica.leaf() != future && replica.is_trusted(&api, today + DAY + 6));
 }
 
 #[tokio::test]
@@ -173,39 +147,32 @@ async fn without_rights_or_api_server_what_there_is_goes_on() {
         assert!(issuer.issuer.failing.as_ref().unwrap().contains("forbidden"));
         assert!(matches!(issuer.issuer.state().get(), State::Degraded(_)));
     }
-    api.refuse(Some((Method::GET, SERVING, 403)));
-    replica.look().await;
-    assert_eq!(failures(&replica.metrics, "read-secret"), 1);
-    assert!(replica.served.current().is_none());
+    replica.look(&api).await;
+    assert!(replica.leaf().is_none());
     api.refuse(None);
     issuer.settle(&api, START).await;
-    replica.look().await;
-    assert!(replica.served.current().is_some() && issuer.issuer.failing.is_none());
+    replica.look(&api).await;
+    assert!(replica.is_trusted(&api, START + 6) && issuer.issuer.failing.is_none());
     assert_eq!(issuer.issuer.state().get(), State::Healthy);
-    assert_eq!(replica.served.state(), State::Healthy);
 
     // The rights to change anything are lost later, then those to read, and then there is no API server at all.
     let now = START + 16 * DAY;
     api.set_time(now);
     api.refuse(Some((Method::PATCH, "", 403)));
     issuer.look().await;
-    replica.look().await;
+    replica.look(&api).await;
     assert_eq!(failures(&issuer.metrics, "write-secret"), 1);
     assert!(replica.is_trusted(&api, now));
     api.refuse(Some((Method::GET, "", 500)));
     for away in [false, true] {
         if away {
             let gone = Objects::start().await;
-            (issuer.issuer.cluster, replica.watch.cluster) = (gone.cluster(), gone.cluster());
+            issuer.issuer.cluster = gone.cluster();
             gone.stop().await;
         }
         issuer.look().await;
-        replica.look().await;
-        assert!(replica.is_trusted(&api, now) && replica.served.current().is_some());
-        assert!(matches!(replica.served.state(), State::Degraded(_)));
+        replica.look(&api).await;
+        assert!(replica.is_trusted(&api, now) && replica.is_well());
     }
-    assert_eq!(
-        (failures(&issuer.metrics, "read-webhooks"), failures(&replica.metrics, "read-secret")),
-        (4, 3)
-    );
+    assert_eq!(failures(&issuer.metrics, "read-webhooks"), 4);
 }
