@@ -100,7 +100,8 @@ pub fn check(data: &[u8]) -> bool {
                 }
                 Content::Object(object) => {
                     objects += 1;
-                    assert!((1..=lines).contains(&object.line), "line {} of {lines}", object.line);
+                    let line = object.place.line;
+                    assert!((1..=lines).contains(&line), "line {line} of {lines}");
                     let (Given::Pod(pod) | Given::Template { value: pod, .. }) = &object.given else {
                         continue;
                     };

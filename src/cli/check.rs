@@ -22,14 +22,13 @@ use super::session::{Decided, FailOn, Session, run_alone};
 use super::{Failure, Shared};
 use documents::Document;
 use kinds::CustomKind;
-pub(super) use kinds::group_of_kind;
 use report::{InputError, Located, Report, Verdict};
 use tolerarch_core::image::ImageRef;
 use tolerarch_core::pod::Pod;
 use tolerarch_core::reason::Reason;
 use tolerarch_core::review::{self, DaemonSet, Subject};
-pub(super) use workload::Object;
 use workload::{Content, Given};
+pub(super) use workload::{Object, Place};
 
 /// The status when something could be decided that `--fail-on` names.
 const FAILED_ON: u8 = 3;
@@ -247,7 +246,7 @@ async fn decide(session: &Session, asked: Vec<Asked>, patches: bool) -> Vec<Resu
 
 /// The decision on an object; why the API server would refuse its Pod.
 async fn decided(object: &Object, session: &Session, patches: bool) -> Result<Decided, String> {
-    let Object { kind, namespace, name, template, .. } = object;
+    let Object { place: Place { kind, namespace, name, .. }, template, .. } = object;
     let root = template.as_deref().filter(|_| patches);
     let malformed = |why: &str| format!("the Pod of {kind} {name:?} is malformed: {why}");
     let pod = match &object.given {

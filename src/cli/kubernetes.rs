@@ -5,7 +5,6 @@ use std::path::PathBuf;
 use clap::Args;
 use kube::Resource;
 use serde::de::DeserializeOwned;
-use serde_json::Value;
 use url::form_urlencoded::byte_serialize;
 
 use tolerarch_kubernetes::cluster::{ConnectError, RequestError, UserClient, is_name};
@@ -64,11 +63,6 @@ pub(super) async fn list<K: Resource<DynamicType = ()> + DeserializeOwned>(
 /// The name of an object, empty where it has none.
 pub(super) fn name_of(object: &impl Resource<DynamicType = ()>) -> &str {
     object.meta().name.as_deref().unwrap_or_default()
-}
-
-/// The items of a list in an object; none where it is missing.
-pub(super) fn items(list: &Value) -> impl Iterator<Item = &Value> {
-    list.as_array().into_iter().flatten()
 }
 
 /// A name becomes a part of paths.

@@ -61,12 +61,14 @@ fn shop_of(desk: &Desk) -> FakeCluster {
         pod("canary-1", "canary-1", &web, "x86"),
     ];
     let node = |name: &str, arch: &str| json!({"metadata": {"name": name, "labels": {"kubernetes.io/arch": arch, "kubernetes.io/os": "linux"}}});
+    let group = json!({"name": "argoproj.io", "preferredVersion": {"groupVersion": "argoproj.io/v1alpha1"}});
     FakeCluster::default()
         .with(&format!("{DEPLOYMENTS}/web"), deployment("web", &web))
         .with(&format!("{DEPLOYMENTS}/legacy"), deployment("legacy", &legacy))
         .with(&format!("{PODS}/web-1"), opened)
         .with("/apis/argoproj.io/v1alpha1/namespaces/shop/rollouts/canary", rollout)
-        .with("/apis/argoproj.io", json!({"preferredVersion": {"groupVersion": "argoproj.io/v1alpha1"}}))
+        .with("/apis", json!({"groups": [{"name": "gone.example.com", "preferredVersion": {"groupVersion": "gone.example.com/v1"}}, group]}))
+        .with("/apis/argoproj.io", group.clone())
         .with(
             "/apis/argoproj.io/v1alpha1",
             json!({"resources": [

@@ -1,5 +1,4 @@
-//! Where Pods' templates stand in an object, and images that no template has: their shape tells, in any kind. What is known of
-//! some kinds adds the controllers' names, and what is missing.
+//! Where Pods' templates stand in an object, and images that no template has: their shape tells, in any kind.
 
 use std::str::FromStr;
 
@@ -10,45 +9,17 @@ use tolerarch_core::image::LookupError;
 use tolerarch_core::pod::Pod;
 use tolerarch_text::yaml::{Data, Node};
 
-/// Group, the kind of the Pods' controller (`None` for that kind itself, empty where they have none), and kinds.
-const KNOWN: &[(&str, Option<&str>, &str)] = &[
-    ("", Some(""), "Pod PodTemplate"),
-    ("", None, "ReplicationController"),
-    ("apps", None, "DaemonSet ReplicaSet StatefulSet"),
-    ("apps", Some("ReplicaSet"), "Deployment"),
-    ("extensions", None, "DaemonSet ReplicaSet"),
-    ("extensions", Some("ReplicaSet"), "Deployment"),
-    ("batch", None, "Job"),
-    ("batch", Some("Job"), "CronJob"),
-    ("agones.dev", Some("GameServer"), "Fleet GameServer GameServerSet"),
-    ("apps.kruise.io", None, "BroadcastJob CloneSet DaemonSet StatefulSet"),
-    ("apps.openshift.io", Some("ReplicationController"), "DeploymentConfig"),
-    ("argoproj.io", Some("ReplicaSet"), "Rollout"),
-    ("batch.volcano.sh", None, "Job"),
-    ("core.strimzi.io", None, "StrimziPodSet"),
-    ("jobset.x-k8s.io", Some("Job"), "JobSet"),
-    ("keda.sh", Some("Job"), "ScaledJob"),
-    ("kubeflow.org", None, "JAXJob MPIJob PaddleJob PyTorchJob TFJob XGBoostJob"),
-    ("leaderworkerset.x-k8s.io", Some("StatefulSet"), "LeaderWorkerSet"),
-    ("ray.io", Some("RayCluster"), "RayCluster RayJob RayService"),
-    ("serving.knative.dev", Some("ReplicaSet"), "Configuration Revision Service"),
-    ("sources.knative.dev", Some("ReplicaSet"), "ContainerSource"),
-];
-
 /// API groups that Kubernetes itself serves, below `k8s.io`. Others there (`sparkoperator.k8s.io`) are its projects'.
 const OF_KUBERNETES: &str = "admission admissionregistration apiextensions apiregistration authentication authorization \
     certificates coordination discovery events flowcontrol.apiserver imagepolicy internal.apiserver networking node \
     rbac.authorization resource scheduling storage storagemigration";
 
 /// What an object says of the Pods that it brings.
-#[derive(Default)]
 pub(super) struct Pods<'n> {
-    /// The kind of their controller; empty where they have none.
-    pub(super) owner: &'n str,
-    /// What an object of its kind has to have; `None` where that is not known.
+    /// What the object has to have; `None` where its kind need not bring any.
     pub(super) sought: Option<String>,
     pub(super) templates: Vec<Part<'n>>,
-    /// Images in an object of a kind that is not known, outside its templates.
+    /// Images outside its templates.
     pub(super) images: Vec<Part<'n>>,
 }
 
@@ -104,35 +75,56 @@ impl CustomKind {
     }
 }
 
-/// What the command line says of a kind beats what is known, and that beats what its shape tells.
-pub(super) fn pods<'n>(object: &'n Node, group: &str, kind: &'n str, custom: &[CustomKind]) -> Pods<'n> {
-    let (whole, mut pods) = (Part::whole(object), Pods { owner: kind, ..Pods::default() });
+/// What the command line says of a kind beats what its shape tells.
+pub(super) fn pods<'n>(object: &'n Node, group: &str, kind: &str, custom: &[CustomKind]) -> Pods<'n> {
+    let whole = Part::whole(object);
     let custom: Vec<&CustomKind> =
         custom.iter().filter(|custom| custom.group == group && custom.kind == kind).collect();
-    let is_known =
-        |(own, _, kinds): &&(&str, _, &str)| *own == group && kinds.split(' ').any(|own| own == kind);
     if !custom.is_empty() {
         let sought: Vec<&str> = custom.iter().map(|custom| &*custom.text).collect();
-        pods.sought = Some(sought.join(" and no "));
-        pods.templates = whole.within(&|node, way| {
+        let templates = whole.within(&|node, way| {
             matches!(node.data, Data::Map(_)) && custom.iter().any(|custom| custom.is_led_to_by(way))
         });
-    } else if let Some((_, owner, _)) = KNOWN.iter().find(is_known) {
-        let is_pod = matches!((group, kind), ("", "Pod") | ("serving.knative.dev", "Revision"));
-        pods.owner = owner.unwrap_or(kind);
-        pods.sought = Some("Pod template with containers, such as spec.template".to_owned());
-        pods.templates = whole.within(&|node, way| {
-            if way.is_empty() { is_pod } else { node.at(&["spec", "containers"]).is_some() }
-        });
-    } else if !is_of_kubernetes(group) {
-        // Of an object as a whole, the spec is the Pods': its metadata are its own.
-        pods.templates = whole.within(&|node, way| {
-            says_what_runs(way) && (is_spec(node) || !way.is_empty() && node.get("spec").is_some_and(is_spec))
-        });
-        pods.images = whole.within(&|node, way| says_what_runs(way) && is_image(node, way));
-        pods.images.retain(|image| !pods.templates.iter().any(|template| image.is_run_by(template)));
+        return Pods { sought: Some(sought.join(" and no ")), templates, images: Vec::new() };
     }
-    pods
+    let is_whole = matches!((group, kind), ("", "Pod") | ("serving.knative.dev", "Revision"));
+    let (brings_pods, is_foreign) = (brings_pods(group, kind), !is_of_kubernetes(group));
+    let templates = whole.within(&|node, way| match way {
+        [] if is_whole => true,
+        // Of any other object as a whole, the spec is the Pods': its metadata are its own.
+        [] => is_foreign && is_spec(node),
+        _ if brings_pods => node.at(&["spec", "containers"]).is_some(),
+        _ => is_foreign && says_what_runs(way) && (is_spec(node) || node.get("spec").is_some_and(is_spec)),
+    });
+    let mut images = whole.within(&|node, way| is_foreign && says_what_runs(way) && is_image(node, way));
+    images.retain(|image| !templates.iter().any(|template| image.is_run_by(template)));
+    let sought = brings_pods.then(|| "Pod template with containers, such as spec.template".to_owned());
+    Pods { sought, templates, images }
+}
+
+/// Whether a kind of Kubernetes itself brings Pods.
+fn brings_pods(group: &str, kind: &str) -> bool {
+    match group {
+        "" => matches!(kind, "Pod" | "PodTemplate" | "ReplicationController"),
+        "apps" | "extensions" => matches!(kind, "DaemonSet" | "Deployment" | "ReplicaSet" | "StatefulSet"),
+        "batch" => matches!(kind, "CronJob" | "Job"),
+        _ => false,
+    }
+}
+
+/// The kind of the controller of the Pods that a kind brings; empty where they have none. A share of the workloads goes by it.
+pub(super) fn controller<'k>(group: &str, kind: &'k str) -> &'k str {
+    match (group, kind) {
+        ("", "Pod" | "PodTemplate") => "",
+        ("batch", "CronJob") | ("jobset.x-k8s.io" | "keda.sh", _) => "Job",
+        ("apps" | "extensions", "Deployment") | ("argoproj.io", "Rollout") => "ReplicaSet",
+        ("serving.knative.dev" | "sources.knative.dev", _) => "ReplicaSet",
+        ("apps.openshift.io", _) => "ReplicationController",
+        ("leaderworkerset.x-k8s.io", _) => "StatefulSet",
+        ("agones.dev", _) => "GameServer",
+        ("ray.io", _) => "RayCluster",
+        _ => kind,
+    }
 }
 
 /// Neither what the object is called, nor what became of it, nor what others like it may say.
@@ -166,25 +158,21 @@ pub(super) fn image(node: &Node) -> &str {
     if let Data::Text(text) = &node.data { text } else { node.text("repository") }
 }
 
-/// The group of a kind that is known, by the kind's name or its plural in any case.
-pub(in crate::cli) fn group_of_kind(name: &str) -> Option<&'static str> {
-    let is_it = |kind: &str| {
-        let (own, name) = (kind.to_ascii_lowercase(), name.to_ascii_lowercase());
-        name == own || name.strip_suffix('s').is_some_and(|one| one == own)
-    };
-    KNOWN.iter().find(|known| known.2.split(' ').any(is_it)).map(|known| known.0)
-}
-
 /// Whether Kubernetes itself serves this group: all its kinds that bring Pods are known.
 pub(super) fn is_of_kubernetes(group: &str) -> bool {
     matches!(group, "" | "apps" | "autoscaling" | "batch" | "extensions" | "policy")
         || group.strip_suffix(".k8s.io").is_some_and(|group| OF_KUBERNETES.split(' ').any(|own| own == group))
 }
 
-/// Whether the operator of this kind makes Pods for which it has no template.
-pub(super) fn is_templateless(group: &str, kind: &str) -> bool {
-    group == "kafka.strimzi.io"
-        && !matches!(kind, "KafkaTopic" | "KafkaUser" | "KafkaRebalance" | "KafkaConnector")
+/// Whether this object makes Pods by a template that stands elsewhere, or that its operator has.
+pub(super) fn is_templateless(object: &Node, group: &str, kind: &str) -> bool {
+    match (group, kind) {
+        ("argoproj.io", "Rollout") => object.at(&["spec", "workloadRef"]).is_some(),
+        ("kafka.strimzi.io", _) => {
+            !matches!(kind, "KafkaTopic" | "KafkaUser" | "KafkaRebalance" | "KafkaConnector")
+        }
+        _ => false,
+    }
 }
 
 #[cfg(test)]

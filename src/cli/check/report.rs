@@ -10,7 +10,7 @@ use super::super::advice::{EXCLUDED, unread_pull_secrets};
 use super::super::output::{Look, Row, document, print, shown, table, tell};
 use super::super::session::{BlockingImage, Decided, colour};
 use super::placeholder;
-use super::workload::{Object, UnseenImage};
+use super::workload::{Object, Place, UnseenImage};
 
 /// Causes, and images that are not looked at, that are listed below a table.
 const LISTED: usize = 20;
@@ -45,7 +45,7 @@ pub(super) struct Located<T = Object> {
 
 impl Located {
     pub(super) fn refused(self, message: String) -> InputError {
-        InputError { file: self.file, document: self.document, line: self.object.line, message }
+        InputError { file: self.file, document: self.document, line: self.object.place.line, message }
     }
 }
 
@@ -99,7 +99,7 @@ impl Report {
         let rows_of = |verdict: &Verdict| {
             let Verdict { located: Located { file, object, .. }, decided } = verdict;
             let mut cells = vec![
-                shown(&object.namespace),
+                shown(&object.place.namespace),
                 shown(&object.label()),
                 decided.decision.to_owned(),
                 shown(&decided.pools.join(",")),
@@ -107,7 +107,7 @@ impl Report {
                 decided.image.as_deref().map(shown).unwrap_or_default(),
             ];
             if files {
-                cells.insert(0, format!("{}:{}", shown(file), object.line));
+                cells.insert(0, format!("{}:{}", shown(file), object.place.line));
             }
             let mut rows = vec![Row { colour: colour(decided.reason), cells }];
             for other in decided.blockers.iter().filter(|other| decided.image.as_ref() != Some(&other.image))
@@ -166,7 +166,7 @@ impl Report {
 
     fn unseen(&self) -> String {
         let line = |image: &Located<UnseenImage>| {
-            let UnseenImage { kind, name, path, image, .. } = &image.object;
+            let UnseenImage { place: Place { kind, name, path, .. }, image } = &image.object;
             format!("not looked at: {}\n", shown(&format!("{kind}/{name}{path} is {image}")))
         };
         first(self.unseen_images.iter().map(line).collect())
@@ -178,7 +178,8 @@ impl Report {
         let lacking = unread_pull_secrets(lacking, "them").map(|hint| format!("hint: {hint}"));
         let mut hints = Vec::from_iter(lacking);
         let changed = |verdict: &&Verdict| verdict.decided.decision != "unchanged";
-        let excluded = |verdict: &&Verdict| EXCLUDED.contains(&verdict.located.object.namespace.as_str());
+        let excluded =
+            |verdict: &&Verdict| EXCLUDED.contains(&verdict.located.object.place.namespace.as_str());
         let excluded = self.results.iter().filter(changed).filter(excluded).count();
         if excluded > 0 {
             hints.push(format!(
@@ -215,7 +216,7 @@ impl Report {
     pub(super) fn patches(&self) -> io::Result<()> {
         for verdict in &self.results {
             if let Some(patch) = &verdict.decided.patch {
-                let Object { kind, namespace, name, .. } = &verdict.located.object;
+                let Place { kind, namespace, name, .. } = &verdict.located.object.place;
                 let namespace = if namespace.is_empty() { String::new() } else { format!(" -n {namespace}") };
                 tell(&shown(&format!("# {}/{name}{namespace}", kind.to_lowercase())));
                 print(&document(patch.get()))?;

@@ -9,17 +9,24 @@ use tolerarch_core::image::ImageRef;
 use tolerarch_core::pod::{Pod, PodError};
 use tolerarch_text::yaml::{Data, Node};
 
-/// Something that a decision is asked for, as `check -o json` names it.
-#[derive(Debug, Serialize)]
-pub struct Object {
+/// Where something stands, as `check -o json` names it.
+#[derive(Clone, Debug, Serialize)]
+pub struct Place {
     pub line: usize,
     pub(in crate::cli) kind: String,
     pub(in crate::cli) namespace: String,
     pub(in crate::cli) name: String,
-    /// Where its Pod template stands, as people write it; empty for a Pod and a review.
+    /// Within its object, as people write it; empty for a Pod and a review.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub(in crate::cli) path: String,
-    /// The same as a JSON pointer: what the paths of a patch begin with. A spec alone cannot be patched: it has no metadata.
+}
+
+/// Something that a decision is asked for.
+#[derive(Debug, Serialize)]
+pub struct Object {
+    #[serde(flatten)]
+    pub place: Place,
+    /// Its path as a JSON pointer: what the paths of a patch begin with. A spec alone cannot be patched: it has no metadata.
     #[serde(skip)]
     pub(super) template: Option<String>,
     /// Whether its document has other templates, too.
@@ -32,7 +39,7 @@ pub struct Object {
 impl Object {
     /// `Deployment/web`; with the place of the template where there are several.
     pub(in crate::cli) fn label(&self) -> String {
-        let Self { kind, name, path, .. } = self;
+        let Place { kind, name, path, .. } = &self.place;
         if self.is_one_of_several { format!("{kind}/{name}{path}") } else { format!("{kind}/{name}") }
     }
 
@@ -47,7 +54,7 @@ impl Object {
     /// The Pod as it would be created.
     pub(in crate::cli) fn pod(&self) -> Result<Pod<'_>, PodError> {
         match &self.given {
-            Given::Template { value, owner } => Pod::of_template(value, owner, &self.name),
+            Given::Template { value, owner } => Pod::of_template(value, owner, &self.place.name),
             Given::Pod(value) | Given::Review(value) => Pod::of_value(value),
         }
     }
@@ -78,14 +85,11 @@ pub enum Given {
     Review(Value),
 }
 
-/// An image that is not looked at, as `check -o json` names it.
+/// An image that is not looked at.
 #[derive(Debug, Serialize)]
 pub struct UnseenImage {
-    line: usize,
-    pub(super) kind: String,
-    namespace: String,
-    pub(super) name: String,
-    pub(super) path: String,
+    #[serde(flatten)]
+    pub(super) place: Place,
     pub(super) image: String,
 }
 
@@ -136,33 +140,55 @@ fn collect(node: &Node, given: Option<(&str, &str)>, custom: &[CustomKind], all:
         return all.push(review(node));
     }
     let with_group = || format!("{kind}.{group}");
-    let pods = kinds::pods(node, group, kind, custom);
-    if !pods.images.is_empty() {
-        let unseen = |part: &Part<'_>| {
-            let ((namespace, name), image) = (identity(node), kinds::image(part.node).to_owned());
-            UnseenImage {
-                line: part.node.line,
-                kind: kind.to_owned(),
-                namespace,
-                name,
-                path: part.path(),
-                image,
-            }
+    let Pods { sought, templates, images } = kinds::pods(node, group, kind, custom);
+    let (namespace, name) = identity(node);
+    let place = |line: usize, part: &Part<'_>| Place {
+        line,
+        kind: kind.to_owned(),
+        namespace: namespace.clone(),
+        name: name.clone(),
+        path: part.path(),
+    };
+    let is_named = !images.is_empty();
+    if is_named {
+        let unseen = images.iter().map(|part| UnseenImage {
+            place: place(part.node.line, part),
+            image: kinds::image(part.node).to_owned(),
+        });
+        all.push(Content::Foreign(with_group(), unseen.collect()));
+    }
+    if templates.is_empty() {
+        all.push(match &sought {
+            Some(sought) => fault(&format!("the {kind} has no {sought}")),
+            None if kind == "List" || is_named => return,
+            None if is_of_kubernetes(group) => Content::Skipped(kind.to_owned()),
+            None if is_templateless(node, group, kind) => Content::Templateless(with_group()),
+            None => Content::Skipped(with_group()),
+        });
+    }
+    let is_one_of_several = templates.len() > 1;
+    for found in templates {
+        // What is not known to be of Kubernetes' types may have numbers there.
+        if let Some(fault) = sought.as_ref().and_then(|_| no_text(node, kind, &found)) {
+            all.push(fault);
+            continue;
+        }
+        let value = found.node.value();
+        let is_spec = value.get("spec").is_none() && value.get("containers").is_some();
+        let given = match (group, kind) {
+            ("", "Pod") => Given::Pod(as_created(value)),
+            _ => Given::Template {
+                value: if is_spec { json!({"spec": value}) } else { value },
+                owner: kinds::controller(group, kind).to_owned(),
+            },
         };
-        all.push(Content::Foreign(with_group(), pods.images.iter().map(unseen).collect()));
+        all.push(Content::Object(Object {
+            place: place(node.line, &found),
+            template: (!is_spec).then(|| found.pointer()),
+            is_one_of_several,
+            given,
+        }));
     }
-    if !pods.templates.is_empty() {
-        return objects(node, group, kind, pods, all);
-    }
-    all.push(match pods.sought {
-        // What creates Pods by a template that stands elsewhere.
-        Some(_) if node.at(&["spec", "workloadRef"]).is_some() => Content::Templateless(with_group()),
-        Some(sought) => fault(&format!("the {kind} has no {sought}")),
-        None if kind == "List" || !pods.images.is_empty() => return,
-        None if is_of_kubernetes(group) => Content::Skipped(kind.to_owned()),
-        None if is_templateless(group, kind) => Content::Templateless(with_group()),
-        None => Content::Skipped(with_group()),
-    });
 }
 
 /// Namespace and name of an object.
@@ -178,47 +204,15 @@ fn review(node: &Node) -> Content {
     let object = request.and_then(|request| request.get("object"));
     let text = |name: &str| request.map_or("", |request| request.text(name)).to_owned();
     let own = || object.map(identity).unwrap_or_default().1;
-    Content::Object(Object {
+    let place = Place {
         line: node.line,
         kind: "AdmissionReview".to_owned(),
         namespace: text("namespace"),
         name: Some(text("name")).filter(|name| !name.is_empty()).unwrap_or_else(own),
         path: String::new(),
-        template: Some(String::new()),
-        is_one_of_several: false,
-        given: Given::Review(node.value()),
-    })
-}
-
-fn objects(node: &Node, group: &str, kind: &str, pods: Pods<'_>, all: &mut Vec<Content>) {
-    let Pods { owner, sought, templates, .. } = pods;
-    let (namespace, name) = identity(node);
-    let is_one_of_several = templates.len() > 1;
-    for found in templates {
-        // What is not known to be of Kubernetes' types may have numbers there.
-        if let Some(fault) = sought.as_ref().and_then(|_| no_text(node, kind, &found)) {
-            all.push(fault);
-            continue;
-        }
-        let value = found.node.value();
-        let is_spec = value.get("spec").is_none() && value.get("containers").is_some();
-        let owner = || owner.to_owned();
-        let given = match (group, kind) {
-            ("", "Pod") => Given::Pod(as_created(value)),
-            _ if is_spec => Given::Template { value: json!({"spec": value}), owner: owner() },
-            _ => Given::Template { value, owner: owner() },
-        };
-        all.push(Content::Object(Object {
-            line: node.line,
-            kind: kind.to_owned(),
-            namespace: namespace.clone(),
-            name: name.clone(),
-            path: found.path(),
-            template: (!is_spec).then(|| found.pointer()),
-            is_one_of_several,
-            given,
-        }));
-    }
+    };
+    let (template, given) = (Some(String::new()), Given::Review(node.value()));
+    Content::Object(Object { place, template, is_one_of_several: false, given })
 }
 
 /// A Pod that was read from a cluster is looked at as it was when it was created: on no node yet.

@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use super::super::advice::fix;
-use super::super::check::Object;
+use super::super::check::{Object, Place};
 use super::super::output::{Colour, Look, Row, shown, table, wrapped};
 use super::super::session::{Session, colour};
 use super::super::survey::{Survey, SurveyedPod};
@@ -105,7 +105,7 @@ impl Marks {
 
 impl Explained {
     pub(super) async fn of(session: &Session, survey: &Survey, namespace: &str, object: &Object) -> Self {
-        let Object { kind, name, path, .. } = object;
+        let Place { kind, name, path, .. } = &object.place;
         let mut explained = Self {
             label: object.label(),
             kind: kind.clone(),

@@ -3,10 +3,8 @@
 use std::fmt;
 use std::str::FromStr;
 
-use serde_json::Value;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{APIGroup, APIGroupList, APIResource, APIResourceList};
 
-use crate::cli::check::group_of_kind;
-use crate::cli::kubernetes::items;
 use tolerarch_kubernetes::cluster::{RequestError, UserClient, is_name};
 
 /// Kubernetes' own kinds that bring Pods: group, version, plural, kind, and how kubectl abbreviates them.
@@ -83,26 +81,34 @@ impl Target {
             let api = if group.is_empty() { "/api".to_owned() } else { format!("/apis/{group}") };
             return Ok(Some(format!("{api}/{version}/namespaces/{namespace}/{plural}/{name}")));
         }
-        let group = self.group.as_deref().or_else(|| group_of_kind(&self.kind));
-        let Some(group) = group.filter(|group| !group.is_empty()) else { return Ok(None) };
-        let found = async {
-            let group: Value = client.get(&format!("/apis/{group}")).await?;
-            let version = group["preferredVersion"]["groupVersion"].as_str().unwrap_or_default().to_owned();
-            let resources: Value = client.get(&format!("/apis/{version}")).await?;
-            Ok((version, resources))
+        let groups = match &self.group {
+            None => client.get::<APIGroupList>("/apis").await?.groups,
+            Some(group) => match client.get::<APIGroup>(&format!("/apis/{group}")).await {
+                Err(error) if error.is_missing() => return Ok(None),
+                found => vec![found?],
+            },
         };
-        let (version, resources) = match found.await {
-            Err(RequestError::Refused { status: 404, .. }) => return Ok(None),
-            found => found?,
-        };
-        // Subresources have a slash in their names.
-        let plural = items(&resources["resources"]).find_map(|one| {
-            let names = [&one["name"], &one["kind"], &one["singularName"]].into_iter();
-            let mut names = names.chain(items(&one["shortNames"])).filter_map(Value::as_str);
-            let is_it = names.any(|known| known.eq_ignore_ascii_case(&self.kind));
-            one["name"].as_str().filter(|plural| is_it && !plural.contains('/'))
-        });
-        Ok(plural.map(|plural| format!("/apis/{version}/namespaces/{namespace}/{plural}/{name}")))
+        // An API that another server answers for may be away; the kind may be found in others.
+        let mut found = Ok(None);
+        for version in groups.into_iter().filter_map(|group| Some(group.preferred_version?.group_version)) {
+            match client.get::<APIResourceList>(&format!("/apis/{version}")).await {
+                Ok(list) => {
+                    if let Some(resource) = list.resources.iter().find(|resource| self.names(resource)) {
+                        let plural = &resource.name;
+                        return Ok(Some(format!("/apis/{version}/namespaces/{namespace}/{plural}/{name}")));
+                    }
+                }
+                Err(error) => found = Err(error),
+            }
+        }
+        found
+    }
+
+    /// Whether this is the kind; subresources have a slash in their names.
+    fn names(&self, resource: &APIResource) -> bool {
+        let APIResource { name, kind, singular_name, short_names, .. } = resource;
+        let mut names = [name, kind, singular_name].into_iter().chain(short_names.iter().flatten());
+        !name.contains('/') && names.any(|known| known.eq_ignore_ascii_case(&self.kind))
     }
 }
 

@@ -41,7 +41,10 @@ fn takes_the_template_of_each_kind() {
             "apiVersion: {version}\nkind: {kind}\nmetadata: {{name: web, namespace: shop}}\nspec: {spec}\n"
         );
         let object = object_of(&text);
-        assert_eq!((&*object.kind, &*object.namespace, &*object.name), (kind, "shop", "web"));
+        assert_eq!(
+            (&*object.place.kind, &*object.place.namespace, &*object.place.name),
+            (kind, "shop", "web")
+        );
         assert_eq!(object.template.as_deref(), Some(template));
         assert!(matches!(&object.given, Given::Template { owner: kind, .. } if *kind == owner));
         let pod = pod_of(&object);
@@ -110,18 +113,91 @@ fn takes_every_template_of_a_kind_with_several() {
             .into_iter()
             .map(|content| if let Content::Object(object) = content { object } else { panic!("{content:?}") })
             .collect();
-        let found: Vec<&str> = objects.iter().map(|object| &*object.path).collect();
+        let found: Vec<&str> = objects.iter().map(|object| &*object.place.path).collect();
         assert_eq!(found, paths, "{kind}");
         for object in &objects {
             let template = object.template.as_deref().unwrap();
-            assert_eq!(document.value().pointer(template), Some(pod_of(object)), "{}", object.path);
+            assert_eq!(document.value().pointer(template), Some(pod_of(object)), "{}", object.place.path);
             assert_eq!(object.label() == format!("{kind}/a"), paths.len() == 1);
         }
     }
+}
+
+#[test]
+fn every_kind_of_others_is_found_by_its_shape_at_the_place_that_its_operator_reads() {
+    let template = "{spec: {containers: [{image: x}]}}";
+    for (version, kind, spec, path, owner) in [
+        (
+            "agones.dev/v1",
+            "Fleet",
+            "{template: {spec: {template: TEMPLATE}}}",
+            ".spec.template.spec.template",
+            "GameServer",
+        ),
+        ("agones.dev/v1", "GameServer", "{template: TEMPLATE}", ".spec.template", "GameServer"),
+        ("apps.kruise.io/v1alpha1", "CloneSet", "{template: TEMPLATE}", ".spec.template", "CloneSet"),
+        ("apps.kruise.io/v1alpha1", "DaemonSet", "{template: TEMPLATE}", ".spec.template", "DaemonSet"),
+        (
+            "apps.openshift.io/v1",
+            "DeploymentConfig",
+            "{template: TEMPLATE}",
+            ".spec.template",
+            "ReplicationController",
+        ),
+        ("argoproj.io/v1alpha1", "Rollout", "{template: TEMPLATE}", ".spec.template", "ReplicaSet"),
+        (
+            "batch.volcano.sh/v1alpha1",
+            "Job",
+            "{tasks: [{template: TEMPLATE}]}",
+            ".spec.tasks[0].template",
+            "Job",
+        ),
+        ("core.strimzi.io/v1beta2", "StrimziPodSet", "{pods: [TEMPLATE]}", ".spec.pods[0]", "StrimziPodSet"),
+        (
+            "jobset.x-k8s.io/v1alpha2",
+            "JobSet",
+            "{replicatedJobs: [{template: {spec: {template: TEMPLATE}}}]}",
+            ".spec.replicatedJobs[0].template.spec.template",
+            "Job",
+        ),
+        (
+            "keda.sh/v1alpha1",
+            "ScaledJob",
+            "{jobTargetRef: {template: TEMPLATE}}",
+            ".spec.jobTargetRef.template",
+            "Job",
+        ),
+        (
+            "kubeflow.org/v1",
+            "MPIJob",
+            "{mpiReplicaSpecs: {Worker: {template: TEMPLATE}}}",
+            ".spec.mpiReplicaSpecs.Worker.template",
+            "MPIJob",
+        ),
+        (
+            "leaderworkerset.x-k8s.io/v1",
+            "LeaderWorkerSet",
+            "{leaderWorkerTemplate: {workerTemplate: TEMPLATE}}",
+            ".spec.leaderWorkerTemplate.workerTemplate",
+            "StatefulSet",
+        ),
+        (
+            "ray.io/v1",
+            "RayJob",
+            "{rayClusterSpec: {headGroupSpec: {template: TEMPLATE}}}",
+            ".spec.rayClusterSpec.headGroupSpec.template",
+            "RayCluster",
+        ),
+        ("serving.knative.dev/v1", "Service", "{template: TEMPLATE}", ".spec.template", "ReplicaSet"),
+        ("sources.knative.dev/v1", "ContainerSource", "{template: TEMPLATE}", ".spec.template", "ReplicaSet"),
+    ] {
+        let spec = spec.replace("TEMPLATE", template);
+        let object = object_of(&format!("apiVersion: {version}\nkind: {kind}\nspec: {spec}"));
+        let Given::Template { owner: own, .. } = &object.given else { panic!("{object:?}") };
+        assert_eq!((&*object.place.path, &**own), (path, owner), "{kind}");
+    }
     let contents = contents_of("apiVersion: ray.io/v1\nkind: RayCluster\nspec: {}");
-    let [Content::Invalid { message, .. }] = &contents[..] else { panic!("{contents:?}") };
-    let told = "the RayCluster has no Pod template with containers, such as spec.template";
-    assert_eq!(message, told);
+    assert!(matches!(&contents[..], [Content::Skipped(kind)] if kind == "RayCluster.ray.io"), "{contents:?}");
 }
 
 /// Paths of what is decided, and of images that are not looked at.
@@ -129,8 +205,8 @@ fn found(text: &str) -> (Vec<String>, Vec<String>) {
     let (mut decided, mut unseen) = (Vec::new(), Vec::new());
     for content in contents_of(text) {
         match content {
-            Content::Object(object) => decided.push(object.path),
-            Content::Foreign(_, images) => unseen.extend(images.into_iter().map(|image| image.path)),
+            Content::Object(object) => decided.push(object.place.path),
+            Content::Foreign(_, images) => unseen.extend(images.into_iter().map(|image| image.place.path)),
             Content::Skipped(_) => {}
             other => panic!("{text}: {other:?}"),
         }
@@ -261,7 +337,7 @@ fn a_spec_alone_is_decided_and_not_patched() {
     let object = object_of(
         "apiVersion: serving.kserve.io/v1beta1\nkind: InferenceService\nmetadata: {name: a, labels: {tolerarch.io/mode: 'off'}}\nspec: {predictor: {containers: [{image: x}]}}",
     );
-    assert_eq!((&*object.path, &object.template), (".spec.predictor", &None));
+    assert_eq!((&*object.place.path, &object.template), (".spec.predictor", &None));
     assert_eq!(pod_of(&object), &json!({"spec": {"containers": [{"image": "x"}]}}));
     assert!(matches!(&object.given, Given::Template { owner, .. } if owner == "InferenceService"));
 }
