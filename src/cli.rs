@@ -8,6 +8,7 @@ mod completions;
 mod config;
 mod configured;
 mod doctor;
+mod examined;
 mod inspect;
 mod inventory;
 mod kubernetes;
@@ -143,8 +144,7 @@ Examples:
 Exit status:
   0  what could be read is reported
   1  the cluster could not be asked, or there is no such namespace
-  2  wrong usage
-Ctrl-C reports what is known by then.")]
+  2  wrong usage")]
     Report(report::Command),
     /// Explain what was decided on a Pod or a workload of the cluster, and what would be decided today
     ///

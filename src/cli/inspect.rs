@@ -6,19 +6,18 @@ use std::time::Duration;
 
 use clap::Args;
 use futures_util::future::join_all;
-use serde::Serialize;
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::time::Instant;
 
+use super::examined::{Examined, PoolState};
 use super::output::{self, Colour, Look, Output, Row, count, print, shown, table};
-use super::session::{Decided, FailOn, Session, cause, run_alone};
+use super::session::{FailOn, Session, cause, run_alone};
 use super::{Failure, Shared};
 use tolerarch_core::image::{ImageRef, PlatformSet, ReferenceError, Support};
 use tolerarch_core::pod::Pod;
-use tolerarch_core::policy::Pool;
 use tolerarch_core::reason::Reason;
-use tolerarch_images::registry::trace::{Fate, TracedEntry, TracedRequest};
-use tolerarch_images::registry::{RequestKind, Skip};
+use tolerarch_images::registry::trace::{Fate, Trace, TracedEntry, TracedRequest};
+use tolerarch_images::registry::{EntryInfo, RequestKind, Skip};
 
 /// Characters of a digest that people compare.
 const DIGEST: usize = "sha256:".len() + 12;
@@ -56,146 +55,125 @@ impl Inspect {
                 let all: Vec<String> = inspected.iter().map(|one| one.table(self.explain, look)).collect();
                 all.join("\n")
             }
-            Output::Json => output::json(&json!({ "images": inspected }))?,
+            Output::Json => {
+                let images: Value = inspected.iter().map(Inspected::json).collect();
+                output::json(&json!({ "images": images }))?
+            }
         })?;
         Ok(if inspected.iter().any(Inspected::failed) { ExitCode::FAILURE } else { ExitCode::SUCCESS })
     }
 }
 
-/// What is known of one image, as `-o json` has it. Members are added, never renamed.
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
+/// What is known of one image.
 struct Inspected {
+    /// As it was given.
     image: String,
-    reference: Option<String>,
-    reason: Reason,
-    pools: Vec<String>,
-    error: Option<String>,
-    digest: Option<String>,
-    media_type: Option<String>,
-    platforms: Option<PlatformSet>,
-    #[serde(skip)]
-    is_artifact: bool,
-    /// The platforms that it lacks of any pool.
-    lacks: PlatformSet,
-    /// Those that it lacks of each pool on which it does not run, by the pool's name.
-    #[serde(skip)]
-    lacks_of: Vec<(String, PlatformSet)>,
-    source: Option<String>,
-    milliseconds: u64,
-    entries: Vec<Entry>,
-    requests: Vec<Request>,
-}
-
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct Entry {
-    platform: String,
-    digest: String,
-    media_type: String,
-    depth: usize,
-    counts: bool,
-    /// Why it counts, or why not; the words are part of the documented shape.
-    why: &'static str,
-    platforms: PlatformSet,
-    /// The same for people.
-    #[serde(skip)]
-    meaning: String,
-}
-
-#[derive(Serialize)]
-struct Request {
-    kind: &'static str,
-    method: String,
-    url: String,
-    /// The scheme.
-    authorization: Option<String>,
-    credential: Option<&'static str>,
-    /// The status, or the kind of failure.
-    answer: String,
+    reference: Result<ImageRef, ReferenceError>,
+    examined: Examined,
+    is_overridden: bool,
+    trace: Trace,
     milliseconds: u64,
 }
 
 impl Inspected {
     async fn of(given: &str, session: &Session) -> Self {
         let begun = Instant::now();
-        let image: Result<ImageRef, ReferenceError> = given.parse();
+        let reference: Result<ImageRef, ReferenceError> = given.parse();
         let pod = json!({"metadata": {}, "spec": {"containers": [{"image": given}]}});
         let policy = &session.snapshot.policy;
-        let (decided, overridden) = match Pod::of_value(&pod) {
+        let (examined, is_overridden) = match Pod::of_value(&pod) {
             Ok(pod) => (
-                session.decide("", &pod, None).await,
-                pod.images().first().and_then(|usage| policy.override_for(usage)),
+                session.examine(policy, "", &pod).await,
+                pod.images().first().is_some_and(|usage| policy.override_for(usage).is_some()),
             ),
-            Err(_) => (Decided::unchanged(Reason::Internal), None),
+            Err(_) => (Examined::unchanged(Reason::Internal), false),
         };
-        let trace = image.as_ref().map(|image| session.traces.of(image)).unwrap_or_default();
-        let found = trace.found;
-        let platforms = overridden.or_else(|| found?.support.runs_on());
-        let lacks = |pool: &Pool| {
-            let lacking = pool.platforms.difference(platforms?);
-            (!lacking.is_empty()).then(|| (pool.name.clone(), lacking))
-        };
-        let lacks_of: Vec<(String, PlatformSet)> = policy.pools.iter().filter_map(lacks).collect();
-        let brought = |request: &&TracedRequest| {
-            request.kind == RequestKind::Manifest && matches!(request.outcome, Some(Ok(200..=299)))
-        };
-        let origin = |request: &TracedRequest| request.url.origin().ascii_serialization();
-        let source = overridden.map(|_| "overrides".to_owned());
-        Self {
-            image: given.to_owned(),
-            reference: image.as_ref().ok().map(ToString::to_string),
-            reason: decided.reason,
-            pools: decided.pools,
-            error: image.map_or_else(|error| Some(error.to_string()), |_| cause(&trace)),
-            digest: found.map(|found| found.digest.to_string()),
-            platforms,
-            is_artifact: found.is_some_and(|found| found.support == Support::Artifact),
-            lacks: lacks_of.iter().fold(PlatformSet::EMPTY, |all, (_, lacking)| all.union(*lacking)),
-            lacks_of,
-            source: source.or_else(|| trace.requests.iter().find(brought).map(origin)),
-            media_type: Some(trace.media_type).filter(|text| !text.is_empty()),
-            milliseconds: milliseconds(begun.elapsed()),
-            entries: trace.entries.into_iter().map(Entry::of).collect(),
-            requests: trace.requests.into_iter().map(Request::of).collect(),
-        }
+        let trace = reference.as_ref().map(|image| session.traces.of(image)).unwrap_or_default();
+        let milliseconds = milliseconds(begun.elapsed());
+        Self { image: given.to_owned(), reference, examined, is_overridden, trace, milliseconds }
     }
 
     fn failed(&self) -> bool {
-        FailOn::of(self.reason).contains(&FailOn::Unknown)
+        FailOn::of(self.examined.reason).contains(&FailOn::Unknown)
+    }
+
+    fn platforms(&self) -> Option<PlatformSet> {
+        self.examined.images.first()?.platforms
+    }
+
+    fn error(&self) -> Option<String> {
+        self.reference.as_ref().map_or_else(|error| Some(error.to_string()), |_| cause(&self.trace))
+    }
+
+    /// Where its platforms come from.
+    fn source(&self) -> Option<String> {
+        let brought = |request: &&TracedRequest| {
+            request.kind == RequestKind::Manifest && matches!(request.outcome, Some(Ok(200..=299)))
+        };
+        let request = self.trace.requests.iter().find(brought);
+        let overrides = self.is_overridden.then(|| "overrides".to_owned());
+        overrides.or_else(|| Some(request?.url.origin().ascii_serialization()))
+    }
+
+    /// Members are added, never renamed.
+    fn json(&self) -> Value {
+        let Self { image, reference, examined, trace, milliseconds, .. } = self;
+        json!({
+            "image": image,
+            "reference": reference.as_ref().ok().map(ToString::to_string),
+            "reason": examined.reason,
+            "pools": examined.open_pools(),
+            "error": self.error(),
+            "digest": trace.found.map(|found| found.digest.to_string()),
+            "mediaType": Some(&trace.media_type).filter(|text| !text.is_empty()),
+            "platforms": self.platforms(),
+            // Of any pool.
+            "lacks": examined.images.first().map_or(PlatformSet::EMPTY, |image| image.lacks),
+            "source": self.source(),
+            "milliseconds": milliseconds,
+            "entries": trace.entries.iter().map(entry_json).collect::<Value>(),
+            "requests": trace.requests.iter().map(request_json).collect::<Value>(),
+        })
     }
 
     fn table(&self, explain: bool, look: Look) -> String {
-        let colour = match (self.failed(), self.pools.is_empty()) {
+        let Self { image, reference, examined, trace, milliseconds, .. } = self;
+        let pools = examined.open_pools().join(", ");
+        let colour = match (self.failed(), pools.is_empty()) {
             (true, _) => Colour::Yellow,
             (_, true) => Colour::Red,
             (_, false) => Colour::Green,
         };
-        let name = self.reference.as_ref().unwrap_or(&self.image);
-        let mut text = colour.paint(&shown(name), look) + "\n";
+        let name = reference.as_ref().map_or_else(|_| image.clone(), ToString::to_string);
+        let mut text = colour.paint(&shown(&name), look) + "\n";
         let mut line = |name: &str, value: &str| text += &format!("  {name:<10} {}\n", shown(value));
-        let pools = if self.pools.is_empty() { "no pool".to_owned() } else { self.pools.join(", ") };
-        line("verdict", &format!("{}, opens {pools}", self.reason));
-        self.error.iter().for_each(|error| line("error", error));
-        match self.platforms {
+        let pools = if pools.is_empty() { "no pool" } else { &pools };
+        line("verdict", &format!("{}, opens {pools}", examined.reason));
+        self.error().iter().for_each(|error| line("error", error));
+        let is_artifact = trace.found.is_some_and(|found| found.support == Support::Artifact);
+        match self.platforms() {
             Some(platforms) => line("platforms", &platforms.to_string()),
-            None if self.is_artifact => line("platforms", "cannot be said: an artifact, no image"),
+            None if is_artifact => line("platforms", "cannot be said: an artifact, no image"),
             None => {}
         }
-        for (pool, lacking) in &self.lacks_of {
-            line("lacks", &format!("{lacking} of the pool {pool}"));
+        for PoolState { name, lacks, .. } in &examined.pools {
+            if let Some(lacking) = lacks.filter(|lacking| !lacking.is_empty()) {
+                line("lacks", &format!("{lacking} of the pool {name}"));
+            }
         }
-        self.digest.iter().for_each(|digest| line("digest", digest));
-        self.media_type.iter().for_each(|media_type| line("type", media_type));
-        let asked = count(self.requests.len() as u64, "request");
-        let source = self.source.as_ref().map(|source| format!("{source}, ")).unwrap_or_default();
-        line("from", &format!("{source}{asked}, {} ms", self.milliseconds));
-        if !self.entries.is_empty() {
-            let rows: Vec<Row> = self.entries.iter().map(Entry::row).collect();
+        trace.found.iter().for_each(|found| line("digest", &found.digest.to_string()));
+        if !trace.media_type.is_empty() {
+            line("type", &trace.media_type);
+        }
+        let asked = count(trace.requests.len() as u64, "request");
+        let source = self.source().map(|source| format!("{source}, ")).unwrap_or_default();
+        line("from", &format!("{source}{asked}, {milliseconds} ms"));
+        if !trace.entries.is_empty() {
+            let rows: Vec<Row> = trace.entries.iter().map(entry_row).collect();
             text += &format!("\n{}", table(&["ENTRY", "COUNTS", "AS", "DIGEST"], &rows, "  ", look));
         }
-        if explain && !self.requests.is_empty() {
-            let rows: Vec<Row> = self.requests.iter().map(Request::row).collect();
+        if explain && !trace.requests.is_empty() {
+            let rows: Vec<Row> = trace.requests.iter().map(request_row).collect();
             text += &format!("\n{}", table(&["ASKED", "SHOWN", "ANSWER", "MS", "URL"], &rows, "  ", look));
         }
         text
@@ -206,82 +184,82 @@ fn milliseconds(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
-impl Entry {
-    fn of(entry: TracedEntry) -> Self {
-        let TracedEntry { info, depth, fate } = entry;
-        let why = match fate {
-            Fate::Runs(set) if !set.is_empty() => "runs",
-            Fate::Runs(_) if info.platform.starts_with("linux/") || info.platform.is_empty() => {
-                "no-such-node"
-            }
-            Fate::Runs(_) => "other-os",
-            Fate::Outside => "outside-its-index",
-            Fate::Shadowed => "another-entry-is-chosen",
-            Fate::Contradicted(_) => "config-contradicts",
-            Fate::Missing => "manifest-missing",
-            Fate::Unknown => "unknown",
-            Fate::Index => "index",
-            Fate::Skipped(Skip::Attestation) => "attestation",
-            Fate::Skipped(Skip::UnknownPlatform) => "unknown-platform",
-            Fate::Skipped(Skip::Artifact) => "artifact",
-            Fate::Skipped(Skip::MediaType) => "media-type",
-        };
-        let platforms = if let Fate::Runs(set) = fate { set } else { PlatformSet::EMPTY };
-        let meaning = match fate {
-            Fate::Runs(set) if !set.is_empty() => set.to_string(),
-            Fate::Index => "an index, see below".to_owned(),
-            Fate::Skipped(Skip::MediaType) => format!("media type {}", info.media_type),
-            Fate::Contradicted(config) if !config.is_empty() => {
-                format!("its config is for {}", config.architectures().join(", "))
-            }
-            _ => why.replace('-', " "),
-        };
-        let counts = !platforms.is_empty();
-        let (platform, digest, media_type) = (info.platform, info.digest, info.media_type);
-        Self { platform, digest, media_type, depth, counts, why, platforms, meaning }
-    }
-
-    fn row(&self) -> Row {
-        let nested = "  ".repeat(self.depth.saturating_sub(1));
-        let platform = if self.platform.is_empty() { "-" } else { &self.platform };
-        let (counts, colour) = match self.why {
-            "runs" => ("yes", Colour::Green),
-            "index" => ("-", Colour::Plain),
-            _ => ("no", Colour::Faint),
-        };
-        let digest: String = self.digest.chars().take(DIGEST).collect();
-        let cells =
-            vec![format!("{nested}{}", shown(platform)), counts.to_owned(), shown(&self.meaning), digest];
-        Row { colour, cells }
+/// Why an entry counts, or why not; the words are part of the documented shape.
+fn why(TracedEntry { info, fate, .. }: &TracedEntry) -> &'static str {
+    match fate {
+        Fate::Runs(set) if !set.is_empty() => "runs",
+        Fate::Runs(_) if info.platform.starts_with("linux/") || info.platform.is_empty() => "no-such-node",
+        Fate::Runs(_) => "other-os",
+        Fate::Outside => "outside-its-index",
+        Fate::Shadowed => "another-entry-is-chosen",
+        Fate::Contradicted(_) => "config-contradicts",
+        Fate::Missing => "manifest-missing",
+        Fate::Unknown => "unknown",
+        Fate::Index => "index",
+        Fate::Skipped(Skip::Attestation) => "attestation",
+        Fate::Skipped(Skip::UnknownPlatform) => "unknown-platform",
+        Fate::Skipped(Skip::Artifact) => "artifact",
+        Fate::Skipped(Skip::MediaType) => "media-type",
     }
 }
 
-impl Request {
-    fn of(request: TracedRequest) -> Self {
-        let answer = match request.outcome {
-            Some(Ok(status)) => status.to_string(),
-            Some(Err(kind)) => kind.to_owned(),
-            None => "none yet".to_owned(),
-        };
-        Self {
-            kind: request.kind.as_str(),
-            method: request.method,
-            url: request.url.into(),
-            authorization: request.authorization.map(|scheme| scheme.to_lowercase()),
-            credential: request.credential,
-            answer,
-            milliseconds: milliseconds(request.took),
-        }
-    }
+fn entry_json(entry: &TracedEntry) -> Value {
+    let EntryInfo { platform, digest, media_type } = &entry.info;
+    let platforms = if let Fate::Runs(set) = entry.fate { set } else { PlatformSet::EMPTY };
+    json!({
+        "platform": platform, "digest": digest, "mediaType": media_type, "depth": entry.depth,
+        "counts": !platforms.is_empty(), "why": why(entry), "platforms": platforms,
+    })
+}
 
-    fn row(&self) -> Row {
-        let credential = match (&self.authorization, self.credential) {
-            (Some(scheme), Some(credential)) => format!("{scheme}, {credential}"),
-            _ => "-".to_owned(),
-        };
-        let asked = format!("{} {}", self.method, self.kind);
-        let cells =
-            vec![asked, credential, self.answer.clone(), self.milliseconds.to_string(), shown(&self.url)];
-        Row { colour: Colour::Plain, cells }
+fn entry_row(entry: &TracedEntry) -> Row {
+    let EntryInfo { platform, digest, media_type } = &entry.info;
+    let why = why(entry);
+    let meaning = match entry.fate {
+        Fate::Runs(set) if !set.is_empty() => set.to_string(),
+        Fate::Index => "an index, see below".to_owned(),
+        Fate::Skipped(Skip::MediaType) => format!("media type {media_type}"),
+        Fate::Contradicted(config) if !config.is_empty() => {
+            format!("its config is for {}", config.architectures().join(", "))
+        }
+        _ => why.replace('-', " "),
+    };
+    let nested = "  ".repeat(entry.depth.saturating_sub(1));
+    let platform = if platform.is_empty() { "-" } else { platform };
+    let (counts, colour) = match why {
+        "runs" => ("yes", Colour::Green),
+        "index" => ("-", Colour::Plain),
+        _ => ("no", Colour::Faint),
+    };
+    let digest: String = digest.chars().take(DIGEST).collect();
+    let cells = vec![format!("{nested}{}", shown(platform)), counts.to_owned(), shown(&meaning), digest];
+    Row { colour, cells }
+}
+
+/// The status, or the kind of failure.
+fn answer(request: &TracedRequest) -> String {
+    match request.outcome {
+        Some(Ok(status)) => status.to_string(),
+        Some(Err(kind)) => kind.to_owned(),
+        None => "none yet".to_owned(),
     }
+}
+
+fn request_json(request: &TracedRequest) -> Value {
+    let TracedRequest { kind, method, url, authorization, credential, took, .. } = request;
+    json!({
+        "kind": kind.as_str(), "method": method, "url": url.as_str(),
+        "authorization": authorization.as_ref().map(|scheme| scheme.to_lowercase()),
+        "credential": credential, "answer": answer(request), "milliseconds": milliseconds(*took),
+    })
+}
+
+fn request_row(request: &TracedRequest) -> Row {
+    let TracedRequest { kind, method, url, authorization, credential, took, .. } = request;
+    let credential = match (authorization, credential) {
+        (Some(scheme), Some(credential)) => format!("{}, {credential}", scheme.to_lowercase()),
+        _ => "-".to_owned(),
+    };
+    let (asked, took) = (format!("{method} {}", kind.as_str()), milliseconds(*took).to_string());
+    Row { colour: Colour::Plain, cells: vec![asked, credential, answer(request), took, shown(url.as_str())] }
 }

@@ -52,7 +52,7 @@ impl Why {
                 all.push(Explained::of(&session, &survey, namespace, object).await);
             }
             survey.notes.extend(session.notes);
-            let unread = all.iter().filter(|one| one.lacks_pull_secrets).count();
+            let unread = all.iter().filter(|one| one.today.lacks_pull_secrets).count();
             survey.notes.extend(unread_pull_secrets(unread, "these objects"));
             Ok((all, survey.notes, faults))
         })?;

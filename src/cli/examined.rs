@@ -1,0 +1,105 @@
+//! What is known of each image of a Pod and of each pool, and what is decided by it.
+
+use serde::Serialize;
+
+use super::session::Session;
+use tolerarch_core::image::PlatformSet;
+use tolerarch_core::placement::is_tolerated;
+use tolerarch_core::pod::Pod;
+use tolerarch_core::policy::{Policy, Pool};
+use tolerarch_core::reason::Reason;
+use tolerarch_engine::decide;
+use tolerarch_text::escape::shortened;
+
+/// A decision and all that it rests on, as `-o json` has it. Members are added, never renamed.
+#[derive(Serialize)]
+pub(super) struct Examined {
+    pub(super) decision: &'static str,
+    pub(super) reason: Reason,
+    pub(super) warnings: Vec<String>,
+    /// Whether access failed for a Pod that names pull secrets, which are not read.
+    #[serde(skip)]
+    pub(super) lacks_pull_secrets: bool,
+    pub(super) pools: Vec<PoolState>,
+    /// In the order of the Pod, each once.
+    pub(super) images: Vec<ImageState>,
+}
+
+#[derive(Serialize)]
+pub(super) struct PoolState {
+    pub(super) name: String,
+    pub(super) platforms: PlatformSet,
+    /// Whether every image runs there, and the pool is open to the workload.
+    #[serde(rename = "open")]
+    pub(super) is_open: bool,
+    #[serde(rename = "tolerated")]
+    pub(super) is_tolerated: bool,
+    /// What some image lacks of it; `None` where that is not known.
+    pub(super) lacks: Option<PlatformSet>,
+}
+
+#[derive(Serialize)]
+pub(super) struct ImageState {
+    pub(super) image: String,
+    pub(super) platforms: Option<PlatformSet>,
+    /// Of all pools.
+    pub(super) lacks: PlatformSet,
+    #[serde(rename = "reason")]
+    pub(super) unknown: Option<Reason>,
+    #[serde(rename = "error")]
+    pub(super) cause: Option<String>,
+}
+
+impl Examined {
+    pub(super) fn unchanged(reason: Reason) -> Self {
+        let (warnings, pools, images) = Default::default();
+        Self { decision: "unchanged", reason, warnings, lacks_pull_secrets: false, pools, images }
+    }
+
+    /// The names of the pools that are open.
+    pub(super) fn open_pools(&self) -> Vec<&str> {
+        self.pools.iter().filter(|pool| pool.is_open).map(|pool| pool.name.as_str()).collect()
+    }
+}
+
+impl Session {
+    /// Decides as the webhook would, and looks up every image. An internal error costs this answer, and no other.
+    pub(super) async fn examine(&self, policy: &Policy, namespace: &str, pod: &Pod<'_>) -> Examined {
+        let examined = decide::caught(self.examined(policy, namespace, pod)).await;
+        examined.unwrap_or_else(|| Examined::unchanged(Reason::Internal))
+    }
+
+    async fn examined(&self, policy: &Policy, namespace: &str, pod: &Pod<'_>) -> Examined {
+        let (decision, known) = self.snapshot.examine(policy, namespace, pod, &self.limits).await;
+        let verdicts = policy.verdicts(policy.rank(namespace, pod), &known);
+        let state = |pool: &Pool| PoolState {
+            name: pool.name.clone(),
+            platforms: pool.platforms,
+            is_open: verdicts.is_open(pool),
+            is_tolerated: is_tolerated(pod, pool),
+            lacks: verdicts.shared.map(|shared| pool.platforms.difference(shared)),
+        };
+        let wanted = policy.pools.iter().fold(PlatformSet::EMPTY, |all, pool| all.union(pool.platforms));
+        let mut images: Vec<ImageState> = Vec::new();
+        for usage in pod.images() {
+            let image = shortened(usage.given).to_owned();
+            let Some(known) = known.iter().find(|image| image.given == usage.given) else { continue };
+            if images.iter().any(|known| known.image == image) {
+                continue;
+            }
+            let (platforms, unknown) = (known.nodes().ok(), known.nodes().err().map(Reason::from));
+            let cause = usage.image.ok().filter(|_| unknown.is_some());
+            let cause = cause.and_then(|image| self.cause(&image));
+            let lacks = platforms.map_or(PlatformSet::EMPTY, |nodes| wanted.difference(nodes));
+            images.push(ImageState { image, platforms, lacks, unknown, cause });
+        }
+        Examined {
+            decision: decision.done(),
+            reason: decision.reason,
+            warnings: decision.warnings,
+            lacks_pull_secrets: self.lacks_pull_secrets(decision.reason, pod),
+            pools: policy.pools.iter().map(state).collect(),
+            images,
+        }
+    }
+}
