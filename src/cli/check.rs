@@ -21,12 +21,12 @@ use super::output::{Look, document, print, tell};
 use super::session::{Decided, FailOn, Session, run_alone};
 use super::{Failure, Shared};
 use documents::Document;
-use report::{InputError, Located, Report, Verdict};
+use report::{InputError, Report, Verdict};
 use tolerarch_core::image::ImageRef;
-use tolerarch_core::pod::Pod;
+use tolerarch_core::pod::{Pod, PodError};
 use tolerarch_core::reason::Reason;
 use tolerarch_core::review::{self, DaemonSet, Subject};
-use workload::{Content, Given};
+use workload::{Content, Given, UnseenImage};
 pub(super) use workload::{Object, Place};
 
 /// The status when something could be decided that `--fail-on` names.
@@ -67,7 +67,7 @@ impl Check {
     pub(super) fn run(self, shared: &Shared) -> Result<ExitCode, Failure> {
         let mut report = Report::default();
         let asked = self.read(&mut report);
-        let images: Vec<ImageRef> = asked.iter().flatten().flat_map(|asked| asked.object.images()).collect();
+        let images: Vec<ImageRef> = asked.iter().flatten().flat_map(Object::images).collect();
         let patches = self.output != Output::Table;
         let decided = run_alone(shared, None, self.profile.as_deref(), &images, async |session| {
             decide(&session, asked, patches).await
@@ -120,7 +120,7 @@ impl Check {
     }
 }
 
-type Asked = Result<Located, InputError>;
+type Asked = Result<Object, InputError>;
 
 /// The Pods of an object as the API server shows it, each by its template.
 pub(super) fn objects_of(object: &[u8]) -> Result<Vec<Object>, String> {
@@ -199,18 +199,21 @@ fn read_file(file: &Path, report: &mut Report, asked: &mut Vec<Asked>) -> usize 
             Ok(node) => workload::contents(&node),
             Err(message) => vec![Content::Invalid { line, message }],
         };
+        let place = |place: Place| Place { file: name.clone(), document: number, ..place };
         for content in contents {
-            let (file, document) = (name.clone(), number);
             match content {
-                Content::Object(object) => asked.push(Ok(Located { file, document, object })),
+                Content::Object(mut object) => {
+                    object.place = place(object.place);
+                    asked.push(Ok(object));
+                }
                 Content::Invalid { line, message } => {
-                    asked.push(Err(InputError { file, document, line, message }));
+                    asked.push(Err(InputError { file: name.clone(), document: number, line, message }));
                 }
                 Content::Skipped(kind) => *report.skipped.entry(kind).or_default() += 1,
                 Content::Foreign(kind, images) => {
                     *report.not_looked_at.entry(kind).or_default() += 1;
-                    let located = |object| Located { file: name.clone(), document: number, object };
-                    report.unseen_images.extend(images.into_iter().map(located));
+                    let placed = |image: UnseenImage| UnseenImage { place: place(image.place), ..image };
+                    report.unseen_images.extend(images.into_iter().map(placed));
                 }
                 Content::Templateless(kind) => *report.without_template.entry(kind).or_default() += 1,
             }
@@ -223,10 +226,13 @@ fn read_file(file: &Path, report: &mut Report, asked: &mut Vec<Asked>) -> usize 
 async fn decide(session: &Session, asked: Vec<Asked>, patches: bool) -> Vec<Result<Verdict, InputError>> {
     let all = asked.len();
     let one = async |asked: Asked| {
-        let located = asked?;
-        match decided(&located.object, session, patches).await {
-            Ok(decided) => Ok(Verdict { located, decided: placeholder::explained(decided) }),
-            Err(message) => Err(located.refused(message)),
+        let object = asked?;
+        match decided(&object, session, patches).await {
+            Ok(decided) => Ok(Verdict { object, decided: placeholder::explained(decided) }),
+            Err(message) => {
+                let Place { file, document, line, .. } = object.place;
+                Err(InputError { file, document, line, message })
+            }
         }
     };
     let mut verdicts = stream::iter(asked).map(one).buffered(AT_A_TIME);
@@ -242,24 +248,26 @@ async fn decide(session: &Session, asked: Vec<Asked>, patches: bool) -> Vec<Resu
 /// The decision on an object; why the API server would refuse its Pod.
 async fn decided(object: &Object, session: &Session, patches: bool) -> Result<Decided, String> {
     let Object { place: Place { kind, namespace, name, .. }, template, .. } = object;
-    let root = template.as_deref().filter(|_| patches);
     let malformed = |why: &str| format!("the Pod of {kind} {name:?} is malformed: {why}");
-    let pod = match &object.given {
+    let unread = |error: PodError| malformed(&error.to_string());
+    let subject = match &object.given {
         Given::Review(value) => match review::of_value(value).map_err(|error| error.to_string())?.subject {
-            Subject::Pod(pod) => Ok(*pod),
-            Subject::DaemonSet(set) => {
-                let root = root.map(|_| DaemonSet::TEMPLATE);
-                return Ok(session.decide_daemon_set(namespace, &set, root).await);
-            }
             Subject::Malformed => {
                 let object = value.pointer("/request/object").filter(|object| !object.is_null());
-                Pod::of_value(object.ok_or_else(|| malformed("request.object is missing"))?)
+                let object = object.ok_or_else(|| malformed("request.object is missing"))?;
+                Subject::Pod(Pod::of_value(object).map_err(unread)?.into())
             }
-            Subject::Other => return Ok(Decided::unchanged(Reason::NotApplicable)),
+            subject => subject,
         },
-        Given::Pod(_) | Given::Template { .. } => object.pod(),
+        Given::Pod(_) | Given::Template { .. } => Subject::Pod(object.pod().map_err(unread)?.into()),
     };
-    let pod = pod.map_err(|error| malformed(&error.to_string()))?;
-    let decided = session.decide(namespace, &pod, root).await;
-    if decided.reason == Reason::Malformed { Err(malformed("it has no containers")) } else { Ok(decided) }
+    let root = match subject {
+        Subject::DaemonSet(_) => Some(DaemonSet::TEMPLATE),
+        _ => template.as_deref(),
+    };
+    let decided = session.decide(namespace, &subject, root.filter(|_| patches)).await;
+    match (subject, decided.reason) {
+        (Subject::Pod(_), Reason::Malformed) => Err(malformed("it has no containers")),
+        _ => Ok(decided),
+    }
 }

@@ -23,7 +23,7 @@ use tolerarch_core::patch;
 use tolerarch_core::pod::Pod;
 use tolerarch_core::policy::Blocker;
 use tolerarch_core::reason::Reason;
-use tolerarch_core::review::DaemonSet;
+use tolerarch_core::review::Subject;
 use tolerarch_engine::decide::{self, BatchLimits, Snapshot, Wait};
 use tolerarch_images::registry::trace::{Trace, TracedRequest};
 use tolerarch_images::registry::{HostSettings, Traces};
@@ -176,31 +176,17 @@ impl Session {
 
     /// Decides as the webhook would, but waits for every image. The patch is written where `root` says where in its object
     /// the Pod stands.
-    pub(super) async fn decide(&self, namespace: &str, pod: &Pod<'_>, root: Option<&str>) -> Decided {
-        let Self { snapshot, limits, .. } = self;
-        let decision = snapshot.decide(&snapshot.policy, namespace, pod, Wait::ForAll(limits));
-        self.decided(decision, pod, root).await
-    }
-
-    pub(super) async fn decide_daemon_set(
-        &self,
-        namespace: &str,
-        set: &DaemonSet<'_>,
-        root: Option<&str>,
-    ) -> Decided {
-        let Self { snapshot, limits, .. } = self;
-        let decision = snapshot.decide_daemon_set(&snapshot.policy, namespace, set, Wait::ForAll(limits));
-        self.decided(decision, &set.template.pod, root).await
-    }
-
-    async fn decided<'a>(
-        &self,
-        decision: impl Future<Output = Decision<'a>>,
-        pod: &Pod<'_>,
-        root: Option<&str>,
-    ) -> Decided {
+    pub(super) async fn decide(&self, namespace: &str, subject: &Subject<'_>, root: Option<&str>) -> Decided {
+        let Snapshot { policy, .. } = &self.snapshot;
+        let wait = Wait::ForAll(&self.limits);
         let decided = async {
-            let decision = decision.await;
+            let (decision, pod) = match subject {
+                Subject::Pod(pod) => (self.snapshot.decide(policy, namespace, pod, wait).await, &**pod),
+                Subject::DaemonSet(set) => {
+                    (self.snapshot.decide_daemon_set(policy, namespace, set, wait).await, &set.template.pod)
+                }
+                Subject::Malformed | Subject::Other => return Decided::unchanged(Reason::NotApplicable),
+            };
             let patch = root.map(|root| patch::build(root, pod, &decision.edits));
             let patch =
                 patch.filter(|patch| !patch.is_empty()).and_then(|patch| RawValue::from_string(patch).ok());
@@ -224,7 +210,7 @@ impl Session {
 }
 
 impl Decided {
-    pub(super) fn unchanged(reason: Reason) -> Self {
+    fn unchanged(reason: Reason) -> Self {
         Self::of(&Decision::unchanged(reason))
     }
 

@@ -1,9 +1,10 @@
 //! A part of an object, and the way to it: as people write it, as patches do, and found by what it is like.
 
-use std::collections::HashMap;
+use std::collections::HashSet;
 
 use tolerarch_text::yaml::{Data, Node};
 
+#[derive(Clone)]
 pub(super) struct Part<'n> {
     pub(super) node: &'n Node,
     way: Vec<Step<'n>>,
@@ -46,40 +47,24 @@ impl<'n> Part<'n> {
     }
 
     /// All parts of it that are like this, by themselves and the way to them. One that is found is not looked into.
-    pub(super) fn within(&self, is_it: &impl Fn(&Node, &[Step<'_>]) -> bool) -> Vec<Self> {
-        let mut found = Vec::new();
-        collect(self.node, &mut self.way.clone(), is_it, &mut found);
-        found
-    }
-}
-
-fn collect<'n>(
-    node: &'n Node,
-    way: &mut Vec<Step<'n>>,
-    is_it: &impl Fn(&Node, &[Step<'_>]) -> bool,
-    found: &mut Vec<Part<'n>>,
-) {
-    if is_it(node, way) {
-        found.push(Part { node, way: way.clone() });
-        return;
-    }
-    let mut go = |step: Step<'n>, node: &'n Node| {
-        way.push(step);
-        collect(node, way, is_it, found);
-        way.pop();
-    };
-    match &node.data {
-        Data::Map(members) => {
-            // The last of equal keys counts.
-            let last: HashMap<&str, usize> =
-                members.iter().enumerate().map(|(at, (key, _))| (&*key.text, at)).collect();
-            for (at, (key, member)) in members.iter().enumerate() {
-                if last.get(&*key.text) == Some(&at) {
-                    go(Step::Member(&key.text), member);
-                }
-            }
+    pub(super) fn within(self, is_it: &impl Fn(&Node, &[Step<'_>]) -> bool) -> Vec<Self> {
+        if is_it(self.node, &self.way) {
+            return vec![self];
         }
-        Data::List(items) => items.iter().enumerate().for_each(|(at, item)| go(Step::Item(at), item)),
-        _ => {}
+        let part = |step, node| Part { node, way: [&*self.way, &[step]].concat() };
+        let mut parts: Vec<Self> = match &self.node.data {
+            Data::Map(members) => {
+                // The last of equal keys counts.
+                let mut seen = HashSet::new();
+                let last = members.iter().rev().filter(|(key, _)| seen.insert(&*key.text));
+                last.map(|(key, member)| part(Step::Member(&key.text), member)).collect()
+            }
+            Data::List(items) => {
+                items.iter().enumerate().rev().map(|(at, item)| part(Step::Item(at), item)).collect()
+            }
+            _ => Vec::new(),
+        };
+        parts.reverse();
+        parts.into_iter().flat_map(|part| part.within(is_it)).collect()
     }
 }

@@ -27,7 +27,7 @@ pub(super) struct Report {
     /// The same of each kind that names images outside the templates that are found.
     pub(super) not_looked_at: BTreeMap<String, usize>,
     #[serde(rename = "imagesNotLookedAt")]
-    pub(super) unseen_images: Vec<Located<UnseenImage>>,
+    pub(super) unseen_images: Vec<UnseenImage>,
     /// The same of each kind whose operator makes Pods by no template that stands in it.
     pub(super) without_template: BTreeMap<String, usize>,
     #[serde(skip)]
@@ -35,24 +35,9 @@ pub(super) struct Report {
 }
 
 #[derive(Serialize)]
-pub(super) struct Located<T = Object> {
-    /// The name of its file as it was given.
-    pub(super) file: String,
-    pub(super) document: usize,
-    #[serde(flatten)]
-    pub(super) object: T,
-}
-
-impl Located {
-    pub(super) fn refused(self, message: String) -> InputError {
-        InputError { file: self.file, document: self.document, line: self.object.place.line, message }
-    }
-}
-
-#[derive(Serialize)]
 pub(super) struct Verdict {
     #[serde(flatten)]
-    pub(super) located: Located,
+    pub(super) object: Object,
     #[serde(flatten)]
     pub(super) decided: Decided,
 }
@@ -97,7 +82,7 @@ impl Report {
         }
         // A row for the decision, and one for each other image that keeps the Pod closed.
         let rows_of = |verdict: &Verdict| {
-            let Verdict { located: Located { file, object, .. }, decided } = verdict;
+            let Verdict { object, decided } = verdict;
             let mut cells = vec![
                 shown(&object.place.namespace),
                 shown(&object.label()),
@@ -107,7 +92,7 @@ impl Report {
                 decided.image.as_deref().map(shown).unwrap_or_default(),
             ];
             if files {
-                cells.insert(0, format!("{}:{}", shown(file), object.place.line));
+                cells.insert(0, format!("{}:{}", shown(&object.place.file), object.place.line));
             }
             let mut rows = vec![Row { colour: colour(decided.reason), cells }];
             for other in decided.blockers.iter().filter(|other| decided.image.as_ref() != Some(&other.image))
@@ -122,7 +107,7 @@ impl Report {
         let rows: Vec<Row> = self.results.iter().flat_map(rows_of).collect();
         let table = if rows.is_empty() { String::new() } else { table(&header, &rows, "", look) };
         let mut text = String::new();
-        for part in [table, self.warnings(), self.lacking(), self.causes(), self.unseen()] {
+        for part in [table, self.warnings()].into_iter().chain(self.notes()) {
             if !part.is_empty() {
                 text += &format!("{part}\n");
             }
@@ -132,44 +117,28 @@ impl Report {
 
     /// What the API server would print for the creator of the Pod.
     fn warnings(&self) -> String {
-        let of_one = |Verdict { located, decided }: &Verdict| {
-            let label = shown(&located.object.label());
-            let lines =
-                decided.warnings.iter().map(|warning| format!("warning: {label}: {}\n", shown(warning)));
-            lines.collect::<String>()
+        let of_one = |Verdict { object, decided }: &Verdict| {
+            let line = |warning| shown(&format!("warning: {}: {warning}", object.label())) + "\n";
+            decided.warnings.iter().map(line).collect::<String>()
         };
         self.results.iter().map(of_one).collect()
     }
 
-    fn lacking(&self) -> String {
-        let blockers = self.results.iter().flat_map(|verdict| &verdict.decided.blockers);
-        let lacking = blockers.filter(|blocker| !blocker.lacks.is_empty());
-        let lines: BTreeSet<String> = lacking
-            .map(|BlockingImage { image, lacks, .. }| format!("{} lacks {lacks}\n", shown(image)))
-            .collect();
-        lines.into_iter().collect()
-    }
-
-    fn causes(&self) -> String {
-        let cause = |Decided { image, cause, .. }: &Decided| {
-            Some(format!("{}: {}\n", shown(image.as_deref()?), shown(cause.as_deref()?)))
-        };
-        let placeholder = |BlockingImage { image, .. }: &BlockingImage| {
-            Some(format!("{}: {}\n", shown(image), placeholder::meaning(image)?))
-        };
-        let of_one = |Verdict { decided, .. }: &Verdict| {
-            let unknown = decided.blockers.iter().filter(|blocker| blocker.lacks.is_empty());
-            cause(decided).into_iter().chain(unknown.filter_map(placeholder)).collect::<Vec<_>>()
-        };
-        first(self.results.iter().flat_map(of_one).collect())
-    }
-
-    fn unseen(&self) -> String {
-        let line = |image: &Located<UnseenImage>| {
-            let UnseenImage { place: Place { kind, name, path, .. }, image } = &image.object;
-            format!("not looked at: {}\n", shown(&format!("{kind}/{name}{path} is {image}")))
-        };
-        first(self.unseen_images.iter().map(line).collect())
+    /// What images lack, why others are not known, and which are not looked at.
+    fn notes(&self) -> [String; 3] {
+        let decided = || self.results.iter().map(|verdict| &verdict.decided);
+        let (lacking, unknown): (Vec<&BlockingImage>, Vec<_>) =
+            decided().flat_map(|decided| &decided.blockers).partition(|blocker| !blocker.lacks.is_empty());
+        let lacking = lacking.iter().map(|blocker| format!("{} lacks {}", blocker.image, blocker.lacks));
+        let causes =
+            decided().filter_map(|decided| Some((decided.image.as_deref()?, decided.cause.as_deref()?)));
+        let meanings =
+            unknown.iter().filter_map(|one| Some((&*one.image, placeholder::meaning(&one.image)?)));
+        let causes = causes.chain(meanings).map(|(image, cause)| format!("{image}: {cause}"));
+        let unseen = self.unseen_images.iter().map(|UnseenImage { place, image }| {
+            format!("not looked at: {}/{}{} is {image}", place.kind, place.name, place.path)
+        });
+        [lines(lacking, usize::MAX), lines(causes, LISTED), lines(unseen, LISTED)]
     }
 
     /// What may make the webhook decide otherwise, or would make an image known.
@@ -178,8 +147,7 @@ impl Report {
         let lacking = unread_pull_secrets(lacking, "them").map(|hint| format!("hint: {hint}"));
         let mut hints = Vec::from_iter(lacking);
         let changed = |verdict: &&Verdict| verdict.decided.decision != "unchanged";
-        let excluded =
-            |verdict: &&Verdict| EXCLUDED.contains(&verdict.located.object.place.namespace.as_str());
+        let excluded = |verdict: &&Verdict| EXCLUDED.contains(&verdict.object.place.namespace.as_str());
         let excluded = self.results.iter().filter(changed).filter(excluded).count();
         if excluded > 0 {
             hints.push(format!(
@@ -216,7 +184,7 @@ impl Report {
     pub(super) fn patches(&self) -> io::Result<()> {
         for verdict in &self.results {
             if let Some(patch) = &verdict.decided.patch {
-                let Place { kind, namespace, name, .. } = &verdict.located.object.place;
+                let Place { kind, namespace, name, .. } = &verdict.object.place;
                 let namespace = if namespace.is_empty() { String::new() } else { format!(" -n {namespace}") };
                 tell(&shown(&format!("# {}/{name}{namespace}", kind.to_lowercase())));
                 print(&document(patch.get()))?;
@@ -228,11 +196,12 @@ impl Report {
     }
 }
 
-/// As many lines as are listed, each once.
-fn first(lines: BTreeSet<String>) -> String {
-    let more = lines.len().saturating_sub(LISTED);
+/// Lines of untrusted texts, each once and no more than these.
+fn lines(all: impl Iterator<Item = String>, most: usize) -> String {
+    let all: BTreeSet<String> = all.map(|line| shown(&line) + "\n").collect();
+    let more = all.len().saturating_sub(most);
     let more = (more > 0).then(|| format!("and {more} more; -o json has them all\n"));
-    lines.into_iter().take(LISTED).chain(more).collect()
+    all.into_iter().take(most).chain(more).collect()
 }
 
 /// `3 checked (1 daemonset, 2 tolerated)`

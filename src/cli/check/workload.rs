@@ -10,8 +10,11 @@ use tolerarch_core::pod::{Pod, PodError};
 use tolerarch_text::yaml::{Data, Node};
 
 /// Where something stands, as `check -o json` names it.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Default, Serialize)]
 pub struct Place {
+    /// The name of its file as it was given; empty for an object of a cluster.
+    pub(super) file: String,
+    pub(super) document: usize,
     pub line: usize,
     pub(in crate::cli) kind: String,
     pub(in crate::cli) namespace: String,
@@ -149,6 +152,7 @@ fn collect(node: &Node, given: Option<(&str, &str)>, all: &mut Vec<Content>) {
         namespace: namespace.clone(),
         name: name.clone(),
         path: part.path(),
+        ..Place::default()
     };
     let is_named = !images.is_empty();
     if is_named {
@@ -214,7 +218,7 @@ fn review(node: &Node) -> Content {
         kind: "AdmissionReview".to_owned(),
         namespace: text("namespace"),
         name: Some(text("name")).filter(|name| !name.is_empty()).unwrap_or_else(own),
-        path: String::new(),
+        ..Place::default()
     };
     let (template, given) = (Some(String::new()), Given::Review(node.value()));
     Content::Object(Object { place, template, is_one_of_several: false, given })
@@ -244,7 +248,7 @@ fn no_text(object: &Node, kind: &str, template: &Part<'_>) -> Option<Content> {
         is_text && matches!(node.data, Data::Bool(_) | Data::Number(_))
     };
     let own = Part::whole(object).within(&|_, way| matches!(way, [Step::Member("metadata")]));
-    let part = own.iter().chain([template]).flat_map(|part| part.within(&is_bare)).next()?;
+    let part = own.into_iter().chain([template.clone()]).flat_map(|part| part.within(&is_bare)).next()?;
     let shown = match &part.node.data {
         Data::Bool(flag) => format!("the boolean {flag}; YAML takes on, off, yes and no for booleans"),
         _ => format!("the number {}", part.node.value()),
