@@ -12,8 +12,6 @@ use tolerarch_support::logging::{self, Format, Level};
 use tolerarch_support::sync::Mutex;
 use tolerarch_text::escape::{escape_json, is_unsafe};
 
-/// Columns are cut to no less.
-const NARROW: usize = 12;
 const GAP: &str = "  ";
 /// Empties the line on which a terminal is.
 const CLEAR: &str = "\r\x1b[K";
@@ -90,14 +88,12 @@ pub(super) struct Row {
     pub(super) cells: Vec<String>,
 }
 
-/// Columns that are cut first: their texts may be long, while the others hold words from short lists.
-const LONG: &[&str] = &["IMAGE", "OBJECT", "POD", "NODE", "FILE", "URL", "AS"];
 /// Columns that are never cut: without them a line says nothing.
 const VERDICT: &[&str] = &["REASON", "DECISION"];
 /// All others are cut to no less.
 const LEAST: usize = 4;
 
-/// Aligned columns below a header. Where a terminal is too narrow, the widest give way; a cut text keeps its end, as that
+/// Aligned columns below a header. Where a terminal is too narrow, the widest gives way; a cut text keeps its end, as that
 /// is what tells images apart.
 pub(super) fn table(header: &[&str], rows: &[Row], indent: &str, look: Look) -> String {
     let mut widths: Vec<usize> = header.iter().map(|name| name.len()).collect();
@@ -108,16 +104,10 @@ pub(super) fn table(header: &[&str], rows: &[Row], indent: &str, look: Look) -> 
     }
     if let Some(terminal) = look.width {
         let gaps = GAP.len() * header.len().saturating_sub(1) + indent.len();
-        // Which columns give way before others; those of rank 0 never do.
-        let rank = |width: usize, name: &str| match width {
-            _ if VERDICT.contains(&name) || width <= LEAST => 0,
-            _ if width <= NARROW => 1,
-            _ => 2 + u8::from(LONG.contains(&name)),
-        };
         while widths.iter().sum::<usize>() + gaps > terminal {
-            let ranked = widths.iter_mut().zip(header).map(|(width, name)| (rank(*width, name), width));
-            match ranked.max_by_key(|(rank, width)| (*rank, **width)) {
-                Some((1.., widest)) => *widest -= 1,
+            let cut = widths.iter_mut().zip(header).filter(|(_, name)| !VERDICT.contains(name));
+            match cut.map(|(width, _)| width).max_by_key(|width| **width) {
+                Some(widest) if *widest > LEAST => *widest -= 1,
                 _ => break,
             }
         }

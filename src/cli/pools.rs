@@ -14,7 +14,6 @@ use super::{Failure, Shared};
 use crate::config::Discover;
 use tolerarch_core::policy::Pool;
 use tolerarch_kubernetes::discovery::Discovery;
-pub(super) use written::fields;
 
 #[derive(Debug, Args)]
 pub(super) struct Command {
@@ -57,7 +56,7 @@ impl Shown {
         Ok(match output {
             Output::Table => written::table(&discovery, &self.inventory, &self.notes, look),
             Output::Json => json(&written::json(&discovery, &self.notes))?,
-            Output::Yaml => written::yaml(&discovery),
+            Output::Yaml => written::yaml(&discovery)?,
         })
     }
 }

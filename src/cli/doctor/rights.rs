@@ -12,8 +12,8 @@ use super::installation::Backend;
 use super::probe::{dry_run, pod};
 use super::webhooks::some_of;
 use crate::cli::kubernetes::name_of;
-use crate::cli::pools::fields;
 use crate::config::Config;
+use tolerarch_core::pod::Toleration;
 use tolerarch_core::policy::Pool;
 use tolerarch_kubernetes::cluster::{ObjectName, RequestError, StoredPod, UserClient};
 use tolerarch_webhook::tls::TlsMode;
@@ -280,8 +280,7 @@ pub(super) async fn check(
 /// Whether a namespace's white list refuses our tolerations. The plugin may be off; a dry run tells.
 pub(super) async fn check_restrictions(exam: &mut Exam<'_>, pools: &[Pool], namespaces: &[&Namespace]) {
     let Exam { client, findings, .. } = exam;
-    let tolerations = pools.iter().flat_map(|pool| &pool.tolerations);
-    let tolerations: Vec<Value> = tolerations.map(|own| fields(own).collect()).collect();
+    let tolerations: Vec<&Toleration<'_>> = pools.iter().flat_map(|pool| &pool.tolerations).collect();
     // Opted out by a label, so that the webhook is not called for it.
     let pod = pod(&json!({"tolerarch.io/mode": "off"}), &json!({}), &json!(tolerations));
     let mut refusing = Vec::new();

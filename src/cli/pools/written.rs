@@ -4,7 +4,6 @@ use serde_json::{Value, json};
 
 use crate::cli::output::{Colour, Look, Row, shown, table as aligned, wrapped};
 use tolerarch_core::image::PlatformSet;
-use tolerarch_core::pod::Toleration;
 use tolerarch_core::policy::Pool;
 use tolerarch_kubernetes::cluster::NodePool;
 use tolerarch_kubernetes::discovery::{Discovery, Inventory, KnownPool, Source, Verdict};
@@ -96,7 +95,7 @@ pub(super) fn json(discovery: &Discovery<'_>, notes: &[String]) -> Value {
 }
 
 /// The pools as the configuration has them. Texts are JSON, which YAML is, too.
-pub(super) fn yaml(discovery: &Discovery<'_>) -> String {
+pub(super) fn yaml(discovery: &Discovery<'_>) -> serde_json::Result<String> {
     let mut text = "pools:\n".to_owned();
     for KnownPool { pool, .. } in &discovery.pools {
         let Pool { name, platforms, tolerations, share, prefer } = pool;
@@ -104,9 +103,7 @@ pub(super) fn yaml(discovery: &Discovery<'_>) -> String {
         text += &format!("  - name: {}\n    platforms: [{}]\n", json!(name), platforms.join(", "));
         text += "    tolerations:\n";
         for toleration in tolerations {
-            let fields: Vec<String> =
-                fields(toleration).map(|(name, value)| format!("{name}: {value}")).collect();
-            text += &format!("      - {{{}}}\n", fields.join(", "));
+            text += &format!("      - {}\n", serde_json::to_string(toleration)?);
         }
         if *share != Pool::ALL {
             text += &format!("    share: {share}\n");
@@ -115,14 +112,5 @@ pub(super) fn yaml(discovery: &Discovery<'_>) -> String {
             text += &format!("    prefer: {{weight: {}, labels: {}}}\n", prefer.weight, json!(prefer.labels));
         }
     }
-    text
-}
-
-/// The fields of a toleration that say something.
-pub(in crate::cli) fn fields(toleration: &Toleration<'_>) -> impl Iterator<Item = (String, Value)> {
-    let Toleration { key, operator, value, effect, toleration_seconds } = toleration;
-    let texts = [("key", key), ("operator", operator), ("value", value), ("effect", effect)];
-    let texts = texts.into_iter().filter(|(_, text)| !text.is_empty());
-    let texts = texts.map(|(name, text)| (name.to_owned(), json!(text.as_str())));
-    texts.chain(toleration_seconds.map(|time| ("tolerationSeconds".to_owned(), json!(time))))
+    Ok(text)
 }

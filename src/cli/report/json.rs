@@ -1,6 +1,5 @@
 //! The report for programs. Members are added, never renamed.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use serde_json::{Value, json};
@@ -8,77 +7,59 @@ use serde_json::{Value, json};
 use super::super::advice::fix;
 use super::Report;
 use tolerarch_core::reason::Reason;
-use tolerarch_engine::census::{Amount, Coverage, PodOf, ReasonTotal, Workload};
+use tolerarch_engine::census::{Amount, Coverage, PodOf, ReasonTotal, Summary, Workload};
 
 impl Report {
     pub(super) fn json(&self) -> Value {
-        let summary = &self.summary;
-        let totals: BTreeMap<&str, Value> = summary
-            .totals
-            .iter()
-            .map(|(coverage, (part, workloads))| {
-                (coverage.as_str(), with(amount(*part), json!({"workloads": workloads})))
-            })
-            .collect();
-        let workloads = summary.workloads.iter().map(|(of, one)| {
+        let Summary { totals, workloads, images, namespaces, unknown, skipped, missed, misplaced } =
+            &self.summary;
+        let totals = totals.iter().map(|(coverage, (part, workloads))| {
+            (coverage.as_str(), with(amount(*part), json!({"workloads": workloads})))
+        });
+        let workloads = workloads.iter().map(|(of, one)| {
             let more = json!({
-                "support": one.coverage.as_str(),
-                "reason": one.reason,
-                "images": texts(&one.images),
-                "missed": one.missed,
-                "misplaced": one.misplaced,
+                "support": one.coverage.as_str(), "reason": one.reason, "images": texts(&one.images),
+                "missed": one.missed, "misplaced": one.misplaced,
             });
             with(with(workload(of), amount(one.amount)), more)
         });
-        let images = summary.images.iter().map(|((image, cause), one)| {
+        let images = images.iter().map(|((image, cause), one)| {
             let more = json!({
-                "image": &**image,
-                "reason": Reason::from(*cause),
-                "lacks": cause.lacks(),
-                "workloads": one.workloads.len(),
-                "alone": amount(one.alone),
-                "error": self.causes.get(&**image),
+                "image": &**image, "reason": Reason::from(*cause), "lacks": cause.lacks(),
+                "workloads": one.workloads.len(), "alone": amount(one.alone), "error": self.causes.get(&**image),
             });
             with(amount(one.keeps), more)
         });
-        let namespaces = summary.namespaces.iter().map(|(namespace, one)| {
+        let namespaces = namespaces.iter().map(|(namespace, one)| {
             let of = |coverage: Coverage| one.amounts.get(&coverage).copied().unwrap_or_default();
             let amounts = Coverage::ALL.map(|coverage| (coverage.as_str(), amount(of(coverage))));
-            with(
-                json!({"namespace": &**namespace, "workloads": one.workloads}),
-                amounts.into_iter().collect(),
-            )
+            let own = json!({"namespace": &**namespace, "workloads": one.workloads});
+            with(own, amounts.into_iter().collect())
         });
-        let reasons = |all: &[(Reason, ReasonTotal)]| {
-            let one = |(reason, one): &(Reason, ReasonTotal)| {
-                let more = json!({"reason": reason, "workloads": one.workloads.len()});
-                with(more, amount(one.amount))
-            };
-            all.iter().map(one).collect::<Vec<Value>>()
+        let of_reason = |(reason, one): &(Reason, ReasonTotal)| {
+            with(json!({"reason": reason, "workloads": one.workloads.len()}), amount(one.amount))
         };
-        let unknown = reasons(&summary.unknown).into_iter().zip(&summary.unknown);
-        let unknown = unknown.map(|(value, (reason, one))| {
-            with(value, json!({"images": texts(&one.images), "fix": fix(*reason).unwrap_or_default()}))
+        let unknown = unknown.iter().map(|known| {
+            let (reason, one) = known;
+            let more = json!({"images": texts(&one.images), "fix": fix(*reason).unwrap_or_default()});
+            with(of_reason(known), more)
         });
-        let missed = summary.missed.iter().map(|(own, pools)| with(pod(own), json!({"pools": texts(pools)})));
-        let misplaced = summary.misplaced.iter().map(|one| {
-            let more = json!({
-                "node": one.node,
-                "platform": one.platform.to_string(),
-                "images": texts(&one.images),
-            });
+        let missed = missed.iter().map(|(own, pools)| with(pod(own), json!({"pools": texts(pools)})));
+        let misplaced = misplaced.iter().map(|one| {
+            let platform = one.platform.to_string();
+            let more = json!({"node": one.node, "platform": platform, "images": texts(&one.images)});
             with(pod(&one.pod), more)
         });
         json!({
             "complete": true,
-            "totals": totals,
-            "workloads": workloads.collect::<Vec<_>>(),
-            "images": images.collect::<Vec<_>>(),
-            "namespaces": namespaces.collect::<Vec<_>>(),
-            "unknown": unknown.collect::<Vec<_>>(),
-            "skipped": reasons(&summary.skipped),
-            "missed": missed.collect::<Vec<_>>(),
-            "misplaced": misplaced.collect::<Vec<_>>(),
+            "totals": totals.collect::<Value>(),
+            "workloads": workloads.collect::<Value>(),
+            "images": images.collect::<Value>(),
+            "namespaces": namespaces.collect::<Value>(),
+            "unknown": unknown.collect::<Value>(),
+            "skipped": skipped.iter().map(of_reason).collect::<Value>(),
+            "missed": missed.collect::<Value>(),
+            "misplaced": misplaced.collect::<Value>(),
             "rateLimits": self.rate_limits,
             "notes": self.notes,
         })
@@ -89,17 +70,15 @@ fn amount(amount: Amount) -> Value {
     json!({"cpuCores": amount.cpu_cores(), "memoryBytes": amount.memory_bytes, "pods": amount.pods})
 }
 
-fn workload(workload: &Workload) -> Value {
-    let Workload { namespace, kind, name } = workload;
+fn workload(Workload { namespace, kind, name }: &Workload) -> Value {
     json!({"namespace": &**namespace, "kind": &**kind, "name": &**name})
 }
 
 fn pod(pod: &PodOf) -> Value {
-    let Workload { namespace, kind, name } = &*pod.workload;
-    json!({"namespace": &**namespace, "pod": pod.name, "kind": &**kind, "name": &**name})
+    with(workload(&pod.workload), json!({"pod": pod.name}))
 }
 
-fn texts<'a>(texts: impl IntoIterator<Item = &'a Arc<str>>) -> Vec<&'a str> {
+fn texts<'a>(texts: impl IntoIterator<Item = &'a Arc<str>>) -> Value {
     texts.into_iter().map(|text| &**text).collect()
 }
 

@@ -46,44 +46,45 @@ impl Cell {
     }
 }
 
-fn amount(amount: Amount) -> [Cell; 3] {
-    [
+/// A row with what was requested between other cells.
+fn row(before: Vec<Cell>, amount: Amount, after: Vec<Cell>) -> Vec<Cell> {
+    let amount = vec![
         Cell::Number(cores(amount), amount.cpu_millis as f64),
         Cell::Number(memory(amount), amount.memory_bytes as f64),
         Cell::number(amount.pods),
-    ]
+    ];
+    [before, amount, after].concat()
+}
+
+fn section(
+    title: &'static str,
+    intro: impl Into<String>,
+    columns: &[&'static str],
+    rows: impl Iterator<Item = Vec<Cell>>,
+) -> Section {
+    Section { title, intro: intro.into(), columns: columns.to_vec(), rows: rows.collect() }
 }
 
 impl Report {
     pub(super) fn totals(&self) -> Section {
         let all = self.summary.all();
-        let share = |part: u64, whole: u64| Cell::number(percent(part, whole));
         let rows = Coverage::ALL.iter().filter_map(|coverage| {
             let (part, workloads) = self.summary.totals.get(coverage)?;
-            let [cpu, memory, pods] = amount(*part);
-            Some(vec![
-                Cell::Coverage(*coverage),
-                cpu,
-                share(part.cpu_millis, all.cpu_millis),
-                memory,
-                share(part.memory_bytes, all.memory_bytes),
-                pods,
-                Cell::number(*workloads),
-            ])
+            let mut cells = row(vec![Cell::Coverage(*coverage)], *part, vec![Cell::number(*workloads)]);
+            cells.insert(2, Cell::number(percent(part.cpu_millis, all.cpu_millis)));
+            cells.insert(4, Cell::number(percent(part.memory_bytes, all.memory_bytes)));
+            Some(cells)
         });
-        Section {
-            title: "What the images of the Pods support",
-            intro: format!(
-                "all: every image runs on every platform of a pool; partial: an image lacks one; unknown: the platforms of \
-                 an image could not be determined; skipped: Pods that are not decided on. {} request {} cores and {} of \
-                 memory.",
-                count(all.pods, "Pod"),
-                cores(all),
-                memory(all)
-            ),
-            columns: vec!["SUPPORT", "CPU", "%", "MEMORY", "%", "PODS", "WORKLOADS"],
-            rows: rows.collect(),
-        }
+        let intro = format!(
+            "all: every image runs on every platform of a pool; partial: an image lacks one; unknown: the platforms of \
+             an image could not be determined; skipped: Pods that are not decided on. {} request {} cores and {} of \
+             memory.",
+            count(all.pods, "Pod"),
+            cores(all),
+            memory(all)
+        );
+        let columns = ["SUPPORT", "CPU", "%", "MEMORY", "%", "PODS", "WORKLOADS"];
+        section("What the images of the Pods support", intro, &columns, rows)
     }
 
     pub(super) fn kept(&self, by: By) -> Section {
@@ -96,95 +97,70 @@ impl Report {
 
     fn by_image(&self) -> Section {
         let rows = self.summary.images.iter().map(|((image, cause), one)| {
-            let mut row = amount(one.keeps).to_vec();
-            row.extend([
-                Cell::number(one.workloads.len() as u64),
-                Cell::Text(cause.to_string()),
-                Cell::name(image),
-            ]);
-            row
+            let workloads = Cell::number(one.workloads.len() as u64);
+            row(vec![], one.keeps, vec![workloads, Cell::Text(cause.to_string()), Cell::name(image)])
         });
-        Section {
-            title: "Images that keep Pods from the pools",
-            intro:
-                "The one that keeps most comes first; a Pod that several images keep counts for each of them."
-                    .to_owned(),
-            columns: vec!["CPU", "MEMORY", "PODS", "WORKLOADS", "REASON", "IMAGE"],
-            rows: rows.collect(),
-        }
+        section(
+            "Images that keep Pods from the pools",
+            "The one that keeps most comes first; a Pod that several images keep counts for each of them.",
+            &["CPU", "MEMORY", "PODS", "WORKLOADS", "REASON", "IMAGE"],
+            rows,
+        )
     }
 
     fn by_workload(&self) -> Section {
         let workloads = self.summary.workloads.iter();
         let kept = workloads.filter(|(_, one)| matches!(one.coverage, Coverage::Partial | Coverage::Unknown));
         let rows = kept.map(|(workload, one)| {
-            let mut row = amount(one.amount).to_vec();
-            row.extend([
-                Cell::Coverage(one.coverage),
-                Cell::Text(one.reason.as_str().to_owned()),
-                Cell::name(&workload.namespace),
-                Cell::Name(workload.label()),
-            ]);
-            row
+            let (support, reason) = (Cell::Coverage(one.coverage), Cell::Text(one.reason.to_string()));
+            let (namespace, name) = (Cell::name(&workload.namespace), Cell::Name(workload.label()));
+            row(vec![], one.amount, vec![support, reason, namespace, name])
         });
-        Section {
-            title: "Workloads that images keep from the pools",
-            intro: "The largest comes first.".to_owned(),
-            columns: vec!["CPU", "MEMORY", "PODS", "SUPPORT", "REASON", "NAMESPACE", "OBJECT"],
-            rows: rows.collect(),
-        }
+        section(
+            "Workloads that images keep from the pools",
+            "The largest comes first.",
+            &["CPU", "MEMORY", "PODS", "SUPPORT", "REASON", "NAMESPACE", "OBJECT"],
+            rows,
+        )
     }
 
     fn by_namespace(&self) -> Section {
         let rows = self.summary.namespaces.iter().map(|(namespace, one)| {
             let all: Amount = one.amounts.values().sum();
-            let mut row = vec![Cell::name(namespace)];
-            row.extend(amount(all));
-            row.extend(Coverage::ALL.map(|coverage| {
+            let shares = Coverage::ALL.map(|coverage| {
                 let part = one.amounts.get(&coverage).copied().unwrap_or_default();
                 let percent = percent(part.cpu_millis, all.cpu_millis);
                 Cell::Number(format!("{percent}%"), percent as f64)
-            }));
-            row
+            });
+            row(vec![Cell::name(namespace)], all, shares.to_vec())
         });
-        Section {
-            title: "Namespaces",
-            intro: "Shares of the requested CPU; where images keep most comes first.".to_owned(),
-            columns: vec!["NAMESPACE", "CPU", "MEMORY", "PODS", "ALL", "PARTIAL", "UNKNOWN", "SKIPPED"],
-            rows: rows.collect(),
-        }
+        section(
+            "Namespaces",
+            "Shares of the requested CPU; where images keep most comes first.",
+            &["NAMESPACE", "CPU", "MEMORY", "PODS", "ALL", "PARTIAL", "UNKNOWN", "SKIPPED"],
+            rows,
+        )
     }
 
     pub(super) fn unknown(&self) -> Section {
         let rows = self.summary.unknown.iter().map(|(reason, one)| {
-            let mut row = vec![Cell::Text(reason.as_str().to_owned())];
-            row.extend(amount(one.amount));
-            row.extend([
-                Cell::number(one.images.len() as u64),
-                Cell::Text(fix(*reason).unwrap_or_default().to_owned()),
-            ]);
-            row
+            let (images, fix) = (Cell::number(one.images.len() as u64), fix(*reason).unwrap_or_default());
+            let reason = Cell::Text(reason.as_str().to_owned());
+            row(vec![reason], one.amount, vec![images, Cell::Text(fix.to_owned())])
         });
-        Section {
-            title: "Unknown, and what to do",
-            intro: "Whether these Pods could use a pool is not known.".to_owned(),
-            columns: vec!["REASON", "CPU", "MEMORY", "PODS", "IMAGES", "DO"],
-            rows: rows.collect(),
-        }
+        section(
+            "Unknown, and what to do",
+            "Whether these Pods could use a pool is not known.",
+            &["REASON", "CPU", "MEMORY", "PODS", "IMAGES", "DO"],
+            rows,
+        )
     }
 
     /// Why single images are not known, as their registries were asked.
     pub(super) fn causes(&self) -> Section {
-        let rows = self
-            .causes
-            .iter()
-            .map(|(image, cause)| vec![Cell::Name(image.clone()), Cell::Name(cause.clone())]);
-        Section {
-            title: "What the registries said",
-            intro: String::new(),
-            columns: vec!["IMAGE", "CAUSE"],
-            rows: rows.collect(),
-        }
+        let causes = self.causes.iter();
+        let rows = causes.map(|(image, cause)| vec![Cell::Name(image.clone()), Cell::Name(cause.clone())]);
+        section("What the registries said", "", &["IMAGE", "CAUSE"], rows)
     }
 
     pub(super) fn missed(&self) -> Section {
@@ -197,39 +173,30 @@ impl Report {
         alike.sort_by_key(|pods| Reverse(pods.len()));
         let rows = alike.into_iter().filter_map(|pods| {
             let (PodOf { workload, .. }, pools) = pods.first()?;
-            Some(vec![
-                Cell::number(pods.len() as u64),
-                Cell::Name(pools.join(",")),
-                Cell::name(&workload.namespace),
-                Cell::Name(workload.label()),
-            ])
+            let (number, pools) = (Cell::number(pods.len() as u64), Cell::Name(pools.join(",")));
+            Some(vec![number, pools, Cell::name(&workload.namespace), Cell::Name(workload.label())])
         });
-        Section {
-            title: "Missed: Pods that could use a pool, and were created without",
-            intro: "They get it when they are created again.".to_owned(),
-            columns: vec!["PODS", "POOLS", "NAMESPACE", "OBJECT"],
-            rows: rows.collect(),
-        }
+        section(
+            "Missed: Pods that could use a pool, and were created without",
+            "They get it when they are created again.",
+            &["PODS", "POOLS", "NAMESPACE", "OBJECT"],
+            rows,
+        )
     }
 
     pub(super) fn misplaced(&self) -> Section {
         let rows = self.summary.misplaced.iter().flat_map(|one| {
             one.images.iter().map(|image| {
-                vec![
-                    Cell::Text(one.platform.to_string()),
-                    Cell::Name(one.node.clone()),
-                    Cell::name(&one.pod.workload.namespace),
-                    Cell::Name(one.pod.name.clone()),
-                    Cell::name(image),
-                ]
+                let (platform, node) = (Cell::Text(one.platform.to_string()), Cell::Name(one.node.clone()));
+                let (namespace, pod) = (&one.pod.workload.namespace, Cell::Name(one.pod.name.clone()));
+                vec![platform, node, Cell::name(namespace), pod, Cell::name(image)]
             })
         });
-        Section {
-            title: "Misplaced: Pods on nodes that their images do not support",
-            intro: "They fail there, unless the node emulates: keep them off, by placement.require or their own affinity."
-                .to_owned(),
-            columns: vec!["PLATFORM", "NODE", "NAMESPACE", "POD", "IMAGE"],
-            rows: rows.collect(),
-        }
+        section(
+            "Misplaced: Pods on nodes that their images do not support",
+            "They fail there, unless the node emulates: keep them off, by placement.require or their own affinity.",
+            &["PLATFORM", "NODE", "NAMESPACE", "POD", "IMAGE"],
+            rows,
+        )
     }
 }
