@@ -11,7 +11,7 @@ mod plan;
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use tokio::time::{Duration, Instant, sleep};
+use tokio::time::{Duration, sleep};
 
 use authority::{Authority, BundleCertificate, read_leaf};
 pub use metrics::ManagedMetrics;
@@ -96,35 +96,15 @@ struct Failure {
     cause: Cause,
 }
 
-/// The API server's clock, as it was told last: it verifies, and the one of this machine may be wrong or set at any time.
-#[derive(Clone, Copy, Default)]
-struct Clock(Option<(Time, Instant)>);
-
-impl Clock {
-    /// Sets it to this time, where it is known, and gives what it shows.
-    fn set(&mut self, date: Option<SystemTime>) -> Time {
-        let date = date.and_then(|date| date.duration_since(UNIX_EPOCH).ok());
-        if let Some(date) = date {
-            self.0 = Some((date, Instant::now()));
-        }
-        self.now()
-    }
-
-    fn now(&self) -> Time {
-        self.0.map_or_else(now, |(date, at)| date + at.elapsed())
-    }
-}
-
 /// Keeps the CA, the serving certificate and the `caBundle`.
 pub struct CertificateIssuer {
     cluster: Cluster,
     settings: ManagedSettings,
     metrics: ManagedMetrics,
     state: Reported,
-    clock: Clock,
     seen: History,
-    /// When what replicas serve expires, if there is something.
-    expires: Option<Time>,
+    /// Until the next look.
+    pause: Duration,
     /// What failed at the last look, in words.
     failing: Option<String>,
     /// A configuration that was not there at the last look.
@@ -134,14 +114,14 @@ pub struct CertificateIssuer {
 impl CertificateIssuer {
     /// Does nothing before [`CertificateIssuer::run`].
     pub fn new(cluster: Cluster, settings: ManagedSettings, metrics: ManagedMetrics) -> Self {
+        let pause = settings.lifetimes.pause(None, Time::ZERO);
         Self {
             cluster,
             settings,
             metrics,
             state: Reported::default(),
-            clock: Clock::default(),
             seen: History::default(),
-            expires: None,
+            pause,
             failing: None,
             absent: None,
         }
@@ -154,9 +134,8 @@ impl CertificateIssuer {
     pub async fn run(&mut self) {
         loop {
             self.look().await;
-            let pause = self.settings.lifetimes.pause(self.expires, self.clock.now());
             // Two do not look at the same time.
-            sleep(pause.mul_f64(0.8 + 0.4 * fastrand::f64())).await;
+            sleep(self.pause.mul_f64(0.8 + 0.4 * fastrand::f64())).await;
         }
     }
 
@@ -197,16 +176,17 @@ impl CertificateIssuer {
         let ManagedSettings { secret, serving_secret, .. } = &self.settings;
         let Some((authorities_secret, _)) = self.read_secret(secret).await? else { return Ok(true) };
         let Some((serving, date)) = self.read_secret(serving_secret).await? else { return Ok(true) };
-        let now = self.clock.set(date);
+        // The API server's clock: it verifies, and the one of this machine may be wrong or set at any time.
+        let now = date.and_then(|date| date.duration_since(UNIX_EPOCH).ok()).unwrap_or_else(now);
         let authorities = authorities_secret.authorities();
         let view = view(&configurations, &authorities, &serving);
         if view.names.is_empty() {
             return Err(Operation::READ_WEBHOOKS.failed()(Cause::NoWebhook));
         }
         self.seen.look(&view, now);
-        self.expires = view.leaf.as_ref().map(|leaf| leaf.expires);
-        self.metrics.ca_expiry.set(view.cas.first().map_or(0, |ca| seconds(ca.expires)));
         let lifetimes = self.settings.lifetimes;
+        self.pause = lifetimes.pause(view.leaf.as_ref().map(|leaf| leaf.expires), now);
+        self.metrics.ca_expiry.set(view.cas.first().map_or(0, |ca| seconds(ca.expires)));
         let Some(write) = plan(&view, &self.seen, now, lifetimes) else { return Ok(false) };
         let known = |id: plan::Id| authorities.iter().find(|known| known.ca.id == id);
         match write {
