@@ -2,7 +2,6 @@
 
 mod certificates;
 mod controller;
-mod deciding;
 mod discovery;
 mod error;
 mod failed_images;
@@ -97,7 +96,7 @@ impl Server {
         let tls = (Arc::new(certificate.server_config()?), counts);
         let certificate = Component::new("certificate").checked(move || certificate.state()).reported(kept);
         process.components.push(certificate);
-        let (live, _) = process.decide(config, environment, families, None).await?;
+        let live = process.decide(config, environment, families, None).await?;
         let current = live.current().clone();
         let own = current.clone();
         let credentials = Component::new("credentials")

@@ -42,7 +42,7 @@ async fn control(
     let mut process = Process::bind(config.admin.listen, metrics).await?;
     process.count_panics();
     let (sender, settings) = watch::channel(config.controller.clone());
-    let (live, discovered) = process.decide(config.clone(), environment, families, Some(sender)).await?;
+    let live = process.decide(config.clone(), environment, families, Some(sender)).await?;
     let watcher = live.watcher().map_err(connected)?;
 
     let owned = |name| OwnedName { namespace: cluster.namespace().to_owned(), name };
@@ -58,7 +58,7 @@ async fn control(
         cluster: Arc::clone(&cluster),
         watcher: watcher.clone(),
         current: live.current().clone(),
-        discovered,
+        discovered: config.discover.is_on().then(|| Arc::clone(&live.is_discovered)),
         settings: settings.clone(),
         recorder: recorder.clone(),
         metrics: own.clone(),

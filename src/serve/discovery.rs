@@ -1,7 +1,7 @@
 //! Follows the NodePools and nodes of the cluster, so that pools are what the cluster says.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 
 use futures_util::stream::{self, BoxStream, StreamExt};
 use tokio::time::{Duration, Instant, MissedTickBehavior, interval};
@@ -26,7 +26,6 @@ pub(super) struct Discoverer {
     node_pools: Followed<NodePool>,
     nodes: Followed<NodeKind>,
     state: Reported,
-    is_read: Arc<AtomicBool>,
     /// Whether there is something that has not been published.
     is_new: bool,
 }
@@ -87,20 +86,14 @@ impl Discoverer {
             node_pools: Followed::new("NodePools", discover.node_pools),
             nodes: Followed::new("nodes", discover.nodes),
             state: Reported::default(),
-            is_read: Arc::default(),
             is_new: false,
         }
     }
 
-    /// Whether all that is to be read has been read once.
-    pub(super) fn is_read(&self) -> Arc<AtomicBool> {
-        Arc::clone(&self.is_read)
-    }
-
     /// Whether the first reading is waited for, and how the last one went.
     pub(super) fn readiness(&self) -> impl Fn() -> State + Send + Sync + use<> {
-        let (state, is_read, end) =
-            (self.state.clone(), Arc::clone(&self.is_read), Instant::now() + FIRST_READING);
+        let (state, is_read) = (self.state.clone(), Arc::clone(&self.live.is_discovered));
+        let end = Instant::now() + FIRST_READING;
         move || match is_read.load(Ordering::Relaxed) {
             true => state.get(),
             false if Instant::now() < end => State::Starting(NOT_READ),
@@ -135,7 +128,7 @@ impl Discoverer {
         self.live.discovered(Discovered { inventory, is_complete });
         self.is_new = false;
         // What is read counts from now on.
-        self.is_read.fetch_or(is_complete, Ordering::Relaxed);
+        self.live.is_discovered.fetch_or(is_complete, Ordering::Relaxed);
     }
 }
 

@@ -3,14 +3,12 @@
 use std::time::SystemTime;
 
 use futures_util::StreamExt;
-use prometheus::IntGauge;
 use tokio::time::{Duration, interval};
 
 use super::snapshot::Live;
 use tolerarch_engine::failed_images::FailedImages;
 use tolerarch_kubernetes::cluster::{Change, ConfigMap, Known, OwnedName, Watcher, record};
 use tolerarch_support::health::{Reported, State};
-use tolerarch_support::metrics::Metrics;
 
 /// How often it is counted what has not ended.
 const COUNT: Duration = Duration::from_secs(30);
@@ -55,11 +53,4 @@ impl Record {
             self.live.metrics.failed_images.set(i64::try_from(count).unwrap_or(i64::MAX));
         }
     }
-}
-
-pub(super) fn gauge(metrics: &Metrics) -> Result<IntGauge, prometheus::Error> {
-    metrics.gauge(
-        "tolerarch_failed_images",
-        "Images that are kept from an architecture because they failed there, in one namespace at least.",
-    )
 }

@@ -10,8 +10,6 @@ use tolerarch_kubernetes::discovery::DiscoveryMetrics;
 use tolerarch_support::metrics::Metrics;
 use tolerarch_webhook::admission::ReviewMetrics;
 
-use super::failed_images;
-
 /// What those parts count by that are put together anew at each reload, or follow the cluster. Registered once.
 #[derive(Clone)]
 pub(super) struct Families {
@@ -35,7 +33,10 @@ impl Families {
             credentials: CredentialMetrics::register(metrics)?,
             discovery: DiscoveryMetrics::register(metrics)?,
             unread: UnreadMetrics::register(metrics)?,
-            failed_images: failed_images::gauge(metrics)?,
+            failed_images: metrics.gauge(
+                "tolerarch_failed_images",
+                "Images that are kept from an architecture because they failed there, in one namespace at least.",
+            )?,
             reload: ReloadMetrics::register(metrics)?,
         })
     }

@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use tokio::sync::watch;
@@ -113,6 +114,8 @@ pub(super) struct Live {
     current: Current,
     pub(super) metrics: Families,
     pub(super) environment: Environment,
+    /// Whether all that is to be discovered has been read once.
+    pub(super) is_discovered: Arc<AtomicBool>,
     /// In the controller, with those who follow its settings.
     pub(super) controller: Option<watch::Sender<ControllerSettings>>,
     sources: Arc<Mutex<Sources>>,
@@ -138,7 +141,8 @@ impl Live {
         let parts = parts(&config, controller.is_some());
         let snapshot = load(&parts, &metrics, shared, None, Caller::Service, &environment, None)?;
         let sources = Arc::new(Mutex::new(Sources { config, discovered: None, warned: Vec::new() }));
-        Ok(Self { current: Current::new(snapshot), metrics, environment, controller, sources })
+        let current = Current::new(snapshot);
+        Ok(Self { current, metrics, environment, is_discovered: Arc::default(), controller, sources })
     }
 
     /// What follows objects with the rights of this process, and counts those that cannot be read.
