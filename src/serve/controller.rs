@@ -12,8 +12,8 @@ use super::reload::FileVersions;
 use super::signals::until_signalled;
 use crate::config::{Config, Sources};
 use tolerarch_controller::{
-    CensusLoop, CensusMetrics, ControllerMetrics, Elector, EventLoop, FailingPods, Learner, NodeTaints,
-    PendingPods, Recorder,
+    CensusLoop, CensusMetrics, Context, ControllerMetrics, Elector, EventLoop, FailingPods, Learner,
+    NodeTaints, PendingPods, Recorder,
 };
 use tolerarch_kubernetes::cluster::{Caller, Cluster, OwnedName};
 use tolerarch_support::environment::Environment;
@@ -53,47 +53,37 @@ async fn control(
     let (leadership, resignation) = (elector.leadership(), elector.resignation());
     process.keep("election", elector.state(), elector, |task| Box::pin(task.run()));
     let recorder = Recorder::new(own.clone());
+    let context = Context { leadership, cluster, watcher, current: live.current().clone(), settings };
     let pending = PendingPods {
-        leadership: leadership.clone(),
-        cluster: Arc::clone(&cluster),
-        watcher: watcher.clone(),
-        current: live.current().clone(),
+        context: context.clone(),
         discovered: config.discover.is_on().then(|| Arc::clone(&live.is_discovered)),
-        settings: settings.clone(),
         recorder: recorder.clone(),
         metrics: own.clone(),
         state: Reported::default(),
     };
     process.keep("pending-pods", pending.state.clone(), pending, |task| Box::pin(task.run()));
     let failing = FailingPods {
-        leadership: leadership.clone(),
-        cluster: Arc::clone(&cluster),
-        watcher: watcher.clone(),
-        current: live.current().clone(),
-        settings: settings.clone(),
+        context: context.clone(),
         recorder: recorder.clone(),
-        learner: Learner::new(Arc::clone(&cluster), failed_images),
+        learner: Learner::new(Arc::clone(&context.cluster), failed_images),
         state: Reported::default(),
     };
     process.keep("failing-pods", failing.state.clone(), failing, |task| Box::pin(task.run()));
     let events = EventLoop {
-        leadership: leadership.clone(),
-        cluster: Arc::clone(&cluster),
+        leadership: context.leadership.clone(),
+        cluster: Arc::clone(&context.cluster),
         recorder,
         instance: name(environment),
         state: Reported::default(),
     };
     process.keep("events", events.state.clone(), events, |task| Box::pin(task.run()));
     let census = CensusLoop {
-        leadership: leadership.clone(),
-        cluster: Arc::clone(&cluster),
-        watcher: watcher.clone(),
-        current: live.current().clone(),
-        settings: settings.clone(),
+        context: context.clone(),
         metrics: CensusMetrics::register(&process.metrics)?,
         state: Reported::default(),
     };
     process.keep("census", census.state.clone(), census, |task| Box::pin(task.run()));
+    let Context { leadership, cluster, watcher, settings, .. } = context;
     let node_taints =
         NodeTaints { leadership, cluster, watcher, settings, metrics: own, state: Reported::default() };
     process.keep("node-taints", node_taints.state.clone(), node_taints, |task| Box::pin(task.run()));

@@ -1,16 +1,14 @@
 //! The census: how much of the cluster could run on every platform. Pods are listed page by page, only sums stay.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use futures_util::stream::{self, Stream, StreamExt};
 use prometheus::{GaugeVec, IntGaugeVec};
-use tokio::sync::watch;
 use tokio::time::{Duration, sleep};
 
-use super::loops::{lookup_limits, while_on};
+use super::ControllerSettings;
+use super::loops::{Context, lookup_limits, while_on};
 use super::scope::{Called, Scope};
-use super::{ControllerSettings, Leadership};
 use tolerarch_core::pod::{MODE_KEY, PROFILE_KEY};
 use tolerarch_engine::census::{Amount, Count, Coverage, NamespaceSettings, Totals};
 use tolerarch_engine::decide::Current;
@@ -30,11 +28,7 @@ const RETRY: Duration = Duration::from_secs(30);
 const LABELS: [(&str, &str); 2] = [(MODE_KEY, "mode"), (PROFILE_KEY, "profile")];
 
 pub struct CensusLoop {
-    pub leadership: Leadership,
-    pub cluster: Arc<Cluster>,
-    pub watcher: Watcher,
-    pub current: Current,
-    pub settings: watch::Receiver<ControllerSettings>,
+    pub context: Context,
     pub metrics: CensusMetrics,
     pub state: Reported,
 }
@@ -43,7 +37,7 @@ impl CensusLoop {
     pub async fn run(&mut self) {
         loop {
             let is_on = |settings: &ControllerSettings| !settings.census.is_zero();
-            self.leadership.lead(while_on(&self.settings, is_on, self.work())).await;
+            self.context.leadership.lead(while_on(&self.context.settings, is_on, self.work())).await;
             // Another replica shows them now, or none does.
             self.metrics.clear();
             self.state.set(State::Healthy);
@@ -51,8 +45,8 @@ impl CensusLoop {
     }
 
     async fn work(&self) {
-        let Self { cluster, watcher, current, metrics, state, .. } = self;
-        let mut settings = self.settings.clone();
+        let Self { context: Context { cluster, watcher, current, .. }, metrics, state } = self;
+        let mut settings = self.context.settings.clone();
         loop {
             let ControllerSettings { census: period, webhook_configurations, .. } =
                 settings.borrow_and_update().clone();

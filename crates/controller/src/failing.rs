@@ -4,28 +4,26 @@
 //!
 //! Of the Pods of the cluster nothing is kept but those that show a failure, until they were looked at.
 
-use std::sync::Arc;
 use std::time::SystemTime;
 
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use serde::de::IgnoredAny;
-use tokio::sync::watch;
 use tokio::time::{Duration, MissedTickBehavior, interval};
 
 use super::container_failure::{ContainerFailure, Evidence, failures, is_exec_format};
 use super::fair_queue::FairQueue;
 use super::learner::Learner;
-use super::loops::{lookup_limits, tell, while_on};
+use super::loops::{Context, lookup_limits, tell, while_on};
 use super::note::{Place, WRONG_ARCHITECTURE, kept};
 use super::pace::Pace;
-use super::{ControllerSettings, Leadership, Recorder};
+use super::{ControllerSettings, Recorder};
 use tolerarch_core::image::PlatformSet;
 use tolerarch_core::pod::{Kept, Pod, Purpose};
 use tolerarch_core::policy::ImageSupport;
 use tolerarch_engine::census::NamespaceSettings;
-use tolerarch_engine::decide::{self, BatchLimits, Current};
+use tolerarch_engine::decide::{self, BatchLimits};
 use tolerarch_engine::failed_images::{self, FailedImage};
-use tolerarch_kubernetes::cluster::{Change, Cluster, ClusterError, Namespace, Node, StoredPod, Watcher};
+use tolerarch_kubernetes::cluster::{Change, ClusterError, Namespace, Node, StoredPod};
 use tolerarch_support::health::{Reported, State};
 use tolerarch_support::recently::Recently;
 
@@ -43,11 +41,7 @@ const BURST: u32 = 20;
 const LOOKS: usize = 4;
 
 pub struct FailingPods {
-    pub leadership: Leadership,
-    pub cluster: Arc<Cluster>,
-    pub watcher: Watcher,
-    pub current: Current,
-    pub settings: watch::Receiver<ControllerSettings>,
+    pub context: Context,
     pub recorder: Recorder,
     pub learner: Learner,
     pub state: Reported,
@@ -74,16 +68,16 @@ struct Failing {
 impl FailingPods {
     pub async fn run(&mut self) {
         loop {
-            let kept = self.learner.keep(&self.leadership, &self.state);
+            let kept = self.learner.keep(&self.context.leadership, &self.state);
             let work = async { tokio::join!(self.follow(), kept).0 };
             let is_on = |settings: &ControllerSettings| settings.events || settings.learn;
-            self.leadership.lead(while_on(&self.settings, is_on, work)).await;
+            self.context.leadership.lead(while_on(&self.context.settings, is_on, work)).await;
             self.state.set(State::Healthy);
         }
     }
 
     async fn follow(&self) {
-        let mut changes = self.watcher.follow::<StoredPod>(Some(PODS));
+        let mut changes = self.context.watcher.follow::<StoredPod>(Some(PODS));
         let mut waiting = FairQueue::new(QUEUE);
         let mut looked = Recently::new(LOOKED.0, LOOKED.1);
         let pace = Pace::new(PER_SECOND, BURST);
@@ -132,7 +126,7 @@ impl FailingPods {
     /// The Pod, if it shows something that can be looked at.
     fn failing(&self, mut pod: StoredPod) -> Option<Failing> {
         let mut failures = failures(&pod, SystemTime::now());
-        if !self.settings.borrow().pod_logs {
+        if !self.context.settings.borrow().pod_logs {
             failures.retain(|failure| !matches!(failure.evidence, Evidence::InItsLog { .. }));
         }
         // Only what is needed is kept.
@@ -151,19 +145,19 @@ impl FailingPods {
     ) -> Result<bool, ClusterError> {
         let (Some(facts), Some(node)) = (&pod.facts, &pod.node) else { return Ok(true) };
         let path = format!("/api/v1/namespaces/{}", pod.namespace());
-        let namespace = self.learn(NO_NAMESPACES, self.cluster.get::<Namespace>(&path).await)?.object;
+        let namespace = self.learn(NO_NAMESPACES, self.context.cluster.get::<Namespace>(&path).await)?.object;
         let terms = NamespaceSettings::of(namespace.metadata.labels.as_ref(), false);
         if terms.is_opted_out {
             return Ok(true);
         }
         let path = format!("{}/{node}", Node::PATH);
-        let found = self.learn(NO_NODES, self.cluster.get::<Node>(&path).await)?.object;
+        let found = self.learn(NO_NODES, self.context.cluster.get::<Node>(&path).await)?.object;
         if found.os == "windows" {
             return Ok(true);
         }
         let images = self.platforms(pod, failures, facts, terms, limits).await;
         let (events, learn) = {
-            let settings = self.settings.borrow();
+            let settings = self.context.settings.borrow();
             (settings.events, settings.learn)
         };
         let mut is_settled = true;
@@ -179,7 +173,7 @@ impl FailingPods {
                 continue;
             }
             if let Evidence::InItsLog { previous } = *evidence {
-                let line = self.cluster.last_line(pod, container, previous).await;
+                let line = self.context.cluster.last_line(pod, container, previous).await;
                 if !is_exec_format(&self.learn(NO_LOGS, line)?) {
                     continue;
                 }
@@ -213,7 +207,7 @@ impl FailingPods {
         for (what, path) in RIGHTS {
             if self.state.has(what) {
                 // What comes back does not matter.
-                let _ = self.learn(what, self.cluster.get::<IgnoredAny>(path).await);
+                let _ = self.learn(what, self.context.cluster.get::<IgnoredAny>(path).await);
             }
         }
     }
@@ -227,7 +221,7 @@ impl FailingPods {
         terms: NamespaceSettings<'_>,
         limits: &BatchLimits,
     ) -> Vec<(String, PlatformSet)> {
-        let snapshot = self.current.get();
+        let snapshot = self.context.current.get();
         let policy = snapshot.policy_for(terms.profile).unwrap_or(&snapshot.policy);
         // No others: a Pod may name 64 images.
         let is_wanted = |given: &str| failures.iter().any(|failure| failure.image == given);

@@ -27,6 +27,7 @@ pub use census::{CensusLoop, CensusMetrics};
 pub use failing::FailingPods;
 pub use leadership::{Elector, Leadership, Resignation};
 pub use learner::Learner;
+pub use loops::Context;
 pub use metrics::ControllerMetrics;
 pub use node_taints::NodeTaints;
 pub use pending::PendingPods;

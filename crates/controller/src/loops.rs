@@ -1,15 +1,27 @@
 //! What the loops share: when they run, what their watches say of themselves, and how they change objects.
 
+use std::sync::Arc;
+
 use serde_json::Value;
 use tokio::sync::watch;
 use tokio::time::Duration;
 
 use super::pace::Pace;
 use super::{ControllerSettings, Leadership};
-use tolerarch_engine::decide::BatchLimits;
+use tolerarch_engine::decide::{BatchLimits, Current};
 use tolerarch_images::resolver::LookupSettings;
-use tolerarch_kubernetes::cluster::{Change, Cluster, ClusterError, PatchType};
+use tolerarch_kubernetes::cluster::{Change, Cluster, ClusterError, PatchType, Watcher};
 use tolerarch_support::health::Reported;
+
+/// What the loops that look at Pods work with; clones share it.
+#[derive(Clone)]
+pub struct Context {
+    pub leadership: Leadership,
+    pub cluster: Arc<Cluster>,
+    pub watcher: Watcher,
+    pub current: Current,
+    pub settings: watch::Receiver<ControllerSettings>,
+}
 
 /// Does this while the settings say so, from when they do.
 pub(super) async fn while_on(

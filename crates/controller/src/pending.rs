@@ -9,22 +9,21 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use futures_util::stream::{FuturesUnordered, StreamExt};
-use tokio::sync::watch;
 use tokio::time::{Duration, Instant, MissedTickBehavior, interval};
 
 use self::pods::Pods;
-use super::loops::{Writer, Written, tell, while_on};
+use super::loops::{Context, Writer, Written, tell, while_on};
 use super::note::{self, POOL_CLOSED, POOL_OPENED};
 use super::pace::Pace;
 use super::repair::{self, patch_of, repair};
 use super::scope::{Called, Scope};
-use super::{ControllerMetrics, ControllerSettings, Leadership, Recorder};
+use super::{ControllerMetrics, ControllerSettings, Recorder};
 use tolerarch_core::decision::Decision;
 use tolerarch_core::pod::Pod;
 use tolerarch_core::policy::{Mode, Policy};
 use tolerarch_core::reason::Reason;
-use tolerarch_engine::decide::{self, Current, Wait};
-use tolerarch_kubernetes::cluster::{Cluster, Known, Namespace, StoredPod, Watcher};
+use tolerarch_engine::decide::{self, Wait};
+use tolerarch_kubernetes::cluster::{Known, Namespace, StoredPod};
 use tolerarch_support::health::{Reported, State};
 
 const WITHOUT_NODE: &str = "spec.nodeName=";
@@ -41,13 +40,9 @@ const ANEW: Duration = Duration::from_secs(60);
 const SCOPE: Duration = Duration::from_secs(30);
 
 pub struct PendingPods {
-    pub leadership: Leadership,
-    pub cluster: Arc<Cluster>,
-    pub watcher: Watcher,
-    pub current: Current,
+    pub context: Context,
     /// Whether the cluster's pools have been read, where they are to be: before, a pool may open more than is known.
     pub discovered: Option<Arc<AtomicBool>>,
-    pub settings: watch::Receiver<ControllerSettings>,
     pub recorder: Recorder,
     pub metrics: ControllerMetrics,
     pub state: Reported,
@@ -70,17 +65,17 @@ impl PendingPods {
     pub async fn run(&mut self) {
         loop {
             let is_on = |settings: &ControllerSettings| settings.repair || settings.events;
-            self.leadership.lead(while_on(&self.settings, is_on, self.follow())).await;
+            self.context.leadership.lead(while_on(&self.context.settings, is_on, self.follow())).await;
             self.state.set(State::Healthy);
         }
     }
 
     async fn follow(&self) {
         let pace = Pace::new(repair::PER_SECOND, repair::BURST);
-        let writer = &Writer { cluster: &self.cluster, leadership: &self.leadership, pace };
-        let mut changes = self.watcher.follow::<StoredPod>(Some(WITHOUT_NODE));
+        let writer = &Writer { cluster: &self.context.cluster, leadership: &self.context.leadership, pace };
+        let mut changes = self.context.watcher.follow::<StoredPod>(Some(WITHOUT_NODE));
         let mut listed = Instant::now();
-        let mut of_namespaces = self.watcher.follow::<Namespace>(None);
+        let mut of_namespaces = self.context.watcher.follow::<Namespace>(None);
         let (mut pods, mut namespaces, no_labels) = (Pods::default(), Known::default(), Labels::new());
         let (mut scope, mut scope_due) = (None, Instant::now());
         let mut looks = FuturesUnordered::new();
@@ -102,7 +97,7 @@ impl PendingPods {
                 }
                 _ = ticks.tick() => {
                     if pods.has_room_again() && listed.elapsed() >= ANEW {
-                        changes = self.watcher.follow(Some(WITHOUT_NODE));
+                        changes = self.context.watcher.follow(Some(WITHOUT_NODE));
                         listed = Instant::now();
                     }
                     if scope_due <= Instant::now() {
@@ -135,8 +130,8 @@ impl PendingPods {
 
     /// For which Pods the webhook is called; `None` where that cannot be read.
     async fn scope(&self, before: Option<&Scope>) -> Option<Scope> {
-        let names = self.settings.borrow().webhook_configurations.clone();
-        match Scope::read(&self.cluster, &names).await {
+        let names = self.context.settings.borrow().webhook_configurations.clone();
+        match Scope::read(&self.context.cluster, &names).await {
             Ok(scope) => {
                 self.state.set_fault(SCOPE_UNREAD, false);
                 // Once: nothing is wrong.
@@ -163,14 +158,14 @@ impl PendingPods {
         since: Instant,
         profile: Option<String>,
     ) -> Look {
-        let snapshot = self.current.get();
+        let snapshot = self.context.current.get();
         let (Some(facts), Some(policy)) = (&pod.facts, snapshot.policy_for(profile.as_deref())) else {
             return Look::Settled;
         };
         let wait = Wait::Until(Instant::now() + snapshot.budget);
         let decided = snapshot.decide(policy, pod.namespace(), facts, wait);
         let Some(decision) = decide::caught(decided).await else { return Look::Settled };
-        let ControllerSettings { repair: repairs, events: tells, .. } = *self.settings.borrow();
+        let ControllerSettings { repair: repairs, events: tells, .. } = *self.context.settings.borrow();
         let is_temporary = is_temporary(decision.reason);
         if tells && is_closed(policy, facts, &decision) && (!is_temporary || since.elapsed() >= TOLD) {
             let note = || note::closed(&policy.pools, &decision.blockers);

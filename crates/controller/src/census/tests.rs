@@ -2,6 +2,7 @@ use std::sync::Arc;
 use std::time::Duration as StdDuration;
 
 use serde_json::{Value, json};
+use tokio::sync::watch;
 
 use super::*;
 use crate::testing::PATIENCE;
@@ -44,11 +45,13 @@ async fn until(bench: &Bench, lists: &Lists, census: Duration, what: impl Fn(&st
     let mut elector = Elector::new(Arc::new(objects.cluster()), lease, "a".into(), &counts);
     let (_sender, settings) = watch::channel(ControllerSettings { census, ..ControllerSettings::default() });
     let mut census = CensusLoop {
-        leadership: elector.leadership(),
-        cluster: Arc::new(objects.cluster()),
-        watcher: lists.watcher(),
-        current: bench.current.clone(),
-        settings,
+        context: Context {
+            leadership: elector.leadership(),
+            cluster: Arc::new(objects.cluster()),
+            watcher: lists.watcher(),
+            current: bench.current.clone(),
+            settings,
+        },
         metrics: CensusMetrics::register(&metrics).unwrap(),
         state: Reported::default(),
     };

@@ -1,8 +1,11 @@
+use std::sync::Arc;
+
 use serde_json::{Value, json};
+use tokio::sync::watch;
 
 use super::*;
 use crate::testing::PATIENCE;
-use crate::{ControllerMetrics, Elector, EventLoop};
+use crate::{ControllerMetrics, Elector, EventLoop, Leadership};
 use tolerarch_engine::decide::testing::{BOTH, Bench};
 use tolerarch_engine::failed_images::FailedImages;
 use tolerarch_images::registry::Digest;
@@ -89,11 +92,13 @@ impl World {
             state: Reported::default(),
         };
         let mut failing = FailingPods {
-            leadership: elector.leadership(),
-            cluster,
-            watcher: self.lists.watcher(),
-            current: self.bench.current.clone(),
-            settings,
+            context: Context {
+                leadership: elector.leadership(),
+                cluster,
+                watcher: self.lists.watcher(),
+                current: self.bench.current.clone(),
+                settings,
+            },
             recorder,
             learner: learner(&self.objects),
             state: Reported::default(),
@@ -208,11 +213,13 @@ async fn a_right_that_is_missing_shows_until_it_is_back() {
     let (_sender, settings) = watch::channel(settings);
     let metrics = ControllerMetrics::register(&Metrics::new([]).unwrap()).unwrap();
     let failing = FailingPods {
-        leadership: Leadership::held(),
-        cluster: Arc::new(world.objects.cluster()),
-        watcher: world.lists.watcher(),
-        current: world.bench.current.clone(),
-        settings,
+        context: Context {
+            leadership: Leadership::held(),
+            cluster: Arc::new(world.objects.cluster()),
+            watcher: world.lists.watcher(),
+            current: world.bench.current.clone(),
+            settings,
+        },
         recorder: Recorder::new(metrics),
         learner: learner(&world.objects),
         state: Reported::default(),

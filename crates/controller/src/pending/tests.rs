@@ -1,9 +1,10 @@
 use serde_json::{Value, json};
 use testregistry::Fault;
+use tokio::sync::watch;
 
 use super::*;
 use crate::testing::PATIENCE;
-use crate::{ControllerSettings, Elector, EventLoop, Recorder};
+use crate::{ControllerSettings, Elector, EventLoop, Leadership, Recorder};
 use tolerarch_engine::decide::testing::{BOTH, Bench};
 use tolerarch_images::credentials::Credentials;
 use tolerarch_images::resolver::CacheSettings;
@@ -115,12 +116,14 @@ impl World {
             state: Reported::default(),
         };
         let mut pending = PendingPods {
-            leadership: elector.leadership(),
-            cluster,
-            watcher: self.lists.watcher(),
-            current: self.bench.current.clone(),
+            context: Context {
+                leadership: elector.leadership(),
+                cluster,
+                watcher: self.lists.watcher(),
+                current: self.bench.current.clone(),
+                settings,
+            },
             discovered: None,
-            settings,
             recorder: recorder.clone(),
             metrics: self.counts.clone(),
             state: Reported::default(),
@@ -278,12 +281,14 @@ async fn a_right_that_is_missing_shows_until_it_is_back() {
     world.pod("team", "web", &both);
     let (_sender, settings) = watch::channel(ControllerSettings::default());
     let pending = PendingPods {
-        leadership: Leadership::held(),
-        cluster: Arc::new(world.objects.cluster()),
-        watcher: world.lists.watcher(),
-        current: world.bench.current.clone(),
+        context: Context {
+            leadership: Leadership::held(),
+            cluster: Arc::new(world.objects.cluster()),
+            watcher: world.lists.watcher(),
+            current: world.bench.current.clone(),
+            settings,
+        },
         discovered: None,
-        settings,
         recorder: Recorder::new(world.counts.clone()),
         metrics: world.counts.clone(),
         state: Reported::default(),
