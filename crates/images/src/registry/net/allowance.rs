@@ -20,8 +20,8 @@ impl Allowances {
         Self(Bounded::new(HOSTS))
     }
 
-    /// A host says this. Where it names no limit, the most that it ever left is one.
-    pub(crate) fn told(&self, host: &str, Allowance { left, limit }: Allowance) {
+    /// Records what a host says. Where it names no limit, the most that it ever left serves as one.
+    pub(crate) fn record(&self, host: &str, Allowance { left, limit }: Allowance) {
         let most = || self.0.get(host).and_then(|before| before.limit).map_or(left, |most| most.max(left));
         self.0.insert(host.into(), Allowance { left, limit: Some(limit.unwrap_or_else(most)) });
     }
@@ -48,12 +48,12 @@ mod tests {
             (u32::MAX, Some(u32::MAX), true),
             (0, Some(u32::MAX), false),
         ] {
-            allowances.told("a", Allowance { left, limit });
+            allowances.record("a", Allowance { left, limit });
             assert_eq!(allowances.is_plentiful("a"), expected, "{left} of {limit:?}");
             assert!(allowances.is_plentiful("b"));
         }
         for (left, expected) in [(100, true), (80, true), (74, false), (100, true), (74, false)] {
-            allowances.told("b", Allowance { left, limit: None });
+            allowances.record("b", Allowance { left, limit: None });
             assert_eq!(allowances.is_plentiful("b"), expected, "{left}");
         }
     }

@@ -3,7 +3,7 @@
 //! Requests for manifests, tokens and blobs and redirected ones all pass here, whatever their URL looks like, so nothing
 //! gets around the guard: neither an IP literal, nor a name that resolves differently a moment later.
 
-use std::future::{Future, ready};
+use std::future::ready;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::pin::{Pin, pin};
@@ -75,19 +75,35 @@ impl ConnectError {
 /// Which of a host's settings are used.
 type Choice = fn(&ClientTls) -> &Arc<ClientConfig>;
 
-#[derive(Clone)]
 pub(crate) struct Connector {
-    guard: Arc<AddressGuard>,
-    tls: Arc<TlsSettings>,
-    proxies: Arc<Proxies>,
+    guard: AddressGuard,
+    tls: TlsSettings,
+    proxies: Proxies,
     names: NameResolver,
     kept: Arc<Semaphore>,
 }
 
 impl Connector {
     pub(crate) fn new(guard: AddressGuard, tls: TlsSettings, proxies: Proxies, names: NameResolver) -> Self {
-        let kept = Arc::new(Semaphore::new(IDLE_ALL));
-        Self { guard: Arc::new(guard), tls: Arc::new(tls), proxies: Arc::new(proxies), names, kept }
+        Self { guard, tls, proxies, names, kept: Arc::new(Semaphore::new(IDLE_ALL)) }
+    }
+
+    /// Opens a connection for requests to this URI.
+    pub(super) async fn open(&self, uri: &Uri) -> Result<TokioIo<Stream>, ConnectError> {
+        let kept = Arc::clone(&self.kept).try_acquire_owned().ok();
+        let late = |_| ConnectError::Dial(io::ErrorKind::TimedOut.into());
+        let meter = Meter::new(RESPONSE, 0);
+        let connected = async {
+            match self.connect(uri, &meter, |tls| &tls.usual).await {
+                Err(error) if error.is_short_key() => {
+                    self.connect(uri, &meter, |tls| &tls.short_key).await.map_err(|_| error)
+                }
+                connected => connected,
+            }
+        };
+        let (io, to_proxy) = timeout(CONNECT_TIME, connected).await.map_err(late)??;
+        let reuse = Reuse::default();
+        Ok(TokioIo::new(Stream { io, to_proxy, kept, meter, flushed: true, has_answered: false, reuse }))
     }
 
     /// The `Proxy-Authorization` of a request without TLS; with TLS the tunnel is authorised instead.
@@ -108,15 +124,12 @@ impl Connector {
         if to.name.parse().is_ok_and(|address| !self.guard.admits(address)) {
             return Err(ConnectError::Forbidden);
         }
+        let reached = self.reach(proxy, meter).await.map_err(|error| ConnectError::Proxy(error.into()))?;
         if !to.secure {
-            let reached = self.reach(proxy, meter).await;
-            return Ok((reached.map_err(|error| ConnectError::Proxy(error.into()))?, true));
+            return Ok((reached, true));
         }
-        let by = (self.clone(), proxy.clone(), meter.clone());
-        let reach = service_fn(move |_: Uri| {
-            let (connector, proxy, meter) = by.clone();
-            async move { connector.reach(&proxy, &meter).await.map(TokioIo::new) }
-        });
+        let mut reached = Some(TokioIo::new(reached));
+        let reach = service_fn(move |_: Uri| ready(reached.take().ok_or(ConnectError::NoHost)));
         let mut tunnel = Tunnel::new(proxy.uri.clone(), reach);
         if let Some(authorization) = &proxy.authorization {
             tunnel = tunnel.with_auth(authorization.clone());
@@ -213,37 +226,6 @@ async fn dial(addresses: impl stream::Stream<Item = SocketAddr>) -> Result<TcpSt
             }
             else => return Err(failure),
         }
-    }
-}
-
-impl Service<Uri> for Connector {
-    type Response = TokioIo<Stream>;
-    type Error = ConnectError;
-    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, ConnectError>> + Send>>;
-
-    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), ConnectError>> {
-        Poll::Ready(Ok(()))
-    }
-
-    fn call(&mut self, uri: Uri) -> Self::Future {
-        let connector = self.clone();
-        Box::pin(async move {
-            let kept = Arc::clone(&connector.kept).try_acquire_owned().ok();
-            let late = |_| ConnectError::Dial(io::ErrorKind::TimedOut.into());
-            let meter = Meter::new(RESPONSE, 0);
-            let connect = |choice| connector.connect(&uri, &meter, choice);
-            let connected = async {
-                match connect(|tls| &tls.usual).await {
-                    Err(error) if error.is_short_key() => {
-                        connect(|tls| &tls.short_key).await.map_err(|_| error)
-                    }
-                    connected => connected,
-                }
-            };
-            let (io, to_proxy) = timeout(CONNECT_TIME, connected).await.map_err(late)??;
-            let reuse = Reuse::default();
-            Ok(TokioIo::new(Stream { io, to_proxy, kept, meter, flushed: true, has_answered: false, reuse }))
-        })
     }
 }
 

@@ -21,7 +21,6 @@ pub struct Proxies {
     exempt: Vec<Exempt>,
 }
 
-/// One proxy.
 #[derive(Clone, Debug)]
 pub(super) struct Proxy {
     pub(super) uri: Uri,

@@ -7,7 +7,6 @@
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr};
-use std::sync::Arc;
 
 use futures_util::future::{BoxFuture, Either, FutureExt, OptionFuture, select, select_ok};
 use futures_util::stream::{self, Stream, StreamExt};
@@ -28,12 +27,10 @@ const NAME_REQUESTS: usize = 4096;
 const NAME_TIME: Duration = Duration::from_secs(4);
 const OTHER_FAMILY: Duration = Duration::from_millis(50);
 
-/// Resolves names. Clones are the same resolver.
-#[derive(Clone)]
 pub(crate) struct NameResolver {
     /// At least one, each with one name server.
-    servers: Arc<[TokioResolver]>,
-    search: Arc<[Name]>,
+    servers: Vec<TokioResolver>,
+    search: Vec<Name>,
     ndots: usize,
 }
 

@@ -1,22 +1,25 @@
 //! One bounded request: send it, read the response to its limit, count it. Knows nothing of manifests and tokens.
 
 use std::error::Error as StdError;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use http::header::{
     ACCEPT, ACCEPT_ENCODING, AUTHORIZATION, CONTENT_ENCODING, CONTENT_TYPE, PROXY_AUTHORIZATION, RETRY_AFTER,
     USER_AGENT,
 };
-use http::{Extensions, HeaderMap, HeaderValue, Method, Request, StatusCode};
+use http::{Extensions, HeaderMap, HeaderValue, Method, Request, StatusCode, Uri};
 use http_body_util::Full;
 use hyper_util::client::legacy::{self, Client};
-use hyper_util::rt::{TokioExecutor, TokioTimer};
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use tokio::time::{Duration, Instant, timeout};
+use tower::service_fn;
+use tower::util::BoxCloneSyncService;
 use url::Url;
 
 use super::allowance::{Allowance, Allowances};
 use super::authority::label;
-use super::connect::{ConnectError, Connector, Reuse};
+use super::connect::{ConnectError, Connector, Reuse, Stream};
 use super::no_connection::{self, texts};
 use crate::meter::TooManyBytes;
 use crate::registry::error::Error;
@@ -41,14 +44,14 @@ const IDLE_TIME: Duration = Duration::from_secs(20);
 /// What becomes of an answer that is so large or slow that its memory is needed for others.
 const CROWDED: &str = "the answer was too large or slow while memory was needed for others";
 
-type HttpClient = Client<Connector, Full<Bytes>>;
+type HttpClient = Client<BoxCloneSyncService<Uri, TokioIo<Stream>, ConnectError>, Full<Bytes>>;
 
 /// A client of any number of hosts; connections are kept for the next request.
 pub(crate) struct Transport {
     client: HttpClient,
     /// Opens a connection for each request.
     fresh: HttpClient,
-    connector: Connector,
+    connector: Arc<Connector>,
     bodies: Budget,
     metrics: RegistryMetrics,
     pub(crate) allowances: Allowances,
@@ -143,6 +146,12 @@ impl HttpResponse {
 
 impl Transport {
     pub(crate) fn new(connector: Connector, metrics: RegistryMetrics) -> Self {
+        let connector = Arc::new(connector);
+        let opening = Arc::clone(&connector);
+        let connect = BoxCloneSyncService::new(service_fn(move |uri| {
+            let connector = Arc::clone(&opening);
+            async move { connector.open(&uri).await }
+        }));
         let mut client = Client::builder(TokioExecutor::new());
         client
             .pool_timer(TokioTimer::new())
@@ -150,8 +159,8 @@ impl Transport {
             .pool_max_idle_per_host(IDLE)
             .http1_max_buf_size(HEADERS);
         Self {
-            client: client.build(connector.clone()),
-            fresh: client.pool_max_idle_per_host(0).build(connector.clone()),
+            client: client.build(connect.clone()),
+            fresh: client.pool_max_idle_per_host(0).build(connect),
             connector,
             bodies: Budget::new(BODIES),
             metrics,
@@ -183,7 +192,7 @@ impl Transport {
         if let Some(allowance) = response.as_ref().ok().and_then(HttpResponse::allowance) {
             self.metrics.requests_left(&label, allowance.left.into());
             trace::record(|trace| trace.requests_left = Some((label.clone(), allowance.left.into())));
-            self.allowances.told(&label, allowance);
+            self.allowances.record(&label, allowance);
         }
         observed.end(match outcome {
             Ok(200..=299) => "2xx",

@@ -1,6 +1,7 @@
 use super::*;
 use std::net::SocketAddr;
 use std::pin::pin;
+use std::sync::Arc;
 
 use hickory_resolver::proto::op::{Message, ResponseCode};
 use hickory_resolver::proto::rr::{RData, Record};
@@ -229,10 +230,10 @@ fn names_that_hang_cost_no_threads_and_keep_no_other_waiting() {
     let own = "of-names";
     let runtime = tokio::runtime::Builder::new_current_thread().thread_name(own).enable_all().build();
     runtime.unwrap().block_on(async {
-        let resolver = asking(&[name_server(healthy).await], &[]);
+        let resolver = Arc::new(asking(&[name_server(healthy).await], &[]));
         let mut hanging = JoinSet::new();
         for number in 0..600 {
-            let resolver = resolver.clone();
+            let resolver = Arc::clone(&resolver);
             let name = format!("hangs-{number}.test");
             hanging.spawn(async move { while resolver.resolve(&name).await.is_err() {} });
             // What is not received at once might be dropped, and is sent again later.
