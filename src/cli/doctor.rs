@@ -1,19 +1,14 @@
 //! `tolerarch doctor`: whether an installation works from end to end, and what to do where it does not. It reads with the
 //! rights of the person who runs it, and changes nothing: all it creates are dry runs and access reviews.
 
-mod certificate;
 mod controller;
-mod entry;
 mod findings;
 mod installation;
-mod metrics;
 mod pools;
 mod probe;
-mod registries;
 mod replicas;
 mod rights;
 mod scope;
-mod version;
 mod webhooks;
 
 use std::collections::BTreeMap;
@@ -23,18 +18,22 @@ use std::process::ExitCode;
 use clap::Args;
 use k8s_openapi::api::admissionregistration::v1::MutatingWebhookConfiguration;
 use k8s_openapi::api::core::v1::Namespace;
+use k8s_openapi::apimachinery::pkg::version::Info;
 
 use super::kubernetes::{list, name_of};
 use super::output::{Look, Output, json, print};
 use super::session::run;
 use super::{Failure, Shared};
 use crate::config::Config;
-use entry::{Entry, by_service};
-use findings::{Exam, Finding, Findings, Status};
+use findings::{Exam, Finding, Findings, Status, some_of};
 use installation::Backend;
 pub(super) use installation::configured;
 use tolerarch_core::policy::Mode;
 use tolerarch_kubernetes::cluster::{RequestError, UserClient};
+use webhooks::{Entry, by_service};
+
+/// The first one with all that the manifests use (matchConditions).
+const KUBERNETES: u32 = 30;
 
 type Labels = BTreeMap<String, String>;
 
@@ -69,12 +68,35 @@ async fn examine(
     config: Option<&Path>,
 ) -> Result<Findings, RequestError> {
     let mut exam = Exam { client, only, config, findings: Findings::default() };
-    version::check_cluster(&mut exam).await?;
+    check_cluster(&mut exam).await?;
     check_all(&mut exam).await;
     for note in client.take_left_out() {
         exam.findings.unknown("unread", note);
     }
     Ok(exam.findings)
+}
+
+/// Checks the API server's version, and whether it can be asked at all.
+async fn check_cluster(exam: &mut Exam<'_>) -> Result<(), RequestError> {
+    let Exam { client, findings, .. } = exam;
+    match client.get::<Info>("/version").await {
+        // Some providers add a plus.
+        Ok(Info { minor, git_version, .. })
+            if minor.trim_end_matches('+').parse::<u32>().is_ok_and(|minor| minor < KUBERNETES) =>
+        {
+            findings.failed(
+                "version",
+                format!("Kubernetes {git_version} is too old"),
+                format!("upgrade the cluster to 1.{KUBERNETES} or later, which has matchConditions"),
+            );
+        }
+        Ok(Info { git_version, .. }) => findings.ok("version", format!("Kubernetes {git_version}")),
+        Err(error) if error.is_forbidden() => {
+            findings.unread("version", "the version of the API server", &error);
+        }
+        Err(error) => return Err(error),
+    }
+    Ok(())
 }
 
 async fn check_all(exam: &mut Exam<'_>) {
@@ -113,7 +135,7 @@ async fn check_all(exam: &mut Exam<'_>) {
     for entry in by_service(&ours) {
         backends.push((entry, Backend::of(exam, entry).await));
     }
-    each(&ours, &mut exam.findings, certificate::check_bundle);
+    each(&ours, &mut exam.findings, webhooks::check_bundle);
     for (_, backend) in &backends {
         replicas::check(exam, backend).await;
     }
@@ -162,7 +184,7 @@ fn each(entries: &[&Entry], findings: &mut Findings, mut check: impl FnMut(&Entr
     }
     findings.0.extend(told.into_iter().map(|(mut finding, _, others)| {
         if !others.is_empty() {
-            finding.message += &format!("; so for {}", webhooks::some_of(others.iter().map(String::as_str)));
+            finding.message += &format!("; so for {}", some_of(others.iter().map(String::as_str)));
         }
         finding
     }));
@@ -172,7 +194,7 @@ fn check_mode(config: &Config, findings: &mut Findings) {
     let profiles = config.profiles.iter().map(|(name, profile)| (name.as_str(), profile.mode));
     let observe = [("the default", config.policy.mode)].into_iter().chain(profiles);
     let observe = observe.filter(|(_, mode)| *mode == Mode::Observe).map(|(name, _)| name);
-    match webhooks::some_of(observe).as_str() {
+    match some_of(observe).as_str() {
         "" => findings.ok("mode", "enforce: Pods are changed"),
         names => findings.add(
             Status::Unknown,

@@ -9,10 +9,10 @@ use k8s_openapi::api::admissionregistration::v1::{
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 
-use super::entry::covers;
 use super::findings::Exam;
 use super::installation::Backend;
 use super::rights::{Account, Process};
+use super::webhooks::covers;
 use crate::cli::kubernetes::{get, list, name_of};
 use crate::config::Config;
 

@@ -10,6 +10,8 @@ use tolerarch_kubernetes::cluster::{RequestError, UserClient};
 
 /// Characters of the longest name of a check.
 const WIDTH: usize = 22;
+/// Names of a message.
+const NAMED: usize = 5;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
@@ -139,4 +141,11 @@ impl Serialize for Findings {
         json!({"healthy": verdict == Verdict::Healthy, "status": verdict, "checks": self.0})
             .serialize(serializer)
     }
+}
+
+/// The first of these names, and how many more there are.
+pub(super) fn some_of<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
+    let all: Vec<&str> = names.into_iter().collect();
+    let first = all.iter().take(NAMED).copied().collect::<Vec<_>>().join(", ");
+    if all.len() > NAMED { format!("{first} and {} more", all.len() - NAMED) } else { first }
 }

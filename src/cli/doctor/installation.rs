@@ -1,14 +1,16 @@
-//! What is installed: the namespaces that there are, the Service that a webhook calls, the Pods behind it, and their
-//! configuration.
+//! What is installed: the namespaces that there are, the Service that a webhook calls, the Pods behind it and why they do not
+//! start, and their configuration.
+
+use std::collections::BTreeMap;
 
 use k8s_openapi::api::admissionregistration::v1::MutatingWebhookConfiguration;
+use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Pod, Service, ServiceSpec};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::ResourceExt;
 
-use super::entry::{Entry, by_service};
-use super::findings::Exam;
-use super::replicas;
+use super::findings::{Exam, Status, some_of};
+use super::webhooks::{Entry, by_service};
 use crate::cli::configured::Found;
 use crate::cli::kubernetes::{get, list, name_of};
 use crate::config::Config;
@@ -17,6 +19,7 @@ use tolerarch_kubernetes::cluster::{RequestError, UserClient};
 /// The admin port, where nothing says otherwise.
 const ADMIN: i32 = 8080;
 const COMPONENT: &str = "app.kubernetes.io/component";
+const ROOM: &str = "make room, or let it on more nodes: nodeSelector, affinity and tolerations of the chart";
 
 pub(super) async fn namespaces(exam: &mut Exam<'_>) -> Vec<Namespace> {
     let Exam { client, only, findings, .. } = exam;
@@ -74,7 +77,7 @@ impl Backend {
             );
         }
         let labels = labels(&spec);
-        let pods = replicas::read(exam, &called, namespace, &labels).await;
+        let pods = pods(exam, &called, namespace, &labels).await;
         check_endpoints(exam, (namespace, name), &labels).await;
         let admin = |kind: &str, name: &str, port: i32| {
             format!("/api/v1/namespaces/{namespace}/{kind}/http:{name}:{port}/proxy")
@@ -84,7 +87,7 @@ impl Backend {
             let is_shown = ports.contains(&ADMIN);
             is_shown.then(|| (called, admin("services", name, ADMIN))).into_iter().collect()
         } else {
-            let started = pods.iter().filter(|pod| replicas::trouble(pod).is_none() && !replicas::waits(pod));
+            let started = pods.iter().filter(|pod| trouble(pod).is_none() && !waits(pod));
             let admin = started.map(|pod| {
                 let name = name_of(pod);
                 (format!("Pod {name}"), admin("pods", name, admin_port(pod)))
@@ -148,6 +151,108 @@ async fn check_endpoints(exam: &mut Exam<'_>, (namespace, name): (&str, &str), l
     }
 }
 
+/// Why a Pod does not start, and what to do.
+fn trouble(pod: &Pod) -> Option<(String, &'static str)> {
+    let text = |text: &Option<String>| text.clone().unwrap_or_default();
+    let status = pod.status.as_ref()?;
+    let mut conditions = status.conditions.iter().flatten();
+    if let Some(found) = conditions.find(|one| one.type_ == "PodScheduled" && one.status == "False") {
+        return Some((format!("no node has room: {}", text(&found.message)), ROOM));
+    }
+    let mut containers =
+        [&status.init_container_statuses, &status.container_statuses].into_iter().flatten().flatten();
+    containers.find_map(|container| {
+        let waiting = container.state.as_ref()?.waiting.as_ref()?;
+        let reason = waiting.reason.as_deref()?;
+        let why = format!("{reason}: {}", text(&waiting.message));
+        match reason {
+            "ContainerCreating" | "PodInitializing" => None,
+            "CrashLoopBackOff" => {
+                let ended = container.last_state.as_ref().and_then(|state| state.terminated.clone());
+                let ended = ended.unwrap_or_default();
+                let why = format!("it ends with exit code {}: {}", ended.exit_code, text(&ended.reason));
+                Some((why, "its log says why: kubectl logs --previous"))
+            }
+            _ if reason.contains("Image") => Some((
+                why,
+                "correct image.registry, image.repository, image.tag or image.pullSecrets of the chart",
+            )),
+            _ => Some((why, "kubectl describe pod says more")),
+        }
+    })
+}
+
+/// Whether a Pod still waits for what it mounts, as its certificate at a first start, and so cannot be asked.
+fn waits(pod: &Pod) -> bool {
+    let containers = pod.status.as_ref().and_then(|status| status.container_statuses.as_ref());
+    let mut states = containers.into_iter().flatten().filter_map(|container| container.state.as_ref());
+    states.any(|state| state.waiting.is_some())
+}
+
+/// The Pods with these labels that serve, or will; others keep their labels until they are deleted. None without a label.
+async fn serving(client: &UserClient, namespace: &str, labels: &str) -> Result<Vec<Pod>, RequestError> {
+    if labels.is_empty() {
+        return Ok(Vec::new());
+    }
+    let mut pods = list::<Pod>(client, Some(namespace), labels).await?;
+    pods.retain(|pod| {
+        let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
+        pod.metadata.deletion_timestamp.is_none() && !matches!(phase, Some("Succeeded" | "Failed"))
+    });
+    Ok(pods)
+}
+
+/// The same; and why there are none, or which do not start.
+async fn pods(exam: &mut Exam<'_>, service: &str, namespace: &str, labels: &str) -> Vec<Pod> {
+    let read = serving(exam.client, namespace, labels);
+    let Some(pods) = exam.read("version", "the Pods of tolerarch", read).await else { return Vec::new() };
+    let Exam { client, findings, .. } = exam;
+    if pods.is_empty() && !labels.is_empty() {
+        let (why, fix) = absence(client, service, namespace, labels).await;
+        findings.failed("pods", why, fix);
+    }
+    let mut found: BTreeMap<(String, &str), Vec<&str>> = BTreeMap::new();
+    for pod in &pods {
+        if let Some(trouble) = trouble(pod) {
+            found.entry(trouble).or_default().push(name_of(pod));
+        }
+    }
+    // A replica more than the nodes have room for does no harm.
+    let mut conditions = pods.iter().filter_map(|pod| pod.status.as_ref()?.conditions.as_ref()).flatten();
+    let one_serves = conditions.any(|one| one.type_ == "Ready" && one.status == "True");
+    for ((why, fix), names) in found {
+        let status = Status::failed_if(fix != ROOM || !one_serves);
+        findings.add(status, "pods", format!("{} cannot start: {why}", some_of(names)), fix);
+    }
+    pods
+}
+
+/// Why a Service has no Pods, and what to do.
+async fn absence(client: &UserClient, service: &str, namespace: &str, labels: &str) -> (String, String) {
+    let deployments = list::<Deployment>(client, Some(namespace), "").await.unwrap_or_default();
+    let is_at_zero = |deployment: &&Deployment| {
+        let Some(spec) = &deployment.spec else { return false };
+        let own = spec.template.metadata.as_ref().and_then(|metadata| metadata.labels.as_ref());
+        let has = |label: &str| {
+            let (key, value) = label.split_once('=').unwrap_or_default();
+            own.and_then(|own| own.get(key)).is_some_and(|own| own == value)
+        };
+        spec.replicas == Some(0) && labels.split(',').all(has)
+    };
+    match deployments.iter().find(is_at_zero).map(name_of) {
+        Some(name) => (
+            format!("the Deployment {namespace}/{name} has 0 replicas"),
+            format!("kubectl -n {namespace} scale deployment {name} --replicas=2"),
+        ),
+        None => (
+            format!("the selector of {service} matches no Pod"),
+            format!(
+                "compare it with the labels of the Pods, or see what refuses them: kubectl -n {namespace} get events"
+            ),
+        ),
+    }
+}
+
 /// The configuration that the Pods run with: from the file, if one is named; otherwise from the ConfigMap that is mounted.
 pub(super) async fn configuration(exam: &mut Exam<'_>, backend: &Backend) -> Option<Config> {
     let Exam { client, config, findings, .. } = exam;
@@ -205,7 +310,7 @@ pub(in crate::cli) async fn configured(client: &UserClient) -> Found {
         entry.service().ok_or("its webhook calls a URL, so its Pods are not known")?;
     let pods = async {
         let found = get::<Service>(client, Some(namespace), service).await?;
-        replicas::list(client, namespace, &labels(&found.spec.unwrap_or_default())).await
+        serving(client, namespace, &labels(&found.spec.unwrap_or_default())).await
     };
     let unread = |error| format!("the Pods of Service {namespace}/{service} cannot be read: {error}");
     let (mut source, text) = mounted(client, namespace, &pods.await.map_err(unread)?).await?;

@@ -1,8 +1,7 @@
 //! The configured pools against the nodes and Karpenter's NodePools that there are: whether a pool opens anything, whether
 //! its images run there, and whether Karpenter would ever choose it.
 
-use super::findings::{Exam, Findings};
-use super::webhooks::some_of;
+use super::findings::{Exam, Findings, some_of};
 use crate::cli::inventory::Shown;
 use crate::cli::output::count;
 use crate::config::{Config, Discover};

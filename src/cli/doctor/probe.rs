@@ -10,10 +10,10 @@ use serde_json::{Value, json};
 use tokio::time::{Duration, Instant};
 
 use super::Labels;
-use super::entry::Entry;
 use super::findings::{Exam, Findings, Status};
-use super::metrics::sum;
+use super::replicas::sum;
 use super::scope::ordinary;
+use super::webhooks::Entry;
 use crate::cli::kubernetes::name_of;
 use tolerarch_core::pod::MODE_KEY;
 use tolerarch_kubernetes::cluster::{RequestError, UserClient};

@@ -1,124 +1,16 @@
-//! The Pods that serve: whether there are any, why they do not start, and what they say of themselves.
+//! What the replicas say of themselves: their components, certificates and versions, and whether registries answer them.
 
-use std::collections::BTreeMap;
+use std::cmp::Ordering;
+use std::collections::{BTreeMap, BTreeSet};
 
-use k8s_openapi::api::apps::v1::Deployment;
-use k8s_openapi::api::core::v1::Pod;
+use x509_parser::time::ASN1Time;
 
-use super::findings::{Exam, Status};
-use super::installation::Backend;
-use super::webhooks::some_of;
-use super::{certificate, registries, version};
-use crate::cli::kubernetes::{self, name_of};
-use tolerarch_kubernetes::cluster::{RequestError, UserClient};
-
-const ROOM: &str = "make room, or let it on more nodes: nodeSelector, affinity and tolerations of the chart";
-
-/// Why a Pod does not start, and what to do.
-pub(super) fn trouble(pod: &Pod) -> Option<(String, &'static str)> {
-    let text = |text: &Option<String>| text.clone().unwrap_or_default();
-    let status = pod.status.as_ref()?;
-    let mut conditions = status.conditions.iter().flatten();
-    if let Some(found) = conditions.find(|one| one.type_ == "PodScheduled" && one.status == "False") {
-        return Some((format!("no node has room: {}", text(&found.message)), ROOM));
-    }
-    let mut containers =
-        [&status.init_container_statuses, &status.container_statuses].into_iter().flatten().flatten();
-    containers.find_map(|container| {
-        let waiting = container.state.as_ref()?.waiting.as_ref()?;
-        let reason = waiting.reason.as_deref()?;
-        let why = format!("{reason}: {}", text(&waiting.message));
-        match reason {
-            "ContainerCreating" | "PodInitializing" => None,
-            "CrashLoopBackOff" => {
-                let ended = container.last_state.as_ref().and_then(|state| state.terminated.clone());
-                let ended = ended.unwrap_or_default();
-                let why = format!("it ends with exit code {}: {}", ended.exit_code, text(&ended.reason));
-                Some((why, "its log says why: kubectl logs --previous"))
-            }
-            _ if reason.contains("Image") => Some((
-                why,
-                "correct image.registry, image.repository, image.tag or image.pullSecrets of the chart",
-            )),
-            _ => Some((why, "kubectl describe pod says more")),
-        }
-    })
-}
-
-/// Whether a Pod still waits for what it mounts, as its certificate at a first start, and so cannot be asked.
-pub(super) fn waits(pod: &Pod) -> bool {
-    let containers = pod.status.as_ref().and_then(|status| status.container_statuses.as_ref());
-    let mut states = containers.into_iter().flatten().filter_map(|container| container.state.as_ref());
-    states.any(|state| state.waiting.is_some())
-}
-
-/// The Pods with these labels that serve, or will; others keep their labels until they are deleted. None without a label.
-pub(super) async fn list(
-    client: &UserClient,
-    namespace: &str,
-    labels: &str,
-) -> Result<Vec<Pod>, RequestError> {
-    if labels.is_empty() {
-        return Ok(Vec::new());
-    }
-    let mut pods = kubernetes::list::<Pod>(client, Some(namespace), labels).await?;
-    pods.retain(|pod| {
-        let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
-        pod.metadata.deletion_timestamp.is_none() && !matches!(phase, Some("Succeeded" | "Failed"))
-    });
-    Ok(pods)
-}
-
-/// The same; and why there are none, or which do not start.
-pub(super) async fn read(exam: &mut Exam<'_>, service: &str, namespace: &str, labels: &str) -> Vec<Pod> {
-    let read = list(exam.client, namespace, labels);
-    let Some(pods) = exam.read("version", "the Pods of tolerarch", read).await else { return Vec::new() };
-    let Exam { client, findings, .. } = exam;
-    if pods.is_empty() && !labels.is_empty() {
-        let (why, fix) = absence(client, service, namespace, labels).await;
-        findings.failed("pods", why, fix);
-    }
-    let mut found: BTreeMap<(String, &str), Vec<&str>> = BTreeMap::new();
-    for pod in &pods {
-        if let Some(trouble) = trouble(pod) {
-            found.entry(trouble).or_default().push(name_of(pod));
-        }
-    }
-    // A replica more than the nodes have room for does no harm.
-    let mut conditions = pods.iter().filter_map(|pod| pod.status.as_ref()?.conditions.as_ref()).flatten();
-    let one_serves = conditions.any(|one| one.type_ == "Ready" && one.status == "True");
-    for ((why, fix), names) in found {
-        let status = Status::failed_if(fix != ROOM || !one_serves);
-        findings.add(status, "pods", format!("{} cannot start: {why}", some_of(names)), fix);
-    }
-    pods
-}
-
-/// Why a Service has no Pods, and what to do.
-async fn absence(client: &UserClient, service: &str, namespace: &str, labels: &str) -> (String, String) {
-    let deployments = kubernetes::list::<Deployment>(client, Some(namespace), "").await.unwrap_or_default();
-    let is_at_zero = |deployment: &&Deployment| {
-        let Some(spec) = &deployment.spec else { return false };
-        let own = spec.template.metadata.as_ref().and_then(|metadata| metadata.labels.as_ref());
-        let has = |label: &str| {
-            let (key, value) = label.split_once('=').unwrap_or_default();
-            own.and_then(|own| own.get(key)).is_some_and(|own| own == value)
-        };
-        spec.replicas == Some(0) && labels.split(',').all(has)
-    };
-    match deployments.iter().find(is_at_zero).map(name_of) {
-        Some(name) => (
-            format!("the Deployment {namespace}/{name} has 0 replicas"),
-            format!("kubectl -n {namespace} scale deployment {name} --replicas=2"),
-        ),
-        None => (
-            format!("the selector of {service} matches no Pod"),
-            format!(
-                "compare it with the labels of the Pods, or see what refuses them: kubectl -n {namespace} get events"
-            ),
-        ),
-    }
-}
+use super::findings::{Exam, Findings, Status, some_of};
+use super::installation::{Backend, image};
+use crate::cli::advice::fix;
+use tolerarch_core::reason::Reason;
+use tolerarch_kubernetes::cluster::RequestError;
+use tolerarch_support::logging::date;
 
 /// Checks what each replica says of itself, which takes the right to get pods/proxy, and which version it is.
 pub(super) async fn check(exam: &mut Exam<'_>, backend: &Backend) {
@@ -137,7 +29,7 @@ pub(super) async fn check(exam: &mut Exam<'_>, backend: &Backend) {
         }
     }
     let findings = &mut exam.findings;
-    certificate::check_replicas(&metrics, findings);
+    check_certificates(&metrics, findings);
     if read > 0 && failed.is_empty() {
         findings.ok("components", format!("all of them work, in {read} of {} replicas", backend.admin.len()));
     }
@@ -148,6 +40,138 @@ pub(super) async fn check(exam: &mut Exam<'_>, backend: &Backend) {
             "look at the log of the Pod, and at docs/runbooks/TolerarchDegraded.md",
         );
     }
-    version::check_pods(backend, findings);
-    registries::check(&metrics, findings);
+    check_versions(backend, findings);
+    check_registries(&metrics, findings);
+}
+
+/// Checks what the metrics of each replica, by what people call it, say of its certificate.
+fn check_certificates(metrics: &[(&str, String)], findings: &mut Findings) {
+    let mut end: Option<i64> = None;
+    for (name, text) in metrics {
+        let expiry = samples(text, "tolerarch_certificate_expiry_timestamp_seconds").next();
+        let expiry = expiry.map(|(_, expiry)| expiry as i64);
+        let is_invalid = |error: &str| sum(text, "tolerarch_certificate_invalid", "error", error) > 0.0;
+        let what = match expiry {
+            Some(expiry) if expiry <= ASN1Time::now().timestamp() => {
+                format!("has expired at {}", date(expiry))
+            }
+            _ if is_invalid("not-yet-valid") => "is not valid yet".to_owned(),
+            _ if is_invalid("wrong-name") => "is not for the name of its Service".to_owned(),
+            _ => {
+                end = [end, expiry].into_iter().flatten().min();
+                continue;
+            }
+        };
+        findings.failed(
+            "certificate",
+            format!("{name} serves one that {what}"),
+            "renew it, with <service>.<namespace>.svc among its DNS names: with tls.mode managed look at the log of the Pod of \
+             `tolerarch certificates`, with cert-manager at kubectl describe certificate, otherwise replace the Secret; where it \
+             is not valid yet, compare the clocks of the machines",
+        );
+    }
+    if let Some(end) = end {
+        findings.ok("certificate", format!("the first of the replicas' expires at {}", date(end)));
+    }
+}
+
+/// Checks whether registries answer the replicas, by what these count: the way from here is another one.
+fn check_registries(metrics: &[(&str, String)], findings: &mut Findings) {
+    let mut failing: BTreeMap<String, Vec<&str>> = BTreeMap::new();
+    let mut denied = 0.0;
+    for (name, text) in metrics {
+        let mut fails = |registry: &str, why: &str| {
+            let registry = if registry == "other" {
+                "a registry that the configuration does not name"
+            } else {
+                registry
+            };
+            failing.entry(format!("{registry} {why}")).or_default().push(*name);
+        };
+        for (labels, _) in samples(text, "tolerarch_registry_circuit_open").filter(|(_, open)| *open > 0.0) {
+            fails(label(labels, "registry"), "keeps failing: its circuit is open");
+        }
+        let mut codes: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+        for (labels, _) in samples(text, "tolerarch_registry_requests_total") {
+            codes.entry(label(labels, "registry")).or_default().insert(label(labels, "code"));
+        }
+        for (registry, codes) in codes {
+            let is_answered = codes.iter().any(|code| code.ends_with("xx"));
+            let failure =
+                codes.into_iter().find(|code| ["unreachable", "address-not-allowed"].contains(code));
+            if let Some(failure) = failure.filter(|_| !is_answered) {
+                fails(registry, &format!("has answered no request so far: {failure}"));
+            }
+        }
+        denied += sum(text, "tolerarch_reviews_total", "reason", Reason::Denied.as_str());
+    }
+    if !metrics.is_empty() && failing.is_empty() && denied == 0.0 {
+        findings.ok("registries", "every registry that was asked answers");
+    }
+    for (why, names) in failing {
+        findings.failed(
+            "registries",
+            format!("{why} ({})", some_of(names)),
+            "let the replicas out to it: docs/runbooks/TolerarchRegistryUnreachable.md finds host and error in their log, and \
+             tolerarch inspect --explain IMAGE shows each request",
+        );
+    }
+    if denied > 0.0 {
+        let message = format!(
+            "{denied} reviews since the replicas started ended with denied: a registry wants a login"
+        );
+        findings.add(Status::Unknown, "registries", message, fix(Reason::Denied).unwrap_or_default());
+    }
+}
+
+/// Checks which versions the replicas have.
+fn check_versions(backend: &Backend, findings: &mut Findings) {
+    let own = env!("CARGO_PKG_VERSION");
+    let tags: BTreeSet<&str> = backend.pods.iter().filter_map(|pod| tag(image(pod)?)).collect();
+    for tag in tags {
+        match parse(tag).map(|theirs| Some(theirs).cmp(&parse(own))) {
+            Some(Ordering::Less) => findings.failed(
+                "version",
+                format!("tolerarch {tag} runs, older than this command ({own})"),
+                "upgrade it: helm upgrade, or kubectl apply -k of the new manifests",
+            ),
+            Some(Ordering::Greater) => {
+                findings.unknown("version", format!("tolerarch {tag} runs, newer than this command ({own})"));
+            }
+            Some(Ordering::Equal) => findings.ok("version", format!("tolerarch {tag} runs")),
+            None => findings.unknown("version", format!("an image with the tag {tag} runs")),
+        }
+    }
+}
+
+/// The tag of an image, without a digest.
+fn tag(image: &str) -> Option<&str> {
+    let name = image.split('@').next()?;
+    let (_, tag) = name.rsplit('/').next()?.rsplit_once(':')?;
+    Some(tag)
+}
+
+fn parse(version: &str) -> Option<(u32, u32, u32)> {
+    let mut parts = version.trim_start_matches('v').split(['-', '+']).next()?.split('.');
+    let mut next = || parts.next()?.parse().ok();
+    Some((next()?, next()?, next()?))
+}
+
+/// The samples of a metric, each with its labels as they are written.
+fn samples<'m>(text: &'m str, metric: &'m str) -> impl Iterator<Item = (&'m str, f64)> {
+    text.lines().filter_map(move |line| {
+        let (labels, value) = line.strip_prefix(metric)?.rsplit_once(' ')?;
+        (labels.is_empty() || labels.starts_with('{')).then_some((labels, value.parse().ok()?))
+    })
+}
+
+/// The value of a label; no value of those that are read here has a quote.
+fn label<'m>(labels: &'m str, name: &str) -> &'m str {
+    let value = labels.split(['{', ',']).find_map(|label| label.strip_prefix(name)?.strip_prefix("=\""));
+    value.and_then(|value| value.split('"').next()).unwrap_or_default()
+}
+
+/// The sum of the samples of a metric that have this label.
+pub(super) fn sum(text: &str, metric: &str, name: &str, value: &str) -> f64 {
+    samples(text, metric).filter(|(labels, _)| label(labels, name) == value).map(|(_, sample)| sample).sum()
 }

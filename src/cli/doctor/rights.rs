@@ -7,10 +7,9 @@ use k8s_openapi::api::core::v1::{Namespace, Pod};
 use kube::{Resource, ResourceExt};
 use serde_json::{Value, json};
 
-use super::findings::Exam;
+use super::findings::{Exam, some_of};
 use super::installation::Backend;
 use super::probe::{dry_run, pod};
-use super::webhooks::some_of;
 use crate::cli::kubernetes::name_of;
 use crate::config::Config;
 use tolerarch_core::pod::Toleration;

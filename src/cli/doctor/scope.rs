@@ -6,9 +6,8 @@ use k8s_openapi::api::core::v1::{Namespace, Pod};
 use kube::{Resource, ResourceExt};
 
 use super::Labels;
-use super::entry::Entry;
-use super::findings::{Exam, Findings, Status};
-use super::webhooks::some_of;
+use super::findings::{Exam, Findings, Status, some_of};
+use super::webhooks::Entry;
 use crate::cli::kubernetes::name_of;
 use tolerarch_core::pod::{MODE_KEY, PROFILE_KEY};
 // Of Pods, too, nothing but the name and labels is read.

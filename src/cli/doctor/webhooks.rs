@@ -1,19 +1,101 @@
-//! What the webhook configurations themselves say: calls, order, profiles, and two of a kind.
+//! Webhooks, each with the configuration that it stands in: whose they are, what they call and for what, in which order,
+//! and whom they trust.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 
+use k8s_openapi::api::admissionregistration::v1::{MutatingWebhook, MutatingWebhookConfiguration};
 use k8s_openapi::api::core::v1::Namespace;
+use kube::ResourceExt;
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject;
+use x509_parser::time::ASN1Time;
 
-use super::entry::Entry;
-use super::findings::Findings;
+use super::findings::{Findings, some_of};
 use crate::cli::kubernetes::name_of;
+use tolerarch_kubernetes::cluster::Selector;
+use tolerarch_support::logging::date;
 
-const NAMED: usize = 5;
+pub(super) struct Entry {
+    /// The name of its configuration.
+    pub(super) configuration: String,
+    pub(super) webhook: MutatingWebhook,
+    pub(super) namespaces: Selector,
+    pub(super) objects: Selector,
+}
 
-pub(super) fn some_of<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
-    let all: Vec<&str> = names.into_iter().collect();
-    let first = all.iter().take(NAMED).copied().collect::<Vec<_>>().join(", ");
-    if all.len() > NAMED { format!("{first} and {} more", all.len() - NAMED) } else { first }
+impl Entry {
+    pub(super) fn all(configurations: Vec<MutatingWebhookConfiguration>) -> Vec<Self> {
+        let entries = |configuration: MutatingWebhookConfiguration| {
+            let name = configuration.metadata.name.unwrap_or_default();
+            configuration.webhooks.into_iter().flatten().map(move |webhook| Self::new(name.clone(), webhook))
+        };
+        configurations.into_iter().flat_map(entries).collect()
+    }
+
+    pub(super) fn new(configuration: String, mut webhook: MutatingWebhook) -> Self {
+        let namespaces = Selector(webhook.namespace_selector.take().unwrap_or_default());
+        let objects = Selector(webhook.object_selector.take().unwrap_or_default());
+        Self { configuration, webhook, namespaces, objects }
+    }
+
+    /// Whether it is one of tolerarch: they are named below its domain.
+    pub(super) fn is_ours(&self) -> bool {
+        self.webhook.name.ends_with(".tolerarch.io")
+    }
+
+    /// As people see it in the API server's log.
+    pub(super) fn name(&self) -> String {
+        format!("{}/{}", self.configuration, self.webhook.name)
+    }
+
+    pub(super) fn path(&self) -> Option<String> {
+        let config = &self.webhook.client_config;
+        match (&config.service, &config.url) {
+            (Some(service), _) => service.path.clone(),
+            (None, Some(url)) => Some(url::Url::parse(url).ok()?.path().to_owned()),
+            (None, None) => None,
+        }
+    }
+
+    pub(super) fn profile(&self) -> Option<String> {
+        self.path()?.strip_prefix("/mutate/").filter(|profile| !profile.is_empty()).map(ToOwned::to_owned)
+    }
+
+    /// The Service that it calls: namespace, name and port.
+    pub(super) fn service(&self) -> Option<(&str, &str, i32)> {
+        let service = self.webhook.client_config.service.as_ref()?;
+        Some((&service.namespace, &service.name, service.port.unwrap_or(443)))
+    }
+
+    /// Whether a rule of it covers the creation of Pods.
+    pub(super) fn has_pods(&self) -> bool {
+        let rules = self.webhook.rules.iter().flatten();
+        let mut rules = rules.map(|rule| [&rule.operations, &rule.api_groups, &rule.resources]);
+        rules.any(|rule| covers(rule, ["CREATE", "", "pods"]))
+    }
+
+    /// Whether it is not only there for DaemonSets.
+    pub(super) fn is_for_pods(&self) -> bool {
+        let mut resources = self.webhook.rules.iter().flatten().filter_map(|rule| rule.resources.as_ref());
+        self.has_pods() || !resources.any(|resources| resources.iter().any(|one| one == "daemonsets"))
+    }
+
+    pub(super) fn selects(&self, namespace: &Namespace) -> bool {
+        self.namespaces.matches(namespace.labels())
+    }
+}
+
+/// Whether the operations, API groups and resources of a rule have these.
+pub(super) fn covers(rule: [&Option<Vec<String>>; 3], wanted: [&str; 3]) -> bool {
+    rule.iter().zip(wanted).all(|(listed, wanted)| {
+        listed.iter().flatten().any(|one| one == wanted || one == "*" || one == "*/*")
+    })
+}
+
+/// One for each Service that is called: profiles are entries of one installation.
+pub(super) fn by_service<'a>(entries: &[&'a Entry]) -> Vec<&'a Entry> {
+    let mut seen = HashSet::new();
+    entries.iter().filter(|entry| seen.insert(entry.service())).copied().collect()
 }
 
 /// Whether Pods are reviewed, and cannot be harmed.
@@ -134,4 +216,35 @@ pub(super) fn check_profiles(entries: &[&Entry], profiles: &[String], findings: 
     if !profiles.is_empty() && profiles.iter().all(|profile| called.contains(profile)) {
         findings.ok("profiles", format!("each has its entry: {}", profiles.join(", ")));
     }
+}
+
+/// Checks whether the caBundle holds a certificate that is valid.
+pub(super) fn check_bundle(entry: &Entry, findings: &mut Findings) {
+    let (name, config) = (entry.name(), &entry.webhook.client_config);
+    let pem = config.ca_bundle.as_ref().map_or(&[][..], |bundle| &bundle.0);
+    let certificates = CertificateDer::pem_slice_iter(pem).filter_map(Result::ok);
+    let end = |certificate: CertificateDer<'_>| {
+        let (_, parsed) = x509_parser::parse_x509_certificate(&certificate).ok()?;
+        Some(parsed.validity().not_after.timestamp())
+    };
+    let fault = match certificates.filter_map(end).max() {
+        None if pem.is_empty() && config.url.is_some() => {
+            return findings
+                .unknown("ca-bundle", format!("{name} has none: the API server's own roots count"));
+        }
+        None if pem.is_empty() => {
+            format!("the caBundle of {name} is empty: the API server trusts no certificate")
+        }
+        None => format!("the caBundle of {name} holds no certificate"),
+        Some(last) if last <= ASN1Time::now().timestamp() => {
+            format!("every certificate in the caBundle of {name} has expired, the last one at {}", date(last))
+        }
+        Some(last) => return findings.ok("ca-bundle", format!("{name} trusts a CA until {}", date(last))),
+    };
+    findings.failed(
+        "ca-bundle",
+        fault,
+        "with tls.mode managed `tolerarch certificates` writes it: look at the log of its Pod for missing rights; with \
+         cert-manager its cainjector does, from the annotation cert-manager.io/inject-ca-from; otherwise write it yourself",
+    );
 }
