@@ -51,6 +51,18 @@ pub(super) fn fix(reason: Reason) -> Option<&'static str> {
     })
 }
 
+/// What is said in place of a registry's answer of a name that stands for an image until another webhook writes the real one
+/// into the Pod: nobody has pushed an image of that name, and no password would help.
+pub(super) fn placeholder(image: &str) -> Option<&'static str> {
+    match image {
+        // https://istio.io/latest/docs/reference/config/analysis/ist0146/
+        "auto" => {
+            Some("a placeholder that another webhook replaces (Istio's injector) when the Pod is created")
+        }
+        _ => None,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

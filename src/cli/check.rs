@@ -1,10 +1,8 @@
 //! `tolerarch check`: what the webhook would do with what stands in files. What decides is the same.
 
 pub mod documents;
-mod json;
 mod kinds;
 mod part;
-mod placeholder;
 mod report;
 pub mod workload;
 
@@ -228,7 +226,7 @@ async fn decide(session: &Session, asked: Vec<Asked>, patches: bool) -> Vec<Resu
     let one = async |asked: Asked| {
         let object = asked?;
         match decided(&object, session, patches).await {
-            Ok(decided) => Ok(Verdict { object, decided: placeholder::explained(decided) }),
+            Ok(decided) => Ok(Verdict { object, decided }),
             Err(message) => {
                 let Place { file, document, line, .. } = object.place;
                 Err(InputError { file, document, line, message })

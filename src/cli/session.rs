@@ -9,7 +9,7 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 use tokio::runtime::Builder;
 
-use super::advice::fix;
+use super::advice::{fix, placeholder};
 use super::configured::Configured;
 use super::inventory::Shown;
 use super::kubernetes::Access;
@@ -190,10 +190,12 @@ impl Session {
             let patch = root.map(|root| patch::build(root, pod, &decision.edits));
             let patch =
                 patch.filter(|patch| !patch.is_empty()).and_then(|patch| RawValue::from_string(patch).ok());
-            let unknown = FailOn::of(decision.reason).contains(&FailOn::Unknown);
-            let image = decision.image.filter(|_| unknown).and_then(|image| image.parse().ok());
-            let cause = image.and_then(|image| self.cause(&image));
-            let lacks_pull_secrets = self.lacks_pull_secrets(decision.reason, pod);
+            let is_unknown = FailOn::of(decision.reason).contains(&FailOn::Unknown);
+            let image = decision.image.filter(|_| is_unknown);
+            let placeholder = image.and_then(placeholder);
+            let asked = || self.cause(&image?.parse().ok()?);
+            let cause = placeholder.map(ToOwned::to_owned).or_else(asked);
+            let lacks_pull_secrets = placeholder.is_none() && self.lacks_pull_secrets(decision.reason, pod);
             Decided { patch, cause, lacks_pull_secrets, ..Decided::of(&decision) }
         };
         decide::caught(decided).await.unwrap_or_else(|| Decided::unchanged(Reason::Internal))

@@ -49,13 +49,9 @@ pub(super) fn brings_pods(group: &str, kind: &str) -> bool {
 pub(super) fn controller<'k>(group: &str, kind: &'k str) -> &'k str {
     match (group, kind) {
         ("", "Pod" | "PodTemplate") => "",
-        ("batch", "CronJob") | ("jobset.x-k8s.io" | "keda.sh", _) => "Job",
         ("apps" | "extensions", "Deployment") | ("argoproj.io", "Rollout") => "ReplicaSet",
-        ("serving.knative.dev" | "sources.knative.dev", _) => "ReplicaSet",
-        ("apps.openshift.io", _) => "ReplicationController",
+        ("batch", "CronJob") => "Job",
         ("leaderworkerset.x-k8s.io", _) => "StatefulSet",
-        ("agones.dev", _) => "GameServer",
-        ("ray.io", _) => "RayCluster",
         _ => kind,
     }
 }

@@ -1,6 +1,6 @@
 //! A part of an object, and the way to it: as people write it, as patches do, and found by what it is like.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 
 use tolerarch_text::yaml::{Data, Node};
 
@@ -51,20 +51,20 @@ impl<'n> Part<'n> {
         if is_it(self.node, &self.way) {
             return vec![self];
         }
-        let part = |step, node| Part { node, way: [&*self.way, &[step]].concat() };
-        let mut parts: Vec<Self> = match &self.node.data {
+        let step = |step, node| Part { node, way: [&*self.way, &[step]].concat() }.within(is_it);
+        match &self.node.data {
             Data::Map(members) => {
                 // The last of equal keys counts.
-                let mut seen = HashSet::new();
-                let last = members.iter().rev().filter(|(key, _)| seen.insert(&*key.text));
-                last.map(|(key, member)| part(Step::Member(&key.text), member)).collect()
+                let last: HashMap<&str, usize> =
+                    members.iter().enumerate().map(|(at, (key, _))| (&*key.text, at)).collect();
+                let members = members.iter().enumerate();
+                let members = members.filter(|(at, (key, _))| last.get(&*key.text) == Some(at));
+                members.flat_map(|(_, (key, member))| step(Step::Member(&key.text), member)).collect()
             }
             Data::List(items) => {
-                items.iter().enumerate().rev().map(|(at, item)| part(Step::Item(at), item)).collect()
+                items.iter().enumerate().flat_map(|(at, item)| step(Step::Item(at), item)).collect()
             }
             _ => Vec::new(),
-        };
-        parts.reverse();
-        parts.into_iter().flat_map(|part| part.within(is_it)).collect()
+        }
     }
 }

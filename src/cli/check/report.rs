@@ -6,10 +6,9 @@ use std::path::Path;
 
 use serde::Serialize;
 
-use super::super::advice::{EXCLUDED, unread_pull_secrets};
+use super::super::advice::{EXCLUDED, placeholder, unread_pull_secrets};
 use super::super::output::{Look, Row, document, print, shown, table, tell};
 use super::super::session::{BlockingImage, Decided, colour};
-use super::placeholder;
 use super::workload::{Object, Place, UnseenImage};
 
 /// Causes, and images that are not looked at, that are listed below a table.
@@ -132,8 +131,7 @@ impl Report {
         let lacking = lacking.iter().map(|blocker| format!("{} lacks {}", blocker.image, blocker.lacks));
         let causes =
             decided().filter_map(|decided| Some((decided.image.as_deref()?, decided.cause.as_deref()?)));
-        let meanings =
-            unknown.iter().filter_map(|one| Some((&*one.image, placeholder::meaning(&one.image)?)));
+        let meanings = unknown.iter().filter_map(|one| Some((&*one.image, placeholder(&one.image)?)));
         let causes = causes.chain(meanings).map(|(image, cause)| format!("{image}: {cause}"));
         let unseen = self.unseen_images.iter().map(|UnseenImage { place, image }| {
             format!("not looked at: {}/{}{} is {image}", place.kind, place.name, place.path)

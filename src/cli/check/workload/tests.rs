@@ -132,7 +132,7 @@ fn every_kind_of_others_is_found_by_its_shape_at_the_place_that_its_operator_rea
             "Fleet",
             "{template: {spec: {template: TEMPLATE}}}",
             ".spec.template.spec.template",
-            "GameServer",
+            "Fleet",
         ),
         ("agones.dev/v1", "GameServer", "{template: TEMPLATE}", ".spec.template", "GameServer"),
         ("apps.kruise.io/v1alpha1", "CloneSet", "{template: TEMPLATE}", ".spec.template", "CloneSet"),
@@ -142,7 +142,7 @@ fn every_kind_of_others_is_found_by_its_shape_at_the_place_that_its_operator_rea
             "DeploymentConfig",
             "{template: TEMPLATE}",
             ".spec.template",
-            "ReplicationController",
+            "DeploymentConfig",
         ),
         ("argoproj.io/v1alpha1", "Rollout", "{template: TEMPLATE}", ".spec.template", "ReplicaSet"),
         (
@@ -158,14 +158,14 @@ fn every_kind_of_others_is_found_by_its_shape_at_the_place_that_its_operator_rea
             "JobSet",
             "{replicatedJobs: [{template: {spec: {template: TEMPLATE}}}]}",
             ".spec.replicatedJobs[0].template.spec.template",
-            "Job",
+            "JobSet",
         ),
         (
             "keda.sh/v1alpha1",
             "ScaledJob",
             "{jobTargetRef: {template: TEMPLATE}}",
             ".spec.jobTargetRef.template",
-            "Job",
+            "ScaledJob",
         ),
         (
             "kubeflow.org/v1",
@@ -186,10 +186,16 @@ fn every_kind_of_others_is_found_by_its_shape_at_the_place_that_its_operator_rea
             "RayJob",
             "{rayClusterSpec: {headGroupSpec: {template: TEMPLATE}}}",
             ".spec.rayClusterSpec.headGroupSpec.template",
-            "RayCluster",
+            "RayJob",
         ),
-        ("serving.knative.dev/v1", "Service", "{template: TEMPLATE}", ".spec.template", "ReplicaSet"),
-        ("sources.knative.dev/v1", "ContainerSource", "{template: TEMPLATE}", ".spec.template", "ReplicaSet"),
+        ("serving.knative.dev/v1", "Service", "{template: TEMPLATE}", ".spec.template", "Service"),
+        (
+            "sources.knative.dev/v1",
+            "ContainerSource",
+            "{template: TEMPLATE}",
+            ".spec.template",
+            "ContainerSource",
+        ),
     ] {
         let spec = spec.replace("TEMPLATE", template);
         let object = object_of(&format!("apiVersion: {version}\nkind: {kind}\nspec: {spec}"));
