@@ -1,19 +1,20 @@
 //! `tolerarch pools`: which pools there are, what the cluster says about them, and where new nodes come from. Reads with the
 //! rights of the person who runs it.
 
-mod written;
-
 use std::process::ExitCode;
 
 use clap::{Args, ValueEnum};
+use serde_json::{Value, json};
 
 use super::inventory::Shown;
-use super::output::{Look, json, print};
+use super::output::{self, Colour, Look, Row, print, shown, wrapped};
 use super::session::run;
 use super::{Failure, Shared};
 use crate::config::Discover;
+use tolerarch_core::image::PlatformSet;
 use tolerarch_core::policy::Pool;
-use tolerarch_kubernetes::discovery::Discovery;
+use tolerarch_kubernetes::cluster::NodePool;
+use tolerarch_kubernetes::discovery::{Discovery, Inventory, KnownPool, Source, Verdict};
 
 #[derive(Debug, Args)]
 pub(super) struct Command {
@@ -54,11 +55,113 @@ impl Shown {
     fn written(&self, configured: &[Pool], output: Output, look: Look) -> serde_json::Result<String> {
         let discovery = Discovery::of(configured, &self.inventory);
         Ok(match output {
-            Output::Table => written::table(&discovery, &self.inventory, &self.notes, look),
-            Output::Json => json(&written::json(&discovery, &self.notes))?,
-            Output::Yaml => written::yaml(&discovery)?,
+            Output::Table => table(&discovery, &self.inventory, &self.notes, look),
+            Output::Json => output::json(&document(&discovery, &self.notes))?,
+            Output::Yaml => yaml(&discovery)?,
         })
     }
+}
+
+const fn source(source: Source) -> &'static str {
+    match source {
+        Source::Configured => "configured",
+        Source::Discovered => "discovered",
+    }
+}
+
+/// A table, and below it what is to be said about each pool.
+fn table(discovery: &Discovery<'_>, inventory: &Inventory, notes: &[String], look: Look) -> String {
+    let rows = discovery.pools.iter().map(row).collect::<Vec<Row>>();
+    let mut text = output::table(&["POOL", "SOURCE", "PLATFORMS", "NODEPOOLS", "NODES"], &rows, "", look);
+    let mut line = |colour: Colour, line: &str| {
+        text += &colour.paint(&wrapped(&shown(line), "  ", look), look);
+    };
+    // Without a NodePool there is nothing to be said of where nodes come from.
+    let told = discovery.pools.iter().filter(|_| !inventory.node_pools.is_empty());
+    for KnownPool { pool, verdict, .. } in told {
+        let is_fine = matches!(verdict, Verdict::Own(_) | Verdict::NoNodePool);
+        let colour = if is_fine { Colour::Plain } else { Colour::Yellow };
+        line(colour, &format!("{}: {verdict}", pool.name));
+    }
+    for warning in discovery.mismatches().chain(discovery.warnings.clone()).chain(notes.iter().cloned()) {
+        line(Colour::Yellow, &warning);
+    }
+    if !discovery.closed.is_empty() {
+        let closed = discovery.closed.iter().map(|pool| closed_row(pool, inventory)).collect::<Vec<Row>>();
+        text += "\nNodePools with taints that no pool opens:\n";
+        text += &output::table(&["NODEPOOL", "PLATFORMS", "TAINTS"], &closed, "", look);
+    }
+    text
+}
+
+/// Without the operating system, which is linux for all of them.
+fn architectures(platforms: PlatformSet) -> String {
+    let names: Vec<String> =
+        platforms.names().map(|name| name.trim_start_matches("linux/").to_owned()).collect();
+    names.join(", ")
+}
+
+fn row(known: &KnownPool<'_>) -> Row {
+    let node_pools: Vec<String> =
+        known.node_pools.iter().map(|pool| format!("{} ({})", pool.name(), pool.weight)).collect();
+    let cells = vec![
+        known.pool.name.clone(),
+        source(known.source).to_owned(),
+        architectures(known.pool.platforms),
+        shown(&node_pools.join(", ")),
+        known.nodes.to_string(),
+    ];
+    Row { colour: Colour::Plain, cells }
+}
+
+fn closed_row(pool: &NodePool, inventory: &Inventory) -> Row {
+    let taints: Vec<&str> = pool.taints.iter().map(|taint| taint.key.as_str()).collect();
+    let platforms = architectures(inventory.platforms_of(pool));
+    let cells = vec![shown(pool.name()), platforms, shown(&taints.join(", "))];
+    Row { colour: Colour::Faint, cells }
+}
+
+fn document(discovery: &Discovery<'_>, notes: &[String]) -> Value {
+    let pools = discovery.pools.iter().map(|known| {
+        let node_pools =
+            known.node_pools.iter().map(|pool| json!({"name": pool.name(), "weight": pool.weight}));
+        json!({
+            "name": known.pool.name,
+            "source": source(known.source),
+            "platforms": known.pool.platforms,
+            "nodePools": node_pools.collect::<Vec<Value>>(),
+            "nodes": known.nodes,
+            "mismatch": known.mismatch(),
+            "verdict": known.verdict.to_string(),
+        })
+    });
+    json!({
+        "pools": pools.collect::<Vec<Value>>(),
+        "closed": discovery.closed.iter().map(|pool| pool.name()).collect::<Vec<&str>>(),
+        "warnings": discovery.warnings,
+        "notes": notes,
+    })
+}
+
+/// The pools as the configuration has them. Texts are JSON, which YAML is, too.
+fn yaml(discovery: &Discovery<'_>) -> serde_json::Result<String> {
+    let mut text = "pools:\n".to_owned();
+    for KnownPool { pool, .. } in &discovery.pools {
+        let Pool { name, platforms, tolerations, share, prefer } = pool;
+        let platforms: Vec<String> = platforms.names().collect();
+        text += &format!("  - name: {}\n    platforms: [{}]\n", json!(name), platforms.join(", "));
+        text += "    tolerations:\n";
+        for toleration in tolerations {
+            text += &format!("      - {}\n", serde_json::to_string(toleration)?);
+        }
+        if *share != Pool::ALL {
+            text += &format!("    share: {share}\n");
+        }
+        if let Some(prefer) = prefer {
+            text += &format!("    prefer: {{weight: {}, labels: {}}}\n", prefer.weight, json!(prefer.labels));
+        }
+    }
+    Ok(text)
 }
 
 #[cfg(test)]

@@ -1,7 +1,6 @@
 //! `tolerarch report`: how much of a cluster could run on every platform, and what keeps the rest from it. Reads with the
 //! rights of the person who runs it; each image is looked up once, whatever the number of Pods.
 
-mod figures;
 mod html;
 mod json;
 mod sections;

@@ -1,14 +1,13 @@
 //! The Pods of a cluster, as far as the commands ask about them: read page by page with a person's rights, and kept small.
 //! Of the raw Pods nothing stays.
 
-mod owners;
-
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
 use super::output::Progress;
 use futures_util::future::join3;
-use owners::Owners;
+use kube::api::ObjectMeta;
+use serde::Deserialize;
 use tolerarch_core::image::{ImageRef, PlatformSet};
 use tolerarch_engine::census::{IndexedPod, NamespaceSettings, PodIndex, Shape, Workload};
 use tolerarch_kubernetes::cluster::{Namespace, Node, RequestError, StoredPod, UserClient};
@@ -125,4 +124,78 @@ async fn namespaces(
 fn platform(node: &Node) -> Option<PlatformSet> {
     let os = if node.os.is_empty() { "linux" } else { &node.os };
     format!("{os}/{}", node.architecture).parse().ok()
+}
+
+/// The kinds between Pods and the owners that people know, with the list of each below the API's group.
+const BETWEEN: [(&str, &str, &str); 2] =
+    [("ReplicaSet", "/apis/apps/v1", "replicasets"), ("Job", "/apis/batch/v1", "jobs")];
+
+#[derive(Deserialize)]
+struct Owned {
+    metadata: ObjectMeta,
+}
+
+/// From the controller of a Pod to the owner above, as the API server knows it; where ReplicaSets and Jobs may not be listed,
+/// by their names.
+#[derive(Default)]
+struct Owners(HashMap<Arc<Workload>, Arc<Workload>>);
+
+impl Owners {
+    /// Reads those that the controllers of these Pods may need.
+    async fn read(
+        client: &UserClient,
+        namespace: Option<&str>,
+        index: &PodIndex,
+        notes: &mut Vec<String>,
+    ) -> Self {
+        let mut owners = Self::default();
+        for (kind, api, plural) in BETWEEN {
+            let of_kind = |pod: &&IndexedPod| pod.is_between && &*pod.controller.kind == kind;
+            let pods = || index.pods.iter().filter(of_kind);
+            let wanted: HashSet<Arc<Workload>> = pods().map(|pod| Arc::clone(&pod.controller)).collect();
+            if wanted.is_empty() {
+                continue;
+            }
+            let path = match namespace {
+                Some(namespace) => format!("{api}/namespaces/{namespace}/{plural}"),
+                None => format!("{api}/{plural}"),
+            };
+            let read = client.pages(&path, |_, items: Vec<Owned>| {
+                let known = items.into_iter().filter_map(|Owned { metadata }| entry(kind, metadata, &wanted));
+                owners.0.extend(known);
+            });
+            let Err(error) = read.await else { continue };
+            notes
+                .push(format!("{plural} cannot be listed, so workloads are named after their Pods: {error}"));
+            for pod in pods() {
+                let facts = pod.shape.and_then(|shape| index.shapes.all.get(shape)).map(|shape| &shape.pod);
+                let Some((kind, name)) = facts.and_then(|facts| facts.owner_above()) else { continue };
+                let known = owners.0.entry(Arc::clone(&pod.controller));
+                known.or_insert_with_key(|controller| workload(&controller.namespace, kind, name).into());
+            }
+        }
+        owners
+    }
+
+    /// What a Pod is of.
+    fn top(&self, pod: &IndexedPod) -> Arc<Workload> {
+        let above = self.0.get(&pod.controller).filter(|_| pod.is_between);
+        Arc::clone(above.unwrap_or(&pod.controller))
+    }
+}
+
+fn workload(namespace: &Arc<str>, kind: &str, name: &str) -> Workload {
+    Workload { namespace: Arc::clone(namespace), kind: kind.into(), name: name.into() }
+}
+
+/// This object with its owner, if it is the controller of a Pod.
+fn entry(
+    kind: &str,
+    metadata: ObjectMeta,
+    controllers: &HashSet<Arc<Workload>>,
+) -> Option<(Arc<Workload>, Arc<Workload>)> {
+    let owner = metadata.owner_references?.into_iter().find(|owner| owner.controller == Some(true))?;
+    let controller = controllers.get(&workload(&metadata.namespace?.into(), kind, &metadata.name?))?;
+    let above = workload(&controller.namespace, &owner.kind, &owner.name);
+    Some((Arc::clone(controller), above.into()))
 }

@@ -8,8 +8,7 @@ use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 
 use super::super::output::shown;
-use super::figures::{cores, memory, percent};
-use super::sections::{Cell, Section};
+use super::sections::{Cell, Section, memory, percent};
 use super::{By, Report};
 use tolerarch_engine::census::{Amount, Coverage};
 
@@ -61,7 +60,7 @@ impl Report {
             let parts: String = parts.collect();
             format!("<h3>{title} <span>{whole} requested</span></h3>\n<div class=\"bar\">{parts}</div>\n")
         };
-        let cpu = bar("CPU", format!("{} cores", cores(all)), |amount| amount.cpu_millis);
+        let cpu = bar("CPU", format!("{} cores", all.cpu_cores()), |amount| amount.cpu_millis);
         let memory = bar("Memory", memory(all), |amount| amount.memory_bytes);
         let meaning = |coverage| {
             let share = percent(part(coverage).cpu_millis, all.cpu_millis);

@@ -6,7 +6,6 @@ use std::sync::Arc;
 
 use super::super::advice::fix;
 use super::super::output::count;
-use super::figures::{cores, memory, percent};
 use super::{By, Report};
 use tolerarch_engine::census::{Amount, Coverage, PodOf};
 
@@ -49,7 +48,7 @@ impl Cell {
 /// A row with what was requested between other cells.
 fn row(before: Vec<Cell>, amount: Amount, after: Vec<Cell>) -> Vec<Cell> {
     let amount = vec![
-        Cell::Number(cores(amount), amount.cpu_millis as f64),
+        Cell::Number(amount.cpu_cores().to_string(), amount.cpu_millis as f64),
         Cell::Number(memory(amount), amount.memory_bytes as f64),
         Cell::number(amount.pods),
     ];
@@ -80,7 +79,7 @@ impl Report {
              an image could not be determined; skipped: Pods that are not decided on. {} request {} cores and {} of \
              memory.",
             count(all.pods, "Pod"),
-            cores(all),
+            all.cpu_cores(),
             memory(all)
         );
         let columns = ["SUPPORT", "CPU", "%", "MEMORY", "%", "PODS", "WORKLOADS"];
@@ -198,5 +197,59 @@ impl Report {
             &["PLATFORM", "NODE", "NAMESPACE", "POD", "IMAGE"],
             rows,
         )
+    }
+}
+
+/// `1.5Gi`, in the unit that gives one to four digits.
+pub(super) fn memory(amount: Amount) -> String {
+    let mut tenths = u128::from(amount.memory_bytes) * 10;
+    let mut units = ["", "Ki", "Mi", "Gi", "Ti", "Pi"].into_iter().peekable();
+    while let Some(unit) = units.next() {
+        if tenths < 10_240 || units.peek().is_none() {
+            let decimal =
+                if tenths % 10 == 0 || tenths >= 1000 { String::new() } else { format!(".{}", tenths % 10) };
+            return format!("{}{decimal}{unit}", tenths / 10);
+        }
+        tenths = (tenths + 512) / 1024;
+    }
+    String::new()
+}
+
+/// Of a whole, rounded; nothing of nothing.
+pub(super) fn percent(part: u64, whole: u64) -> u64 {
+    let (part, whole) = (u128::from(part), u128::from(whole));
+    u64::try_from((part * 200 + whole) / (whole * 2).max(1)).unwrap_or(100)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_short() {
+        let of = |cpu_millis, memory_bytes| Amount { cpu_millis, memory_bytes, pods: 1 };
+        for (millis, text) in
+            [(0, "0"), (1, "0.001"), (250, "0.25"), (1000, "1"), (12_500, "12.5"), (100_000, "100")]
+        {
+            assert_eq!(of(millis, 0).cpu_cores().to_string(), text);
+        }
+        for (bytes, text) in [
+            (0, "0"),
+            (1023, "1023"),
+            (1024, "1Ki"),
+            (1536, "1.5Ki"),
+            (128 << 20, "128Mi"),
+            (1 << 30, "1Gi"),
+            ((1 << 30) + (1 << 29), "1.5Gi"),
+            (5000 << 30, "4.9Ti"),
+            (u64::MAX, "16384Pi"),
+        ] {
+            assert_eq!(memory(of(0, bytes)), text, "{bytes}");
+        }
+        for (part, whole, expected) in
+            [(0, 0, 0), (1, 3, 33), (2, 3, 67), (3, 3, 100), (u64::MAX, u64::MAX, 100)]
+        {
+            assert_eq!(percent(part, whole), expected);
+        }
     }
 }
