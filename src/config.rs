@@ -4,7 +4,6 @@
 //! All faults are reported at once, each with its path and place; a configuration that exists is valid. A key is added in
 //! `sections.rs`, in one line: reading, schema, environment, printing and reload come from there.
 
-mod cache;
 mod change;
 mod duration;
 mod hosts;
@@ -49,7 +48,7 @@ use tolerarch_support::logging::{Format, Level};
 use tolerarch_webhook::tls::{CertificateFiles, ManagedSettings, TlsMode};
 
 /// Everything that can be configured, valid. What each key means is said where it is read: `sections.rs`.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Config {
     pub server: Server,
     pub tls: Tls,
@@ -103,7 +102,7 @@ pub struct Server {
     pub failed_images: bool,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tls {
     pub mode: TlsMode,
     /// The name that a certificate from files has to have, if it is known.
@@ -140,36 +139,24 @@ pub enum ConfigError {
     Faults { file: Option<PathBuf>, faults: Vec<FieldError> },
 }
 
-impl Default for Config {
+impl Default for Server {
     fn default() -> Self {
-        let unspecified = |port| SocketAddr::from((Ipv6Addr::UNSPECIFIED, port));
         Self {
-            server: Server {
-                listen: unspecified(8443),
-                files: CertificateFiles {
-                    certificate: "/etc/tolerarch/tls/tls.crt".into(),
-                    key: "/etc/tolerarch/tls/tls.key".into(),
-                },
-                drain: Duration::from_secs(10),
-                max_connections: 4096,
-                failed_images: false,
+            listen: (Ipv6Addr::UNSPECIFIED, 8443).into(),
+            files: CertificateFiles {
+                certificate: "/etc/tolerarch/tls/tls.crt".into(),
+                key: "/etc/tolerarch/tls/tls.key".into(),
             },
-            tls: Tls { mode: TlsMode::Files, server_name: None, managed: ManagedSettings::default() },
-            admin: Admin { listen: unspecified(8080) },
-            policy: Policy::default(),
-            discover: Discover::default(),
-            verify: Verify::default(),
-            profiles: BTreeMap::new(),
-            lookup: LookupSettings::default(),
-            cache: CacheSettings::default(),
-            shared_cache: SharedCacheSettings::default(),
-            warm: WarmSettings::default(),
-            registries: Registries::default(),
-            credentials: CredentialSettings::default(),
-            network: AddressGuard::default(),
-            controller: ControllerSettings::default(),
-            log: Log::default(),
+            drain: Duration::from_secs(10),
+            max_connections: 4096,
+            failed_images: false,
         }
+    }
+}
+
+impl Default for Admin {
+    fn default() -> Self {
+        Self { listen: (Ipv6Addr::UNSPECIFIED, 8080).into() }
     }
 }
 

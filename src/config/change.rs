@@ -1,21 +1,22 @@
 //! From one configuration to the next while the program runs: what has to wait for a restart, and which files count.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
+use serde_json::Value as Json;
+
 use super::Config;
+use super::print::shown;
 use super::reader::may_be_secret;
-use super::shape::{Slot, texts, values};
+use super::shape::{Slot, is_empty};
 
 impl Config {
     /// Puts back what cannot change while the program runs as it is in `old`, and names those keys.
     pub fn keep(&mut self, old: &Self) -> Vec<String> {
-        let (mut before, mut kept) = (HashMap::new(), Vec::new());
-        values(old.clone().shape(), "", &mut |path, at_start, value| {
-            before.extend(at_start.then(|| (path.to_owned(), value.written())));
-        });
-        values(self.shape(), "", &mut |path, _, value| {
-            if let Some(old) = before.get(path).filter(|old| **old != value.written()) {
+        let (before, mut kept) = (old.written(), Vec::new());
+        self.shape().values(&mut |path, at_start, value| {
+            let old = before.get(path).filter(|old| at_start && **old != value.written);
+            if let Some(old) = old {
                 value.set(old);
                 kept.push(path.to_owned());
             }
@@ -26,41 +27,36 @@ impl Config {
     /// What is other than in `old`, for a log line: `lookup.budget: 3s → 5s`. What may hold a password is named, not shown.
     pub fn changes(&self, old: &Self) -> Vec<String> {
         let [old, new] = [old, self].map(Self::written);
-        let mut keys: Vec<&String> = old.keys().chain(new.keys()).collect();
-        keys.sort();
-        keys.dedup();
-        let changed = keys.into_iter().filter(|key| old.get(*key) != new.get(*key));
-        let shown = |value: Option<&String>| match value {
+        let keys: BTreeSet<&String> = old.keys().chain(new.keys()).collect();
+        let text = |value: Option<&Json>| match value.map(shown) {
             None => "none".to_owned(),
-            Some(value) if may_be_secret(value) => "…".to_owned(),
-            Some(value) => value.clone(),
+            Some(text) if may_be_secret(&text) => "…".to_owned(),
+            Some(text) => text,
         };
-        changed.map(|key| format!("{key}: {} → {}", shown(old.get(key)), shown(new.get(key)))).collect()
+        let change = |key| {
+            let [old, new] = [&old, &new].map(|all| all.get(key).filter(|value| !is_empty(value)));
+            (old != new).then(|| format!("{key}: {} → {}", text(old), text(new)))
+        };
+        keys.into_iter().filter_map(change).collect()
     }
 
-    /// All values by their paths, but for empty ones.
-    fn written(&self) -> BTreeMap<String, String> {
+    /// All values by their paths.
+    fn written(&self) -> BTreeMap<String, Json> {
         let mut all = BTreeMap::new();
-        values(self.clone().shape(), "", &mut |path, _, value| {
-            let mut text = texts(&value.written()).join(", ");
-            if !text.is_empty() && value.domain().is_list {
-                text = format!("[{text}]");
-            }
-            all.extend((!text.is_empty()).then(|| (path.to_owned(), text)));
-        });
+        self.clone()
+            .shape()
+            .values(&mut |path, _, value| drop(all.insert(path.to_owned(), value.written.take())));
         all
     }
 
     /// Lets `~` at the beginning of any path mean this directory, as a shell would.
     pub fn expand_home(&mut self, home: &Path) {
         let expanded = |path: PathBuf| path.strip_prefix("~").map(|rest| home.join(rest)).unwrap_or(path);
-        values(self.shape(), "", &mut |_, _, value| {
+        self.shape().values(&mut |_, _, value| {
             let paths = value.files();
             if paths.iter().any(|path| path.starts_with("~")) {
-                value.clear();
-                for path in paths {
-                    value.add(&expanded(path).to_string_lossy());
-                }
+                let paths = paths.into_iter().map(|path| expanded(path).to_string_lossy().into_owned());
+                value.set(&paths.collect());
             }
         });
     }
@@ -69,7 +65,7 @@ impl Config {
     /// need a restart: the serving certificate is followed by itself.
     pub fn files(&self) -> Vec<PathBuf> {
         let mut files = Vec::new();
-        values(self.clone().shape(), "", &mut |_, at_start, value| {
+        self.clone().shape().values(&mut |_, at_start, value| {
             if !at_start {
                 files.extend(value.files());
             }
@@ -102,7 +98,7 @@ mod tests {
                 "credentials.directory: none → …",
                 "lookup.budget: 3s → 5s",
                 "mode: enforce → observe",
-                "network.allow: [10.0.0.0/8] → [10.0.0.0/8, ::1/128]",
+                "network.allow: [10.0.0.0/8] → [10.0.0.0/8, \"::1/128\"]",
                 r#"registries.hosts["a.b"].plainHttp: true → none"#,
                 r#"registries.hosts["a.b"].skipVerify: false → none"#,
             ]

@@ -14,14 +14,6 @@ const UNITS: [(&str, u64); 5] = [
     ("h", 3_600_000_000_000),
     ("d", 86_400_000_000_000),
 ];
-/// What people write for each, in lower case.
-const SPELLINGS: [(&str, &[&str]); 5] = [
-    ("ms", &["msec", "msecs", "millis", "millisecond", "milliseconds"]),
-    ("s", &["sec", "secs", "second", "seconds"]),
-    ("m", &["min", "mins", "minute", "minutes"]),
-    ("h", &["hr", "hrs", "hour", "hours"]),
-    ("d", &["day", "days"]),
-];
 /// Digits before the dot, as many as the maximum has in milliseconds, and after it: a microsecond is the least.
 const WHOLE: usize = 11;
 const FRACTION: usize = 3;
@@ -86,13 +78,12 @@ fn meant(text: &str) -> Option<String> {
         return parse(&format!("{text}s"))
             .map(|_| format!("the unit is missing: {text}s, {text}m or {text}h"));
     }
-    let mut spelt = String::new();
-    for (number, unit) in terms(text) {
-        let unit = unit.trim().to_ascii_lowercase();
-        let known = |(name, spellings): &&(&str, &[&str])| *name == unit || spellings.contains(&&*unit);
-        let (name, _) = SPELLINGS.iter().find(known)?;
-        spelt += &format!("{number}{name}");
-    }
+    let text = text.to_ascii_lowercase();
+    let joined = text.replace(' ', "");
+    let spelt = match parse(&joined) {
+        Some(_) => joined,
+        None => written(humantime::parse_duration(&text).ok()?),
+    };
     parse(&spelt).map(|_| format!("did you mean {spelt}?"))
 }
 

@@ -1,32 +1,29 @@
-//! The values that name registries: mirrors, patterns, hosts.
+//! The values that name registries (mirrors, patterns, hosts) and the server of the shared cache.
 
 use serde_json::json;
 
-use super::values::{Kind, Scalar, shown};
+use super::values::{Kind, Scalar, pattern};
 use tolerarch_core::image::{ImageRef, NamePattern, canonical_host, is_docker_hub};
 use tolerarch_images::registry::Mirror;
+use tolerarch_images::shared_cache::{ParseUrlError, ServerUrl};
 
 /// What `is_docker_hub` takes, for schemas; in lower case.
 const DOCKER_HUB: &str = r"(https://)?(index\.|registry-1\.)?docker\.io(:443)?(/v[12])?/*";
 
 impl Scalar for Mirror {
     fn kind() -> Kind<Self> {
-        Kind::new(
+        Kind::text(
             "host, host:port or https://host/prefix (without TLS: plainHttp of that host)",
             json!({"type": "string", "pattern": r"^(https://)?[A-Za-z0-9.:\[\]-]+(/[a-z0-9._/-]*)?$", "examples": ["https://cache.example.com/hub"]}),
-            |text| text.parse().ok(),
-            shown,
         )
     }
 }
 
 impl Scalar for NamePattern {
     fn kind() -> Kind<Self> {
-        Kind::new(
+        Kind::text(
             "host[/path] as in docker.io/library/nginx, with * for a part and ** for any number of them",
             json!({"type": "string", "pattern": format!(r"^([A-Za-z0-9.:*\[\]-]+(/[a-z0-9._*-]+)*|{DOCKER_HUB})$"), "examples": ["ghcr.io/my-org"]}),
-            |text| text.parse().ok(),
-            shown,
         )
     }
 }
@@ -45,4 +42,36 @@ pub(super) fn host_name() -> Kind<String> {
 pub(super) fn is_host(text: &str) -> bool {
     let named = || format!("{text}/x").parse::<ImageRef>();
     is_docker_hub(text) || named().is_ok_and(|image| image.host().eq_ignore_ascii_case(text))
+}
+
+impl Scalar for ServerUrl {
+    fn kind() -> Kind<Self> {
+        Kind::new(
+            ParseUrlError::Form.to_string(),
+            json!({
+                "type": "string",
+                "pattern": r"^(redis|rediss|valkey|valkeys)(\+cluster)?://[^@?#\s]+$",
+                "examples": ["rediss://valkey.example.com:6380"],
+            }),
+            |text| text.parse().ok(),
+            |url: &ServerUrl| json!(url.as_str()),
+        )
+        .hinting(|text| {
+            let fault = text.parse::<ServerUrl>().err().filter(|fault| *fault != ParseUrlError::Form);
+            fault.map(|fault| fault.to_string())
+        })
+    }
+}
+
+/// What the keys of a cache begin with.
+pub(super) fn prefix() -> Kind<String> {
+    Kind::new(
+        "up to 64 printable characters without spaces",
+        pattern("^[!-~]{0,64}$"),
+        |text| {
+            let usable = text.len() <= 64 && text.bytes().all(|byte| byte.is_ascii_graphic());
+            usable.then(|| text.to_owned())
+        },
+        |prefix| json!(prefix),
+    )
 }

@@ -1,8 +1,9 @@
 //! The taints that the controller sets, checked as the API server checks them.
 
-use super::shape::{Content, Shape, Slot, holding, key, key_as};
+use super::shape::{Shape, Slot, key};
 use super::values::{label_key, label_value, one_of};
 use tolerarch_controller::{NodeTaint, is_reserved_taint};
+use tolerarch_core::pod::is_label_key;
 use tolerarch_kubernetes::cluster::Taint;
 
 impl Slot for Vec<NodeTaint> {
@@ -12,21 +13,19 @@ impl Slot for Vec<NodeTaint> {
                 other.selector == self[at].selector && other.taint.is_at_the_place_of(&self[at].taint)
             })
         });
-        let texts = twice.map(|at| {
+        let fault = |at: usize| {
             let Taint { key, effect, .. } = &self[at].taint;
-            format!("two entries set the taint {key}:{effect} on the same nodes")
-        });
-        let faults = texts.collect();
+            (true, format!("two entries set the taint {key}:{effect} on the same nodes"))
+        };
+        let faults: Vec<_> = twice.map(fault).collect();
         Shape::entries(self).faulty(faults)
     }
 }
 
 impl Slot for NodeTaint {
     fn shape(&mut self) -> Shape<'_> {
-        let faults = holding([(
-            self.selector.is_empty(),
-            "the selector is empty, so every node would be tainted; write for example kubernetes.io/arch: arm64",
-        )]);
+        let every = "the selector is empty, so every node would be tainted; write for example kubernetes.io/arch: arm64";
+        let faults = [(self.selector.is_empty(), every)];
         Shape::section(vec![
             key("selector", &mut self.selector).means("labels of the nodes"),
             key("taint", &mut self.taint).means("that they get"),
@@ -37,24 +36,25 @@ impl Slot for NodeTaint {
 
 impl Slot for Taint {
     fn shape(&mut self) -> Shape<'_> {
-        let mut faults = holding([
-            (self.key.is_empty(), "the taint has no key"),
-            (self.effect.is_empty(), "the taint has no effect; write for example effect: NoSchedule"),
-        ]);
-        // They come and go with the state of a node: setting them would be a fight over every node.
-        if is_reserved_taint(&self.key) {
-            faults.push(format!("{} is a key of Kubernetes' or Karpenter's own taints", self.key));
-        }
-        let warnings = holding([(
-            self.effect == "NoExecute",
-            "the taint has effect NoExecute, which evicts Pods that run there without a toleration",
-        )]);
-        let effects = one_of(&["NoSchedule", "PreferNoSchedule", "NoExecute"]);
-        let keys = vec![
-            key_as("key", label_key().of(&mut self.key)).means("the taint's key"),
-            key_as("value", label_value().of(&mut self.value)).means("the taint's value"),
-            key_as("effect", effects.of(&mut self.effect)).means("the taint's effect"),
+        let reserved = format!("{} is a key of Kubernetes' or Karpenter's own taints", self.key);
+        let faults = [
+            (self.key.is_empty(), "the taint has no key".to_owned()),
+            (
+                self.effect.is_empty(),
+                "the taint has no effect; write for example effect: NoSchedule".to_owned(),
+            ),
+            // They come and go with the state of a node: setting them would be a fight over every node.
+            (is_reserved_taint(&self.key), reserved),
         ];
-        Shape { content: Content::Section(keys), faults, warnings }
+        let evicts = "the taint has effect NoExecute, which evicts Pods that run there without a toleration";
+        let warnings = [(self.effect == "NoExecute", evicts)];
+        let effects = one_of(&["NoSchedule", "PreferNoSchedule", "NoExecute"]);
+        Shape::section(vec![
+            key("key", label_key(is_label_key).of(&mut self.key)).means("the taint's key"),
+            key("value", label_value().of(&mut self.value)).means("the taint's value"),
+            key("effect", effects.of(&mut self.effect)).means("the taint's effect"),
+        ])
+        .faulty(faults)
+        .doubtful(warnings)
     }
 }

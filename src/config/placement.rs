@@ -2,8 +2,8 @@
 
 use super::Config;
 use super::reader::{Reader, quoted};
-use super::shape::{Content, Shape, Slot, holding, key, key_as};
-use super::values::{Platforms, label_key_that, platform, weight};
+use super::shape::{Shape, Slot, key};
+use super::values::{label_key, number, platform, platforms};
 use tolerarch_core::image::PlatformSet;
 use tolerarch_core::pod::{is_label_key, names_architecture};
 use tolerarch_core::policy::{PlacementRules, Preference, Require};
@@ -11,70 +11,64 @@ use tolerarch_core::policy::{PlacementRules, Preference, Require};
 impl Slot for PlacementRules {
     fn shape(&mut self) -> Shape<'_> {
         let (faults, warnings) = (faults(self), warnings(self));
-        let keys = vec![
+        Shape::section(vec![
             key("require", &mut self.require)
                 .means("off, affinity or nodeSelector: keep a Pod off the platforms that its images lack"),
-            key_as(
-                "platforms",
-                Shape::value(Platforms {
-                    known: &mut self.platforms,
-                    discovered: Some(&mut self.discovered),
-                }),
-            )
-            .means(
+            key("platforms", platforms(&mut self.platforms, Some(&mut self.discovered))).means(
                 "that the cluster's nodes have; discovered: those of all NodePools and nodes, see discover",
             ),
             key("whenUnknown", &mut self.when_unknown).means(
                 "platforms for a Pod with an image that is not known; none: such a Pod is not steered",
             ),
-            key_as("prefer", Shape::entries(&mut self.prefer))
+            key("prefer", Shape::entries(&mut self.prefer))
                 .means("platforms that Pods prefer whose images run there, with weights"),
-            key_as("podLabels", label_key_that(is_chosen_label).set(&mut self.pod_labels))
+            key("podLabels", label_key(is_chosen_label).list(&mut self.pod_labels))
                 .means("labels of Pods that are required of their nodes, too"),
-        ];
-        Shape { content: Content::Section(keys), faults, warnings }
+        ])
+        .faulty(faults)
+        .doubtful(warnings)
     }
 }
 
-fn faults(rules: &PlacementRules) -> Vec<String> {
-    let none = rules.platforms.is_empty();
-    let none = none.then_some("the cluster has no platforms; write for example [linux/amd64, linux/arm64]");
-    let twice = |at: &usize| {
-        let architectures = |at: usize| rules.prefer[at].platform.architectures();
-        rules.prefer[..*at].iter().any(|other| other.platform.architectures() == architectures(*at))
+fn faults(rules: &PlacementRules) -> Vec<(bool, String)> {
+    let none = "the cluster has no platforms; write for example [linux/amd64, linux/arm64]".to_owned();
+    let is_repeated = |(at, own): &(usize, &Preference)| {
+        let is_same = |other: &Preference| other.platform.architectures() == own.platform.architectures();
+        rules.prefer[..*at].iter().any(is_same)
     };
-    let twice = (1..rules.prefer.len()).find(twice);
-    let twice = twice.map(|at| {
-        let platform = rules.prefer[at].platform;
-        format!("{platform} is preferred twice: nodes are told apart by their architecture")
-    });
-    none.map(str::to_owned).into_iter().chain(twice).collect()
+    let repeated =
+        rules.prefer.iter().enumerate().find(is_repeated).map(|(_, Preference { platform, .. })| {
+            (true, format!("{platform} is preferred twice: nodes are told apart by their architecture"))
+        });
+    repeated.into_iter().chain([(rules.platforms.is_empty(), none)]).collect()
 }
 
-fn warnings(rules: &PlacementRules) -> Vec<String> {
+fn warnings(rules: &PlacementRules) -> Vec<(bool, String)> {
     let PlacementRules { require, when_unknown, prefer, .. } = rules;
     // What the cluster has is not known here, if it is to be discovered.
-    let platforms = if rules.discovered { &PlatformSet::ALL } else { &rules.platforms };
+    let platforms = if rules.discovered { PlatformSet::ALL } else { rules.platforms };
+    let strange = |key: &str, own: PlatformSet| {
+        let beyond = own.difference(platforms);
+        let text = format!("{key} has {beyond}, which the cluster's nodes do not have by platforms");
+        (!beyond.is_empty(), text)
+    };
     let idle = *require == Require::Off && !when_unknown.is_empty();
-    let idle = idle.then(|| "whenUnknown does nothing while require is off".to_owned());
-    let beyond = when_unknown.difference(*platforms);
-    let beyond = (!beyond.is_empty())
-        .then(|| format!("whenUnknown has {beyond}, which the cluster's nodes do not have by platforms"));
-    let strange = prefer.iter().map(|own| own.platform).filter(|own| !platforms.contains_all(*own));
-    let strange =
-        strange.map(|own| format!("prefer has {own}, which the cluster's nodes do not have by platforms"));
-    idle.into_iter().chain(beyond).chain(strange).collect()
+    let unknown = [
+        (idle, "whenUnknown does nothing while require is off".to_owned()),
+        strange("whenUnknown", *when_unknown),
+    ];
+    unknown.into_iter().chain(prefer.iter().map(|own| strange("prefer", own.platform))).collect()
 }
 
 impl Slot for Preference {
     fn shape(&mut self) -> Shape<'_> {
-        let faults = holding([
+        let faults = [
             (self.platform.is_empty(), "the preference has no platform"),
             (self.weight == 0, "the preference has no weight; write 1 to 100"),
-        ]);
+        ];
         Shape::section(vec![
-            key_as("platform", platform().of(&mut self.platform)).means("such as linux/arm64"),
-            key_as("weight", weight().of(&mut self.weight)).means("1 to 100"),
+            key("platform", platform().of(&mut self.platform)).means("such as linux/arm64"),
+            key("weight", number(1, 100).of(&mut self.weight)).means("1 to 100"),
         ])
         .faulty(faults)
     }

@@ -6,110 +6,91 @@ use serde_json::Value as Json;
 
 use super::Config;
 use super::reader::Location;
-use super::shape::{ConfigKey, Content, Entries, Shape, Slot, Step, join};
+use super::shape::{Content, Entries, Shape, Slot, join};
 
 /// Where comments begin, if there is room.
 const COLUMN: usize = 44;
 
-pub(super) fn effective(config: &Config, file: &str, places: &BTreeMap<String, Location>) -> String {
-    print(config.clone(), Some((file, places)))
-}
+/// The file's name, and where it and others say what.
+pub(super) type Origins<'a> = (&'a str, &'a BTreeMap<String, Location>);
 
+/// Every key with its default and what it means.
 pub fn explained() -> String {
     print(Config::default(), None)
 }
 
-fn print(mut config: Config, places: Option<(&str, &BTreeMap<String, Location>)>) -> String {
-    let mut printer = Printer { places, text: String::new() };
-    printer.section(config.shape(), "", "", "");
+/// All values with where each comes from or, without origins, what each means.
+pub(super) fn print(mut config: Config, origins: Option<Origins<'_>>) -> String {
+    let mut printer = Printer { origins, text: String::new() };
+    printer.keys(config.shape(), 0, "");
     printer.text
 }
 
 struct Printer<'a> {
-    /// The file's name, and where it and others say what; without them, keys are explained.
-    places: Option<(&'a str, &'a BTreeMap<String, Location>)>,
+    origins: Option<Origins<'a>>,
     text: String,
 }
 
 impl Printer<'_> {
-    /// All keys of a section, the first one behind `first`, the others behind as many spaces as that is long.
-    fn section(&mut self, shape: Shape<'_>, indent: &str, first: &str, path: &str) {
-        let Content::Section(keys) = shape.content else { return };
-        let mut before = format!("{indent}{first}");
-        let indent = " ".repeat(before.len());
+    fn keys(&mut self, section: Shape<'_>, indent: usize, path: &str) {
+        let Content::Section(keys) = section.content else { return };
         for key in keys {
-            let path = join(path, key.name);
-            if self.key(key, &before, &indent, &path) {
-                before.clone_from(&indent);
-            }
+            let doc = if key.at_start { format!("{} (restart)", key.doc) } else { key.doc.to_owned() };
+            self.shape(key.name, key.shape, indent, &join(path, key.name), &doc);
         }
     }
 
-    /// One key with what it holds; `false` where nothing would be written.
-    fn key(&mut self, key: ConfigKey<'_>, before: &str, indent: &str, path: &str) -> bool {
-        let comment = match self.places {
-            None if key.at_start => format!("{} (restart)", key.doc),
-            None => key.doc.to_owned(),
+    /// What stands behind a name; nothing where nothing would be written.
+    fn shape(&mut self, name: &str, shape: Shape<'_>, indent: usize, path: &str, doc: &str) {
+        let name = format!("{:indent$}{name}:", "");
+        let comment = match self.origins {
             Some((file, places)) => origin(file, places, path),
+            None => doc.to_owned(),
         };
-        let heading = if self.places.is_some() { String::new() } else { comment.clone() };
-        let name = format!("{before}{}:", key.name);
-        let deeper = format!("{indent}  ");
-        match key.shape.content {
-            content @ Content::Section(_) => {
-                self.line(&name, &heading);
-                self.section(content.into(), &deeper, "", path);
-            }
-            Content::Value(value) => {
-                let written = value.written();
-                if written.is_null() {
-                    return false;
-                }
-                self.line(&format!("{name} {}", shown(&written)), &comment);
-            }
-            Content::Entries(entries) => self.entries(entries, &name, &deeper, path, &comment),
-        }
-        true
-    }
-
-    fn entries(&mut self, entries: &mut dyn Entries, name: &str, indent: &str, path: &str, comment: &str) {
-        let start = self.text.len();
-        self.line(name, if self.places.is_some() { "" } else { comment });
-        let mut is_empty = true;
-        match (self.places, entries.key()) {
-            (None, Some((_, example))) => {
-                entries
-                    .blank(&mut |shape| is_empty &= !self.entry(Step::Named(example), shape, indent, path));
-            }
-            _ => entries.each(&mut |step, shape| is_empty &= !self.entry(step, shape, indent, path)),
-        }
-        if is_empty {
-            self.text.truncate(start);
-            let empty = if entries.key().is_some() { "{}" } else { "[]" };
-            self.line(&format!("{name} {empty}"), comment);
-        }
-    }
-
-    /// One entry; `false` where nothing would be written.
-    fn entry(&mut self, step: Step<'_>, shape: Shape<'_>, indent: &str, path: &str) -> bool {
-        let path = format!("{path}{step}");
-        let Step::Named(name) = step else {
-            self.section(shape, indent, "- ", &path);
-            return true;
-        };
-        let name = format!("{indent}{}:", Json::from(name));
+        let heading = if self.origins.is_some() { "" } else { doc };
         match shape.content {
-            Content::Value(value) => {
-                // A new one has no value that could be shown.
-                let Some((file, places)) = self.places else { return false };
-                self.line(&format!("{name} {}", shown(&value.written())), &origin(file, places, &path));
+            Content::Value(value) if value.written.is_null() => {}
+            Content::Value(value) => self.line(&format!("{name} {}", shown(&value.written)), &comment),
+            content @ Content::Section(_) => {
+                self.line(&name, heading);
+                self.keys(content.into(), indent + 2, path);
             }
-            content => {
-                self.line(&name, "");
-                self.section(content.into(), &format!("{indent}  "), "", &path);
+            Content::Entries(entries) => {
+                let start = self.text.len();
+                self.line(&name, heading);
+                let inside = self.text.len();
+                self.entries(entries, indent + 2, path);
+                if self.text.len() == inside {
+                    self.text.truncate(start);
+                    let empty = if entries.names().is_some() { "{}" } else { "[]" };
+                    self.line(&format!("{name} {empty}"), &comment);
+                }
             }
         }
-        true
+    }
+
+    fn entries(&mut self, entries: &mut dyn Entries, indent: usize, path: &str) {
+        let names = entries.names();
+        let (is_list, is_explained) = (names.is_none(), self.origins.is_none());
+        let mut entry = |step: &str, shape: Shape<'_>| {
+            let (start, path) = (self.text.len(), format!("{path}[{step}]"));
+            if is_list {
+                self.keys(shape, indent + 2, &path);
+                let item = self.text.split_off(start);
+                self.text += &item.replacen(&" ".repeat(indent + 2), &format!("{:indent$}- ", ""), 1);
+            } else {
+                self.shape(step, shape, indent, &path, "");
+            }
+        };
+        match names.filter(|_| is_explained) {
+            // A new scalar has no value that could be shown.
+            Some(names) => entries.blank(&mut |shape| {
+                if matches!(shape.content, Content::Section(_)) {
+                    entry(&format!("{:?}", names.example), shape);
+                }
+            }),
+            None => entries.each(&mut entry),
+        }
     }
 
     fn line(&mut self, text: &str, comment: &str) {
@@ -125,14 +106,14 @@ fn origin(file: &str, places: &BTreeMap<String, Location>, path: &str) -> String
         Some(place) => place.to_string(),
         None => {
             let pool = path.split_inclusive(']').next().unwrap_or_default();
-            let preset = places.contains_key(&format!("{pool}.preset"));
-            if preset { "preset".to_owned() } else { "default".to_owned() }
+            let is_preset = places.contains_key(&format!("{pool}.preset"));
+            if is_preset { "preset" } else { "default" }.to_owned()
         }
     }
 }
 
 /// Without quotes where that cannot be taken for anything else. JSON's strings are YAML's.
-fn shown(value: &Json) -> String {
+pub(super) fn shown(value: &Json) -> String {
     if let Some(items) = value.as_array() {
         return format!("[{}]", items.iter().map(shown).collect::<Vec<_>>().join(", "));
     }

@@ -1,16 +1,17 @@
 //! Profiles: what differs for the reviews that arrive at `/mutate/<name>`.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 
 use super::Config;
 use super::reader::{Reader, nearest, quoted};
-use super::shape::{Named, Shape, Slot, key, key_as, values};
+use super::shape::{Named, Names, Shape, Slot, key};
 use super::values::pool_name;
 use tolerarch_core::pod::is_label_value;
 use tolerarch_core::policy::{Mode, PlacementRules, Policy, Pool, UNKNOWN_PROFILE};
+use tolerarch_text::yaml::{Data, Node};
 
 /// What differs; what it does not name is as at the top level.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Profile {
     /// Whether decisions are carried out, unless the Pod says it.
     pub mode: Mode,
@@ -21,18 +22,11 @@ pub struct Profile {
     pub explain: bool,
 }
 
-impl Default for Profile {
-    fn default() -> Self {
-        let Policy { mode, placement, explain, .. } = Config::default().policy;
-        Self { mode, pools: Vec::new(), opens_found: false, placement, explain }
-    }
-}
-
 impl Slot for Profile {
     fn shape(&mut self) -> Shape<'_> {
         Shape::section(vec![
             key("mode", &mut self.mode).means("enforce or observe"),
-            key_as("pools", pool_name().set(&mut self.pools))
+            key("pools", pool_name().list(&mut self.pools))
                 .means("names of the pools that it opens; [] opens none"),
             key("placement", &mut self.placement).means("merged key by key"),
             key("explain", &mut self.explain).means("whether a Pod that stays closed says why"),
@@ -41,51 +35,50 @@ impl Slot for Profile {
 }
 
 impl Named for Profile {
-    const KEY: (&'static str, &'static str) = ("profile", "batch");
+    const NAMES: Names = Names { what: "profile", example: "batch", read: profile_name };
+}
 
-    fn check(name: &str) -> Result<(), String> {
-        if name.is_empty() || !is_label_value(name) {
-            return Err("a profile is chosen by a label of namespaces: its name has at most 63 letters, digits, - _ . and \
+fn profile_name(name: &str) -> Result<String, String> {
+    if name.is_empty() || !is_label_value(name) {
+        return Err("a profile is chosen by a label of namespaces: its name has at most 63 letters, digits, - _ . and \
                         begins and ends with a letter or digit"
                 .to_owned());
-        }
-        if name == UNKNOWN_PROFILE {
-            return Err("metrics call profiles that do not exist so; choose another name".to_owned());
-        }
-        Ok(())
+    }
+    if name == UNKNOWN_PROFILE {
+        return Err("metrics call profiles that do not exist so; choose another name".to_owned());
+    }
+    Ok(name.to_owned())
+}
+
+impl Profile {
+    /// The one that differs in nothing.
+    fn of(config: &Config) -> Self {
+        let Policy { mode, pools, placement, explain, .. } = config.policy.clone();
+        let pools = pools.into_iter().map(|pool| pool.name).collect();
+        Self { mode, pools, opens_found: config.discover.node_pools, placement, explain }
     }
 }
 
-/// Gives profiles what they do not say themselves, once all has been read.
-pub(super) fn inherit(config: &mut Config, reader: &mut Reader) {
-    let Policy { mode, pools, placement, explain, .. } = &config.policy;
-    let names: Vec<String> = pools.iter().map(|pool| pool.name.clone()).collect();
-    for (name, own) in &mut config.profiles {
-        let path = |key: &str| format!("profiles[{}].{key}", quoted(name));
-        let says = |key: &str| reader.places.contains_key(&path(key));
-        let mut said = HashMap::new();
-        values(own.shape(), "", &mut |at, _, value| {
-            said.extend(says(at).then(|| (at.to_owned(), value.written())));
-        });
-        let mut placement = placement.clone();
-        if says("placement.prefer") {
-            placement.prefer = std::mem::take(&mut own.placement.prefer);
-        }
-        let opens_found = config.discover.node_pools && !says("pools");
-        *own = Profile { mode: *mode, pools: names.clone(), opens_found, placement, explain: *explain };
-        values(own.shape(), "", &mut |at, _, value| {
-            if let Some(written) = said.get(at) {
-                value.set(written);
-            }
-        });
+/// Reads profiles once more, now that it is known what they do not say themselves.
+pub(super) fn inherit(config: &mut Config, document: Option<&Node>, reader: &mut Reader) {
+    let top = Profile::of(config);
+    let Some(Data::Map(members)) = document.and_then(|node| node.get("profiles")).map(|node| &node.data)
+    else {
+        return;
+    };
+    for (name, node) in members {
+        let Some(own) = config.profiles.get_mut(&name.text) else { continue };
+        *own = top.clone();
+        // What is wrong with it is known already.
+        Reader::default().fill(node, own.shape());
+        let path = format!("profiles[{}].pools", quoted(&name.text));
+        let Some(place) = reader.places.get(&path).cloned() else { continue };
+        own.opens_found = false;
         // Others may be found in the cluster.
-        if config.discover.node_pools {
-            continue;
-        }
-        let strange = own.pools.iter().find(|pool| !names.contains(pool));
-        if let Some((strange, place)) = strange.zip(reader.places.get(&path("pools")).cloned()) {
-            let hint = nearest(strange, names.iter().map(String::as_str));
-            reader.fault_at(&path("pools"), place, format!("there is no pool {}; {hint}", quoted(strange)));
+        let strange = own.pools.iter().find(|pool| !top.opens_found && !top.pools.contains(pool));
+        if let Some(strange) = strange {
+            let hint = nearest(strange, top.pools.iter().map(String::as_str));
+            reader.fault_at(&path, place, format!("there is no pool {}; {hint}", quoted(strange)));
         }
     }
 }

@@ -1,11 +1,10 @@
 //! From YAML, the environment and flags to values, with the place of everything that is wrong and of everything that
 //! was said. Knows no key of the configuration.
 
-use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 
-use super::shape::{Content, Domain, Shape, Slot, Value};
+use super::shape::{Content, Names, Shape, Value};
 use tolerarch_text::yaml::{self, Copies, Data, Dialect, Key, Node};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -56,118 +55,105 @@ pub(super) struct Reader {
 }
 
 impl Reader {
-    /// Reads the one document of a file into `slot`, which holds the defaults.
-    pub(super) fn document(&mut self, text: &str, slot: &mut dyn Slot) {
-        match yaml::read(text, Dialect::Text, &mut Copies::default()).as_deref() {
-            Err(error) => self.fault(Location::Line(error.line), error.message.clone()),
-            Ok([_, second, ..]) => self.fault(place(second), "a second document: a configuration is one"),
-            Ok([document]) if !is_null(document) => self.fill(document, slot.shape()),
-            Ok(_) => {}
+    /// Reads the one document of a file into what holds the defaults; gives what it says.
+    pub(super) fn document(&mut self, text: &str, shape: Shape<'_>) -> Option<Node> {
+        match yaml::read(text, Dialect::Text, &mut Copies::default()) {
+            Err(error) => self.fault(Location::Line(error.line), error.message),
+            Ok(documents) => match &*documents {
+                [_, second, ..] => self.fault(place(second), "a second document: a configuration is one"),
+                [document] if !is_null(document) => {
+                    self.fill(document, shape);
+                    return documents.into_iter().next();
+                }
+                _ => {}
+            },
         }
+        None
     }
 
-    fn fill(&mut self, node: &Node, shape: Shape<'_>) {
+    pub(super) fn fill(&mut self, node: &Node, shape: Shape<'_>) {
         self.places.insert(self.path.clone(), place(node));
         match (shape.content, &node.data) {
             (Content::Section(mut keys), Data::Map(members)) => {
                 let names: Vec<_> = keys.iter().map(|key| key.name).collect();
                 for (name, value) in self.distinct(members) {
-                    let text = name.text.as_str();
-                    match keys.iter().position(|known| known.name == text) {
+                    let known =
+                        keys.iter().position(|key| key.name == name.text).map(|at| keys.swap_remove(at));
+                    self.within(&step(&name.text), |reader| match known {
                         // A key without a value keeps its default.
                         Some(_) if is_null(value) => {}
-                        Some(at) => {
-                            let known = keys.swap_remove(at);
-                            self.within(known.name, |reader| reader.fill(value, known.shape));
-                        }
+                        Some(key) => reader.fill(value, key.shape),
                         None => {
-                            let hint = nearest(text, names.iter().copied());
-                            let message = format!("unknown key; {hint}");
-                            self.within(&step(text), |reader| {
-                                reader.fault(Location::Line(name.line), message);
-                            });
+                            let hint = nearest(&name.text, names.iter().copied());
+                            reader.fault(Location::Line(name.line), format!("unknown key; {hint}"));
                         }
-                    }
+                    });
                 }
             }
             (Content::Section(keys), _) => {
                 let names: Vec<_> = keys.iter().map(|key| key.name).collect();
                 self.wrong(node, &format!("a section with {}", names.join(", ")));
             }
-            (Content::Value(mut value), _) => self.value(node, &mut *value),
-            (Content::Entries(entries), data) => match (entries.key(), data) {
+            (Content::Value(value), _) => self.value(node, value),
+            (Content::Entries(entries), data) => match (entries.names(), data) {
                 (None, Data::List(items)) => {
                     entries.clear();
                     for (at, item) in items.iter().enumerate() {
                         self.within(&format!("[{at}]"), |reader| {
                             // An item of a list has no name that could be wrong.
-                            let _ = entries.add("", &mut |shape| reader.fill(item, shape));
+                            let _ = entries.add(String::new(), &mut |shape| reader.fill(item, shape));
                         });
                     }
                 }
                 (None, _) => self.wrong(node, "a list"),
-                (Some(_), Data::Map(members)) => {
-                    for (name, value) in self.distinct(members) {
-                        let step = format!("[{}]", quoted(&entries.normal(&name.text)));
+                (Some(names), Data::Map(members)) => {
+                    for (key, value) in self.distinct(members) {
+                        let name = (names.read)(&key.text);
+                        let step = format!("[{}]", quoted(name.as_ref().unwrap_or(&key.text)));
                         self.within(&step, |reader| {
                             let mut fill = |shape: Shape<'_>| {
                                 if !is_null(value) {
                                     reader.fill(value, shape);
                                 }
                             };
-                            if let Err(message) = entries.add(&name.text, &mut fill) {
-                                reader.fault(Location::Line(name.line), message);
+                            if let Err(message) = name.and_then(|name| entries.add(name, &mut fill)) {
+                                reader.fault(Location::Line(key.line), message);
                             }
                         });
                     }
                 }
-                (Some((what, example)), _) => {
+                (Some(Names { what, example, .. }), _) => {
                     self.wrong(node, &format!("a section with a key for each {what}, such as {example:?}"));
                 }
             },
         }
     }
 
-    fn value(&mut self, node: &Node, value: &mut dyn Value) {
-        let (domain, text) = (value.domain(), scalar(node));
-        let stands_alone = !domain.is_list || (text.is_some() && text == domain.word);
-        match &node.data {
-            _ if stands_alone => {
-                value.clear();
-                if !text.is_some_and(|text| value.add(text)) {
-                    self.wrong(node, &domain.expected(text));
-                }
-            }
-            Data::List(items) => {
-                value.clear();
-                for (at, item) in items.iter().enumerate() {
-                    if !scalar(item).is_some_and(|text| value.add(text)) {
-                        let expected = domain.expected(scalar(item));
-                        self.within(&format!("[{at}]"), |reader| reader.wrong(item, &expected));
-                    }
-                }
-            }
-            _ => self.wrong(node, &format!("a list{}", domain.hint(text))),
+    fn value(&mut self, node: &Node, mut value: Value<'_>) {
+        let is_word = || scalar(node).is_some() && scalar(node) == value.domain.word;
+        let (items, is_list) = match &node.data {
+            _ if !value.domain.is_list || is_word() => (std::slice::from_ref(node), false),
+            Data::List(items) => (&**items, true),
+            _ => return self.wrong(node, "a list"),
+        };
+        for at in (value.take)(&items.iter().map(scalar).collect::<Vec<_>>()) {
+            let expected = value.domain.expected(scalar(&items[at]));
+            let step = if is_list { format!("[{at}]") } else { String::new() };
+            self.within(&step, |reader| reader.wrong(&items[at], &expected));
         }
     }
 
-    /// The members without those whose key comes again; a key that has been there is a fault.
+    /// The members whose key has not been there before; one that has is a fault.
     fn distinct<'n>(&mut self, members: &'n [(Key, Node)]) -> Vec<&'n (Key, Node)> {
-        let mut first = HashMap::new();
-        let mut distinct = Vec::with_capacity(members.len());
+        let (mut lines, mut distinct) = (HashMap::new(), Vec::new());
         for member in members {
             let Key { line, text } = &member.0;
-            match first.entry(text) {
-                Entry::Vacant(entry) => {
-                    entry.insert((line, distinct.len()));
-                    distinct.push(member);
-                }
-                Entry::Occupied(entry) => {
-                    let (first, at) = *entry.get();
-                    distinct[at] = member;
-                    let message = format!("it is there already, on line {first}; remove one of the two");
-                    self.within(&step(text), |reader| reader.fault(Location::Line(*line), message));
-                }
+            if let Some(first) = lines.get(text) {
+                let message = format!("it is there already, on line {first}; remove one of the two");
+                self.within(&step(text), |reader| reader.fault(Location::Line(*line), message));
+            } else {
+                lines.insert(text, line);
+                distinct.push(member);
             }
         }
         distinct
@@ -175,7 +161,7 @@ impl Reader {
 
     fn within(&mut self, step: &str, read: impl FnOnce(&mut Self)) {
         let length = self.path.len();
-        if !self.path.is_empty() && !step.starts_with('[') {
+        if !self.path.is_empty() && !step.is_empty() && !step.starts_with('[') {
             self.path.push('.');
         }
         self.path.push_str(step);
@@ -198,31 +184,27 @@ impl Reader {
 
     /// Collects what is wrong with sections and lists as a whole, once all has been read. A section of which a part is
     /// wrong already is not judged.
-    pub(super) fn object(&mut self, shape: Shape<'_>) {
+    pub(super) fn whole(&mut self, Shape { content, faults, warnings }: Shape<'_>) {
         let before = self.faults.len();
         let mut is_list = false;
-        match shape.content {
+        match content {
             Content::Section(keys) => {
                 for key in keys {
-                    self.within(key.name, |reader| reader.object(key.shape));
+                    self.within(key.name, |reader| reader.whole(key.shape));
                 }
             }
             Content::Entries(entries) => {
-                is_list = entries.key().is_none();
-                entries.each(&mut |step, shape| {
-                    self.within(&step.to_string(), |reader| reader.object(shape));
-                });
+                is_list = entries.names().is_none();
+                entries
+                    .each(&mut |step, shape| self.within(&format!("[{step}]"), |reader| reader.whole(shape)));
             }
             Content::Value(_) => {}
         }
         let spoilt = self.faults.len() > before || self.faults.iter().any(|fault| self.has(&fault.path));
         if let Some(place) = self.places.get(&self.path).cloned().filter(|_| is_list || !spoilt) {
-            for message in shape.faults {
-                self.fault(place.clone(), message);
-            }
-            for message in shape.warnings {
-                self.warnings.push(FieldError { path: self.path.clone(), place: place.clone(), message });
-            }
+            let of = |message| FieldError { path: self.path.clone(), place: place.clone(), message };
+            self.faults.extend(faults.into_iter().map(of));
+            self.warnings.extend(warnings.into_iter().map(of));
         }
     }
 
@@ -235,17 +217,6 @@ impl Reader {
     /// Whether a path is that of the reader or leads further.
     fn has(&self, path: &str) -> bool {
         path.strip_prefix(&self.path).is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
-    }
-}
-
-impl Domain {
-    /// What it may be, and what this text was probably meant as.
-    pub(super) fn expected(&self, found: Option<&str>) -> String {
-        format!("{}{}", self.expected, self.hint(found))
-    }
-
-    fn hint(&self, found: Option<&str>) -> String {
-        found.and_then(|text| (self.hint)(text)).map_or_else(String::new, |hint| format!("; {hint}"))
     }
 }
 

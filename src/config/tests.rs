@@ -174,6 +174,7 @@ mdoe: observe
 ";
     let seen = faults(text);
     for (place, start) in [
+        "lookup.budget (line 1): found \"banana\"",
         "pools[0].tolerations[0].key (line 5): it is there already, on line 5",
         "registries.hosts[\"a.b\"] (line 10): it is there already, on line 8",
         "lookup (line 11): it is there already, on line 1",
@@ -275,7 +276,7 @@ fn refuses_what_could_not_work() {
             "registries: {hosts: {a.b: {mirrors: ['http://c.d']}}}",
             "expected host, host:port or https://host/prefix",
         ),
-        ("registries: {hosts: {a.b: {mirrors: [c.d, c.d, c.d, c.d, c.d]}}}", "at most 4 mirrors"),
+        ("registries: {hosts: {a.b: {mirrors: [c.d, c.e, c.f, c.g, c.h]}}}", "at most 4 mirrors"),
         ("registries: {hosts: {a.b: {tokenHosts: ['https://c.d/']}}}", "expected host or host:port"),
         ("registries: {hosts: {a.b: {clientKeyFile: /k}}}", "clientKeyFile needs clientCertFile"),
         ("registries: {allow: [nginx]}", "expected host[/path]"),

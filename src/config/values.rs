@@ -1,23 +1,25 @@
-//! The scalars of the configuration: what a text may be, and how it is written again.
+//! Scalars of the configuration and lists of them: what a text may be, and how it is written again.
 
+use std::collections::HashSet;
 use std::fmt::Display;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
+use std::str::FromStr;
 
 use clap::ValueEnum;
 use ipnet::IpNet;
+use serde::Serialize;
 use serde_json::{Value as Json, json};
 
-use super::shape::{Domain, Shape, Slot, Value};
+use super::shape::{Content, Domain, Shape, Slot, Value};
 use tolerarch_core::image::{PlatformSet, canonical_name};
-use tolerarch_core::pod::{is_label_key, is_label_value};
+use tolerarch_core::pod::is_label_value;
 use tolerarch_core::policy::{Mode, PlacementRules, Require};
 use tolerarch_images::credentials::ImagePattern;
 use tolerarch_kubernetes::cluster::ObjectName;
 
 type Read<T> = Box<dyn Fn(&str) -> Option<T>>;
-
-/// A kind of scalars that are held as a `T`.
+/// How a `T` is read of a text, and written again.
 pub(super) struct Kind<T> {
     domain: Domain,
     read: Read<T>,
@@ -37,79 +39,61 @@ impl<T: 'static> Kind<T> {
         Self { domain, read: Box::new(read), write: Box::new(write) }
     }
 
+    /// A text that the type itself reads and writes.
+    pub(super) fn text(expected: impl Into<String>, schema: Json) -> Self
+    where
+        T: FromStr + Display,
+    {
+        Self::new(expected, schema, |text| text.parse().ok(), |value| json!(value.to_string()))
+    }
+
     pub(super) fn hinting(mut self, hint: fn(&str) -> Option<String>) -> Self {
         self.domain.hint = hint;
         self
     }
 
-    /// The same where there may be none, which is written so.
-    pub(super) fn optional(self, none: impl Into<Json>) -> Kind<Option<T>> {
-        let Self { domain, read, write } = self;
-        let none: Json = none.into();
-        let unset = none.clone();
-        let read = move |text: &str| if none == *text { Some(None) } else { read(text).map(Some) };
-        let write = move |value: &Option<T>| value.as_ref().map_or_else(|| unset.clone(), &write);
-        Kind { domain, read: Box::new(read), write: Box::new(write) }
-    }
-
-    pub(super) fn of(self, slot: &mut T) -> Shape<'_> {
-        Shape::value(One { kind: self, slot })
-    }
-
-    /// A list of them in which each is kept once.
-    pub(super) fn set(self, items: &mut Vec<T>) -> Shape<'_>
+    /// One of them, in what may be of another type that holds the same.
+    pub(super) fn of<U: From<T> + Clone>(self, slot: &mut U) -> Shape<'_>
     where
-        T: PartialEq,
+        T: From<U>,
     {
-        Shape::value(Many { kind: self, items, is_set: true })
+        let Self { domain, read, write } = self;
+        let written = write(&slot.clone().into());
+        value(domain, read, written, move |values| values.into_iter().for_each(|value| *slot = value.into()))
+    }
+
+    /// A list of them, in which each is kept once.
+    pub(super) fn list(self, items: &mut Vec<T>) -> Shape<'_> {
+        let Self { domain, read, write } = self;
+        let written = items.iter().map(&write).collect();
+        let store = move |mut values: Vec<T>| {
+            let mut known = HashSet::new();
+            values.retain(|value| known.insert(write(value).to_string()));
+            *items = values;
+        };
+        value(Domain { is_list: true, ..domain }, read, written, store)
     }
 }
 
-struct One<'a, T> {
-    kind: Kind<T>,
-    slot: &'a mut T,
-}
-
-impl<T: 'static> Value for One<'_, T> {
-    fn domain(&self) -> Domain {
-        self.kind.domain.clone()
-    }
-
-    fn add(&mut self, text: &str) -> bool {
-        (self.kind.read)(text).map(|value| *self.slot = value).is_some()
-    }
-
-    fn written(&self) -> Json {
-        (self.kind.write)(self.slot)
-    }
-}
-
-struct Many<'a, T> {
-    kind: Kind<T>,
-    items: &'a mut Vec<T>,
-    is_set: bool,
-}
-
-impl<T: PartialEq + 'static> Value for Many<'_, T> {
-    fn domain(&self) -> Domain {
-        Domain { is_list: true, ..self.kind.domain.clone() }
-    }
-
-    fn clear(&mut self) {
-        self.items.clear();
-    }
-
-    fn add(&mut self, text: &str) -> bool {
-        let Some(item) = (self.kind.read)(text) else { return false };
-        if !self.is_set || !self.items.contains(&item) {
-            self.items.push(item);
+/// What has this written, and keeps what is read of other texts.
+fn value<'a, T: 'static>(
+    domain: Domain,
+    read: Read<T>,
+    written: Json,
+    mut store: impl FnMut(Vec<T>) + 'a,
+) -> Shape<'a> {
+    let take = move |texts: &[Option<&str>]| {
+        let (mut values, mut wrong) = (Vec::new(), Vec::new());
+        for (at, text) in texts.iter().enumerate() {
+            match text.and_then(&read) {
+                Some(value) => values.push(value),
+                None => wrong.push(at),
+            }
         }
-        true
-    }
-
-    fn written(&self) -> Json {
-        self.items.iter().map(|item| (self.kind.write)(item)).collect()
-    }
+        store(values);
+        wrong
+    };
+    Content::Value(Value { domain, written, take: Box::new(take) }).into()
 }
 
 /// A type whose values are of one kind wherever they stand.
@@ -125,31 +109,61 @@ impl<T: Scalar> Slot for T {
 
 impl<T: Scalar> Slot for Vec<T> {
     fn shape(&mut self) -> Shape<'_> {
-        Shape::value(Many { kind: T::kind(), items: self, is_set: false })
+        T::kind().list(self)
     }
 }
 
-pub(super) fn shown(value: &impl Display) -> Json {
-    json!(value.to_string())
+/// One that may be missing: a text is written as `""` then, anything else is not written.
+impl<T: Scalar> Scalar for Option<T> {
+    fn kind() -> Kind<Self> {
+        let Kind { mut domain, read, write } = T::kind();
+        let mut none = Json::Null;
+        let texts =
+            domain.schema.as_object_mut().filter(|schema| schema.get("type") == Some(&json!("string")));
+        if let Some(schema) = texts {
+            none = json!("");
+            schema.remove("minLength");
+            if let Some(Json::String(pattern)) = schema.get_mut("pattern") {
+                pattern.insert_str(0, "^$|");
+            }
+        }
+        let unset = none.clone();
+        let read = move |text: &str| if none == *text { Some(None) } else { read(text).map(Some) };
+        let write = move |value: &Self| value.as_ref().map_or_else(|| unset.clone(), &write);
+        Kind { domain, read: Box::new(read), write: Box::new(write) }
+    }
+}
+
+/// Texts for which a regular expression is all that a schema can say.
+pub(super) fn pattern(pattern: &str) -> Json {
+    json!({"type": "string", "pattern": pattern})
+}
+
+/// Numbers within bounds; one that is not set yet lies outside of them, and is not written.
+pub(super) fn number<T>(least: T, most: T) -> Kind<T>
+where
+    T: Copy + FromStr + Display + PartialOrd + Serialize + 'static,
+{
+    let bounds = least..=most;
+    let is_set = bounds.clone();
+    Kind::new(
+        format!("a number from {least} to {most}"),
+        json!({"type": "integer", "minimum": least, "maximum": most}),
+        move |text| text.parse().ok().filter(|number| bounds.contains(number)),
+        move |number| if is_set.contains(number) { json!(number) } else { Json::Null },
+    )
 }
 
 impl Scalar for usize {
     fn kind() -> Kind<Self> {
-        const MOST: usize = 100_000_000;
-        Kind::new(
-            format!("a number from 1 to {MOST}"),
-            json!({"type": "integer", "minimum": 1, "maximum": MOST}),
-            |text| text.parse().ok().filter(|number| (1..=MOST).contains(number)),
-            |number| json!(number),
-        )
+        number(1, 100_000_000)
     }
 }
 
-impl Scalar for Option<i64> {
+impl Scalar for i64 {
     fn kind() -> Kind<Self> {
-        let seconds = |text: &str| text.parse().ok();
-        Kind::new("a number of seconds", json!({"type": "integer"}), seconds, |own: &i64| json!(own))
-            .optional(Json::Null)
+        let schema = json!({"type": "integer"});
+        Kind::new("a number of seconds", schema, |text| text.parse().ok(), |seconds| json!(seconds))
     }
 }
 
@@ -162,12 +176,8 @@ impl Scalar for bool {
 
 impl Scalar for SocketAddr {
     fn kind() -> Kind<Self> {
-        Kind::new(
-            "an address and a port such as \"[::]:8443\"",
-            json!({"type": "string", "pattern": r"^([0-9.]+|\[[0-9A-Fa-f:.%]+\]):[0-9]+$"}),
-            |text| text.parse().ok(),
-            shown,
-        )
+        let schema = pattern(r"^([0-9.]+|\[[0-9A-Fa-f:.%]+\]):[0-9]+$");
+        Kind::text("an address and a port such as \"[::]:8443\"", schema)
     }
 }
 
@@ -177,30 +187,20 @@ impl Scalar for IpNet {
             "a network such as 10.0.0.0/8",
             json!({"type": "string", "pattern": "^[0-9A-Fa-f:.]+(/[0-9]{1,3})?$", "examples": ["10.0.0.0/8"]}),
             |text| text.parse().or_else(|_| text.parse::<IpAddr>().map(Self::from)).ok(),
-            shown,
+            |network| json!(network.to_string()),
         )
     }
 }
 
 impl Scalar for PathBuf {
     fn kind() -> Kind<Self> {
-        path(json!({"type": "string", "minLength": 1}))
+        let schema = json!({"type": "string", "minLength": 1});
+        let read = |text: &str| (!text.is_empty()).then(|| text.into());
+        let mut kind =
+            Kind::new("the path of a file", schema, read, |path: &Self| json!(path.to_string_lossy()));
+        kind.domain.names_file = true;
+        kind
     }
-}
-
-/// A path that may be missing, written as `""`.
-impl Scalar for Option<PathBuf> {
-    fn kind() -> Kind<Self> {
-        path(json!({"type": "string"})).optional("")
-    }
-}
-
-fn path(schema: Json) -> Kind<PathBuf> {
-    let read = |text: &str| (!text.is_empty()).then(|| text.into());
-    let mut kind =
-        Kind::new("the path of a file", schema, read, |path: &PathBuf| json!(path.to_string_lossy()));
-    kind.domain.names_file = true;
-    kind
 }
 
 impl Scalar for ImagePattern {
@@ -217,7 +217,7 @@ impl Scalar for ImagePattern {
 impl Scalar for ObjectName {
     fn kind() -> Kind<Self> {
         Kind::new(
-            "the name of a Kubernetes object",
+            "the name of a Kubernetes object such as zz-tolerarch or tolerarch.tolerarch.svc",
             json!({"type": "string", "pattern": r"^[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*$", "maxLength": 253}),
             Self::new,
             |name: &Self| json!(name.as_str()),
@@ -225,101 +225,73 @@ impl Scalar for ObjectName {
     }
 }
 
-/// A name that may be missing, written as `""`.
-impl Scalar for Option<ObjectName> {
-    fn kind() -> Kind<Self> {
-        Kind::new(
-            "a name such as tolerarch.tolerarch.svc",
-            json!({"type": "string", "pattern": r"^([a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*)?$", "maxLength": 253}),
-            ObjectName::new,
-            |name: &ObjectName| json!(name.as_str()),
-        )
-        .optional("")
-    }
-}
-
 impl Scalar for Mode {
     fn kind() -> Kind<Self> {
-        named(vec![("enforce".to_owned(), Self::Enforce), ("observe".to_owned(), Self::Observe)])
+        named([("enforce", Self::Enforce), ("observe", Self::Observe)])
     }
 }
 
 impl Scalar for Require {
     fn kind() -> Kind<Self> {
-        named(vec![
-            ("off".to_owned(), Self::Off),
-            ("affinity".to_owned(), Self::Affinity),
-            ("nodeSelector".to_owned(), Self::NodeSelector),
-        ])
+        named([("off", Self::Off), ("affinity", Self::Affinity), ("nodeSelector", Self::NodeSelector)])
     }
 }
 
-fn named<T: Clone + PartialEq + 'static>(all: Vec<(String, T)>) -> Kind<T> {
-    let names: Vec<String> = all.iter().map(|(name, _)| name.clone()).collect();
-    let known = all.clone();
+fn named<T, N>(all: impl IntoIterator<Item = (N, T)>) -> Kind<T>
+where
+    T: Clone + PartialEq + 'static,
+    N: Into<String>,
+{
+    let (names, values): (Vec<String>, Vec<T>) =
+        all.into_iter().map(|(name, value)| (name.into(), value)).unzip();
+    let (known, written) = (names.clone(), values.clone());
     Kind::new(
         either(&names),
         json!({"enum": names}),
-        move |text| known.iter().find(|(name, _)| name == text).map(|(_, value)| value.clone()),
-        move |value| json!(all.iter().find(|(_, known)| known == value).map(|(name, _)| name)),
+        move |text| known.iter().position(|name| name == text).map(|at| values[at].clone()),
+        move |value| json!(written.iter().position(|known| known == value).map(|at| &names[at])),
     )
 }
 
 /// One of the variants of a type, by the names that the command line knows them by, too.
 pub(super) fn choice<T: ValueEnum + Clone + PartialEq + 'static>() -> Kind<T> {
     let name = |value: &T| Some((value.to_possible_value()?.get_name().to_owned(), value.clone()));
-    named(T::value_variants().iter().filter_map(name).collect())
+    named(T::value_variants().iter().filter_map(name))
 }
-
-/// What holds a text: a `String`, or a [`Text`](tolerarch_core::pod::Text) of a Pod.
-pub(super) trait Words: Clone + From<String> + Into<String> + 'static {}
-
-impl<T: Clone + From<String> + Into<String> + 'static> Words for T {}
 
 /// A text that has to pass a check; nothing is written for the empty one.
-fn checked<T: Words>(expected: &str, schema: Json, check: impl Fn(&str) -> bool + 'static) -> Kind<T> {
-    let write =
-        |text: &T| Some(text.clone().into()).filter(|text| !text.is_empty()).map_or(Json::Null, Json::String);
-    Kind::new(expected, schema, move |text| check(text).then(|| text.to_owned().into()), write)
+fn checked(expected: &str, schema: Json, check: impl Fn(&str) -> bool + 'static) -> Kind<String> {
+    let write = |text: &String| Some(&**text).filter(|text| !text.is_empty()).into();
+    Kind::new(expected, schema, move |text| check(text).then(|| text.to_owned()), write)
 }
 
-pub(super) fn one_of<T: Words>(texts: &'static [&'static str]) -> Kind<T> {
+pub(super) fn one_of(texts: &'static [&'static str]) -> Kind<String> {
     let names: Vec<&str> = texts.iter().map(|text| if text.is_empty() { "\"\"" } else { text }).collect();
     checked(&either(&names), json!({"enum": texts}), |text| texts.contains(&text))
 }
 
-pub(super) fn label_key<T: Words>() -> Kind<T> {
-    label_key_that(is_label_key)
-}
-
 /// The key of a label that this takes.
-pub(super) fn label_key_that<T: Words>(check: fn(&str) -> bool) -> Kind<T> {
-    let pattern = "^([a-z0-9.-]{1,253}/)?[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?$";
-    checked("a label key such as example.com/pool", json!({"type": "string", "pattern": pattern}), check)
+pub(super) fn label_key(check: fn(&str) -> bool) -> Kind<String> {
+    let schema = pattern("^([a-z0-9.-]{1,253}/)?[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?$");
+    checked("a label key such as example.com/pool", schema, check)
 }
 
-pub(super) fn label_value<T: Words>() -> Kind<T> {
-    let pattern = "^([A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?)?$";
-    checked("a label value", json!({"type": "string", "pattern": pattern}), is_label_value)
+pub(super) fn label_value() -> Kind<String> {
+    let schema = pattern("^([A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?)?$");
+    checked("a label value", schema, is_label_value)
+}
+
+/// By itself a text is the value of a label, which may be empty.
+impl Scalar for String {
+    fn kind() -> Kind<Self> {
+        Kind { write: Box::new(|value| json!(value)), ..label_value() }
+    }
 }
 
 /// A name that can stand in the annotation.
 pub(super) fn pool_name() -> Kind<String> {
-    checked(
-        "a name of at most 63 lower-case letters, digits, '-' and '.'",
-        json!({"type": "string", "pattern": "^[a-z0-9.-]{1,63}$"}),
-        tolerarch_core::policy::is_pool_name,
-    )
-}
-
-/// A weight; zero, until it is set.
-pub(super) fn weight() -> Kind<u8> {
-    Kind::new(
-        "a weight from 1 to 100",
-        json!({"type": "integer", "minimum": 1, "maximum": 100}),
-        |text| text.parse().ok().filter(|weight| (1..=100).contains(weight)),
-        |weight| if *weight == 0 { Json::Null } else { json!(weight) },
-    )
+    let expected = "a name of at most 63 lower-case letters, digits, '-' and '.'";
+    checked(expected, pattern("^[a-z0-9.-]{1,63}$"), tolerarch_core::policy::is_pool_name)
 }
 
 pub(super) fn platform() -> Kind<PlatformSet> {
@@ -328,70 +300,41 @@ pub(super) fn platform() -> Kind<PlatformSet> {
         format!("a platform that nodes can have: {}", PlatformSet::ALL),
         json!({"enum": all}),
         |text| text.parse().ok(),
-        |platform: &PlatformSet| if platform.is_empty() { Json::Null } else { shown(platform) },
+        |own: &PlatformSet| if own.is_empty() { Json::Null } else { json!(own.to_string()) },
     )
-}
-
-/// What stands for the platforms that are read of the cluster.
-const DISCOVERED: &str = "discovered";
-
-/// Platforms; of the cluster, they may also be discovered.
-pub(super) struct Platforms<'a> {
-    pub(super) known: &'a mut PlatformSet,
-    pub(super) discovered: Option<&'a mut bool>,
 }
 
 impl Slot for PlatformSet {
     fn shape(&mut self) -> Shape<'_> {
-        Shape::value(Platforms { known: self, discovered: None })
+        platforms(self, None)
     }
 }
 
-impl Platforms<'_> {
-    fn are_discovered(&self) -> bool {
-        self.discovered.as_deref() == Some(&true)
+/// Platforms; of the cluster, they may also be discovered.
+pub(super) fn platforms<'a>(known: &'a mut PlatformSet, mut discovered: Option<&'a mut bool>) -> Shape<'a> {
+    /// What stands for the platforms that are read of the cluster.
+    const WORD: &str = "discovered";
+    let Kind { mut domain, mut read, .. } = platform();
+    domain.is_list = true;
+    if discovered.is_some() {
+        domain.expected += &format!("; or {WORD}");
+        domain.schema = json!({"anyOf": [domain.schema, {"const": WORD}]});
+        domain.word = Some(WORD);
+        read = Box::new(|text| if text == WORD { Some(PlatformSet::EMPTY) } else { text.parse().ok() });
     }
-}
-
-impl Value for Platforms<'_> {
-    fn domain(&self) -> Domain {
-        let mut domain = Domain { is_list: true, ..platform().domain };
-        if self.discovered.is_some() {
-            domain.expected += &format!("; or {DISCOVERED}");
-            domain.schema = json!({"anyOf": [domain.schema, {"const": DISCOVERED}]});
-            domain.word = Some(DISCOVERED);
+    let all = if discovered.as_deref() == Some(&true) { WORD.to_owned() } else { known.to_string() };
+    let written = all.split(", ").filter(|_| !known.is_empty()).collect();
+    value(domain, read, written, move |sets| {
+        let has_word = sets.contains(&PlatformSet::EMPTY);
+        *known = match has_word {
+            // Beside the word nothing else counts; until the cluster's are read, the default does.
+            true => PlacementRules::default().platforms,
+            false => sets.into_iter().fold(PlatformSet::EMPTY, PlatformSet::union),
+        };
+        if let Some(discovered) = &mut discovered {
+            **discovered = has_word;
         }
-        domain
-    }
-
-    fn clear(&mut self) {
-        *self.known = PlatformSet::EMPTY;
-        if let Some(discovered) = &mut self.discovered {
-            **discovered = false;
-        }
-    }
-
-    fn add(&mut self, text: &str) -> bool {
-        if let Some(discovered) = self.discovered.as_deref_mut().filter(|_| text == DISCOVERED) {
-            // What counts until they are read.
-            (*self.known, *discovered) = (PlacementRules::default().platforms, true);
-            return true;
-        }
-        let Ok(platform) = text.parse::<PlatformSet>() else { return false };
-        // Beside the word, which says it all, nothing counts.
-        if !self.are_discovered() {
-            *self.known = self.known.union(platform);
-        }
-        true
-    }
-
-    fn written(&self) -> Json {
-        if self.are_discovered() {
-            return json!([DISCOVERED]);
-        }
-        let text = self.known.to_string();
-        text.split(", ").filter(|_| !self.known.is_empty()).collect()
-    }
+    })
 }
 
 /// `a, b or c`.

@@ -98,7 +98,7 @@ fn reads_preferences_and_labels() {
     for (text, message) in [
         ("{prefer: [{platform: linux/arm64}]}", "the preference has no weight; write 1 to 100"),
         ("{prefer: [{weight: 1}]}", "the preference has no platform"),
-        ("{prefer: [{platform: linux/arm64, weight: 0}]}", "a weight from 1 to 100"),
+        ("{prefer: [{platform: linux/arm64, weight: 0}]}", "a number from 1 to 100"),
         (
             "{prefer: [{platform: linux/arm64, weight: 1}, {platform: linux/arm64, weight: 2}]}",
             "is preferred twice",
@@ -127,7 +127,7 @@ fn reads_how_a_pool_is_preferred() {
     for (prefer, message) in [
         ("{weight: 50}", "the preference has no labels"),
         ("{labels: {a: b}}", "the preference has no weight"),
-        ("{weight: 101, labels: {a: b}}", "a weight from 1 to 100"),
+        ("{weight: 101, labels: {a: b}}", "a number from 1 to 100"),
         ("{weight: 1, labels: {a b: c}}", "no label key"),
         ("{weight: 1, labels: {a: b c}}", "expected a label value"),
     ] {
