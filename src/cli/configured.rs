@@ -6,8 +6,9 @@ use std::path::{Path, PathBuf};
 
 use tokio::time::{Duration, timeout};
 
+use super::doctor::{self, Found};
 use super::kubernetes::Access;
-use super::{Shared, doctor, personal, warn};
+use super::{Shared, personal, warn};
 use crate::config::{Config, ConfigError, Sources};
 use tolerarch_images::credentials::{CredentialSettings, ProviderSettings};
 use tolerarch_images::registry::HostSettings;
@@ -26,9 +27,6 @@ const PROVIDERS_OF_CLUSTER: &str = "credentials.providers: programs that the clu
 
 /// A configuration, and what people should know of it.
 pub(super) type Configured = (Config, Vec<String>);
-
-/// Where the configuration of a cluster stands, and its text; or why it is not known.
-pub(super) type Found = Result<(String, String), String>;
 
 impl Shared {
     /// The configuration of this text, or of the file that is named, or the defaults; its warnings go to standard error.

@@ -11,7 +11,6 @@ mod rights;
 mod scope;
 mod webhooks;
 
-use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -27,15 +26,13 @@ use super::{Failure, Shared};
 use crate::config::Config;
 use findings::{Exam, Finding, Findings, Status, some_of};
 use installation::Backend;
-pub(super) use installation::configured;
+pub(super) use installation::{Found, configured};
 use tolerarch_core::policy::Mode;
 use tolerarch_kubernetes::cluster::{RequestError, UserClient};
 use webhooks::{Entry, by_service};
 
 /// The first one with all that the manifests use (matchConditions).
 const KUBERNETES: u32 = 30;
-
-type Labels = BTreeMap<String, String>;
 
 #[derive(Debug, Args)]
 pub(super) struct Doctor {

@@ -1,4 +1,4 @@
-//! What is known of each image of a Pod and of each pool, and what is decided by it.
+//! The view of a decision: what is known of each image of a Pod, and of each pool.
 
 use serde::Serialize;
 

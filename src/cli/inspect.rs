@@ -105,7 +105,7 @@ impl Inspected {
         self.reference.as_ref().map_or_else(|error| Some(error.to_string()), |_| cause(&self.trace))
     }
 
-    /// Where its platforms come from.
+    /// The source of the image's platforms.
     fn source(&self) -> Option<String> {
         let brought = |request: &&TracedRequest| {
             request.kind == RequestKind::Manifest && matches!(request.outcome, Some(Ok(200..=299)))

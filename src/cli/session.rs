@@ -304,12 +304,10 @@ impl FailOn {
 }
 
 pub(super) fn colour(reason: Reason) -> Colour {
-    match (reason, FailOn::of(reason)) {
-        (Reason::Tolerated | Reason::Placed | Reason::AlreadyTolerated | Reason::Observed, _) => {
-            Colour::Green
-        }
-        (_, [FailOn::Unsupported, ..]) => Colour::Red,
-        (_, [FailOn::Unknown, ..]) => Colour::Yellow,
-        (_, [] | [FailOn::NotLookedAt, ..]) => Colour::Faint,
+    match reason {
+        Reason::Tolerated | Reason::Placed | Reason::AlreadyTolerated | Reason::Observed => Colour::Green,
+        Reason::PlatformMissing | Reason::NoCommonPlatform | Reason::Retracted => Colour::Red,
+        unknown if fix(unknown).is_some() => Colour::Yellow,
+        _ => Colour::Faint,
     }
 }

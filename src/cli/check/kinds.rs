@@ -35,7 +35,7 @@ pub(super) fn images<'n>(object: &'n Node, group: &str, templates: &[Part<'_>]) 
     images
 }
 
-/// Whether it is a kind of Kubernetes itself that brings Pods.
+/// Whether a kind is one of Kubernetes itself that brings Pods.
 pub(super) fn brings_pods(group: &str, kind: &str) -> bool {
     match group {
         "" => matches!(kind, "Pod" | "PodTemplate" | "ReplicationController"),

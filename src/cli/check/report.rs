@@ -194,7 +194,7 @@ impl Report {
     }
 }
 
-/// Lines of untrusted texts, each once and no more than these.
+/// Lines of untrusted texts: each once, and at most so many.
 fn lines(all: impl Iterator<Item = String>, most: usize) -> String {
     let all: BTreeSet<String> = all.map(|line| shown(&line) + "\n").collect();
     let more = all.len().saturating_sub(most);

@@ -19,7 +19,7 @@ pub struct Place {
     pub(in crate::cli) kind: String,
     pub(in crate::cli) namespace: String,
     pub(in crate::cli) name: String,
-    /// Within its object, as people write it; empty for a Pod and a review.
+    /// The path within the object, as people write paths; empty for a Pod and a review.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub(in crate::cli) path: String,
 }
@@ -29,7 +29,7 @@ pub struct Place {
 pub struct Object {
     #[serde(flatten)]
     pub place: Place,
-    /// Its path as a JSON pointer: what the paths of a patch begin with. A spec alone cannot be patched: it has no metadata.
+    /// The same path as a JSON pointer: what the paths of a patch begin with. A spec alone cannot be patched: it has no metadata.
     #[serde(skip)]
     pub(super) template: Option<String>,
     /// Whether its document has other templates, too.

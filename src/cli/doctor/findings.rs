@@ -10,7 +10,7 @@ use tolerarch_kubernetes::cluster::{RequestError, UserClient};
 
 /// Characters of the longest name of a check.
 const WIDTH: usize = 22;
-/// Names of a message.
+/// Names that a message lists.
 const NAMED: usize = 5;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]

@@ -11,7 +11,6 @@ use kube::ResourceExt;
 
 use super::findings::{Exam, Status, some_of};
 use super::webhooks::{Entry, by_service};
-use crate::cli::configured::Found;
 use crate::cli::kubernetes::{get, list, name_of};
 use crate::config::Config;
 use tolerarch_kubernetes::cluster::{RequestError, UserClient};
@@ -33,6 +32,9 @@ pub(super) async fn namespaces(exam: &mut Exam<'_>) -> Vec<Namespace> {
         Vec::new()
     })
 }
+
+/// Where the configuration of a cluster stands, and its text; or why it is not known.
+pub(in crate::cli) type Found = Result<(String, String), String>;
 
 #[derive(Default)]
 pub(super) struct Backend {

@@ -9,10 +9,9 @@ use kube::Resource;
 use serde_json::{Value, json};
 use tokio::time::{Duration, Instant};
 
-use super::Labels;
 use super::findings::{Exam, Findings, Status};
 use super::replicas::sum;
-use super::scope::ordinary;
+use super::scope::{Labels, ordinary};
 use super::webhooks::Entry;
 use crate::cli::kubernetes::name_of;
 use tolerarch_core::pod::MODE_KEY;

@@ -5,13 +5,14 @@ use std::collections::BTreeMap;
 use k8s_openapi::api::core::v1::{Namespace, Pod};
 use kube::{Resource, ResourceExt};
 
-use super::Labels;
 use super::findings::{Exam, Findings, Status, some_of};
 use super::webhooks::Entry;
 use crate::cli::kubernetes::name_of;
 use tolerarch_core::pod::{MODE_KEY, PROFILE_KEY};
 // Of Pods, too, nothing but the name and labels is read.
 use tolerarch_kubernetes::cluster::{Namespace as Labelled, Selector};
+
+pub(super) type Labels = BTreeMap<String, String>;
 
 /// Whether it is called in any namespace.
 pub(super) fn check_namespaces(entry: &Entry, namespaces: &[Namespace], findings: &mut Findings) {

@@ -43,7 +43,7 @@ struct PodState {
     misplaced: Vec<String>,
 }
 
-/// What tolerarch notes on a Pod, by its member in JSON.
+/// The annotations of tolerarch on a Pod, by their members in JSON.
 #[derive(Serialize)]
 #[serde(transparent)]
 struct Marks(BTreeMap<&'static str, String>);

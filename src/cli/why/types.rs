@@ -104,7 +104,7 @@ impl Target {
         found
     }
 
-    /// Whether this is the kind; subresources have a slash in their names.
+    /// Whether a resource is of this kind; subresources have a slash in their names.
     fn names(&self, resource: &APIResource) -> bool {
         let APIResource { name, kind, singular_name, short_names, .. } = resource;
         let mut names = [name, kind, singular_name].into_iter().chain(short_names.iter().flatten());
