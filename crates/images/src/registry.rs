@@ -27,7 +27,7 @@ use std::path::PathBuf;
 
 pub use digest::Digest;
 pub use error::Error;
-pub use hosts::{Allowed, HostSettings, Mirror, ParseMirrorError};
+pub use hosts::{Allowed, HostSettings, Mirror};
 pub use manifest::{EntryInfo, Found, ManifestError, Skip};
 pub use metrics::{RegistryMetrics, RequestKind};
 pub use net::{AddressGuard, Proxies, ProxyError, TrustError};

@@ -4,7 +4,6 @@
 //! sides; and a path that is a mere prefix, so that `quay.io/foo` means `quay.io/foobar` as well. Other than
 //! kubelet, capitals of a host make no difference: kubelet finds `Mixed.Case.com` for images that are written like it.
 
-use std::fmt;
 use std::str::FromStr;
 
 use tolerarch_core::image::glob_matches;
@@ -74,12 +73,6 @@ impl FromStr for ImagePattern {
             text[..host_end].make_ascii_lowercase();
         }
         Ok(Self(text.into()))
-    }
-}
-
-impl fmt::Display for ImagePattern {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
     }
 }
 

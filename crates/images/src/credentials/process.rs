@@ -42,8 +42,7 @@ pub(super) enum ProcessError {
 }
 
 /// Too many runs of a program are under way. Says nothing about its credentials, so it is never cached.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("too many runs of it are under way")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Busy;
 
 /// What a program has written, which may be secret.
@@ -56,7 +55,7 @@ impl Default for Runner {
 }
 
 impl Runner {
-    pub(super) async fn turn(&self, registry: &str, tenant: &Tenant) -> Result<Permit, Busy> {
+    pub(super) async fn acquire(&self, registry: &str, tenant: &Tenant) -> Result<Permit, Busy> {
         let queued = self.0.queue(tenant, registry).ok_or(Busy)?;
         timeout(WAIT, queued).await.map_err(|_| Busy)
     }

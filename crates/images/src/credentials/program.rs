@@ -139,7 +139,7 @@ impl Program {
     /// Runs it when it is the tenant's turn, unless there is an answer by then, or joins the image's run, which is by the
     /// share of who began it: who joins gives the permit back.
     async fn ask(self: &Arc<Self>, image: &str, tenant: &Tenant) -> Result<Arc<Answer>, Busy> {
-        let permit = self.runner.turn(registry(image), tenant).await?;
+        let permit = self.runner.acquire(registry(image), tenant).await?;
         let (program, own) = (Arc::clone(self), image.to_owned());
         let work = move || async move {
             match program.cached(&own) {

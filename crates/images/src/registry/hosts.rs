@@ -20,8 +20,8 @@ use tolerarch_core::image::canonical_host;
 
 pub use allowed::Allowed;
 pub(super) use directory::HostsDirectory;
+pub use endpoint::Mirror;
 pub(super) use endpoint::{Endpoint, in_order};
-pub use endpoint::{Mirror, ParseMirrorError};
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HostSettings {

@@ -13,7 +13,7 @@ impl Runner {
     pub(in crate::credentials) async fn all_slots(&self) -> Vec<Permit> {
         let mut turns = Vec::new();
         for registry in 0..RUNS {
-            turns.push(self.turn(&registry.to_string(), &Tenant::Operator).await.unwrap());
+            turns.push(self.acquire(&registry.to_string(), &Tenant::Operator).await.unwrap());
         }
         turns
     }
@@ -21,7 +21,7 @@ impl Runner {
 
 /// Runs a program as the operator would.
 async fn run(command: Command, input: &[u8]) -> Result<Output, ProcessError> {
-    let turn = Runner::default().turn("a.b", &Tenant::Operator).await.unwrap();
+    let turn = Runner::default().acquire("a.b", &Tenant::Operator).await.unwrap();
     super::run(&turn, command, input).await
 }
 
@@ -67,7 +67,7 @@ async fn what_a_program_has_started_ends_with_it() {
 
 /// A run for a Pod of this namespace, if it may begin at once.
 fn turn(runner: &Runner, registry: &str, namespace: &str) -> Option<Permit> {
-    runner.turn(registry, &Tenant::of(namespace)).now_or_never()?.ok()
+    runner.acquire(registry, &Tenant::of(namespace)).now_or_never()?.ok()
 }
 
 #[tokio::test]

@@ -61,6 +61,6 @@ async fn who_joins_a_run_gives_the_permit_back() {
     }
     let mut held = Vec::new();
     for _ in 1..process::RUNS {
-        held.push(timeout(GOAL, plugin.runner.turn("a.b", &Tenant::Operator)).await.unwrap().unwrap());
+        held.push(timeout(GOAL, plugin.runner.acquire("a.b", &Tenant::Operator)).await.unwrap().unwrap());
     }
 }
